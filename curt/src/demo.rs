@@ -63,27 +63,15 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
     }];
     let mut wrong = 0;
     for options in OPTIONS {
-        let run = WorkloadRun {
-            workload,
-            vers: "3",
-            options,
-            pause: workload.pause(),
-        };
+        let run = WorkloadRun { workload, vers: "3", options, pause: workload.pause() };
         let done = match mountable {
             Ok(()) => run.on(&mut world, None)?.0,
             Err(_) => without_mount::replay(&run, &world)?,
         };
-        done.outcome
-            .described
-            .iter()
-            .for_each(|what| eprintln!("wrong: {what}"));
+        done.outcome.described.iter().for_each(|what| eprintln!("wrong: {what}"));
         wrong += done.outcome.wrong;
         let pages = done.outcome.pages.iter().map(|page| page.seconds).collect();
-        columns.push(ComparisonColumn {
-            title: title(options).to_owned(),
-            rpc: done.report.rpc,
-            pages,
-        });
+        columns.push(ComparisonColumn { title: title(options).to_owned(), rpc: done.report.rpc, pages });
     }
     say!("\n{CAPTION}\n\n{}", report::comparison(&columns))?;
     say!(

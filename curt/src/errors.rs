@@ -32,10 +32,7 @@ mod tests {
     fn each_cause_is_printed_once() {
         let source = || std::io::Error::other("no disk");
         let result = Err::<(), _>(Told { source: source() });
-        assert_eq!(
-            line(&result.context("cannot begin").unwrap_err()),
-            "cannot begin: /a: no disk"
-        );
+        assert_eq!(line(&result.context("cannot begin").unwrap_err()), "cannot begin: /a: no disk");
         let apart = Err::<(), _>(source()).context("/b").context("cannot begin");
         assert_eq!(line(&apart.unwrap_err()), "cannot begin: /b: no disk");
     }

@@ -21,12 +21,10 @@ use crate::{errors, output};
 /// List the exports in exports(5) files, or the exports and options of a given client and the lines
 /// they come from
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  curt exports                      every line, with all its options\n  \
+#[command(after_help = "Examples:\n  curt exports                      every line, with all its options\n  \
                   curt exports 192.168.1.7          the exports of that client, and the lines they come from\n  \
                   curt exports -c new.exports web1  the same for another file\n\n\
-                  Exit status: 0, or 1 if a file has errors, if CLIENT is unknown or, with CLIENT, if a directory cannot be served."
-)]
+                  Exit status: 0, or 1 if a file has errors, if CLIENT is unknown or, with CLIENT, if a directory cannot be served.")]
 pub(crate) struct ExportsArguments {
     /// A client's address or name
     #[arg(value_name = "CLIENT")]
@@ -69,10 +67,8 @@ pub(crate) fn run(arguments: &ExportsArguments) -> ExitCode {
             }
         },
     };
-    let printed = output::print(&shown).map_or_else(
-        |error| output::failed("curt exports", &error),
-        |()| ExitCode::SUCCESS,
-    );
+    let printed = output::print(&shown)
+        .map_or_else(|error| output::failed("curt exports", &error), |()| ExitCode::SUCCESS);
     if failed { ExitCode::FAILURE } else { printed }
 }
 
@@ -105,16 +101,11 @@ fn show_client(
     let of_address = |address: &IpAddr| (*address, explain(&parsed.entries, *address, &SystemNames));
     let explained: Vec<_> = addresses.iter().map(of_address).collect();
     if as_json {
-        let clients: Vec<Value> = explained
-            .iter()
-            .map(|(address, each)| as_value(*address, each, standing))
-            .collect();
+        let clients: Vec<Value> =
+            explained.iter().map(|(address, each)| as_value(*address, each, standing)).collect();
         return format!("{}\n", json!({ "clients": clients }));
     }
-    explained
-        .iter()
-        .map(|(address, each)| as_text(*address, each, standing))
-        .collect()
+    explained.iter().map(|(address, each)| as_text(*address, each, standing)).collect()
 }
 
 fn as_text(address: IpAddr, explained: &[ExportExplanation<'_>], standing: &ServableEntries<'_>) -> String {
@@ -138,12 +129,7 @@ fn as_text(address: IpAddr, explained: &[ExportExplanation<'_>], standing: &Serv
             text += &format!("    (not served: {why})\n");
         }
         for other in &it.others {
-            text += &format!(
-                "    rather than {} {} at {}\n",
-                other.client.kind(),
-                other.client,
-                other.place
-            );
+            text += &format!("    rather than {} {} at {}\n", other.client.kind(), other.client, other.place);
         }
     }
     text
@@ -190,10 +176,7 @@ mod tests {
     #[test]
     fn json_has_paths_as_they_are() {
         let mut parsed = ParsedExports::default();
-        parsed.read(
-            Path::new("exports"),
-            "\"/srv/Büro \\042x\\042\" *(ro)\n".as_bytes(),
-        );
+        parsed.read(Path::new("exports"), "\"/srv/Büro \\042x\\042\" *(ro)\n".as_bytes());
         let shown: Value = serde_json::from_str(&show_all(&parsed, true)).unwrap();
         assert_eq!(shown["exports"][0]["path"], "/srv/Büro \"x\"", "{shown}");
         let standing = ServableEntries::of(&parsed).unwrap();
@@ -216,17 +199,8 @@ mod tests {
         let mut parsed = ParsedExports::default();
         parsed.read(Path::new("exports"), text.as_bytes());
         let standing = ServableEntries::of(&parsed).unwrap();
-        let refusals: Vec<_> = parsed
-            .entries
-            .iter()
-            .map(|entry| standing.refusal(entry))
-            .collect();
-        let expected = [
-            None,
-            Some("no such directory"),
-            Some("not a directory"),
-            Some("nothing is mounted"),
-        ];
+        let refusals: Vec<_> = parsed.entries.iter().map(|entry| standing.refusal(entry)).collect();
+        let expected = [None, Some("no such directory"), Some("not a directory"), Some("nothing is mounted")];
         assert_eq!(refusals.len(), expected.len());
         for (refusal, expected) in refusals.iter().zip(expected) {
             match expected {
@@ -237,10 +211,7 @@ mod tests {
         let client = [IpAddr::from([10, 1, 1, 1])];
         let shown = show_client(&parsed, &standing, &client, false);
         assert_eq!(shown.matches("(not served: ").count(), 3, "{shown}");
-        assert!(
-            shown.contains("(not served: there is no such directory)"),
-            "{shown}"
-        );
+        assert!(shown.contains("(not served: there is no such directory)"), "{shown}");
         let shown: Value = serde_json::from_str(&show_client(&parsed, &standing, &client, true)).unwrap();
         let exports = shown["clients"][0]["exports"].as_array().unwrap();
         let served = exports.iter().filter(|export| export["served"] == true).count();

@@ -90,10 +90,7 @@ mod tests {
             tracing::debug!("detail");
         });
         let text = written.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        assert_eq!(
-            String::from_utf8_lossy(&text),
-            "<3>lost\n<4>doubtful count=3\n<6>told\n<7>detail\n"
-        );
+        assert_eq!(String::from_utf8_lossy(&text), "<3>lost\n<4>doubtful count=3\n<6>told\n<7>detail\n");
     }
 
     #[test]

@@ -31,9 +31,8 @@ pub(crate) enum LogDestination {
 /// Sends this process's log lines to `destination`. `RUST_LOG` selects the lines; without it
 /// `level` does.
 pub(crate) fn start(destination: &LogDestination, level: &str) -> io::Result<()> {
-    let filter = EnvFilter::try_from_default_env()
-        .or_else(|_| EnvFilter::try_new(level))
-        .map_err(io::Error::other)?;
+    let filter =
+        EnvFilter::try_from_default_env().or_else(|_| EnvFilter::try_new(level)).map_err(io::Error::other)?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
@@ -137,16 +136,7 @@ mod tests {
         ] {
             assert_eq!(level(right).as_deref(), Ok(right));
         }
-        for wrong in [
-            "",
-            "nonsense",
-            "warning",
-            "verbose",
-            "info,warning",
-            "info,",
-            "curt=loud",
-            "6",
-        ] {
+        for wrong in ["", "nonsense", "warning", "verbose", "info,warning", "info,", "curt=loud", "6"] {
             assert!(level(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -89,10 +89,7 @@ pub(crate) fn helper(name: &str, words: impl Iterator<Item = OsString>) -> ExitC
     let parsed = match HelperArguments::parse(words) {
         Ok(parsed) => parsed,
         Err(error) => {
-            return finish(
-                name,
-                Err(MountFailure::lasting(ExitStatus::Usage, error.to_string(), "")),
-            );
+            return finish(name, Err(MountFailure::lasting(ExitStatus::Usage, error.to_string(), "")));
         }
     };
     if parsed.help || parsed.version {
@@ -164,11 +161,7 @@ fn attempt(name: &str, arguments: &MountArguments) -> Result<(), MountFailure> {
             None => logs::LogDestination::StandardError,
         };
         logs::start(&destination, &arguments.log_level).map_err(|error| {
-            MountFailure::lasting(
-                ExitStatus::System,
-                format!("the log cannot be opened: {error}"),
-                "",
-            )
+            MountFailure::lasting(ExitStatus::System, format!("the log cannot be opened: {error}"), "")
         })?;
         return serve(&plan, arguments.ready_to_parent);
     }
@@ -199,21 +192,15 @@ fn remarks(name: &str, parsed: &ParsedOptions, verbose: bool) {
 
 fn remount(arguments: &MountArguments, options: &str) -> Result<(), MountFailure> {
     let not_done = |error: ControlError| {
-        let status = if matches!(error, ControlError::Refused(_)) {
-            ExitStatus::Usage
-        } else {
-            ExitStatus::Failed
-        };
+        let status =
+            if matches!(error, ControlError::Refused(_)) { ExitStatus::Usage } else { ExitStatus::Failed };
         MountFailure::lasting(status, error.to_string(), "")
     };
     let (socket, _) = control::find(&control::directory(), &arguments.target).map_err(not_done)?;
     if arguments.fake {
         return Ok(());
     }
-    let command = Remount {
-        options: options.to_owned(),
-        table: !arguments.no_table,
-    };
+    let command = Remount { options: options.to_owned(), table: !arguments.no_table };
     control::call(&socket, &command).map(drop).map_err(not_done)
 }
 
@@ -240,10 +227,7 @@ fn serve(plan: &MountSpec, tell_parent: bool) -> Result<(), MountFailure> {
         // parent has ended.
         Err(failure) if tell_parent => {
             finish_report_to_parent(&(failure.status as u8).to_string(), &failure.to_string());
-            Err(MountFailure {
-                what: String::new(),
-                ..failure
-            })
+            Err(MountFailure { what: String::new(), ..failure })
         }
         other => other,
     }
@@ -275,11 +259,7 @@ fn report_to_parent(word: &str, text: &str) {
 fn finish_report_to_parent(word: &str, text: &str) {
     end_with_parent(false);
     report_to_parent(word, text);
-    if let Ok(nowhere) = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-    {
+    if let Ok(nowhere) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
         // This fails only for lack of descriptors; the old ones then remain.
         let _ = rustix::stdio::dup2_stdout(&nowhere);
         let _ = rustix::stdio::dup2_stderr(&nowhere);
@@ -297,10 +277,7 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &MountSpec) -> Re
             "",
         )
     };
-    let mut child = background_command(arguments)
-        .map_err(system)?
-        .spawn()
-        .map_err(system)?;
+    let mut child = background_command(arguments).map_err(system)?.spawn().map_err(system)?;
     let answer = match child.stdout.take() {
         Some(output) => read_child_report(name, output).map_err(system)?,
         None => String::new(),
@@ -319,11 +296,7 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &MountSpec) -> Re
             } else {
                 text
             };
-            Err(MountFailure::lasting(
-                status.unwrap_or(ExitStatus::Internal),
-                text.trim_end(),
-                "",
-            ))
+            Err(MountFailure::lasting(status.unwrap_or(ExitStatus::Internal), text.trim_end(), ""))
         }
     }
 }
@@ -348,10 +321,7 @@ fn read_child_report(name: &str, output: impl Read) -> io::Result<String> {
 /// program with threads may have locked mutexes.
 fn background_command(arguments: &MountArguments) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command
-        .arg("mount")
-        .arg("--ready-to-parent")
-        .args(["--log-level", &arguments.log_level]);
+    command.arg("mount").arg("--ready-to-parent").args(["--log-level", &arguments.log_level]);
     if let Some(log) = &arguments.log {
         command.arg("--log").arg(std::path::absolute(log)?);
     }
@@ -365,15 +335,8 @@ fn background_command(arguments: &MountArguments) -> io::Result<Command> {
         command.arg("--verbose");
     }
     command.arg("--options").arg(option_string(arguments));
-    command
-        .arg("--")
-        .arg(&arguments.source)
-        .arg(std::path::absolute(&arguments.target)?);
-    command
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .process_group(0);
+    command.arg("--").arg(&arguments.source).arg(std::path::absolute(&arguments.target)?);
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     Ok(command)
 }
 

@@ -14,11 +14,7 @@ const ASKED_AGAIN: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 pub fn repeated_lookups(workload: Workload, seconds: f64) -> usize {
     let trace = workload.trace();
     let missing = trace.operations().iter().filter_map(|operation| match operation {
-        TraceOperation::Path {
-            path,
-            expected: ExpectedResult::NotFound,
-            ..
-        } => Some(*path),
+        TraceOperation::Path { path, expected: ExpectedResult::NotFound, .. } => Some(*path),
         _ => None,
     });
     let missing: HashSet<_> = missing.collect();

@@ -24,10 +24,7 @@ impl KernelControl {
     /// Creates `directory`, which must be visible in the kernel.
     pub(crate) fn new(directory: PathBuf) -> Result<Self> {
         std::fs::create_dir(&directory)?;
-        Ok(Self {
-            directory,
-            asked: AtomicU32::new(0),
-        })
+        Ok(Self { directory, asked: AtomicU32::new(0) })
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -45,11 +42,7 @@ impl KernelControl {
         let done = || Ok(std::fs::read_to_string(file("job.status")).ok());
         let status = process::until("the kernel has run a script", limit, done)?;
         let output = std::fs::read_to_string(file("job.out"))?;
-        ensure!(
-            status.trim() == "0",
-            "inside the kernel: status {}:\n{output}",
-            status.trim()
-        );
+        ensure!(status.trim() == "0", "inside the kernel: status {}:\n{output}", status.trim());
         Ok(output)
     }
 }

@@ -28,21 +28,15 @@ pub fn program(name: &str) -> Result<PathBuf> {
     }
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
-    Ok(built
-        .as_ref()
-        .map_err(|error| anyhow::anyhow!("{error}"))?
-        .join(name))
+    Ok(built.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?.join(name))
 }
 
 /// Builds all of them with the profile of the tests, and returns their directory.
 fn build() -> Result<PathBuf> {
     // target/PROFILE/deps/TEST
     let test = std::env::current_exe()?;
-    let directory = test
-        .parent()
-        .and_then(Path::parent)
-        .context("a test lies in target/PROFILE/deps")?
-        .to_owned();
+    let directory =
+        test.parent().and_then(Path::parent).context("a test lies in target/PROFILE/deps")?.to_owned();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     command.args([
@@ -95,11 +89,7 @@ impl CurtServe {
     pub fn start(network: &Network, export: &Path, arguments: &[&str]) -> Result<Self> {
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let mut command = network.command(program("curt")?);
-        command
-            .arg("serve")
-            .arg(export)
-            .arg("--bind")
-            .arg(format!("{ADDRESS}:{}", Self::PORT));
+        command.arg("serve").arg(export).arg("--bind").arg(format!("{ADDRESS}:{}", Self::PORT));
         command
             .arg("--mount-port")
             .arg(Self::PORT.to_string())
@@ -111,12 +101,7 @@ impl CurtServe {
         let running = RunningProcess::start("curt serve", &mut command)?;
         // Its port accepts connections before it is registered with rpcbind.
         running.wait_for("listening on", READY)?;
-        Ok(Self {
-            running,
-            export: export.to_owned(),
-            port: Self::PORT,
-            arguments,
-        })
+        Ok(Self { running, export: export.to_owned(), port: Self::PORT, arguments })
     }
 
     /// The source of a mount: `HOST:/PATH`.
@@ -171,11 +156,7 @@ impl CurtMount {
     pub fn start(network: &Network, name: &str, source: &str, options: &str) -> Result<Self> {
         let directory = network.make_directory(name)?;
         let mut command = network.command(program("curt")?);
-        command
-            .arg("mount")
-            .arg("--foreground")
-            .arg(source)
-            .arg(&directory);
+        command.arg("mount").arg("--foreground").arg(source).arg(&directory);
         if !options.is_empty() {
             command.args(["-o", options]);
         }
@@ -184,11 +165,7 @@ impl CurtMount {
         running.wait_for(" mounted source=", READY)?;
         let mut unmount = network.command("umount");
         unmount.arg(&directory);
-        Ok(Self {
-            running,
-            directory,
-            unmount,
-        })
+        Ok(Self { running, directory, unmount })
     }
 
     /// The mount point.
@@ -209,11 +186,7 @@ impl CurtMount {
     pub fn unmount(mut self) -> Result<()> {
         process::run(&mut self.unmount, Duration::from_secs(60))?;
         let status = self.running.wait(Duration::from_secs(60))?;
-        ensure!(
-            status.success(),
-            "curt mount ended with {status}:\n{}",
-            self.running.output()
-        );
+        ensure!(status.success(), "curt mount ended with {status}:\n{}", self.running.output());
         Ok(())
     }
 }

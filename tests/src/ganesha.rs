@@ -36,13 +36,8 @@ impl Ganesha {
             .arg("-p")
             .arg(own.join("pid"));
         let running = RunningProcess::start("Ganesha", command.args(["-N", "NIV_WARN"]))?;
-        network
-            .wait_for_port(ADDRESS, 2049)
-            .map_err(|error| error.context(running.output()))?;
-        Ok(Self {
-            running,
-            export: export.to_owned(),
-        })
+        network.wait_for_port(ADDRESS, 2049).map_err(|error| error.context(running.output()))?;
+        Ok(Self { running, export: export.to_owned() })
     }
 
     /// The source of a mount: `HOST:/PATH`.

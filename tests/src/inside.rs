@@ -34,12 +34,7 @@ pub struct InsideOptions {
 
 impl Default for InsideOptions {
     fn default() -> Self {
-        Self {
-            size: "64M".into(),
-            reserved: 5,
-            setup: String::new(),
-            arguments: String::new(),
-        }
+        Self { size: "64M".into(), reserved: 5, setup: String::new(), arguments: String::new() }
     }
 }
 
@@ -75,11 +70,7 @@ impl ServeInside {
         let running = RunningProcess::start(&format!("curt serve in kernel {}", number.0), &mut command)?;
         running.wait_for("READY", limit)?;
         network.wait_for_port(&number.address(), PORT)?;
-        Ok(Self {
-            running,
-            number,
-            control,
-        })
+        Ok(Self { running, number, control })
     }
 
     /// The source of a mount: `HOST:/PATH`.
@@ -111,12 +102,7 @@ impl ServeInside {
 
 /// The kernel's script: it ends at the kernel's time limit, or when the kernel is stopped.
 fn script(curt: &Path, options: &InsideOptions) -> String {
-    let InsideOptions {
-        size,
-        reserved,
-        setup,
-        arguments,
-    } = options;
+    let InsideOptions { size, reserved, setup, arguments } = options;
     format!(
         r#"set -e
 modprobe -a loop quota_v2

@@ -53,9 +53,7 @@ impl ClientJob {
         std::fs::write(&job, script)?;
         let mut command = network.script();
         let seconds = limit.as_secs().to_string();
-        command
-            .args(["client", "-n", &number.0.to_string(), "-t", &seconds])
-            .arg(&job);
+        command.args(["client", "-n", &number.0.to_string(), "-t", &seconds]).arg(&job);
         let running = RunningProcess::start(&format!("Linux client {}", number.0), &mut command)?;
         Ok(Self { running, limit })
     }
@@ -74,10 +72,7 @@ impl ClientJob {
     /// The kernel does not end, even after the script's time limit.
     pub fn finish(mut self) -> Result<JobResult> {
         let status = self.running.wait(self.limit + BOOT)?;
-        Ok(JobResult {
-            status: status.code(),
-            output: self.running.output(),
-        })
+        Ok(JobResult { status: status.code(), output: self.running.output() })
     }
 }
 
@@ -106,18 +101,11 @@ pub fn linux_client(
 /// # Errors
 /// There is no such line.
 pub fn parse_ops(output: &str) -> Result<BTreeMap<String, u64>> {
-    let line = output
-        .lines()
-        .rev()
-        .find(|line| line.contains("TOTAL="))
-        .context("ops printed nothing")?;
+    let line = output.lines().rev().find(|line| line.contains("TOTAL=")).context("ops printed nothing")?;
     let pair = |word: &str| {
-        word.split_once('=')
-            .and_then(|(name, count)| Some((name.to_owned(), count.parse().ok()?)))
+        word.split_once('=').and_then(|(name, count)| Some((name.to_owned(), count.parse().ok()?)))
     };
-    line.split_whitespace()
-        .map(|word| pair(word).with_context(|| format!("{word} is no count")))
-        .collect()
+    line.split_whitespace().map(|word| pair(word).with_context(|| format!("{word} is no count"))).collect()
 }
 
 /// The file system of knfsd's export.
@@ -157,13 +145,7 @@ impl Knfsd {
         let mut command = network.script();
         command.env("JOB_CONTROL", control.directory());
         command
-            .args([
-                "server",
-                "-n",
-                &number.0.to_string(),
-                "-t",
-                &limit.as_secs().to_string(),
-            ])
+            .args(["server", "-n", &number.0.to_string(), "-t", &limit.as_secs().to_string()])
             .arg("-j")
             .arg(&setup);
         if let Some(image) = &options.image {
@@ -175,11 +157,7 @@ impl Knfsd {
         let running = RunningProcess::start(&format!("knfsd {}", number.0), &mut command)?;
         running.wait_for("READY", limit)?;
         network.wait_for_port(&number.address(), 2049)?;
-        Ok(Self {
-            running,
-            number,
-            control,
-        })
+        Ok(Self { running, number, control })
     }
 
     /// Its address in the network.
@@ -212,10 +190,7 @@ impl Knfsd {
             let Some(name) = name.split_whitespace().last().filter(|name| *name != "total") else {
                 continue;
             };
-            counts.insert(
-                name.to_uppercase(),
-                count.trim().parse().with_context(|| line.to_owned())?,
-            );
+            counts.insert(name.to_uppercase(), count.trim().parse().with_context(|| line.to_owned())?);
         }
         if counts.is_empty() && !text.trim().is_empty() {
             bail!("nfsstat printed something else:\n{text}");

@@ -66,10 +66,7 @@ fn mount<'a>(device: &str, lines: &mut impl Iterator<Item = &'a str>) -> Result<
         let line = lines.next().context("it ends too early")?;
         ensure!(line.starts_with('\t'), "{line:?} does not begin with a tab");
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        ensure!(
-            words.first().is_some_and(|word| word == name),
-            "{line:?} is not {name}"
-        );
+        ensure!(words.first().is_some_and(|word| word == name), "{line:?} is not {name}");
         Ok(words[1..].to_vec())
     };
     let options = field("opts:")?;
@@ -84,10 +81,7 @@ fn mount<'a>(device: &str, lines: &mut impl Iterator<Item = &'a str>) -> Result<
     mount.events = numbers(&field("events:")?, EVENTS)?;
     mount.bytes = numbers(&field("bytes:")?, BYTES)?;
     let rpc = field("RPC")?;
-    ensure!(
-        rpc[..5] == ["iostats", "version:", "1.1", "p/v:", "100003/3"],
-        "{rpc:?}"
-    );
+    ensure!(rpc[..5] == ["iostats", "version:", "1.1", "p/v:", "100003/3"], "{rpc:?}");
     let transport = field("xprt:")?;
     ensure!(transport[0] == "tcp", "{transport:?}");
     mount.transport = numbers(&transport[1..], TRANSPORT)?;
@@ -95,9 +89,7 @@ fn mount<'a>(device: &str, lines: &mut impl Iterator<Item = &'a str>) -> Result<
     for line in lines.by_ref().take_while(|line| !line.is_empty()) {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let name = words[0].strip_suffix(':').with_context(|| line.to_owned())?;
-        let known = mount
-            .operations
-            .insert(name.to_owned(), numbers(&words[1..], PER_OPERATION)?);
+        let known = mount.operations.insert(name.to_owned(), numbers(&words[1..], PER_OPERATION)?);
         ensure!(known.is_none(), "{name} stands there twice");
     }
     ensure!(mount.operations.len() == 22, "NFSv3 has 22 procedures");
@@ -106,8 +98,6 @@ fn mount<'a>(device: &str, lines: &mut impl Iterator<Item = &'a str>) -> Result<
 
 fn numbers(words: &[String], count: usize) -> Result<Vec<u64>> {
     ensure!(words.len() == count, "{count} numbers were expected: {words:?}");
-    let parsed = words
-        .iter()
-        .map(|word| word.parse().with_context(|| word.clone()));
+    let parsed = words.iter().map(|word| word.parse().with_context(|| word.clone()));
     parsed.collect()
 }

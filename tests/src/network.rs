@@ -27,28 +27,14 @@ impl Network {
     /// This user is not root, or a package is missing.
     pub fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        ensure!(
-            rustix::process::geteuid().is_root(),
-            "these tests need root: they make networks and mounts"
-        );
+        ensure!(rustix::process::geteuid().is_root(), "these tests need root: they make networks and mounts");
         remove_abandoned()?;
         // Relaxed: only the numbers have to differ.
-        let name = format!(
-            "curt-test-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
+        let name = format!("curt-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let directory = tempfile::Builder::new().prefix("curt-test-").tempdir()?;
         // Other users than root need access to the test's files.
-        std::fs::set_permissions(
-            directory.path(),
-            std::os::unix::fs::PermissionsExt::from_mode(0o755),
-        )?;
-        let mut network = Self {
-            name,
-            holder: None,
-            directory,
-        };
+        std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        let mut network = Self { name, holder: None, directory };
         let mut script = network.script();
         // cat ends when its standard input does: at the latest with the test's process.
         script.args(["exec", "sh", "-c", "echo ready; exec cat"]);
@@ -86,12 +72,8 @@ impl Network {
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let holder = self.holder.as_ref().map_or(0, RunningProcess::pid);
         let mut command = Command::new("nsenter");
-        command
-            .arg(format!("--net=/proc/{holder}/ns/net"))
-            .arg(format!("--mount=/proc/{holder}/ns/mnt"));
-        command
-            .args(["--", "setpriv", "--pdeathsig", "TERM", "--"])
-            .arg(program);
+        command.arg(format!("--net=/proc/{holder}/ns/net")).arg(format!("--mount=/proc/{holder}/ns/mnt"));
+        command.args(["--", "setpriv", "--pdeathsig", "TERM", "--"]).arg(program);
         command
     }
 
@@ -106,12 +88,7 @@ impl Network {
     /// The kernel script, with this network.
     pub(crate) fn script(&self) -> Command {
         let mut command = Command::new("setpriv");
-        command.args([
-            "--pdeathsig",
-            "TERM",
-            "--",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/kernel/kernel"),
-        ]);
+        command.args(["--pdeathsig", "TERM", "--", concat!(env!("CARGO_MANIFEST_DIR"), "/kernel/kernel")]);
         command.env("KERNEL_NETWORK", &self.name);
         command
     }
@@ -135,18 +112,11 @@ impl Network {
     /// It does not within 60 s.
     pub fn wait_for_port(&self, address: &str, port: u16) -> Result<()> {
         let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
-        process::until(
-            &format!("{address}:{port} accepts"),
-            Duration::from_secs(60),
-            || {
-                Ok(process::run(
-                    self.command("bash").args(["-c", &connect]),
-                    Duration::from_secs(20),
-                )
+        process::until(&format!("{address}:{port} accepts"), Duration::from_secs(60), || {
+            Ok(process::run(self.command("bash").args(["-c", &connect]), Duration::from_secs(20))
                 .ok()
                 .map(drop))
-            },
-        )
+        })
     }
 }
 
@@ -165,15 +135,10 @@ fn remove_abandoned() -> Result<()> {
     };
     for name in names {
         let name = name?.file_name().to_string_lossy().into_owned();
-        let pid = name
-            .strip_prefix("curt-test-")
-            .and_then(|rest| rest.split('-').next());
+        let pid = name.strip_prefix("curt-test-").and_then(|rest| rest.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             // Another test may be doing this, too.
-            let _ = process::run(
-                Command::new("ip").args(["netns", "del", &name]),
-                Duration::from_secs(5),
-            );
+            let _ = process::run(Command::new("ip").args(["netns", "del", &name]), Duration::from_secs(5));
             let _ = std::fs::remove_dir_all(Path::new("/tmp/curt-kernel").join(&name));
         }
     }

@@ -77,14 +77,8 @@ impl RunningProcess {
         let mut child = child.with_context(|| format!("starting {name}"))?;
         let printed = Arc::new(ProcessOutput::default());
         let streams: [Option<Box<dyn Read + Send>>; 2] = [
-            child
-                .stdout
-                .take()
-                .map(|stream| Box::new(stream) as Box<dyn Read + Send>),
-            child
-                .stderr
-                .take()
-                .map(|stream| Box::new(stream) as Box<dyn Read + Send>),
+            child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>),
+            child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>),
         ];
         for stream in streams.into_iter().flatten() {
             let printed = Arc::clone(&printed);
@@ -103,11 +97,7 @@ impl RunningProcess {
                 printed.changed.notify_all();
             });
         }
-        Ok(Self {
-            name: name.to_owned(),
-            child,
-            printed,
-        })
+        Ok(Self { name: name.to_owned(), child, printed })
     }
 
     /// Its process id.
@@ -144,12 +134,8 @@ impl RunningProcess {
             if left.is_zero() || printed.1 == 0 {
                 bail!("{} did not say {text:?} but:\n{}", self.name, printed.0);
             }
-            printed = self
-                .printed
-                .changed
-                .wait_timeout(printed, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            printed =
+                self.printed.changed.wait_timeout(printed, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())
     }
@@ -194,9 +180,7 @@ impl RunningProcess {
         kill_process(Pid::from_child(&self.child), signal)?;
         if signal == Signal::STOP {
             let tasks = format!("/proc/{}/task", self.pid());
-            until("all threads are stopped", STOPPED, || {
-                Ok(all_stopped(&tasks)?.then_some(()))
-            })?;
+            until("all threads are stopped", STOPPED, || Ok(all_stopped(&tasks)?.then_some(())))?;
         }
         Ok(())
     }
@@ -266,12 +250,8 @@ fn all_stopped(tasks: &str) -> Result<bool> {
 /// It cannot be started or does not end in time.
 pub fn finish(command: &mut Command, limit: Duration) -> Result<(ExitStatus, String, String)> {
     let shown = show(command);
-    let started = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn();
+    let started =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn();
     let mut child = started.with_context(|| format!("starting {shown}"))?;
     let group = Pid::from_child(&child);
     let (mut out, mut errors) = (child.stdout.take(), child.stderr.take());
@@ -298,11 +278,7 @@ pub fn finish(command: &mut Command, limit: Duration) -> Result<(ExitStatus, Str
         }
         let join = |thread: std::thread::ScopedJoinHandle<'_, String>| thread.join().unwrap_or_default();
         let (out, errors) = (join(out), join(errors));
-        Ok((
-            status.with_context(|| format!("it has printed:\n{errors}{out}"))?,
-            out,
-            errors,
-        ))
+        Ok((status.with_context(|| format!("it has printed:\n{errors}{out}"))?, out, errors))
     })
 }
 
@@ -330,11 +306,7 @@ mod tests {
         running.signal(Signal::STOP)?;
         ensure!(all_stopped(&tasks)?);
         running.signal(Signal::CONT)?;
-        until(
-            "it goes on",
-            STOPPED,
-            || Ok((!all_stopped(&tasks)?).then_some(())),
-        )?;
+        until("it goes on", STOPPED, || Ok((!all_stopped(&tasks)?).then_some(())))?;
         running.stop().map(drop)
     }
 }

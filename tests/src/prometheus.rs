@@ -21,9 +21,7 @@ impl Samples {
     /// The value of a sample.
     #[must_use]
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let labels = labels
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         self.0.get(&(name.to_owned(), labels.collect())).copied()
     }
 
@@ -61,17 +59,11 @@ impl Samples {
                 let (name, kind) = rest.split_once(' ').context(line.to_owned())?;
                 ensure!(help.as_deref() == Some(name), "{name} has no HELP before it");
                 check(name, kind)?;
-                family = Some(SampleFamily {
-                    name: name.to_owned(),
-                    kind: kind.to_owned(),
-                });
+                family = Some(SampleFamily { name: name.to_owned(), kind: kind.to_owned() });
             } else {
                 let family = family.as_ref().context("a sample before any family")?;
                 let (key, value) = sample(line).with_context(|| line.to_owned())?;
-                let suffix = key
-                    .0
-                    .strip_prefix(&family.name)
-                    .with_context(|| line.to_owned())?;
+                let suffix = key.0.strip_prefix(&family.name).with_context(|| line.to_owned())?;
                 let suffixes: &[&str] = match family.kind.as_str() {
                     "histogram" => &["_bucket", "_sum", "_count"],
                     _ => &[""],
@@ -93,15 +85,8 @@ impl Samples {
             };
             let mut labels = labels.clone();
             let bound = labels.remove("le").context("a bucket without le")?;
-            let bound = if bound == "+Inf" {
-                f64::INFINITY
-            } else {
-                bound.parse()?
-            };
-            buckets
-                .entry((family.to_owned(), labels))
-                .or_default()
-                .push((bound, *value));
+            let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse()? };
+            buckets.entry((family.to_owned(), labels)).or_default().push((bound, *value));
         }
         for ((name, labels), mut bounds) in buckets {
             bounds.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -115,10 +100,7 @@ impl Samples {
                 last.0.is_infinite() && count == Some(last.1),
                 "{name} {labels:?}: {bounds:?}, {count:?}"
             );
-            ensure!(
-                self.0.contains_key(&(format!("{name}_sum"), labels)),
-                "{name} has no sum"
-            );
+            ensure!(self.0.contains_key(&(format!("{name}_sum"), labels)), "{name} has no sum");
         }
         Ok(())
     }
@@ -127,10 +109,7 @@ impl Samples {
 /// promtool's rules for names.
 fn check(name: &str, kind: &str) -> Result<()> {
     match kind {
-        "counter" => ensure!(
-            name.ends_with("_total"),
-            "the counter {name} does not end with _total"
-        ),
+        "counter" => ensure!(name.ends_with("_total"), "the counter {name} does not end with _total"),
         "gauge" | "histogram" => {
             for ending in ["_total", "_count", "_sum", "_bucket"] {
                 ensure!(!name.ends_with(ending), "{name} ends with {ending}");
@@ -141,19 +120,14 @@ fn check(name: &str, kind: &str) -> Result<()> {
     for unit in ["milliseconds", "microseconds", "nanoseconds", "kilobytes"] {
         ensure!(!name.contains(unit), "{name} is not in a base unit");
     }
-    ensure!(
-        is_name(name) && name == name.to_ascii_lowercase(),
-        "{name} is no name"
-    );
+    ensure!(is_name(name) && name == name.to_ascii_lowercase(), "{name} is no name");
     Ok(())
 }
 
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|first: char| first.is_ascii_digit())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 fn sample(line: &str) -> Result<(SampleKey, f64)> {
@@ -171,10 +145,7 @@ fn sample(line: &str) -> Result<(SampleKey, f64)> {
         let (label, after) = rest.split_once("=\"").context("no value of a label")?;
         ensure!(is_name(label), "{label} is no name");
         let (text, after) = quoted(after)?;
-        ensure!(
-            labels.insert(label.to_owned(), text).is_none(),
-            "{label} is there twice"
-        );
+        ensure!(labels.insert(label.to_owned(), text).is_none(), "{label} is there twice");
         rest = match after.strip_prefix(',') {
             Some(next) => next,
             None => {

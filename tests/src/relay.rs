@@ -59,9 +59,8 @@ impl CountingRelay {
         // Its sockets are in the network of this thread.
         std::thread::spawn(move || {
             let entered = move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network));
-            let listener = entered
-                .map_err(io::Error::from)
-                .and_then(|()| TcpListener::bind((server.ip(), 0)));
+            let listener =
+                entered.map_err(io::Error::from).and_then(|()| TcpListener::bind((server.ip(), 0)));
             let address = match &listener {
                 Ok(listener) => listener.local_addr().map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
@@ -71,9 +70,7 @@ impl CountingRelay {
             let Ok(listener) = listener else { return };
             relay(&listener, server, Duration::ZERO, &shared);
         });
-        let address = told
-            .recv()?
-            .map_err(|error| anyhow::anyhow!("the relay: {error}"))?;
+        let address = told.recv()?.map_err(|error| anyhow::anyhow!("the relay: {error}"))?;
         Ok(Self { address, calls })
     }
 

@@ -85,9 +85,7 @@ fn requests(text: &str) -> Result<Vec<StracedRequest>> {
             begun.insert(thread, call);
             continue;
         }
-        let resumed = call
-            .strip_prefix("<... ")
-            .and_then(|rest| rest.split_once(" resumed>"));
+        let resumed = call.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>"));
         let (before, after) = match resumed {
             Some((_, after)) => (begun.remove(thread).unwrap_or_default(), after),
             None => (call, call),
@@ -95,10 +93,7 @@ fn requests(text: &str) -> Result<Vec<StracedRequest>> {
         let Some((name, rest)) = before.split_once('(') else {
             continue;
         };
-        let descriptor = rest
-            .split([',', ' '])
-            .next()
-            .and_then(|word| word.parse::<u32>().ok());
+        let descriptor = rest.split([',', ' ']).next().and_then(|word| word.parse::<u32>().ok());
         // A read's bytes are known when it ends, a write's when it begins.
         let bytes = header(if name == "read" { after } else { before });
         let (Some(descriptor), Some(bytes)) = (descriptor, bytes) else {
@@ -107,17 +102,10 @@ fn requests(text: &str) -> Result<Vec<StracedRequest>> {
         let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let unique = u64::from(word(8)) | u64::from(word(12)) << 32;
         if name == "read" {
-            let request = StracedRequest {
-                operation: word(4),
-                descriptor,
-                answered: None,
-            };
+            let request = StracedRequest { operation: word(4), descriptor, answered: None };
             found.insert(unique, (found.len(), request));
         } else if let Some((_, request)) = found.get_mut(&unique) {
-            ensure!(
-                request.answered.is_none(),
-                "request {unique} was answered twice: {line}"
-            );
+            ensure!(request.answered.is_none(), "request {unique} was answered twice: {line}");
             request.answered = Some(descriptor);
         }
     }
@@ -129,11 +117,8 @@ fn requests(text: &str) -> Result<Vec<StracedRequest>> {
 /// The first bytes of the first string, if they are a complete header.
 fn header(call: &str) -> Option<Vec<u8>> {
     let string = call.split('"').nth(1)?;
-    let bytes: Option<Vec<u8>> = string
-        .split("\\x")
-        .skip(1)
-        .map(|digits| u8::from_str_radix(digits, 16).ok())
-        .collect();
+    let bytes: Option<Vec<u8>> =
+        string.split("\\x").skip(1).map(|digits| u8::from_str_radix(digits, 16).ok()).collect();
     bytes.filter(|bytes| bytes.len() >= HEADER)
 }
 
@@ -167,11 +152,8 @@ mod tests {
              11 <... writev resumed>) = 96\n10 write(1, \"\\x61\", 1) = 1\n"
         );
         let found = requests(&text)?;
-        let request = |operation, descriptor| StracedRequest {
-            operation,
-            descriptor,
-            answered: Some(descriptor),
-        };
+        let request =
+            |operation, descriptor| StracedRequest { operation, descriptor, answered: Some(descriptor) };
         assert_eq!(found, [request(STATFS, 7), request(GETATTR, 5)]);
         Ok(())
     }

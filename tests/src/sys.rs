@@ -32,21 +32,9 @@ impl FileMapping {
         let skip = offset % page_size();
         let (flags, protection) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping at an address chosen by the kernel overlaps no memory of Rust.
-        let start = unsafe {
-            mmap(
-                ptr::null_mut(),
-                skip + length,
-                protection,
-                flags,
-                file,
-                (offset - skip) as u64,
-            )
-        }?;
-        Ok(Self {
-            start,
-            length: skip + length,
-            skip,
-        })
+        let start =
+            unsafe { mmap(ptr::null_mut(), skip + length, protection, flags, file, (offset - skip) as u64) }?;
+        Ok(Self { start, length: skip + length, skip })
     }
 
     /// Copies the range.
@@ -65,10 +53,7 @@ impl FileMapping {
     /// # Panics
     /// They are longer than the range.
     pub fn write(&self, bytes: &[u8]) {
-        assert!(
-            bytes.len() <= self.length - self.skip,
-            "a mapping is as long as what is written to it"
-        );
+        assert!(bytes.len() <= self.length - self.skip, "a mapping is as long as what is written to it");
         // SAFETY: `skip` is within the mapping, which is `length` bytes long.
         let to = unsafe { self.start.cast::<u8>().add(self.skip) };
         // SAFETY: the assertion above keeps the end within the mapping, and `bytes` is other

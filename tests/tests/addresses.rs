@@ -37,18 +37,9 @@ fn both_families_are_served_and_each_port_answers_its_own_programs() -> Result<(
     ensure!(answers("tcp6", "::1.8.1", "100003")?.contains("ready"));
     ensure!(answers("tcp", "127.0.0.1.78.80", "100005")?.contains("ready"));
     ensure!(answers("tcp6", "::1.78.80", "100005")?.contains("ready"));
-    ensure!(
-        answers("tcp", "127.0.0.1.78.80", "100003").is_err(),
-        "NFS is answered on MOUNT's port"
-    );
-    ensure!(
-        answers("tcp", "127.0.0.1.8.1", "100005").is_err(),
-        "MOUNT is answered on NFS's port"
-    );
-    ensure!(
-        network.shell("rpcinfo", SOON)?.contains("::.8.1"),
-        "IPv6 is not registered"
-    );
+    ensure!(answers("tcp", "127.0.0.1.78.80", "100003").is_err(), "NFS is answered on MOUNT's port");
+    ensure!(answers("tcp", "127.0.0.1.8.1", "100005").is_err(), "MOUNT is answered on NFS's port");
+    ensure!(network.shell("rpcinfo", SOON)?.contains("::.8.1"), "IPv6 is not registered");
     ensure!(server.stop()?.success(), "{}", server.output());
     Ok(())
 }
@@ -69,9 +60,7 @@ fn a_machine_without_ipv6_is_a_warning() -> Result<()> {
         "-e",
         "inject=socket:error=EAFNOSUPPORT:when=3",
     ]);
-    command
-        .arg(program("curt")?)
-        .args(["serve", "--memory", "--no-rpcbind"]);
+    command.arg(program("curt")?).args(["serve", "--memory", "--no-rpcbind"]);
     let server = RunningProcess::start("curt serve", &mut command)?;
     server.wait_for("no IPv6 on this machine", SOON)?;
     server.wait_for("listening on 0.0.0.0:2049", SOON)?;
@@ -92,10 +81,7 @@ fn an_address_in_use_is_named_with_what_to_do() -> Result<()> {
         "{errors}"
     );
     let (status, _, errors) = process::finish(&mut serve(&network, &["--bind", "10.99.0.1"])?, SOON)?;
-    ensure!(
-        status.code() == Some(1) && errors.contains("not an address of this machine"),
-        "{errors}"
-    );
+    ensure!(status.code() == Some(1) && errors.contains("not an address of this machine"), "{errors}");
     Ok(())
 }
 
@@ -106,11 +92,7 @@ fn loopback_and_read_only_exports_are_not_warned_of() -> Result<()> {
         let mut server = RunningProcess::start("curt serve", &mut serve(&network, arguments)?)?;
         server.wait_for("listening on", SOON)?;
         ensure!(server.stop()?.success(), "{}", server.output());
-        ensure!(
-            !server.output().contains("writable by every address"),
-            "{}",
-            server.output()
-        );
+        ensure!(!server.output().contains("writable by every address"), "{}", server.output());
     }
     Ok(())
 }
@@ -122,10 +104,8 @@ fn clients_on_high_ports_are_refused_unless_insecure() -> Result<()> {
     let list = "setpriv --reuid=1000 --regid=1000 --clear-groups --bounding-set=-all --inh-caps=-all \
                 nfs-ls 'nfs://127.0.0.1/memory?version=3&nfsport=2049&mountport=2049'";
     for (option, served) in [("--secure", false), ("--insecure", true)] {
-        let mut server = RunningProcess::start(
-            "curt serve",
-            &mut serve(&network, &["--bind", "127.0.0.1", option])?,
-        )?;
+        let mut server =
+            RunningProcess::start("curt serve", &mut serve(&network, &["--bind", "127.0.0.1", option])?)?;
         server.wait_for("listening on", SOON)?;
         let listed = network.shell(list, SOON);
         ensure!(listed.is_ok() == served, "{option}: {listed:?}");
@@ -148,9 +128,6 @@ fn a_state_directory_that_cannot_be_used_is_named_with_what_to_do() -> Result<()
     let mut command = network.command(program("curt")?);
     command.arg("serve").arg(export.join("missing"));
     let (status, _, errors) = process::finish(&mut command, SOON)?;
-    ensure!(
-        status.code() == Some(1) && errors.contains("missing: No such file"),
-        "{errors}"
-    );
+    ensure!(status.code() == Some(1) && errors.contains("missing: No such file"), "{errors}");
     Ok(())
 }

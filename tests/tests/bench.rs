@@ -51,9 +51,7 @@ fn bench_within(
     arguments: &[&str],
 ) -> Result<RunReport> {
     let mut command = network.command(program("curt")?);
-    command
-        .args(["bench", workload.name(), "--vers", "3", "--json"])
-        .args(arguments);
+    command.args(["bench", workload.name(), "--vers", "3", "--json"]).args(arguments);
     let output = process::run(&mut command, limit)?;
     serde_json::from_str(&output).with_context(|| output.clone())
 }
@@ -76,11 +74,8 @@ fn captured(network: &Network, workload: Workload, options: &str) -> Result<RunR
     const PORT: u16 = 2049;
     let capture = Capture::start(network, "run", PORT)?;
     let top = tree(workload)?.display().to_string();
-    let report = bench(
-        network,
-        workload,
-        &["--port", &PORT.to_string(), "--tree", &top, "--options", options],
-    )?;
+    let report =
+        bench(network, workload, &["--port", &PORT.to_string(), "--tree", &top, "--options", options])?;
     let captured = capture.stop()?;
     equal(&report, &captured.calls()?, "the capture")?;
     ensure!(
@@ -136,10 +131,7 @@ fn check_build(report: &RunReport) -> Result<()> {
     let bound = 1850.0 + build_expired(report);
     ensure!(report.operations == 234_678 && report.wrong == 0, "{report:?}");
     ensure!(report.rpc.total() as f64 <= bound, "{report:?}");
-    ensure!(
-        report.rpc.value("ACCESS") == 0 && report.rpc.value("LOOKUP") <= 1200,
-        "{report:?}"
-    );
+    ensure!(report.rpc.value("ACCESS") == 0 && report.rpc.value("LOOKUP") <= 1200, "{report:?}");
     Ok(())
 }
 
@@ -156,15 +148,8 @@ fn build_stays_within_its_bounds_and_equals_the_wire() -> Result<()> {
     check_build(&embedded(Workload::Build, "noaccesscheck,sloppycto=3")?)?;
     // The hundred thousand calls are counted only here: on the wire they are like the others.
     let top = tree(Workload::Build)?.display().to_string();
-    let asking = bench(
-        &Network::new()?,
-        Workload::Build,
-        &["--tree", &top, "--options", "nonegnamecache"],
-    )?;
-    ensure!(
-        asking.wrong == 0 && asking.rpc.value("LOOKUP") > 100_000,
-        "{asking:?}"
-    );
+    let asking = bench(&Network::new()?, Workload::Build, &["--tree", &top, "--options", "nonegnamecache"])?;
+    ensure!(asking.wrong == 0 && asking.rpc.value("LOOKUP") > 100_000, "{asking:?}");
     Ok(())
 }
 
@@ -173,12 +158,7 @@ fn every_file_of_the_page_tree_is_the_same_through_the_mount() -> Result<()> {
     let network = Network::new()?;
     let top = tree(Workload::Page)?.display().to_string();
     // It fails if a byte differs.
-    bench(
-        &network,
-        Workload::Page,
-        &["--tree", &top, "--pause", "0", "--compare"],
-    )
-    .map(drop)
+    bench(&network, Workload::Page, &["--tree", &top, "--pause", "0", "--compare"]).map(drop)
 }
 
 /// The options for the peers. Build with defaults takes a minute with each.
@@ -205,10 +185,7 @@ fn explained_by_time(report: &RunReport) -> f64 {
 /// requests as its duration explains.
 fn near(report: &RunReport, embedded: &RunReport) -> Result<()> {
     ensure!(report.wrong == 0, "{report:?}");
-    ensure!(
-        report.rpc.value("ACCESS") == 0 || !report.options.contains("noaccesscheck"),
-        "{report:?}"
-    );
+    ensure!(report.rpc.value("ACCESS") == 0 || !report.options.contains("noaccesscheck"), "{report:?}");
     let (theirs, ours) = (report.rpc.total() as f64, embedded.rpc.total() as f64);
     let others = |report: &RunReport| -> f64 {
         let again: u64 = EXPIRING.iter().map(|name| report.rpc.value(name)).sum();
@@ -230,10 +207,7 @@ fn near(report: &RunReport, embedded: &RunReport) -> Result<()> {
 /// Creates an ext4 image with both trees, from this machine: creating them in the kernel would take
 /// minutes.
 fn image_of_trees(image: &Path) -> Result<()> {
-    let trees = Workload::ALL
-        .into_iter()
-        .map(tree)
-        .collect::<Result<Vec<PathBuf>>>()?;
+    let trees = Workload::ALL.into_iter().map(tree).collect::<Result<Vec<PathBuf>>>()?;
     let beside = trees[0].parent().context("they have a directory of their own")?;
     let mut make = Command::new("mkfs.ext4");
     make.args(["-q", "-F", "-N", "100000", "-d"]).arg(beside);
@@ -258,11 +232,8 @@ fn page_and_build_send_knfsd_what_they_send_us_and_it_counts_the_same() -> Resul
         let source = format!("{}:/export/{workload}", server.address());
         for options in peer_options(workload) {
             let before = server.counts()?;
-            let report = bench(
-                &network,
-                workload,
-                &["--server", &source, "--no-check", "--options", options],
-            )?;
+            let report =
+                bench(&network, workload, &["--server", &source, "--no-check", "--options", options])?;
             let after = server.counts()?;
             let served = after
                 .iter()
@@ -296,9 +267,7 @@ fn page_and_build_send_ganesha_what_they_send_us() -> Result<()> {
 fn make_tree_makes_the_tree_on_a_server_that_has_none() -> Result<()> {
     let network = Network::new()?;
     // In memory: on a disk each file would be synced, which takes minutes.
-    let export = tempfile::Builder::new()
-        .prefix("curt-test-")
-        .tempdir_in("/dev/shm")?;
+    let export = tempfile::Builder::new().prefix("curt-test-").tempdir_in("/dev/shm")?;
     let export = export.path();
     std::fs::set_permissions(export, std::fs::Permissions::from_mode(0o755))?;
     let server = CurtServe::start(&network, export, &[])?;
@@ -310,10 +279,7 @@ fn make_tree_makes_the_tree_on_a_server_that_has_none() -> Result<()> {
     let Err(refused) = page(&[]) else {
         anyhow::bail!("page is replayed without a tree");
     };
-    ensure!(
-        format!("{refused:#}").contains("--make-tree makes it"),
-        "{refused:#}"
-    );
+    ensure!(format!("{refused:#}").contains("--make-tree makes it"), "{refused:#}");
     let report = page(&["--make-tree"])?;
     ensure!(report.operations == 24_387 && report.wrong == 0, "{report:?}");
     // All files exist, not only those that are read.

@@ -16,11 +16,7 @@ use curt_tests::process;
 const MINUTES: Duration = Duration::from_secs(900);
 
 fn seconds() -> u64 {
-    if std::env::var_os("CURT_FULL").is_some() {
-        600
-    } else {
-        4
-    }
+    if std::env::var_os("CURT_FULL").is_some() { 600 } else { 4 }
 }
 
 fn check(network: &Network, directories: &[&Path]) -> Result<()> {

@@ -97,9 +97,7 @@ fn hang_beside_new_ones(network: &Network, Hanging { idle, half }: Hanging) -> R
         client.wait(SECONDS)?;
         ensure!(client.output().contains("closed 0"), "{}", client.output());
     }
-    until("the server has let go of them", SECONDS, || {
-        Ok((descriptors(&server)? < OTHERS).then_some(()))
-    })
+    until("the server has let go of them", SECONDS, || Ok((descriptors(&server)? < OTHERS).then_some(())))
 }
 
 /// All of both kinds, or all of each kind with as many of the other as one process may have.
@@ -111,26 +109,14 @@ fn rounds() -> Vec<Hanging> {
     }
     limit.current = limit.maximum;
     if setrlimit(Resource::Nofile, limit).is_ok() {
-        return vec![Hanging {
-            idle: EACH,
-            half: EACH,
-        }];
+        return vec![Hanging { idle: EACH, half: EACH }];
     }
     let most = getrlimit(Resource::Nofile).maximum.unwrap_or(wanted);
     let rest = most.saturating_sub(OTHERS + EACH);
     println!(
         "one process may have {most} descriptors here, and no more: {EACH} of each kind beside {rest} of the other"
     );
-    vec![
-        Hanging {
-            idle: EACH,
-            half: rest,
-        },
-        Hanging {
-            idle: rest,
-            half: EACH,
-        },
-    ]
+    vec![Hanging { idle: EACH, half: rest }, Hanging { idle: rest, half: EACH }]
 }
 
 fn serve(network: &Network) -> Result<RunningProcess> {
@@ -151,14 +137,7 @@ fn answered(xid: u32) -> Result<()> {
     stream.set_read_timeout(Some(SECONDS))?;
     let mut call = Vec::new();
     let body = record::begin_record(&mut call);
-    encode_call_header(
-        &mut call,
-        xid,
-        nfs3::PROGRAM,
-        nfs3::VERSION,
-        0,
-        &RpcCredential::None,
-    );
+    encode_call_header(&mut call, xid, nfs3::PROGRAM, nfs3::VERSION, 0, &RpcCredential::None);
     record::finish_record(&mut call, body, 0);
     stream.write_all(&call)?;
     let mut reply = [0; 28];
@@ -174,9 +153,7 @@ struct Memory {
 
 impl Memory {
     fn of(process: &RunningProcess) -> Result<Self> {
-        Ok(Self {
-            resident: status(process, "VmRSS:")?,
-        })
+        Ok(Self { resident: status(process, "VmRSS:")? })
     }
 }
 

@@ -39,12 +39,7 @@ impl Scene {
         let server = CurtServe::start(&network, &export, &[])?;
         let options = format!("{},{options}", server.ports());
         let mount = CurtMount::start(&network, "mount", &server.source(), options.trim_end_matches(','))?;
-        Ok(Self {
-            mount,
-            server,
-            export,
-            network,
-        })
+        Ok(Self { mount, server, export, network })
     }
 
     /// The process id of the daemon, which replaces the started process by exec.
@@ -89,9 +84,7 @@ fn every_thread_of_the_daemon_is_spared_when_memory_is_short() -> Result<()> {
         server.ports()
     );
     let said = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
-    let threads = said
-        .split_once("text ")
-        .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
+    let threads = said.split_once("text ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
     ensure!(threads.is_some_and(|count| count > 3), "{said}");
     Ok(())
 }
@@ -116,32 +109,18 @@ fn replies_go_to_the_descriptor_that_their_requests_came_from() -> Result<()> {
     })?;
     scene.server.process().signal(Signal::CONT)?;
     for mut reader in readers {
-        ensure!(
-            reader.wait(MINUTE)?.success() && reader.output() == "text",
-            "{}",
-            reader.output()
-        );
+        ensure!(reader.wait(MINUTE)?.success() && reader.output() == "text", "{}", reader.output());
     }
     let requests = tracing.stop()?;
     let used = descriptors(&requests);
-    ensure!(
-        used.len() > 2,
-        "threads have no descriptors of their own: {used:?}"
-    );
+    ensure!(used.len() > 2, "threads have no descriptors of their own: {used:?}");
     let wrong: Vec<_> = requests
         .iter()
         .filter(|request| request.answered.is_some_and(|to| to != request.descriptor))
         .collect();
     ensure!(wrong.is_empty(), "answered elsewhere: {wrong:?}");
-    let answered = requests
-        .iter()
-        .filter(|request| request.answered.is_some())
-        .count();
-    ensure!(
-        answered >= 3 * READERS,
-        "{answered} of {} requests were answered",
-        requests.len()
-    );
+    let answered = requests.iter().filter(|request| request.answered.is_some()).count();
+    ensure!(answered >= 3 * READERS, "{answered} of {} requests were answered", requests.len());
     scene.mount.unmount()
 }
 
@@ -204,10 +183,7 @@ fn by_default_unwritten_bytes_are_256_mib_or_a_tenth_of_memory_at_most() -> Resu
         last = position;
         Ok((position >= bound - slack && looks >= 100).then_some(position))
     })?;
-    ensure!(
-        written <= bound + slack,
-        "{written} bytes were taken; the bound is {bound}"
-    );
+    ensure!(written <= bound + slack, "{written} bytes were taken; the bound is {bound}");
     // It can be killed while the server is silent.
     writer.signal(Signal::KILL)?;
     writer.wait(MINUTE)?;
@@ -229,11 +205,7 @@ fn is_open(process: &RunningProcess, descriptor: u32, name: &str) -> Result<()> 
 /// The position of a process in its standard output's file, in bytes.
 fn position(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/1")).ok()?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("pos:"))?
-        .trim()
-        .parse()
-        .ok()
+    text.lines().find_map(|line| line.strip_prefix("pos:"))?.trim().parse().ok()
 }
 
 // SEMANTICS: exit-1.
@@ -255,10 +227,7 @@ fn sigterm_tries_for_30_s_to_write_to_a_silent_server_and_names_what_is_lost() -
     let took = begun.elapsed();
     ensure!(took > Duration::from_secs(29), "it ended after {took:?}");
     let said = scene.mount.process().output();
-    ensure!(
-        said.contains("not on the server's disk") && said.contains("/file-0"),
-        "{said}"
-    );
+    ensure!(said.contains("not on the server's disk") && said.contains("/file-0"), "{said}");
     let (_, mounts, _) = process::finish(scene.network.command("cat").arg("/proc/self/mounts"), MINUTE)?;
     let place = scene.mount.directory().display().to_string();
     ensure!(!mounts.contains(&place), "{mounts}");
@@ -280,9 +249,7 @@ fn what_a_program_leaves_to_sync_is_written_behind() -> Result<()> {
         RunningProcess::start("a writer", scene.network.command("python3").args(["-c", &script]))?;
     writer.wait_for("synced", MINUTE)?;
     let there = scene.export.join("open");
-    until("the bytes are at the server", MINUTE, || {
-        Ok((fs::read(&there)? == b"left open").then_some(()))
-    })?;
+    until("the bytes are at the server", MINUTE, || Ok((fs::read(&there)? == b"left open").then_some(())))?;
     // It has the file open all the time.
     ensure!(writer.is_running()?, "{}", writer.output());
     writer.say("\n")?;

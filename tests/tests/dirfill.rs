@@ -29,11 +29,8 @@ fn dirfill_off_sends_what_was_sent_without_it() -> Result<()> {
     for workload in Workload::ALL {
         let top = tree(workload)?.display().to_string();
         let options = "noaccesscheck,sloppycto=3,dirfill=off";
-        let text = bench(
-            &network,
-            "curt",
-            &["bench", workload.name(), "--tree", &top, "--options", options],
-        )?;
+        let text =
+            bench(&network, "curt", &["bench", workload.name(), "--tree", &top, "--options", options])?;
         let report: RunReport = serde_json::from_str(&text)?;
         ensure!(report.wrong == 0, "{text}");
         let lookups = match workload {
@@ -96,26 +93,17 @@ fn bench_fill_times_views_over_ways_of_any_length() -> Result<()> {
     command.args(["fill", "--json", "--no-cases", "--rounds", "1", "--delays", "0,1"]);
     // This test does not compare times, because the machine may be busy.
     let (_, text, _) = process::finish(command.arg("--page-tree").arg(&top), MINUTES)?;
-    let json = text
-        .lines()
-        .find(|line| line.starts_with('{'))
-        .context("no JSON")?;
+    let json = text.lines().find(|line| line.starts_with('{')).context("no JSON")?;
     let report: serde_json::Value = serde_json::from_str(json)?;
     let views = report["views"].as_array().context("views")?;
     ensure!(views.len() == 2, "{text}");
     for view in views {
         let requests = |mode: &str| view["requests"][mode].as_u64();
-        ensure!(
-            requests("auto") > Some(100) && requests("auto") < requests("off"),
-            "{view}"
-        );
+        ensure!(requests("auto") > Some(100) && requests("auto") < requests("off"), "{view}");
     }
     let seconds = |index: usize, mode: &str| views[index][mode][0].as_f64();
     ensure!(
-        seconds(1, "off")
-            > views[1]["requests"]["off"]
-                .as_f64()
-                .map(|requests| requests / 2000.0),
+        seconds(1, "off") > views[1]["requests"]["off"].as_f64().map(|requests| requests / 2000.0),
         "a longer way takes longer: {text}"
     );
     Ok(())
@@ -176,13 +164,8 @@ const CASES: [Case; 5] = [
 
 /// Counters that must be nonzero with `dirfill=auto`, and zero without: fills, used names of fills,
 /// complete directories, and names found to be missing by them.
-const COUNTERS: [&str; 5] = [
-    "dirfill_fills",
-    "dirfill_names",
-    "dirfill_used",
-    "dirfill_complete",
-    "dirfill_missing",
-];
+const COUNTERS: [&str; 5] =
+    ["dirfill_fills", "dirfill_names", "dirfill_used", "dirfill_complete", "dirfill_missing"];
 
 /// The counters of a mount.
 fn counters(network: &Network, mount: &CurtMount) -> Result<serde_json::Value> {
@@ -230,13 +213,7 @@ fn a_second_clients_changes_are_seen_when_attributes_expire_and_not_later() -> R
         // The second look-up fills the directory.
         let unlisted = (10..20).map(|number| seen.join(format!("name{number}")));
         process::run(network.command("stat").args(unlisted), MINUTE)?;
-        for Case {
-            change,
-            question,
-            before,
-            after,
-        } in CASES
-        {
+        for Case { change, question, before, after } in CASES {
             let ask = || -> Result<(Instant, String)> {
                 let began = Instant::now();
                 let mut shell = network.command("sh");
@@ -255,10 +232,7 @@ fn a_second_clients_changes_are_seen_when_attributes_expire_and_not_later() -> R
                 }
                 ensure!(answer == before, "{mode}: {question} says {answer}");
                 let age = began.saturating_duration_since(changed);
-                ensure!(
-                    age <= BELIEVED + MARGIN,
-                    "{mode}: {question} says {answer} after {age:?}"
-                );
+                ensure!(age <= BELIEVED + MARGIN, "{mode}: {question} says {answer} after {age:?}");
                 std::thread::sleep(Duration::from_millis(20));
             }
         }

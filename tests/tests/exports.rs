@@ -69,17 +69,11 @@ fn machine() -> Result<(Network, String)> {
     let network = Network::new()?;
     let top = network.directory().display().to_string();
     let export = network.make_directory("e")?.display().to_string();
-    network.shell(
-        &format!("cp -a /etc {top}/etc && mount --bind {top}/etc /etc"),
-        SECONDS,
-    )?;
+    network.shell(&format!("cp -a /etc {top}/etc && mount --bind {top}/etc /etc"), SECONDS)?;
     let write = |name: &str, text: &str| fs::write(network.directory().join("etc").join(name), text);
     write("hosts", HOSTS)?;
     write("netgroup", NETGROUPS)?;
-    write(
-        "nsswitch.conf",
-        "passwd: files\ngroup: files\nhosts: files\nnetgroup: files\n",
-    )?;
+    write("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nnetgroup: files\n")?;
     let mut groups = fs::read_to_string("/etc/group")?;
     for number in 70_000..70_040 {
         groups += &format!("many{number}:x:{number}:manyfold\n");
@@ -90,10 +84,7 @@ fn machine() -> Result<(Network, String)> {
     write("passwd", &users)?;
     fs::create_dir_all(network.directory().join("etc/exports.d"))?;
     write("exports", &EXPORTS.replace("E/", &format!("{export}/")))?;
-    write(
-        "exports.d/more.exports",
-        &MORE.replace("E/", &format!("{export}/")),
-    )?;
+    write("exports.d/more.exports", &MORE.replace("E/", &format!("{export}/")))?;
     for name in DIRECTORIES {
         fs::create_dir_all(Path::new(&export).join(name))?;
     }
@@ -114,10 +105,7 @@ fn machine() -> Result<(Network, String)> {
 fn serve(network: &Network, arguments: &[&str]) -> Result<RunningProcess> {
     let mut command = network.command(program("curt")?);
     command.args(["serve", "--bind", &format!("{ADDRESS}:2049")]);
-    command
-        .arg("--state")
-        .arg(network.make_directory("state")?)
-        .args(arguments);
+    command.arg("--state").arg(network.make_directory("state")?).args(arguments);
     let server = RunningProcess::start("curt serve", &mut command)?;
     server.wait_for("listening on", SECONDS)?;
     Ok(server)
@@ -232,17 +220,11 @@ fn every_kind_of_line_is_served_to_the_linux_client_and_read_again() -> Result<(
     server.signal(Signal::HUP)?;
     server.wait_for("error: really: no such option", SECONDS)?;
     server.wait_for("the exports are unchanged", SECONDS)?;
-    let without: String = text
-        .lines()
-        .filter(|line| !line.contains("/host "))
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let without: String =
+        text.lines().filter(|line| !line.contains("/host ")).map(|line| format!("{line}\n")).collect();
     fs::write(&file, without)?;
     server.signal(Signal::HUP)?;
-    let removed = format!(
-        "removed {}/host kernel.lab.test(rw,no_root_squash",
-        export.display()
-    );
+    let removed = format!("removed {}/host kernel.lab.test(rw,no_root_squash", export.display());
     server.wait_for(&removed, SECONDS)?;
     fs::write(meeting.join("removed"), "")?;
     job.wait_for("after the reload")?;
@@ -251,17 +233,8 @@ fn every_kind_of_line_is_served_to_the_linux_client_and_read_again() -> Result<(
     server.wait_for(&removed.replace("removed", "added"), SECONDS)?;
     fs::write(meeting.join("back"), "")?;
     let done = job.finish()?;
-    let said: String = done
-        .output
-        .lines()
-        .map(|line| format!("{}\n", line.trim()))
-        .collect();
-    ensure!(
-        said == SAID,
-        "status {:?}, said:\n{said}\nserver:\n{}",
-        done.status,
-        server.output()
-    );
+    let said: String = done.output.lines().map(|line| format!("{}\n", line.trim())).collect();
+    ensure!(said == SAID, "status {:?}, said:\n{said}\nserver:\n{}", done.status, server.output());
     ensure!(server.output().contains("async: changes are answered before"));
     ensure!(server.output().contains("unknown host nowhere.invalid"));
     listed_and_explained(&network, export)?;
@@ -300,10 +273,7 @@ fn listed_and_explained(network: &Network, export: &Path) -> Result<()> {
         ("closed", false),
     ] {
         let start = format!("{}/{name} ", export.display());
-        ensure!(
-            shown.lines().any(|line| line.starts_with(&start)) == is_shown,
-            "{name}: {shown}"
-        );
+        ensure!(shown.lines().any(|line| line.starts_with(&start)) == is_shown, "{name}: {shown}");
     }
     Ok(())
 }
@@ -317,31 +287,13 @@ fn refused(network: &Network, words: &str) -> Result<(Option<i32>, String)> {
 
 /// A file that cannot be served (`T` is the test's directory), and the message.
 const BROKEN: [(&str, &str); 7] = [
-    (
-        "T/good *(rw)\nT/same *(ro)\n",
-        "exports:2: error: T/same: T/exports:1 already exports this directory",
-    ),
-    (
-        "T/gone *(rw)\n",
-        "exports:1: error: T/gone: there is no such directory",
-    ),
-    (
-        "\nT/a *(rw)\n",
-        "exports:2: error: T/a: cannot be exported: Too many levels of symbolic links",
-    ),
+    ("T/good *(rw)\nT/same *(ro)\n", "exports:2: error: T/same: T/exports:1 already exports this directory"),
+    ("T/gone *(rw)\n", "exports:1: error: T/gone: there is no such directory"),
+    ("\nT/a *(rw)\n", "exports:2: error: T/a: cannot be exported: Too many levels of symbolic links"),
     ("T/plain *(rw)\n", "exports:1: error: T/plain: not a directory"),
-    (
-        "T/good *(rw,sec=krb5)\n",
-        "exports:1: error: sec=krb5: Kerberos is not supported",
-    ),
-    (
-        "T/good *(rw,refer=/x@y)\n",
-        "exports:1: error: refer=/x@y: referrals need NFSv4",
-    ),
-    (
-        "T/good a(fsid=1) b(fsid=2)\n",
-        "exports:1: error: T/good: has another fsid=",
-    ),
+    ("T/good *(rw,sec=krb5)\n", "exports:1: error: sec=krb5: Kerberos is not supported"),
+    ("T/good *(rw,refer=/x@y)\n", "exports:1: error: refer=/x@y: referrals need NFSv4"),
+    ("T/good a(fsid=1) b(fsid=2)\n", "exports:1: error: T/good: has another fsid="),
 ];
 
 // SEMANTICS: export-2.
@@ -362,39 +314,23 @@ fn files_that_cannot_be_served_are_reported_line_by_line() -> Result<()> {
     for (text, expected) in BROKEN {
         let (status, errors) = check(text)?;
         let expected = expected.replace("T/", &format!("{at}/"));
-        ensure!(
-            status == Some(1) && errors.contains(&expected),
-            "{text}: {status:?} {errors}"
-        );
+        ensure!(status == Some(1) && errors.contains(&expected), "{text}: {status:?} {errors}");
     }
     let (status, errors) = check("T/good nowhere.invalid(rw,async) bob (rw)\n")?;
     ensure!(status == Some(0), "{errors}");
-    for warning in [
-        "unknown host",
-        "async: changes are answered before",
-        "bob: the blank before (",
-    ] {
+    for warning in ["unknown host", "async: changes are answered before", "bob: the blank before ("] {
         ensure!(errors.contains(warning), "{warning}: {errors}");
     }
     // A file with errors is not served at all; a missing directory does not affect the others.
     fs::write(top.join("exports"), format!("{at}/good *(rw)\n{at}/x *(wrong)\n"))?;
     let (status, errors) = refused(&network, &format!("-c {at}/exports --state {at}/state"))?;
-    ensure!(
-        status == Some(1) && errors.contains("exports:2: error: wrong: no such option"),
-        "{errors}"
-    );
+    ensure!(status == Some(1) && errors.contains("exports:2: error: wrong: no such option"), "{errors}");
     for (words, expected) in [
         (format!("-c {at}/exports --ro"), "--ro is for `curt serve DIR`"),
-        (
-            format!("-c {at}/none"),
-            "none: error: cannot be read: No such file",
-        ),
+        (format!("-c {at}/none"), "none: error: cannot be read: No such file"),
     ] {
         let (status, errors) = refused(&network, &words)?;
-        ensure!(
-            status == Some(1) && errors.contains(expected),
-            "{words}: {errors}"
-        );
+        ensure!(status == Some(1) && errors.contains(expected), "{words}: {errors}");
     }
     Ok(())
 }
@@ -404,19 +340,13 @@ fn a_directory_that_vanished_is_served_when_a_reload_finds_it() -> Result<()> {
     let network = Network::new()?;
     let top = network.directory();
     let exports = top.join("exports");
-    fs::write(
-        &exports,
-        format!("{0}/one *(rw,insecure)\n{0}/two *(rw,insecure)\n", top.display()),
-    )?;
+    fs::write(&exports, format!("{0}/one *(rw,insecure)\n{0}/two *(rw,insecure)\n", top.display()))?;
     network.make_directory("one")?;
     let mut server = serve(&network, &["-c", &exports.display().to_string()])?;
     server.wait_for("two: there is no such directory", SECONDS)?;
     let list = |name: &str| {
         let ports = "version=3&nfsport=2049&mountport=2049";
-        network.shell(
-            &format!("nfs-ls 'nfs://{ADDRESS}{}/{name}?{ports}'", top.display()),
-            SECONDS,
-        )
+        network.shell(&format!("nfs-ls 'nfs://{ADDRESS}{}/{name}?{ports}'", top.display()), SECONDS)
     };
     ensure!(list("one").is_ok() && list("two").is_err());
     fs::write(network.make_directory("two")?.join("file"), "")?;
@@ -443,10 +373,7 @@ fn a_state_directory_that_cannot_be_used_is_reported() -> Result<()> {
     );
     network.shell(&script, SECONDS)?;
     let serve_with = |state: &str| {
-        refused(
-            &network,
-            &format!("{top}/good --bind {ADDRESS}:2049 --no-rpcbind --state {top}/{state}"),
-        )
+        refused(&network, &format!("{top}/good --bind {ADDRESS}:2049 --no-rpcbind --state {top}/{state}"))
     };
     for (state, expected) in [
         ("full", "No space left on device"),
@@ -456,19 +383,13 @@ fn a_state_directory_that_cannot_be_used_is_reported() -> Result<()> {
     ] {
         let (status, errors) = serve_with(state)?;
         let advised = errors.contains("choose another with --state DIR");
-        ensure!(
-            status == Some(1) && errors.contains(expected) && advised,
-            "{state}: {status:?} {errors}"
-        );
+        ensure!(status == Some(1) && errors.contains(expected) && advised, "{state}: {status:?} {errors}");
     }
     fs::write(network.directory().join("exports"), format!("{top}/good *(rw)\n"))?;
     let mut first = serve(&network, &["-c", &format!("{top}/exports")])?;
     let words = format!("{top}/good --bind {ADDRESS}:2050 --no-rpcbind --state {top}/state");
     let (status, errors) = refused(&network, &words)?;
-    ensure!(
-        status == Some(1) && errors.contains("is in use by another server"),
-        "{errors}"
-    );
+    ensure!(status == Some(1) && errors.contains("is in use by another server"), "{errors}");
     ensure!(first.stop()?.success());
     Ok(())
 }

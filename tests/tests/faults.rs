@@ -66,14 +66,7 @@ fn is_told(
     let script = network.directory().join("program.py");
     std::fs::write(&script, PROGRAM)?;
     let mut command = network.command("setpriv");
-    command.args([
-        "--reuid",
-        USER,
-        "--regid",
-        USER,
-        "--clear-groups",
-        "/usr/bin/python3",
-    ]);
+    command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "/usr/bin/python3"]);
     command.arg(&script).arg(directory).arg(name);
     let mut writer = RunningProcess::start("the writer", &mut command)?;
     writer.wait_for("ready", LIMIT)?;
@@ -81,19 +74,11 @@ fn is_told(
     writer.say("\n")?;
     writer.wait_for(" .\n", LIMIT)?;
     let told = format!("told {error} .\n");
-    ensure!(
-        writer.output().contains(&told),
-        "not {told:?}: {}",
-        writer.output()
-    );
+    ensure!(writer.output().contains(&told), "not {told:?}: {}", writer.output());
     mend()?;
     writer.say("\n")?;
     let status = writer.wait(LIMIT)?;
-    ensure!(
-        status.success() && writer.output().contains("holds fits"),
-        "{status}: {}",
-        writer.output()
-    );
+    ensure!(status.success() && writer.output().contains("holds fits"), "{status}: {}", writer.output());
     Ok(())
 }
 
@@ -106,10 +91,7 @@ fn nothing() -> Result<()> {
 fn full_disk_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    network.shell(
-        &format!("mount -t tmpfs -o size=3m,mode=777 tmpfs {}", export.display()),
-        LIMIT,
-    )?;
+    network.shell(&format!("mount -t tmpfs -o size=3m,mode=777 tmpfs {}", export.display()), LIMIT)?;
     let serve = CurtServe::start(&network, &export, &[])?;
     let mount = CurtMount::start(&network, "mount", &serve.source(), &serve.ports())?;
     is_told(&network, mount.directory(), "file", "ENOSPC", nothing, nothing)?;
@@ -175,10 +157,7 @@ fn table(target: &str, arguments: &str) -> String {
 fn on_both_servers(directory: &str, error: &str, broken: &str, mended: &str) -> Result<()> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
-    let options = KnfsdOptions {
-        setup: DISK.to_owned(),
-        ..KnfsdOptions::default()
-    };
+    let options = KnfsdOptions { setup: DISK.to_owned(), ..KnfsdOptions::default() };
     let kernel = Knfsd::start(&network, KernelNumber(0), KERNEL, &options)?;
     let inside = |script: &str| kernel.inside(script, LIMIT).map(drop);
     inside("exportfs -o rw,no_root_squash,no_subtree_check,insecure,fsid=7 '*:/mnt/disk'")?;
@@ -224,12 +203,7 @@ fn a_quota_that_is_used_up_is_reported_once_and_later_writes_are_stored() -> Res
 // SEMANTICS: write-6.
 #[test]
 fn an_io_error_of_the_disk_is_reported_once_and_later_writes_are_stored() -> Result<()> {
-    on_both_servers(
-        "error",
-        "EIO",
-        &table("flakey", "0 1 1 error_writes"),
-        &table("linear", ""),
-    )
+    on_both_servers("error", "EIO", &table("flakey", "0 1 1 error_writes"), &table("linear", ""))
 }
 
 // SEMANTICS: write-6.

@@ -113,12 +113,8 @@ fn handles_open_what_they_were_made_of_until_it_is_removed_or_the_mount_ends() -
     };
     for (place, options) in [("a", "noaccesscheck"), ("b", "accesscheck,lookupcache=none")] {
         let (server, export) = server_of(place)?;
-        let mount = CurtMount::start(
-            &network,
-            "mount",
-            &server.source(),
-            &format!("{},{options}", server.ports()),
-        )?;
+        let mount =
+            CurtMount::start(&network, "mount", &server.source(), &format!("{},{options}", server.ports()))?;
         let said = network.shell(
             &format!(
                 "python3 {} {} {} {}",

@@ -54,8 +54,7 @@ impl Client<'_> {
             if self.world.stop.load(Ordering::SeqCst) {
                 return Ok(());
             }
-            self.round(round)
-                .with_context(|| format!("client {} in round {round}", self.number))?;
+            self.round(round).with_context(|| format!("client {} in round {round}", self.number))?;
         }
         Ok(())
     }
@@ -65,29 +64,12 @@ impl Client<'_> {
         let names =
             ["directory", "file", "moved", "link"].map(|kind| format!("{}-{kind}-{round}", self.number));
         let root = self.world.root;
-        let attributes = Sattr {
-            mode: Some(0o755),
-            ..Sattr::default()
-        };
-        let [directory, file, moved, link] = [
-            at(root, &names[0])?,
-            at(root, &names[1])?,
-            at(root, &names[2])?,
-            at(root, &names[3])?,
-        ];
-        let mkdir = MkdirArguments {
-            place: directory,
-            attributes,
-        };
-        let create = CreateArguments {
-            place: file,
-            how: CreateHow::Guarded(attributes),
-        };
-        let symlink = SymlinkArguments {
-            place: link,
-            attributes,
-            target: Target::new(b"target")?,
-        };
+        let attributes = Sattr { mode: Some(0o755), ..Sattr::default() };
+        let [directory, file, moved, link] =
+            [at(root, &names[0])?, at(root, &names[1])?, at(root, &names[2])?, at(root, &names[3])?];
+        let mkdir = MkdirArguments { place: directory, attributes };
+        let create = CreateArguments { place: file, how: CreateHow::Guarded(attributes) };
+        let symlink = SymlinkArguments { place: link, attributes, target: Target::new(b"target")? };
         self.call(NfsProcedure::Mkdir, &mkdir)?;
         let made = self.call(NfsProcedure::Create, &create)?;
         let mut made = Decoder::new(&made);
@@ -95,10 +77,7 @@ impl Client<'_> {
         let file_handle: NfsFh3 = made.get()?;
         let rename = |from, to| RenameArguments { from, to };
         self.call(NfsProcedure::Rename, &rename(file, moved))?;
-        let linked = LinkArguments {
-            file: file_handle,
-            place: file,
-        };
+        let linked = LinkArguments { file: file_handle, place: file };
         self.call(NfsProcedure::Link, &linked)?;
         self.call(NfsProcedure::Symlink, &symlink)?;
         for name in [file, moved, link] {
@@ -163,10 +142,7 @@ impl Client<'_> {
 }
 
 fn at(directory: NfsFh3, name: &str) -> Result<DirOpArgs<'_>> {
-    Ok(DirOpArgs {
-        directory,
-        name: Filename::new(name.as_bytes())?,
-    })
+    Ok(DirOpArgs { directory, name: Filename::new(name.as_bytes())? })
 }
 
 // SEMANTICS: restart-1.

@@ -72,10 +72,7 @@ fn a_server_that_is_killed_again_and_again_causes_no_wrong_error() -> Result<()>
     let mut programs = (0..PROGRAMS)
         .map(|number| {
             let mut command = network.command("python3");
-            command
-                .arg(&script)
-                .arg(mount.directory())
-                .arg(number.to_string());
+            command.arg(&script).arg(mount.directory()).arg(number.to_string());
             RunningProcess::start("a program", &mut command)
         })
         .collect::<Result<Vec<_>>>()?;
@@ -100,12 +97,7 @@ fn a_server_that_is_killed_again_and_again_causes_no_wrong_error() -> Result<()>
         done += numbers.next().unwrap_or(Ok(0))?;
         wrong += numbers.next().unwrap_or(Ok(0))?;
         slow += numbers.next().unwrap_or(Ok(0))?;
-        said.extend(
-            output
-                .lines()
-                .filter(|line| line.starts_with("WRONG"))
-                .map(|line| format!("{line}\n")),
-        );
+        said.extend(output.lines().filter(|line| line.starts_with("WRONG")).map(|line| format!("{line}\n")));
     }
     println!("{done} operations, {kills} kills, {wrong} wrong, {slow} after more than a second");
     ensure!(

@@ -57,21 +57,10 @@ fn latencies_are_measured_beside_a_peer_and_through_a_mount() {
     let _rpcbind = network.rpcbind().unwrap();
     let ganesha = Ganesha::start(&network, &directory).unwrap();
     let place = format!("127.0.0.1:2049{}", directory.display());
-    let (known, unknown) = (
-        format!("known={place},pid={}", ganesha.pid()),
-        format!("unknown={place}"),
-    );
+    let (known, unknown) = (format!("known={place},pid={}", ganesha.pid()), format!("unknown={place}"));
     let report = bench(
         &network,
-        &[
-            "--mount",
-            "--peer",
-            &known,
-            "--peer",
-            &unknown,
-            "--directory",
-            directory.to_str().unwrap(),
-        ],
+        &["--mount", "--peer", &known, "--peer", &unknown, "--directory", directory.to_str().unwrap()],
     )
     .unwrap();
     let rows = report["rows"].as_array().unwrap();
@@ -92,11 +81,7 @@ fn latencies_are_measured_beside_a_peer_and_through_a_mount() {
         assert!(sum.is_some_and(|sum| sum > 0.0), "{place} of all: {sum:?}");
     }
     let sizes = report["sizes"].as_array().unwrap();
-    let passes: Vec<_> = sizes
-        .iter()
-        .take(4)
-        .filter_map(|row| row["pass"].as_str())
-        .collect();
+    let passes: Vec<_> = sizes.iter().take(4).filter_map(|row| row["pass"].as_str()).collect();
     assert_eq!(passes, ["write", "rewrite", "read", "reread"]);
     // Its files were removed.
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);

@@ -37,12 +37,8 @@ const LIES: [(&str, ReplyRewrite); 7] = [
     }),
     ("results that go on", |reply| marked([reply, vec![0; 8]].concat())),
     ("a file of no type", |reply| with_word(reply, RESULTS + 4, 99)),
-    ("a message that is neither call nor reply", |reply| {
-        with_word(reply, 8, 2)
-    }),
-    ("a reply neither accepted nor denied", |reply| {
-        with_word(reply, 12, 7)
-    }),
+    ("a message that is neither call nor reply", |reply| with_word(reply, 8, 2)),
+    ("a reply neither accepted nor denied", |reply| with_word(reply, 12, 7)),
     ("a status of no kind", |reply| with_word(reply, 24, 9)),
     ("a record longer than any reply", |reply| {
         [&record::record_mark(1 << 30), &reply[4..8], &[3; 60_000]].concat()
@@ -71,20 +67,13 @@ impl Bed {
             CurtServe::PORT
         );
         let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-        Ok(Self {
-            relay,
-            mount,
-            _server: server,
-            network,
-        })
+        Ok(Self { relay, mount, _server: server, network })
     }
 
     /// The file's size by stat(1), or the error.
     fn size(&self) -> Result<String> {
         let mut command = self.network.command("stat");
-        command
-            .args(["-c", "%s"])
-            .arg(self.mount.directory().join("file"));
+        command.args(["-c", "%s"]).arg(self.mount.directory().join("file"));
         let (_, output, errors) = process::finish(&mut command, MINUTE)?;
         Ok(format!("{output}{errors}"))
     }
@@ -107,20 +96,13 @@ fn a_reply_that_makes_no_sense_is_eio_and_one_line_of_the_log() -> Result<()> {
         bed.relay.rewrite_next_reply(NfsProcedure::Getattr.number(), lie);
         let size = bed.size()?;
         ensure!(!bed.relay.is_about_to_lie(), "{what}: nothing was asked");
-        ensure!(
-            size.contains("Input/output error"),
-            "{what}: {size}{:#?}",
-            bed.warnings()
-        );
+        ensure!(size.contains("Input/output error"), "{what}: {size}{:#?}", bed.warnings());
         said = process::until("it is logged", MINUTE, || {
             let said = bed.warnings();
             Ok((said.len() > count).then_some(said))
         })
         .with_context(|| format!("{what} is not logged"))?;
-        ensure!(
-            said.len() == count + 1,
-            "{what} is logged more than once: {said:#?}"
-        );
+        ensure!(said.len() == count + 1, "{what} is logged more than once: {said:#?}");
         ensure!(bed.size()? == "9\n", "{what} has consequences: {}", bed.size()?);
     }
     ensure!(bed.warnings().len() == said.len(), "{:#?}", bed.warnings());
@@ -131,12 +113,11 @@ fn a_reply_that_makes_no_sense_is_eio_and_one_line_of_the_log() -> Result<()> {
 #[test]
 fn a_reply_that_nobody_waits_for_is_passed_over() -> Result<()> {
     let mut bed = Bed::new()?;
-    bed.relay
-        .rewrite_next_reply(NfsProcedure::Getattr.number(), |reply| {
-            let xid = u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]]);
-            let stray = with_word(reply.clone(), 4, xid.wrapping_add(1000));
-            [stray.clone(), reply.clone(), reply, stray].concat()
-        });
+    bed.relay.rewrite_next_reply(NfsProcedure::Getattr.number(), |reply| {
+        let xid = u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]]);
+        let stray = with_word(reply.clone(), 4, xid.wrapping_add(1000));
+        [stray.clone(), reply.clone(), reply, stray].concat()
+    });
     ensure!(bed.size()? == "9\n", "{}", bed.size()?);
     ensure!(!bed.relay.is_about_to_lie(), "nothing was asked");
     ensure!(bed.size()? == "9\n", "{}", bed.size()?);

@@ -33,19 +33,9 @@ struct Sizes {
 impl Sizes {
     fn new() -> Self {
         if std::env::var_os("CURT_FULL").is_some() {
-            return Self {
-                listed: 500_000,
-                removed: 100_000,
-                pass_seconds: "20",
-                is_full: true,
-            };
+            return Self { listed: 500_000, removed: 100_000, pass_seconds: "20", is_full: true };
         }
-        Self {
-            listed: 20_000,
-            removed: 5000,
-            pass_seconds: "3",
-            is_full: false,
-        }
+        Self { listed: 20_000, removed: 5000, pass_seconds: "3", is_full: false }
     }
 }
 
@@ -75,9 +65,7 @@ fn while_changing<T>(directory: &Path, run: impl FnOnce() -> Result<T>) -> Resul
         });
         let result = run();
         drop(stop);
-        writer
-            .join()
-            .map_err(|_| anyhow::anyhow!("the writer failed"))??;
+        writer.join().map_err(|_| anyhow::anyhow!("the writer failed"))??;
         result
     })
 }
@@ -85,17 +73,12 @@ fn while_changing<T>(directory: &Path, run: impl FnOnce() -> Result<T>) -> Resul
 /// Checks that each name is listed once, whatever was created meanwhile.
 fn check(listed: &str, names: u32) -> Result<()> {
     let mut seen = BTreeSet::new();
-    let lines = listed
-        .lines()
-        .filter(|line| line.len() == 12 && line.bytes().all(|byte| byte.is_ascii_digit()));
+    let lines =
+        listed.lines().filter(|line| line.len() == 12 && line.bytes().all(|byte| byte.is_ascii_digit()));
     for line in lines {
         ensure!(seen.insert(line), "{line} was listed twice");
     }
-    ensure!(
-        seen.len() == names as usize,
-        "{} names of {names} were listed",
-        seen.len()
-    );
+    ensure!(seen.len() == names as usize, "{} names of {names} were listed", seen.len());
     Ok(())
 }
 
@@ -104,9 +87,7 @@ fn bench_list(network: &Network, sizes: &Sizes, arguments: &[&str]) -> Result<Va
     let mut command = network.command(program("curt")?);
     command.args(["bench", "list", "--vers", "3", "--json", "--count"]);
     command.arg(sizes.listed.to_string());
-    command
-        .args(["--pass-seconds", sizes.pass_seconds])
-        .args(arguments);
+    command.args(["--pass-seconds", sizes.pass_seconds]).args(arguments);
     let text = process::run(&mut command, LONG)?;
     serde_json::from_str(&text).with_context(|| text.clone())
 }
@@ -119,16 +100,12 @@ fn number(report: &Value, key: &str) -> Result<u64> {
 /// none starts again, misses a name or returns one twice, or sends more than `most` requests.
 fn check_passes(report: &Value, sizes: &Sizes, most: u64) -> Result<()> {
     let full_speed = &report["full_speed"];
-    for (idle, changing) in [
-        (&report["idle"], &report["changing"]),
-        (&full_speed["idle"], &full_speed["changing"]),
-    ] {
+    for (idle, changing) in
+        [(&report["idle"], &report["changing"]), (&full_speed["idle"], &full_speed["changing"])]
+    {
         for pass in [idle, changing] {
             ensure!(number(pass, "cookie_zero")? == 1, "{report}");
-            ensure!(
-                number(pass, "missing")? == 0 && number(pass, "doubled")? == 0,
-                "{report}"
-            );
+            ensure!(number(pass, "missing")? == 0 && number(pass, "doubled")? == 0, "{report}");
             ensure!(number(pass, "readdir")? <= most, "{report}");
         }
         let asked = |pass| -> Result<f64> { Ok(number(pass, "readdir")? as f64) };
@@ -137,10 +114,7 @@ fn check_passes(report: &Value, sizes: &Sizes, most: u64) -> Result<()> {
     let (idle, changing) = (&report["idle"], &report["changing"]);
     // One before it begins, one after it; a short pass on a busy machine has no time for more.
     let created = if sizes.is_full { 5 } else { 2 };
-    ensure!(
-        number(idle, "expired")? >= 2 && number(changing, "created")? >= created,
-        "{report}"
-    );
+    ensure!(number(idle, "expired")? >= 2 && number(changing, "created")? >= created, "{report}");
     let seconds = |pass: &Value| pass["seconds"].as_f64().with_context(|| report.to_string());
     // Times of a short pass are not compared.
     if sizes.is_full {
@@ -164,10 +138,7 @@ fn bench_list_sends_as_much_while_the_directory_changes_as_while_it_does_not() -
     if sizes.is_full {
         let restart = &report["restart"];
         let asked = number(restart, "readdir")?;
-        ensure!(
-            restart["gave_up"] == true || asked >= 10 * number(&report["idle"], "readdir")?,
-            "{report}"
-        );
+        ensure!(restart["gave_up"] == true || asked >= 10 * number(&report["idle"], "readdir")?, "{report}");
     }
     Ok(())
 }
@@ -179,10 +150,7 @@ fn bench_list_sends_knfsd_as_much_while_its_directory_on_ext4_changes_as_while_i
     let _rpcbind = network.rpcbind()?;
     let image = network.directory().join("disk.img");
     let show = |path: &Path| path.display().to_string();
-    network.shell(
-        &format!("truncate -s 2G {0}; mkfs.ext4 -q -F -N 600000 {0}", show(&image)),
-        MINUTES,
-    )?;
+    network.shell(&format!("truncate -s 2G {0}; mkfs.ext4 -q -F -N 600000 {0}", show(&image)), MINUTES)?;
     let options = KnfsdOptions {
         image: Some(image),
         setup: format!("{} bench list-tree . {}", show(&program("curt")?), sizes.listed),
@@ -190,11 +158,7 @@ fn bench_list_sends_knfsd_as_much_while_its_directory_on_ext4_changes_as_while_i
     };
     let server = Knfsd::start(&network, KernelNumber(1), LONG, &options)?;
     let source = format!("{}:/export", server.address());
-    let report = bench_list(
-        &network,
-        &sizes,
-        &["--no-restart", "--no-tools", "--server", &source],
-    )?;
+    let report = bench_list(&network, &sizes, &["--no-restart", "--no-tools", "--server", &source])?;
     check_passes(&report, &sizes, if sizes.is_full { 120 } else { 12 })
 }
 
@@ -214,9 +178,8 @@ fn linux_lists_each_name_once_while_others_are_made_and_removes_all() -> Result<
         server.ports(),
         server.source()
     );
-    let output = while_changing(&export.join("list"), || {
-        linux_client(&network, KernelNumber(0), LONG, &script)
-    })?;
+    let output =
+        while_changing(&export.join("list"), || linux_client(&network, KernelNumber(0), LONG, &script))?;
     check(&output, sizes.listed)?;
     ensure!(!export.join("removed").exists(), "rm -r left something behind");
     Ok(())
@@ -233,22 +196,10 @@ fn a_mount_lists_each_name_once_while_others_are_made_and_removes_all() -> Resul
     let options = format!("{},acdirmin=1,acdirmax=2", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let listed = while_changing(&export.join("list"), || {
-        process::run(
-            network
-                .command("ls")
-                .args(["-f", "-1"])
-                .arg(mount.directory().join("list")),
-            MINUTES,
-        )
+        process::run(network.command("ls").args(["-f", "-1"]).arg(mount.directory().join("list")), MINUTES)
     })?;
     check(&listed, sizes.listed)?;
-    process::run(
-        network
-            .command("rm")
-            .arg("-r")
-            .arg(mount.directory().join("removed")),
-        MINUTES,
-    )?;
+    process::run(network.command("rm").arg("-r").arg(mount.directory().join("removed")), MINUTES)?;
     ensure!(!export.join("removed").exists(), "rm -r left something behind");
     // Files created here are listed at once, and removed ones are not.
     let made = mount.directory().join("list").join("mine");

@@ -13,15 +13,7 @@ const MINUTES: Duration = Duration::from_secs(400);
 
 fn serve(network: &Network) -> Result<RunningProcess> {
     let mut command = network.command(program("curt")?);
-    command.args([
-        "serve",
-        "--memory=/tree",
-        "--insecure",
-        "--squash",
-        "none",
-        "--bind",
-        ADDRESS,
-    ]);
+    command.args(["serve", "--memory=/tree", "--insecure", "--squash", "none", "--bind", ADDRESS]);
     let running = RunningProcess::start("curt serve --memory", &mut command)?;
     // Its port accepts connections before it is registered with rpcbind.
     running.wait_for("listening on", SECONDS)?;
@@ -34,15 +26,11 @@ fn libnfs_and_linux_share_a_tree_in_memory() -> Result<()> {
     let _rpcbind = network.rpcbind()?;
     let mut server = serve(&network)?;
     let copies = network.make_directory("copies")?;
-    let large: Vec<u8> = (0..3_000_000_u32)
-        .map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0])
-        .collect();
+    let large: Vec<u8> =
+        (0..3_000_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     std::fs::write(copies.join("large"), &large)?;
     let url = |path: &str| format!("nfs://{ADDRESS}/tree/{path}");
-    network.shell(
-        &format!("nfs-cp {}/large {}", copies.display(), url("large")),
-        SECONDS,
-    )?;
+    network.shell(&format!("nfs-cp {}/large {}", copies.display(), url("large")), SECONDS)?;
     let listed = network.shell(&format!("nfs-ls {}", url("")), SECONDS)?;
     ensure!(listed.contains("large"), "{listed}");
     let script = format!(
@@ -61,16 +49,10 @@ fn libnfs_and_linux_share_a_tree_in_memory() -> Result<()> {
     ensure!(job.contains("done"), "{job}");
     let again = copies.join("again");
     network.shell(&format!("nfs-cp {} {}", url("again"), again.display()), SECONDS)?;
-    ensure!(
-        std::fs::read(&again)? == [&large[..], b"more\n"].concat(),
-        "the kernel's copy differs"
-    );
+    ensure!(std::fs::read(&again)? == [&large[..], b"more\n"].concat(), "the kernel's copy differs");
     let listed = network.shell(&format!("nfs-ls {}", url("")), SECONDS)?;
     ensure!(!listed.contains("folder") && !listed.contains("link"), "{listed}");
-    let mounts = network.shell(
-        &format!("showmount -e {ADDRESS}; showmount -a {ADDRESS}"),
-        SECONDS,
-    )?;
+    let mounts = network.shell(&format!("showmount -e {ADDRESS}; showmount -a {ADDRESS}"), SECONDS)?;
     ensure!(mounts.contains("/tree (everyone)"), "{mounts}");
     let registered = network.shell("rpcinfo -p", SECONDS)?;
     ensure!(registered.contains("100003    3   tcp   2049"), "{registered}");

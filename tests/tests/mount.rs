@@ -24,25 +24,13 @@ struct Writer {
 
 impl Writer {
     fn new(seed: u64, operations: u64) -> Result<Self> {
-        Ok(Self {
-            program: program("random-writer")?.display().to_string(),
-            seed,
-            operations,
-        })
+        Ok(Self { program: program("random-writer")?.display().to_string(), seed, operations })
     }
 
     fn start(&self, network: &Network, directory: &Path) -> Result<RunningProcess> {
         let mut command = network.command(&self.program);
-        command.args([
-            "--seed",
-            &self.seed.to_string(),
-            "--operations",
-            &self.operations.to_string(),
-        ]);
-        RunningProcess::start(
-            "random-writer",
-            command.args(["--keep", "--progress", "1000"]).arg(directory),
-        )
+        command.args(["--seed", &self.seed.to_string(), "--operations", &self.operations.to_string()]);
+        RunningProcess::start("random-writer", command.args(["--keep", "--progress", "1000"]).arg(directory))
     }
 
     fn finish(&self, mut running: RunningProcess) -> Result<()> {
@@ -88,10 +76,8 @@ fn random_writer_on_a_mount_of_knfsd_finds_nothing_wrong() -> Result<()> {
 fn power_cut_of_knfsd_loses_nothing_that_was_synced() -> Result<()> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
-    let options = KnfsdOptions {
-        image: Some(network.directory().join("disk.img")),
-        ..KnfsdOptions::default()
-    };
+    let options =
+        KnfsdOptions { image: Some(network.directory().join("disk.img")), ..KnfsdOptions::default() };
     let number = KernelNumber(1);
     let server = Knfsd::start(&network, number, MINUTES, &options)?;
     let source = format!("{}:/export", server.address());
@@ -187,24 +173,16 @@ const INNER: &str = "mkdir inner && mount -t tmpfs tmpfs inner && for n in {1..4
 fn inode_numbers_below_a_crossed_mount_point_are_unique_and_stay() -> Result<()> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
-    let options = KnfsdOptions {
-        setup: INNER.to_owned(),
-        ..KnfsdOptions::default()
-    };
+    let options = KnfsdOptions { setup: INNER.to_owned(), ..KnfsdOptions::default() };
     let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?;
     server.inside(
         "exportfs -u '*:/export'; exportfs -o rw,no_root_squash,no_subtree_check,insecure,fsid=0,crossmnt '*:/export'
          exportfs -o rw,no_root_squash,no_subtree_check,insecure,fsid=9 '*:/export/inner'",
         MINUTES,
     )?;
-    let there = server.inside(
-        "cd /export; stat -c %i file-* inner/file-* | sort | uniq -d | wc -l",
-        MINUTES,
-    )?;
-    ensure!(
-        there.trim() != "0",
-        "the server's own numbers do not collide: nothing is shown"
-    );
+    let there =
+        server.inside("cd /export; stat -c %i file-* inner/file-* | sort | uniq -d | wc -l", MINUTES)?;
+    ensure!(there.trim() != "0", "the server's own numbers do not collide: nothing is shown");
     let mount = CurtMount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
     let numbers = || -> Result<String> {
         network.shell(
@@ -217,11 +195,7 @@ fn inode_numbers_below_a_crossed_mount_point_are_unique_and_stay() -> Result<()>
     };
     let first = numbers()?;
     let inodes: std::collections::BTreeSet<&str> = first.lines().collect();
-    ensure!(
-        inodes.len() == 82,
-        "{} of 82 numbers are different:\n{first}",
-        inodes.len()
-    );
+    ensure!(inodes.len() == 82, "{} of 82 numbers are different:\n{first}", inodes.len());
     let devices: std::collections::BTreeSet<_> =
         first.lines().filter_map(|line| line.split(' ').nth(1)).collect();
     ensure!(devices.len() == 1, "one device: {devices:?}");
@@ -235,10 +209,7 @@ fn inode_numbers_below_a_crossed_mount_point_are_unique_and_stay() -> Result<()>
         MINUTES,
     )?;
     ensure!(listed.is_empty(), "{listed}");
-    let content = network.shell(
-        &format!("cat {}/inner/file-7", mount.directory().display()),
-        MINUTES,
-    )?;
+    let content = network.shell(&format!("cat {}/inner/file-7", mount.directory().display()), MINUTES)?;
     ensure!(content == "7\n", "{content}");
     mount.unmount()
 }
@@ -308,20 +279,13 @@ fn replace_and_read(network: &Network, mount: &CurtMount) -> Result<u64> {
     command.arg(mount.directory()).args([PROCESSES, MILLISECONDS]);
     let done = process::run(&mut command, MINUTES)?;
     println!("{done}");
-    let counts: Vec<u64> = done
-        .split_whitespace()
-        .filter_map(|word| word.parse().ok())
-        .collect();
+    let counts: Vec<u64> = done.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     ensure!(counts.len() == 3, "{done}");
     if counts.contains(&0) {
         return Ok(0);
     }
     let figures = network.shell(
-        &format!(
-            "{} stat --json {}",
-            program("curt")?.display(),
-            mount.directory().display()
-        ),
+        &format!("{} stat --json {}", program("curt")?.display(), mount.directory().display()),
         MINUTES,
     )?;
     let figures: serde_json::Value = serde_json::from_str(&figures)?;
@@ -342,13 +306,8 @@ fn who_asks_for_the_space_of_a_silent_server_waits_for_it() -> Result<()> {
     // A process with this name is treated like umount(8), and gets a reply at once.
     let hasty = network.directory().join("umount");
     std::os::unix::fs::symlink("/usr/bin/stat", &hasty)?;
-    let nothing = process::run(
-        network
-            .command(&hasty)
-            .args(["-f", "-c", "%b"])
-            .arg(mount.directory()),
-        MINUTES,
-    )?;
+    let nothing =
+        process::run(network.command(&hasty).args(["-f", "-c", "%b"]).arg(mount.directory()), MINUTES)?;
     ensure!(nothing.trim() == "0", "nothing is known of it: {nothing}");
     ensure!(waiting.is_running()?, "{}", waiting.output());
     server.process().signal(Signal::CONT)?;

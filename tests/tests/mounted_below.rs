@@ -43,12 +43,7 @@ fn what_is_mounted_below_stays(options: &str) -> Result<()> {
     let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},actimeo=1,{options}", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-    let places = format!(
-        "m={} s={} w={}\n",
-        mount.directory().display(),
-        export.display(),
-        room.display()
-    );
+    let places = format!("m={} s={} w={}\n", mount.directory().display(), export.display(), room.display());
     network.shell(&(places + SCRIPT), LIMIT)?;
     mount.unmount()
 }
@@ -143,32 +138,18 @@ fn whoever_is_refused_takes_nothing_from_those_who_are_not_and_learns_nothing() 
     let export = network.make_directory("export")?;
     let room = network.make_directory("room")?;
     let server = CurtServe::start(&network, &export, &[])?;
-    for options in [
-        "accesscheck",
-        "noaccesscheck",
-        "noaccesscheck,actimeo=600,lookupcache=none",
-    ] {
-        let mount = CurtMount::start(
-            &network,
-            "mount",
-            &server.source(),
-            &format!("{},{options}", server.ports()),
-        )?;
+    for options in ["accesscheck", "noaccesscheck", "noaccesscheck,actimeo=600,lookupcache=none"] {
+        let mount =
+            CurtMount::start(&network, "mount", &server.source(), &format!("{},{options}", server.ports()))?;
         let places = format!("m={} w={}\n", mount.directory().display(), room.display());
         network.shell(&(places.clone() + CLOSED), LIMIT)?;
         let program = network.directory().join("stranger.py");
         std::fs::write(&program, STRANGER)?;
-        let paths: Vec<String> = IN_USE
-            .iter()
-            .chain(&IDLE)
-            .map(|name| format!("closed/{name}"))
-            .collect();
+        let paths: Vec<String> = IN_USE.iter().chain(&IDLE).map(|name| format!("closed/{name}")).collect();
         let run = format!("python3 {} $m {}\n", program.display(), paths.join(" "));
         let said = network.shell(&(places.clone() + &run), LIMIT)?;
         for line in said.lines() {
-            let is_in_use = IN_USE
-                .iter()
-                .any(|name| line.starts_with(&format!("closed/{name} ")));
+            let is_in_use = IN_USE.iter().any(|name| line.starts_with(&format!("closed/{name} ")));
             let expected = if is_in_use { " ENOMEM" } else { " EACCES" };
             ensure!(line.ends_with(expected), "{options}: {line}");
         }
@@ -203,10 +184,7 @@ fn a_server_that_is_silent_for_too_long_takes_nothing_from_a_soft_mount() -> Res
         anyhow::bail!("{refused}");
     };
     ensure!(open.ends_with("Connection timed out"), "{refused}");
-    ensure!(
-        used.iter().all(|line| line.ends_with("Cannot allocate memory")),
-        "{refused}"
-    );
+    ensure!(used.iter().all(|line| line.ends_with("Cannot allocate memory")), "{refused}");
     network.shell(&(places + STAYS + END), LIMIT)?;
     mount.unmount()
 }
@@ -231,11 +209,7 @@ fn whoever_the_mount_is_not_for_takes_nothing_from_whoever_it_is_for() -> Result
     let said = network.shell(&script, LIMIT)?;
     let expected = ["Cannot allocate memory", "Permission denied"];
     ensure!(
-        said.lines().count() == 2
-            && said
-                .lines()
-                .zip(expected)
-                .all(|(line, error)| line.ends_with(error)),
+        said.lines().count() == 2 && said.lines().zip(expected).all(|(line, error)| line.ends_with(error)),
         "{said}"
     );
     mount.unmount()

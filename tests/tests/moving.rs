@@ -44,12 +44,7 @@ fn a_server_that_comes_back_at_another_address_is_found_by_its_name() -> Result<
     let mut server = serve(&network, &export, ADDRESS)?;
     let source = format!("{NAME}:{}", export.display());
     // Attributes are requested each time.
-    let mount = CurtMount::start(
-        &network,
-        "mount",
-        &source,
-        "port=2049,mountport=2049,proto=tcp,noac",
-    )?;
+    let mount = CurtMount::start(&network, "mount", &source, "port=2049,mountport=2049,proto=tcp,noac")?;
     let file = mount.directory().join("file").display().to_string();
     let read = || process::run(network.command("cat").arg(&file), LIMIT);
     ensure!(read()? == "first");

@@ -19,26 +19,18 @@ fn lookups(network: &Network, mount: &Path) -> Result<u64> {
 
 /// LOOKUPs by the kernel (`fuse`), or sent to the server (`requests`).
 fn counted(network: &Network, mount: &Path, whose: &str) -> Result<u64> {
-    let text = process::run(
-        network
-            .command(program("curt")?)
-            .args(["stat", "--json"])
-            .arg(mount),
-        MINUTE,
-    )?;
+    let text = process::run(network.command(program("curt")?).args(["stat", "--json"]).arg(mount), MINUTE)?;
     let value: serde_json::Value = serde_json::from_str(&text)?;
     let calls = find(&value, whose).with_context(|| text.clone())?;
     // A missing counter means 0.
-    Ok(find(calls, "LOOKUP")
-        .and_then(serde_json::Value::as_u64)
-        .unwrap_or(0))
+    Ok(find(calls, "LOOKUP").and_then(serde_json::Value::as_u64).unwrap_or(0))
 }
 
 fn find<'a>(value: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::Value> {
     match value {
-        serde_json::Value::Object(fields) => fields
-            .get(key)
-            .or_else(|| fields.values().find_map(|field| find(field, key))),
+        serde_json::Value::Object(fields) => {
+            fields.get(key).or_else(|| fields.values().find_map(|field| find(field, key)))
+        }
         serde_json::Value::Array(items) => items.iter().find_map(|item| find(item, key)),
         _ => None,
     }
@@ -68,10 +60,7 @@ fn what_a_listing_shows_is_there_although_it_was_known_as_missing() -> Result<()
     ensure!(!exists(&network, &seen)?, "nobody has asked the server");
     let listed = process::run(network.command("ls").arg(mount.directory()), MINUTE)?;
     ensure!(listed.contains("name"), "opening a directory asks: {listed:?}");
-    ensure!(
-        exists(&network, &seen)?,
-        "it was listed and is said to be missing"
-    );
+    ensure!(exists(&network, &seen)?, "it was listed and is said to be missing");
     mount.unmount()
 }
 
@@ -105,10 +94,7 @@ fn a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once
         let mount = CurtMount::start(&network, name, &server.source(), &options)?;
         let program = network.directory().join("closing.py");
         fs::write(&program, CLOSING)?;
-        process::run(
-            network.command("python3").args([&program, mount.directory()]),
-            MINUTE,
-        )?;
+        process::run(network.command("python3").args([&program, mount.directory()]), MINUTE)?;
         mount.unmount()?;
     }
     Ok(())
@@ -138,10 +124,7 @@ fn every_lookup_reaches_the_daemon() -> Result<()> {
 /// operations.
 const MAKERS: [(&str, &[&str]); 5] = [
     ("directory", &["mkdir", "{}"]),
-    (
-        "exclusive",
-        &["dd", "if=/dev/null", "of={}", "conv=excl", "status=none"],
-    ),
+    ("exclusive", &["dd", "if=/dev/null", "of={}", "conv=excl", "status=none"]),
     ("symlink", &["ln", "-sT", "anything", "{}"]),
     ("link", &["ln", "-T", "{}.source", "{}"]),
     ("fifo", &["mknod", "{}", "p"]),
@@ -181,9 +164,7 @@ fn who_tries_to_make_a_name_again_and_again_can_after_another_client_removed_it(
         ensure!(!make(&network, how, &path)?, "{name} is there");
         process::run(network.command("rmdir").arg(other.directory().join(name)), MINUTE)?;
         // Otherwise the name would be cached for ten minutes.
-        until("the name is made", MINUTE, || {
-            Ok(make(&network, how, &path)?.then_some(()))
-        })?;
+        until("the name is made", MINUTE, || Ok(make(&network, how, &path)?.then_some(())))?;
     }
     other.unmount()?;
     one.unmount()
@@ -214,21 +195,12 @@ fn a_listing_on_a_mount_returns_lasting_names_once_while_others_come_and_go() ->
     changes.wait_for("begun", MINUTE)?;
     let (mut passes, mut others) = (0, 0);
     until("a listing during which names come and go", MINUTE, || {
-        let listed = process::run(
-            network
-                .command("ls")
-                .arg("-f")
-                .arg(mount.directory().join("large")),
-            MINUTE,
-        )?;
+        let listed =
+            process::run(network.command("ls").arg("-f").arg(mount.directory().join("large")), MINUTE)?;
         let mut names: Vec<&str> = listed.lines().filter(|name| !name.starts_with('.')).collect();
         others += names.iter().filter(|name| name.starts_with("goes-")).count();
         names.retain(|name| name.starts_with("stays-"));
-        ensure!(
-            names.len() == LASTING,
-            "{} of {LASTING} names were told",
-            names.len()
-        );
+        ensure!(names.len() == LASTING, "{} of {LASTING} names were told", names.len());
         names.sort_unstable();
         names.dedup();
         ensure!(names.len() == LASTING, "a name was told twice");

@@ -155,14 +155,8 @@ for name, length in ("small", 10), ("large", 3 << 20):
     become(0)
     print(name, os.stat(name).st_size)
 "#;
-    let expected = [
-        "small fsync ok",
-        "small close ok",
-        "small 10",
-        "large fsync ok",
-        "large close ok",
-        "large 3145728",
-    ];
+    let expected =
+        ["small fsync ok", "small close ok", "small 10", "large fsync ok", "large close ok", "large 3145728"];
     everywhere(script, &expected)
 }
 
@@ -201,10 +195,8 @@ for length in 0, 10000, (5 << 30) + 1:
 fn a_byte_that_the_servers_file_system_has_no_room_for_is_refused_when_it_is_written() -> Result<()> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
-    let options = KnfsdOptions {
-        image: Some(network.directory().join("disk.img")),
-        ..KnfsdOptions::default()
-    };
+    let options =
+        KnfsdOptions { image: Some(network.directory().join("disk.img")), ..KnfsdOptions::default() };
     let server = Knfsd::start(&network, KernelNumber(1), 5 * MINUTE, &options)?;
     let mount = CurtMount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
     // ext4 has at most 2^32 - 1 blocks of 4096 bytes in a file.
@@ -298,10 +290,7 @@ for time in -1, -315593940 * 10**9 + 5, 1, ((1 << 32) - 1) * 10**9 + 7, (1 << 32
 fn an_access_time_is_the_servers_and_what_is_read_from_memory_moves_none() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    network.shell(
-        &format!("mount -t tmpfs -o strictatime none {}", export.display()),
-        MINUTE,
-    )?;
+    network.shell(&format!("mount -t tmpfs -o strictatime none {}", export.display()), MINUTE)?;
     let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},strictatime,acregmin=1,acregmax=1", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;

@@ -50,9 +50,7 @@ impl Far {
         let network = Network::new()?;
         let holder = RunningProcess::start(
             "the server's network",
-            network
-                .command("unshare")
-                .args(["--net", "sh", "-c", "echo ready; exec cat"]),
+            network.command("unshare").args(["--net", "sh", "-c", "echo ready; exec cat"]),
         )?;
         holder.wait_for("ready", MINUTE)?;
         let pid = holder.pid();
@@ -98,12 +96,7 @@ impl Far {
         let source = format!("{SERVER}:{}", export.display());
         let options = format!("port={PORT},mountport={PORT}{options}");
         let mount = CurtMount::start(&network, "mount", &source, &options)?;
-        Ok(Self {
-            server,
-            mount,
-            _holder: holder,
-            network,
-        })
+        Ok(Self { server, mount, _holder: holder, network })
     }
 
     fn cut(&self) -> Result<()> {
@@ -111,9 +104,7 @@ impl Far {
     }
 
     fn join(&self) -> Result<()> {
-        self.network
-            .shell("ip link set cable master br0", MINUTE)
-            .map(drop)
+        self.network.shell("ip link set cable master br0", MINUTE).map(drop)
     }
 
     fn tree(&self) -> String {
@@ -143,18 +134,13 @@ impl Far {
 fn check(lost: Lost, outage: Duration, options: &str) -> Result<()> {
     let mut far = Far::start(lost, options)?;
     // The names are cached, the data are not; the connection is in use.
-    far.network
-        .shell(&format!("ls -l {} >/dev/null", far.tree()), MINUTE)?;
+    far.network.shell(&format!("ls -l {} >/dev/null", far.tree()), MINUTE)?;
     far.cut()?;
     let mut waiting = far.begin()?;
     // The duration of the outage.
     std::thread::sleep(outage);
     for process in &mut waiting {
-        ensure!(
-            process.is_running()?,
-            "it did not need the server: {}",
-            process.output()
-        );
+        ensure!(process.is_running()?, "it did not need the server: {}", process.output());
     }
     far.join()?;
     let back = Instant::now();

@@ -36,16 +36,8 @@ fn linux_client_and_knfsd_agree_with_tshark_and_the_model() -> Result<()> {
         let count =
             |counts: &std::collections::BTreeMap<String, u64>| counts.get(procedure).copied().unwrap_or(0);
         let served = count(&after) - count(&before);
-        ensure!(
-            served == count(&wire),
-            "{procedure}: knfsd says {served}, tshark {}",
-            count(&wire)
-        );
-        ensure!(
-            served == count(&own),
-            "{procedure}: knfsd says {served}, the client {}",
-            count(&own)
-        );
+        ensure!(served == count(&wire), "{procedure}: knfsd says {served}, tshark {}", count(&wire));
+        ensure!(served == count(&own), "{procedure}: knfsd says {served}, the client {}", count(&own));
     }
     Ok(())
 }
@@ -69,10 +61,8 @@ fn linux_client_reads_what_ganesha_has() -> Result<()> {
 #[test]
 fn knfsd_with_an_image_keeps_what_was_synced_through_a_power_cut() -> Result<()> {
     let network = Network::new()?;
-    let options = KnfsdOptions {
-        image: Some(network.directory().join("disk.img")),
-        ..KnfsdOptions::default()
-    };
+    let options =
+        KnfsdOptions { image: Some(network.directory().join("disk.img")), ..KnfsdOptions::default() };
     let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?;
     server.inside("echo kept >/export/file && sync /export/file", MINUTES)?;
     server.power_off(&network)?;

@@ -48,12 +48,8 @@ for name in sys.argv[2:]:
 fn attempt(network: &Network, mount: &CurtMount, attempts: &[&str]) -> Result<Vec<String>> {
     let program = network.directory().join("program.py");
     fs::write(&program, PROGRAM)?;
-    let script = format!(
-        "python3 {} {} {}",
-        program.display(),
-        mount.directory().display(),
-        attempts.join(" ")
-    );
+    let script =
+        format!("python3 {} {} {}", program.display(), mount.directory().display(), attempts.join(" "));
     let said = network.shell(&script, MINUTE)?;
     Ok(said.lines().map(str::to_owned).collect())
 }
@@ -131,10 +127,7 @@ fn access_granted_by_the_server_is_not_refused_by_mode_bits() -> Result<()> {
         let options = format!("port=2049,mountport=2049,{options}");
         let mount = CurtMount::start(&network, "mount", &source, &options)?;
         let said = attempt(&network, &mount, &["list:.", "read:file", "may-read:file"])?;
-        ensure!(
-            said == ["list . ok", "read file ok", "may read file True"],
-            "{options}: {said:#?}"
-        );
+        ensure!(said == ["list . ok", "read file ok", "may read file True"], "{options}: {said:#?}");
         mount.unmount()?;
         server.stop()?;
     }
@@ -151,21 +144,14 @@ fn lost_search_permission_takes_effect_at_once() -> Result<()> {
     for options in OPTIONS {
         let options = format!("{},{options}", server.ports());
         let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-        let as_user = |user: u32, script: &str| {
-            let mut command = network.command("setpriv");
-            command
-                .args([
-                    &format!("--reuid={user}"),
-                    &format!("--regid={user}"),
-                    "--clear-groups",
-                ])
-                .args([
-                    "sh",
-                    "-c",
-                    &format!("cd {} && {script}", mount.directory().display()),
-                ]);
-            process::finish(&mut command, MINUTE)
-        };
+        let as_user =
+            |user: u32, script: &str| {
+                let mut command = network.command("setpriv");
+                command
+                    .args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"])
+                    .args(["sh", "-c", &format!("cd {} && {script}", mount.directory().display())]);
+                process::finish(&mut command, MINUTE)
+            };
         let well = |user, script: &str| -> Result<()> {
             let (status, _, errors) = as_user(user, script)?;
             ensure!(status.success(), "{options}: {script}: {errors}");

@@ -87,9 +87,7 @@ const VERIFIER: usize = 120;
 const ENTRIES: usize = 128;
 
 fn word(record: &[u8], at: usize) -> u32 {
-    record[at..at + 4]
-        .iter()
-        .fold(0, |word, &byte| word << 8 | u32::from(byte))
+    record[at..at + 4].iter().fold(0, |word, &byte| word << 8 | u32::from(byte))
 }
 
 /// The positions of the names of a reply, and of their cookies.
@@ -116,26 +114,14 @@ const NAMES: u32 = 100;
 /// Malformed first replies to READDIR, and the program's result. A complete listing returns each
 /// name once.
 const LIES: [(&str, ReplyRewrite, Told); 7] = [
-    (
-        "cookies-of-2-to-the-63-and-more",
-        |reply| with_cookies(reply, |number| (1 << 63) + number),
-        Told::All,
-    ),
-    (
-        "the-largest-cookies",
-        |reply| with_cookies(reply, |number| u64::MAX - number),
-        Told::All,
-    ),
+    ("cookies-of-2-to-the-63-and-more", |reply| with_cookies(reply, |number| (1 << 63) + number), Told::All),
+    ("the-largest-cookies", |reply| with_cookies(reply, |number| u64::MAX - number), Told::All),
     (
         "cookies-in-no-order",
         |reply| with_cookies(reply, |number| (number + 1) * 0x5851_f42d % 1_000_003 + 1),
         Told::All,
     ),
-    (
-        "a-cookie-twice",
-        |reply| with_cookies(reply, |number| number.min(50) + 1),
-        Told::Error,
-    ),
+    ("a-cookie-twice", |reply| with_cookies(reply, |number| number.min(50) + 1), Told::Error),
     (
         "a-name-with-a-slash",
         |mut reply| {
@@ -199,10 +185,7 @@ fn a_false_listing_is_returned_whole_or_ends_with_an_error() -> Result<()> {
             anyhow::bail!("{what}: {said}");
         };
         let count: u32 = names.parse().context("a number")?;
-        ensure!(
-            error == "5" && names == different && count < NAMES + 2,
-            "{what}: {said}"
-        );
+        ensure!(error == "5" && names == different && count < NAMES + 2, "{what}: {said}");
         // The next listing is correct.
         let said = read(&network, &mount.directory().join(what), 1)?;
         ensure!(said == all, "{what}, afterwards: {said}");

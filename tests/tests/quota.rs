@@ -28,18 +28,10 @@ struct Bed {
 impl Bed {
     fn new(setup: &str) -> Result<Self> {
         let network = Network::new()?;
-        let options = InsideOptions {
-            reserved: RESERVED,
-            setup: setup.into(),
-            ..InsideOptions::default()
-        };
+        let options = InsideOptions { reserved: RESERVED, setup: setup.into(), ..InsideOptions::default() };
         let server = ServeInside::start(&network, KernelNumber(0), KERNEL, &options)?;
         let mount = CurtMount::start(&network, "mount", &server.source(), &server.ports())?;
-        Ok(Self {
-            mount,
-            server,
-            network,
-        })
+        Ok(Self { mount, server, network })
     }
 
     /// Runs a script in the mount as `uid`; returns its output with its errors, and its status in
@@ -76,15 +68,9 @@ fn quota_is_the_callers(bed: &Bed) -> Result<()> {
     let twice = 2 * QUOTA;
     let fill = |name: &str| format!("dd if=/dev/zero of={name} bs=64k count={} conv=fsync", twice / 64);
     let said = bed.on_mount(1000, &fill("mine"))?;
-    ensure!(
-        said.contains("quota exceeded") && said.ends_with("status 1\n"),
-        "{said}"
-    );
+    ensure!(said.contains("quota exceeded") && said.ends_with("status 1\n"), "{said}");
     let used = bed.number("quota -uw 1000 2>/dev/null | awk 'NR == 3 { print $2 + 0 }'")?;
-    ensure!(
-        used <= QUOTA && used > QUOTA / 2,
-        "user 1000 uses {used} KiB of {QUOTA}"
-    );
+    ensure!(used <= QUOTA && used > QUOTA / 2, "user 1000 uses {used} KiB of {QUOTA}");
     // The quota does not apply to other users, nor to root.
     for uid in [2000, 0] {
         let said = bed.on_mount(uid, &fill(&format!("of-{uid}")))?;
@@ -121,10 +107,7 @@ fn reserve_is_roots(bed: &Bed) -> Result<()> {
     bed.inside(&format!("setquota -u 1000 0 0 0 0 {INSIDE}"))?;
     let blocks = bed.number("stat -f -c %b .")?;
     let said = bed.on_mount(1000, "dd if=/dev/zero of=all bs=64k conv=fsync")?;
-    ensure!(
-        said.contains("No space left on device") && said.ends_with("status 1\n"),
-        "{said}"
-    );
+    ensure!(said.contains("No space left on device") && said.ends_with("status 1\n"), "{said}");
     let (free, available) = (bed.number("stat -f -c %f .")?, bed.number("stat -f -c %a .")?);
     // %b does not include the file system's own metadata; a twentieth is far more than its
     // rounding.

@@ -47,11 +47,7 @@ impl Bed {
         let server = CurtServe::start(&network, &export, &[])?;
         let address = SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT);
         let relay = CountingRelay::start(&network, address, &CHOSEN.map(NfsProcedure::number))?;
-        Ok(Self {
-            relay,
-            server,
-            network,
-        })
+        Ok(Self { relay, server, network })
     }
 
     fn options(&self) -> String {
@@ -70,8 +66,7 @@ impl Bed {
 fn our_client_reports_no_error_when_each_reply_is_lost_once() -> Result<()> {
     let bed = Bed::new()?;
     let mount = CurtMount::start(&bed.network, "mount", &bed.server.source(), &bed.options())?;
-    bed.network
-        .shell(&format!("cd {}\n{EACH}", mount.directory().display()), MINUTES)?;
+    bed.network.shell(&format!("cd {}\n{EACH}", mount.directory().display()), MINUTES)?;
     bed.check()?;
     mount.unmount()
 }

@@ -26,12 +26,7 @@ fn compare(options: &str, seed: u64, operations: u32) -> Result<()> {
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let mut command = network.command(program("same-calls")?);
     command.args([local.as_path(), mount.directory(), &export]);
-    command.args([
-        "--seed",
-        &seed.to_string(),
-        "--operations",
-        &operations.to_string(),
-    ]);
+    command.args(["--seed", &seed.to_string(), "--operations", &operations.to_string()]);
     process::run(&mut command, LIMIT)?;
     mount.unmount()
 }

@@ -40,25 +40,14 @@ fn libnfs_tools_list_read_and_write() -> Result<()> {
     let ports = format!("version=3&nfsport={0}&mountport={0}", CurtServe::PORT);
     let url = |path: &str| format!("'nfs://10.77.0.1{}/{path}?{ports}'", export.display());
     let listed = network.shell(&format!("nfs-ls {}", url("")), SECONDS)?;
-    ensure!(
-        ["small", "folder", "large"]
-            .iter()
-            .all(|name| listed.contains(name)),
-        "{listed}"
-    );
+    ensure!(["small", "folder", "large"].iter().all(|name| listed.contains(name)), "{listed}");
     ensure!(network.shell(&format!("nfs-cat {}", url("small")), SECONDS)? == "what is in it\n");
     let copies = network.make_directory("copies")?;
     let copy = copies.join("large");
     network.shell(&format!("nfs-cp {} {}", url("large"), copy.display()), SECONDS)?;
     ensure!(fs::read(&copy)? == large, "nfs-cp read other bytes");
-    network.shell(
-        &format!("nfs-cp {} {}", copy.display(), url("folder/again")),
-        SECONDS,
-    )?;
-    ensure!(
-        fs::read(export.join("folder/again"))? == large,
-        "nfs-cp wrote other bytes"
-    );
+    network.shell(&format!("nfs-cp {} {}", copy.display(), url("folder/again")), SECONDS)?;
+    ensure!(fs::read(export.join("folder/again"))? == large, "nfs-cp wrote other bytes");
     let malformed = capture.stop()?.malformed(&network)?;
     ensure!(malformed.is_empty(), "{malformed:?}");
     drop(server);
@@ -78,22 +67,14 @@ fn showmount_lists_exports_and_who_mounted_them() -> Result<()> {
     ensure!(exports.lines().any(|line| line.starts_with(&path)), "{exports}");
     ensure!(!ask("-a")?.contains(&path));
     // Without ports: the client uses rpcbind, where the server is registered.
-    let mount = format!(
-        "mount -t nfs -o vers=3,nolock,proto=tcp {} /mnt/nfs || exit 1\n",
-        server.source()
-    );
+    let mount = format!("mount -t nfs -o vers=3,nolock,proto=tcp {} /mnt/nfs || exit 1\n", server.source());
     let script = format!(
         "{mount}touch /mnt/nfs/mounted; until [[ -e /mnt/nfs/go ]]; do sleep 0.1; done; umount /mnt/nfs"
     );
     let job = ClientJob::start(&network, KernelNumber(0), MINUTES, &script)?;
-    until("the client has mounted", MINUTES, || {
-        Ok(export.join("mounted").exists().then_some(()))
-    })?;
+    until("the client has mounted", MINUTES, || Ok(export.join("mounted").exists().then_some(())))?;
     let clients = ask("-a")?;
-    ensure!(
-        clients.contains(&format!("{}:{path}", KernelNumber(0).address())),
-        "{clients}"
-    );
+    ensure!(clients.contains(&format!("{}:{path}", KernelNumber(0).address())), "{clients}");
     fs::write(export.join("go"), "")?;
     let done = job.finish()?;
     ensure!(done.status == Some(0), "{}", done.output);
@@ -129,22 +110,13 @@ fn every_procedure_is_well_formed_on_the_wire() -> Result<()> {
     let export = network.make_directory("export")?;
     let server = CurtServe::start(&network, &export, &[])?;
     let capture = Capture::start(&network, "every", CurtServe::PORT)?;
-    let script = format!(
-        "PORTS={} SOURCE={}\n{EVERY_PROCEDURE}",
-        server.ports(),
-        server.source()
-    );
+    let script = format!("PORTS={} SOURCE={}\n{EVERY_PROCEDURE}", server.ports(), server.source());
     let output = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
-    ensure!(
-        output.contains("text") && output.lines().any(|line| line == "301"),
-        "{output}"
-    );
+    ensure!(output.contains("text") && output.lines().any(|line| line == "301"), "{output}");
     let captured = capture.stop()?;
     let calls = captured.calls()?;
-    let missing: Vec<_> = Operation::nfs()
-        .map(Operation::name)
-        .filter(|name| !calls.contains_key(*name))
-        .collect();
+    let missing: Vec<_> =
+        Operation::nfs().map(Operation::name).filter(|name| !calls.contains_key(*name)).collect();
     ensure!(missing.is_empty(), "never called: {missing:?}; {calls:?}");
     let malformed = captured.malformed(&network)?;
     ensure!(malformed.is_empty(), "{malformed:?}");
@@ -168,17 +140,10 @@ done
 printf 'O = f1.o f2.o f3.o f4.o f5.o f6.o main.o\nprogram: $(O)\n\tgcc -o $@ $(O)\nclean:\n\trm -f $(O) program\n%%.o: %%.c\n\tgcc -Iinclude -c $< -o $@\n' >Makefile
 make && ./program && mv program kept && make clean && ls -la . include && rm -r include && cat Makefile | wc -l && umount /mnt/nfs 2>/dev/null; cd /; umount /mnt/nfs
 "##;
-    let output = linux_client(
-        &network,
-        KernelNumber(0),
-        MINUTES,
-        &format!("{}{project}", mounting(&server)),
-    )?;
+    let output =
+        linux_client(&network, KernelNumber(0), MINUTES, &format!("{}{project}", mounting(&server)))?;
     ensure!(output.lines().any(|line| line == "21"), "{output}");
-    ensure!(
-        export.join("project/kept").exists() && !export.join("project/main.o").exists(),
-        "{output}"
-    );
+    ensure!(export.join("project/kept").exists() && !export.join("project/main.o").exists(), "{output}");
     let malformed = capture.stop()?.malformed(&network)?;
     ensure!(malformed.is_empty(), "{malformed:?}");
     Ok(())
@@ -205,22 +170,14 @@ fn linux_writes_100_000_times_at_random() -> Result<()> {
     let server = CurtServe::start(&network, &export, &[])?;
     let writer = program("random-writer")?.display().to_string();
     let run = format!("{writer} --seed 3 --operations 100000 --keep /mnt/nfs; umount /mnt/nfs");
-    let output = linux_client(
-        &network,
-        KernelNumber(0),
-        LONG,
-        &format!("{}{run}", mounting(&server)),
-    )?;
+    let output = linux_client(&network, KernelNumber(0), LONG, &format!("{}{run}", mounting(&server)))?;
     ensure!(output.contains("all as it should be"), "{output}");
     // The client may have read from its own cache: the files themselves are checked, too.
     verify(&network, &writer, &export, 3, 100_000)
 }
 
 fn verify(network: &Network, writer: &str, directory: &Path, seed: u64, operations: u64) -> Result<()> {
-    let script = format!(
-        "{writer} --verify --seed {seed} --operations {operations} {}",
-        directory.display()
-    );
+    let script = format!("{writer} --verify --seed {seed} --operations {operations} {}", directory.display());
     network.shell(&script, MINUTES).map(drop)
 }
 
@@ -232,12 +189,7 @@ fn killed_server_loses_nothing_that_was_synced() -> Result<()> {
     let writer = program("random-writer")?.display().to_string();
     let run =
         format!("{writer} --seed 4 --operations 12000 --progress 2000 --keep /mnt/nfs; umount /mnt/nfs");
-    let job = ClientJob::start(
-        &network,
-        KernelNumber(0),
-        MINUTES,
-        &format!("{}{run}", mounting(&server)),
-    )?;
+    let job = ClientJob::start(&network, KernelNumber(0), MINUTES, &format!("{}{run}", mounting(&server)))?;
     for reached in ["\n2000", "\n6000"] {
         job.wait_for(reached)?;
         server.kill()?;
@@ -270,20 +222,15 @@ fn two_linux_clients_see_each_others_changes_at_the_next_open() -> Result<()> {
     let one = ClientJob::start(&network, KernelNumber(0), MINUTES, &one)?;
     let two = ClientJob::start(&network, KernelNumber(1), MINUTES, &two)?;
     let (one, two) = (one.finish()?, two.finish()?);
-    ensure!(
-        one.status == Some(0) && two.status == Some(0),
-        "one: {one:?}\ntwo: {two:?}"
-    );
+    ensure!(one.status == Some(0) && two.status == Some(0), "one: {one:?}\ntwo: {two:?}");
     Ok(())
 }
 
 /// The one row in which an export differs from a local file system, on purpose: a write clears the
 /// suid bit even for root, because a server cannot know whether a client's root sends data of other
 /// users.
-const LOCAL_ROOT_KEEPS_SUID: (&str, &str) = (
-    "0 0 suid: status 0 6777 1000 1000 7",
-    "0 0 suid: status 0 777 1000 1000 7",
-);
+const LOCAL_ROOT_KEEPS_SUID: (&str, &str) =
+    ("0 0 suid: status 0 6777 1000 1000 7", "0 0 suid: status 0 777 1000 1000 7");
 
 /// Six callers try twelve operations on a tmpfs and on the export, in the same kernel; the same
 /// ones must succeed on both.
@@ -310,10 +257,7 @@ fn permissions_equal_those_of_a_local_file_system() -> Result<()> {
         .filter(|(local, remote)| local != remote)
         .map(|(local, remote)| (local.as_str(), remote.as_str()))
         .collect();
-    ensure!(
-        differing == [LOCAL_ROOT_KEEPS_SUID] && remote.len() == local.len(),
-        "{differing:#?}\n{output}"
-    );
+    ensure!(differing == [LOCAL_ROOT_KEEPS_SUID] && remote.len() == local.len(), "{differing:#?}\n{output}");
     // The table must contain both successes and failures.
     let refused = local.iter().filter(|row| !row.contains("status 0")).count();
     ensure!((12..60).contains(&refused), "{refused} of 72 are refused");

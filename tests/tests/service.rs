@@ -36,23 +36,14 @@ impl Place {
         let state = self.network.make_directory("state")?.display().to_string();
         let export = self.export.display().to_string();
         let own = ["serve", &export, "--state", &state, "--no-rpcbind", "--insecure"];
-        Ok(own
-            .iter()
-            .chain(arguments)
-            .map(|word| (*word).to_owned())
-            .collect())
+        Ok(own.iter().chain(arguments).map(|word| (*word).to_owned()).collect())
     }
 
     /// A server on port 2049 of the network.
     fn command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = self.network.command(program("curt")?);
         command.args(self.words(arguments)?);
-        command.args([
-            "--bind",
-            &format!("{ADDRESS}:{PORT}"),
-            "--mount-port",
-            &PORT.to_string(),
-        ]);
+        command.args(["--bind", &format!("{ADDRESS}:{PORT}"), "--mount-port", &PORT.to_string()]);
         Ok(command)
     }
 
@@ -80,10 +71,7 @@ impl Manager {
         std::thread::spawn(move || {
             let mut message = [0; 4096];
             while let Ok(length) = socket.recv(&mut message) {
-                if tell
-                    .send(String::from_utf8_lossy(&message[..length]).into_owned())
-                    .is_err()
-                {
+                if tell.send(String::from_utf8_lossy(&message[..length]).into_owned()).is_err() {
                     break;
                 }
             }
@@ -111,9 +99,7 @@ fn the_server_notifies_its_service_manager() -> Result<()> {
     let place = Place::new()?;
     let manager = Manager::new(&place.network)?;
     let mut command = place.command(&[])?;
-    command
-        .env("NOTIFY_SOCKET", &manager.path)
-        .env("WATCHDOG_USEC", "600000");
+    command.env("NOTIFY_SOCKET", &manager.path).env("WATCHDOG_USEC", "600000");
     let mut server = RunningProcess::start("curt serve", &mut command)?;
     let ready = manager.next()?;
     ensure!(ready.contains("READY=1") && ready.contains("STATUS="), "{ready}");
@@ -175,28 +161,15 @@ fn a_watchdog_gets_no_notification_while_all_threads_are_stuck() -> Result<()> {
     let manager = Manager::new(&place.network)?;
     let state = place.network.make_directory("other-state")?;
     let mut command = place.network.command(program("curt")?);
-    command
-        .arg("serve")
-        .arg(mount.directory())
-        .arg("--state")
-        .arg(state);
+    command.arg("serve").arg(mount.directory()).arg("--state").arg(state);
     command.args(["--no-rpcbind", "--insecure", "--threads", "2", "--squash", "none"]);
-    command.args([
-        "--bind",
-        &format!("{ADDRESS}:{PORT}"),
-        "--mount-port",
-        &PORT.to_string(),
-    ]);
-    command
-        .env("NOTIFY_SOCKET", &manager.path)
-        .env("WATCHDOG_USEC", "600000");
+    command.args(["--bind", &format!("{ADDRESS}:{PORT}"), "--mount-port", &PORT.to_string()]);
+    command.env("NOTIFY_SOCKET", &manager.path).env("WATCHDOG_USEC", "600000");
     let server = RunningProcess::start("curt serve", &mut command)?;
     manager.wait_for("WATCHDOG=1")?;
     behind.signal(Signal::STOP)?;
-    let url = format!(
-        "nfs://{ADDRESS}{}?version=3&nfsport={PORT}&mountport={PORT}",
-        mount.directory().display()
-    );
+    let url =
+        format!("nfs://{ADDRESS}{}?version=3&nfsport={PORT}&mountport={PORT}", mount.directory().display());
     let clients = (0..4).map(|_| {
         let mut client = place.network.command("timeout");
         client.args(["50", "nfs-ls", &url]);
@@ -222,18 +195,12 @@ fn sockets_of_systemd_are_served_by_their_names() -> Result<()> {
     let place = Place::new()?;
     let activated = |listen: &[&str], arguments: &[&str]| -> Result<RunningProcess> {
         let mut command = place.network.command("systemd-socket-activate");
-        command
-            .args(listen)
-            .arg(program("curt")?)
-            .args(place.words(arguments)?);
+        command.args(listen).arg(program("curt")?).args(place.words(arguments)?);
         let running = RunningProcess::start("systemd-socket-activate", &mut command)?;
         running.wait_for("Listening on", SHORT)?;
         Ok(running)
     };
-    let (nfs, mount) = (
-        format!("--listen={ADDRESS}:{PORT}"),
-        format!("--listen={ADDRESS}:3048"),
-    );
+    let (nfs, mount) = (format!("--listen={ADDRESS}:{PORT}"), format!("--listen={ADDRESS}:3048"));
     let mut both = activated(&[&nfs, &mount, "--fdname=nfs:mount"], &[])?;
     // The first connection starts it and waits for it.
     ensure!(place.list(3048)?.contains("file"));
@@ -245,36 +212,15 @@ fn sockets_of_systemd_are_served_by_their_names() -> Result<()> {
     ensure!(place.list(PORT)?.contains("file"));
     one.stop()?;
     for (listen, arguments, transport, expected) in [
-        (
-            vec![nfs.as_str()],
-            vec!["--bind", "127.0.0.1:2049"],
-            "tcp",
-            "leave out --bind",
-        ),
-        (
-            vec![nfs.as_str(), "--fdname=mount"],
-            vec![],
-            "tcp",
-            "the service manager passed no socket for NFS",
-        ),
-        (
-            vec![nfs.as_str(), "--datagram"],
-            vec![],
-            "udp",
-            "not a listening TCP socket",
-        ),
+        (vec![nfs.as_str()], vec!["--bind", "127.0.0.1:2049"], "tcp", "leave out --bind"),
+        (vec![nfs.as_str(), "--fdname=mount"], vec![], "tcp", "the service manager passed no socket for NFS"),
+        (vec![nfs.as_str(), "--datagram"], vec![], "udp", "not a listening TCP socket"),
     ] {
         let mut refused = activated(&listen, &arguments)?;
         // It may have ended already.
-        let _ = place
-            .network
-            .shell(&format!("echo >/dev/{transport}/{ADDRESS}/{PORT}"), SHORT);
+        let _ = place.network.shell(&format!("echo >/dev/{transport}/{ADDRESS}/{PORT}"), SHORT);
         let status = refused.wait(SHORT)?;
-        ensure!(
-            !status.success() && refused.output().contains(expected),
-            "{}",
-            refused.output()
-        );
+        ensure!(!status.success() && refused.output().contains(expected), "{}", refused.output());
     }
     Ok(())
 }
@@ -288,37 +234,25 @@ fn lines_for_the_journal_carry_their_level() -> Result<()> {
     let mut words = command.get_args().map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.by_ref().collect();
     let mut shell = Command::new(command.get_program());
-    let at = words
-        .iter()
-        .position(|word| word.ends_with("/curt"))
-        .context("no program")?;
+    let at = words.iter().position(|word| word.ends_with("/curt")).context("no program")?;
     shell.args(&words[..at]).args(["bash", "-c"]);
-    let script = format!(
-        "exec 2>{}; JOURNAL_STREAM=$(stat -Lc %d:%i /dev/stderr) exec \"$@\"",
-        log.display()
-    );
+    let script =
+        format!("exec 2>{}; JOURNAL_STREAM=$(stat -Lc %d:%i /dev/stderr) exec \"$@\"", log.display());
     shell.arg(script).arg("-").args(&words[at..]);
     let mut server = RunningProcess::start("curt serve", &mut shell)?;
     place.network.wait_for_port(ADDRESS, PORT)?;
     server.stop()?;
     let text = fs::read_to_string(&log)?;
     ensure!(text.contains("<6>listening on"), "{text}");
-    ensure!(
-        text.contains("<4>"),
-        "an export that all may write deserves a warning: {text}"
-    );
+    ensure!(text.contains("<4>"), "an export that all may write deserves a warning: {text}");
     ensure!(text.lines().all(|line| line.starts_with('<')), "{text}");
     Ok(())
 }
 
 /// A number in a thread's status, in hexadecimal or decimal as it is there.
 fn field<'a>(status: &'a str, name: &str) -> Result<&'a str> {
-    let value = status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    value
-        .map(str::trim)
-        .with_context(|| format!("no {name} in {status}"))
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.map(str::trim).with_context(|| format!("no {name} in {status}"))
 }
 
 /// The capabilities of serving threads, and of the others.
@@ -362,21 +296,13 @@ fn hold_to_its_limits(status: &str, held: u64) -> Result<()> {
         "curt-accept" | "curt-serve" => (SERVE, "2"),
         _ => (MANAGE, "0"),
     };
-    for (set, allowed) in [
-        ("CapEff", allowed),
-        ("CapBnd", MANAGE),
-        ("CapInh", 0),
-        ("CapAmb", 0),
-    ] {
+    for (set, allowed) in [("CapEff", allowed), ("CapBnd", MANAGE), ("CapInh", 0), ("CapAmb", 0)] {
         let bits = capabilities(status, set)?;
         ensure!(bits & !allowed == 0, "{name}: {set} {bits:x}");
     }
     let permitted = capabilities(status, "CapPrm")?;
     ensure!(permitted == allowed & held, "{name}: {permitted:x}");
-    ensure!(
-        field(status, "NoNewPrivs")? == "1" && field(status, "Seccomp")? == filter,
-        "{status}"
-    );
+    ensure!(field(status, "NoNewPrivs")? == "1" && field(status, "Seccomp")? == filter, "{status}");
     Ok(())
 }
 
@@ -401,27 +327,16 @@ fn without_descriptors_old_connections_make_room_for_new_ones() -> Result<()> {
     let mut command = place.command(&[])?;
     command.args(["--log-level", "warn"]);
     let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-    let at = words
-        .iter()
-        .position(|word| word == "--pdeathsig")
-        .context("no setpriv")?;
+    let at = words.iter().position(|word| word == "--pdeathsig").context("no setpriv")?;
     // nsenter … -- setpriv --pdeathsig TERM -- prlimit … curt …
     let mut limited = Command::new(command.get_program());
-    limited
-        .args(&words[..at + 3])
-        .args(["prlimit", "--nofile=64:64", "--"])
-        .args(&words[at + 3..]);
+    limited.args(&words[..at + 3]).args(["prlimit", "--nofile=64:64", "--"]).args(&words[at + 3..]);
     let server = RunningProcess::start("curt serve", &mut limited)?;
     place.network.wait_for_port(ADDRESS, PORT)?;
     let connections =
         format!("for fd in {{10..209}}; do eval \"exec $fd<>/dev/tcp/{ADDRESS}/{PORT}\"; done; ");
-    let url = format!(
-        "nfs://{ADDRESS}{}?version=3&nfsport={PORT}&mountport={PORT}",
-        place.export.display()
-    );
-    let listed = place
-        .network
-        .shell(&format!("{connections} timeout 50 nfs-ls '{url}'"), SHORT)?;
+    let url = format!("nfs://{ADDRESS}{}?version=3&nfsport={PORT}&mountport={PORT}", place.export.display());
+    let listed = place.network.shell(&format!("{connections} timeout 50 nfs-ls '{url}'"), SHORT)?;
     ensure!(listed.contains("file"), "{listed}");
     server.wait_for("cannot accept connections", SHORT)
 }
@@ -443,10 +358,7 @@ fn the_units_are_right() -> Result<()> {
     }
     let (status, said, complaints) = finish(&mut verify, SHORT)?;
     let ours: Vec<_> = complaints.lines().filter(|line| line.contains("curt.")).collect();
-    ensure!(
-        status.success() && ours.is_empty(),
-        "{status}: {said}{complaints}"
-    );
+    ensure!(status.success() && ours.is_empty(), "{status}: {said}{complaints}");
     // The program accepts the unit's arguments.
     let mut help = Command::new(curt);
     let (_, help, _) = finish(help.args(["serve", "--help"]), SHORT)?;

@@ -50,10 +50,8 @@ impl Server {
     /// A Linux kernel, whose tmpfs gets the contents of the export.
     fn knfsd(network: &Network, export: &Path) -> Result<Self> {
         let rpcbind = network.rpcbind()?;
-        let options = KnfsdOptions {
-            setup: format!("cp -a {}/. .", export.display()),
-            ..KnfsdOptions::default()
-        };
+        let options =
+            KnfsdOptions { setup: format!("cp -a {}/. .", export.display()), ..KnfsdOptions::default() };
         let server = Knfsd::start(network, KernelNumber(1), MINUTES, &options)?;
         Ok(Self::Knfsd(server, rpcbind))
     }
@@ -114,9 +112,7 @@ impl Scene {
         let export = network.make_directory("export")?;
         fs::create_dir(export.join("tree"))?;
         for number in 0..PROCESSES {
-            let file = export
-                .join("tree")
-                .join(format!("{}-{number}", KINDS[number % KINDS.len()]));
+            let file = export.join("tree").join(format!("{}-{number}", KINDS[number % KINDS.len()]));
             fs::write(&file, [b'.'; 64])?;
         }
         fs::write(export.join("known"), b"known")?;
@@ -124,13 +120,7 @@ impl Scene {
         let server = start(&network, &export)?;
         let options = format!("{},{options}", server.ports());
         let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-        Ok(Self {
-            network,
-            server,
-            mount,
-            export,
-            control,
-        })
+        Ok(Self { network, server, mount, export, control })
     }
 
     fn mounted(&self, name: &str) -> String {
@@ -141,11 +131,7 @@ impl Scene {
     /// blocked.
     fn stick(&mut self) -> Result<RunningProcess> {
         let mut command = self.network.command(program("stuck-processes")?);
-        command
-            .arg("launch")
-            .arg(self.mounted("tree"))
-            .arg(&self.control)
-            .arg(PROCESSES.to_string());
+        command.arg("launch").arg(self.mounted("tree")).arg(&self.control).arg(PROCESSES.to_string());
         let processes = RunningProcess::start("stuck-processes", &mut command)?;
         processes.wait_for("prepared", MINUTES)?;
         self.run(&["stat", &self.mounted("known")])?;
@@ -184,10 +170,8 @@ fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<Duration> {
 fn killed(processes: &mut RunningProcess) -> Result<()> {
     ensure!(processes.wait(MINUTES)?.success(), "{}", processes.output());
     let output = processes.output();
-    let text = output
-        .lines()
-        .find_map(|line| line.strip_prefix("dead ")?.strip_suffix(" ms"))
-        .context("a time")?;
+    let text =
+        output.lines().find_map(|line| line.strip_prefix("dead ")?.strip_suffix(" ms")).context("a time")?;
     println!("{PROCESSES} processes were dead after {text} ms");
     Ok(())
 }
@@ -257,10 +241,7 @@ fn an_outage_is_reported_once_and_so_is_its_end() -> Result<()> {
         scene.server.signal(&scene.network, Signal::STOP)?;
         let mut waiting = Vec::new();
         for file in &files {
-            waiting.push(RunningProcess::start(
-                "cat",
-                scene.network.command("cat").arg(file),
-            )?);
+            waiting.push(RunningProcess::start("cat", scene.network.command("cat").arg(file))?);
         }
         let count = |mount: &mut CurtMount, words: &str| mount.process().output().matches(words).count();
         until("the outage is told", MINUTE, || {
@@ -275,13 +256,8 @@ fn an_outage_is_reported_once_and_so_is_its_end() -> Result<()> {
             ensure!(process.wait(MINUTE)?.success(), "{}", process.output());
         }
         let said = scene.mount.process().output();
-        ensure!(
-            said.matches("not responding, still trying").count() == outage,
-            "{said}"
-        );
-        until("its end is told", MINUTE, || {
-            Ok((count(&mut scene.mount, " OK\n") == outage).then_some(()))
-        })?;
+        ensure!(said.matches("not responding, still trying").count() == outage, "{said}");
+        until("its end is told", MINUTE, || Ok((count(&mut scene.mount, " OK\n") == outage).then_some(())))?;
     }
     scene.mount.unmount()
 }
@@ -345,10 +321,7 @@ fn writer(
     before_it_writes: impl FnOnce(&mut Scene) -> Result<()>,
 ) -> Result<RunningProcess> {
     let mut command = scene.network.command(program("stuck-processes")?);
-    command
-        .arg("hold")
-        .arg(scene.mounted("known"))
-        .arg(&scene.control);
+    command.arg("hold").arg(scene.mounted("known")).arg(&scene.control);
     let writer = RunningProcess::start("a writer", &mut command)?;
     writer.wait_for("opened", MINUTE)?;
     before_it_writes(scene)?;
@@ -370,26 +343,14 @@ fn forced_unmounting_of_a_busy_mount_leaves_nothing_at_once_and_names_what_is_lo
     // It may print "busy": the abort comes before the detachment.
     let mut forced = scene.network.command("umount");
     let (status, _, errors) = process::finish(forced.args(["-f", target.trim_end_matches('/')]), MINUTE)?;
-    ensure!(
-        status.success() || status.code() == Some(32),
-        "{status}: {errors}"
-    );
-    until("the mount is gone", MINUTE, || {
-        Ok((!scene.is_mounted()?).then_some(()))
-    })?;
+    ensure!(status.success() || status.code() == Some(32), "{status}: {errors}");
+    until("the mount is gone", MINUTE, || Ok((!scene.is_mounted()?).then_some(())))?;
     // The daemon tries for 30 s to write the dirty data, and the unmount does not wait for this.
-    ensure!(
-        scene.mount.process().is_running()?,
-        "{}",
-        scene.mount.process().output()
-    );
+    ensure!(scene.mount.process().is_running()?, "{}", scene.mount.process().output());
     busy.stop()?;
     ensure!(scene.mount.process().wait(MINUTE)?.success());
     let said = scene.mount.process().output();
-    ensure!(
-        said.contains("not on the server's disk") && said.contains("/known"),
-        "{said}"
-    );
+    ensure!(said.contains("not on the server's disk") && said.contains("/known"), "{said}");
     scene.go_on()
 }
 
@@ -403,11 +364,7 @@ fn sigterm_flushes_and_a_second_one_ends_at_once_and_names_what_is_lost() -> Res
     let begun = Instant::now();
     scene.mount.process().signal(Signal::TERM)?;
     let _ = scene.mount.process().wait(MINUTE)?;
-    ensure!(
-        begun.elapsed() < AT_ONCE,
-        "the second signal took {:?}",
-        begun.elapsed()
-    );
+    ensure!(begun.elapsed() < AT_ONCE, "the second signal took {:?}", begun.elapsed());
     let said = scene.mount.process().output();
     ensure!(said.contains("lost") && said.contains("/known"), "{said}");
     ensure!(!scene.is_mounted()?);
@@ -421,11 +378,7 @@ fn sigterm_with_a_living_server_writes_everything_and_unmounts() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
     let mut writer = writer(&mut scene, |_| Ok(()))?;
     scene.mount.process().signal(Signal::TERM)?;
-    ensure!(
-        scene.mount.process().wait(MINUTE)?.success(),
-        "{}",
-        scene.mount.process().output()
-    );
+    ensure!(scene.mount.process().wait(MINUTE)?.success(), "{}", scene.mount.process().output());
     ensure!(fs::read(scene.export.join("known"))? == b"precious");
     ensure!(!scene.is_mounted()?);
     writer.stop().map(drop)
@@ -436,29 +389,16 @@ fn sigterm_with_a_living_server_writes_everything_and_unmounts() -> Result<()> {
 fn after_sigkill_of_the_daemon_the_mount_returns_enotconn_and_synced_data_are_there() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
     let file = scene.mounted("synced");
-    scene.run(&[
-        "dd",
-        "if=/dev/zero",
-        &format!("of={file}"),
-        "bs=64K",
-        "count=3",
-        "conv=fsync",
-    ])?;
+    scene.run(&["dd", "if=/dev/zero", &format!("of={file}"), "bs=64K", "count=3", "conv=fsync"])?;
     scene.mount.process().signal(Signal::KILL)?;
     let _ = scene.mount.process().wait(MINUTE)?;
     let (status, _, errors) = process::finish(scene.network.command("cat").arg(&file), MINUTE)?;
-    ensure!(
-        !status.success() && errors.contains("Transport endpoint is not connected"),
-        "{errors}"
-    );
+    ensure!(!status.success() && errors.contains("Transport endpoint is not connected"), "{errors}");
     let target = scene.mounted("");
     let mut again = scene.network.command(program("curt")?);
     again.args(["mount", "10.77.0.1:/", target.trim_end_matches('/')]);
     let (_, _, errors) = process::finish(&mut again, MINUTE)?;
-    ensure!(
-        errors.contains("the daemon of an earlier mount is gone"),
-        "{errors}"
-    );
+    ensure!(errors.contains("the daemon of an earlier mount is gone"), "{errors}");
     scene.run(&["umount", target.trim_end_matches('/')])?;
     ensure!(fs::metadata(scene.export.join("synced"))?.len() == 3 * 65_536);
     Ok(())
@@ -474,29 +414,15 @@ fn growth_and_shrinking_by_others_is_seen_at_open() -> Result<()> {
         let file = export.join("file");
         fs::write(&file, vec![b'a'; 5000])?;
         let server = CurtServe::start(&network, &export, &[])?;
-        let mount = CurtMount::start(
-            &network,
-            "mount",
-            &server.source(),
-            &format!("{},{options}", server.ports()),
-        )?;
+        let mount =
+            CurtMount::start(&network, "mount", &server.source(), &format!("{},{options}", server.ports()))?;
         let seen = mount.directory().join("file");
         let read = || -> Result<String> { process::run(network.command("cat").arg(&seen), MINUTE) };
         let size = || -> Result<u64> {
-            Ok(
-                process::run(network.command("stat").args(["-c", "%s"]).arg(&seen), MINUTE)?
-                    .trim()
-                    .parse()?,
-            )
+            Ok(process::run(network.command("stat").args(["-c", "%s"]).arg(&seen), MINUTE)?.trim().parse()?)
         };
         ensure!(read()?.len() == 5000);
-        for text in [
-            "b".repeat(20_000),
-            "c".repeat(70),
-            String::new(),
-            "d".repeat(4096),
-            "e".repeat(4096),
-        ] {
+        for text in ["b".repeat(20_000), "c".repeat(70), String::new(), "d".repeat(4096), "e".repeat(4096)] {
             size()?;
             fs::write(&file, &text)?;
             let got = read()?;

@@ -20,10 +20,7 @@ fn a_quick_call_behind_a_slow_one_of_another_export_is_answered_long_before_it()
     let (_, output, errors) = finish(&mut command, MINUTES)?;
     let report: Value = serde_json::from_str(&output).with_context(|| format!("{output}{errors}"))?;
     let rows = report["slow"].as_array().context("no rows")?;
-    ensure!(
-        rows.len() == 4,
-        "COMMIT and READ, each with the quick call and before it: {report}"
-    );
+    ensure!(rows.len() == 4, "COMMIT and READ, each with the quick call and before it: {report}");
     for row in rows {
         let number = |key: &str| row[key].as_f64().with_context(|| format!("no {key}: {row}"));
         let (slow, behind) = (number("slow_us")?, number("behind_us")?);

@@ -14,15 +14,7 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The stages of each WRITE of an open file.
-const STAGES: [&str; 7] = [
-    "receive",
-    "decode",
-    "handle",
-    "open",
-    "file_system",
-    "encode",
-    "send",
-];
+const STAGES: [&str; 7] = ["receive", "decode", "handle", "open", "file_system", "encode", "send"];
 
 fn curt(network: &Network, arguments: &[&str]) -> Command {
     let mut command = network.command(program("curt").unwrap());
@@ -64,38 +56,21 @@ fn a_server_reports_the_times_of_its_stages() {
     let total = write["total"]["p50_us"].as_f64().unwrap();
     for stage in STAGES {
         let median = write["stages"][stage]["p50_us"].as_f64();
-        assert!(
-            median.is_some_and(|median| median > 0.0 && median <= total),
-            "{stage} of {write}"
-        );
+        assert!(median.is_some_and(|median| median > 0.0 && median <= total), "{stage} of {write}");
     }
     let file_cache = report["file_cache"].as_object().unwrap();
     assert_eq!(file_cache.len(), 9, "{report}");
     assert!(file_cache["acquisitions"].as_u64().unwrap() >= 10, "{report}");
-    assert!(
-        report["counters"]["events"]["token_hits"].as_u64().unwrap() > 0,
-        "{report}"
-    );
+    assert!(report["counters"]["events"]["token_hits"].as_u64().unwrap() > 0, "{report}");
     // By its state directory, as text; after it is turned off, nothing more is measured.
     let state = network.directory().join("state");
     let state = state.to_str().unwrap();
     let text = process::run(&mut curt(&network, &["stat", "--server", state]), LIMIT).unwrap();
-    assert!(
-        text.contains("one request of 1 measured") && text.contains("mean age (ms):"),
-        "{text}"
-    );
-    process::run(
-        &mut curt(&network, &["stat", "--server", &pid, "--stages", "0"]),
-        LIMIT,
-    )
-    .unwrap();
+    assert!(text.contains("one request of 1 measured") && text.contains("mean age (ms):"), "{text}");
+    process::run(&mut curt(&network, &["stat", "--server", &pid, "--stages", "0"]), LIMIT).unwrap();
     copy(&network, &export, 1);
     let report = json(&network, &["stat", "--server", &pid, "--json"]);
-    assert_eq!(
-        report["stages"]["procedures"].as_object().unwrap().len(),
-        0,
-        "{report}"
-    );
+    assert_eq!(report["stages"]["procedures"].as_object().unwrap().len(), 0, "{report}");
 }
 
 #[test]
@@ -115,26 +90,13 @@ fn one_request_is_shown_as_a_call_graph() {
     let (status, text, errors) = shown;
     assert!(status.success(), "{errors}");
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    assert!(
-        lines[0].ends_with("| WRITE() {") && lines.last().unwrap().ends_with("| }"),
-        "{text}"
-    );
-    for called in [
-        "  receive();",
-        "    handle()",
-        "open_file()",
-        "pwrite();",
-        "fstat();",
-        "  send();",
-    ] {
+    assert!(lines[0].ends_with("| WRITE() {") && lines.last().unwrap().ends_with("| }"), "{text}");
+    for called in ["  receive();", "    handle()", "open_file()", "pwrite();", "fstat();", "  send();"] {
         assert!(text.contains(called), "{called} is not in\n{text}");
     }
     let (status, _, errors) =
         process::finish(&mut curt(&network, &["trace", "--graph", "WRIT"]), LIMIT).unwrap();
-    assert!(
-        !status.success() && errors.contains("not a procedure of NFSv3"),
-        "{errors}"
-    );
+    assert!(!status.success() && errors.contains("not a procedure of NFSv3"), "{errors}");
 }
 
 #[test]

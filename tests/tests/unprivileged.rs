@@ -16,11 +16,7 @@ const PORT: u16 = 2049;
 const SHORT: Duration = Duration::from_secs(60);
 
 fn serve(network: &Network, export: &Path, arguments: &[&str]) -> Result<RunningProcess> {
-    serve_what(
-        network,
-        &[export.as_os_str(), OsStr::new("--insecure")],
-        arguments,
-    )
+    serve_what(network, &[export.as_os_str(), OsStr::new("--insecure")], arguments)
 }
 
 /// `what` are the arguments for the export.
@@ -67,10 +63,7 @@ fn a_server_without_roots_rights_serves_its_user_and_its_handles_survive_kill() 
     let mut server = serve(&network, &export, &[])?;
     network.wait_for_port(ADDRESS, PORT)?;
     ensure!(network.shell(&format!("cat {inside}/c/b/file"), SHORT)? == "kept\n");
-    network.shell(
-        &format!("echo more >> {inside}/c/b/file; rm -r {inside}/c"),
-        SHORT,
-    )?;
+    network.shell(&format!("echo more >> {inside}/c/b/file; rm -r {inside}/c"), SHORT)?;
     mount.unmount()?;
     server.stop()?;
     Ok(())
@@ -97,10 +90,9 @@ fn exports_5_is_served_without_root_as_the_servers_own_user() -> Result<()> {
     let network = Network::new()?;
     let state = network.make_directory("state")?;
     let mut line = String::new();
-    for (name, options) in [
-        ("one", "rw,insecure,no_root_squash"),
-        ("two", "ro,insecure,all_squash,anonuid=5"),
-    ] {
+    for (name, options) in
+        [("one", "rw,insecure,no_root_squash"), ("two", "ro,insecure,all_squash,anonuid=5")]
+    {
         let export = network.make_directory(name)?;
         std::os::unix::fs::chown(&export, Some(1000), Some(1000))?;
         line += &format!("{} 10.77.0.0/24({options})\n", export.display());
@@ -114,27 +106,13 @@ fn exports_5_is_served_without_root_as_the_servers_own_user() -> Result<()> {
     let export = |name: &str| network.directory().join(name);
     let mount = |name: &str| {
         let source = format!("{ADDRESS}:{}", export(name).display());
-        CurtMount::start(
-            &network,
-            &format!("mount-{name}"),
-            &source,
-            "port=2049,mountport=2049,noac",
-        )
+        CurtMount::start(&network, &format!("mount-{name}"), &source, "port=2049,mountport=2049,noac")
     };
     let (one, two) = (mount("one")?, mount("two")?);
-    network.shell(
-        &format!("mkdir {0}/d; echo kept > {0}/d/file", one.directory().display()),
-        SHORT,
-    )?;
-    let owners = network.shell(
-        &format!("stat -c %u {0}/d {0}/d/file", export("one").display()),
-        SHORT,
-    )?;
+    network.shell(&format!("mkdir {0}/d; echo kept > {0}/d/file", one.directory().display()), SHORT)?;
+    let owners = network.shell(&format!("stat -c %u {0}/d {0}/d/file", export("one").display()), SHORT)?;
     ensure!(owners == "1000\n1000\n", "{owners}");
-    let refused = network.shell(
-        &format!("touch {}/file 2>&1 || true", two.directory().display()),
-        SHORT,
-    )?;
+    let refused = network.shell(&format!("touch {}/file 2>&1 || true", two.directory().display()), SHORT)?;
     ensure!(refused.contains("Read-only file system"), "{refused}");
     // A reload without the second line, and a restart: open directories remain open.
     std::fs::write(&file, line.lines().next().unwrap_or_default().to_owned() + "\n")?;

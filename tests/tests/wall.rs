@@ -14,19 +14,9 @@ const RUN: Duration = Duration::from_secs(300);
 fn each_work_is_right_in_each_place_and_costs_requests_on_mounts_alone() -> Result<()> {
     let network = Network::new()?;
     let picture = network.directory().join("wall.svg");
-    let works = [
-        "stat-known",
-        "stat-missing",
-        "git-status",
-        "find",
-        "remove",
-        "write-large",
-        "read-small",
-    ];
+    let works = ["stat-known", "stat-missing", "git-status", "find", "remove", "write-large", "read-small"];
     let mut command = network.command(program("curt")?);
-    command.args([
-        "bench", "wall", "--rounds", "1", "--delays", "0,0.2", "--cpus", "all", "--json",
-    ]);
+    command.args(["bench", "wall", "--rounds", "1", "--delays", "0,0.2", "--cpus", "all", "--json"]);
     command.args(["--only", &works.join(","), "--svg"]).arg(&picture);
     let output = process::run(&mut command, RUN)?;
     let report: Value = serde_json::from_str(&output).with_context(|| output.clone())?;
@@ -46,16 +36,8 @@ fn each_work_is_right_in_each_place_and_costs_requests_on_mounts_alone() -> Resu
     }
     // What is not known when a work begins has to be asked for, wherever the mount is.
     let asks = |row: &&Value| row["place"] == "mount" && row["work"] == "remove";
-    ensure!(
-        rows.iter()
-            .filter(asks)
-            .all(|row| row["requests"].as_u64() > Some(5000)),
-        "{output}"
-    );
+    ensure!(rows.iter().filter(asks).all(|row| row["requests"].as_u64() > Some(5000)), "{output}");
     let svg = std::fs::read_to_string(&picture)?;
-    ensure!(
-        works.iter().all(|work| svg.contains(work)),
-        "a work is missing in the picture"
-    );
+    ensure!(works.iter().all(|work| svg.contains(work)), "a work is missing in the picture");
     Ok(())
 }

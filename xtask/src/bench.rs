@@ -30,10 +30,7 @@ pub(crate) fn build(root: &Path, packages: &[&str]) -> Result<()> {
     for package in packages {
         command.args(["-p", package]);
     }
-    command
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
+    command.current_dir(root).stdin(Stdio::null()).stdout(Stdio::null());
     let status = command.status().context("cargo cannot be started")?;
     ensure!(status.success(), "it does not build");
     Ok(())

@@ -67,11 +67,7 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: FuzzBuild, seed: Op
         arguments.push("--");
         arguments.extend(limits.iter().map(String::as_str));
         let output_text = cargo_fuzz(&arguments, name)?;
-        let done = output_text
-            .lines()
-            .rev()
-            .find(|line| line.starts_with("Done "))
-            .unwrap_or("done");
+        let done = output_text.lines().rev().find(|line| line.starts_with("Done ")).unwrap_or("done");
         println!("{name}: {done} ({:.0} s)", start.elapsed().as_secs_f64());
     }
     Ok(())
@@ -147,10 +143,7 @@ mod tests {
         let targets = targets(&fuzz)?;
         assert!(!targets.is_empty());
         for name in targets {
-            assert!(
-                manifest.contains(&format!("\"{name}\"")),
-                "{name} is not in Cargo.toml"
-            );
+            assert!(manifest.contains(&format!("\"{name}\"")), "{name} is not in Cargo.toml");
             assert!(fuzz.join("corpus").join(&name).is_dir(), "{name} has no corpus");
         }
         Ok(())

@@ -23,10 +23,7 @@ pub(crate) struct InstallPaths {
 
 impl InstallPaths {
     pub(crate) fn new(root: &Path, prefix: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-            prefix: prefix.to_owned(),
-        }
+        Self { root: root.to_owned(), prefix: prefix.to_owned() }
     }
 
     /// An installation path below the root.
@@ -43,10 +40,8 @@ impl InstallPaths {
 /// Builds and installs.
 pub(crate) fn install(repository: &Path, places: &InstallPaths) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .current_dir(repository)
-        .args(["build", "--release", "-p", "curt"])
-        .status()?;
+    let built =
+        Command::new(cargo).current_dir(repository).args(["build", "--release", "-p", "curt"]).status()?;
     ensure!(built.success(), "curt was not built");
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), PathBuf::from);
@@ -92,11 +87,7 @@ pub(crate) fn uninstall(places: &InstallPaths) -> Result<()> {
 fn remove_link(link: &Path) -> Result<()> {
     match std::fs::symlink_metadata(link) {
         Ok(there) => {
-            ensure!(
-                there.is_symlink(),
-                "{} is not a link of ours; remove it by hand",
-                link.display()
-            );
+            ensure!(there.is_symlink(), "{} is not a link of ours; remove it by hand", link.display());
             std::fs::remove_file(link).with_context(|| link.display().to_string())
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -118,10 +109,7 @@ mod tests {
         std::fs::write(&built, "program").unwrap();
         put(&built, &places).unwrap();
         put(&built, &places).unwrap();
-        assert_eq!(
-            std::fs::read(root.join("usr/local/bin/curt")).unwrap(),
-            b"program"
-        );
+        assert_eq!(std::fs::read(root.join("usr/local/bin/curt")).unwrap(), b"program");
         for name in HELPERS {
             let link = std::fs::read_link(root.join("sbin").join(name)).unwrap();
             assert_eq!(link, Path::new("/usr/local/bin/curt"));

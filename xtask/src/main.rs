@@ -115,22 +115,9 @@ enum CompareCommand {
 
 fn main() -> ExitCode {
     let done = match XtaskArguments::parse().chore {
-        XtaskCommand::Test {
-            quick,
-            only,
-            seed,
-            once,
-        } => {
-            let tries = if once {
-                test::RetryPolicy::One
-            } else {
-                test::RetryPolicy::Two
-            };
-            test::run(
-                &test::TestScope::new(quick, only),
-                seed.unwrap_or(test::TestSeed::Usual),
-                tries,
-            )
+        XtaskCommand::Test { quick, only, seed, once } => {
+            let tries = if once { test::RetryPolicy::One } else { test::RetryPolicy::Two };
+            test::run(&test::TestScope::new(quick, only), seed.unwrap_or(test::TestSeed::Usual), tries)
         }
         XtaskCommand::Tidy => tidy::run(&root()),
         XtaskCommand::Semantics => tidy::semantics::write(&root()).map(|()| true),
@@ -140,30 +127,15 @@ fn main() -> ExitCode {
         XtaskCommand::Bench { arguments } => bench::run(&root(), &arguments),
         XtaskCommand::Packages => packages::install().map(|()| true),
         XtaskCommand::Size { base, json } => size::run(&root(), base.as_deref(), json).map(|()| true),
-        XtaskCommand::Compare {
-            what:
-                CompareCommand::Latency {
-                    rounds,
-                    json,
-                    from,
-                    more,
-                },
-        } => match from {
+        XtaskCommand::Compare { what: CompareCommand::Latency { rounds, json, from, more } } => match from {
             Some(file) => compare::write_documents(&root(), &file),
             None => compare::latency(&root(), rounds, json, &more),
         }
         .map(|()| true),
-        XtaskCommand::Install {
-            uninstall,
-            prefix,
-            root: below,
-        } => {
+        XtaskCommand::Install { uninstall, prefix, root: below } => {
             let places = install::InstallPaths::new(&below, &prefix);
-            let done = if uninstall {
-                install::uninstall(&places)
-            } else {
-                install::install(&root(), &places)
-            };
+            let done =
+                if uninstall { install::uninstall(&places) } else { install::install(&root(), &places) };
             done.map(|()| true)
         }
     };
@@ -179,10 +151,7 @@ fn main() -> ExitCode {
 
 /// The repository's top directory.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap_or_else(|| Path::new("."))
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new(".")).to_owned()
 }
 
 #[cfg(test)]

@@ -7,10 +7,7 @@ use anyhow::{Context, Result, ensure};
 /// The packages and their purposes.
 const PACKAGES: [(&str, &str); 23] = [
     ("binutils", "readelf, which lists the probes in the program"),
-    (
-        "bpftrace",
-        "attaching to the probes of a running mount and server",
-    ),
+    ("bpftrace", "attaching to the probes of a running mount and server"),
     ("dmsetup", "disks that fail, inside the test kernel"),
     ("e2fsprogs", "file systems in images for knfsd"),
     ("fuse3", "fusermount3, for mounts of users other than root"),
@@ -24,10 +21,7 @@ const PACKAGES: [(&str, &str); 23] = [
     ("nfs-common", "mount.nfs, nfsstat and showmount"),
     ("nfs-ganesha", "a server that is neither ours nor Linux's"),
     ("nfs-ganesha-vfs", "its access to local files"),
-    (
-        "nfs-kernel-server",
-        "exportfs and rpc.nfsd inside the test kernel",
-    ),
+    ("nfs-kernel-server", "exportfs and rpc.nfsd inside the test kernel"),
     ("python3", "programs that make system calls on a mount"),
     ("quota", "setquota inside the test kernel"),
     ("rpcbind", "the portmapper"),
@@ -42,15 +36,9 @@ const PACKAGES: [(&str, &str); 23] = [
 /// # Errors
 /// Packages are missing and this user is not root, or apt-get fails.
 pub(crate) fn install() -> Result<()> {
-    let missing: Vec<_> = PACKAGES
-        .into_iter()
-        .filter(|(name, _)| !is_installed(name))
-        .collect();
+    let missing: Vec<_> = PACKAGES.into_iter().filter(|(name, _)| !is_installed(name)).collect();
     if missing.is_empty() {
-        println!(
-            "all {} packages that the tests need are installed",
-            PACKAGES.len()
-        );
+        println!("all {} packages that the tests need are installed", PACKAGES.len());
         return Ok(());
     }
     for (name, purpose) in &missing {
@@ -63,28 +51,17 @@ pub(crate) fn install() -> Result<()> {
         names.join(" ")
     );
     apt_get(&["update", "-qq"])?;
-    apt_get(
-        &[
-            &["install", "-y", "-qq", "--no-install-recommends"],
-            names.as_slice(),
-        ]
-        .concat(),
-    )
+    apt_get(&[&["install", "-y", "-qq", "--no-install-recommends"], names.as_slice()].concat())
 }
 
 fn is_installed(name: &str) -> bool {
-    let query = Command::new("dpkg-query")
-        .args(["-W", "-f", "${db:Status-Status}", name])
-        .output();
+    let query = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", name]).output();
     query.is_ok_and(|output| output.stdout == b"installed")
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
-    command
-        .args(arguments)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null());
+    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
     // Its output is shown only if it fails.
     let output = command
         .output()

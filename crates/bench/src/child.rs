@@ -26,10 +26,7 @@ pub struct UserIds {
 impl UserIds {
     /// User and group 65534: the user of a replay that root started, because servers treat root
     /// specially.
-    pub const NOBODY: Self = Self {
-        uid: 65534,
-        gid: 65534,
-    };
+    pub const NOBODY: Self = Self { uid: 65534, gid: 65534 };
 }
 
 /// A line of the child's output.
@@ -103,10 +100,7 @@ pub fn supervise(
         command.uid(uid).gid(gid);
     }
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let output = child
-        .stdout
-        .take()
-        .expect("standard output was asked for as a pipe");
+    let output = child.stdout.take().expect("standard output was asked for as a pipe");
     let mut outcome = None;
     let mut heard = Ok(());
     for line in BufReader::new(output).lines() {
@@ -151,37 +145,21 @@ mod tests {
             ..ReplayOutcome::default()
         };
         let mut written = Vec::new();
-        say(
-            &mut written,
-            &ChildMessage::Page(PageView {
-                operations: 3,
-                seconds: 0.5,
-            }),
-        )
-        .unwrap();
+        say(&mut written, &ChildMessage::Page(PageView { operations: 3, seconds: 0.5 })).unwrap();
         say(&mut written, &ChildMessage::Outcome(outcome.clone())).unwrap();
         let script = format!("printf '%s' '{}'", String::from_utf8(written).unwrap());
         let mut pages = 0;
-        assert_eq!(
-            supervise(&mut shell(&script), None, |page| pages += page.operations).unwrap(),
-            outcome
-        );
+        assert_eq!(supervise(&mut shell(&script), None, |page| pages += page.operations).unwrap(), outcome);
         assert_eq!(pages, 3);
     }
 
     #[test]
     fn a_child_that_fails_or_babbles_is_an_error() {
-        assert!(matches!(
-            supervise(&mut shell("exit 3"), None, |_| ()),
-            Err(ChildError::Ended(_))
-        ));
+        assert!(matches!(supervise(&mut shell("exit 3"), None, |_| ()), Err(ChildError::Ended(_))));
         assert!(matches!(
             supervise(&mut shell("echo hello; sleep 60"), None, |_| ()),
             Err(ChildError::Unexpected(_))
         ));
-        assert!(matches!(
-            supervise(&mut Command::new("/nonexistent"), None, |_| ()),
-            Err(ChildError::Io(_))
-        ));
+        assert!(matches!(supervise(&mut Command::new("/nonexistent"), None, |_| ()), Err(ChildError::Io(_))));
     }
 }

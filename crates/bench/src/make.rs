@@ -46,19 +46,12 @@ pub enum MakeError {
 pub fn make(tree: &WorkloadTree, top: &Path, jobs: usize, progress: &ProgressBar) -> Result<(), MakeError> {
     progress.set_length(tree.entries().len() as u64);
     make_directory(top)?;
-    for entry in tree
-        .entries()
-        .iter()
-        .filter(|entry| entry.kind == TreeEntryKind::Directory)
-    {
+    for entry in tree.entries().iter().filter(|entry| entry.kind == TreeEntryKind::Directory) {
         make_directory(&top.join(&entry.path))?;
         progress.inc(1);
     }
-    let others: Vec<_> = tree
-        .entries()
-        .iter()
-        .filter(|entry| entry.kind != TreeEntryKind::Directory)
-        .collect();
+    let others: Vec<_> =
+        tree.entries().iter().filter(|entry| entry.kind != TreeEntryKind::Directory).collect();
     in_parallel(&others, jobs, &|entry, buffer| {
         let path = top.join(&entry.path);
         match &entry.kind {
@@ -92,10 +85,7 @@ pub fn make_once(
         return Ok(());
     }
     let partial = top.with_extension(format!("partial-{}", std::process::id()));
-    let failed = |path: &Path, source| MakeError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |path: &Path, source| MakeError::Io { path: path.to_owned(), source };
     let made = make(tree, &partial, jobs, progress).and_then(|()| {
         // `top` is not this tree: it is of an older version, or files were removed.
         match fs::remove_dir_all(top) {
@@ -137,10 +127,9 @@ pub fn check(tree: &WorkloadTree, top: &Path) -> Result<(), MakeError> {
         };
         let (right, wanted) = match &entry.kind {
             TreeEntryKind::Directory => (found.is_dir(), "a directory".to_owned()),
-            TreeEntryKind::File { size } => (
-                found.is_file() && found.len() == *size,
-                format!("a file of {size} bytes"),
-            ),
+            TreeEntryKind::File { size } => {
+                (found.is_file() && found.len() == *size, format!("a file of {size} bytes"))
+            }
             TreeEntryKind::Link { target } => (
                 fs::read_link(&path).is_ok_and(|is| is.as_os_str() == target.as_str()),
                 format!("a link to {target}"),
@@ -164,34 +153,22 @@ pub fn check_content(
     jobs: usize,
     progress: &ProgressBar,
 ) -> Result<(), MakeError> {
-    let files: Vec<_> = tree
-        .entries()
-        .iter()
-        .filter(|entry| matches!(entry.kind, TreeEntryKind::File { .. }))
-        .collect();
+    let files: Vec<_> =
+        tree.entries().iter().filter(|entry| matches!(entry.kind, TreeEntryKind::File { .. })).collect();
     progress.set_length(files.len() as u64);
     in_parallel(&files, jobs, &|entry, _| {
         let path = top.join(&entry.path);
         let TreeEntryKind::File { size } = entry.kind else {
             return Ok(());
         };
-        let bytes = fs::read(&path).map_err(|source| MakeError::Io {
-            path: path.clone(),
-            source,
-        })?;
+        let bytes = fs::read(&path).map_err(|source| MakeError::Io { path: path.clone(), source })?;
         progress.inc(1);
         if bytes.len() as u64 != size {
-            return Err(MakeError::Different {
-                path,
-                wanted: format!("{size} bytes, not {}", bytes.len()),
-            });
+            return Err(MakeError::Different { path, wanted: format!("{size} bytes, not {}", bytes.len()) });
         }
         match ContentPattern::of(entry.path.as_bytes()).first_wrong(0, &bytes) {
             None => Ok(()),
-            Some(at) => Err(MakeError::Different {
-                path,
-                wanted: format!("another byte at {at}"),
-            }),
+            Some(at) => Err(MakeError::Different { path, wanted: format!("another byte at {at}") }),
         }
     })
 }
@@ -225,10 +202,7 @@ fn in_parallel(
 fn make_directory(path: &Path) -> Result<(), MakeError> {
     let made =
         fs::create_dir_all(path).and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o755)));
-    made.map_err(|source| MakeError::Io {
-        path: path.to_owned(),
-        source,
-    })
+    made.map_err(|source| MakeError::Io { path: path.to_owned(), source })
 }
 
 fn write_file(path: &Path, content: ContentPattern, size: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
@@ -281,9 +255,7 @@ mod tests {
         bytes[2_999_999] ^= 1;
         fs::write(&large, &bytes).unwrap();
         check(&tree, top.path()).unwrap();
-        let error = check_content(&tree, top.path(), 3, &hidden)
-            .unwrap_err()
-            .to_string();
+        let error = check_content(&tree, top.path(), 3, &hidden).unwrap_err().to_string();
         assert!(error.contains("2999999"), "{error}");
         fs::write(&large, &bytes[1..]).unwrap();
         assert!(check(&tree, top.path()).is_err());
@@ -299,20 +271,12 @@ mod tests {
         make_once(&tree, &at, 2, &hidden).unwrap();
         let made = fs::metadata(at.join("exact")).unwrap().modified().unwrap();
         make_once(&tree, &at, 2, &hidden).unwrap();
-        assert_eq!(
-            fs::metadata(at.join("exact")).unwrap().modified().unwrap(),
-            made,
-            "it was made again"
-        );
+        assert_eq!(fs::metadata(at.join("exact")).unwrap().modified().unwrap(), made, "it was made again");
         fs::remove_file(at.join("exact")).unwrap();
         fs::write(at.join("stranger"), "x").unwrap();
         make_once(&tree, &at, 2, &hidden).unwrap();
         check(&tree, &at).unwrap();
         assert!(!at.join("stranger").exists());
-        assert_eq!(
-            fs::read_dir(top.path().join("some")).unwrap().count(),
-            1,
-            "a partial tree is left"
-        );
+        assert_eq!(fs::read_dir(top.path().join("some")).unwrap().count(), 1, "a partial tree is left");
     }
 }

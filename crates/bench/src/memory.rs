@@ -46,11 +46,6 @@ mod tests {
 
     #[test]
     fn the_page_tree_fits_into_memory() {
-        memory(
-            &Workload::Page.tree(),
-            MemoryOptions::default(),
-            Timestamp::new(1, 0),
-        )
-        .unwrap();
+        memory(&Workload::Page.tree(), MemoryOptions::default(), Timestamp::new(1, 0)).unwrap();
     }
 }

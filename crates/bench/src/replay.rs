@@ -65,10 +65,9 @@ impl<'a> ExpectedObject<'a> {
     fn of(resolved: Option<ResolvedPath<'a>>) -> Self {
         match resolved {
             None => Self::Nothing,
-            Some(ResolvedPath::Entry(TreeEntry {
-                kind: TreeEntryKind::Link { target },
-                ..
-            })) => Self::Link(target),
+            Some(ResolvedPath::Entry(TreeEntry { kind: TreeEntryKind::Link { target }, .. })) => {
+                Self::Link(target)
+            }
             Some(at) => match (at.file(), at.directory()) {
                 (Some((size, content)), _) => Self::File { size, content },
                 (None, Some(path)) => Self::Directory(path),
@@ -111,22 +110,13 @@ impl<'a> Replay<'a> {
                 .map(move |path| ExpectedObject::of(tree.resolve(trace.path_at(path), follow)))
         };
         let count = |operation: &TraceOperation| {
-            if let TraceOperation::Read { count, .. } = operation {
-                *count
-            } else {
-                0
-            }
+            if let TraceOperation::Read { count, .. } = operation { *count } else { 0 }
         };
         let largest = trace.operations().iter().map(count).max().unwrap_or(0);
         Ok(Self {
             trace,
             tree,
-            top: openat(
-                CWD,
-                top,
-                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?,
+            top: openat(CWD, top, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?,
             followed: known(true).collect(),
             unfollowed: known(false).collect(),
             open: (0..trace.open_ids_count()).map(|_| None).collect(),
@@ -207,32 +197,18 @@ impl<'a> Replay<'a> {
 
     fn open(&mut self, open: TraceOpenId, path: TracePathId, flags: OFlags) -> Result<(), Errno> {
         let name = self.trace.path_for_system_call(path);
-        let fd = openat(
-            &self.top,
-            name,
-            OFlags::RDONLY | OFlags::CLOEXEC | flags,
-            Mode::empty(),
-        )?;
-        self.open[open.index()] = Some(ReplayOpenFile {
-            fd,
-            known: self.followed[path.index()],
-            path,
-            position: 0,
-        });
+        let fd = openat(&self.top, name, OFlags::RDONLY | OFlags::CLOEXEC | flags, Mode::empty())?;
+        self.open[open.index()] =
+            Some(ReplayOpenFile { fd, known: self.followed[path.index()], path, position: 0 });
         Ok(())
     }
 
     /// Compares the result of a stat with the tree.
     fn compare(&mut self, does: PathOperation, path: TracePathId, stat: &Stat) {
-        let known = if does == PathOperation::Lstat {
-            &self.unfollowed
-        } else {
-            &self.followed
-        }[path.index()];
-        let (is, size) = (
-            FileType::from_raw_mode(stat.st_mode),
-            u64::try_from(stat.st_size).unwrap_or(u64::MAX),
-        );
+        let known =
+            if does == PathOperation::Lstat { &self.unfollowed } else { &self.followed }[path.index()];
+        let (is, size) =
+            (FileType::from_raw_mode(stat.st_mode), u64::try_from(stat.st_size).unwrap_or(u64::MAX));
         let right = match known {
             ExpectedObject::Directory(_) => is == FileType::Directory,
             ExpectedObject::File { size: wanted, .. } => is == FileType::RegularFile && size == wanted,
@@ -264,18 +240,10 @@ impl<'a> Replay<'a> {
                 file.position += got as u64;
                 self.outcome.bytes += got as u64;
                 if got as u64 != wanted {
-                    self.wrong(
-                        "read",
-                        path,
-                        &format_args!("{got} bytes at {position}, wanted {wanted}"),
-                    );
+                    self.wrong("read", path, &format_args!("{got} bytes at {position}, wanted {wanted}"));
                 }
                 if let Some(at) = content.first_wrong(position, &self.buffer[..got]) {
-                    self.wrong(
-                        "read",
-                        path,
-                        &format_args!("a wrong byte at {}", position + at as u64),
-                    );
+                    self.wrong("read", path, &format_args!("a wrong byte at {}", position + at as u64));
                 }
             }
         }
@@ -310,18 +278,14 @@ impl<'a> Replay<'a> {
     fn nothing_open(&mut self, does: &str) {
         self.outcome.wrong += 1;
         if self.outcome.described.len() < DESCRIBED_MAX {
-            self.outcome
-                .described
-                .push(format!("{does}: its open had failed"));
+            self.outcome.described.push(format!("{does}: its open had failed"));
         }
     }
 
     fn wrong(&mut self, does: impl fmt::Debug, path: TracePathId, what: &dyn fmt::Display) {
         self.outcome.wrong += 1;
         if self.outcome.described.len() < DESCRIBED_MAX {
-            self.outcome
-                .described
-                .push(format!("{does:?} {}: {what}", self.trace.path(path)));
+            self.outcome.described.push(format!("{does:?} {}: {what}", self.trace.path(path)));
         }
     }
 }

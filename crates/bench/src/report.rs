@@ -90,19 +90,14 @@ pub fn comparison(columns: &[ComparisonColumn]) -> String {
     let pages = columns.iter().map(|column| column.pages.len()).max().unwrap_or(0);
     for page in 0..pages {
         rows.push(row(&format!("view {} (s)", page + 1), columns, |column| {
-            column
-                .pages
-                .get(page)
-                .map_or_else(String::new, |seconds| format!("{seconds:.3}"))
+            column.pages.get(page).map_or_else(String::new, |seconds| format!("{seconds:.3}"))
         }));
     }
     lay_out(&rows)
 }
 
 fn row(first: &str, columns: &[ComparisonColumn], cell: impl Fn(&ComparisonColumn) -> String) -> Vec<String> {
-    std::iter::once(first.to_owned())
-        .chain(columns.iter().map(cell))
-        .collect()
+    std::iter::once(first.to_owned()).chain(columns.iter().map(cell)).collect()
 }
 
 /// Rows of cells as text: the first column left-aligned, the others right-aligned, a line below the
@@ -111,22 +106,14 @@ fn row(first: &str, columns: &[ComparisonColumn], cell: impl Fn(&ComparisonColum
 pub fn lay_out(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |at: usize| {
-        rows.iter()
-            .filter_map(|row| row.get(at))
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or(0)
+        rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for (number, row) in rows.iter().enumerate() {
         let mut line = String::new();
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = if at == 0 {
-                write!(line, "{cell:<width$}")
-            } else {
-                write!(line, "   {cell:>width$}")
-            };
+            let _ = if at == 0 { write!(line, "{cell:<width$}") } else { write!(line, "   {cell:>width$}") };
         }
         let _ = writeln!(text, "{}", line.trim_end());
         if number == 0 {
@@ -147,13 +134,7 @@ mod tests {
     use super::*;
 
     fn counts() -> ProcedureCalls {
-        let some = [
-            ("GETATTR", 1308),
-            ("LOOKUP", 416),
-            ("ACCESS", 667),
-            ("READ", 216),
-            ("READDIRPLUS", 2),
-        ];
+        let some = [("GETATTR", 1308), ("LOOKUP", 416), ("ACCESS", 667), ("READ", 216), ("READDIRPLUS", 2)];
         Operation::nfs()
             .map(|operation| (operation.name(), 0))
             .chain(some)

@@ -37,17 +37,12 @@ impl ExpectedResult {
     /// The result's word in traces.
     #[must_use]
     pub fn word(self) -> &'static str {
-        Self::WORDS
-            .iter()
-            .find(|(expected, _)| *expected == self)
-            .map_or("", |(_, word)| word)
+        Self::WORDS.iter().find(|(expected, _)| *expected == self).map_or("", |(_, word)| word)
     }
 
     fn parse(word: &str) -> Result<Self, &'static str> {
         let found = Self::WORDS.iter().find(|(_, known)| *known == word);
-        found
-            .map(|(expected, _)| *expected)
-            .ok_or("the result is no known word")
+        found.map(|(expected, _)| *expected).ok_or("the result is no known word")
     }
 }
 
@@ -174,10 +169,7 @@ impl WorkloadTrace {
     pub fn parse(lines: impl BufRead) -> Result<Self, TraceError> {
         let mut parser = TraceParser::default();
         for (number, line) in lines.lines().enumerate() {
-            let operation = parser.line(&line?).map_err(|why| TraceError::Line {
-                line: number + 1,
-                why,
-            })?;
+            let operation = parser.line(&line?).map_err(|why| TraceError::Line { line: number + 1, why })?;
             parser.trace.operations.push(operation);
         }
         Ok(parser.trace)
@@ -204,10 +196,7 @@ impl WorkloadTrace {
     /// The text of the path whose [`TracePathId::index`] is `index`; `""` if there is none.
     #[must_use]
     pub fn path_at(&self, index: usize) -> &str {
-        self.paths
-            .get(index)
-            .and_then(|path| path.to_str().ok())
-            .unwrap_or_default()
+        self.paths.get(index).and_then(|path| path.to_str().ok()).unwrap_or_default()
     }
 
     /// The path for system calls.
@@ -256,9 +245,7 @@ impl TraceParser {
                     count: count.parse().map_err(|_| "no number of bytes")?,
                 })
             }
-            "list" => Ok(TraceOperation::List {
-                open: self.opened(rest)?,
-            }),
+            "list" => Ok(TraceOperation::List { open: self.opened(rest)? }),
             "close" => {
                 let open = self.opened(rest)?;
                 self.open[open.index()] = false;
@@ -271,11 +258,7 @@ impl TraceParser {
     /// `PATH RESULT`, where the path may contain spaces.
     fn on_path(&mut self, does: PathOperation, rest: &str) -> Result<TraceOperation, &'static str> {
         let (path, result) = rest.rsplit_once(' ').ok_or("a path and a result are needed")?;
-        Ok(TraceOperation::Path {
-            does,
-            path: self.path(path)?,
-            expected: ExpectedResult::parse(result)?,
-        })
+        Ok(TraceOperation::Path { does, path: self.path(path)?, expected: ExpectedResult::parse(result)? })
     }
 
     /// `ID PATH r|dir RESULT`
@@ -302,20 +285,12 @@ impl TraceParser {
         }
         self.open[open.index()] = expected == ExpectedResult::Success;
         self.trace.open_ids_count = self.open.len();
-        Ok(TraceOperation::Path {
-            does,
-            path: self.path(path)?,
-            expected,
-        })
+        Ok(TraceOperation::Path { does, path: self.path(path)?, expected })
     }
 
     fn opened(&self, id: &str) -> Result<TraceOpenId, &'static str> {
         let open = TraceOpenId(id.parse().map_err(|_| "the id is no number")?);
-        if self.open.get(open.index()) == Some(&true) {
-            Ok(open)
-        } else {
-            Err("nothing is open by that id")
-        }
+        if self.open.get(open.index()) == Some(&true) { Ok(open) } else { Err("nothing is open by that id") }
     }
 
     fn path(&mut self, path: &str) -> Result<TracePathId, &'static str> {
@@ -326,9 +301,7 @@ impl TraceParser {
             return Err("the path is not one below the tree");
         }
         let id = TracePathId(u32::try_from(self.trace.paths.len()).map_err(|_| "there are too many paths")?);
-        self.trace
-            .paths
-            .push(CString::new(path).map_err(|_| "the path has a NUL")?);
+        self.trace.paths.push(CString::new(path).map_err(|_| "the path has a NUL")?);
         self.known_paths.insert(path.to_owned(), id);
         Ok(id)
     }
@@ -356,13 +329,7 @@ mod tests {
             (does, trace.path(path), expected),
             (PathOperation::Lstat, "b c", ExpectedResult::NotFound)
         );
-        assert_eq!(
-            trace.operations()[6],
-            TraceOperation::Read {
-                open: TraceOpenId(1),
-                count: 42
-            }
-        );
+        assert_eq!(trace.operations()[6], TraceOperation::Read { open: TraceOpenId(1), count: 42 });
     }
 
     #[test]
@@ -384,10 +351,7 @@ mod tests {
             "stat  ok",
             "leap a ok",
         ] {
-            assert!(
-                WorkloadTrace::parse(bad.as_bytes()).is_err(),
-                "{bad:?} was accepted"
-            );
+            assert!(WorkloadTrace::parse(bad.as_bytes()).is_err(), "{bad:?} was accepted");
         }
     }
 }

@@ -81,14 +81,9 @@ impl WorkloadTree {
         let mut tree = Self::default();
         tree.children.insert(String::new(), Vec::new());
         for (number, line) in lines.lines().enumerate() {
-            let (path, kind) = parse_line(&line?).map_err(|why| TreeParseError::Line {
-                line: number + 1,
-                why,
-            })?;
-            tree.add(path, kind).map_err(|why| TreeParseError::Line {
-                line: number + 1,
-                why,
-            })?;
+            let (path, kind) =
+                parse_line(&line?).map_err(|why| TreeParseError::Line { line: number + 1, why })?;
+            tree.add(path, kind).map_err(|why| TreeParseError::Line { line: number + 1, why })?;
         }
         Ok(tree)
     }
@@ -98,21 +93,14 @@ impl WorkloadTree {
             // A directory may have been added as a parent before its own line.
             let again =
                 kind == TreeEntryKind::Directory && self.entries[known].kind == TreeEntryKind::Directory;
-            return if again {
-                Ok(())
-            } else {
-                Err("the path is there twice")
-            };
+            return if again { Ok(()) } else { Err("the path is there twice") };
         }
         let parent = split(&path).0;
         if !self.children.contains_key(parent) {
             self.add(parent.to_owned(), TreeEntryKind::Directory)?;
         }
         let index = self.entries.len();
-        let siblings = self
-            .children
-            .get_mut(split(&path).0)
-            .ok_or("a file is used as a directory")?;
+        let siblings = self.children.get_mut(split(&path).0).ok_or("a file is used as a directory")?;
         siblings.push(index);
         if kind == TreeEntryKind::Directory {
             self.children.insert(path.clone(), Vec::new());
@@ -136,18 +124,13 @@ impl WorkloadTree {
 
     /// The entries of the directory at `path` (`""`: the top); `None` if it is not a directory.
     pub fn children(&self, path: &str) -> Option<impl ExactSizeIterator<Item = &TreeEntry>> {
-        self.children
-            .get(path)
-            .map(|indices| indices.iter().map(|&index| &self.entries[index]))
+        self.children.get(path).map(|indices| indices.iter().map(|&index| &self.entries[index]))
     }
 
     /// Number of regular files.
     #[must_use]
     pub fn files_count(&self) -> usize {
-        self.entries
-            .iter()
-            .filter(|entry| matches!(entry.kind, TreeEntryKind::File { .. }))
-            .count()
+        self.entries.iter().filter(|entry| matches!(entry.kind, TreeEntryKind::File { .. })).count()
     }
 
     /// Total size of the files.
@@ -155,13 +138,7 @@ impl WorkloadTree {
     pub fn bytes(&self) -> u64 {
         self.entries
             .iter()
-            .map(|entry| {
-                if let TreeEntryKind::File { size } = entry.kind {
-                    size
-                } else {
-                    0
-                }
-            })
+            .map(|entry| if let TreeEntryKind::File { size } = entry.kind { size } else { 0 })
             .sum()
     }
 
@@ -180,10 +157,7 @@ impl WorkloadTree {
         follow: bool,
         links_left: &mut u32,
     ) -> Option<ResolvedPath<'_>> {
-        let mut components = path
-            .split('/')
-            .filter(|name| !name.is_empty() && *name != ".")
-            .peekable();
+        let mut components = path.split('/').filter(|name| !name.is_empty() && *name != ".").peekable();
         while let Some(name) = components.next() {
             if name == ".." {
                 at.truncate(split(&at).0.len());
@@ -210,11 +184,7 @@ impl WorkloadTree {
                 TreeEntryKind::File { .. } | TreeEntryKind::Link { .. } => return None,
             }
         }
-        if at.is_empty() {
-            Some(ResolvedPath::Top)
-        } else {
-            self.get(&at).map(ResolvedPath::Entry)
-        }
+        if at.is_empty() { Some(ResolvedPath::Top) } else { self.get(&at).map(ResolvedPath::Entry) }
     }
 }
 
@@ -232,10 +202,9 @@ impl<'a> ResolvedPath<'a> {
     #[must_use]
     pub fn file(self) -> Option<(u64, ContentPattern)> {
         match self {
-            Self::Entry(TreeEntry {
-                path,
-                kind: TreeEntryKind::File { size },
-            }) => Some((*size, ContentPattern::of(path.as_bytes()))),
+            Self::Entry(TreeEntry { path, kind: TreeEntryKind::File { size } }) => {
+                Some((*size, ContentPattern::of(path.as_bytes())))
+            }
             Self::Top | Self::Entry(_) => None,
         }
     }
@@ -245,10 +214,7 @@ impl<'a> ResolvedPath<'a> {
     pub fn directory(self) -> Option<&'a str> {
         match self {
             Self::Top => Some(""),
-            Self::Entry(TreeEntry {
-                path,
-                kind: TreeEntryKind::Directory,
-            }) => Some(path),
+            Self::Entry(TreeEntry { path, kind: TreeEntryKind::Directory }) => Some(path),
             Self::Entry(_) => None,
         }
     }
@@ -256,11 +222,7 @@ impl<'a> ResolvedPath<'a> {
 
 /// The path of `name` in the directory `parent`.
 fn join(parent: &str, name: &str) -> String {
-    if parent.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{parent}/{name}")
-    }
+    if parent.is_empty() { name.to_owned() } else { format!("{parent}/{name}") }
 }
 
 /// A path's directory and last component.
@@ -274,28 +236,15 @@ fn parse_line(line: &str) -> Result<(String, TreeEntryKind), &'static str> {
         "d" => (rest, TreeEntryKind::Directory),
         "f" => {
             let (size, path) = rest.split_once(' ').ok_or("a file needs a size and a path")?;
-            (
-                path,
-                TreeEntryKind::File {
-                    size: size.parse().map_err(|_| "the size is no number")?,
-                },
-            )
+            (path, TreeEntryKind::File { size: size.parse().map_err(|_| "the size is no number")? })
         }
         "l" => {
             let (target, path) = rest.split_once(' ').ok_or("a link needs a target and a path")?;
-            (
-                path,
-                TreeEntryKind::Link {
-                    target: target.to_owned(),
-                },
-            )
+            (path, TreeEntryKind::Link { target: target.to_owned() })
         }
         _ => return Err("it begins neither with d, f nor l"),
     };
-    if path
-        .split('/')
-        .any(|name| name.is_empty() || name == "." || name == ".." || name.contains('\0'))
-    {
+    if path.split('/').any(|name| name.is_empty() || name == "." || name == ".." || name.contains('\0')) {
         return Err("the path would leave the tree or is no path");
     }
     Ok((path.to_owned(), kind))
@@ -337,10 +286,7 @@ mod tests {
             "f 1 a\nf 2 a",
             "f 1 a\nf 1 a/b",
         ] {
-            assert!(
-                WorkloadTree::parse(bad.as_bytes()).is_err(),
-                "{bad:?} was accepted"
-            );
+            assert!(WorkloadTree::parse(bad.as_bytes()).is_err(), "{bad:?} was accepted");
         }
     }
 
@@ -368,12 +314,6 @@ mod tests {
             assert_eq!(at(path), leads, "{path}");
         }
         let link = tree.resolve("a/link", false).unwrap();
-        assert!(matches!(
-            link,
-            ResolvedPath::Entry(TreeEntry {
-                kind: TreeEntryKind::Link { .. },
-                ..
-            })
-        ));
+        assert!(matches!(link, ResolvedPath::Entry(TreeEntry { kind: TreeEntryKind::Link { .. }, .. })));
     }
 }

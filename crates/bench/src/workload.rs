@@ -116,10 +116,7 @@ impl FromStr for Workload {
     type Err = UnknownWorkload;
 
     fn from_str(name: &str) -> Result<Self, UnknownWorkload> {
-        Self::ALL
-            .into_iter()
-            .find(|workload| workload.name() == name)
-            .ok_or(UnknownWorkload)
+        Self::ALL.into_iter().find(|workload| workload.name() == name).ok_or(UnknownWorkload)
     }
 }
 
@@ -132,10 +129,9 @@ mod tests {
 
     #[test]
     fn the_built_in_workloads_match_their_readme() {
-        for (workload, files, directories, megabytes, operations) in [
-            (Workload::Page, 36_013, 1_670, 288, 24_387),
-            (Workload::Build, 1_882, 92, 45, 234_678),
-        ] {
+        for (workload, files, directories, megabytes, operations) in
+            [(Workload::Page, 36_013, 1_670, 288, 24_387), (Workload::Build, 1_882, 92, 45, 234_678)]
+        {
             let (tree, trace) = (workload.tree(), workload.trace());
             assert_eq!(tree.files_count(), files, "{workload}");
             assert_eq!(tree.entries().len() - files, directories, "{workload}");
@@ -154,12 +150,8 @@ mod tests {
         ];
         for packed in files {
             let (mut checked, mut unchecked) = (Vec::new(), Vec::new());
-            GzDecoder::new(packed)
-                .read_to_end(&mut checked)
-                .expect("a built-in file");
-            unpack(packed)
-                .read_to_end(&mut unchecked)
-                .expect("a built-in file");
+            GzDecoder::new(packed).read_to_end(&mut checked).expect("a built-in file");
+            unpack(packed).read_to_end(&mut unchecked).expect("a built-in file");
             assert!(checked == unchecked);
         }
     }
@@ -175,12 +167,7 @@ mod tests {
                 };
                 let found = tree.resolve(trace.path(path), does != PathOperation::Lstat);
                 let exists = matches!(expected, ExpectedResult::Success | ExpectedResult::Invalid);
-                assert_eq!(
-                    found.is_some(),
-                    exists,
-                    "{workload}: {operation:?} of {}",
-                    trace.path(path)
-                );
+                assert_eq!(found.is_some(), exists, "{workload}: {operation:?} of {}", trace.path(path));
             }
         }
     }

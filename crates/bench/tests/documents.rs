@@ -14,14 +14,10 @@ fn the_documents_tables_are_met() {
     for table in &tables {
         println!("{}\n{}", table.title, comparison(&table.columns));
     }
-    let [five, ten, depend, make] = &tables[..] else {
-        panic!("four tables")
-    };
+    let [five, ten, depend, make] = &tables[..] else { panic!("four tables") };
 
     // The first document: 2,612 requests before, 1,539 after.
-    let [before, after, defaults, options] = &five.columns[..] else {
-        panic!("four columns")
-    };
+    let [before, after, defaults, options] = &five.columns[..] else { panic!("four columns") };
     assert_eq!((before.rpc.total(), after.rpc.total()), (2612, 1539));
     assert!(defaults.rpc.total() <= before.rpc.total());
     assert_eq!(options.rpc.value("ACCESS"), 0);
@@ -33,9 +29,7 @@ fn the_documents_tables_are_met() {
 
     // The second: LOOKUPs below an 11th, and below a fourth while files are created.
     for (table, factor) in [(depend, 11), (make, 4)] {
-        let [_, _, without, with, disturbed] = &table.columns[..] else {
-            panic!("five columns")
-        };
+        let [_, _, without, with, disturbed] = &table.columns[..] else { panic!("five columns") };
         let lookups = |column: &curt_bench::report::ComparisonColumn| column.rpc.value("LOOKUP");
         assert!(lookups(without) >= factor * lookups(with), "{}", table.title);
         assert!(lookups(disturbed) < lookups(without) / 2, "{}", table.title);
@@ -43,11 +37,7 @@ fn the_documents_tables_are_met() {
         assert_eq!(lookups(without), lookups(&table.columns[0]), "{}", table.title);
         // No other procedure is sent more often.
         for procedure in ["READ", "WRITE", "ACCESS", "CREATE"] {
-            assert_eq!(
-                without.rpc.value(procedure),
-                with.rpc.value(procedure),
-                "{procedure}"
-            );
+            assert_eq!(without.rpc.value(procedure), with.rpc.value(procedure), "{procedure}");
         }
     }
 }

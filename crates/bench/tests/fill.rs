@@ -27,14 +27,8 @@ type Cost = (ProcedureCalls, u64);
 
 fn world(lines: &str) -> InProcessServer {
     let tree = WorkloadTree::parse(BufReader::new(lines.as_bytes())).unwrap();
-    let options = MemoryOptions {
-        root_mode: 0o777,
-        ..MemoryOptions::default()
-    };
-    let rules = ExportRules {
-        squash: Squash::None,
-        ..ExportRules::default()
-    };
+    let options = MemoryOptions { root_mode: 0o777, ..MemoryOptions::default() };
+    let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
     InProcessServer::with_rules(&tree, rules, options).unwrap()
 }
 
@@ -58,10 +52,7 @@ fn cost(
     cache: CacheOptions,
     run: impl FnOnce(&InProcessServer, &InProcessMount),
 ) -> Cost {
-    let behaviour = ClientOptions {
-        cache,
-        ..ClientOptions::default()
-    };
+    let behaviour = ClientOptions { cache, ..ClientOptions::default() };
     let mounted = world.mount(&behaviour, REQUEST, None).unwrap();
     world.clock().advance(Duration::from_secs(1));
     let (requests, received) = (mounted.requests(), mounted.received());
@@ -212,10 +203,7 @@ fn rename(client: &Superblock, directory: InodeId, from: &str, to: &str) {
 }
 
 fn make(client: &Superblock, directory: InodeId, name: &str) {
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags { write: true, ..OpenFlags::default() };
     let (_, opened) = ops::create(&client.op(&root()), directory, name.as_bytes(), 0o644, flags).unwrap();
     ops::close(&client.op(&root()), &opened.file).unwrap();
 }
@@ -281,13 +269,9 @@ fn in_a_changing_directory((change, name): Changing, accesses: u32) -> [Vec<(&'s
 #[test]
 fn a_directory_that_others_change_all_the_time_costs_hardly_more() {
     for changing in [OTHER_NAME, MISSING, NEW] {
-        for (accesses, lookups, listings) in [
-            (1, 1001, 0),
-            (2, 998, 3),
-            (3, 985, 8),
-            (10, 101, 100),
-            (100, 11, 10),
-        ] {
+        for (accesses, lookups, listings) in
+            [(1, 1001, 0), (2, 998, 3), (3, 985, 8), (10, 101, 100), (100, 11, 10)]
+        {
             let [off, auto] = in_a_changing_directory(changing, accesses);
             assert_eq!(off, [("LOOKUP", 1001)]);
             let mut expected = vec![("LOOKUP", lookups), ("READDIRPLUS", listings)];
@@ -309,10 +293,7 @@ fn directory(number: u32) -> String {
 fn extract(world: &InProcessServer, mounted: &InProcessMount) {
     let (client, me) = (&mounted.client, me());
     let top = make_directory(client, client.root(), &top_name(mounted));
-    let set = SetAttributes {
-        mtime: SetTime::ServerTime,
-        ..SetAttributes::default()
-    };
+    let set = SetAttributes { mtime: SetTime::ServerTime, ..SetAttributes::default() };
     let mut below = top;
     for number in 0..FILES {
         if number % PER_DIRECTORY == 0 {
@@ -320,11 +301,7 @@ fn extract(world: &InProcessServer, mounted: &InProcessMount) {
         }
         world.clock().advance(OPERATION);
         let name = format!("f{number:05}");
-        let flags = OpenFlags {
-            write: true,
-            exclusive: true,
-            ..OpenFlags::default()
-        };
+        let flags = OpenFlags { write: true, exclusive: true, ..OpenFlags::default() };
         // The kernel looks a name up before it creates it.
         assert!(is_missing(client, below, &name));
         let (found, opened) = ops::create(&client.op(&me), below, name.as_bytes(), 0o644, flags).unwrap();
@@ -352,9 +329,7 @@ fn is_missing(client: &Superblock, directory: InodeId, name: &str) -> bool {
 
 fn make_directory(client: &Superblock, parent: InodeId, name: &str) -> InodeId {
     assert!(is_missing(client, parent, name));
-    ops::mkdir(&client.op(&me()), parent, name.as_bytes(), 0o755)
-        .unwrap()
-        .id
+    ops::mkdir(&client.op(&me()), parent, name.as_bytes(), 0o755).unwrap().id
 }
 
 #[test]
@@ -362,11 +337,7 @@ fn extracting_5000_files_costs_hardly_more() {
     let world = world("");
     let [off, auto] = compare(&world, share, extract);
     let lookups = [off, auto].map(|(sent, _)| sent.value("LOOKUP"));
-    assert_eq!(
-        lookups,
-        [5053, 3],
-        "all names of a new directory are known to be missing"
-    );
+    assert_eq!(lookups, [5053, 3], "all names of a new directory are known to be missing");
 }
 
 /// The operations of rm -r: lists a directory, removes its contents, and then the directory.

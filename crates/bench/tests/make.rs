@@ -30,8 +30,5 @@ fn a_tree_that_several_make_at_once_is_made_by_one_and_stays() {
         let makers: Vec<_> = (0..MAKERS).map(|_| scope.spawn(made)).collect();
         makers.into_iter().map(|maker| maker.join().unwrap()).collect()
     });
-    assert!(
-        seen.iter().all(|inode| *inode == seen[0]),
-        "it was replaced: {seen:?}"
-    );
+    assert!(seen.iter().all(|inode| *inode == seen[0]), "it was replaced: {seen:?}");
 }

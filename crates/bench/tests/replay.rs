@@ -33,10 +33,7 @@ fn list(sent: &ProcedureCalls) -> Vec<(&'static str, u64)> {
 fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
     let (tree, trace) = (workload.tree(), workload.trace());
     let world = InProcessServer::new(&tree).unwrap();
-    let behaviour = ClientOptions {
-        cache,
-        ..ClientOptions::default()
-    };
+    let behaviour = ClientOptions { cache, ..ClientOptions::default() };
     let mounted = world.mount(&behaviour, REQUEST, None).unwrap();
     let caller = Caller::new(1000, 1000, &[]);
     let clock = world.clock();
@@ -44,13 +41,8 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
     let start = clock.passed();
     let total = u32::try_from(trace.operations_count()).unwrap();
     let mut done = 0;
-    let outcome = replay(
-        &mounted.client,
-        &caller,
-        &**clock,
-        &trace,
-        &tree,
-        &mut |operation| match workload {
+    let outcome =
+        replay(&mounted.client, &caller, &**clock, &trace, &tree, &mut |operation| match workload {
             Workload::Page => match operation {
                 // There is no pause before the first view.
                 TraceOperation::Page if done == 0 => {}
@@ -64,8 +56,7 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
                 clock.advance_to(start + BUILD_LENGTH * done / total);
                 done += u32::try_from(operation.operations()).unwrap();
             }
-        },
-    );
+        });
     assert_eq!(outcome.wrong, 0, "{:?}", outcome.described);
     assert_eq!(outcome.operations, trace.operations_count());
     let sent = mounted.requests();
@@ -76,39 +67,24 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
 
 /// The options of a `mount` by root without options.
 fn default() -> CacheOptions {
-    CacheOptions {
-        users: MountUsers::Many,
-        ..CacheOptions::default()
-    }
+    CacheOptions { users: MountUsers::Many, ..CacheOptions::default() }
 }
 
 fn noaccesscheck() -> CacheOptions {
-    CacheOptions {
-        access: AccessMode::ModeBits,
-        ..default()
-    }
+    CacheOptions { access: AccessMode::ModeBits, ..default() }
 }
 
 fn noaccesscheck_sloppycto() -> CacheOptions {
-    CacheOptions {
-        sloppy_open: Duration::from_secs(3),
-        ..noaccesscheck()
-    }
+    CacheOptions { sloppy_open: Duration::from_secs(3), ..noaccesscheck() }
 }
 
 fn nonegnamecache() -> CacheOptions {
-    CacheOptions {
-        missing_name_lifetime: Duration::ZERO,
-        ..noaccesscheck_sloppycto()
-    }
+    CacheOptions { missing_name_lifetime: Duration::ZERO, ..noaccesscheck_sloppycto() }
 }
 
 /// The same with each name requested separately.
 fn off(cache: CacheOptions) -> CacheOptions {
-    CacheOptions {
-        fill: FillMode::Off,
-        ..cache
-    }
+    CacheOptions { fill: FillMode::Off, ..cache }
 }
 
 #[test]
@@ -169,13 +145,7 @@ fn page_with_noaccesscheck_sends_no_access_without_dirfill() {
     assert_eq!(sent.value("ACCESS"), 0);
     assert_eq!(
         list(&sent),
-        [
-            ("GETATTR", 5558),
-            ("LOOKUP", 1408),
-            ("READ", 1124),
-            ("FSINFO", 1),
-            ("PATHCONF", 1)
-        ]
+        [("GETATTR", 5558), ("LOOKUP", 1408), ("READ", 1124), ("FSINFO", 1), ("PATHCONF", 1)]
     );
 }
 
@@ -204,13 +174,7 @@ fn page_without_dirfill_asks_about_files_when_they_expire() {
     assert!(sent.total() <= 3_750);
     assert_eq!(
         list(&sent),
-        [
-            ("GETATTR", 1119),
-            ("LOOKUP", 1408),
-            ("READ", 1124),
-            ("FSINFO", 1),
-            ("PATHCONF", 1)
-        ]
+        [("GETATTR", 1119), ("LOOKUP", 1408), ("READ", 1124), ("FSINFO", 1), ("PATHCONF", 1)]
     );
 }
 
@@ -235,13 +199,7 @@ fn page_with_nonegnamecache_asks_for_each_missing_name_again_without_dirfill() {
     let sent = sent(Workload::Page, off(nonegnamecache()));
     assert_eq!(
         list(&sent),
-        [
-            ("GETATTR", 1119),
-            ("LOOKUP", 1756),
-            ("READ", 1124),
-            ("FSINFO", 1),
-            ("PATHCONF", 1)
-        ]
+        [("GETATTR", 1119), ("LOOKUP", 1756), ("READ", 1124), ("FSINFO", 1), ("PATHCONF", 1)]
     );
 }
 

@@ -66,39 +66,17 @@ fn mount(server: &str, export: &str) -> Result<Superblock, Box<dyn Error>> {
         timeout: Duration::from_secs(10),
     };
     let clock = Arc::new(MonotonicClock);
-    let mounted = mounting::mount(
-        &source,
-        Arc::new(NoTransportEvents),
-        clock.clone(),
-        &Interrupt::never(),
-    )?;
+    let mounted = mounting::mount(&source, Arc::new(NoTransportEvents), clock.clone(), &Interrupt::never())?;
     let data = DataOptions {
         read_size: mounting::transfer_size(None, mounted.limits.read_preferred, mounted.limits.read_max),
         write_size: mounting::transfer_size(None, mounted.limits.write_preferred, mounted.limits.write_max),
         read_ahead: read_ahead()?,
         ..DataOptions::default()
     };
-    let behaviour = ClientOptions {
-        data,
-        ..ClientOptions::default()
-    };
-    let environment = Environment {
-        clock,
-        background: Arc::new(BackgroundThreads::new(32)),
-        observer: None,
-    };
-    let root = MountedRoot {
-        handle: mounted.root,
-        limits: mounted.limits,
-        path_limits: mounted.path_limits,
-    };
-    Ok(Superblock::new(
-        &root,
-        NfsV3::new(mounted.rpc),
-        security,
-        &behaviour,
-        &environment,
-    )?)
+    let behaviour = ClientOptions { data, ..ClientOptions::default() };
+    let environment = Environment { clock, background: Arc::new(BackgroundThreads::new(32)), observer: None };
+    let root = MountedRoot { handle: mounted.root, limits: mounted.limits, path_limits: mounted.path_limits };
+    Ok(Superblock::new(&root, NfsV3::new(mounted.rpc), security, &behaviour, &environment)?)
 }
 
 /// CURT_READ_AHEAD: bytes, for who wants to see what difference it makes.
@@ -110,16 +88,9 @@ fn read_ahead() -> Result<u64, Box<dyn Error>> {
 }
 
 fn us() -> Caller {
-    let groups: Vec<u32> = rustix::process::getgroups()
-        .unwrap_or_default()
-        .iter()
-        .map(|gid| gid.as_raw())
-        .collect();
-    Caller::new(
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-        &groups,
-    )
+    let groups: Vec<u32> =
+        rustix::process::getgroups().unwrap_or_default().iter().map(|gid| gid.as_raw()).collect();
+    Caller::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), &groups)
 }
 
 fn read(client: &Superblock, name: &str) -> Result<(), Box<dyn Error>> {
@@ -144,10 +115,7 @@ fn read(client: &Superblock, name: &str) -> Result<(), Box<dyn Error>> {
 }
 
 fn write(client: &Superblock, name: &str, bytes: u64) -> Result<(), Box<dyn Error>> {
-    let flags = OpenFlags {
-        truncate: true,
-        ..OpenFlags::writing()
-    };
+    let flags = OpenFlags { truncate: true, ..OpenFlags::writing() };
     let began = Instant::now();
     let (_, opened) = ops::create(&client.op(&us()), client.root(), name.as_bytes(), 0o644, flags)?;
     let buffer: Vec<u8> = (0..=u8::MAX).cycle().take(STEP).collect();

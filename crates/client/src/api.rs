@@ -46,10 +46,7 @@ pub struct InodeStat {
 
 /// How a file is opened: the flags of open(2) that matter to a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is one flag of open(2), and they combine freely"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one flag of open(2), and they combine freely")]
 pub struct OpenFlags {
     /// O_RDONLY or O_RDWR.
     pub read: bool,
@@ -73,20 +70,13 @@ impl OpenFlags {
     /// For reading.
     #[must_use]
     pub fn reading() -> Self {
-        Self {
-            read: true,
-            ..Self::default()
-        }
+        Self { read: true, ..Self::default() }
     }
 
     /// For reading and writing.
     #[must_use]
     pub fn writing() -> Self {
-        Self {
-            read: true,
-            write: true,
-            ..Self::default()
-        }
+        Self { read: true, write: true, ..Self::default() }
     }
 }
 
@@ -128,13 +118,7 @@ pub struct DirEntry<'a> {
 
 impl fmt::Debug for DirEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} ({}, next {})",
-            self.name.escape_ascii().to_string(),
-            self.fileid,
-            self.cookie
-        )
+        write!(f, "{:?} ({}, next {})", self.name.escape_ascii().to_string(), self.fileid, self.cookie)
     }
 }
 

@@ -65,10 +65,7 @@ impl CallerTable {
     /// An empty table.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            tasks: Mutex::default(),
-        }
+        Self { clock, tasks: Mutex::default() }
     }
 
     /// The present, by the clock by which groups are believed.
@@ -81,13 +78,7 @@ impl CallerTable {
     /// `gid`.
     #[must_use]
     pub fn caller(&self, tid: u32, uid: u32, gid: u32, interrupt: Interrupt, now: Instant) -> Caller {
-        Caller {
-            uid,
-            gid,
-            groups: self.groups(TaskKey { tid, uid, gid }, now),
-            pid: tid,
-            interrupt,
-        }
+        Caller { uid, gid, groups: self.groups(TaskKey { tid, uid, gid }, now), pid: tid, interrupt }
     }
 
     fn groups(&self, task: TaskKey, now: Instant) -> Arc<[u32]> {
@@ -96,12 +87,7 @@ impl CallerTable {
             return Arc::default();
         }
         let is_fresh = |known: &CachedGroups| now.saturating_duration_since(known.read_at) < GROUPS_LIFETIME;
-        let known = self
-            .tasks
-            .lock()
-            .get(&task)
-            .filter(|known| is_fresh(known))
-            .cloned();
+        let known = self.tasks.lock().get(&task).filter(|known| is_fresh(known)).cloned();
         if let Some(known) = &known
             && now.saturating_duration_since(known.seen_at) < SAME_TASK
         {
@@ -111,12 +97,7 @@ impl CallerTable {
             return Arc::default();
         };
         if let Some(known) = known.filter(|known| known.start == start) {
-            if let Some(kept) = self
-                .tasks
-                .lock()
-                .get_mut(&task)
-                .filter(|kept| kept.start == start)
-            {
+            if let Some(kept) = self.tasks.lock().get_mut(&task).filter(|kept| kept.start == start) {
                 kept.seen_at = now;
             }
             return known.groups;
@@ -132,23 +113,13 @@ impl CallerTable {
         if tasks.len() >= TASKS_MAX {
             tasks.clear();
         }
-        tasks.insert(
-            task,
-            CachedGroups {
-                groups: Arc::clone(&groups),
-                start,
-                read_at: now,
-                seen_at: now,
-            },
-        );
+        tasks.insert(task, CachedGroups { groups: Arc::clone(&groups), start, read_at: now, seen_at: now });
         groups
     }
 }
 
 fn start_of(tid: u32) -> Option<u64> {
-    rustix::fs::stat(format!("/proc/{tid}"))
-        .ok()
-        .map(|stat| stat.st_ino)
+    rustix::fs::stat(format!("/proc/{tid}")).ok().map(|stat| stat.st_ino)
 }
 
 fn read_groups(tid: u32) -> Option<Arc<[u32]>> {
@@ -160,13 +131,9 @@ fn read_groups(tid: u32) -> Option<Arc<[u32]>> {
 
 /// The groups in the text of a status file, ascending and each once.
 fn parse_groups(status: &[u8]) -> Option<Arc<[u32]>> {
-    let line = status
-        .split(|byte| *byte == b'\n')
-        .find_map(|line| line.strip_prefix(b"Groups:"))?;
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Groups:"))?;
     let words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
-    let mut groups = words
-        .map(|word| word.parse().ok())
-        .collect::<Option<Vec<u32>>>()?;
+    let mut groups = words.map(|word| word.parse().ok()).collect::<Option<Vec<u32>>>()?;
     groups.sort_unstable();
     groups.dedup();
     Some(groups.into())
@@ -200,22 +167,12 @@ impl RpcSecurity {
             Self::None => return RpcCredential::None,
             Self::Sys(machine_name) => machine_name.clone(),
         };
-        let mut sent: Vec<u32> = caller
-            .groups
-            .iter()
-            .copied()
-            .filter(|group| *group != caller.gid)
-            .collect();
+        let mut sent: Vec<u32> = caller.groups.iter().copied().filter(|group| *group != caller.gid).collect();
         sent.sort_unstable();
         sent.dedup();
         sent.truncate(GROUPS_MAX);
         let groups = AuthSysGids::first_of(&sent);
-        RpcCredential::Sys(AuthSysCredential {
-            machine_name,
-            uid: caller.uid,
-            gid: caller.gid,
-            groups,
-        })
+        RpcCredential::Sys(AuthSysCredential { machine_name, uid: caller.uid, gid: caller.gid, groups })
     }
 }
 
@@ -249,32 +206,18 @@ mod tests {
     fn groups_are_those_of_the_calling_thread() {
         let table = CallerTable::new(Arc::new(Stopped(Mutex::new(Instant::now()))));
         let tid = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-        let mut expected: Vec<u32> = rustix::process::getgroups()
-            .unwrap()
-            .iter()
-            .map(|gid| gid.as_raw())
-            .collect();
+        let mut expected: Vec<u32> =
+            rustix::process::getgroups().unwrap().iter().map(|gid| gid.as_raw()).collect();
         expected.sort_unstable();
         expected.dedup();
-        assert_eq!(
-            table
-                .caller(tid, 1, 2, Interrupt::never(), table.now())
-                .groups
-                .to_vec(),
-            expected
-        );
+        assert_eq!(table.caller(tid, 1, 2, Interrupt::never(), table.now()).groups.to_vec(), expected);
     }
 
     #[test]
     fn who_cannot_be_read_has_no_groups() {
         let table = CallerTable::new(Arc::new(Stopped(Mutex::new(Instant::now()))));
         for tid in [0, u32::MAX] {
-            assert!(
-                table
-                    .caller(tid, 1000, 1000, Interrupt::never(), table.now())
-                    .groups
-                    .is_empty()
-            );
+            assert!(table.caller(tid, 1000, 1000, Interrupt::never(), table.now()).groups.is_empty());
         }
     }
 
@@ -289,21 +232,12 @@ mod tests {
         let plant = |uid, gid, groups: &Arc<[u32]>, start| {
             let (read_at, seen_at) = (clock.now(), clock.now());
             let groups = Arc::clone(groups);
-            let remembered = CachedGroups {
-                groups,
-                start,
-                read_at,
-                seen_at,
-            };
+            let remembered = CachedGroups { groups, start, read_at, seen_at };
             table.tasks.lock().insert(TaskKey { tid, uid, gid }, remembered);
         };
         plant(1, 2, &planted, start);
         plant(3, 4, &planted, start.wrapping_add(1));
-        let groups = |uid, gid| {
-            table
-                .caller(tid, uid, gid, Interrupt::never(), table.now())
-                .groups
-        };
+        let groups = |uid, gid| table.caller(tid, uid, gid, Interrupt::never(), table.now()).groups;
         clock.pause(SAME_TASK - Duration::from_millis(1), &Interrupt::never());
         assert_eq!(groups(3, 4), planted, "nothing is looked at within 10 ms");
         clock.pause(GROUPS_LIFETIME - SAME_TASK, &Interrupt::never());
@@ -326,10 +260,7 @@ mod tests {
     #[test]
     fn status_is_parsed_and_nonsense_refused() {
         let parse = |text: &str| parse_groups(text.as_bytes()).map(|groups| groups.to_vec());
-        assert_eq!(
-            parse("Name:\tx\nGroups:\t24 4 24 \nNStgid:\t1\n"),
-            Some(vec![4, 24])
-        );
+        assert_eq!(parse("Name:\tx\nGroups:\t24 4 24 \nNStgid:\t1\n"), Some(vec![4, 24]));
         assert_eq!(parse("Groups:\t\n"), Some(vec![]));
         assert_eq!(parse("Groups:\t4 x\n"), None);
         assert_eq!(parse("Name:\tGroups:\n"), None);

@@ -151,10 +151,7 @@ impl MountCore {
     /// What is known of the clock by which file system `fsid` dates changes.
     pub(crate) fn server_clock(&self, fsid: u64) -> ServerClock {
         let clocks = self.server_clocks.lock();
-        clocks
-            .get(&fsid)
-            .copied()
-            .unwrap_or_else(|| ServerClock::new(self.time_step))
+        clocks.get(&fsid).copied().unwrap_or_else(|| ServerClock::new(self.time_step))
     }
 
     /// Takes in the ctime of a reply to a request that changed nothing.
@@ -232,19 +229,13 @@ impl MountCore {
     fn with_clock(&self, fsid: u64, learn: impl FnOnce(&mut ServerClock)) {
         let mut clocks = self.server_clocks.lock();
         if clocks.len() < FILE_SYSTEMS_MAX || clocks.contains_key(&fsid) {
-            learn(
-                clocks
-                    .entry(fsid)
-                    .or_insert_with(|| ServerClock::new(self.time_step)),
-            );
+            learn(clocks.entry(fsid).or_insert_with(|| ServerClock::new(self.time_step)));
         }
     }
 }
 
 impl fmt::Debug for MountCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core")
-            .field("counters", &self.counters)
-            .finish_non_exhaustive()
+        f.debug_struct("Core").field("counters", &self.counters).finish_non_exhaustive()
     }
 }

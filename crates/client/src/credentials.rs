@@ -83,19 +83,12 @@ pub(crate) struct CallerInterner {
 
 impl CallerInterner {
     pub(crate) fn new(security: RpcSecurity) -> Self {
-        Self {
-            security,
-            index: Mutex::default(),
-        }
+        Self { security, index: Mutex::default() }
     }
 
     /// The identity of `caller`.
     pub(crate) fn of(&self, caller: &Caller) -> Arc<InternedCaller> {
-        let asked = CallerKey {
-            uid: caller.uid,
-            gid: caller.gid,
-            groups: Arc::clone(&caller.groups),
-        };
+        let asked = CallerKey { uid: caller.uid, gid: caller.gid, groups: Arc::clone(&caller.groups) };
         let mut known = self.index.lock();
         if let Some(identity) = known.by_ids.get(&asked) {
             return Arc::clone(identity);
@@ -103,10 +96,7 @@ impl CallerInterner {
         let mut groups = caller.groups.to_vec();
         groups.sort_unstable();
         groups.dedup();
-        let sorted = CallerKey {
-            groups: groups.into(),
-            ..asked.clone()
-        };
+        let sorted = CallerKey { groups: groups.into(), ..asked.clone() };
         if known.by_ids.len() >= IDENTITIES_MAX {
             known.by_ids.clear();
         }
@@ -150,11 +140,7 @@ mod tests {
         for uid in 1..=u32::try_from(IDENTITIES_MAX).expect("a small number") {
             assert_ne!(identities.of(&Caller::new(uid, 0, &[])).number, first);
         }
-        assert_ne!(
-            identities.of(&Caller::new(0, 0, &[])).number,
-            first,
-            "it was forgotten meanwhile"
-        );
+        assert_ne!(identities.of(&Caller::new(0, 0, &[])).number, first, "it was forgotten meanwhile");
         assert!(identities.index.lock().by_ids.len() <= IDENTITIES_MAX);
     }
 

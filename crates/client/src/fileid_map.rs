@@ -34,10 +34,7 @@ struct ForeignFileids {
 
 impl FileidMap {
     pub(crate) fn new(root_fsid: u64) -> Self {
-        Self {
-            root_fsid,
-            foreign: Mutex::default(),
-        }
+        Self { root_fsid, foreign: Mutex::default() }
     }
 
     /// Our number of the server's object `fileid` in its file system `fsid`.
@@ -96,11 +93,7 @@ mod tests {
                 assert_eq!(numbering.number(fsid, fileid), number, "a number stays");
             }
         }
-        assert_eq!(
-            numbering.number(7, 42),
-            42,
-            "the root's file system keeps its numbers"
-        );
+        assert_eq!(numbering.number(7, 42), 42, "the root's file system keeps its numbers");
     }
 
     #[test]

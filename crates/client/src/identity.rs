@@ -40,12 +40,6 @@ impl Caller {
     /// A caller with these ids, no process and no interrupt.
     #[must_use]
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Self {
-        Self {
-            uid,
-            gid,
-            groups: groups.into(),
-            pid: 0,
-            interrupt: Interrupt::never(),
-        }
+        Self { uid, gid, groups: groups.into(), pid: 0, interrupt: Interrupt::never() }
     }
 }

@@ -34,10 +34,7 @@ struct FoundNames<T> {
 
 impl<T> Default for LastFound<T> {
     fn default() -> Self {
-        Self(Mutex::new(FoundNames {
-            objects: HashMap::new(),
-            order: VecDeque::new(),
-        }))
+        Self(Mutex::new(FoundNames { objects: HashMap::new(), order: VecDeque::new() }))
     }
 }
 
@@ -80,18 +77,11 @@ mod tests {
         for number in 1..NAMES_MAX {
             found.note(directory, &number.to_be_bytes(), &one);
         }
-        assert!(
-            found.find(directory, b"name").is_some(),
-            "as many as there may be"
-        );
+        assert!(found.find(directory, b"name").is_some(), "as many as there may be");
         found.note(directory, b"one more", &one);
         assert_eq!(found.find(directory, b"name"), None);
         drop(one);
-        assert_eq!(
-            found.find(directory, b"one more"),
-            None,
-            "it keeps nothing in memory"
-        );
+        assert_eq!(found.find(directory, b"one more"), None, "it keeps nothing in memory");
         let names = found.0.lock();
         assert_eq!((names.objects.len(), names.order.len()), (NAMES_MAX, NAMES_MAX));
     }

@@ -101,10 +101,7 @@ impl<'a> Op<'a> {
 
     pub(crate) fn rpc_caller(&self) -> RpcCaller<'_> {
         self.waits();
-        RpcCaller {
-            credential: &self.identity.credential,
-            interrupt: &self.interrupt,
-        }
+        RpcCaller { credential: &self.identity.credential, interrupt: &self.interrupt }
     }
 }
 
@@ -134,8 +131,6 @@ impl Superblock {
 
 impl fmt::Debug for Op<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Op")
-            .field("began", &self.began)
-            .finish_non_exhaustive()
+        f.debug_struct("Op").field("began", &self.began).finish_non_exhaustive()
     }
 }

@@ -50,9 +50,6 @@ impl OpenFile {
 
 impl fmt::Debug for OpenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenFile")
-            .field("id", &self.id())
-            .field("flags", &self.flags)
-            .finish_non_exhaustive()
+        f.debug_struct("OpenFile").field("id", &self.id()).field("flags", &self.flags).finish_non_exhaustive()
     }
 }

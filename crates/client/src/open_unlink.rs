@@ -48,18 +48,12 @@ impl RemovalGuard {
             file.removals.begin();
         }
         drop(facts);
-        Some(Self {
-            inode: Arc::clone(inode),
-            is_counted,
-        })
+        Some(Self { inode: Arc::clone(inode), is_counted })
     }
 
     /// The removal of a name whose file nobody uses any more and which has begun.
     pub(crate) fn begun(inode: &Arc<Inode>) -> Self {
-        Self {
-            inode: Arc::clone(inode),
-            is_counted: true,
-        }
+        Self { inode: Arc::clone(inode), is_counted: true }
     }
 
     /// What the name leads to.
@@ -159,10 +153,7 @@ impl NameLocks {
             };
             wait(&other, interrupt)?;
         }
-        Ok(NameLockGuard {
-            locks: self,
-            key: place,
-        })
+        Ok(NameLockGuard { locks: self, key: place })
     }
 
     /// The same for two names, which may be one.

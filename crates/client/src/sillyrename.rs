@@ -59,10 +59,7 @@ impl SillyDirectories {
     /// One of those in `directory` is about to be removed.
     pub(crate) fn begin_removal(&self, directory: InodeId) -> SillyRemoval<'_> {
         self.0.lock().entry(directory).or_default().removals.begin();
-        SillyRemoval {
-            directories: self,
-            directory,
-        }
+        SillyRemoval { directories: self, directory }
     }
 
     pub(crate) fn contains(&self, directory: InodeId) -> bool {
@@ -80,9 +77,7 @@ impl SillyDirectories {
     pub(crate) fn wait(&self, directory: InodeId, interrupt: &Interrupt) -> Result<(), Errno> {
         let removals = {
             let places = self.0.lock();
-            places
-                .get(&directory)
-                .and_then(|place| place.removals.under_way())
+            places.get(&directory).and_then(|place| place.removals.under_way())
         };
         match removals {
             Some(removals) => removals.wait(interrupt).map(drop).ok_or(Errno::INTR),
@@ -112,8 +107,7 @@ impl SillyDirectories {
 
 impl Drop for SillyRemoval<'_> {
     fn drop(&mut self) {
-        self.directories
-            .change(self.directory, |place| place.removals.end());
+        self.directories.change(self.directory, |place| place.removals.end());
     }
 }
 

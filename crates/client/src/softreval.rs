@@ -57,21 +57,13 @@ impl Wake for InterruptRelay {
 
 impl SoftRevalidation {
     pub(crate) fn new(limit: Duration, clock: Arc<dyn Clock>, background: Arc<dyn Background>) -> Arc<Self> {
-        Arc::new(Self {
-            limit,
-            clock,
-            background,
-            waits: Mutex::default(),
-        })
+        Arc::new(Self { limit, clock, background, waits: Mutex::default() })
     }
 
     /// Begins a wait that `caller`, too, can interrupt.
     pub(crate) fn begin<'a>(self: &Arc<Self>, caller: &'a Interrupt) -> SoftRevalidationWait<'a> {
         let interrupt = Interrupt::new();
-        let relay = InterruptRelay {
-            interrupt: interrupt.clone(),
-            background: Arc::clone(&self.background),
-        };
+        let relay = InterruptRelay { interrupt: interrupt.clone(), background: Arc::clone(&self.background) };
         let registration = caller.register(Arc::new(relay));
         if caller.is_raised() {
             interrupt.raise();
@@ -85,12 +77,7 @@ impl SoftRevalidation {
         if must_start {
             self.start_timer(self.limit);
         }
-        SoftRevalidationWait {
-            interrupt,
-            timers: Arc::clone(self),
-            key,
-            _caller: registration,
-        }
+        SoftRevalidationWait { interrupt, timers: Arc::clone(self), key, _caller: registration }
     }
 
     fn start_timer(self: &Arc<Self>, delay: Duration) {
@@ -105,11 +92,7 @@ impl SoftRevalidation {
         let mut waits = self.waits.lock();
         let later = waits.calls.split_off(&(now, u64::MAX));
         let over = std::mem::replace(&mut waits.calls, later);
-        let next = waits
-            .calls
-            .keys()
-            .next()
-            .map(|(end, _)| end.saturating_duration_since(now));
+        let next = waits.calls.keys().next().map(|(end, _)| end.saturating_duration_since(now));
         waits.timer_runs = next.is_some();
         drop(waits);
         over.values().for_each(Interrupt::raise);
@@ -127,9 +110,7 @@ impl Drop for SoftRevalidationWait<'_> {
 
 impl fmt::Debug for SoftRevalidation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Patience")
-            .field("limit", &self.limit)
-            .finish_non_exhaustive()
+        f.debug_struct("Patience").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
@@ -139,11 +120,7 @@ mod tests {
     use crate::threads::{BackgroundThreads, MonotonicClock};
 
     fn patience(limit: Duration) -> Arc<SoftRevalidation> {
-        SoftRevalidation::new(
-            limit,
-            Arc::new(MonotonicClock),
-            Arc::new(BackgroundThreads::new(2)),
-        )
+        SoftRevalidation::new(limit, Arc::new(MonotonicClock), Arc::new(BackgroundThreads::new(2)))
     }
 
     #[test]
@@ -157,10 +134,7 @@ mod tests {
         let second = patience.begin(&never);
         let is_over = second.interrupt.is_raised();
         assert!(!is_over || began.elapsed() >= limit, "its time begins with it");
-        assert!(
-            second.interrupt.wait_for(Duration::from_secs(60)),
-            "the timer was started again"
-        );
+        assert!(second.interrupt.wait_for(Duration::from_secs(60)), "the timer was started again");
         drop((first, second));
         assert!(patience.waits.lock().calls.is_empty());
     }

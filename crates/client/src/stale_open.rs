@@ -58,11 +58,7 @@ impl StaleOpenRetries {
         self.change(|threads| {
             let has_room = threads.len() < THREADS_MAX;
             if has_room {
-                let waiter = StaleOpenRetry {
-                    since: now,
-                    held: None,
-                    copies_void,
-                };
+                let waiter = StaleOpenRetry { since: now, held: None, copies_void };
                 threads.entry(pid).or_insert(waiter);
             }
             has_room

@@ -38,10 +38,7 @@ pub(crate) struct FsstatCache {
 
 impl FsstatCache {
     pub(crate) fn new(name_max: u32) -> Self {
-        Self {
-            cached: Mutex::default(),
-            name_max,
-        }
+        Self { cached: Mutex::default(), name_max }
     }
 
     /// The answer to a question about `id`, if it is young enough.
@@ -59,22 +56,14 @@ impl FsstatCache {
         space: &FsstatReply,
     ) -> FileSystemStatistics {
         let statistics = self.statistics(space);
-        *self.cached.lock() = Some(CachedFsstat {
-            id,
-            fsid,
-            sent_at,
-            statistics,
-        });
+        *self.cached.lock() = Some(CachedFsstat { id, fsid, sent_at, statistics });
         statistics
     }
 
     /// The last answer about the file system `fsid`, however old; zeros if there is none.
     pub(crate) fn last(&self, fsid: Option<u64>) -> FileSystemStatistics {
         let known = self.cached.lock().filter(|known| known.is_of(fsid));
-        known.map_or_else(
-            || self.statistics(&FsstatReply::default()),
-            |known| known.statistics,
-        )
+        known.map_or_else(|| self.statistics(&FsstatReply::default()), |known| known.statistics)
     }
 
     fn statistics(&self, space: &FsstatReply) -> FileSystemStatistics {

@@ -110,10 +110,7 @@ impl Superblock {
         let identities = CallerInterner::new(security);
         let us = identities.of(&Caller::new(0, 0, &[]));
         let never = Interrupt::never();
-        let asker = RpcCaller {
-            credential: &us.credential,
-            interrupt: &never,
-        };
+        let asker = RpcCaller { credential: &us.credential, interrupt: &never };
         let answer = protocol.attributes(asker, &root.handle).map_err(errno::of_call)?;
         let attributes = answer.outcome.map_err(errno::of_fault)?;
         let clock = Arc::clone(&environment.clock);
@@ -237,8 +234,7 @@ impl Superblock {
     /// Bytes of the root's file handle; 0 if it is not known.
     #[must_use]
     pub fn handle_bytes(&self) -> usize {
-        self.find_inode(InodeId::ROOT)
-            .map_or(0, |root| root.handle().as_bytes().len())
+        self.find_inode(InodeId::ROOT).map_or(0, |root| root.handle().as_bytes().len())
     }
 
     /// The way to the server.
@@ -313,10 +309,7 @@ impl Superblock {
         let named = files.into_iter().map(|file| {
             let inode = self.core.registry.inode(&self.core, &file.handle);
             match self.path(inode.id()) {
-                Some(path) => UnsentData {
-                    label: path.escape_ascii().to_string(),
-                    ..file
-                },
+                Some(path) => UnsentData { label: path.escape_ascii().to_string(), ..file },
                 None => file,
             }
         });
@@ -345,17 +338,13 @@ impl Superblock {
     #[must_use]
     pub fn last_attributes(&self, id: InodeId) -> Option<InodeStat> {
         let attributes = self.find_inode(id).ok()?.attributes()?;
-        Some(InodeStat {
-            attributes,
-            valid: Duration::ZERO,
-        })
+        Some(InodeStat { attributes, valid: Duration::ZERO })
     }
 
     /// The fields of events about `id`, without any request; all zero if it is unknown.
     #[must_use]
     pub fn event_fields(&self, id: InodeId) -> InodeEventFields {
-        self.find_inode(id)
-            .map_or_else(|_| InodeEventFields::default(), |inode| inode.event_fields())
+        self.find_inode(id).map_or_else(|_| InodeEventFields::default(), |inode| inode.event_fields())
     }
 
     /// Whoever asks is a kernel: it looks a name up before it makes it.
@@ -384,8 +373,6 @@ impl Superblock {
 
 impl fmt::Debug for Superblock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Superblock")
-            .field("root", &self.root)
-            .finish_non_exhaustive()
+        f.debug_struct("Superblock").field("root", &self.root).finish_non_exhaustive()
     }
 }

@@ -69,9 +69,7 @@ impl BackgroundThreads {
             has_timer: Condvar::new(),
             threads_max: threads_max.max(1),
         };
-        Self {
-            shared: Arc::new(shared),
-        }
+        Self { shared: Arc::new(shared) }
     }
 }
 
@@ -88,9 +86,7 @@ impl Background for BackgroundThreads {
         work.timers.insert(due, task);
         if !std::mem::replace(&mut work.timer_runs, true) {
             let shared = Arc::downgrade(&self.shared);
-            let started = thread::Builder::new()
-                .name("curt-timer".into())
-                .spawn(move || keep_time(&shared));
+            let started = thread::Builder::new().name("curt-timer".into()).spawn(move || keep_time(&shared));
             if let Err(error) = started {
                 work.timer_runs = false;
                 tracing::warn!(%error, "cannot start a thread for delayed work");
@@ -109,16 +105,10 @@ impl BackgroundShared {
         if work.tasks.len() > work.idle && work.threads < self.threads_max {
             work.threads += 1;
             let shared = Arc::clone(self);
-            let started = thread::Builder::new()
-                .name("curt-behind".into())
-                .spawn(move || run(&shared));
+            let started = thread::Builder::new().name("curt-behind".into()).spawn(move || run(&shared));
             if let Err(error) = started {
                 work.threads -= 1;
-                let rescue = if work.threads == 0 {
-                    work.tasks.pop_back()
-                } else {
-                    None
-                };
+                let rescue = if work.threads == 0 { work.tasks.pop_back() } else { None };
                 drop(work);
                 tracing::warn!(%error, "cannot start a thread for background work: done in the foreground");
                 if let Some(task) = rescue {

@@ -35,12 +35,7 @@ fn silent(hardness: RecoveryMode, timeout: Duration) -> Silent {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = PortSource::Fixed(listener.local_addr().unwrap().port());
     let server = ServerName::Address(Ipv4Addr::LOCALHOST.into());
-    let options = TcpOptions {
-        recovery: hardness,
-        timeout,
-        retrans: 1,
-        ..TcpOptions::new(server, port)
-    };
+    let options = TcpOptions { recovery: hardness, timeout, retrans: 1, ..TcpOptions::new(server, port) };
     let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(options, Arc::new(NoTransportEvents)));
     Silent {
         _listener: listener,
@@ -56,18 +51,9 @@ fn every_kind_of_call_ends_when_it_is_interrupted() {
     let silent = silent(RecoveryMode::Hard, LONG);
     let file = FileHandle::new(b"file").unwrap();
     let (nfs, interrupt) = (&silent.protocol, Interrupt::new());
-    let asker = RpcCaller {
-        credential: &RpcCredential::None,
-        interrupt: &interrupt,
-    };
-    let open = OpenContext {
-        owner: 1,
-        credential: Arc::new(RpcCredential::None),
-    };
-    let open = OpenCaller {
-        open: &open,
-        interrupt: &interrupt,
-    };
+    let asker = RpcCaller { credential: &RpcCredential::None, interrupt: &interrupt };
+    let open = OpenContext { owner: 1, credential: Arc::new(RpcCredential::None) };
+    let open = OpenCaller { open: &open, interrupt: &interrupt };
     let data = vec![7; 1 << 20];
     std::thread::scope(|scope| {
         let calls = [
@@ -83,10 +69,7 @@ fn every_kind_of_call_ends_when_it_is_interrupted() {
         interrupt.raise();
         for call in calls {
             let error = call.join().unwrap().unwrap_err();
-            assert_eq!(
-                (error, errno::of_call(error)),
-                (CallError::Interrupted, Errno::INTR)
-            );
+            assert_eq!((error, errno::of_call(error)), (CallError::Interrupted, Errno::INTR));
         }
     });
 }
@@ -97,10 +80,7 @@ fn one_interrupted_call_takes_no_other_with_it() {
     let file = FileHandle::new(b"file").unwrap();
     let (one, other) = (Interrupt::new(), Interrupt::new());
     let call = |interrupt: &Interrupt| {
-        let asker = RpcCaller {
-            credential: &RpcCredential::None,
-            interrupt,
-        };
+        let asker = RpcCaller { credential: &RpcCredential::None, interrupt };
         silent.protocol.attributes(asker, &file).map(drop)
     };
     std::thread::scope(|scope| {
@@ -117,27 +97,14 @@ fn one_interrupted_call_takes_no_other_with_it() {
 // SEMANTICS: rpc-5.
 #[test]
 fn soft_mounts_give_up_with_the_error_they_were_told() {
-    for (hardness, expected) in [
-        (RecoveryMode::Soft, Errno::IO),
-        (RecoveryMode::SoftErr, Errno::TIMEDOUT),
-    ] {
+    for (hardness, expected) in [(RecoveryMode::Soft, Errno::IO), (RecoveryMode::SoftErr, Errno::TIMEDOUT)] {
         let silent = silent(hardness, Duration::from_millis(50));
         let never = Interrupt::never();
-        let asker = RpcCaller {
-            credential: &RpcCredential::None,
-            interrupt: &never,
-        };
+        let asker = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
         let file = FileHandle::new(b"file").unwrap();
         let error = silent.protocol.attributes(asker, &file).unwrap_err();
         assert_eq!(errno::of_call(error), expected);
         let getattr = Operation::nfs_named("GETATTR").unwrap();
-        assert_eq!(
-            silent
-                .protocol
-                .rpc()
-                .statistics()
-                .value(getattr, OperationFigure::Timeouts),
-            1
-        );
+        assert_eq!(silent.protocol.rpc().statistics().value(getattr, OperationFigure::Timeouts), 1);
     }
 }

@@ -86,11 +86,7 @@ impl Transport for Endless {
             NfsProcedure::Access => {
                 results.extend(words(&[1]));
                 let number = u64::from_be_bytes(arguments[4..12].try_into().unwrap());
-                results.extend(if number == u64::MAX {
-                    fattr(2, 1)
-                } else {
-                    fattr(1, number)
-                });
+                results.extend(if number == u64::MAX { fattr(2, 1) } else { fattr(1, number) });
                 results.extend(words(&[0x1f]));
             }
             other => panic!("{other:?} is not asked"),
@@ -115,33 +111,16 @@ fn client() -> Superblock {
         limits: Fsinfo::default(),
         path_limits: Pathconf::default(),
     };
-    let environment = Environment {
-        clock,
-        background: Arc::new(Nobody),
-        observer: None,
-    };
-    let forever = TimeoutRange {
-        min: Duration::from_secs(3600),
-        max: Duration::from_secs(3600),
-    };
+    let environment = Environment { clock, background: Arc::new(Nobody), observer: None };
+    let forever = TimeoutRange { min: Duration::from_secs(3600), max: Duration::from_secs(3600) };
     let cache = CacheOptions {
         access: AccessMode::Server,
         files: forever,
         fill: FillMode::Off,
         ..CacheOptions::default()
     };
-    let behaviour = ClientOptions {
-        cache,
-        ..ClientOptions::default()
-    };
-    Superblock::new(
-        &root,
-        NfsV3::new(wire),
-        RpcSecurity::sys(),
-        &behaviour,
-        &environment,
-    )
-    .unwrap()
+    let behaviour = ClientOptions { cache, ..ClientOptions::default() };
+    Superblock::new(&root, NfsV3::new(wire), RpcSecurity::sys(), &behaviour, &environment).unwrap()
 }
 
 // SEMANTICS: posix-7.
@@ -178,17 +157,10 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
             panic!("{name}")
         };
         ops::access(&client.op(&me), found.id, 4).unwrap();
-        assert_eq!(
-            ops::getattr(&client.op(&me), found.id).unwrap().attributes.fileid,
-            number
-        );
+        assert_eq!(ops::getattr(&client.op(&me), found.id).unwrap().attributes.fileid, number);
         client.forget(found.id, 1);
     }
-    assert_eq!(
-        client.counters().requests.total(),
-        requests,
-        "all of it from memory"
-    );
+    assert_eq!(client.counters().requests.total(), requests, "all of it from memory");
     // A kernel that was short of memory may still ask for what it has forgotten.
     client.serves_kernel();
     for number in 0..NAMES + 1000 {

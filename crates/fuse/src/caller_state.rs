@@ -49,10 +49,7 @@ fn test_file(read: io::Result<String>, test: impl FnOnce(&str) -> bool) -> bool 
 fn killed(status: &str) -> bool {
     status
         .lines()
-        .filter_map(|line| {
-            line.strip_prefix("SigPnd:")
-                .or_else(|| line.strip_prefix("ShdPnd:"))
-        })
+        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")))
         .any(|set| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & KILL != 0))
 }
 
@@ -82,10 +79,7 @@ mod tests {
     #[test]
     fn a_name_full_of_parentheses_does_not_hide_the_flags() {
         assert_eq!(flags("12 (a) b ( c) R 1 2 3 4 5 4194308 0"), Some(4_194_308));
-        assert_eq!(
-            flags("12 (a) 4 4 4 4 4 4 4) R 1 2 3 4 5 4194304 0"),
-            Some(4_194_304)
-        );
+        assert_eq!(flags("12 (a) 4 4 4 4 4 4 4) R 1 2 3 4 5 4194304 0"), Some(4_194_304));
         assert_eq!(flags("12 (a"), None);
     }
 

@@ -71,9 +71,7 @@ pub(crate) struct InFlightRequests<I> {
 
 impl<I> fmt::Debug for InFlightRequests<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flights")
-            .field("threads", &self.all.lock().len())
-            .finish_non_exhaustive()
+        f.debug_struct("Flights").field("threads", &self.all.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -137,12 +135,7 @@ impl<I: Interruption> InFlightRequests<I> {
     /// The caller of request `unique` got a signal.
     pub(crate) fn interrupt(self: &Arc<Self>, unique: u64) {
         self.remember_early(unique);
-        let flight = self
-            .all
-            .lock()
-            .iter()
-            .find(|flight| flight.state.lock().unique == unique)
-            .cloned();
+        let flight = self.all.lock().iter().find(|flight| flight.state.lock().unique == unique).cloned();
         if let Some(flight) = flight {
             self.take_early(unique);
             self.interrupt_flight(&flight, unique);
@@ -273,14 +266,7 @@ impl<I: Interruption> InFlightRequest<I> {
     /// The current request, if it has a flag and still waits.
     fn caller_check(&self) -> Option<CallerCheck> {
         let now = self.state.lock();
-        let InFlightRequestState {
-            unique,
-            tid,
-            interrupted,
-            on_silence,
-            on_exit,
-            ..
-        } = *now;
+        let InFlightRequestState { unique, tid, interrupted, on_silence, on_exit, .. } = *now;
         let any = interrupted || on_silence || on_exit;
         (unique != 0 && any && !now.interruption.is_raised()).then_some(CallerCheck {
             unique,
@@ -329,8 +315,7 @@ impl<I: Interruption> WaitControl for RequestWaitControl<'_, I> {
 
     fn wait_for_earlier(&self) {
         let interruption = self.request.interruption();
-        self.stages
-            .wait_for_earlier(self.stage, || interruption.is_raised());
+        self.stages.wait_for_earlier(self.stage, || interruption.is_raised());
     }
 }
 
@@ -358,14 +343,7 @@ mod tests {
     const DEAD: u32 = u32::MAX;
 
     fn header(unique: u64, opcode: u32, tid: u32) -> InHeader {
-        InHeader {
-            unique,
-            opcode,
-            node: NodeId(1),
-            uid: 0,
-            gid: 0,
-            tid,
-        }
+        InHeader { unique, opcode, node: NodeId(1), uid: 0, gid: 0, tid }
     }
 
     fn flights(silence: Option<Duration>) -> (Arc<InFlightRequests<Flag>>, Arc<InFlightRequest<Flag>>) {
@@ -441,12 +419,8 @@ mod tests {
             flights.begin(&flight, &header(8, opcode::FLUSH, tid));
             let stages = WorkerStages::default();
             let stage = stages.join();
-            let wait_control = RequestWaitControl {
-                stage: &stage,
-                stages: &stages,
-                requests: &flights,
-                request: &flight,
-            };
+            let wait_control =
+                RequestWaitControl { stage: &stage, stages: &stages, requests: &flights, request: &flight };
             if on_silence {
                 wait_control.give_up_on_silence();
             }
@@ -454,11 +428,7 @@ mod tests {
                 wait_control.give_up_on_exit();
             }
             flights.check_callers();
-            assert_eq!(
-                flight.interruption().is_raised(),
-                ends,
-                "{silence:?} {on_silence} {on_exit} {tid}"
-            );
+            assert_eq!(flight.interruption().is_raised(), ends, "{silence:?} {on_silence} {on_exit} {tid}");
         }
     }
 

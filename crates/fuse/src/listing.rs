@@ -35,12 +35,7 @@ pub struct DirentBuffer<'a> {
 
 impl<'a> DirentBuffer<'a> {
     pub(crate) fn new(buffer: &'a mut [u8], plus: bool) -> Self {
-        Self {
-            buffer,
-            used: 0,
-            plus,
-            grants_lifetimes: true,
-        }
+        Self { buffer, used: 0, plus, grants_lifetimes: true }
     }
 
     /// Whether the kernel requests the entries of the names (READDIRPLUS).
@@ -137,12 +132,7 @@ mod tests {
                 let mut listing = DirentBuffer::new(buffer, plus);
                 listing.clear_lifetimes();
                 for name in names {
-                    let name = Dirent {
-                        name,
-                        inode: 9,
-                        next: 1,
-                        mode: 0o100_644,
-                    };
+                    let name = Dirent { name, inode: 9, next: 1, mode: 0o100_644 };
                     assert!(listing.push(&name, Some(&entry)));
                 }
                 assert_eq!(listing.names().collect::<Vec<_>>(), names);
@@ -153,12 +143,7 @@ mod tests {
 
     #[test]
     fn entries_are_added_whole_or_not_at_all() {
-        let name = Dirent {
-            name: b"abc",
-            inode: 9,
-            next: 1,
-            mode: 0o100_644,
-        };
+        let name = Dirent { name: b"abc", inode: 9, next: 1, mode: 0o100_644 };
         for plus in [false, true] {
             let each = if plus { 32 + ENTRY_BYTES } else { 32 };
             for room in [each - 1, each, 2 * each - 1, 2 * each] {
@@ -177,15 +162,7 @@ mod tests {
     fn a_name_lies_as_the_kernel_reads_it() {
         let mut buffer = [0xff; 32];
         let mut listing = DirentBuffer::new(&mut buffer, false);
-        assert!(listing.push(
-            &Dirent {
-                name: b"dir",
-                inode: 9,
-                next: 7,
-                mode: 0o040_755
-            },
-            None
-        ));
+        assert!(listing.push(&Dirent { name: b"dir", inode: 9, next: 7, mode: 0o040_755 }, None));
         assert_eq!(buffer[8], 7);
         assert_eq!(buffer[16..20], 3_u32.to_ne_bytes());
         assert_eq!(buffer[20..24], 4_u32.to_ne_bytes());

@@ -138,19 +138,11 @@ fn words(features: u64) -> [u32; 2] {
 mod tests {
     use super::*;
 
-    const LOCKS: RequestedFeatures = RequestedFeatures {
-        posix_locks: true,
-        flock_locks: true,
-        reading_revalidates: false,
-    };
+    const LOCKS: RequestedFeatures =
+        RequestedFeatures { posix_locks: true, flock_locks: true, reading_revalidates: false };
 
     fn agreed(minor: u32, features: u64, wishes: RequestedFeatures) -> NegotiatedFeatures {
-        let init = InitIn {
-            major: 7,
-            minor,
-            readahead_max: 131_072,
-            features,
-        };
+        let init = InitIn { major: 7, minor, readahead_max: 131_072, features };
         match negotiate(&init, wishes) {
             InitReply::Agreed(_, negotiated) => negotiated,
             other => panic!("{other:?}"),
@@ -160,30 +152,15 @@ mod tests {
     #[test]
     fn only_what_both_sides_know_is_used() {
         assert_eq!(agreed(99, u64::MAX, LOCKS).minor, MINOR);
-        assert_eq!(
-            agreed(31, 0, LOCKS),
-            NegotiatedFeatures {
-                minor: 31,
-                features: 0
-            }
-        );
-        assert_eq!(
-            agreed(45, feature::PARALLEL_DIROPS, LOCKS).features,
-            feature::PARALLEL_DIROPS
-        );
+        assert_eq!(agreed(31, 0, LOCKS), NegotiatedFeatures { minor: 31, features: 0 });
+        assert_eq!(agreed(45, feature::PARALLEL_DIROPS, LOCKS).features, feature::PARALLEL_DIROPS);
     }
 
     #[test]
     fn locks_come_only_where_wished_for() {
         assert!(agreed(45, u64::MAX, LOCKS).has(feature::POSIX_LOCKS | feature::FLOCK_LOCKS));
-        let flock = agreed(
-            45,
-            u64::MAX,
-            RequestedFeatures {
-                flock_locks: true,
-                ..RequestedFeatures::default()
-            },
-        );
+        let flock =
+            agreed(45, u64::MAX, RequestedFeatures { flock_locks: true, ..RequestedFeatures::default() });
         assert!(flock.has(feature::FLOCK_LOCKS) && !flock.has(feature::POSIX_LOCKS));
     }
 
@@ -193,21 +170,13 @@ mod tests {
         // that the file has grown.
         let both = feature::AUTO_INVAL_DATA | feature::EXPLICIT_INVAL_DATA;
         assert_eq!(agreed(45, both, LOCKS).features, 0);
-        let wishes = RequestedFeatures {
-            reading_revalidates: true,
-            ..LOCKS
-        };
+        let wishes = RequestedFeatures { reading_revalidates: true, ..LOCKS };
         assert_eq!(agreed(45, both, wishes).features, feature::AUTO_INVAL_DATA);
     }
 
     #[test]
     fn unknown_versions_are_negotiated_again_or_refused() {
-        let init = |major, minor| InitIn {
-            major,
-            minor,
-            readahead_max: 0,
-            features: 0,
-        };
+        let init = |major, minor| InitIn { major, minor, readahead_max: 0, features: 0 };
         assert!(matches!(negotiate(&init(8, 0), LOCKS), InitReply::AskAgain(_)));
         assert!(matches!(negotiate(&init(7, 22), LOCKS), InitReply::TooOld));
         assert!(matches!(negotiate(&init(6, 99), LOCKS), InitReply::TooOld));

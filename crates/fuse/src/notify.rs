@@ -41,14 +41,7 @@ impl Notifier {
     /// # Errors
     /// See [`Notifier`].
     pub fn invalidate_inode(&self, node: NodeId, offset: i64, length: i64) -> Result<(), Errno> {
-        self.send(
-            notify::INVAL_INODE,
-            &[
-                &node.0.to_ne_bytes(),
-                &offset.to_ne_bytes(),
-                &length.to_ne_bytes(),
-            ],
-        )
+        self.send(notify::INVAL_INODE, &[&node.0.to_ne_bytes(), &offset.to_ne_bytes(), &length.to_ne_bytes()])
     }
 
     /// Raises the kernel's size of a file to `size`, if it is smaller; no page changes.
@@ -101,14 +94,7 @@ impl Notifier {
         let length = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
         self.send(
             notify::DELETE,
-            &[
-                &parent.0.to_ne_bytes(),
-                &child.0.to_ne_bytes(),
-                &length.to_ne_bytes(),
-                &[0; 4],
-                name,
-                &[0],
-            ],
+            &[&parent.0.to_ne_bytes(), &child.0.to_ne_bytes(), &length.to_ne_bytes(), &[0; 4], name, &[0]],
         )
     }
 
@@ -116,13 +102,7 @@ impl Notifier {
         let length = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
         self.send(
             notify::INVAL_ENTRY,
-            &[
-                &parent.0.to_ne_bytes(),
-                &length.to_ne_bytes(),
-                &flags.to_ne_bytes(),
-                name,
-                &[0],
-            ],
+            &[&parent.0.to_ne_bytes(), &length.to_ne_bytes(), &flags.to_ne_bytes(), name, &[0]],
         )
     }
 

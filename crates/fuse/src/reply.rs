@@ -48,12 +48,7 @@ impl fmt::Debug for ReadReply {
 
 impl ReadReply {
     pub(crate) fn new(device: Arc<OwnedFd>, unique: u64, size: u32) -> Self {
-        Self {
-            device,
-            unique,
-            size,
-            state: Arc::default(),
-        }
+        Self { device, unique, size, state: Arc::default() }
     }
 
     /// Sends the concatenation of `slices` as the data. Bytes beyond the requested size are

@@ -3,10 +3,7 @@
 //! JUSTIFICATION: FUSE_DEV_IOC_CLONE has no safe wrapper, nor has a write of unreadable memory.
 //! Buffers are separate mappings, because a vector of 1 MiB costs a memset once the allocator
 //! reuses memory (about 30 µs), and thousands of them would stay resident.
-#![allow(
-    unsafe_code,
-    reason = "an ioctl of the FUSE device, a write that ends early, and anonymous pages"
-)]
+#![allow(unsafe_code, reason = "an ioctl of the FUSE device, a write that ends early, and anonymous pages")]
 
 use std::{
     ffi::c_void,
@@ -40,14 +37,8 @@ pub(crate) fn clone_device(device: BorrowedFd<'_>, original: BorrowedFd<'_>) -> 
 /// it reads that byte.
 pub(crate) fn write_and_an_unreadable_byte(device: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
     let parts = [
-        libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        },
-        libc::iovec {
-            iov_base: ptr::null_mut(),
-            iov_len: 1,
-        },
+        libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() },
+        libc::iovec { iov_base: ptr::null_mut(), iov_len: 1 },
     ];
     // SAFETY: the kernel only reads the two ranges: `bytes`, which are borrowed, and one at the
     // null address, which the kernel checks.
@@ -69,12 +60,7 @@ impl PageBuffer {
     pub(crate) fn new(length: usize) -> Result<Self, Errno> {
         // SAFETY: no address is requested, so no existing mapping is replaced.
         let start = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
+            mmap_anonymous(ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }?;
         let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
         Ok(Self { start, length })
@@ -93,9 +79,7 @@ unsafe impl Send for PageBuffer {}
 
 impl fmt::Debug for PageBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer")
-            .field("length", &self.length)
-            .finish_non_exhaustive()
+        f.debug_struct("Buffer").field("length", &self.length).finish_non_exhaustive()
     }
 }
 

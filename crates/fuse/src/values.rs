@@ -62,10 +62,7 @@ pub fn device_number(major: u32, minor: u32) -> u32 {
 /// Unpacks [`device_number`]: major and minor.
 #[must_use]
 pub fn device_parts(packed: u32) -> (u32, u32) {
-    (
-        (packed >> 8) & 0xfff,
-        (packed & 0xff) | ((packed >> 12) & 0xfff00),
-    )
+    ((packed >> 8) & 0xfff, (packed & 0xff) | ((packed >> 12) & 0xfff00))
 }
 
 /// The object of a name, and its timeouts in the kernel's caches.
@@ -87,11 +84,7 @@ impl EntryOut {
     /// The same with timeouts of zero.
     #[must_use]
     pub const fn without_lifetimes(self) -> Self {
-        Self {
-            entry_valid: Duration::ZERO,
-            attributes_valid: Duration::ZERO,
-            ..self
-        }
+        Self { entry_valid: Duration::ZERO, attributes_valid: Duration::ZERO, ..self }
     }
 
     /// A missing name, which may be cached for `entry_valid`.

@@ -18,24 +18,14 @@ const LONG: Duration = Duration::from_secs(3600);
 // SEMANTICS: attr-4.
 #[test]
 fn names_and_attributes_are_valid_each_for_its_own_timeout() {
-    for (entry_valid, attributes_valid) in [
-        (Duration::ZERO, LONG),
-        (LONG, Duration::ZERO),
-        (LONG, LONG),
-        (Duration::ZERO, Duration::ZERO),
-    ] {
-        let toy = Toy {
-            entry_valid,
-            attributes_valid,
-            ..Toy::default()
-        };
+    for (entry_valid, attributes_valid) in
+        [(Duration::ZERO, LONG), (LONG, Duration::ZERO), (LONG, LONG), (Duration::ZERO, Duration::ZERO)]
+    {
+        let toy = Toy { entry_valid, attributes_valid, ..Toy::default() };
         toy.plant("file", b"x");
         let fixture = Fixture::new(toy);
         fs::metadata(fixture.path("file")).unwrap();
-        let before = (
-            fixture.toy.stuck.calls("lookup"),
-            fixture.toy.stuck.calls("getattr"),
-        );
+        let before = (fixture.toy.stuck.calls("lookup"), fixture.toy.stuck.calls("getattr"));
         for _ in 0..10 {
             fs::metadata(fixture.path("file")).unwrap();
         }
@@ -50,10 +40,7 @@ fn names_and_attributes_are_valid_each_for_its_own_timeout() {
 #[test]
 fn negative_entries_are_valid_for_their_timeout() {
     for (missing_valid, lookups) in [(Duration::ZERO, 10), (LONG, 1)] {
-        let fixture = Fixture::new(Toy {
-            missing_valid,
-            ..Toy::default()
-        });
+        let fixture = Fixture::new(Toy { missing_valid, ..Toy::default() });
         for _ in 0..10 {
             assert!(!fixture.path("missing").exists());
         }
@@ -63,11 +50,7 @@ fn negative_entries_are_valid_for_their_timeout() {
 
 #[test]
 fn a_file_that_changed_is_seen_after_it_was_voided() {
-    let toy = Toy {
-        entry_valid: LONG,
-        attributes_valid: LONG,
-        ..Toy::default()
-    };
+    let toy = Toy { entry_valid: LONG, attributes_valid: LONG, ..Toy::default() };
     let id = toy.plant("file", b"old text");
     let fixture = Fixture::new(toy);
     let path = fixture.path("file");
@@ -75,11 +58,7 @@ fn a_file_that_changed_is_seen_after_it_was_voided() {
     for data in [&b"new"[..], b"a text that is longer", b""] {
         let before = fs::read(&path).unwrap();
         fixture.toy.replace(id, data);
-        assert_eq!(
-            fs::read(&path).unwrap(),
-            before,
-            "the kernel believes what it has"
-        );
+        assert_eq!(fs::read(&path).unwrap(), before, "the kernel believes what it has");
         fixture.notifier.invalidate_inode(id, 0, 0).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), data.len() as u64);
         assert_eq!(fs::read(&path).unwrap(), data);
@@ -88,24 +67,14 @@ fn a_file_that_changed_is_seen_after_it_was_voided() {
 
 #[test]
 fn attributes_alone_can_be_voided() {
-    let toy = Toy {
-        entry_valid: LONG,
-        attributes_valid: LONG,
-        ..Toy::default()
-    };
+    let toy = Toy { entry_valid: LONG, attributes_valid: LONG, ..Toy::default() };
     let id = toy.plant("file", b"old");
     let fixture = Fixture::new(toy);
     fs::read(fixture.path("file")).unwrap();
     fixture.notifier.invalidate_inode(id, -1, 0).unwrap();
-    let (reads, getattrs) = (
-        fixture.toy.stuck.calls("read"),
-        fixture.toy.stuck.calls("getattr"),
-    );
+    let (reads, getattrs) = (fixture.toy.stuck.calls("read"), fixture.toy.stuck.calls("getattr"));
     let mut byte = [0];
-    File::open(fixture.path("file"))
-        .unwrap()
-        .read_exact_at(&mut byte, 0)
-        .unwrap();
+    File::open(fixture.path("file")).unwrap().read_exact_at(&mut byte, 0).unwrap();
     fs::metadata(fixture.path("file")).unwrap();
     assert_eq!(fixture.toy.stuck.calls("read"), reads);
     assert!(fixture.toy.stuck.calls("getattr") > getattrs);
@@ -113,12 +82,7 @@ fn attributes_alone_can_be_voided() {
 
 #[test]
 fn names_are_voided_expired_and_removed() {
-    let toy = Toy {
-        entry_valid: LONG,
-        attributes_valid: LONG,
-        missing_valid: LONG,
-        ..Toy::default()
-    };
+    let toy = Toy { entry_valid: LONG, attributes_valid: LONG, missing_valid: LONG, ..Toy::default() };
     let id = toy.plant("file", b"x");
     let fixture = Fixture::new(toy);
     assert!(fixture.path("file").exists());
@@ -133,13 +97,7 @@ fn names_are_voided_expired_and_removed() {
     assert!(fixture.path("file").exists());
 
     fixture.toy.uproot("file");
-    fixture
-        .notifier
-        .delete(NodeId::ROOT, id_of_other, b"file")
-        .unwrap();
+    fixture.notifier.delete(NodeId::ROOT, id_of_other, b"file").unwrap();
     assert!(!fixture.path("file").exists());
-    assert_eq!(
-        fixture.notifier.invalidate_inode(NodeId(id.0 + 999), 0, 0),
-        Err(Errno::NOENT)
-    );
+    assert_eq!(fixture.notifier.invalidate_inode(NodeId(id.0 + 999), 0, 0), Err(Errno::NOENT));
 }

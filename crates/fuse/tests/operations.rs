@@ -36,29 +36,14 @@ fn files_are_made_written_read_and_removed() {
     fs::write(&path, b"hello").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"hello");
     let metadata = fs::metadata(&path).unwrap();
-    assert_eq!(
-        (metadata.len(), metadata.mode(), metadata.ino() > 1000),
-        (5, 0o100_644, true)
-    );
-    OpenOptions::new()
-        .append(true)
-        .open(&path)
-        .unwrap()
-        .write_all(b", you")
-        .unwrap();
+    assert_eq!((metadata.len(), metadata.mode(), metadata.ino() > 1000), (5, 0o100_644, true));
+    OpenOptions::new().append(true).open(&path).unwrap().write_all(b", you").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"hello, you");
     File::create(&path).unwrap();
-    assert_eq!(
-        fs::metadata(&path).unwrap().len(),
-        0,
-        "O_TRUNC comes with the open"
-    );
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0, "O_TRUNC comes with the open");
     assert_eq!(fixture.toy.stuck.calls("setattr"), 0, "and not as a SETATTR");
     fs::remove_file(&path).unwrap();
-    assert_eq!(
-        fs::metadata(&path).unwrap_err().kind(),
-        std::io::ErrorKind::NotFound
-    );
+    assert_eq!(fs::metadata(&path).unwrap_err().kind(), std::io::ErrorKind::NotFound);
 }
 
 #[test]
@@ -73,10 +58,7 @@ fn directories_links_and_special_files_are_made_and_moved() {
     assert_eq!(fs::read_link(fixture.path("s")).unwrap().as_os_str(), "a/x");
     assert_eq!(fs::read(fixture.path("s")).unwrap(), b"1");
     fs::rename(&a, &b).unwrap();
-    assert_eq!(
-        fs::remove_dir(&b).unwrap_err().raw_os_error(),
-        Some(Errno::NOTEMPTY.raw_os_error())
-    );
+    assert_eq!(fs::remove_dir(&b).unwrap_err().raw_os_error(), Some(Errno::NOTEMPTY.raw_os_error()));
     let refused = renameat_with(CWD, b.join("x"), CWD, b.join("y"), RenameFlags::NOREPLACE);
     assert_eq!(refused, Err(Errno::EXIST), "flags of renameat2 arrive");
     for name in ["x", "y"] {
@@ -87,14 +69,8 @@ fn directories_links_and_special_files_are_made_and_moved() {
     mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
     assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
     let device = fixture.path("device");
-    mknodat(
-        CWD,
-        &device,
-        rustix::fs::FileType::BlockDevice,
-        Mode::RUSR,
-        rustix::fs::makedev(8, 300),
-    )
-    .unwrap();
+    mknodat(CWD, &device, rustix::fs::FileType::BlockDevice, Mode::RUSR, rustix::fs::makedev(8, 300))
+        .unwrap();
     let number = fs::symlink_metadata(&device).unwrap().rdev();
     assert_eq!((rustix::fs::major(number), rustix::fs::minor(number)), (8, 300));
 }
@@ -107,38 +83,22 @@ fn attributes_are_set() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o6750)).unwrap();
     chown(&path, Some(12), Some(13)).unwrap();
     let times = Timestamps {
-        last_access: Timespec {
-            tv_sec: -5,
-            tv_nsec: 7,
-        },
-        last_modification: Timespec {
-            tv_sec: 0,
-            tv_nsec: rustix::fs::UTIME_NOW,
-        },
+        last_access: Timespec { tv_sec: -5, tv_nsec: 7 },
+        last_modification: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
     };
     utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
-    File::options()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(3)
-        .unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(3).unwrap();
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!((metadata.uid(), metadata.gid(), metadata.len()), (12, 13, 3));
     assert_eq!(metadata.mode() & 0o777, 0o750);
-    assert_eq!(
-        (metadata.atime(), metadata.atime_nsec(), metadata.mtime()),
-        (-5, 7, 1_800_000_000)
-    );
+    assert_eq!((metadata.atime(), metadata.atime_nsec(), metadata.mtime()), (-5, 7, 1_800_000_000));
 }
 
 #[test]
 fn one_mebibyte_travels_in_one_request() {
     let fixture = fixture();
     let path = fixture.path("big");
-    let data: Vec<u8> = (0..4_u32 << 20)
-        .map(|index| u8::try_from(index % 251).unwrap())
-        .collect();
+    let data: Vec<u8> = (0..4_u32 << 20).map(|index| u8::try_from(index % 251).unwrap()).collect();
     fs::write(&path, &data).unwrap();
     fixture.mount.set_read_ahead(4096).unwrap();
     assert!(fs::read(&path).unwrap() == data);
@@ -169,21 +129,15 @@ fn a_long_listing_comes_whole_with_and_without_attributes() {
         fixture.toy.plant(&format!("name-{number:04}"), b"");
     }
     let names = |fixture: &Fixture| {
-        let mut names: Vec<_> = fs::read_dir(fixture.root())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
+        let mut names: Vec<_> =
+            fs::read_dir(fixture.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         names
     };
     let first = names(&fixture);
     assert_eq!(first.len(), 3000);
     assert_eq!(first[2999], "name-2999");
-    let listed = std::process::Command::new("ls")
-        .arg("-l")
-        .arg(fixture.root())
-        .output()
-        .unwrap();
+    let listed = std::process::Command::new("ls").arg("-l").arg(fixture.root()).output().unwrap();
     assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 3001);
 }
 
@@ -191,10 +145,7 @@ fn a_long_listing_comes_whole_with_and_without_attributes() {
 fn statfs_fsync_and_access_reach_the_file_system() {
     let fixture = fixture();
     let sizes = statvfs(fixture.root()).unwrap();
-    assert_eq!(
-        (sizes.f_blocks, sizes.f_bfree, sizes.f_bavail, sizes.f_namemax),
-        (100, 60, 50, 255)
-    );
+    assert_eq!((sizes.f_blocks, sizes.f_bfree, sizes.f_bavail, sizes.f_namemax), (100, 60, 50, 255));
     assert_eq!((sizes.f_files, sizes.f_ffree), (9, 8));
     let file = File::create(fixture.path("file")).unwrap();
     file.sync_all().unwrap();
@@ -205,9 +156,7 @@ fn statfs_fsync_and_access_reach_the_file_system() {
     rustix::fs::access(fixture.path("file"), rustix::fs::Access::READ_OK).unwrap();
     assert!(calls("access") >= 1);
     drop(file);
-    eventually("a release", Duration::from_secs(60), || {
-        fixture.toy.stuck.calls("release") == 1
-    });
+    eventually("a release", Duration::from_secs(60), || fixture.toy.stuck.calls("release") == 1);
     assert_eq!(fixture.toy.stuck.calls("flush"), 1);
 }
 
@@ -218,10 +167,7 @@ fn locks_of_both_kinds_arrive_apart() {
     let path = fixture.path("file");
     let (one, two) = (File::create(&path).unwrap(), File::open(&path).unwrap());
     flock(&one, FlockOperation::LockExclusive).unwrap();
-    assert_eq!(
-        flock(&two, FlockOperation::NonBlockingLockExclusive),
-        Err(Errno::WOULDBLOCK)
-    );
+    assert_eq!(flock(&two, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
     flock(&one, FlockOperation::Unlock).unwrap();
     assert!(fixture.toy.stuck.calls("flock") >= 3);
     assert_eq!(fixture.toy.stuck.calls("fcntl"), 0);
@@ -237,23 +183,10 @@ fn what_is_not_offered_is_refused_so_that_programs_go_on() {
     fs::write(&path, b"hello").unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let name = CString::new(path.as_os_str().as_bytes()).unwrap();
-    assert_eq!(
-        getxattr(&name, "user.a", &mut [0_u8; 8][..]),
-        Err(Errno::OPNOTSUPP)
-    );
-    assert_eq!(
-        setxattr(&name, "user.a", b"", rustix::fs::XattrFlags::empty()),
-        Err(Errno::OPNOTSUPP)
-    );
-    assert_eq!(
-        fallocate(&file, FallocateFlags::empty(), 0, 10),
-        Err(Errno::OPNOTSUPP)
-    );
-    assert_eq!(
-        seek(&file, rustix::fs::SeekFrom::Hole(0)),
-        Ok(5),
-        "one piece of data, then a hole"
-    );
+    assert_eq!(getxattr(&name, "user.a", &mut [0_u8; 8][..]), Err(Errno::OPNOTSUPP));
+    assert_eq!(setxattr(&name, "user.a", b"", rustix::fs::XattrFlags::empty()), Err(Errno::OPNOTSUPP));
+    assert_eq!(fallocate(&file, FallocateFlags::empty(), 0, 10), Err(Errno::OPNOTSUPP));
+    assert_eq!(seek(&file, rustix::fs::SeekFrom::Hole(0)), Ok(5), "one piece of data, then a hole");
     assert_eq!(rustix::termios::tcgetattr(&file).err(), Some(Errno::NOTTY));
     let mut copy = File::create(fixture.path("copy")).unwrap();
     let mut start = 0;
@@ -264,11 +197,8 @@ fn what_is_not_offered_is_refused_so_that_programs_go_on() {
     (&file).read_to_string(&mut text).unwrap();
     copy.write_all(text.as_bytes()).unwrap();
     rustix::fs::syncfs(&file).unwrap();
-    let unnamed = rustix::fs::open(
-        fixture.root(),
-        rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR,
-        Mode::RUSR,
-    );
+    let unnamed =
+        rustix::fs::open(fixture.root(), rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR, Mode::RUSR);
     assert_eq!(unnamed.err(), Some(Errno::OPNOTSUPP));
 }
 
@@ -284,10 +214,7 @@ fn features_of_this_kernel_are_used() {
 
 #[test]
 fn only_the_owner_and_root_pass_where_root_alone_is_allowed() {
-    let options = curt_fuse::FuseSessionOptions {
-        only_user: Some(0),
-        ..toy::session_options()
-    };
+    let options = curt_fuse::FuseSessionOptions { only_user: Some(0), ..toy::session_options() };
     let fixture = Fixture::with(Toy::default(), &options);
     fixture.toy.plant("file", b"x");
     fs::read(fixture.path("file")).unwrap();
@@ -296,10 +223,7 @@ fn only_the_owner_and_root_pass_where_root_alone_is_allowed() {
         .arg(fixture.root())
         .output()
         .unwrap();
-    assert!(
-        String::from_utf8_lossy(&refused.stderr).contains("Permission denied"),
-        "{refused:?}"
-    );
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("Permission denied"), "{refused:?}");
 }
 
 #[test]
@@ -321,16 +245,8 @@ fn every_lookup_is_given_back_when_the_mount_ends() {
     for number in 0..200 {
         fixture.toy.plant(&format!("n{number}"), b"");
     }
-    std::process::Command::new("ls")
-        .arg("-lR")
-        .arg(fixture.root())
-        .output()
-        .unwrap();
-    std::process::Command::new("ls")
-        .arg("-lR")
-        .arg(fixture.root())
-        .output()
-        .unwrap();
+    std::process::Command::new("ls").arg("-lR").arg(fixture.root()).output().unwrap();
+    std::process::Command::new("ls").arg("-lR").arg(fixture.root()).output().unwrap();
     assert!(fixture.toy.lookups.lock().values().sum::<u64>() >= 200);
     eventually("forgetting", Duration::from_secs(60), || {
         // Only unused objects are dropped.

@@ -121,22 +121,14 @@ fn an_alarm_ends_a_wait_for_a_lock() {
     flock(&file, FlockOperation::LockExclusive).unwrap();
     let begun = Instant::now();
     // flock(1) waits with alarm(2) and returns 1 if it does not get the lock.
-    let status = Command::new("flock")
-        .args(["-w", "1"])
-        .arg(fixture.path("file"))
-        .arg("true")
-        .status()
-        .unwrap();
+    let status =
+        Command::new("flock").args(["-w", "1"]).arg(fixture.path("file")).arg("true").status().unwrap();
     let waited = begun.elapsed();
     assert_eq!(status.code(), Some(1));
     assert!(waited > Duration::from_millis(900), "{waited:?}");
     flock(&file, FlockOperation::Unlock).unwrap();
-    let status = Command::new("flock")
-        .args(["-w", "60"])
-        .arg(fixture.path("file"))
-        .arg("true")
-        .status()
-        .unwrap();
+    let status =
+        Command::new("flock").args(["-w", "60"]).arg(fixture.path("file")).arg("true").status().unwrap();
     assert!(status.success());
 }
 
@@ -162,10 +154,7 @@ fn who_exits_with_a_file_open_is_let_go_once_the_server_is_silent() {
     child.kill().unwrap();
     let looked = Instant::now();
     while looked.elapsed() < Duration::from_millis(400) {
-        assert!(
-            child.try_wait().unwrap().is_none(),
-            "the server is not silent: the flush is waited for"
-        );
+        assert!(child.try_wait().unwrap().is_none(), "the server is not silent: the flush is waited for");
         std::thread::sleep(Duration::from_millis(10));
     }
     fixture.toy.stuck.set_silence(Some(Duration::from_secs(1)));
@@ -197,69 +186,47 @@ fn a_thousand_stuck_processes_leave_the_mount_alive() {
         .collect();
     eventually("all stuck", TIMEOUT, || fixture.toy.stuck.waiting() == COUNT);
     assert_eq!(fs::metadata(fixture.path("free")).unwrap().len(), 5);
-    assert!(
-        Command::new("stat")
-            .arg(fixture.path("free"))
-            .stdout(Stdio::null())
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("stat").arg(fixture.path("free")).stdout(Stdio::null()).status().unwrap().success());
     assert_eq!(fixture.toy.stuck.waiting(), COUNT, "they waited for nobody");
     for child in &children {
         kill_process(pid(child), Signal::KILL).unwrap();
     }
-    eventually("all dead", TIMEOUT, || {
-        children
-            .iter_mut()
-            .all(|child| child.try_wait().unwrap().is_some())
-    });
+    eventually("all dead", TIMEOUT, || children.iter_mut().all(|child| child.try_wait().unwrap().is_some()));
     eventually("nothing stuck", TIMEOUT, || fixture.toy.stuck.waiting() == 0);
 }
 
 #[test]
 fn threads_that_are_not_needed_end() {
-    let options = curt_fuse::FuseSessionOptions {
-        idle: Duration::from_millis(50),
-        ..toy::session_options()
-    };
+    let options = curt_fuse::FuseSessionOptions { idle: Duration::from_millis(50), ..toy::session_options() };
     let toy = Toy::default();
     for number in 0..50 {
         toy.plant(&format!("file-{number}"), b"hello");
     }
     let fixture = Fixture::with(toy, &options);
     fixture.toy.stuck.on("open");
-    let mut children: Vec<_> = (0..50)
-        .map(|number| shell(&fixture, &format!("exec cat $M/file-{number}")))
-        .collect();
+    let mut children: Vec<_> =
+        (0..50).map(|number| shell(&fixture, &format!("exec cat $M/file-{number}"))).collect();
     eventually("all stuck", TIMEOUT, || fixture.toy.stuck.waiting() == 50);
     assert!(fixture.session.threads() > 50);
     fixture.toy.stuck.release();
     for child in &mut children {
         assert!(child.wait().unwrap().success());
     }
-    eventually("few threads", TIMEOUT, || {
-        fixture.session.threads() <= options.readers
-    });
+    eventually("few threads", TIMEOUT, || fixture.session.threads() <= options.readers);
 }
 
 // SEMANTICS: rpc-4.
 #[test]
 fn a_bound_on_threads_holds_requests_back_and_loses_none() {
-    let options = curt_fuse::FuseSessionOptions {
-        readers: 2,
-        threads_max: 4,
-        ..toy::session_options()
-    };
+    let options = curt_fuse::FuseSessionOptions { readers: 2, threads_max: 4, ..toy::session_options() };
     let toy = Toy::default();
     for number in 0..20 {
         toy.plant(&format!("file-{number}"), b"hello");
     }
     let fixture = Fixture::with(toy, &options);
     fixture.toy.stuck.on("open");
-    let mut children: Vec<_> = (0..20)
-        .map(|number| shell(&fixture, &format!("exec cat $M/file-{number}")))
-        .collect();
+    let mut children: Vec<_> =
+        (0..20).map(|number| shell(&fixture, &format!("exec cat $M/file-{number}"))).collect();
     eventually("four stuck", TIMEOUT, || fixture.toy.stuck.waiting() == 4);
     assert_eq!(fixture.session.threads(), 4);
     fixture.toy.stuck.release();
@@ -273,11 +240,7 @@ fn a_bound_on_threads_holds_requests_back_and_loses_none() {
 fn a_request_is_in_transit_until_the_file_system_marks_it_received() {
     let toy = Toy::default();
     toy.plant("file", b"hello");
-    let one_thread = curt_fuse::FuseSessionOptions {
-        readers: 1,
-        threads_max: 1,
-        ..toy::session_options()
-    };
+    let one_thread = curt_fuse::FuseSessionOptions { readers: 1, threads_max: 1, ..toy::session_options() };
     let fixture = Fixture::with(toy, &one_thread);
     std::os::unix::fs::symlink("x", fixture.path("link")).unwrap();
     let arrivals = fixture.session.request_barrier();
@@ -300,10 +263,7 @@ fn a_request_is_in_transit_until_the_file_system_marks_it_received() {
     second.wait().unwrap();
     soon("both are answered", true);
     let mut third = stuck("readlink", "exec readlink $M/link");
-    assert!(
-        !arrivals.is_clear(),
-        "the thread has it, and nobody says that it has arrived"
-    );
+    assert!(!arrivals.is_clear(), "the thread has it, and nobody says that it has arrived");
     fixture.toy.stuck.release();
     third.wait().unwrap();
     soon("it is answered", true);

@@ -20,10 +20,7 @@ pub(super) struct AttributeTimer {
 impl AttributeTimer {
     /// The timer of attributes that are new in the cache.
     pub(super) const fn start(now: Moment, interval: TimeoutRange) -> Self {
-        Self {
-            read_at: now,
-            lifetime: interval.min,
-        }
+        Self { read_at: now, lifetime: interval.min }
     }
 
     /// The attributes were received again, unchanged.

@@ -96,13 +96,7 @@ impl LinuxClient {
                 if self.waiting.len() >= WAITING_MAX {
                     self.finish();
                 }
-                let waiting = Waiting {
-                    context,
-                    directory,
-                    name: Box::from(name),
-                    found,
-                    at: now,
-                };
+                let waiting = Waiting { context, directory, name: Box::from(name), found, at: now };
                 self.waiting.insert(context.thread, waiting);
             }
             FileOperation::Open(id, open, truncate) => {
@@ -157,14 +151,7 @@ impl LinuxClient {
                 self.linux.stat(&seen, now);
             }
             FileOperation::Readlink(id) => self.linux.read_link(&self.cached_state(id), now),
-            FileOperation::Create {
-                request,
-                directory,
-                name,
-                made,
-                exclusive,
-                open,
-            } => {
+            FileOperation::Create { request, directory, name, made, exclusive, open } => {
                 self.note(made);
                 self.linux.make(request, directory, name, &made, exclusive, now);
                 if let Some(open) = open {
@@ -211,12 +198,7 @@ impl LinuxClient {
 
     /// The object as last reported.
     fn cached_state(&self, id: ObjectId) -> Seen {
-        self.seen.get(&id).copied().unwrap_or(Seen {
-            id,
-            kind: FileKind::Regular,
-            size: 0,
-            stamp: 0,
-        })
+        self.seen.get(&id).copied().unwrap_or(Seen { id, kind: FileKind::Regular, size: 0, stamp: 0 })
     }
 
     fn note(&mut self, seen: Seen) {
@@ -237,16 +219,12 @@ fn intent(waiting: &Waiting, operation: &FileOperation<'_>) -> LookupIntent {
         {
             LookupIntent::Open
         }
-        FileOperation::Create {
-            request,
-            directory,
-            name,
-            exclusive,
-            ..
-        } if is_there(directory, name) => match request {
-            LinuxRequest::CreateFile if !exclusive => LookupIntent::OpenOrMake,
-            _ => LookupIntent::Make,
-        },
+        FileOperation::Create { request, directory, name, exclusive, .. } if is_there(directory, name) => {
+            match request {
+                LinuxRequest::CreateFile if !exclusive => LookupIntent::OpenOrMake,
+                _ => LookupIntent::Make,
+            }
+        }
         FileOperation::Link(directory, name, _) | FileOperation::Rename(_, (directory, name))
             if is_there(directory, name) =>
         {

@@ -139,12 +139,7 @@ impl Linux {
     fn object(&mut self, id: ObjectId, now: Moment) -> &mut LinuxInode {
         let interval = self.options.cache.interval(FileKind::Regular);
         self.objects.entry(id).or_insert_with(|| {
-            let seen = Seen {
-                id,
-                kind: FileKind::Regular,
-                size: 0,
-                stamp: 0,
-            };
+            let seen = Seen { id, kind: FileKind::Regular, size: 0, stamp: 0 };
             LinuxInode::new(&seen, AttributeTimer::start(now, interval))
         })
     }
@@ -158,10 +153,9 @@ impl Linux {
                 object.see(&seen);
                 object.refresh(now, interval);
             }
-            None => drop(self.objects.insert(
-                seen.id,
-                LinuxInode::new(&seen, AttributeTimer::start(now, interval)),
-            )),
+            None => drop(
+                self.objects.insert(seen.id, LinuxInode::new(&seen, AttributeTimer::start(now, interval))),
+            ),
         }
     }
 
@@ -186,10 +180,7 @@ impl Linux {
         self.listers.clear();
         self.forgotten += 1;
         let interval = self.options.cache.interval(root.kind);
-        self.objects.insert(
-            root.id,
-            LinuxInode::new(&root, AttributeTimer::start(now, interval)),
-        );
+        self.objects.insert(root.id, LinuxInode::new(&root, AttributeTimer::start(now, interval)));
     }
 }
 

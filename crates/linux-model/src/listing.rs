@@ -160,11 +160,7 @@ impl Linux {
     /// Maximum size of a reply, by the server's preference (nfs_server_set_fsinfo).
     fn reply_max(&self) -> u64 {
         let preferred = self.options.list_size;
-        let preferred = if preferred < DTPREF_MIN {
-            DTPREF_FALLBACK
-        } else {
-            preferred
-        };
+        let preferred = if preferred < DTPREF_MIN { DTPREF_FALLBACK } else { preferred };
         preferred.min(REPLY_MAX).min(self.options.read_size)
     }
 
@@ -173,11 +169,7 @@ impl Linux {
         if lister.fills > 0 {
             lister.reply = (lister.reply * 2).min(self.reply_max());
         }
-        let request = if lister.plus {
-            LinuxRequest::ListPlus
-        } else {
-            LinuxRequest::ListPlain
-        };
+        let request = if lister.plus { LinuxRequest::ListPlus } else { LinuxRequest::ListPlain };
         self.send(request);
         self.refresh(lister.directory, now);
         lister.left = Some(lister.reply.saturating_sub(REPLY_FRAME));
@@ -188,11 +180,8 @@ impl Linux {
     /// Size of a name's entry in a reply.
     fn entry_bytes(&self, name: &[u8], with_attributes: bool) -> u64 {
         let name = (name.len() as u64).next_multiple_of(4);
-        let more = if with_attributes {
-            ENTRY_ATTRIBUTES + self.options.handle_size.next_multiple_of(4)
-        } else {
-            0
-        };
+        let more =
+            if with_attributes { ENTRY_ATTRIBUTES + self.options.handle_size.next_multiple_of(4) } else { 0 };
         ENTRY_PLAIN + name + more
     }
 
@@ -204,10 +193,7 @@ impl Linux {
         let contents = self.object(directory, now).contents;
         let cached_state = self.names.get(&(directory, Box::from(name))).copied();
         let leads = match cached_state {
-            Some(LinuxDentry {
-                leads: LinuxDentryTarget::Inode(id),
-                ..
-            }) => {
+            Some(LinuxDentry { leads: LinuxDentryTarget::Inode(id), .. }) => {
                 self.refresh(id, now);
                 LinuxDentryTarget::Inode(id)
             }
@@ -218,11 +204,7 @@ impl Linux {
 
     /// A name of this directory was used; `asked`: a LOOKUP was needed.
     pub(super) fn note_look(&mut self, directory: ObjectId, asked: bool) {
-        for lister in self
-            .listers
-            .values_mut()
-            .filter(|lister| lister.directory == directory)
-        {
+        for lister in self.listers.values_mut().filter(|lister| lister.directory == directory) {
             lister.looks += 1;
             lister.misses += u32::from(asked);
         }

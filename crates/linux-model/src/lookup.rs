@@ -67,9 +67,7 @@ impl Linux {
         let Some(seen) = found else { return };
         if let LinuxDentryTarget::Listed(at) = dentry.leads {
             self.learn(*seen, at);
-            self.objects
-                .entry(seen.id)
-                .and_modify(|object| object.parent = Some(directory));
+            self.objects.entry(seen.id).and_modify(|object| object.parent = Some(directory));
             let leads = LinuxDentryTarget::Inode(seen.id);
             self.names.insert(key, LinuxDentry { leads, ..dentry });
         }
@@ -131,8 +129,7 @@ impl Linux {
             // The next new object makes room; until then no further name is cached.
             return;
         }
-        self.names
-            .insert((directory, Box::from(name)), LinuxDentry { contents, leads });
+        self.names.insert((directory, Box::from(name)), LinuxDentry { contents, leads });
     }
 
     /// Whether a cached name is valid: its directory has not changed, by fresh attributes.

@@ -76,12 +76,7 @@ impl LinuxInode {
 
     /// The object as the server would report it.
     pub(super) const fn seen(&self, id: ObjectId) -> Seen {
-        Seen {
-            id,
-            kind: self.kind,
-            size: self.size,
-            stamp: self.truth,
-        }
+        Seen { id, kind: self.kind, size: self.size, stamp: self.truth }
     }
 
     /// A reply contained attributes.

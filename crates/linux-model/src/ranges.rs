@@ -58,11 +58,7 @@ impl PageRanges {
                 at = until;
                 continue;
             }
-            let next = self
-                .0
-                .range(at..)
-                .next()
-                .map_or(end, |(first, _)| (*first).min(end));
+            let next = self.0.range(at..).next().map_or(end, |(first, _)| (*first).min(end));
             gaps.push((at, next));
             at = next;
         }
@@ -82,9 +78,8 @@ mod tests {
     /// Sets of up to four ranges within eight pages equal sets of single pages.
     #[test]
     fn ranges_are_the_set_of_their_pages() {
-        let all: Vec<(u64, u64)> = (0..8)
-            .flat_map(|start| (start..=8).map(move |end| (start, end)))
-            .collect();
+        let all: Vec<(u64, u64)> =
+            (0..8).flat_map(|start| (start..=8).map(move |end| (start, end))).collect();
         for one in &all {
             for two in &all {
                 for three in &all {

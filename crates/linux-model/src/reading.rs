@@ -75,11 +75,7 @@ impl Linux {
         let per_read = (self.options.read_size / PAGE).max(1);
         for (from, to) in self.object(id, now).pages.gaps(start, end) {
             for _ in 0..(to - from).div_ceil(per_read) {
-                let request = if is_wanted {
-                    LinuxRequest::DataRead
-                } else {
-                    LinuxRequest::ReadAhead
-                };
+                let request = if is_wanted { LinuxRequest::DataRead } else { LinuxRequest::ReadAhead };
                 self.send(request);
             }
             self.refresh(id, now);
@@ -99,11 +95,7 @@ impl LinuxReadahead {
     /// The pages to read when `page` is reached, `count` of which are requested: missing, or marked
     /// as the start of the next window.
     fn window(&mut self, page: u64, count: u64, is_missing: bool, read_pages: u64) -> (u64, u64) {
-        let most = if count > WINDOW_MAX {
-            WINDOW_MAX.max(count.min(read_pages))
-        } else {
-            WINDOW_MAX
-        };
+        let most = if count > WINDOW_MAX { WINDOW_MAX.max(count.min(read_pages)) } else { WINDOW_MAX };
         let goes_on =
             page != 0 && (page == self.start + self.size - self.left || page == self.start + self.size);
         if goes_on && self.size > 0 {
@@ -113,11 +105,7 @@ impl LinuxReadahead {
         } else if page == 0 || count > most || page.wrapping_sub(self.previous) <= 1 || !is_missing {
             self.start = page;
             self.size = first(count, most);
-            self.left = if self.size > count {
-                self.size - count
-            } else {
-                self.size
-            };
+            self.left = if self.size > count { self.size - count } else { self.size };
         } else {
             // Random access.
             return (page, page + count);

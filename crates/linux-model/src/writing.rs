@@ -93,10 +93,7 @@ impl Linux {
     pub(super) fn send_written(&mut self, id: ObjectId, now: Moment) -> u64 {
         let dirty = self.object(id, now).dirty.take();
         let per_write = (self.options.write_size / PAGE).max(1);
-        let writes: u64 = dirty
-            .iter()
-            .map(|(from, to)| (to - from).div_ceil(per_write))
-            .sum();
+        let writes: u64 = dirty.iter().map(|(from, to)| (to - from).div_ceil(per_write)).sum();
         for _ in 0..writes {
             self.send(LinuxRequest::Write);
         }

@@ -119,10 +119,7 @@ impl ClientCounters {
     /// A copy of all present values.
     #[must_use]
     pub fn snapshot(&self) -> ClientSnapshot {
-        ClientSnapshot {
-            requests: self.procedures.snapshot(),
-            events: self.events.snapshot(),
-        }
+        ClientSnapshot { requests: self.procedures.snapshot(), events: self.events.snapshot() }
     }
 }
 

@@ -100,10 +100,7 @@ impl<C: Counter> Counters<C> {
     /// A table with every counter at 0.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            values: Sharded::new(C::ALL.len()),
-            rows: PhantomData,
-        }
+        Self { values: Sharded::new(C::ALL.len()), rows: PhantomData }
     }
 
     /// Counts one.
@@ -126,10 +123,7 @@ impl<C: Counter> Counters<C> {
     /// each by itself.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<C> {
-        Snapshot {
-            values: self.values.sums().collect(),
-            rows: PhantomData,
-        }
+        Snapshot { values: self.values.sums().collect(), rows: PhantomData }
     }
 }
 
@@ -162,16 +156,9 @@ impl<C: Counter> Snapshot<C> {
     /// What was counted between `earlier` and this snapshot (0 where `earlier` has more).
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let values = self
-            .values
-            .iter()
-            .zip(&earlier.values)
-            .map(|(now, then)| now.saturating_sub(*then))
-            .collect();
-        Self {
-            values,
-            rows: PhantomData,
-        }
+        let values =
+            self.values.iter().zip(&earlier.values).map(|(now, then)| now.saturating_sub(*then)).collect();
+        Self { values, rows: PhantomData }
     }
 
     /// Every row with its value, in the table's order.
@@ -192,10 +179,7 @@ pub struct CallSnapshot<C: Counter> {
 
 impl<C: Counter> Default for CallSnapshot<C> {
     fn default() -> Self {
-        Self {
-            requests: ProcedureCalls::default(),
-            events: Snapshot::default(),
-        }
+        Self { requests: ProcedureCalls::default(), events: Snapshot::default() }
     }
 }
 
@@ -203,10 +187,7 @@ impl<C: Counter> CallSnapshot<C> {
     /// The counts between `earlier` and this.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            requests: self.requests.since(&earlier.requests),
-            events: self.events.since(&earlier.events),
-        }
+        Self { requests: self.requests.since(&earlier.requests), events: self.events.since(&earlier.events) }
     }
 }
 
@@ -218,28 +199,20 @@ impl<C: Counter> FromIterator<u64> for Snapshot<C> {
     fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Self {
         let values: Box<[u64]> = values.into_iter().collect();
         assert_eq!(values.len(), C::ALL.len(), "one value for each row");
-        Self {
-            values,
-            rows: PhantomData,
-        }
+        Self { values, rows: PhantomData }
     }
 }
 
 impl<C: Counter> Default for Snapshot<C> {
     fn default() -> Self {
-        Self {
-            values: C::ALL.iter().map(|_| 0).collect(),
-            rows: PhantomData,
-        }
+        Self { values: C::ALL.iter().map(|_| 0).collect(), rows: PhantomData }
     }
 }
 
 impl<C: Counter> fmt::Debug for Snapshot<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = self.iter().filter(|(_, value)| *value != 0);
-        f.debug_map()
-            .entries(counted.map(|(row, value)| (row.name(), value)))
-            .finish()
+        f.debug_map().entries(counted.map(|(row, value)| (row.name(), value))).finish()
     }
 }
 
@@ -261,17 +234,9 @@ impl<'de, C: Counter> Deserialize<'de> for Snapshot<C> {
         let named = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
         let values = C::ALL
             .iter()
-            .map(|row| {
-                named
-                    .get(row.name())
-                    .and_then(serde_json::Value::as_u64)
-                    .unwrap_or(0)
-            })
+            .map(|row| named.get(row.name()).and_then(serde_json::Value::as_u64).unwrap_or(0))
             .collect();
-        Ok(Self {
-            values,
-            rows: PhantomData,
-        })
+        Ok(Self { values, rows: PhantomData })
     }
 }
 
@@ -286,9 +251,7 @@ mod tests {
             assert_eq!(row.index(), position);
             assert!(seen.insert(row.name()), "{} twice", row.name());
             assert!(
-                row.name()
-                    .bytes()
-                    .all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+                row.name().bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
                 "{}",
                 row.name()
             );

@@ -36,10 +36,7 @@ impl<K: Eq + Hash + Clone, V> HeavyHitters<K, V> {
     /// A table of `limit` keys, which is at least 1.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self {
-            limit: limit.max(1),
-            counts: HashMap::new(),
-        }
+        Self { limit: limit.max(1), counts: HashMap::new() }
     }
 
     /// Counts `key`; what is known of one that was not in the table is made by `value`.
@@ -58,18 +55,13 @@ impl<K: Eq + Hash + Clone, V> HeavyHitters<K, V> {
             let lightest = lightest.clone();
             self.counts.remove(&lightest);
         }
-        let count = CountEstimate {
-            count: error + 1,
-            error,
-        };
+        let count = CountEstimate { count: error + 1, error };
         self.counts.insert(key, (count, value()));
     }
 
     /// What is in the table, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, CountEstimate, &V)> {
-        self.counts
-            .iter()
-            .map(|(key, (count, value))| (key, *count, value))
+        self.counts.iter().map(|(key, (count, value))| (key, *count, value))
     }
 }
 
@@ -90,12 +82,7 @@ mod tests {
             table.count(1000 + round, || ());
         }
         assert_eq!(made, 1, "what is known of a key is made once");
-        let of = |wanted: u32| {
-            table
-                .iter()
-                .find(|(key, ..)| **key == wanted)
-                .map(|(_, count, ())| count)
-        };
+        let of = |wanted: u32| table.iter().find(|(key, ..)| **key == wanted).map(|(_, count, ())| count);
         assert!(of(1).is_some_and(|count| count.count >= 1000 && count.lower_bound() <= 1000));
         assert!(of(2).is_some_and(|count| count.count >= 500 && count.lower_bound() <= 500));
         assert_eq!(table.iter().count(), 8);
@@ -108,10 +95,7 @@ mod tests {
         table.count('b', || ());
         assert!(table.iter().all(|(_, count, ())| count.error == 0));
         table.count('c', || ());
-        let mut all: Vec<_> = table
-            .iter()
-            .map(|(key, count, ())| (*key, count.count, count.error))
-            .collect();
+        let mut all: Vec<_> = table.iter().map(|(key, count, ())| (*key, count.count, count.error)).collect();
         all.sort_unstable();
         assert_eq!(all, [('a', 3, 0), ('c', 2, 1)]);
     }

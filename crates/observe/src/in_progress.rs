@@ -28,12 +28,8 @@ struct WorkCounters {
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
-static COUNTS: [WorkCounters; MARKS] = [const {
-    WorkCounters {
-        now: AtomicU64::new(0),
-        begun: AtomicU64::new(0),
-    }
-}; MARKS];
+static COUNTS: [WorkCounters; MARKS] =
+    [const { WorkCounters { now: AtomicU64::new(0), begun: AtomicU64::new(0) } }; MARKS];
 
 impl WorkMark {
     /// No mark.
@@ -53,10 +49,7 @@ impl WorkMark {
         self.count().map_or(WorkCounts { now: 0, begun: 0 }, |count| {
             // Acquire: who sees that work has ended sees all that it did (Release in its drop).
             let now = count.now.load(Ordering::Acquire);
-            WorkCounts {
-                now,
-                begun: count.begun.load(Ordering::Acquire),
-            }
+            WorkCounts { now, begun: count.begun.load(Ordering::Acquire) }
         })
     }
 
@@ -95,10 +88,7 @@ mod tests {
     #[test]
     fn what_is_handed_on_is_under_way_until_it_is_done_or_dropped() {
         let mark = WorkMark::another();
-        let marked = RequestScope {
-            mark,
-            ..RequestScope::default()
-        };
+        let marked = RequestScope { mark, ..RequestScope::default() };
         let (done, dropped, later) = {
             let _entered = scope::enter(marked);
             assert_eq!(mark.counts(), WorkCounts { now: 1, begun: 1 });
@@ -113,10 +103,7 @@ mod tests {
             done();
             scope::current()
         });
-        assert_eq!(
-            running.join().expect("it does not panic"),
-            RequestScope::default()
-        );
+        assert_eq!(running.join().expect("it does not panic"), RequestScope::default());
         assert_eq!(mark.counts().now, 1);
         drop(dropped);
         assert_eq!(mark.counts().now, 0);

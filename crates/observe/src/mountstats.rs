@@ -204,18 +204,14 @@ mod tests {
     #[test]
     fn every_line_has_the_kernels_words_and_as_many_fields() {
         let text = mountstats().text();
-        let lines: Vec<Vec<&str>> = text
-            .lines()
-            .map(|line| line.split_whitespace().collect())
-            .collect();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(
             lines[0].join(" "),
             "device nas:/a\\040b mounted on /mnt/with\\011tab with fstype nfs statvers=1.1"
         );
         let begin: Vec<&str> = lines[1..11].iter().map(|line| line[0]).collect();
-        let expected = [
-            "opts:", "age:", "caps:", "sec:", "events:", "bytes:", "RPC", "xprt:", "per-op", "NULL:",
-        ];
+        let expected =
+            ["opts:", "age:", "caps:", "sec:", "events:", "bytes:", "RPC", "xprt:", "per-op", "NULL:"];
         assert_eq!(begin, expected);
         assert_eq!(lines[5].len(), 1 + 27);
         assert_eq!(lines[6].len(), 1 + 8);
@@ -242,9 +238,6 @@ mod tests {
     #[test]
     fn times_are_milliseconds_of_the_sum_and_not_sums_of_milliseconds() {
         let text = mountstats().text();
-        assert!(
-            text.contains("\t        READ: 3 3 0 420 3000 1 6 7 0\n"),
-            "{text}"
-        );
+        assert!(text.contains("\t        READ: 3 3 0 420 3000 1 6 7 0\n"), "{text}");
     }
 }

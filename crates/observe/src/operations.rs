@@ -84,9 +84,7 @@ pub struct OperationCounters {
 
 impl Default for OperationCounters {
     fn default() -> Self {
-        Self {
-            numbers: Sharded::new(Operation::COUNT * PER_PROCEDURE),
-        }
+        Self { numbers: Sharded::new(Operation::COUNT * PER_PROCEDURE) }
     }
 }
 
@@ -117,16 +115,13 @@ impl OperationCounters {
     /// One figure of an operation.
     #[must_use]
     pub fn value(&self, operation: Operation, figure: OperationFigure) -> u64 {
-        self.numbers
-            .sum(operation.index() * PER_PROCEDURE + figure.index())
+        self.numbers.sum(operation.index() * PER_PROCEDURE + figure.index())
     }
 
     /// Requests of NFS.
     #[must_use]
     pub fn operations(&self) -> u64 {
-        Operation::nfs()
-            .map(|operation| self.value(operation, OperationFigure::Operations))
-            .sum()
+        Operation::nfs().map(|operation| self.value(operation, OperationFigure::Operations)).sum()
     }
 
     /// A copy of all present figures of NFS.
@@ -134,9 +129,7 @@ impl OperationCounters {
     pub fn snapshot(&self) -> OperationSnapshot {
         let figures = |operation: Operation| {
             let first = operation.index() * PER_PROCEDURE;
-            let figures = OperationFigure::ALL
-                .iter()
-                .map(|figure| self.numbers.sum(first + figure.index()));
+            let figures = OperationFigure::ALL.iter().map(|figure| self.numbers.sum(first + figure.index()));
             let classes = first + OperationFigure::ALL.len()..first + PER_PROCEDURE;
             let figures = ProcedureFigures {
                 figures: figures.collect(),
@@ -150,9 +143,7 @@ impl OperationCounters {
 
 impl std::fmt::Debug for OperationCounters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Operations")
-            .field("operations", &self.operations())
-            .finish_non_exhaustive()
+        f.debug_struct("Operations").field("operations", &self.operations()).finish_non_exhaustive()
     }
 }
 
@@ -289,10 +280,7 @@ mod tests {
         for bound in ROUND_TRIP_BOUNDS {
             operations.ended(
                 READ,
-                &CompletedRequest {
-                    execution: Duration::from_nanos(bound),
-                    ..CompletedRequest::default()
-                },
+                &CompletedRequest { execution: Duration::from_nanos(bound), ..CompletedRequest::default() },
             );
         }
         operations.ended(

@@ -15,9 +15,7 @@ pub struct ProcedureCounters {
 
 impl Default for ProcedureCounters {
     fn default() -> Self {
-        Self {
-            calls: Sharded::new(Operation::COUNT),
-        }
+        Self { calls: Sharded::new(Operation::COUNT) }
     }
 }
 
@@ -83,9 +81,7 @@ impl FromIterator<(String, u64)> for ProcedureCalls {
 
 impl fmt::Debug for ProcedureCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map()
-            .entries(self.iter().filter(|(_, calls)| *calls != 0))
-            .finish()
+        f.debug_map().entries(self.iter().filter(|(_, calls)| *calls != 0)).finish()
     }
 }
 
@@ -104,10 +100,7 @@ mod tests {
         procedures.count(Operation::Nfs3(NfsProcedure::Getattr));
         procedures.count(Operation::Mount(MountProcedure::Mount));
         let difference = procedures.snapshot().since(&before);
-        assert_eq!(
-            (before.value("GETATTR"), before.value("COMMIT"), before.total()),
-            (1, 1, 2)
-        );
+        assert_eq!((before.value("GETATTR"), before.value("COMMIT"), before.total()), (1, 1, 2));
         assert_eq!((difference.value("GETATTR"), difference.total()), (1, 1));
     }
 }

@@ -74,20 +74,12 @@ impl Exposition {
         let help = meaning.replace('\\', "\\\\").replace('\n', "\\n");
         // Writing to a String cannot fail.
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {}\n", kind.name());
-        MetricFamily {
-            exposition: self,
-            name: name.to_owned(),
-            kind,
-        }
+        MetricFamily { exposition: self, name: name.to_owned(), kind }
     }
 
     /// A family of one number: a counter if its name says so, a gauge if not.
     pub fn one(&mut self, name: &str, meaning: &str, labels: &[Label<'_>], value: impl Display) {
-        let kind = if name.ends_with("_total") {
-            MetricType::Counter
-        } else {
-            MetricType::Gauge
-        };
+        let kind = if name.ends_with("_total") { MetricType::Counter } else { MetricType::Gauge };
         self.family(name, kind, meaning).sample(labels, value);
     }
 
@@ -147,10 +139,7 @@ impl MetricFamily<'_> {
         let bound = bound.map(|bound| ("le", bound));
         for (place, (name, value)) in labels.iter().copied().chain(bound).enumerate() {
             assert!(is_name(name) && !name.contains(':'), "{name}");
-            let value = value
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let begin = if place == 0 { '{' } else { ',' };
             let _ = write!(text, "{begin}{name}=\"{value}\"");
         }
@@ -212,12 +201,7 @@ mod tests {
     fn a_histogram_counts_up_to_infinity() {
         let mut exposition = Exposition::default();
         let mut family = exposition.family("curt_t_seconds", MetricType::Histogram, "Times.");
-        family.histogram(
-            &[("procedure", "READ")],
-            &[1_000_000, 2_000_000],
-            &[3, 0, 4],
-            5_000_000_000,
-        );
+        family.histogram(&[("procedure", "READ")], &[1_000_000, 2_000_000], &[3, 0, 4], 5_000_000_000);
         let lines: Vec<String> = exposition.text().lines().skip(2).map(str::to_owned).collect();
         assert_eq!(
             lines,
@@ -247,15 +231,9 @@ mod tests {
         let counters = ClientCounters::default();
         counters.add(ClientCounter::WriteResent, 7);
         let mut exposition = Exposition::default();
-        exposition.table(
-            "curt_mount",
-            &[(vec![("mount_point", "/mnt")], &counters.snapshot().events)],
-        );
+        exposition.table("curt_mount", &[(vec![("mount_point", "/mnt")], &counters.snapshot().events)]);
         let text = exposition.text();
-        assert!(
-            text.contains("curt_mount_write_resent_bytes_total{mount_point=\"/mnt\"} 7\n"),
-            "{text}"
-        );
+        assert!(text.contains("curt_mount_write_resent_bytes_total{mount_point=\"/mnt\"} 7\n"), "{text}");
     }
 
     #[test]

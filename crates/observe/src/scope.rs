@@ -75,28 +75,18 @@ pub fn enter(scope: RequestScope) -> ScopeGuard {
 
 /// From now on this thread works for `process` on `object`.
 pub fn operation(process: u32, object: u64) -> ScopeGuard {
-    enter(RequestScope {
-        process,
-        object,
-        ..RequestScope::default()
-    })
+    enter(RequestScope { process, object, ..RequestScope::default() })
 }
 
 /// Requests from now on have this cause.
 pub fn with_cause(cause: Cause) -> ScopeGuard {
-    enter(RequestScope {
-        cause: Some(cause),
-        ..current()
-    })
+    enter(RequestScope { cause: Some(cause), ..current() })
 }
 
 /// Requests from now on have this cause, unless they have another already.
 pub fn with_default_cause(cause: Cause) -> ScopeGuard {
     let now = current();
-    enter(RequestScope {
-        cause: now.cause.or(Some(cause)),
-        ..now
-    })
+    enter(RequestScope { cause: now.cause.or(Some(cause)), ..now })
 }
 
 /// Requests from now on are about `object`.
@@ -110,10 +100,7 @@ pub fn for_object(object: u64) -> ScopeGuard {
 /// causes itself. It is in progress from now on.
 #[must_use]
 pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
-    let scope = RequestScope {
-        cause: None,
-        ..current()
-    };
+    let scope = RequestScope { cause: None, ..current() };
     if scope == RequestScope::default() {
         return task;
     }
@@ -128,10 +115,7 @@ pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + S
 /// The same for a task that runs after a delay. Nobody waits for its end.
 #[must_use]
 pub fn carried_later(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
-    let _unmarked = enter(RequestScope {
-        mark: WorkMark::NONE,
-        ..current()
-    });
+    let _unmarked = enter(RequestScope { mark: WorkMark::NONE, ..current() });
     carried(task)
 }
 

@@ -68,10 +68,7 @@ impl ServerCounters {
     /// A copy of all present values.
     #[must_use]
     pub fn snapshot(&self) -> ServerSnapshot {
-        ServerSnapshot {
-            requests: self.procedures.snapshot(),
-            events: self.events.snapshot(),
-        }
+        ServerSnapshot { requests: self.procedures.snapshot(), events: self.events.snapshot() }
     }
 }
 

@@ -47,11 +47,7 @@ impl Sharded {
     /// `len` numbers, all 0.
     pub(crate) fn new(len: usize) -> Self {
         let per_shard = len.div_ceil(LINE);
-        Self {
-            lines: (0..per_shard * SHARDS).map(|_| CacheLine::default()).collect(),
-            per_shard,
-            len,
-        }
+        Self { lines: (0..per_shard * SHARDS).map(|_| CacheLine::default()).collect(), per_shard, len }
     }
 
     /// Adds to number `index` of this thread's part.

@@ -47,9 +47,6 @@ impl TransportReport {
     /// The sums between `earlier` and this; other values are the present ones.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            figures: self.figures.since(&earlier.figures),
-            ..self.clone()
-        }
+        Self { figures: self.figures.since(&earlier.figures), ..self.clone() }
     }
 }

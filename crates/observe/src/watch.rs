@@ -78,9 +78,7 @@ impl Watchers {
 
 impl fmt::Debug for Watchers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watchers")
-            .field("any", &self.any)
-            .finish_non_exhaustive()
+        f.debug_struct("Watchers").field("any", &self.any).finish_non_exhaustive()
     }
 }
 

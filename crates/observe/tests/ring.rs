@@ -21,11 +21,7 @@ struct Read {
 
 fn read(bytes: &[u8]) -> Result<Read, RecordingError> {
     let mut reader = RecordingReader::open(bytes)?;
-    let mut read = Read {
-        head: reader.head().clone(),
-        records: Vec::new(),
-        overwritten: 0,
-    };
+    let mut read = Read { head: reader.head().clone(), records: Vec::new(), overwritten: 0 };
     while let Some(item) = reader.next_item()? {
         match item {
             RecordingItem::Event(record) => read.records.push(record),
@@ -37,10 +33,7 @@ fn read(bytes: &[u8]) -> Result<Read, RecordingError> {
 }
 
 fn origin(pid: u32) -> RecordedProcess {
-    RecordedProcess {
-        pid,
-        ..RecordedProcess::default()
-    }
+    RecordedProcess { pid, ..RecordedProcess::default() }
 }
 
 fn spoil(bytes: &[u8]) {
@@ -65,11 +58,7 @@ fn a_panic_leaves_a_copy(directory: &Path, last: &RecordedValue) {
     assert!(copies(directory).is_empty(), "none was made");
     keep_in_ring(&[Event::NfsUmount, Event::CurtPanicked]);
     for _ in 0..2 {
-        assert!(
-            std::thread::spawn(|| panic!("as the test wants it"))
-                .join()
-                .is_err()
-        );
+        assert!(std::thread::spawn(|| panic!("as the test wants it")).join().is_err());
     }
     let copies = copies(directory);
     assert_eq!(copies.len(), 1, "of the first one: {copies:?}");
@@ -108,10 +97,7 @@ fn the_last_events_are_in_the_file_while_the_process_lives_and_old_files_go() {
     keep_in_ring(&[Event::NfsUmount]);
     let told = 20_000_u64;
     for number in 0..told {
-        probe!(NfsUmount {
-            server: "nas",
-            name: format!("/mnt/{number}").as_str()
-        });
+        probe!(NfsUmount { server: "nas", name: format!("/mnt/{number}").as_str() });
     }
     let bytes = fs::read(ring.path()).expect("the ring");
     let read = read(&bytes).expect("a ring");

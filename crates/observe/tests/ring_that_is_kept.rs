@@ -7,17 +7,11 @@ use curt_observe::probe;
 fn a_ring_stays_where_the_end_was_not_asked_for() {
     let directory = std::env::temp_dir().join(format!("curt-ring-kept-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
-    let origin = RecordedProcess {
-        pid: 5,
-        ..RecordedProcess::default()
-    };
+    let origin = RecordedProcess { pid: 5, ..RecordedProcess::default() };
     let kept = EventRing::create(&directory, origin).expect("a ring");
     let path = kept.path().to_owned();
     events::keep_in_ring(&[Event::NfsUmount]);
-    probe!(NfsUmount {
-        server: "nas",
-        name: "/mnt"
-    });
+    probe!(NfsUmount { server: "nas", name: "/mnt" });
     kept.keep();
     assert!(!Event::NfsUmount.is_wanted());
     let left = std::fs::File::open(path).expect("it is there");

@@ -109,12 +109,7 @@ impl AccessEntry {
                 rights,
                 denied_at: denied_at.or(former.denied_at),
             },
-            Some(_) | None => Self {
-                asked,
-                granted: granted.common(asked),
-                rights,
-                denied_at,
-            },
+            Some(_) | None => Self { asked, granted: granted.common(asked), rights, denied_at },
         }
     }
 

@@ -57,10 +57,7 @@ impl ListingScan {
     /// `ticket` is taken before the first request is sent.
     #[must_use]
     pub const fn begin(ticket: MutationTicket) -> Self {
-        Self {
-            ticket,
-            progress: ListingScanProgress::Begun,
-        }
+        Self { ticket, progress: ListingScanProgress::Begun }
     }
 
     /// Adds the reply that follows, whose names are known by `label` ([`reply_label`]); `at_end`:
@@ -149,16 +146,8 @@ pub const fn stays_complete_after_refusal(exists: bool, is_listed: bool, stands:
 
 /// Names that servers let you enter and do not list: the snapshots of NetApp, ZFS, Ceph, GPFS,
 /// Isilon and NAS boxes.
-const UNLISTED: [&[u8]; 8] = [
-    b".snapshot",
-    b".snapshots",
-    b"~snapshot",
-    b".zfs",
-    b".snap",
-    b".ckpt",
-    b".checkpoint",
-    b".glusterfs",
-];
+const UNLISTED: [&[u8]; 8] =
+    [b".snapshot", b".snapshots", b"~snapshot", b".zfs", b".snap", b".ckpt", b".checkpoint", b".glusterfs"];
 
 /// Whether a directory that does not list `name` may have it nevertheless: a name that servers
 /// hide, or one that can be spelled in several ways (beyond ASCII a server may take composed and

@@ -47,22 +47,12 @@ pub fn decide_pages(
     let Some(label) = label else {
         return PagesDecision::Keep;
     };
-    let delegated = locking
-        .delegation
-        .is_some_and(|delegation| label.sent_at >= delegation.since);
+    let delegated = locking.delegation.is_some_and(|delegation| label.sent_at >= delegation.since);
     let asked_under_lock = delegated || file.sent_at() >= locking.locked_at;
     let same = file.contents() == Some(label.epoch) && asked_under_lock;
     let racy = !delegated
-        && clock.is_racy(
-            file.changed_at(label.sent_at, options),
-            label.sent_at,
-            options.racy_guard,
-        );
-    if same && !racy {
-        PagesDecision::Keep
-    } else {
-        PagesDecision::Drop
-    }
+        && clock.is_racy(file.changed_at(label.sent_at, options), label.sent_at, options.racy_guard);
+    if same && !racy { PagesDecision::Keep } else { PagesDecision::Drop }
 }
 
 /// Decides at open about pages that were all written here, none read, while the contents' epoch
@@ -87,9 +77,7 @@ pub fn learn_pages(
     adopted: bool,
     sent_at: Moment,
 ) -> Option<PagesLabel> {
-    let epoch = file
-        .contents()
-        .filter(|_| adopted && file.is_undisturbed(ticket))?;
+    let epoch = file.contents().filter(|_| adopted && file.is_undisturbed(ticket))?;
     match held {
         Some(held) if held.epoch == epoch => Some(held),
         // Pages of a former epoch are void; the caller drops them.

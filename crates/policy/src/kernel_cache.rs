@@ -37,11 +37,7 @@ pub fn name_lifetime(
 /// For how long an object's attributes may be kept.
 #[must_use]
 pub fn attribute_lifetime(object: &AttributeState, now: Moment, options: &CacheOptions) -> Duration {
-    if object.is_changing() {
-        Duration::ZERO
-    } else {
-        object.remaining(now, options)
-    }
+    if object.is_changing() { Duration::ZERO } else { object.remaining(now, options) }
 }
 
 /// Whether names that were promised while the directory was as in `before` are to be taken back,

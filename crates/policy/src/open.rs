@@ -21,10 +21,7 @@ use crate::{
 
 /// What an open is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is one flag of open(2), and they combine freely"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one flag of open(2), and they combine freely")]
 pub struct OpenIntent {
     /// The data are to be read (O_RDONLY, O_RDWR).
     pub read: bool,

@@ -132,10 +132,7 @@ impl CacheOptions {
     #[must_use]
     pub const fn interval(&self, kind: FileKind) -> TimeoutRange {
         if !self.attribute_cache {
-            return TimeoutRange {
-                min: Duration::ZERO,
-                max: Duration::ZERO,
-            };
+            return TimeoutRange { min: Duration::ZERO, max: Duration::ZERO };
         }
         match kind {
             FileKind::Directory => self.directories,
@@ -146,11 +143,7 @@ impl CacheOptions {
     /// The window of `sloppycto`: zero under `noac`, and under `nocto`, which is stronger.
     #[must_use]
     pub const fn sloppy_window(&self) -> Duration {
-        if self.attribute_cache && self.close_to_open {
-            self.sloppy_open
-        } else {
-            Duration::ZERO
-        }
+        if self.attribute_cache && self.close_to_open { self.sloppy_open } else { Duration::ZERO }
     }
 }
 
@@ -159,14 +152,8 @@ impl Default for CacheOptions {
     /// user.
     fn default() -> Self {
         Self {
-            files: TimeoutRange {
-                min: Duration::from_secs(3),
-                max: Duration::from_secs(60),
-            },
-            directories: TimeoutRange {
-                min: Duration::from_secs(30),
-                max: Duration::from_secs(60),
-            },
+            files: TimeoutRange { min: Duration::from_secs(3), max: Duration::from_secs(60) },
+            directories: TimeoutRange { min: Duration::from_secs(30), max: Duration::from_secs(60) },
             attribute_cache: true,
             close_to_open: true,
             sloppy_open: Duration::ZERO,

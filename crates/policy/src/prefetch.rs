@@ -116,11 +116,7 @@ impl CacheOptions {
 #[must_use]
 pub fn decide(want: Want<'_>, options: &CacheOptions) -> Option<u32> {
     match want {
-        Want::NextNames {
-            had,
-            of,
-            is_undisturbed,
-        } => {
+        Want::NextNames { had, of, is_undisturbed } => {
             let is_wanted = is_undisturbed && had * 2 >= of && options.listing == ListingMode::Continue;
             is_wanted.then_some(SIZE_MIN)
         }
@@ -274,11 +270,7 @@ impl PrefetchBenefit {
             self.halve();
         }
         let was_useful = self.has_spared || self.fills == 0;
-        self.failures = if holds_it && was_useful {
-            0
-        } else {
-            self.failures.saturating_add(1)
-        };
+        self.failures = if holds_it && was_useful { 0 } else { self.failures.saturating_add(1) };
         self.fills += 1;
         self.lost += !holds_it as u32;
         self.names = self.names.saturating_add(names);
@@ -380,11 +372,7 @@ impl PrefetchRecord {
             ListedExtent::Part(_) | ListedExtent::Unread | ListedExtent::Whole(_) => 0,
         };
         let bytes = before.saturating_add(bytes);
-        self.extent = if at_end {
-            ListedExtent::Whole(bytes)
-        } else {
-            ListedExtent::Part(bytes)
-        };
+        self.extent = if at_end { ListedExtent::Whole(bytes) } else { ListedExtent::Part(bytes) };
     }
 
     /// It was listed, and has so many names.
@@ -424,11 +412,7 @@ impl PrefetchRecord {
 
     /// Bytes to request next.
     fn next_bytes(&self, size: Option<u64>) -> u32 {
-        let least = if self.extent == ListedExtent::Unread {
-            FIRST_MIN
-        } else {
-            SIZE_MIN
-        };
+        let least = if self.extent == ListedExtent::Unread { FIRST_MIN } else { SIZE_MIN };
         with_room(bounded(self.bytes_left(size))).max(least)
     }
 

@@ -167,10 +167,7 @@ mod tests {
         assert_eq!(ListingDecision::Plain.bound(SIZE_MAX), SIZE_MAX);
         let options = CacheOptions::default();
         assert_eq!(names_between_decisions(&options), usize::MAX);
-        let restart = CacheOptions {
-            listing: ListingMode::Restart,
-            ..options
-        };
+        let restart = CacheOptions { listing: ListingMode::Restart, ..options };
         assert_eq!(names_between_decisions(&restart), RESTART_NAMES);
         assert_eq!(size_max(SIZE_MAX, &options), SIZE_MAX);
         assert_eq!(size_max(SIZE_MAX, &restart), RESTART_SIZE_MAX);

@@ -121,11 +121,7 @@ pub fn is_own_object(
     directory_gid: u32,
     execution: &Execution,
 ) -> bool {
-    let FoundObject {
-        facts,
-        links,
-        is_same,
-    } = *found;
+    let FoundObject { facts, links, is_same } = *found;
     // A server with a change attribute has sessions, whose slots answer a repeated call (RFC 8881
     // §2.10.6): nothing has to be found out.
     let ChangeStamp::Times { mtime, ctime } = facts.stamp else {
@@ -164,9 +160,7 @@ pub struct LinksChange {
 /// the file that was to be linked.
 #[must_use]
 pub fn is_own_link(is_same: bool, links: &LinksChange, execution: &Execution) -> bool {
-    let is_one_more = links
-        .before
-        .is_some_and(|before| before.checked_add(1) == Some(links.now));
+    let is_one_more = links.before.is_some_and(|before| before.checked_add(1) == Some(links.now));
     is_same && is_one_more && execution.includes(links.ctime)
 }
 
@@ -188,9 +182,7 @@ pub fn is_own_removal(remains: &Remains, directory_mtime: Timestamp, execution: 
     let is_object_changed = match remains {
         Remains::Nothing => true,
         Remains::Links(links) => {
-            let is_one_less = links
-                .before
-                .is_some_and(|before| before.checked_sub(1) == Some(links.now));
+            let is_one_less = links.before.is_some_and(|before| before.checked_sub(1) == Some(links.now));
             is_one_less && execution.includes(links.ctime)
         }
         Remains::Unknown => false,

@@ -36,12 +36,7 @@ impl ServerClock {
     /// Nothing was seen yet; `told` is FSINFO's time_delta (RFC 1813 §3.3.19), zero if not known.
     #[must_use]
     pub const fn new(told: Duration) -> Self {
-        Self {
-            offset: None,
-            time_delta: told,
-            seen: None,
-            raised: Duration::ZERO,
-        }
+        Self { offset: None, time_delta: told, seen: None, raised: Duration::ZERO }
     }
 
     /// Takes in the ctime of any reply, which arrived at `received_at`.
@@ -74,8 +69,7 @@ impl ServerClock {
     /// The server's present at `moment`, at least, in nanoseconds since 1970.
     #[must_use]
     pub fn lower_bound(&self, moment: Moment) -> Option<i128> {
-        self.offset
-            .map(|offset| offset + i128::from(moment.nanoseconds()))
+        self.offset.map(|offset| offset + i128::from(moment.nanoseconds()))
     }
 
     /// For how long after a change another one may carry the same stamp: twice the clock's step.

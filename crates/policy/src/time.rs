@@ -39,10 +39,7 @@ impl Moment {
     /// The moment `later` after this.
     #[must_use]
     pub fn plus(self, later: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
@@ -66,9 +63,6 @@ mod tests {
     #[test]
     fn since_undoes_plus() {
         let moment = Moment::from_nanoseconds(7);
-        assert_eq!(
-            moment.plus(Duration::from_secs(3)).since(moment),
-            Duration::from_secs(3)
-        );
+        assert_eq!(moment.plus(Duration::from_secs(3)).since(moment), Duration::from_secs(3));
     }
 }

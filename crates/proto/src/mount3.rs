@@ -139,10 +139,7 @@ impl Decode<'_> for MountReply {
         match MountStat3::from_number(value) {
             Some(MountStat3::Ok) => decoder.get().map(Self::Ok),
             Some(status) => Ok(Self::Failed(status)),
-            None => Err(DecodeError::BadValue {
-                name: "mountstat3",
-                value,
-            }),
+            None => Err(DecodeError::BadValue { name: "mountstat3", value }),
         }
     }
 }

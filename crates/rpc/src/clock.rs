@@ -80,11 +80,7 @@ impl ScriptedTime {
     /// A time that starts now.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Arc::new(Self {
-            start: Instant::now(),
-            wall_start: SystemTime::now(),
-            elapsed: AtomicU64::new(0),
-        })
+        Arc::new(Self { start: Instant::now(), wall_start: SystemTime::now(), elapsed: AtomicU64::new(0) })
     }
 
     /// The clock that returns this time.

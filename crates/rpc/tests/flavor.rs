@@ -102,10 +102,7 @@ impl AuthFlavor for Checksummed {
         let (sum, hidden) = body.split_first_chunk().ok_or(DecodeError::Short)?;
         let plain: Vec<u8> = hidden.iter().map(|byte| !byte).collect();
         let is_right = checksum(self.key, &plain) == u64::from_be_bytes(*sum);
-        let wrong = DecodeError::BadValue {
-            name: "checksum",
-            value: 0,
-        };
+        let wrong = DecodeError::BadValue { name: "checksum", value: 0 };
         is_right.then_some(Cow::Owned(plain)).ok_or(wrong)
     }
 
@@ -126,12 +123,7 @@ struct Contexts {
 
 impl Contexts {
     fn new(key: u64, wraps: bool) -> Arc<Self> {
-        Arc::new(Self {
-            key,
-            wraps,
-            seen: Mutex::default(),
-            next: AtomicU32::new(1),
-        })
+        Arc::new(Self { key, wraps, seen: Mutex::default(), next: AtomicU32::new(1) })
     }
 
     fn credential(self: &Arc<Self>) -> RpcCredential {
@@ -159,11 +151,7 @@ impl FlavorAcceptor for Contexts {
             return Err(CallFailure::NoReply);
         }
         seen.push(sequence);
-        Ok(Arc::new(Checksummed {
-            key: self.key,
-            sequence: AtomicU32::new(0),
-            wraps: words[7] == 1,
-        }))
+        Ok(Arc::new(Checksummed { key: self.key, sequence: AtomicU32::new(0), wraps: words[7] == 1 }))
     }
 }
 
@@ -227,11 +215,7 @@ fn request<'a>(
     arguments: &'a Bytes<'a>,
     bulk: &'a [u8],
 ) -> RpcRequest<'a> {
-    RpcRequest {
-        procedure,
-        credential,
-        ..fake::request(arguments, bulk)
-    }
+    RpcRequest { procedure, credential, ..fake::request(arguments, bulk) }
 }
 
 fn call_by(
@@ -287,14 +271,7 @@ fn data_are_used_and_sent_from_where_they_are_only_if_nothing_is_wrapped() {
         let transport = transport(running.1);
         let credential = contexts.credential();
         let may = call_by(&transport, PIECE, &credential, &[]).unwrap();
-        assert_eq!(
-            may,
-            if wraps {
-                vec![0, 0, 0, 0]
-            } else {
-                b"\0\0\0\x01\x7fELF".to_vec()
-            }
-        );
+        assert_eq!(may, if wraps { vec![0, 0, 0, 0] } else { b"\0\0\0\x01\x7fELF".to_vec() });
         let counter = Arc::new(Sink::default());
         let sink: Arc<dyn ReplySink> = counter.clone();
         let arguments = Bytes(&[5; 8]);
@@ -338,9 +315,7 @@ fn between(server: SocketAddr, change: fn(&mut Vec<u8>)) -> SocketAddr {
             let Some(reply) = read_record(&mut server) else {
                 return;
             };
-            client
-                .write_all(&curt_rpc::record::record_mark(reply.len()))
-                .unwrap();
+            client.write_all(&curt_rpc::record::record_mark(reply.len())).unwrap();
             client.write_all(&reply).unwrap();
         }
     });
@@ -360,10 +335,7 @@ fn a_header_that_was_changed_on_its_way_is_refused_and_so_are_arguments() {
     let way = transport(between(running.1, |record| *record.last_mut().unwrap() ^= 1));
     let garbage = call_by(&way, ECHO, &credential, &[]);
     assert_eq!(garbage, Err(CallError::GarbageArguments));
-    assert!(
-        call_by(&way, ECHO, &credential, &[]).is_ok(),
-        "the connection goes on"
-    );
+    assert!(call_by(&way, ECHO, &credential, &[]).is_ok(), "the connection goes on");
 }
 
 #[test]
@@ -377,26 +349,19 @@ fn a_call_that_is_sent_again_is_signed_again() {
         let mut client = listener.accept().unwrap().0;
         let record = read_record(&mut client).unwrap();
         let mut to = std::net::TcpStream::connect(server).unwrap();
-        to.write_all(&curt_rpc::record::record_mark(record.len()))
-            .unwrap();
+        to.write_all(&curt_rpc::record::record_mark(record.len())).unwrap();
         to.write_all(&record).unwrap();
         read_record(&mut to).unwrap();
         drop(client);
         let mut client = listener.accept().unwrap().0;
         let record = read_record(&mut client).unwrap();
-        to.write_all(&curt_rpc::record::record_mark(record.len()))
-            .unwrap();
+        to.write_all(&curt_rpc::record::record_mark(record.len())).unwrap();
         to.write_all(&record).unwrap();
         let reply = read_record(&mut to).unwrap();
-        client
-            .write_all(&curt_rpc::record::record_mark(reply.len()))
-            .unwrap();
+        client.write_all(&curt_rpc::record::record_mark(reply.len())).unwrap();
         client.write_all(&reply).unwrap();
     });
-    let options = TcpOptions {
-        timeout: Duration::from_secs(60),
-        ..options(address)
-    };
+    let options = TcpOptions { timeout: Duration::from_secs(60), ..options(address) };
     let transport = TcpTransport::new(options, Arc::new(NoTransportEvents));
     let results = call_by(&transport, ECHO, &contexts.credential(), &[]);
     assert_eq!(results, Ok(vec![1, 2, 3, 4]));
@@ -406,10 +371,7 @@ fn a_call_that_is_sent_again_is_signed_again() {
 #[test]
 fn calls_of_the_server_pass_through_the_flavor_too() {
     /// Calls back with a context when it is called.
-    struct CallsBack(
-        Arc<Contexts>,
-        std::sync::mpsc::SyncSender<Result<Vec<u8>, CallError>>,
-    );
+    struct CallsBack(Arc<Contexts>, std::sync::mpsc::SyncSender<Result<Vec<u8>, CallError>>);
     impl RpcService for CallsBack {
         fn call(
             &self,
@@ -436,10 +398,7 @@ fn calls_of_the_server_pass_through_the_flavor_too() {
     let running = Running(server.handle(), address);
     thread::spawn(move || server.run());
     let options = TcpOptions {
-        callbacks: Some(CallHandler {
-            service: Arc::new(Service),
-            acceptor: Some(contexts),
-        }),
+        callbacks: Some(CallHandler { service: Arc::new(Service), acceptor: Some(contexts) }),
         ..options(running.1)
     };
     let transport = TcpTransport::new(options, Arc::new(NoTransportEvents));

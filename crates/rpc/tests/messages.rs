@@ -79,10 +79,7 @@ fn with_credential(flavor: u32, length: u32, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn broken_credentials_are_distinct_from_broken_messages() {
-    let bad = Err(CallDecodeError::Authentication {
-        xid: 7,
-        status: AuthStatus::BadCredential,
-    });
+    let bad = Err(CallDecodeError::Authentication { xid: 7, status: AuthStatus::BadCredential });
     // 17 groups; a name of 256 bytes; a body that is too short, too long, or above 400 bytes.
     let mut groups = words(&[0, 0, 1, 2, 17]);
     groups.resize(groups.len() + 17 * 4, 0);
@@ -97,10 +94,7 @@ fn broken_credentials_are_distinct_from_broken_messages() {
     assert!(CallMessage::decode(&with_credential(0, 400, &[0; 400])).is_ok());
     let mut verifier = words(&[7, 0, 2, 100_003, 3, 1, 0, 0, 0, 401]);
     verifier.resize(500, 0);
-    let defect = CallDecodeError::Authentication {
-        xid: 7,
-        status: AuthStatus::BadVerifier,
-    };
+    let defect = CallDecodeError::Authentication { xid: 7, status: AuthStatus::BadVerifier };
     assert_eq!(CallMessage::decode(&verifier), Err(defect));
     assert_eq!(
         CallMessage::decode(&words(&[7, 0, 3, 0])),
@@ -121,10 +115,7 @@ fn flavours_that_are_not_ours_are_passed_on() {
     let bytes = with_credential(6, 8, &[3; 8]);
     assert_eq!(
         CallMessage::decode(&bytes).unwrap().credential,
-        OpaqueAuth::Other {
-            flavor: 6,
-            body: &[3; 8]
-        }
+        OpaqueAuth::Other { flavor: 6, body: &[3; 8] }
     );
 }
 
@@ -164,16 +155,10 @@ fn every_reply_survives_a_round_trip() {
 
 fn round_trip(bytes: &[u8], outcome: Result<AcceptStatus, RejectedReply>) {
     let mut decoder = Decoder::new(bytes);
-    assert_eq!(
-        decode_reply_header(&mut decoder),
-        Ok(ReplyHeader { xid: 9, outcome })
-    );
+    assert_eq!(decode_reply_header(&mut decoder), Ok(ReplyHeader { xid: 9, outcome }));
     assert_eq!(decoder.finish(), Ok(()));
     for cut in 0..bytes.len() {
-        assert_eq!(
-            decode_reply_header(&mut Decoder::new(&bytes[..cut])),
-            Err(DecodeError::Short)
-        );
+        assert_eq!(decode_reply_header(&mut Decoder::new(&bytes[..cut])), Err(DecodeError::Short));
     }
 }
 

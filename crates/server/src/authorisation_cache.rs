@@ -57,12 +57,7 @@ impl CallerCredential {
             OpaqueAuth::Sys(sys) => (sys.uid, sys.gid, sys.groups),
             OpaqueAuth::None | OpaqueAuth::Other { .. } => (0, 0, AuthSysGids::default()),
         };
-        Some(Self {
-            flavor,
-            uid,
-            gid,
-            groups,
-        })
+        Some(Self { flavor, uid, gid, groups })
     }
 }
 
@@ -101,10 +96,7 @@ impl AuthorisationCacheState {
     /// the latest.
     fn of_generation(&mut self, generation: u64) -> Option<&mut Self> {
         if self.generation < generation {
-            *self = Self {
-                generation,
-                ..Self::default()
-            };
+            *self = Self { generation, ..Self::default() };
         }
         (self.generation == generation).then_some(self)
     }
@@ -128,9 +120,7 @@ impl AuthorisationCache {
             return Some(Arc::clone(grant));
         }
         last.last_used = last.authorisations.iter().position(is_it)?;
-        last.authorisations
-            .get(last.last_used)
-            .map(|(_, grant)| Arc::clone(grant))
+        last.authorisations.get(last.last_used).map(|(_, grant)| Arc::clone(grant))
     }
 
     /// Keeps a grant, if need be in the place of another.
@@ -184,12 +174,7 @@ impl AuthorisationCache {
             return;
         };
         let export = Arc::clone(export);
-        let decision = CachedDecision {
-            of,
-            flavor,
-            export,
-            rules,
-        };
+        let decision = CachedDecision { of, flavor, export, rules };
         insert_bounded(&mut last.exports, decision, EXPORTS_MAX, &mut last.next_victim);
     }
 
@@ -241,10 +226,7 @@ fn insert_bounded<T>(kept: &mut Vec<T>, new: T, most: usize, turn: &mut usize) {
 
 /// The part of a handle that differs between most handles: the signature, if it has one.
 fn handle_tag(handle: &[u8]) -> u64 {
-    handle
-        .get(SIGNATURE)
-        .and_then(<[u8]>::first_chunk)
-        .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    handle.get(SIGNATURE).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 /// The memories of all connections: what they hold of exports that are gone must be dropped at

@@ -65,8 +65,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
 
     /// What this connection remembers.
     fn authorisation_cache(&self) -> Option<&'c Arc<AuthorisationCache>> {
-        self.context
-            .service_data(|| self.service.authorisations.new_cache())
+        self.context.service_data(|| self.service.authorisations.new_cache())
     }
 
     /// Decides export, rules and identity, as far as the connection does not remember them.
@@ -79,15 +78,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
     ) -> Result<Authorisation, Refusal> {
         let (export, rules) = self.decide(generation, &signed, &who)?;
         let identity = self.identify(generation, &rules, who)?;
-        Ok(Authorisation {
-            generation,
-            handle,
-            who,
-            signed,
-            export,
-            rules,
-            identity,
-        })
+        Ok(Authorisation { generation, handle, who, signed, export, rules, identity })
     }
 
     /// Checks what has to be checked on every request. If anything may take long, another thread
@@ -119,9 +110,8 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         let service = self.service;
         let (exports, counters) = (&service.exports, &service.counters);
         let of = (signed.export, signed.file_system);
-        let known = self
-            .authorisation_cache()
-            .and_then(|grants| grants.find_decision(generation, of, who.flavor));
+        let known =
+            self.authorisation_cache().and_then(|grants| grants.find_decision(generation, of, who.flavor));
         if let Some(known) = known {
             counters.count(ServerCounter::ExportHit);
             decided(&known.0, self.context.peer(), true);
@@ -131,10 +121,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         let deadline = exports.deadline();
         let (export, rules) = loop {
             let peer = self.context.peer();
-            match exports
-                .current()
-                .decide(peer, Some(who.flavor), signed.export, signed.file_system)
-            {
+            match exports.current().decide(peer, Some(who.flavor), signed.export, signed.file_system) {
                 ExportDecision::Open(export, rules) => break (export, rules),
                 ExportDecision::Refused(refusal) => return Err(refusal),
                 ExportDecision::Unknown(question) => {
@@ -163,15 +150,11 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
     ) -> Result<Arc<SquashedIdentity>, Refusal> {
         let _stage = stages::enter(RequestStage::Identity, "identity");
         let counters = &self.service.counters;
-        let known = self
-            .authorisation_cache()
-            .and_then(|grants| grants.find_identity(generation, &who, rules));
+        let known =
+            self.authorisation_cache().and_then(|grants| grants.find_identity(generation, &who, rules));
         if let Some(known) = known {
             counters.count(ServerCounter::IdentityHit);
-            probe!(NfsdIdentity {
-                uid: known.caller().uid,
-                hit: true
-            });
+            probe!(NfsdIdentity { uid: known.caller().uid, hit: true });
             return Ok(known);
         }
         counters.count(ServerCounter::IdentityMiss);
@@ -184,10 +167,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
             None if self.service.exports.manages_groups() => sent.without_groups(),
             None => sent,
         });
-        probe!(NfsdIdentity {
-            uid: identity.caller().uid,
-            hit: false
-        });
+        probe!(NfsdIdentity { uid: identity.caller().uid, hit: false });
         if let Some(grants) = self.authorisation_cache() {
             grants.insert_identity(generation, who, *rules, &identity);
         }
@@ -229,10 +209,5 @@ fn trace_verified(handle: &[u8], hit: bool, fault: Option<Fault>) {
 
 /// Emits the event that a client may use an export.
 fn decided(export: &Export, peer: SocketAddr, hit: bool) {
-    probe!(NfsdExport {
-        export: export.path(),
-        peer: ShortText::of(peer).bytes(),
-        hit,
-        status: 0_u32
-    });
+    probe!(NfsdExport { export: export.path(), peer: ShortText::of(peer).bytes(), hit, status: 0_u32 });
 }

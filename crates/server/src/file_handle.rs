@@ -167,10 +167,7 @@ mod tests {
         let key = HandleKey::new(&[3; 16]);
         for (own, parent, carried) in [(8, 8, true), (12, 31, true), (12, 32, false), (21, 22, true)] {
             let parent = NodeHandle::new(HandleScheme::Kernel, 0x02, &vec![0xa5; parent]).unwrap();
-            let whole = HandleContents {
-                parent: Some(parent),
-                ..signed(own)
-            };
+            let whole = HandleContents { parent: Some(parent), ..signed(own) };
             let expected = if carried { whole } else { signed(own) };
             assert_eq!(key.verify(key.sign(&whole).as_bytes()), Ok(expected), "{own}");
         }
@@ -196,10 +193,7 @@ mod tests {
             let mut bytes = handle.as_bytes().to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
             let refused = key.verify(&bytes);
-            assert!(
-                matches!(refused, Err(Fault::Stale | Fault::Badhandle)),
-                "bit {bit}: {refused:?}"
-            );
+            assert!(matches!(refused, Err(Fault::Stale | Fault::Badhandle)), "bit {bit}: {refused:?}");
         }
     }
 
@@ -209,18 +203,11 @@ mod tests {
         let handle = key.sign(&signed(20));
         for cut in 0..handle.as_bytes().len() {
             let expected = if cut < 20 { Fault::Badhandle } else { Fault::Stale };
-            assert_eq!(
-                key.verify(&handle.as_bytes()[..cut]),
-                Err(expected),
-                "cut to {cut}"
-            );
+            assert_eq!(key.verify(&handle.as_bytes()[..cut]), Err(expected), "cut to {cut}");
         }
         let longer = [handle.as_bytes(), &[0]].concat();
         assert_eq!(key.verify(&longer), Err(Fault::Stale));
-        assert_eq!(
-            HandleKey::new(&[4; 16]).verify(handle.as_bytes()),
-            Err(Fault::Stale)
-        );
+        assert_eq!(HandleKey::new(&[4; 16]).verify(handle.as_bytes()), Err(Fault::Stale));
         assert_eq!(key.verify(&[0xff; 64]), Err(Fault::Badhandle));
     }
 }

@@ -38,11 +38,8 @@ impl SquashedIdentity {
     /// For flavours that are not spoken here.
     pub(crate) fn of(credential: &OpaqueAuth<'_>, rules: &ExportRules) -> Result<Self, AuthStatus> {
         let (anonymous_uid, anonymous_gid) = (rules.anonymous_uid, rules.anonymous_gid);
-        let anonymous = Self {
-            uid: anonymous_uid,
-            gid: anonymous_gid,
-            groups: CallerGroups::Sent(ArrayVec::new()),
-        };
+        let anonymous =
+            Self { uid: anonymous_uid, gid: anonymous_gid, groups: CallerGroups::Sent(ArrayVec::new()) };
         let sys = match credential {
             OpaqueAuth::None => return Ok(anonymous),
             OpaqueAuth::Sys(sys) => sys,
@@ -85,10 +82,7 @@ impl SquashedIdentity {
 
     /// The same without the groups that the credential said.
     pub(crate) fn without_groups(self) -> Self {
-        Self {
-            groups: CallerGroups::Sent(ArrayVec::new()),
-            ..self
-        }
+        Self { groups: CallerGroups::Sent(ArrayVec::new()), ..self }
     }
 
     /// The same with the groups that this machine knows for the user, squashed under the export's
@@ -102,10 +96,7 @@ impl SquashedIdentity {
         } else {
             known
         };
-        Self {
-            groups: CallerGroups::Managed(groups),
-            ..self
-        }
+        Self { groups: CallerGroups::Managed(groups), ..self }
     }
 }
 
@@ -117,20 +108,9 @@ mod tests {
     use super::*;
 
     fn squashed(squash: Squash, uid: u32, gid: u32, groups: &[u32]) -> (u32, u32, Vec<u32>, bool) {
-        let rules = ExportRules {
-            squash,
-            anonymous_uid: 77,
-            anonymous_gid: 88,
-            ..ExportRules::default()
-        };
+        let rules = ExportRules { squash, anonymous_uid: 77, anonymous_gid: 88, ..ExportRules::default() };
         let groups = AuthSysGids::first_of(groups);
-        let auth = OpaqueAuth::Sys(AuthSys {
-            stamp: 0,
-            machine_name: b"",
-            uid,
-            gid,
-            groups,
-        });
+        let auth = OpaqueAuth::Sys(AuthSys { stamp: 0, machine_name: b"", uid, gid, groups });
         let identity = SquashedIdentity::of(&auth, &rules).unwrap();
         let caller = identity.caller();
         (caller.uid, caller.gid, caller.groups.to_vec(), caller.privileged)
@@ -142,26 +122,14 @@ mod tests {
             (Squash::None, (0, 0, vec![0, 5]), (0, 0, vec![0, 5], true)),
             (Squash::None, (9, 0, vec![3, 0, 1]), (9, 0, vec![3, 0, 1], false)),
             (Squash::Root, (0, 0, vec![0, 5]), (77, 88, vec![88, 5], false)),
-            (
-                Squash::Root,
-                (9, 0, vec![3, 0, 1]),
-                (9, 88, vec![3, 88, 1], false),
-            ),
+            (Squash::Root, (9, 0, vec![3, 0, 1]), (9, 88, vec![3, 88, 1], false)),
             (Squash::Root, (9, 4, vec![3]), (9, 4, vec![3], false)),
             (Squash::All, (0, 0, vec![0, 5]), (77, 88, vec![], false)),
             (Squash::All, (9, 4, vec![3]), (77, 88, vec![], false)),
-            (
-                Squash::None,
-                (u32::MAX, u32::MAX, vec![u32::MAX]),
-                (77, 88, vec![88], false),
-            ),
+            (Squash::None, (u32::MAX, u32::MAX, vec![u32::MAX]), (77, 88, vec![88], false)),
         ];
         for (squash, (uid, gid, groups), expected) in rows {
-            assert_eq!(
-                squashed(squash, uid, gid, &groups),
-                expected,
-                "{squash:?} {uid} {gid} {groups:?}"
-            );
+            assert_eq!(squashed(squash, uid, gid, &groups), expected, "{squash:?} {uid} {gid} {groups:?}");
         }
     }
 
@@ -179,10 +147,7 @@ mod tests {
         };
         let many: Arc<[u32]> = (0..100).collect();
         for (squash, first) in [(Squash::Root, 65_534), (Squash::None, 0)] {
-            let rules = ExportRules {
-                squash,
-                ..ExportRules::default()
-            };
+            let rules = ExportRules { squash, ..ExportRules::default() };
             let identity = SquashedIdentity::of(&auth(9), &rules).unwrap();
             let identity = identity.with_groups(Arc::clone(&many), &rules);
             let caller = identity.caller();
@@ -193,15 +158,9 @@ mod tests {
             let of_root = SquashedIdentity::managed_uid(&auth(0), &rules);
             assert_eq!(of_root, (squash == Squash::None).then_some(0));
         }
-        let all = ExportRules {
-            squash: Squash::All,
-            ..ExportRules::default()
-        };
+        let all = ExportRules { squash: Squash::All, ..ExportRules::default() };
         assert_eq!(SquashedIdentity::managed_uid(&auth(9), &all), None);
-        assert_eq!(
-            SquashedIdentity::managed_uid(&OpaqueAuth::None, &ExportRules::default()),
-            None
-        );
+        assert_eq!(SquashedIdentity::managed_uid(&OpaqueAuth::None, &ExportRules::default()), None);
     }
 
     #[test]
@@ -216,10 +175,7 @@ mod tests {
 
     #[test]
     fn no_credential_is_anonymous_and_an_unknown_one_too_weak() {
-        let rules = ExportRules {
-            squash: Squash::None,
-            ..ExportRules::default()
-        };
+        let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
         let anonymous = SquashedIdentity::of(&OpaqueAuth::None, &rules).unwrap();
         assert_eq!(anonymous.caller().uid, 65_534);
         assert!(!anonymous.caller().privileged);

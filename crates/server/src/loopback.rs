@@ -96,11 +96,8 @@ impl Transport for LoopbackTransport {
         })?;
         (self.hook)(LoopbackStep::Sent, request.program, request.procedure);
         let mut results = Vec::new();
-        let answer = self.service.call(
-            &call,
-            &mut CallContext::detached(self.client, self.server),
-            &mut results,
-        );
+        let answer =
+            self.service.call(&call, &mut CallContext::detached(self.client, self.server), &mut results);
         (self.hook)(LoopbackStep::Answered, request.program, request.procedure);
         answer.map_err(|failure| match failure {
             CallFailure::ProgramUnavailable => CallError::ProgramUnavailable,

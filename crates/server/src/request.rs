@@ -73,11 +73,7 @@ pub(crate) struct VerifiedHandle<'r> {
 
 impl<'r> VerifiedHandle<'r> {
     pub(crate) fn new(service: &'r NfsService, authorisation: Arc<Authorisation>) -> Self {
-        Self {
-            service,
-            node: authorisation.signed.node,
-            authorisation,
-        }
+        Self { service, node: authorisation.signed.node, authorisation }
     }
 
     /// The tree that it is in. The file-system stage begins here, because callers use the tree at
@@ -115,20 +111,12 @@ impl<'r> VerifiedHandle<'r> {
 
     /// Refuses changes where the export is read-only, as the file system would if it were.
     pub(crate) fn writable(&self) -> Result<(), Fault> {
-        if self.read_only() {
-            Err(Fault::Rofs)
-        } else {
-            Ok(())
-        }
+        if self.read_only() { Err(Fault::Rofs) } else { Ok(()) }
     }
 
     /// Refuses changes that take two objects, of which the other is in another export.
     pub(crate) fn same_export(&self, other: &Self) -> Result<(), Fault> {
-        if self.export().id == other.export().id {
-            Ok(())
-        } else {
-            Err(Fault::Xdev)
-        }
+        if self.export().id == other.export().id { Ok(()) } else { Err(Fault::Xdev) }
     }
 
     /// Present attributes, for replies that have none from an operation; none if the handle does
@@ -140,18 +128,12 @@ impl<'r> VerifiedHandle<'r> {
 
     /// As [`Self::attributes`], for a change that was not begun.
     pub(crate) fn unchanged(&self) -> Wcc {
-        Wcc {
-            before: None,
-            after: self.attributes(),
-        }
+        Wcc { before: None, after: self.attributes() }
     }
 
     /// The result of a change that was not begun.
     pub(crate) fn not_begun<T>(&self, fault: Fault) -> WccOp<T> {
-        OpResult {
-            attributes: self.unchanged(),
-            value: Err(fault),
-        }
+        OpResult { attributes: self.unchanged(), value: Err(fault) }
     }
 
     /// Shows whether unstable writes to this target's tree may have been lost: to be read before a
@@ -163,26 +145,17 @@ impl<'r> VerifiedHandle<'r> {
     /// Attributes as clients see them: with the fsid that lasts over restarts, which the kernel's
     /// device does not.
     pub(crate) fn exported(&self, attributes: Attributes) -> Attributes {
-        Attributes {
-            fsid: self.export().fsid,
-            ..attributes
-        }
+        Attributes { fsid: self.export().fsid, ..attributes }
     }
 
     pub(crate) fn exported_wcc(&self, wcc: Wcc) -> Wcc {
-        Wcc {
-            after: wcc.after.map(|after| self.exported(after)),
-            ..wcc
-        }
+        Wcc { after: wcc.after.map(|after| self.exported(after)), ..wcc }
     }
 
     /// The result of a change that takes this and another target, after which they are as they are.
     pub(crate) fn both_unchanged(&self, current: &Self, value: Result<(), Fault>) -> BothOp {
         OpResult {
-            attributes: BothAttributes {
-                saved: self.unchanged(),
-                current: current.unchanged(),
-            },
+            attributes: BothAttributes { saved: self.unchanged(), current: current.unchanged() },
             value,
         }
     }
@@ -198,10 +171,7 @@ impl<'r> VerifiedHandle<'r> {
     /// The result of a change in the tree.
     pub(crate) fn wcc<T>(&self, result: WccResult<T>) -> WccOp<T> {
         OpResult {
-            attributes: self.exported_wcc(Wcc {
-                before: result.before,
-                after: result.after,
-            }),
+            attributes: self.exported_wcc(Wcc { before: result.before, after: result.after }),
             value: result.value.map_err(Fault::from),
         }
     }
@@ -210,9 +180,7 @@ impl<'r> VerifiedHandle<'r> {
     pub(crate) fn child(&self, node: &VfsNode, name: &[u8]) -> FoundObject {
         let is_checked = self.rules().subtree_check && node.attributes.kind != FileKind::Directory;
         if is_checked {
-            self.export()
-                .subtree_cache
-                .insert_found(&self.node, &node.handle, name);
+            self.export().subtree_cache.insert_found(&self.node, &node.handle, name);
         }
         let handle = self.service.key.sign(&HandleContents {
             export: self.export().id,
@@ -220,9 +188,6 @@ impl<'r> VerifiedHandle<'r> {
             node: node.handle,
             parent: is_checked.then_some(self.node),
         });
-        FoundObject {
-            handle,
-            attributes: Some(self.exported(node.attributes)),
-        }
+        FoundObject { handle, attributes: Some(self.exported(node.attributes)) }
     }
 }

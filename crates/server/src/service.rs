@@ -89,11 +89,7 @@ impl NfsService {
         names: Box<dyn NameService>,
         clock: TimeSource,
     ) -> Result<Self, SetupError> {
-        let Setup {
-            state,
-            exports,
-            counters,
-        } = setup;
+        let Setup { state, exports, counters } = setup;
         let service = Self {
             key: state.handle_key(),
             exports: ExportsTable::new(names, clock.clone()),
@@ -124,10 +120,7 @@ impl NfsService {
     pub fn replace_exports(&self, exports: Vec<ExportDefinition>) -> Result<ExportsDifference, SetupError> {
         let count = exports.len();
         let replaced = self.exports.replace(&self.state, exports);
-        probe!(NfsdReload {
-            entries: count,
-            reason: if replaced.is_ok() { "replaced" } else { "refused" }
-        });
+        probe!(NfsdReload { entries: count, reason: if replaced.is_ok() { "replaced" } else { "refused" } });
         let difference = replaced?;
         self.authorisations.invalidate(self.exports.generation());
         Ok(difference)
@@ -150,9 +143,7 @@ impl NfsService {
     /// The file cannot be read or made.
     pub fn save_replies(&mut self) -> std::io::Result<()> {
         match self.state.replies_file() {
-            Some(path) => self
-                .reply_cache
-                .save(&path, &self.state.derived_secret("saved replies")),
+            Some(path) => self.reply_cache.save(&path, &self.state.derived_secret("saved replies")),
             None => Ok(()),
         }
     }
@@ -185,10 +176,7 @@ impl NfsService {
     #[must_use]
     pub fn export_paths(&self) -> Vec<String> {
         let exports = self.exports.current();
-        exports
-            .iter()
-            .map(|export| export.path().escape_ascii().to_string())
-            .collect()
+        exports.iter().map(|export| export.path().escape_ascii().to_string()).collect()
     }
 }
 
@@ -197,8 +185,5 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), SetupError> {
     if path.len() <= mount3::PATH_MAX {
         return Ok(());
     }
-    Err(SetupError::PathTooLong {
-        path: path.escape_ascii().to_string(),
-        length: path.len(),
-    })
+    Err(SetupError::PathTooLong { path: path.escape_ascii().to_string(), length: path.len() })
 }

@@ -214,10 +214,7 @@ mod tests {
     fn the_systems_own_files_are_asked() {
         assert_eq!(groups_of(0).flatten().unwrap().first(), Some(&0));
         assert_eq!(groups_of(4_000_000_000), Some(None));
-        assert_eq!(
-            name_of("127.0.0.1".parse().unwrap()).flatten().as_deref(),
-            Some("localhost")
-        );
+        assert_eq!(name_of("127.0.0.1".parse().unwrap()).flatten().as_deref(), Some("localhost"));
         assert_eq!(in_netgroup("no-such-netgroup", "localhost"), Some(false));
         assert_eq!(in_netgroup("nul\0", "localhost"), Some(false));
     }

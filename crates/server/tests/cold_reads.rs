@@ -50,10 +50,7 @@ impl Cold {
     /// Whether the disk came to be in that state in time.
     fn wait_for(&self, state: Disk) -> bool {
         let mut now = self.state.lock();
-        !self
-            .bell
-            .wait_while_for(&mut now, |now| *now != state, PATIENCE)
-            .timed_out()
+        !self.bell.wait_while_for(&mut now, |now| *now != state, PATIENCE).timed_out()
     }
 }
 
@@ -79,10 +76,7 @@ impl Vfs for Cold {
         if self.wait_for(Disk::Asked) {
             return self.tree.read(caller, node, offset, count, data);
         }
-        Answer {
-            attributes: None,
-            value: Err(Error::Os(Errno::TIMEDOUT)),
-        }
+        Answer { attributes: None, value: Err(Error::Os(Errno::TIMEDOUT)) }
     }
 
     fn fetch(
@@ -131,12 +125,8 @@ impl Vfs for Cold {
             }
             visit(entry)
         };
-        let listed = self
-            .tree
-            .read_directory(caller, directory, cookie, wanted, &mut wait);
-        let value = listed
-            .value
-            .and_then(|end| in_time.then_some(end).ok_or(Error::Os(Errno::TIMEDOUT)));
+        let listed = self.tree.read_directory(caller, directory, cookie, wanted, &mut wait);
+        let value = listed.value.and_then(|end| in_time.then_some(end).ok_or(Error::Os(Errno::TIMEDOUT)));
         Answer { value, ..listed }
     }
 
@@ -167,17 +157,9 @@ impl Vfs for Cold {
 /// The disk of `tree`, and a connection to a server of it as /cold, which ends with the test's
 /// process.
 fn serve(tree: MemoryVfs) -> (Arc<Cold>, TcpTransport) {
-    let disk = Arc::new(Cold {
-        tree,
-        state: Mutex::new(Disk::Idle),
-        bell: Condvar::new(),
-    });
+    let disk = Arc::new(Cold { tree, state: Mutex::new(Disk::Idle), bell: Condvar::new() });
     let vfs = Arc::<Cold>::clone(&disk);
-    let exports = vec![ExportDefinition::for_everyone(
-        b"/cold".to_vec(),
-        vfs,
-        calling::open_rules(),
-    )];
+    let exports = vec![ExportDefinition::for_everyone(b"/cold".to_vec(), vfs, calling::open_rules())];
     let service = NfsService::new(calling::setup(exports)).unwrap();
     (disk, calling::connect(calling::serve(Arc::new(service))))
 }
@@ -188,9 +170,7 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
     for number in 0..1000 {
         let name = format!("file{number}");
         let mode = CreateMode::Guarded(&SetAttributes::default());
-        tree.create(&FsCred::ROOT, &tree.root(), name.as_bytes(), mode)
-            .value
-            .unwrap();
+        tree.create(&FsCred::ROOT, &tree.root(), name.as_bytes(), mode).value.unwrap();
     }
     let (disk, transport) = serve(tree);
     let root = calling::mount(&transport, calling::ROOT, "/cold");
@@ -212,22 +192,15 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
 #[test]
 fn a_small_read_that_waits_for_a_disk_keeps_nobody_waiting() {
     let tree = MemoryVfs::new(MemoryOptions::default());
-    let made = tree.create(
-        &FsCred::ROOT,
-        &tree.root(),
-        b"file",
-        CreateMode::Guarded(&SetAttributes::default()),
-    );
+    let made =
+        tree.create(&FsCred::ROOT, &tree.root(), b"file", CreateMode::Guarded(&SetAttributes::default()));
     let node = made.value.unwrap().node.handle;
     let written = tree.write(&FsCred::ROOT, &node, 0, b"cold data", Stability::FileSync);
     assert!(written.value.is_ok());
     let (disk, transport) = serve(tree);
     let root = calling::mount(&transport, calling::ROOT, "/cold");
-    let read = ReadArguments {
-        file: calling::lookup(&transport, root, b"file").unwrap(),
-        offset: 0,
-        count: 100,
-    };
+    let read =
+        ReadArguments { file: calling::lookup(&transport, root, b"file").unwrap(), offset: 0, count: 100 };
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| calling::nfs(&transport, NfsProcedure::Read, &read));
         assert!(disk.wait_for(Disk::Reading), "the read never came to the disk");

@@ -22,10 +22,7 @@ fn content() -> Vec<u8> {
 }
 
 fn serve(directory: &Path) -> Served {
-    let options = LocalOptions {
-        table: Some(directory.join(".table")),
-        ..LocalOptions::default()
-    };
+    let options = LocalOptions { table: Some(directory.join(".table")), ..LocalOptions::default() };
     let vfs = LocalVfs::open(directory, &options).unwrap();
     let rules = ExportRules {
         squash: Squash::All,
@@ -54,12 +51,7 @@ fn ask(wire: &mut Wire, file: NfsFh3, offset: u64, count: u32) {
 /// What a READ brought: the bytes, and whether they are the last.
 fn decoded(results: &[u8]) -> Result<(Vec<u8>, bool), NfsStat3> {
     match decode_all(results).unwrap() {
-        NfsResult::Ok(ReadOk {
-            attributes,
-            count,
-            eof,
-            data,
-        }) => {
+        NfsResult::Ok(ReadOk { attributes, count, eof, data }) => {
             assert!(attributes.is_some());
             assert_eq!(usize::try_from(count).unwrap(), data.bytes().len());
             Ok((data.bytes().to_vec(), eof))
@@ -113,19 +105,11 @@ fn a_file_that_shrinks_between_reads_ends_where_it_ends() {
     let mut wire = served.connect();
     let file = file(&mut wire);
     for size in [200_000_u32, 20_000, 10, 0] {
-        std::fs::File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_len(size.into())
-            .unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(size.into()).unwrap();
         ask(&mut wire, file, 0, 1 << 20);
         let (_, answer) = wire.receive().expect("a reply");
         let (bytes, eof) = decoded(&answer.unwrap()).unwrap();
-        assert!(
-            bytes == content()[..usize::try_from(size).unwrap()] && eof,
-            "{size}"
-        );
+        assert!(bytes == content()[..usize::try_from(size).unwrap()] && eof, "{size}");
     }
     std::fs::remove_file(&path).unwrap();
     ask(&mut wire, file, 0, 1 << 20);

@@ -40,10 +40,7 @@ fn exports(round: usize, tree: &Arc<MemoryVfs>) -> Vec<ExportDefinition> {
     });
     let mut exports = vec![match round % 2 {
         0 => everyone,
-        _ => ExportDefinition {
-            clients: clients.to_vec(),
-            ..everyone
-        },
+        _ => ExportDefinition { clients: clients.to_vec(), ..everyone },
     }];
     for neighbour in 0..round % 4 {
         let path = format!("/neighbour{neighbour}").into_bytes();
@@ -65,11 +62,7 @@ impl Worker {
         let transport = calling::connect(address);
         let root = calling::mount(&transport, calling::ROOT, "/tree");
         let file = calling::lookup(&transport, root, b"file").unwrap();
-        Self {
-            transport,
-            root,
-            file,
-        }
+        Self { transport, root, file }
     }
 
     fn getattr(&self) -> NfsStat3 {
@@ -86,9 +79,7 @@ impl Worker {
             data: Opaque::new(b"data").unwrap(),
         };
         let written = calling::nfs(&self.transport, NfsProcedure::Write, &arguments);
-        decode_all::<NfsResult<WriteOk, WccData>>(&written)
-            .unwrap()
-            .status()
+        decode_all::<NfsResult<WriteOk, WccData>>(&written).unwrap().status()
     }
 
     /// One of each, and what became of them.
@@ -122,10 +113,7 @@ fn fifty_reloads_fail_no_request_and_the_last_makes_all_handles_stale() {
         for round in 1..=RELOADS {
             let wanted = calls.load(Ordering::Relaxed) + CALLS_BETWEEN * CLIENTS;
             while calls.load(Ordering::Relaxed) < wanted {
-                assert!(
-                    !workers.iter().any(std::thread::ScopedJoinHandle::is_finished),
-                    "a request failed"
-                );
+                assert!(!workers.iter().any(std::thread::ScopedJoinHandle::is_finished), "a request failed");
                 std::thread::yield_now();
             }
             service.replace_exports(exports(round, &tree)).unwrap();
@@ -139,10 +127,7 @@ fn fifty_reloads_fail_no_request_and_the_last_makes_all_handles_stale() {
         // The last request's own hold of it may outlive its reply by a moment.
         let end = Instant::now() + Duration::from_secs(60);
         while Arc::strong_count(&tree) > 1 {
-            assert!(
-                Instant::now() < end,
-                "a connection keeps what is exported no longer"
-            );
+            assert!(Instant::now() < end, "a connection keeps what is exported no longer");
             std::thread::yield_now();
         }
     });

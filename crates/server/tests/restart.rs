@@ -25,27 +25,14 @@ struct Life(LoopbackTransport);
 impl Life {
     fn begin(top: &Path, handles: HandleChoice) -> Self {
         let state = top.join("state");
-        let options = LocalOptions {
-            handles,
-            table: Some(state.join("table.redb")),
-            ..LocalOptions::default()
-        };
+        let options =
+            LocalOptions { handles, table: Some(state.join("table.redb")), ..LocalOptions::default() };
         let state = PersistentState::open(&state).unwrap();
         let vfs = Arc::new(LocalVfs::open(&top.join("export"), &options).unwrap());
-        let rules = ExportRules {
-            squash: Squash::None,
-            ..ExportRules::default()
-        };
+        let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
         let counters = Arc::new(ServerCounters::default());
-        Self(LoopbackTransport::new(Arc::new(
-            NfsService::new(Setup {
-                state,
-                exports,
-                counters,
-            })
-            .unwrap(),
-        )))
+        Self(LoopbackTransport::new(Arc::new(NfsService::new(Setup { state, exports, counters }).unwrap())))
     }
 
     fn call(&self, procedure: NfsProcedure, arguments: &(dyn Encode + Sync)) -> Vec<u8> {
@@ -65,10 +52,7 @@ impl Life {
     }
 
     fn create(&self, name: &[u8], verifier: u8) -> Result<NfsFh3, NfsStat3> {
-        let place = DirOpArgs {
-            directory: self.root(),
-            name: Filename::new(name).unwrap(),
-        };
+        let place = DirOpArgs { directory: self.root(), name: Filename::new(name).unwrap() };
         let how = CreateHow::Exclusive(CreateVerifier([verifier; 8]));
         let results = self.call(NfsProcedure::Create, &CreateArguments { place, how });
         match decode_all::<NfsResult<CreateOk, WccData>>(&results).unwrap() {
@@ -80,10 +64,7 @@ impl Life {
 
 /// Whoever runs the tests: without privileges a directory can only be served as its owner.
 fn myself() -> (u32, u32) {
-    (
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-    )
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
 fn top() -> tempfile::TempDir {
@@ -103,11 +84,7 @@ fn handles_and_exclusive_creates_survive_a_restart() {
         let life = Life::begin(top.path(), handles);
         assert_eq!(life.root(), root, "{handles:?}");
         assert_eq!(life.getattr(file), Ok(before), "{handles:?}: the fsid, too");
-        assert_eq!(
-            life.create(b"file", 7),
-            Ok(file),
-            "{handles:?}: the retry of what was done before"
-        );
+        assert_eq!(life.create(b"file", 7), Ok(file), "{handles:?}: the retry of what was done before");
         assert_eq!(life.create(b"file", 8), Err(NfsStat3::Exist), "{handles:?}");
         std::fs::remove_file(top.path().join("export/file")).unwrap();
         assert_eq!(life.getattr(file), Err(NfsStat3::Stale), "{handles:?}");

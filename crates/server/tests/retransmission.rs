@@ -39,11 +39,7 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let counters = Arc::new(ServerCounters::default());
-        let rules = ExportRules {
-            squash: Squash::None,
-            secure_ports: false,
-            ..ExportRules::default()
-        };
+        let rules = ExportRules { squash: Squash::None, secure_ports: false, ..ExportRules::default() };
         let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
         let service = NfsService::new(Setup {
@@ -53,10 +49,7 @@ impl Bed {
         });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let limits = Limits {
-            record: RECORD_MAX,
-            ..Limits::default()
-        };
+        let limits = Limits { record: RECORD_MAX, ..Limits::default() };
         let server = RpcServer::new(vec![listener], Arc::new(service.unwrap()), limits).unwrap();
         let handle = server.handle();
         let thread = Some(std::thread::spawn(move || server.run()));
@@ -121,10 +114,7 @@ impl Bed {
     }
 
     fn at<'n>(&self, name: &'n str) -> DirOpArgs<'n> {
-        DirOpArgs {
-            directory: self.root,
-            name: Filename::new(name.as_bytes()).unwrap(),
-        }
+        DirOpArgs { directory: self.root, name: Filename::new(name.as_bytes()).unwrap() }
     }
 
     fn exists(&self, name: &str) -> bool {
@@ -134,10 +124,7 @@ impl Bed {
     /// Makes a file of three bytes.
     fn file(&self, name: &str) -> NfsFh3 {
         let how = CreateHow::Guarded(Sattr::default());
-        let arguments = CreateArguments {
-            place: self.at(name),
-            how,
-        };
+        let arguments = CreateArguments { place: self.at(name), how };
         let reply = self.send(&self.nfs(NfsProcedure::Create, &arguments));
         let NfsResult::Ok(created) = decode_all::<NfsResult<CreateOk, WccData>>(&reply[HEADER..]).unwrap()
         else {
@@ -196,10 +183,7 @@ impl Drop for Bed {
 }
 
 fn truncation() -> Sattr {
-    Sattr {
-        size: Some(0),
-        ..Sattr::default()
-    }
+    Sattr { size: Some(0), ..Sattr::default() }
 }
 
 // SEMANTICS: rpc-11.
@@ -211,32 +195,20 @@ fn what_was_made_is_not_made_again_when_it_is_gone() {
 
     let place = bed.at("directory");
     let mkdir = MkdirArguments { place, attributes };
-    bed.twice(NfsProcedure::Mkdir, &mkdir, || {
-        bed.must(NfsProcedure::Rmdir, &place)
-    });
+    bed.twice(NfsProcedure::Mkdir, &mkdir, || bed.must(NfsProcedure::Rmdir, &place));
     let place = bed.at("link");
     let target = NfsPath::new(b"target").unwrap();
-    let symlink = SymlinkArguments {
-        place,
-        attributes,
-        target,
-    };
+    let symlink = SymlinkArguments { place, attributes, target };
     bed.twice(NfsProcedure::Symlink, &symlink, || remove("link"));
     let place = bed.at("pipe");
     let what = MknodData::Fifo(attributes);
-    bed.twice(NfsProcedure::Mknod, &MknodArguments { place, what }, || {
-        remove("pipe")
-    });
+    bed.twice(NfsProcedure::Mknod, &MknodArguments { place, what }, || remove("pipe"));
     let place = bed.at("file");
     let how = CreateHow::Guarded(attributes);
-    bed.twice(NfsProcedure::Create, &CreateArguments { place, how }, || {
-        remove("file")
-    });
+    bed.twice(NfsProcedure::Create, &CreateArguments { place, how }, || remove("file"));
     let file = bed.file("first");
     let place = bed.at("second");
-    bed.twice(NfsProcedure::Link, &LinkArguments { file, place }, || {
-        remove("second")
-    });
+    bed.twice(NfsProcedure::Link, &LinkArguments { file, place }, || remove("second"));
     for name in ["directory", "link", "pipe", "file", "second"] {
         assert!(!bed.exists(name), "{name} was made a second time");
     }
@@ -251,14 +223,9 @@ fn what_was_removed_or_cut_is_not_again_when_it_is_back() {
         bed.file("old");
     });
     let place = bed.at("directory");
-    let mkdir = MkdirArguments {
-        place,
-        attributes: Sattr::default(),
-    };
+    let mkdir = MkdirArguments { place, attributes: Sattr::default() };
     bed.must(NfsProcedure::Mkdir, &mkdir);
-    bed.twice(NfsProcedure::Rmdir, &place, || {
-        bed.must(NfsProcedure::Mkdir, &mkdir)
-    });
+    bed.twice(NfsProcedure::Rmdir, &place, || bed.must(NfsProcedure::Mkdir, &mkdir));
     bed.file("from");
     let (from, to) = (bed.at("from"), bed.at("to"));
     bed.twice(NfsProcedure::Rename, &RenameArguments { from, to }, || {
@@ -270,18 +237,12 @@ fn what_was_removed_or_cut_is_not_again_when_it_is_back() {
     let object = bed.file("data");
     for guarded in [false, true] {
         let guard = guarded.then(|| bed.ctime(object));
-        let setattr = SetattrArguments {
-            object,
-            attributes: truncation(),
-            guard,
-        };
+        let setattr = SetattrArguments { object, attributes: truncation(), guard };
         bed.twice(NfsProcedure::Setattr, &setattr, || bed.write(object));
         assert_eq!(bed.size(object), 3, "cut a second time");
     }
     let (place, how) = (bed.at("data"), CreateHow::Unchecked(truncation()));
-    bed.twice(NfsProcedure::Create, &CreateArguments { place, how }, || {
-        bed.write(object)
-    });
+    bed.twice(NfsProcedure::Create, &CreateArguments { place, how }, || bed.write(object));
     assert_eq!(bed.size(object), 3, "cut a second time");
 }
 
@@ -297,10 +258,7 @@ fn what_failed_fails_in_the_same_way_and_other_calls_of_that_number_do_not() {
     // The number is used again, for a name of the same length; and once more for the first.
     bed.file("more");
     let again = |name| {
-        bed.xid.store(
-            u32::from_be_bytes(record[4..8].try_into().unwrap()),
-            Ordering::Relaxed,
-        );
+        bed.xid.store(u32::from_be_bytes(record[4..8].try_into().unwrap()), Ordering::Relaxed);
         bed.nfs(NfsProcedure::Remove, &bed.at(name))
     };
     for name in ["more", "late"] {
@@ -316,10 +274,7 @@ fn a_client_that_left_before_the_reply_came_finds_it_when_it_is_back() {
     let bed = Bed::new();
     let record = bed.nfs(
         NfsProcedure::Mkdir,
-        &MkdirArguments {
-            place: bed.at("directory"),
-            attributes: Sattr::default(),
-        },
+        &MkdirArguments { place: bed.at("directory"), attributes: Sattr::default() },
     );
     for _ in 0..50 {
         // The first may be executed at any moment: before, while and after the next one comes.

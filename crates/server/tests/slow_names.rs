@@ -56,10 +56,7 @@ impl NameService for Slow {
 /// A server of a directory for hosts whose names `names` know, which ends with the test's process,
 /// and one connection to it.
 fn serve(names: Slow) -> TcpTransport {
-    let rules = ExportRules {
-        secure_ports: false,
-        ..ExportRules::default()
-    };
+    let rules = ExportRules { secure_ports: false, ..ExportRules::default() };
     let tree = Arc::new(MemoryVfs::new(MemoryOptions::default()));
     let definition = ExportDefinition {
         clients: vec![ExportClient {
@@ -68,12 +65,9 @@ fn serve(names: Slow) -> TcpTransport {
         }],
         ..ExportDefinition::for_everyone(b"/tree".to_vec(), tree, rules)
     };
-    let service = NfsService::with_environment(
-        calling::setup(vec![definition]),
-        Box::new(names),
-        TimeSource::System,
-    )
-    .unwrap();
+    let service =
+        NfsService::with_environment(calling::setup(vec![definition]), Box::new(names), TimeSource::System)
+            .unwrap();
     calling::connect(calling::serve(Arc::new(service)))
 }
 
@@ -81,10 +75,7 @@ fn serve(names: Slow) -> TcpTransport {
 fn a_mount_that_waits_for_a_name_holds_up_no_other_call_of_its_connection() {
     let (asked, asks) = channel();
     let (answer, answers) = channel();
-    let transport = &serve(Slow {
-        asked,
-        answer: Mutex::new(answers),
-    });
+    let transport = &serve(Slow { asked, answer: Mutex::new(answers) });
     let path = DirPath(Opaque::new(b"/tree").unwrap());
     std::thread::scope(|scope| {
         let mounting = scope.spawn(|| call(transport, ROOT, (mount3::PROGRAM, 1), &path));

@@ -82,11 +82,7 @@ impl<T, S: BuildHasher + Default> ClockCache<T, S> {
             drop(former);
             return false;
         }
-        let evicted = if shard.len() >= self.per_shard_max {
-            take_unused(&mut shard)
-        } else {
-            Vec::new()
-        };
+        let evicted = if shard.len() >= self.per_shard_max { take_unused(&mut shard) } else { Vec::new() };
         let has_room = shard.len() < self.per_shard_max;
         let is_first = has_room && {
             let used = false;

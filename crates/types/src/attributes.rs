@@ -69,10 +69,7 @@ impl Attributes {
     pub const fn stamp(&self) -> ChangeStamp {
         match self.change {
             Some(change) => ChangeStamp::Change(change),
-            None => ChangeStamp::Times {
-                mtime: self.mtime,
-                ctime: self.ctime,
-            },
+            None => ChangeStamp::Times { mtime: self.mtime, ctime: self.ctime },
         }
     }
 }
@@ -163,10 +160,7 @@ impl SetAttributes {
     /// Sets only the permission bits.
     #[must_use]
     pub fn with_mode(mode: u32) -> Self {
-        Self {
-            mode: Some(mode),
-            ..Self::default()
-        }
+        Self { mode: Some(mode), ..Self::default() }
     }
 }
 

@@ -57,13 +57,9 @@ impl ChangeStamp {
     #[must_use]
     pub fn differs_in_attributes_only(self, other: Self) -> bool {
         match (self, other) {
-            (
-                Self::Times { mtime, ctime },
-                Self::Times {
-                    mtime: data,
-                    ctime: any,
-                },
-            ) => mtime == data && ctime != any,
+            (Self::Times { mtime, ctime }, Self::Times { mtime: data, ctime: any }) => {
+                mtime == data && ctime != any
+            }
             (Self::Change(_), _) | (_, Self::Change(_)) => self != other,
         }
     }
@@ -74,10 +70,7 @@ mod tests {
     use super::*;
 
     fn times(mtime: i64, ctime: i64) -> ChangeStamp {
-        ChangeStamp::Times {
-            mtime: Timestamp::new(mtime, 0),
-            ctime: Timestamp::new(ctime, 0),
-        }
+        ChangeStamp::Times { mtime: Timestamp::new(mtime, 0), ctime: Timestamp::new(ctime, 0) }
     }
 
     #[test]
@@ -86,10 +79,7 @@ mod tests {
         assert_eq!(times(3, 2).later_than(times(1, 3)), Some(false));
         assert_eq!(times(1, 2).later_than(times(2, 2)), None);
         for (this, that) in [(1, 1), (1, 2), (2, 1)] {
-            assert_eq!(
-                ChangeStamp::Change(this).later_than(ChangeStamp::Change(that)),
-                None
-            );
+            assert_eq!(ChangeStamp::Change(this).later_than(ChangeStamp::Change(that)), None);
         }
     }
 
@@ -104,10 +94,7 @@ mod tests {
         assert!(times(1, 3).differs_in_attributes_only(times(1, 2)));
         assert!(!times(2, 3).differs_in_attributes_only(times(1, 2)));
         let change = ChangeStamp::Change(1);
-        assert!(
-            change.differs_in_attributes_only(ChangeStamp::Change(2)),
-            "it may be"
-        );
+        assert!(change.differs_in_attributes_only(ChangeStamp::Change(2)), "it may be");
         assert!(!change.differs_in_attributes_only(change));
     }
 

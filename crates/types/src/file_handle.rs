@@ -27,11 +27,7 @@ pub struct HandleTooLong(pub usize);
 
 impl fmt::Display for HandleTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "a file handle of {} bytes; {FILE_HANDLE_MAX} are allowed",
-            self.0
-        )
+        write!(f, "a file handle of {} bytes; {FILE_HANDLE_MAX} are allowed", self.0)
     }
 }
 
@@ -47,10 +43,7 @@ impl FileHandle {
         let storage = match (inline.get_mut(..bytes.len()), u8::try_from(bytes.len())) {
             (Some(start), Ok(length)) => {
                 start.copy_from_slice(bytes);
-                Storage::Inline {
-                    length,
-                    bytes: inline,
-                }
+                Storage::Inline { length, bytes: inline }
             }
             _ if bytes.len() <= FILE_HANDLE_MAX => Storage::Allocated(bytes.into()),
             _ => return Err(HandleTooLong(bytes.len())),

@@ -35,11 +35,7 @@ impl Timestamp {
         } else {
             seconds
         };
-        let nanoseconds = if nanoseconds > NANOSECONDS_MAX {
-            NANOSECONDS_MAX
-        } else {
-            nanoseconds
-        };
+        let nanoseconds = if nanoseconds > NANOSECONDS_MAX { NANOSECONDS_MAX } else { nanoseconds };
         Self::from_nanoseconds(seconds * SECOND + nanoseconds as i64)
     }
 
@@ -60,10 +56,7 @@ impl Timestamp {
 
     /// Nanoseconds within the second, 0 to 999,999,999.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the remainder is at least 0 and less than a second"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "the remainder is at least 0 and less than a second")]
     pub const fn nanoseconds(self) -> u32 {
         self.as_nanoseconds().rem_euclid(SECOND) as u32
     }
@@ -94,15 +87,7 @@ mod tests {
 
     #[test]
     fn times_keep_their_parts_and_their_order() {
-        let times = [
-            (-2, 999_999_999),
-            (-1, 0),
-            (-1, 1),
-            (0, 0),
-            (0, 1),
-            (1, 0),
-            (1 << 32, 5),
-        ];
+        let times = [(-2, 999_999_999), (-1, 0), (-1, 1), (0, 0), (0, 1), (1, 0), (1 << 32, 5)];
         for (seconds, nanoseconds) in times {
             let time = Timestamp::new(seconds, nanoseconds);
             assert_eq!((time.seconds(), time.nanoseconds()), (seconds, nanoseconds));

@@ -15,22 +15,12 @@ pub struct FsCred<'a> {
 
 impl<'a> FsCred<'a> {
     /// The privileged uid 0.
-    pub const ROOT: FsCred<'static> = FsCred {
-        uid: 0,
-        gid: 0,
-        groups: &[],
-        privileged: true,
-    };
+    pub const ROOT: FsCred<'static> = FsCred { uid: 0, gid: 0, groups: &[], privileged: true };
 
     /// A caller that is privileged if its uid is 0.
     #[must_use]
     pub const fn new(uid: u32, gid: u32, groups: &'a [u32]) -> Self {
-        Self {
-            uid,
-            gid,
-            groups,
-            privileged: uid == 0,
-        }
+        Self { uid, gid, groups, privileged: uid == 0 }
     }
 
     /// Whether the caller is a member of `gid`.

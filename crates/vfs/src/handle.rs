@@ -46,12 +46,7 @@ impl NodeHandle {
         let length = u8::try_from(bytes.len()).ok()?;
         let mut padded = [0; HANDLE_BYTES_MAX];
         padded.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        Some(Self {
-            scheme,
-            kind,
-            length,
-            bytes: padded,
-        })
+        Some(Self { scheme, kind, length, bytes: padded })
     }
 
     /// The scheme of the bytes.
@@ -87,8 +82,6 @@ impl core::hash::Hash for NodeHandle {
 impl core::fmt::Debug for NodeHandle {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(formatter, "{:?}:{}:", self.scheme, self.kind)?;
-        self.bytes()
-            .iter()
-            .try_for_each(|byte| write!(formatter, "{byte:02x}"))
+        self.bytes().iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
     }
 }

@@ -4,11 +4,7 @@
 /// a new owner.
 pub(crate) fn revoke(mode: u32) -> u32 {
     let without_suid = mode & !0o4000;
-    if mode & 0o010 != 0 {
-        without_suid & !0o2000
-    } else {
-        without_suid
-    }
+    if mode & 0o010 != 0 { without_suid & !0o2000 } else { without_suid }
 }
 
 #[cfg(test)]
@@ -17,12 +13,7 @@ mod tests {
 
     #[test]
     fn a_new_owner_gets_no_bits_that_give_rights() {
-        for (requested, left) in [
-            (0o6755, 0o755),
-            (0o2745, 0o2745),
-            (0o4711, 0o711),
-            (0o1777, 0o1777),
-        ] {
+        for (requested, left) in [(0o6755, 0o755), (0o2745, 0o2745), (0o4711, 0o711), (0o1777, 0o1777)] {
             assert_eq!(revoke(requested), left, "{requested:o}");
         }
     }

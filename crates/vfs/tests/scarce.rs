@@ -34,10 +34,7 @@ fn files_are_served_with_few_descriptors_and_without_any_the_call_fails() {
         eprintln!("left out: not root");
         return;
     }
-    let limit = Rlimit {
-        current: Some(LIMIT),
-        maximum: Some(LIMIT),
-    };
+    let limit = Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     for number in 0..FILES {
@@ -53,13 +50,7 @@ fn files_are_served_with_few_descriptors_and_without_any_the_call_fails() {
     for _ in 0..2 {
         for (number, handle) in (0..FILES).zip(&handles) {
             assert_eq!(read(&vfs, handle), Ok(number.to_be_bytes().to_vec()));
-            let written = vfs.write(
-                &FsCred::ROOT,
-                handle,
-                0,
-                &number.to_be_bytes(),
-                Stability::FileSync,
-            );
+            let written = vfs.write(&FsCred::ROOT, handle, 0, &number.to_be_bytes(), Stability::FileSync);
             assert_eq!(written.value.map(|written| written.count), Ok(4));
             let open = open_descriptors();
             assert!(open <= LIMIT * 95 / 100, "{open} descriptors are open");

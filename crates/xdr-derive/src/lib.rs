@@ -18,7 +18,5 @@ use syn::{DeriveInput, parse_macro_input};
 #[proc_macro_derive(Xdr, attributes(xdr))]
 pub fn derive_xdr(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    shape::expand(&input)
-        .unwrap_or_else(|error| error.to_compile_error())
-        .into()
+    shape::expand(&input).unwrap_or_else(|error| error.to_compile_error()).into()
 }

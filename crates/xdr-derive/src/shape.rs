@@ -20,10 +20,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         Data::Enum(data) if is_union(input)? => union_bodies(name, data)?,
         Data::Enum(data) => value_bodies(name, data)?,
         Data::Union(data) => {
-            return Err(Error::new(
-                data.union_token.span(),
-                "an XDR union is an enum here",
-            ));
+            return Err(Error::new(data.union_token.span(), "an XDR union is an enum here"));
         }
     };
     let (own, lifetime) = match &message {
@@ -56,10 +53,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
 fn message_lifetime(input: &DeriveInput) -> Result<Option<Lifetime>> {
     let generics = &input.generics;
     if generics.type_params().next().is_some() || generics.const_params().next().is_some() {
-        return Err(Error::new(
-            generics.span(),
-            "Xdr cannot be derived for generic types",
-        ));
+        return Err(Error::new(generics.span(), "Xdr cannot be derived for generic types"));
     }
     let mut lifetimes = generics.lifetimes();
     let first = lifetimes.next().map(|parameter| parameter.lifetime.clone());
@@ -71,11 +65,7 @@ fn message_lifetime(input: &DeriveInput) -> Result<Option<Lifetime>> {
 
 fn is_union(input: &DeriveInput) -> Result<bool> {
     let mut union = false;
-    for attribute in input
-        .attrs
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("xdr"))
-    {
+    for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("xdr")) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("union") {
                 union = true;
@@ -99,16 +89,10 @@ fn value_bodies(name: &Ident, data: &DataEnum) -> Result<Bodies> {
     let mut values = Vec::new();
     for variant in &data.variants {
         let Some((_, value)) = &variant.discriminant else {
-            return Err(Error::new(
-                variant.span(),
-                "the wire value must be written here: `= N`",
-            ));
+            return Err(Error::new(variant.span(), "the wire value must be written here: `= N`"));
         };
         if !matches!(variant.fields, Fields::Unit) {
-            return Err(Error::new(
-                variant.span(),
-                "variants with fields need #[xdr(union)] on the enum",
-            ));
+            return Err(Error::new(variant.span(), "variants with fields need #[xdr(union)] on the enum"));
         }
         variants.push(&variant.ident);
         values.push(value);
@@ -136,11 +120,7 @@ enum Arm {
 
 fn arm(variant: &Variant) -> Result<Arm> {
     let mut arm = None;
-    for attribute in variant
-        .attrs
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("xdr"))
-    {
+    for attribute in variant.attrs.iter().filter(|attribute| attribute.path().is_ident("xdr")) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("default") {
                 arm = Some(Arm::Default);
@@ -154,10 +134,7 @@ fn arm(variant: &Variant) -> Result<Arm> {
         })?;
     }
     arm.ok_or_else(|| {
-        Error::new(
-            variant.span(),
-            "a union's variant needs #[xdr(case = N)] or #[xdr(default)]",
-        )
+        Error::new(variant.span(), "a union's variant needs #[xdr(case = N)] or #[xdr(default)]")
     })
 }
 
@@ -168,9 +145,7 @@ fn union_bodies(name: &Ident, data: &DataEnum) -> Result<Bodies> {
     for variant in &data.variants {
         let ident = &variant.ident;
         let members: Vec<_> = variant.fields.members().collect();
-        let bound: Vec<_> = (0..members.len())
-            .map(|index| format_ident!("field_{index}"))
-            .collect();
+        let bound: Vec<_> = (0..members.len()).map(|index| format_ident!("field_{index}")).collect();
         let head = match arm(variant)? {
             Arm::Case(value) => {
                 decode_arms.push(quote! {
@@ -180,10 +155,7 @@ fn union_bodies(name: &Ident, data: &DataEnum) -> Result<Bodies> {
             }
             Arm::Default => {
                 let Some((first, others)) = members.split_first() else {
-                    return Err(Error::new(
-                        variant.span(),
-                        "the default variant holds the discriminant",
-                    ));
+                    return Err(Error::new(variant.span(), "the default variant holds the discriminant"));
                 };
                 default = Some(quote! {
                     value => Ok(Self::#ident {

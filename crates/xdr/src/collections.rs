@@ -17,11 +17,7 @@ pub struct TooLong {
 
 impl TooLong {
     const fn check(length: usize, limit: usize) -> Result<(), Self> {
-        if length > limit {
-            Err(Self { length, limit })
-        } else {
-            Ok(())
-        }
+        if length > limit { Err(Self { length, limit }) } else { Ok(()) }
     }
 }
 
@@ -179,10 +175,7 @@ impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for OptionalList<T, MAX> {
         let mut items = Vec::new();
         while decoder.bool()? {
             if items.len() == MAX {
-                return Err(DecodeError::TooLong {
-                    length: limit.saturating_add(1),
-                    limit,
-                });
+                return Err(DecodeError::TooLong { length: limit.saturating_add(1), limit });
             }
             items.push(T::decode(decoder)?);
         }

@@ -145,10 +145,7 @@ impl<'a> Decoder<'a> {
         let length = self.u32()?;
         match usize::try_from(length) {
             Ok(fits) if fits <= max => Ok(fits),
-            _ => Err(DecodeError::TooLong {
-                length,
-                limit: u32::try_from(max).unwrap_or(u32::MAX),
-            }),
+            _ => Err(DecodeError::TooLong { length, limit: u32::try_from(max).unwrap_or(u32::MAX) }),
         }
     }
 
@@ -252,10 +249,6 @@ impl<const N: usize> Decode<'_> for [u8; N] {
 impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
     #[inline]
     fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        if decoder.bool()? {
-            T::decode(decoder).map(Some)
-        } else {
-            Ok(None)
-        }
+        if decoder.bool()? { T::decode(decoder).map(Some) } else { Ok(None) }
     }
 }

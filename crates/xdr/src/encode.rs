@@ -34,9 +34,7 @@ pub fn put_fixed(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Appends the length of a list or an opaque.
 #[inline]
 pub(crate) fn put_length(out: &mut Vec<u8>, length: usize) {
-    u32::try_from(length)
-        .expect("a message is shorter than 4 GiB")
-        .encode(out);
+    u32::try_from(length).expect("a message is shorter than 4 GiB").encode(out);
 }
 
 impl Encode for () {

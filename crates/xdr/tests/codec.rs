@@ -112,10 +112,7 @@ proptest! {
 
 #[test]
 fn bytes_are_those_of_the_rfc() {
-    assert_eq!(
-        bytes_of(&Opaque::<'_, 9>::new(b"sillyprog").unwrap()),
-        b"\0\0\0\x09sillyprog\0\0\0"
-    );
+    assert_eq!(bytes_of(&Opaque::<'_, 9>::new(b"sillyprog").unwrap()), b"\0\0\0\x09sillyprog\0\0\0");
     assert_eq!(bytes_of(&-2i32), [0xff, 0xff, 0xff, 0xfe]);
     assert_eq!(bytes_of(&0x0102_0304_0506_0708u64), [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(bytes_of(&[1u8, 2, 3]), [1, 2, 3, 0]);
@@ -138,50 +135,20 @@ fn lengths_are_refused_one_above_their_bound_and_before_anything_is_allocated() 
     );
     // The announced length is 4 billion, with no bytes.
     let huge = [0xff; 4];
-    assert!(matches!(
-        decode_all::<Opaque<'_, 4>>(&huge),
-        Err(DecodeError::TooLong { .. })
-    ));
-    assert_eq!(
-        decode_all::<Opaque<'_, { usize::MAX }>>(&huge),
-        Err(DecodeError::Short)
-    );
-    assert_eq!(
-        decode_all::<VarArray<u64, { usize::MAX }>>(&huge),
-        Err(DecodeError::Short)
-    );
+    assert!(matches!(decode_all::<Opaque<'_, 4>>(&huge), Err(DecodeError::TooLong { .. })));
+    assert_eq!(decode_all::<Opaque<'_, { usize::MAX }>>(&huge), Err(DecodeError::Short));
+    assert_eq!(decode_all::<VarArray<u64, { usize::MAX }>>(&huge), Err(DecodeError::Short));
     let three: OptionalList<u32, 3> = OptionalList::new(vec![1, 2, 3]).unwrap();
     let three = bytes_of(&three);
-    assert_eq!(
-        decode_all::<OptionalList<u32, 2>>(&three),
-        Err(DecodeError::TooLong { length: 3, limit: 2 })
-    );
+    assert_eq!(decode_all::<OptionalList<u32, 2>>(&three), Err(DecodeError::TooLong { length: 3, limit: 2 }));
     assert!(decode_all::<OptionalList<u32, 3>>(&three).is_ok());
 }
 
 #[test]
 fn unknown_values_and_trailing_bytes_are_refused() {
-    assert_eq!(
-        decode_all::<Colour>(&[0, 0, 0, 2]),
-        Err(DecodeError::BadValue {
-            name: "Colour",
-            value: 2
-        })
-    );
-    assert_eq!(
-        decode_all::<bool>(&[0, 0, 0, 2]),
-        Err(DecodeError::BadValue {
-            name: "bool",
-            value: 2
-        })
-    );
-    assert_eq!(
-        decode_all::<Strict>(&[0; 8]),
-        Err(DecodeError::BadValue {
-            name: "Strict",
-            value: 0
-        })
-    );
+    assert_eq!(decode_all::<Colour>(&[0, 0, 0, 2]), Err(DecodeError::BadValue { name: "Colour", value: 2 }));
+    assert_eq!(decode_all::<bool>(&[0, 0, 0, 2]), Err(DecodeError::BadValue { name: "bool", value: 2 }));
+    assert_eq!(decode_all::<Strict>(&[0; 8]), Err(DecodeError::BadValue { name: "Strict", value: 0 }));
     assert_eq!(decode_all::<u32>(&[0; 5]), Err(DecodeError::Trailing(1)));
 }
 

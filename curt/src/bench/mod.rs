@@ -40,11 +40,7 @@ enum BenchCommand {
     /// Do one of the works of `curt bench wall` below a directory; runs as the process that is
     /// measured
     #[command(hide = true)]
-    WallWork {
-        work: wall::WallWork,
-        phase: wall::WorkPhase,
-        directory: PathBuf,
-    },
+    WallWork { work: wall::WallWork, phase: wall::WorkPhase, directory: PathBuf },
     /// Make the repository of `curt bench wall` below a directory
     #[command(hide = true)]
     WallRepository { directory: PathBuf },
@@ -89,19 +85,10 @@ fn bench(bench: &BenchCommand) -> Result<bool> {
         BenchCommand::Build(arguments) => workload::run(Workload::Build, arguments),
         BenchCommand::List(arguments) => list::run(arguments),
         BenchCommand::Wall(arguments) => wall::run(arguments),
-        BenchCommand::WallWork {
-            work,
-            phase,
-            directory,
-        } => work.run(*phase, directory).map(|()| true),
+        BenchCommand::WallWork { work, phase, directory } => work.run(*phase, directory).map(|()| true),
         BenchCommand::WallRepository { directory } => wall::make_repository(directory).map(|()| true),
         BenchCommand::ListTree { directory, count } => list::make_tree(directory, *count),
-        BenchCommand::Perform {
-            workload,
-            directory,
-            pause,
-            pages,
-        } => {
+        BenchCommand::Perform { workload, directory, pause, pages } => {
             let pause = Duration::try_from_secs_f64(*pause).context("the pause")?;
             // Wrong results are part of the output, not a failure of this process.
             let performed = curt_bench::child::perform(

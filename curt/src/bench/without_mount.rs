@@ -28,21 +28,12 @@ pub(crate) fn replay(run: &WorkloadRun<'_>, world: &Testbed) -> Result<WorkloadR
     };
     let connected = UnmountedClient::connect(&plan).map_err(|failure| anyhow!("{failure}"))?;
     let (tree, trace) = (run.workload.tree(), run.workload.trace());
-    let bar = progress_bar(&format!(
-        "{} with {}, without a mount",
-        run.workload,
-        title(run.options)
-    ));
+    let bar = progress_bar(&format!("{} with {}, without a mount", run.workload, title(run.options)));
     bar.set_length(trace.operations_count());
     let caller = Caller::new(UserIds::NOBODY.uid, UserIds::NOBODY.gid, &[]);
     let mut pages = 0;
-    let outcome = library::replay(
-        connected.client(),
-        &caller,
-        &MonotonicClock,
-        &trace,
-        &tree,
-        &mut |operation| {
+    let outcome =
+        library::replay(connected.client(), &caller, &MonotonicClock, &trace, &tree, &mut |operation| {
             bar.inc(operation.operations());
             if matches!(operation, TraceOperation::Page) {
                 if pages > 0 {
@@ -50,8 +41,7 @@ pub(crate) fn replay(run: &WorkloadRun<'_>, world: &Testbed) -> Result<WorkloadR
                 }
                 pages += 1;
             }
-        },
-    );
+        });
     bar.finish_and_clear();
     let counters = connected.client().counters();
     let report = RunReport {
@@ -64,12 +54,5 @@ pub(crate) fn replay(run: &WorkloadRun<'_>, world: &Testbed) -> Result<WorkloadR
         seconds: outcome.seconds,
         rpc: counters.requests.clone(),
     };
-    Ok(WorkloadResult {
-        outcome,
-        report,
-        mount: MountReport {
-            counters,
-            ..MountReport::default()
-        },
-    })
+    Ok(WorkloadResult { outcome, report, mount: MountReport { counters, ..MountReport::default() } })
 }

@@ -89,12 +89,7 @@ pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<b
     if arguments.server.is_some() && !arguments.no_check {
         prepare(&mut world, workload, arguments)?;
     }
-    let run = WorkloadRun {
-        workload,
-        vers: &arguments.vers,
-        options: &arguments.options,
-        pause,
-    };
+    let run = WorkloadRun { workload, vers: &arguments.vers, options: &arguments.options, pause };
     let (done, differing) = run.on(&mut world, arguments.compare.then_some(arguments.jobs))?;
     for what in &done.outcome.described {
         eprintln!("wrong: {what}");
@@ -123,10 +118,7 @@ fn prepare(world: &mut Testbed, workload: Workload, arguments: &WorkloadArgument
         bar.finish_and_clear();
         std::thread::sleep(SETTLE);
     } else if let Err(error) = make::check(&tree, mounted.directory()) {
-        bail!(
-            "the tree of {workload} is not at {}: {error}\n--make-tree makes it",
-            world.source()
-        );
+        bail!("the tree of {workload} is not at {}: {error}\n--make-tree makes it", world.source());
     }
     mounted.end()
 }
@@ -156,9 +148,7 @@ impl WorkloadRun<'_> {
     ) -> Result<(WorkloadResult, Option<String>)> {
         let mounted = world.mount(self.vers, self.options)?;
         let mut command = Curt::this().command();
-        command
-            .args(["bench", "perform", self.workload.name()])
-            .arg(mounted.directory());
+        command.args(["bench", "perform", self.workload.name()]).arg(mounted.directory());
         command.arg(self.pause.as_secs_f64().to_string());
         let bar = progress_bar(&format!("{} with {}", self.workload, title(self.options)));
         let operations = self.workload.trace().operations_count();
@@ -184,14 +174,7 @@ impl WorkloadRun<'_> {
             bar.finish_and_clear();
         }
         mounted.end()?;
-        Ok((
-            WorkloadResult {
-                outcome,
-                report,
-                mount,
-            },
-            differing.map(|error| error.to_string()),
-        ))
+        Ok((WorkloadResult { outcome, report, mount }, differing.map(|error| error.to_string())))
     }
 }
 
@@ -202,26 +185,12 @@ pub(crate) fn title(options: &str) -> &str {
 
 impl WorkloadResult {
     fn text(&self) -> String {
-        let RunReport {
-            workload,
-            options,
-            server,
-            operations,
-            wrong,
-            seconds,
-            ..
-        } = &self.report;
+        let RunReport { workload, options, server, operations, wrong, seconds, .. } = &self.report;
         let mut text = format!(
             "{workload} at {server} with {}: {operations} operations, {wrong} wrong, {seconds:.2} s\n",
             title(options)
         );
-        for (number, page) in self
-            .outcome
-            .pages
-            .iter()
-            .enumerate()
-            .filter(|_| self.outcome.pages.len() > 1)
-        {
+        for (number, page) in self.outcome.pages.iter().enumerate().filter(|_| self.outcome.pages.len() > 1) {
             text.push_str(&format!(
                 "view {}: {:.3} s, {} operations\n",
                 number + 1,

@@ -64,10 +64,7 @@ pub(super) fn run(command: &[OsString], wait: WaitFor) -> (CommandOutcome, LeftP
     let mut signals = match signals {
         Ok(signals) => signals,
         Err(error) => {
-            return (
-                CommandOutcome::NotRun(NOT_EXPLAINED, error),
-                LeftProcesses::Nothing,
-            );
+            return (CommandOutcome::NotRun(NOT_EXPLAINED, error), LeftProcesses::Nothing);
         }
     };
     let child = match Command::new(&command[0]).args(&command[1..]).spawn() {
@@ -168,10 +165,7 @@ fn reap_all() -> LeftProcesses {
 }
 
 fn status_of(status: WaitStatus) -> u8 {
-    let number = status
-        .exit_status()
-        .or_else(|| status.terminating_signal().map(|signal| BY_SIGNAL + signal));
-    number
-        .and_then(|number| u8::try_from(number).ok())
-        .unwrap_or(NOT_EXPLAINED)
+    let number =
+        status.exit_status().or_else(|| status.terminating_signal().map(|signal| BY_SIGNAL + signal));
+    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(NOT_EXPLAINED)
 }

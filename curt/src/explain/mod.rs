@@ -45,13 +45,7 @@ pub(crate) struct ExplainArguments {
     #[arg(long, value_name = "N", default_value_t = 10)]
     paths: usize,
     /// Mount options of the Linux client to compare with [default: none]
-    #[arg(
-        short,
-        long = "options",
-        value_name = "OPTIONS",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(short, long = "options", value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     options: String,
     /// Explain this mount only; may be repeated [default: all mounts of this user]
     #[arg(long, value_name = "DIR")]
@@ -117,21 +111,14 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
     }
     command::adopt_orphans()?;
     let begun = begin(&mounts, &arguments.options)?;
-    let wait = if arguments.wait {
-        WaitFor::ForAll
-    } else {
-        WaitFor::ForCommand
-    };
+    let wait = if arguments.wait { WaitFor::ForAll } else { WaitFor::ForCommand };
     let (outcome, left) = command::run(&arguments.command, wait);
     let paths = arguments.paths.min(PATHS_MAX);
     let explained = end(begun, paths)?;
     let status = match outcome {
         CommandOutcome::Ended(status) => status,
         CommandOutcome::NotRun(status, why) => {
-            eprintln!(
-                "curt explain: {}: {why}",
-                Path::new(&arguments.command[0]).display()
-            );
+            eprintln!("curt explain: {}: {why}", Path::new(&arguments.command[0]).display());
             return Ok(status);
         }
     };
@@ -145,11 +132,7 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
         let all = json!({ "status": status, "linux_options": arguments.options, "mounts": mounts });
         writeln!(output, "{all}")?;
     } else {
-        write!(
-            output,
-            "{}",
-            show::text(&explained, &arguments.options, &arguments.expand)
-        )?;
+        write!(output, "{}", show::text(&explained, &arguments.options, &arguments.expand))?;
     }
     Ok(status)
 }
@@ -179,9 +162,7 @@ fn as_json(mount: &MountExplained) -> Result<serde_json::Value> {
 fn begin<'a>(mounts: &'a [(PathBuf, MountReport)], linux: &str) -> Result<Vec<&'a (PathBuf, MountReport)>> {
     let mut begun = Vec::new();
     for mount in mounts {
-        let command = Explain {
-            linux: linux.to_owned(),
-        };
+        let command = Explain { linux: linux.to_owned() };
         match control::call(&mount.0, &command) {
             Ok(()) => begun.push(mount),
             Err(error) => {
@@ -203,10 +184,7 @@ fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExp
         match control::call(socket, &EndExplanation { paths }) {
             Ok(explained) => {
                 if explained.operations > 0 || explained.sent() > 0 || explained.unfinished {
-                    all.push(MountExplained {
-                        mount: mount.clone(),
-                        explained: *explained,
-                    });
+                    all.push(MountExplained { mount: mount.clone(), explained: *explained });
                 }
             }
             Err(ControlError::Answer) => bail!("{}: {}", mount.mount_point.display(), ControlError::Answer),

@@ -9,25 +9,15 @@ pub(super) fn text(mounts: &[MountExplained], linux_options: &str, expand: &[Str
     if mounts.is_empty() {
         return "The command did nothing on a Curt mount.\n".to_owned();
     }
-    let texts: Vec<_> = mounts
-        .iter()
-        .map(|mount| one(mount, linux_options, expand))
-        .collect();
+    let texts: Vec<_> = mounts.iter().map(|mount| one(mount, linux_options, expand)).collect();
     texts.join("\n")
 }
 
 fn one(mount: &MountExplained, linux_options: &str, expand: &[String]) -> String {
     let MountExplained { mount, explained } = mount;
-    let title = if linux_options.is_empty() {
-        "default options"
-    } else {
-        linux_options
-    };
-    let all = RequestTally {
-        sent: explained.sent(),
-        linux: explained.linux_sent(),
-        spared: explained.spared(),
-    };
+    let title = if linux_options.is_empty() { "default options" } else { linux_options };
+    let all =
+        RequestTally { sent: explained.sent(), linux: explained.linux_sent(), spared: explained.spared() };
     let mut text = format!(
         "{} on {}: {} requests, {} spared; Linux ({title}) would have sent {}\n\n{:<20}{:>10}{:>10}{:>10}   spared by\n",
         mount.source,
@@ -71,11 +61,7 @@ fn line(name: &str, requests: RequestTally, remark: &str) -> String {
 
 fn cause(row: &CauseRow) -> String {
     let rules = row.spared.iter().map(|(rule, spared)| format!("{rule} {spared}"));
-    let requests = RequestTally {
-        sent: row.sent,
-        linux: row.linux,
-        spared: row.spared.values().sum(),
-    };
+    let requests = RequestTally { sent: row.sent, linux: row.linux, spared: row.spared.values().sum() };
     line(&row.cause, requests, &rules.collect::<Vec<_>>().join(", "))
 }
 
@@ -121,19 +107,11 @@ mod tests {
             spared: BTreeMap::from([("sloppycto".to_owned(), 13)]),
             paths: vec![PathRow {
                 path: "/a/b".to_owned(),
-                requests: RequestTally {
-                    sent: 5,
-                    linux: 6,
-                    spared: 1,
-                },
+                requests: RequestTally { sent: 5, linux: 6, spared: 1 },
             }],
             paths_rest: UnlistedRequests {
                 count: 2,
-                requests: RequestTally {
-                    sent: 2,
-                    linux: 14,
-                    spared: 12,
-                },
+                requests: RequestTally { sent: 2, linux: 14, spared: 12 },
             },
         };
         MountExplained {

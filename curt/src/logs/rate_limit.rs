@@ -34,10 +34,7 @@ impl Default for LogRateLimiter {
 
 impl LogRateLimiter {
     fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        Self {
-            places: Mutex::default(),
-            tell: Box::new(tell),
-        }
+        Self { places: Mutex::default(), tell: Box::new(tell) }
     }
 }
 
@@ -62,11 +59,7 @@ enum RateDecision {
 
 impl CallSiteLimit {
     fn new(now: Instant) -> Self {
-        Self {
-            lines: BURST,
-            since: now,
-            left_out: 0,
-        }
+        Self { lines: BURST, since: now, left_out: 0 }
     }
 
     fn ask(&mut self, now: Instant) -> RateDecision {
@@ -78,11 +71,7 @@ impl CallSiteLimit {
         }
         if self.lines == 0 {
             self.left_out += 1;
-            return if self.left_out == 1 {
-                RateDecision::FirstSuppressed
-            } else {
-                RateDecision::Suppressed
-            };
+            return if self.left_out == 1 { RateDecision::FirstSuppressed } else { RateDecision::Suppressed };
         }
         self.lines -= 1;
         // Reported once there is room for several lines, not with each single one.
@@ -169,9 +158,7 @@ mod tests {
     fn too_many_lines_of_one_callsite_suppress_no_lines_of_another() {
         let lines = Lines::default();
         let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(move || writer.clone())
-            .finish();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
         let notices = Arc::new(Mutex::new(Vec::new()));
         let noticed = Arc::clone(&notices);
         let sparing = LogRateLimiter::new(move |what| noticed.lock().unwrap().push(what.to_owned()));

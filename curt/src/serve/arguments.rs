@@ -212,10 +212,7 @@ impl FromStr for BindAddress {
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(Self(address));
         }
-        let bare = text
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'))
-            .unwrap_or(text);
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         match bare.parse::<IpAddr>() {
             Ok(address) => Ok(Self(SocketAddr::new(address, NFS_PORT))),
             Err(_) => Err("expected an address and a port, such as 127.0.0.1:2049 or [::1]:2049".into()),
@@ -230,11 +227,7 @@ fn an_id() -> RangedI64ValueParser<u32> {
 
 fn export_name(text: &str) -> Result<String, String> {
     let is_valid = text.starts_with('/') && text.len() > 1 && !text.ends_with('/') && text.len() < 1024;
-    if is_valid {
-        Ok(text.into())
-    } else {
-        Err("expected an absolute path, such as /memory".into())
-    }
+    if is_valid { Ok(text.into()) } else { Err("expected an absolute path, such as /memory".into()) }
 }
 
 #[cfg(test)]
@@ -276,9 +269,7 @@ mod tests {
     fn the_last_of_secure_and_insecure_counts_and_secure_is_the_default() {
         let reserved = |words: &[&str]| {
             let line = ["serve", "/"].iter().chain(words);
-            <Line as clap::Parser>::try_parse_from(line)
-                .map(|line| line.serve.reserved_ports_only())
-                .ok()
+            <Line as clap::Parser>::try_parse_from(line).map(|line| line.serve.reserved_ports_only()).ok()
         };
         assert_eq!(reserved(&[]), Some(true));
         assert_eq!(reserved(&["--insecure"]), Some(false));

@@ -122,13 +122,10 @@ impl ServerControl {
     fn graph(&self, procedure: &str) -> Result<CallGraph, ControlError> {
         let operation = Operation::nfs_named(procedure)
             .ok_or_else(|| ControlError::Refused(format!("{procedure} is not a procedure of NFSv3")))?;
-        self.counters
-            .stages
-            .next_graph(operation, GRAPH_TIMEOUT)
-            .ok_or_else(|| {
-                let (name, seconds) = (operation.name(), GRAPH_TIMEOUT.as_secs());
-                ControlError::Refused(format!("no {name} arrived within {seconds} s"))
-            })
+        self.counters.stages.next_graph(operation, GRAPH_TIMEOUT).ok_or_else(|| {
+            let (name, seconds) = (operation.name(), GRAPH_TIMEOUT.as_secs());
+            ControlError::Refused(format!("no {name} arrived within {seconds} s"))
+        })
     }
 }
 
@@ -185,9 +182,6 @@ mod tests {
         assert_eq!(ServerSelector::from(""), ServerSelector::Any);
         assert_eq!(ServerSelector::from("12"), ServerSelector::Process(12));
         assert_eq!(ServerSelector::from("./12"), ServerSelector::State("./12".into()));
-        assert_eq!(
-            ServerSelector::from("/var/lib/curt"),
-            ServerSelector::State("/var/lib/curt".into())
-        );
+        assert_eq!(ServerSelector::from("/var/lib/curt"), ServerSelector::State("/var/lib/curt".into()));
     }
 }

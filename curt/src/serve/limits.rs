@@ -116,20 +116,14 @@ mod tests {
     #[test]
     fn without_options_the_limits_are_those_of_the_library() {
         let ours = limits(&[]).expect("nothing is wrong with no options");
-        let theirs = Limits {
-            record: RECORD_MAX,
-            ..Limits::default()
-        };
+        let theirs = Limits { record: RECORD_MAX, ..Limits::default() };
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
     }
 
     #[test]
     fn every_reported_limit_is_an_option() {
         let command = <LimitArguments as Args>::augment_args(clap::Command::new("serve"));
-        for limit in ResourceLimit::ALL
-            .into_iter()
-            .filter(|limit| *limit != ResourceLimit::System)
-        {
+        for limit in ResourceLimit::ALL.into_iter().filter(|limit| *limit != ResourceLimit::System) {
             let named = |argument: &clap::Arg| argument.get_long() == Some(limit.name());
             assert!(command.get_arguments().any(named), "--{}", limit.name());
         }
@@ -150,10 +144,8 @@ mod tests {
             "--half-record-timeout",
             "--idle-timeout",
         ];
-        let words: Vec<String> = (0..)
-            .zip(options)
-            .flat_map(|(n, option)| [option.to_owned(), (n + 8).to_string()])
-            .collect();
+        let words: Vec<String> =
+            (0..).zip(options).flat_map(|(n, option)| [option.to_owned(), (n + 8).to_string()]).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let limits_set = limits(&words).expect("they are all numbers");
         let set = [

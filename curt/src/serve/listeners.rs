@@ -41,11 +41,7 @@ impl Listeners {
             );
             return Self::of(inherited);
         }
-        let mut listeners = Self {
-            sockets: Vec::new(),
-            nfs: Vec::new(),
-            mount: Vec::new(),
-        };
+        let mut listeners = Self { sockets: Vec::new(), nfs: Vec::new(), mount: Vec::new() };
         if arguments.bind.is_empty() {
             let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), NFS_PORT);
             listeners.add_nfs(any).with_context(|| advice(any))?;
@@ -72,10 +68,7 @@ impl Listeners {
             those.map(|one| one.address).collect::<Vec<_>>()
         };
         let (nfs, mut mount) = (addresses(false), addresses(true));
-        ensure!(
-            !nfs.is_empty(),
-            "the service manager passed no socket for NFS: all are named \"mount\""
-        );
+        ensure!(!nfs.is_empty(), "the service manager passed no socket for NFS: all are named \"mount\"");
         if mount.is_empty() {
             mount.clone_from(&nfs);
         }
@@ -117,11 +110,7 @@ impl Listeners {
 }
 
 fn listen(address: SocketAddr) -> rustix::io::Result<(TcpListener, SocketAddr)> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // Connections of a server that has just ended do not block its port.
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -131,9 +120,7 @@ fn listen(address: SocketAddr) -> rustix::io::Result<(TcpListener, SocketAddr)> 
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
     let listener = TcpListener::from(socket);
-    let address = listener
-        .local_addr()
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let address = listener.local_addr().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok((listener, address))
 }
 

@@ -54,9 +54,7 @@ pub(super) fn watch(
             thread::sleep(interval);
         }
     };
-    thread::Builder::new()
-        .name("curt-watchdog".into())
-        .spawn(watcher)?;
+    thread::Builder::new().name("curt-watchdog".into()).spawn(watcher)?;
     Ok(())
 }
 
@@ -69,11 +67,7 @@ struct LivenessProbe {
 
 impl LivenessProbe {
     const fn new(address: SocketAddr, counters: Arc<ServerCounters>) -> Self {
-        Self {
-            address,
-            counters,
-            answered: 0,
-        }
+        Self { address, counters, answered: 0 }
     }
 
     /// Checks whether calls were answered since the last check, or are within `timeout`.
@@ -97,14 +91,7 @@ fn probe(address: SocketAddr, timeout: Duration) -> io::Result<()> {
     let mut call = Vec::new();
     let body = record::begin_record(&mut call);
     let null = nfs3::NfsProcedure::Null.number();
-    encode_call_header(
-        &mut call,
-        XID,
-        nfs3::PROGRAM,
-        nfs3::VERSION,
-        null,
-        &RpcCredential::None,
-    );
+    encode_call_header(&mut call, XID, nfs3::PROGRAM, nfs3::VERSION, null, &RpcCredential::None);
     record::finish_record(&mut call, body, 0);
     stream.write_all(&call)?;
     stream.read_exact(&mut [0; REPLY])
@@ -172,11 +159,9 @@ mod tests {
 
     #[test]
     fn a_server_on_every_address_is_reached_on_this_machine() {
-        for (address, expected) in [
-            ("0.0.0.0:2049", "127.0.0.1:2049"),
-            ("[::]:2049", "[::1]:2049"),
-            ("10.0.0.1:7", "10.0.0.1:7"),
-        ] {
+        for (address, expected) in
+            [("0.0.0.0:2049", "127.0.0.1:2049"), ("[::]:2049", "[::1]:2049"), ("10.0.0.1:7", "10.0.0.1:7")]
+        {
             assert_eq!(reachable(address.parse().unwrap()), expected.parse().unwrap());
         }
     }

@@ -27,19 +27,15 @@ pub(super) fn serve(arguments: &ServeArguments, control: ServerControl) -> Resul
     let metrics =
         MetricsListener::bind(metrics_address).with_context(|| format!("--metrics {metrics_address}"))?;
     tracing::info!("serving Prometheus metrics on {}", metrics.address());
-    let filters = serving::violation_action(arguments.seccomp)
-        .map(SeccompFilters::new)
-        .transpose()?;
+    let filters = serving::violation_action(arguments.seccomp).map(SeccompFilters::new).transpose()?;
     let confine = move || {
         let confined = privileges::keep_to_serve();
         let confined = confined.and_then(|()| filters.map_or(Ok(()), |filters| filters.apply()));
         confined.map_err(|error| io::Error::other(errors::line(&error)))
     };
     let figures = move || {
-        let bounds: Vec<u64> = STAGE_BOUNDS
-            .into_iter()
-            .chain(ROUND_TRIP_BOUNDS.into_iter().skip(1))
-            .collect();
+        let bounds: Vec<u64> =
+            STAGE_BOUNDS.into_iter().chain(ROUND_TRIP_BOUNDS.into_iter().skip(1)).collect();
         text(&control.report(), &control.stages().classes(&bounds), &bounds)
     };
     let serving = metrics.serve(confine, figures).context("--metrics")?;
@@ -57,11 +53,8 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
         "curt_server_file_cache_opened_total" "File cache: number of misses." report.file_cache_misses;
         "curt_server_stages_every" "One request in this many is measured in stages; 0: none." report.stages.every;
     }
-    let mut calls = out.family(
-        "curt_server_calls_total",
-        MetricType::Counter,
-        "Calls of NFS, per procedure.",
-    );
+    let mut calls =
+        out.family("curt_server_calls_total", MetricType::Counter, "Calls of NFS, per procedure.");
     for (procedure, count) in report.counters.requests.iter() {
         calls.sample(&[("procedure", procedure)], count);
     }
@@ -150,10 +143,7 @@ mod tests {
             "curt_server_request_seconds_count{procedure=\"READ\"} 3",
             "curt_server_stage_seconds_sum{procedure=\"READ\",stage=\"file_system\"} 0.000007",
         ] {
-            assert!(
-                text.lines().any(|present| present == line),
-                "{line} is not in\n{text}"
-            );
+            assert!(text.lines().any(|present| present == line), "{line} is not in\n{text}");
         }
     }
 }

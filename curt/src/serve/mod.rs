@@ -57,28 +57,18 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
 /// Returns whether all written data are durable.
 fn serve(arguments: &ServeArguments) -> Result<bool> {
     logs::start(&logs::LogDestination::StandardError, &arguments.log_level).with_context(|| {
-        format!(
-            "--log-level {}: expected error, warn, info, debug, trace or a filter",
-            arguments.log_level
-        )
+        format!("--log-level {}: expected error, warn, info, debug, trace or a filter", arguments.log_level)
     })?;
     // Before any other descriptor is opened: inherited ones are known by their numbers.
     let inherited = socket_activation::sockets()?;
     raise_descriptor_limit();
     privileges::keep_to_manage()?;
     let counters = Arc::new(ServerCounters::default());
-    let OpenedExports {
-        service,
-        reload,
-        summary,
-        open_to_all,
-    } = exported::open(arguments, Arc::clone(&counters))?;
+    let OpenedExports { service, reload, summary, open_to_all } =
+        exported::open(arguments, Arc::clone(&counters))?;
     counters.stages.set_every(arguments.measured());
     // Started before privileges are dropped, because its thread creates files.
-    let state = arguments
-        .memory
-        .is_none()
-        .then(|| exported::state_directory(arguments));
+    let state = arguments.memory.is_none().then(|| exported::state_directory(arguments));
     let control = control::ServerControl::new(&service, &counters, state.and_then(Result::ok));
     let _control = control::listen(control.clone());
     let _metrics = metrics::serve(arguments, control.clone())?;
@@ -89,9 +79,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let server = RpcServer::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
     control.set_connections(server.handle());
     let stops = signals::watch(server.handle(), reload).context("cannot wait for signals")?;
-    let registration = (!arguments.no_rpcbind)
-        .then(|| RpcbindRegistration::register(&listeners))
-        .flatten();
+    let registration = (!arguments.no_rpcbind).then(|| RpcbindRegistration::register(&listeners)).flatten();
     let serving = serving::start(server, arguments.seccomp)?;
     announce(&summary, open_to_all.as_deref(), &listeners);
     systemd::ready(&summary);
@@ -114,18 +102,10 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
 fn announce(summary: &str, open_to_all: Option<&str>, listeners: &Listeners) {
     tracing::info!("{summary}");
     for address in &listeners.nfs {
-        let what = if listeners.mount.contains(address) {
-            "NFS and MOUNT"
-        } else {
-            "NFS"
-        };
+        let what = if listeners.mount.contains(address) { "NFS and MOUNT" } else { "NFS" };
         tracing::info!("listening on {address} for {what}");
     }
-    for address in listeners
-        .mount
-        .iter()
-        .filter(|address| !listeners.nfs.contains(address))
-    {
+    for address in listeners.mount.iter().filter(|address| !listeners.nfs.contains(address)) {
         tracing::info!("listening on {address} for MOUNT");
     }
     if let Some(path) = open_to_all.filter(|_| !listeners.is_local()) {

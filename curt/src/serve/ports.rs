@@ -25,11 +25,7 @@ impl PortRouter {
     pub(super) fn of(service: Arc<dyn RpcService>, listeners: &Listeners) -> Arc<dyn RpcService> {
         let ports = |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::port).collect::<Vec<_>>();
         let (nfs, mount) = (ports(&listeners.nfs), ports(&listeners.mount));
-        if nfs == mount {
-            service
-        } else {
-            Arc::new(Self { service, nfs, mount })
-        }
+        if nfs == mount { service } else { Arc::new(Self { service, nfs, mount }) }
     }
 }
 

@@ -32,9 +32,8 @@ const RAISED_TO_SERVE: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(Capa
 /// Capabilities that the other threads need in addition: to clone the mount of an export
 /// (SYS_ADMIN), at the start and at a reload, and to unregister from rpcbind from a reserved port
 /// (NET_BIND_SERVICE).
-const TO_MANAGE: CapabilitySet = TO_SERVE
-    .union(CapabilitySet::NET_BIND_SERVICE)
-    .union(CapabilitySet::SYS_ADMIN);
+const TO_MANAGE: CapabilitySet =
+    TO_SERVE.union(CapabilitySet::NET_BIND_SERVICE).union(CapabilitySet::SYS_ADMIN);
 
 /// Keeps the capabilities of the whole server. For the first thread, before it starts others.
 pub(super) fn keep_to_manage() -> Result<()> {
@@ -91,11 +90,7 @@ mod tests {
             assert!(rustix::thread::no_new_privs().expect("prctl"));
             let (effective, permitted) = (before.permitted, before.permitted);
             let inheritable = CapabilitySet::empty();
-            let again = CapabilitySets {
-                effective,
-                permitted,
-                inheritable,
-            };
+            let again = CapabilitySets { effective, permitted, inheritable };
             let regained = set_capabilities(None, again).is_ok();
             assert_eq!(regained, TO_SERVE.contains(before.permitted));
             keep_to_serve().expect("a second time");

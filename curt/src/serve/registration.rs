@@ -75,10 +75,7 @@ impl RpcbindRegistration {
             tracing::info!("rpcbind is not running: clients need port= and mountport=");
             return None;
         };
-        let mut registration = Self {
-            directory,
-            answered: Vec::new(),
-        };
+        let mut registration = Self { directory, answered: Vec::new() };
         let mut refused = Vec::new();
         for answered in all(listeners) {
             match registration.directory.set(answered) {
@@ -124,11 +121,7 @@ fn all(listeners: &Listeners) -> Vec<RegisteredService> {
     for (program, version, addresses) in programs {
         for family in [SocketAddr::is_ipv4, SocketAddr::is_ipv6] {
             let address = addresses.iter().find(|address| family(address));
-            all.extend(address.map(|address| RegisteredService {
-                program,
-                version,
-                address: *address,
-            }));
+            all.extend(address.map(|address| RegisteredService { program, version, address: *address }));
         }
     }
     all
@@ -136,9 +129,7 @@ fn all(listeners: &Listeners) -> Vec<RegisteredService> {
 
 impl RpcbindClient {
     fn find() -> Option<Self> {
-        let local = LOCAL_SOCKETS
-            .iter()
-            .find_map(|path| UnixStream::connect(path).ok());
+        let local = LOCAL_SOCKETS.iter().find_map(|path| UnixStream::connect(path).ok());
         if let Some(local) = local {
             let set = local
                 .set_read_timeout(Some(RPCBIND_TIMEOUT))
@@ -146,12 +137,7 @@ impl RpcbindClient {
             return set.ok().map(|()| Self::Local(local));
         }
         let transport = connect()?;
-        match remote(
-            &transport,
-            RpcbindVersion::Rpcbind4,
-            PortmapProcedure::Null as u32,
-            &(),
-        ) {
+        match remote(&transport, RpcbindVersion::Rpcbind4, PortmapProcedure::Null as u32, &()) {
             Ok(_) => Some(Self::Remote(transport)),
             Err(_) => Some(Self::Portmap(transport)),
         }
@@ -177,9 +163,7 @@ impl RpcbindClient {
         let port = match self {
             Self::Portmap(_) => {
                 let results = self.call(PortmapProcedure::Lookup as u32, answered)?;
-                decode_all::<u32>(&results)
-                    .ok()
-                    .and_then(|port| u16::try_from(port).ok())
+                decode_all::<u32>(&results).ok().and_then(|port| u16::try_from(port).ok())
             }
             // A look-up would return the address for the network of the request, which is the local
             // one.
@@ -254,10 +238,8 @@ impl RpcbindClient {
 
 /// Over TCP rpcbind accepts registrations only from a local reserved port.
 fn connect() -> Option<TcpTransport> {
-    let mut options = TcpOptions::new(
-        ServerName::Address(Ipv4Addr::LOCALHOST.into()),
-        PortSource::Fixed(portmap::PORT),
-    );
+    let mut options =
+        TcpOptions::new(ServerName::Address(Ipv4Addr::LOCALHOST.into()), PortSource::Fixed(portmap::PORT));
     options.recovery = RecoveryMode::Soft;
     options.timeout = RPCBIND_TIMEOUT;
     options.retrans = 0;
@@ -300,14 +282,7 @@ fn local(stream: &mut UnixStream, procedure: u32, arguments: &dyn Encode) -> Res
     let body = record::begin_record(&mut call);
     let xid = std::process::id();
     let version = RpcbindVersion::Rpcbind4 as u32;
-    encode_call_header(
-        &mut call,
-        xid,
-        portmap::PROGRAM,
-        version,
-        procedure,
-        &RpcCredential::None,
-    );
+    encode_call_header(&mut call, xid, portmap::PROGRAM, version, procedure, &RpcCredential::None);
     arguments.encode(&mut call);
     record::finish_record(&mut call, body, 0);
     stream.write_all(&call)?;
@@ -320,21 +295,14 @@ fn local(stream: &mut UnixStream, procedure: u32, arguments: &dyn Encode) -> Res
     let mut reply = vec![0; length];
     stream.read_exact(&mut reply)?;
     let mut decoder = Decoder::new(&reply);
-    match decode_reply_header(&mut decoder)
-        .map_err(CallError::from)?
-        .outcome
-    {
+    match decode_reply_header(&mut decoder).map_err(CallError::from)?.outcome {
         Ok(AcceptStatus::Success) => Ok(decoder.remaining().to_vec()),
         other => Err(RpcbindError::Refused(other.ok())),
     }
 }
 
 fn netid(address: SocketAddr) -> &'static [u8] {
-    if address.is_ipv4() {
-        portmap::NETID_TCP
-    } else {
-        portmap::NETID_TCP6
-    }
+    if address.is_ipv4() { portmap::NETID_TCP } else { portmap::NETID_TCP6 }
 }
 
 /// This process's user as rpcbind names it.
@@ -347,11 +315,7 @@ fn owner() -> String {
 
 impl std::fmt::Display for RegisteredService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = if self.program == nfs3::PROGRAM {
-            "NFS"
-        } else {
-            "MOUNT"
-        };
+        let name = if self.program == nfs3::PROGRAM { "NFS" } else { "MOUNT" };
         write!(f, "{name} version {} on {}", self.version, self.address)
     }
 }
@@ -365,11 +329,7 @@ mod tests {
         let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let listeners = Listeners {
             sockets: Vec::new(),
-            nfs: vec![
-                address("10.0.0.1:2049"),
-                address("127.0.0.1:2049"),
-                address("[::1]:2049"),
-            ],
+            nfs: vec![address("10.0.0.1:2049"), address("127.0.0.1:2049"), address("[::1]:2049")],
             mount: vec![address("10.0.0.1:20048")],
         };
         let all: Vec<String> = all(&listeners).iter().map(ToString::to_string).collect();

@@ -30,11 +30,7 @@ pub(super) fn rules(arguments: &ServeArguments, only_user: Option<(u32, u32)>) -
                 Some(SquashChoice::None) => Squash::None,
                 Some(SquashChoice::All) => Squash::All,
             };
-            (
-                squash,
-                arguments.anonuid.unwrap_or(NOBODY),
-                arguments.anongid.unwrap_or(NOBODY),
-            )
+            (squash, arguments.anonuid.unwrap_or(NOBODY), arguments.anongid.unwrap_or(NOBODY))
         }
     };
     Ok(ExportRules {
@@ -71,17 +67,9 @@ mod tests {
         let rows = [
             ("", None, Some((Squash::Root, NOBODY, NOBODY))),
             ("--squash none", None, Some((Squash::None, NOBODY, NOBODY))),
-            (
-                "--squash all --anonuid 5 --anongid 6",
-                None,
-                Some((Squash::All, 5, 6)),
-            ),
+            ("--squash all --anonuid 5 --anongid 6", None, Some((Squash::All, 5, 6))),
             ("", Some((5, 6)), Some((Squash::All, 5, 6))),
-            (
-                "--squash all --anonuid 5 --anongid 6",
-                Some((5, 6)),
-                Some((Squash::All, 5, 6)),
-            ),
+            ("--squash all --anonuid 5 --anongid 6", Some((5, 6)), Some((Squash::All, 5, 6))),
             ("--squash root", Some((5, 6)), None),
             ("--squash none", Some((5, 6)), None),
             ("--anonuid 7", Some((5, 6)), None),

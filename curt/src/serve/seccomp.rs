@@ -222,29 +222,17 @@ fn errno(number: i32) -> u32 {
 /// All allowed calls, with the conditions on their arguments.
 fn allowed() -> Result<Vec<(libc::c_long, Vec<SeccompRule>)>> {
     let lists = [FILES, DATA, CONNECTIONS, IDENTITY, RUNTIME, OLD];
-    let mut allowed: Vec<_> = lists
-        .concat()
-        .into_iter()
-        .map(|call| (call, Vec::new()))
-        .collect();
+    let mut allowed: Vec<_> = lists.concat().into_iter().map(|call| (call, Vec::new())).collect();
     // The first filter handles it; here it must only be allowed.
     allowed.push((libc::SYS_clone3, Vec::new()));
     let (thread, executable) = (mask(libc::CLONE_THREAD), mask(libc::PROT_EXEC));
     allowed.push((libc::SYS_clone, vec![masked(0, thread, thread)?]));
     // A thread may unshare its umask, and nothing else.
-    allowed.push((
-        libc::SYS_unshare,
-        vec![masked(0, u64::MAX, mask(libc::CLONE_FS))?],
-    ));
+    allowed.push((libc::SYS_unshare, vec![masked(0, u64::MAX, mask(libc::CLONE_FS))?]));
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         allowed.push((call, vec![masked(2, executable, 0)?]));
     }
-    let options = [
-        libc::PR_SET_NAME,
-        libc::PR_GET_NAME,
-        libc::PR_SET_VMA,
-        PR_GET_AUXV,
-    ];
+    let options = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA, PR_GET_AUXV];
     let options = options.map(|option| masked(0, u64::MAX, mask(option)));
     allowed.push((libc::SYS_prctl, options.into_iter().collect::<Result<_>>()?));
     Ok(allowed)
@@ -293,19 +281,10 @@ mod tests {
             let refused = |what: &str, kind: Option<ErrorKind>| {
                 assert_eq!(kind, Some(ErrorKind::PermissionDenied), "{what}");
             };
-            refused(
-                "connect",
-                TcpStream::connect(address).err().map(|error| error.kind()),
-            );
-            refused(
-                "bind",
-                UdpSocket::bind("127.0.0.1:0").err().map(|error| error.kind()),
-            );
+            refused("connect", TcpStream::connect(address).err().map(|error| error.kind()));
+            refused("bind", UdpSocket::bind("127.0.0.1:0").err().map(|error| error.kind()));
             refused("execve", Some(Command::new("/bin/true").exec().kind()));
-            refused(
-                "fork",
-                Command::new("/bin/true").spawn().err().map(|error| error.kind()),
-            );
+            refused("fork", Command::new("/bin/true").spawn().err().map(|error| error.kind()));
             for (what, call) in sys::FORBIDDEN {
                 assert_eq!(call(), Err(rustix::io::Errno::PERM), "{what}");
             }
@@ -322,9 +301,7 @@ mod tests {
             let served = thread::spawn(move || {
                 let (mut stream, _) = listener.accept().expect("accept");
                 std::fs::write(&path, "text").expect("write");
-                stream
-                    .write_all(&std::fs::read(&path).expect("read"))
-                    .expect("send");
+                stream.write_all(&std::fs::read(&path).expect("read")).expect("send");
                 TcpStream::connect("127.0.0.1:1").err().map(|error| error.kind())
             });
             assert_eq!(

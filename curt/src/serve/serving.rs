@@ -31,9 +31,7 @@ pub(super) fn start(server: RpcServer, seccomp: SeccompChoice) -> Result<Serving
     };
     let thread = thread::Builder::new().name("curt-accept".into()).spawn(run);
     let thread = thread.context("cannot start the serving thread")?;
-    receiver
-        .recv()
-        .context("the serving thread ended during start")??;
+    receiver.recv().context("the serving thread ended during start")??;
     Ok(ServingThread(thread))
 }
 
@@ -49,8 +47,6 @@ pub(super) const fn violation_action(seccomp: SeccompChoice) -> Option<Violation
 impl ServingThread {
     /// Waits until it was stopped and all calls are complete.
     pub(super) fn wait(self) -> Result<()> {
-        self.0
-            .join()
-            .map_err(|_| anyhow!("the serving thread panicked; see the log"))
+        self.0.join().map_err(|_| anyhow!("the serving thread panicked; see the log"))
     }
 }

@@ -113,10 +113,7 @@ mod tests {
         release.send(()).expect("it waits");
         beginnings.recv_timeout(SOON).expect("the second is begun");
         release.send(()).expect("it waits");
-        assert!(
-            beginnings.recv_timeout(Duration::from_millis(100)).is_err(),
-            "there is no third"
-        );
+        assert!(beginnings.recv_timeout(Duration::from_millis(100)).is_err(), "there is no third");
     }
 
     #[test]

@@ -3,10 +3,7 @@
 //! JUSTIFICATION: a service manager passes the number of a descriptor in an environment variable;
 //! no safe function takes ownership of a number, and none makes the system calls that a filter must
 //! refuse.
-#![allow(
-    unsafe_code,
-    reason = "ownership of a descriptor that is known by its number; raw calls in tests"
-)]
+#![allow(unsafe_code, reason = "ownership of a descriptor that is known by its number; raw calls in tests")]
 
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -50,10 +47,8 @@ pub(super) const FORBIDDEN: [(&str, Attempt); 4] = [
         done(unsafe { libc::syscall(libc::SYS_mount, 0, 0, 0, 0, 0) })
     }),
     ("executable memory", || {
-        let (protection, flags) = (
-            libc::PROT_READ | libc::PROT_EXEC,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping, which is not used.
         done(unsafe { libc::syscall(libc::SYS_mmap, 0, 4096, protection, flags, -1, 0) })
     }),

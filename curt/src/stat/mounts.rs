@@ -137,31 +137,22 @@ fn rows(before: Option<&[MountReport]>, now: &[MountReport]) -> Vec<MountRow> {
     let same = |one: &MountReport, other: &MountReport| one.mount_point == other.mount_point;
     let mut rows: Vec<MountRow> = now
         .iter()
-        .map(
-            |report| match earlier_reports.iter().find(|earlier| same(earlier, report)) {
-                Some(earlier) if report.succession(earlier) == ReportContinuity::SameMount => {
-                    row(MountRowState::SinceReport, report.since(earlier))
-                }
-                Some(_) => row(MountRowState::Restarted, report.clone()),
-                None if before.is_some() => row(MountRowState::New, report.clone()),
-                None => row(MountRowState::SinceMount, report.clone()),
-            },
-        )
+        .map(|report| match earlier_reports.iter().find(|earlier| same(earlier, report)) {
+            Some(earlier) if report.succession(earlier) == ReportContinuity::SameMount => {
+                row(MountRowState::SinceReport, report.since(earlier))
+            }
+            Some(_) => row(MountRowState::Restarted, report.clone()),
+            None if before.is_some() => row(MountRowState::New, report.clone()),
+            None => row(MountRowState::SinceMount, report.clone()),
+        })
         .collect();
-    let gone = earlier_reports
-        .iter()
-        .filter(|earlier| !now.iter().any(|report| same(earlier, report)));
+    let gone = earlier_reports.iter().filter(|earlier| !now.iter().any(|report| same(earlier, report)));
     rows.extend(gone.map(|earlier| row(MountRowState::Gone, earlier.since(earlier))));
     rows
 }
 
 fn row(state: MountRowState, report: MountReport) -> MountRow {
-    MountRow {
-        state,
-        seconds: report.age_seconds,
-        rates: MountRates::of(&report),
-        report,
-    }
+    MountRow { state, seconds: report.age_seconds, rates: MountRates::of(&report), report }
 }
 
 #[cfg(test)]
@@ -169,25 +160,14 @@ mod tests {
     use super::*;
 
     fn report(mount_point: &str, pid: u32, age_seconds: f64) -> MountReport {
-        MountReport {
-            mount_point: mount_point.into(),
-            pid,
-            age_seconds,
-            ..MountReport::default()
-        }
+        MountReport { mount_point: mount_point.into(), pid, age_seconds, ..MountReport::default() }
     }
 
     #[test]
     fn new_restarted_and_removed_mounts_are_distinguished() {
-        let first = [
-            report("/a", 1, 10.0),
-            report("/b", 2, 10.0),
-            report("/c", 3, 10.0),
-        ];
+        let first = [report("/a", 1, 10.0), report("/b", 2, 10.0), report("/c", 3, 10.0)];
         let states = |rows: &[MountRow]| -> Vec<(String, MountRowState)> {
-            rows.iter()
-                .map(|row| (row.report.mount_point.display().to_string(), row.state))
-                .collect()
+            rows.iter().map(|row| (row.report.mount_point.display().to_string(), row.state)).collect()
         };
         let begin = rows(None, &first);
         assert!(begin.iter().all(|row| row.state == MountRowState::SinceMount));
@@ -199,10 +179,7 @@ mod tests {
             ("/d", MountRowState::New),
             ("/c", MountRowState::Gone),
         ];
-        assert_eq!(
-            states(&later),
-            expected.map(|(place, state)| (place.to_owned(), state))
-        );
+        assert_eq!(states(&later), expected.map(|(place, state)| (place.to_owned(), state)));
         let seconds: Vec<u64> = later.iter().map(|row| row.seconds.to_bits()).collect();
         assert_eq!(seconds, [5.0_f64, 2.0, 1.0, 0.0].map(f64::to_bits));
     }

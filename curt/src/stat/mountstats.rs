@@ -64,19 +64,12 @@ fn procedure(name: &str, figures: &ProcedureFigures, total: u64, text: &mut Stri
     let value = |figure| figures.value(figure);
     let operations = value(OperationFigure::Operations);
     let percent = |part: u64, whole: u64| (part * 100).checked_div(whole).unwrap_or(0);
-    let _ = write!(
-        text,
-        "{name}:\n\t{operations} ops ({}%)",
-        percent(operations, total)
-    );
+    let _ = write!(text, "{name}:\n\t{operations} ops ({}%)", percent(operations, total));
     let retransmissions = figures.retransmissions();
     let timeouts = value(OperationFigure::Timeouts);
     if retransmissions != 0 || timeouts != 0 {
         let share = percent(retransmissions, operations);
-        let _ = write!(
-            text,
-            "\t{retransmissions} retrans ({share}%)\t{timeouts} major timeouts"
-        );
+        let _ = write!(text, "\t{retransmissions} retrans ({share}%)\t{timeouts} major timeouts");
     }
     let errors = value(OperationFigure::Errors);
     if errors != 0 {
@@ -97,12 +90,7 @@ fn procedure(name: &str, figures: &ProcedureFigures, total: u64, text: &mut Stri
 /// An age in mountstats(8)'s format: `1 day, 2:03:04`.
 fn age(seconds: f64) -> String {
     let seconds = std::time::Duration::try_from_secs_f64(seconds).map_or(0, |age| age.as_secs());
-    let clock = format!(
-        "{}:{:02}:{:02}",
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60
-    );
+    let clock = format!("{}:{:02}:{:02}", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     match seconds / 86_400 {
         0 => clock,
         1 => format!("1 day, {clock}"),
@@ -148,10 +136,7 @@ mod tests {
             ),
             "{shown}"
         );
-        assert!(
-            shown.contains("NFS mount age: 1 day, 1:01:01\n") && !shown.contains("vfsopen"),
-            "{shown}"
-        );
+        assert!(shown.contains("NFS mount age: 1 day, 1:01:01\n") && !shown.contains("vfsopen"), "{shown}");
         assert!(text(&report, true).contains("  vfsopen: 0\n"));
     }
 }

@@ -40,11 +40,7 @@ impl MountRates {
     /// The rates of a mount in `report.age_seconds`.
     pub(super) fn of(report: &MountReport) -> Self {
         // A mount may be younger than the clock's resolution.
-        let seconds = if report.age_seconds > 0.0 {
-            report.age_seconds
-        } else {
-            1.0
-        };
+        let seconds = if report.age_seconds > 0.0 { report.age_seconds } else { 1.0 };
         let sends = report.transport.value(TransportFigure::Sends);
         let backlog = report.transport.value(TransportFigure::Backlog);
         Self {
@@ -99,15 +95,7 @@ impl ProcedureRates {
     fn print(&self, name: &str, text: &mut String) {
         // Writing to a String cannot fail.
         let _ = write!(text, "{name:<16}{:>8}", "ops/s");
-        for head in [
-            "kB/s",
-            "kB/op",
-            "retrans",
-            "avg RTT (ms)",
-            "avg exe (ms)",
-            "avg queue (ms)",
-            "errors",
-        ] {
+        for head in ["kB/s", "kB/op", "retrans", "avg RTT (ms)", "avg exe (ms)", "avg queue (ms)", "errors"] {
             let _ = write!(text, "{head:>16}");
         }
         let share = |count: u64, percent: f64| format!("{count} ({percent:>3.1}%)");

@@ -17,12 +17,7 @@ pub(super) fn mount(report: &MountReport, all: bool) -> String {
     );
     text += &requests(&report.counters, &report.vers);
     text += "\nDecisions:\n";
-    for (name, value) in report
-        .counters
-        .events
-        .iter()
-        .filter(|(_, value)| all || *value != 0)
-    {
+    for (name, value) in report.counters.events.iter().filter(|(_, value)| all || *value != 0) {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{value:>12} {:<24} {}", name.name(), name.meaning());
     }
@@ -59,10 +54,7 @@ pub(super) fn procedures(calls: &ProcedureCalls) -> String {
         text.truncate(text.trim_end().len());
         text.push('\n');
         for (_, calls) in row {
-            let percentage = calls
-                .checked_mul(100)
-                .and_then(|calls| calls.checked_div(total))
-                .unwrap_or(0);
+            let percentage = calls.checked_mul(100).and_then(|calls| calls.checked_div(total)).unwrap_or(0);
             let _ = write!(text, "{calls:<9} {:<7}", format!("{percentage}%"));
         }
         text.truncate(text.trim_end().len());
@@ -104,10 +96,7 @@ mod tests {
 
     #[test]
     fn large_numbers_do_not_run_together() {
-        assert_eq!(
-            super::row(&[53_687_091_200_u64, 34_748_074]),
-            "53687091200 34748074   \n"
-        );
+        assert_eq!(super::row(&[53_687_091_200_u64, 34_748_074]), "53687091200 34748074   \n");
         let counters = ClientCounters::default();
         counters.procedures.count(Operation::Nfs3(NfsProcedure::Getattr));
         let text = super::procedures(&counters.snapshot().requests);

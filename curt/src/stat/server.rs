@@ -119,10 +119,7 @@ const FILE_CACHE_LINES: [&str; 9] = [
 /// nfsstat's blocks of a server.
 fn nfsstat(counters: &ServerSnapshot) -> String {
     let value = |counter| counters.events.value(counter);
-    let rpc = [
-        value(ServerCounter::Requests),
-        value(ServerCounter::RequestsRejected),
-    ];
+    let rpc = [value(ServerCounter::Requests), value(ServerCounter::RequestsRejected)];
     let replies = [
         value(ServerCounter::ReplyCacheHit),
         value(ServerCounter::ReplyCacheMiss),
@@ -151,15 +148,10 @@ pub(crate) struct CacheLayer {
 pub(crate) fn server_layers(report: &ServerReport) -> Vec<CacheLayer> {
     let value = |name: &str| {
         let mut events = report.counters.events.iter();
-        events
-            .find(|(event, _)| event.name() == name)
-            .map_or(0, |(_, value)| value)
+        events.find(|(event, _)| event.name() == name).map_or(0, |(_, value)| value)
     };
-    let counted = LAYERS.map(|(layer, hits, misses)| CacheLayer {
-        layer,
-        hits: value(hits),
-        misses: value(misses),
-    });
+    let counted =
+        LAYERS.map(|(layer, hits, misses)| CacheLayer { layer, hits: value(hits), misses: value(misses) });
     let file_cache = CacheLayer {
         layer: "file cache",
         hits: report.file_cache.get(CACHE_HITS).copied().unwrap_or(0),
@@ -227,10 +219,7 @@ mod tests {
     fn every_layer_has_counters_of_these_names() {
         for (_, hits, misses) in LAYERS {
             for name in [hits, misses] {
-                assert!(
-                    ServerCounter::ALL.iter().any(|counter| counter.name() == name),
-                    "{name}"
-                );
+                assert!(ServerCounter::ALL.iter().any(|counter| counter.name() == name), "{name}");
             }
         }
     }

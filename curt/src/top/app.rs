@@ -121,9 +121,7 @@ impl App {
         let SampleData::Mounts(mounts) = &self.now.data else {
             return;
         };
-        let mut places = mounts
-            .iter()
-            .map(|mount| mount.report.mount_point.display().to_string());
+        let mut places = mounts.iter().map(|mount| mount.report.mount_point.display().to_string());
         self.only = match &self.only {
             None => places.next(),
             Some(only) => {
@@ -207,10 +205,7 @@ pub(super) mod tests {
     }
 
     fn press(app: &mut App, keys: &str) -> KeyOutcome {
-        keys.chars()
-            .map(|key| app.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)))
-            .last()
-            .unwrap()
+        keys.chars().map(|key| app.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE))).last().unwrap()
     }
 
     #[test]
@@ -221,12 +216,7 @@ pub(super) mod tests {
         assert_eq!(app.table().unwrap().name, "procedures");
         app.key(KeyEvent::new(KeyCode::Tab, KeyModifiers::NONE));
         assert_eq!(app.table().unwrap().name, "caches");
-        assert_eq!(
-            app.rows()[0][0],
-            TableCell::Text("names".to_owned()),
-            "{:?}",
-            app.rows()
-        );
+        assert_eq!(app.rows()[0][0], TableCell::Text("names".to_owned()), "{:?}", app.rows());
         // By the name of the cache, descending; then reversed.
         press(&mut app, "S");
         assert_eq!(app.order(), (0, false));
@@ -234,10 +224,7 @@ pub(super) mod tests {
         press(&mut app, "r");
         assert_eq!(app.rows()[0][0], TableCell::Text("attributes".to_owned()));
         app.key(KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT));
-        assert_eq!(
-            (app.table().unwrap().name, app.order()),
-            ("procedures", (1, false))
-        );
+        assert_eq!((app.table().unwrap().name, app.order()), ("procedures", (1, false)));
         assert!(app.title().contains("1 mounts"));
         press(&mut app, "m");
         assert!(app.title().contains("/mnt"));

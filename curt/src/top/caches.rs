@@ -6,12 +6,7 @@ use super::mounts::{KIBIBYTE, MountDelta};
 use super::table::{TableCell, TopTable, share};
 
 /// A cache, its counters of hits and misses, and their unit.
-type CacheRow = (
-    &'static str,
-    &'static [ClientCounter],
-    &'static [ClientCounter],
-    f64,
-);
+type CacheRow = (&'static str, &'static [ClientCounter], &'static [ClientCounter], f64);
 
 /// The caches of a client.
 macro_rules! caches {
@@ -36,10 +31,7 @@ pub(super) fn caches(meant: &[&MountDelta<'_>]) -> TopTable {
     let row = |(name, hits, misses, unit): &CacheRow| {
         let rate = |counters: &[ClientCounter]| -> f64 {
             let amount = |one: &MountDelta<'_>| {
-                counters
-                    .iter()
-                    .map(|counter| one.done.counters.events.value(*counter))
-                    .sum::<u64>()
+                counters.iter().map(|counter| one.done.counters.events.value(*counter)).sum::<u64>()
             };
             meant.iter().map(|one| one.rate(amount(one) as f64 / unit)).sum()
         };
@@ -47,10 +39,7 @@ pub(super) fn caches(meant: &[&MountDelta<'_>]) -> TopTable {
             let value = |one: &&MountDelta<'_>, counter: &ClientCounter| {
                 one.now.report.counters.events.value(*counter) as f64
             };
-            counters
-                .iter()
-                .map(|counter| meant.iter().map(|one| value(one, counter)).sum::<f64>())
-                .sum()
+            counters.iter().map(|counter| meant.iter().map(|one| value(one, counter)).sum::<f64>()).sum()
         };
         let (hit, missed) = (rate(hits), rate(misses));
         vec![

@@ -45,11 +45,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
 }
 
 fn coloured(app: &App, colour: Color) -> Style {
-    if app.has_colour {
-        Style::new().fg(colour)
-    } else {
-        Style::new()
-    }
+    if app.has_colour { Style::new().fg(colour) } else { Style::new() }
 }
 
 fn tab_line(app: &App) -> Line<'static> {
@@ -77,13 +73,7 @@ fn table(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let first_row = app.first_row.min(last);
     let (by, ascending) = app.order();
     let texts: Vec<bool> = (0..shown.columns.len())
-        .map(|place| {
-            place == 0
-                || shown
-                    .rows
-                    .iter()
-                    .any(|row| matches!(row[place], TableCell::Text(_)))
-        })
+        .map(|place| place == 0 || shown.rows.iter().any(|row| matches!(row[place], TableCell::Text(_))))
         .collect();
     let head = shown.columns.iter().enumerate().map(|(place, column)| {
         let mark = match (place == by, ascending) {
@@ -97,19 +87,11 @@ fn table(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let head = Row::new(head.collect::<Vec<_>>()).style(head_style);
     let body = rows.iter().skip(first_row).take(room).map(|row| {
         let cells = row.iter().enumerate();
-        Row::new(
-            cells
-                .map(|(place, one)| cell(printable(&one.text()), texts[place]))
-                .collect::<Vec<_>>(),
-        )
+        Row::new(cells.map(|(place, one)| cell(printable(&one.text()), texts[place])).collect::<Vec<_>>())
     });
     let widths = shown.columns.iter().zip(&texts).map(|(column, is_text)| {
         let width = u16::try_from(title(column).len() + 1).unwrap_or(u16::MAX);
-        if *is_text {
-            Constraint::Min(width.max(16))
-        } else {
-            Constraint::Length(width.max(NUMBER))
-        }
+        if *is_text { Constraint::Min(width.max(16)) } else { Constraint::Length(width.max(NUMBER)) }
     });
     let widget = Table::new(body.collect::<Vec<_>>(), widths.collect::<Vec<_>>()).header(head);
     frame.render_widget(widget, area);
@@ -123,39 +105,20 @@ fn title(column: &str) -> String {
 
 /// Numbers are right-aligned.
 fn cell(text: String, is_text: bool) -> Shown<'static> {
-    let alignment = if is_text {
-        Alignment::Left
-    } else {
-        Alignment::Right
-    };
+    let alignment = if is_text { Alignment::Left } else { Alignment::Right };
     Shown::from(Line::from(text).alignment(alignment))
 }
 
 /// Control characters in a name must not move the cursor.
 fn printable(text: &str) -> String {
-    text.chars()
-        .map(|character| {
-            if character.is_control() {
-                '\u{fffd}'
-            } else {
-                character
-            }
-        })
-        .collect()
+    text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
 
 fn help(frame: &mut Frame<'_>, body: Rect) {
-    let lines: Vec<Line<'_>> = KEYS
-        .iter()
-        .map(|(key, what)| Line::from(format!(" {key:<20} {what}")))
-        .collect();
+    let lines: Vec<Line<'_>> =
+        KEYS.iter().map(|(key, what)| Line::from(format!(" {key:<20} {what}"))).collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
-    let area = Rect {
-        x: body.x,
-        y: body.y,
-        width: body.width.min(64),
-        height: body.height.min(height),
-    };
+    let area = Rect { x: body.x, y: body.y, width: body.width.min(64), height: body.height.min(height) };
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title("keys")), area);
 }
@@ -178,10 +141,8 @@ mod tests {
             let line: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
             line.trim_end().to_owned()
         });
-        let has_colour = buffer
-            .content()
-            .iter()
-            .any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
+        let has_colour =
+            buffer.content().iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
         (lines.collect(), has_colour)
     }
 
@@ -194,18 +155,9 @@ mod tests {
         let mut app = app();
         press(&mut app, '2');
         let (lines, has_colour) = screen(&mut app, (120, 10));
-        assert!(
-            lines[0].starts_with("curt top: 1 mounts (last 2.0 s)"),
-            "{lines:?}"
-        );
-        assert_eq!(
-            lines[1],
-            " 1 mounts  2 procedures  3 caches  4 processes  5 paths"
-        );
-        assert!(
-            lines[2].starts_with("procedure") && lines[2].contains("requests/sv"),
-            "{lines:?}"
-        );
+        assert!(lines[0].starts_with("curt top: 1 mounts (last 2.0 s)"), "{lines:?}");
+        assert_eq!(lines[1], " 1 mounts  2 procedures  3 caches  4 processes  5 paths");
+        assert!(lines[2].starts_with("procedure") && lines[2].contains("requests/sv"), "{lines:?}");
         assert!(
             lines[3].starts_with("LOOKUP") && lines[3].contains("25.0") && lines[3].ends_with("150"),
             "{lines:?}"
@@ -214,10 +166,7 @@ mod tests {
         assert!(has_colour);
         press(&mut app, '4');
         let (lines, _) = screen(&mut app, (120, 10));
-        assert!(
-            lines[3].starts_with("42 make") && lines[3].contains("/mnt"),
-            "{lines:?}"
-        );
+        assert!(lines[3].starts_with("42 make") && lines[3].contains("/mnt"), "{lines:?}");
     }
 
     #[test]
@@ -227,10 +176,7 @@ mod tests {
         press(&mut app, '?');
         let (lines, has_colour) = screen(&mut app, (80, 24));
         assert!(!has_colour);
-        assert!(
-            lines.iter().any(|line| line.contains("sort by the next column")),
-            "{lines:?}"
-        );
+        assert!(lines.iter().any(|line| line.contains("sort by the next column")), "{lines:?}");
     }
 
     #[test]

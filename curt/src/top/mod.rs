@@ -66,11 +66,7 @@ pub(crate) struct TopArguments {
 
 /// Runs `curt top`.
 pub(crate) fn run(arguments: &TopArguments) -> ExitCode {
-    let shown = if arguments.once {
-        once(arguments)
-    } else {
-        watch(arguments)
-    };
+    let shown = if arguments.once { once(arguments) } else { watch(arguments) };
     match shown {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => output::failed("curt top", &error),
@@ -110,11 +106,7 @@ fn watch(arguments: &TopArguments) -> Result<()> {
     // Errors are reported before the screen is used.
     let first = source.sample()?;
     let ended = Arc::new(AtomicBool::new(false));
-    for signal in [
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGHUP,
-    ] {
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     let interval = Duration::from_secs(arguments.interval.into());

@@ -22,11 +22,7 @@ pub(super) struct MountDelta<'a> {
 impl MountDelta<'_> {
     /// An amount per second.
     pub(super) fn rate(&self, amount: f64) -> f64 {
-        if self.done.age_seconds > 0.0 {
-            amount / self.done.age_seconds
-        } else {
-            0.0
-        }
+        if self.done.age_seconds > 0.0 { amount / self.done.age_seconds } else { 0.0 }
     }
 }
 
@@ -98,10 +94,7 @@ fn average(nanoseconds: f64, operations: f64) -> TableCell {
 fn procedures(meant: &[&MountDelta<'_>]) -> TopTable {
     let sum = |value: &dyn Fn(&MountDelta<'_>) -> f64| meant.iter().map(|one| value(one)).sum::<f64>();
     let rows = Operation::nfs().map(Operation::name).filter_map(|name| {
-        let total: u64 = meant
-            .iter()
-            .map(|one| one.now.report.counters.requests.value(name))
-            .sum();
+        let total: u64 = meant.iter().map(|one| one.now.report.counters.requests.value(name)).sum();
         if total == 0 {
             return None;
         }

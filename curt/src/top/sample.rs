@@ -46,10 +46,7 @@ impl SampleSource {
             }
             Self::Mounts(None) => SampleData::Mounts(all()?),
         };
-        Ok(Sample {
-            at: Instant::now(),
-            data: result,
-        })
+        Ok(Sample { at: Instant::now(), data: result })
     }
 }
 
@@ -59,10 +56,7 @@ fn all() -> Result<Vec<MountActivity>, ControlError> {
         // A mount that ends meanwhile, or whose causes are not available, is shown with its last
         // values.
         let watched = control::call(&socket, &WatchMount {}).map(|watched| *watched);
-        watched.unwrap_or_else(|_| MountActivity {
-            report,
-            ..MountActivity::default()
-        })
+        watched.unwrap_or_else(|_| MountActivity { report, ..MountActivity::default() })
     });
     Ok(watched.collect())
 }

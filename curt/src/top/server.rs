@@ -9,30 +9,15 @@ use crate::stat::server_layers;
 
 /// A server's statistics between two reports.
 pub(super) fn tables(before: &ServerReport, now: &ServerReport) -> Vec<TopTable> {
-    let done = if before.pid == now.pid {
-        now.since(before)
-    } else {
-        now.clone()
-    };
+    let done = if before.pid == now.pid { now.since(before) } else { now.clone() };
     let rate = |amount: u64| {
-        TableCell::Rate(if done.age_seconds > 0.0 {
-            amount as f64 / done.age_seconds
-        } else {
-            0.0
-        })
+        TableCell::Rate(if done.age_seconds > 0.0 { amount as f64 / done.age_seconds } else { 0.0 })
     };
-    vec![
-        procedures(&done, now, &rate),
-        layers(&done, now, &rate),
-        stages(now),
-        events(&done, now, &rate),
-    ]
+    vec![procedures(&done, now, &rate), layers(&done, now, &rate), stages(now), events(&done, now, &rate)]
 }
 
 fn procedures(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCell) -> TopTable {
-    let called = Operation::nfs()
-        .map(Operation::name)
-        .filter(|name| now.counters.requests.value(name) > 0);
+    let called = Operation::nfs().map(Operation::name).filter(|name| now.counters.requests.value(name) > 0);
     let rows = called.map(|name| {
         let times = now.stages.procedures.get(name);
         let time = |of: fn(&curt_observe::stages::Percentiles) -> f64| {
@@ -61,12 +46,7 @@ fn layers(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCe
             TableCell::Count(all.hits),
         ]
     });
-    TopTable::new(
-        "caches",
-        1,
-        "layer hits_per_s misses_per_s hit_percent hit_percent_in_all spared",
-        rows,
-    )
+    TopTable::new("caches", 1, "layer hits_per_s misses_per_s hit_percent hit_percent_in_all spared", rows)
 }
 
 fn stages(now: &ServerReport) -> TopTable {

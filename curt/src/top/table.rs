@@ -47,10 +47,9 @@ impl TableCell {
         };
         match (number(self), number(other)) {
             (Some(one), Some(other)) => one.total_cmp(&other),
-            (one, another) => one
-                .is_some()
-                .cmp(&another.is_some())
-                .then_with(|| self.text().cmp(&other.text())),
+            (one, another) => {
+                one.is_some().cmp(&another.is_some()).then_with(|| self.text().cmp(&other.text()))
+            }
         }
     }
 
@@ -72,32 +71,19 @@ impl TopTable {
         columns: &'static str,
         rows: impl IntoIterator<Item = Vec<TableCell>>,
     ) -> Self {
-        Self {
-            name,
-            columns: columns.split(' ').collect(),
-            rows: rows.into_iter().collect(),
-            by,
-        }
+        Self { name, columns: columns.split(' ').collect(), rows: rows.into_iter().collect(), by }
     }
 
     /// As text, with its name.
     pub(super) fn text(&self) -> String {
         let head = self.columns.iter().map(|column| (*column).to_owned()).collect();
         let mut rows = vec![head];
-        rows.extend(
-            self.rows
-                .iter()
-                .map(|row| row.iter().map(TableCell::text).collect::<Vec<_>>()),
-        );
+        rows.extend(self.rows.iter().map(|row| row.iter().map(TableCell::text).collect::<Vec<_>>()));
         format!("{}:\n{}", self.name, lay_out(&rows))
     }
 }
 
 /// The percentage of `part` in the sum of both.
 pub(super) fn share(part: f64, rest: f64) -> TableCell {
-    if part + rest > 0.0 {
-        TableCell::Rate(part * 100.0 / (part + rest))
-    } else {
-        TableCell::Nothing
-    }
+    if part + rest > 0.0 { TableCell::Rate(part * 100.0 / (part + rest)) } else { TableCell::Nothing }
 }

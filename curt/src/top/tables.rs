@@ -13,11 +13,7 @@ pub(super) fn json(before: &Sample, now: &Sample, tables: &[TopTable]) -> Value 
     for table in tables {
         let rows = table.rows.iter().map(|row| {
             let cells = table.columns.iter().zip(row);
-            Value::Object(
-                cells
-                    .map(|(column, cell)| ((*column).to_owned(), cell.json()))
-                    .collect(),
-            )
+            Value::Object(cells.map(|(column, cell)| ((*column).to_owned(), cell.json())).collect())
         });
         all.insert(table.name.to_owned(), rows.collect());
     }
@@ -74,11 +70,7 @@ pub(super) mod tests {
         let operations = operations.snapshot();
         let mut counters = counters.snapshot();
         counters.requests = operations.calls();
-        let causer = |name: &str, error| RequestOrigin {
-            name: name.to_owned(),
-            requests: lookups,
-            error,
-        };
+        let causer = |name: &str, error| RequestOrigin { name: name.to_owned(), requests: lookups, error };
         let report = MountReport {
             source: "nas:/export".to_owned(),
             mount_point: "/mnt".into(),
@@ -110,18 +102,13 @@ pub(super) mod tests {
             let at = table.columns.iter().position(|one| *one == column).unwrap();
             table.rows[row][at].clone()
         };
-        assert_eq!(
-            cell("procedures", 0, "procedure"),
-            TableCell::Text("LOOKUP".to_owned())
-        );
+        assert_eq!(cell("procedures", 0, "procedure"), TableCell::Text("LOOKUP".to_owned()));
         assert_eq!(cell("procedures", 0, "requests_per_s"), TableCell::Rate(25.0));
         assert_eq!(cell("procedures", 0, "kib_per_s"), TableCell::Rate(25.0));
         assert_eq!(cell("procedures", 0, "rtt_ms"), TableCell::Rate(2.0));
         assert_eq!(cell("procedures", 0, "requests"), TableCell::Count(150));
         assert_eq!(cell("caches", 1, "hits_per_s"), TableCell::Rate(50.0));
-        let TableCell::Rate(hit) = cell("caches", 1, "hit_percent") else {
-            panic!("there were hits")
-        };
+        let TableCell::Rate(hit) = cell("caches", 1, "hit_percent") else { panic!("there were hits") };
         assert!((66.6..66.7).contains(&hit), "{hit}");
         assert_eq!(cell("caches", 1, "spared"), TableCell::Rate(300.0));
         assert_eq!(cell("processes", 0, "requests_per_s"), TableCell::Rate(25.0));
@@ -137,10 +124,7 @@ pub(super) mod tests {
     fn one_mount_is_shown_alone_and_a_mount_that_is_new_since_it_began() {
         let start = Instant::now();
         let now = sample(start, 10, 100);
-        let empty = Sample {
-            at: start,
-            data: SampleData::Mounts(Vec::new()),
-        };
+        let empty = Sample { at: start, data: SampleData::Mounts(Vec::new()) };
         let all = tables(&empty, &now, None);
         assert_eq!(all[1].rows[0][1], TableCell::Rate(10.0));
         assert!(tables(&empty, &now, Some("/other"))[1].rows.is_empty());
@@ -149,21 +133,12 @@ pub(super) mod tests {
 
     #[test]
     fn numbers_are_sorted_as_numbers_and_stand_before_nothing() {
-        let mut cells = [
-            TableCell::Nothing,
-            TableCell::Rate(9.0),
-            TableCell::Count(10),
-            TableCell::Rate(0.5),
-        ];
+        let mut cells =
+            [TableCell::Nothing, TableCell::Rate(9.0), TableCell::Count(10), TableCell::Rate(0.5)];
         cells.sort_by(|one, other| other.compare(one));
         assert_eq!(
             cells,
-            [
-                TableCell::Count(10),
-                TableCell::Rate(9.0),
-                TableCell::Rate(0.5),
-                TableCell::Nothing
-            ]
+            [TableCell::Count(10), TableCell::Rate(9.0), TableCell::Rate(0.5), TableCell::Nothing]
         );
     }
 }

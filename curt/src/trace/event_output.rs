@@ -48,10 +48,7 @@ impl EventOutput {
             let file = File::create(path).with_context(|| path.display().to_string())?;
             Ok::<_, anyhow::Error>(BufWriter::new(file))
         };
-        let lines = |json| EventSink::Lines {
-            out: BufWriter::new(io::stdout()),
-            json,
-        };
+        let lines = |json| EventSink::Lines { out: BufWriter::new(io::stdout()), json };
         let sink = match target {
             OutputTarget::Text => lines(false),
             OutputTarget::Json => lines(true),

@@ -9,13 +9,7 @@ use crate::serve::control::{ServerSelector, find};
 pub(super) fn graph(which: &ServerSelector, procedure: &str, json: bool) -> Result<String> {
     let (socket, _) = find(which)?;
     let procedure = procedure.to_ascii_uppercase();
-    let command = DrawGraph {
-        procedure: procedure.clone(),
-    };
+    let command = DrawGraph { procedure: procedure.clone() };
     let graph = control::call(&socket, &command)?;
-    Ok(if json {
-        serde_json::to_string_pretty(&graph)? + "\n"
-    } else {
-        graph.text(&procedure)
-    })
+    Ok(if json { serde_json::to_string_pretty(&graph)? + "\n" } else { graph.text(&procedure) })
 }

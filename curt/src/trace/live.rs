@@ -33,10 +33,7 @@ pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
     let mut recording = RecordingReader::open(stream)?;
     let target = arguments.chosen.target(arguments.record.as_ref());
     let output = EventOutput::begin(recording.head(), &target, &limits)?;
-    let mut shown = EventReorderer {
-        output,
-        pending: Vec::new(),
-    };
+    let mut shown = EventReorderer { output, pending: Vec::new() };
     let lost = loop {
         match recording.next_item() {
             Ok(Some(RecordingItem::Event(record))) => shown.hold(record)?,
@@ -74,11 +71,7 @@ struct EventReorderer {
 impl EventReorderer {
     fn hold(&mut self, record: EventRecord) -> Result<()> {
         self.pending.push(record);
-        if self.pending.len() > PENDING_MAX {
-            self.output_until(u64::MAX)
-        } else {
-            Ok(())
-        }
+        if self.pending.len() > PENDING_MAX { self.output_until(u64::MAX) } else { Ok(()) }
     }
 
     /// Outputs the events until this time.
@@ -104,16 +97,12 @@ fn connect(arguments: &TraceArguments, patterns: String) -> Result<BufReader<Uni
 }
 
 fn only<T>(mut mounts: Vec<(T, MountReport)>) -> Result<(T, MountReport)> {
-    let last = mounts
-        .pop()
-        .context("this user has no Curt mounts; to trace a server use --server")?;
+    let last = mounts.pop().context("this user has no Curt mounts; to trace a server use --server")?;
     if mounts.is_empty() {
         return Ok(last);
     }
     let all = mounts.iter().chain([&last]);
-    let all: Vec<_> = all
-        .map(|(_, report)| report.mount_point.display().to_string())
-        .collect();
+    let all: Vec<_> = all.map(|(_, report)| report.mount_point.display().to_string()).collect();
     bail!("choose a mount: {}", all.join(", "))
 }
 

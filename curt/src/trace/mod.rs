@@ -104,11 +104,7 @@ enum TraceCommand {
 }
 
 fn absolute(path: &str) -> Result<OsString, &'static str> {
-    if path.starts_with('/') {
-        Ok(path.into())
-    } else {
-        Err("it begins with /, the root of the mount")
-    }
+    if path.starts_with('/') { Ok(path.into()) } else { Err("it begins with /, the root of the mount") }
 }
 
 fn former_syntax(_: &str) -> Result<String, &'static str> {
@@ -118,10 +114,9 @@ fn former_syntax(_: &str) -> Result<String, &'static str> {
 /// Shows events.
 pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
     let done = match &arguments.command {
-        Some(TraceCommand::Report {
-            file: Some(file),
-            chosen,
-        }) => recorded::report(file, &chosen.target(None), &chosen.limits()),
+        Some(TraceCommand::Report { file: Some(file), chosen }) => {
+            recorded::report(file, &chosen.target(None), &chosen.limits())
+        }
         Some(TraceCommand::Report { file: None, chosen }) => recorded::list(chosen.json),
         None if arguments.list => events::select(&arguments.chosen.patterns())
             .map_err(Into::into)
@@ -152,11 +147,7 @@ impl EventSelection {
 
     /// The patterns of all names, separated by commas.
     fn patterns(&self) -> String {
-        if self.event.is_empty() {
-            "*".to_owned()
-        } else {
-            self.event.join(",")
-        }
+        if self.event.is_empty() { "*".to_owned() } else { self.event.join(",") }
     }
 
     fn limits(&self) -> Limits {
@@ -165,8 +156,7 @@ impl EventSelection {
                 self.event.clone(),
                 self.path.clone().map(OsString::into_encoded_bytes),
                 self.uid.map(u64::from),
-                self.slower
-                    .map(|milliseconds| milliseconds.saturating_mul(1_000_000)),
+                self.slower.map(|milliseconds| milliseconds.saturating_mul(1_000_000)),
             ),
             count: self.count.unwrap_or(u64::MAX),
         }

@@ -16,10 +16,8 @@ use crate::output::print;
 /// Shows a file's events.
 pub(super) fn report(path: &Path, target: &OutputTarget, limits: &Limits) -> Result<()> {
     let name = || path.display().to_string();
-    let mut recording = File::open(path)
-        .map_err(Into::into)
-        .and_then(RecordingReader::open)
-        .with_context(name)?;
+    let mut recording =
+        File::open(path).map_err(Into::into).and_then(RecordingReader::open).with_context(name)?;
     let is_ring = recording.head().ring.is_some();
     if is_ring && limits.filter.path.is_some() && recording.head().origin.program == "mount" {
         bail!("{}: a ring has no paths; --path needs a recording", name());
@@ -43,11 +41,7 @@ pub(super) fn report(path: &Path, target: &OutputTarget, limits: &Limits) -> Res
     if is_ring {
         eprintln!("{count} events; {lost} before them were written over");
     } else {
-        let ending = if cut_off {
-            "; the recording is incomplete"
-        } else {
-            ""
-        };
+        let ending = if cut_off { "; the recording is incomplete" } else { "" };
         eprintln!("{count} events, {lost} lost{ending}");
     }
     Ok(())
@@ -97,12 +91,8 @@ struct LeftRing {
 
 fn read(path: &Path) -> Result<LeftRing, RecordingError> {
     let mut recording = RecordingReader::open(File::open(path)?)?;
-    let mut left = LeftRing {
-        origin: recording.head().origin.clone(),
-        events: 0,
-        overwritten: 0,
-        last_time_ns: None,
-    };
+    let mut left =
+        LeftRing { origin: recording.head().origin.clone(), events: 0, overwritten: 0, last_time_ns: None };
     while let Some(item) = recording.next_item()? {
         match item {
             RecordingItem::Event(record) => {

@@ -37,14 +37,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 
 fn records() -> Vec<Seed> {
     let whole = [&record::record_mark(8)[..], &[7; 8]].concat();
-    let fragments = [
-        words(&[4]),
-        vec![1; 4],
-        words(&[0]),
-        words(&[1 << 31 | 3]),
-        vec![2; 3],
-    ]
-    .concat();
+    let fragments = [words(&[4]), vec![1; 4], words(&[0]), words(&[1 << 31 | 3]), vec![2; 3]].concat();
     let long = words(&[1 << 31 | 1000]);
     [("whole", &whole), ("fragments", &fragments), ("long", &long)]
         .map(|(name, bytes)| ("record", name.to_owned(), [&[3], bytes.as_slice()].concat()))
@@ -63,14 +56,9 @@ fn messages() -> Vec<Seed> {
     encode_call_header(&mut none, 2, 100_000, 2, 0, &RpcCredential::None);
     encode_accepted_header(&mut reply, 3);
     let denied = words(&[4, 1, 1, 1, 5]);
-    [
-        ("sys", call),
-        ("none", none),
-        ("reply", reply),
-        ("denied", denied),
-    ]
-    .map(|(name, bytes)| ("message", name.to_owned(), bytes))
-    .to_vec()
+    [("sys", call), ("none", none), ("reply", reply), ("denied", denied)]
+        .map(|(name, bytes)| ("message", name.to_owned(), bytes))
+        .to_vec()
 }
 
 fn portmap() -> Vec<Seed> {
@@ -96,11 +84,7 @@ fn mount() -> Vec<Seed> {
     seeds.push(("mount_words", "list".to_owned(), entry));
     seeds.push(("mount_words", "reply".to_owned(), words(&[0, 4, 7, 2, 1, 0])));
     for procedure in 0..6_u8 {
-        seeds.push((
-            "mount_service",
-            format!("{procedure}"),
-            [&[procedure, 0], path.as_slice()].concat(),
-        ));
+        seeds.push(("mount_service", format!("{procedure}"), [&[procedure, 0], path.as_slice()].concat()));
     }
     seeds
 }
@@ -145,9 +129,7 @@ fn arguments(procedure: NfsProcedure) -> Vec<u8> {
 fn nfs() -> Vec<Seed> {
     let mut seeds = Vec::new();
     let mut handle = Vec::new();
-    NfsFh3::new(&[0x5a; 24])
-        .expect("a short handle")
-        .encode(&mut handle);
+    NfsFh3::new(&[0x5a; 24]).expect("a short handle").encode(&mut handle);
     for procedure in NfsProcedure::ALL {
         let number = u8::try_from(procedure.number()).expect("22 procedures");
         let arguments = arguments(procedure);
@@ -173,19 +155,14 @@ fn nfs() -> Vec<Seed> {
 fn exports() -> Vec<Seed> {
     let texts = [
         ("plain", "/srv 192.168.1.0/24(rw,sync) *(ro)\n"),
-        (
-            "defaults",
-            "/srv -rw,no_root_squash host.example @trusted(ro) fd00::/64\n",
-        ),
+        ("defaults", "/srv -rw,no_root_squash host.example @trusted(ro) fd00::/64\n"),
         (
             "quoted",
             "\"/srv/with blank\" *.example(rw,\\\n  insecure) # comment\n/a\\040b *(all_squash,anonuid=1,anongid=2)\n",
         ),
         ("sec", "/srv *(sec=sys:none,rw,sec=sys,ro,fsid=3,crossmnt)\n"),
     ];
-    texts
-        .map(|(name, text)| ("exports", name.to_owned(), text.as_bytes().to_vec()))
-        .to_vec()
+    texts.map(|(name, text)| ("exports", name.to_owned(), text.as_bytes().to_vec())).to_vec()
 }
 
 /// A user, a time, and events with thread, object and numbers.
@@ -197,22 +174,11 @@ fn filters() -> Vec<Seed> {
         [event(Event::RpcReply), 9, 2],
         [event(Event::NfsLookupExit), 4, 3],
     ];
-    let call = [
-        [event(Event::NfsdCall), 1, 1],
-        [event(Event::NfsdExport), 1, 2],
-        [event(Event::NfsdReply), 1, 1],
-    ];
+    let call =
+        [[event(Event::NfsdCall), 1, 1], [event(Event::NfsdExport), 1, 2], [event(Event::NfsdReply), 1, 1]];
     vec![
-        (
-            "filter",
-            "operation".to_owned(),
-            [&[1, 2], operation.as_flattened()].concat(),
-        ),
-        (
-            "filter",
-            "call".to_owned(),
-            [&[1, 0], call.as_flattened()].concat(),
-        ),
+        ("filter", "operation".to_owned(), [&[1, 2], operation.as_flattened()].concat()),
+        ("filter", "call".to_owned(), [&[1, 0], call.as_flattened()].concat()),
     ]
 }
 
@@ -220,16 +186,8 @@ fn filters() -> Vec<Seed> {
 fn events() -> Vec<Seed> {
     let lookup = Event::NfsLookupExit.index();
     let first = |words: u64, event: usize| words | (event as u64) << 16 | 42 << 32;
-    let record = [
-        first(8, lookup),
-        1000,
-        6,
-        2,
-        4,
-        u64::from_le_bytes(*b"name\0\0\0\0"),
-        9,
-        (-2_i64).cast_unsigned(),
-    ];
+    let record =
+        [first(8, lookup), 1000, 6, 2, 4, u64::from_le_bytes(*b"name\0\0\0\0"), 9, (-2_i64).cast_unsigned()];
     let marks = [first(3, 0xff00), 2000, 0, first(5, 0xff02), 3000, 0, 1, 5];
     let bytes = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_le_bytes()).collect() };
     let stream = [bytes(&record), bytes(&marks)].concat();
@@ -246,25 +204,7 @@ fn events() -> Vec<Seed> {
         head.resize(head.len().next_multiple_of(8), 0);
         head
     };
-    let short = [
-        first(5, 0),
-        5,
-        4,
-        1,
-        97,
-        first(4, 1),
-        6,
-        4,
-        0,
-        first(4, 2),
-        7,
-        0,
-        9,
-        first(4, 3),
-        8,
-        0,
-        9,
-    ];
+    let short = [first(5, 0), 5, 4, 1, 97, first(4, 1), 6, 4, 0, first(4, 2), 7, 0, 9, first(4, 3), 8, 0, 9];
     let own = [head(described), bytes(&short)].concat();
     // One shard of 32 words: unlocked, some words written, none consumed.
     let shard = |records: &[u64]| {
@@ -297,10 +237,7 @@ fn questions() -> Vec<Seed> {
     let questions = [
         ("report", r#"{"ask":"report"}"#),
         ("watch", r#"{"ask":"watch"}"#),
-        (
-            "remount",
-            r#"{"ask":"remount","options":"ro,acregmin=5","table":true}"#,
-        ),
+        ("remount", r#"{"ask":"remount","options":"ro,acregmin=5","table":true}"#),
         ("explain", r#"{"ask":"explain","linux":"nocto"}"#),
         ("explained", r#"{"ask":"explained","paths":10}"#),
         ("events", r#"{"ask":"events","patterns":"nfs_*,rpc_call"}"#),

@@ -29,11 +29,7 @@ pub fn control_question(bytes: &[u8]) {
     let reply: ControlReply<Value> = serde_json::from_str(&text).expect("it was written");
     let request = serde_json::from_str::<Value>(line).unwrap_or_default();
     let name = request["ask"].as_str().unwrap_or_default();
-    assert_eq!(
-        matches!(reply, ControlReply::Done(_)),
-        name == "report" || events.is_some(),
-        "{text}"
-    );
+    assert_eq!(matches!(reply, ControlReply::Done(_)), name == "report" || events.is_some(), "{text}");
     if let Ok(command) = serde_json::from_value::<Remount>(request.clone())
         && name == Remount::NAME
     {

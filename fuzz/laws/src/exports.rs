@@ -16,10 +16,7 @@ pub fn exports(bytes: &[u8]) {
     let lines = bytes.iter().filter(|byte| **byte == b'\n').count() + 1;
     for problem in &parsed.problems {
         assert!(problem.place.line <= lines, "{problem}");
-        assert!(
-            !problem.message.is_empty() && !problem.to_string().contains('\n'),
-            "{problem:?}"
-        );
+        assert!(!problem.message.is_empty() && !problem.to_string().contains('\n'), "{problem:?}");
     }
     for entry in &parsed.entries {
         assert!(entry.path.starts_with(b"/"), "{entry:?}");
@@ -37,10 +34,7 @@ pub fn exports(bytes: &[u8]) {
             "{line:?}"
         );
     }
-    for word in bytes
-        .split(|byte| *byte == b'\n')
-        .filter_map(|word| str::from_utf8(word).ok())
-    {
+    for word in bytes.split(|byte| *byte == b'\n').filter_map(|word| str::from_utf8(word).ok()) {
         if let Ok(client) = ClientSpec::parse(word) {
             assert_eq!(ClientSpec::parse(&client.to_string()), Ok(client), "{word:?}");
         }

@@ -42,9 +42,5 @@ fn refused_unless_given(world: &World, forged: &NfsFh3) {
     };
     let outcome: NfsResult<Fattr> = decode_all(&results).expect("GETATTR's reply");
     let refused = matches!(outcome.status(), NfsStat3::Badhandle | NfsStat3::Stale);
-    assert!(
-        given != refused,
-        "{forged:?}: {:?}, given out: {given}",
-        outcome.status()
-    );
+    assert!(given != refused, "{forged:?}: {:?}, given out: {given}", outcome.status());
 }

@@ -34,14 +34,7 @@ fn call_survives(call: &CallMessage<'_>) {
         OpaqueAuth::Other { .. } => return,
     };
     let mut bytes = Vec::new();
-    encode_call_header(
-        &mut bytes,
-        call.xid,
-        call.program,
-        call.version,
-        call.procedure,
-        &credential,
-    );
+    encode_call_header(&mut bytes, call.xid, call.program, call.version, call.procedure, &credential);
     put_fixed(&mut bytes, call.arguments);
     let again = CallMessage::decode(&bytes).expect("our own call is understood");
     let mut expected = *call;

@@ -28,10 +28,7 @@ pub fn record(bytes: &[u8]) {
 
 /// As on a connection: received bytes are appended, and decoded after each piece.
 fn in_pieces(stream: &[u8], piece: usize) -> Understood {
-    let mut understood = Understood {
-        records: Vec::new(),
-        error: None,
-    };
+    let mut understood = Understood { records: Vec::new(), error: None };
     let mut buffer = Vec::new();
     let mut assembly = RecordAssembler::default();
     for bytes in stream.chunks(piece) {
@@ -43,9 +40,7 @@ fn in_pieces(stream: &[u8], piece: usize) -> Understood {
             });
             match progress {
                 Ok(RecordProgress::Complete { body, consumed }) => {
-                    understood
-                        .records
-                        .push(buffer[MARK_SIZE..MARK_SIZE + body].to_vec());
+                    understood.records.push(buffer[MARK_SIZE..MARK_SIZE + body].to_vec());
                     buffer.drain(..consumed);
                     assembly = RecordAssembler::default();
                 }
@@ -65,20 +60,14 @@ fn in_pieces(stream: &[u8], piece: usize) -> Understood {
 
 /// The reference: decodes the whole stream at once, by the RFC's text and the two limits.
 fn by_the_book(mut stream: &[u8]) -> Understood {
-    let mut understood = Understood {
-        records: Vec::new(),
-        error: None,
-    };
+    let mut understood = Understood { records: Vec::new(), error: None };
     let (mut body, mut fragments) = (Vec::new(), 0);
     while let Some((mark, rest)) = stream.split_first_chunk::<MARK_SIZE>() {
         let word = u32::from_be_bytes(*mark);
         let length = usize::try_from(word & !LAST).expect("31 bits");
         let total = body.len() + length;
         if total > LIMIT {
-            understood.error = Some(RecordError::TooLong {
-                length: total,
-                limit: LIMIT,
-            });
+            understood.error = Some(RecordError::TooLong { length: total, limit: LIMIT });
             return understood;
         }
         let Some(fragment) = rest.get(..length) else {

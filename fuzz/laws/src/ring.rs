@@ -17,10 +17,7 @@ pub fn ring(bytes: &[u8]) {
         return;
     };
     let head = RecordingHead {
-        ring: Some(RingLayout {
-            shards: usize::from(shards % 5),
-            shard_words: 1 << (length % 9),
-        }),
+        ring: Some(RingLayout { shards: usize::from(shards % 5), shard_words: 1 << (length % 9) }),
         ..RecordingHead::new(RecordedProcess::default())
     };
     let mut whole = RecordingWriter::of(&head).expect("a description").take();

@@ -40,12 +40,7 @@ macro_rules! walks {
 /// # Panics
 /// If a value changes.
 pub fn portmap_words(bytes: &[u8]) {
-    survives!(
-        bytes,
-        portmap::Mapping,
-        portmap::Rpcb<'_>,
-        portmap::UniversalAddress<'_>
-    );
+    survives!(bytes, portmap::Mapping, portmap::Rpcb<'_>, portmap::UniversalAddress<'_>);
     if let Some(address) = parse_universal_address(bytes) {
         let text = format_universal_address(address);
         assert_eq!(parse_universal_address(text.as_bytes()), Some(address), "{text}");
@@ -57,14 +52,7 @@ pub fn portmap_words(bytes: &[u8]) {
 /// # Panics
 /// If a value changes.
 pub fn mount_words(bytes: &[u8]) {
-    survives!(
-        bytes,
-        DirPath<'_>,
-        MountReply,
-        MountList<'_>,
-        ExportList<'_>,
-        mount3::ClientName<'_>
-    );
+    survives!(bytes, DirPath<'_>, MountReply, MountList<'_>, ExportList<'_>, mount3::ClientName<'_>);
 }
 
 /// Those of NFSv3: the first byte modulo the number of procedures selects the procedure, and the

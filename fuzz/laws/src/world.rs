@@ -52,25 +52,15 @@ impl World {
             root_mode: 0o777,
             ..MemoryOptions::default()
         });
-        let rules = ExportRules {
-            squash: Squash::None,
-            ..ExportRules::default()
-        };
-        let exports = vec![ExportDefinition::for_everyone(
-            EXPORT.to_vec(),
-            Arc::new(vfs),
-            rules,
-        )];
+        let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+        let exports = vec![ExportDefinition::for_everyone(EXPORT.to_vec(), Arc::new(vfs), rules)];
         let service = NfsService::new(Setup {
             state: STATE.with(|directory| PersistentState::open(directory.path()).expect("state")),
             exports,
             counters: Arc::new(ServerCounters::default()),
         })
         .expect("a service");
-        let mut world = Self {
-            service,
-            handles: Vec::new(),
-        };
+        let mut world = Self { service, handles: Vec::new() };
         world.plant();
         world
     }
@@ -79,15 +69,7 @@ impl World {
     fn plant(&mut self) {
         let path = bytes(&DirPath(Opaque::new(EXPORT).expect("a short path")));
         let mounted = self
-            .call(
-                (
-                    mount3::PROGRAM,
-                    mount3::VERSION,
-                    mount3::MountProcedure::Mount.number(),
-                ),
-                0,
-                &path,
-            )
+            .call((mount3::PROGRAM, mount3::VERSION, mount3::MountProcedure::Mount.number()), 0, &path)
             .expect("MNT is answered");
         let MountReply::Ok(ok) = decode_all(&mounted).expect("MNT's reply") else {
             panic!("the export cannot be mounted");
@@ -111,9 +93,7 @@ impl World {
             let looked = place.clone();
             place.extend(rest);
             self.nfs(procedure, 0, &place).expect("the tree can be made");
-            let found = self
-                .nfs(NfsProcedure::Lookup, 0, &looked)
-                .expect("LOOKUP is answered");
+            let found = self.nfs(NfsProcedure::Lookup, 0, &looked).expect("LOOKUP is answered");
             match decode_all::<NfsResult<LookupOk, Option<nfs3::Fattr>>>(&found) {
                 Ok(NfsResult::Ok(ok)) => self.handles.push(ok.object),
                 other => panic!("{procedure}: {other:?}"),

@@ -82,23 +82,13 @@ impl Capture {
         self.running.wait(Duration::from_secs(60))?;
         // "Packets received/dropped on interface 'lo': 123/0
         // (pcap:0/dumpcap:0/flushed:0/ps_ifdrop:0) (100.0%)"
-        for line in self
-            .running
-            .output()
-            .lines()
-            .filter(|line| line.contains("received/dropped"))
-        {
-            let dropped = line
-                .rsplit_once(": ")
-                .and_then(|(_, rest)| rest.split_once('/'))
-                .map(|(_, rest)| rest);
+        for line in self.running.output().lines().filter(|line| line.contains("received/dropped")) {
+            let dropped =
+                line.rsplit_once(": ").and_then(|(_, rest)| rest.split_once('/')).map(|(_, rest)| rest);
             let none = dropped.is_some_and(|rest| rest.split_whitespace().next() == Some("0"));
             anyhow::ensure!(none, "the capture is not complete: {line}");
         }
-        Ok(CaptureFile {
-            file: self.file,
-            port: self.port,
-        })
+        Ok(CaptureFile { file: self.file, port: self.port })
     }
 }
 
@@ -128,13 +118,7 @@ impl CaptureFile {
         }
         let named = |(procedure, count)| -> Result<_> {
             let operation = Operation::nfs3(procedure);
-            Ok((
-                operation
-                    .with_context(|| format!("procedure {procedure}"))?
-                    .name()
-                    .to_owned(),
-                count,
-            ))
+            Ok((operation.with_context(|| format!("procedure {procedure}"))?.name().to_owned(), count))
         };
         counts.into_iter().map(named).collect()
     }

@@ -40,10 +40,7 @@ pub(super) fn segments(file: &[u8]) -> Result<Vec<TcpSegment<'_>>> {
     while !rest.is_empty() {
         let (kind, length) = (native(rest, 0)?, native(rest, 4)?);
         let length = usize::try_from(length)?;
-        ensure!(
-            length >= 12 && length.is_multiple_of(4),
-            "a block of {length} bytes"
-        );
+        ensure!(length >= 12 && length.is_multiple_of(4), "a block of {length} bytes");
         // The fields around the body: type, length, length.
         let body = rest.get(8..length - 4).context("the capture is cut short")?;
         match kind {
@@ -65,13 +62,8 @@ pub(super) fn segments(file: &[u8]) -> Result<Vec<TcpSegment<'_>>> {
 fn packet(body: &[u8]) -> Result<Option<TcpSegment<'_>>> {
     let time = u64::from(native(body, 4)?) << 32 | u64::from(native(body, 8)?);
     let (captured, original) = (native(body, 12)?, native(body, 16)?);
-    ensure!(
-        captured == original,
-        "a packet of {original} bytes was cut to {captured}"
-    );
-    let bytes = body
-        .get(20..20 + usize::try_from(captured)?)
-        .context("a packet is cut short")?;
+    ensure!(captured == original, "a packet of {original} bytes was cut to {captured}");
+    let bytes = body.get(20..20 + usize::try_from(captured)?).context("a packet is cut short")?;
     // Link addresses, then the protocol.
     let inner = bytes.get(14..).context("no Ethernet")?;
     match big_half(bytes, 12)? {
@@ -92,13 +84,8 @@ fn version_4(time: u64, bytes: &[u8]) -> Result<Option<TcpSegment<'_>>> {
     // Short frames are padded; with segmentation offload the length may be 0.
     let end = if total == 0 { bytes.len() } else { total };
     let address = |at: usize| -> Result<IpAddr> { Ok(<[u8; 4]>::try_from(part(bytes, at, 4)?)?.into()) };
-    tcp(
-        time,
-        address(12)?,
-        address(16)?,
-        bytes.get(head..end).context("an IPv4 packet is cut short")?,
-    )
-    .map(Some)
+    tcp(time, address(12)?, address(16)?, bytes.get(head..end).context("an IPv4 packet is cut short")?)
+        .map(Some)
 }
 
 /// RFC 8200 section 3; extension headers do not occur between local programs.
@@ -109,13 +96,7 @@ fn version_6(time: u64, bytes: &[u8]) -> Result<Option<TcpSegment<'_>>> {
     let length = usize::from(big_half(bytes, 4)?);
     let end = if length == 0 { bytes.len() } else { 40 + length };
     let address = |at: usize| -> Result<IpAddr> { Ok(<[u8; 16]>::try_from(part(bytes, at, 16)?)?.into()) };
-    tcp(
-        time,
-        address(8)?,
-        address(24)?,
-        bytes.get(40..end).context("an IPv6 packet is cut short")?,
-    )
-    .map(Some)
+    tcp(time, address(8)?, address(24)?, bytes.get(40..end).context("an IPv6 packet is cut short")?).map(Some)
 }
 
 /// RFC 9293 section 3.1.
@@ -185,10 +166,7 @@ pub(super) mod tests {
 
     /// A capture of one interface with these packets: time, sequence number, whether SYN, payload.
     pub(crate) fn capture(packets: &[(u32, u32, bool, &[u8])]) -> Vec<u8> {
-        let mut file = block(
-            SECTION,
-            &[&NATIVE.to_ne_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat(),
-        );
+        let mut file = block(SECTION, &[&NATIVE.to_ne_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
         file.extend(block(INTERFACE, &[1, 0, 0, 0, 0, 0, 4, 0]));
         for &(time, sequence, syn, payload) in packets {
             let flags = if syn { 2 } else { 16 };

@@ -43,11 +43,7 @@ impl<'a> ReassembledStream<'a> {
         let mut bytes = Vec::new();
         for (at, payload) in self.pieces {
             let there = u64::try_from(bytes.len())?;
-            ensure!(
-                at <= there,
-                "{} bytes of a connection were not captured",
-                at - there
-            );
+            ensure!(at <= there, "{} bytes of a connection were not captured", at - there);
             let known = usize::try_from(there - at)?;
             bytes.extend_from_slice(payload.get(known..).unwrap_or_default());
         }
@@ -68,11 +64,7 @@ pub(super) fn streams(segments: &[TcpSegment<'_>], port: u16) -> Result<Vec<Vec<
             let first = segment.sequence.wrapping_add(1);
             // A retransmitted SYN opens the same connection.
             if open.get(&segment.way).is_none_or(|stream| stream.first != first) {
-                let stream = ReassembledStream {
-                    first,
-                    pieces: Vec::new(),
-                    latest: 0,
-                };
+                let stream = ReassembledStream { first, pieces: Vec::new(), latest: 0 };
                 done.extend(open.insert(segment.way, stream));
             }
         } else if !segment.payload.is_empty() {
@@ -118,9 +110,7 @@ mod tests {
     use super::*;
 
     fn call(procedure: u32) -> Vec<u8> {
-        [24 | LAST, 9, 0, 2, 100_003, 3, procedure]
-            .map(u32::to_be_bytes)
-            .concat()
+        [24 | LAST, 9, 0, 2, 100_003, 3, procedure].map(u32::to_be_bytes).concat()
     }
 
     fn counted(packets: &[(u32, u32, bool, &[u8])]) -> Result<BTreeMap<u32, u64>> {
@@ -169,10 +159,7 @@ mod tests {
         let bytes = call(1);
         assert!(counted(&[(1, 10, true, b""), (2, 12, false, &bytes[1..])]).is_err());
         assert!(counted(&[(1, 10, true, b""), (2, 11, false, &bytes[..20])]).is_err());
-        assert!(
-            counted(&[(2, 11, false, &bytes)]).is_err(),
-            "it began before the capture"
-        );
+        assert!(counted(&[(2, 11, false, &bytes)]).is_err(), "it began before the capture");
     }
 
     #[test]
@@ -184,10 +171,7 @@ mod tests {
         let mut other = call(7);
         other[16..20].copy_from_slice(&100_005_u32.to_be_bytes());
         bytes.extend(other);
-        assert_eq!(
-            counted(&[(1, 10, true, b""), (2, 11, false, &bytes)])?,
-            BTreeMap::from([(7, 1)])
-        );
+        assert_eq!(counted(&[(1, 10, true, b""), (2, 11, false, &bytes)])?, BTreeMap::from([(7, 1)]));
         Ok(())
     }
 }

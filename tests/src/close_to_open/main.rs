@@ -122,20 +122,14 @@ fn work(arguments: &Arguments, number: u64) -> Result<u64> {
         let mut model = Model::open(&arguments.model.join(&file))?;
         let operation = Operation::draw(&mut random);
         let by = format!("{operation:?} by process {number} in directory {which}");
-        if let Err(error) = model.perform(
-            directory,
-            &file,
-            operation,
-            (&mut random, arguments.file_bytes),
-            &by,
-        ) {
+        if let Err(error) =
+            model.perform(directory, &file, operation, (&mut random, arguments.file_bytes), &by)
+        {
             fs::write(stop(arguments), b"")?;
             let at = SystemTime::UNIX_EPOCH.elapsed()?.as_micros();
             let history = model.history()?;
-            return Err(error.context(format!(
-                "{at} us: {file}, {by}, model {} bytes\n{history}",
-                model.content.len()
-            )));
+            return Err(error
+                .context(format!("{at} us: {file}, {by}, model {} bytes\n{history}", model.content.len())));
         }
         done += 1;
     }
@@ -167,21 +161,14 @@ impl Model {
         (random, file_bytes): (&mut Random, usize),
         by: &str,
     ) -> Result<()> {
-        let lock = if operation.only_reads() {
-            FlockOperation::LockShared
-        } else {
-            FlockOperation::LockExclusive
-        };
+        let lock =
+            if operation.only_reads() { FlockOperation::LockShared } else { FlockOperation::LockExclusive };
         rustix::fs::flock(&self.file, lock)?;
         let length = usize::try_from(self.file.metadata()?.len())?;
         self.content.resize(length, 0);
         self.file.read_exact_at(&mut self.content, 0)?;
-        let mut subject = Subject {
-            path: directory.join(file),
-            content: &mut self.content,
-            random,
-            file_bytes,
-        };
+        let mut subject =
+            Subject { path: directory.join(file), content: &mut self.content, random, file_bytes };
         subject.perform(operation)?;
         if operation.only_reads() {
             return Ok(());

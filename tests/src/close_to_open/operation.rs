@@ -39,18 +39,8 @@ use Operation::{
     SyncWrite, Truncate, TruncateByName, Write,
 };
 
-const CHANGES: [Operation; 10] = [
-    Write,
-    Append,
-    Truncate,
-    TruncateByName,
-    Rewrite,
-    MapWrite,
-    DirectWrite,
-    SyncWrite,
-    Chmod,
-    ReadAndWrite,
-];
+const CHANGES: [Operation; 10] =
+    [Write, Append, Truncate, TruncateByName, Rewrite, MapWrite, DirectWrite, SyncWrite, Chmod, ReadAndWrite];
 /// A wrong size is visible in plain reads.
 const READS: [Operation; 6] = [Read, Read, ReadParts, MapRead, DirectRead, Stat];
 
@@ -82,10 +72,8 @@ impl Subject<'_> {
         match operation {
             Write => self.write_some(&writable(&self.path)?),
             SyncWrite => {
-                let file = OpenOptions::new()
-                    .write(true)
-                    .custom_flags(flags(OFlags::SYNC))
-                    .open(&self.path)?;
+                let file =
+                    OpenOptions::new().write(true).custom_flags(flags(OFlags::SYNC)).open(&self.path)?;
                 self.write_some(&file)
             }
             Rewrite => {
@@ -111,10 +99,7 @@ impl Subject<'_> {
             DirectWrite => self.write_direct(),
             Chmod => {
                 let mode = 0o600 + 8 * u32::try_from(self.random.below(8))?;
-                Ok(std::fs::set_permissions(
-                    &self.path,
-                    Permissions::from_mode(mode),
-                )?)
+                Ok(std::fs::set_permissions(&self.path, Permissions::from_mode(mode))?)
             }
             ReadAndWrite => {
                 let mut file = both(&self.path)?;
@@ -296,17 +281,12 @@ impl Subject<'_> {
             found.iter().rev().take_while(|byte| **byte == 0).count()
         );
         let expected = self.content.get(offset..offset + wanted).unwrap_or_default();
-        let wrong = found
-            .iter()
-            .zip(expected)
-            .position(|(found, expected)| found != expected);
+        let wrong = found.iter().zip(expected).position(|(found, expected)| found != expected);
         match wrong {
             None => Ok(()),
             Some(at) => {
-                let run = found[at..]
-                    .iter()
-                    .zip(&expected[at..])
-                    .take_while(|(found, expected)| found != expected);
+                let run =
+                    found[at..].iter().zip(&expected[at..]).take_while(|(found, expected)| found != expected);
                 Err(io::Error::other(format!("{} wrong bytes at {}", run.count(), offset + at)).into())
             }
         }

@@ -35,11 +35,7 @@ fn compare() -> Result<bool> {
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777))?;
     let _rpcbind = network.rpcbind()?;
     let ganesha = Ganesha::start(&network, directory.path())?;
-    let peer = format!(
-        "ganesha=127.0.0.1:2049{},pid={}",
-        directory.path().display(),
-        ganesha.pid()
-    );
+    let peer = format!("ganesha=127.0.0.1:2049{},pid={}", directory.path().display(), ganesha.pid());
     let mut command: Command = network.command(program("curt-tools-bench")?);
     command.args(["latency", "--peer", &peer, "--directory"]);
     command.arg(directory.path()).args(std::env::args_os().skip(1));

@@ -52,12 +52,8 @@ fn main() -> Result<()> {
 }
 
 fn connect(last: u8, server: SocketAddr) -> Result<TcpStream> {
-    let socket: OwnedFd = rustix::net::socket_with(
-        AddressFamily::INET,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let socket: OwnedFd =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::new(127, 1, 0, last), 0)))?;
     rustix::net::connect(&socket, &server)?;
     Ok(socket.into())
@@ -67,14 +63,7 @@ fn connect(last: u8, server: SocketAddr) -> Result<TcpStream> {
 fn half_a_call() -> Vec<u8> {
     let mut call = Vec::new();
     let body = record::begin_record(&mut call);
-    encode_call_header(
-        &mut call,
-        1,
-        nfs3::PROGRAM,
-        nfs3::VERSION,
-        1,
-        &RpcCredential::None,
-    );
+    encode_call_header(&mut call, 1, nfs3::PROGRAM, nfs3::VERSION, 1, &RpcCredential::None);
     call.resize(call.len() + 68, 0);
     record::finish_record(&mut call, body, 0);
     call.truncate(call.len() / 2);

@@ -68,21 +68,11 @@ struct CheckedFile {
 
 fn main() -> ExitCode {
     let arguments = RandomWriterArguments::parse();
-    let clock = || {
-        std::time::SystemTime::UNIX_EPOCH
-            .elapsed()
-            .map_or(1, |since| u64::from(since.subsec_nanos()))
-    };
+    let clock =
+        || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| u64::from(since.subsec_nanos()));
     let seed = arguments.seed.unwrap_or_else(clock);
-    println!(
-        "random-writer: seed {seed}, {} operations on {} files",
-        arguments.operations, arguments.files
-    );
-    let result = if arguments.verify {
-        verify(&arguments, seed)
-    } else {
-        run(&arguments, seed)
-    };
+    println!("random-writer: seed {seed}, {} operations on {} files", arguments.operations, arguments.files);
+    let result = if arguments.verify { verify(&arguments, seed) } else { run(&arguments, seed) };
     match result {
         Ok(()) => {
             println!("random-writer: seed {seed}: all as it should be");
@@ -96,10 +86,7 @@ fn main() -> ExitCode {
 }
 
 fn limits(arguments: &RandomWriterArguments) -> Limits {
-    Limits {
-        file_bytes: arguments.file_bytes.max(1),
-        operation_bytes: arguments.operation_bytes.max(1),
-    }
+    Limits { file_bytes: arguments.file_bytes.max(1), operation_bytes: arguments.operation_bytes.max(1) }
 }
 
 fn path(arguments: &RandomWriterArguments, number: usize) -> PathBuf {
@@ -111,27 +98,15 @@ fn run(arguments: &RandomWriterArguments, seed: u64) -> Result<(), String> {
     let mut subjects = Vec::new();
     for number in 0..arguments.files.max(1) {
         let path = path(arguments, number);
-        let made = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&path);
+        let made = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
         let file = made.map_err(|error| format!("{}: {error}", path.display()))?;
-        subjects.push(CheckedFile {
-            path,
-            file,
-            content: Vec::new(),
-            history: Vec::new(),
-        });
+        subjects.push(CheckedFile { path, file, content: Vec::new(), history: Vec::new() });
     }
     for number in 1..=arguments.operations {
         let subject = random.below(subjects.len());
         let subject = &mut subjects[subject];
         let operation = FileOperation::draw(&mut random, subject.content.len(), limits(arguments));
-        subject
-            .perform(number, operation)
-            .map_err(|what| subject.describe(number, &what))?;
+        subject.perform(number, operation).map_err(|what| subject.describe(number, &what))?;
         if arguments.progress.is_some_and(|every| number % every.max(1) == 0) {
             println!("{number}");
             // The reader of a pipe waits for the line.
@@ -172,11 +147,7 @@ fn verify(arguments: &RandomWriterArguments, seed: u64) -> Result<(), String> {
 impl CheckedFile {
     fn perform(&mut self, number: u64, operation: FileOperation) -> io::Result<()> {
         operation.apply(&mut self.content);
-        self.history.push(PastOperation {
-            number,
-            text: operation.to_string(),
-            range: operation.range(),
-        });
+        self.history.push(PastOperation { number, text: operation.to_string(), range: operation.range() });
         self.call(&operation)
     }
 
@@ -200,11 +171,7 @@ impl CheckedFile {
                 self.file.set_len(*size as u64)?;
                 self.stat()
             }
-            FileOperation::MapWrite {
-                offset,
-                bytes,
-                synced,
-            } => {
+            FileOperation::MapWrite { offset, bytes, synced } => {
                 let mapping = FileMapping::new(&self.file, *offset, bytes.len())?;
                 mapping.write(bytes);
                 if *synced { mapping.sync() } else { Ok(()) }
@@ -231,10 +198,7 @@ impl CheckedFile {
         if size == self.content.len() as u64 {
             return Ok(());
         }
-        Err(io::Error::other(format!(
-            "the size is {size}, not {}",
-            self.content.len()
-        )))
+        Err(io::Error::other(format!("the size is {size}, not {}", self.content.len())))
     }
 
     fn verify(&self) -> io::Result<()> {
@@ -242,21 +206,11 @@ impl CheckedFile {
     }
 
     fn describe(&self, number: u64, what: &io::Error) -> String {
-        let mut text = format!(
-            "operation {number}: {what}\nthe last operations on {}:",
-            self.path.display()
-        );
+        let mut text = format!("operation {number}: {what}\nthe last operations on {}:", self.path.display());
         let mut print = |past: &PastOperation| text.push_str(&format!("\n  {}: {}", past.number, past.text));
-        self.history
-            .iter()
-            .skip(self.history.len().saturating_sub(PRINTED))
-            .for_each(&mut print);
+        self.history.iter().skip(self.history.len().saturating_sub(PRINTED)).for_each(&mut print);
         if let Some(WrongByte { at, .. }) = what.get_ref().and_then(|inner| inner.downcast_ref()) {
-            let touching: Vec<_> = self
-                .history
-                .iter()
-                .filter(|past| past.range.contains(at))
-                .collect();
+            let touching: Vec<_> = self.history.iter().filter(|past| past.range.contains(at)).collect();
             text.push_str("\nthe last that had to do with that byte:");
             for past in touching.iter().skip(touching.len().saturating_sub(PRINTED)) {
                 text.push_str(&format!("\n  {}: {}", past.number, past.text));
@@ -284,11 +238,7 @@ struct WrongByte {
 
 impl fmt::Display for WrongByte {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
-            "the byte at {} is {}, not {}",
-            self.at, self.got, self.wanted
-        )
+        write!(out, "the byte at {} is {}, not {}", self.at, self.got, self.wanted)
     }
 }
 
@@ -311,15 +261,7 @@ fn compare(offset: usize, got: &[u8], wanted: &[u8]) -> io::Result<()> {
         return Ok(());
     }
     match got.iter().zip(wanted).position(|(got, wanted)| got != wanted) {
-        Some(at) => Err(io::Error::other(WrongByte {
-            at: offset + at,
-            got: got[at],
-            wanted: wanted[at],
-        })),
-        None => Err(io::Error::other(format!(
-            "{} bytes at {offset}, not {}",
-            got.len(),
-            wanted.len()
-        ))),
+        Some(at) => Err(io::Error::other(WrongByte { at: offset + at, got: got[at], wanted: wanted[at] })),
+        None => Err(io::Error::other(format!("{} bytes at {offset}, not {}", got.len(), wanted.len()))),
     }
 }

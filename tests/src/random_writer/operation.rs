@@ -11,29 +11,12 @@ use curt_tests::random::Random;
 /// One operation on a file of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileOperation {
-    Write {
-        offset: usize,
-        bytes: Vec<u8>,
-    },
-    Append {
-        bytes: Vec<u8>,
-    },
-    Read {
-        offset: usize,
-        length: usize,
-    },
-    Truncate {
-        size: usize,
-    },
-    MapWrite {
-        offset: usize,
-        bytes: Vec<u8>,
-        synced: bool,
-    },
-    MapRead {
-        offset: usize,
-        length: usize,
-    },
+    Write { offset: usize, bytes: Vec<u8> },
+    Append { bytes: Vec<u8> },
+    Read { offset: usize, length: usize },
+    Truncate { size: usize },
+    MapWrite { offset: usize, bytes: Vec<u8>, synced: bool },
+    MapRead { offset: usize, length: usize },
     Fsync,
     Fdatasync,
     Reopen,
@@ -48,11 +31,7 @@ impl fmt::Display for FileOperation {
             Self::Append { bytes } => write!(out, "append {} bytes", bytes.len()),
             Self::Read { offset, length } => write!(out, "read {length} bytes at {offset}"),
             Self::Truncate { size } => write!(out, "truncate to {size}"),
-            Self::MapWrite {
-                offset,
-                bytes,
-                synced,
-            } => {
+            Self::MapWrite { offset, bytes, synced } => {
                 write!(
                     out,
                     "map and write {} bytes at {offset}{}",
@@ -90,38 +69,24 @@ impl FileOperation {
                     bytes: bytes(random, limits.operation_bytes.min(limits.file_bytes - offset)),
                 }
             }
-            25..30 if size < limits.file_bytes => Self::Append {
-                bytes: bytes(random, limits.operation_bytes.min(limits.file_bytes - size)),
-            },
+            25..30 if size < limits.file_bytes => {
+                Self::Append { bytes: bytes(random, limits.operation_bytes.min(limits.file_bytes - size)) }
+            }
             30..55 => {
                 // Also beyond the end, where a read must return nothing.
                 let offset = random.below(size + size / 8 + 1);
-                Self::Read {
-                    offset,
-                    length: 1 + random.below(limits.operation_bytes),
-                }
+                Self::Read { offset, length: 1 + random.below(limits.operation_bytes) }
             }
-            55..60 => Self::Truncate {
-                size: random.below(size + 1),
-            },
-            60..65 => Self::Truncate {
-                size: size + random.below(limits.file_bytes - size + 1),
-            },
+            55..60 => Self::Truncate { size: random.below(size + 1) },
+            60..65 => Self::Truncate { size: size + random.below(limits.file_bytes - size + 1) },
             65..77 if size > 0 => {
                 let offset = random.below(size);
                 let bytes = bytes(random, limits.operation_bytes.min(size - offset));
-                Self::MapWrite {
-                    offset,
-                    bytes,
-                    synced: random.below(4) == 0,
-                }
+                Self::MapWrite { offset, bytes, synced: random.below(4) == 0 }
             }
             77..84 if size > 0 => {
                 let offset = random.below(size);
-                Self::MapRead {
-                    offset,
-                    length: 1 + random.below(limits.operation_bytes.min(size - offset)),
-                }
+                Self::MapRead { offset, length: 1 + random.below(limits.operation_bytes.min(size - offset)) }
             }
             84..87 => Self::Fsync,
             87..89 => Self::Fdatasync,
@@ -179,10 +144,7 @@ fn bytes(random: &mut Random, most: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
-        file_bytes: 5000,
-        operation_bytes: 700,
-    };
+    const LIMITS: Limits = Limits { file_bytes: 5000, operation_bytes: 700 };
 
     #[test]
     fn what_is_drawn_stays_within_the_limits_and_covers_every_kind() {

@@ -50,11 +50,7 @@ fn launch(directory: &str, count: usize, milliseconds: &str) -> Result<()> {
     let mut sums = KINDS.map(|kind| (kind, 0u64));
     for (kind, process) in processes {
         let output = process.wait_with_output()?;
-        ensure!(
-            output.status.success(),
-            "one that {kind} ended: {}",
-            output.status
-        );
+        ensure!(output.status.success(), "one that {kind} ended: {}", output.status);
         let done: u64 = String::from_utf8_lossy(&output.stdout).trim().parse()?;
         for (_, sum) in sums.iter_mut().filter(|(name, _)| *name == kind) {
             *sum += done;
@@ -78,9 +74,7 @@ fn one(kind: &str, directory: &Path, number: &str, end: Instant) -> Result<u64> 
                 replace(&lasting, &own, number, round)?;
                 true
             }
-            "removed" => unless_gone(fs::remove_file(&shared))
-                .context("removing")?
-                .is_some(),
+            "removed" => unless_gone(fs::remove_file(&shared)).context("removing")?.is_some(),
             "read" => {
                 check(open(&lasting).context("opening what was never removed")?)?;
                 match unless_gone(open(&shared)).context("opening")? {
@@ -117,8 +111,7 @@ fn check(mut file: File) -> Result<()> {
         yield_now();
     }
     let mut text = String::new();
-    file.read_to_string(&mut text)
-        .context("reading what was opened")?;
+    file.read_to_string(&mut text).context("reading what was opened")?;
     let line = text.lines().next().unwrap_or_default();
     ensure!(
         line.len() == 14 && text == format!("{line}\n").repeat(LINES),

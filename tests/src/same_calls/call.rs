@@ -46,10 +46,7 @@ pub(crate) struct SeededBytes {
 
 impl SeededBytes {
     pub(crate) fn draw(random: &mut Random) -> Self {
-        Self {
-            seed: random.number(),
-            length: random.below(CALL_BYTES),
-        }
+        Self { seed: random.number(), length: random.below(CALL_BYTES) }
     }
 
     pub(crate) fn make(self) -> Vec<u8> {
@@ -62,158 +59,42 @@ impl SeededBytes {
 /// A system call, or a sequence of calls.
 #[derive(Clone, Debug)]
 pub(crate) enum SystemCall {
-    Open {
-        slot: usize,
-        path: CallPath,
-        flags: OFlags,
-        mode: u32,
-    },
-    Close {
-        slot: usize,
-    },
-    Write {
-        slot: usize,
-        bytes: SeededBytes,
-    },
-    WriteAt {
-        slot: usize,
-        offset: u64,
-        bytes: SeededBytes,
-    },
-    Read {
-        slot: usize,
-        length: usize,
-    },
-    ReadAt {
-        slot: usize,
-        offset: u64,
-        length: usize,
-    },
-    MapWrite {
-        slot: usize,
-        offset: usize,
-        bytes: SeededBytes,
-        synced: bool,
-    },
-    MapRead {
-        slot: usize,
-        offset: usize,
-        length: usize,
-    },
-    SetLength {
-        slot: usize,
-        length: u64,
-    },
-    Seek {
-        slot: usize,
-        to: SeekFrom,
-    },
-    Allocate {
-        slot: usize,
-        flags: FallocateFlags,
-        offset: u64,
-        length: u64,
-    },
-    CopyRange {
-        from: usize,
-        offset: u64,
-        to: usize,
-        to_offset: u64,
-        length: usize,
-    },
-    Sync {
-        slot: usize,
-        data_only: bool,
-    },
-    StatOpen {
-        slot: usize,
-    },
-    ModeOpen {
-        slot: usize,
-        mode: u32,
-    },
-    TimesOpen {
-        slot: usize,
-        access: NewTime,
-        change: NewTime,
-    },
-    ListOpen {
-        slot: usize,
-    },
-    MakeDirectory {
-        path: CallPath,
-        mode: u32,
-    },
-    RemoveDirectory {
-        path: CallPath,
-    },
-    Unlink {
-        path: CallPath,
-    },
-    Rename {
-        from: CallPath,
-        to: CallPath,
-        flags: RenameFlags,
-    },
-    Link {
-        from: CallPath,
-        to: CallPath,
-        flags: AtFlags,
-    },
-    Symlink {
-        target: CallPath,
-        path: CallPath,
-    },
-    ReadLink {
-        path: CallPath,
-    },
-    MakeNode {
-        path: CallPath,
-        kind: u32,
-        mode: u32,
-    },
-    Mode {
-        path: CallPath,
-        mode: u32,
-    },
-    Owner {
-        path: CallPath,
-        user: Option<u32>,
-        group: Option<u32>,
-        flags: AtFlags,
-    },
-    Times {
-        path: CallPath,
-        access: NewTime,
-        change: NewTime,
-        flags: AtFlags,
-    },
-    Stat {
-        path: CallPath,
-        flags: AtFlags,
-    },
-    Access {
-        path: CallPath,
-        mode: Access,
-    },
-    List {
-        path: CallPath,
-    },
-    ListWhileChanging {
-        path: CallPath,
-    },
-    FileSystem {
-        path: CallPath,
-    },
-    SetAttribute {
-        path: CallPath,
-    },
-    GetAttribute {
-        path: CallPath,
-    },
-    ListAttributes {
-        path: CallPath,
-    },
+    Open { slot: usize, path: CallPath, flags: OFlags, mode: u32 },
+    Close { slot: usize },
+    Write { slot: usize, bytes: SeededBytes },
+    WriteAt { slot: usize, offset: u64, bytes: SeededBytes },
+    Read { slot: usize, length: usize },
+    ReadAt { slot: usize, offset: u64, length: usize },
+    MapWrite { slot: usize, offset: usize, bytes: SeededBytes, synced: bool },
+    MapRead { slot: usize, offset: usize, length: usize },
+    SetLength { slot: usize, length: u64 },
+    Seek { slot: usize, to: SeekFrom },
+    Allocate { slot: usize, flags: FallocateFlags, offset: u64, length: u64 },
+    CopyRange { from: usize, offset: u64, to: usize, to_offset: u64, length: usize },
+    Sync { slot: usize, data_only: bool },
+    StatOpen { slot: usize },
+    ModeOpen { slot: usize, mode: u32 },
+    TimesOpen { slot: usize, access: NewTime, change: NewTime },
+    ListOpen { slot: usize },
+    MakeDirectory { path: CallPath, mode: u32 },
+    RemoveDirectory { path: CallPath },
+    Unlink { path: CallPath },
+    Rename { from: CallPath, to: CallPath, flags: RenameFlags },
+    Link { from: CallPath, to: CallPath, flags: AtFlags },
+    Symlink { target: CallPath, path: CallPath },
+    ReadLink { path: CallPath },
+    MakeNode { path: CallPath, kind: u32, mode: u32 },
+    Mode { path: CallPath, mode: u32 },
+    Owner { path: CallPath, user: Option<u32>, group: Option<u32>, flags: AtFlags },
+    Times { path: CallPath, access: NewTime, change: NewTime, flags: AtFlags },
+    Stat { path: CallPath, flags: AtFlags },
+    Access { path: CallPath, mode: Access },
+    List { path: CallPath },
+    ListWhileChanging { path: CallPath },
+    FileSystem { path: CallPath },
+    SetAttribute { path: CallPath },
+    GetAttribute { path: CallPath },
+    ListAttributes { path: CallPath },
 }
 
 impl SystemCall {

@@ -11,18 +11,10 @@ const FILE_BYTES: usize = 200 << 10;
 /// An offset beyond 32 bits.
 const FAR: u64 = 5 << 30;
 /// Modes of files and directories.
-const MODES: [u32; 11] = [
-    0o777, 0o755, 0o700, 0o1777, 0o750, 0o2775, 0o666, 0o644, 0o600, 0o444, 0,
-];
+const MODES: [u32; 11] = [0o777, 0o755, 0o700, 0o1777, 0o750, 0o2775, 0o666, 0o644, 0o600, 0o444, 0];
 /// Additional flags of open(2).
-const EXTRAS: [OFlags; 6] = [
-    OFlags::EXCL,
-    OFlags::TRUNC,
-    OFlags::APPEND,
-    OFlags::DIRECTORY,
-    OFlags::NOFOLLOW,
-    OFlags::SYNC,
-];
+const EXTRAS: [OFlags; 6] =
+    [OFlags::EXCL, OFlags::TRUNC, OFlags::APPEND, OFlags::DIRECTORY, OFlags::NOFOLLOW, OFlags::SYNC];
 
 /// The common state: existing paths, and the users of slots.
 pub(crate) struct DrawState<'k> {
@@ -34,11 +26,7 @@ impl SystemCall {
     /// Chooses the next call and its caller.
     pub(crate) fn draw(random: &mut Random, known: &DrawState<'_>) -> (Actor, Self) {
         let used: Vec<usize> = (0..SLOTS).filter(|slot| known.slots[*slot].is_some()).collect();
-        let actor = if random.below(10) < 7 {
-            Actor::Root
-        } else {
-            Actor::User
-        };
+        let actor = if random.below(10) < 7 { Actor::Root } else { Actor::User };
         match random.below(100) {
             0..17 => (actor, Self::draw_open(random, known)),
             17..50 if !used.is_empty() => {
@@ -53,9 +41,7 @@ impl SystemCall {
 
     fn draw_open(random: &mut Random, known: &DrawState<'_>) -> Self {
         let Some(slot) = known.slots.iter().position(Option::is_none) else {
-            return Self::Close {
-                slot: random.below(SLOTS),
-            };
+            return Self::Close { slot: random.below(SLOTS) };
         };
         let mut flags = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR, OFlags::RDWR][random.below(4)];
         if random.below(2) == 0 {
@@ -79,29 +65,12 @@ impl SystemCall {
         let length = random.below(CALL_BYTES);
         match random.below(100) {
             0..12 => Self::Close { slot },
-            12..32 => Self::WriteAt {
-                slot,
-                offset: offset(random),
-                bytes: SeededBytes::draw(random),
-            },
-            32..41 => Self::Write {
-                slot,
-                bytes: SeededBytes::draw(random),
-            },
-            41..54 => Self::ReadAt {
-                slot,
-                offset: offset(random),
-                length,
-            },
+            12..32 => Self::WriteAt { slot, offset: offset(random), bytes: SeededBytes::draw(random) },
+            32..41 => Self::Write { slot, bytes: SeededBytes::draw(random) },
+            41..54 => Self::ReadAt { slot, offset: offset(random), length },
             54..59 => Self::Read { slot, length },
-            59..65 => Self::SetLength {
-                slot,
-                length: offset(random),
-            },
-            65..70 => Self::Seek {
-                slot,
-                to: seek(random),
-            },
+            59..65 => Self::SetLength { slot, length: offset(random) },
+            65..70 => Self::Seek { slot, to: seek(random) },
             70..72 => Self::Allocate {
                 slot,
                 flags: allocation(random),
@@ -121,25 +90,11 @@ impl SystemCall {
                 bytes: SeededBytes::draw(random),
                 synced: random.below(2) == 0,
             },
-            81..85 => Self::MapRead {
-                slot,
-                offset: random.below(FILE_BYTES),
-                length,
-            },
-            85..88 => Self::Sync {
-                slot,
-                data_only: random.below(2) == 0,
-            },
+            81..85 => Self::MapRead { slot, offset: random.below(FILE_BYTES), length },
+            85..88 => Self::Sync { slot, data_only: random.below(2) == 0 },
             88..93 => Self::StatOpen { slot },
-            93..95 => Self::ModeOpen {
-                slot,
-                mode: mode(random),
-            },
-            95..97 => Self::TimesOpen {
-                slot,
-                access: time(random),
-                change: time(random),
-            },
+            93..95 => Self::ModeOpen { slot, mode: mode(random) },
+            95..97 => Self::TimesOpen { slot, access: time(random), change: time(random) },
             _ => Self::ListOpen { slot },
         }
     }
@@ -147,46 +102,20 @@ impl SystemCall {
     fn draw_on_path(random: &mut Random, known: &[Vec<u8>]) -> Self {
         let path = CallPath(path(random, known));
         match random.below(100) {
-            0..12 => Self::MakeDirectory {
-                path,
-                mode: mode(random),
-            },
+            0..12 => Self::MakeDirectory { path, mode: mode(random) },
             12..18 => Self::RemoveDirectory { path },
             18..28 => Self::Unlink { path },
             28..44 => Self::draw_second(random, path, known),
-            44..50 => Self::Symlink {
-                target: CallPath(crate::names::path(random, known)),
-                path,
-            },
+            44..50 => Self::Symlink { target: CallPath(crate::names::path(random, known)), path },
             50..53 => Self::ReadLink { path },
             53..56 => {
                 let kind = [0o010_000, 0o020_000, 0o140_000, 0o100_000][random.below(4)];
-                Self::MakeNode {
-                    path,
-                    kind,
-                    mode: mode(random),
-                }
+                Self::MakeNode { path, kind, mode: mode(random) }
             }
-            56..62 => Self::Mode {
-                path,
-                mode: mode(random),
-            },
-            62..66 => Self::Owner {
-                path,
-                user: owner(random),
-                group: owner(random),
-                flags: follow(random),
-            },
-            66..70 => Self::Times {
-                path,
-                access: time(random),
-                change: time(random),
-                flags: follow(random),
-            },
-            70..82 => Self::Stat {
-                path,
-                flags: follow(random),
-            },
+            56..62 => Self::Mode { path, mode: mode(random) },
+            62..66 => Self::Owner { path, user: owner(random), group: owner(random), flags: follow(random) },
+            66..70 => Self::Times { path, access: time(random), change: time(random), flags: follow(random) },
+            70..82 => Self::Stat { path, flags: follow(random) },
             82..88 => Self::Access {
                 path,
                 mode: Access::from_bits_retain(u32::try_from(random.below(8)).unwrap_or(0)),
@@ -203,31 +132,11 @@ impl SystemCall {
     fn draw_second(random: &mut Random, from: CallPath, known: &[Vec<u8>]) -> Self {
         let to = CallPath(path(random, known));
         match random.below(16) {
-            0..10 => Self::Rename {
-                from,
-                to,
-                flags: RenameFlags::empty(),
-            },
-            10 => Self::Rename {
-                from,
-                to,
-                flags: RenameFlags::NOREPLACE,
-            },
-            11 => Self::Rename {
-                from,
-                to,
-                flags: RenameFlags::EXCHANGE,
-            },
-            12 => Self::Link {
-                from,
-                to,
-                flags: AtFlags::SYMLINK_FOLLOW,
-            },
-            _ => Self::Link {
-                from,
-                to,
-                flags: AtFlags::empty(),
-            },
+            0..10 => Self::Rename { from, to, flags: RenameFlags::empty() },
+            10 => Self::Rename { from, to, flags: RenameFlags::NOREPLACE },
+            11 => Self::Rename { from, to, flags: RenameFlags::EXCHANGE },
+            12 => Self::Link { from, to, flags: AtFlags::SYMLINK_FOLLOW },
+            _ => Self::Link { from, to, flags: AtFlags::empty() },
         }
     }
 }

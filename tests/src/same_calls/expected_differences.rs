@@ -21,13 +21,7 @@ pub(crate) const REFUSED: [MountRefusal; 3] = [
     // No procedure allocates or deallocates a part of a file.
     MountRefusal {
         matches: |call| matches!(call, SystemCall::Allocate { .. }),
-        says: &[
-            Errno::OPNOTSUPP,
-            Errno::BADF,
-            Errno::ISDIR,
-            Errno::NODEV,
-            Errno::SPIPE,
-        ],
+        says: &[Errno::OPNOTSUPP, Errno::BADF, Errno::ISDIR, Errno::NODEV, Errno::SPIPE],
     },
     // No procedure supports extended attributes.
     MountRefusal {
@@ -78,10 +72,7 @@ impl MountRefusal {
 /// Calls that are not made, because later results would differ.
 pub(crate) fn is_left_out(actor: Actor, call: &SystemCall) -> bool {
     let half = |access: NewTime, change: NewTime| {
-        matches!(
-            (access, change),
-            (NewTime::Now, NewTime::Omit) | (NewTime::Omit, NewTime::Now)
-        )
+        matches!((access, change), (NewTime::Now, NewTime::Omit) | (NewTime::Omit, NewTime::Now))
     };
     let is_user = actor == Actor::User;
     match *call {
@@ -93,11 +84,7 @@ pub(crate) fn is_left_out(actor: Actor, call: &SystemCall) -> bool {
             is_user && half(access, change)
         }
         // A change of nothing is not sent, and does not change the ctime.
-        SystemCall::Owner {
-            user: None,
-            group: None,
-            ..
-        } => true,
+        SystemCall::Owner { user: None, group: None, .. } => true,
         _ => false,
     }
 }
@@ -121,14 +108,8 @@ const FORCED: [fn(&ComparedCall<'_>) -> bool; 5] = [
     |case| {
         let size = case.size();
         let expected = match case.call {
-            SystemCall::Seek {
-                to: SeekFrom::Data(at),
-                ..
-            } if *at < size => *at,
-            SystemCall::Seek {
-                to: SeekFrom::Hole(at),
-                ..
-            } if *at < size => size,
+            SystemCall::Seek { to: SeekFrom::Data(at), .. } if *at < size => *at,
+            SystemCall::Seek { to: SeekFrom::Hole(at), .. } if *at < size => size,
             _ => return false,
         };
         *case.mount == Ok(CallAnswer::Number(expected)) && matches!(case.local, Ok(_) | Err(Errno::NXIO))
@@ -171,8 +152,7 @@ const FORCED: [fn(&ComparedCall<'_>) -> bool; 5] = [
 
 impl ComparedCall<'_> {
     fn size(&self) -> u64 {
-        self.object
-            .map_or(0, |seen| u64::try_from(seen.size).unwrap_or(0))
+        self.object.map_or(0, |seen| u64::try_from(seen.size).unwrap_or(0))
     }
 }
 

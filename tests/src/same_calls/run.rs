@@ -64,13 +64,7 @@ impl SameCallsRun {
                 paths = tree::paths(&self.arguments.local)?;
             }
             let slots = self.held.map(|held| held.map(|held| held.actor));
-            let (actor, call) = SystemCall::draw(
-                &mut random,
-                &DrawState {
-                    paths: &paths,
-                    slots: &slots,
-                },
-            );
+            let (actor, call) = SystemCall::draw(&mut random, &DrawState { paths: &paths, slots: &slots });
             if is_left_out(actor, &call) {
                 continue;
             }
@@ -78,8 +72,7 @@ impl SameCallsRun {
                 self.history.pop_front();
             }
             self.history.push_back(format!("{number}: {actor:?} {call:?}"));
-            self.step(actor, &call)
-                .map_err(|what| format!("call {number}: {what}"))?;
+            self.step(actor, &call).map_err(|what| format!("call {number}: {what}"))?;
         }
         Ok(())
     }
@@ -189,12 +182,7 @@ impl SameCallsRun {
         if local == mount {
             return Ok(());
         }
-        if !is_expected_difference(&ComparedCall {
-            call,
-            local,
-            mount,
-            object,
-        }) {
+        if !is_expected_difference(&ComparedCall { call, local, mount, object }) {
             return Err(format!("{} and on the mount {}", shown(local), shown(mount)));
         }
         self.make_alike(call);
@@ -208,10 +196,7 @@ impl SameCallsRun {
                 SystemCall::Open { slot, .. } => world.close(slot),
                 SystemCall::Seek { slot, .. } => {
                     // Works on all objects that can be opened except FIFOs, which have no position.
-                    let _ = world.perform(&SystemCall::Seek {
-                        slot,
-                        to: SeekFrom::Start(0),
-                    });
+                    let _ = world.perform(&SystemCall::Seek { slot, to: SeekFrom::Start(0) });
                 }
                 _ => {}
             }
@@ -228,11 +213,7 @@ impl SameCallsRun {
         match *call {
             SystemCall::Open { slot, .. } => {
                 let seen = self.local.look_open(slot).ok_or("what was opened is not open")?;
-                self.held[slot] = Some(OpenSlot {
-                    actor,
-                    inode: seen.inode,
-                    is_regular: seen.is_regular(),
-                });
+                self.held[slot] = Some(OpenSlot { actor, inode: seen.inode, is_regular: seen.is_regular() });
                 Ok(())
             }
             SystemCall::Close { slot } => {
@@ -267,19 +248,14 @@ impl SameCallsRun {
         loop {
             let paths = tree::paths(&self.arguments.export)?;
             let name = |path: &[u8]| {
-                path.rsplit(|byte| *byte == b'/')
-                    .next()
-                    .is_some_and(|name| name.starts_with(b".nfs"))
+                path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(b".nfs"))
             };
             let left = paths.iter().filter(|path| name(path)).count();
             if left <= self.stats.orphans.len() {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(format!(
-                    "{left} files are kept for {} that are open",
-                    self.stats.orphans.len()
-                ));
+                return Err(format!("{left} files are kept for {} that are open", self.stats.orphans.len()));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -289,10 +265,7 @@ impl SameCallsRun {
     pub(crate) fn trees(&mut self) -> Result<(), String> {
         self.close_where(|_, _| true)?;
         let local = tree::walk(&self.arguments.local)?;
-        for (name, top) in [
-            ("mount", &self.arguments.mount),
-            ("export", &self.arguments.export),
-        ] {
+        for (name, top) in [("mount", &self.arguments.mount), ("export", &self.arguments.export)] {
             let other = tree::walk(top)?;
             for (ours, theirs) in local.iter().zip(&other) {
                 let shown = names::shown(&ours.path);
@@ -307,11 +280,7 @@ impl SameCallsRun {
                 }
             }
             if local.len() != other.len() {
-                return Err(format!(
-                    "{} files, and {} in the {name}",
-                    local.len(),
-                    other.len()
-                ));
+                return Err(format!("{} files, and {} in the {name}", local.len(), other.len()));
             }
         }
         Ok(())

@@ -51,10 +51,7 @@ impl StatHistory {
         let inode = *self.inodes.entry(local.inode).or_insert(mount.inode);
         let owner = *self.taken.entry(mount.inode).or_insert(local.inode);
         if inode != mount.inode || owner != local.inode {
-            return Err(format!(
-                "inode {} was {inode} before and is {} now",
-                local.inode, mount.inode
-            ));
+            return Err(format!("inode {} was {inode} before and is {} now", local.inode, mount.inode));
         }
         // A server's threads never write with the capability to keep these bits.
         let lost = if local.is_regular() { SET_ID } else { 0 };
@@ -90,10 +87,7 @@ impl StatHistory {
             return Err(format!("size is {} and on the mount {}", local.size, mount.size));
         }
         if local.blocks != mount.blocks && !self.mapped.contains(&local.inode) {
-            return Err(format!(
-                "blocks: {} and on the mount {}",
-                local.blocks, mount.blocks
-            ));
+            return Err(format!("blocks: {} and on the mount {}", local.blocks, mount.blocks));
         }
         Ok(())
     }
@@ -110,17 +104,12 @@ impl StatHistory {
             if here.0 < SET_BEFORE || there.0 < SET_BEFORE {
                 let by_removal = local.is_directory() && self.silly_removed > 0 && there.0 >= SET_BEFORE;
                 if here != there && !by_removal {
-                    return Err(format!(
-                        "{name} was set to {here:?} and is {there:?} on the mount"
-                    ));
+                    return Err(format!("{name} was set to {here:?} and is {there:?} on the mount"));
                 }
                 continue;
             }
             let Some(before) = before else { continue };
-            let by = [
-                since(before.local.times[which], here),
-                since(before.mount.times[which], there),
-            ];
+            let by = [since(before.local.times[which], here), since(before.mount.times[which], there)];
             let [here, there] = by.map(|by| by.cmp(&0));
             let alone = here == Ordering::Equal && there == Ordering::Greater && moved_alone(before);
             let in_a_step = local.is_directory() && by.into_iter().all(|by| (0..STEP).contains(&by));
@@ -134,11 +123,8 @@ impl StatHistory {
                 ));
             }
         }
-        let seen = PreviousStat {
-            local: local.clone(),
-            mount: mount.clone(),
-            silly_removed: self.silly_removed,
-        };
+        let seen =
+            PreviousStat { local: local.clone(), mount: mount.clone(), silly_removed: self.silly_removed };
         self.before.insert(local.inode, seen);
         Ok(())
     }

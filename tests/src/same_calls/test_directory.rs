@@ -94,10 +94,7 @@ pub(crate) struct TestDirectory {
 
 impl TestDirectory {
     pub(crate) fn new(top: &Path) -> Self {
-        Self {
-            top: top.to_owned(),
-            slots: [const { None }; SLOTS],
-        }
+        Self { top: top.to_owned(), slots: [const { None }; SLOTS] }
     }
 
     pub(crate) fn close(&mut self, slot: usize) {
@@ -138,12 +135,7 @@ impl TestDirectory {
     /// Makes the call.
     pub(crate) fn perform(&mut self, call: &SystemCall) -> CallOutcome {
         match call {
-            SystemCall::Open {
-                slot,
-                path,
-                flags,
-                mode,
-            } => {
+            SystemCall::Open { slot, path, flags, mode } => {
                 let file = fs::open(self.at(&path.0), *flags, Mode::from_raw_mode(*mode))?;
                 self.slots[*slot] = Some(file);
                 Ok(CallAnswer::Done)
@@ -172,36 +164,15 @@ impl TestDirectory {
             SystemCall::MapWrite { .. } | SystemCall::MapRead { .. } => self.perform_mapped(call),
             SystemCall::SetLength { slot, length } => done(fs::ftruncate(self.file(slot)?, length)),
             SystemCall::Seek { slot, to } => fs::seek(self.file(slot)?, to).map(CallAnswer::Number),
-            SystemCall::Allocate {
-                slot,
-                flags,
-                offset,
-                length,
-            } => done(fs::fallocate(self.file(slot)?, flags, offset, length)),
-            SystemCall::CopyRange {
-                from,
-                mut offset,
-                to,
-                mut to_offset,
-                length,
-            } => {
-                let (from, to) = (self.file(from)?, self.file(to)?);
-                count(fs::copy_file_range(
-                    from,
-                    Some(&mut offset),
-                    to,
-                    Some(&mut to_offset),
-                    length,
-                )?)
+            SystemCall::Allocate { slot, flags, offset, length } => {
+                done(fs::fallocate(self.file(slot)?, flags, offset, length))
             }
-            SystemCall::Sync {
-                slot,
-                data_only: true,
-            } => done(fs::fdatasync(self.file(slot)?)),
-            SystemCall::Sync {
-                slot,
-                data_only: false,
-            } => done(fs::fsync(self.file(slot)?)),
+            SystemCall::CopyRange { from, mut offset, to, mut to_offset, length } => {
+                let (from, to) = (self.file(from)?, self.file(to)?);
+                count(fs::copy_file_range(from, Some(&mut offset), to, Some(&mut to_offset), length)?)
+            }
+            SystemCall::Sync { slot, data_only: true } => done(fs::fdatasync(self.file(slot)?)),
+            SystemCall::Sync { slot, data_only: false } => done(fs::fsync(self.file(slot)?)),
             SystemCall::StatOpen { slot } => fs::fstat(self.file(slot)?).map(stat),
             SystemCall::ModeOpen { slot, mode } => {
                 done(fs::fchmod(self.file(slot)?, Mode::from_raw_mode(mode)))
@@ -222,12 +193,7 @@ impl TestDirectory {
 
     fn perform_mapped(&self, call: &SystemCall) -> CallOutcome {
         match *call {
-            SystemCall::MapWrite {
-                slot,
-                offset,
-                bytes,
-                synced,
-            } => {
+            SystemCall::MapWrite { slot, offset, bytes, synced } => {
                 let bytes = bytes.make();
                 let Some((mapping, length)) = self.map(slot, offset, bytes.len())? else {
                     return Ok(CallAnswer::Done);
@@ -240,9 +206,7 @@ impl TestDirectory {
             }
             SystemCall::MapRead { slot, offset, length } => {
                 let mapping = self.map(slot, offset, length)?;
-                Ok(CallAnswer::Bytes(
-                    mapping.map_or_else(Vec::new, |(mapping, _)| mapping.read()),
-                ))
+                Ok(CallAnswer::Bytes(mapping.map_or_else(Vec::new, |(mapping, _)| mapping.read())))
             }
             _ => unreachable!("the others do not map"),
         }
@@ -260,34 +224,21 @@ impl TestDirectory {
             SystemCall::Link { from, to, flags } => done(fs::linkat(CWD, at(from), CWD, at(to), *flags)),
             // A target is text, and the same in both directories.
             SystemCall::Symlink { target, path } => done(fs::symlink(OsStr::from_bytes(&target.0), at(path))),
-            SystemCall::ReadLink { path } => Ok(CallAnswer::Bytes(
-                fs::readlink(at(path), Vec::new())?.into_bytes(),
-            )),
+            SystemCall::ReadLink { path } => {
+                Ok(CallAnswer::Bytes(fs::readlink(at(path), Vec::new())?.into_bytes()))
+            }
             SystemCall::MakeNode { path, kind, mode } => {
                 let (kind, mode) = (fs::FileType::from_raw_mode(*kind), Mode::from_raw_mode(*mode));
                 done(fs::mknodat(CWD, at(path), kind, mode, fs::makedev(1, 3)))
             }
             SystemCall::Mode { path, mode } => done(fs::chmod(at(path), Mode::from_raw_mode(*mode))),
-            SystemCall::Owner {
-                path,
-                user,
-                group,
-                flags,
-            } => {
+            SystemCall::Owner { path, user, group, flags } => {
                 let (user, group) = (user.map(fs::Uid::from_raw), group.map(fs::Gid::from_raw));
                 done(fs::chownat(CWD, at(path), user, group, *flags))
             }
-            SystemCall::Times {
-                path,
-                access,
-                change,
-                flags,
-            } => done(fs::utimensat(
-                CWD,
-                at(path),
-                &timestamps(*access, *change),
-                *flags,
-            )),
+            SystemCall::Times { path, access, change, flags } => {
+                done(fs::utimensat(CWD, at(path), &timestamps(*access, *change), *flags))
+            }
             SystemCall::Stat { path, flags } => fs::statat(CWD, at(path), *flags).map(stat),
             SystemCall::Access { path, mode } => done(fs::accessat(CWD, at(path), *mode, AtFlags::empty())),
             SystemCall::List { path } => {
@@ -301,12 +252,9 @@ impl TestDirectory {
                 let said = fs::statfs(at(path))?;
                 Ok(CallAnswer::Number(u64::try_from(said.f_namelen).unwrap_or(0)))
             }
-            SystemCall::SetAttribute { path } => done(fs::setxattr(
-                at(path),
-                ATTRIBUTE.0,
-                ATTRIBUTE.1,
-                XattrFlags::empty(),
-            )),
+            SystemCall::SetAttribute { path } => {
+                done(fs::setxattr(at(path), ATTRIBUTE.0, ATTRIBUTE.1, XattrFlags::empty()))
+            }
             SystemCall::GetAttribute { path } => {
                 read(100, |bytes| fs::getxattr(at(path), ATTRIBUTE.0, bytes))
             }
@@ -348,11 +296,8 @@ fn list_while_changing(path: &Path) -> CallOutcome {
     for number in 2..8 {
         fs::rmdir(own(number))?;
     }
-    let moving = |name: &[u8]| {
-        [0, 1, 6, 7]
-            .iter()
-            .any(|number| name == format!("while-listing-{number}").as_bytes())
-    };
+    let moving =
+        |name: &[u8]| [0, 1, 6, 7].iter().any(|number| name == format!("while-listing-{number}").as_bytes());
     told.sort();
     let twice = told.windows(2).find(|pair| pair[0] == pair[1]);
     let missing = before.iter().find(|name| !moving(name) && !told.contains(name));
@@ -367,11 +312,7 @@ fn list_while_changing(path: &Path) -> CallOutcome {
 }
 
 fn directory(path: &Path) -> Result<OwnedFd, Errno> {
-    fs::open(
-        path,
-        fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    fs::open(path, fs::OFlags::RDONLY | fs::OFlags::DIRECTORY | fs::OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Adds at least `most` names if there are so many, without . and .. and silly-renamed files.
@@ -421,21 +362,9 @@ fn errno(error: io::Error) -> Errno {
 
 fn timestamps(access: NewTime, change: NewTime) -> Timestamps {
     let one = |time| match time {
-        NewTime::Now => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_NOW,
-        },
-        NewTime::Omit => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-        NewTime::At { seconds, nanoseconds } => Timespec {
-            tv_sec: seconds,
-            tv_nsec: nanoseconds,
-        },
+        NewTime::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        NewTime::Omit => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        NewTime::At { seconds, nanoseconds } => Timespec { tv_sec: seconds, tv_nsec: nanoseconds },
     };
-    Timestamps {
-        last_access: one(access),
-        last_modification: one(change),
-    }
+    Timestamps { last_access: one(access), last_modification: one(change) }
 }

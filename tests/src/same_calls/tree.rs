@@ -55,11 +55,7 @@ pub(crate) fn walk(top: &Path) -> Result<Vec<FoundFile>, String> {
             FileType::RegularFile => ends(&whole).map_err(error)?,
             _ => Vec::new(),
         };
-        Ok(FoundFile {
-            path,
-            seen: stat.into(),
-            content,
-        })
+        Ok(FoundFile { path, seen: stat.into(), content })
     };
     paths(top)?.into_iter().map(find).collect()
 }

@@ -27,12 +27,7 @@ const SYNCHRONOUS: i32 = 0o4_010_000;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
-    match arguments
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [_, "launch", tree, control, count] => launch(Path::new(tree), Path::new(control), count.parse()?),
         [_, "hold", file, control] => hold(Path::new(file), Path::new(control)),
         [_, kind, file] => one(kind, Path::new(file)),
@@ -55,12 +50,7 @@ fn hold(file: &Path, control: &Path) -> Result<()> {
 fn one(kind: &str, file: &Path) -> Result<()> {
     let open = match kind {
         "read" => Some(File::open(file)?),
-        "write" => Some(
-            OpenOptions::new()
-                .write(true)
-                .custom_flags(SYNCHRONOUS)
-                .open(file)?,
-        ),
+        "write" => Some(OpenOptions::new().write(true).custom_flags(SYNCHRONOUS).open(file)?),
         "close" => Some(OpenOptions::new().write(true).open(file)?),
         _ => None,
     };
@@ -104,9 +94,7 @@ fn launch(tree: &Path, control: &Path, count: usize) -> Result<()> {
         processes.push((child, go));
     }
     drop(said);
-    prepared
-        .read_exact(&mut vec![0; count])
-        .context("a process could not prepare")?;
+    prepared.read_exact(&mut vec![0; count]).context("a process could not prepare")?;
     println!("prepared");
     appears(&control.join("go"));
     let mut children: Vec<Child> = processes
@@ -119,11 +107,7 @@ fn launch(tree: &Path, control: &Path, count: usize) -> Result<()> {
     all_wait(&mut children)?;
     println!("stuck");
     let next = either(control);
-    if next.ends_with("kill") {
-        kill(&mut children)
-    } else {
-        wait(&mut children)
-    }
+    if next.ends_with("kill") { kill(&mut children) } else { wait(&mut children) }
 }
 
 /// Waits until all processes wait in the kernel. A process that closes at its end may have ended:
@@ -134,10 +118,7 @@ fn all_wait(children: &mut [Child]) -> Result<()> {
         let kind = KINDS[number % KINDS.len()];
         while !waits_in_kernel(child.id()) {
             if let Some(status) = child.try_wait()? {
-                ensure!(
-                    kind == "close" && status.success(),
-                    "{kind} did not wait: {status}"
-                );
+                ensure!(kind == "close" && status.success(), "{kind} did not wait: {status}");
                 break;
             }
             ensure!(Instant::now() < end, "{kind} does not wait");
@@ -155,16 +136,8 @@ fn kill(children: &mut [Child]) -> Result<()> {
     let mut left: Vec<usize> = (0..children.len()).collect();
     while !left.is_empty() {
         left.retain(|&index| !matches!(children[index].try_wait(), Ok(Some(_))));
-        let kinds: Vec<_> = left
-            .iter()
-            .map(|index| KINDS[index % KINDS.len()])
-            .take(20)
-            .collect();
-        ensure!(
-            begun.elapsed() < Duration::from_secs(60),
-            "{} live on after SIGKILL: {kinds:?}",
-            left.len()
-        );
+        let kinds: Vec<_> = left.iter().map(|index| KINDS[index % KINDS.len()]).take(20).collect();
+        ensure!(begun.elapsed() < Duration::from_secs(60), "{} live on after SIGKILL: {kinds:?}", left.len());
         sleep(POLL);
     }
     println!("dead {} ms", begun.elapsed().as_millis());
@@ -184,9 +157,7 @@ fn wait(children: &mut [Child]) -> Result<()> {
 /// for its release at exit.
 fn waits_in_kernel(process: u32) -> bool {
     let wchan = fs::read_to_string(format!("/proc/{process}/wchan")).unwrap_or_default();
-    ["fuse", "request_wait_answer", "folio_wait", "filemap"]
-        .iter()
-        .any(|place| wchan.contains(place))
+    ["fuse", "request_wait_answer", "folio_wait", "filemap"].iter().any(|place| wchan.contains(place))
 }
 
 fn appears(path: &Path) {

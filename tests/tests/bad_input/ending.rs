@@ -31,9 +31,7 @@ fn sigterm_makes_durable_what_was_written_and_not_committed() -> Result<()> {
     let trace = directory.path().join("trace");
     let mut command = Command::new("strace");
     command.args(["-f", "-e", "trace=syncfs", "-o"]);
-    command
-        .arg(&trace)
-        .args(["-p", &victim.running.pid().to_string()]);
+    command.arg(&trace).args(["-p", &victim.running.pid().to_string()]);
     let mut strace = RunningProcess::start("strace", &mut command)?;
     strace.wait_for("attached", SOON)?;
     let read = victim.make_large_file()?;
@@ -51,11 +49,6 @@ fn sigterm_makes_durable_what_was_written_and_not_committed() -> Result<()> {
     let status = victim.running.stop()?;
     ensure!(status.success(), "{status}\n{}", victim.running.output());
     strace.wait(SOON)?;
-    ensure!(
-        syncs(&trace)? == 1,
-        "{}\n{}",
-        std::fs::read_to_string(&trace)?,
-        victim.running.output()
-    );
+    ensure!(syncs(&trace)? == 1, "{}\n{}", std::fs::read_to_string(&trace)?, victim.running.output());
     Ok(())
 }

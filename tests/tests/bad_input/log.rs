@@ -29,27 +29,11 @@ fn cases(root_handle: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let half = getattr(&root)[..30].to_vec();
     vec![
         ("arguments that are cut", getattr(&root[..8]), "cannot be decoded"),
-        (
-            "arguments that go on",
-            getattr(&[&root[..], &[0; 8]].concat()),
-            "cannot be decoded",
-        ),
+        ("arguments that go on", getattr(&[&root[..], &[0; 8]].concat()), "cannot be decoded"),
         ("a reply", words(&[1, 1, 0, 0, 0, 0]), "closing the connection"),
-        (
-            "no RPC",
-            b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-            "closing the connection",
-        ),
-        (
-            "another version of RPC",
-            words(&[1, 0, 3, 0, 0, 0, 0, 0, 0, 0]),
-            "",
-        ),
-        (
-            "a record beyond its limit",
-            record::record_mark(1 << 30).to_vec(),
-            "closing the connection",
-        ),
+        ("no RPC", b"GET / HTTP/1.1\r\n\r\n".to_vec(), "closing the connection"),
+        ("another version of RPC", words(&[1, 0, 3, 0, 0, 0, 0, 0, 0, 0]), ""),
+        ("a record beyond its limit", record::record_mark(1 << 30).to_vec(), "closing the connection"),
         ("half a record", half, "ended inside a record"),
     ]
 }

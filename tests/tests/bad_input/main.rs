@@ -30,12 +30,8 @@ fn every_procedure_with_cut_or_mutated_arguments_is_answered_or_rejected() -> Re
     for word in [0u32, 1, 2, 0x7fff_ffff, 0x8000_0000, u32::MAX, 0, 0, 0, 5, 0, 0] {
         word.encode(&mut sample);
     }
-    let programs = [
-        (nfs3::PROGRAM, 3, 23),
-        (mount3::PROGRAM, 3, 7),
-        (mount3::PROGRAM, 1, 7),
-        (nfs3::PROGRAM, 4, 3),
-    ];
+    let programs =
+        [(nfs3::PROGRAM, 3, 23), (mount3::PROGRAM, 3, 7), (mount3::PROGRAM, 1, 7), (nfs3::PROGRAM, 4, 3)];
     for (program, version, procedures) in programs {
         for procedure in 0..procedures {
             for round in 0..120 {
@@ -62,18 +58,11 @@ fn every_procedure_with_cut_or_mutated_arguments_is_answered_or_rejected() -> Re
                             | AcceptStatus::ProcedureUnavailable)
                     ),
                 };
-                ensure!(
-                    expected,
-                    "program {program} version {version} procedure {procedure}: {outcome:?}"
-                );
+                ensure!(expected, "program {program} version {version} procedure {procedure}: {outcome:?}");
             }
         }
     }
-    ensure!(
-        victim.warnings() <= 2,
-        "more than a line for one client:\n{}",
-        victim.running.output()
-    );
+    ensure!(victim.warnings() <= 2, "more than a line for one client:\n{}", victim.running.output());
     victim.expect_unharmed()
 }
 
@@ -113,10 +102,7 @@ fn garbage_ends_its_connection_and_no_other() -> Result<()> {
         let _ = stream.read_to_end(&mut Vec::new());
         if round % 20 == 0 {
             good.write_all(&call_record(9, (nfs3::PROGRAM, 3, 0), &[]))?;
-            ensure!(
-                read_outcome(&mut good)? == Some(Ok(AcceptStatus::Success)),
-                "another client was harmed"
-            );
+            ensure!(read_outcome(&mut good)? == Some(Ok(AcceptStatus::Success)), "another client was harmed");
         }
     }
     ensure!(victim.warnings() <= 400, "more than a line for each client");
@@ -127,19 +113,12 @@ fn garbage_ends_its_connection_and_no_other() -> Result<()> {
 fn records_above_their_programs_limit_end_the_connection() -> Result<()> {
     let mut victim = Victim::start(&[])?;
     // The announced length exceeds the limit; only a part is ever sent.
-    for (program, announced) in [
-        (nfs3::PROGRAM, 2 << 20),
-        (mount3::PROGRAM, 5000),
-        (1, 5000),
-        (nfs3::PROGRAM, 0x7fff_ffff),
-    ] {
+    for (program, announced) in
+        [(nfs3::PROGRAM, 2 << 20), (mount3::PROGRAM, 5000), (1, 5000), (nfs3::PROGRAM, 0x7fff_ffff)]
+    {
         let mut stream = victim.connect()?;
         let mut start = record::record_mark(announced).to_vec();
-        start.extend(
-            [1, 0, 2, program, 3, 1]
-                .iter()
-                .flat_map(|word: &u32| word.to_be_bytes()),
-        );
+        start.extend([1, 0, 2, program, 3, 1].iter().flat_map(|word: &u32| word.to_be_bytes()));
         stream.write_all(&start)?;
         ensure!(
             read_outcome(&mut stream)?.is_none(),
@@ -166,10 +145,7 @@ fn half_records_and_idle_connections_hold_no_thread() -> Result<()> {
     }
     for stream in &mut slow[..200] {
         stream.write_all(&call[call.len() - 1..])?;
-        ensure!(
-            read_outcome(stream)? == Some(Ok(AcceptStatus::Success)),
-            "a slow call was not answered"
-        );
+        ensure!(read_outcome(stream)? == Some(Ok(AcceptStatus::Success)), "a slow call was not answered");
     }
     victim.expect_unharmed()
 }
@@ -183,10 +159,7 @@ fn a_client_that_never_reads_harms_only_itself() -> Result<()> {
         let mut stream = victim.connect()?;
         stream.set_nonblocking(true)?;
         for xid in 0..100 {
-            if stream
-                .write_all(&call_record(xid, (nfs3::PROGRAM, 3, 6), &read))
-                .is_err()
-            {
+            if stream.write_all(&call_record(xid, (nfs3::PROGRAM, 3, 6), &read)).is_err() {
                 break;
             }
         }
@@ -197,10 +170,7 @@ fn a_client_that_never_reads_harms_only_itself() -> Result<()> {
     let mut stream = greedy.swap_remove(0);
     stream.set_nonblocking(false)?;
     for _ in 0..100 {
-        ensure!(
-            read_outcome(&mut stream)? == Some(Ok(AcceptStatus::Success)),
-            "a reply is missing"
-        );
+        ensure!(read_outcome(&mut stream)? == Some(Ok(AcceptStatus::Success)), "a reply is missing");
     }
     drop(greedy);
     victim.expect_unharmed()
@@ -269,14 +239,8 @@ fn a_signal_stops_a_server_in_order() -> Result<()> {
     let mut victim = Victim::start(&[])?;
     let status = victim.running.stop()?;
     ensure!(status.success(), "{status}");
-    ensure!(
-        victim.running.output().contains("stopped"),
-        "{}",
-        victim.running.output()
-    );
-    until("nobody answers any more", SOON, || {
-        Ok(TcpStream::connect(victim.address).is_err().then_some(()))
-    })
+    ensure!(victim.running.output().contains("stopped"), "{}", victim.running.output());
+    until("nobody answers any more", SOON, || Ok(TcpStream::connect(victim.address).is_err().then_some(())))
 }
 
 #[test]

@@ -57,11 +57,7 @@ impl Victim {
             .nth(1)
             .and_then(|address| address.parse().ok())
             .with_context(|| format!("no address in: {output}"))?;
-        let mut victim = Self {
-            running,
-            address,
-            root: Vec::new(),
-        };
+        let mut victim = Self { running, address, root: Vec::new() };
         let mut path = Vec::new();
         put_opaque(&mut path, export.as_bytes());
         let mounted = victim.call(mount3::PROGRAM, 1, path)?;
@@ -81,10 +77,8 @@ impl Victim {
 
     /// A valid client's call.
     pub(crate) fn call(&self, program: u32, procedure: u32, arguments: Vec<u8>) -> Result<Vec<u8>> {
-        let options = TcpOptions::new(
-            ServerName::Address(self.address.ip()),
-            PortSource::Fixed(self.address.port()),
-        );
+        let options =
+            TcpOptions::new(ServerName::Address(self.address.ip()), PortSource::Fixed(self.address.port()));
         let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never())?;
         let request = RpcRequest {
             program,
@@ -108,10 +102,7 @@ impl Victim {
         }
         let created = self.call(nfs3::PROGRAM, 8, create)?;
         let mut decoder = Decoder::new(&created);
-        ensure!(
-            (decoder.u32()?, decoder.bool()?) == (0, true),
-            "not created: {created:?}"
-        );
+        ensure!((decoder.u32()?, decoder.bool()?) == (0, true), "not created: {created:?}");
         let mut read = Vec::new();
         put_opaque(&mut read, decoder.opaque(64)?);
         for word in [0u32, 0, 1 << 20] {
@@ -126,39 +117,22 @@ impl Victim {
             let mut root = Vec::new();
             put_opaque(&mut root, &self.root);
             let attributes = self.call(nfs3::PROGRAM, 1, root)?;
-            ensure!(
-                attributes.first_chunk() == Some(&[0; 4]),
-                "GETATTR of the root failed"
-            );
+            ensure!(attributes.first_chunk() == Some(&[0; 4]), "GETATTR of the root failed");
         }
         ensure!(self.running.is_running()?, "it ended: {}", self.running.output());
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.pid()))?;
         let of = |name: &str| -> Option<usize> {
-            status
-                .lines()
-                .find_map(|line| line.strip_prefix(name))?
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()
+            status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
         };
         let (memory, threads) = (of("VmRSS:").context("VmRSS")?, of("Threads:").context("Threads")?);
         ensure!(memory < 400 << 10, "{memory} KiB of memory");
         ensure!(threads <= THREADS + 4, "{threads} threads");
-        ensure!(
-            !self.running.output().contains("panicked"),
-            "{}",
-            self.running.output()
-        );
+        ensure!(!self.running.output().contains("panicked"), "{}", self.running.output());
         Ok(())
     }
 
     pub(crate) fn warnings(&self) -> usize {
-        self.running
-            .output()
-            .lines()
-            .filter(|line| line.contains("WARN") || line.contains("ERROR"))
-            .count()
+        self.running.output().lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).count()
     }
 }
 
@@ -189,12 +163,7 @@ pub(crate) fn read_outcome(stream: &mut TcpStream) -> Result<Option<Result<Accep
     let mut mark = [0; 4];
     match stream.read_exact(&mut mark) {
         Ok(()) => {}
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
-            ) =>
-        {
+        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
             return Ok(None);
         }
         Err(error) => return Err(error).context("neither a reply nor the end of the connection"),

@@ -38,11 +38,8 @@ fn interrupt(mut tracer: RunningProcess) -> String {
 #[test]
 fn text_json_and_filters_report_each_operation_once() {
     let world = World::new("", &[]);
-    let text = trace(
-        &world,
-        &["--event", "nfs_mkdir_*", "--event", "rpc_*", world.directory()],
-        "nfs_mkdir_exit",
-    );
+    let text =
+        trace(&world, &["--event", "nfs_mkdir_*", "--event", "rpc_*", world.directory()], "nfs_mkdir_exit");
     let json = trace(&world, &["--json", "--uid", "0", world.directory()], "begin-");
     let server = trace(&world, &["--server", "--event", "nfsd_reply"], "nfsd_reply");
     world.on_mount(
@@ -58,61 +55,28 @@ fn check_text(text: &str) {
     // For an operation that was in progress at the start only the end is shown.
     let (_, text) = text.split_once(" nfs_mkdir_exit: ").unwrap();
     let told = |word: &str| text.lines().filter(|line| line.contains(word)).count();
+    assert_eq!(told(" nfs_mkdir_exit: dir="), told(" nfs_mkdir_enter: pid="), "{text}");
     assert_eq!(
-        told(" nfs_mkdir_exit: dir="),
-        told(" nfs_mkdir_enter: pid="),
-        "{text}"
-    );
-    assert_eq!(
-        text.lines()
-            .filter(|line| line.contains("nfs_mkdir_exit") && line.contains(" name=dir-"))
-            .count(),
+        text.lines().filter(|line| line.contains("nfs_mkdir_exit") && line.contains(" name=dir-")).count(),
         10,
         "{text}"
     );
-    assert_eq!(
-        told("procedure=MKDIR sent="),
-        told("nfs_mkdir_exit"),
-        "a request each: {text}"
-    );
-    assert!(
-        text.contains("name=\"with space\"") && text.contains("cause=create"),
-        "{text}"
-    );
+    assert_eq!(told("procedure=MKDIR sent="), told("nfs_mkdir_exit"), "a request each: {text}");
+    assert!(text.contains("name=\"with space\"") && text.contains("cause=create"), "{text}");
     let summary = text.lines().last().unwrap();
     assert!(summary.ends_with(" events, 0 lost"), "{summary}");
     // Ordered by time.
-    let times: Vec<f64> = text
-        .lines()
-        .filter_map(|line| line.split_once(": ")?.0.rsplit(' ').next()?.parse().ok())
-        .collect();
+    let times: Vec<f64> =
+        text.lines().filter_map(|line| line.split_once(": ")?.0.rsplit(' ').next()?.parse().ok()).collect();
     assert!(times.len() > 40 && times.is_sorted(), "{text}");
 }
 
 fn check_json(lines: &str) {
-    let events: Vec<Value> = lines
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
-    let named = |name: &str| {
-        events
-            .iter()
-            .filter(|event| event["fields"]["name"] == name)
-            .count()
-    };
-    assert_eq!(
-        named("with space"),
-        4,
-        "look-up and mkdir, enter and exit: {lines}"
-    );
-    let refused: Vec<_> = events
-        .iter()
-        .filter(|event| event["event"] == "nfs_rmdir_exit")
-        .collect();
-    assert!(
-        refused.len() == 1 && refused[0]["fields"]["error"] == -39,
-        "{lines}"
-    );
+    let events: Vec<Value> = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let named = |name: &str| events.iter().filter(|event| event["fields"]["name"] == name).count();
+    assert_eq!(named("with space"), 4, "look-up and mkdir, enter and exit: {lines}");
+    let refused: Vec<_> = events.iter().filter(|event| event["event"] == "nfs_rmdir_exit").collect();
+    assert!(refused.len() == 1 && refused[0]["fields"]["error"] == -39, "{lines}");
 }
 
 #[test]
@@ -137,30 +101,16 @@ fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
         assert!(tracer.wait(LIMIT).unwrap().success(), "{}", tracer.output());
         assert!(tracer.output().contains(", 0 lost"), "{}", tracer.output());
     }
-    process::run(
-        &mut world.curt(&["trace", "--seconds", "1", world.directory()]),
-        LIMIT,
-    )
-    .unwrap();
+    process::run(&mut world.curt(&["trace", "--seconds", "1", world.directory()]), LIMIT).unwrap();
     let events = check::check(&fs::read_to_string(shown).unwrap()).unwrap();
     assert!(events > 300, "{events}");
     let text = process::run(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
     assert_eq!(text.lines().count(), 300);
     flags_choose_from_a_recording(&world, file, &text);
-    process::run(
-        &mut world.curt(&["trace", "report", file, "--perfetto", shown]),
-        LIMIT,
-    )
-    .unwrap();
+    process::run(&mut world.curt(&["trace", "report", file, "--perfetto", shown]), LIMIT).unwrap();
     let trace = fs::read_to_string(shown).unwrap();
     check::check(&trace).unwrap_or_else(|error| panic!("{error}"));
-    for phase in [
-        "\"ph\":\"B\"",
-        "\"ph\":\"E\"",
-        "\"ph\":\"b\"",
-        "\"ph\":\"e\"",
-        "thread_name",
-    ] {
+    for phase in ["\"ph\":\"B\"", "\"ph\":\"E\"", "\"ph\":\"b\"", "\"ph\":\"e\"", "thread_name"] {
         assert!(trace.contains(phase), "{phase}");
     }
     is_shown_as_far_as_it_goes(&world, file);
@@ -180,10 +130,7 @@ fn flags_choose_from_a_recording(world: &World, file: &str, all: &str) {
     let (_, first) = first.split_once("name=").unwrap();
     let first = first.split_whitespace().next().unwrap();
     let file = report(&["--path", &format!("/{first}/f")]);
-    assert!(
-        of(&file, " name=f") > 0 && of(&file, "procedure=WRITE") > 0,
-        "{file}"
-    );
+    assert!(of(&file, " name=f") > 0 && of(&file, "procedure=WRITE") > 0, "{file}");
     assert_eq!(of(&file, "nfs_mkdir"), 0, "{file}");
     let mkdir = report(&["--uid", "0", "--event", "nfs_mkdir_enter"]);
     assert_eq!(mkdir.lines().count(), of(all, " nfs_mkdir_enter: "));
@@ -196,26 +143,17 @@ fn is_shown_as_far_as_it_goes(world: &World, file: &str) {
     let whole = fs::read(file).unwrap();
     fs::write(file, &whole[..whole.len() - 1001]).unwrap();
     let (status, cut, errors) = process::finish(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
-    assert!(
-        status.success() && cut.lines().count() > 200 && errors.contains("is incomplete"),
-        "{errors}"
-    );
+    assert!(status.success() && cut.lines().count() > 200 && errors.contains("is incomplete"), "{errors}");
     fs::write(file, "no recording at all").unwrap();
     let (status, _, errors) = process::finish(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
-    assert!(
-        !status.success() && errors.contains("not a recording"),
-        "{errors}"
-    );
+    assert!(!status.success() && errors.contains("not a recording"), "{errors}");
 }
 
 #[test]
 fn mounts_that_cannot_be_traced_are_reported() {
     let world = World::new("", &[]);
     for (arguments, expected) in [
-        (
-            &["trace", "--event", "nfs_nothing", world.directory()][..],
-            "unknown event nfs_nothing",
-        ),
+        (&["trace", "--event", "nfs_nothing", world.directory()][..], "unknown event nfs_nothing"),
         (
             &["trace", "--filter", "error == 5", world.directory()],
             "--event GLOB, --path PREFIX, --uid N and --slower MS",
@@ -226,10 +164,7 @@ fn mounts_that_cannot_be_traced_are_reported() {
         (&["trace", "--server", "1"], "no such server"),
     ] {
         let (status, _, errors) = process::finish(&mut world.curt(arguments), LIMIT).unwrap();
-        assert!(
-            !status.success() && errors.contains(expected),
-            "{arguments:?}: {errors}"
-        );
+        assert!(!status.success() && errors.contains(expected), "{arguments:?}: {errors}");
     }
     let list = process::run(&mut world.curt(&["trace", "--list"]), LIMIT).unwrap();
     assert_eq!(list.lines().count(), 2 * Event::COUNT);

@@ -34,20 +34,13 @@ impl World {
         let options = format!("{},{options}", serve.ports());
         let options = options.trim_end_matches(',');
         let mount = CurtMount::start(&network, "mnt", &serve.source(), options).unwrap();
-        Self {
-            mount,
-            serve,
-            export,
-            network,
-        }
+        Self { mount, serve, export, network }
     }
 
     /// Runs a shell script in the mount.
     fn on_mount(&self, script: &str) -> String {
         let directory = self.mount.directory().display();
-        self.network
-            .shell(&format!("cd {directory}; {script}"), LIMIT)
-            .unwrap()
+        self.network.shell(&format!("cd {directory}; {script}"), LIMIT).unwrap()
     }
 
     fn curt(&self, arguments: &[&str]) -> Command {

@@ -12,32 +12,22 @@ use super::{LIMIT, World};
 
 #[test]
 fn every_event_is_a_probe_with_a_semaphore_and_its_arguments() {
-    let notes = process::run(
-        Command::new("readelf").arg("-n").arg(program("curt").unwrap()),
-        LIMIT,
-    )
-    .unwrap();
+    let notes = process::run(Command::new("readelf").arg("-n").arg(program("curt").unwrap()), LIMIT).unwrap();
     let mut seen = BTreeSet::new();
     for note in notes.split("Provider: curt").skip(1) {
         let field = |name: &str| {
-            let rest = note
-                .split(name)
-                .nth(1)
-                .unwrap_or_else(|| panic!("{name} is not in {note}"));
+            let rest = note.split(name).nth(1).unwrap_or_else(|| panic!("{name} is not in {note}"));
             rest.split(['\n', ',']).next().unwrap().trim().to_owned()
         };
         let event = Event::ALL.iter().find(|event| event.name() == field("Name: "));
         let event = event.unwrap_or_else(|| panic!("no such event: {note}"));
         assert_ne!(field("Semaphore: "), "0x0000000000000000", "{note}");
         let arguments = note.split("Arguments: ").nth(1).unwrap().lines().next().unwrap();
-        let sizes = arguments
-            .split_whitespace()
-            .filter_map(|word| word.split_once('@'));
+        let sizes = arguments.split_whitespace().filter_map(|word| word.split_once('@'));
         let sizes: Vec<_> = sizes.map(|(size, _)| size).collect();
         let fields = event.description().fields.iter();
-        let expected: Vec<_> = fields
-            .map(|field| if field.kind == FieldKind::Errno { "-8" } else { "8" })
-            .collect();
+        let expected: Vec<_> =
+            fields.map(|field| if field.kind == FieldKind::Errno { "-8" } else { "8" }).collect();
         assert_eq!(sizes, expected, "{note}");
         assert!(seen.insert(event.name()), "{} is twice in the file", event.name());
     }
@@ -74,10 +64,7 @@ const MOUNTED: [(&str, &str); 5] = [
     ("nfs_mkdir_enter", r#""enter %s %d %d\n", str(arg3), arg1, arg4"#),
     ("nfs_mkdir_exit", r#""MKDIR %s %lu %d\n", str(arg1), arg2, arg3"#),
     ("nfs_rmdir_exit", r#""rmdir %s %d\n", str(arg1), arg2"#),
-    (
-        "nfs_rename_exit",
-        r#""rename %s %s %d\n", str(arg1), str(arg3), arg4"#,
-    ),
+    ("nfs_rename_exit", r#""rename %s %s %d\n", str(arg1), str(arg3), arg4"#),
     ("rpc_call", r#""sent %s\n", str(arg1)"#),
 ];
 /// Events of a server.
@@ -111,10 +98,7 @@ fn bpftrace_sees_what_programs_do_on_a_mount_and_what_a_server_executes() {
     let mut world = World::new("", &[]);
     world
         .network
-        .shell(
-            "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing",
-            LIMIT,
-        )
+        .shell("mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing", LIMIT)
         .unwrap();
     let (mount, serve) = (world.mount.process().pid(), world.serve.process().pid());
     let mut on_mount = attach(&world, mount, &MOUNTED);
@@ -129,11 +113,7 @@ fn bpftrace_sees_what_programs_do_on_a_mount_and_what_a_server_executes() {
     let counted = requests(&world);
     // Two files were written, and sent at their close.
     assert_eq!(counted, [1, 1, 15, 2]);
-    let told = [
-        (&on_mount, "rename dir-2 moved 0"),
-        (&on_mount, "rmdir dir-1"),
-        (&on_server, "write 0 11"),
-    ];
+    let told = [(&on_mount, "rename dir-2 moved 0"), (&on_mount, "rmdir dir-1"), (&on_server, "write 0 11")];
     for (tracer, line) in told {
         tracer.wait_for(line, LIMIT).unwrap();
     }
@@ -163,11 +143,7 @@ fn bpftrace_sees_what_programs_do_on_a_mount_and_what_a_server_executes() {
     assert_eq!(sent(&on_mount), counted, "{output}");
     let output = on_server.output();
     let count = |line: &str| output.lines().filter(|other| *other == line).count();
-    assert_eq!(
-        (count("call SYMLINK 0"), count("SYMLINK 0")),
-        (15, 15),
-        "{output}"
-    );
+    assert_eq!((count("call SYMLINK 0"), count("SYMLINK 0")), (15, 15), "{output}");
     assert_eq!(count("call RMDIR 0"), 1, "{output}");
     assert_eq!(count("RMDIR 66"), 1, "NFS3ERR_NOTEMPTY: {output}");
     assert_eq!(count("write 0 11"), 1, "{output}");

@@ -22,25 +22,18 @@ fn a_mount_that_is_killed_leaves_its_last_events() {
     let listed = process::run(&mut world.curt(&["trace", "report"]), LIMIT).unwrap();
     let ring = format!("/run/curt/{pid}.ring");
     assert_eq!(listed.lines().count(), 1, "{listed}");
-    assert!(
-        listed.starts_with(&ring) && listed.contains("curt mount 10.77.0.1:"),
-        "{listed}"
-    );
+    assert!(listed.starts_with(&ring) && listed.contains("curt mount 10.77.0.1:"), "{listed}");
     let mode = world.network.shell(&format!("stat -c %a {ring}"), LIMIT).unwrap();
     assert_eq!(mode.trim(), "600");
     let text = process::run(&mut world.curt(&["trace", "report", &ring]), LIMIT).unwrap();
     let last: Vec<_> = text.lines().rev().take(20).collect();
     assert!(
-        last.iter()
-            .any(|line| line.contains("nfs_mkdir_exit") && line.contains("name=dir-199")),
+        last.iter().any(|line| line.contains("nfs_mkdir_exit") && line.contains("name=dir-199")),
         "{text}"
     );
     assert!(text.contains(" rpc_reply: "), "{text}");
-    let (status, _, errors) = process::finish(
-        &mut world.curt(&["trace", "report", &ring, "--path", "/dir-1"]),
-        LIMIT,
-    )
-    .unwrap();
+    let (status, _, errors) =
+        process::finish(&mut world.curt(&["trace", "report", &ring, "--path", "/dir-1"]), LIMIT).unwrap();
     assert!(!status.success() && errors.contains("has no paths"), "{errors}");
     // A server that ends in order leaves no ring; a killed one does.
     let server = world.serve.process().pid();
@@ -54,10 +47,7 @@ fn a_mount_that_is_killed_leaves_its_last_events() {
     let listed = process::run(&mut world.curt(&["trace", "report"]), LIMIT).unwrap();
     assert_eq!(listed.lines().count(), 2, "{listed}");
     let directory = world.mount.directory().display();
-    world
-        .network
-        .shell(&format!("umount -l {directory}"), LIMIT)
-        .unwrap();
+    world.network.shell(&format!("umount -l {directory}"), LIMIT).unwrap();
 }
 
 #[test]
@@ -79,10 +69,7 @@ fn a_requested_end_leaves_no_report_and_neither_does_a_failed_start() {
     world.serve.process().stop().unwrap();
     let listed = process::run(&mut world.curt(&["trace", "report"]), LIMIT).unwrap();
     assert!(listed.contains("No process"), "{listed}");
-    let files = world
-        .network
-        .shell("ls /run/curt | grep ring || true", LIMIT)
-        .unwrap();
+    let files = world.network.shell("ls /run/curt | grep ring || true", LIMIT).unwrap();
     assert_eq!(files, "");
 }
 
@@ -91,19 +78,10 @@ fn without_a_word_the_ring_keeps_what_was_sent_and_off_keeps_nothing() {
     let mut world = World::new("", &["--ring", "off"]);
     world.on_mount("mkdir dir");
     let (mount, server) = (world.mount.process().pid(), world.serve.process().pid());
-    let text = process::run(
-        &mut world.curt(&["trace", "report", &format!("/run/curt/{mount}.ring")]),
-        LIMIT,
-    )
-    .unwrap();
-    assert!(
-        text.contains("nfs_mount: ") && text.contains("procedure=MKDIR"),
-        "{text}"
-    );
-    assert!(!text.contains("nfs_mkdir_exit"), "{text}");
-    let gone = world
-        .network
-        .shell(&format!("ls /run/curt/{server}.ring 2>&1 || true"), LIMIT)
+    let text = process::run(&mut world.curt(&["trace", "report", &format!("/run/curt/{mount}.ring")]), LIMIT)
         .unwrap();
+    assert!(text.contains("nfs_mount: ") && text.contains("procedure=MKDIR"), "{text}");
+    assert!(!text.contains("nfs_mkdir_exit"), "{text}");
+    let gone = world.network.shell(&format!("ls /run/curt/{server}.ring 2>&1 || true"), LIMIT).unwrap();
     assert!(gone.contains("No such file"), "{gone}");
 }

@@ -31,16 +31,12 @@ const ATTEMPTS: usize = 3;
 /// lost events; `None` if it was disconnected before.
 fn stall(world: &mut World) -> Option<(u64, u64)> {
     let mut stalled = UnixStream::connect(socket(world)).unwrap();
-    stalled
-        .write_all(b"{\"ask\":\"events\",\"patterns\":\"*\"}\n")
-        .unwrap();
+    stalled.write_all(b"{\"ask\":\"events\",\"patterns\":\"*\"}\n").unwrap();
     let mut stalled = BufReader::new(stalled);
     let mut answer = String::new();
     stalled.read_line(&mut answer).unwrap();
     assert_eq!(answer, "{\"done\":null}\n");
-    world.on_mount(&format!(
-        "/usr/bin/python3 -c 'import os\nfor i in range({STATS}): os.stat(\"file\")'"
-    ));
+    world.on_mount(&format!("/usr/bin/python3 -c 'import os\nfor i in range({STATS}): os.stat(\"file\")'"));
     stalled.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     let mut recording = RecordingReader::open(stalled).unwrap();
     let mut events = 0;
@@ -68,19 +64,9 @@ fn who_does_not_read_loses_events_and_nobody_waits_for_him() {
     // would be no end to read.
     let seen = (0..ATTEMPTS).find_map(|_| stall(&mut world));
     let (told, lost) = seen.expect("he is not cut off while others work");
-    assert!(
-        lost > 0 && told + lost >= EVENTS * STATS,
-        "{told} told, {lost} lost"
-    );
+    assert!(lost > 0 && told + lost >= EVENTS * STATS, "{told} told, {lost} lost");
     // Its slot is free again, and the next watcher gets all events.
-    let mut trace = world.curt(&[
-        "trace",
-        "--event",
-        "nfs_getattr_exit",
-        "--count",
-        "50",
-        world.directory(),
-    ]);
+    let mut trace = world.curt(&["trace", "--event", "nfs_getattr_exit", "--count", "50", world.directory()]);
     let seen = std::thread::scope(|scope| {
         let tracer = scope.spawn(|| process::finish(&mut trace, LIMIT).unwrap());
         while !tracer.is_finished() {
@@ -88,26 +74,16 @@ fn who_does_not_read_loses_events_and_nobody_waits_for_him() {
         }
         tracer.join().unwrap()
     });
-    assert!(
-        seen.0.success() && seen.1.lines().count() == 50 && seen.2.contains(" 0 lost"),
-        "{}",
-        seen.2
-    );
+    assert!(seen.0.success() && seen.1.lines().count() == 50 && seen.2.contains(" 0 lost"), "{}", seen.2);
 }
 
 #[test]
 fn a_control_socket_is_its_owners_alone() {
     let mut world = World::new("", &[]);
     let pids = [world.mount.process().pid(), world.serve.process().pid()];
-    let sockets = [
-        format!("/run/curt/{}.socket", pids[0]),
-        format!("/run/curt/{}.server", pids[1]),
-    ];
+    let sockets = [format!("/run/curt/{}.socket", pids[0]), format!("/run/curt/{}.server", pids[1])];
     for socket in &sockets {
-        let mode = world
-            .network
-            .shell(&format!("stat -c %a:%U {socket}"), LIMIT)
-            .unwrap();
+        let mode = world.network.shell(&format!("stat -c %a:%U {socket}"), LIMIT).unwrap();
         assert_eq!(mode.trim(), "600:root");
         let script = format!(
             "setpriv --reuid=65534 --regid=65534 --clear-groups /usr/bin/python3 -c 'import socket, sys\ns = socket.socket(socket.AF_UNIX)\n\

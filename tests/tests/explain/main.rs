@@ -36,11 +36,7 @@ const LASTING: &str = "actimeo=600";
 fn near(explained: &Explained, counted: u64, late: u64) {
     let total = explained.total("linux");
     let bounds = counted * 95 / 100..=(counted + late) * 105 / 100;
-    assert!(
-        bounds.contains(&total),
-        "{total} for {counted}: {}",
-        explained.json["linux"]
-    );
+    assert!(bounds.contains(&total), "{total} for {counted}: {}", explained.json["linux"]);
 }
 
 // SEMANTICS: explain-2.
@@ -63,9 +59,7 @@ fn build_is_explained_to_the_last_request_and_linux_is_as_its_kernel_counted() {
     let world = World::new(Workload::Build);
     let options = "noaccesscheck,sloppycto=3";
     let (explained, seconds) = world.workload(Workload::Build, "defaults", (options, ""));
-    let beyond = Duration::from_secs_f64(seconds)
-        .as_secs()
-        .saturating_sub(BUILD_SECONDS);
+    let beyond = Duration::from_secs_f64(seconds).as_secs().saturating_sub(BUILD_SECONDS);
     near(&explained, 24_166, beyond * BUILD_EXPIRED);
     assert!(explained.spared("negative names") > 100_000);
     let (explained, _) = world.workload(Workload::Build, "nocto", (options, "nocto,ro,actimeo=600"));
@@ -114,17 +108,8 @@ rm -r a b; find . -type f | wc -l; cd ..; rm -r work"#;
 #[test]
 fn a_program_that_changes_things_is_explained_and_linux_is_as_its_kernel_counts() {
     let explained = beside_a_kernel(SCRIPT);
-    assert_eq!(
-        (explained.status, explained.output.trim()),
-        (0, "22"),
-        "{}",
-        explained.json
-    );
-    assert!(
-        explained.json["processes"].as_array().unwrap().len() > 10,
-        "{}",
-        explained.json
-    );
+    assert_eq!((explained.status, explained.output.trim()), (0, "22"), "{}", explained.json);
+    assert!(explained.json["processes"].as_array().unwrap().len() > 10, "{}", explained.json);
 }
 
 /// Explains a script that works in a given directory, and checks that a Linux client sends the
@@ -134,10 +119,7 @@ fn beside_a_kernel(script: &str) -> Explained {
     let work = world.network.directory().join("work.sh");
     std::fs::write(&work, script).unwrap();
     let mount = world.mount("mount", "");
-    let (work, at) = (
-        work.display().to_string(),
-        mount.directory().display().to_string(),
-    );
+    let (work, at) = (work.display().to_string(), mount.directory().display().to_string());
     let explained = explain(&world.network, mount.directory(), LASTING, &["bash", &work, &at]);
     mount.unmount().unwrap();
     let left = world.export.join("work");
@@ -161,9 +143,8 @@ fn counted(world: &World, commands: &[String]) -> Vec<Calls> {
     let output = linux_client(&world.network, KernelNumber(2), RUN, &steps.collect::<String>()).unwrap();
     let told: Vec<_> = output.lines().filter(|line| line.contains("TOTAL=")).collect();
     assert_eq!(told.len(), 2 * commands.len(), "{output}");
-    let counted = told
-        .chunks(2)
-        .map(|told| since(&parse_ops(told[1]).unwrap(), &parse_ops(told[0]).unwrap()));
+    let counted =
+        told.chunks(2).map(|told| since(&parse_ops(told[1]).unwrap(), &parse_ops(told[0]).unwrap()));
     counted.collect()
 }
 
@@ -202,11 +183,7 @@ fn durable_direct_and_refused_operations_are_as_a_kernel_counts_them() {
 fn listings_of_any_size_are_as_a_kernel_counts_them() {
     // With `CURT_FULL` in the environment the largest is that of the benchmarks.
     let is_full = std::env::var_os("CURT_FULL").is_some();
-    let sizes = [
-        ("few", 40),
-        ("some", 3000),
-        ("many", if is_full { 500_000 } else { 40_000 }),
-    ];
+    let sizes = [("few", 40), ("some", 3000), ("many", if is_full { 500_000 } else { 40_000 })];
     let world = World::exporting(|export| {
         for (name, count) in sizes {
             let directory = export.join(name);
@@ -224,28 +201,17 @@ fn listings_of_any_size_are_as_a_kernel_counts_them() {
         "find AT/few AT/some -size +0",
         "ls AT/some; ls -l AT/some",
     ];
-    let counted = counted(
-        &world,
-        &commands.map(|command| format!("bash -c '{}'", command.replace("AT", "/mnt/nfs"))),
-    );
+    let counted =
+        counted(&world, &commands.map(|command| format!("bash -c '{}'", command.replace("AT", "/mnt/nfs"))));
     for (number, (command, counted)) in commands.iter().zip(counted).enumerate() {
         let mount = world.mount(&format!("mount{number}"), "");
         let command = command.replace("AT", &mount.directory().display().to_string());
-        let explained = explain(
-            &world.network,
-            mount.directory(),
-            LASTING,
-            &["bash", "-c", &command],
-        );
+        let explained = explain(&world.network, mount.directory(), LASTING, &["bash", "-c", &command]);
         mount.unmount().unwrap();
         let linux = calls(&explained.json["linux"]);
         println!("{command}: the model: {linux:?}, the kernel: {counted:?}");
         for listing in ["READDIR", "READDIRPLUS"] {
-            assert_eq!(
-                linux.get(listing),
-                counted.get(listing),
-                "{command}: {linux:?} {counted:?}"
-            );
+            assert_eq!(linux.get(listing), counted.get(listing), "{command}: {linux:?} {counted:?}");
         }
         as_counted(&explained, &counted);
     }
@@ -306,17 +272,12 @@ fn what_is_written_and_read_after_an_explanation_is_as_ever() {
     writer.wait_for("one", RUN).unwrap();
     explain(network, mount.directory(), "", &["ls", &at]);
     let there = || std::fs::read(world.export.join("open")).unwrap();
-    process::until("what was written is at the server", RUN, || {
-        Ok((there() == b"before ").then_some(()))
-    })
-    .unwrap();
+    process::until("what was written is at the server", RUN, || Ok((there() == b"before ").then_some(())))
+        .unwrap();
     writer.say("\n").unwrap();
     writer.wait_for("two", RUN).unwrap();
     assert_eq!(there(), b"before and after");
-    let copy = format!(
-        "cp {at}/large {at}/copy && cmp {at}/large {}",
-        world.export.join("copy").display()
-    );
+    let copy = format!("cp {at}/large {at}/copy && cmp {at}/large {}", world.export.join("copy").display());
     network.shell(&copy, RUN).unwrap();
     writer.say("\n").unwrap();
     writer.wait(RUN).unwrap();
@@ -346,10 +307,7 @@ fn what_a_command_leaves_behind_is_reaped_and_waited_for_if_that_is_wanted() {
     let late = late.replace("'$$'", "$$");
     let (output, errors) = run(&["--wait", "sh", "-c", &late, "sh", &at]);
     assert_eq!(output, "text", "{errors}");
-    assert!(
-        errors.contains("open-check") && !errors.contains("left processes behind"),
-        "{errors}"
-    );
+    assert!(errors.contains("open-check") && !errors.contains("left processes behind"), "{errors}");
     mount.unmount().unwrap();
 }
 

@@ -16,11 +16,7 @@ pub(crate) const RUN: Duration = Duration::from_secs(400);
 pub(crate) type Calls = BTreeMap<String, u64>;
 
 pub(crate) fn calls(value: &Value) -> Calls {
-    let named = value
-        .as_object()
-        .unwrap()
-        .iter()
-        .filter(|(name, _)| *name != "total");
+    let named = value.as_object().unwrap().iter().filter(|(name, _)| *name != "total");
     let numbers = named.map(|(name, calls)| (name.clone(), calls.as_u64().unwrap()));
     numbers.filter(|(_, calls)| *calls > 0).collect()
 }
@@ -34,9 +30,8 @@ pub(crate) fn sent(network: &Network, mount: &Path) -> Calls {
 }
 
 pub(crate) fn since(after: &Calls, before: &Calls) -> Calls {
-    let differences = after
-        .iter()
-        .map(|(name, calls)| (name.clone(), calls - before.get(name).copied().unwrap_or(0)));
+    let differences =
+        after.iter().map(|(name, calls)| (name.clone(), calls - before.get(name).copied().unwrap_or(0)));
     differences.filter(|(_, calls)| *calls > 0).collect()
 }
 
@@ -51,9 +46,7 @@ pub(crate) struct Explained {
 pub(crate) fn explain(network: &Network, mount: &Path, options: &str, command: &[&str]) -> Explained {
     let file = network.directory().join("explained.json");
     let mut explain = network.command(program("curt").unwrap());
-    explain
-        .args(["explain", "--json", "--paths", "5", "-o", options, "--output"])
-        .arg(&file);
+    explain.args(["explain", "--json", "--paths", "5", "-o", options, "--output"]).arg(&file);
     explain.arg("--mount").arg(mount).args(command);
     let before = sent(network, mount);
     let (status, output, errors) = process::finish(&mut explain, RUN).unwrap();
@@ -67,11 +60,7 @@ pub(crate) fn explain(network: &Network, mount: &Path, options: &str, command: &
         *all_sent.entry(name).or_default() += others;
     }
     assert_eq!(all_sent, since(&after, &before), "{json}");
-    let explained = Explained {
-        json,
-        status: status.code().unwrap_or(-1),
-        output,
-    };
+    let explained = Explained { json, status: status.code().unwrap_or(-1), output };
     explained.is_consistent();
     explained
 }
@@ -82,9 +71,7 @@ impl Explained {
     }
 
     pub(crate) fn row(&self, cause: &str, column: &str) -> u64 {
-        self.rows()
-            .find(|row| row["cause"] == cause)
-            .map_or(0, |row| row[column].as_u64().unwrap())
+        self.rows().find(|row| row["cause"] == cause).map_or(0, |row| row[column].as_u64().unwrap())
     }
 
     pub(crate) fn spared(&self, rule: &str) -> u64 {
@@ -101,23 +88,14 @@ impl Explained {
             let by_cause: u64 = self.rows().map(|row| row[column].as_u64().unwrap()).sum();
             assert_eq!(by_cause, self.total(what), "{column}: {}", self.json);
             let sum = |rows: &Value| -> u64 {
-                rows.as_array()
-                    .unwrap()
-                    .iter()
-                    .map(|row| row[column].as_u64().unwrap())
-                    .sum()
+                rows.as_array().unwrap().iter().map(|row| row[column].as_u64().unwrap()).sum()
             };
             for row in self.rows() {
                 let paths = sum(&row["paths"]) + row["paths_rest"][column].as_u64().unwrap();
                 assert_eq!(paths, row[column].as_u64().unwrap(), "{row}");
             }
             let rest = self.json["processes_rest"][column].as_u64().unwrap();
-            assert_eq!(
-                sum(&self.json["processes"]) + rest,
-                self.total(what),
-                "{}",
-                self.json
-            );
+            assert_eq!(sum(&self.json["processes"]) + rest, self.total(what), "{}", self.json);
         }
     }
 }
@@ -143,11 +121,7 @@ impl World {
 
     fn serving(network: Network, export: PathBuf) -> Self {
         let serve = CurtServe::start(&network, &export, &[]).unwrap();
-        Self {
-            network,
-            serve,
-            export,
-        }
+        Self { network, serve, export }
     }
 
     pub(crate) fn mount(&self, name: &str, options: &str) -> CurtMount {
@@ -170,17 +144,8 @@ impl World {
         let command = [&*curt, "bench", workload.name(), "--json", "--at", &directory];
         let explained = explain(&self.network, mount.directory(), linux, &command);
         let report: Value = serde_json::from_str(&explained.output).unwrap();
-        assert_eq!(
-            (explained.status, report["wrong"].as_u64()),
-            (0, Some(0)),
-            "{report}"
-        );
-        assert_eq!(
-            explained.total("others"),
-            0,
-            "nobody else used the mount: {}",
-            explained.json
-        );
+        assert_eq!((explained.status, report["wrong"].as_u64()), (0, Some(0)), "{report}");
+        assert_eq!(explained.total("others"), 0, "nobody else used the mount: {}", explained.json);
         // The totals of the benchmark are those of its process only; those of `curt stat` have been
         // compared.
         assert_eq!(report["rpc"]["total"].as_u64(), Some(explained.total("requests")));

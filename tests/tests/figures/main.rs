@@ -28,23 +28,10 @@ fn every_layout_shows_the_same_counts_and_they_are_right() -> Result<()> {
     let mounts = mountstats::parse(&text).context(text)?;
     ensure!(mounts.len() == 1, "it lists the daemon's mounts alone");
     let mount = &mounts[0];
-    ensure!(
-        mount.mount_point == place.replace(' ', "\\040"),
-        "{}",
-        mount.mount_point
-    );
-    ensure!(
-        mount.options.contains_key("sync") && mount.options["vers"] == "3",
-        "{mount:?}"
-    );
-    ensure!(
-        mount.bytes[5] == WRITES * BLOCK && mount.bytes[7] == WRITES,
-        "{mount:?}"
-    );
-    ensure!(
-        mount.transport[5] == mount.transport[6],
-        "all are answered: {mount:?}"
-    );
+    ensure!(mount.mount_point == place.replace(' ', "\\040"), "{}", mount.mount_point);
+    ensure!(mount.options.contains_key("sync") && mount.options["vers"] == "3", "{mount:?}");
+    ensure!(mount.bytes[5] == WRITES * BLOCK && mount.bytes[7] == WRITES, "{mount:?}");
+    ensure!(mount.transport[5] == mount.transport[6], "all are answered: {mount:?}");
     prometheus_and_text_agree(&world, &report, mount)?;
     layouts_agree(&world, &report, &file)
 }
@@ -55,16 +42,10 @@ fn is_the_known_work(report: &Value) -> Result<()> {
         ensure!(procedure(report, name, "operations") == count, "{name}: {report}");
     }
     // The file's own name, and the missing ones.
-    ensure!(
-        procedure(report, "LOOKUP", "operations") == 1 + MISSES,
-        "{report}"
-    );
+    ensure!(procedure(report, "LOOKUP", "operations") == 1 + MISSES, "{report}");
     ensure!(procedure(report, "LOOKUP", "errors") == 1 + MISSES, "{report}");
     let sent = procedure(report, "WRITE", "bytes_sent");
-    ensure!(
-        sent > WRITES * BLOCK && sent < WRITES * (BLOCK + 400),
-        "headers are counted: {sent}"
-    );
+    ensure!(sent > WRITES * BLOCK && sent < WRITES * (BLOCK + 400), "headers are counted: {sent}");
     let times = ["queue_ns", "rtt_ns", "execute_ns"].map(|figure| procedure(report, "WRITE", figure));
     ensure!(times[0] > 0 && times[0] + times[1] == times[2], "{times:?}");
     Ok(())
@@ -84,10 +65,7 @@ fn prometheus_and_text_agree(world: &World, report: &Value, mount: &ParsedMounts
         let told = metrics.value("curt_mount_rpc_operations_total", &labels);
         ensure!(told == Some(count as f64), "{name}: {told:?}");
         let told = metrics.value("curt_mount_round_trip_seconds_count", &labels);
-        ensure!(
-            told.unwrap_or(0.0).to_bits() == (count as f64).to_bits(),
-            "{name}: {told:?}"
-        );
+        ensure!(told.unwrap_or(0.0).to_bits() == (count as f64).to_bits(), "{name}: {told:?}");
     }
     let total: u64 = requests.values().filter_map(Value::as_u64).sum();
     // The requests of mounting (FSINFO and others) are on the same connection.
@@ -101,10 +79,7 @@ fn layouts_agree(world: &World, report: &Value, file: &Path) -> Result<()> {
     let requests = report["counters"]["requests"].as_object().context("requests")?;
     let total: u64 = requests.values().filter_map(Value::as_u64).sum();
     let nfsstat = world.run(&["stat", place])?;
-    ensure!(
-        nfsstat.contains(&format!("calls      retrans    authrefrsh \n{total:<11}0")),
-        "{nfsstat}"
-    );
+    ensure!(nfsstat.contains(&format!("calls      retrans    authrefrsh \n{total:<11}0")), "{nfsstat}");
     let ours = world.run(&["stat", "--layout", "mountstats", place])?;
     let theirs = world.mountstats(file, "")?;
     for (name, count) in requests {
@@ -133,23 +108,13 @@ fn the_real_tools_read_the_file_that_a_mount_keeps() -> Result<()> {
         Ok((mounts[0].operations["WRITE"][0] == WRITES).then_some(text))
     })?;
     ensure!(mountstats::parse(&text)?.len() == 1);
-    let mode = world
-        .network
-        .shell(&format!("stat -c %a {}", kept.display()), LIMIT)?;
+    let mode = world.network.shell(&format!("stat -c %a {}", kept.display()), LIMIT)?;
     ensure!(mode.trim() == "644", "everybody may read it: {mode}");
     is_shown_by_mountstats(&world, &kept)?;
-    let commands = [
-        ("nfsstat", format!("{WRITES} ")),
-        ("iostat", "read:              ops/s".to_owned()),
-    ];
+    let commands = [("nfsstat", format!("{WRITES} ")), ("iostat", "read:              ops/s".to_owned())];
     for (command, expected) in commands {
-        let shown = world
-            .network
-            .shell(&format!("mountstats {command} -f {}", kept.display()), LIMIT)?;
-        ensure!(
-            shown.contains(&expected),
-            "{expected} is not in mountstats {command}:\n{shown}"
-        );
+        let shown = world.network.shell(&format!("mountstats {command} -f {}", kept.display()), LIMIT)?;
+        ensure!(shown.contains(&expected), "{expected} is not in mountstats {command}:\n{shown}");
     }
     let now = world.raw("now")?;
     let since = world.mountstats(&now, &format!("--rpc --since '{}'", before.display()))?;
@@ -164,26 +129,17 @@ fn the_real_tools_read_the_file_that_a_mount_keeps() -> Result<()> {
 
 fn is_shown_by_mountstats(world: &World, kept: &Path) -> Result<()> {
     for (flags, expected) in [
-        (
-            "--nfs",
-            format!("client wrote {} bytes via NFS WRITE", WRITES * BLOCK),
-        ),
+        ("--nfs", format!("client wrote {} bytes via NFS WRITE", WRITES * BLOCK)),
         ("--rpc", format!("WRITE:\n\t{WRITES} ops (")),
         ("--raw", format!("       WRITE: {WRITES} {WRITES} 0 ")),
         ("--xprt", "Transport protocol: tcp".to_owned()),
     ] {
         let shown = world.mountstats(kept, flags)?;
-        ensure!(
-            shown.contains(&expected),
-            "{expected} is not in mountstats {flags}:\n{shown}"
-        );
+        ensure!(shown.contains(&expected), "{expected} is not in mountstats {flags}:\n{shown}");
     }
     // The raw output equals the input, except for spaces.
     let raw = world.mountstats(kept, "--raw")?;
-    ensure!(
-        mountstats::parse(raw.trim_end_matches('\n')).is_err() && raw.contains("statvers=1.1"),
-        "{raw}"
-    );
+    ensure!(mountstats::parse(raw.trim_end_matches('\n')).is_err() && raw.contains("statvers=1.1"), "{raw}");
     Ok(())
 }
 
@@ -197,43 +153,25 @@ fn intervals_show_their_own_counts_and_mounts_that_came_or_went() -> Result<()> 
     let lines = |reports: &RunningProcess| -> Result<Vec<Value>> {
         let text = reports.output();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole
-            .lines()
-            .map(|line| Ok(serde_json::from_str(line)?))
-            .collect()
+        whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
     };
     let writes = |reports: &RunningProcess| -> Result<u64> {
         let lines = lines(reports)?;
-        let mounts = lines
-            .iter()
-            .flat_map(|line| line["mounts"].as_array().cloned().unwrap_or_default());
+        let mounts = lines.iter().flat_map(|line| line["mounts"].as_array().cloned().unwrap_or_default());
         let between = mounts.filter(|mount| mount["state"] == "since_report");
-        Ok(between
-            .map(|mount| procedure(&mount, "WRITE", "operations"))
-            .sum())
+        Ok(between.map(|mount| procedure(&mount, "WRITE", "operations")).sum())
     };
     process::until("the differences tell all writes", LIMIT, || {
         Ok((writes(&reports)? == WRITES).then_some(()))
     })?;
-    let World {
-        mount,
-        serve,
-        network,
-    } = world;
+    let World { mount, serve, network } = world;
     mount.unmount()?;
     reports.wait_for("\"state\":\"gone\"", LIMIT)?;
     let options = serve.ports();
     let _again = CurtMount::start(&network, "mount point", &serve.source(), &options)?;
     reports.wait_for("\"state\":\"new\"", LIMIT)?;
-    ensure!(
-        writes(&reports)? == WRITES,
-        "nothing is told twice: {}",
-        reports.output()
-    );
+    ensure!(writes(&reports)? == WRITES, "nothing is told twice: {}", reports.output());
     let last = lines(&reports)?.pop().context("there are lines")?;
-    ensure!(
-        last["mounts"][0]["rates"]["write"]["ops_per_second"] == 0.0,
-        "{last}"
-    );
+    ensure!(last["mounts"][0]["rates"]["write"]["ops_per_second"] == 0.0, "{last}");
     Ok(())
 }

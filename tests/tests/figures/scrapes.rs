@@ -35,16 +35,11 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
     ensure!(stage.is_some_and(|seconds| seconds > 0.0), "{stage:?}");
     let written = metrics.value("curt_server_write_bytes_total", &[]);
     ensure!(written == Some((WRITES * BLOCK) as f64), "{written:?}");
-    for (request, status) in [
-        ("GET / HTTP/1.1", "404"),
-        ("POST /metrics HTTP/1.1", "405"),
-        ("nonsense", "400"),
-    ] {
+    for (request, status) in
+        [("GET / HTTP/1.1", "404"), ("POST /metrics HTTP/1.1", "405"), ("nonsense", "400")]
+    {
         let answer = world.scrape(9050, request)?;
-        ensure!(
-            answer.starts_with(&format!("HTTP/1.1 {status} ")),
-            "{request}: {answer}"
-        );
+        ensure!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
     }
     // After forty silent peers it still replies, and still serves NFS.
     let silent = "for i in $(seq 40); do exec {fd}<>/dev/tcp/127.0.0.1/9050; done; \
@@ -72,10 +67,7 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
 fn a_server_with_metrics_samples_requests_by_default() -> Result<()> {
     let world = World::with(&[], "")?;
     let before = world.metrics(9050)?;
-    ensure!(
-        before.value("curt_server_stages_every", &[]) == Some(16.0),
-        "{before:?}"
-    );
+    ensure!(before.value("curt_server_stages_every", &[]) == Some(16.0), "{before:?}");
     // Each of its threads measures one in sixteen of its own requests, and the distribution of
     // requests is unknown.
     let mut number = 0;
@@ -87,10 +79,8 @@ fn a_server_with_metrics_samples_requests_by_default() -> Result<()> {
         let calls = metrics.value("curt_server_calls_total", &write);
         let measured = metrics.value("curt_server_request_seconds_count", &write);
         ensure!(measured < calls, "{measured:?} of {calls:?} are measured");
-        let in_stages = metrics.value(
-            "curt_server_stage_seconds_count",
-            &[("procedure", "WRITE"), ("stage", "file_system")],
-        );
+        let in_stages = metrics
+            .value("curt_server_stage_seconds_count", &[("procedure", "WRITE"), ("stage", "file_system")]);
         Ok((measured > Some(0.0) && in_stages > Some(0.0)).then_some(()))
     })?;
     world.mount.unmount()
@@ -109,41 +99,21 @@ fn an_address_in_use_or_reachable_by_others_is_refused_before_mounting() -> Resu
         let options = format!("{},{option}", world.serve.ports());
         let mut command = world.curt(&["mount", &source, &target, "-o", &options])?;
         let (ended, _, errors) = process::finish(&mut command, LIMIT)?;
-        ensure!(
-            ended.code() == Some(status) && errors.contains(says),
-            "{option}: {ended} {errors}"
-        );
+        ensure!(ended.code() == Some(status) && errors.contains(says), "{option}: {ended} {errors}");
     }
     let export = world.network.make_directory("export")?;
     let export = export.display().to_string();
     let state = world.network.make_directory("state2")?.display().to_string();
-    for (place, says) in [
-        ("9050", "--metrics 127.0.0.1:9050"),
-        ("10.77.0.1:9051", "public:"),
-    ] {
+    for (place, says) in [("9050", "--metrics 127.0.0.1:9050"), ("10.77.0.1:9051", "public:")] {
         let bind = format!("{ADDRESS}:3049");
-        let arguments = [
-            "serve",
-            &export,
-            "--bind",
-            &bind,
-            "--state",
-            &state,
-            "--no-rpcbind",
-            "--metrics",
-            place,
-        ];
+        let arguments =
+            ["serve", &export, "--bind", &bind, "--state", &state, "--no-rpcbind", "--metrics", place];
         let (ended, _, errors) = process::finish(&mut world.curt(&arguments)?, LIMIT)?;
-        ensure!(
-            !ended.success() && errors.contains(says),
-            "{place}: {ended} {errors}"
-        );
+        ensure!(!ended.success() && errors.contains(says), "{place}: {ended} {errors}");
     }
     // A user without permission gets the message that there are no mounts.
     let mut other = world.network.command("setpriv");
-    other
-        .args(["--reuid", "65534", "--clear-groups", "--"])
-        .arg(program("curt")?);
+    other.args(["--reuid", "65534", "--clear-groups", "--"]).arg(program("curt")?);
     let (ended, out, _) = process::finish(other.args(["stat", &world.place().display().to_string()]), LIMIT)?;
     ensure!(!ended.success() && out.is_empty(), "{ended} {out}");
     Ok(())

@@ -11,31 +11,21 @@ use super::world::{LIMIT, World};
 #[test]
 fn top_shows_which_processes_cause_requests_and_restores_the_terminal() -> Result<()> {
     let world = World::new("noac")?;
-    world
-        .network
-        .shell(&format!("mkdir '{}/directory'", world.place().display()), LIMIT)?;
+    world.network.shell(&format!("mkdir '{}/directory'", world.place().display()), LIMIT)?;
     let busy = format!(
         "import os\ni = 0\nwhile True:\n    os.path.exists('{}/directory/missing-%d' % i); i += 1",
         world.place().display()
     );
-    let _busy = RunningProcess::start(
-        "a busy process",
-        world.network.command("python3").args(["-c", &busy]),
-    )?;
+    let _busy =
+        RunningProcess::start("a busy process", world.network.command("python3").args(["-c", &busy]))?;
     let asks = |one: &Value| one["requests_per_s"].as_f64() > Some(0.0);
     // The first sample starts the counting; the process may be slow to begin.
     process::until("top tells of the busy process", LIMIT, || {
         let top = world.json(&["top", "--once", "--json", "--interval", "1"])?;
         let rows = |table: &str| top[table].as_array().cloned().unwrap_or_default();
-        let is_named = |one: &Value| {
-            one["process"]
-                .as_str()
-                .is_some_and(|name| name.ends_with(" python3"))
-        };
+        let is_named = |one: &Value| one["process"].as_str().is_some_and(|name| name.ends_with(" python3"));
         let process = rows("processes").iter().any(|one| asks(one) && is_named(one));
-        let path = rows("paths")
-            .iter()
-            .any(|one| asks(one) && one["path"] == "/directory");
+        let path = rows("paths").iter().any(|one| asks(one) && one["path"] == "/directory");
         let mount = rows("mounts").iter().any(asks);
         Ok((process && path && mount).then_some(()))
     })?;
@@ -47,26 +37,17 @@ fn top_shows_which_processes_cause_requests_and_restores_the_terminal() -> Resul
         "{text}"
     );
     let server = world.json(&["top", "--once", "--json", "--interval", "1", "--server"])?;
-    ensure!(
-        server["procedures"].as_array().is_some_and(|rows| rows.len() > 3),
-        "{server}"
-    );
+    ensure!(server["procedures"].as_array().is_some_and(|rows| rows.len() > 3), "{server}");
     let (ended, _, errors) = process::finish(&mut world.curt(&["top"])?, LIMIT)?;
     ensure!(!ended.success() && errors.contains("--once"), "{errors}");
     let curt = program("curt")?.display().to_string();
     let full = format!("{curt} top --once --interval 1 >/dev/full");
     let (ended, _, errors) = process::finish(world.network.command("sh").args(["-c", &full]), LIMIT)?;
-    ensure!(
-        ended.code() == Some(1) && errors.contains("curt top: No space left"),
-        "{errors}"
-    );
+    ensure!(ended.code() == Some(1) && errors.contains("curt top: No space left"), "{errors}");
     for end in ["q", "TERM"] {
         let script = format!("{IN_A_TERMINAL}\nrun('{curt}', '{end}')\n");
         let told = process::run(world.network.command("python3").args(["-c", &script]), LIMIT)?;
-        ensure!(
-            told.contains("status 0, screen left, terminal as before"),
-            "{end}: {told}"
-        );
+        ensure!(told.contains("status 0, screen left, terminal as before"), "{end}: {told}");
     }
     Ok(())
 }

@@ -41,11 +41,7 @@ impl World {
         let serve = CurtServe::start(&network, &export, &[arguments, &["--metrics", "9050"]].concat())?;
         let options = format!("{},sync,dirfill=off,{options}", serve.ports());
         let mount = CurtMount::start(&network, "mount point", &serve.source(), &options)?;
-        Ok(Self {
-            mount,
-            serve,
-            network,
-        })
+        Ok(Self { mount, serve, network })
     }
 
     pub(crate) fn place(&self) -> &Path {
@@ -94,8 +90,7 @@ impl World {
 
     /// The real mountstats(8), with a file.
     pub(crate) fn mountstats(&self, file: &Path, flags: &str) -> Result<String> {
-        self.network
-            .shell(&format!("mountstats {flags} -f '{}'", file.display()), LIMIT)
+        self.network.shell(&format!("mountstats {flags} -f '{}'", file.display()), LIMIT)
     }
 
     pub(crate) fn raw(&self, name: &str) -> Result<PathBuf> {

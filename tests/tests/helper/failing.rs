@@ -17,22 +17,10 @@ fn says(done: &Done, status: i32, phrase: &str) -> Result<()> {
 fn options_that_cannot_be_are_refused_by_name_and_say_what_to_do() -> Result<()> {
     let host = Host::new()?;
     // Without a server: options are parsed before any request.
-    for option in [
-        "nonsense",
-        "vers=4.2",
-        "vers=2",
-        "udp",
-        "sec=krb5p",
-        "timeo=soon",
-        "acl",
-        "nconnect=17",
-    ] {
+    for option in ["nonsense", "vers=4.2", "vers=2", "udp", "sec=krb5p", "timeo=soon", "acl", "nconnect=17"] {
         let done = host.mount(option)?;
         says(&done, 1, option)?;
-        ensure!(
-            done.text.trim().len() > option.len() + 20,
-            "it should say what to do: {done:?}"
-        );
+        ensure!(done.text.trim().len() > option.len() + 20, "it should say what to do: {done:?}");
     }
     ensure!(!host.is_mounted()?);
     Ok(())
@@ -48,11 +36,7 @@ fn wrong_invocations_end_with_1() -> Result<()> {
     says(&host.run(&["mount.curt", "-h"])?, 0, "usage")?;
     let curt = program("curt")?.display().to_string();
     says(&host.run(&[&curt, "mount", "server:/path"])?, 1, "TARGET")?;
-    says(
-        &host.run(&[&curt, "mount", "server:/path", target, "--bogus"])?,
-        1,
-        "--bogus",
-    )?;
+    says(&host.run(&[&curt, "mount", "server:/path", target, "--bogus"])?, 1, "--bogus")?;
     says(&host.run(&[&curt, "mount", "--help"])?, 0, "Usage")?;
     Ok(())
 }
@@ -64,11 +48,7 @@ fn mount_points_that_cannot_be_end_with_32() -> Result<()> {
     let ports = with_ports("");
     let missing = host.network.directory().join("missing").display().to_string();
     let mount = |target: &str| host.run(&["mount.curt", &host.source(), target, "-o", &ports]);
-    says(
-        &mount(&missing)?,
-        32,
-        &format!("mount point {missing} does not exist"),
-    )?;
+    says(&mount(&missing)?, 32, &format!("mount point {missing} does not exist"))?;
     let file = host.export.join("hello").display().to_string();
     says(&mount(&file)?, 32, "is not a directory")?;
     host.mounted("")?;
@@ -81,28 +61,13 @@ fn refusals_of_servers_are_distinguished() -> Result<()> {
     let host = Host::new()?;
     let curt = program("curt")?.display().to_string();
     let mount = |source: &str, options: &str| {
-        host.run(&[
-            &curt,
-            "mount",
-            source,
-            host.target(),
-            "-o",
-            &format!("retry=0,{options}"),
-        ])
+        host.run(&[&curt, "mount", source, host.target(), "-o", &format!("retry=0,{options}")])
     };
     let down = mount(&host.source(), &with_ports(""))?;
     says(&down, 32, "Connection refused")?;
-    says(
-        &mount("nowhere.invalid:/x", "port=2049,mountport=2049")?,
-        32,
-        "nowhere.invalid",
-    )?;
+    says(&mount("nowhere.invalid:/x", "port=2049,mountport=2049")?, 32, "nowhere.invalid")?;
     let serve = host.serve(&["--secure"])?;
-    says(
-        &mount("10.77.0.1:/no/such/path", &with_ports(""))?,
-        32,
-        "No such file or directory",
-    )?;
+    says(&mount("10.77.0.1:/no/such/path", &with_ports(""))?, 32, "No such file or directory")?;
     let file = format!("{}/hello", host.source());
     says(&mount(&file, &with_ports(""))?, 32, "Not a directory")?;
     let denied = mount(&host.source(), &with_ports("noresvport"))?;
@@ -112,9 +77,7 @@ fn refusals_of_servers_are_distinguished() -> Result<()> {
     let unregistered = mount(&host.source(), "timeo=10")?;
     ensure!(unregistered.status == Some(32), "{unregistered:?}");
     ensure!(
-        ["not supported", "not registered"]
-            .iter()
-            .any(|phrase| unregistered.text.contains(phrase)),
+        ["not supported", "not registered"].iter().any(|phrase| unregistered.text.contains(phrase)),
         "{unregistered:?}"
     );
     Ok(())
@@ -128,9 +91,7 @@ fn a_server_that_comes_later_is_mounted_in_the_background() -> Result<()> {
     ensure!(done.text.contains("Connection refused"), "{done:?}");
     ensure!(!host.is_mounted()?);
     let _serve = host.serve(&[])?;
-    process::until("the server is mounted", SHORT, || {
-        Ok(host.is_mounted()?.then_some(()))
-    })?;
+    process::until("the server is mounted", SHORT, || Ok(host.is_mounted()?.then_some(())))?;
     ensure!(host.shell(&format!("cat {}", host.inside("hello")))? == "hello\n");
     host.unmount()
 }
@@ -147,9 +108,7 @@ fn a_mount_in_the_foreground_waits_for_the_server_for_the_time_of_retry() -> Res
         process::finish(command.args(words), SHORT * 2)
     });
     let _serve: CurtServe = host.serve(&[])?;
-    let (status, _, errors) = waiting
-        .join()
-        .map_err(|_| anyhow::anyhow!("the thread panicked"))??;
+    let (status, _, errors) = waiting.join().map_err(|_| anyhow::anyhow!("the thread panicked"))??;
     ensure!(status.code() == Some(0), "{errors}");
     ensure!(host.is_mounted()?);
     host.unmount()
@@ -160,24 +119,14 @@ fn a_wait_for_a_server_is_reported_and_leaves_no_mount_when_interrupted() -> Res
     let host = Host::new()?;
     let curt = program("curt")?.display().to_string();
     let mut command = host.network.command(&curt);
-    command.args([
-        "mount",
-        &host.source(),
-        host.target(),
-        "-o",
-        &with_ports("retry=1"),
-    ]);
+    command.args(["mount", &host.source(), host.target(), "-o", &with_ports("retry=1")]);
     let mut waiting = RunningProcess::start("curt mount", &mut command)?;
     waiting.wait_for("Connection refused", SHORT)?;
     waiting.wait_for("retrying for up to 1 min", SHORT)?;
     waiting.signal(Signal::INT)?;
     let _ = waiting.wait(SHORT)?;
     process::until("nobody tries on", SHORT, || {
-        let trying = host.run(&[
-            "pgrep",
-            "-f",
-            &format!("mount --ready-to-parent.*{}", host.target()),
-        ])?;
+        let trying = host.run(&["pgrep", "-f", &format!("mount --ready-to-parent.*{}", host.target())])?;
         Ok((trying.status == Some(1)).then_some(()))
     })?;
     ensure!(!host.is_mounted()?);

@@ -17,43 +17,18 @@ fn an_fstab_line_mounts_shows_its_options_remounts_and_unmounts() -> Result<()> 
     ensure!(host.column(&[], "FSTYPE")? == "fuse.curt");
     ensure!(host.column(&[], "SOURCE")? == host.source());
     let shown = host.column(&["-m"], "OPTIONS")?;
-    for option in [
-        "rw",
-        "noaccesscheck",
-        "sloppycto=3",
-        "vers=3",
-        "acregmin=3",
-        "hard",
-        "_netdev",
-    ] {
-        ensure!(
-            shown.split(',').any(|word| word == option),
-            "{option} is not in {shown}"
-        );
+    for option in ["rw", "noaccesscheck", "sloppycto=3", "vers=3", "acregmin=3", "hard", "_netdev"] {
+        ensure!(shown.split(',').any(|word| word == option), "{option} is not in {shown}");
     }
     let listed = host.shell("mount")?;
-    let line = listed
-        .lines()
-        .find(|line| line.contains(target))
-        .unwrap_or_default();
-    ensure!(
-        line.contains("sloppycto=3") && line.contains("fuse.curt"),
-        "{listed}"
-    );
+    let line = listed.lines().find(|line| line.contains(target)).unwrap_or_default();
+    ensure!(line.contains("sloppycto=3") && line.contains("fuse.curt"), "{listed}");
     let again = host.run(&["mount", target])?;
-    ensure!(
-        again.status == Some(32) && again.text.contains("already mounted"),
-        "{again:?}"
-    );
+    ensure!(again.status == Some(32) && again.text.contains("already mounted"), "{again:?}");
     remounts(&host)?;
     host.unmount()?;
     ensure!(!host.is_mounted()?);
-    ensure!(
-        !host
-            .shell("cat /run/mount/utab 2>/dev/null || true")?
-            .contains(target),
-        "utab keeps the line"
-    );
+    ensure!(!host.shell("cat /run/mount/utab 2>/dev/null || true")?.contains(target), "utab keeps the line");
     Ok(())
 }
 
@@ -62,31 +37,18 @@ fn remounts(host: &Host) -> Result<()> {
     let target = host.target();
     host.shell(&format!("mount -o remount,ro {target}"))?;
     ensure!(refuses_writes(host, &host.target)?);
-    ensure!(
-        host.column(&["-m"], "OPTIONS")?
-            .split(',')
-            .any(|word| word == "ro")
-    );
+    ensure!(host.column(&["-m"], "OPTIONS")?.split(',').any(|word| word == "ro"));
     host.shell(&format!("mount -o remount,rw,actimeo=7,nonegnamecache {target}"))?;
     host.shell(&format!("touch {}", host.inside("new")))?;
     let shown = host.column(&["-m"], "OPTIONS")?;
     for option in ["rw", "acregmin=7", "acdirmax=7", "negnametimeo=0", "sloppycto=3"] {
-        ensure!(
-            shown.split(',').any(|word| word == option),
-            "{option} is not in {shown}"
-        );
+        ensure!(shown.split(',').any(|word| word == option), "{option} is not in {shown}");
     }
     for option in ["soft", "nconnect=4", "vers=4.2", "nonsense"] {
         let refused = host.run(&["mount", "-o", &format!("remount,{option}"), target])?;
-        ensure!(
-            refused.status == Some(1) && refused.text.contains(option),
-            "{option}: {refused:?}"
-        );
+        ensure!(refused.status == Some(1) && refused.text.contains(option), "{option}: {refused:?}");
     }
-    ensure!(
-        host.column(&["-m"], "OPTIONS")? == shown,
-        "a refused remount changes nothing"
-    );
+    ensure!(host.column(&["-m"], "OPTIONS")? == shown, "a refused remount changes nothing");
     Ok(())
 }
 
@@ -96,20 +58,13 @@ fn a_mount_without_an_fstab_line_is_remounted_by_its_type() -> Result<()> {
     let _serve = host.serve(&[])?;
     host.empty_fstab()?;
     let target = host.target();
-    host.shell(&format!(
-        "mount -t curt -o {} {} {target}",
-        with_ports("acregmin=5"),
-        host.source()
-    ))?;
+    host.shell(&format!("mount -t curt -o {} {} {target}", with_ports("acregmin=5"), host.source()))?;
     host.shell(&format!("mount -o remount,ro {target}"))?;
     ensure!(refuses_writes(&host, &host.target)?);
     host.shell(&format!("mount -o remount,rw,noaccesscheck {target}"))?;
     host.shell(&format!("touch {}", host.inside("new")))?;
     let shown = host.column(&["-m"], "OPTIONS")?;
-    ensure!(
-        shown.contains("noaccesscheck") && shown.contains("acregmin=5"),
-        "{shown}"
-    );
+    ensure!(shown.contains("noaccesscheck") && shown.contains("acregmin=5"), "{shown}");
     host.unmount()
 }
 
@@ -122,15 +77,9 @@ fn fake_checks_and_mounts_nothing() -> Result<()> {
     ensure!(!host.is_mounted()?);
     host.fstab(&with_ports("noauto,nonsense"))?;
     let refused = host.run(&["mount", "-f", host.target()])?;
-    ensure!(
-        refused.status == Some(1) && refused.text.contains("nonsense"),
-        "{refused:?}"
-    );
+    ensure!(refused.status == Some(1) && refused.text.contains("nonsense"), "{refused:?}");
     let helper = host.run(&["mount.curt", &host.source(), host.target(), "-fv", "-o", "noacl"])?;
-    ensure!(
-        helper.status == Some(0) && helper.text.contains("noacl"),
-        "{helper:?}"
-    );
+    ensure!(helper.status == Some(0) && helper.text.contains("noacl"), "{helper:?}");
     Ok(())
 }
 
@@ -138,26 +87,14 @@ fn fake_checks_and_mounts_nothing() -> Result<()> {
 fn all_of_fstab_is_mounted_and_sloppy_lines_pass() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
-    host.fstab(&with_ports(
-        "_netdev,nofail,comment=x,x-systemd.automount,X-mount.mkdir,user,exec",
-    ))?;
+    host.fstab(&with_ports("_netdev,nofail,comment=x,x-systemd.automount,X-mount.mkdir,user,exec"))?;
     host.shell("mount -a -t curt")?;
     ensure!(host.is_mounted()?);
     host.shell("mount -a -t curt")?;
     host.unmount()?;
-    let line = [
-        "mount.curt",
-        &host.source(),
-        host.target(),
-        "-s",
-        "-o",
-        &with_ports("nonsense=1"),
-    ];
+    let line = ["mount.curt", &host.source(), host.target(), "-s", "-o", &with_ports("nonsense=1")];
     let sloppy = host.run(&line)?;
-    ensure!(
-        sloppy.status == Some(0) && sloppy.text.contains("nonsense"),
-        "{sloppy:?}"
-    );
+    ensure!(sloppy.status == Some(0) && sloppy.text.contains("nonsense"), "{sloppy:?}");
     host.unmount()
 }
 
@@ -165,21 +102,10 @@ fn all_of_fstab_is_mounted_and_sloppy_lines_pass() -> Result<()> {
 fn without_a_table_nothing_is_written_and_another_namespace_can_be_mounted_in() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
-    let line = [
-        "mount.curt",
-        &host.source(),
-        host.target(),
-        "-n",
-        "-o",
-        &with_ports(""),
-    ];
+    let line = ["mount.curt", &host.source(), host.target(), "-n", "-o", &with_ports("")];
     let done = host.run(&line)?;
     ensure!(done.status == Some(0), "{done:?}");
-    ensure!(
-        !host
-            .shell("cat /run/mount/utab 2>/dev/null || true")?
-            .contains(host.target())
-    );
+    ensure!(!host.shell("cat /run/mount/utab 2>/dev/null || true")?.contains(host.target()));
     host.unmount()?;
     // A separate namespace, kept by a sleeping process.
     let script = format!(
@@ -205,13 +131,8 @@ fn addresses_of_ipv6_stand_in_brackets() -> Result<()> {
     host.shell("ip link set lo up")?;
     let state = host.network.make_directory("state6")?;
     let mut command = host.network.command(program("curt")?);
-    command
-        .arg("serve")
-        .arg(&host.export)
-        .args(["--bind", "[::1]:2050", "--mount-port", "2050"]);
-    command
-        .args(["--insecure", "--squash", "none", "--state"])
-        .arg(state);
+    command.arg("serve").arg(&host.export).args(["--bind", "[::1]:2050", "--mount-port", "2050"]);
+    command.args(["--insecure", "--squash", "none", "--state"]).arg(state);
     let serve = RunningProcess::start("curt serve", &mut command)?;
     serve.wait_for("listening", SHORT)?;
     let source = format!("[::1]:{}", host.export.display());
@@ -224,9 +145,6 @@ fn addresses_of_ipv6_stand_in_brackets() -> Result<()> {
         host.unmount()?;
     }
     let refused = host.run(&["mount.curt", "::1:/x", host.target(), "-o", ports])?;
-    ensure!(
-        refused.status == Some(1) && refused.text.contains("::1:/x"),
-        "{refused:?}"
-    );
+    ensure!(refused.status == Some(1) && refused.text.contains("::1:/x"), "{refused:?}");
     Ok(())
 }

@@ -37,11 +37,7 @@ impl Host {
         let target = network.make_directory("mnt")?;
         std::fs::write(export.join("hello"), "hello\n")?;
         std::os::unix::fs::chown(&target, Some(USER), Some(USER))?;
-        let host = Self {
-            network,
-            export,
-            target,
-        };
+        let host = Self { network, export, target };
         let curt = program("curt")?;
         let directory = host.network.directory().display().to_string();
         // These mounts are visible only in this network; mount(8) looks for helpers in /sbin.
@@ -92,24 +88,13 @@ impl Host {
     pub(crate) fn run(&self, words: &[&str]) -> Result<Done> {
         let (name, arguments) = words.split_first().context("a command has a name")?;
         let (status, output, errors) = process::finish(self.network.command(name).args(arguments), SHORT)?;
-        Ok(Done {
-            status: status.code(),
-            text: format!("{output}{errors}"),
-        })
+        Ok(Done { status: status.code(), text: format!("{output}{errors}") })
     }
 
     /// Runs a command as [`USER`].
     pub(crate) fn run_as_user(&self, words: &[&str]) -> Result<Done> {
         let user = USER.to_string();
-        let ids = [
-            "setpriv",
-            "--reuid",
-            &user,
-            "--regid",
-            &user,
-            "--clear-groups",
-            "--",
-        ];
+        let ids = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups", "--"];
         self.run(&[&ids[..], words].concat())
     }
 
@@ -156,9 +141,7 @@ impl Host {
         ensure!(done.status == Some(0), "{done:?}");
         let report: serde_json::Value = serde_json::from_str(&done.text)?;
         let requests = &report[0]["counters"]["requests"];
-        requests[procedure]
-            .as_u64()
-            .with_context(|| format!("no count of {procedure} in {report}"))
+        requests[procedure].as_u64().with_context(|| format!("no count of {procedure} in {report}"))
     }
 
     /// A path in the mount.
@@ -170,20 +153,14 @@ impl Host {
 impl Drop for Host {
     /// A remaining daemon would keep the machine's mounts.
     fn drop(&mut self) {
-        let _left_by_a_failed_test = self
-            .network
-            .shell("umount -l -a -t fuse.curt 2>/dev/null; true", SHORT);
+        let _left_by_a_failed_test = self.network.shell("umount -l -a -t fuse.curt 2>/dev/null; true", SHORT);
     }
 }
 
 /// The server's ports and these options.
 pub(crate) fn with_ports(options: &str) -> String {
     let ports = format!("port={0},mountport={0}", CurtServe::PORT);
-    if options.is_empty() {
-        ports
-    } else {
-        format!("{ports},{options}")
-    }
+    if options.is_empty() { ports } else { format!("{ports},{options}") }
 }
 
 /// Whether a file system is read-only.

@@ -17,10 +17,7 @@ fn an_fstab_line_with_defaults_is_remounted_and_flags_go_both_ways() -> Result<(
         ensure!(done.status == Some(0), "{options}: {done:?}");
         let shown = host.column(&[], "OPTIONS")?;
         for option in wanted {
-            ensure!(
-                shown.split(',').any(|word| word == *option),
-                "{options}: {option} is not in {shown}"
-            );
+            ensure!(shown.split(',').any(|word| word == *option), "{options}: {option} is not in {shown}");
         }
         Ok(())
     };
@@ -38,10 +35,7 @@ fn an_fstab_line_with_defaults_is_remounted_and_flags_go_both_ways() -> Result<(
         host.target()
     );
     let busy = host.run(&["bash", "-c", &script])?;
-    ensure!(
-        busy.status == Some(32) && busy.text.contains(&format!("{} is busy", host.target())),
-        "{busy:?}"
-    );
+    ensure!(busy.status == Some(32) && busy.text.contains(&format!("{} is busy", host.target())), "{busy:?}");
     host.unmount()
 }
 
@@ -50,10 +44,7 @@ fn a_remount_invalidates_cached_names_of_the_kernel() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     let directory = host.export.join("old");
-    host.shell(&format!(
-        "mkdir -m 755 {0}; touch -d '2 hours ago' {0}; sleep 0.1",
-        directory.display()
-    ))?;
+    host.shell(&format!("mkdir -m 755 {0}; touch -d '2 hours ago' {0}; sleep 0.1", directory.display()))?;
     host.mounted("noaccesscheck,actimeo=600,nametimeo=600,negnametimeo=600")?;
     let missing = host.inside("old/missing");
     // One LOOKUP to cache it, another because it was too recent; then it is cached.
@@ -85,9 +76,6 @@ print(seen)";
     let here = host.inside("hello");
     let there = host.export.join("hello").display().to_string();
     let done = host.run(&["python3", "-c", program, &here, &there])?;
-    ensure!(
-        done.text.trim() == r"[b'hello\n', b'second', b'third!']",
-        "{done:?}"
-    );
+    ensure!(done.text.trim() == r"[b'hello\n', b'second', b'third!']", "{done:?}");
     host.unmount()
 }

@@ -9,35 +9,24 @@ use crate::host::{Host, SHORT};
 /// The mount's connections to the server, by local `address:port`.
 fn connections(host: &Host) -> Result<Vec<String>> {
     let text = host.shell("ss -Htn state established dst 10.77.0.1:2049")?;
-    Ok(text
-        .lines()
-        .filter_map(|line| Some(line.split_whitespace().nth(2)?.to_owned()))
-        .collect())
+    Ok(text.lines().filter_map(|line| Some(line.split_whitespace().nth(2)?.to_owned())).collect())
 }
 
 #[test]
 fn nconnect_makes_as_many_connections_and_resvport_takes_low_ports() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
-    host.shell(&format!(
-        "cd {}; for n in $(seq 40); do echo $n > f$n; done",
-        host.export.display()
-    ))?;
+    host.shell(&format!("cd {}; for n in $(seq 40); do echo $n > f$n; done", host.export.display()))?;
     for (options, wanted, low) in [("", 1, true), ("nconnect=4", 4, true), ("noresvport", 1, false)] {
         host.mounted(options)?;
         // A connection is opened when the others are busy, which needs concurrent readers.
         let found = process::until("all connections are made", SHORT, || {
-            host.shell(&format!(
-                "cd {}; for n in $(seq 40); do cat f$n & done; wait",
-                host.target()
-            ))?;
+            host.shell(&format!("cd {}; for n in $(seq 40); do cat f$n & done; wait", host.target()))?;
             let found = connections(&host)?;
             ensure!(found.len() <= wanted, "{options:?}: {found:?}");
             Ok((found.len() == wanted).then_some(found))
         })?;
-        let ports = found
-            .iter()
-            .filter_map(|address| address.rsplit(':').next()?.parse::<u16>().ok());
+        let ports = found.iter().filter_map(|address| address.rsplit(':').next()?.parse::<u16>().ok());
         ensure!(
             ports.clone().count() == wanted && ports.clone().all(|port| (port < 1024) == low),
             "{found:?}"
@@ -94,10 +83,7 @@ fn the_server_may_have_another_name_and_one_address_family_can_be_chosen() -> Re
     ensure!(done.status == Some(0), "{done:?}");
     host.unmount()?;
     let done = host.mount("proto=tcp6,retry=0")?;
-    ensure!(
-        done.status == Some(32),
-        "there is no such address of that family: {done:?}"
-    );
+    ensure!(done.status == Some(32), "there is no such address of that family: {done:?}");
     host.mounted("proto=tcp")?;
     host.unmount()
 }
@@ -107,10 +93,7 @@ fn a_flavour_that_the_server_does_not_offer_is_refused() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     let refused = host.mount("sec=none,retry=0")?;
-    ensure!(
-        refused.status == Some(32) && refused.text.contains("it offers sys"),
-        "{refused:?}"
-    );
+    ensure!(refused.status == Some(32) && refused.text.contains("it offers sys"), "{refused:?}");
     host.mounted("sec=sys")?;
     host.shell(&format!("touch {}", host.inside("named")))?;
     let owner = host.shell(&format!("stat -c %u {}/named", host.export.display()))?;
@@ -135,38 +118,22 @@ fn caching_options_decide_what_is_revalidated() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     // Old enough that names in the directory can be cached.
-    host.shell(&format!(
-        "touch -d '1 hour ago' {0}/hello {0}; sleep 1",
-        host.export.display()
-    ))?;
+    host.shell(&format!("touch -d '1 hour ago' {0}/hello {0}; sleep 1", host.export.display()))?;
     let open = "cat hello >/dev/null";
     let stat = "stat hello >/dev/null; stat hello >/dev/null";
     let missing = "stat missing 2>/dev/null || true";
-    ensure!(
-        costs(&host, "", "GETATTR", open)? >= 1,
-        "close-to-open asks at each open"
-    );
+    ensure!(costs(&host, "", "GETATTR", open)? >= 1, "close-to-open asks at each open");
     // Nothing may expire meanwhile, however slow the machine is.
     ensure!(costs(&host, "nocto,actimeo=600", "GETATTR", open)? == 0);
     ensure!(costs(&host, "sloppycto=600,actimeo=600", "GETATTR", open)? == 0);
     ensure!(costs(&host, "actimeo=600", "GETATTR", stat)? == 0);
-    ensure!(
-        costs(&host, "noac", "GETATTR", stat)? >= 2,
-        "noac asks for each stat"
-    );
+    ensure!(costs(&host, "noac", "GETATTR", stat)? >= 2, "noac asks for each stat");
     ensure!(costs(&host, "actimeo=0", "GETATTR", stat)? >= 2);
     ensure!(costs(&host, "actimeo=600", "LOOKUP", missing)? == 0);
     ensure!(costs(&host, "nonegnamecache", "LOOKUP", missing)? >= 1);
     ensure!(costs(&host, "lookupcache=pos", "LOOKUP", missing)? >= 1);
     ensure!(costs(&host, "lookupcache=none", "LOOKUP", "stat hello >/dev/null")? >= 1);
-    ensure!(
-        costs(
-            &host,
-            "lookupcache=all,actimeo=600",
-            "LOOKUP",
-            "stat hello >/dev/null"
-        )? == 0
-    );
+    ensure!(costs(&host, "lookupcache=all,actimeo=600", "LOOKUP", "stat hello >/dev/null")? == 0);
     Ok(())
 }
 

@@ -14,11 +14,7 @@ fn mount_as_user(host: &Host, options: &str) -> Result<Done> {
 
 fn cat(host: &Host, as_user: bool) -> Result<bool> {
     let path = host.inside("hello");
-    let done = if as_user {
-        host.run_as_user(&["cat", &path])?
-    } else {
-        host.run(&["cat", &path])?
-    };
+    let done = if as_user { host.run_as_user(&["cat", &path])? } else { host.run(&["cat", &path])? };
     Ok(done.status == Some(0) && done.text == "hello\n")
 }
 
@@ -42,26 +38,14 @@ fn somebodys_mount_is_his_own_without_suid_bits_and_devices() -> Result<()> {
     ensure!(done.status == Some(0), "{done:?}");
     let shown = host.column(&[], "OPTIONS")?;
     for option in ["nosuid", "nodev", "user_id=1000"] {
-        ensure!(
-            shown.split(',').any(|word| word == option),
-            "{option} is not in {shown}"
-        );
+        ensure!(shown.split(',').any(|word| word == option), "{option} is not in {shown}");
     }
     ensure!(cat(&host, true)? && !cat(&host, false)?, "root may not use it");
     let refused = host.run_as_user(&["touch", &host.inside("new")])?;
-    ensure!(
-        refused.text.contains("Permission denied"),
-        "the server decides: {refused:?}"
-    );
+    ensure!(refused.text.contains("Permission denied"), "the server decides: {refused:?}");
     let curt = program("curt")?.display().to_string();
-    let remounted = host.run_as_user(&[
-        &curt,
-        "mount",
-        &host.source(),
-        host.target(),
-        "-o",
-        "remount,actimeo=9",
-    ])?;
+    let remounted =
+        host.run_as_user(&[&curt, "mount", &host.source(), host.target(), "-o", "remount,actimeo=9"])?;
     ensure!(remounted.status == Some(0), "{remounted:?}");
     let text = host.run_as_user(&[&curt, "stat", host.target()])?;
     ensure!(text.text.contains("acregmin=9"), "{text:?}");
@@ -77,10 +61,7 @@ fn others_may_use_somebodys_mount_only_where_fuse_conf_allows_it() -> Result<()>
     let _serve = host.serve(&[])?;
     host.fuse_conf("")?;
     let refused = mount_as_user(&host, "allow_other")?;
-    ensure!(
-        refused.status != Some(0) && refused.text.contains("user_allow_other"),
-        "{refused:?}"
-    );
+    ensure!(refused.status != Some(0) && refused.text.contains("user_allow_other"), "{refused:?}");
     ensure!(!host.is_mounted()?);
     host.fuse_conf("user_allow_other\n")?;
     let done = mount_as_user(&host, "allow_other")?;
@@ -99,10 +80,7 @@ fn a_line_with_user_lets_anybody_mount_and_unmount() -> Result<()> {
     ensure!(cat(&host, true)?);
     let shown = host.column(&[], "OPTIONS")?;
     for option in ["nosuid", "nodev", "noexec"] {
-        ensure!(
-            shown.split(',').any(|word| word == option),
-            "{option} is not in {shown}"
-        );
+        ensure!(shown.split(',').any(|word| word == option), "{option} is not in {shown}");
     }
     let unmounted = host.run_as_user(&["umount", host.target()])?;
     ensure!(unmounted.status == Some(0), "{unmounted:?}");

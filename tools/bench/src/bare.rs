@@ -79,11 +79,7 @@ pub(super) struct BareMount {
 impl BareMount {
     /// Mounts a file of `bytes` at `directory`.
     pub(super) fn new(directory: &Path, bytes: u64, behaviour: BareBehaviour) -> Result<Self> {
-        let task = EchoTask {
-            call_bytes: CALL_BYTES,
-            reply: vec![0; REPLY_BYTES],
-            work: None,
-        };
+        let task = EchoTask { call_bytes: CALL_BYTES, reply: vec![0; REPLY_BYTES], work: None };
         let (slowness, echo) = match behaviour {
             BareBehaviour::Quick => (Duration::ZERO, None),
             BareBehaviour::Slow(slowness) => (slowness, None),
@@ -93,11 +89,7 @@ impl BareMount {
         let options = MountOptions {
             source: "curt-bare".to_owned(),
             subtype: "curt-bare".to_owned(),
-            flags: MountFlags {
-                nosuid: true,
-                nodev: true,
-                ..MountFlags::default()
-            },
+            flags: MountFlags { nosuid: true, nodev: true, ..MountFlags::default() },
             // A server serves it to others.
             allow_other: !slowness.is_zero(),
         };
@@ -127,19 +119,8 @@ impl BareMount {
 
 impl OneFileFilesystem {
     fn attributes(&self, node: NodeId) -> FuseAttr {
-        let (mode, size) = if node == NODE {
-            (0o100_666, self.bytes)
-        } else {
-            (0o040_777, 0)
-        };
-        FuseAttr {
-            inode: node.0,
-            size,
-            mode,
-            links: 1,
-            block_size: 1 << 20,
-            ..FuseAttr::default()
-        }
+        let (mode, size) = if node == NODE { (0o100_666, self.bytes) } else { (0o040_777, 0) };
+        FuseAttr { inode: node.0, size, mode, links: 1, block_size: 1 << 20, ..FuseAttr::default() }
     }
 }
 
@@ -178,23 +159,14 @@ impl Filesystem for OneFileFilesystem {
         if let Some(echo) = &self.echo {
             let mut echo = echo.lock().unwrap_or_else(PoisonError::into_inner);
             let asked = echo.write_all(&[0; CALL_BYTES]);
-            asked
-                .and_then(|()| echo.read_exact(&mut [0; REPLY_BYTES]))
-                .map_err(|_| Errno::IO)?;
+            asked.and_then(|()| echo.read_exact(&mut [0; REPLY_BYTES])).map_err(|_| Errno::IO)?;
         }
-        Ok(AttrOut {
-            attributes: self.attributes(node),
-            valid: self.attributes_valid,
-        })
+        Ok(AttrOut { attributes: self.attributes(node), valid: self.attributes_valid })
     }
 
     fn open(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: &OpenIn) -> Result<OpenOut, Errno> {
         // Past the page cache each read is a cold one.
-        let flags = if self.slowness.is_zero() {
-            0
-        } else {
-            open_reply::DIRECT_IO
-        };
+        let flags = if self.slowness.is_zero() { 0 } else { open_reply::DIRECT_IO };
         Ok(OpenOut { fh: FuseFh(1), flags })
     }
 
@@ -218,21 +190,13 @@ impl Filesystem for OneFileFilesystem {
     }
 
     fn statfs(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId) -> Result<StatfsOut, Errno> {
-        Ok(StatfsOut {
-            block_size: 4096,
-            fragment_size: 4096,
-            name_max: 255,
-            ..StatfsOut::default()
-        })
+        Ok(StatfsOut { block_size: 4096, fragment_size: 4096, name_max: 255, ..StatfsOut::default() })
     }
 
     fn release(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: &ReleaseIn) {}
 
     fn opendir(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
-        Ok(OpenOut {
-            fh: FuseFh(1),
-            flags: 0,
-        })
+        Ok(OpenOut { fh: FuseFh(1), flags: 0 })
     }
 
     fn readdir(

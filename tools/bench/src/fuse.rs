@@ -38,10 +38,7 @@ pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
     let (mut our_rounds, mut reference_rounds) = (Vec::new(), Vec::new());
     // The first round of each is not counted: caches and threads warm up.
     for round in 0..=arguments.rounds {
-        let values = (
-            microseconds(&ours, arguments.calls)?,
-            microseconds(&reference, arguments.calls)?,
-        );
+        let values = (microseconds(&ours, arguments.calls)?, microseconds(&reference, arguments.calls)?);
         if round > 0 {
             our_rounds.push(values.0);
             reference_rounds.push(values.1);

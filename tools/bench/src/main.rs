@@ -177,10 +177,7 @@ mod tests {
     fn rows_show_words_first_and_what_is_missing() {
         let row = json!({"a": 1.125, "op": "READ", "peers": {"ganesha": {"us": 3}}, "rounds": [2.5, 1, 3], "z": null});
         let cells = cells("", &row);
-        let shown: Vec<_> = cells
-            .iter()
-            .map(|(name, cell)| (name.as_str(), cell.as_str()))
-            .collect();
+        let shown: Vec<_> = cells.iter().map(|(name, cell)| (name.as_str(), cell.as_str())).collect();
         assert_eq!(
             shown,
             [

@@ -15,10 +15,8 @@ use serde_json::json;
 use crate::{print_rows, say};
 
 /// What is measured: who may search is judged by mode bits, or by what the server said.
-const ROWS: [(&str, &str); 2] = [
-    ("judged by mode bits", "noaccesscheck"),
-    ("judged by the server", "accesscheck,lookupcache=all"),
-];
+const ROWS: [(&str, &str); 2] =
+    [("judged by mode bits", "noaccesscheck"), ("judged by the server", "accesscheck,lookupcache=all")];
 
 /// Names in one directory: fewer than the missing ones that a mount remembers of each.
 const PER_DIRECTORY: usize = 1000;
@@ -74,10 +72,7 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
         }
         mounted.end()?;
     }
-    print_rows(
-        arguments.json,
-        &json!({ "machine": Machine::this(), "rows": rows }),
-    )?;
+    print_rows(arguments.json, &json!({ "machine": Machine::this(), "rows": rows }))?;
     Ok(true)
 }
 
@@ -93,10 +88,7 @@ pub(super) fn run_memory(arguments: &MemoryArguments) -> Result<bool> {
     let bar = progress_bar("looking at every name");
     bar.set_length(arguments.names as u64);
     for number in 0..arguments.names {
-        mounted
-            .directory()
-            .join(name("name", number))
-            .symlink_metadata()?;
+        mounted.directory().join(name("name", number)).symlink_metadata()?;
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -113,9 +105,7 @@ pub(super) fn run_memory(arguments: &MemoryArguments) -> Result<bool> {
         return Ok(true);
     }
     say(&machine.line())?;
-    say(&format!(
-        "{names} names: {before:.0} MiB before, {after:.0} MiB after, {bytes:.0} bytes a name"
-    ))?;
+    say(&format!("{names} names: {before:.0} MiB before, {after:.0} MiB after, {bytes:.0} bytes a name"))?;
     Ok(true)
 }
 
@@ -162,20 +152,12 @@ fn measure(
     let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
     let daemon = sum(&after.fuse).saturating_sub(sum(&before.fuse));
     let requests = after.counters.requests.since(&before.counters.requests).total();
-    Ok((
-        f64::from(operations) / seconds,
-        100.0 * daemon as f64 / f64::from(operations),
-        requests,
-    ))
+    Ok((f64::from(operations) / seconds, 100.0 * daemon as f64 / f64::from(operations), requests))
 }
 
 fn stat(path: &Path, exists: bool) -> Result<()> {
     let result = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
-    let wanted = if exists {
-        result.is_ok()
-    } else {
-        result.is_err_and(|error| error == Errno::NOENT)
-    };
+    let wanted = if exists { result.is_ok() } else { result.is_err_and(|error| error == Errno::NOENT) };
     ensure!(wanted, "{}: {result:?}", path.display());
     Ok(())
 }

@@ -88,10 +88,7 @@ struct ReadRounds(BTreeMap<&'static str, Vec<ResourceUse>>);
 const COMPARED: [(&str, [(&str, &str); 2]); 4] = [
     ("cold read", [("read", "mount"), ("cat", "nfs-cat")]),
     ("read with O_DIRECT", [("direct", "mount"), ("cat", "nfs-cat")]),
-    (
-        "the same from memory, without a server",
-        [("bare", "bare FUSE"), ("cat", "nfs-cat")],
-    ),
+    ("the same from memory, without a server", [("bare", "bare FUSE"), ("cat", "nfs-cat")]),
     ("write and fsync", [("write", "mount"), ("copy", "nfs-cp")]),
 ];
 
@@ -127,24 +124,17 @@ impl ReadRounds {
         let others = [("server", server(world)?)];
         let port = world.port().context("the server was started here")?;
         let url = |path: &str| {
-            format!(
-                "nfs://127.0.0.1{}/{path}?version=3&nfsport={port}&mountport={port}",
-                exported.display()
-            )
+            format!("nfs://127.0.0.1{}/{path}?version=3&nfsport={port}&mountport={port}", exported.display())
         };
         self.add("cat", "nfs-cat", &others, || libnfs("nfs-cat", &[&url(SOURCE)]))?;
         let bare = tempfile::tempdir()?;
-        let (mount, file) = (
-            BareMount::new(bare.path(), mib << 20, BareBehaviour::Quick)?,
-            bare.path().join(bare::FILE),
-        );
+        let (mount, file) =
+            (BareMount::new(bare.path(), mib << 20, BareBehaviour::Quick)?, bare.path().join(bare::FILE));
         self.add("bare", "reader and daemon", &[], || read(&file, OFlags::empty()))?;
         mount.end()?;
         let target = "written/libnfs";
         let from = exported.join(SOURCE).display().to_string();
-        self.add("copy", "nfs-cp", &others, || {
-            libnfs("nfs-cp", &[&from, &url(target)])
-        })?;
+        self.add("copy", "nfs-cp", &others, || libnfs("nfs-cp", &[&from, &url(target)]))?;
         Ok(fs::remove_file(exported.join(target))?)
     }
 
@@ -158,12 +148,7 @@ impl ReadRounds {
             };
             let speed = |spent: &ResourceUse| mib * 1.048_576 / spent.seconds;
             let cost = |spent: &ResourceUse| spent.processor_seconds() * 1024.0 / mib;
-            all.push(compared(
-                what,
-                "MB/s",
-                each(ours, &speed),
-                each(reference, &speed),
-            ));
+            all.push(compared(what, "MB/s", each(ours, &speed), each(reference, &speed)));
             let of_all = format!("{what}, processor time of all who take part");
             let mut costs = compared(&of_all, "s/GiB", each(ours, &cost), each(reference, &cost));
             costs["ours"]["shares"] = shares(ours.0, 1024.0 / mib);
@@ -221,11 +206,7 @@ fn compare(path: &Path) -> Result<()> {
             break;
         }
         let wrong = content.first_wrong(offset, &piece[..got]);
-        ensure!(
-            wrong.is_none(),
-            "a wrong byte at {}",
-            offset + wrong.unwrap_or(0) as u64
-        );
+        ensure!(wrong.is_none(), "a wrong byte at {}", offset + wrong.unwrap_or(0) as u64);
         offset += got as u64;
     }
     ensure!(offset == file.metadata()?.len(), "the file ended at {offset}");
@@ -234,14 +215,8 @@ fn compare(path: &Path) -> Result<()> {
 
 fn libnfs(program: &str, arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let output = command
-        .output()
-        .with_context(|| format!("{program} (Debian: libnfs-utils)"))?;
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let output = command.output().with_context(|| format!("{program} (Debian: libnfs-utils)"))?;
     ensure!(
         output.status.success(),
         "{program}: {}: {}",

@@ -41,11 +41,7 @@ pub(super) fn measure(
     others: &[(&'static str, u32)],
     work: impl FnOnce() -> Result<()>,
 ) -> Result<ResourceUse> {
-    let all: Vec<_> = [(own, std::process::id())]
-        .iter()
-        .chain(others)
-        .copied()
-        .collect();
+    let all: Vec<_> = [(own, std::process::id())].iter().chain(others).copied().collect();
     let now = || -> Result<Vec<ProcessorShare>> { all.iter().map(|(who, pid)| share(who, *pid)).collect() };
     let before = now()?;
     let start = Instant::now();
@@ -56,10 +52,7 @@ pub(super) fn measure(
         system: after.system - before.system,
         ..after
     };
-    Ok(ResourceUse {
-        seconds,
-        shares: now()?.into_iter().zip(&before).map(since).collect(),
-    })
+    Ok(ResourceUse { seconds, shares: now()?.into_iter().zip(&before).map(since).collect() })
 }
 
 /// User and system time of a process and of its children that have ended.
@@ -101,9 +94,6 @@ mod tests {
             Ok(())
         });
         let spent = spent.expect("this process has a stat");
-        assert!(
-            spent.seconds >= 0.2 && spent.processor_seconds() > 0.0,
-            "{spent:?}"
-        );
+        assert!(spent.seconds >= 0.2 && spent.processor_seconds() > 0.0, "{spent:?}");
     }
 }

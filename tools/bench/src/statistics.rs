@@ -10,10 +10,7 @@ const CONFIDENCE: f64 = 0.95;
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted
-        .get(sorted.len().saturating_sub(1) / 2)
-        .copied()
-        .unwrap_or(0.0)
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
 }
 
 /// A median and the interval in which that of endlessly many rounds lies with 95 %.
@@ -36,11 +33,7 @@ pub(super) fn compared(what: &str, unit: &str, ours: (&str, Vec<f64>), reference
 
 /// The median of the ratios of what was measured in the same round, with its interval.
 pub(super) fn paired(ours: &[f64], reference: &[f64]) -> ConfidenceInterval {
-    let ratios: Vec<f64> = ours
-        .iter()
-        .zip(reference)
-        .map(|(ours, reference)| ours / reference)
-        .collect();
+    let ratios: Vec<f64> = ours.iter().zip(reference).map(|(ours, reference)| ours / reference).collect();
     interval(&ratios)
 }
 
@@ -103,14 +96,7 @@ mod tests {
     #[test]
     fn interval_of_twenty_leaves_five_out_on_each_side() {
         let values: Vec<f64> = (1..=20).map(f64::from).collect();
-        assert_eq!(
-            interval(&values),
-            ConfidenceInterval {
-                median: 10.5,
-                low: 6.0,
-                high: 15.0
-            }
-        );
+        assert_eq!(interval(&values), ConfidenceInterval { median: 10.5, low: 6.0, high: 15.0 });
         // Binomial(10, 1/2): 2 * (1 + 10) / 1024 = 2 % lie outside of the second and the ninth, 11
         // % with one more.
         assert_eq!(left_out(10), 1);
@@ -118,32 +104,15 @@ mod tests {
 
     #[test]
     fn interval_of_few_values_is_all_of_them() {
-        assert_eq!(
-            interval(&[3.0, 1.0, 2.0]),
-            ConfidenceInterval {
-                median: 2.0,
-                low: 1.0,
-                high: 3.0
-            }
-        );
-        assert_eq!(
-            interval(&[7.0]),
-            ConfidenceInterval {
-                median: 7.0,
-                low: 7.0,
-                high: 7.0
-            }
-        );
+        assert_eq!(interval(&[3.0, 1.0, 2.0]), ConfidenceInterval { median: 2.0, low: 1.0, high: 3.0 });
+        assert_eq!(interval(&[7.0]), ConfidenceInterval { median: 7.0, low: 7.0, high: 7.0 });
         assert_eq!(interval(&[]).median.to_bits(), 0.0_f64.to_bits());
     }
 
     #[test]
     fn ratios_are_of_the_same_round() {
         let compared = compared("x", "s", ("a", vec![2.0, 9.0, 4.0]), ("b", vec![1.0, 3.0, 4.0]));
-        assert_eq!(
-            (&compared["ratio"], &compared["ours"]["median"]),
-            (&json!(2.0), &json!(4.0))
-        );
+        assert_eq!((&compared["ratio"], &compared["ours"]["median"]), (&json!(2.0), &json!(4.0)));
         let ratio = paired(&[2.0, 9.0, 4.0], &[1.0, 3.0, 4.0]);
         assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 1.0, 3.0));
     }

@@ -48,10 +48,7 @@ pub(super) struct BenchTraceArguments {
 /// Measures, and prints.
 pub(super) fn run(arguments: &BenchTraceArguments) -> Result<bool> {
     let directory = tempfile::tempdir().context("a directory for the ring")?;
-    let origin = RecordedProcess {
-        pid: std::process::id(),
-        ..RecordedProcess::default()
-    };
+    let origin = RecordedProcess { pid: std::process::id(), ..RecordedProcess::default() };
     let _ring = EventRing::create(directory.path(), origin.clone()).context("the ring")?;
     events::keep_in_ring(&[]);
     let costs = costs(arguments.rounds)?;
@@ -61,10 +58,7 @@ pub(super) fn run(arguments: &BenchTraceArguments) -> Result<bool> {
         let all = json!({ "costs": costs, "steady": steady, "ring_default": ring_default });
         say(&all.to_string())?;
     } else {
-        print_rows(
-            false,
-            &json!({ "an event": [costs], "a steady stream": [steady] }),
-        )?;
+        print_rows(false, &json!({ "an event": [costs], "a steady stream": [steady] }))?;
     }
     Ok(true)
 }
@@ -106,12 +100,7 @@ fn costs(rounds: u32) -> Result<Value> {
 
 fn emit(number: u32) {
     let number = black_box(number);
-    probe!(NfsLookupExit {
-        dir: number,
-        name: "a-name-of-18-bytes",
-        fileid: number,
-        error: 0
-    });
+    probe!(NfsLookupExit { dir: number, name: "a-name-of-18-bytes", fileid: number, error: 0 });
 }
 
 fn emit_object(number: u32) {

@@ -47,14 +47,7 @@ const fn alone(
     placement: &'static str,
     factor: f64,
 ) -> LatencyGoal {
-    LatencyGoal {
-        measure,
-        operations,
-        outstanding: 1,
-        connections: 1,
-        placement,
-        factor,
-    }
+    LatencyGoal { measure, operations, outstanding: 1, connections: 1, placement, factor }
 }
 
 const fn many(
@@ -64,23 +57,14 @@ const fn many(
     connections: u64,
     factor: f64,
 ) -> LatencyGoal {
-    LatencyGoal {
-        measure,
-        operations,
-        outstanding,
-        connections,
-        placement: "any",
-        factor,
-    }
+    LatencyGoal { measure, operations, outstanding, connections, placement: "any", factor }
 }
 
 /// The mark of a row that misses its goal; empty if it reaches the goal, or there is none.
 pub(super) fn missed(row: &Value, measure: GoalMeasure, factor: f64) -> String {
     let is_of = |goal: &&LatencyGoal| {
         goal.measure == measure
-            && row["op"]
-                .as_str()
-                .is_some_and(|name| goal.operations.contains(&name))
+            && row["op"].as_str().is_some_and(|name| goal.operations.contains(&name))
             && row["outstanding"].as_u64() == Some(goal.outstanding)
             && row["connections"].as_u64() == Some(goal.connections)
             && row["placement"].as_str() == Some(goal.placement)
@@ -108,18 +92,11 @@ mod tests {
         let one = row("GETATTR", 1, "one-cpu");
         assert_eq!(missed(&one, GoalMeasure::Time, 2.0), "");
         assert_eq!(missed(&one, GoalMeasure::Time, 1.99), " **missed** (2.00)");
-        assert_eq!(
-            missed(&one, GoalMeasure::ByFloor, 9.0),
-            "",
-            "that is of any processor"
-        );
+        assert_eq!(missed(&one, GoalMeasure::ByFloor, 9.0), "", "that is of any processor");
         let any = row("GETATTR", 1, "any");
         assert_eq!(missed(&any, GoalMeasure::ByFloor, 1.10), "");
         assert_eq!(missed(&any, GoalMeasure::ByFloor, 1.11), " **missed** (1.10)");
         assert_eq!(missed(&row("CREATE", 1, "any"), GoalMeasure::ByFloor, 9.0), "");
-        assert_eq!(
-            missed(&row("READ", 16, "any"), GoalMeasure::Rate, 4.9),
-            " **missed** (5.00)"
-        );
+        assert_eq!(missed(&row("READ", 16, "any"), GoalMeasure::Rate, 4.9), " **missed** (5.00)");
     }
 }

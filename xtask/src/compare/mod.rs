@@ -65,12 +65,8 @@ fn replace(document: &Path, name: &str, with: &str) -> Result<()> {
 
 fn replaced(text: &str, name: &str, with: &str) -> Result<String> {
     let (begin, end) = (format!("<!-- {name}: begin -->"), format!("<!-- {name}: end -->"));
-    let (before, rest) = text
-        .split_once(&begin)
-        .with_context(|| format!("there is no {begin}"))?;
-    let (_, after) = rest
-        .split_once(&end)
-        .with_context(|| format!("there is no {end}"))?;
+    let (before, rest) = text.split_once(&begin).with_context(|| format!("there is no {begin}"))?;
+    let (_, after) = rest.split_once(&end).with_context(|| format!("there is no {end}"))?;
     Ok(format!("{before}{begin}\n{}\n{end}{after}", with.trim_end()))
 }
 

@@ -21,20 +21,14 @@ const SINGLE: [Column; 12] = [
     ("Curt", |row| tenths(number(row, "curt_us"))),
     ("p99", |row| tenths(number(row, "curt_p99_us"))),
     ("by floor (95 %)", by_floor),
-    ("without file cache", |row| {
-        tenths(number(row, "filecache_off_us"))
-    }),
+    ("without file cache", |row| tenths(number(row, "filecache_off_us"))),
     ("through a mount", |row| tenths(number(row, "mount_us"))),
     ("Ganesha", |row| tenths(peer(row, "us"))),
     ("Ganesha by Curt", |row| faster(row, GoalMeasure::Time)),
     // What nobody could beat: a server that does nothing but the system calls, and one that does
     // nothing at all.
-    ("Ganesha by floor", |row| {
-        factor(peer(row, "us"), number(row, "floor_us"))
-    }),
-    ("Ganesha by echo", |row| {
-        factor(peer(row, "us"), number(row, "echo_us"))
-    }),
+    ("Ganesha by floor", |row| factor(peer(row, "us"), number(row, "floor_us"))),
+    ("Ganesha by echo", |row| factor(peer(row, "us"), number(row, "echo_us"))),
 ];
 
 /// Many operations at once.
@@ -139,9 +133,7 @@ fn sizes(report: &Value) -> String {
 }
 
 fn rows(report: &Value) -> Result<&[Value]> {
-    let rows = report["rows"]
-        .as_array()
-        .context("the benchmark printed no rows")?;
+    let rows = report["rows"].as_array().context("the benchmark printed no rows")?;
     Ok(rows)
 }
 
@@ -204,12 +196,7 @@ fn by_floor(row: &Value) -> String {
 
 fn interval(row: &Value) -> String {
     let of = |key| number(row, key).unwrap_or(0.0);
-    format!(
-        "{:.2} ({:.2} to {:.2})",
-        of("ratio"),
-        of("ratio_low"),
-        of("ratio_high")
-    )
+    format!("{:.2} ({:.2} to {:.2})", of("ratio"), of("ratio_low"), of("ratio_high"))
 }
 
 fn tenths(value: Option<f64>) -> String {
@@ -249,18 +236,11 @@ mod tests {
     #[test]
     fn benchmarks_has_the_tables_that_are_written() {
         let document = std::fs::read_to_string(crate::root().join("BENCHMARKS.md")).unwrap_or_default();
-        for (name, written) in [
-            ("latency", benchmarks(&report())),
-            ("latency-summary", summary(&report())),
-        ] {
+        for (name, written) in [("latency", benchmarks(&report())), ("latency-summary", summary(&report()))] {
             let begin = document.split_once(&format!("<!-- {name}: begin -->"));
             let end = begin.and_then(|(_, rest)| rest.split_once(&format!("<!-- {name}: end -->")));
             let (between, _) = end.unwrap_or_default();
-            assert_eq!(
-                headings(between),
-                headings(&written.unwrap_or_default()),
-                "{name}"
-            );
+            assert_eq!(headings(between), headings(&written.unwrap_or_default()), "{name}");
         }
     }
 
@@ -275,19 +255,13 @@ mod tests {
             text.contains("| 16.0 | 0.50 times **loses** **missed** (2.00) | 2.00 times | 2.29 times |"),
             "{text}"
         );
-        assert!(
-            text.contains("| 1 | 2.0 / 1.0: 2.00 (1.50 to 2.50) **loses** |"),
-            "{text}"
-        );
+        assert!(text.contains("| 1 | 2.0 / 1.0: 2.00 (1.50 to 2.50) **loses** |"), "{text}");
     }
 
     #[test]
     fn the_short_table_has_a_row_for_each_operation() {
         let text = summary(&report()).unwrap_or_default();
         assert_eq!(text.lines().count(), 3, "{text}");
-        assert!(
-            text.contains("| 300 k/s | 30 k/s | 10.00 times | 2.0 µs | 29.0 µs |"),
-            "{text}"
-        );
+        assert!(text.contains("| 300 k/s | 30 k/s | 10.00 times | 2.0 µs | 29.0 µs |"), "{text}");
     }
 }

@@ -106,8 +106,7 @@ impl Code {
                     };
                 }
                 token if is_punct(token, ';') => {
-                    self.test_modules
-                        .extend((word(0) == "mod").then(|| word(1).to_owned()));
+                    self.test_modules.extend((word(0) == "mod").then(|| word(1).to_owned()));
                     return behind;
                 }
                 token if is_punct(token, ',') && !is_item => return behind,
@@ -130,19 +129,16 @@ struct Attribute<'a> {
 
 impl<'a> Attribute<'a> {
     fn first(tokens: &'a [TokenTree]) -> Option<Self> {
-        let behind = tokens
-            .split_first()
-            .and_then(|(first, behind)| is_punct(first, '#').then_some(behind))?;
+        let behind =
+            tokens.split_first().and_then(|(first, behind)| is_punct(first, '#').then_some(behind))?;
         let (is_inner, behind) = match behind {
             [next, behind @ ..] if is_punct(next, '!') => (true, behind),
             _ => (false, behind),
         };
         match behind {
-            [TokenTree::Group(group), rest @ ..] if group.delimiter() == Delimiter::Bracket => Some(Self {
-                is_inner,
-                text: group.stream().to_string().replace(' ', ""),
-                rest,
-            }),
+            [TokenTree::Group(group), rest @ ..] if group.delimiter() == Delimiter::Bracket => {
+                Some(Self { is_inner, text: group.stream().to_string().replace(' ', ""), rest })
+            }
             _ => None,
         }
     }
@@ -173,10 +169,7 @@ mod tests {
     fn what_looks_like_a_comment_in_a_string_is_code() {
         lines("f(\"// a\n/* b\n\");\ng();\n", 4);
         lines("f(r#\"\" /* \"#);\ng(br\"//\");\nh(\"\\\" //\");\n", 3);
-        lines(
-            "f('\"'); // a\ng('\\'', '\\u{22}'); // b\nfn h<'a>(x: &'a str) {} // \"\n// '\ni();\n",
-            4,
-        );
+        lines("f('\"'); // a\ng('\\'', '\\u{22}'); // b\nfn h<'a>(x: &'a str) {} // \"\n// '\ni();\n", 4);
     }
 
     #[test]
@@ -185,31 +178,13 @@ mod tests {
             "fn f() {}\n#[cfg(test)]\n#[allow(x, reason = \"a]\")]\nmod tests {\n    fn a() { \"}\" }\n}\n";
         lines(module, 1);
         lines("#[cfg(test)]\nuse {a::B, c};\nfn f() {}\n", 1);
-        lines(
-            "#[cfg(test)]\npub(super) const X: [u8; 2] = { [1; 2] };\nfn f() {}\n",
-            1,
-        );
-        lines(
-            "#[cfg(test)]\nconst fn g<A, B>(a: A, b: B) -> (A, B) {\n}\nfn f() {}\n",
-            1,
-        );
-        lines(
-            "#[cfg(test)]\npub(in crate::x) const fn g<A, B>() {\n}\nfn f() {}\n",
-            1,
-        );
-        lines(
-            "struct X {\n    #[cfg(test)]\n    a: Vec<(u8, u8)>,\n    b: u8,\n}\n",
-            3,
-        );
-        lines(
-            "f(X {\n    #[cfg(test)]\n    a: Y { b },\n    #[cfg(test)]\n    c\n})\n",
-            2,
-        );
+        lines("#[cfg(test)]\npub(super) const X: [u8; 2] = { [1; 2] };\nfn f() {}\n", 1);
+        lines("#[cfg(test)]\nconst fn g<A, B>(a: A, b: B) -> (A, B) {\n}\nfn f() {}\n", 1);
+        lines("#[cfg(test)]\npub(in crate::x) const fn g<A, B>() {\n}\nfn f() {}\n", 1);
+        lines("struct X {\n    #[cfg(test)]\n    a: Vec<(u8, u8)>,\n    b: u8,\n}\n", 3);
+        lines("f(X {\n    #[cfg(test)]\n    a: Y { b },\n    #[cfg(test)]\n    c\n})\n", 2);
         lines("#![cfg(test)]\nfn f() {}\n", 0);
-        lines(
-            "#[cfg(all(test, unix))]\nfn g() {}\n#[cfg(not(test))]\nfn f() {}\n",
-            2,
-        );
+        lines("#[cfg(all(test, unix))]\nfn g() {}\n#[cfg(not(test))]\nfn f() {}\n", 2);
     }
 
     #[test]

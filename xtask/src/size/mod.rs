@@ -67,10 +67,7 @@ impl Report {
             let wanted = rows.iter().filter(|(package, _)| is_wanted(package));
             wanted.fold((0, 0), |sum, (_, lines)| (sum.0 + lines.0, sum.1 + lines.1))
         };
-        [
-            ("product", sum(|package| !is_tool(package))),
-            ("total", sum(|_| true)),
-        ]
+        [("product", sum(|package| !is_tool(package))), ("total", sum(|_| true))]
     }
 
     fn table(&self) -> String {
@@ -150,14 +147,8 @@ fn is_test(path: &Path) -> bool {
 
 /// The directory of a source's modules.
 fn modules_of(source: &Path) -> PathBuf {
-    let is_folders_own = FOLDERS_OWN
-        .iter()
-        .any(|name| source.file_stem() == Some(name.as_ref()));
-    if is_folders_own {
-        source.parent().unwrap_or(source).to_owned()
-    } else {
-        source.with_extension("")
-    }
+    let is_folders_own = FOLDERS_OWN.iter().any(|name| source.file_stem() == Some(name.as_ref()));
+    if is_folders_own { source.parent().unwrap_or(source).to_owned() } else { source.with_extension("") }
 }
 
 /// The directory of a source's package: the nearest one with a manifest.
@@ -176,16 +167,9 @@ fn sources_now(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
 
 /// The sources and manifests of a revision.
 fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> {
-    let listed = tidy::git(
-        root,
-        &["ls-tree", "-r", "-z", "--name-only", "--full-tree", revision],
-    )?;
+    let listed = tidy::git(root, &["ls-tree", "-r", "-z", "--name-only", "--full-tree", revision])?;
     let mut command = Command::new("git");
-    command
-        .args(["cat-file", "--batch"])
-        .current_dir(root)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
+    command.args(["cat-file", "--batch"]).current_dir(root).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().context("git cannot be started")?;
     let mut questions = child.stdin.take().context("git hears nothing")?;
     let mut answers = BufReader::new(child.stdout.take().context("git says nothing")?);
@@ -194,10 +178,7 @@ fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> 
         writeln!(questions, "{revision}:{}", name.display())?;
         let mut head = String::new();
         answers.read_line(&mut head)?;
-        let size = head
-            .split_whitespace()
-            .next_back()
-            .and_then(|size| size.parse().ok());
+        let size = head.split_whitespace().next_back().and_then(|size| size.parse().ok());
         let size: u64 = size.with_context(|| format!("git cat-file: {}", head.trim_end()))?;
         let mut text = Vec::new();
         // A line feed follows it.
@@ -220,9 +201,7 @@ mod tests {
 
     fn sources(files: &[(&str, &str)]) -> BTreeMap<PathBuf, String> {
         let files = files.iter();
-        files
-            .map(|(path, text)| (path.into(), (*text).to_owned()))
-            .collect()
+        files.map(|(path, text)| (path.into(), (*text).to_owned())).collect()
     }
 
     fn report(base: Option<&[(&str, &str)]>) -> Report {
@@ -232,10 +211,7 @@ mod tests {
             ("crates/a/src/lib.rs", "mod b;\n#[cfg(test)]\nmod tests;\n"),
             ("crates/a/src/tests.rs", "fn t() {}\nmod inner;\n"),
             ("crates/a/src/tests/inner.rs", "fn t() {}\n"),
-            (
-                "crates/a/src/b.rs",
-                "// A comment.\nfn f() {}\n#[cfg(test)]\nmod world;\n",
-            ),
+            ("crates/a/src/b.rs", "// A comment.\nfn f() {}\n#[cfg(test)]\nmod world;\n"),
             ("crates/a/src/b/world.rs", "fn t() {}\n"),
             ("crates/a/src/world.rs", "fn f() {}\n"),
             ("crates/a/tests/x.rs", "fn t() {}\n"),
@@ -255,10 +231,7 @@ mod tests {
     fn each_package_is_counted_without_its_tests() {
         let report = report(None);
         let rows: Vec<_> = report.rows().into_iter().collect();
-        assert_eq!(
-            rows,
-            [(Path::new("crates/a"), (3, 0)), (Path::new("xtask"), (2, 0))]
-        );
+        assert_eq!(rows, [(Path::new("crates/a"), (3, 0)), (Path::new("xtask"), (2, 0))]);
         assert_eq!(report.sums(), [("product", (3, 0)), ("total", (5, 0))]);
         assert_eq!(report.json()["packages"]["crates/a"], json!({ "lines": 3 }));
     }
@@ -273,10 +246,7 @@ mod tests {
         ];
         let report = report(Some(&base));
         let table = report.table();
-        let rows: Vec<Vec<&str>> = table
-            .lines()
-            .map(|line| line.split_whitespace().collect())
-            .collect();
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["crates/a", "1", "3", "+2"]);
         assert_eq!(rows[2], ["crates/old", "4", "0", "-4"]);
         assert_eq!(rows[5], ["product", "5", "3", "-2"]);

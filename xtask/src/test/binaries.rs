@@ -126,11 +126,7 @@ impl TestBinary {
         if !well {
             sum.failed = sum.failed.max(1);
         }
-        Ok(TestRunOutcome {
-            sum,
-            took: start.elapsed(),
-            output_text,
-        })
+        Ok(TestRunOutcome { sum, took: start.elapsed(), output_text })
     }
 }
 
@@ -146,10 +142,7 @@ mod tests {
             )
         };
         let found = binary(&message("true")).expect("a program of tests");
-        assert_eq!(
-            (found.package.as_str(), found.target.as_str()),
-            ("client", "data")
-        );
+        assert_eq!((found.package.as_str(), found.target.as_str()), ("client", "data"));
         assert_eq!(found.directory, PathBuf::from("/x/crates/client"));
         assert!(binary(&message("false")).is_none());
         assert!(binary(r#"{"reason":"build-finished","success":true}"#).is_none());

@@ -22,29 +22,18 @@ pub(super) struct TestSummary {
 impl TestSummary {
     /// One successful check.
     pub(super) fn success() -> Self {
-        Self {
-            passed: 1,
-            ..Self::default()
-        }
+        Self { passed: 1, ..Self::default() }
     }
 
     /// One failed check, and why.
     pub(super) fn failure(failure: TestFailure) -> Self {
-        Self {
-            failed: 1,
-            failures: vec![failure],
-            ..Self::default()
-        }
+        Self { failed: 1, failures: vec![failure], ..Self::default() }
     }
 
     pub(super) fn and(mut self, other: Self) -> Self {
         self.failures.extend(other.failures);
         self.unsteady.extend(other.unsteady);
-        Self {
-            passed: self.passed + other.passed,
-            failed: self.failed + other.failed,
-            ..self
-        }
+        Self { passed: self.passed + other.passed, failed: self.failed + other.failed, ..self }
     }
 }
 
@@ -86,15 +75,9 @@ pub(super) fn failed(line: &str) -> Option<&str> {
 /// The same; `hear` gets each line.
 pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<TestSummary> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .args(arguments)
-        .current_dir(root())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+    command.args(arguments).current_dir(root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let (variable, seed) = seed::variable();
-    command
-        .env("CURT_PROGRAMS", root().join("target/release"))
-        .env(variable, seed);
+    command.env("CURT_PROGRAMS", root().join("target/release")).env(variable, seed);
     let mut child = command.spawn().context("cargo cannot be started")?;
     let output = child.stdout.take().context("cargo has no output")?;
     let mut sum = TestSummary::default();
@@ -123,11 +106,7 @@ pub(super) fn results(line: &str) -> Option<TestSummary> {
         let (before, _) = counts.split_once(name)?;
         before.trim_end().rsplit([' ', ';']).next()?.parse().ok()
     };
-    Some(TestSummary {
-        passed: count(" passed")?,
-        failed: count(" failed")?,
-        ..TestSummary::default()
-    })
+    Some(TestSummary { passed: count(" passed")?, failed: count(" failed")?, ..TestSummary::default() })
 }
 
 #[cfg(test)]
@@ -141,11 +120,7 @@ mod tests {
         assert_eq!(failed("test a::b ... FAILED"), Some("a::b"));
         assert_eq!(failed("test a::b ... ok"), None);
         assert!(is_usual("test a::b ... ok") && is_usual("running 3 tests") && is_usual(""));
-        for line in [
-            "test a::b ... FAILED",
-            "test result: ok. 1 passed",
-            "thread panicked",
-        ] {
+        for line in ["test a::b ... FAILED", "test result: ok. 1 passed", "thread panicked"] {
             assert!(!is_usual(line), "{line}");
         }
     }
@@ -153,14 +128,7 @@ mod tests {
     #[test]
     fn results_of_a_test_binary_are_understood() {
         let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s";
-        assert_eq!(
-            results(line),
-            Some(TestSummary {
-                passed: 12,
-                failed: 3,
-                ..TestSummary::default()
-            })
-        );
+        assert_eq!(results(line), Some(TestSummary { passed: 12, failed: 3, ..TestSummary::default() }));
         assert_eq!(results("test a::b ... ok"), None);
     }
 }

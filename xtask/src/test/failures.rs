@@ -14,10 +14,7 @@ pub(super) struct TestFailure {
 impl TestFailure {
     /// The failure of a check with this output.
     pub(super) fn of(name: &str, output_text: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            reason: reason(output_text),
-        }
+        Self { name: name.to_owned(), reason: reason(output_text) }
     }
 
     /// The failed tests in a program's output; the program itself, if there are none.
@@ -46,9 +43,7 @@ impl TestFailure {
 impl std::fmt::Display for TestFailure {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(&self.name)?;
-        self.reason
-            .iter()
-            .try_for_each(|line| write!(formatter, "\n    {line}"))
+        self.reason.iter().try_for_each(|line| write!(formatter, "\n    {line}"))
     }
 }
 
@@ -65,9 +60,7 @@ fn reason(output_text: &str) -> Vec<String> {
     let last = lines.len().saturating_sub(LINES);
     let begin = lines.iter().position(is_begin).unwrap_or(last);
     let reasons = lines[begin..].iter().take(LINES);
-    reasons
-        .map(|line| line.chars().take(CHARACTERS).collect())
-        .collect()
+    reasons.map(|line| line.chars().take(CHARACTERS).collect()).collect()
 }
 
 #[cfg(test)]
@@ -98,10 +91,8 @@ failures:
 
     #[test]
     fn each_test_is_reported_with_its_panic_or_error() {
-        let reasons: Vec<_> = TestFailure::all("client data", SAID)
-            .iter()
-            .map(TestFailure::to_string)
-            .collect();
+        let reasons: Vec<_> =
+            TestFailure::all("client data", SAID).iter().map(TestFailure::to_string).collect();
         assert_eq!(
             reasons,
             [
@@ -118,11 +109,6 @@ failures:
         assert_eq!(failures.len(), 1);
         assert_eq!(failures[0].reason.len(), LINES);
         assert!(failures[0].reason[0].starts_with("20 é"));
-        assert!(
-            failures[0]
-                .reason
-                .iter()
-                .all(|line| line.chars().count() == CHARACTERS)
-        );
+        assert!(failures[0].reason.iter().all(|line| line.chars().count() == CHARACTERS));
     }
 }

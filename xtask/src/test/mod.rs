@@ -94,9 +94,7 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Resu
             // With lower priority than the others.
             std::thread::scope(|scope| {
                 let aside = scope.spawn(aside);
-                part(&mut parts, "whole programs", || {
-                    parallel::whole_programs(&programs, "", tries)
-                });
+                part(&mut parts, "whole programs", || parallel::whole_programs(&programs, "", tries));
                 part(&mut parts, "fuzz, clippy", || {
                     aside.join().map_err(|_| anyhow::anyhow!("it panicked"))?
                 });
@@ -104,24 +102,14 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Resu
         }
         TestScope::WholePrograms(name) => {
             part(&mut parts, "release build", release_build);
-            part(&mut parts, "whole programs", || {
-                parallel::whole_programs(&programs, name, tries)
-            });
+            part(&mut parts, "whole programs", || parallel::whole_programs(&programs, name, tries));
         }
     }
     Ok(report(&parts))
 }
 
 fn clippy() -> Result<TestSummary> {
-    cargo(&[
-        "clippy",
-        "--quiet",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ])
+    cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
 
 /// Fuzzes shortly and runs clippy, with the lowest priority.
@@ -143,9 +131,7 @@ fn aside() -> Result<TestSummary> {
 /// failures.
 fn units(parts: &mut Vec<TestPart>, programs: &[binaries::TestBinary], tries: RetryPolicy) {
     part(parts, "unit tests", || parallel::units(programs, tries));
-    part(parts, "examples", || {
-        cargo(&["test", "--workspace", "--doc", "--no-fail-fast"])
-    });
+    part(parts, "examples", || cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]));
 }
 
 fn release_build() -> Result<TestSummary> {
@@ -169,34 +155,18 @@ fn part(parts: &mut Vec<TestPart>, name: &'static str, work: impl FnOnce() -> Re
     let start = Instant::now();
     let sum = work().unwrap_or_else(|error| failed(name, &error));
     let took = start.elapsed();
-    println!(
-        "== {name}: {:.1} s, {}",
-        took.as_secs_f64(),
-        if sum.failed == 0 { "well" } else { "FAILED" }
-    );
+    println!("== {name}: {:.1} s, {}", took.as_secs_f64(), if sum.failed == 0 { "well" } else { "FAILED" });
     parts.push(TestPart { name, took, sum });
 }
 
 fn report(parts: &[TestPart]) -> bool {
-    println!(
-        "\n{:<16} {:>8} {:>8} {:>8}",
-        "part", "seconds", "passed", "failed"
-    );
+    println!("\n{:<16} {:>8} {:>8} {:>8}", "part", "seconds", "passed", "failed");
     let mut all = TestSummary::default();
     for TestPart { name, took, sum } in parts {
-        println!(
-            "{name:<16} {:>8.1} {:>8} {:>8}",
-            took.as_secs_f64(),
-            sum.passed,
-            sum.failed
-        );
+        println!("{name:<16} {:>8.1} {:>8} {:>8}", took.as_secs_f64(), sum.passed, sum.failed);
         all = all.and(sum.clone());
     }
-    println!(
-        "{:<16} {:>8.1}\n",
-        "all",
-        parts.iter().map(|part| part.took).sum::<Duration>().as_secs_f64()
-    );
+    println!("{:<16} {:>8.1}\n", "all", parts.iter().map(|part| part.took).sum::<Duration>().as_secs_f64());
     conclusion(&all)
 }
 
@@ -216,10 +186,7 @@ fn conclusion(all: &TestSummary) -> bool {
     if is_shaky {
         println!("more than {UNSTEADY_MAX} unsteady tests are a failure");
     }
-    println!(
-        "{passed} passed, {failed} failed, {} of those that passed are unsteady",
-        all.unsteady.len()
-    );
+    println!("{passed} passed, {failed} failed, {} of those that passed are unsteady", all.unsteady.len());
     *failed == 0 && !is_shaky
 }
 

@@ -108,10 +108,7 @@ pub(super) fn units(binaries: &[TestBinary], tries: RetryPolicy) -> Result<TestS
     let jobs = binaries
         .iter()
         .filter(|binary| binary.package != WHOLE_PROGRAMS)
-        .map(|binary| TestJob {
-            binary: binary.clone(),
-            tests: TestSelection::All,
-        })
+        .map(|binary| TestJob { binary: binary.clone(), tests: TestSelection::All })
         .collect();
     let (sum, failed) = side_by_side(jobs, UNITS)?;
     Ok(sum.and(retry::judge(failed, tries)?))
@@ -142,10 +139,7 @@ pub(super) fn whole_programs(binaries: &[TestBinary], name: &str, tries: RetryPo
             jobs.push(TestJob { binary, tests });
         } else {
             let tests = binary.tests(name)?.into_iter().map(TestSelection::One);
-            jobs.extend(tests.map(|tests| TestJob {
-                binary: binary.clone(),
-                tests,
-            }));
+            jobs.extend(tests.map(|tests| TestJob { binary: binary.clone(), tests }));
         }
     }
     let (mut sum, mut failed) = (TestSummary::default(), Vec::new());
@@ -180,11 +174,9 @@ fn side_by_side(mut jobs: Vec<TestJob>, workers: usize) -> Result<(TestSummary, 
     };
     let sum = std::thread::scope(|scope| {
         let running: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
-        running
-            .into_iter()
-            .try_fold(TestSummary::default(), |sum, thread| {
-                anyhow::Ok(sum.and(thread.join().ok().context("a worker panicked")??))
-            })
+        running.into_iter().try_fold(TestSummary::default(), |sum, thread| {
+            anyhow::Ok(sum.and(thread.join().ok().context("a worker panicked")??))
+        })
     })?;
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok((sum, failed))
@@ -196,12 +188,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Prints the output of a slow or failed run in one piece.
 fn report(name: &str, outcome: &TestRunOutcome) {
-    let TestRunOutcome {
-        sum,
-        took,
-        output_text,
-        ..
-    } = outcome;
+    let TestRunOutcome { sum, took, output_text, .. } = outcome;
     if sum.failed > 0 {
         println!("{:>7.1} s {name}: FAILED\n{output_text}", took.as_secs_f64());
     } else if *took >= LONG {

@@ -37,30 +37,20 @@ pub(super) struct FailedRun {
 pub(super) fn judge(failed: Vec<FailedRun>, tries: RetryPolicy) -> Result<TestSummary> {
     let tests: u64 = failed.iter().map(|program| program.outcome.sum.failed).sum();
     let is_tried = tries == RetryPolicy::Two && tests <= UNSTEADY_MAX as u64;
-    failed
-        .into_iter()
-        .try_fold(TestSummary::default(), |sum, program| {
-            Ok(sum.and(if is_tried { program.again()? } else { program.sum() }))
-        })
+    failed.into_iter().try_fold(TestSummary::default(), |sum, program| {
+        Ok(sum.and(if is_tried { program.again()? } else { program.sum() }))
+    })
 }
 
 impl FailedRun {
     /// The result without running again.
     fn sum(self) -> TestSummary {
-        TestSummary {
-            failures: TestFailure::all(&self.name, &self.outcome.output_text),
-            ..self.outcome.sum
-        }
+        TestSummary { failures: TestFailure::all(&self.name, &self.outcome.output_text), ..self.outcome.sum }
     }
 
     /// Runs each failed test alone, or all if the binary died without naming one.
     fn again(self) -> Result<TestSummary> {
-        let names: Vec<&str> = self
-            .outcome
-            .output_text
-            .lines()
-            .filter_map(cargo::failed)
-            .collect();
+        let names: Vec<&str> = self.outcome.output_text.lines().filter_map(cargo::failed).collect();
         let mut trials: Vec<Vec<&str>> = names.iter().map(|name| vec!["--exact", *name]).collect();
         if trials.is_empty() {
             trials.push(self.arguments.iter().map(String::as_str).collect());
@@ -82,12 +72,7 @@ impl FailedRun {
 impl TestSummary {
     /// All failed tests have passed since.
     fn made_unsteady(self) -> Self {
-        Self {
-            passed: self.passed + self.failed,
-            failed: 0,
-            failures: Vec::new(),
-            unsteady: self.failures,
-        }
+        Self { passed: self.passed + self.failed, failed: 0, failures: Vec::new(), unsteady: self.failures }
     }
 }
 

@@ -27,10 +27,7 @@ impl FromStr for TestSeed {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "random" => Ok(Self::Random),
-            _ => text
-                .parse()
-                .map(Self::Number)
-                .map_err(|_| "neither a number nor \"random\"".to_owned()),
+            _ => text.parse().map(Self::Number).map_err(|_| "neither a number nor \"random\"".to_owned()),
         }
     }
 }

@@ -14,18 +14,8 @@ const FUZZ: &str = "fuzz/Cargo.toml";
 /// Minimum number of underscores of a test's name: shorter words may be options or functions.
 const SHORTEST_TEST: usize = 4;
 /// Top-level names of paths in the repository.
-const TOPS: [&str; 10] = [
-    ".ci",
-    "crates",
-    "curt",
-    "docs",
-    "fuzz",
-    "packaging",
-    "tests",
-    "tools",
-    "workloads",
-    "xtask",
-];
+const TOPS: [&str; 10] =
+    [".ci", "crates", "curt", "docs", "fuzz", "packaging", "tests", "tools", "workloads", "xtask"];
 /// Required documents.
 const DOCUMENTS: [&str; 8] = [
     ARCHITECTURE,
@@ -82,20 +72,13 @@ fn check_paths(root: &Path, file: &RepositoryFile, complaints: &mut Complaints) 
 fn check_links(root: &Path, file: &RepositoryFile, complaints: &mut Complaints) {
     let directory = file.path.parent().unwrap_or_else(|| Path::new(""));
     for (number, line) in file.text.lines().enumerate() {
-        for target in line
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split_once(')'))
-            .map(|(target, _)| target)
+        for target in
+            line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
         {
             let path = target.split('#').next().unwrap_or_default();
             let elsewhere = target.contains("://") || target.starts_with("mailto:") || path.is_empty();
             if !elsewhere && !root.join(directory).join(path).exists() {
-                complaints.add(
-                    &file.path,
-                    number + 1,
-                    format!("the link leads nowhere: {target}"),
-                );
+                complaints.add(&file.path, number + 1, format!("the link leads nowhere: {target}"));
             }
         }
     }
@@ -103,25 +86,13 @@ fn check_links(root: &Path, file: &RepositoryFile, complaints: &mut Complaints) 
 
 fn check_dependencies(manifests: &[&str], architecture: &RepositoryFile, complaints: &mut Complaints) {
     let used: BTreeSet<&str> = manifests.iter().flat_map(|text| dependencies(text)).collect();
-    let table = architecture
-        .text
-        .split("\n## Dependencies")
-        .nth(1)
-        .unwrap_or_default();
+    let table = architecture.text.split("\n## Dependencies").nth(1).unwrap_or_default();
     let explained: BTreeSet<&str> = table.lines().filter_map(row_name).collect();
     for name in used.difference(&explained) {
-        complaints.add(
-            &architecture.path,
-            1,
-            format!("no row says why {name} is a dependency"),
-        );
+        complaints.add(&architecture.path, 1, format!("no row says why {name} is a dependency"));
     }
     for name in explained.difference(&used) {
-        complaints.add(
-            &architecture.path,
-            1,
-            format!("{name} has a row and is no dependency"),
-        );
+        complaints.add(&architecture.path, 1, format!("{name} has a row and is no dependency"));
     }
 }
 
@@ -132,9 +103,7 @@ fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
         .lines()
         .skip_while(|line| !["[workspace.dependencies]", "[dependencies]"].contains(line))
         .skip(1);
-    let entries = section
-        .take_while(|line| !line.starts_with('['))
-        .filter(|line| !line.contains("path = "));
+    let entries = section.take_while(|line| !line.starts_with('[')).filter(|line| !line.contains("path = "));
     entries.filter_map(|line| line.split_once(" = ").map(|(name, _)| name.trim()))
 }
 
@@ -173,10 +142,7 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> RepositoryFile {
-        RepositoryFile {
-            path: path.into(),
-            text: text.into(),
-        }
+        RepositoryFile { path: path.into(), text: text.into() }
     }
 
     #[test]
@@ -194,10 +160,8 @@ mod tests {
 
     #[test]
     fn tests_that_are_named_have_to_exist() {
-        let source = file(
-            "a.rs",
-            "#[test]\n#[cfg(x)]\nfn it_really_and_always_holds() {\nfn it_is_not_a_test() {\n",
-        );
+        let source =
+            file("a.rs", "#[test]\n#[cfg(x)]\nfn it_really_and_always_holds() {\nfn it_is_not_a_test() {\n");
         let files = [source];
         let document = file(
             "docs/decisions/x.md",
@@ -212,10 +176,8 @@ mod tests {
     #[test]
     fn paths_that_do_not_exist_are_reported() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let document = file(
-            "docs/x.md",
-            "`xtask/src/main.rs` `xtask/nowhere.rs`\n`a/b` `tests/*.rs` `curt mount`\n",
-        );
+        let document =
+            file("docs/x.md", "`xtask/src/main.rs` `xtask/nowhere.rs`\n`a/b` `tests/*.rs` `curt mount`\n");
         let mut complaints = Complaints::default();
         check_paths(&root, &document, &mut complaints);
         assert_eq!(complaints.0, ["docs/x.md:1: there is no xtask/nowhere.rs"]);

@@ -7,11 +7,8 @@ use syn::{Item, UseTree, Visibility};
 use super::{Complaints, RepositoryFile};
 
 /// The checked crates, and the maximum number of files in a cycle.
-const CHECKED: [(&str, usize); 3] = [
-    ("crates/client/src/", 3),
-    ("crates/fuse/src/", 3),
-    ("crates/rpc/src/", 2),
-];
+const CHECKED: [(&str, usize); 3] =
+    [("crates/client/src/", 3), ("crates/fuse/src/", 3), ("crates/rpc/src/", 2)];
 
 /// A module's path in its crate: `["data", "segment"]`.
 type Module = Vec<String>;
@@ -20,24 +17,16 @@ type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
 pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     for (folder, most) in CHECKED {
-        let modules: BTreeMap<Module, &RepositoryFile> = files
-            .iter()
-            .filter_map(|file| Some((module(file, folder)?, file)))
-            .collect();
-        let imports: Imports = modules
-            .iter()
-            .map(|(name, file)| (name.clone(), imported(name, file, &modules)))
-            .collect();
+        let modules: BTreeMap<Module, &RepositoryFile> =
+            files.iter().filter_map(|file| Some((module(file, folder)?, file))).collect();
+        let imports: Imports =
+            modules.iter().map(|(name, file)| (name.clone(), imported(name, file, &modules))).collect();
         for circle in circles(&imports).into_iter().filter(|circle| circle.len() > most) {
             let names: Vec<_> = circle.iter().map(|module| module.join("::")).collect();
             complaints.add(
                 &modules[&circle[0]].path,
                 1,
-                format!(
-                    "{} files import one another in a circle: {}",
-                    names.len(),
-                    names.join(", ")
-                ),
+                format!("{} files import one another in a circle: {}", names.len(), names.join(", ")),
             );
         }
     }
@@ -61,9 +50,7 @@ fn imported(
     modules: &BTreeMap<Module, &RepositoryFile>,
 ) -> BTreeSet<Module> {
     // Invalid Rust is reported elsewhere.
-    let items = syn::parse_file(&file.text)
-        .map(|parsed| parsed.items)
-        .unwrap_or_default();
+    let items = syn::parse_file(&file.text).map(|parsed| parsed.items).unwrap_or_default();
     let mut paths = Vec::new();
     for item in items {
         if let Item::Use(import) = item
@@ -113,10 +100,8 @@ fn absolute(own: &Module, path: &[String]) -> Option<Module> {
 
 /// The strongly connected sets of modules, largest first.
 fn circles(imports: &Imports) -> Vec<Vec<Module>> {
-    let reached: BTreeMap<&Module, BTreeSet<&Module>> = imports
-        .keys()
-        .map(|module| (module, reachable(imports, module)))
-        .collect();
+    let reached: BTreeMap<&Module, BTreeSet<&Module>> =
+        imports.keys().map(|module| (module, reachable(imports, module))).collect();
     let mut left: BTreeSet<&Module> = imports.keys().collect();
     let mut found = Vec::new();
     while let Some(first) = left.pop_first() {
@@ -157,19 +142,9 @@ mod tests {
             path: format!("crates/client/src/{path}.rs").into(),
             text: text.into(),
         };
-        let all = [
-            "data/mod",
-            "data/flush",
-            "data/read",
-            "data/write",
-            "data/write/inner",
-            "names",
-            "inode",
-        ]
-        .map(file);
-        let modules = all
-            .iter()
-            .filter_map(|file| Some((module(file, "crates/client/src/")?, file)));
+        let all = ["data/mod", "data/flush", "data/read", "data/write", "data/write/inner", "names", "inode"]
+            .map(file);
+        let modules = all.iter().filter_map(|file| Some((module(file, "crates/client/src/")?, file)));
         let modules: BTreeMap<_, _> = modules.collect();
         let found = imported(&parts("data::write"), &all[3], &modules);
         let wanted = ["data", "data::flush", "data::read", "data::write::inner", "names"];
@@ -178,27 +153,13 @@ mod tests {
 
     #[test]
     fn circles_are_sets_that_reach_one_another() {
-        let arrows = [
-            ("a", "b"),
-            ("b", "c"),
-            ("c", "a"),
-            ("c", "d"),
-            ("d", "e"),
-            ("e", "d"),
-            ("f", "a"),
-        ];
+        let arrows = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("d", "e"), ("e", "d"), ("f", "a")];
         let mut imports = Imports::new();
         for (from, to) in arrows {
             imports.entry(parts(from)).or_default().insert(parts(to));
         }
         let found = circles(&imports);
-        assert_eq!(
-            found,
-            [
-                ["a", "b", "c"].map(parts).to_vec(),
-                ["d", "e"].map(parts).to_vec()
-            ]
-        );
+        assert_eq!(found, [["a", "b", "c"].map(parts).to_vec(), ["d", "e"].map(parts).to_vec()]);
     }
 
     #[test]

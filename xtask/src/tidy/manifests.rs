@@ -14,18 +14,12 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     let mut used = Vec::new();
     for manifest in manifests() {
         let package = manifest.path.parent().unwrap_or_else(|| Path::new(""));
-        let sources: Vec<&RepositoryFile> = files
-            .iter()
-            .filter(|file| file.has_ending("rs") && is_of(package, file, files))
-            .collect();
+        let sources: Vec<&RepositoryFile> =
+            files.iter().filter(|file| file.has_ending("rs") && is_of(package, file, files)).collect();
         for (line, name) in TABLES.iter().flat_map(|table| entries(&manifest.text, table)) {
             let word = name.replace('-', "_");
             if !sources.iter().any(|source| has_word(&source.text, &word)) {
-                complaints.add(
-                    &manifest.path,
-                    line,
-                    format!("{name} is a dependency and not used"),
-                );
+                complaints.add(&manifest.path, line, format!("{name} is a dependency and not used"));
             }
             used.push(name);
         }
@@ -42,21 +36,13 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
 /// Whether a source belongs to the package in that directory, and not to a nested one.
 fn is_of(package: &Path, source: &RepositoryFile, files: &[RepositoryFile]) -> bool {
     let manifest = |directory: &Path| files.iter().any(|file| file.path == directory.join("Cargo.toml"));
-    let nearest = source
-        .path
-        .ancestors()
-        .skip(1)
-        .find(|directory| manifest(directory));
+    let nearest = source.path.ancestors().skip(1).find(|directory| manifest(directory));
     nearest == Some(package)
 }
 
 /// The names in a table, with their lines.
 pub(super) fn entries<'t>(manifest: &'t str, table: &str) -> Vec<(usize, &'t str)> {
-    let lines = manifest
-        .lines()
-        .enumerate()
-        .skip_while(|(_, line)| *line != table)
-        .skip(1);
+    let lines = manifest.lines().enumerate().skip_while(|(_, line)| *line != table).skip(1);
     lines
         .take_while(|(_, line)| !line.starts_with('['))
         .filter_map(|(number, line)| {
@@ -81,10 +67,7 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> RepositoryFile {
-        RepositoryFile {
-            path: path.into(),
-            text: text.into(),
-        }
+        RepositoryFile { path: path.into(), text: text.into() }
     }
 
     #[test]

@@ -21,10 +21,7 @@ pub(crate) struct RepositoryFile {
 
 impl RepositoryFile {
     fn name(&self) -> &str {
-        self.path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default()
+        self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
     fn has_ending(&self, ending: &str) -> bool {
@@ -38,8 +35,7 @@ struct Complaints(Vec<String>);
 
 impl Complaints {
     fn add(&mut self, file: &Path, line: usize, what: impl AsRef<str>) {
-        self.0
-            .push(format!("{}:{line}: {}", file.display(), what.as_ref()));
+        self.0.push(format!("{}:{line}: {}", file.display(), what.as_ref()));
     }
 }
 
@@ -99,11 +95,6 @@ pub(crate) fn git(root: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
     let output = command.args(arguments).current_dir(root).output();
     let output = output.context("git cannot be started")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "git {}: {}",
-        arguments[0],
-        said.trim_end()
-    );
+    ensure!(output.status.success(), "git {}: {}", arguments[0], said.trim_end());
     Ok(output.stdout)
 }

@@ -38,13 +38,8 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     let mut types = Types::new();
     for file in files.iter().filter(|file| file.has_ending("rs")) {
         match syn::parse_file(&file.text) {
-            Ok(parsed) => Definitions {
-                file,
-                is_in_test: is_test(file),
-                types: &mut types,
-                complaints,
-            }
-            .visit_file(&parsed),
+            Ok(parsed) => Definitions { file, is_in_test: is_test(file), types: &mut types, complaints }
+                .visit_file(&parsed),
             Err(error) => complaints.add(&file.path, 1, format!("is not Rust: {error}")),
         }
     }
@@ -54,10 +49,8 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
 /// Reports all shared names if there are too many.
 fn check_shared(types: &Types<'_>, complaints: &mut Complaints) {
     let all: usize = types.values().map(Vec::len).sum();
-    let shared: Vec<_> = types
-        .iter()
-        .filter(|(name, files)| files.len() > 1 && !COMMON.contains(&name.as_str()))
-        .collect();
+    let shared: Vec<_> =
+        types.iter().filter(|(name, files)| files.len() > 1 && !COMMON.contains(&name.as_str())).collect();
     let sharing: usize = shared.iter().map(|(_, files)| files.len()).sum();
     if sharing * 100 <= all * SHARED_PERCENT_MAX {
         return;
@@ -77,10 +70,7 @@ fn check_shared(types: &Types<'_>, complaints: &mut Complaints) {
 impl Definitions<'_, '_> {
     fn add_type(&mut self, name: &syn::Ident) {
         if !self.is_in_test {
-            let definition = TypeDefinition {
-                file: self.file,
-                line: name.span().start().line,
-            };
+            let definition = TypeDefinition { file: self.file, line: name.span().start().line };
             self.types.entry(name.to_string()).or_default().push(definition);
         }
     }
@@ -172,10 +162,7 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> RepositoryFile {
-        RepositoryFile {
-            path: path.into(),
-            text: text.into(),
-        }
+        RepositoryFile { path: path.into(), text: text.into() }
     }
 
     fn complaints(files: &[RepositoryFile]) -> Vec<String> {
@@ -218,10 +205,7 @@ mod tests {
                 file("src/a.rs", &format!("{many}enum State {{}}\n")),
                 file("src/b.rs", last),
                 file("tests/c.rs", "struct State;"),
-                file(
-                    "src/d.rs",
-                    "struct Error;\n#[cfg(test)]\nmod tests { struct State; }",
-                ),
+                file("src/d.rs", "struct Error;\n#[cfg(test)]\nmod tests { struct State; }"),
             ]
         };
         assert_eq!(complaints(&all("struct State;\nstruct Error;")), [""; 0]);

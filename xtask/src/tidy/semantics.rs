@@ -73,10 +73,7 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     let written = find(files, INDEX).map_or("", |file| &file.text);
     let wanted = index_text(&statements, &index);
     if written != wanted {
-        let same = written
-            .lines()
-            .zip(wanted.lines())
-            .take_while(|(is, should)| is == should);
+        let same = written.lines().zip(wanted.lines()).take_while(|(is, should)| is == should);
         complaints.add(
             Path::new(INDEX),
             same.count() + 1,
@@ -106,11 +103,7 @@ fn statements(text: &str) -> Vec<Statement<'_>> {
         let begins = line.starts_with("- ") || in_table && line.starts_with("| ");
         in_statement = begins || in_statement && line.starts_with("  ");
         if begins {
-            found.push(Statement {
-                section,
-                line: number + 1,
-                id: None,
-            });
+            found.push(Statement { section, line: number + 1, id: None });
         }
         if in_statement && let Some(last) = found.last_mut() {
             last.id = id_at_end(line);
@@ -216,10 +209,7 @@ mod tests {
     const STATEMENTS: &str = "- no heading [a-1]\n\n## One\n\n- first\n  goes on. [cto-1]\n- second [cto-2]\n\n| x | id |\n|---|---|\n| y | [cto-3] |\n\n## Two\ntext\n- third [attr-1]\n";
 
     fn file(path: &str, text: &str) -> RepositoryFile {
-        RepositoryFile {
-            path: path.into(),
-            text: text.into(),
-        }
+        RepositoryFile { path: path.into(), text: text.into() }
     }
 
     fn complaints(files: &[RepositoryFile]) -> Vec<String> {
@@ -310,11 +300,7 @@ mod tests {
             let mut complaints = Complaints::default();
             let files = [file("x.rs", text)];
             assert!(index(&files, &mut complaints).is_empty(), "{text}");
-            let found: Vec<_> = complaints
-                .0
-                .iter()
-                .filter_map(|message| message.split(':').nth(1))
-                .collect();
+            let found: Vec<_> = complaints.0.iter().filter_map(|message| message.split(':').nth(1)).collect();
             assert_eq!(found, [lines], "{text}");
         }
     }

@@ -9,26 +9,11 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 /// The only file that may contain the words below: this one.
 const OWN_PATH: &str = "xtask/src/tidy/sources.rs";
 /// File names without meaning.
-const EMPTY_NAMES: [&str; 7] = [
-    "utils.rs",
-    "util.rs",
-    "helpers.rs",
-    "manager.rs",
-    "common.rs",
-    "misc.rs",
-    "types.rs",
-];
+const EMPTY_NAMES: [&str; 7] =
+    ["utils.rs", "util.rs", "helpers.rs", "manager.rs", "common.rs", "misc.rs", "types.rs"];
 /// Words for unfinished code, or specific to one machine.
-const UNFINISHED: [&str; 8] = [
-    "todo!(",
-    "unimplemented!(",
-    "dbg!(",
-    "#[ignore",
-    "TODO",
-    "FIXME",
-    "/work/",
-    "/home/",
-];
+const UNFINISHED: [&str; 8] =
+    ["todo!(", "unimplemented!(", "dbg!(", "#[ignore", "TODO", "FIXME", "/work/", "/home/"];
 
 pub(super) fn check(file: &RepositoryFile, complaints: &mut Complaints) {
     let lines = file.text.lines().count();
@@ -52,32 +37,19 @@ pub(super) fn check(file: &RepositoryFile, complaints: &mut Complaints) {
         complaints.add(&file.path, 1, "the name says nothing of what is in it");
     }
     if !file.text.starts_with("//!") {
-        complaints.add(
-            &file.path,
-            1,
-            "a module opens with //!: what it owns and must not know",
-        );
+        complaints.add(&file.path, 1, "a module opens with //!: what it owns and must not know");
     }
     check_unsafe(file, complaints);
 }
 
 fn check_unsafe(file: &RepositoryFile, complaints: &mut Complaints) {
-    let uses: Vec<_> = file
-        .text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| uses_unsafe(line))
-        .collect();
+    let uses: Vec<_> = file.text.lines().enumerate().filter(|(_, line)| uses_unsafe(line)).collect();
     if file.name() != "sys.rs" {
         for (number, _) in uses {
             complaints.add(&file.path, number + 1, "unsafe lives in files named sys.rs");
         }
     } else if !file.text.contains("JUSTIFICATION:") {
-        complaints.add(
-            &file.path,
-            1,
-            "sys.rs says JUSTIFICATION: why safe code would not do",
-        );
+        complaints.add(&file.path, 1, "sys.rs says JUSTIFICATION: why safe code would not do");
     }
 }
 
@@ -132,10 +104,7 @@ mod tests {
             "\n".repeat(FILE_LINES_MAX),
             "-".repeat(COMMENT_COLUMNS_MAX - 1)
         );
-        let file = RepositoryFile {
-            path: "a/utils.rs".into(),
-            text,
-        };
+        let file = RepositoryFile { path: "a/utils.rs".into(), text };
         let mut complaints = Complaints::default();
         check(&file, &mut complaints);
         check_words(&file, &mut complaints);

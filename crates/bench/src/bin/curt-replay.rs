@@ -28,10 +28,9 @@ fn main() -> ExitCode {
         };
     }
     let parsed = match arguments.as_slice() {
-        [workload, directory] => workload
-            .parse()
-            .ok()
-            .map(|workload: Workload| (workload, directory, workload.pause())),
+        [workload, directory] => {
+            workload.parse().ok().map(|workload: Workload| (workload, directory, workload.pause()))
+        }
         [workload, directory, pause] => {
             match (workload.parse(), pause.parse().map(Duration::try_from_secs_f64)) {
                 (Ok(workload), Ok(Ok(pause))) => Some((workload, directory, pause)),
@@ -44,19 +43,10 @@ fn main() -> ExitCode {
         eprintln!("usage: curt-replay [make] page|build DIRECTORY [PAUSE_SECONDS]");
         return ExitCode::from(2);
     };
-    match perform(
-        workload,
-        Path::new(directory),
-        pause,
-        usize::MAX,
-        &mut std::io::stdout().lock(),
-    ) {
+    match perform(workload, Path::new(directory), pause, usize::MAX, &mut std::io::stdout().lock()) {
         Ok(outcome) if outcome.wrong == 0 => ExitCode::SUCCESS,
         Ok(outcome) => {
-            outcome
-                .described
-                .iter()
-                .for_each(|what| eprintln!("curt-replay: {what}"));
+            outcome.described.iter().for_each(|what| eprintln!("curt-replay: {what}"));
             ExitCode::FAILURE
         }
         Err(error) => {

@@ -61,46 +61,24 @@ pub fn comparisons(request: Duration) -> Result<Vec<DocumentTable>, DocumentErro
 
 /// The options that the documents proposed, without later ones.
 fn default() -> CacheOptions {
-    CacheOptions {
-        users: MountUsers::Many,
-        fill: FillMode::Off,
-        ..CacheOptions::default()
-    }
+    CacheOptions { users: MountUsers::Many, fill: FillMode::Off, ..CacheOptions::default() }
 }
 
 fn noaccesscheck_sloppycto() -> CacheOptions {
-    CacheOptions {
-        access: AccessMode::ModeBits,
-        sloppy_open: Duration::from_secs(3),
-        ..default()
-    }
+    CacheOptions { access: AccessMode::ModeBits, sloppy_open: Duration::from_secs(3), ..default() }
 }
 
 fn nonegnamecache() -> CacheOptions {
-    CacheOptions {
-        missing_name_lifetime: Duration::ZERO,
-        ..default()
-    }
+    CacheOptions { missing_name_lifetime: Duration::ZERO, ..default() }
 }
 
 fn printed(title: &str, calls: &[(&str, u64)], pages: &[f64]) -> ComparisonColumn {
-    let rpc = calls
-        .iter()
-        .map(|(name, count)| ((*name).to_owned(), *count))
-        .collect();
-    ComparisonColumn {
-        title: title.to_owned(),
-        rpc,
-        pages: pages.to_vec(),
-    }
+    let rpc = calls.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    ComparisonColumn { title: title.to_owned(), rpc, pages: pages.to_vec() }
 }
 
 fn sent(title: &str, requests: ProcedureCalls, pages: Vec<f64>) -> ComparisonColumn {
-    ComparisonColumn {
-        title: title.to_owned(),
-        rpc: requests,
-        pages,
-    }
+    ComparisonColumn { title: title.to_owned(), rpc: requests, pages }
 }
 
 fn mount(
@@ -108,14 +86,7 @@ fn mount(
     cache: CacheOptions,
     request: Duration,
 ) -> Result<InProcessMount, InProcessServerError> {
-    let mounted = world.mount(
-        &ClientOptions {
-            cache,
-            ..ClientOptions::default()
-        },
-        request,
-        None,
-    )?;
+    let mounted = world.mount(&ClientOptions { cache, ..ClientOptions::default() }, request, None)?;
     world.clock().advance(Duration::from_secs(1));
     Ok(mounted)
 }
@@ -132,30 +103,16 @@ const SITE_MISSING: usize = 416 - SITE_DIRECTORIES - SITE_FILES - SITE_LISTED - 
 fn page_views(title: &str, views: &[u64], request: Duration) -> Result<DocumentTable, DocumentError> {
     let mut columns = Vec::new();
     if views.len() == 5 {
-        let common = [
-            ("LOOKUP", 416),
-            ("READLINK", 3),
-            ("READ", 216),
-            ("READDIRPLUS", 2),
-        ];
+        let common = [("LOOKUP", 416), ("READLINK", 3), ("READ", 216), ("READDIRPLUS", 2)];
         let before = [&common[..], &[("GETATTR", 1308), ("ACCESS", 667)]].concat();
         let after = [&common[..], &[("GETATTR", 902)]].concat();
-        columns.push(printed(
-            "document, before",
-            &before,
-            &[1.287, 0.550, 0.453, 0.343, 0.379],
-        ));
-        columns.push(printed(
-            "document, after",
-            &after,
-            &[0.787, 0.376, 0.385, 0.324, 0.338],
-        ));
+        columns.push(printed("document, before", &before, &[1.287, 0.550, 0.453, 0.343, 0.379]));
+        columns.push(printed("document, after", &after, &[0.787, 0.376, 0.385, 0.324, 0.338]));
     }
     let tree = site();
-    for (title, cache) in [
-        ("Curt, defaults", default()),
-        ("Curt, noaccesscheck,sloppycto=3", noaccesscheck_sloppycto()),
-    ] {
+    for (title, cache) in
+        [("Curt, defaults", default()), ("Curt, noaccesscheck,sloppycto=3", noaccesscheck_sloppycto())]
+    {
         let world = InProcessServer::new(&tree)?;
         let mounted = mount(&world, cache, request)?;
         let before = mounted.requests();
@@ -171,10 +128,7 @@ fn page_views(title: &str, views: &[u64], request: Duration) -> Result<DocumentT
         }
         columns.push(sent(title, mounted.requests().since(&before), seconds));
     }
-    Ok(DocumentTable {
-        title: title.to_owned(),
-        columns,
-    })
+    Ok(DocumentTable { title: title.to_owned(), columns })
 }
 
 fn site() -> WorkloadTree {
@@ -242,18 +196,8 @@ const DEPEND: HeaderSearch = HeaderSearch {
     missed: 65,
     missing: 65,
     makes: false,
-    before: &[
-        ("LOOKUP", 14_203),
-        ("READ", 548),
-        ("ACCESS", 21_561),
-        ("GETATTR", 454),
-    ],
-    after: &[
-        ("LOOKUP", 1_268),
-        ("READ", 548),
-        ("ACCESS", 21_575),
-        ("GETATTR", 454),
-    ],
+    before: &[("LOOKUP", 14_203), ("READ", 548), ("ACCESS", 21_561), ("GETATTR", 454)],
+    after: &[("LOOKUP", 1_268), ("READ", 548), ("ACCESS", 21_575), ("GETATTR", 454)],
 };
 
 const MAKE: HeaderSearch = HeaderSearch {
@@ -264,29 +208,15 @@ const MAKE: HeaderSearch = HeaderSearch {
     missed: 40,
     missing: 103,
     makes: true,
-    before: &[
-        ("LOOKUP", 19_543),
-        ("READ", 2_410),
-        ("WRITE", 5_353),
-        ("CREATE", 442),
-        ("ACCESS", 24_241),
-    ],
-    after: &[
-        ("LOOKUP", 4_122),
-        ("READ", 2_410),
-        ("WRITE", 5_353),
-        ("CREATE", 442),
-        ("ACCESS", 24_222),
-    ],
+    before: &[("LOOKUP", 19_543), ("READ", 2_410), ("WRITE", 5_353), ("CREATE", 442), ("ACCESS", 24_241)],
+    after: &[("LOOKUP", 4_122), ("READ", 2_410), ("WRITE", 5_353), ("CREATE", 442), ("ACCESS", 24_222)],
 };
 
 /// The 2006 document's builds: `opens × misses` along an include path, without and with negative
 /// dentries.
 fn header_search(search: &HeaderSearch, request: Duration) -> Result<DocumentTable, DocumentError> {
-    let mut columns = vec![
-        printed("document, before", search.before, &[]),
-        printed("document, after", search.after, &[]),
-    ];
+    let mut columns =
+        vec![printed("document, before", search.before, &[]), printed("document, after", search.after, &[])];
     let mut lines = String::new();
     (0..search.headers).for_each(|header| lines += &format!("f 2000 i{}/h{header}\n", header % SEARCH_PATH));
     (0..search.sources).for_each(|source| lines += &format!("f 4000 s{source}\n"));
@@ -296,10 +226,7 @@ fn header_search(search: &HeaderSearch, request: Duration) -> Result<DocumentTab
         ("Curt, defaults", default(), false),
         ("and another client makes a file a second", default(), true),
     ] {
-        let rules = ExportRules {
-            squash: Squash::None,
-            ..ExportRules::default()
-        };
+        let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
         let world = InProcessServer::with_rules(&tree, rules, MemoryOptions::default())?;
         let mounted = mount(&world, cache, request)?;
         let before = mounted.requests();
@@ -312,19 +239,13 @@ fn header_search(search: &HeaderSearch, request: Duration) -> Result<DocumentTab
         for source in 0..search.sources {
             compile(&mut kernel, &world, search, source)?;
             if strangers && world.clock().passed() >= next {
-                stranger.create(
-                    format!("i{}/stranger{source}", source % SEARCH_PATH).as_bytes(),
-                    b"x",
-                )?;
+                stranger.create(format!("i{}/stranger{source}", source % SEARCH_PATH).as_bytes(), b"x")?;
                 next += Duration::from_secs(1);
             }
         }
         columns.push(sent(title, mounted.requests().since(&before), Vec::new()));
     }
-    Ok(DocumentTable {
-        title: search.title.to_owned(),
-        columns,
-    })
+    Ok(DocumentTable { title: search.title.to_owned(), columns })
 }
 
 fn compile(
@@ -365,9 +286,5 @@ fn read_whole(kernel: &mut SimulatedKernel<'_>, path: &str, size: usize) -> Resu
     let mut file = kernel.open(path.as_bytes())?;
     let bytes = kernel.read(&mut file, size)?;
     kernel.close(&file);
-    if bytes.len() == size {
-        Ok(())
-    } else {
-        Err(Errno::IO)
-    }
+    if bytes.len() == size { Ok(()) } else { Err(Errno::IO) }
 }

@@ -46,22 +46,17 @@ pub struct ScriptedClock {
 
 impl ScriptedClock {
     fn new() -> Arc<Self> {
-        Arc::new(Self {
-            start: Instant::now(),
-            passed: AtomicU64::new(0),
-        })
+        Arc::new(Self { start: Instant::now(), passed: AtomicU64::new(0) })
     }
 
     /// Advances the clock by `duration`.
     pub fn advance(&self, duration: Duration) {
-        self.passed
-            .fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.passed.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// Advances the clock to `since_start`, unless it is later.
     pub fn advance_to(&self, since_start: Duration) {
-        self.passed
-            .fetch_max(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.passed.fetch_max(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// The time since the script began.
@@ -179,10 +174,7 @@ impl InProcessServer {
         options: MemoryOptions,
     ) -> Result<Self, InProcessServerError> {
         let clock = ScriptedClock::new();
-        let options = MemoryOptions {
-            time: Arc::new(ScriptedTimeSource(Arc::clone(&clock))),
-            ..options
-        };
+        let options = MemoryOptions { time: Arc::new(ScriptedTimeSource(Arc::clone(&clock))), ..options };
         let vfs = Arc::new(crate::memory(tree, options, TREE_MADE).map_err(InProcessServerError::Tree)?);
         let export = ExportDefinition::for_everyone(
             PATH.to_vec(),
@@ -194,11 +186,7 @@ impl InProcessServer {
             exports: vec![export],
             counters: Arc::new(ServerCounters::default()),
         })?;
-        Ok(Self {
-            clock,
-            vfs,
-            service: Arc::new(service),
-        })
+        Ok(Self { clock, vfs, service: Arc::new(service) })
     }
 
     /// The clock.
@@ -241,32 +229,20 @@ impl InProcessServer {
             observer,
         };
         let received = Arc::<AtomicU64>::default();
-        let transport: Arc<dyn Transport> = Arc::new(CountingTransport {
-            server: transport,
-            received: Arc::clone(&received),
-        });
-        let wire = Arc::new(RpcClient::new(
-            transport,
-            Arc::<ScriptedClock>::clone(&self.clock),
-        ));
+        let transport: Arc<dyn Transport> =
+            Arc::new(CountingTransport { server: transport, received: Arc::clone(&received) });
+        let wire = Arc::new(RpcClient::new(transport, Arc::<ScriptedClock>::clone(&self.clock)));
         let protocol = NfsV3::new(wire);
         let root = ask_root(&protocol)?;
         let client =
             Superblock::new(&root, protocol, RpcSecurity::sys(), behaviour, &environment).map_err(refused)?;
-        Ok(InProcessMount {
-            client,
-            requests,
-            received,
-            background,
-        })
+        Ok(InProcessMount { client, requests, received, background })
     }
 }
 
 impl fmt::Debug for InProcessServer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("World")
-            .field("clock", &self.clock)
-            .finish_non_exhaustive()
+        out.debug_struct("World").field("clock", &self.clock).finish_non_exhaustive()
     }
 }
 
@@ -292,9 +268,7 @@ impl InProcessMount {
 
 impl fmt::Debug for InProcessMount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Mounted")
-            .field("client", &self.client)
-            .finish_non_exhaustive()
+        out.debug_struct("Mounted").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
@@ -321,16 +295,9 @@ fn ask_root(protocol: &NfsV3) -> Result<MountedRoot, InProcessServerError> {
         MountReply::Ok(ok) => FileHandle::from(ok.root),
         MountReply::Failed(status) => return Err(InProcessServerError::Mount(format!("{status:?}"))),
     };
-    let asker = RpcCaller {
-        credential: &credential,
-        interrupt: &interrupt,
-    };
+    let asker = RpcCaller { credential: &credential, interrupt: &interrupt };
     let answer = protocol.limits(asker, &handle).map_err(refused)?;
     let status = |status| InProcessServerError::Mount(format!("{status:?}"));
     let (limits, path_limits) = answer.outcome.map_err(status)?;
-    Ok(MountedRoot {
-        handle,
-        limits,
-        path_limits,
-    })
+    Ok(MountedRoot { handle, limits, path_limits })
 }

@@ -64,12 +64,7 @@ impl<'a> SimulatedKernel<'a> {
     /// A kernel with empty caches.
     #[must_use]
     pub fn new(client: &'a Superblock, caller: &'a Caller, clock: &'a dyn Clock) -> Self {
-        Self {
-            client,
-            caller,
-            clock,
-            inodes: HashMap::new(),
-        }
+        Self { client, caller, clock, inodes: HashMap::new() }
     }
 
     /// stat(2) or lstat(2).
@@ -117,10 +112,7 @@ impl<'a> SimulatedKernel<'a> {
             inode.until = self.clock.now();
             ops::copies_dropped(&opened.file);
         }
-        Ok(SimulatedFile {
-            file: opened.file,
-            position: 0,
-        })
+        Ok(SimulatedFile { file: opened.file, position: 0 })
     }
 
     /// open(2) of a directory.
@@ -145,22 +137,16 @@ impl<'a> SimulatedKernel<'a> {
         loop {
             let before = cookie;
             let (now, known) = (self.clock.now(), &mut self.inodes);
-            ops::readdir(
-                &self.client.op(self.caller),
-                directory,
-                cookie,
-                true,
-                &mut |entry| {
-                    cookie = entry.cookie;
-                    if entry.name != b"." && entry.name != b".." {
-                        names.push(entry.name.to_vec());
-                    }
-                    if let Some(found) = &entry.found {
-                        remember(known, now, found);
-                    }
-                    DirEmit::Taken
-                },
-            )?;
+            ops::readdir(&self.client.op(self.caller), directory, cookie, true, &mut |entry| {
+                cookie = entry.cookie;
+                if entry.name != b"." && entry.name != b".." {
+                    names.push(entry.name.to_vec());
+                }
+                if let Some(found) = &entry.found {
+                    remember(known, now, found);
+                }
+                DirEmit::Taken
+            })?;
             if cookie == before {
                 return Ok(names);
             }
@@ -222,11 +208,7 @@ impl<'a> SimulatedKernel<'a> {
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error),
         }
-        let flags = OpenFlags {
-            write: true,
-            exclusive: true,
-            ..OpenFlags::default()
-        };
+        let flags = OpenFlags { write: true, exclusive: true, ..OpenFlags::default() };
         let (found, opened) = ops::create(&self.client.op(self.caller), directory, name, 0o644, flags)?;
         let now = self.clock.now();
         remember(&mut self.inodes, now, &found);
@@ -273,10 +255,7 @@ impl<'a> SimulatedKernel<'a> {
         links: FollowLinks,
         depth: u32,
     ) -> Result<(), Errno> {
-        let components: Vec<_> = path
-            .split(|byte| *byte == b'/')
-            .filter(|name| !name.is_empty())
-            .collect();
+        let components: Vec<_> = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
         for (number, name) in components.iter().enumerate() {
             let directory = *at.last().ok_or(Errno::NOENT)?;
             if directory != self.client.root() && self.kind(directory) != Some(FileKind::Directory) {

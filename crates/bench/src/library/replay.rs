@@ -41,13 +41,8 @@ pub fn replay(
     before: &mut dyn FnMut(&TraceOperation),
 ) -> ReplayOutcome {
     let kernel = SimulatedKernel::new(client, caller, clock);
-    let mut run = LibraryReplay {
-        kernel,
-        trace,
-        tree,
-        open: HashMap::new(),
-        outcome: ReplayOutcome::default(),
-    };
+    let mut run =
+        LibraryReplay { kernel, trace, tree, open: HashMap::new(), outcome: ReplayOutcome::default() };
     let start = clock.now();
     let (mut page_start, mut done) = (start, 0);
     for operation in trace.operations() {
@@ -81,10 +76,7 @@ impl LibraryReplay<'_> {
             TraceOperation::Path { does, path, expected } => {
                 let result = self.on_path(does, path);
                 if result.err() != errno(expected) {
-                    self.wrong(
-                        path,
-                        format_args!("{does:?}: wanted {}, got {result:?}", expected.word()),
-                    );
+                    self.wrong(path, format_args!("{does:?}: wanted {}, got {result:?}", expected.word()));
                 }
             }
             TraceOperation::Read { open, count } => self.read(open, count),
@@ -126,13 +118,11 @@ impl LibraryReplay<'_> {
             PathOperation::OpenFile(open) => {
                 // A directory is opened for reading as well; the traces do this for files only.
                 let file = self.kernel.open(text)?;
-                self.open
-                    .insert(open.index(), (SimulatedOpen::File(file), path, 0));
+                self.open.insert(open.index(), (SimulatedOpen::File(file), path, 0));
             }
             PathOperation::OpenDirectory(open) => {
                 let directory = self.kernel.open_directory(text)?;
-                self.open
-                    .insert(open.index(), (SimulatedOpen::Directory(directory), path, 0));
+                self.open.insert(open.index(), (SimulatedOpen::Directory(directory), path, 0));
             }
         }
         Ok(())
@@ -154,10 +144,7 @@ impl LibraryReplay<'_> {
             },
         };
         if !right {
-            self.wrong(
-                path,
-                format_args!("it is {:?} of {} bytes", attributes.kind, attributes.size),
-            );
+            self.wrong(path, format_args!("it is {:?} of {} bytes", attributes.kind, attributes.size));
         }
     }
 
@@ -169,10 +156,7 @@ impl LibraryReplay<'_> {
             return self.nothing_open("read");
         };
         let (path, at) = (*path, *position);
-        let resolved = self
-            .tree
-            .resolve(self.trace.path(path), true)
-            .and_then(ResolvedPath::file);
+        let resolved = self.tree.resolve(self.trace.path(path), true).and_then(ResolvedPath::file);
         let Some((size, content)) = resolved else {
             return self.wrong(path, format_args!("read: the tree has no file there"));
         };
@@ -198,10 +182,7 @@ impl LibraryReplay<'_> {
             return self.nothing_open("list");
         };
         let path = *path;
-        let at = self
-            .tree
-            .resolve(self.trace.path(path), true)
-            .and_then(ResolvedPath::directory);
+        let at = self.tree.resolve(self.trace.path(path), true).and_then(ResolvedPath::directory);
         let Some(at) = at else {
             return self.wrong(path, format_args!("list: the tree has no directory there"));
         };
@@ -220,18 +201,14 @@ impl LibraryReplay<'_> {
     fn nothing_open(&mut self, does: &str) {
         self.outcome.wrong += 1;
         if self.outcome.described.len() < DESCRIBED_MAX {
-            self.outcome
-                .described
-                .push(format!("{does}: its open had failed"));
+            self.outcome.described.push(format!("{does}: its open had failed"));
         }
     }
 
     fn wrong(&mut self, path: TracePathId, what: fmt::Arguments<'_>) {
         self.outcome.wrong += 1;
         if self.outcome.described.len() < DESCRIBED_MAX {
-            self.outcome
-                .described
-                .push(format!("{}: {what}", self.trace.path(path)));
+            self.outcome.described.push(format!("{}: {what}", self.trace.path(path)));
         }
     }
 }

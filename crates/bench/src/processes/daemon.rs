@@ -78,13 +78,8 @@ impl Daemon {
     /// It cannot be started.
     pub fn start(name: &'static str, command: &mut Command) -> Result<Self> {
         let log = tempfile::tempfile().context("a temporary file")?;
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log.try_clone()?);
-        let child = end_with_parent(command)
-            .spawn()
-            .with_context(|| format!("starting {name}"))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
+        let child = end_with_parent(command).spawn().with_context(|| format!("starting {name}"))?;
         Ok(Self { name, child, log })
     }
 
@@ -119,9 +114,8 @@ impl Daemon {
         if self.child.try_wait()?.is_none() {
             kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         }
-        let status: ExitStatus = until(&format!("{} ends", self.name), GRACE, || {
-            Ok(self.child.try_wait()?)
-        })?;
+        let status: ExitStatus =
+            until(&format!("{} ends", self.name), GRACE, || Ok(self.child.try_wait()?))?;
         if !status.success() {
             let log = self.output_text();
             bail!("{} ended with {status}; {log}", self.name);
@@ -158,10 +152,8 @@ impl Drop for Daemon {
 /// There is no such process.
 pub fn resident_mib(pid: u32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .context("the process has no memory")?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has no memory")?;
     let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kib / 1024.0)
 }

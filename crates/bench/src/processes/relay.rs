@@ -80,17 +80,15 @@ impl RelayOutput {
         }
         let (send, sent) = mpsc::channel::<(Instant, Vec<u8>)>();
         let there = Arc::clone(&to);
-        std::thread::Builder::new()
-            .name("on the way".into())
-            .spawn(move || {
-                for (arrives, bytes) in sent {
-                    std::thread::sleep(arrives.saturating_duration_since(Instant::now()));
-                    if write(&there, &bytes).is_err() {
-                        break;
-                    }
+        std::thread::Builder::new().name("on the way".into()).spawn(move || {
+            for (arrives, bytes) in sent {
+                std::thread::sleep(arrives.saturating_duration_since(Instant::now()));
+                if write(&there, &bytes).is_err() {
+                    break;
                 }
-                end(&there);
-            })?;
+            }
+            end(&there);
+        })?;
         let on_the_way = Some(send);
         Ok(Self { to, on_the_way, way })
     }
@@ -98,9 +96,9 @@ impl RelayOutput {
     fn pass(&self, bytes: Vec<u8>) -> io::Result<()> {
         match &self.on_the_way {
             None => write(&self.to, &bytes),
-            Some(way) => way
-                .send((Instant::now() + self.way, bytes))
-                .map_err(|_| io::ErrorKind::BrokenPipe.into()),
+            Some(way) => {
+                way.send((Instant::now() + self.way, bytes)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+            }
         }
     }
 
@@ -112,10 +110,7 @@ impl RelayOutput {
             // The destination may be closed.
             let _ = far.pass(bytes);
         };
-        std::thread::Builder::new()
-            .name("held".into())
-            .spawn(late)
-            .map(drop)
+        std::thread::Builder::new().name("held".into()).spawn(late).map(drop)
     }
 }
 
@@ -125,10 +120,7 @@ fn write(to: &Mutex<TcpStream>, bytes: &[u8]) -> io::Result<()> {
 
 fn end(to: &Mutex<TcpStream>) {
     // It may have ended already.
-    let _ = to
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .shutdown(Shutdown::Both);
+    let _ = to.lock().unwrap_or_else(PoisonError::into_inner).shutdown(Shutdown::Both);
 }
 
 /// Forwards records until either side ends or one is to end both, as `watch` decides.
@@ -139,25 +131,23 @@ fn pass_on(
     watch: impl Fn(Vec<u8>) -> Passage + Send + 'static,
 ) -> io::Result<()> {
     let far = RelayOutput::new(to, way)?;
-    std::thread::Builder::new()
-        .name("relayed".into())
-        .spawn(move || {
-            while let Ok(bytes) = record(&mut from) {
-                let passed = match watch(bytes) {
-                    Passage::Now(bytes) => far.pass(bytes),
-                    Passage::Late(hold, bytes) => far.pass_late(hold, bytes),
-                    Passage::Never => break,
-                };
-                if passed.is_err() {
-                    break;
-                }
+    std::thread::Builder::new().name("relayed".into()).spawn(move || {
+        while let Ok(bytes) = record(&mut from) {
+            let passed = match watch(bytes) {
+                Passage::Now(bytes) => far.pass(bytes),
+                Passage::Late(hold, bytes) => far.pass_late(hold, bytes),
+                Passage::Never => break,
+            };
+            if passed.is_err() {
+                break;
             }
-            if far.on_the_way.is_none() {
-                end(&far.to);
-            }
-            // Records in transit arrive first.
-            let _ = from.shutdown(Shutdown::Both);
-        })?;
+        }
+        if far.on_the_way.is_none() {
+            end(&far.to);
+        }
+        // Records in transit arrive first.
+        let _ = from.shutdown(Shutdown::Both);
+    })?;
     Ok(())
 }
 

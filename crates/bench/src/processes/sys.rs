@@ -4,10 +4,7 @@
 //! the child itself can request this from the kernel, between fork and exec. The clock of another
 //! process counts nanoseconds, including threads that have ended; /proc counts hundredths of a
 //! second, and rustix does not support that clock.
-#![allow(
-    unsafe_code,
-    reason = "pre_exec(3) is unsafe by nature, and clock_gettime(2) of libc"
-)]
+#![allow(unsafe_code, reason = "pre_exec(3) is unsafe by nature, and clock_gettime(2) of libc")]
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -32,10 +29,7 @@ pub fn processor_time(pid: u32) -> io::Result<Duration> {
     // clock_getcpuclockid(3): the inverted process id, and the scheduler's clock.
     const SCHEDULED: libc::clockid_t = 2;
     let pid = libc::clockid_t::try_from(pid).map_err(io::Error::other)?;
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a timespec that lives while the call writes to it.
     let result = unsafe { libc::clock_gettime((!pid << 3) | SCHEDULED, &raw mut time) };
     if result != 0 {

@@ -52,14 +52,7 @@ impl Testbed {
         command
             .arg("serve")
             .args(arguments)
-            .args([
-                "--bind",
-                &bind,
-                "--mount-port",
-                &mount_port,
-                "--no-rpcbind",
-                "--state",
-            ])
+            .args(["--bind", &bind, "--mount-port", &mount_port, "--no-rpcbind", "--state"])
             .arg(directory.path().join("state"));
         let mut server = Daemon::start("curt serve", &mut command)?;
         server.until("curt serve accepts", START, || {
@@ -201,9 +194,7 @@ impl MountProcess {
     pub fn end(mut self) -> Result<()> {
         self.daemon.stop()?;
         let directory = self.directory.clone();
-        until("the mount is gone", START, || {
-            Ok((!is_mounted(&directory)?).then_some(()))
-        })
+        until("the mount is gone", START, || Ok((!is_mounted(&directory)?).then_some(())))
     }
 }
 
@@ -212,10 +203,7 @@ impl MountProcess {
 fn is_mounted(directory: &Path) -> Result<bool> {
     let table = std::fs::read_to_string("/proc/self/mountinfo")?;
     let wanted = directory.as_os_str().to_string_lossy().replace(' ', "\\040");
-    Ok(table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .any(|place| place == wanted))
+    Ok(table.lines().filter_map(|line| line.split(' ').nth(4)).any(|place| place == wanted))
 }
 
 /// A directory that all users can search and only its owner can list.
@@ -238,11 +226,8 @@ pub fn free_port() -> Result<u16> {
 /// # Errors
 /// The home directory is unknown.
 pub fn cache_directory() -> Result<PathBuf> {
-    let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value: &OsString| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let set =
+        |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set; say where with --tree")?;
     ensure!(

@@ -43,10 +43,6 @@ pub fn progress_bar(what: &str) -> ProgressBar {
     }
     let bar = ProgressBar::new(0).with_message(what.to_owned());
     let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {eta}");
-    bar.set_style(
-        style
-            .unwrap_or_else(|_| ProgressStyle::default_bar())
-            .progress_chars("=> "),
-    );
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
     bar
 }

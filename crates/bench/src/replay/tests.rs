@@ -20,38 +20,20 @@ fn outcome(pages_max: usize, spoil: impl FnOnce(&Path)) -> ReplayOutcome {
     let trace = WorkloadTrace::parse(TRACE.as_bytes()).unwrap();
     make(&tree, top.path(), 1, &ProgressBar::hidden()).unwrap();
     spoil(top.path());
-    Replay::new(&trace, &tree, top.path())
-        .unwrap()
-        .pages(pages_max)
-        .run(Duration::ZERO, |_| ())
+    Replay::new(&trace, &tree, top.path()).unwrap().pages(pages_max).run(Duration::ZERO, |_| ())
 }
 
 #[test]
 fn a_right_tree_gives_no_wrong_result() {
     let outcome = outcome(usize::MAX, |_| ());
-    assert_eq!(
-        (outcome.wrong, outcome.operations, outcome.bytes),
-        (0, 19, 5007),
-        "{:?}",
-        outcome.described
-    );
-    assert_eq!(
-        outcome
-            .pages
-            .iter()
-            .map(|page| page.operations)
-            .collect::<Vec<_>>(),
-        [8, 11]
-    );
+    assert_eq!((outcome.wrong, outcome.operations, outcome.bytes), (0, 19, 5007), "{:?}", outcome.described);
+    assert_eq!(outcome.pages.iter().map(|page| page.operations).collect::<Vec<_>>(), [8, 11]);
 }
 
 #[test]
 fn a_replay_of_one_page_ends_with_it() {
     let outcome = outcome(1, |_| ());
-    assert_eq!(
-        (outcome.wrong, outcome.operations, outcome.pages.len()),
-        (0, 8, 1)
-    );
+    assert_eq!((outcome.wrong, outcome.operations, outcome.pages.len()), (0, 8, 1));
 }
 
 /// Each damaged tree has to be detected.
@@ -67,15 +49,9 @@ fn every_difference_is_counted() {
         ("a size", 1, |top| {
             fs::write(top.join("a/two"), &fs::read(top.join("a/two")).unwrap()[..4999]).unwrap()
         }),
-        ("a missing file", 5, |top| {
-            fs::remove_file(top.join("a/two")).unwrap()
-        }),
-        ("a name too many", 1, |top| {
-            fs::write(top.join("a/stranger"), "").unwrap()
-        }),
-        ("a file that should not be", 2, |top| {
-            fs::write(top.join("a/no"), "").unwrap()
-        }),
+        ("a missing file", 5, |top| fs::remove_file(top.join("a/two")).unwrap()),
+        ("a name too many", 1, |top| fs::write(top.join("a/stranger"), "").unwrap()),
+        ("a file that should not be", 2, |top| fs::write(top.join("a/no"), "").unwrap()),
         ("a link elsewhere", 4, |top| {
             fs::remove_file(top.join("a/link")).unwrap();
             std::os::unix::fs::symlink("two", top.join("a/link")).unwrap();
@@ -87,11 +63,6 @@ fn every_difference_is_counted() {
     ];
     for (what, at_least, spoil) in spoils {
         let outcome = outcome(usize::MAX, spoil);
-        assert!(
-            outcome.wrong >= at_least.min(3),
-            "{what}: {} {:?}",
-            outcome.wrong,
-            outcome.described
-        );
+        assert!(outcome.wrong >= at_least.min(3), "{what}: {} {:?}", outcome.wrong, outcome.described);
     }
 }

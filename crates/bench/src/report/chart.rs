@@ -31,11 +31,8 @@ pub struct ChartError(pub(super) String);
 /// # Errors
 /// There is no run, or those of the drawing library.
 pub fn bars(title: &str, columns: &[ComparisonColumn]) -> Result<String, ChartError> {
-    let most = columns
-        .iter()
-        .map(|column| column.rpc.total())
-        .max()
-        .ok_or_else(|| ChartError("no run".into()))?;
+    let most =
+        columns.iter().map(|column| column.rpc.total()).max().ok_or_else(|| ChartError("no run".into()))?;
     let mut svg = String::new();
     draw(title, columns, most.max(1), &mut svg).map_err(|error| ChartError(error.to_string()))?;
     Ok(svg)
@@ -56,35 +53,21 @@ fn draw(
         .x_label_area_size(34)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..f64::from(width), 0..most + most / 8)?;
-    let name = |x: &f64| {
-        columns
-            .get(index_at(*x))
-            .map_or_else(String::new, |column| column.title.clone())
-    };
+    let name = |x: &f64| columns.get(index_at(*x)).map_or_else(String::new, |column| column.title.clone());
     chart
         .configure_mesh()
         .disable_x_mesh()
         .x_labels(usize::try_from(width)? * 2 + 1)
         .x_label_formatter(&|x| {
-            if (x.fract() - 0.5).abs() < 0.01 {
-                name(x)
-            } else {
-                String::new()
-            }
+            if (x.fract() - 0.5).abs() < 0.01 { name(x) } else { String::new() }
         })
         .y_desc("requests")
         .draw()?;
     for (rank, (procedure, colour)) in COLOURS.into_iter().enumerate() {
         let pieces = columns.iter().zip(0_u32..).map(|(column, number)| {
-            let below: u64 = COLOURS[..rank]
-                .iter()
-                .map(|(name, _)| requests(column, name))
-                .sum();
+            let below: u64 = COLOURS[..rank].iter().map(|(name, _)| requests(column, name)).sum();
             let (left, right) = (f64::from(number) + 0.2, f64::from(number) + 0.8);
-            Rectangle::new(
-                [(left, below), (right, below + requests(column, procedure))],
-                colour.filled(),
-            )
+            Rectangle::new([(left, below), (right, below + requests(column, procedure))], colour.filled())
         });
         chart
             .draw_series(pieces)?
@@ -94,11 +77,7 @@ fn draw(
     let style = TextStyle::from(("sans-serif", 16)).pos(Pos::new(HPos::Center, VPos::Bottom));
     chart.draw_series(columns.iter().zip(0_u32..).map(|(column, number)| {
         let total = column.rpc.total();
-        Text::new(
-            total.to_string(),
-            (f64::from(number) + 0.5, total + most / 80),
-            style.clone(),
-        )
+        Text::new(total.to_string(), (f64::from(number) + 0.5, total + most / 80), style.clone())
     }))?;
     chart
         .configure_series_labels()
@@ -119,11 +98,7 @@ fn requests(column: &ComparisonColumn, procedure: &str) -> u64 {
         return column.rpc.value(procedure);
     }
     let own = |name: &&str| COLOURS.iter().any(|(coloured, _)| coloured == name);
-    Operation::nfs()
-        .map(Operation::name)
-        .filter(|name| !own(name))
-        .map(|name| column.rpc.value(name))
-        .sum()
+    Operation::nfs().map(Operation::name).filter(|name| !own(name)).map(|name| column.rpc.value(name)).sum()
 }
 
 #[cfg(test)]
@@ -175,21 +150,9 @@ mod tests {
 
     #[test]
     fn colours_cover_every_request() {
-        let rpc: ProcedureCalls = Operation::nfs()
-            .map(|operation| operation.name().to_owned())
-            .zip(1..)
-            .collect();
-        let column = ComparisonColumn {
-            title: String::new(),
-            rpc,
-            pages: Vec::new(),
-        };
-        assert_eq!(
-            COLOURS
-                .iter()
-                .map(|(name, _)| requests(&column, name))
-                .sum::<u64>(),
-            column.rpc.total()
-        );
+        let rpc: ProcedureCalls =
+            Operation::nfs().map(|operation| operation.name().to_owned()).zip(1..).collect();
+        let column = ComparisonColumn { title: String::new(), rpc, pages: Vec::new() };
+        assert_eq!(COLOURS.iter().map(|(name, _)| requests(&column, name)).sum::<u64>(), column.rpc.total());
     }
 }

@@ -72,12 +72,8 @@ mod tests {
 
     #[test]
     fn every_run_is_a_line_with_its_name() {
-        let svg = lines(
-            "title",
-            "names",
-            &[("idle", &[(0.5, 10), (1.0, 20)]), ("changing", &[(2.0, 20)])],
-        )
-        .unwrap();
+        let svg = lines("title", "names", &[("idle", &[(0.5, 10), (1.0, 20)]), ("changing", &[(2.0, 20)])])
+            .unwrap();
         for text in ["idle", "changing", "seconds", "names", "title"] {
             assert!(svg.contains(text), "{text} is not in {svg}");
         }

@@ -34,11 +34,7 @@ fn draw(
     let rows_per_group = series.len() + 1;
     let rows = groups.len() * rows_per_group;
     let height = u32::try_from(rows)? * BAR + AROUND;
-    let most = groups
-        .iter()
-        .flat_map(|group| &group.1)
-        .copied()
-        .fold(1.0, f64::max);
+    let most = groups.iter().flat_map(|group| &group.1).copied().fold(1.0, f64::max);
     let area = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
@@ -91,14 +87,9 @@ mod tests {
 
     #[test]
     fn each_bar_has_its_number_and_each_group_its_name() {
-        let groups = [
-            ("build".to_owned(), vec![1.7, 11.0]),
-            ("page".to_owned(), vec![2.5, 3.25]),
-        ];
+        let groups = [("build".to_owned(), vec![1.7, 11.0]), ("page".to_owned(), vec![2.5, 3.25])];
         let svg = bars("times", &["loop", "defaults"], &groups).unwrap();
-        for text in [
-            "build", "page", "1.70", "11.00", "2.50", "3.25", "loop", "defaults",
-        ] {
+        for text in ["build", "page", "1.70", "11.00", "2.50", "3.25", "loop", "defaults"] {
             assert!(svg.contains(text), "{text}");
         }
         assert!(bars("times", &[], &groups).is_err());

@@ -53,19 +53,12 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
         }
         linux.perform(operation);
     }
-    println!(
-        "{workload}: {} s {:?}",
-        linux.passed().as_secs_f64(),
-        linux.requests()
-    );
+    println!("{workload}: {} s {:?}", linux.passed().as_secs_f64(), linux.requests());
     linux.requests()
 }
 
 fn nocto_and_ten_minutes() -> CacheOptions {
-    let ten_minutes = TimeoutRange {
-        min: Duration::from_secs(600),
-        max: Duration::from_secs(600),
-    };
+    let ten_minutes = TimeoutRange { min: Duration::from_secs(600), max: Duration::from_secs(600) };
     CacheOptions {
         files: ten_minutes,
         directories: ten_minutes,
@@ -78,10 +71,7 @@ fn nocto_and_ten_minutes() -> CacheOptions {
 #[track_caller]
 fn near(sent: &ProcedureCalls, counted: u64) {
     let total = sent.total();
-    assert!(
-        total.abs_diff(counted) * 20 <= counted,
-        "{total} for {counted}: {sent:?}"
-    );
+    assert!(total.abs_diff(counted) * 20 <= counted, "{total} for {counted}: {sent:?}");
 }
 
 #[test]

@@ -16,11 +16,7 @@ use curt_types::FileKind;
 /// Maximum number of symbolic links in a path walk, as in Linux.
 const LINKS_MAX: u32 = 40;
 /// The caller of the trace.
-const CONTEXT: OperationContext = OperationContext {
-    thread: 1,
-    credential: CredentialId(1),
-    path: 0,
-};
+const CONTEXT: OperationContext = OperationContext { thread: 1, credential: CredentialId(1), path: 0 };
 
 /// The model and the tree of its server.
 pub(crate) struct LinuxReplay<'a> {
@@ -43,12 +39,7 @@ impl<'a> LinuxReplay<'a> {
         options: Options,
         request: Duration,
     ) -> Self {
-        let root = Seen {
-            id: ObjectId(1),
-            kind: FileKind::Directory,
-            size: 4096,
-            stamp: 0,
-        };
+        let root = Seen { id: ObjectId(1), kind: FileKind::Directory, size: 4096, stamp: 0 };
         let numbers = HashMap::from([(String::new(), root.id)]);
         Self {
             linux: LinuxClient::new(options, root),
@@ -93,8 +84,7 @@ impl<'a> LinuxReplay<'a> {
     }
 
     fn ask(&mut self, operation: &FileOperation<'_>) {
-        self.linux
-            .perform(CONTEXT, operation, Moment::from_start(self.now));
+        self.linux.perform(CONTEXT, operation, Moment::from_start(self.now));
         self.account();
     }
 
@@ -120,12 +110,7 @@ impl<'a> LinuxReplay<'a> {
         };
         let next = ObjectId(self.numbers.len() as u64 + 1);
         let id = *self.numbers.entry(path.to_owned()).or_insert(next);
-        Some(Seen {
-            id,
-            kind,
-            size,
-            stamp: 0,
-        })
+        Some(Seen { id, kind, size, stamp: 0 })
     }
 
     fn on_path(&mut self, does: PathOperation, path: &str) {

@@ -47,10 +47,7 @@ impl BlockPool {
 
     /// A copy of `bytes`.
     pub(super) fn copy_of(self: &Arc<Self>, bytes: &[u8]) -> Block {
-        let mut block = Block {
-            bytes: Vec::new(),
-            pool: Arc::clone(self),
-        };
+        let mut block = Block { bytes: Vec::new(), pool: Arc::clone(self) };
         block.extend(bytes);
         block
     }
@@ -87,9 +84,7 @@ impl BlockPool {
 
 impl fmt::Debug for BlockPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocks")
-            .field("size", &self.size)
-            .finish_non_exhaustive()
+        f.debug_struct("Blocks").field("size", &self.size).finish_non_exhaustive()
     }
 }
 
@@ -135,10 +130,7 @@ impl Block {
 
     /// The bytes; none are left.
     pub(super) fn take(&mut self) -> Self {
-        Self {
-            bytes: mem::take(&mut self.bytes),
-            pool: Arc::clone(&self.pool),
-        }
+        Self { bytes: mem::take(&mut self.bytes), pool: Arc::clone(&self.pool) }
     }
 }
 

@@ -57,10 +57,7 @@ const COMPACT_MIN: usize = 1024;
 
 impl DataCache {
     pub(super) fn new(limit: u64) -> Self {
-        let queue = EvictionQueue {
-            entries: VecDeque::new(),
-            compact_at: COMPACT_MIN,
-        };
+        let queue = EvictionQueue { entries: VecDeque::new(), compact_at: COMPACT_MIN };
         Self {
             limit,
             held: AtomicU64::new(0),
@@ -100,11 +97,7 @@ impl DataCache {
     /// except the file's: if they were read before they are in the queue, others would be evicted
     /// in their place.
     pub(super) fn enter(&self, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
-        let entry = EvictionEntry {
-            file: Arc::downgrade(file),
-            range,
-            number,
-        };
+        let entry = EvictionEntry { file: Arc::downgrade(file), range, number };
         let mut queue = self.queue.lock();
         queue.entries.push_back(entry);
         if queue.entries.len() >= queue.compact_at {
@@ -134,9 +127,7 @@ impl DataCache {
                 continue;
             };
             let stays =
-                lock_counted(&file, bounds)
-                    .segments
-                    .evict(entry.range.clone(), entry.number, spare_ahead);
+                lock_counted(&file, bounds).segments.evict(entry.range.clone(), entry.number, spare_ahead);
             if stays {
                 cache.queue.lock().entries.push_back(entry);
             }
@@ -150,7 +141,6 @@ impl EvictionEntry {
             return false;
         };
         // A file that is busy now is asked another time: the order here is a file's state first.
-        file.try_lock()
-            .is_none_or(|state| state.segments.holds_clean(self.range.clone(), self.number))
+        file.try_lock().is_none_or(|state| state.segments.holds_clean(self.range.clone(), self.number))
     }
 }

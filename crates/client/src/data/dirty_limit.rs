@@ -44,10 +44,7 @@ pub(super) struct DirtyReservation<'a> {
 
 impl DirtyLimit {
     pub(super) fn new(limit: u64) -> Self {
-        Self {
-            totals: Arc::new(Monitor::new(DirtyTotals::default())),
-            limit,
-        }
+        Self { totals: Arc::new(Monitor::new(DirtyTotals::default())), limit }
     }
 
     /// Bytes held now.
@@ -73,8 +70,7 @@ impl DirtyLimit {
         interrupt: &Interrupt,
     ) -> Result<DirtyReservation<'_>, WaitInterrupted> {
         let limit = self.limit;
-        self.totals
-            .wait_for(interrupt, |totals| totals.reserve(bytes, limit).then_some(()))?;
+        self.totals.wait_for(interrupt, |totals| totals.reserve(bytes, limit).then_some(()))?;
         Ok(DirtyReservation { ledger: self, bytes })
     }
 

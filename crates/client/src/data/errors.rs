@@ -30,11 +30,7 @@ impl ErrorRecord {
 
     /// The cursor of a file that is opened now.
     pub(super) fn cursor(&self) -> ErrorCursor {
-        ErrorCursor(AtomicU64::new(if self.reported {
-            self.number
-        } else {
-            self.number.saturating_sub(1)
-        }))
+        ErrorCursor(AtomicU64::new(if self.reported { self.number } else { self.number.saturating_sub(1) }))
     }
 
     /// The failure that has not been reported to `cursor`'s file yet, if there is one; it counts as
@@ -63,10 +59,7 @@ mod tests {
         assert_eq!(record.report(&first), None);
         record.record(FULL);
         assert_eq!((record.report(&first), record.report(&first)), (Some(FULL), None));
-        assert_eq!(
-            (record.report(&second), record.report(&second)),
-            (Some(FULL), None)
-        );
+        assert_eq!((record.report(&second), record.report(&second)), (Some(FULL), None));
         record.record(FULL);
         assert_eq!((record.report(&first), record.report(&first)), (Some(FULL), None));
     }

@@ -166,8 +166,7 @@ pub(super) struct WriteBackTargets {
 impl FileState {
     /// A fetch that overlaps `range` may return what was there before: no other reader may use it.
     pub(super) fn invalidate_fetches(&mut self, range: &Range<u64>) {
-        self.fetches
-            .retain(|fetch| fetch.range.start >= range.end || fetch.range.end <= range.start);
+        self.fetches.retain(|fetch| fetch.range.start >= range.end || fetch.range.end <= range.start);
     }
 
     /// The end of the file, if bytes that are not on the server's disk end it; `last` is the
@@ -189,11 +188,7 @@ impl FileState {
 
     /// Nothing of the writes up to `through` is unsent or without answer.
     pub(super) fn is_answered(&self, through: u64) -> bool {
-        !self.segments.waits(through)
-            && !self
-                .writes_in_flight
-                .values()
-                .any(|flight| flight.first <= through)
+        !self.segments.waits(through) && !self.writes_in_flight.values().any(|flight| flight.first <= through)
     }
 }
 
@@ -209,12 +204,7 @@ pub(super) struct CountedGuard<'a> {
 pub(super) fn lock_counted<'a>(core: &'a FileCore, bounds: &'a DataBounds) -> CountedGuard<'a> {
     let state = core.lock();
     let (unwritten, clean) = (state.segments.unwritten(), state.segments.clean());
-    CountedGuard {
-        state,
-        bounds,
-        unwritten,
-        clean,
-    }
+    CountedGuard { state, bounds, unwritten, clean }
 }
 
 impl Deref for CountedGuard<'_> {
@@ -241,10 +231,7 @@ impl Drop for CountedGuard<'_> {
 
 impl FileData {
     pub(super) fn new(bounds: Arc<DataBounds>) -> Self {
-        Self {
-            core: Arc::new(Monitor::new(FileState::default())),
-            bounds,
-        }
+        Self { core: Arc::new(Monitor::new(FileState::default())), bounds }
     }
 
     pub(super) fn lock(&self) -> CountedGuard<'_> {

@@ -110,10 +110,7 @@ impl DataPlane {
     pub fn sync_until(self: &Arc<Self>, deadline: &Interrupt) -> Vec<UnsentData> {
         self.write_until(deadline);
         self.stop.raise();
-        self.unwritten_files(|_| true)
-            .iter()
-            .filter_map(given_up)
-            .collect()
+        self.unwritten_files(|_| true).iter().filter_map(given_up).collect()
     }
 
     /// Writes what is unwritten now, for at most `limit`. Files can be read and written as usual
@@ -126,8 +123,7 @@ impl DataPlane {
     fn raised_after(&self, limit: Duration) -> Interrupt {
         let deadline = Interrupt::new();
         let alarm = deadline.clone();
-        self.background
-            .spawn_after(limit, Box::new(move || alarm.raise()));
+        self.background.spawn_after(limit, Box::new(move || alarm.raise()));
         deadline
     }
 
@@ -148,10 +144,7 @@ impl DataPlane {
     /// What is not on the server's disk at this moment.
     #[must_use]
     pub fn unwritten(&self) -> Vec<UnsentData> {
-        self.unwritten_files(|_| true)
-            .iter()
-            .filter_map(given_up)
-            .collect()
+        self.unwritten_files(|_| true).iter().filter_map(given_up).collect()
     }
 
     /// Has the workers send and commit the writes up to `target`.
@@ -175,12 +168,7 @@ fn traced_writeback(
 ) -> Result<(), DataError> {
     trace_enter!(owner.event_fields(), NfsWritebackInodeEnter {});
     let done = wait();
-    trace_exit!(
-        owner.event_fields(),
-        NfsWritebackInodeExit {
-            error: super::event_status(&done)
-        }
-    );
+    trace_exit!(owner.event_fields(), NfsWritebackInodeExit { error: super::event_status(&done) });
     done
 }
 
@@ -188,11 +176,7 @@ fn traced_writeback(
 /// sent FILE_SYNC it is as safe as UNSTABLE and COMMIT, for one request less.
 fn lone_segment(state: &FileState) -> Option<u64> {
     let quiet = state.writes_in_flight.is_empty() && !state.committing && state.answers == state.committed;
-    let alone = if quiet {
-        state.segments.only_unwritten()
-    } else {
-        None
-    };
+    let alone = if quiet { state.segments.only_unwritten() } else { None };
     alone.filter(|_| state.segments.dirty_count() == 1)
 }
 
@@ -202,10 +186,5 @@ fn given_up(owner: &Arc<dyn DataOwner>) -> Option<UnsentData> {
     let uncommitted = state.segments.unwritten() - unsent;
     drop(state);
     let given_up = unsent + uncommitted > 0;
-    given_up.then(|| UnsentData {
-        label: owner.label(),
-        handle: owner.handle().clone(),
-        unsent,
-        uncommitted,
-    })
+    given_up.then(|| UnsentData { label: owner.label(), handle: owner.handle().clone(), unsent, uncommitted })
 }

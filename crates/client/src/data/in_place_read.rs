@@ -54,10 +54,7 @@ impl InPlaceRead {
     fn is_enough(&self, state: &FileState, until: u64, end: bool) -> bool {
         let whole = until >= self.wanted.end || (end && state.segments.unwritten_end() <= until);
         let listed = state.fetches.iter().any(|other| Arc::ptr_eq(other, &self.fetch));
-        let alone = state
-            .segments
-            .next_known(self.wanted.start)
-            .is_none_or(|known| known >= self.wanted.end);
+        let alone = state.segments.next_known(self.wanted.start).is_none_or(|known| known >= self.wanted.end);
         whole && listed && alone && !self.fetch.is_shared()
     }
 
@@ -143,10 +140,7 @@ impl DataPlane {
             let straight = target
                 .filter(|_| whole)
                 .map(|target| self.in_place_read(owner, &fetch, range.clone(), target));
-            let asker = OpenCaller {
-                open: &open.context,
-                interrupt,
-            };
+            let asker = OpenCaller { open: &open.context, interrupt };
             let Some(fetched) = self.read_once(owner, &fetch, asker, straight.as_ref())? else {
                 return Ok(None);
             };
@@ -202,22 +196,17 @@ impl DataPlane {
         straight: Option<&Arc<InPlaceRead>>,
     ) -> Result<Option<FetchedRange>, DataError> {
         let range = &fetch.range;
-        let count = u32::try_from(range.end - range.start)
-            .unwrap_or(u32::MAX)
-            .min(self.options.read_size);
+        let count = u32::try_from(range.end - range.start).unwrap_or(u32::MAX).min(self.options.read_size);
         let _about = scope::for_object(owner.number());
         let sink = straight.map(|by| Arc::clone(by) as Arc<dyn ReadSink>);
         let range = range.start..range.start + u64::from(count);
-        let answer = self
-            .protocol
-            .read(asker, owner.handle(), range.clone(), sink.as_ref())?;
+        let answer = self.protocol.read(asker, owner.handle(), range.clone(), sink.as_ref())?;
         let Some(answer) = answer else {
             return Ok(None);
         };
         owner.absorb_read(answer.attributes.as_ref(), answer.sent_at);
         let data = answer.outcome.map_err(DataError::Status)?;
-        self.counters
-            .add(ClientCounter::ReadBytes, data.bytes.len() as u64);
+        self.counters.add(ClientCounter::ReadBytes, data.bytes.len() as u64);
         if data.bytes.len() as u64 != u64::from(count) && !data.end {
             self.counters.count(ClientCounter::ReadShort);
             probe!(let subject = owner.event_fields(); NfsReadpageShort {

@@ -20,10 +20,7 @@ pub(super) struct WaitInterrupted;
 
 impl<T: Send + 'static> Monitor<T> {
     pub(super) fn new(value: T) -> Self {
-        Self {
-            value: Mutex::new(value),
-            changed: Condvar::new(),
-        }
+        Self { value: Mutex::new(value), changed: Condvar::new() }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, T> {

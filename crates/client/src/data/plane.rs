@@ -132,12 +132,7 @@ impl DataPlane {
     #[must_use]
     pub fn open(&self, file: &FileData, context: Arc<OpenContext>, mode: OpenMode) -> OpenData {
         let cursor = file.core.lock().errors.cursor();
-        OpenData {
-            context,
-            mode,
-            cursor,
-            readahead: Mutex::default(),
-        }
+        OpenData { context, mode, cursor, readahead: Mutex::default() }
     }
 
     /// Sizes and times in force.
@@ -183,13 +178,7 @@ impl DataPlane {
         state.unwritten_number = Some(number);
         drop(state);
         let since = self.clock.now();
-        unwritten.files.insert(
-            number,
-            UnwrittenFile {
-                owner: Arc::clone(owner),
-                since,
-            },
-        );
+        unwritten.files.insert(number, UnwrittenFile { owner: Arc::clone(owner), since });
         if !std::mem::replace(&mut unwritten.timer_runs, true) {
             drop(unwritten);
             self.start_timer();
@@ -225,8 +214,7 @@ impl DataPlane {
             }
         };
         // Half the time: what is written just after one tick does not wait for two whole ones.
-        self.background
-            .spawn_after((self.options.write_behind / 2).max(TICK_MIN), Box::new(tick));
+        self.background.spawn_after((self.options.write_behind / 2).max(TICK_MIN), Box::new(tick));
     }
 
     fn tick(self: Arc<Self>) {
@@ -253,8 +241,6 @@ const TICK_MIN: Duration = Duration::from_millis(10);
 
 impl fmt::Debug for DataPlane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DataPlane")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
+        f.debug_struct("DataPlane").field("options", &self.options).finish_non_exhaustive()
     }
 }

@@ -141,10 +141,7 @@ impl DataPlane {
                     reading.restart(owner, restarts < RESTARTS_MAX);
                 }
                 ReadStep::Send(fetch, gap_start) => {
-                    let asker = OpenCaller {
-                        open: &open.context,
-                        interrupt,
-                    };
+                    let asker = OpenCaller { open: &open.context, interrupt };
                     let Some(fetched) = self.send_or_read_in_place(owner, &fetch, asker, &reading, target)?
                     else {
                         return Ok(None);
@@ -153,10 +150,7 @@ impl DataPlane {
                     reading.fetched.push(fetched);
                 }
                 ReadStep::Wait(fetch) => {
-                    let outcome = owner
-                        .data()
-                        .core
-                        .wait_for(interrupt, |_| fetch.outcome.get().cloned())?;
+                    let outcome = owner.data().core.wait_for(interrupt, |_| fetch.outcome.get().cloned())?;
                     // Whoever asked may have been interrupted, or refused what we are granted: then
                     // we ask ourselves.
                     reading.fetched.extend(outcome.ok());
@@ -227,10 +221,9 @@ impl DataPlane {
             let covers = |fetched: &&FetchedRange| fetched.offset <= position && position < fetched.until();
             if let Some(fetched) = reading.fetched.iter().find(covers) {
                 let until = fetched.until().min(known).min(end);
-                bytes.push(fetched.bytes.part(
-                    distance(fetched.offset, position),
-                    distance(fetched.offset, until),
-                ));
+                bytes.push(
+                    fetched.bytes.part(distance(fetched.offset, position), distance(fetched.offset, until)),
+                );
                 position = until;
             } else if reading.is_behind_end(state, position) {
                 let until = state.segments.unwritten_end().min(known).min(end);
@@ -250,19 +243,13 @@ impl DataPlane {
             }
             return ReadStep::Done(bytes);
         };
-        let shared = state
-            .fetches
-            .iter()
-            .find(|fetch| fetch.range.contains(&gap.start));
+        let shared = state.fetches.iter().find(|fetch| fetch.range.contains(&gap.start));
         if let Some(fetch) = shared {
             fetch.shared.store(true, Relaxed);
             return ReadStep::Wait(Arc::clone(fetch));
         }
-        let fetch = ReadInFlight::new(
-            self.fetch_range(state, reading, &gap),
-            state.resizes,
-            SegmentUsage::Idle,
-        );
+        let fetch =
+            ReadInFlight::new(self.fetch_range(state, reading, &gap), state.resizes, SegmentUsage::Idle);
         state.fetches.push(Arc::clone(&fetch));
         ReadStep::Send(fetch, gap.start)
     }
@@ -270,11 +257,7 @@ impl DataPlane {
     /// What one READ should bring for a gap: what is missing in whole units, more for a sequence,
     /// but nothing behind it that is known or under way.
     fn fetch_range(&self, state: &FileState, reading: &ReadProgress, gap: &Range<u64>) -> Range<u64> {
-        let start = if reading.whole_units {
-            whole_unit(gap.start)
-        } else {
-            gap.start
-        };
+        let start = if reading.whole_units { whole_unit(gap.start) } else { gap.start };
         let wanted = (reading.range.end - gap.start).max(reading.fetch);
         let believed_end = reading.fresh_end.filter(|size| *size > gap.start);
         let under_way = state.fetches.iter().map(|fetch| fetch.range.start);
@@ -305,9 +288,7 @@ impl DataPlane {
         };
         let zone = from..reading.range.end.saturating_add(ahead);
         let count = reading.range.end - reading.range.start;
-        let piece = u64::from(self.options.read_size)
-            .min(ahead.max(count).next_power_of_two())
-            .max(UNIT);
+        let piece = u64::from(self.options.read_size).min(ahead.max(count).next_power_of_two()).max(UNIT);
         let mut started = Vec::new();
         for piece in readahead::pieces(&zone, piece, end) {
             for gap in state.segments.gaps(piece) {
@@ -329,10 +310,7 @@ impl DataPlane {
             let context = Arc::clone(&open.context);
             let task = move || {
                 let _why = scope::with_cause(Cause::ReadAhead);
-                let asker = OpenCaller {
-                    open: &context,
-                    interrupt: &plane.stop,
-                };
+                let asker = OpenCaller { open: &context, interrupt: &plane.stop };
                 drop(plane.fetch(&owner, &fetch, asker, None));
             };
             self.background.spawn(Box::new(task));

@@ -51,24 +51,13 @@ impl ReadaheadState {
         let first = self.next == 0 && self.window == 0;
         let count = read.end - read.start;
         if !in_sequence || (first && read.start != 0) {
-            *self = Self {
-                next: read.end,
-                window: 0,
-            };
-            return ReadaheadAdvice {
-                fetch: count,
-                ahead: 0,
-            };
+            *self = Self { next: read.end, window: 0 };
+            return ReadaheadAdvice { fetch: count, ahead: 0 };
         }
         let ahead = self.window.min(window_max);
-        self.window = (self.window * 2)
-            .max(count * 2)
-            .clamp(WINDOW_MIN, window_max.max(WINDOW_MIN));
+        self.window = (self.window * 2).max(count * 2).clamp(WINDOW_MIN, window_max.max(WINDOW_MIN));
         self.next = self.next.max(read.end);
-        ReadaheadAdvice {
-            fetch: count.max(WINDOW_MIN.min(fetch_max)),
-            ahead,
-        }
+        ReadaheadAdvice { fetch: count.max(WINDOW_MIN.min(fetch_max)), ahead }
     }
 }
 
@@ -77,10 +66,7 @@ impl ReadaheadState {
 pub(super) fn window(latency: Duration, window_max: u64, by_reader: u64) -> u64 {
     let microseconds = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
     let on_the_way = microseconds.saturating_mul(BYTES_PER_MILLISECOND) / 1000;
-    on_the_way
-        .max(WINDOW_NEAR)
-        .min(window_max)
-        .saturating_sub(by_reader)
+    on_the_way.max(WINDOW_NEAR).min(window_max).saturating_sub(by_reader)
 }
 
 /// The ranges to fetch so that `zone` is under way: whole pieces of `piece` bytes (the last may end
@@ -106,13 +92,7 @@ mod tests {
     #[test]
     fn a_first_read_at_the_beginning_fetches_a_window_and_nothing_ahead() {
         let mut ahead = ReadaheadState::default();
-        assert_eq!(
-            ahead.advise(0..4096, MAX, MAX),
-            ReadaheadAdvice {
-                fetch: WINDOW_MIN,
-                ahead: 0
-            }
-        );
+        assert_eq!(ahead.advise(0..4096, MAX, MAX), ReadaheadAdvice { fetch: WINDOW_MIN, ahead: 0 });
     }
 
     #[test]
@@ -139,19 +119,13 @@ mod tests {
         let mut ahead = ReadaheadState::default();
         let _ = ahead.advise(0..4096, MAX, MAX);
         for start in [1 << 30, 5 << 20, 3 << 30] {
-            assert_eq!(
-                ahead.advise(start..start + 100, MAX, MAX),
-                ReadaheadAdvice { fetch: 100, ahead: 0 }
-            );
+            assert_eq!(ahead.advise(start..start + 100, MAX, MAX), ReadaheadAdvice { fetch: 100, ahead: 0 });
         }
         // A sequence may begin anywhere.
         let start = (3 << 30) + 100;
         assert_eq!(
             ahead.advise(start..start + 100, MAX, MAX),
-            ReadaheadAdvice {
-                fetch: WINDOW_MIN,
-                ahead: 0
-            }
+            ReadaheadAdvice { fetch: WINDOW_MIN, ahead: 0 }
         );
         assert!(ahead.advise(start + 100..start + 200, MAX, MAX).ahead > 0);
     }
@@ -171,13 +145,7 @@ mod tests {
         let mut ahead = ReadaheadState::default();
         for number in 0..5 {
             let start = number * 4096;
-            assert_eq!(
-                ahead.advise(start..start + 4096, 0, 0),
-                ReadaheadAdvice {
-                    fetch: 4096,
-                    ahead: 0
-                }
-            );
+            assert_eq!(ahead.advise(start..start + 4096, 0, 0), ReadaheadAdvice { fetch: 4096, ahead: 0 });
         }
     }
 

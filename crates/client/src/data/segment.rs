@@ -13,11 +13,7 @@ use crate::protocol::{OpenContext, WriteVerifier};
 pub(super) enum SegmentState {
     /// As the server has it; `number` tells it from later ones at the same offset, `given` how many
     /// bytes of it were given to readers who keep them.
-    Clean {
-        number: u64,
-        usage: SegmentUsage,
-        given: u64,
-    },
+    Clean { number: u64, usage: SegmentUsage, given: u64 },
     /// Ours alone.
     Dirty(WriteOrigin),
     /// In WRITE number `flight`.
@@ -52,11 +48,7 @@ pub(super) struct WriteOrigin {
 impl SegmentState {
     /// Clean, and not read by anybody since.
     pub(super) fn clean(number: u64) -> Self {
-        Self::Clean {
-            number,
-            usage: SegmentUsage::Idle,
-            given: 0,
-        }
+        Self::Clean { number, usage: SegmentUsage::Idle, given: 0 }
     }
 
     pub(super) fn is_clean(&self) -> bool {
@@ -133,13 +125,8 @@ pub(super) struct SegmentToWrite {
 }
 
 pub(super) fn part_of(segment: &Segment, start: u64, range: Range<u64>) -> Segment {
-    let content = segment
-        .content
-        .part(distance(start, range.start), distance(start, range.end));
-    Segment {
-        content,
-        state: segment.state.clone(),
-    }
+    let content = segment.content.part(distance(start, range.start), distance(start, range.end));
+    Segment { content, state: segment.state.clone() }
 }
 
 pub(super) fn length(bytes: &[u8]) -> u64 {

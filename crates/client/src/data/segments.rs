@@ -61,18 +61,12 @@ impl Segments {
 
     /// Some bytes of the writes up to `through` are without answer.
     pub(super) fn waits(&self, through: u64) -> bool {
-        self.waiting
-            .first_key_value()
-            .is_some_and(|(first, _)| *first <= through)
+        self.waiting.first_key_value().is_some_and(|(first, _)| *first <= through)
     }
 
     /// The offset of the only unwritten segment, if there is one alone.
     pub(super) fn only_unwritten(&self) -> Option<u64> {
-        if self.ours.len() == 1 {
-            self.ours.first().copied()
-        } else {
-            None
-        }
+        if self.ours.len() == 1 { self.ours.first().copied() } else { None }
     }
 
     /// Dirty segments.
@@ -110,10 +104,7 @@ impl Segments {
         self.cut(range);
         self.insert(
             offset,
-            Segment {
-                content: SegmentContent::Shared(block),
-                state: SegmentState::Dirty(origin),
-            },
+            Segment { content: SegmentContent::Shared(block), state: SegmentState::Dirty(origin) },
         );
         self.full.insert(offset);
     }
@@ -124,18 +115,8 @@ impl Segments {
         for gap in self.gaps(offset..offset + length(bytes)) {
             let part = bytes.part(distance(offset, gap.start), distance(offset, gap.end));
             filled += length(&part);
-            let state = SegmentState::Clean {
-                number,
-                usage,
-                given: 0,
-            };
-            self.insert(
-                gap.start,
-                Segment {
-                    content: SegmentContent::Shared(part.compact()),
-                    state,
-                },
-            );
+            let state = SegmentState::Clean { number, usage, given: 0 };
+            self.insert(gap.start, Segment { content: SegmentContent::Shared(part.compact()), state });
         }
         filled
     }
@@ -221,29 +202,15 @@ impl Segments {
         let start = *candidates.iter().find(|start| {
             let segment = &self.map[*start];
             let end = **start + segment.len();
-            segment
-                .state
-                .origin()
-                .is_some_and(|origin| may_go(**start..end, origin))
+            segment.state.origin().is_some_and(|origin| may_go(**start..end, origin))
         })?;
-        let segment = self
-            .map
-            .get_mut(&start)
-            .expect("both indices name segments of the map");
-        let origin = segment
-            .state
-            .origin()
-            .expect("both indices name dirty segments")
-            .clone();
+        let segment = self.map.get_mut(&start).expect("both indices name segments of the map");
+        let origin = segment.state.origin().expect("both indices name dirty segments").clone();
         segment.state = SegmentState::InFlight(origin.clone(), flight);
         let bytes = segment.content.share();
         self.dirty.remove(&start);
         self.full.remove(&start);
-        Some(SegmentToWrite {
-            offset: start,
-            bytes,
-            origin,
-        })
+        Some(SegmentToWrite { offset: start, bytes, origin })
     }
 
     /// Gives every unwritten byte of `range` for which `next` returns a state that state. Bytes
@@ -320,25 +287,18 @@ impl Segments {
 
     /// Some clean segment in `range` is numbered `number`.
     pub(super) fn holds_clean(&self, range: Range<u64>, number: u64) -> bool {
-        self.overlapping(&range)
-            .any(|(_, segment)| segment.is_numbered(number))
+        self.overlapping(&range).any(|(_, segment)| segment.is_numbered(number))
     }
 
     /// Drops the clean segments numbered `number` in `range`, unless one was used since this was
     /// last asked (then they are only marked) or, if `spare_ahead`, is still to be read. Returns
     /// whether some are still there.
     pub(super) fn evict(&mut self, range: Range<u64>, number: u64, spare_ahead: bool) -> bool {
-        let all = self
-            .overlapping(&range)
-            .filter(|(_, segment)| segment.is_numbered(number));
+        let all = self.overlapping(&range).filter(|(_, segment)| segment.is_numbered(number));
         let offsets: Vec<u64> = all.map(|(start, _)| start).collect();
         let mut stays = false;
         for offset in &offsets {
-            if let Some(Segment {
-                state: SegmentState::Clean { usage, .. },
-                ..
-            }) = self.map.get_mut(offset)
-            {
+            if let Some(Segment { state: SegmentState::Clean { usage, .. }, .. }) = self.map.get_mut(offset) {
                 match usage {
                     SegmentUsage::Ahead => stays |= spare_ahead,
                     SegmentUsage::Used => {
@@ -433,10 +393,7 @@ impl Segments {
         let next = self.remove(end);
         self.unwritten += next.len();
         let first = next.state.origin().map_or(u64::MAX, |origin| origin.first);
-        let segment = self
-            .map
-            .get_mut(&start)
-            .expect("the caller has just put it there");
+        let segment = self.map.get_mut(&start).expect("the caller has just put it there");
         if let (SegmentContent::Growing(own), SegmentState::Dirty(origin)) =
             (&mut segment.content, &mut segment.state)
         {
@@ -470,11 +427,7 @@ impl Segments {
 
     fn remove(&mut self, start: u64) -> Segment {
         let segment = self.map.remove(&start).expect("the caller found it in the map");
-        let held = if segment.state.is_clean() {
-            &mut self.clean
-        } else {
-            &mut self.unwritten
-        };
+        let held = if segment.state.is_clean() { &mut self.clean } else { &mut self.unwritten };
         *held -= segment.len();
         match &segment.state {
             SegmentState::Clean { .. } | SegmentState::Unstable(..) => {}

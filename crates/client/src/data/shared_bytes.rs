@@ -18,11 +18,7 @@ impl SharedBytes {
     /// Shares all of `owner`'s bytes. `owner` must show the same bytes as long as it lives.
     pub fn new<T: AsRef<[u8]> + Send + Sync + 'static>(owner: T) -> Self {
         let end = owner.as_ref().len();
-        Self {
-            owner: Arc::new(owner),
-            start: 0,
-            end,
-        }
+        Self { owner: Arc::new(owner), start: 0, end }
     }
 
     /// The part from `start` to `end`, counted from this range's first byte.
@@ -32,21 +28,13 @@ impl SharedBytes {
     #[must_use]
     pub fn part(&self, start: usize, end: usize) -> Self {
         assert!(start <= end && end <= self.len(), "a part lies inside the whole");
-        Self {
-            owner: Arc::clone(&self.owner),
-            start: self.start + start,
-            end: self.start + end,
-        }
+        Self { owner: Arc::clone(&self.owner), start: self.start + start, end: self.start + end }
     }
 
     /// The same bytes, in memory of their own if they are less than half of what they keep alive.
     pub(super) fn compact(self) -> Self {
         let held = (*self.owner).as_ref().len();
-        if self.len() >= held / 2 {
-            self
-        } else {
-            Self::new(self.to_vec())
-        }
+        if self.len() >= held / 2 { self } else { Self::new(self.to_vec()) }
     }
 }
 

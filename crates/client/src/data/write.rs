@@ -101,10 +101,7 @@ impl DataPlane {
         if done > 0 && (self.options.synchronous || open.mode.synchronous || open.mode.direct) {
             self.flush(owner, open, interrupt)?;
         }
-        Ok(AcceptedWrite {
-            offset: first.unwrap_or_default(),
-            count: done,
-        })
+        Ok(AcceptedWrite { offset: first.unwrap_or_default(), count: done })
     }
 
     /// Waits until `bytes` more may be held.
@@ -170,11 +167,8 @@ impl DataPlane {
             state.resizes += 1;
             state.last_writer = Some(Arc::clone(&open.context));
             state.invalidate_fetches(&(offset..end));
-            let mut origin = WriteOrigin {
-                first: state.writes,
-                writer: Arc::clone(&open.context),
-                keeps: false,
-            };
+            let mut origin =
+                WriteOrigin { first: state.writes, writer: Arc::clone(&open.context), keeps: false };
             match whole {
                 Some((block, keeps)) if block.len() == bytes.len() => {
                     origin.keeps = keeps;
@@ -182,10 +176,7 @@ impl DataPlane {
                 }
                 Some(_) | None => state.segments.write(offset, bytes, &origin, &self.blocks),
             }
-            return Ok(AcceptedWrite {
-                offset,
-                count: bytes.len(),
-            });
+            return Ok(AcceptedWrite { offset, count: bytes.len() });
         }
     }
 

@@ -32,11 +32,7 @@ const STREAM_BLOCKS: u64 = 4;
 /// What a worker does next.
 enum WriteBackStep {
     Write(SegmentToWrite, u64, Stability),
-    Commit {
-        covers: u64,
-        fulfils: u64,
-        writer: Arc<OpenContext>,
-    },
+    Commit { covers: u64, fulfils: u64, writer: Arc<OpenContext> },
 }
 
 impl DataPlane {
@@ -50,8 +46,7 @@ impl DataPlane {
         drop(state);
         for _ in 0..more {
             let (plane, owner) = (Arc::clone(self), Arc::clone(owner));
-            self.background
-                .spawn(Box::new(move || plane.run_writeback(&owner)));
+            self.background.spawn(Box::new(move || plane.run_writeback(&owner)));
         }
     }
 
@@ -92,11 +87,9 @@ impl DataPlane {
                 Some(WriteBackStep::Write(departure, flight, stability)) => {
                     self.send(owner, departure, flight, stability)
                 }
-                Some(WriteBackStep::Commit {
-                    covers,
-                    fulfils,
-                    writer,
-                }) => self.commit(owner, covers, fulfils, &writer),
+                Some(WriteBackStep::Commit { covers, fulfils, writer }) => {
+                    self.commit(owner, covers, fulfils, &writer)
+                }
                 None => break,
             }
         }
@@ -105,20 +98,14 @@ impl DataPlane {
 
     /// Sends one segment, in as many WRITEs as the server takes for it.
     fn send(&self, owner: &Arc<dyn DataOwner>, departure: SegmentToWrite, flight: u64, stability: Stability) {
-        let SegmentToWrite {
-            offset,
-            bytes,
-            origin,
-        } = departure;
+        let SegmentToWrite { offset, bytes, origin } = departure;
         let mut rest = bytes;
         let mut position = offset;
         let result = loop {
             match self.write_once(owner, &origin.writer, position, &rest, stability) {
                 Err(error) => break Err(error),
                 Ok(written) => {
-                    let count = usize::try_from(written.count)
-                        .unwrap_or(usize::MAX)
-                        .min(rest.len());
+                    let count = usize::try_from(written.count).unwrap_or(usize::MAX).min(rest.len());
                     let end = position + count as u64;
                     self.write_completed(owner, flight, position..end, written, count == rest.len());
                     rest = rest.part(count, rest.len());
@@ -178,17 +165,11 @@ impl DataPlane {
         bytes: &SharedBytes,
         stability: Stability,
     ) -> Result<WriteReply, DataError> {
-        let asker = OpenCaller {
-            open: writer,
-            interrupt: &self.stop,
-        };
+        let asker = OpenCaller { open: writer, interrupt: &self.stop };
         let _about = scope::for_object(owner.number());
         owner.begin_write();
         let began = self.protocol.rpc().now();
-        let answer = match self
-            .protocol
-            .write(asker, owner.handle(), offset, stability, bytes)
-        {
+        let answer = match self.protocol.write(asker, owner.handle(), offset, stability, bytes) {
             Ok(answer) => answer,
             Err(error) => {
                 owner.absorb_write(&Wcc::default(), began);
@@ -197,8 +178,7 @@ impl DataPlane {
         };
         owner.absorb_write(&answer.attributes, answer.sent_at);
         let written = answer.outcome.map_err(DataError::Status)?;
-        self.counters
-            .add(ClientCounter::WriteBytes, u64::from(written.count));
+        self.counters.add(ClientCounter::WriteBytes, u64::from(written.count));
         if u64::from(written.count) != bytes.len() as u64 {
             self.counters.count(ClientCounter::WriteShort);
         }
@@ -280,10 +260,7 @@ impl DataPlane {
 
     /// Commits the answers up to `covers`, which makes the writes up to `fulfils` durable.
     fn commit(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, writer: &Arc<OpenContext>) {
-        let asker = OpenCaller {
-            open: writer,
-            interrupt: &self.stop,
-        };
+        let asker = OpenCaller { open: writer, interrupt: &self.stop };
         let _about = scope::for_object(owner.number());
         probe!(let subject = owner.event_fields(); NfsInitiateCommit {
             fileid: subject.fileid,
@@ -346,11 +323,7 @@ impl DataPlane {
         self.admit(owner, clean, number);
         if lost > 0 {
             self.counters.add(ClientCounter::WriteResent, lost);
-            tracing::info!(
-                file = owner.label(),
-                bytes = lost,
-                "the server has restarted: sending again"
-            );
+            tracing::info!(file = owner.label(), bytes = lost, "the server has restarted: sending again");
         }
     }
 
@@ -405,20 +378,12 @@ impl FileState {
         self.committing = true;
         let fulfils = if asked { through } else { 0 };
         let writer = self.last_writer.clone()?;
-        Some(WriteBackStep::Commit {
-            covers: self.answers,
-            fulfils,
-            writer,
-        })
+        Some(WriteBackStep::Commit { covers: self.answers, fulfils, writer })
     }
 
     fn next_write(&mut self) -> Option<WriteBackStep> {
         let Self {
-            segments,
-            writes_in_flight: flights,
-            targets: wants,
-            writes_sent: flights_started,
-            ..
+            segments, writes_in_flight: flights, targets: wants, writes_sent: flights_started, ..
         } = self;
         let is_free = |range: &Range<u64>| {
             let overlaps =
@@ -431,25 +396,14 @@ impl FileState {
         let departure = match whole {
             Some(departure) => departure,
             None if !segments.waits(through) => return None,
-            None => segments.start_write(number, false, |range, origin| {
-                origin.first <= through && is_free(&range)
-            })?,
+            None => segments
+                .start_write(number, false, |range, origin| origin.first <= through && is_free(&range))?,
         };
         *flights_started = number;
         let alone = wants.stable_at.take_if(|at| *at == departure.offset).is_some();
-        let stability = if alone {
-            Stability::FileSync
-        } else {
-            Stability::Unstable
-        };
+        let stability = if alone { Stability::FileSync } else { Stability::Unstable };
         let range = departure.offset..departure.offset + departure.bytes.len() as u64;
-        flights.insert(
-            number,
-            WriteInFlight {
-                range,
-                first: departure.origin.first,
-            },
-        );
+        flights.insert(number, WriteInFlight { range, first: departure.origin.first });
         Some(WriteBackStep::Write(departure, number, stability))
     }
 }
@@ -478,15 +432,9 @@ mod tests {
         write(&mut state, 0);
         assert!(matches!(state.next_step(), Some(WriteBackStep::Write(_, 1, _))));
         write(&mut state, 0);
-        assert!(
-            state.next_step().is_none(),
-            "the newer bytes wait for the older ones"
-        );
+        assert!(state.next_step().is_none(), "the newer bytes wait for the older ones");
         write(&mut state, 4096);
-        assert!(
-            matches!(state.next_step(), Some(WriteBackStep::Write(_, 2, _))),
-            "others do not"
-        );
+        assert!(matches!(state.next_step(), Some(WriteBackStep::Write(_, 2, _))), "others do not");
         state.writes_in_flight.remove(&1);
         assert!(matches!(state.next_step(), Some(WriteBackStep::Write(_, 3, _))));
     }

@@ -84,10 +84,7 @@ struct LruLinks {
 }
 
 impl LruLinks {
-    const ALONE: Self = Self {
-        previous: NONE,
-        next: NONE,
-    };
+    const ALONE: Self = Self { previous: NONE, next: NONE };
 }
 
 /// A list that is threaded through the slab: the entry used last is at its head. An entry is in a
@@ -100,11 +97,7 @@ struct LruList {
 }
 
 impl LruList {
-    const EMPTY: Self = Self {
-        head: NONE,
-        tail: NONE,
-        len: 0,
-    };
+    const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
 
     /// The entry that was not used for longest.
     fn oldest(&self) -> Option<u32> {
@@ -113,10 +106,7 @@ impl LruList {
 
     /// Puts `index` at the head. `links` gives the place of an entry in this list.
     fn push<S>(&mut self, slab: &mut S, index: u32, links: impl Fn(&mut S, u32) -> &mut LruLinks) {
-        *links(slab, index) = LruLinks {
-            previous: NONE,
-            next: self.head,
-        };
+        *links(slab, index) = LruLinks { previous: NONE, next: self.head };
         if self.head == NONE {
             self.tail = index;
         } else {
@@ -168,9 +158,7 @@ impl DentrySlab {
         }
         let before = (self.pieces.len() - 1) * SLAB_CHUNK;
         let piece = self.pieces.last_mut()?;
-        let index = u32::try_from(before + piece.len())
-            .ok()
-            .filter(|index| *index != NONE)?;
+        let index = u32::try_from(before + piece.len()).ok().filter(|index| *index != NONE)?;
         piece.push(slot);
         Some(index)
     }
@@ -213,12 +201,7 @@ impl DentryCache {
             missing: LruList::EMPTY,
             by_directory: HashMap::new(),
         };
-        Self {
-            limits,
-            counters,
-            hasher: RandomState::new(),
-            table: Mutex::new(table),
-        }
+        Self { limits, counters, hasher: RandomState::new(), table: Mutex::new(table) }
     }
 
     fn hash(&self, directory: InodeId, name: &[u8]) -> u64 {
@@ -232,10 +215,7 @@ impl DentryCache {
         let index = table.find(hash, directory, name)?;
         table.touch(index);
         let slot = table.slab.slot(index);
-        Some(CachedDentry {
-            child: slot.child.clone(),
-            label: slot.label,
-        })
+        Some(CachedDentry { child: slot.child.clone(), label: slot.label })
     }
 
     /// Keeps what is known of `name` in `directory`; gives what was kept of it before.
@@ -255,11 +235,7 @@ impl DentryCache {
             let slot = table.slab.slot(index);
             let (hash, missing) = (self.hash(slot.directory, slot.name.as_bytes()), slot.is_missing());
             dropped.extend(table.remove(hash, index));
-            self.counters.count(if missing {
-                ClientCounter::NegEvict
-            } else {
-                ClientCounter::PosEvict
-            });
+            self.counters.count(if missing { ClientCounter::NegEvict } else { ClientCounter::PosEvict });
         }
         drop(table);
         if missing {
@@ -312,11 +288,7 @@ impl DentryTable {
     fn touch(&mut self, index: u32) {
         let slot = self.slab.slot(index);
         let (missing, directory) = (slot.is_missing(), slot.directory);
-        let list = if missing {
-            &mut self.missing
-        } else {
-            &mut self.present
-        };
+        let list = if missing { &mut self.missing } else { &mut self.present };
         list.remove(&mut self.slab, index, age);
         list.push(&mut self.slab, index, age);
         if missing && let Some(list) = self.by_directory.get_mut(&directory) {
@@ -347,8 +319,7 @@ impl DentryTable {
             return;
         };
         let slab = &self.slab;
-        self.index
-            .insert_unique(hash, index, |index| rehash(slab.slot(*index)));
+        self.index.insert_unique(hash, index, |index| rehash(slab.slot(*index)));
         if missing {
             self.missing.push(&mut self.slab, index, age);
             let list = self.by_directory.entry(directory).or_insert(LruList::EMPTY);
@@ -379,10 +350,7 @@ impl DentryTable {
         self.slab.free.push(index);
         let slot = self.slab.slot_mut(index);
         slot.name = NameBytes::new(b"");
-        Some(CachedDentry {
-            child: slot.child.take(),
-            label: slot.label,
-        })
+        Some(CachedDentry { child: slot.child.take(), label: slot.label })
     }
 
     /// The entry that has to go, if there are too many of a kind.
@@ -394,11 +362,7 @@ impl DentryTable {
             return self.missing.oldest();
         }
         let of_directory = self.by_directory.get(&directory)?;
-        if of_directory.len > limits.missing_names_per_directory {
-            of_directory.oldest()
-        } else {
-            None
-        }
+        if of_directory.len > limits.missing_names_per_directory { of_directory.oldest() } else { None }
     }
 }
 

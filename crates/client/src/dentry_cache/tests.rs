@@ -10,34 +10,14 @@ use super::*;
 
 fn label() -> NameLabel {
     let time = Timestamp::new(1, 0);
-    let stamp = ChangeStamp::Times {
-        mtime: time,
-        ctime: time,
-    };
-    let facts = Facts {
-        kind: FileKind::Directory,
-        mode: 0,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        stamp,
-    };
+    let stamp = ChangeStamp::Times { mtime: time, ctime: time };
+    let facts = Facts { kind: FileKind::Directory, mode: 0, uid: 0, gid: 0, size: 0, stamp };
     let mut directory = AttributeState::unknown();
     let moment = Moment::default();
-    let report = AttributeReport {
-        facts,
-        sent_at: moment,
-        received_at: moment,
-    };
+    let report = AttributeReport { facts, sent_at: moment, received_at: moment };
     let absorbed = directory.absorb(report, &CacheOptions::default());
     let ticket = directory.ticket();
-    match names::learn(
-        names::LookupFinding::Nothing,
-        ticket,
-        &directory,
-        absorbed.adopted,
-        moment,
-    ) {
+    match names::learn(names::LookupFinding::Nothing, ticket, &directory, absorbed.adopted, moment) {
         names::DentryUpdate::Negative(label) => label,
         other => panic!("{other:?}"),
     }
@@ -45,19 +25,12 @@ fn label() -> NameLabel {
 
 fn cache(missing_names: usize, missing_names_per_directory: usize) -> (DentryCache, Arc<ClientCounters>) {
     let counters = Arc::new(ClientCounters::default());
-    let limits = Limits {
-        missing_names,
-        missing_names_per_directory,
-        ..Limits::default()
-    };
+    let limits = Limits { missing_names, missing_names_per_directory, ..Limits::default() };
     (DentryCache::new(limits, Arc::clone(&counters)), counters)
 }
 
 fn missing() -> CachedDentry {
-    CachedDentry {
-        child: None,
-        label: label(),
-    }
+    CachedDentry { child: None, label: label() }
 }
 
 #[test]

@@ -30,10 +30,7 @@ impl InodeAccessCache {
         match self {
             Self::None => None,
             Self::One(number, entry) => (*number == identity).then_some(*entry),
-            Self::Many(many) => many
-                .iter()
-                .find(|(number, _)| *number == identity)
-                .map(|(_, entry)| *entry),
+            Self::Many(many) => many.iter().find(|(number, _)| *number == identity).map(|(_, entry)| *entry),
         }
     }
 
@@ -78,11 +75,7 @@ impl Inode {
         };
         let entry = facts.access_cache.find(identity.number);
         let entry = entry.and_then(|entry| entry.view(facts.state.rights(), now));
-        AccessView {
-            local: bits,
-            entry,
-            foreign_data: is_foreign,
-        }
+        AccessView { local: bits, entry, foreign_data: is_foreign }
     }
 
     /// Takes what ACCESS said to `identity`, the reply's attributes having been absorbed.
@@ -94,10 +87,8 @@ impl Inode {
         sent_at: Moment,
     ) {
         let mut facts = self.facts();
-        let bits = facts
-            .state
-            .facts()
-            .and_then(|known| access::mode_bits_rights(&known, credential(identity)));
+        let bits =
+            facts.state.facts().and_then(|known| access::mode_bits_rights(&known, credential(identity)));
         let lesson = bits.filter(|_| identity.may_use_mode_bits());
         let lesson = lesson.map(|bits| access::compare(bits, asked, granted));
         match lesson {
@@ -117,11 +108,7 @@ impl Inode {
         }
         let rights = facts.state.rights();
         let former = facts.access_cache.find(identity.number);
-        self.keep_answer(
-            &mut facts,
-            identity,
-            AccessEntry::absorb(former, asked, granted, rights, sent_at),
-        );
+        self.keep_answer(&mut facts, identity, AccessEntry::absorb(former, asked, granted, rights, sent_at));
     }
 
     /// A request of `identity` succeeded that takes these rights.
@@ -153,11 +140,7 @@ impl Inode {
 }
 
 fn credential(identity: &InternedCaller) -> UnixCredential<'_> {
-    UnixCredential {
-        uid: identity.uid,
-        gid: identity.gid,
-        groups: &identity.groups,
-    }
+    UnixCredential { uid: identity.uid, gid: identity.gid, groups: &identity.groups }
 }
 
 #[cfg(test)]
@@ -167,13 +150,7 @@ mod tests {
     use super::*;
 
     fn entry(bits: u32) -> AccessEntry {
-        AccessEntry::absorb(
-            None,
-            Access::ALL,
-            Access::from_bits(bits),
-            Epoch::default(),
-            Moment::default(),
-        )
+        AccessEntry::absorb(None, Access::ALL, Access::from_bits(bits), Epoch::default(), Moment::default())
     }
 
     #[test]

@@ -91,15 +91,8 @@ impl Inode {
     pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>) -> bool {
         self.clear_stale();
         let mut facts = self.facts();
-        let is_known = facts
-            .listed_in
-            .as_ref()
-            .is_some_and(|known| known.as_ptr() == Arc::as_ptr(home));
-        let former = if is_known {
-            None
-        } else {
-            facts.listed_in.replace(Arc::downgrade(home))
-        };
+        let is_known = facts.listed_in.as_ref().is_some_and(|known| known.as_ptr() == Arc::as_ptr(home));
+        let former = if is_known { None } else { facts.listed_in.replace(Arc::downgrade(home)) };
         drop(facts);
         drop(former);
         self.flags.fetch_and(!USED_SINCE_REFRESH, Relaxed) & USED_SINCE_REFRESH != 0

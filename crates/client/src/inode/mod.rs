@@ -156,15 +156,10 @@ impl Inode {
     pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
         let received_at = self.core.now();
         let options = self.core.options();
-        self.core
-            .learn_time(attributes.fsid, attributes.ctime, received_at);
+        self.core.learn_time(attributes.fsid, attributes.ctime, received_at);
         let mut facts = self.facts();
         let before = facts.state.facts();
-        let report = AttributeReport {
-            facts: Facts::from(attributes),
-            sent_at,
-            received_at,
-        };
+        let report = AttributeReport { facts: Facts::from(attributes), sent_at, received_at };
         trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
         let absorbed = facts.state.absorb(report, &options);
         self.apply_absorbed(facts, Some(attributes), absorbed, before, SizeChangeCause::Update)
@@ -197,20 +192,15 @@ impl Inode {
             // ctime, which is no later.
             match wcc.before {
                 Some(before) if before.stamp() != after.stamp() => {
-                    self.core
-                        .learn_time_of_change(after.fsid, ctime, sent_at, received_at);
+                    self.core.learn_time_of_change(after.fsid, ctime, sent_at, received_at);
                 }
                 Some(_) | None => self.core.learn_time(after.fsid, ctime, received_at),
             }
         }
         let mut facts = self.facts();
         let before = facts.state.facts();
-        let mutation = Mutation {
-            before: wcc.before,
-            after: wcc.after.as_ref().map(Facts::from),
-            sent_at,
-            received_at,
-        };
+        let mutation =
+            Mutation { before: wcc.before, after: wcc.after.as_ref().map(Facts::from), sent_at, received_at };
         trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
         let absorbed = facts.state.absorb_mutation(mutation, &options);
         self.apply_absorbed(facts, wcc.after.as_ref(), absorbed, before, cause)
@@ -228,13 +218,7 @@ impl Inode {
             .map(|(rest, facts)| rest.with(&facts))
             .filter(|known| known.size == after.size && known.mtime == after.mtime)
             .map(|known| PreOpState::from(&known));
-        let _ = self.end_mutation(
-            &Wcc {
-                before,
-                after: Some(*after),
-            },
-            sent_at,
-        );
+        let _ = self.end_mutation(&Wcc { before, after: Some(*after) }, sent_at);
     }
 
     /// Does what the verdict about a reply's attributes demands, and ends what was begun by telling
@@ -257,9 +241,7 @@ impl Inode {
         let is_newer = attributes.is_none() || absorbed.adopted;
         trace_exit!(
             self.event_fields_in(&facts),
-            NfsRefreshInodeExit {
-                error: if is_newer { 0 } else { -Errno::STALE.raw_os_error() },
-            }
+            NfsRefreshInodeExit { error: if is_newer { 0 } else { -Errno::STALE.raw_os_error() } }
         );
         self.trace_size_change(&facts, before.map(|known| known.size), cause);
         let Some(before) = before else {
@@ -364,9 +346,7 @@ impl InodeFacts {
     /// How good the attributes are for an operation.
     pub(crate) fn freshness(&self, time: OpTime, options: &CacheOptions) -> Freshness {
         let delegation = self.locking().delegation;
-        let freshness = self
-            .state
-            .freshness_under(delegation, time.began, time.now, options);
+        let freshness = self.state.freshness_under(delegation, time.began, time.now, options);
         let is_directory = matches!(self.by_type, TypeState::Directory(_));
         let freshness = if is_directory {
             across_restart(freshness, self.state.sent_at(), time.server_since)
@@ -438,27 +418,8 @@ struct StatOnlyAttributes {
 
 impl StatOnlyAttributes {
     fn of(attributes: &Attributes) -> Self {
-        let Attributes {
-            nlink,
-            used,
-            rdev,
-            fsid,
-            fileid,
-            atime,
-            mtime,
-            ctime,
-            ..
-        } = *attributes;
-        Self {
-            nlink,
-            rdev,
-            used,
-            fsid,
-            fileid,
-            atime,
-            mtime,
-            ctime,
-        }
+        let Attributes { nlink, used, rdev, fsid, fileid, atime, mtime, ctime, .. } = *attributes;
+        Self { nlink, rdev, used, fsid, fileid, atime, mtime, ctime }
     }
 
     /// The attributes of which this and `facts` are parts.

@@ -61,12 +61,7 @@ struct InodeIndex {
 impl Default for InodeRegistry {
     fn default() -> Self {
         let last = AtomicU64::new(InodeId::ROOT.0 - 1);
-        Self {
-            hasher: RandomState::new(),
-            index: Mutex::default(),
-            forgotten: Mutex::default(),
-            last,
-        }
+        Self { hasher: RandomState::new(), index: Mutex::default(), forgotten: Mutex::default(), last }
     }
 }
 
@@ -115,11 +110,7 @@ impl InodeRegistry {
     pub(crate) fn add_forgotten(&self, inode: &Arc<Inode>) {
         inode.is_forgotten();
         let forgotten = &mut *self.forgotten.lock();
-        if forgotten
-            .by_id
-            .insert(inode.id(), Arc::downgrade(inode))
-            .is_some()
-        {
+        if forgotten.by_id.insert(inode.id(), Arc::downgrade(inode)).is_some() {
             return;
         }
         forgotten.order.push_back(inode.id());
@@ -145,11 +136,7 @@ impl InodeRegistry {
     pub(super) fn forget(&self, handle: &FileHandle) {
         let hash = self.hash(handle);
         let mut known = self.index.lock();
-        if known
-            .by_hash
-            .get(&hash)
-            .is_some_and(|inode| inode.strong_count() == 0)
-        {
+        if known.by_hash.get(&hash).is_some_and(|inode| inode.strong_count() == 0) {
             known.by_hash.remove(&hash);
         }
         if !known.collided.is_empty() {
@@ -176,10 +163,7 @@ impl LookedUpInodes {
     /// The inode of this number.
     pub(crate) fn find(&self, id: InodeId) -> Option<Arc<Inode>> {
         let hash = self.hasher.hash_one(id);
-        self.inodes
-            .lock()
-            .find(hash, |inode| inode.id() == id)
-            .map(Arc::clone)
+        self.inodes.lock().find(hash, |inode| inode.id() == id).map(Arc::clone)
     }
 
     /// Counts one more look-up.

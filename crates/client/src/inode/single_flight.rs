@@ -54,12 +54,7 @@ impl SingleFlight {
             Entry::Occupied(flight) => Ok(Arc::clone(flight.get())),
             Entry::Vacant(place) => {
                 let flight = Arc::clone(place.insert(Arc::default()));
-                Err(InFlightOwner {
-                    table: self,
-                    id,
-                    call: flight,
-                    end: InFlightEnd::Done,
-                })
+                Err(InFlightOwner { table: self, id, call: flight, end: InFlightEnd::Done })
             }
         }
     }
@@ -178,10 +173,7 @@ mod tests {
             interrupt.raise();
             assert_eq!(interrupted.join().expect("it does not panic"), None);
             flight.end(InFlightEnd::Silent);
-            assert_eq!(
-                patient.join().expect("it does not panic"),
-                Some(InFlightEnd::Silent)
-            );
+            assert_eq!(patient.join().expect("it does not panic"), Some(InFlightEnd::Silent));
         });
         assert_eq!(flight.wait(&Interrupt::never()), Some(InFlightEnd::Silent));
     }

@@ -204,11 +204,7 @@ pub(crate) struct CreateProbe {
 
 impl CreateProbe {
     pub(crate) fn of(object: InodeId, now: Moment) -> Self {
-        Self {
-            object,
-            since: now,
-            last_lookup: now,
-        }
+        Self { object, since: now, last_lookup: now }
     }
 
     /// Whether the server is to be asked for `object`, which is looked up at `now`.
@@ -229,11 +225,7 @@ impl DirectoryState {
     /// A request that changes `name` is about to be sent; gives what [`Self::end_change`] wants.
     pub(crate) fn begin_change(&mut self, name: &[u8]) -> u64 {
         let mut is_alone = true;
-        for other in self
-            .changes_in_flight
-            .iter_mut()
-            .filter(|other| *other.name == *name)
-        {
+        for other in self.changes_in_flight.iter_mut().filter(|other| *other.name == *name) {
             other.is_alone = false;
             is_alone = false;
         }
@@ -245,21 +237,13 @@ impl DirectoryState {
             listing.mark_inconsistent();
             listing.trace_invalidated("it was being read, and is changed here");
         }
-        self.changes_in_flight.push(PendingNameChange {
-            number,
-            name: name.into(),
-            is_alone,
-        });
+        self.changes_in_flight.push(PendingNameChange { number, name: name.into(), is_alone });
         number
     }
 
     /// It ended; whether no other one of ours was about the same name meanwhile.
     pub(crate) fn end_change(&mut self, number: u64) -> bool {
-        let Some(index) = self
-            .changes_in_flight
-            .iter()
-            .position(|change| change.number == number)
-        else {
+        let Some(index) = self.changes_in_flight.iter().position(|change| change.number == number) else {
             return false;
         };
         if self.listing.is_some() {
@@ -281,9 +265,7 @@ impl DirectoryState {
     /// there is such a change, or one of `name` is on its way.
     pub(crate) fn settled_listing(&self, name: &[u8]) -> Option<&Arc<DirectoryListing>> {
         let is_changing = self.changes_in_flight.iter().any(|change| *change.name == *name);
-        self.listing
-            .as_ref()
-            .filter(|_| self.changes_to_list.is_empty() && !is_changing)
+        self.listing.as_ref().filter(|_| self.changes_to_list.is_empty() && !is_changing)
     }
 
     /// `listing` is being read: names of it may be wanted next.
@@ -312,11 +294,7 @@ impl DirectoryState {
     /// Keeps a listing for others; gives the former one.
     pub(crate) fn cache_listing(&mut self, listing: &Arc<DirectoryListing>) -> Option<Arc<DirectoryListing>> {
         self.changes_to_list.clear();
-        if let Some(former) = self
-            .listing
-            .as_ref()
-            .filter(|former| !Arc::ptr_eq(former, listing))
-        {
+        if let Some(former) = self.listing.as_ref().filter(|former| !Arc::ptr_eq(former, listing)) {
             former.trace_invalidated("it was read anew");
         }
         self.listing.replace(Arc::clone(listing))
@@ -325,11 +303,7 @@ impl DirectoryState {
     /// The change `number` of ours came to this. `None`: nobody knows what, or who else changed the
     /// directory.
     pub(crate) fn apply_change_to_listing(&mut self, number: u64, change: Option<LocalChange<'_>>) {
-        let Some(index) = self
-            .changes_to_list
-            .iter()
-            .position(|unlisted| *unlisted == number)
-        else {
+        let Some(index) = self.changes_to_list.iter().position(|unlisted| *unlisted == number) else {
             return;
         };
         self.changes_to_list.swap_remove(index);

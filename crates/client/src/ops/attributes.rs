@@ -24,27 +24,14 @@ use crate::{
 /// Sends GETATTR.
 pub(crate) fn send_getattr(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     let reason = scope::current().cause.unwrap_or(Cause::AttributesUnknown);
-    trace_enter!(
-        inode.event_fields(),
-        NfsRevalidateInodeEnter {
-            reason: reason.name()
-        }
-    );
+    trace_enter!(inode.event_fields(), NfsRevalidateInodeEnter { reason: reason.name() });
     let answer = send_getattr_untraced(op, inode);
-    trace_exit!(
-        inode.event_fields(),
-        NfsRevalidateInodeExit {
-            error: errno::event_status(&answer)
-        }
-    );
+    trace_exit!(inode.event_fields(), NfsRevalidateInodeExit { error: errno::event_status(&answer) });
     answer
 }
 
 fn send_getattr_untraced(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    let answer = op
-        .protocol()
-        .attributes(op.rpc_caller(), inode.handle())
-        .map_err(errno::of_call)?;
+    let answer = op.protocol().attributes(op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
     match answer.outcome {
         Ok(attributes) => {
             let _ = inode.absorb(&attributes, op.sb.core.moment(answer.sent_at));
@@ -77,10 +64,7 @@ pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Resu
         AccessReason::ForeignData | AccessReason::ConfirmDenial => Cause::AccessConfirm,
         AccessReason::Unasked => Cause::Access,
     });
-    let answer = op
-        .protocol()
-        .access(op.rpc_caller(), inode.handle(), rights)
-        .map_err(errno::of_call)?;
+    let answer = op.protocol().access(op.rpc_caller(), inode.handle(), rights).map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
     op.sb.count(ClientCounter::AccessWire);
     match why {
@@ -103,11 +87,7 @@ pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Resu
 fn count_doubted_denial(op: &Op<'_>, inode: &Inode) {
     let now = op.now();
     let facts = inode.facts();
-    if inode
-        .access_view(&facts, &op.identity, false, now)
-        .entry
-        .is_none()
-    {
+    if inode.access_view(&facts, &op.identity, false, now).entry.is_none() {
         drop(facts);
         op.sb.count(ClientCounter::AccessLocalDeny);
     }

@@ -61,14 +61,7 @@ impl<'a> NameChange<'a> {
         };
         let former = names::uncache_name(sb, directory, name);
         drop(former);
-        Self {
-            sb,
-            directory,
-            name,
-            number,
-            sent_at,
-            has_ended: false,
-        }
+        Self { sb, directory, name, number, sent_at, has_ended: false }
     }
 
     /// Its reply came, which says this of the directory.
@@ -76,10 +69,7 @@ impl<'a> NameChange<'a> {
         let core = &self.sb.core;
         let (sent_at, lost_at) = (core.moment(answer.sent_at), answer.lost_at);
         let lost_at = lost_at.map(|lost_at| core.moment(lost_at));
-        NameChangeOutcome {
-            lost_at,
-            ..self.finish(wcc, sent_at)
-        }
+        NameChangeOutcome { lost_at, ..self.finish(wcc, sent_at) }
     }
 
     fn finish(&mut self, wcc: &Wcc, sent_at: Moment) -> NameChangeOutcome {
@@ -88,13 +78,7 @@ impl<'a> NameChange<'a> {
         let absorbed = self.directory.end_mutation(wcc, sent_at);
         let former = names::uncache_name(self.sb, self.directory, self.name);
         drop(former);
-        NameChangeOutcome {
-            absorbed,
-            is_alone,
-            sent_at,
-            lost_at: None,
-            number: self.number,
-        }
+        NameChangeOutcome { absorbed, is_alone, sent_at, lost_at: None, number: self.number }
     }
 }
 
@@ -138,18 +122,8 @@ pub(crate) fn learn_own(
     child: Option<&Arc<Inode>>,
     ended: NameChangeOutcome,
 ) -> Option<curt_policy::NameLabel> {
-    let said = if child.is_some() {
-        Said::Object
-    } else {
-        Said::Nothing
-    };
-    let NameChangeOutcome {
-        absorbed,
-        is_alone,
-        sent_at,
-        number,
-        ..
-    } = ended;
+    let said = if child.is_some() { Said::Object } else { Said::Nothing };
+    let NameChangeOutcome { absorbed, is_alone, sent_at, number, .. } = ended;
     let learned = rules::learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
     list_own(directory, name, child, number, learned);
     names::cache_learned(sb, directory, name, child, learned)
@@ -167,11 +141,7 @@ fn list_own(directory: &Inode, name: &[u8], child: Option<&Arc<Inode>>, number: 
             Some(LocalChange::Made(name, learned, None))
         }
     };
-    directory
-        .facts()
-        .by_type
-        .directory()
-        .apply_change_to_listing(number, change);
+    directory.facts().by_type.directory().apply_change_to_listing(number, change);
 }
 
 /// The error number of a refused change in `directory`; drops what the refusal disproves.
@@ -183,16 +153,8 @@ pub(crate) fn refused_change(
     ended: NameChangeOutcome,
 ) -> Errno {
     // What was kept of the name is forgotten by now.
-    let change = LocalChange::Refused {
-        name,
-        exists: status == Fault::Exist,
-        stands: ended.absorbed.stands,
-    };
-    directory
-        .facts()
-        .by_type
-        .directory()
-        .apply_change_to_listing(ended.number, Some(change));
+    let change = LocalChange::Refused { name, exists: status == Fault::Exist, stands: ended.absorbed.stands };
+    directory.facts().by_type.directory().apply_change_to_listing(ended.number, Some(change));
     attributes::note_refusal(op, directory, status, Access::MODIFY, ended.sent_at);
     attributes::note_failed_status(directory, status)
 }

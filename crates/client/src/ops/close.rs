@@ -38,9 +38,7 @@ pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
         }
         state.take_unused_silly_name()
     };
-    let _going = silly
-        .as_ref()
-        .map(|silly| sb.silly_directories.begin_removal(silly.directory.id()));
+    let _going = silly.as_ref().map(|silly| sb.silly_directories.begin_removal(silly.directory.id()));
     noted();
     if let Some(silly) = silly {
         last_close::remove_silly_name(sb, &file.inode, &silly);

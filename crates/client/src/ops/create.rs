@@ -35,9 +35,7 @@ fn traced_create(
         mode: new.mode
     });
     let made = make(op, directory, name, new);
-    let fileid = made
-        .as_ref()
-        .map_or(0, |(inode, _)| inode.fileid_if_enabled(Event::NfsCreateExit));
+    let fileid = made.as_ref().map_or(0, |(inode, _)| inode.fileid_if_enabled(Event::NfsCreateExit));
     probe!(NfsCreateExit {
         dir: directory.fileid_if_enabled(Event::NfsCreateExit),
         name,
@@ -62,9 +60,7 @@ fn bits(flags: OpenFlags) -> u32 {
         (flags.sync, OFlags::SYNC),
     ];
     let others = others.into_iter().filter(|(is_set, _)| *is_set);
-    others
-        .fold(access | OFlags::CREATE, |all, (_, flag)| all | flag)
-        .bits()
+    others.fold(access | OFlags::CREATE, |all, (_, flag)| all | flag).bits()
 }
 
 /// Makes `name` in `directory` if it is not there, and opens it: open(2) with O_CREAT. `mode`
@@ -85,10 +81,7 @@ pub fn create(
     check_new_name(op.sb, name)?;
     // Until it is counted as open nobody here removes it.
     let turn = op.sb.name_locks.lock(directory.id(), name, &op.interrupt)?;
-    let new = CreateRequest {
-        is_exclusive: flags.exclusive,
-        ..CreateRequest::file(mode)
-    };
+    let new = CreateRequest { is_exclusive: flags.exclusive, ..CreateRequest::file(mode) };
     let made = traced_create(op, &directory, name, flags, &new);
     match made {
         Ok((inode, ended)) => {
@@ -96,10 +89,7 @@ pub fn create(
             let found = found_made(op, &directory, name, &inode, ended)?;
             drop(turn);
             // Whoever makes a file may use it as asked, whatever its mode says.
-            let flags = OpenFlags {
-                truncate: false,
-                ..flags
-            };
+            let flags = OpenFlags { truncate: false, ..flags };
             Ok((found, open::opened(op, opening, flags)))
         }
         Err(Errno::EXIST) if !flags.exclusive => {
@@ -157,10 +147,7 @@ pub fn mknod(
 pub fn make_file(op: &Op<'_>, directory: InodeId, name: &[u8], mode: u32) -> Result<FoundInode, Errno> {
     let directory = op.sb.find_directory(directory)?;
     check_new_name(op.sb, name)?;
-    let flags = OpenFlags {
-        exclusive: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags { exclusive: true, ..OpenFlags::default() };
     let (inode, ended) = traced_create(op, &directory, name, flags, &CreateRequest::file(mode))?;
     found_made(op, &directory, name, &inode, ended)
 }

@@ -50,9 +50,7 @@ pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interr
         return Ok(false);
     }
     let inode = &file.inode;
-    let has_copies = inode
-        .data_if_any()
-        .is_some_and(|data| data.may_be_copied() && !data.has_unsent());
+    let has_copies = inode.data_if_any().is_some_and(|data| data.may_be_copied() && !data.has_unsent());
     let op = &Op::new(sb, file.opener(), interrupt.clone(), sb.core.now());
     if !has_copies || inode.facts().can_be_served(op.time(), &options) {
         return Ok(false);
@@ -110,11 +108,7 @@ pub(crate) fn flush_unsent(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno>
         return Ok(());
     }
     let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
-    op.sb
-        .core
-        .data
-        .flush_unsent(&owner, &op.interrupt)
-        .map_err(errno::of_data)
+    op.sb.core.data.flush_unsent(&owner, &op.interrupt).map_err(errno::of_data)
 }
 
 /// The same, and has the server commit them.
@@ -123,11 +117,7 @@ pub(crate) fn settle_durably(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errn
         return Ok(());
     }
     let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
-    op.sb
-        .core
-        .data
-        .settle_durably(&owner, &op.interrupt)
-        .map_err(errno::of_data)
+    op.sb.core.data.settle_durably(&owner, &op.interrupt).map_err(errno::of_data)
 }
 
 /// Requests attributes, or waits for those that another operation has requested. To be followed

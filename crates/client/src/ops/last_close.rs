@@ -50,20 +50,10 @@ pub(crate) fn remove_at_server(
     name: &[u8],
 ) -> Result<(Result<(), Fault>, NameChangeOutcome), Errno> {
     let dir = |event| directory.fileid_if_enabled(event);
-    probe!(NfsRemoveEnter {
-        dir: dir(Event::NfsRemoveEnter),
-        name
-    });
-    let send = || {
-        op.protocol()
-            .remove(op.rpc_caller(), directory.handle(), name, false)
-    };
+    probe!(NfsRemoveEnter { dir: dir(Event::NfsRemoveEnter), name });
+    let send = || op.protocol().remove(op.rpc_caller(), directory.handle(), name, false);
     let answer = change::change_name(op, directory, name, send);
-    probe!(NfsRemoveExit {
-        dir: dir(Event::NfsRemoveExit),
-        name,
-        error: event_status(&answer)
-    });
+    probe!(NfsRemoveExit { dir: dir(Event::NfsRemoveExit), name, error: event_status(&answer) });
     answer
 }
 
@@ -113,11 +103,7 @@ pub(crate) fn note_removed(op: &Op<'_>, inode: &Arc<Inode>) {
     let Some(data) = inode.data_if_any().filter(|_| !is_open(inode)) else {
         return;
     };
-    let is_gone = if data.has_unwritten() {
-        is_surely_gone(op, inode)
-    } else {
-        was_last
-    };
+    let is_gone = if data.has_unwritten() { is_surely_gone(op, inode) } else { was_last };
     if is_gone {
         data.discard();
     }
@@ -149,12 +135,7 @@ impl<'a> OpenGuard<'a> {
     /// EINTR.
     pub(crate) fn begin(op: &Op<'a>, inode: &'a Arc<Inode>) -> Result<Self, Errno> {
         let is_counted = begin_open(inode, &op.interrupt)?;
-        Ok(Self {
-            sb: op.sb,
-            inode,
-            is_counted,
-            is_granted: false,
-        })
+        Ok(Self { sb: op.sb, inode, is_counted, is_granted: false })
     }
 
     /// The same; none if it is no file.
@@ -173,12 +154,7 @@ impl<'a> OpenGuard<'a> {
     /// Counts an opening of what this mount has just made, in the turn of its name.
     pub(crate) fn of_new(sb: &'a Superblock, inode: &'a Arc<Inode>) -> Self {
         inode.facts().by_type.file().opening += 1;
-        Self {
-            sb,
-            inode,
-            is_counted: true,
-            is_granted: false,
-        }
+        Self { sb, inode, is_counted: true, is_granted: false }
     }
 
     /// What is being opened.

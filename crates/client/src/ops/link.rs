@@ -39,9 +39,7 @@ pub(crate) fn link_at_server(
 ) -> Result<NameChangeOutcome, Errno> {
     let before = inode.attributes();
     let change = NameChange::begin(op.sb, directory, name);
-    let answer = op
-        .protocol()
-        .link(op.rpc_caller(), inode.handle(), directory.handle(), name);
+    let answer = op.protocol().link(op.rpc_caller(), inode.handle(), directory.handle(), name);
     let answer = answer.map_err(|error| {
         inode.distrust_attributes();
         errno::of_call(error)

@@ -87,11 +87,7 @@ enum LookupStep {
 
 impl CachedDentry {
     fn state(&self) -> Known {
-        if self.child.is_some() {
-            Known::Positive
-        } else {
-            Known::Negative
-        }
+        if self.child.is_some() { Known::Positive } else { Known::Negative }
     }
 }
 
@@ -146,9 +142,7 @@ pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, kept: &Cached
 /// ESTALE: it is gone, or was forgotten too long ago. Those of GETATTR.
 pub fn lookup_id(op: &Op<'_>, id: InodeId) -> Result<LookupResult, Errno> {
     let held = op.sb.find_inode(id).ok();
-    let inode = held
-        .or_else(|| op.sb.core.registry.forgotten(id))
-        .ok_or(Errno::STALE)?;
+    let inode = held.or_else(|| op.sb.core.registry.forgotten(id)).ok_or(Errno::STALE)?;
     attributes::send_getattr(op, &inode)?;
     found(op, &inode, &inode, None).map(LookupResult::Positive)
 }
@@ -196,18 +190,10 @@ fn hold_for_open(
 pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResult, Errno> {
     let directory = op.sb.find_inode(directory)?;
     let (mut resolved, mut hit) = resolve_by(op, &directory, name, LookupBy::User)?;
-    if let (
-        ResolvedName::Object(inode, Some(label)),
-        Some(NameHit {
-            is_create_probe: true,
-            ..
-        }),
-    ) = (&resolved, hit)
+    if let (ResolvedName::Object(inode, Some(label)), Some(NameHit { is_create_probe: true, .. })) =
+        (&resolved, hit)
     {
-        let kept = CachedDentry {
-            child: Some(Arc::clone(inode)),
-            label: *label,
-        };
+        let kept = CachedDentry { child: Some(Arc::clone(inode)), label: *label };
         count_lookup(op.sb, LookupReason::Unknown, Some(&kept));
         let _why = scope::with_cause(Cause::NameAgain);
         resolved = revalidate_name(op, &directory, name, LookupReason::Unknown, Some(kept))?;
@@ -227,9 +213,9 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
             let found = found_for(op, &directory, &inode, valid)?;
             Ok(LookupResult::Positive(found))
         }
-        ResolvedName::Missing(label) => Ok(LookupResult::Negative {
-            entry_valid: entry_valid(Known::Negative, label),
-        }),
+        ResolvedName::Missing(label) => {
+            Ok(LookupResult::Negative { entry_valid: entry_valid(Known::Negative, label) })
+        }
     }
 }
 
@@ -254,21 +240,13 @@ fn found_for(
     let (attributes, valid) = {
         let facts = inode.facts();
         let attributes = inode.attributes_in(&facts).ok_or(Errno::STALE)?;
-        (
-            attributes,
-            kernel_cache::attribute_lifetime(&facts.state, now, &op.options),
-        )
+        (attributes, kernel_cache::attribute_lifetime(&facts.state, now, &op.options))
     };
     // Times and size of what is not sent yet are the server's to tell: stat has to come back.
     let attributes_valid = if inode.has_unsent() { Duration::ZERO } else { valid };
     directory.tells_a_name();
     op.sb.hold(inode);
-    Ok(FoundInode {
-        id: inode.id(),
-        attributes,
-        entry_valid,
-        attributes_valid,
-    })
+    Ok(FoundInode { id: inode.id(), attributes, entry_valid, attributes_valid })
 }
 
 fn name_lifetime(op: &Op<'_>, directory: &Inode, known: Known, label: Option<NameLabel>) -> Duration {
@@ -398,11 +376,7 @@ fn next_step(
     round: usize,
 ) -> Result<LookupStep, Errno> {
     let is_parent = name == b"..";
-    let kept = if is_parent {
-        None
-    } else {
-        names::cached_name(op.sb, directory, name)
-    };
+    let kept = if is_parent { None } else { names::cached_name(op.sb, directory, name) };
     let mut facts = directory.facts();
     if by == LookupBy::User && round == 0 {
         facts.begin_lookup()?;
@@ -424,26 +398,10 @@ fn next_step(
         drop(facts);
         return Ok(match by_listing {
             LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, kept),
-            better => step(
-                op.sb,
-                directory,
-                name,
-                better,
-                Some(absence),
-                NameHitSource::Listing,
-                false,
-            ),
+            better => step(op.sb, directory, name, better, Some(absence), NameHitSource::Listing, false),
         });
     }
-    Ok(step(
-        op.sb,
-        directory,
-        name,
-        decision,
-        kept,
-        NameHitSource::Name,
-        is_create_probe,
-    ))
+    Ok(step(op.sb, directory, name, decision, kept, NameHitSource::Name, is_create_probe))
 }
 
 fn step(
@@ -456,24 +414,13 @@ fn step(
     is_create_probe: bool,
 ) -> LookupStep {
     match (decision, kept) {
-        (
-            LookupDecision::Serve {
-                entry_valid,
-                allowed_by,
-            },
-            Some(kept),
-        ) => {
+        (LookupDecision::Serve { entry_valid, allowed_by }, Some(kept)) => {
             note_hit(sb, directory, name, &kept);
             let resolved = match kept.child {
                 Some(child) => ResolvedName::Object(child, Some(kept.label)),
                 None => ResolvedName::Missing(Some(kept.label)),
             };
-            let hit = NameHit {
-                source,
-                entry_valid,
-                allowed_by,
-                is_create_probe,
-            };
+            let hit = NameHit { source, entry_valid, allowed_by, is_create_probe };
             LookupStep::Serve(resolved, hit)
         }
         (LookupDecision::Serve { .. }, None) => LookupStep::Lookup(LookupReason::Unknown, None),
@@ -569,22 +516,11 @@ pub(crate) fn send_lookup(
     former: Option<CachedDentry>,
 ) -> Result<ResolvedName, Errno> {
     let ticket = directory.facts().state.ticket();
-    let answer = op
-        .protocol()
-        .find(op.rpc_caller(), directory.handle(), name)
-        .map_err(errno::of_call)?;
+    let answer = op.protocol().find(op.rpc_caller(), directory.handle(), name).map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
-    let adopted = answer
-        .attributes
-        .as_ref()
-        .is_some_and(|attributes| directory.absorb(attributes, sent_at).adopted);
-    let learning = LookupReplyContext {
-        directory,
-        name,
-        ticket,
-        adopted,
-        sent_at,
-    };
+    let adopted =
+        answer.attributes.as_ref().is_some_and(|attributes| directory.absorb(attributes, sent_at).adopted);
+    let learning = LookupReplyContext { directory, name, ticket, adopted, sent_at };
     match answer.outcome {
         Ok(found) => {
             directory.prove(&op.identity, Access::LOOKUP, sent_at);
@@ -619,18 +555,8 @@ fn learn(
     learning: &LookupReplyContext<'_>,
     child: Option<&Arc<Inode>>,
 ) -> Option<NameLabel> {
-    let LookupReplyContext {
-        directory,
-        name,
-        ticket,
-        adopted,
-        sent_at,
-    } = *learning;
-    let said = if child.is_some() {
-        LookupFinding::Object
-    } else {
-        LookupFinding::Nothing
-    };
+    let LookupReplyContext { directory, name, ticket, adopted, sent_at } = *learning;
+    let said = if child.is_some() { LookupFinding::Object } else { LookupFinding::Nothing };
     let learned = rules::learn(said, ticket, &directory.facts().state, adopted, sent_at);
     if child.is_none() && learned == DentryUpdate::Forget {
         sb.count(ClientCounter::NegRejectRace);

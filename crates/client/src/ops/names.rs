@@ -22,10 +22,7 @@ impl InodeFacts {
             return None;
         };
         let (parent, label) = kept.parent.as_ref()?;
-        Some(CachedDentry {
-            child: Some(parent.upgrade()?),
-            label: *label,
-        })
+        Some(CachedDentry { child: Some(parent.upgrade()?), label: *label })
     }
 }
 
@@ -94,10 +91,7 @@ pub(crate) fn cache_name(
     if let Some(child) = child {
         learn_parent(sb, directory, child, label.sent_at);
     }
-    let kept = CachedDentry {
-        child: child.map(Arc::clone),
-        label,
-    };
+    let kept = CachedDentry { child: child.map(Arc::clone), label };
     (Some(label), sb.dentries.keep(directory.id(), name, kept))
 }
 
@@ -125,10 +119,7 @@ fn learn_parent(sb: &Superblock, directory: &Arc<Inode>, child: &Arc<Inode>, sen
         return;
     }
     let mut facts = child.facts();
-    let is_directory = facts
-        .state
-        .facts()
-        .is_some_and(|known| known.kind == FileKind::Directory);
+    let is_directory = facts.state.facts().is_some_and(|known| known.kind == FileKind::Directory);
     if let (true, Some(epoch)) = (is_directory, facts.contents()) {
         let label = NameLabel { epoch, sent_at };
         facts.by_type.directory().parent = Some((Arc::downgrade(directory), label));
@@ -143,9 +134,7 @@ pub(crate) fn note_false_negative(
     former: Option<&CachedDentry>,
     label: Option<NameLabel>,
 ) {
-    let was_missing = former
-        .filter(|kept| kept.child.is_none())
-        .map(|kept| kept.label.epoch);
+    let was_missing = former.filter(|kept| kept.child.is_none()).map(|kept| kept.label.epoch);
     if was_missing.is_some() && was_missing == label.map(|label| label.epoch) {
         sb.count(ClientCounter::NegFalse);
         sb.core.proven_coarse(directory.fsid().unwrap_or(0));

@@ -100,10 +100,7 @@ pub(crate) fn open_inode(
         return Err(Errno::STALE);
     }
     if flags.truncate {
-        let set = SetAttributes {
-            size: Some(0),
-            ..SetAttributes::default()
-        };
+        let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
         setattr::set_attributes(op, inode, &set)?;
     }
     Ok(opened(op, opening, flags))
@@ -123,14 +120,9 @@ pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> O
         file.first_user.get_or_insert(op.identity.number);
         file.copies_invalidated
     });
-    let mode = OpenMode {
-        direct: flags.direct,
-        synchronous: flags.sync,
-    };
-    let context = Arc::new(OpenContext {
-        owner: op.identity.number,
-        credential: Arc::clone(&op.identity.credential),
-    });
+    let mode = OpenMode { direct: flags.direct, synchronous: flags.sync };
+    let context =
+        Arc::new(OpenContext { owner: op.identity.number, credential: Arc::clone(&op.identity.credential) });
     let open_data = op.sb.core.data.open(inode.data(), context, mode);
     let file = OpenFile {
         inode: Arc::clone(inode),
@@ -141,10 +133,7 @@ pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> O
         copies_invalidated: AtomicU32::new(copies_void),
         released: AtomicBool::new(false),
     };
-    OpenResult {
-        file: Arc::new(file),
-        data,
-    }
+    OpenResult { file: Arc::new(file), data }
 }
 
 /// Asks until the open is granted or refused.
@@ -169,11 +158,8 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
                 // Without sloppycto or nocto nobody's open is served from what this one asked
                 // for.
                 let is_strict = op.options.close_to_open && op.options.sloppy_window().is_zero();
-                let beside = if is_strict {
-                    SiblingAttributes::Nothing
-                } else {
-                    SiblingAttributes::IfExpected
-                };
+                let beside =
+                    if is_strict { SiblingAttributes::Nothing } else { SiblingAttributes::IfExpected };
                 getattr::revalidate_with(op, inode, beside)?;
             }
             OpenDecision::Ask(reason) => {
@@ -191,9 +177,7 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
 
 fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision {
     let now = op.now();
-    let written_here = inode
-        .data_if_any()
-        .is_some_and(|data| data.has_unsent() || data.has_unwritten());
+    let written_here = inode.data_if_any().is_some_and(|data| data.has_unsent() || data.has_unwritten());
     let facts = inode.facts();
     let file = facts.by_type.file_if_any();
     let sent_at = facts.state.sent_at();
@@ -224,10 +208,7 @@ fn check_page_cache(sb: &Superblock, inode: &Inode) -> PageCacheState {
         (None, _) => PagesDecision::Keep,
         (Some(_), None) => PagesDecision::Drop,
         (Some(since), Some(epoch)) => {
-            let label = PagesLabel {
-                epoch,
-                sent_at: sb.core.moment(since),
-            };
+            let label = PagesLabel { epoch, sent_at: sb.core.moment(since) };
             decide_pages(Some(label), &facts.state, facts.locking(), &clock, &options)
         }
     };
@@ -237,15 +218,8 @@ fn check_page_cache(sb: &Superblock, inode: &Inode) -> PageCacheState {
             data.invalidate();
         }
     }
-    let void = facts
-        .by_type
-        .file_if_any()
-        .is_some_and(|file| file.copies_invalidated != file.copies_dropped);
-    if !void {
-        PageCacheState::Same
-    } else {
-        PageCacheState::Changed
-    }
+    let void = facts.by_type.file_if_any().is_some_and(|file| file.copies_invalidated != file.copies_dropped);
+    if !void { PageCacheState::Same } else { PageCacheState::Changed }
 }
 
 /// Whoever keeps copies of the file's data has dropped them, as [`crate::PageCacheState::Changed`]

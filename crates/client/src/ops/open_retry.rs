@@ -17,11 +17,7 @@ pub(crate) fn take_stale_open<'a>(op: &Op<'a>) -> Option<StaleOpenHold<'a>> {
         return None;
     }
     let waiter = op.sb.stale_opens.take(op.pid)?;
-    Some(StaleOpenHold {
-        sb: op.sb,
-        file: waiter.held,
-        copies_void: waiter.copies_void,
-    })
+    Some(StaleOpenHold { sb: op.sb, file: waiter.held, copies_void: waiter.copies_void })
 }
 
 /// Holds `file`, which counts as being opened, for the caller's next open.

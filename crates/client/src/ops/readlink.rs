@@ -23,28 +23,15 @@ pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     if let Some(text) = cached_link_text(op, &inode)? {
         return Ok(text);
     }
-    let answer = op
-        .protocol()
-        .readlink(op.rpc_caller(), inode.handle())
-        .map_err(errno::of_call)?;
+    let answer = op.protocol().readlink(op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
-    let adopted = answer
-        .attributes
-        .as_ref()
-        .is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
-    let text = answer
-        .outcome
-        .map_err(|status| attributes::note_failed_status(&inode, status))?;
+    let adopted =
+        answer.attributes.as_ref().is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
+    let text = answer.outcome.map_err(|status| attributes::note_failed_status(&inode, status))?;
     let mut facts = inode.facts();
-    let is_link = facts
-        .state
-        .facts()
-        .is_some_and(|known| known.kind == FileKind::Symlink);
+    let is_link = facts.state.facts().is_some_and(|known| known.kind == FileKind::Symlink);
     if let (true, true, Some(epoch)) = (is_link, adopted, facts.contents()) {
-        facts.by_type = TypeState::Link(Box::new(CachedLinkText {
-            text: text.clone(),
-            epoch,
-        }));
+        facts.by_type = TypeState::Link(Box::new(CachedLinkText { text: text.clone(), epoch }));
     }
     Ok(text)
 }

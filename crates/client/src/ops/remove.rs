@@ -72,17 +72,10 @@ pub fn rmdir(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> 
         b".." => return Err(Errno::NOTEMPTY),
         _ => {}
     }
-    let former = op
-        .sb
-        .dentries
-        .find(directory.id(), name)
-        .and_then(|kept| kept.child);
+    let former = op.sb.dentries.find(directory.id(), name).and_then(|kept| kept.child);
     let target = names::last_object(op.sb, &directory, name);
     await_last_closes(op, &directory, name, former.as_ref())?;
-    let send = || {
-        op.protocol()
-            .remove(op.rpc_caller(), directory.handle(), name, true)
-    };
+    let send = || op.protocol().remove(op.rpc_caller(), directory.handle(), name, true);
     let (outcome, ended) = change::change_name(op, &directory, name, send)?;
     match own_or_refused(op, &directory, target.as_ref(), outcome, ended) {
         Ok(()) => {

@@ -36,14 +36,7 @@ pub(crate) fn sillyrename(
     name: &[u8],
     target: &Arc<Inode>,
 ) -> Result<(), Errno> {
-    if target
-        .facts()
-        .by_type
-        .file()
-        .silly
-        .as_ref()
-        .is_some_and(|silly| *silly.name == *name)
-    {
+    if target.facts().by_type.file().silly.as_ref().is_some_and(|silly| *silly.name == *name) {
         // It was removed already; as with other clients it cannot be removed while it is open.
         return Err(Errno::BUSY);
     }
@@ -70,11 +63,7 @@ pub(crate) fn sillyrename(
             let mut facts = target.facts();
             let state = facts.by_type.file();
             let identity = Arc::clone(&op.identity);
-            let silly = SillyName {
-                identity,
-                directory: Arc::clone(directory),
-                name: silly.into(),
-            };
+            let silly = SillyName { identity, directory: Arc::clone(directory), name: silly.into() };
             let former = state.silly.replace(silly);
             (former, state.take_unused_silly_name())
         };
@@ -194,17 +183,11 @@ pub(crate) fn rename_at_server(
     former: Option<&Arc<Inode>>,
 ) -> Result<(), Errno> {
     let source = names::last_object(op.sb, from.0, from.1);
-    let moved = op
-        .sb
-        .dentries
-        .find(from.0.id(), from.1)
-        .and_then(|kept| kept.child);
+    let moved = op.sb.dentries.find(from.0.id(), from.1).and_then(|kept| kept.child);
     let replaced = op.sb.dentries.find(to.0.id(), to.1).and_then(|kept| kept.child);
     let change_from = NameChange::begin(op.sb, from.0, from.1);
     let change_to = NameChange::begin(op.sb, to.0, to.1);
-    let answer = op
-        .protocol()
-        .rename(op.rpc_caller(), (from.0.handle(), from.1), (to.0.handle(), to.1));
+    let answer = op.protocol().rename(op.rpc_caller(), (from.0.handle(), from.1), (to.0.handle(), to.1));
     let answer = answer.map_err(errno::of_call)?;
     let ended_from = change_from.end(&answer.attributes.from, &answer);
     let ended_to = change_to.end(&answer.attributes.to, &answer);
@@ -240,11 +223,7 @@ fn learn_renamed(
 ) {
     let Some(moved) = moved else { return };
     let known = moved.attributes();
-    let is_directory = moved
-        .facts()
-        .state
-        .facts()
-        .is_some_and(|known| known.kind == FileKind::Directory);
+    let is_directory = moved.facts().state.facts().is_some_and(|known| known.kind == FileKind::Directory);
     // Two names of one file: RENAME does nothing, and the old one is still there (RFC 1813,
     // 3.3.14).
     if is_directory || known.is_some_and(|attributes| attributes.nlink == 1) {

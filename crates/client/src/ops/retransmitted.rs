@@ -21,11 +21,7 @@ use crate::{
 };
 
 fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {
-    LinksChange {
-        before: before.map(|before| before.nlink),
-        now: now.nlink,
-        ctime: now.ctime,
-    }
+    LinksChange { before: before.map(|before| before.nlink), now: now.nlink, ctime: now.ctime }
 }
 
 /// When the first copy of a change in `directory` was executed, if it was; `None` if there was
@@ -51,17 +47,9 @@ pub(super) fn own_object(
     let is_same = attributes.kind == making.kind
         && (!is_device || attributes.rdev == making.device)
         && (making.kind != FileKind::Symlink || has_text(op, &inode, making.text));
-    let wanted = NewObject {
-        kind: making.kind,
-        mode: making.mode,
-        uid: op.identity.uid,
-        gid: op.identity.gid,
-    };
-    let found = FoundObject {
-        facts: Facts::from(&attributes),
-        links: attributes.nlink,
-        is_same,
-    };
+    let wanted =
+        NewObject { kind: making.kind, mode: making.mode, uid: op.identity.uid, gid: op.identity.gid };
+    let found = FoundObject { facts: Facts::from(&attributes), links: attributes.nlink, is_same };
     let directory_gid = directory.attributes()?.gid;
     rules::is_own_object(&wanted, &found, directory_gid, &execution).then_some(inode)
 }
@@ -151,9 +139,7 @@ pub(crate) fn is_own_rename(
         attributes::send_getattr(op, to.0).ok()?;
         let ctime = source.attributes()?.ctime;
         let changed = to.0.attributes()?.mtime;
-        Some(rules::is_own_rename(
-            is_there, was_there, ctime, changed, &execution,
-        ))
+        Some(rules::is_own_rename(is_there, was_there, ctime, changed, &execution))
     };
     found().unwrap_or(false)
 }

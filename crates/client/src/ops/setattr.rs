@@ -77,10 +77,7 @@ fn stat_resized(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> {
 }
 
 pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result<(), Errno> {
-    if set
-        .size
-        .is_some_and(|size| size > op.sb.core.size_max(inode.fsid()))
-    {
+    if set.size.is_some_and(|size| size > op.sb.core.size_max(inode.fsid())) {
         return Err(Errno::FBIG);
     }
     if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
@@ -90,9 +87,7 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
     } else {
         getattr::flush_unsent(op, inode)?;
     }
-    let cur_size = Event::NfsSizeTruncate
-        .is_wanted()
-        .then(|| inode.event_fields().size);
+    let cur_size = Event::NfsSizeTruncate.is_wanted().then(|| inode.event_fields().size);
     inode.begin_mutation();
     let sent_at = op.now();
     let answer = match op.protocol().set(op.rpc_caller(), inode.handle(), set) {
@@ -115,7 +110,5 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
     } else {
         let _ = inode.end_mutation(&answer.attributes, sent_at);
     }
-    answer
-        .outcome
-        .map_err(|status| attributes::note_failed_status(inode, status))
+    answer.outcome.map_err(|status| attributes::note_failed_status(inode, status))
 }

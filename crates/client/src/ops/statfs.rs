@@ -13,16 +13,11 @@ pub fn statfs(op: &Op<'_>, id: InodeId) -> Result<FileSystemStatistics, Errno> {
     if let Some(known) = op.sb.fsstat.find(id, op.now()) {
         return Ok(known);
     }
-    let answer = op
-        .protocol()
-        .space(op.rpc_caller(), inode.handle())
-        .map_err(errno::of_call)?;
+    let answer = op.protocol().space(op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
     if let Some(attributes) = &answer.attributes {
         let _ = inode.absorb(attributes, sent_at);
     }
-    let space = answer
-        .outcome
-        .map_err(|status| attributes::note_failed_status(&inode, status))?;
+    let space = answer.outcome.map_err(|status| attributes::note_failed_status(&inode, status))?;
     Ok(op.sb.fsstat.keep(id, inode.fsid(), sent_at, &space))
 }

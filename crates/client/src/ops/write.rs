@@ -27,13 +27,7 @@ pub fn write(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<
     }
     let size = || size_now(op, &file.inode);
     let interrupt = &op.interrupt;
-    let taken = op.sb.core.data.write(
-        &file.owner,
-        &file.data,
-        WritePosition::End(&size),
-        bytes,
-        interrupt,
-    );
+    let taken = op.sb.core.data.write(&file.owner, &file.data, WritePosition::End(&size), bytes, interrupt);
     let taken = taken.map_err(|error| attributes::data_error(&file.inode, error))?;
     if taken.offset != offset
         && let Some(observer) = &op.sb.core.observer
@@ -54,14 +48,8 @@ pub fn write_at(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Resu
         return Err(Errno::BADF);
     }
     let position = WritePosition::At(offset);
-    let taken = op
-        .sb
-        .core
-        .data
-        .write(&file.owner, &file.data, position, bytes, &op.interrupt);
-    taken
-        .map(|taken| taken.count)
-        .map_err(|error| attributes::data_error(&file.inode, error))
+    let taken = op.sb.core.data.write(&file.owner, &file.data, position, bytes, &op.interrupt);
+    taken.map(|taken| taken.count).map_err(|error| attributes::data_error(&file.inode, error))
 }
 
 /// The server's size of the file, asked for now.
@@ -69,9 +57,5 @@ fn size_now(op: &Op<'_>, inode: &Arc<Inode>) -> Result<u64, DataError> {
     let answer = op.protocol().attributes(op.rpc_caller(), inode.handle())?;
     let attributes = answer.outcome.map_err(DataError::Status)?;
     let _ = inode.absorb(&attributes, op.sb.core.moment(answer.sent_at));
-    Ok(inode
-        .facts()
-        .state
-        .facts()
-        .map_or(attributes.size, |known| known.size))
+    Ok(inode.facts().state.facts().map_or(attributes.size, |known| known.size))
 }

@@ -167,11 +167,7 @@ impl RpcClient {
                 }
                 Ok(reply) => {
                     let lost_at = journey.lost.map(|lost| sent_at + lost);
-                    return Ok(CallResult {
-                        reply,
-                        sent_at,
-                        lost_at: lost_at.filter(|_| journey.restarted),
-                    });
+                    return Ok(CallResult { reply, sent_at, lost_at: lost_at.filter(|_| journey.restarted) });
                 }
                 Err(error) => return Err(error),
             }
@@ -196,15 +192,7 @@ impl RpcClient {
             sink: taker,
         } = outgoing;
         let credential = asker.credential;
-        let request = RpcRequest {
-            program,
-            version,
-            procedure,
-            credential,
-            arguments,
-            bulk,
-            results_max,
-        };
+        let request = RpcRequest { program, version, procedure, credential, arguments, bulk, results_max };
         let (transport, interrupt) = (&self.transport, asker.interrupt);
         let result = match taker {
             Some(taker) => transport.call_with_sink(&request, interrupt, journey, taker),
@@ -219,10 +207,7 @@ impl RpcClient {
             self.latency.learn(now.saturating_duration_since(sent_at));
         }
         let refused = match &result {
-            Ok(reply) => reply
-                .results()
-                .first_chunk()
-                .is_some_and(|status| *status != [0; 4]),
+            Ok(reply) => reply.results().first_chunk().is_some_and(|status| *status != [0; 4]),
             Err(_) => true,
         };
         let completed = CompletedRequest {
@@ -231,9 +216,7 @@ impl RpcClient {
             bytes_sent: journey.bytes_sent,
             bytes_received: journey.bytes_received,
             queue: journey.queued,
-            execution: now
-                .saturating_duration_since(sent_at)
-                .saturating_sub(journey.reading_for_others),
+            execution: now.saturating_duration_since(sent_at).saturating_sub(journey.reading_for_others),
             failed: refused,
             delayed: result.as_ref().is_ok_and(|reply| is_busy(reply, busy)),
         };
@@ -254,10 +237,7 @@ impl RpcClient {
 
 /// Tells of a refusal, if the reply begins with one.
 fn trace_status(request: &RpcRequest<'_>, result: &Result<CallReply, CallError>) {
-    let status = result
-        .as_ref()
-        .ok()
-        .and_then(|reply| reply.results().first_chunk());
+    let status = result.as_ref().ok().and_then(|reply| reply.results().first_chunk());
     let status = status.map_or(0, |status| u32::from_be_bytes(*status));
     if status != 0 {
         probe!(NfsXdrStatus {
@@ -274,9 +254,7 @@ fn is_busy(reply: &CallReply, busy: u32) -> bool {
 
 impl fmt::Debug for RpcClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire")
-            .field("operations", &self.statistics.operations())
-            .finish_non_exhaustive()
+        f.debug_struct("Wire").field("operations", &self.statistics.operations()).finish_non_exhaustive()
     }
 }
 

@@ -191,42 +191,25 @@ impl<'a> CreateRequest<'a> {
     /// An empty file.
     #[must_use]
     pub fn file(mode: u32) -> Self {
-        Self {
-            kind: FileKind::Regular,
-            mode,
-            text: &[],
-            device: Device::default(),
-            is_exclusive: false,
-        }
+        Self { kind: FileKind::Regular, mode, text: &[], device: Device::default(), is_exclusive: false }
     }
 
     /// An empty directory.
     #[must_use]
     pub fn directory(mode: u32) -> Self {
-        Self {
-            kind: FileKind::Directory,
-            ..Self::file(mode)
-        }
+        Self { kind: FileKind::Directory, ..Self::file(mode) }
     }
 
     /// A symbolic link with this text.
     #[must_use]
     pub fn symlink(text: &'a [u8]) -> Self {
-        Self {
-            kind: FileKind::Symlink,
-            text,
-            ..Self::file(0o777)
-        }
+        Self { kind: FileKind::Symlink, text, ..Self::file(0o777) }
     }
 
     /// A device, with these numbers, a named pipe or a socket.
     #[must_use]
     pub fn node(kind: FileKind, device: Device, mode: u32) -> Self {
-        Self {
-            kind,
-            device,
-            ..Self::file(mode)
-        }
+        Self { kind, device, ..Self::file(mode) }
     }
 }
 
@@ -266,10 +249,7 @@ impl<'a> OpenCaller<'a> {
     /// As any other caller.
     #[must_use]
     pub fn rpc(&self) -> RpcCaller<'a> {
-        RpcCaller {
-            credential: &self.open.credential,
-            interrupt: self.interrupt,
-        }
+        RpcCaller { credential: &self.open.credential, interrupt: self.interrupt }
     }
 }
 

@@ -93,13 +93,7 @@ pub(crate) fn compare_with_listing(
         ResolvedName::Object(_, None) => return,
         ResolvedName::Missing(_) => {
             if !sb.core.options().keeps_missing_names() {
-                directory
-                    .facts()
-                    .by_type
-                    .directory()
-                    .prefetch
-                    .own
-                    .missed_for_nothing();
+                directory.facts().by_type.directory().prefetch.own.missed_for_nothing();
                 sb.core.learn_prefetch(PrefetchBenefit::missed_for_nothing);
             }
             return;

@@ -110,9 +110,7 @@ pub(super) struct ListingState {
 impl ListingState {
     /// In which slot the name is, and which of its names.
     fn locate(&self, ordinal: u32) -> Option<(usize, usize)> {
-        let slot = self
-            .slots
-            .partition_point(|slot| slot.first + slot.count <= ordinal);
+        let slot = self.slots.partition_point(|slot| slot.first + slot.count <= ordinal);
         Some((slot, (ordinal - self.slots.get(slot)?.first) as usize))
     }
 
@@ -149,11 +147,7 @@ impl DirectoryListing {
             memory: Arc::clone(memory),
             hasher: RandomState::new(),
             start,
-            state: Mutex::new(ListingState {
-                end: start,
-                size,
-                ..ListingState::default()
-            }),
+            state: Mutex::new(ListingState { end: start, size, ..ListingState::default() }),
         })
     }
 
@@ -252,10 +246,7 @@ impl DirectoryListing {
         if let Some(ahead) = ahead {
             ahead.raise();
             self.memory.counters.count(ClientCounter::ListingAheadWasted);
-            probe!(NfsReaddirPrefetchWasted {
-                dir: directory,
-                cookie
-            });
+            probe!(NfsReaddirPrefetchWasted { dir: directory, cookie });
         }
     }
 
@@ -279,11 +270,7 @@ impl DirectoryListing {
         let state = self.state.lock();
         let Some((slot, index)) = state.locate(ordinal) else {
             let has_arrived = state.arrived.is_some();
-            return if state.is_complete {
-                ListingStep::End
-            } else {
-                ListingStep::Unread { has_arrived }
-            };
+            return if state.is_complete { ListingStep::End } else { ListingStep::Unread { has_arrived } };
         };
         let is_end = state.is_complete || state.has_readahead_failed;
         match &state.slots[slot].chunk {
@@ -319,11 +306,7 @@ impl DirectoryListing {
             let verifier = state.verifier_before(ordinal);
             ReaddirCookie { cookie, verifier }
         };
-        Some(ListingGap {
-            cookie,
-            index: slot,
-            is_shared: self.is_whole(),
-        })
+        Some(ListingGap { cookie, index: slot, is_shared: self.is_whole() })
     }
 
     /// Adds a reply's names at the end; false if the server lists in a loop. `size` bytes were
@@ -437,9 +420,7 @@ impl DirectoryListing {
         if state.scan.is_none() {
             state.began_in = origin.epoch;
         }
-        let scan = state
-            .scan
-            .get_or_insert_with(|| ListingScan::begin(origin.ticket));
+        let scan = state.scan.get_or_insert_with(|| ListingScan::begin(origin.ticket));
         !scan.add(origin.label, state.is_complete) && was_consistent
     }
 }

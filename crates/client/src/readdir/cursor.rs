@@ -96,12 +96,7 @@ impl ReaddirCursor {
         let loops = CookieLoopDetector::default();
         if let Some(ordinal) = self.at.listing.find(cookie) {
             let at = self.at.clone();
-            return CursorPosition {
-                cookie,
-                ordinal,
-                loops,
-                ..at
-            };
+            return CursorPosition { cookie, ordinal, loops, ..at };
         }
         let verifier = self.at.listing.end().verifier;
         (self.is_whole, self.read_before) = (false, Vec::new());
@@ -208,11 +203,8 @@ impl ReturnedNames {
     /// Those before the end of each part; `None` if some of them were evicted.
     fn collect(parts: &[(Arc<DirectoryListing>, u32)], charge: ListingMemoryCharge) -> Option<Self> {
         let random = RandomState::new();
-        let mut names = Self {
-            keys: (random.hash_one(0), random.hash_one(1)),
-            hashes: Vec::new(),
-            _charge: charge,
-        };
+        let mut names =
+            Self { keys: (random.hash_one(0), random.hash_one(1)), hashes: Vec::new(), _charge: charge };
         for (listing, end) in parts {
             let mut hashes = Vec::with_capacity(*end as usize);
             if !listing.names_before(*end, &mut |name| hashes.push(names.hash(name))) {
@@ -245,11 +237,7 @@ mod tests {
         let mut loops = CookieLoopDetector::default();
         (0..)
             .find(|index| {
-                let cookie = if *index < before {
-                    index + 1
-                } else {
-                    before + 1 + (index - before) % length
-                };
+                let cookie = if *index < before { index + 1 } else { before + 1 + (index - before) % length };
                 let is_closed = loops.is_repeated(cookie);
                 loops.note_returned(cookie);
                 is_closed

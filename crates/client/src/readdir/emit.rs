@@ -49,10 +49,7 @@ enum EmitStop {
 }
 
 fn trace_restart(inode: &Inode, cookie: u64) {
-    probe!(NfsReaddirRestart {
-        dir: inode.fileid_if_enabled(Event::NfsReaddirRestart),
-        cookie
-    });
+    probe!(NfsReaddirRestart { dir: inode.fileid_if_enabled(Event::NfsReaddirRestart), cookie });
 }
 
 /// Returns the names that follow `cookie` (0: from the beginning) until the listener is full, the
@@ -114,11 +111,7 @@ impl ReaddirCall<'_> {
         let memory = &op.sb.listing_memory;
         loop {
             match self.at.listing.step(self.at.ordinal) {
-                ListingStep::Names {
-                    chunk,
-                    index,
-                    is_last,
-                } => {
+                ListingStep::Names { chunk, index, is_last } => {
                     let first = self.at.ordinal;
                     let stop = self.emit_chunk(&chunk, index);
                     let had = index + (self.at.ordinal - first) as usize;
@@ -229,11 +222,7 @@ impl ReaddirCall<'_> {
         let inode = &self.directory.inode;
         let ticket = self.at.listing.state.lock().last_ticket;
         let is_undisturbed = ticket.is_some_and(|ticket| inode.facts().state.is_undisturbed(ticket));
-        let want = Want::NextNames {
-            had,
-            of,
-            is_undisturbed,
-        };
+        let want = Want::NextNames { had, of, is_undisturbed };
         if decide(want, &self.op.sb.core.options()).is_some() {
             send_readahead(self.op, inode, &self.at.listing);
         }
@@ -280,10 +269,7 @@ fn fresh_listing(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Arc<Directory
     for _ in op.rounds() {
         let clock = op.sb.core.server_clock(inode.fsid().unwrap_or(0));
         let (decision, listing) = {
-            let wanted = LookupTime {
-                began: op.began,
-                now: op.now(),
-            };
+            let wanted = LookupTime { began: op.began, now: op.now() };
             let mut facts = inode.facts();
             let TypeState::Directory(kept) = &mut facts.by_type else {
                 return Ok(None);
@@ -355,10 +341,7 @@ fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Resu
 /// EACCES, ENOTDIR; those of ACCESS and GETATTR.
 pub fn opendir(op: &Op<'_>, id: InodeId) -> Result<OpenDirectory, Errno> {
     let inode = op.sb.find_directory(id)?;
-    let intent = curt_policy::OpenIntent {
-        read: true,
-        ..curt_policy::OpenIntent::default()
-    };
+    let intent = curt_policy::OpenIntent { read: true, ..curt_policy::OpenIntent::default() };
     debug_assert_eq!(intent.needs(), Access::READ, "listing takes the right to read");
     open::decide_open(op, &inode, intent)?;
     let nothing = DirectoryListing::from_start(&op.sb.listing_memory);

@@ -70,20 +70,13 @@ pub(super) enum ListingExtension {
 
 impl FetchGuard {
     fn new(listing: &Arc<DirectoryListing>, state: &mut ListingState) -> Self {
-        Self {
-            listing: Arc::clone(listing),
-            call: Arc::clone(state.request.insert(Arc::default())),
-        }
+        Self { listing: Arc::clone(listing), call: Arc::clone(state.request.insert(Arc::default())) }
     }
 
     /// Does this unless the request was cancelled or is over.
     fn update(&self, update: impl FnOnce(&mut ListingState)) {
         let state = &mut *self.listing.state.lock();
-        if state
-            .request
-            .as_ref()
-            .is_some_and(|call| Arc::ptr_eq(call, &self.call))
-        {
+        if state.request.as_ref().is_some_and(|call| Arc::ptr_eq(call, &self.call)) {
             update(state);
         }
     }
@@ -121,11 +114,7 @@ impl DirectoryListing {
         if state.is_complete {
             return FetchTurn::AtEnd;
         }
-        let gap = ListingGap {
-            cookie: state.end,
-            index: state.slots.len(),
-            is_shared: self.is_whole(),
-        };
+        let gap = ListingGap { cookie: state.end, index: state.slots.len(), is_shared: self.is_whole() };
         let size = size(state.end, state.size);
         FetchTurn::Send(FetchGuard::new(self, state), gap, size)
     }
@@ -133,11 +122,7 @@ impl DirectoryListing {
 
 impl ReaddirRequester {
     pub(super) fn new(op: &Op<'_>, inode: &Arc<Inode>) -> Self {
-        Self {
-            core: Arc::clone(&op.sb.core),
-            inode: Arc::clone(inode),
-            identity: Arc::clone(&op.identity),
-        }
+        Self { core: Arc::clone(&op.sb.core), inode: Arc::clone(inode), identity: Arc::clone(&op.identity) }
     }
 
     /// With attributes or without, behind `cookie`?
@@ -154,11 +139,7 @@ impl ReaddirRequester {
         drop(facts);
         macro_rules! trace_switch {
             ($event:ident) => {
-                probe!($event {
-                    dir: self.inode.fileid_if_enabled(Event::$event),
-                    cookie,
-                    entries
-                })
+                probe!($event { dir: self.inode.fileid_if_enabled(Event::$event), cookie, entries })
             };
         }
         match (was_plus, plus) {
@@ -231,28 +212,12 @@ impl ReaddirRequester {
         decision: ListingDecision,
         interrupt: &Interrupt,
     ) -> ReaddirResult {
-        let Self {
-            core,
-            inode,
-            identity,
-        } = self;
+        let Self { core, inode, identity } = self;
         let ticket = inode.facts().state.ticket();
-        let asker = RpcCaller {
-            credential: &identity.credential,
-            interrupt,
-        };
+        let asker = RpcCaller { credential: &identity.credential, interrupt };
         let plus = decision == ListingDecision::Plus;
-        core.count(if plus {
-            ClientCounter::ListingPlus
-        } else {
-            ClientCounter::ListingPlain
-        });
-        let request = ListRequest {
-            cookie: place.cookie,
-            verifier: place.verifier,
-            size,
-            plus,
-        };
+        core.count(if plus { ClientCounter::ListingPlus } else { ClientCounter::ListingPlain });
+        let request = ListRequest { cookie: place.cookie, verifier: place.verifier, size, plus };
         let answer = core.protocol.list(asker, inode.handle(), request);
         // RFC 1813 §3.3.17: a server need not have it.
         let is_refused = |reply: &NfsReply<_, _>| matches!(reply.outcome, Err(Fault::Notsupp));
@@ -266,9 +231,7 @@ impl ReaddirRequester {
         let sent_at = core.moment(answer.sent_at);
         let about = answer.attributes.as_ref();
         let is_adopted = about.is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
-        let page = answer
-            .outcome
-            .map_err(|status| ReaddirError::Refused(status, sent_at))?;
+        let page = answer.outcome.map_err(|status| ReaddirError::Refused(status, sent_at))?;
         inode.prove(identity, Access::READ, sent_at);
         // What the reply proves of its names is judged while it is new.
         let mut facts = inode.facts();
@@ -345,9 +308,7 @@ impl ReaddirRequester {
         }
         if listing.note_origin(reply.origin) {
             sb.count(ClientCounter::ListingTorn);
-            probe!(NfsReaddirTorn {
-                dir: inode.fileid_if_enabled(Event::NfsReaddirTorn)
-            });
+            probe!(NfsReaddirTorn { dir: inode.fileid_if_enabled(Event::NfsReaddirTorn) });
         }
         let mut facts = inode.facts();
         if listing.is_whole() && listing.is_large() {
@@ -372,11 +333,7 @@ pub(super) fn reply_max(sb: &Superblock) -> u32 {
 fn begin(sb: &Superblock, inode: &Inode, listing: &Arc<DirectoryListing>) -> FetchTurn {
     let size = inode.facts().state.facts().map(|known| known.size);
     listing.begin_fetch(|place, former| {
-        if place.cookie == 0 {
-            first_size(size, reply_max(sb))
-        } else {
-            next_size(former, reply_max(sb))
-        }
+        if place.cookie == 0 { first_size(size, reply_max(sb)) } else { next_size(former, reply_max(sb)) }
     })
 }
 

@@ -64,8 +64,7 @@ impl DirectoryListing {
     /// Marks a name as removed; false if it is not listed.
     fn remove_name(&self, name: &[u8]) -> bool {
         let state = &mut *self.state.lock();
-        self.find_name(state, name, |listed| listed == name)
-            .is_some_and(|ordinal| state.remove(ordinal))
+        self.find_name(state, name, |listed| listed == name).is_some_and(|ordinal| state.remove(ordinal))
     }
 
     /// Adds a name at the end.
@@ -121,11 +120,7 @@ impl DirectoryListing {
     fn find_name(&self, state: &mut ListingState, name: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<u32> {
         let first = state.names.as_ref().map_or(0, |_| state.names_indexed);
         let mut table = state.names.take().unwrap_or_default();
-        let hash_of = |ordinal: &u32| {
-            state
-                .entry(*ordinal)
-                .map_or(0, |entry| self.hash_name(entry.name))
-        };
+        let hash_of = |ordinal: &u32| state.entry(*ordinal).map_or(0, |entry| self.hash_name(entry.name));
         table.reserve((state.count - first) as usize, hash_of);
         for ordinal in first..state.count {
             // What was evicted cannot be found, and many alike would make the table slow.
@@ -145,8 +140,7 @@ impl DirectoryListing {
     /// Names that differ in case alone are found together.
     fn hash_name(&self, name: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        name.iter()
-            .for_each(|byte| hasher.write_u8(byte.to_ascii_lowercase()));
+        name.iter().for_each(|byte| hasher.write_u8(byte.to_ascii_lowercase()));
         hasher.finish()
     }
 }
@@ -165,10 +159,7 @@ mod tests {
     fn listing(names: &[&str]) -> Arc<DirectoryListing> {
         let memory = ListingMemory::new(1 << 20, Arc::default());
         let listing = DirectoryListing::from_start(&memory);
-        let label = NameLabel {
-            epoch: Epoch::default(),
-            sent_at: Moment::from_nanoseconds(1),
-        };
+        let label = NameLabel { epoch: Epoch::default(), sent_at: Moment::from_nanoseconds(1) };
         let (first, second) = names.split_at(names.len() / 2);
         let mut cookie = 0;
         for (reply, is_last) in [(first, false), (second, true)] {
@@ -210,11 +201,7 @@ mod tests {
         assert_eq!(listing.missing_label(b"a"), None, "it is there");
         assert_eq!(listing.missing_label(b"A"), None, "who knows");
         assert!(matches!(listing.evict(0, u64::MAX), Ok(Some(_))));
-        assert_eq!(
-            listing.presence_of(b"a"),
-            NamePresence::Absent,
-            "it is not found any more"
-        );
+        assert_eq!(listing.presence_of(b"a"), NamePresence::Absent, "it is not found any more");
         assert_eq!(listing.missing_label(b"a"), None);
         assert_eq!(listing.missing_label(b"e"), None);
         assert_eq!(listing.presence_of(b"c"), NamePresence::Present);

@@ -92,11 +92,7 @@ impl ListingMemory {
     /// Bytes are in use from now on, whatever the bound.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> ListingMemoryCharge {
         self.used.fetch_add(bytes, Relaxed);
-        ListingMemoryCharge {
-            memory: Arc::clone(self),
-            bytes,
-            is_pinned: false,
-        }
+        ListingMemoryCharge { memory: Arc::clone(self), bytes, is_pinned: false }
     }
 
     /// The same if the bound has so many; nothing is evicted for them before [`Self::shrink`].
@@ -107,22 +103,14 @@ impl ListingMemory {
     /// Bytes that are in use already are not to be evicted. `None` if too many are not.
     pub(crate) fn pin(self: &Arc<Self>, bytes: u64) -> Option<ListingMemoryCharge> {
         let pinned = self.pinned.fetch_add(bytes, Relaxed) + bytes;
-        let charge = ListingMemoryCharge {
-            memory: Arc::clone(self),
-            bytes,
-            is_pinned: true,
-        };
+        let charge = ListingMemoryCharge { memory: Arc::clone(self), bytes, is_pinned: true };
         (pinned <= self.limit / PINNED_FRACTION).then_some(charge)
     }
 
     /// A reply's names were added to `listing`; what is over the bound goes.
     pub(crate) fn added(&self, listing: Weak<DirectoryListing>, slot: usize, used_at: u64) {
         let mut lru = self.lru.lock();
-        lru.entries.push_back(ListingLruEntry {
-            listing,
-            slot,
-            used_at,
-        });
+        lru.entries.push_back(ListingLruEntry { listing, slot, used_at });
         if lru.entries.len() >= lru.compact_at.max(COMPACT_MIN) {
             lru.entries.retain(|entry| entry.listing.strong_count() > 0);
             lru.compact_at = lru.entries.len() * 2;
@@ -160,11 +148,7 @@ impl ListingMemory {
 impl Drop for ListingMemoryCharge {
     fn drop(&mut self) {
         let memory = &self.memory;
-        let counter = if self.is_pinned {
-            &memory.pinned
-        } else {
-            &memory.used
-        };
+        let counter = if self.is_pinned { &memory.pinned } else { &memory.used };
         counter.fetch_sub(self.bytes, Relaxed);
     }
 }
@@ -200,10 +184,7 @@ mod tests {
         }
         let lru = memory.lru.lock();
         assert!(lru.entries.len() <= 2 * COMPACT_MIN, "{}", lru.entries.len());
-        let live = lru
-            .entries
-            .iter()
-            .filter(|entry| entry.listing.strong_count() > 0);
+        let live = lru.entries.iter().filter(|entry| entry.listing.strong_count() > 0);
         assert_eq!(live.count(), kept.len(), "what is kept stays in the queue");
     }
 }

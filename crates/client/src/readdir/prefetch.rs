@@ -54,10 +54,7 @@ pub(crate) enum FillOutcome {
 /// About how many bytes a reply's names took.
 fn bytes_of(reply: &ReaddirReply) -> u32 {
     let names = reply.page.names.iter().map(|listed| {
-        let handle = listed
-            .handle
-            .as_ref()
-            .map_or(HANDLE_BYTES, |handle| handle.as_bytes().len());
+        let handle = listed.handle.as_ref().map_or(HANDLE_BYTES, |handle| handle.as_bytes().len());
         ENTRY_BYTES + handle + listed.name.len().next_multiple_of(4)
     });
     u32::try_from(names.sum::<usize>()).unwrap_or(u32::MAX)
@@ -112,15 +109,8 @@ fn note_fill(
     if let Some(child) = child {
         child.note_use();
     }
-    directory
-        .facts()
-        .by_type
-        .directory()
-        .prefetch
-        .own
-        .filled(count, holds_it);
-    sb.core
-        .learn_prefetch(|mount| mount.filled_on_mount(count, holds_it));
+    directory.facts().by_type.directory().prefetch.own.filled(count, holds_it);
+    sb.core.learn_prefetch(|mount| mount.filled_on_mount(count, holds_it));
     if let Some(reply) = reply {
         probe!(NfsDirFill {
             dir: directory.fileid_if_enabled(Event::NfsDirFill),
@@ -129,9 +119,7 @@ fn note_fill(
             eof: reply.page.end
         });
     }
-    sb.core
-        .counters
-        .add(ClientCounter::DirFillNames, u64::from(count));
+    sb.core.counters.add(ClientCounter::DirFillNames, u64::from(count));
     if !holds_it {
         sb.count(ClientCounter::DirFillWasted);
     }
@@ -272,12 +260,7 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
     };
     if let Some(parent) = directory.parent() {
         let mut facts = parent.facts();
-        facts
-            .by_type
-            .directory()
-            .prefetch
-            .below
-            .filled(reply.count(), holds_it);
+        facts.by_type.directory().prefetch.below.filled(reply.count(), holds_it);
     }
     Ok(outcome)
 }
@@ -321,11 +304,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
             return false;
         };
         kept.lookup_order.missed_at(ordinal);
-        (
-            listing,
-            ordinal,
-            decide(Want::NameInOrder(&kept.lookup_order), &op.options),
-        )
+        (listing, ordinal, decide(Want::NameInOrder(&kept.lookup_order), &op.options))
     };
     // Aligned, so that what is requested because of two names overlaps in none.
     let around = ordinal - ordinal % PART_NAMES;
@@ -341,26 +320,15 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
         return false;
     };
     if in_order.is_some() {
-        inode
-            .facts()
-            .by_type
-            .directory()
-            .lookup_order
-            .requested(ordinal, bytes);
+        inode.facts().by_type.directory().lookup_order.requested(ordinal, bytes);
     } else {
         op.sb.count(ClientCounter::DirFill);
     }
     let _why = scope::with_cause(Cause::Fill);
     let requester = ReaddirRequester::new(op, inode);
     let size = bytes.min(reply_max(op.sb));
-    let reply = requester
-        .fetch(gap, size, ListingDecision::Plus, &op.interrupt)
-        .ok();
-    let counting = if in_order.is_some() {
-        PrimeCounting::Nothing
-    } else {
-        PrimeCounting::New
-    };
+    let reply = requester.fetch(gap, size, ListingDecision::Plus, &op.interrupt).ok();
+    let counting = if in_order.is_some() { PrimeCounting::Nothing } else { PrimeCounting::New };
     match &reply {
         Some(reply) => _ = prime(op.sb, inode, reply, counting),
         // Without an answer the names are looked up one by one, as they were.
@@ -371,12 +339,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
     }
     let last = reply.as_ref().and_then(|reply| reply.page.names.last());
     if let Some(ordinal) = last.and_then(|last| listing.ordinal_of(&last.name)) {
-        inode
-            .facts()
-            .by_type
-            .directory()
-            .lookup_order
-            .requested(ordinal, bytes);
+        inode.facts().by_type.directory().lookup_order.requested(ordinal, bytes);
     }
     reply.is_some()
 }

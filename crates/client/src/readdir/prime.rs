@@ -33,12 +33,7 @@ pub(super) fn is_due(sb: &Superblock, inode: &Inode) -> bool {
     let facts = inode.facts();
     let known = facts.state.facts();
     let is_file = known.is_some_and(|known| known.kind == FileKind::Regular);
-    let is_beyond = || {
-        facts
-            .state
-            .sent_at()
-            .is_some_and(|sent_at| now.since(sent_at) > window)
-    };
+    let is_beyond = || facts.state.sent_at().is_some_and(|sent_at| now.since(sent_at) > window);
     // No operation begins later than now.
     let has_expired = || facts.state.freshness(now, now, &options) == Freshness::Expired;
     is_file && !window.is_zero() && is_beyond() || has_expired()

@@ -29,11 +29,7 @@ pub(super) struct ListingGap {
 impl ListingGap {
     /// The first names of a directory.
     pub(super) fn at_start() -> Self {
-        Self {
-            cookie: ReaddirCookie::default(),
-            index: 0,
-            is_shared: true,
-        }
+        Self { cookie: ReaddirCookie::default(), index: 0, is_shared: true }
     }
 }
 

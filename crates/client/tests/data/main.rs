@@ -48,21 +48,12 @@ fn behaviour() -> ClientOptions {
         unwritten_bytes: 128 << 10,
         ..DataOptions::default()
     };
-    ClientOptions {
-        data,
-        ..ClientOptions::default()
-    }
+    ClientOptions { data, ..ClientOptions::default() }
 }
 
 fn create(client: &Superblock, name: &[u8]) -> Arc<OpenFile> {
-    let (_, opened) = ops::create(
-        &client.op(&user()),
-        client.root(),
-        name,
-        0o644,
-        OpenFlags::writing(),
-    )
-    .unwrap();
+    let (_, opened) =
+        ops::create(&client.op(&user()), client.root(), name, 0o644, OpenFlags::writing()).unwrap();
     opened.file
 }
 
@@ -87,16 +78,12 @@ impl Program {
             78..=83 => ops::fsync(&self.client.op(&user()), &self.file, false).unwrap(),
             84..=88 => self.reopen(),
             89..=93 => {
-                let size = ops::getattr(&self.client.op(&user()), self.file.id())
-                    .unwrap()
-                    .attributes
-                    .size;
+                let size = ops::getattr(&self.client.op(&user()), self.file.id()).unwrap().attributes.size;
                 assert_eq!(size, self.model.len() as u64);
             }
-            94 if self.cuts => self
-                .server
-                .cut_in
-                .store(1 + self.random.below(6), std::sync::atomic::Ordering::Relaxed),
+            94 if self.cuts => {
+                self.server.cut_in.store(1 + self.random.below(6), std::sync::atomic::Ordering::Relaxed)
+            }
             95 | 96 => self.append(),
             97 => self.write_page(),
             _ => self.write(),
@@ -109,17 +96,9 @@ impl Program {
         if self.model.len() + length > usize::try_from(SIZE).unwrap() {
             return;
         }
-        let flags = OpenFlags {
-            append: true,
-            ..OpenFlags::writing()
-        };
-        let log = ops::open(&self.client.op(&user()), self.file.id(), flags)
-            .unwrap()
-            .file;
-        assert_eq!(
-            ops::write(&self.client.op(&user()), &log, 0, &vec![9; length]),
-            Ok(length)
-        );
+        let flags = OpenFlags { append: true, ..OpenFlags::writing() };
+        let log = ops::open(&self.client.op(&user()), self.file.id(), flags).unwrap().file;
+        assert_eq!(ops::write(&self.client.op(&user()), &log, 0, &vec![9; length]), Ok(length));
         self.model.resize(self.model.len() + length, 9);
         if self.random.below(2) == 0 {
             ops::close(&self.client.op(&user()), &log).unwrap();
@@ -130,22 +109,14 @@ impl Program {
 
     /// A page that was changed through a mapping, written back by an open file that has O_APPEND.
     fn write_page(&mut self) {
-        let flags = OpenFlags {
-            append: true,
-            ..OpenFlags::writing()
-        };
-        let log = ops::open(&self.client.op(&user()), self.file.id(), flags)
-            .unwrap()
-            .file;
+        let flags = OpenFlags { append: true, ..OpenFlags::writing() };
+        let log = ops::open(&self.client.op(&user()), self.file.id(), flags).unwrap().file;
         let start = usize::try_from(self.random.below(SIZE) / 4096 * 4096).unwrap();
         let end = (start + 4096).min(self.model.len());
         if start < end {
             self.model[start..end].fill(77);
             let page = &self.model[start..end];
-            assert_eq!(
-                ops::write_at(&self.client.op(&user()), &log, start as u64, page),
-                Ok(end - start)
-            );
+            assert_eq!(ops::write_at(&self.client.op(&user()), &log, start as u64, page), Ok(end - start));
         }
         ops::close(&self.client.op(&user()), &log).unwrap();
     }
@@ -155,13 +126,9 @@ impl Program {
         let most = if self.random.below(4) == 0 { 20_000 } else { 900 };
         let length = usize::try_from(1 + self.random.below(most)).unwrap();
         let value = u8::try_from(self.random.below(256)).unwrap();
-        let bytes: Vec<u8> = (0..length)
-            .map(|at| value.wrapping_add(u8::try_from(at % 251).unwrap()))
-            .collect();
-        assert_eq!(
-            ops::write(&self.client.op(&user()), &self.file, start, &bytes),
-            Ok(length)
-        );
+        let bytes: Vec<u8> =
+            (0..length).map(|at| value.wrapping_add(u8::try_from(at % 251).unwrap())).collect();
+        assert_eq!(ops::write(&self.client.op(&user()), &self.file, start, &bytes), Ok(length));
         let start = usize::try_from(start).unwrap();
         self.model.resize(self.model.len().max(start + length), 0);
         self.model[start..start + length].copy_from_slice(&bytes);
@@ -170,19 +137,14 @@ impl Program {
     fn read(&mut self) {
         let start = self.random.below(SIZE);
         let length = usize::try_from(self.random.below(30_000)).unwrap();
-        let bytes = ops::read(&self.client.op(&user()), &self.file, start, length)
-            .unwrap()
-            .to_vec();
+        let bytes = ops::read(&self.client.op(&user()), &self.file, start, length).unwrap().to_vec();
         let start = usize::try_from(start).unwrap().min(self.model.len());
         assert_eq!(bytes, self.model[start..(start + length).min(self.model.len())]);
     }
 
     fn truncate(&mut self) {
         let size = self.random.below(SIZE);
-        let set = SetAttributes {
-            size: Some(size),
-            ..SetAttributes::default()
-        };
+        let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
         let stat = ops::setattr(&self.client.op(&user()), self.file.id(), &set).unwrap();
         assert_eq!(stat.attributes.size, size);
         self.model.resize(usize::try_from(size).unwrap(), 0);
@@ -195,9 +157,7 @@ impl Program {
             sync: self.random.below(8) == 0,
             ..OpenFlags::writing()
         };
-        self.file = ops::open(&self.client.op(&user()), self.file.id(), flags)
-            .unwrap()
-            .file;
+        self.file = ops::open(&self.client.op(&user()), self.file.id(), flags).unwrap().file;
     }
 
     /// What another client reads after the last close.
@@ -209,14 +169,9 @@ impl Program {
         else {
             panic!("the file is there");
         };
-        let open = ops::open(&other.op(&user()), found.id, OpenFlags::reading())
-            .unwrap()
-            .file;
+        let open = ops::open(&other.op(&user()), found.id, OpenFlags::reading()).unwrap().file;
         let length = usize::try_from(SIZE).unwrap();
-        assert_eq!(
-            ops::read(&other.op(&user()), &open, 0, length).unwrap().to_vec(),
-            self.model
-        );
+        assert_eq!(ops::read(&other.op(&user()), &open, 0, length).unwrap().to_vec(), self.model);
     }
 }
 
@@ -273,15 +228,9 @@ fn a_power_cut_between_write_and_commit_has_the_bytes_sent_again() {
     server.power_cut();
     ops::fsync(&client.op(&user()), &file, false).unwrap();
     let seen = server.take_seen();
-    assert!(
-        seen.iter().filter(|procedure| **procedure == 7).count() >= 7,
-        "{seen:?}"
-    );
+    assert!(seen.iter().filter(|procedure| **procedure == 7).count() >= 7, "{seen:?}");
     server.power_cut();
-    assert_eq!(
-        ops::read(&client.op(&user()), &file, 0, 60_000).unwrap().to_vec(),
-        bytes
-    );
+    assert_eq!(ops::read(&client.op(&user()), &file, 0, 60_000).unwrap().to_vec(), bytes);
     let other = server.mount(&behaviour(), Arc::new(Inline));
     let curt_client::LookupResult::Positive(found) =
         ops::lookup(&other.op(&user()), other.root(), b"file").unwrap()
@@ -309,32 +258,18 @@ fn failures_at_the_server_reach_the_program_once() {
         let wrote = ops::write(&client.op(&user()), &file, 0, &[1; 20_000]);
         let synced = ops::fsync(&client.op(&user()), &file, false);
         let closed = ops::close(&client.op(&user()), &file);
-        let failures = [wrote.map(drop), synced, closed]
-            .into_iter()
-            .filter_map(Result::err);
+        let failures = [wrote.map(drop), synced, closed].into_iter().filter_map(Result::err);
         assert_eq!(failures.collect::<Vec<_>>(), [errno], "{point:?}");
-        let again = ops::open(&client.op(&user()), file.id(), OpenFlags::writing())
-            .unwrap()
-            .file;
-        assert_eq!(
-            ops::write(&client.op(&user()), &again, 0, &[2; 20_000]),
-            Ok(20_000)
-        );
-        assert_eq!(
-            ops::close(&client.op(&user()), &again),
-            Ok(()),
-            "later writes are not lost with it"
-        );
+        let again = ops::open(&client.op(&user()), file.id(), OpenFlags::writing()).unwrap().file;
+        assert_eq!(ops::write(&client.op(&user()), &again, 0, &[2; 20_000]), Ok(20_000));
+        assert_eq!(ops::close(&client.op(&user()), &again), Ok(()), "later writes are not lost with it");
     }
 }
 
 // SEMANTICS: write-6.
 #[test]
 fn a_disk_that_is_full_is_told_at_the_latest_at_close() {
-    let server = Server::new(MemoryOptions {
-        bytes_max: 100_000,
-        ..MemoryOptions::default()
-    });
+    let server = Server::new(MemoryOptions { bytes_max: 100_000, ..MemoryOptions::default() });
     let client = server.mount(&behaviour(), Arc::new(Inline));
     let file = create(&client, b"file");
     let mut results = Vec::new();
@@ -355,12 +290,7 @@ fn own_writes_are_no_change_by_others() {
     ops::close(&client.op(&user()), &file).unwrap();
     server.take_seen();
     let again = ops::open(&client.op(&user()), file.id(), OpenFlags::reading()).unwrap();
-    assert_eq!(
-        ops::read(&client.op(&user()), &again.file, 0, 40_000)
-            .unwrap()
-            .to_vec(),
-        vec![1; 40_000]
-    );
+    assert_eq!(ops::read(&client.op(&user()), &again.file, 0, 40_000).unwrap().to_vec(), vec![1; 40_000]);
     let seen = server.take_seen();
     assert!(!seen.contains(&6), "no READ of what was written here: {seen:?}");
 }

@@ -37,25 +37,16 @@ pub(crate) struct Server {
 }
 
 fn life(vfs: &Arc<MemoryVfs>) -> LoopbackTransport {
-    let rules = ExportRules {
-        squash: Squash::None,
-        ..ExportRules::default()
-    };
+    let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
     let export = ExportDefinition::for_everyone(b"/".to_vec(), vfs.clone(), rules);
-    let setup = Setup {
-        state: PersistentState::with_key([7; 16]),
-        exports: vec![export],
-        counters: Arc::default(),
-    };
+    let setup =
+        Setup { state: PersistentState::with_key([7; 16]), exports: vec![export], counters: Arc::default() };
     LoopbackTransport::new(Arc::new(NfsService::new(setup).unwrap()))
 }
 
 impl Server {
     pub(crate) fn new(options: MemoryOptions) -> Arc<Self> {
-        let vfs = Arc::new(MemoryVfs::new(MemoryOptions {
-            root_mode: 0o777,
-            ..options
-        }));
+        let vfs = Arc::new(MemoryVfs::new(MemoryOptions { root_mode: 0o777, ..options }));
         Arc::new(Self {
             life: RwLock::new(life(&vfs)),
             vfs,
@@ -105,23 +96,12 @@ impl Server {
         let wire = Arc::new(RpcClient::new(transport, Arc::clone(&clock)));
         let root = self.root();
         let never = Interrupt::never();
-        let asker = RpcCaller {
-            credential: &RpcCredential::None,
-            interrupt: &never,
-        };
+        let asker = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
         let protocol = NfsV3::new(wire);
         let answer = protocol.limits(asker, &root).unwrap();
         let (limits, path_limits) = answer.outcome.unwrap();
-        let root = MountedRoot {
-            handle: root,
-            limits,
-            path_limits,
-        };
-        let environment = Environment {
-            clock,
-            background,
-            observer: None,
-        };
+        let root = MountedRoot { handle: root, limits, path_limits };
+        let environment = Environment { clock, background, observer: None };
         let security = RpcSecurity::Sys(MachineName::new(b"tester"));
         Superblock::new(&root, protocol, security, behaviour, &environment).unwrap()
     }

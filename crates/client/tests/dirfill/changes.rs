@@ -36,18 +36,10 @@ const CHANGES: [(&str, Change); 8] = [
     ("create", |tree, directory| {
         tree.file(directory, "new");
     }),
-    ("remove what was told", |tree, directory| {
-        tree.remove(directory, "a")
-    }),
-    ("remove what is to come", |tree, directory| {
-        tree.remove(directory, "j")
-    }),
-    ("rename what was told", |tree, directory| {
-        tree.rename(directory, "b", "new")
-    }),
-    ("rename what is to come", |tree, directory| {
-        tree.rename(directory, "i", "new")
-    }),
+    ("remove what was told", |tree, directory| tree.remove(directory, "a")),
+    ("remove what is to come", |tree, directory| tree.remove(directory, "j")),
+    ("rename what was told", |tree, directory| tree.rename(directory, "b", "new")),
+    ("rename what is to come", |tree, directory| tree.rename(directory, "i", "new")),
     ("replace what was told", |tree, directory| {
         tree.file(directory, "c");
     }),
@@ -57,9 +49,7 @@ const CHANGES: [(&str, Change); 8] = [
     ("rename over", |tree, directory| tree.rename(directory, "j", "a")),
 ];
 
-const ALL: [&str; 13] = [
-    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "new", "missing", "absent",
-];
+const ALL: [&str; 13] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "new", "missing", "absent"];
 
 /// Once any reply has told of the directory's new state, nothing of the old one is answered.
 #[test]
@@ -113,11 +103,7 @@ enum Missing {
 /// own, after it, where it was believed to be missing before.
 fn seconds_until_found(missing: Missing, fill: FillMode, racy_guard: RacyGuard) -> u64 {
     const TICK: Duration = Duration::from_millis(10);
-    let cache = CacheOptions {
-        fill,
-        racy_guard,
-        ..options()
-    };
+    let cache = CacheOptions { fill, racy_guard, ..options() };
     let world = World::with(Lie::None, cache, Pathconf::default(), one_directory);
     world.ticks(TICK);
     let found = world.lookup(world.client.root(), "one").unwrap();

@@ -63,21 +63,13 @@ fn a_server_without_readdirplus_is_asked_for_it_once() {
     for lie in [Lie::RefusesPlus(NfsStat3::Notsupp), Lie::NoPlus] {
         let (world, id, number) = world(lie.clone());
         assert_eq!(world.look(id, number, &["a"]), "LOOKUP 1");
-        assert_eq!(
-            world.look(id, number, &["b"]),
-            "LOOKUP 1 READDIRPLUS 1",
-            "{lie:?}"
-        );
+        assert_eq!(world.look(id, number, &["b"]), "LOOKUP 1 READDIRPLUS 1", "{lie:?}");
         assert_eq!(world.look(id, number, &MORE), "LOOKUP 8");
         let (other, number) = directory(&world, "two");
         assert_eq!(world.look(other, number, &NAMES), "LOOKUP 10");
         world.sent();
         assert_eq!(world.list(other).unwrap().len(), NAMES.len());
-        assert_eq!(
-            world.sent(),
-            "GETATTR 1 READDIR 1",
-            "{lie:?}: the open and the names"
-        );
+        assert_eq!(world.sent(), "GETATTR 1 READDIR 1", "{lie:?}: the open and the names");
     }
 }
 
@@ -98,11 +90,7 @@ fn a_name_that_comes_without_attributes_or_handle_is_looked_up() {
         assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
         assert_eq!(world.look(id, number, &["e"]), "LOOKUP 1", "{lie:?}");
         assert_eq!(world.look(id, number, &NAMES), "", "{lie:?}");
-        assert_eq!(
-            world.look(id, number, &MISSING),
-            "",
-            "its name alone is enough for that"
-        );
+        assert_eq!(world.look(id, number, &MISSING), "", "its name alone is enough for that");
     }
 }
 
@@ -110,16 +98,8 @@ fn a_name_that_comes_without_attributes_or_handle_is_looked_up() {
 fn names_that_all_come_without_attributes_or_handles_are_looked_up() {
     for lie in [Lie::NoAttributes(None), Lie::NoHandles(None)] {
         let (world, id, number) = world(lie.clone());
-        assert_eq!(
-            world.look(id, number, &["a", "b"]),
-            "LOOKUP 2 READDIRPLUS 1",
-            "{lie:?}"
-        );
-        assert_eq!(
-            world.look(id, number, &MISSING),
-            "",
-            "{lie:?}: all names are known"
-        );
+        assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 2 READDIRPLUS 1", "{lie:?}");
+        assert_eq!(world.look(id, number, &MISSING), "", "{lie:?}: all names are known");
         assert_eq!(world.look(id, number, &MORE), "LOOKUP 8 READDIRPLUS 1", "{lie:?}");
     }
 }
@@ -138,11 +118,7 @@ fn a_listing_without_the_directorys_attributes_proves_nothing() {
 fn a_name_that_is_told_twice_is_looked_up() {
     for at in [At::First, At::Last] {
         let (world, id, number) = world(Lie::Doubled("e", "f", at));
-        assert_eq!(
-            world.look(id, number, &["a", "b"]),
-            "LOOKUP 1 READDIRPLUS 1",
-            "{at:?}"
-        );
+        assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1", "{at:?}");
         assert_eq!(world.look(id, number, &["e"]), "LOOKUP 1", "{at:?}");
         assert_eq!(world.look(id, number, &NAMES), "", "{at:?}");
         assert_eq!(world.look(id, number, &MISSING), "", "{at:?}");
@@ -151,10 +127,7 @@ fn a_name_that_is_told_twice_is_looked_up() {
 
 #[test]
 fn on_a_server_that_ignores_case_no_name_is_missing_because_it_is_not_listed() {
-    let ignores = Pathconf {
-        case_insensitive: true,
-        ..Pathconf::default()
-    };
+    let ignores = Pathconf { case_insensitive: true, ..Pathconf::default() };
     // Whether or not it says so of itself: directories of one file system may differ in it.
     for (limits, missing) in [(ignores, "LOOKUP 4"), (Pathconf::default(), "")] {
         let world = World::with(Lie::IgnoresCase, options(), limits, two_directories);
@@ -233,16 +206,8 @@ fn a_listing_that_falls_silent_is_asked_for_less_and_less() {
 fn a_reply_with_a_name_that_cannot_be_is_worth_nothing() {
     for name in [&b"a/b"[..], b"/", b"", b"a\0b"] {
         let (world, id, number) = world(Lie::Name(name));
-        assert_eq!(
-            world.look(id, number, &["a", "b"]),
-            "LOOKUP 2 READDIRPLUS 1",
-            "{name:?}"
-        );
-        assert_eq!(
-            world.look(id, number, &MISSING),
-            "LOOKUP 4 READDIRPLUS 1",
-            "{name:?}"
-        );
+        assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 2 READDIRPLUS 1", "{name:?}");
+        assert_eq!(world.look(id, number, &MISSING), "LOOKUP 4 READDIRPLUS 1", "{name:?}");
         assert_eq!(world.counter(ClientCounter::DirFillComplete), 0);
     }
 }
@@ -253,10 +218,7 @@ fn a_pass_whose_cookie_is_refused_makes_nothing_complete() {
     world.names_max(4);
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &["c", "d"]), "");
-    assert_eq!(
-        world.look(id, number, &["e", "f", "g", "h"]),
-        "LOOKUP 4 READDIRPLUS 1"
-    );
+    assert_eq!(world.look(id, number, &["e", "f", "g", "h"]), "LOOKUP 4 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &MISSING), "LOOKUP 4 READDIRPLUS 1");
     assert_eq!(world.counter(ClientCounter::DirFillComplete), 0);
 }
@@ -265,11 +227,7 @@ fn a_pass_whose_cookie_is_refused_makes_nothing_complete() {
 fn a_directory_that_may_not_be_listed_is_looked_into() {
     for status in [NfsStat3::Acces, NfsStat3::Perm, NfsStat3::Io] {
         let (world, id, number) = world(Lie::RefusesPlus(status));
-        assert_eq!(
-            world.look(id, number, &["a", "b"]),
-            "LOOKUP 2 READDIRPLUS 1",
-            "{status:?}"
-        );
+        assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 2 READDIRPLUS 1", "{status:?}");
         let sent = world.look(id, number, &MORE);
         assert!(sent.starts_with("LOOKUP 8"), "{status:?}: {sent}");
     }
@@ -304,34 +262,19 @@ fn names_that_servers_do_not_list_are_looked_up() {
 #[test]
 fn dirfill_off_and_what_stands_in_its_way_ask_for_each_name() {
     use curt_policy::{CacheOptions, FillMode, LookupCache, PlusMode};
-    let off = CacheOptions {
-        fill: FillMode::Off,
-        ..options()
-    };
-    let nordirplus = CacheOptions {
-        plus: PlusMode::Never,
-        ..options()
-    };
-    let none = CacheOptions {
-        names: LookupCache::None,
-        ..options()
-    };
+    let off = CacheOptions { fill: FillMode::Off, ..options() };
+    let nordirplus = CacheOptions { plus: PlusMode::Never, ..options() };
+    let none = CacheOptions { names: LookupCache::None, ..options() };
     for cache in [off, nordirplus, none] {
         let world = World::with(Lie::None, cache, Pathconf::default(), two_directories);
         let (id, number) = directory(&world, "one");
         assert_eq!(world.look(id, number, &NAMES), "LOOKUP 10");
         assert_eq!(world.look(id, number, &MISSING), "LOOKUP 4");
     }
-    let positive = CacheOptions {
-        names: LookupCache::Positive,
-        ..options()
-    };
+    let positive = CacheOptions { names: LookupCache::Positive, ..options() };
     let world = World::with(Lie::None, positive, Pathconf::default(), two_directories);
     let (id, number) = directory(&world, "one");
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &MORE), "");
-    assert!(
-        world.look(id, number, &MISSING).starts_with("LOOKUP 4"),
-        "missing names are not believed"
-    );
+    assert!(world.look(id, number, &MISSING).starts_with("LOOKUP 4"), "missing names are not believed");
 }

@@ -116,10 +116,7 @@ impl State {
     fn time(&self, moment: Duration) -> Vec<u8> {
         let beyond = moment.as_nanos() % self.step.as_nanos();
         let told = moment - Duration::from_nanos(u64::try_from(beyond).unwrap());
-        words(&[
-            u32::try_from(BEGIN + told.as_secs()).unwrap(),
-            told.subsec_nanos(),
-        ])
+        words(&[u32::try_from(BEGIN + told.as_secs()).unwrap(), told.subsec_nanos()])
     }
 
     /// What a directory is like before a change of its names.
@@ -196,11 +193,7 @@ impl State {
             Lie::NoDirectoryAttributes => words(&[0]),
             _ => self.post(directory),
         };
-        let verifier = if self.lie == Lie::NewVerifiers {
-            number as u64 + 1
-        } else {
-            0
-        };
+        let verifier = if self.lie == Lie::NewVerifiers { number as u64 + 1 } else { 0 };
         let head = [words(&[0]), about, verifier.to_be_bytes().to_vec()].concat();
         let (mut entries, mut told) = (Vec::new(), 0);
         let all = self.listed(directory);
@@ -228,24 +221,13 @@ impl State {
                 let name = name.as_bytes().to_vec();
                 match at {
                     At::First => all.insert(0, Named { name, id, cookie: 3 }),
-                    At::Last => all.push(Named {
-                        name,
-                        id,
-                        cookie: 1 << 40,
-                    }),
+                    At::Last => all.push(Named { name, id, cookie: 1 << 40 }),
                 }
             }
             Lie::Dots(whose) => {
                 let id = self.tree.find(directory, whose.as_bytes()).unwrap();
                 for (cookie, name) in [(1, "."), (2, "..")] {
-                    all.insert(
-                        0,
-                        Named {
-                            name: name.into(),
-                            id,
-                            cookie,
-                        },
-                    );
+                    all.insert(0, Named { name: name.into(), id, cookie });
                 }
                 all.sort_by_key(|named| named.cookie);
             }

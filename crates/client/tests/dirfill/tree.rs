@@ -40,12 +40,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     pub(crate) fn new() -> Self {
-        let mut tree = Self {
-            nodes: BTreeMap::new(),
-            next_id: ROOT,
-            next_cookie: 10,
-            now: Duration::ZERO,
-        };
+        let mut tree = Self { nodes: BTreeMap::new(), next_id: ROOT, next_cookie: 10, now: Duration::ZERO };
         tree.insert(ROOT, true);
         tree
     }
@@ -85,11 +80,7 @@ impl Tree {
         node.changed = now;
         let names = node.names.as_mut().unwrap();
         names.retain(|named| named.name != name.as_bytes());
-        names.push(Named {
-            name: name.into(),
-            id,
-            cookie,
-        });
+        names.push(Named { name: name.into(), id, cookie });
     }
 
     /// Makes a file, replacing what has the name.
@@ -109,10 +100,7 @@ impl Tree {
         let now = self.now;
         let node = self.node(directory);
         node.changed = now;
-        node.names
-            .as_mut()
-            .unwrap()
-            .retain(|named| named.name != name.as_bytes());
+        node.names.as_mut().unwrap().retain(|named| named.name != name.as_bytes());
     }
 
     pub(crate) fn rename(&mut self, directory: u64, from: &str, to: &str) {

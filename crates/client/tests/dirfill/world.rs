@@ -40,8 +40,7 @@ pub(crate) struct Ticking {
 
 impl Ticking {
     pub(crate) fn pass(&self, duration: Duration) {
-        self.passed
-            .fetch_add(u64::try_from(duration.as_nanos()).unwrap(), Relaxed);
+        self.passed.fetch_add(u64::try_from(duration.as_nanos()).unwrap(), Relaxed);
     }
 
     pub(crate) fn passed(&self) -> Duration {
@@ -80,11 +79,7 @@ pub(crate) struct World {
 /// What mounts have in these tests unless they say otherwise: mode bits decide, so that ACCESS
 /// counts for nothing.
 pub(crate) fn options() -> CacheOptions {
-    CacheOptions {
-        access: AccessMode::ModeBits,
-        fill: FillMode::Auto,
-        ..CacheOptions::default()
-    }
+    CacheOptions { access: AccessMode::ModeBits, fill: FillMode::Auto, ..CacheOptions::default() }
 }
 
 pub(crate) fn me() -> Caller {
@@ -104,10 +99,7 @@ impl World {
         path_limits: Pathconf,
         make: impl FnOnce(&mut Tree),
     ) -> Self {
-        let clock = Arc::new(Ticking {
-            start: Instant::now(),
-            passed: AtomicU64::new(123_456_789),
-        });
+        let clock = Arc::new(Ticking { start: Instant::now(), passed: AtomicU64::new(123_456_789) });
         let mut tree = Tree::new();
         tree.now = clock.passed();
         make(&mut tree);
@@ -130,29 +122,13 @@ impl World {
         let wire = Arc::new(RpcClient::new(transport, Arc::clone(&clock)));
         let root = MountedRoot {
             handle: FileHandle::new(&ROOT.to_be_bytes()).unwrap(),
-            limits: Fsinfo {
-                read_max: REPLY_MAX,
-                ..Fsinfo::default()
-            },
+            limits: Fsinfo { read_max: REPLY_MAX, ..Fsinfo::default() },
             path_limits,
         };
-        let environment = Environment {
-            clock,
-            background: Arc::new(Inline),
-            observer: None,
-        };
-        let behaviour = ClientOptions {
-            cache,
-            ..ClientOptions::default()
-        };
-        let client = Superblock::new(
-            &root,
-            NfsV3::new(wire),
-            RpcSecurity::sys(),
-            &behaviour,
-            &environment,
-        )
-        .unwrap();
+        let environment = Environment { clock, background: Arc::new(Inline), observer: None };
+        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
+        let client =
+            Superblock::new(&root, NfsV3::new(wire), RpcSecurity::sys(), &behaviour, &environment).unwrap();
         let world = Self { server, client };
         ops::getattr(&world.client.op(&me()), world.client.root()).unwrap();
         world.seconds(1);

@@ -19,10 +19,7 @@ use crate::{Seen, alone, field};
 fn the_size_of_a_file_is_told_by_whoever_changes_it() {
     let _alone = alone();
     let world = World::new();
-    let (mine, other) = (
-        world.mount(CacheOptions::default()),
-        world.mount(CacheOptions::default()),
-    );
+    let (mine, other) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let (me, top) = (root(), mine.client.root());
     let seen = Seen::begin("nfs_size_*");
     let file = mine.put(&me, top, "f", 0o644, b"12345");
@@ -35,20 +32,14 @@ fn the_size_of_a_file_is_told_by_whoever_changes_it() {
         "{told:?}"
     );
     assert!(told[1].contains("nfs_size_wcc: ") && told[1].contains(" cur_size=0 new_size=5 "));
-    let set = SetAttributes {
-        size: Some(2),
-        ..SetAttributes::default()
-    };
+    let set = SetAttributes { size: Some(2), ..SetAttributes::default() };
     ops::setattr(&mine.client.op(&me), file.id, &set).unwrap();
     let told = seen.told();
     assert!(
         told[0].contains("nfs_size_truncate: ") && told[0].contains(" cur_size=5 new_size=2 "),
         "{told:?}"
     );
-    assert!(
-        told[1].contains("nfs_size_wcc: ") && told[1].contains(" cur_size=5 new_size=2 "),
-        "{told:?}"
-    );
+    assert!(told[1].contains("nfs_size_wcc: ") && told[1].contains(" cur_size=5 new_size=2 "), "{told:?}");
     assert_eq!(told.len(), 2, "{told:?}");
     // Overwriting what is there changes no size.
     let opened = ops::open(&mine.client.op(&me), file.id, OpenFlags::writing()).unwrap();
@@ -65,10 +56,7 @@ fn the_size_of_a_file_is_told_by_whoever_changes_it() {
     ops::getattr(&mine.client.op(&me), file.id).unwrap();
     let told = seen.told();
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(
-        told[0].contains("nfs_size_update: ") && told[0].contains(" cur_size=2 new_size=7 "),
-        "{told:?}"
-    );
+    assert!(told[0].contains("nfs_size_update: ") && told[0].contains(" cur_size=2 new_size=7 "), "{told:?}");
 }
 
 #[test]
@@ -107,14 +95,7 @@ fn whatever_is_about_a_file_tells_the_same_of_it() {
         assert_eq!(field(line, "cache_validity"), expired, "{line}");
         if line.contains("_exit") {
             assert!(line.contains(" type=8 (REG) "), "{line}");
-            assert_eq!(
-                (
-                    field(line, "size"),
-                    field(line, "error"),
-                    field(line, "nfsi_flags")
-                ),
-                (5, 0, 0)
-            );
+            assert_eq!((field(line, "size"), field(line, "error"), field(line, "nfsi_flags")), (5, 0, 0));
         }
     }
     // It is open, removed, and then its handle is stale for whoever still has it.
@@ -137,10 +118,7 @@ fn whatever_is_about_a_file_tells_the_same_of_it() {
 fn data_that_others_changed_are_dropped_between_two_events() {
     let _alone = alone();
     let world = World::new();
-    let (mine, other) = (
-        world.mount(CacheOptions::default()),
-        world.mount(CacheOptions::default()),
-    );
+    let (mine, other) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let me = root();
     let file = mine.put(&me, mine.client.root(), "f", 0o644, b"old");
     assert_eq!(mine.cat(&me, file.id).unwrap(), b"old");
@@ -179,12 +157,8 @@ fn what_was_written_is_waited_for_between_two_events() {
     assert_eq!(seen.names(), Vec::<String>::new(), "it is written behind");
     ops::flush(&mine.client.op(&me), &opened.file).unwrap();
     let told = seen.told();
-    let expected = [
-        "nfs_writeback_inode_enter",
-        "nfs_initiate_write",
-        "nfs_writeback_done",
-        "nfs_writeback_inode_exit",
-    ];
+    let expected =
+        ["nfs_writeback_inode_enter", "nfs_initiate_write", "nfs_writeback_done", "nfs_writeback_inode_exit"];
     for event in expected {
         let count = told.iter().filter(|line| line.starts_with(event)).count();
         assert_eq!(count, 1, "{event}: {told:?}");
@@ -224,10 +198,7 @@ fn a_read_that_brings_less_or_an_error_is_told() {
     let maker = world.mount(CacheOptions::default());
     let me = root();
     maker.put(&me, maker.client.root(), "f", 0o644, b"abcdef");
-    let way = Arc::new(Otherwise {
-        next: world.way(),
-        turn: AtomicU32::new(0),
-    });
+    let way = Arc::new(Otherwise { next: world.way(), turn: AtomicU32::new(0) });
     let mine = world.mount_over(ClientOptions::default(), way.clone());
     let file = mine.lookup(&me, mine.client.root(), "f").unwrap();
     let seen = Seen::begin("nfs_readpage_*,nfs_pgio_error");
@@ -240,23 +211,15 @@ fn a_read_that_brings_less_or_an_error_is_told() {
             && told[0].contains(" res=3 "),
         "{told:?}"
     );
-    assert!(
-        told[1].starts_with("nfs_readpage_done: ") && told[2].contains(" res=6 eof=1 "),
-        "{told:?}"
-    );
-    let direct = OpenFlags {
-        direct: true,
-        ..OpenFlags::reading()
-    };
+    assert!(told[1].starts_with("nfs_readpage_done: ") && told[2].contains(" res=6 eof=1 "), "{told:?}");
+    let direct = OpenFlags { direct: true, ..OpenFlags::reading() };
     let opened = ops::open(&mine.client.op(&me), file.id, direct).unwrap();
     way.turn.store(2, Relaxed);
     let read = ops::read(&mine.client.op(&me), &opened.file, 0, 6).map(|bytes| bytes.to_vec());
     assert_eq!(read, Err(Errno::IO));
     let told = seen.told();
     assert!(
-        told[1].starts_with(&format!(
-            "nfs_pgio_error: fileid={number} offset=0 count=6 error=-5 (EIO) "
-        )),
+        told[1].starts_with(&format!("nfs_pgio_error: fileid={number} offset=0 count=6 error=-5 (EIO) ")),
         "{told:?}"
     );
     assert_eq!(told.len(), 2, "{told:?}");

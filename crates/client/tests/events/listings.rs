@@ -19,10 +19,7 @@ fn of<'a>(told: &'a [String], event: &str) -> Vec<&'a String> {
 
 /// A server of a directory of so many names.
 fn holding(count: u64) -> Arc<Scripted> {
-    Scripted::new(Script {
-        count,
-        ..Script::default()
-    })
+    Scripted::new(Script { count, ..Script::default() })
 }
 
 /// Reads on for about twenty names; how many there were.
@@ -48,31 +45,21 @@ fn a_pass_tells_its_chunks_in_their_order_and_when_attributes_are_not_asked_for_
     let seen = Seen::begin(PASS);
     list(&client).0.unwrap();
     let told = seen.told();
-    let (fills, done) = (
-        of(&told, "nfs_readdir_cache_fill"),
-        of(&told, "nfs_readdir_cache_fill_done"),
-    );
+    let (fills, done) = (of(&told, "nfs_readdir_cache_fill"), of(&told, "nfs_readdir_cache_fill_done"));
     let asked = server.asked();
     assert_eq!((fills.len(), done.len()), (asked.len(), asked.len()));
     for ((index, line), asked) in fills.iter().enumerate().zip(&asked) {
         assert_eq!(field(line, "cache_index"), index as u64);
         assert_eq!(field(line, "dir"), DIRECTORY);
         assert_eq!(
-            (
-                field(line, "cookie"),
-                field(line, "dtsize"),
-                field(line, "plus") == 1
-            ),
+            (field(line, "cookie"), field(line, "dtsize"), field(line, "plus") == 1),
             (asked.cookie, u64::from(asked.count), asked.plus)
         );
     }
     let names: u64 = done.iter().map(|line| field(line, "entries")).sum();
     assert_eq!(names, 20_000);
     assert_eq!(field(done.last().unwrap(), "eof"), 1);
-    let (on, off) = (
-        of(&told, "nfs_readdir_plus_on"),
-        of(&told, "nfs_readdir_plus_off"),
-    );
+    let (on, off) = (of(&told, "nfs_readdir_plus_on"), of(&told, "nfs_readdir_plus_off"));
     assert_eq!((on.len(), off.len()), (1, 1), "{told:?}");
     assert_eq!(field(on[0], "cookie"), 0);
     assert!(field(off[0], "entries") > 1000, "{off:?}");
@@ -91,10 +78,7 @@ fn chunks_asked_for_ahead_are_used_or_wasted() {
     let (mut count, mut cookie, mut used) = (0, 0, Vec::new());
     while used.is_empty() && count < 20_000 {
         count += some(&client, &open, &mut cookie);
-        used = of(&seen.told(), "nfs_readdir_prefetch_used")
-            .into_iter()
-            .cloned()
-            .collect();
+        used = of(&seen.told(), "nfs_readdir_prefetch_used").into_iter().cloned().collect();
     }
     assert!(count < 20_000, "a chunk was there when it was wanted");
     assert_eq!(field(&used[0], "dir"), DIRECTORY);
@@ -148,11 +132,7 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
     let told = seen.told();
     let uncached = of(&told, "nfs_readdir_uncached");
     assert_eq!(field(uncached[0], "cookie"), 2002);
-    assert_eq!(
-        uncached.len(),
-        of(&told, "nfs_readdir_uncached_done").len(),
-        "{told:?}"
-    );
+    assert_eq!(uncached.len(), of(&told, "nfs_readdir_uncached_done").len(), "{told:?}");
     assert_eq!(of(&told, "nfs_readdir_cache_fill"), Vec::<&String>::new());
 }
 
@@ -161,10 +141,7 @@ fn names_that_had_to_go_are_told_with_their_range() {
     let _alone = alone();
     let server = holding(20_000);
     let behaviour = ClientOptions {
-        limits: Limits {
-            listing_bytes: 256 << 10,
-            ..Limits::default()
-        },
+        limits: Limits { listing_bytes: 256 << 10, ..Limits::default() },
         ..ClientOptions::default()
     };
     let client = mount(&server, &behaviour);
@@ -202,36 +179,21 @@ fn read_all(mounted: &crate::world::BenchMount, directory: InodeId) {
 fn a_listing_teaches_names_and_says_where_they_lead_elsewhere() {
     let _alone = alone();
     let world = World::new();
-    let (mine, other) = (
-        world.mount(CacheOptions::default()),
-        world.mount(CacheOptions::default()),
-    );
+    let (mine, other) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let me = root();
     let there = ops::mkdir(&mine.client.op(&me), mine.client.root(), b"d", 0o755).unwrap();
     for name in ["a", "b"] {
-        other.put(
-            &me,
-            other.lookup(&me, other.client.root(), "d").unwrap().id,
-            name,
-            0o644,
-            b"",
-        );
+        other.put(&me, other.lookup(&me, other.client.root(), "d").unwrap().id, name, 0o644, b"");
     }
     world.seconds(3600);
     let dir = there.attributes.fileid;
     let seen = Seen::begin("nfs_readdir_lookup*,nfs_readdir_invalidate_cache_range");
     read_all(&mine, there.id);
     let told = seen.told();
-    let names: Vec<_> = told
-        .iter()
-        .map(|line| line.split(" fileid").next().unwrap())
-        .collect();
+    let names: Vec<_> = told.iter().map(|line| line.split(" fileid").next().unwrap()).collect();
     assert_eq!(
         names,
-        [
-            format!("nfs_readdir_lookup: dir={dir} name=a"),
-            format!("nfs_readdir_lookup: dir={dir} name=b")
-        ]
+        [format!("nfs_readdir_lookup: dir={dir} name=a"), format!("nfs_readdir_lookup: dir={dir} name=b")]
     );
     // One of them is another file now, and the directory is read again.
     let theirs = other.lookup(&me, other.client.root(), "d").unwrap().id;
@@ -243,14 +205,8 @@ fn a_listing_teaches_names_and_says_where_they_lead_elsewhere() {
     let told = seen.told();
     let void = of(&told, "nfs_readdir_invalidate_cache_range");
     assert_eq!(void.len(), 1, "{told:?}");
-    assert!(
-        void[0].contains(&format!(" dir={dir} range_start=0 ")),
-        "{void:?}"
-    );
-    assert!(
-        void[0].contains(" reason=\"it changed at the server\""),
-        "{void:?}"
-    );
+    assert!(void[0].contains(&format!(" dir={dir} range_start=0 ")), "{void:?}");
+    assert!(void[0].contains(" reason=\"it changed at the server\""), "{void:?}");
     assert_eq!(of(&told, "nfs_readdir_lookup_revalidate").len(), 1, "{told:?}");
     let elsewhere = of(&told, "nfs_readdir_lookup_revalidate_failed");
     assert_eq!(elsewhere.len(), 1, "{told:?}");

@@ -64,19 +64,14 @@ impl Seen {
     /// The names of what was told since the last time.
     pub(crate) fn names(&self) -> Vec<String> {
         let told = self.told();
-        told.iter()
-            .map(|line| line.split(':').next().unwrap().to_owned())
-            .collect()
+        told.iter().map(|line| line.split(':').next().unwrap().to_owned()).collect()
     }
 }
 
 /// The value of a field of a line, in decimal or hexadecimal.
 pub(crate) fn field(line: &str, name: &str) -> u64 {
     let marked = format!(" {name}=");
-    let value = line
-        .split_once(&marked)
-        .unwrap_or_else(|| panic!("{name}: {line}"))
-        .1;
+    let value = line.split_once(&marked).unwrap_or_else(|| panic!("{name}: {line}")).1;
     let value = value.split(' ').next().unwrap();
     match value.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).unwrap(),

@@ -31,17 +31,8 @@ fn a_file_that_is_removed_while_it_is_open_is_renamed_first_and_removed_at_its_l
     let told = seen.told();
     assert_eq!(told.len(), 1, "{told:?}");
     let begins = format!("nfs_async_rename_done: dir={dir} name=open new_dir={dir} new_name=.nfs");
-    assert!(
-        told[0].starts_with(&begins) && told[0].ends_with(" error=0"),
-        "{told:?}"
-    );
-    let silly = told[0]
-        .split("new_name=")
-        .nth(1)
-        .unwrap()
-        .split(' ')
-        .next()
-        .unwrap();
+    assert!(told[0].starts_with(&begins) && told[0].ends_with(" error=0"), "{told:?}");
+    let silly = told[0].split("new_name=").nth(1).unwrap().split(' ').next().unwrap();
     ops::release(&mine.client, &opened.file);
     assert_eq!(
         seen.told(),
@@ -77,13 +68,7 @@ fn a_file_that_the_server_is_asked_to_make_is_told_with_its_number_or_why_not() 
     seen.told();
     mine.put(&me, top, "theirs", 0o640, b"");
     let told = seen.told();
-    assert_eq!(
-        told[1],
-        format!("nfs_create_exit: dir={dir} name=theirs fileid=0 error=-17 (EEXIST)")
-    );
-    assert_eq!(
-        ops::make_file(&mine.client.op(&me), top, b"new", 0o600).map(drop),
-        Err(Errno::EXIST)
-    );
+    assert_eq!(told[1], format!("nfs_create_exit: dir={dir} name=theirs fileid=0 error=-17 (EEXIST)"));
+    assert_eq!(ops::make_file(&mine.client.op(&me), top, b"new", 0o600).map(drop), Err(Errno::EXIST));
     assert!(seen.told()[0].contains(" flags=0o300 "), "O_CREAT and O_EXCL");
 }

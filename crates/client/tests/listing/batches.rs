@@ -31,9 +31,7 @@ fn batch(client: &Superblock, open: &OpenDirectory, cookie: &mut u64) -> Vec<Vec
     }
     // It and the number of names have no divisor in common.
     let order = |index: usize| index * 1_237 % names.len();
-    (0..names.len())
-        .map(|index| names[order(index)].clone())
-        .collect()
+    (0..names.len()).map(|index| names[order(index)].clone()).collect()
 }
 
 /// Goes through all names so, in batches; `look` is done with each. How many LOOKUPs and listings
@@ -60,10 +58,7 @@ fn go_through(server: &Arc<Scripted>, mut look: impl FnMut(&Superblock, usize, &
 }
 
 fn server() -> Arc<Scripted> {
-    Scripted::new(Script {
-        count: NAMES,
-        ..Script::default()
-    })
+    Scripted::new(Script { count: NAMES, ..Script::default() })
 }
 
 #[test]

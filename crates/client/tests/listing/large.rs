@@ -13,20 +13,11 @@ const COUNT: u64 = 500_000;
 const LISTING_BYTES: u64 = 64 << 20;
 
 fn with_listing_bytes(listing_bytes: u64) -> ClientOptions {
-    ClientOptions {
-        limits: Limits {
-            listing_bytes,
-            ..Limits::default()
-        },
-        ..ClientOptions::default()
-    }
+    ClientOptions { limits: Limits { listing_bytes, ..Limits::default() }, ..ClientOptions::default() }
 }
 
 fn script(count: u64) -> Script {
-    Script {
-        count,
-        ..Script::default()
-    }
+    Script { count, ..Script::default() }
 }
 
 // SEMANTICS: list-8.
@@ -54,10 +45,7 @@ fn half_a_million_names_take_at_most_40_requests_and_64_mebibytes() {
     assert!(client.listing_bytes() <= LISTING_BYTES);
     // Nobody asked about any name: a thousand or so came with attributes.
     let plus: Vec<_> = asked.iter().map(|asked| asked.plus).collect();
-    assert!(
-        plus[0] && plus.is_sorted_by(|a, b| a >= b) && !plus[7],
-        "{plus:?}"
-    );
+    assert!(plus[0] && plus.is_sorted_by(|a, b| a >= b) && !plus[7], "{plus:?}");
 }
 
 // SEMANTICS: list-1.
@@ -65,10 +53,7 @@ fn half_a_million_names_take_at_most_40_requests_and_64_mebibytes() {
 fn a_directory_that_changes_all_the_time_takes_as_many_requests_as_one_that_does_not() {
     let mut numbers = Vec::new();
     for is_changing in [false, true] {
-        let server = Scripted::new(Script {
-            is_changing,
-            ..script(100_000)
-        });
+        let server = Scripted::new(Script { is_changing, ..script(100_000) });
         let client = mount(&server, &ClientOptions::default());
         assert_eq!(list(&client), (Ok(()), 100_000, 0));
         let asked = server.asked();
@@ -84,24 +69,15 @@ fn a_directory_that_changes_all_the_time_takes_as_many_requests_as_one_that_does
 #[test]
 fn readdir_restart_begins_again_whenever_the_directory_changed() {
     let restart = |is_changing| {
-        let server = Scripted::new(Script {
-            is_changing,
-            ..script(20_000)
-        });
+        let server = Scripted::new(Script { is_changing, ..script(20_000) });
         let behaviour = ClientOptions {
-            cache: CacheOptions {
-                listing: ListingMode::Restart,
-                ..CacheOptions::default()
-            },
+            cache: CacheOptions { listing: ListingMode::Restart, ..CacheOptions::default() },
             ..ClientOptions::default()
         };
         let client = mount(&server, &behaviour);
         assert_eq!(list(&client), (Ok(()), 20_000, 0));
         let asked = server.asked();
-        (
-            asked.iter().filter(|asked| asked.cookie == 0).count(),
-            asked.len(),
-        )
+        (asked.iter().filter(|asked| asked.cookie == 0).count(), asked.len())
     };
     let (idle, changing) = (restart(false), restart(true));
     assert_eq!(idle.0, 1);
@@ -112,13 +88,7 @@ fn readdir_restart_begins_again_whenever_the_directory_changed() {
 // SEMANTICS: list-2.
 #[test]
 fn a_cookie_refused_at_name_400000_leads_to_each_name_once() {
-    let server = Scripted::new(Script {
-        lie: Lie::BadCookie {
-            from: 400_000,
-            times: 1,
-        },
-        ..script(COUNT)
-    });
+    let server = Scripted::new(Script { lie: Lie::BadCookie { from: 400_000, times: 1 }, ..script(COUNT) });
     let client = mount(&server, &ClientOptions::default());
     assert_eq!(list(&client), (Ok(()), 500_000, 0));
     let asked = server.asked();
@@ -133,13 +103,7 @@ fn a_cookie_refused_at_name_400000_leads_to_each_name_once() {
 // SEMANTICS: list-3.
 #[test]
 fn a_refused_cookie_is_an_error_if_more_was_told_than_there_is_memory_for() {
-    let server = Scripted::new(Script {
-        lie: Lie::BadCookie {
-            from: 400_000,
-            times: 1,
-        },
-        ..script(COUNT)
-    });
+    let server = Scripted::new(Script { lie: Lie::BadCookie { from: 400_000, times: 1 }, ..script(COUNT) });
     let client = mount(&server, &with_listing_bytes(4 << 20));
     let (result, told, twice) = list(&client);
     assert_eq!((result, twice), (Err(Errno::IO), 0));
@@ -191,9 +155,7 @@ fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
         .unwrap();
     };
     some(&mut cookie, &mut told);
-    let others: Vec<_> = (0..4)
-        .map(|_| ops::opendir(&client.op(&me()), client.root()).unwrap())
-        .collect();
+    let others: Vec<_> = (0..4).map(|_| ops::opendir(&client.op(&me()), client.root()).unwrap()).collect();
     for other in &others {
         // From a place that nobody knows, so that nothing is shared.
         read_from(&client, other, Cookies::Small.cookie(5), 1000, &mut |_| {}).unwrap();
@@ -206,23 +168,14 @@ fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
             break;
         }
     }
-    assert_eq!(
-        told,
-        (0..20_000)
-            .map(|index| Cookies::Small.cookie(index))
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(told, (0..20_000).map(|index| Cookies::Small.cookie(index)).collect::<Vec<_>>());
     assert!(server.asked().iter().all(|asked| asked.cookie != 0));
 }
 
 #[test]
 fn what_is_asked_ahead_is_used_and_called_off_at_close() {
     let server = Scripted::new(script(100_000));
-    let client = mount_in(
-        &server,
-        &ClientOptions::default(),
-        Arc::new(BackgroundThreads::new(2)),
-    );
+    let client = mount_in(&server, &ClientOptions::default(), Arc::new(BackgroundThreads::new(2)));
     assert_eq!(list(&client), (Ok(()), 100_000, 0));
     let used = client.counters().events.value(ClientCounter::ListingAheadUsed);
     assert!(used > 3, "{used}");
@@ -235,11 +188,7 @@ fn what_is_asked_ahead_is_used_and_called_off_at_close() {
 #[test]
 fn two_readers_of_one_directory_share_what_is_asked() {
     let server = Scripted::new(script(50_000));
-    let client = mount_in(
-        &server,
-        &ClientOptions::default(),
-        Arc::new(BackgroundThreads::new(2)),
-    );
+    let client = mount_in(&server, &ClientOptions::default(), Arc::new(BackgroundThreads::new(2)));
     let first = ops::opendir(&client.op(&me()), client.root()).unwrap();
     ops::readdir(&client.op(&me()), &first, 0, false, &mut |_| DirEmit::Full).unwrap();
     std::thread::scope(|scope| {
@@ -256,17 +205,8 @@ fn two_readers_of_one_directory_share_what_is_asked() {
 fn a_program_that_looks_at_each_name_gets_attributes_with_all_of_them() {
     let server = Scripted::new(script(50_000));
     // The directory changed when the server's clock began.
-    let cache = CacheOptions {
-        racy_guard: RacyGuard::Off,
-        ..CacheOptions::default()
-    };
-    let client = mount(
-        &server,
-        &ClientOptions {
-            cache,
-            ..ClientOptions::default()
-        },
-    );
+    let cache = CacheOptions { racy_guard: RacyGuard::Off, ..CacheOptions::default() };
+    let client = mount(&server, &ClientOptions { cache, ..ClientOptions::default() });
     let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let mut cookie = 0;
     loop {
@@ -295,17 +235,8 @@ fn a_program_that_looks_at_each_name_gets_attributes_with_all_of_them() {
 #[test]
 fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
     let server = Scripted::new(script(20_000));
-    let plain = CacheOptions {
-        plus: PlusMode::Never,
-        ..CacheOptions::default()
-    };
-    let client = mount(
-        &server,
-        &ClientOptions {
-            cache: plain,
-            ..ClientOptions::default()
-        },
-    );
+    let plain = CacheOptions { plus: PlusMode::Never, ..CacheOptions::default() };
+    let client = mount(&server, &ClientOptions { cache: plain, ..ClientOptions::default() });
     assert_eq!(list(&client).1, 20_000);
     assert!(server.asked().iter().all(|asked| !asked.plus));
     client.set_options(CacheOptions::default());
@@ -330,10 +261,7 @@ fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
         }
     }
     let asked = server.asked();
-    assert!(
-        !asked.is_empty() && asked.iter().all(|asked| asked.plus),
-        "{asked:?}"
-    );
+    assert!(!asked.is_empty() && asked.iter().all(|asked| asked.plus), "{asked:?}");
     let requests = server.lookups() + asked.len() as u64;
     assert!(requests < 800, "{requests} for 20,000 names");
 }

@@ -11,29 +11,20 @@ const COUNT: u64 = 3000;
 /// Lists a directory of [`COUNT`] names: how it ended, how many were told, how many twice, and what
 /// was asked.
 fn told(script: Script) -> (Result<(), Errno>, usize, usize, Vec<Asked>) {
-    let server = Scripted::new(Script {
-        count: COUNT,
-        ..script
-    });
+    let server = Scripted::new(Script { count: COUNT, ..script });
     let client = mount(&server, &ClientOptions::default());
     let (result, names, twice) = list(&client);
     (result, names, twice, server.asked())
 }
 
 fn lying(lie: Lie) -> Script {
-    Script {
-        lie,
-        ..Script::default()
-    }
+    Script { lie, ..Script::default() }
 }
 
 #[test]
 fn cookies_of_any_order_and_size_lead_to_each_name_once() {
     for cookies in [Cookies::Small, Cookies::Scattered, Cookies::Huge] {
-        let (result, names, twice, asked) = told(Script {
-            cookies,
-            ..Script::default()
-        });
+        let (result, names, twice, asked) = told(Script { cookies, ..Script::default() });
         assert_eq!((result, names, twice), (Ok(()), 3000, 0), "{cookies:?}");
         assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 1);
     }
@@ -43,11 +34,7 @@ fn cookies_of_any_order_and_size_lead_to_each_name_once() {
 #[test]
 fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
     for cookies in [Cookies::Small, Cookies::Scattered, Cookies::Huge] {
-        let server = Scripted::new(Script {
-            count: COUNT,
-            cookies,
-            ..Script::default()
-        });
+        let server = Scripted::new(Script { count: COUNT, cookies, ..Script::default() });
         let client = mount(&server, &ClientOptions::default());
         let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
         let mut given = Vec::new();
@@ -89,11 +76,7 @@ fn a_cookie_that_comes_twice_in_a_reply_is_an_error() {
 fn a_server_that_goes_round_in_circles_is_left() {
     let (result, names, _, asked) = told(lying(Lie::Circle { at: 1000 }));
     assert_eq!(result, Err(Errno::IO));
-    assert!(
-        names <= 1000 && asked.len() < 20,
-        "{names} names, {} requests",
-        asked.len()
-    );
+    assert!(names <= 1000 && asked.len() < 20, "{names} names, {} requests", asked.len());
 }
 
 // SEMANTICS: list-6.
@@ -138,10 +121,7 @@ fn a_second_refusal_of_a_cookie_is_an_error_and_no_loop() {
 
 #[test]
 fn each_cookie_is_sent_with_the_verifier_that_came_with_it() {
-    let (result, names, twice, asked) = told(Script {
-        verifiers_differ: true,
-        ..Script::default()
-    });
+    let (result, names, twice, asked) = told(Script { verifiers_differ: true, ..Script::default() });
     assert_eq!((result, names, twice), (Ok(()), 3000, 0));
     assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 1);
 }
@@ -159,11 +139,7 @@ fn names_that_no_directory_can_hold_end_the_listing() {
 
 #[test]
 fn attributes_of_another_file_are_not_believed() {
-    let server = Scripted::new(Script {
-        count: COUNT,
-        lie: Lie::OthersAttributes,
-        ..Script::default()
-    });
+    let server = Scripted::new(Script { count: COUNT, lie: Lie::OthersAttributes, ..Script::default() });
     let client = mount(&server, &ClientOptions::default());
     assert_eq!(list(&client).1, 3000);
     assert_eq!(client.counters().events.value(ClientCounter::NamesPrimed), 0);
@@ -188,9 +164,5 @@ fn replies_may_be_four_kibibytes_longer_than_asked_for_and_no_more() {
 fn a_directory_removed_while_it_is_listed_is_stale() {
     let (result, names, twice, asked) = told(lying(Lie::Removed { at: 1500 }));
     assert_eq!((result, twice), (Err(Errno::STALE), 0));
-    assert!(
-        names >= 700 && asked.len() < 20,
-        "{names} names, {} requests",
-        asked.len()
-    );
+    assert!(names >= 700 && asked.len() < 20, "{names} names, {} requests", asked.len());
 }

@@ -173,37 +173,18 @@ impl Scripted {
     fn fattr(&self, fileid: u64) -> Vec<u8> {
         let is_directory = fileid == DIRECTORY;
         let mut out = words(&[if is_directory { 2 } else { 1 }, 0o755, 1, 1000, 1000]);
-        let size = if is_directory {
-            self.script.count * 24
-        } else {
-            fileid
-        };
+        let size = if is_directory { self.script.count * 24 } else { fileid };
         for value in [size, 4096, 0, 7, fileid] {
             out.extend(value.to_be_bytes());
         }
-        let changes = if is_directory {
-            self.changes.load(Relaxed)
-        } else {
-            0
-        };
+        let changes = if is_directory { self.changes.load(Relaxed) } else { 0 };
         let changed = u32::try_from(changes).unwrap();
-        out.extend(words(&[
-            1_700_000_001,
-            5,
-            1_700_000_002,
-            6 + changed,
-            1_700_000_003,
-            7 + changed,
-        ]));
+        out.extend(words(&[1_700_000_001, 5, 1_700_000_002, 6 + changed, 1_700_000_003, 7 + changed]));
         out
     }
 
     fn verifier(&self, index: u64) -> [u8; 8] {
-        if self.script.verifiers_differ {
-            (index + 77).to_be_bytes()
-        } else {
-            [0; 8]
-        }
+        if self.script.verifiers_differ { (index + 77).to_be_bytes() } else { [0; 8] }
     }
 
     fn failure(&self, status: NfsStat3) -> Vec<u8> {
@@ -403,25 +384,11 @@ pub(crate) fn mount_in(
     let wire = Arc::new(RpcClient::new(server.clone(), Arc::clone(&clock)));
     let root = MountedRoot {
         handle: FileHandle::new(&DIRECTORY.to_be_bytes()).unwrap(),
-        limits: Fsinfo {
-            read_max: REPLY_MAX,
-            ..Fsinfo::default()
-        },
+        limits: Fsinfo { read_max: REPLY_MAX, ..Fsinfo::default() },
         path_limits: Pathconf::default(),
     };
-    let environment = Environment {
-        clock,
-        background,
-        observer: None,
-    };
-    Superblock::new(
-        &root,
-        NfsV3::new(wire),
-        RpcSecurity::sys(),
-        behaviour,
-        &environment,
-    )
-    .unwrap()
+    let environment = Environment { clock, background, observer: None };
+    Superblock::new(&root, NfsV3::new(wire), RpcSecurity::sys(), behaviour, &environment).unwrap()
 }
 
 pub(crate) fn me() -> Caller {

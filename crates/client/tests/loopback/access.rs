@@ -11,17 +11,11 @@ use rustix::io::Errno;
 use crate::world::{World, root, user};
 
 fn by_bits() -> CacheOptions {
-    CacheOptions {
-        access: AccessMode::ModeBits,
-        ..CacheOptions::default()
-    }
+    CacheOptions { access: AccessMode::ModeBits, ..CacheOptions::default() }
 }
 
 fn mode(mode: u32) -> SetAttributes {
-    SetAttributes {
-        mode: Some(mode),
-        ..SetAttributes::default()
-    }
+    SetAttributes { mode: Some(mode), ..SetAttributes::default() }
 }
 
 // SEMANTICS: perm-2.
@@ -30,11 +24,7 @@ fn each_credential_is_asked_for_once_while_attributes_last() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let file = mounted.put(&root(), mounted.client.root(), "f", 0o640, b"x");
-    let set = SetAttributes {
-        uid: Some(1),
-        gid: Some(50),
-        ..SetAttributes::default()
-    };
+    let set = SetAttributes { uid: Some(1), gid: Some(50), ..SetAttributes::default() };
     ops::setattr(&mounted.client.op(&root()), file.id, &set).unwrap();
     mounted.sent();
     let may_read = |caller: &Caller| ops::access(&mounted.client.op(caller), file.id, 4);
@@ -43,17 +33,10 @@ fn each_credential_is_asked_for_once_while_attributes_last() {
     assert_eq!(may_read(&user(1)), Ok(()));
     assert_eq!(mounted.sent(), "", "one answer fills all masks");
     assert_eq!(ops::access(&mounted.client.op(&user(1)), file.id, 2), Ok(()));
-    assert_eq!(
-        ops::access(&mounted.client.op(&user(1)), file.id, 1),
-        Err(Errno::ACCESS)
-    );
+    assert_eq!(ops::access(&mounted.client.op(&user(1)), file.id, 1), Err(Errno::ACCESS));
     assert_eq!(mounted.sent(), "", "nor is a young denial asked again");
     assert_eq!(may_read(&user(2)), Err(Errno::ACCESS));
-    assert_eq!(
-        may_read(&Caller::new(2, 2, &[50])),
-        Ok(()),
-        "groups are part of the credential"
-    );
+    assert_eq!(may_read(&Caller::new(2, 2, &[50])), Ok(()), "groups are part of the credential");
     assert_eq!(mounted.sent(), "ACCESS 2");
     assert_eq!(ops::access(&mounted.client.op(&user(3)), file.id, 0), Ok(()));
     assert_eq!(mounted.sent(), "", "F_OK asks nothing");
@@ -63,10 +46,7 @@ fn each_credential_is_asked_for_once_while_attributes_last() {
 #[test]
 fn a_cached_denial_is_confirmed_once_a_second_and_can_be_overturned() {
     let world = World::new();
-    let (one, two) = (
-        world.mount(CacheOptions::default()),
-        world.mount(CacheOptions::default()),
-    );
+    let (one, two) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let me = user(7);
     let file = one.put(&root(), one.client.root(), "f", 0o600, b"x");
     assert_eq!(ops::access(&one.client.op(&me), file.id, 4), Err(Errno::ACCESS));
@@ -82,11 +62,7 @@ fn a_cached_denial_is_confirmed_once_a_second_and_can_be_overturned() {
     let found = two.lookup(&root(), two.client.root(), "f").unwrap();
     ops::setattr(&two.client.op(&root()), found.id, &mode(0o644)).unwrap();
     world.pass(Duration::from_millis(1100));
-    assert_eq!(
-        ops::access(&one.client.op(&me), file.id, 4),
-        Ok(()),
-        "a denial is never the last word"
-    );
+    assert_eq!(ops::access(&one.client.op(&me), file.id, 4), Ok(()), "a denial is never the last word");
     assert_eq!(one.counter(ClientCounter::AccessDenyOverturned), 1);
 }
 
@@ -127,16 +103,8 @@ fn data_that_another_credential_fetched_take_one_word_of_the_server() {
     mounted.cat(&user(1), file.id).unwrap();
     assert_eq!(mounted.sent(), "GETATTR 1");
     mounted.cat(&user(2), file.id).unwrap();
-    assert_eq!(
-        mounted.sent(),
-        "ACCESS 1",
-        "mode bits may not open what another one fetched"
-    );
-    assert_eq!(
-        mounted.counter(ClientCounter::AccessDataCheck),
-        2,
-        "user 1 read what root had written"
-    );
+    assert_eq!(mounted.sent(), "ACCESS 1", "mode bits may not open what another one fetched");
+    assert_eq!(mounted.counter(ClientCounter::AccessDataCheck), 2, "user 1 read what root had written");
     mounted.cat(&user(2), file.id).unwrap();
     assert_eq!(mounted.sent(), "GETATTR 1", "once");
 }
@@ -152,10 +120,7 @@ fn execve_needs_to_execute_and_not_to_read() {
         let tool = mounted.put(&root(), top, &format!("tool{name}"), 0o711, b"#!");
         let text = mounted.put(&root(), top, &format!("text{name}"), 0o644, b"hi");
         let run = |id| {
-            let flags = OpenFlags {
-                execute: true,
-                ..OpenFlags::reading()
-            };
+            let flags = OpenFlags { execute: true, ..OpenFlags::reading() };
             ops::open(&mounted.client.op(&user(5)), id, flags)
                 .map(|opened| ops::release(&mounted.client, &opened.file))
         };
@@ -173,23 +138,12 @@ fn cached_names_open_no_directory_to_those_who_may_not_search_it() {
     for cache in [CacheOptions::default(), by_bits()] {
         let mounted = world.mount(cache);
         let name = format!("private{:?}", cache.access);
-        let private = ops::mkdir(
-            &mounted.client.op(&user(1)),
-            mounted.client.root(),
-            name.as_bytes(),
-            0o700,
-        )
-        .unwrap();
+        let private =
+            ops::mkdir(&mounted.client.op(&user(1)), mounted.client.root(), name.as_bytes(), 0o700).unwrap();
         mounted.put(&user(1), private.id, "secret", 0o644, b"x");
         assert!(mounted.lookup(&user(1), private.id, "secret").is_ok());
-        assert_eq!(
-            mounted.lookup(&user(2), private.id, "secret").map(|_| ()),
-            Err(Errno::ACCESS)
-        );
-        assert_eq!(
-            mounted.lookup(&user(2), private.id, "missing").map(|_| ()),
-            Err(Errno::ACCESS)
-        );
+        assert_eq!(mounted.lookup(&user(2), private.id, "secret").map(|_| ()), Err(Errno::ACCESS));
+        assert_eq!(mounted.lookup(&user(2), private.id, "missing").map(|_| ()), Err(Errno::ACCESS));
         assert!(ops::opendir(&mounted.client.op(&user(2)), private.id).is_err());
     }
 }
@@ -208,11 +162,7 @@ fn a_grant_by_the_server_that_mode_bits_would_not_give_ends_their_judgement() {
     assert!(asked.contains("ACCESS 1"), "{asked}");
     assert_eq!(before, Err(Errno::ACCESS), "the server judges as the bits do");
     ops::setattr(&mounted.client.op(&me), file.id, &mode(0o644)).unwrap();
-    assert_eq!(
-        ops::access(&mounted.client.op(&me), file.id, 4),
-        Ok(()),
-        "a new mode is judged anew"
-    );
+    assert_eq!(ops::access(&mounted.client.op(&me), file.id, 4), Ok(()), "a new mode is judged anew");
 }
 
 #[test]
@@ -223,21 +173,13 @@ fn names_are_taken_back_when_a_directory_is_closed_to_somebody_and_then_alone() 
     let made = ops::mkdir(&mounted.client.op(&root()), mounted.client.root(), b"d", 0o777);
     let directory = made.unwrap().id;
     let seen = other.lookup(&root(), other.client.root(), "d").unwrap().id;
-    for (bits, is_taken_back) in [
-        (0o755, false),
-        (0o711, false),
-        (0o701, true),
-        (0o700, false),
-        (0o711, false),
-    ] {
+    for (bits, is_taken_back) in
+        [(0o755, false), (0o711, false), (0o701, true), (0o700, false), (0o711, false)]
+    {
         mounted.told.contents.lock().clear();
         other.told.contents.lock().clear();
         ops::setattr(&mounted.client.op(&root()), directory, &mode(bits)).unwrap();
-        assert_eq!(
-            mounted.told.contents.lock().contains(&directory),
-            is_taken_back,
-            "{bits:o}"
-        );
+        assert_eq!(mounted.told.contents.lock().contains(&directory), is_taken_back, "{bits:o}");
         // Whoever finds by asking that others changed it cannot know that its names are as they
         // were, and does so always.
         world.seconds(600);

@@ -25,11 +25,7 @@ fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
     client.serves_kernel();
     let me = Caller { pid: 7, ..root() };
     let file = mounted.put(&me, top, "f", 0o644, b"first");
-    for (name, text) in [
-        ("second", &b"second"[..]),
-        ("third", b"third"),
-        ("fourth", b"fourth"),
-    ] {
+    for (name, text) in [("second", &b"second"[..]), ("third", b"third"), ("fourth", b"fourth")] {
         mounted.put(&root(), top, name, 0o644, text);
     }
     mounted.cat(&me, file.id).unwrap();
@@ -56,11 +52,7 @@ fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
     world.seconds(60);
     mounted.put(&root(), top, "other", 0o644, b"");
     mounted.lookup(&root(), top, "other").unwrap();
-    assert_eq!(
-        list(mounted, top),
-        ["other"],
-        "who does not come back is not waited for"
-    );
+    assert_eq!(list(mounted, top), ["other"], "who does not come back is not waited for");
 }
 
 // SEMANTICS: posix-10.
@@ -110,10 +102,7 @@ fn who_removes_or_replaces_a_directory_waits_for_the_last_closes_in_it_and_for_n
             meeting.here.wait();
             let (tell, told) = mpsc::channel();
             scope.spawn(move || tell.send(way(&root())));
-            let called_off = Caller {
-                interrupt: Interrupt::new(),
-                ..root()
-            };
+            let called_off = Caller { interrupt: Interrupt::new(), ..root() };
             called_off.interrupt.raise();
             let hurried = way(&called_off);
             let other = ops::rmdir(&client.op(&root()), top, b"other");

@@ -38,12 +38,7 @@ impl<'a> Shared<'a> {
         here.client.serves_kernel();
         world.seconds(10);
         here.teach_time(world);
-        let shared = Self {
-            world,
-            there,
-            made,
-            here,
-        };
+        let shared = Self { world, there, made, here };
         let id = shared.look_up(7).id;
         shared.here.cat(&thread(7), id).unwrap();
         shared
@@ -51,10 +46,7 @@ impl<'a> Shared<'a> {
 
     fn resize(&self, size: u64) {
         self.world.seconds(1);
-        let set = SetAttributes {
-            size: Some(size),
-            ..SetAttributes::default()
-        };
+        let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
         ops::setattr(&self.there.client.op(&root()), self.made.id, &set).unwrap();
         self.world.seconds(1);
     }
@@ -99,16 +91,9 @@ fn a_kernel_that_takes_a_file_for_larger_than_it_is_looks_it_up_before_it_opens_
     shared.resize(4);
     assert_eq!(shared.open(7, id), Err(Errno::STALE));
     shared.resize(3);
-    assert_eq!(
-        shared.open(7, id),
-        Ok(PageCacheState::Changed),
-        "it comes back once"
-    );
+    assert_eq!(shared.open(7, id), Ok(PageCacheState::Changed), "it comes back once");
     shared.resize(0);
-    let truncating = OpenFlags {
-        truncate: true,
-        ..OpenFlags::writing()
-    };
+    let truncating = OpenFlags { truncate: true, ..OpenFlags::writing() };
     let opened = ops::open(&shared.here.client.op(&thread(7)), id, truncating).unwrap();
     ops::release(&shared.here.client, &opened.file);
     assert!(shared.open(7, id).is_ok(), "it has set the size itself");
@@ -129,11 +114,7 @@ fn what_one_open_finds_shorter_every_open_looks_up_until_one_has() {
         Err(Errno::STALE),
         "its kernel takes the file for as large as that of the other one"
     );
-    assert_eq!(
-        shared.dropped(),
-        1,
-        "a second time could make the kernel ignore what the first looks up"
-    );
+    assert_eq!(shared.dropped(), 1, "a second time could make the kernel ignore what the first looks up");
     shared.look_up(8);
     assert_eq!(shared.open(8, id), Ok(PageCacheState::Same));
     assert_eq!(shared.open(9, id), Ok(PageCacheState::Same), "the kernel knows");
@@ -186,10 +167,7 @@ fn what_this_mount_has_cut_itself_is_not_looked_up() {
     let world = World::new();
     let shared = Shared::new(&world);
     let id = shared.look_up(7).id;
-    let set = SetAttributes {
-        size: Some(6),
-        ..SetAttributes::default()
-    };
+    let set = SetAttributes { size: Some(6), ..SetAttributes::default() };
     ops::setattr(&shared.here.client.op(&thread(7)), id, &set).unwrap();
     assert_eq!(shared.open(8, id), Ok(PageCacheState::Same));
     assert_eq!(shared.dropped(), 0);
@@ -242,11 +220,7 @@ fn a_read_whose_reply_shows_that_the_file_grew_goes_on_to_its_new_end() {
     let new = b"the new text, which is longer".as_slice();
     let (found, here) = read_sloppily(b"the old one", 0, new);
     assert_eq!(found.escape_ascii().to_string(), new.escape_ascii().to_string());
-    assert_eq!(
-        here.sent(),
-        "READ 2",
-        "what had been read may be of another state than the rest"
-    );
+    assert_eq!(here.sent(), "READ 2", "what had been read may be of another state than the rest");
     assert_eq!(
         *here.told.found_by_reads.lock(),
         [(0..1 << 20, new.len() as u64)],
@@ -259,17 +233,10 @@ fn a_read_whose_reply_shows_that_the_file_grew_goes_on_to_its_new_end() {
 fn bytes_of_two_states_of_a_file_are_not_mixed_in_a_read_whose_reply_shows_the_change() {
     let (old, new) = (vec![b'o'; 3 * UNIT], vec![b'n'; 3 * UNIT]);
     let (found, here) = read_sloppily(&old, UNIT, &new);
-    assert!(
-        found == new,
-        "{} old bytes",
-        found.iter().filter(|byte| **byte == b'o').count()
-    );
+    assert!(found == new, "{} old bytes", found.iter().filter(|byte| **byte == b'o').count());
     assert_eq!(here.sent(), "READ 2");
     let (found, here) = read_sloppily(&old, old.len(), &new);
-    assert!(
-        found == old,
-        "all of it is cached, and nobody asks within the window"
-    );
+    assert!(found == old, "all of it is cached, and nobody asks within the window");
     assert_eq!(here.sent(), "");
 }
 

@@ -27,20 +27,13 @@ fn what_a_kernel_has_forgotten_is_found_by_its_number_until_the_server_has_it_no
     let file = mounted.put(&me, directory.id, "f", 0o644, b"x").id;
     for id in [file, directory.id] {
         client.forget(id, 1);
-        assert_eq!(
-            ops::getattr(&client.op(&me), id).map(drop),
-            Err(Errno::STALE),
-            "it is not held"
-        );
+        assert_eq!(ops::getattr(&client.op(&me), id).map(drop), Err(Errno::STALE), "it is not held");
     }
     mounted.sent();
     let found = by_id(&mounted, file).unwrap();
     assert_eq!((found.id, mounted.sent().as_str()), (file, "GETATTR 1"));
     assert!(ops::getattr(&client.op(&me), file).is_ok(), "it is held again");
-    assert_eq!(
-        by_id(&mounted, directory.id).map(|found| found.id),
-        Ok(directory.id)
-    );
+    assert_eq!(by_id(&mounted, directory.id).map(|found| found.id), Ok(directory.id));
     let up = ops::lookup(&client.op(&me), directory.id, b"..").unwrap();
     assert!(matches!(up, LookupResult::Positive(up) if up.id == InodeId::ROOT));
     client.forget(file, 1);
@@ -48,25 +41,15 @@ fn what_a_kernel_has_forgotten_is_found_by_its_number_until_the_server_has_it_no
     let place = other.lookup(&me, other.client.root(), "d").unwrap();
     ops::unlink(&other.client.op(&me), place.id, b"f").unwrap();
     assert_eq!(by_id(&mounted, file), Err(Errno::STALE));
-    assert_eq!(
-        by_id(&mounted, InodeId(1 << 40)),
-        Err(Errno::STALE),
-        "it never was"
-    );
+    assert_eq!(by_id(&mounted, InodeId(1 << 40)), Err(Errno::STALE), "it never was");
 }
 
 // SEMANTICS: posix-7.
 #[test]
 fn what_is_kept_for_its_number_alone_is_bounded_and_for_kernels_alone() {
     let world = World::new();
-    let limits = Limits {
-        names: 1,
-        ..Limits::default()
-    };
-    let behaviour = ClientOptions {
-        limits,
-        ..ClientOptions::default()
-    };
+    let limits = Limits { names: 1, ..Limits::default() };
+    let behaviour = ClientOptions { limits, ..ClientOptions::default() };
     let mounted = world.mount_with(behaviour);
     let (client, me) = (&mounted.client, root());
     let make = |number: u64| {

@@ -43,10 +43,7 @@ fn world(anonymous: u32) -> World {
 }
 
 fn noaccesscheck() -> CacheOptions {
-    CacheOptions {
-        access: AccessMode::ModeBits,
-        ..CacheOptions::default()
-    }
+    CacheOptions { access: AccessMode::ModeBits, ..CacheOptions::default() }
 }
 
 // SEMANTICS: perm-6.
@@ -59,11 +56,7 @@ fn a_denial_by_mode_bits_that_the_server_overturns_lets_in_and_ends_their_judgem
     let file = mounted.lookup(&user(2000), top, "f").unwrap();
     mounted.sent();
     assert_eq!(mounted.cat(&user(2000), file.id).unwrap().len(), 10);
-    assert_eq!(
-        mounted.sent(),
-        "ACCESS 1 READ 1",
-        "the denial is confirmed, and is none"
-    );
+    assert_eq!(mounted.sent(), "ACCESS 1 READ 1", "the denial is confirmed, and is none");
     assert_eq!(mounted.counter(ClientCounter::AccessDenyOverturned), 1);
     // Its answer is kept as long as the attributes are.
     assert_eq!(mounted.cat(&user(2000), file.id).unwrap().len(), 10);
@@ -101,10 +94,7 @@ fn a_credential_that_the_server_maps_away_is_judged_by_the_server_from_then_on()
     );
     assert_eq!(mounted.sent(), "ACCESS 1");
     // Others are judged by the bits as before: a denial is confirmed, a permission is not.
-    assert_eq!(
-        ops::access(&mounted.client.op(&user(2000)), third, 4),
-        Err(Errno::ACCESS)
-    );
+    assert_eq!(ops::access(&mounted.client.op(&user(2000)), third, 4), Err(Errno::ACCESS));
     assert!(mounted.sent().contains("ACCESS 1"));
     assert_eq!(ops::access(&mounted.client.op(&user(2000)), top, 4), Ok(()));
     assert_eq!(mounted.sent(), "");

@@ -7,10 +7,7 @@ use rustix::io::Errno;
 use crate::world::{BenchMount, World, root};
 
 fn size(size: u64) -> SetAttributes {
-    SetAttributes {
-        size: Some(size),
-        ..SetAttributes::default()
-    }
+    SetAttributes { size: Some(size), ..SetAttributes::default() }
 }
 
 /// What each operation that takes a name says to `name`.
@@ -49,11 +46,7 @@ fn names_have_255_bytes_at_most_whatever_the_server_says() {
         for (number, refusal) in refusals(&mounted, &name).into_iter().enumerate() {
             assert_eq!(refusal, Err(Errno::NAMETOOLONG), "{said}: operation {number}");
         }
-        assert_eq!(
-            mounted.sent(),
-            "CREATE 1 REMOVE 1",
-            "{said}: of the file that is known"
-        );
+        assert_eq!(mounted.sent(), "CREATE 1 REMOVE 1", "{said}: of the file that is known");
     }
 }
 
@@ -66,42 +59,15 @@ fn no_byte_is_taken_behind_the_largest_size_that_the_server_allows() {
     let flags = OpenFlags::writing();
     let (found, opened) = ops::create(&mounted.client.op(&me), top, b"f", 0o644, flags).unwrap();
     let file = opened.file;
-    assert_eq!(
-        ops::write(&mounted.client.op(&me), &file, 9_990, &[7; 20]),
-        Ok(10)
-    );
-    assert_eq!(
-        ops::write(&mounted.client.op(&me), &file, 10_000, &[7]),
-        Err(Errno::FBIG)
-    );
-    assert_eq!(
-        ops::write(&mounted.client.op(&me), &file, u64::MAX, &[7]),
-        Err(Errno::FBIG)
-    );
-    assert_eq!(
-        ops::close(&mounted.client.op(&me), &file),
-        Ok(()),
-        "nothing was lost"
-    );
-    let appending = OpenFlags {
-        append: true,
-        ..flags
-    };
-    let log = ops::open(&mounted.client.op(&me), found.id, appending)
-        .unwrap()
-        .file;
-    assert_eq!(
-        ops::write(&mounted.client.op(&me), &log, 0, &[7]),
-        Err(Errno::FBIG)
-    );
-    assert_eq!(
-        ops::setattr_open(&mounted.client.op(&me), &log, &size(10_001)).map(drop),
-        Err(Errno::FBIG)
-    );
-    assert_eq!(
-        ops::setattr(&mounted.client.op(&me), found.id, &size(10_001)).map(drop),
-        Err(Errno::FBIG)
-    );
+    assert_eq!(ops::write(&mounted.client.op(&me), &file, 9_990, &[7; 20]), Ok(10));
+    assert_eq!(ops::write(&mounted.client.op(&me), &file, 10_000, &[7]), Err(Errno::FBIG));
+    assert_eq!(ops::write(&mounted.client.op(&me), &file, u64::MAX, &[7]), Err(Errno::FBIG));
+    assert_eq!(ops::close(&mounted.client.op(&me), &file), Ok(()), "nothing was lost");
+    let appending = OpenFlags { append: true, ..flags };
+    let log = ops::open(&mounted.client.op(&me), found.id, appending).unwrap().file;
+    assert_eq!(ops::write(&mounted.client.op(&me), &log, 0, &[7]), Err(Errno::FBIG));
+    assert_eq!(ops::setattr_open(&mounted.client.op(&me), &log, &size(10_001)).map(drop), Err(Errno::FBIG));
+    assert_eq!(ops::setattr(&mounted.client.op(&me), found.id, &size(10_001)).map(drop), Err(Errno::FBIG));
     let cut = ops::setattr(&mounted.client.op(&me), found.id, &size(9_999)).unwrap();
     assert_eq!(cut.attributes.size, 9_999);
     assert_eq!(ops::write(&mounted.client.op(&me), &log, 0, &[7; 2]), Ok(1));

@@ -27,13 +27,8 @@ fn filled(world: &World, count: usize) {
     let maker = world.mount(CacheOptions::default());
     let directory = ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"d", 0o777).unwrap();
     for number in 0..count {
-        ops::make_file(
-            &maker.client.op(&root()),
-            directory.id,
-            format!("file{number:05}").as_bytes(),
-            0o644,
-        )
-        .unwrap();
+        ops::make_file(&maker.client.op(&root()), directory.id, format!("file{number:05}").as_bytes(), 0o644)
+            .unwrap();
     }
     world.seconds(3600);
 }
@@ -123,17 +118,11 @@ fn a_listing_after_a_change_asks_again() {
     let open = ops::opendir(&mounted.client.op(&root()), id).unwrap();
     read_all(&mounted, &open, 100).unwrap();
     ops::unlink(&mounted.client.op(&root()), id, b"file00001").unwrap();
-    assert_eq!(
-        sorted(read_all(&mounted, &open, 100).unwrap()),
-        ["file00000", "file00002"]
-    );
+    assert_eq!(sorted(read_all(&mounted, &open, 100).unwrap()), ["file00000", "file00002"]);
     let other = world.mount(CacheOptions::default());
     other.put(&root(), directory(&other), "new", 0o644, b"");
     let open = ops::opendir(&mounted.client.op(&root()), id).unwrap();
-    assert_eq!(
-        sorted(read_all(&mounted, &open, 100).unwrap()),
-        ["file00000", "file00002", "new"]
-    );
+    assert_eq!(sorted(read_all(&mounted, &open, 100).unwrap()), ["file00000", "file00002", "new"]);
 }
 
 fn told_once(told: &[String], files: usize) {
@@ -161,10 +150,7 @@ fn own_changes_are_entered_into_a_listing_that_is_kept() {
     let lists = |names: &[String], sent: &str| {
         assert_eq!(mounted.sent(), sent);
         let open = ops::opendir(&client.op(&root()), id).unwrap();
-        assert_eq!(
-            sorted(read_all(&mounted, &open, 7).unwrap()),
-            sorted(names.to_vec())
-        );
+        assert_eq!(sorted(read_all(&mounted, &open, 7).unwrap()), sorted(names.to_vec()));
         assert_eq!(mounted.sent(), "GETATTR 1", "the open alone asks, after {sent}");
     };
     ops::make_file(&client.op(&root()), id, b"new", 0o644).unwrap();
@@ -198,10 +184,7 @@ fn own_changes_are_entered_into_a_listing_that_is_kept() {
     ops::make_file(&client.op(&root()), id, b"mine", 0o644).unwrap();
     names.push("mine".into());
     mounted.sent();
-    assert_eq!(
-        sorted(read_all(&mounted, &open, 7).unwrap()),
-        sorted(names.clone())
-    );
+    assert_eq!(sorted(read_all(&mounted, &open, 7).unwrap()), sorted(names.clone()));
     assert!(mounted.sent().contains("READDIRPLUS"));
 }
 
@@ -295,14 +278,8 @@ fn attributes_are_left_out_after_a_thousand_names_that_nobody_asked_about() {
     let open = ops::opendir(&mounted.client.op(&root()), directory(&mounted)).unwrap();
     read_all(&mounted, &open, 500).unwrap();
     let plus = mounted.counter(ClientCounter::ListingPlus);
-    assert!(
-        plus >= 1 && mounted.counter(ClientCounter::ListingPlain) >= 1,
-        "{plus}"
-    );
-    let never = world.mount(CacheOptions {
-        plus: PlusMode::Never,
-        ..CacheOptions::default()
-    });
+    assert!(plus >= 1 && mounted.counter(ClientCounter::ListingPlain) >= 1, "{plus}");
+    let never = world.mount(CacheOptions { plus: PlusMode::Never, ..CacheOptions::default() });
     let open = ops::opendir(&never.client.op(&root()), directory(&never)).unwrap();
     read_all(&never, &open, 500).unwrap();
     assert_eq!(never.counter(ClientCounter::ListingPlus), 0);
@@ -317,10 +294,7 @@ struct Forgetful {
 
 impl Transport for Forgetful {
     fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
-        let listing = [
-            nfs3::NfsProcedure::Readdir.number(),
-            nfs3::NfsProcedure::ReaddirPlus.number(),
-        ];
+        let listing = [nfs3::NfsProcedure::Readdir.number(), nfs3::NfsProcedure::ReaddirPlus.number()];
         if listing.contains(&request.procedure) {
             let mut arguments = Vec::new();
             curt_xdr::Encode::encode(request.arguments, &mut arguments);
@@ -343,11 +317,7 @@ fn a_refused_cookie_starts_again_once_and_no_name_is_told_twice() {
     for always in [false, true] {
         let world = World::new();
         filled(&world, 2000);
-        let forgetful = Arc::new(Forgetful {
-            next: world.way(),
-            forgets: true.into(),
-            always,
-        });
+        let forgetful = Arc::new(Forgetful { next: world.way(), forgets: true.into(), always });
         let mounted = world.mount_over(ClientOptions::default(), forgetful);
         let open = ops::opendir(&mounted.client.op(&root()), directory(&mounted)).unwrap();
         let read = read_all(&mounted, &open, 13);

@@ -25,10 +25,7 @@ use crate::{
 
 /// Nothing of the file is in memory: whoever reads it asks the server.
 pub(crate) fn reading() -> OpenFlags {
-    OpenFlags {
-        direct: true,
-        ..OpenFlags::reading()
-    }
+    OpenFlags { direct: true, ..OpenFlags::reading() }
 }
 
 /// A mount on which the next request of one procedure can be held up.
@@ -42,10 +39,7 @@ pub(crate) struct Meeting {
 impl Meeting {
     pub(crate) fn of(world: &World, cache: CacheOptions) -> Self {
         let trouble = Trouble::before(world.way());
-        let behaviour = ClientOptions {
-            cache,
-            ..ClientOptions::default()
-        };
+        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
         Self {
             mounted: world.mount_over(behaviour, trouble.clone()),
             trouble,
@@ -170,10 +164,7 @@ fn open_while_removing(
         let remover = scope.spawn(remove);
         meeting.here.wait();
         let (tell, told) = mpsc::channel();
-        let called_off = Caller {
-            interrupt: Interrupt::new(),
-            ..root()
-        };
+        let called_off = Caller { interrupt: Interrupt::new(), ..root() };
         let impatient = called_off.clone();
         let hurried = scope.spawn(move || ops::open(&client.op(&impatient), file, reading()).map(|_| ()));
         scope.spawn(move || tell.send(ops::open(&client.op(&root()), file, reading()).map(|_| ())));
@@ -192,13 +183,7 @@ fn open_while_removing(
 #[test]
 fn an_open_that_meets_a_removal_waits_for_its_end() {
     let world = World::new();
-    for cache in [
-        CacheOptions::default(),
-        CacheOptions {
-            close_to_open: false,
-            ..CacheOptions::default()
-        },
-    ] {
+    for cache in [CacheOptions::default(), CacheOptions { close_to_open: false, ..CacheOptions::default() }] {
         let meeting = Meeting::of(&world, cache);
         let (mounted, top) = (&meeting.mounted, meeting.top());
         let file = mounted.put(&root(), top, "f", 0o644, b"here");
@@ -231,12 +216,7 @@ fn an_open_that_meets_the_removal_of_a_name_that_was_not_kept_waits_for_its_end(
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"here");
     let there = other.client.root();
-    let moved = ops::rename(
-        &other.client.op(&root()),
-        (there, b"f"),
-        (there, b"g"),
-        RenameMode::Replace,
-    );
+    let moved = ops::rename(&other.client.op(&root()), (there, b"f"), (there, b"g"), RenameMode::Replace);
     moved.unwrap();
     open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
         ops::unlink(&mounted.client.op(&root()), top, b"g").unwrap();
@@ -250,11 +230,7 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
     // What is known may be opened without a request, and what is not is looked up by itself.
     let meeting = Meeting::of(
         &world,
-        CacheOptions {
-            close_to_open: false,
-            fill: FillMode::Off,
-            ..CacheOptions::default()
-        },
+        CacheOptions { close_to_open: false, fill: FillMode::Off, ..CacheOptions::default() },
     );
     let other = world.mount(CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
@@ -371,11 +347,7 @@ fn read_once(mounted: &BenchMount, top: InodeId) -> bool {
         Ok(opened) => {
             let read = ops::read(&mounted.client.op(&me), &opened.file, 0, 100);
             ops::release(&mounted.client, &opened.file);
-            assert_eq!(
-                read.map(|read| read.to_vec()).as_deref(),
-                Ok(&b"text"[..]),
-                "an open was granted"
-            );
+            assert_eq!(read.map(|read| read.to_vec()).as_deref(), Ok(&b"text"[..]), "an open was granted");
             true
         }
         Err(Errno::STALE) => false,
@@ -427,10 +399,7 @@ fn what_was_opened_can_be_read_whoever_replaces_and_removes_it() {
         }
     });
     assert!(reads.load(Relaxed) > 0, "none was read");
-    assert!(
-        mounted.counter(ClientCounter::SillyRename) > 0,
-        "no open met a removal"
-    );
+    assert!(mounted.counter(ClientCounter::SillyRename) > 0, "no open met a removal");
     let left = list(&mounted, top);
     assert!(left.iter().all(|name| name == "n"), "{left:?}");
 }

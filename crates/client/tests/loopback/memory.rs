@@ -11,28 +11,15 @@ fn names_are_forgotten_beyond_their_bound_and_what_nobody_holds_goes_with_them()
     let maker = world.mount(CacheOptions::default());
     let me = root();
     for number in 0..300 {
-        ops::make_file(
-            &maker.client.op(&me),
-            maker.client.root(),
-            format!("f{number}").as_bytes(),
-            0o644,
-        )
-        .unwrap();
+        ops::make_file(&maker.client.op(&me), maker.client.root(), format!("f{number}").as_bytes(), 0o644)
+            .unwrap();
     }
     world.seconds(3600);
-    let limits = Limits {
-        names: 100,
-        ..Limits::default()
-    };
-    let mounted = world.mount_with(ClientOptions {
-        limits,
-        ..ClientOptions::default()
-    });
+    let limits = Limits { names: 100, ..Limits::default() };
+    let mounted = world.mount_with(ClientOptions { limits, ..ClientOptions::default() });
     let mut held = Vec::new();
     for number in 0..300 {
-        let found = mounted
-            .lookup(&me, mounted.client.root(), &format!("f{number}"))
-            .unwrap();
+        let found = mounted.lookup(&me, mounted.client.root(), &format!("f{number}")).unwrap();
         if number < 10 {
             held.push(found);
         } else {

@@ -25,10 +25,7 @@ fn old_directory(world: &World, cache: CacheOptions) -> (BenchMount, InodeId) {
 
 /// Each name is asked for by itself, so that what single names cost is seen.
 fn one_by_one() -> CacheOptions {
-    CacheOptions {
-        fill: FillMode::Off,
-        ..CacheOptions::default()
-    }
+    CacheOptions { fill: FillMode::Off, ..CacheOptions::default() }
 }
 
 // SEMANTICS: name-1.
@@ -38,10 +35,7 @@ fn a_missing_name_costs_one_lookup_and_then_one_getattr_per_directory_interval()
     let (mounted, directory) = old_directory(&world, one_by_one());
     let me = root();
     for _ in 0..10 {
-        assert_eq!(
-            mounted.lookup(&me, directory, "missing").map(|_| ()),
-            Err(Errno::NOENT)
-        );
+        assert_eq!(mounted.lookup(&me, directory, "missing").map(|_| ()), Err(Errno::NOENT));
     }
     assert_eq!(mounted.sent(), "LOOKUP 1");
     assert_eq!(mounted.counter(ClientCounter::NegHit), 9);
@@ -49,11 +43,7 @@ fn a_missing_name_costs_one_lookup_and_then_one_getattr_per_directory_interval()
     for name in ["missing", "missing", "there", "there"] {
         let _ = mounted.lookup(&me, directory, name);
     }
-    assert_eq!(
-        mounted.sent(),
-        "GETATTR 1 LOOKUP 1",
-        "the directory once, and the new name once"
-    );
+    assert_eq!(mounted.sent(), "GETATTR 1 LOOKUP 1", "the directory once, and the new name once");
     world.seconds(50);
     let _ = mounted.lookup(&me, directory, "missing");
     assert_eq!(mounted.sent(), "LOOKUP 1", "negnametimeo has passed");
@@ -71,19 +61,12 @@ fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_asked()
     let found = there.lookup(&me, there.client.root(), "d").unwrap();
     there.put(&me, found.id, "new", 0o644, b"");
     mounted.sent();
-    assert!(
-        mounted.lookup(&me, directory, "new").is_err(),
-        "within acdirmin the old answer stands"
-    );
+    assert!(mounted.lookup(&me, directory, "new").is_err(), "within acdirmin the old answer stands");
     world.seconds(31);
     assert!(mounted.lookup(&me, directory, "new").is_ok());
     assert_eq!(mounted.sent(), "GETATTR 1 LOOKUP 1");
     let _ = mounted.lookup(&me, directory, "other");
-    assert_eq!(
-        mounted.sent(),
-        "LOOKUP 1",
-        "all names of the directory are void, in one step"
-    );
+    assert_eq!(mounted.sent(), "LOOKUP 1", "all names of the directory are void, in one step");
 }
 
 // SEMANTICS: name-7.
@@ -98,11 +81,7 @@ fn own_creates_and_removes_are_known_without_asking() {
     mounted.sent();
     assert!(mounted.lookup(&me, directory, "a").is_ok());
     assert!(mounted.lookup(&me, directory, "b").is_err());
-    assert_eq!(
-        mounted.sent(),
-        "",
-        "the server proved that nobody else came between"
-    );
+    assert_eq!(mounted.sent(), "", "the server proved that nobody else came between");
     ops::unlink(&mounted.client.op(&me), directory, b"a").unwrap();
     assert_eq!(mounted.sent(), "REMOVE 1");
     assert!(mounted.lookup(&me, directory, "a").is_err());
@@ -122,10 +101,7 @@ fn eexist_is_proof_and_create_never_believes_a_missing_name() {
     let there = world.mount(CacheOptions::default());
     let found = there.lookup(&me, there.client.root(), "d").unwrap();
     ops::mkdir(&there.client.op(&me), found.id, b"x", 0o755).unwrap();
-    assert_eq!(
-        ops::mkdir(&mounted.client.op(&me), directory, b"x", 0o755).map(|_| ()),
-        Err(Errno::EXIST)
-    );
+    assert_eq!(ops::mkdir(&mounted.client.op(&me), directory, b"x", 0o755).map(|_| ()), Err(Errno::EXIST));
     assert!(mounted.lookup(&me, directory, "x").is_ok());
 }
 
@@ -137,14 +113,8 @@ fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
         &world,
         CacheOptions {
             name_lifetime: Duration::from_secs(600),
-            files: TimeoutRange {
-                min: Duration::from_secs(600),
-                max: Duration::from_secs(600),
-            },
-            directories: TimeoutRange {
-                min: Duration::from_secs(600),
-                max: Duration::from_secs(600),
-            },
+            files: TimeoutRange { min: Duration::from_secs(600), max: Duration::from_secs(600) },
+            directories: TimeoutRange { min: Duration::from_secs(600), max: Duration::from_secs(600) },
             ..one_by_one()
         },
     );
@@ -162,11 +132,7 @@ fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
         }
         mounted.sent()
     };
-    assert_eq!(
-        seconds(true),
-        "",
-        "somebody has other uses for it than to make it"
-    );
+    assert_eq!(seconds(true), "", "somebody has other uses for it than to make it");
     // After 1, 2, 4, 8 and 16 seconds or a little later, as requests take time.
     assert_eq!(seconds(false), "LOOKUP 5");
 }
@@ -185,34 +151,10 @@ fn lookupcache_and_the_name_options_turn_names_off() {
     };
     let default = one_by_one();
     assert_eq!(asked(default), "LOOKUP 2");
-    assert_eq!(
-        asked(CacheOptions {
-            names: LookupCache::Positive,
-            ..default
-        }),
-        "LOOKUP 4"
-    );
-    assert_eq!(
-        asked(CacheOptions {
-            names: LookupCache::None,
-            ..default
-        }),
-        "LOOKUP 6"
-    );
-    assert_eq!(
-        asked(CacheOptions {
-            missing_name_lifetime: Duration::ZERO,
-            ..default
-        }),
-        "LOOKUP 4"
-    );
-    assert_eq!(
-        asked(CacheOptions {
-            name_lifetime: Duration::ZERO,
-            ..default
-        }),
-        "LOOKUP 4"
-    );
+    assert_eq!(asked(CacheOptions { names: LookupCache::Positive, ..default }), "LOOKUP 4");
+    assert_eq!(asked(CacheOptions { names: LookupCache::None, ..default }), "LOOKUP 6");
+    assert_eq!(asked(CacheOptions { missing_name_lifetime: Duration::ZERO, ..default }), "LOOKUP 4");
+    assert_eq!(asked(CacheOptions { name_lifetime: Duration::ZERO, ..default }), "LOOKUP 4");
 }
 
 // SEMANTICS: name-8.
@@ -229,10 +171,7 @@ fn a_name_missed_while_the_directory_was_changing_is_asked_for_once_more() {
     assert!(mounted.lookup(&me, directory, "two").is_err());
     there.put(&me, made.id, "two", 0o644, b"");
     world.seconds(1);
-    assert!(
-        mounted.lookup(&me, directory, "two").is_ok(),
-        "the stamp alone would have hidden it"
-    );
+    assert!(mounted.lookup(&me, directory, "two").is_ok(), "the stamp alone would have hidden it");
     assert!(mounted.counter(ClientCounter::NegRacyRequery) >= 1);
 }
 
@@ -250,34 +189,23 @@ fn dot_and_dotdot_cost_nothing_and_dotdot_follows_a_rename() {
     assert_eq!(mounted.lookup(&me, directory, "..").unwrap().id, top);
     let sent = mounted.sent();
     assert!(!sent.contains("LOOKUP"), "{sent}");
-    ops::rename(
-        &mounted.client.op(&me),
-        (directory, b"inner"),
-        (top, b"moved"),
-        RenameMode::Replace,
-    )
-    .unwrap();
+    ops::rename(&mounted.client.op(&me), (directory, b"inner"), (top, b"moved"), RenameMode::Replace)
+        .unwrap();
     assert_eq!(mounted.lookup(&me, inner.id, "..").unwrap().id, top);
 }
 
 #[test]
 fn probing_random_names_drives_out_no_present_one() {
     let world = World::new();
-    let limits = curt_client::Limits {
-        missing_names: 100,
-        missing_names_per_directory: 50,
-        ..Default::default()
-    };
+    let limits =
+        curt_client::Limits { missing_names: 100, missing_names_per_directory: 50, ..Default::default() };
     let maker = world.mount(CacheOptions::default());
     let me = root();
     for number in 0..20 {
         maker.put(&me, maker.client.root(), &format!("file{number}"), 0o644, b"");
     }
     world.seconds(3600);
-    let mounted = world.mount_with(curt_client::ClientOptions {
-        limits,
-        ..Default::default()
-    });
+    let mounted = world.mount_with(curt_client::ClientOptions { limits, ..Default::default() });
     mounted.teach_time(&world);
     let top = mounted.client.root();
     for number in 0..20 {
@@ -293,11 +221,7 @@ fn probing_random_names_drives_out_no_present_one() {
     assert_eq!(mounted.sent(), "");
     let (_, _, missing) = mounted.client.cached_counts();
     assert_eq!(missing, 50, "the bound of one directory");
-    assert_eq!(
-        mounted.counter(ClientCounter::NegEvict),
-        451,
-        "one more name was missing before"
-    );
+    assert_eq!(mounted.counter(ClientCounter::NegEvict), 451, "one more name was missing before");
 }
 
 #[test]
@@ -340,10 +264,7 @@ fn a_kernel_may_have_cached_only_what_it_was_told_and_has_not_forgotten() {
     let found = mounted.lookup(&me, directory, "there").unwrap();
     assert!(mounted.lookup(&me, directory, "missing").is_err());
     assert!(may_be_cached("there") && !may_be_cached("missing"));
-    assert!(
-        may_be_cached("other"),
-        "nothing is known of it that speaks against it"
-    );
+    assert!(may_be_cached("other"), "nothing is known of it that speaks against it");
     client.forget(found.id, 1);
     assert!(!may_be_cached("there"));
     client.forget(directory, 1);

@@ -15,32 +15,19 @@ use crate::world::{BenchMount, World, root, user};
 const BOTH: [AccessMode; 2] = [AccessMode::Server, AccessMode::ModeBits];
 
 fn by(access: AccessMode) -> CacheOptions {
-    CacheOptions {
-        access,
-        ..CacheOptions::default()
-    }
+    CacheOptions { access, ..CacheOptions::default() }
 }
 
 fn mode(mode: u32) -> SetAttributes {
-    SetAttributes {
-        mode: Some(mode),
-        ..SetAttributes::default()
-    }
+    SetAttributes { mode: Some(mode), ..SetAttributes::default() }
 }
 
 fn owner(uid: u32) -> SetAttributes {
-    SetAttributes {
-        uid: Some(uid),
-        gid: Some(uid),
-        ..SetAttributes::default()
-    }
+    SetAttributes { uid: Some(uid), gid: Some(uid), ..SetAttributes::default() }
 }
 
 fn size(size: u64) -> SetAttributes {
-    SetAttributes {
-        size: Some(size),
-        ..SetAttributes::default()
-    }
+    SetAttributes { size: Some(size), ..SetAttributes::default() }
 }
 
 /// truncate(2).
@@ -59,10 +46,7 @@ fn truncate_open(mounted: &BenchMount, caller: &Caller, file: &OpenFile, length:
 fn written(mounted: &BenchMount, caller: &Caller, mode: u32, bytes: &[u8]) -> Arc<OpenFile> {
     let top = mounted.client.root();
     let (_, opened) = ops::create(&mounted.client.op(caller), top, b"f", mode, OpenFlags::writing()).unwrap();
-    assert_eq!(
-        ops::write(&mounted.client.op(caller), &opened.file, 0, bytes),
-        Ok(bytes.len())
-    );
+    assert_eq!(ops::write(&mounted.client.op(caller), &opened.file, 0, bytes), Ok(bytes.len()));
     opened.file
 }
 
@@ -74,15 +58,8 @@ fn a_file_is_truncated_by_its_path_only_by_those_who_may_write_it() {
         let mounted = world.mount(by(access));
         let me = user(1000);
         let file = mounted.put(&me, mounted.client.root(), "f", 0o444, b"0123456789");
-        assert_eq!(
-            truncate(&mounted, &me, file.id, 5),
-            Err(Errno::ACCESS),
-            "{access:?}"
-        );
-        let flags = OpenFlags {
-            truncate: true,
-            ..OpenFlags::reading()
-        };
+        assert_eq!(truncate(&mounted, &me, file.id, 5), Err(Errno::ACCESS), "{access:?}");
+        let flags = OpenFlags { truncate: true, ..OpenFlags::reading() };
         let opened = ops::open(&mounted.client.op(&me), file.id, flags).map(|_| ());
         assert_eq!(opened, Err(Errno::ACCESS), "{access:?}");
         assert!(!mounted.sent().contains("SETATTR"), "{access:?}");
@@ -100,24 +77,17 @@ fn truncating_a_file_to_the_size_that_it_has_sets_its_times() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"0123");
-    let before = ops::getattr(&mounted.client.op(&root()), file.id)
-        .unwrap()
-        .attributes;
+    let before = ops::getattr(&mounted.client.op(&root()), file.id).unwrap().attributes;
     world.seconds(1);
     assert_eq!(truncate(&mounted, &root(), file.id, 4), Ok(4));
-    let after = ops::getattr(&mounted.client.op(&root()), file.id)
-        .unwrap()
-        .attributes;
+    let after = ops::getattr(&mounted.client.op(&root()), file.id).unwrap().attributes;
     assert!(after.mtime > before.mtime && after.ctime > before.ctime);
 }
 
 // SEMANTICS: perm-8.
 #[test]
 fn what_root_may_truncate_is_for_the_server_to_say() {
-    let rules = ExportRules {
-        squash: Squash::Root,
-        ..ExportRules::default()
-    };
+    let rules = ExportRules { squash: Squash::Root, ..ExportRules::default() };
     let world = World::serving(rules, std::time::Duration::from_nanos(1), MemoryVfs::new);
     for access in BOTH {
         let mounted = world.mount(by(access));
@@ -139,17 +109,9 @@ fn who_has_a_file_open_for_writing_truncates_it_whatever_its_mode_says() {
         let file = written(&mounted, &me, 0o444, b"0123456789");
         mounted.sent();
         assert_eq!(truncate_open(&mounted, &me, &file, 5), Ok(5));
-        assert_eq!(
-            mounted.sent(),
-            "SETATTR 1 WRITE 1",
-            "{access:?}: nobody asks for rights"
-        );
+        assert_eq!(mounted.sent(), "SETATTR 1 WRITE 1", "{access:?}: nobody asks for rights");
         assert_eq!(truncate_open(&mounted, &me, &file, 20), Ok(20));
-        assert_eq!(
-            truncate(&mounted, &me, file.id(), 1),
-            Err(Errno::ACCESS),
-            "{access:?}"
-        );
+        assert_eq!(truncate(&mounted, &me, file.id(), 1), Err(Errno::ACCESS), "{access:?}");
         ops::close(&mounted.client.op(&me), &file).unwrap();
     }
 }
@@ -166,9 +128,7 @@ fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
         assert_eq!(truncate(&mounted, &other, file.id(), 3), Err(Errno::ACCESS));
         ops::close(&mounted.client.op(&other), &file).unwrap();
         // What is open for reading alone gives nobody a right to write.
-        let reading = ops::open(&mounted.client.op(&me), file.id(), OpenFlags::reading())
-            .unwrap()
-            .file;
+        let reading = ops::open(&mounted.client.op(&me), file.id(), OpenFlags::reading()).unwrap().file;
         assert_eq!(truncate_open(&mounted, &other, &reading, 3), Err(Errno::ACCESS));
         ops::release(&mounted.client, &reading);
     }
@@ -194,16 +154,8 @@ fn what_was_written_before_a_file_changed_hands_is_no_loss() {
             };
             ops::setattr(&mounted.client.op(&root()), file.id(), &taken_away).unwrap();
             mounted.sent();
-            assert_eq!(
-                ops::fsync(&mounted.client.op(&me), &file, false),
-                Ok(()),
-                "{taken_away:?}"
-            );
-            assert_eq!(
-                ops::close(&mounted.client.op(&me), &file),
-                Ok(()),
-                "{taken_away:?}"
-            );
+            assert_eq!(ops::fsync(&mounted.client.op(&me), &file, false), Ok(()), "{taken_away:?}");
+            assert_eq!(ops::close(&mounted.client.op(&me), &file), Ok(()), "{taken_away:?}");
             assert_eq!(mounted.sent(), "", "all was on the server's disk before");
             let other = world.mount_with(ClientOptions::default());
             let found = other.lookup(&root(), other.client.root(), "f").unwrap();
@@ -221,10 +173,7 @@ fn what_is_written_after_a_file_was_taken_away_is_lost_and_that_is_told_once() {
     let file = written(&mounted, &me, 0o600, b"before");
     ops::setattr(&mounted.client.op(&root()), file.id(), &owner(0)).unwrap();
     assert_eq!(ops::write(&mounted.client.op(&me), &file, 6, b", after"), Ok(7));
-    assert_eq!(
-        ops::fsync(&mounted.client.op(&me), &file, false),
-        Err(Errno::ACCESS)
-    );
+    assert_eq!(ops::fsync(&mounted.client.op(&me), &file, false), Err(Errno::ACCESS));
     assert_eq!(truncate_open(&mounted, &me, &file, 1), Err(Errno::ACCESS));
     assert_eq!(ops::close(&mounted.client.op(&me), &file), Ok(()));
     assert_eq!(mounted.cat(&root(), file.id()).unwrap(), b"before");
@@ -241,10 +190,7 @@ fn what_was_not_committed_when_another_client_took_the_file_away_is_told_once() 
         let file = written(&mounted, &me, 0o600, bytes);
         let found = other.lookup(&root(), other.client.root(), "f").unwrap();
         ops::setattr(&other.client.op(&root()), found.id, &owner(0)).unwrap();
-        assert_eq!(
-            ops::fsync(&mounted.client.op(&me), &file, false),
-            Err(Errno::ACCESS)
-        );
+        assert_eq!(ops::fsync(&mounted.client.op(&me), &file, false), Err(Errno::ACCESS));
         assert_eq!(ops::close(&mounted.client.op(&me), &file), Ok(()));
     }
 }

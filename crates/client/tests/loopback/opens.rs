@@ -12,10 +12,7 @@ use rustix::io::Errno;
 use crate::world::{World, root, user};
 
 fn sloppy(seconds: u64) -> CacheOptions {
-    CacheOptions {
-        sloppy_open: Duration::from_secs(seconds),
-        ..CacheOptions::default()
-    }
+    CacheOptions { sloppy_open: Duration::from_secs(seconds), ..CacheOptions::default() }
 }
 
 #[test]
@@ -30,11 +27,7 @@ fn a_cold_file_costs_lookup_access_and_read_and_a_warm_one_getattr() {
     let file = mounted.lookup(&me, mounted.client.root(), "f").unwrap();
     assert_eq!(mounted.sent(), "LOOKUP 1");
     assert_eq!(mounted.cat(&me, file.id).unwrap(), b"text");
-    assert_eq!(
-        mounted.sent(),
-        "ACCESS 1 READ 1",
-        "the answer about access confirms the open"
-    );
+    assert_eq!(mounted.sent(), "ACCESS 1 READ 1", "the answer about access confirms the open");
     for _ in 0..5 {
         world.pass(Duration::from_millis(10));
         assert_eq!(mounted.cat(&me, file.id).unwrap(), b"text");
@@ -59,28 +52,16 @@ fn sloppycto_spares_the_getattr_of_read_only_opens_within_its_window_alone() {
     }
     world.pass(Duration::from_millis(300));
     mounted.cat(&me, file.id).unwrap();
-    assert_eq!(
-        mounted.sent(),
-        "GETATTR 1",
-        "the window counts from when the request was sent"
-    );
+    assert_eq!(mounted.sent(), "GETATTR 1", "the window counts from when the request was sent");
     assert_eq!(mounted.counter(ClientCounter::OpenCtoSloppy), 4);
     let flags = OpenFlags::writing();
     let opened = ops::open(&mounted.client.op(&me), file.id, flags).unwrap();
     assert_eq!(mounted.sent(), "GETATTR 1", "an open for writing is not spared");
     mounted.cat(&me, file.id).unwrap();
-    assert_eq!(
-        mounted.sent(),
-        "GETATTR 1",
-        "nor one while the file is open for writing"
-    );
+    assert_eq!(mounted.sent(), "GETATTR 1", "nor one while the file is open for writing");
     ops::close(&mounted.client.op(&me), &opened.file).unwrap();
     mounted.cat(&me, file.id).unwrap();
-    assert_eq!(
-        mounted.sent(),
-        "GETATTR 1",
-        "nor the first one after closing it (A7)"
-    );
+    assert_eq!(mounted.sent(), "GETATTR 1", "nor the first one after closing it (A7)");
     mounted.cat(&me, file.id).unwrap();
     assert_eq!(mounted.sent(), "");
 }
@@ -89,10 +70,7 @@ fn sloppycto_spares_the_getattr_of_read_only_opens_within_its_window_alone() {
 #[test]
 fn nocto_believes_attributes_for_their_lifetime_and_noac_none() {
     let world = World::new();
-    let mounted = world.mount(CacheOptions {
-        close_to_open: false,
-        ..CacheOptions::default()
-    });
+    let mounted = world.mount(CacheOptions { close_to_open: false, ..CacheOptions::default() });
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"text");
     mounted.cat(&me, file.id).unwrap();
@@ -102,10 +80,7 @@ fn nocto_believes_attributes_for_their_lifetime_and_noac_none() {
     world.seconds(4);
     mounted.cat(&me, file.id).unwrap();
     assert_eq!(mounted.sent(), "GETATTR 1", "acregmin has passed");
-    let noac = world.mount(CacheOptions {
-        attribute_cache: false,
-        ..sloppy(3)
-    });
+    let noac = world.mount(CacheOptions { attribute_cache: false, ..sloppy(3) });
     let file = noac.lookup(&me, noac.client.root(), "f").unwrap();
     noac.cat(&me, file.id).unwrap();
     noac.sent();
@@ -136,28 +111,18 @@ fn attributes_are_believed_three_seconds_then_six_and_three_again_after_a_change
     assert_eq!(asked(11), "");
     let other = world.mount(CacheOptions::default());
     let found = other.lookup(&me, other.client.root(), "f").unwrap();
-    let set = SetAttributes {
-        mode: Some(0o600),
-        ..SetAttributes::default()
-    };
+    let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
     ops::setattr(&other.client.op(&me), found.id, &set).unwrap();
     assert_eq!(asked(2), "GETATTR 1");
     assert_eq!(asked(2), "");
-    assert_eq!(
-        asked(2),
-        "GETATTR 1",
-        "a change throws the lifetime back to acregmin"
-    );
+    assert_eq!(asked(2), "GETATTR 1", "a change throws the lifetime back to acregmin");
 }
 
 // SEMANTICS: cto-1.
 #[test]
 fn reopen_after_remote_change_drops_what_was_cached() {
     let world = World::new();
-    let (one, two) = (
-        world.mount(CacheOptions::default()),
-        world.mount(CacheOptions::default()),
-    );
+    let (one, two) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let me = root();
     let file = one.put(&me, one.client.root(), "f", 0o644, b"before");
     one.cat(&me, file.id).unwrap();
@@ -169,35 +134,18 @@ fn reopen_after_remote_change_drops_what_was_cached() {
     let opened = ops::open(&one.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     assert_eq!(opened.data, PageCacheState::Changed);
     let again = ops::open(&one.client.op(&me), file.id, OpenFlags::reading()).unwrap();
-    assert_eq!(
-        again.data,
-        PageCacheState::Changed,
-        "until somebody says that the copies are dropped"
-    );
+    assert_eq!(again.data, PageCacheState::Changed, "until somebody says that the copies are dropped");
     ops::copies_dropped(&opened.file);
     let third = ops::open(&one.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     assert_eq!(third.data, PageCacheState::Same);
-    let bytes = ops::read(&one.client.op(&me), &opened.file, 0, 100)
-        .unwrap()
-        .to_vec();
+    let bytes = ops::read(&one.client.op(&me), &opened.file, 0, 100).unwrap().to_vec();
     assert_eq!(bytes, b"longer than before");
     // Shrinking.
     two.put(&me, two.client.root(), "f", 0o644, b"x");
     let opened = ops::open(&one.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     assert_eq!(opened.data, PageCacheState::Changed);
-    assert_eq!(
-        ops::read(&one.client.op(&me), &opened.file, 0, 100)
-            .unwrap()
-            .to_vec(),
-        b"x"
-    );
-    assert_eq!(
-        ops::getattr(&one.client.op(&me), file.id)
-            .unwrap()
-            .attributes
-            .size,
-        1
-    );
+    assert_eq!(ops::read(&one.client.op(&me), &opened.file, 0, 100).unwrap().to_vec(), b"x");
+    assert_eq!(ops::getattr(&one.client.op(&me), file.id).unwrap().attributes.size, 1);
 }
 
 // SEMANTICS: cto-12.
@@ -211,22 +159,11 @@ fn own_writes_void_nothing() {
     mounted.cat(&me, file.id).unwrap();
     let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::writing()).unwrap();
     ops::write(&mounted.client.op(&me), &opened.file, 3, b" two").unwrap();
-    assert_eq!(
-        ops::getattr(&mounted.client.op(&me), file.id)
-            .unwrap()
-            .attributes
-            .size,
-        7
-    );
+    assert_eq!(ops::getattr(&mounted.client.op(&me), file.id).unwrap().attributes.size, 7);
     ops::close(&mounted.client.op(&me), &opened.file).unwrap();
     let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     assert_eq!(opened.data, PageCacheState::Same);
-    assert_eq!(
-        ops::read(&mounted.client.op(&me), &opened.file, 0, 100)
-            .unwrap()
-            .to_vec(),
-        b"one two"
-    );
+    assert_eq!(ops::read(&mounted.client.op(&me), &opened.file, 0, 100).unwrap().to_vec(), b"one two");
     assert_eq!(mounted.counter(ClientCounter::DataInvalidated), 0);
     assert!(mounted.told.contents.lock().iter().all(|id| *id != file.id));
 }
@@ -235,17 +172,11 @@ fn own_writes_void_nothing() {
 #[test]
 fn truncating_and_appending_opens_see_the_servers_size() {
     let world = World::new();
-    let (one, two) = (
-        world.mount(CacheOptions::default()),
-        world.mount(CacheOptions::default()),
-    );
+    let (one, two) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let me = root();
     let file = one.put(&me, one.client.root(), "log", 0o644, b"aaaa");
     let found = two.lookup(&me, two.client.root(), "log").unwrap();
-    let append = OpenFlags {
-        append: true,
-        ..OpenFlags::writing()
-    };
+    let append = OpenFlags { append: true, ..OpenFlags::writing() };
     let opened = ops::open(&two.client.op(&me), found.id, append).unwrap();
     let first = ops::open(&one.client.op(&me), file.id, append).unwrap();
     ops::write(&one.client.op(&me), &first.file, 0, b"bbbb").unwrap();
@@ -253,10 +184,7 @@ fn truncating_and_appending_opens_see_the_servers_size() {
     ops::write(&two.client.op(&me), &opened.file, 0, b"cccc").unwrap();
     ops::close(&two.client.op(&me), &opened.file).unwrap();
     assert_eq!(one.cat(&me, file.id).unwrap(), b"aaaabbbbcccc");
-    let truncate = OpenFlags {
-        truncate: true,
-        ..OpenFlags::writing()
-    };
+    let truncate = OpenFlags { truncate: true, ..OpenFlags::writing() };
     one.sent();
     let opened = ops::open(&one.client.op(&me), file.id, truncate).unwrap();
     assert_eq!(one.sent(), "GETATTR 1 SETATTR 1");
@@ -276,10 +204,7 @@ fn only_files_are_opened_as_files() {
     assert_eq!(open(directory.id), Err(Errno::ISDIR));
     assert_eq!(open(link.id), Err(Errno::LOOP));
     let file = mounted.put(&me, top, "f", 0o644, b"");
-    assert_eq!(
-        ops::mkdir(&mounted.client.op(&me), file.id, b"x", 0o755).map(|_| ()),
-        Err(Errno::NOTDIR)
-    );
+    assert_eq!(ops::mkdir(&mounted.client.op(&me), file.id, b"x", 0o755).map(|_| ()), Err(Errno::NOTDIR));
     assert!(ops::opendir(&mounted.client.op(&me), file.id).is_err());
 }
 
@@ -309,10 +234,7 @@ fn stat_of_a_file_that_is_written_all_the_time_ends() {
 #[test]
 fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() {
     let world = World::new();
-    let (one, two) = (
-        world.mount(CacheOptions::default()),
-        world.mount(CacheOptions::default()),
-    );
+    let (one, two) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let me = root();
     let file = one.put(&me, one.client.root(), "f", 0o755, b"old");
     let found = two.lookup(&me, two.client.root(), "f").unwrap();
@@ -320,51 +242,28 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
     let unread = ops::open(&two.client.op(&me), found.id, OpenFlags::reading()).unwrap();
     world.seconds(100);
     two.sent();
-    assert_eq!(
-        ops::revalidate_open_file(&two.client, &unread.file, &never),
-        Ok(false)
-    );
+    assert_eq!(ops::revalidate_open_file(&two.client, &unread.file, &never), Ok(false));
     assert_eq!(two.sent(), "", "nobody can have a copy");
     let _ = ops::read(&two.client.op(&me), &unread.file, 0, 10).unwrap();
     two.sent();
-    assert_eq!(
-        ops::revalidate_open_file(&two.client, &unread.file, &never),
-        Ok(false)
-    );
+    assert_eq!(ops::revalidate_open_file(&two.client, &unread.file, &never), Ok(false));
     assert_eq!(two.sent(), "", "it is fresh");
     let opened = ops::open(&one.client.op(&me), file.id, OpenFlags::writing()).unwrap();
     ops::write(&one.client.op(&me), &opened.file, 0, b"new").unwrap();
     ops::close(&one.client.op(&me), &opened.file).unwrap();
     two.told.contents.lock().clear();
     world.seconds(61);
-    assert_eq!(
-        ops::revalidate_open_file(&two.client, &unread.file, &never),
-        Ok(true)
-    );
+    assert_eq!(ops::revalidate_open_file(&two.client, &unread.file, &never), Ok(true));
     assert_eq!(two.sent(), "GETATTR 1");
-    assert_eq!(
-        *two.told.contents.lock(),
-        [found.id],
-        "whoever has copies is told"
-    );
-    assert_eq!(
-        ops::revalidate_open_file(&two.client, &unread.file, &never),
-        Ok(false),
-        "once each time"
-    );
+    assert_eq!(*two.told.contents.lock(), [found.id], "whoever has copies is told");
+    assert_eq!(ops::revalidate_open_file(&two.client, &unread.file, &never), Ok(false), "once each time");
     ops::release(&two.client, &unread.file);
-    let run = OpenFlags {
-        execute: true,
-        ..OpenFlags::reading()
-    };
+    let run = OpenFlags { execute: true, ..OpenFlags::reading() };
     let running = ops::open(&two.client.op(&me), found.id, run).unwrap().file;
     let _ = ops::read(&two.client.op(&me), &running, 0, 10).unwrap();
     world.seconds(100);
     two.sent();
-    assert_eq!(
-        ops::revalidate_open_file(&two.client, &running, &never),
-        Ok(false)
-    );
+    assert_eq!(ops::revalidate_open_file(&two.client, &running, &never), Ok(false));
     assert_eq!(two.sent(), "", "what is executed is left alone");
 }
 
@@ -375,10 +274,7 @@ fn a_run_of_appends_asks_for_the_end_once() {
     let mounted = world.mount(CacheOptions::default());
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "log", 0o644, b"");
-    let flags = OpenFlags {
-        append: true,
-        ..OpenFlags::writing()
-    };
+    let flags = OpenFlags { append: true, ..OpenFlags::writing() };
     let log = ops::open(&mounted.client.op(&me), file.id, flags).unwrap().file;
     mounted.sent();
     for _ in 0..100 {

@@ -12,24 +12,15 @@ pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 }
 
 fn overwrite(mounted: &BenchMount, id: InodeId, bytes: &[u8]) {
-    let flags = OpenFlags {
-        truncate: true,
-        ..OpenFlags::writing()
-    };
+    let flags = OpenFlags { truncate: true, ..OpenFlags::writing() };
     let opened = ops::open(&mounted.client.op(&root()), id, flags).unwrap();
-    assert_eq!(
-        ops::write(&mounted.client.op(&root()), &opened.file, 0, bytes),
-        Ok(bytes.len())
-    );
+    assert_eq!(ops::write(&mounted.client.op(&root()), &opened.file, 0, bytes), Ok(bytes.len()));
     ops::close(&mounted.client.op(&root()), &opened.file).unwrap();
 }
 
@@ -41,21 +32,12 @@ fn see_each_other(world: &World, cache: CacheOptions, seed: u64) {
     let mut dice = Dice(seed);
     let mut contents: Vec<Vec<u8>> = vec![b"first".to_vec(); FILES];
     for name in 0..FILES {
-        clients[0].put(
-            &root(),
-            clients[0].client.root(),
-            &format!("f{name}"),
-            0o644,
-            b"first",
-        );
+        clients[0].put(&root(), clients[0].client.root(), &format!("f{name}"), 0o644, b"first");
     }
     let mut ids = [[InodeId::ROOT; FILES]; 2];
     for (client, ids) in clients.iter().zip(&mut ids) {
         for (name, id) in ids.iter_mut().enumerate() {
-            *id = client
-                .lookup(&root(), client.client.root(), &format!("f{name}"))
-                .unwrap()
-                .id;
+            *id = client.lookup(&root(), client.client.root(), &format!("f{name}")).unwrap().id;
         }
     }
     for step in 0..3000_u64 {
@@ -65,24 +47,16 @@ fn see_each_other(world: &World, cache: CacheOptions, seed: u64) {
         match dice.below(6) {
             0 => {
                 // Often the same size: then size tells nothing.
-                let bytes = format!(
-                    "{step:06} of {which}{}",
-                    "x".repeat(usize::from(dice.below(4) == 0))
-                );
+                let bytes = format!("{step:06} of {which}{}", "x".repeat(usize::from(dice.below(4) == 0)));
                 overwrite(client, id, bytes.as_bytes());
                 contents[file] = bytes.into_bytes();
             }
             1 => drop(ops::getattr(&client.client.op(&root()), id).unwrap()),
             _ => {
                 let read = client.cat(&root(), id).unwrap();
-                let (read, wanted) = (
-                    String::from_utf8_lossy(&read),
-                    String::from_utf8_lossy(&contents[file]),
-                );
-                assert_eq!(
-                    read, wanted,
-                    "seed {seed}, step {step}: client {which}, file {file}"
-                );
+                let (read, wanted) =
+                    (String::from_utf8_lossy(&read), String::from_utf8_lossy(&contents[file]));
+                assert_eq!(read, wanted, "seed {seed}, step {step}: client {which}, file {file}");
             }
         }
         match dice.below(8) {
@@ -104,16 +78,9 @@ fn what_one_client_closed_the_other_sees_at_its_next_open() {
 // SEMANTICS: cto-10.
 #[test]
 fn with_the_strict_guard_they_do_although_the_servers_clock_is_coarse() {
-    let cache = CacheOptions {
-        racy_guard: RacyGuard::On,
-        ..CacheOptions::default()
-    };
+    let cache = CacheOptions { racy_guard: RacyGuard::On, ..CacheOptions::default() };
     for milliseconds in [4, 10, 1000] {
-        see_each_other(
-            &World::with_time_step(Duration::from_millis(milliseconds)),
-            cache,
-            milliseconds,
-        );
+        see_each_other(&World::with_time_step(Duration::from_millis(milliseconds)), cache, milliseconds);
     }
 }
 
@@ -123,19 +90,8 @@ fn with_the_strict_guard_they_do_although_the_servers_clock_is_coarse() {
 #[test]
 fn no_name_made_within_the_servers_step_is_missed_beyond_the_guard() {
     // Without attribute lifetimes, so that nothing but the guard can hide a name.
-    let cache = CacheOptions {
-        attribute_cache: false,
-        ..CacheOptions::default()
-    };
-    let steps = [
-        1,
-        1_000,
-        1_000_000,
-        4_000_000,
-        10_000_000,
-        100_000_000,
-        1_000_000_000,
-    ];
+    let cache = CacheOptions { attribute_cache: false, ..CacheOptions::default() };
+    let steps = [1, 1_000, 1_000_000, 4_000_000, 10_000_000, 100_000_000, 1_000_000_000];
     for step in steps.map(Duration::from_nanos) {
         let guard = (2 * step).max(Duration::from_millis(20));
         for phase in 0..5 {
@@ -152,10 +108,7 @@ fn no_name_made_within_the_servers_step_is_missed_beyond_the_guard() {
                 // A step may look twice as coarse as it is, where it happens to end in even
                 // seconds.
                 world.pass(2 * guard + Duration::from_millis(1));
-                assert!(
-                    here.lookup(&root(), top, "two").is_ok(),
-                    "step {step:?}, phase {phase}, gap {gap}"
-                );
+                assert!(here.lookup(&root(), top, "two").is_ok(), "step {step:?}, phase {phase}, gap {gap}");
             }
         }
     }

@@ -13,9 +13,7 @@ fn after_a_restart_of_the_server_each_directory_is_asked_about_once_and_names_ar
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let top = mounted.client.root();
-    let directory = ops::mkdir(&mounted.client.op(&root()), top, b"d", 0o755)
-        .unwrap()
-        .id;
+    let directory = ops::mkdir(&mounted.client.op(&root()), top, b"d", 0o755).unwrap().id;
     mounted.put(&root(), directory, "there", 0o644, b"x");
     mounted.teach_time(&world);
     let look = || {
@@ -34,10 +32,6 @@ fn after_a_restart_of_the_server_each_directory_is_asked_about_once_and_names_ar
     let _ = ops::close(&mounted.client.op(&root()), &opened.file);
     mounted.put(&root(), top, "after", 0o644, b"x");
     mounted.sent();
-    assert_eq!(
-        look(),
-        "GETATTR 1",
-        "the directory is asked about, the names are not"
-    );
+    assert_eq!(look(), "GETATTR 1", "the directory is asked about, the names are not");
     assert_eq!(look(), "");
 }

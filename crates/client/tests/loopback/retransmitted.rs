@@ -55,10 +55,7 @@ impl Transport for Repeating {
         interrupt: &Interrupt,
         journey: &mut CallStatistics,
     ) -> Result<CallReply, CallError> {
-        let planned = self
-            .plan
-            .lock()
-            .take_if(|(procedure, _)| *procedure == request.procedure);
+        let planned = self.plan.lock().take_if(|(procedure, _)| *procedure == request.procedure);
         journey.transmissions = 1;
         if let Some((_, plan)) = planned {
             journey.transmissions = 2;
@@ -96,12 +93,7 @@ impl Bed {
         let mounted = Arc::new(world.mount_over(ClientOptions::default(), repeating.clone()));
         let other = Arc::new(world.mount_with(ClientOptions::default()));
         mounted.teach_time(&world);
-        Self {
-            mounted,
-            repeating,
-            other,
-            world,
-        }
+        Self { mounted, repeating, other, world }
     }
 
     /// Whether `change` succeeds although it is refused the second time.
@@ -148,22 +140,9 @@ fn what_the_first_copy_made_is_no_error_of_the_second() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     let none = Device::default();
+    assert_eq!(bed.twice(NfsProcedure::Mkdir, || ops::mkdir(&client.op(&me()), top, b"d", 0o750)), Ok(()));
     assert_eq!(
-        bed.twice(NfsProcedure::Mkdir, || ops::mkdir(
-            &client.op(&me()),
-            top,
-            b"d",
-            0o750
-        )),
-        Ok(())
-    );
-    assert_eq!(
-        bed.twice(NfsProcedure::Symlink, || ops::symlink(
-            &client.op(&me()),
-            top,
-            b"s",
-            b"to"
-        )),
+        bed.twice(NfsProcedure::Symlink, || ops::symlink(&client.op(&me()), top, b"s", b"to")),
         Ok(())
     );
     assert_eq!(
@@ -178,30 +157,17 @@ fn what_the_first_copy_made_is_no_error_of_the_second() {
         Ok(())
     );
     assert_eq!(
-        bed.twice(NfsProcedure::Create, || ops::make_file(
-            &client.op(&me()),
-            top,
-            b"f",
-            0o640
-        )),
+        bed.twice(NfsProcedure::Create, || ops::make_file(&client.op(&me()), top, b"f", 0o640)),
         Ok(())
     );
     // Whoever makes a file may write to it, whatever its mode says.
     let create = || ops::create(&client.op(&me()), top, b"readonly", 0o400, OpenFlags::writing());
     assert_eq!(bed.twice(NfsProcedure::Create, create), Ok(()));
-    let exclusive = OpenFlags {
-        exclusive: true,
-        ..OpenFlags::writing()
-    };
+    let exclusive = OpenFlags { exclusive: true, ..OpenFlags::writing() };
     let create = || ops::create(&client.op(&me()), top, b"new", 0o600, exclusive);
     assert_eq!(bed.twice(NfsProcedure::Create, create), Ok(()));
     assert_eq!(
-        bed.twice(NfsProcedure::Link, || ops::link(
-            &client.op(&me()),
-            id(&bed.mounted, "f"),
-            top,
-            b"l"
-        )),
+        bed.twice(NfsProcedure::Link, || ops::link(&client.op(&me()), id(&bed.mounted, "f"), top, b"l")),
         Ok(())
     );
     assert_eq!(id(&bed.mounted, "l"), id(&bed.mounted, "f"));
@@ -220,18 +186,9 @@ fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
     ops::mkdir(&client.op(&me()), top, b"d", 0o755).unwrap();
     ops::mkdir(&client.op(&me()), top, b"e", 0o755).unwrap();
     let replace = RenameMode::Replace;
-    assert_eq!(
-        bed.twice(NfsProcedure::Remove, || ops::unlink(&client.op(&me()), top, b"a")),
-        Ok(())
-    );
-    assert_eq!(
-        bed.twice(NfsProcedure::Remove, || ops::unlink(&client.op(&me()), top, b"b")),
-        Ok(())
-    );
-    assert_eq!(
-        bed.twice(NfsProcedure::Rmdir, || ops::rmdir(&client.op(&me()), top, b"d")),
-        Ok(())
-    );
+    assert_eq!(bed.twice(NfsProcedure::Remove, || ops::unlink(&client.op(&me()), top, b"a")), Ok(()));
+    assert_eq!(bed.twice(NfsProcedure::Remove, || ops::unlink(&client.op(&me()), top, b"b")), Ok(()));
+    assert_eq!(bed.twice(NfsProcedure::Rmdir, || ops::rmdir(&client.op(&me()), top, b"d")), Ok(()));
     let moved = id(&bed.mounted, "e");
     let rename = || ops::rename(&client.op(&me()), (top, b"e"), (top, b"moved"), replace);
     assert_eq!(bed.twice(NfsProcedure::Rename, rename), Ok(()));
@@ -243,25 +200,12 @@ fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
     assert_eq!(id(&bed.mounted, "c"), moved);
     // An open file gets another name instead, and loses it at its last close.
     let (_, opened) = ops::create(&client.op(&me()), top, b"open", 0o644, OpenFlags::writing()).unwrap();
-    assert_eq!(
-        bed.twice(NfsProcedure::Rename, || ops::unlink(
-            &client.op(&me()),
-            top,
-            b"open"
-        )),
-        Ok(())
-    );
-    assert_eq!(
-        ops::write(&client.op(&me()), &opened.file, 0, b"still there"),
-        Ok(11)
-    );
+    assert_eq!(bed.twice(NfsProcedure::Rename, || ops::unlink(&client.op(&me()), top, b"open")), Ok(()));
+    assert_eq!(ops::write(&client.op(&me()), &opened.file, 0, b"still there"), Ok(11));
     ops::close(&client.op(&me()), &opened.file).unwrap();
     for gone in ["a", "b", "d", "e", "second", "open"] {
         assert!(bed.mounted.lookup(&me(), top, gone).is_err(), "{gone}");
-        assert!(
-            bed.other.lookup(&me(), bed.other.client.root(), gone).is_err(),
-            "{gone}"
-        );
+        assert!(bed.other.lookup(&me(), bed.other.client.root(), gone).is_err(), "{gone}");
     }
 }
 
@@ -282,15 +226,9 @@ fn what_others_made_is_reported_as_the_server_says_it() {
     let make = |name| ops::mkdir(&client.op(&me()), top, name, 0o755);
     // After the connection was lost, or by somebody else.
     let late = mkdir(b"late", me(), 0o755);
-    assert_eq!(
-        bed.beaten(NfsProcedure::Mkdir, late, || make(b"late")),
-        Err(Errno::EXIST)
-    );
+    assert_eq!(bed.beaten(NfsProcedure::Mkdir, late, || make(b"late")), Err(Errno::EXIST));
     let foreign = mkdir(b"foreign", root(), 0o755);
-    assert_eq!(
-        bed.beaten(NfsProcedure::Mkdir, foreign, || make(b"foreign")),
-        Err(Errno::EXIST)
-    );
+    assert_eq!(bed.beaten(NfsProcedure::Mkdir, foreign, || make(b"foreign")), Err(Errno::EXIST));
     // It was there, and is asked for only now.
     ops::mkdir(&bed.other.client.op(&me()), there, b"old", 0o755).unwrap();
     assert_eq!(bed.twice(NfsProcedure::Mkdir, || make(b"old")), Err(Errno::EXIST));
@@ -299,12 +237,7 @@ fn what_others_made_is_reported_as_the_server_says_it() {
         ops::symlink(&other.client.op(&me()), there, b"s", b"elsewhere").unwrap();
     };
     assert_eq!(
-        bed.beaten(NfsProcedure::Symlink, symlink, || ops::symlink(
-            &client.op(&me()),
-            top,
-            b"s",
-            b"to"
-        )),
+        bed.beaten(NfsProcedure::Symlink, symlink, || ops::symlink(&client.op(&me()), top, b"s", b"to")),
         Err(Errno::EXIST)
     );
     let link = |other: &BenchMount| {
@@ -333,34 +266,15 @@ fn what_others_moved_is_reported_as_the_server_says_it() {
     // It was moved away by others, not to where it was to go.
     let rename = |other: &BenchMount| {
         let there = other.client.root();
-        ops::rename(
-            &other.client.op(&me()),
-            (there, b"a"),
-            (there, b"theirs"),
-            RenameMode::Replace,
-        )
-        .unwrap();
+        ops::rename(&other.client.op(&me()), (there, b"a"), (there, b"theirs"), RenameMode::Replace).unwrap();
     };
     id(&bed.mounted, "a");
-    let own = || {
-        ops::rename(
-            &client.op(&me()),
-            (top, b"a"),
-            (top, b"ours"),
-            RenameMode::Replace,
-        )
-    };
+    let own = || ops::rename(&client.op(&me()), (top, b"a"), (top, b"ours"), RenameMode::Replace);
     assert_eq!(bed.beaten(NfsProcedure::Rename, rename, own), Err(Errno::NOENT));
     // So it was not removed either.
     let rename = |other: &BenchMount| {
         let there = other.client.root();
-        ops::rename(
-            &other.client.op(&me()),
-            (there, b"c"),
-            (there, b"kept"),
-            RenameMode::Replace,
-        )
-        .unwrap();
+        ops::rename(&other.client.op(&me()), (there, b"c"), (there, b"kept"), RenameMode::Replace).unwrap();
     };
     id(&bed.mounted, "c");
     let own = || ops::unlink(&client.op(&me()), top, b"c");
@@ -374,10 +288,7 @@ fn a_refusal_of_a_call_that_was_sent_once_asks_nothing() {
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     ops::mkdir(&bed.other.client.op(&me()), bed.other.client.root(), b"d", 0o755).unwrap();
     bed.mounted.sent();
-    assert_eq!(
-        ops::mkdir(&client.op(&me()), top, b"d", 0o755).map(drop),
-        Err(Errno::EXIST)
-    );
+    assert_eq!(ops::mkdir(&client.op(&me()), top, b"d", 0o755).map(drop), Err(Errno::EXIST));
     assert_eq!(bed.mounted.sent(), "MKDIR 1");
 }
 
@@ -385,9 +296,7 @@ fn a_refusal_of_a_call_that_was_sent_once_asks_nothing() {
 #[test]
 fn without_a_change_of_its_own_a_client_cannot_tell_when_its_call_was_executed() {
     let bed = Bed::new();
-    let fresh = bed
-        .world
-        .mount_over(ClientOptions::default(), bed.repeating.clone());
+    let fresh = bed.world.mount_over(ClientOptions::default(), bed.repeating.clone());
     let top = fresh.client.root();
     let make = || ops::mkdir(&fresh.client.op(&me()), top, b"d", 0o755);
     assert_eq!(bed.twice(NfsProcedure::Mkdir, make), Err(Errno::EXIST));
@@ -418,24 +327,14 @@ fn what_others_moved_to_the_same_name_before_is_their_work() {
     bed.mounted.put(&me(), top, "a", 0o644, b"x");
     let inode = id(&bed.mounted, "a");
     let there = bed.other.client.root();
-    let rename = ops::rename(
-        &bed.other.client.op(&me()),
-        (there, b"a"),
-        (there, b"b"),
-        RenameMode::Replace,
-    );
+    let rename = ops::rename(&bed.other.client.op(&me()), (there, b"a"), (there, b"b"), RenameMode::Replace);
     assert_eq!(rename, Ok(()));
     // The directory changes in time, by something else.
     let meanwhile = |other: &BenchMount| {
         let there = other.client.root();
-        ops::mkdir(&other.client.op(&me()), there, b"another", 0o755)
-            .map(drop)
-            .unwrap();
+        ops::mkdir(&other.client.op(&me()), there, b"another", 0o755).map(drop).unwrap();
     };
     let own = || ops::rename(&client.op(&me()), (top, b"a"), (top, b"b"), RenameMode::Replace);
-    assert_eq!(
-        bed.beaten(NfsProcedure::Rename, meanwhile, own),
-        Err(Errno::NOENT)
-    );
+    assert_eq!(bed.beaten(NfsProcedure::Rename, meanwhile, own), Err(Errno::NOENT));
     assert_eq!(id(&bed.mounted, "b"), inode);
 }

@@ -33,36 +33,23 @@ impl Transport for Silent {
             return self.next.call(request, interrupt);
         }
         self.clock.pass(LIMIT);
-        assert!(
-            interrupt.wait_for(Duration::from_secs(60)),
-            "nobody called it off"
-        );
+        assert!(interrupt.wait_for(Duration::from_secs(60)), "nobody called it off");
         Err(CallError::Interrupted)
     }
 }
 
 fn mount(world: &World, soft_revalidation: Option<Duration>) -> (BenchMount, Arc<Silent>) {
     let clock = Arc::clone(&world.clock);
-    let silent = Arc::new(Silent {
-        next: world.way(),
-        clock,
-        is_silent: false.into(),
-    });
-    let behaviour = ClientOptions {
-        cache: CacheOptions::default(),
-        soft_revalidation,
-        ..ClientOptions::default()
-    };
+    let silent = Arc::new(Silent { next: world.way(), clock, is_silent: false.into() });
+    let behaviour =
+        ClientOptions { cache: CacheOptions::default(), soft_revalidation, ..ClientOptions::default() };
     let mounted = world.mount_in(behaviour, silent.clone(), Arc::new(BackgroundThreads::new(2)));
     (mounted, silent)
 }
 
 /// Calls the operation off after a moment, as a signal would.
 fn killed<T>(operate: impl FnOnce(&Caller) -> Result<T, Errno>) -> Errno {
-    let caller = Caller {
-        interrupt: Interrupt::new(),
-        ..root()
-    };
+    let caller = Caller { interrupt: Interrupt::new(), ..root() };
     std::thread::scope(|scope| {
         let interrupt = caller.interrupt.clone();
         scope.spawn(move || {
@@ -93,29 +80,18 @@ fn what_is_remembered_is_served_although_too_old_and_what_is_not_is_waited_for()
     world.seconds(100);
     silent.is_silent.store(true, Relaxed);
     let stat = ops::getattr(&client.op(&root()), file.id).unwrap();
-    assert_eq!(
-        (stat.attributes.size, stat.valid),
-        (4, Duration::ZERO),
-        "and nobody is promised anything"
-    );
+    assert_eq!((stat.attributes.size, stat.valid), (4, Duration::ZERO), "and nobody is promised anything");
     assert_eq!(look(client, top, b"f"), Ok(()));
     assert_eq!(look(client, top, b"missing"), Err(Errno::NOENT));
     assert_eq!(ops::access(&client.op(&root()), file.id, 4), Ok(()));
     let opened = ops::open(&client.op(&root()), file.id, curt_client::OpenFlags::reading()).unwrap();
     ops::release(client, &opened.file);
     assert!(mounted.counter(ClientCounter::SoftRevalidation) >= 5);
-    assert_eq!(
-        killed(|me| ops::lookup(&client.op(me), top, b"never seen")),
-        Errno::INTR
-    );
+    assert_eq!(killed(|me| ops::lookup(&client.op(me), top, b"never seen")), Errno::INTR);
     silent.is_silent.store(false, Relaxed);
     mounted.sent();
     ops::getattr(&client.op(&root()), file.id).unwrap();
-    assert_eq!(
-        mounted.sent(),
-        "GETATTR 1",
-        "a server that answers is asked again"
-    );
+    assert_eq!(mounted.sent(), "GETATTR 1", "a server that answers is asked again");
 }
 
 #[test]
@@ -125,8 +101,5 @@ fn without_it_everything_is_waited_for() {
     let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"text");
     world.seconds(100);
     silent.is_silent.store(true, Relaxed);
-    assert_eq!(
-        killed(|me| ops::getattr(&mounted.client.op(me), file.id)),
-        Errno::INTR
-    );
+    assert_eq!(killed(|me| ops::getattr(&mounted.client.op(me), file.id)), Errno::INTR);
 }

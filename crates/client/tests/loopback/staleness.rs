@@ -84,11 +84,7 @@ impl Stranger {
     }
 
     fn now(&self, key: (usize, u64)) -> Option<u64> {
-        self.history
-            .names
-            .get(&key)
-            .and_then(|past| past.last())
-            .and_then(|(file, _)| *file)
+        self.history.names.get(&key).and_then(|past| past.last()).and_then(|(file, _)| *file)
     }
 
     fn note(&mut self, key: (usize, u64), file: Option<u64>, since: Duration) {
@@ -120,12 +116,7 @@ impl Stranger {
                 self.note(key, Some(made.attributes.fileid), since);
             }
             (Some(_), 0) => {
-                ops::unlink(
-                    &self.mounted.client.op(&root()),
-                    directory,
-                    name(first).as_bytes(),
-                )
-                .unwrap();
+                ops::unlink(&self.mounted.client.op(&root()), directory, name(first).as_bytes()).unwrap();
                 self.note(key, None, since);
             }
             (Some(file), 1) if first != second => {
@@ -154,10 +145,7 @@ impl Stranger {
 fn write(mounted: &BenchMount, id: InodeId, size: u64) {
     let flags = OpenFlags::writing();
     let opened = ops::open(&mounted.client.op(&root()), id, flags).unwrap();
-    assert_eq!(
-        ops::write(&mounted.client.op(&root()), &opened.file, size - 1, b"x"),
-        Ok(1)
-    );
+    assert_eq!(ops::write(&mounted.client.op(&root()), &opened.file, size - 1, b"x"), Ok(1));
     ops::close(&mounted.client.op(&root()), &opened.file).unwrap();
 }
 
@@ -236,14 +224,8 @@ impl Run {
         let directories = make_directories(&there);
         world.seconds(100);
         let stranger = Arc::new(OnceLock::new());
-        let meeting = Meeting {
-            way: world.way(),
-            stranger: Arc::clone(&stranger),
-        };
-        let behaviour = ClientOptions {
-            cache,
-            ..ClientOptions::default()
-        };
+        let meeting = Meeting { way: world.way(), stranger: Arc::clone(&stranger) };
+        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
         let here = world.mount_over(behaviour, Arc::new(meeting));
         let mut other = Stranger {
             mounted: there,
@@ -257,21 +239,9 @@ impl Run {
             other.note(key, None, Duration::ZERO);
         }
         assert!(stranger.set(Mutex::new(other)).is_ok());
-        let find = |number| {
-            here.lookup(&root(), here.client.root(), &format!("d{number}"))
-                .unwrap()
-                .id
-        };
+        let find = |number| here.lookup(&root(), here.client.root(), &format!("d{number}")).unwrap().id;
         let directories = (0..FILLERS.len()).map(find).collect();
-        Self {
-            world,
-            here,
-            directories,
-            stranger,
-            dice: Dice(seed),
-            allowance,
-            outcome: Outcome::default(),
-        }
+        Self { world, here, directories, stranger, dice: Dice(seed), allowance, outcome: Outcome::default() }
     }
 
     fn passed(&self) -> Duration {
@@ -296,16 +266,8 @@ impl Run {
             3..6 => self.open(key),
             6..10 => self.stat(key),
             // A name that the history does not know as there, and one that stays.
-            10 => assert!(
-                self.here
-                    .lookup(&root(), self.directories[key.0], "never")
-                    .is_err()
-            ),
-            11 => assert!(
-                self.here
-                    .lookup(&root(), self.directories[key.0], "filler3")
-                    .is_ok()
-            ),
+            10 => assert!(self.here.lookup(&root(), self.directories[key.0], "never").is_err()),
+            11 => assert!(self.here.lookup(&root(), self.directories[key.0], "filler3").is_ok()),
             _ => drop(self.look(key)),
         }
         match self.dice.below(8) {
@@ -412,15 +374,9 @@ impl Run {
         for number in 0..NAMES {
             let is_listed = names.contains(&name(number));
             let past = &stranger.history.names[&(at, number)];
-            let past: Past<bool> = past
-                .iter()
-                .map(|(file, since)| (file.is_some(), *since))
-                .collect();
+            let past: Past<bool> = past.iter().map(|(file, since)| (file.is_some(), *since)).collect();
             if !was(&past, 0, &is_listed, window) {
-                wrong.push(format!(
-                    "{} is listed: {is_listed} within {window:?}: {past:?}",
-                    name(number)
-                ));
+                wrong.push(format!("{} is listed: {is_listed} within {window:?}: {past:?}", name(number)));
             }
         }
         drop(stranger);
@@ -436,10 +392,7 @@ impl Run {
 }
 
 fn options(fill: FillMode, racy_guard: RacyGuard) -> CacheOptions {
-    let always = |length| TimeoutRange {
-        min: length,
-        max: length,
-    };
+    let always = |length| TimeoutRange { min: length, max: length };
     CacheOptions {
         files: always(FILES),
         directories: always(DIRECTORIES),
@@ -462,10 +415,9 @@ fn run(cache: CacheOptions, time_step: Duration, seed: u64, allowance: u32) -> O
 // SEMANTICS: name-3.
 #[test]
 fn nothing_is_older_than_the_options_allow_with_directories_that_answer_and_without() {
-    for (racy_guard, time_step) in [
-        (RacyGuard::Auto, Duration::from_nanos(1)),
-        (RacyGuard::On, Duration::from_millis(10)),
-    ] {
+    for (racy_guard, time_step) in
+        [(RacyGuard::Auto, Duration::from_nanos(1)), (RacyGuard::On, Duration::from_millis(10))]
+    {
         let (mut fills, mut missing, mut refreshed) = (0, 0, 0);
         for seed in 0..3 {
             for fill in [FillMode::Off, FillMode::Auto] {

@@ -35,10 +35,7 @@ pub(crate) enum Kind {
 
 impl Trouble {
     pub(crate) fn before(next: Arc<dyn Transport>) -> Arc<Self> {
-        Arc::new(Self {
-            next,
-            planned: Mutex::default(),
-        })
+        Arc::new(Self { next, planned: Mutex::default() })
     }
 
     pub(crate) fn plan(&self, procedure: NfsProcedure, kind: Kind) {
@@ -83,10 +80,7 @@ impl Transport for Trouble {
 #[test]
 fn a_replaced_files_name_is_looked_up_again_when_its_handle_is_stale() {
     let world = World::new();
-    let (one, two) = (
-        world.mount(CacheOptions::default()),
-        world.mount(CacheOptions::default()),
-    );
+    let (one, two) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let me = root();
     let old = one.put(&me, one.client.root(), "f", 0o644, b"old");
     two.put(&me, two.client.root(), "g", 0o644, b"new");
@@ -101,11 +95,7 @@ fn a_replaced_files_name_is_looked_up_again_when_its_handle_is_stale() {
     assert_eq!(stale, Err(Errno::STALE));
     one.sent();
     let new = one.lookup(&me, one.client.root(), "f").unwrap();
-    assert_eq!(
-        one.sent(),
-        "LOOKUP 1",
-        "the name is not served any more, however fresh its directory"
-    );
+    assert_eq!(one.sent(), "LOOKUP 1", "the name is not served any more, however fresh its directory");
     assert_ne!(new.id, old.id);
     assert_eq!(one.cat(&me, new.id).unwrap(), b"new");
     assert_eq!(one.counter(ClientCounter::StaleRetry), 1);
@@ -125,13 +115,9 @@ fn those_who_want_the_same_attributes_share_one_request() {
     thread::scope(|scope| {
         let first = scope.spawn(|| ops::getattr(&mounted.client.op(&me), file.id));
         here.wait();
-        let others: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| ops::getattr(&mounted.client.op(&me), file.id)))
-            .collect();
-        let impatient = Caller {
-            interrupt: Interrupt::new(),
-            ..me.clone()
-        };
+        let others: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| ops::getattr(&mounted.client.op(&me), file.id))).collect();
+        let impatient = Caller { interrupt: Interrupt::new(), ..me.clone() };
         let interrupted = scope.spawn({
             let impatient = impatient.clone();
             let client = &mounted.client;
@@ -148,10 +134,7 @@ fn those_who_want_the_same_attributes_share_one_request() {
     });
     let sent = mounted.sent();
     let count: u32 = sent.strip_prefix("GETATTR ").unwrap().parse().unwrap();
-    assert!(
-        count <= 2,
-        "those who began before the request was sent may ask once more: {sent}"
-    );
+    assert!(count <= 2, "those who began before the request was sent may ask once more: {sent}");
 }
 
 // SEMANTICS: rpc-10.
@@ -165,10 +148,7 @@ fn a_lost_reply_to_a_change_leaves_nothing_believed() {
     assert!(mounted.lookup(&me, top, "d").is_err());
     mounted.put(&me, top, "f", 0o644, b"x");
     trouble.plan(NfsProcedure::Mkdir, Kind::LoseReply);
-    assert_eq!(
-        ops::mkdir(&mounted.client.op(&me), top, b"d", 0o755).map(|_| ()),
-        Err(Errno::IO)
-    );
+    assert_eq!(ops::mkdir(&mounted.client.op(&me), top, b"d", 0o755).map(|_| ()), Err(Errno::IO));
     assert!(mounted.lookup(&me, top, "d").is_ok(), "it was made, and is found");
     trouble.plan(NfsProcedure::Remove, Kind::LoseReply);
     assert_eq!(ops::unlink(&mounted.client.op(&me), top, b"f"), Err(Errno::IO));
@@ -183,14 +163,7 @@ fn nonsense_from_a_server_is_eio() {
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
     world.seconds(10);
-    for bytes in [
-        vec![],
-        vec![0; 3],
-        vec![0; 4],
-        vec![0xff; 200],
-        vec![0; 83],
-        vec![0; 2000],
-    ] {
+    for bytes in [vec![], vec![0; 3], vec![0; 4], vec![0xff; 200], vec![0; 83], vec![0; 2000]] {
         trouble.plan(NfsProcedure::Getattr, Kind::Nonsense(bytes.clone()));
         let answer = ops::getattr(&mounted.client.op(&me), file.id).map(|_| ());
         assert_eq!(answer, Err(Errno::IO), "{bytes:?}");
@@ -200,20 +173,14 @@ fn nonsense_from_a_server_is_eio() {
     let status = nfs3::NfsStat3::Ok.number().to_be_bytes().to_vec();
     trouble.plan(NfsProcedure::ReaddirPlus, Kind::Nonsense(status));
     let mut listener = |_: &curt_client::DirEntry<'_>| curt_client::DirEmit::Taken;
-    assert_eq!(
-        ops::readdir(&mounted.client.op(&me), &listing, 0, true, &mut listener),
-        Err(Errno::IO)
-    );
+    assert_eq!(ops::readdir(&mounted.client.op(&me), &listing, 0, true, &mut listener), Err(Errno::IO));
 }
 
 #[test]
 fn a_raised_interrupt_ends_an_operation() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
-    let me = Caller {
-        interrupt: Interrupt::new(),
-        ..root()
-    };
+    let me = Caller { interrupt: Interrupt::new(), ..root() };
     me.interrupt.raise();
     let lookup = ops::lookup(&mounted.client.op(&me), mounted.client.root(), b"x").map(|_| ());
     assert_eq!(lookup, Err(Errno::INTR));
@@ -230,13 +197,7 @@ fn an_unknown_inode_number_is_stale() {
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
     assert!(ops::getattr(&mounted.client.op(&me), file.id).is_ok());
     mounted.client.forget(file.id, 1);
-    assert_eq!(
-        ops::getattr(&mounted.client.op(&me), file.id).map(|_| ()),
-        Err(Errno::STALE)
-    );
+    assert_eq!(ops::getattr(&mounted.client.op(&me), file.id).map(|_| ()), Err(Errno::STALE));
     mounted.client.forget(mounted.client.root(), 1000);
-    assert!(
-        ops::getattr(&mounted.client.op(&me), mounted.client.root()).is_ok(),
-        "the root stays"
-    );
+    assert!(ops::getattr(&mounted.client.op(&me), mounted.client.root()).is_ok(), "the root stays");
 }

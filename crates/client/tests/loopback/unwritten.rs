@@ -112,10 +112,7 @@ fn bytes_stay_where_the_removal_is_refused() {
     // The name that it has until its last close cannot be removed any more.
     let other = world.mount_with(ClientOptions::default());
     let there = other.client.root();
-    let closed = SetAttributes {
-        mode: Some(0o555),
-        ..SetAttributes::default()
-    };
+    let closed = SetAttributes { mode: Some(0o555), ..SetAttributes::default() };
     ops::setattr(&other.client.op(&me), there, &closed).unwrap();
     ops::release(&mounted.client, &file);
     later.run_all();

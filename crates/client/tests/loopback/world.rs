@@ -52,8 +52,7 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn pass(&self, duration: Duration) {
-        self.passed
-            .fetch_add(u64::try_from(duration.as_nanos()).unwrap(), Relaxed);
+        self.passed.fetch_add(u64::try_from(duration.as_nanos()).unwrap(), Relaxed);
     }
 }
 
@@ -80,10 +79,7 @@ struct ServerTime(Arc<Scripted>);
 impl TimeSource for ServerTime {
     fn now(&self) -> Timestamp {
         let passed = Duration::from_nanos(self.0.passed.load(Relaxed) + 123_456_789);
-        Timestamp::new(
-            BEGIN + i64::try_from(passed.as_secs()).unwrap(),
-            passed.subsec_nanos(),
-        )
+        Timestamp::new(BEGIN + i64::try_from(passed.as_secs()).unwrap(), passed.subsec_nanos())
     }
 }
 
@@ -149,10 +145,7 @@ impl World {
 
     /// A world whose server's clock has this step.
     pub(crate) fn with_time_step(time_step: Duration) -> Self {
-        let rules = ExportRules {
-            squash: Squash::None,
-            ..ExportRules::default()
-        };
+        let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
         Self::serving(rules, time_step, MemoryVfs::new)
     }
 
@@ -162,18 +155,10 @@ impl World {
         time_step: Duration,
         make: impl FnOnce(MemoryOptions) -> MemoryVfs,
     ) -> Self {
-        let clock = Arc::new(Scripted {
-            base: Instant::now(),
-            passed: AtomicU64::new(0),
-            read: AtomicU64::new(0),
-        });
+        let clock =
+            Arc::new(Scripted { base: Instant::now(), passed: AtomicU64::new(0), read: AtomicU64::new(0) });
         let time: Arc<dyn TimeSource> = Arc::new(ServerTime(Arc::clone(&clock)));
-        let options = MemoryOptions {
-            time,
-            time_step,
-            root_mode: 0o777,
-            ..MemoryOptions::default()
-        };
+        let options = MemoryOptions { time, time_step, root_mode: 0o777, ..MemoryOptions::default() };
         let vfs = Arc::new(make(options));
         let export = ExportDefinition::for_everyone(b"/".to_vec(), Arc::<MemoryVfs>::clone(&vfs), rules);
         let setup = Setup {
@@ -183,12 +168,7 @@ impl World {
         };
         let service = Arc::new(NfsService::new(setup).unwrap());
         let root = root_handle(&service);
-        Self {
-            clock,
-            vfs,
-            service,
-            root,
-        }
+        Self { clock, vfs, service, root }
     }
 
     fn transport(&self) -> Arc<dyn Transport> {
@@ -201,10 +181,7 @@ impl World {
     }
 
     pub(crate) fn mount(&self, cache: CacheOptions) -> BenchMount {
-        self.mount_with(ClientOptions {
-            cache,
-            ..ClientOptions::default()
-        })
+        self.mount_with(ClientOptions { cache, ..ClientOptions::default() })
     }
 
     pub(crate) fn mount_with(&self, behaviour: ClientOptions) -> BenchMount {
@@ -227,12 +204,7 @@ impl World {
 
     /// Of a server that says of itself what `change` makes of it.
     pub(crate) fn mount_limited(&self, change: impl FnOnce(&mut MountedRoot)) -> BenchMount {
-        self.mount_told(
-            ClientOptions::default(),
-            self.transport(),
-            Arc::new(Inline),
-            change,
-        )
+        self.mount_told(ClientOptions::default(), self.transport(), Arc::new(Inline), change)
     }
 
     fn mount_told(
@@ -245,25 +217,14 @@ impl World {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let wire = Arc::new(RpcClient::new(transport, Arc::clone(&clock)));
         let never = Interrupt::never();
-        let asker = RpcCaller {
-            credential: &RpcCredential::None,
-            interrupt: &never,
-        };
+        let asker = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
         let protocol = NfsV3::new(wire);
         let answer = protocol.limits(asker, &self.root).unwrap();
         let (limits, path_limits) = answer.outcome.unwrap();
-        let mut root = MountedRoot {
-            handle: self.root.clone(),
-            limits,
-            path_limits,
-        };
+        let mut root = MountedRoot { handle: self.root.clone(), limits, path_limits };
         change(&mut root);
         let told = Arc::new(Told::default());
-        let environment = Environment {
-            clock,
-            background,
-            observer: Some(told.clone()),
-        };
+        let environment = Environment { clock, background, observer: Some(told.clone()) };
         let security = RpcSecurity::Sys(MachineName::new(b"tester"));
         let client = Superblock::new(&root, protocol, security, &behaviour, &environment).unwrap();
         let seen = Mutex::new(client.counters());
@@ -362,17 +323,11 @@ impl BenchMount {
         mode: u32,
         bytes: &[u8],
     ) -> FoundInode {
-        let flags = curt_client::OpenFlags {
-            truncate: true,
-            ..curt_client::OpenFlags::writing()
-        };
+        let flags = curt_client::OpenFlags { truncate: true, ..curt_client::OpenFlags::writing() };
         let (found, opened) =
             ops::create(&self.client.op(caller), directory, name.as_bytes(), mode, flags).unwrap();
         if !bytes.is_empty() {
-            assert_eq!(
-                ops::write(&self.client.op(caller), &opened.file, 0, bytes),
-                Ok(bytes.len())
-            );
+            assert_eq!(ops::write(&self.client.op(caller), &opened.file, 0, bytes), Ok(bytes.len()));
         }
         ops::close(&self.client.op(caller), &opened.file).unwrap();
         found

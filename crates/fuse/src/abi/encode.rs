@@ -26,10 +26,7 @@ pub(crate) struct SmallReply {
 
 impl SmallReply {
     pub(crate) fn new() -> Self {
-        Self {
-            bytes: [0; SMALL_BYTES_MAX],
-            length: REPLY_HEADER_BYTES,
-        }
+        Self { bytes: [0; SMALL_BYTES_MAX], length: REPLY_HEADER_BYTES }
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -69,13 +66,8 @@ impl SmallReply {
     }
 
     pub(crate) fn sizes(&mut self, sizes: &StatfsOut) {
-        for value in [
-            sizes.blocks,
-            sizes.blocks_free,
-            sizes.blocks_available,
-            sizes.files,
-            sizes.files_free,
-        ] {
+        for value in [sizes.blocks, sizes.blocks_free, sizes.blocks_available, sizes.files, sizes.files_free]
+        {
             self.u64(value);
         }
         for value in [sizes.block_size, sizes.name_max, sizes.fragment_size, 0] {
@@ -118,14 +110,10 @@ pub(crate) fn notification_header(body: usize, code: i32) -> [u8; REPLY_HEADER_B
 /// `fuse_entry_out`.
 pub(crate) fn entry_bytes(entry: &EntryOut) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
-    for (index, value) in [
-        entry.node.0,
-        entry.generation,
-        entry.entry_valid.as_secs(),
-        entry.attributes_valid.as_secs(),
-    ]
-    .into_iter()
-    .enumerate()
+    for (index, value) in
+        [entry.node.0, entry.generation, entry.entry_valid.as_secs(), entry.attributes_valid.as_secs()]
+            .into_iter()
+            .enumerate()
     {
         bytes[index * 8..][..8].copy_from_slice(&value.to_ne_bytes());
     }
@@ -186,35 +174,17 @@ mod tests {
                 inode: 11,
                 size: 12,
                 blocks: 13,
-                mtime: FuseTime {
-                    seconds: -1,
-                    nanoseconds: 14,
-                },
+                mtime: FuseTime { seconds: -1, nanoseconds: 14 },
                 mode: 0o100_644,
                 block_size: 4096,
                 ..FuseAttr::default()
             },
         };
         let bytes = entry_bytes(&entry);
-        assert_eq!(
-            [
-                word(&bytes, 0),
-                word(&bytes, 8),
-                word(&bytes, 16),
-                word(&bytes, 24)
-            ],
-            [7, 3, 5, 8]
-        );
+        assert_eq!([word(&bytes, 0), word(&bytes, 8), word(&bytes, 16), word(&bytes, 24)], [7, 3, 5, 8]);
         assert_eq!(bytes[32..36], 6_u32.to_ne_bytes());
-        assert_eq!(
-            [word(&bytes, 40), word(&bytes, 48), word(&bytes, 56)],
-            [11, 12, 13]
-        );
-        assert_eq!(
-            word(&bytes, 40 + 32),
-            u64::MAX,
-            "times before 1970 are negative seconds"
-        );
+        assert_eq!([word(&bytes, 40), word(&bytes, 48), word(&bytes, 56)], [11, 12, 13]);
+        assert_eq!(word(&bytes, 40 + 32), u64::MAX, "times before 1970 are negative seconds");
         assert_eq!(bytes[40 + 60..40 + 64], 0o100_644_u32.to_ne_bytes());
         assert_eq!(bytes[40 + 80..40 + 84], 4096_u32.to_ne_bytes());
     }
@@ -223,10 +193,7 @@ mod tests {
     fn the_largest_small_reply_fits() {
         let mut reply = SmallReply::new();
         reply.entry(&EntryOut::missing(Duration::ZERO));
-        reply.opened(&OpenOut {
-            fh: FuseFh(1),
-            flags: 0,
-        });
+        reply.opened(&OpenOut { fh: FuseFh(1), flags: 0 });
         assert_eq!(reply.finish(9).len(), SMALL_BYTES_MAX);
     }
 

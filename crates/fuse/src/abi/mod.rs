@@ -258,11 +258,7 @@ pub(crate) const EXPIRE_ONLY: u32 = 1 << 0;
 /// The name of an operation, for log lines.
 #[must_use]
 pub(crate) fn opcode_name(number: u32) -> &'static str {
-    usize::try_from(number)
-        .ok()
-        .and_then(|index| OPCODE_NAMES.get(index))
-        .copied()
-        .unwrap_or("?")
+    usize::try_from(number).ok().and_then(|index| OPCODE_NAMES.get(index)).copied().unwrap_or("?")
 }
 
 const OPCODE_NAMES: [&str; 54] = [

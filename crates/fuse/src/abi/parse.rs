@@ -46,20 +46,12 @@ impl<'a> BodyReader<'a> {
     /// A non-empty name that ends with NUL; the NUL is not included.
     pub(crate) fn name(&mut self) -> Result<&'a [u8], MalformedRequest> {
         let text = self.text()?;
-        if text.is_empty() {
-            Err(MalformedRequest)
-        } else {
-            Ok(text)
-        }
+        if text.is_empty() { Err(MalformedRequest) } else { Ok(text) }
     }
 
     /// Bytes that end with NUL; the NUL is not included.
     pub(crate) fn text(&mut self) -> Result<&'a [u8], MalformedRequest> {
-        let end = self
-            .0
-            .iter()
-            .position(|&byte| byte == 0)
-            .ok_or(MalformedRequest)?;
+        let end = self.0.iter().position(|&byte| byte == 0).ok_or(MalformedRequest)?;
         let (text, rest) = self.0.split_at(end);
         self.0 = rest.get(1..).ok_or(MalformedRequest)?;
         Ok(text)

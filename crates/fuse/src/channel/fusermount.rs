@@ -22,13 +22,8 @@ const PROGRAM: &str = "fusermount3";
 
 /// Mounts and returns the connection's descriptor.
 pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, FuseMountError> {
-    let (ours, theirs) = socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|errno| FuseMountError::NoFusermount(errno.into()))?;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| FuseMountError::NoFusermount(errno.into()))?;
     let mut child = Command::new(PROGRAM)
         .arg("-o")
         .arg(words(options))
@@ -50,39 +45,25 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, Fu
     let status = child.wait().map_err(FuseMountError::NoFusermount)?;
     match received {
         Ok(Some(device)) if status.success() => Ok(device),
-        Ok(_) => Err(FuseMountError::Fusermount(explain(
-            &stderr_text,
-            &status.to_string(),
-        ))),
+        Ok(_) => Err(FuseMountError::Fusermount(explain(&stderr_text, &status.to_string()))),
         Err(error) => Err(FuseMountError::Fusermount(error.to_string())),
     }
 }
 
 /// Detaches the mount on `target`.
 pub(super) fn detach(target: &Path) -> io::Result<()> {
-    let output = Command::new(PROGRAM)
-        .args(["-u", "-z", "--"])
-        .arg(target)
-        .stdin(Stdio::null())
-        .output()?;
+    let output = Command::new(PROGRAM).args(["-u", "-z", "--"]).arg(target).stdin(Stdio::null()).output()?;
     if output.status.success() {
         Ok(())
     } else {
-        Err(io::Error::other(explain(
-            &String::from_utf8_lossy(&output.stderr),
-            &output.status.to_string(),
-        )))
+        Err(io::Error::other(explain(&String::from_utf8_lossy(&output.stderr), &output.status.to_string())))
     }
 }
 
 fn explain(stderr_text: &str, status: &str) -> String {
     let stderr_text = stderr_text.trim();
     let stderr_text = stderr_text.strip_prefix("fusermount3: ").unwrap_or(stderr_text);
-    if stderr_text.is_empty() {
-        status.to_owned()
-    } else {
-        stderr_text.replace('\n', "; ")
-    }
+    if stderr_text.is_empty() { status.to_owned() } else { stderr_text.replace('\n', "; ") }
 }
 
 /// Options in the syntax of fusermount3: commas and backslashes in values are escaped.
@@ -100,11 +81,7 @@ fn words(options: &MountOptions) -> String {
         (flags.dirsync, "dirsync"),
         (options.allow_other, "allow_other"),
     ];
-    let mut words = format!(
-        "fsname={},subtype={}",
-        escape(&options.source),
-        escape(&options.subtype)
-    );
+    let mut words = format!("fsname={},subtype={}", escape(&options.source), escape(&options.subtype));
     for (_, word) in table.into_iter().filter(|(asked, _)| *asked) {
         words.push(',');
         words.push_str(word);
@@ -121,12 +98,8 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     loop {
-        let received = recvmsg(
-            socket,
-            &mut [IoSliceMut::new(&mut byte)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        );
+        let received =
+            recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
         match received {
             Ok(_) => break,
             Err(rustix::io::Errno::INTR) => {}
@@ -149,17 +122,10 @@ mod tests {
         let options = MountOptions {
             source: "server:/a,suid\\".into(),
             subtype: "curt".into(),
-            flags: MountFlags {
-                nosuid: true,
-                read_only: true,
-                ..MountFlags::default()
-            },
+            flags: MountFlags { nosuid: true, read_only: true, ..MountFlags::default() },
             allow_other: true,
         };
-        assert_eq!(
-            words(&options),
-            "fsname=server:/a\\,suid\\\\,subtype=curt,ro,nosuid,allow_other"
-        );
+        assert_eq!(words(&options), "fsname=server:/a\\,suid\\\\,subtype=curt,ro,nosuid,allow_other");
     }
 
     #[test]
@@ -168,19 +134,12 @@ mod tests {
         let options = MountOptions {
             source: "toy:/a, b".into(),
             subtype: "toy".into(),
-            flags: MountFlags {
-                nosuid: true,
-                nodev: true,
-                ..MountFlags::default()
-            },
+            flags: MountFlags { nosuid: true, nodev: true, ..MountFlags::default() },
             allow_other: false,
         };
         let device = mount(directory.path(), &options).expect("a mount by fusermount3 (package fuse3)");
         let table = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc");
-        let line = table
-            .lines()
-            .find(|line| line.contains("fuse.toy toy:/a,\\040b"))
-            .expect("it is shown");
+        let line = table.lines().find(|line| line.contains("fuse.toy toy:/a,\\040b")).expect("it is shown");
         assert!(line.contains(directory.path().to_str().expect("plain")), "{line}");
         detach(directory.path()).expect("it is detached");
         let end = rustix::io::read(&device, &mut [0_u8; 8192][..]);

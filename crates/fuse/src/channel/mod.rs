@@ -25,10 +25,7 @@ const DEVICE: &str = "/dev/fuse";
 
 /// Flags of the mount, named as for mount(8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is one option of mount(8), and they combine freely"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one option of mount(8), and they combine freely")]
 pub struct MountFlags {
     /// `ro`.
     pub read_only: bool,
@@ -115,17 +112,11 @@ pub struct FuseDevice {
 
 impl FuseDevice {
     fn new(descriptor: OwnedFd) -> Self {
-        Self {
-            descriptor: Arc::new(descriptor),
-        }
+        Self { descriptor: Arc::new(descriptor) }
     }
 
     fn open() -> io::Result<OwnedFd> {
-        File::options()
-            .read(true)
-            .write(true)
-            .open(DEVICE)
-            .map(OwnedFd::from)
+        File::options().read(true).write(true).open(DEVICE).map(OwnedFd::from)
     }
 
     pub(crate) fn descriptor(&self) -> &OwnedFd {
@@ -159,10 +150,9 @@ impl FuseMount {
     /// # Errors
     /// See [`FuseMountError`].
     pub fn new(target: &Path, options: &MountOptions) -> Result<(Self, FuseDevice), FuseMountError> {
-        let target = target.canonicalize().map_err(|source| FuseMountError::NoTarget {
-            target: target.to_owned(),
-            source,
-        })?;
+        let target = target
+            .canonicalize()
+            .map_err(|source| FuseMountError::NoTarget { target: target.to_owned(), source })?;
         let mounted = match rustix::process::geteuid().is_root() {
             true => match mount_syscall::mount(&target, options) {
                 Err(FuseMountError::Mount { source, .. })

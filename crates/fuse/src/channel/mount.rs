@@ -19,10 +19,7 @@ pub struct FuseMount {
 
 impl FuseMount {
     pub(super) fn at(target: PathBuf) -> Self {
-        let device = mount_table()
-            .ok()
-            .and_then(|table| topmost(&table, &target))
-            .unwrap_or_default();
+        let device = mount_table().ok().and_then(|table| topmost(&table, &target)).unwrap_or_default();
         Self { target, device }
     }
 
@@ -85,10 +82,7 @@ impl FuseMount {
     /// This user has no permission, or /sys is not mounted.
     pub fn set_read_ahead(&self, kibibytes: u32) -> io::Result<()> {
         let minor = self.minor().ok_or(io::ErrorKind::NotFound)?;
-        fs::write(
-            format!("/sys/class/bdi/0:{minor}/read_ahead_kb"),
-            kibibytes.to_string(),
-        )
+        fs::write(format!("/sys/class/bdi/0:{minor}/read_ahead_kb"), kibibytes.to_string())
     }
 }
 
@@ -99,10 +93,7 @@ fn mount_table() -> io::Result<Vec<u8>> {
 /// The device of the topmost mount on `target`.
 fn topmost(table: &[u8], target: &Path) -> Option<String> {
     let wanted = target.as_os_str().as_bytes();
-    places(table)
-        .filter(|(_, place)| place == wanted)
-        .last()
-        .map(|(device, _)| device)
+    places(table).filter(|(_, place)| place == wanted).last().map(|(device, _)| device)
 }
 
 /// Device and mount point of each line (proc(5): id, parent, device, root, mount point, …).
@@ -119,9 +110,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, after)) = rest.split_first() {
-        let escaped = after
-            .first_chunk::<3>()
-            .filter(|digits| first == b'\\' && digits.iter().all(u8::is_ascii_digit));
+        let escaped =
+            after.first_chunk::<3>().filter(|digits| first == b'\\' && digits.iter().all(u8::is_ascii_digit));
         let byte = escaped.and_then(|digits| {
             let text = std::str::from_utf8(digits).ok()?;
             u8::from_str_radix(text, 8).ok()

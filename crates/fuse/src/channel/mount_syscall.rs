@@ -17,10 +17,7 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, Fu
     let device = FuseDevice::open().map_err(|source| FuseMountError::Device { source })?;
     let user = rustix::process::getuid().as_raw();
     let group = rustix::process::getgid().as_raw();
-    let mut data = format!(
-        "fd={},rootmode=40000,user_id={user},group_id={group}",
-        device.as_raw_fd()
-    );
+    let mut data = format!("fd={},rootmode=40000,user_id={user},group_id={group}", device.as_raw_fd());
     if options.allow_other {
         data.push_str(",allow_other");
     }
@@ -33,10 +30,7 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, Fu
         flags(options.flags),
         data.as_c_str(),
     )
-    .map_err(|errno| FuseMountError::Mount {
-        target: target.to_owned(),
-        source: errno.into(),
-    })?;
+    .map_err(|errno| FuseMountError::Mount { target: target.to_owned(), source: errno.into() })?;
     Ok(device)
 }
 
@@ -52,8 +46,5 @@ fn flags(flags: MountFlags) -> Kernel {
         (flags.sync, Kernel::SYNCHRONOUS),
         (flags.dirsync, Kernel::DIRSYNC),
     ];
-    table
-        .into_iter()
-        .filter(|(asked, _)| *asked)
-        .fold(Kernel::empty(), |all, (_, flag)| all | flag)
+    table.into_iter().filter(|(asked, _)| *asked).fold(Kernel::empty(), |all, (_, flag)| all | flag)
 }

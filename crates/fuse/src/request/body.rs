@@ -44,12 +44,7 @@ pub(crate) fn parse<'a>(header: &InHeader, body: &'a [u8]) -> Result<RequestBody
         opcode::READDIR | opcode::READDIRPLUS => {
             let read = parse_read(c)?;
             let plus = header.opcode == opcode::READDIRPLUS;
-            RequestBody::Readdir {
-                fh: read.fh,
-                offset: read.offset,
-                size: read.size,
-                plus,
-            }
+            RequestBody::Readdir { fh: read.fh, offset: read.offset, size: read.size, plus }
         }
         opcode::GETLK | opcode::SETLK | opcode::SETLKW => parse_lock(header.opcode, c)?,
         opcode::INTERRUPT => RequestBody::Interrupt { unique: c.u64()? },
@@ -87,9 +82,7 @@ fn parse_getattr(mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequ
     let flags = c.u32()?;
     c.skip(4)?;
     let fh = FuseFh(c.u64()?);
-    Ok(RequestBody::Getattr {
-        fh: (flags & request_flag::GETATTR_FH != 0).then_some(fh),
-    })
+    Ok(RequestBody::Getattr { fh: (flags & request_flag::GETATTR_FH != 0).then_some(fh) })
 }
 
 fn parse_setattr(mut c: BodyReader<'_>) -> Result<SetattrIn, MalformedRequest> {
@@ -126,32 +119,20 @@ fn parse_setattr(mut c: BodyReader<'_>) -> Result<SetattrIn, MalformedRequest> {
 /// Operations that create or remove a name. The kernel has already applied the umask to the mode.
 fn parse_naming(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
     Ok(match number {
-        opcode::SYMLINK => RequestBody::Symlink {
-            name: c.name()?,
-            target: c.name()?,
-        },
+        opcode::SYMLINK => RequestBody::Symlink { name: c.name()?, target: c.name()? },
         opcode::MKNOD => {
-            let new = MknodIn {
-                mode: c.u32()?,
-                device: c.u32()?,
-            };
+            let new = MknodIn { mode: c.u32()?, device: c.u32()? };
             c.skip(8)?;
             RequestBody::Mknod { name: c.name()?, new }
         }
         opcode::MKDIR => {
             let mode = c.u32()?;
             c.skip(4)?;
-            RequestBody::Mkdir {
-                name: c.name()?,
-                mode,
-            }
+            RequestBody::Mkdir { name: c.name()?, mode }
         }
         opcode::UNLINK => RequestBody::Unlink { name: c.name()? },
         opcode::RMDIR => RequestBody::Rmdir { name: c.name()? },
-        _ => RequestBody::Link {
-            node: NodeId(c.u64()?),
-            name: c.name()?,
-        },
+        _ => RequestBody::Link { node: NodeId(c.u64()?), name: c.name()? },
     })
 }
 
@@ -160,12 +141,7 @@ fn parse_rename(
     flags: u32,
     mut c: BodyReader<'_>,
 ) -> Result<RequestBody<'_>, MalformedRequest> {
-    Ok(RequestBody::Rename {
-        name: c.name()?,
-        new_parent,
-        new_name: c.name()?,
-        flags,
-    })
+    Ok(RequestBody::Rename { name: c.name()?, new_parent, new_name: c.name()?, flags })
 }
 
 fn parse_open(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
@@ -180,14 +156,7 @@ fn parse_open(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, Mal
             let mode = c.u32()?;
             c.skip(4)?;
             let kill_set_id = c.u32()? & request_flag::OPEN_KILL_SUIDGID != 0;
-            Ok(RequestBody::Create {
-                name: c.name()?,
-                create: CreateIn {
-                    flags,
-                    mode,
-                    kill_set_id,
-                },
-            })
+            Ok(RequestBody::Create { name: c.name()?, create: CreateIn { flags, mode, kill_set_id } })
         }
     }
 }
@@ -197,15 +166,9 @@ fn parse_sync(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, Mal
     Ok(match number {
         opcode::FLUSH => {
             c.skip(8)?;
-            RequestBody::Flush {
-                fh,
-                lock_owner: c.u64()?,
-            }
+            RequestBody::Flush { fh, lock_owner: c.u64()? }
         }
-        opcode::FSYNC => RequestBody::Fsync {
-            fh,
-            data_only: c.u32()? & request_flag::FSYNC_DATA_ONLY != 0,
-        },
+        opcode::FSYNC => RequestBody::Fsync { fh, data_only: c.u32()? & request_flag::FSYNC_DATA_ONLY != 0 },
         _ => RequestBody::Fsyncdir { fh },
     })
 }
@@ -218,13 +181,7 @@ fn parse_read(mut c: BodyReader<'_>) -> Result<ReadIn, MalformedRequest> {
     let lock_owner = c.u64()?;
     let flags = c.u32()?;
     let lock_owner = (read_flags & request_flag::READ_LOCK_OWNER != 0).then_some(lock_owner);
-    Ok(ReadIn {
-        fh,
-        offset,
-        size,
-        flags,
-        lock_owner,
-    })
+    Ok(ReadIn { fh, offset, size, flags, lock_owner })
 }
 
 fn parse_write(mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
@@ -245,11 +202,7 @@ fn parse_write(mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedReques
         lock_owner: has(request_flag::WRITE_LOCK_OWNER).then_some(lock_owner),
     };
     let data = c.bytes(size)?;
-    if c.rest().is_empty() {
-        Ok(RequestBody::Write { write, data })
-    } else {
-        Err(MalformedRequest)
-    }
+    if c.rest().is_empty() { Ok(RequestBody::Write { write, data }) } else { Err(MalformedRequest) }
 }
 
 fn parse_release(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
@@ -261,12 +214,7 @@ fn parse_release(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, 
         return Ok(RequestBody::Releasedir { fh });
     }
     let flock_unlock = release_flags & request_flag::RELEASE_FLOCK_UNLOCK != 0;
-    Ok(RequestBody::Release(ReleaseIn {
-        fh,
-        flags,
-        flock_unlock,
-        lock_owner,
-    }))
+    Ok(RequestBody::Release(ReleaseIn { fh, flags, flock_unlock, lock_owner }))
 }
 
 fn parse_lock(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
@@ -276,23 +224,10 @@ fn parse_lock(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, Mal
     let kind = LockKind::from_wire(c.u32()?).ok_or(MalformedRequest)?;
     let pid = c.u32()?;
     let flock = c.u32()? & request_flag::LOCK_FLOCK != 0;
-    let lock = LkIn {
-        fh,
-        owner,
-        range: LockRange {
-            start,
-            end,
-            kind,
-            pid,
-        },
-        flock,
-    };
+    let lock = LkIn { fh, owner, range: LockRange { start, end, kind, pid }, flock };
     Ok(match number {
         opcode::GETLK => RequestBody::Getlk(lock),
-        _ => RequestBody::Setlk {
-            lock,
-            wait: number == opcode::SETLKW,
-        },
+        _ => RequestBody::Setlk { lock, wait: number == opcode::SETLKW },
     })
 }
 
@@ -302,10 +237,5 @@ fn parse_init(mut c: BodyReader<'_>) -> Result<InitIn, MalformedRequest> {
     let readahead_max = c.u32().unwrap_or(0);
     let low = c.u32().unwrap_or(0);
     let high = c.u32().unwrap_or(0);
-    Ok(InitIn {
-        major,
-        minor,
-        readahead_max,
-        features: u64::from(low) | u64::from(high) << 32,
-    })
+    Ok(InitIn { major, minor, readahead_max, features: u64::from(low) | u64::from(high) << 32 })
 }

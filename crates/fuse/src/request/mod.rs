@@ -43,92 +43,35 @@ pub(crate) struct InitIn {
 /// The operation of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestBody<'a> {
-    Lookup {
-        name: &'a [u8],
-    },
-    Forget {
-        lookups: u64,
-    },
+    Lookup { name: &'a [u8] },
+    Forget { lookups: u64 },
     BatchForget(BatchForgetIn<'a>),
-    Getattr {
-        fh: Option<FuseFh>,
-    },
+    Getattr { fh: Option<FuseFh> },
     Setattr(SetattrIn),
     Readlink,
-    Symlink {
-        name: &'a [u8],
-        target: &'a [u8],
-    },
-    Mknod {
-        name: &'a [u8],
-        new: MknodIn,
-    },
-    Mkdir {
-        name: &'a [u8],
-        mode: u32,
-    },
-    Unlink {
-        name: &'a [u8],
-    },
-    Rmdir {
-        name: &'a [u8],
-    },
-    Rename {
-        name: &'a [u8],
-        new_parent: NodeId,
-        new_name: &'a [u8],
-        flags: u32,
-    },
-    Link {
-        node: NodeId,
-        name: &'a [u8],
-    },
+    Symlink { name: &'a [u8], target: &'a [u8] },
+    Mknod { name: &'a [u8], new: MknodIn },
+    Mkdir { name: &'a [u8], mode: u32 },
+    Unlink { name: &'a [u8] },
+    Rmdir { name: &'a [u8] },
+    Rename { name: &'a [u8], new_parent: NodeId, new_name: &'a [u8], flags: u32 },
+    Link { node: NodeId, name: &'a [u8] },
     Open(OpenIn),
-    Create {
-        name: &'a [u8],
-        create: CreateIn,
-    },
+    Create { name: &'a [u8], create: CreateIn },
     Read(ReadIn),
-    Write {
-        write: WriteIn,
-        data: &'a [u8],
-    },
+    Write { write: WriteIn, data: &'a [u8] },
     Statfs,
-    Flush {
-        fh: FuseFh,
-        lock_owner: u64,
-    },
+    Flush { fh: FuseFh, lock_owner: u64 },
     Release(ReleaseIn),
-    Fsync {
-        fh: FuseFh,
-        data_only: bool,
-    },
-    Opendir {
-        flags: u32,
-    },
-    Readdir {
-        fh: FuseFh,
-        offset: u64,
-        size: u32,
-        plus: bool,
-    },
-    Releasedir {
-        fh: FuseFh,
-    },
-    Fsyncdir {
-        fh: FuseFh,
-    },
-    Access {
-        mask: u32,
-    },
+    Fsync { fh: FuseFh, data_only: bool },
+    Opendir { flags: u32 },
+    Readdir { fh: FuseFh, offset: u64, size: u32, plus: bool },
+    Releasedir { fh: FuseFh },
+    Fsyncdir { fh: FuseFh },
+    Access { mask: u32 },
     Getlk(LkIn),
-    Setlk {
-        lock: LkIn,
-        wait: bool,
-    },
-    Interrupt {
-        unique: u64,
-    },
+    Setlk { lock: LkIn, wait: bool },
+    Interrupt { unique: u64 },
     Init(InitIn),
     Destroy,
     Ioctl,
@@ -200,19 +143,10 @@ mod tests {
     fn a_header_names_who_asks() {
         let bytes = request(opcode::LOOKUP, b"name\0");
         let (header, body) = split(&bytes).expect("well formed");
-        let expected = InHeader {
-            unique: 77,
-            opcode: opcode::LOOKUP,
-            node: NodeId(5),
-            uid: 1000,
-            gid: 100,
-            tid: 4321,
-        };
+        let expected =
+            InHeader { unique: 77, opcode: opcode::LOOKUP, node: NodeId(5), uid: 1000, gid: 100, tid: 4321 };
         assert_eq!(header, expected);
-        assert!(matches!(
-            parse(&header, body),
-            Ok(RequestBody::Lookup { name: b"name" })
-        ));
+        assert!(matches!(parse(&header, body), Ok(RequestBody::Lookup { name: b"name" })));
     }
 
     #[test]
@@ -245,13 +179,8 @@ mod tests {
         body.extend(b"abc");
         let bytes = request(opcode::WRITE, &body);
         let (header, body) = split(&bytes).expect("well formed");
-        let Ok(RequestBody::Write { write, data }) = parse(&header, body) else {
-            panic!("a write")
-        };
-        assert_eq!(
-            (write.fh, write.offset, write.kill_set_id, data),
-            (FuseFh(1), 2, true, &b"abc"[..])
-        );
+        let Ok(RequestBody::Write { write, data }) = parse(&header, body) else { panic!("a write") };
+        assert_eq!((write.fh, write.offset, write.kill_set_id, data), (FuseFh(1), 2, true, &b"abc"[..]));
         assert!(parse(&header, &body[..body.len() - 1]).is_err());
         assert!(parse(&header, &[body, b"d"].concat()).is_err());
     }
@@ -264,13 +193,8 @@ mod tests {
         }
         let bytes = request(opcode::BATCH_FORGET, &body);
         let (header, body) = split(&bytes).expect("well formed");
-        let Ok(RequestBody::BatchForget(forgets)) = parse(&header, body) else {
-            panic!("forgets")
-        };
-        assert_eq!(
-            forgets.iter().collect::<Vec<_>>(),
-            [(NodeId(5), 1), (NodeId(6), 2)]
-        );
+        let Ok(RequestBody::BatchForget(forgets)) = parse(&header, body) else { panic!("forgets") };
+        assert_eq!(forgets.iter().collect::<Vec<_>>(), [(NodeId(5), 1), (NodeId(6), 2)]);
         assert!(parse(&header, &body[..body.len() - 8]).is_err());
     }
 }

@@ -80,8 +80,7 @@ impl WorkerStage {
 fn is_sleeping(thread: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
     // The name, in parentheses, may contain any character. The state follows it (proc(5)).
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| rest.starts_with('S'))
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }
 
 /// All threads of a session.
@@ -104,11 +103,7 @@ impl WorkerStages {
     pub(crate) fn wait_for_earlier(&self, own: &WorkerStage, is_over: impl Fn() -> bool) {
         let others: Vec<_> = {
             let stages = self.0.lock();
-            stages
-                .iter()
-                .filter(|stage| !std::ptr::eq(&***stage, own))
-                .cloned()
-                .collect()
+            stages.iter().filter(|stage| !std::ptr::eq(&***stage, own)).cloned().collect()
         };
         let mut looks = 0;
         for stage in others {
@@ -148,20 +143,12 @@ impl RequestBarrier {
     #[must_use]
     pub fn is_clear(&self) -> bool {
         !self.has_queued_requests()
-            && self
-                .stages
-                .0
-                .lock()
-                .iter()
-                .all(|stage| stage.has_no_request_on_its_way())
+            && self.stages.0.lock().iter().all(|stage| stage.has_no_request_on_its_way())
     }
 
     fn has_queued_requests(&self) -> bool {
         let mut polled = [PollFd::new(&self.device, PollFlags::IN)];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // After the mount has ended poll(2) reports an error: there are no more requests.
         poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::IN)
     }

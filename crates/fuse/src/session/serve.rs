@@ -53,9 +53,7 @@ pub(super) struct RequestHandler<'a, I> {
 
 impl<I> fmt::Debug for RequestHandler<'_, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchange")
-            .field("header", &self.header)
-            .finish_non_exhaustive()
+        f.debug_struct("Exchange").field("header", &self.header).finish_non_exhaustive()
     }
 }
 
@@ -79,18 +77,10 @@ impl<I: Interruption> RequestHandler<'_, I> {
             stage: self.stage,
             stages: self.stages,
         };
-        let InHeader {
-            node, uid, gid, tid, ..
-        } = self.header;
+        let InHeader { node, uid, gid, tid, .. } = self.header;
         // Requests to the server meanwhile are counted for this thread and this object.
         let _scope = curt_observe::scope::operation(tid, node.0);
-        let context = &FuseContext {
-            uid,
-            gid,
-            tid,
-            interruption: self.interruption,
-            waiting: &wait_control,
-        };
+        let context = &FuseContext { uid, gid, tid, interruption: self.interruption, waiting: &wait_control };
         match operation {
             RequestBody::Lookup { name } => {
                 let answer = filesystem
@@ -100,9 +90,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
             }
             RequestBody::Forget { lookups } => filesystem.forget(node, lookups),
             RequestBody::BatchForget(forgets) => {
-                forgets
-                    .iter()
-                    .for_each(|(node, lookups)| filesystem.forget(node, lookups));
+                forgets.iter().for_each(|(node, lookups)| filesystem.forget(node, lookups));
             }
             RequestBody::Getattr { fh } => self.stat(filesystem.getattr(context, node, fh)),
             RequestBody::Setattr(set) => self.stat(filesystem.setattr(context, node, &set)),
@@ -113,9 +101,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
                 self.data(answer.map(|()| reserve.target.as_slice()));
             }
             RequestBody::Statfs => {
-                self.send(filesystem.statfs(context, node), |reply, sizes| {
-                    reply.sizes(&sizes)
-                });
+                self.send(filesystem.statfs(context, node), |reply, sizes| reply.sizes(&sizes));
             }
             // The kernel's error for unsupported ioctl(2) commands.
             RequestBody::Ioctl => self.error(Errno::NOTTY),
@@ -140,9 +126,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
         let node = self.header.node;
         match operation {
             RequestBody::Open(open) => {
-                self.send(filesystem.open(context, node, &open), |reply, opened| {
-                    reply.opened(&opened)
-                });
+                self.send(filesystem.open(context, node, &open), |reply, opened| reply.opened(&opened));
             }
             RequestBody::Read(read) => self.read(filesystem, context, &read),
             RequestBody::Write { write, data } => {
@@ -160,16 +144,9 @@ impl<I: Interruption> RequestHandler<'_, I> {
                 self.done(Ok(()));
             }
             RequestBody::Opendir { flags } => {
-                self.send(filesystem.opendir(context, node, flags), |reply, opened| {
-                    reply.opened(&opened)
-                });
+                self.send(filesystem.opendir(context, node, flags), |reply, opened| reply.opened(&opened));
             }
-            RequestBody::Readdir {
-                fh,
-                offset,
-                size,
-                plus,
-            } => {
+            RequestBody::Readdir { fh, offset, size, plus } => {
                 let ask =
                     |listing: &mut DirentBuffer<'_>| filesystem.readdir(context, node, fh, offset, listing);
                 self.list(reserve.data(size), plus, ask);
@@ -180,9 +157,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
                 self.done(Ok(()));
             }
             RequestBody::Getlk(lock) => {
-                self.send(filesystem.getlk(context, node, &lock), |reply, lock| {
-                    reply.lock(&lock)
-                });
+                self.send(filesystem.getlk(context, node, &lock), |reply, lock| reply.lock(&lock));
             }
             RequestBody::Setlk { lock, wait } => self.done(filesystem.setlk(context, node, &lock, wait)),
             naming => self.naming(filesystem, context, node, naming),
@@ -206,9 +181,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
     }
 
     fn stat(&self, answer: Result<AttrOut, Errno>) {
-        self.send(answer, |reply, stat| {
-            reply.attributes(&stat.attributes, stat.valid)
-        });
+        self.send(answer, |reply, stat| reply.attributes(&stat.attributes, stat.valid));
     }
 
     /// Operations that create, rename or remove a name.
@@ -223,43 +196,28 @@ impl<I: Interruption> RequestHandler<'_, I> {
     {
         match operation {
             RequestBody::Symlink { name, target } => {
-                self.send(
-                    filesystem.symlink(context, parent, name, target),
-                    |reply, entry| reply.entry(&entry),
-                );
+                self.send(filesystem.symlink(context, parent, name, target), |reply, entry| {
+                    reply.entry(&entry)
+                });
             }
             RequestBody::Mknod { name, new } => {
-                self.send(filesystem.mknod(context, parent, name, &new), |reply, entry| {
-                    reply.entry(&entry)
-                });
+                self.send(filesystem.mknod(context, parent, name, &new), |reply, entry| reply.entry(&entry));
             }
             RequestBody::Mkdir { name, mode } => {
-                self.send(filesystem.mkdir(context, parent, name, mode), |reply, entry| {
-                    reply.entry(&entry)
-                });
+                self.send(filesystem.mkdir(context, parent, name, mode), |reply, entry| reply.entry(&entry));
             }
             RequestBody::Link { node, name } => {
-                self.send(filesystem.link(context, node, parent, name), |reply, entry| {
-                    reply.entry(&entry)
-                });
+                self.send(filesystem.link(context, node, parent, name), |reply, entry| reply.entry(&entry));
             }
             RequestBody::Create { name, create } => {
-                self.send(
-                    filesystem.create(context, parent, name, &create),
-                    |reply, (entry, opened)| {
-                        reply.entry(&entry);
-                        reply.opened(&opened);
-                    },
-                );
+                self.send(filesystem.create(context, parent, name, &create), |reply, (entry, opened)| {
+                    reply.entry(&entry);
+                    reply.opened(&opened);
+                });
             }
             RequestBody::Unlink { name } => self.done(filesystem.unlink(context, parent, name)),
             RequestBody::Rmdir { name } => self.done(filesystem.rmdir(context, parent, name)),
-            RequestBody::Rename {
-                name,
-                new_parent,
-                new_name,
-                flags,
-            } => {
+            RequestBody::Rename { name, new_parent, new_name, flags } => {
                 self.done(filesystem.rename(context, (parent, name), (new_parent, new_name), flags));
             }
             _ => self.error(Errno::NOSYS),

@@ -28,11 +28,7 @@ use crate::{
 /// Runs a thread. The thread with `index` 0 uses the mount's own descriptor, the others a clone if
 /// possible, so that they do not contend for one queue.
 pub(super) fn work<F: Filesystem>(shared: &Arc<FuseSessionShared<F>>, index: usize) {
-    let device = if index == 0 {
-        shared.device.shared()
-    } else {
-        shared.device.cloned()
-    };
+    let device = if index == 0 { shared.device.shared() } else { shared.device.cloned() };
     let flight = shared.requests.join();
     let stage = shared.stages.join();
     match PageBuffer::new(REQUEST_BYTES_MAX) {
@@ -123,9 +119,7 @@ impl<F: Filesystem> FuseWorker<'_, F> {
         };
         let filesystem = &*shared.filesystem;
         let reserve = &mut self.reply_buffers;
-        let served = catch_unwind(AssertUnwindSafe(|| {
-            exchange.serve(filesystem, operation, reserve)
-        }));
+        let served = catch_unwind(AssertUnwindSafe(|| exchange.serve(filesystem, operation, reserve)));
         if served.is_err() {
             tracing::error!("{} panicked: replying EIO", opcode_name(header.opcode));
             reply::send_error(&self.device, header.unique, Errno::IO);

@@ -236,10 +236,7 @@ mod tests {
                 thread::yield_now();
             }
             assert_eq!(pool.request_read(), ReaderHandover::HasReader);
-            assert_eq!(
-                idle_thread.join().expect("it does not panic"),
-                FuseWorkerStep::Read
-            );
+            assert_eq!(idle_thread.join().expect("it does not panic"), FuseWorkerStep::Read);
         });
         assert_eq!(pool.readers.load(Ordering::SeqCst), 1);
     }

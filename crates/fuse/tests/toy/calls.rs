@@ -13,10 +13,7 @@ use super::{Token, Toy};
 
 type Asked<'a> = FuseContext<'a, Token>;
 
-const OPENED: OpenOut = OpenOut {
-    fh: FuseFh(7),
-    flags: open_reply::KEEP_CACHE,
-};
+const OPENED: OpenOut = OpenOut { fh: FuseFh(7), flags: open_reply::KEEP_CACHE };
 
 impl Filesystem for Toy {
     type Interruption = Token;
@@ -39,12 +36,8 @@ impl Filesystem for Toy {
 
     fn forget(&self, node: NodeId, lookups: u64) {
         let mut held = self.lookups.lock();
-        let held = held
-            .get_mut(&node.0)
-            .expect("only what was looked up is forgotten");
-        *held = held
-            .checked_sub(lookups)
-            .expect("no more than was looked up is forgotten");
+        let held = held.get_mut(&node.0).expect("only what was looked up is forgotten");
+        *held = held.checked_sub(lookups).expect("no more than was looked up is forgotten");
     }
 
     fn getattr(&self, context: &Asked<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
@@ -90,13 +83,7 @@ impl Filesystem for Toy {
         self.stuck.pass("mknod", context.interruption())?;
         let entry = self.make(parent, name, new.mode, b"", (context.uid, context.gid))?;
         self.tree.lock().node(entry.node)?.attributes.device = new.device;
-        Ok(EntryOut {
-            attributes: curt_fuse::FuseAttr {
-                device: new.device,
-                ..entry.attributes
-            },
-            ..entry
-        })
+        Ok(EntryOut { attributes: curt_fuse::FuseAttr { device: new.device, ..entry.attributes }, ..entry })
     }
 
     fn mkdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<EntryOut, Errno> {
@@ -106,13 +93,7 @@ impl Filesystem for Toy {
 
     fn unlink(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.stuck.pass("unlink", context.interruption())?;
-        self.tree
-            .lock()
-            .node(parent)?
-            .names
-            .remove(name)
-            .map(drop)
-            .ok_or(Errno::NOENT)
+        self.tree.lock().node(parent)?.names.remove(name).map(drop).ok_or(Errno::NOENT)
     }
 
     fn rmdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
@@ -122,11 +103,7 @@ impl Filesystem for Toy {
         if !tree.node(NodeId(id))?.names.is_empty() {
             return Err(Errno::NOTEMPTY);
         }
-        tree.node(parent)?
-            .names
-            .remove(name)
-            .map(drop)
-            .ok_or(Errno::NOENT)
+        tree.node(parent)?.names.remove(name).map(drop).ok_or(Errno::NOENT)
     }
 
     fn rename(
@@ -181,10 +158,7 @@ impl Filesystem for Toy {
         create: &CreateIn,
     ) -> Result<(EntryOut, OpenOut), Errno> {
         self.stuck.pass("create", context.interruption())?;
-        Ok((
-            self.make(parent, name, create.mode, b"", (context.uid, context.gid))?,
-            OPENED,
-        ))
+        Ok((self.make(parent, name, create.mode, b"", (context.uid, context.gid))?, OPENED))
     }
 
     fn read(&self, context: &Asked<'_>, node: NodeId, read: &ReadIn, reply: &ReadReply) -> Result<(), Errno> {
@@ -220,12 +194,7 @@ impl Filesystem for Toy {
 
     fn statfs(&self, context: &Asked<'_>, _: NodeId) -> Result<StatfsOut, Errno> {
         self.stuck.pass("statfs", context.interruption())?;
-        let sizes = StatfsOut {
-            blocks: 100,
-            blocks_free: 60,
-            blocks_available: 50,
-            ..StatfsOut::default()
-        };
+        let sizes = StatfsOut { blocks: 100, blocks_free: 60, blocks_available: 50, ..StatfsOut::default() };
         Ok(StatfsOut {
             files: 9,
             files_free: 8,
@@ -246,18 +215,12 @@ impl Filesystem for Toy {
     }
 
     fn fsync(&self, context: &Asked<'_>, _: NodeId, _: FuseFh, data_only: bool) -> Result<(), Errno> {
-        self.stuck.pass(
-            if data_only { "fdatasync" } else { "fsync" },
-            context.interruption(),
-        )
+        self.stuck.pass(if data_only { "fdatasync" } else { "fsync" }, context.interruption())
     }
 
     fn opendir(&self, context: &Asked<'_>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
         self.stuck.pass("opendir", context.interruption())?;
-        Ok(OpenOut {
-            fh: FuseFh(8),
-            flags: 0,
-        })
+        Ok(OpenOut { fh: FuseFh(8), flags: 0 })
     }
 
     fn readdir(
@@ -273,17 +236,9 @@ impl Filesystem for Toy {
         let names: Vec<_> = tree.node(node)?.names.clone().into_iter().collect();
         for (index, (name, id)) in names.iter().enumerate().skip(usize::try_from(offset).unwrap()) {
             let attributes = tree.node(NodeId(*id))?.attributes;
-            let entry = if listing.is_plus() {
-                Some(self.entry(&mut tree, *id)?)
-            } else {
-                None
-            };
-            let dirent = Dirent {
-                name,
-                inode: attributes.inode,
-                next: index as u64 + 1,
-                mode: attributes.mode,
-            };
+            let entry = if listing.is_plus() { Some(self.entry(&mut tree, *id)?) } else { None };
+            let dirent =
+                Dirent { name, inode: attributes.inode, next: index as u64 + 1, mode: attributes.mode };
             if !listing.push(&dirent, entry.as_ref()) {
                 if entry.is_some() {
                     *self.lookups.lock().get_mut(id).unwrap() -= 1;
@@ -305,31 +260,18 @@ impl Filesystem for Toy {
     fn access(&self, context: &Asked<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
         self.stuck.pass("access", context.interruption())?;
         let mode = self.tree.lock().node(node)?.attributes.mode;
-        if context.uid == 0 || mode & mask == mask {
-            Ok(())
-        } else {
-            Err(Errno::ACCESS)
-        }
+        if context.uid == 0 || mode & mask == mask { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
     fn getlk(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn) -> Result<LockRange, Errno> {
         self.stuck.pass("getlk", context.interruption())?;
-        let held = self
-            .locks
-            .lock()
-            .get(&node.0)
-            .is_some_and(|owner| *owner != lock.owner);
+        let held = self.locks.lock().get(&node.0).is_some_and(|owner| *owner != lock.owner);
         let kind = if held { LockKind::Write } else { LockKind::Unlock };
-        Ok(LockRange {
-            kind,
-            pid: 4321,
-            ..lock.range
-        })
+        Ok(LockRange { kind, pid: 4321, ..lock.range })
     }
 
     fn setlk(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn, wait: bool) -> Result<(), Errno> {
-        self.stuck
-            .pass(if lock.flock { "flock" } else { "fcntl" }, context.interruption())?;
+        self.stuck.pass(if lock.flock { "flock" } else { "fcntl" }, context.interruption())?;
         loop {
             {
                 let mut locks = self.locks.lock();

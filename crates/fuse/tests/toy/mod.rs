@@ -1,11 +1,7 @@
 //! A simple file system behind a real mount, for tests against the kernel. Needs root and
 //! /dev/fuse.
 #![allow(dead_code, reason = "each test program uses a part of it")]
-#![allow(
-    unreachable_pub,
-    unused_imports,
-    reason = "each test program is a crate of its own"
-)]
+#![allow(unreachable_pub, unused_imports, reason = "each test program is a crate of its own")]
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 mod calls;
@@ -40,11 +36,7 @@ pub struct Fixture {
 
 pub fn session_options() -> FuseSessionOptions {
     FuseSessionOptions {
-        features: RequestedFeatures {
-            posix_locks: true,
-            flock_locks: true,
-            ..RequestedFeatures::default()
-        },
+        features: RequestedFeatures { posix_locks: true, flock_locks: true, ..RequestedFeatures::default() },
         ..FuseSessionOptions::default()
     }
 }
@@ -61,11 +53,7 @@ impl Fixture {
         let mount_options = MountOptions {
             source: "toy:/tree".into(),
             subtype: "toy".into(),
-            flags: MountFlags {
-                nosuid: true,
-                nodev: true,
-                ..MountFlags::default()
-            },
+            flags: MountFlags { nosuid: true, nodev: true, ..MountFlags::default() },
             allow_other: true,
         };
         let (mount, device) =
@@ -73,13 +61,7 @@ impl Fixture {
         let toy = Arc::new(toy);
         let notifier = device.notifier();
         let session = FuseSession::start(device, toy.clone(), options).unwrap();
-        Self {
-            toy,
-            session,
-            notifier,
-            mount,
-            directory,
-        }
+        Self { toy, session, notifier, mount, directory }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -102,10 +84,7 @@ impl Drop for Fixture {
         }
         if !std::thread::panicking() {
             assert_eq!(self.session.ended(), Some(FuseSessionEnd::Unmounted));
-            assert!(
-                self.session.wait_for_threads(deadline),
-                "every thread ends with the mount"
-            );
+            assert!(self.session.wait_for_threads(deadline), "every thread ends with the mount");
         }
     }
 }

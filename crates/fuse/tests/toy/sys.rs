@@ -14,14 +14,7 @@ pub fn write_through_mapping(file: &File, data: &[u8]) {
     const LENGTH: usize = 4096;
     // SAFETY: no address is requested; the file is as long as the mapping.
     let start = unsafe {
-        mmap(
-            ptr::null_mut(),
-            LENGTH,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::SHARED,
-            file,
-            0,
-        )
+        mmap(ptr::null_mut(), LENGTH, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
     }
     .expect("a mapping");
     // SAFETY: the mapping has LENGTH bytes, and nothing else in this process touches it.

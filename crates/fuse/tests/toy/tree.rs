@@ -43,10 +43,7 @@ pub struct Tree {
 
 impl Default for Tree {
     fn default() -> Self {
-        let mut tree = Self {
-            nodes: HashMap::new(),
-            last: 0,
-        };
+        let mut tree = Self { nodes: HashMap::new(), last: 0 };
         tree.add(0o040_755, 0, 0, Vec::new());
         tree
     }
@@ -55,10 +52,7 @@ impl Default for Tree {
 impl Tree {
     pub fn add(&mut self, mode: u32, uid: u32, gid: u32, data: Vec<u8>) -> u64 {
         self.last += 1;
-        let now = FuseTime {
-            seconds: 1_700_000_000,
-            nanoseconds: 5,
-        };
+        let now = FuseTime { seconds: 1_700_000_000, nanoseconds: 5 };
         let attributes = FuseAttr {
             inode: self.last + 1000,
             size: data.len() as u64,
@@ -72,14 +66,7 @@ impl Tree {
             block_size: 4096,
             ..FuseAttr::default()
         };
-        self.nodes.insert(
-            self.last,
-            Node {
-                attributes,
-                data,
-                names: BTreeMap::new(),
-            },
-        );
+        self.nodes.insert(self.last, Node { attributes, data, names: BTreeMap::new() });
         self.last
     }
 
@@ -93,8 +80,7 @@ impl Tree {
 
     pub fn resize(&mut self, id: NodeId, size: u64) -> Result<(), Errno> {
         let node = self.node(id)?;
-        node.data
-            .resize(usize::try_from(size).map_err(|_| Errno::FBIG)?, 0);
+        node.data.resize(usize::try_from(size).map_err(|_| Errno::FBIG)?, 0);
         node.attributes.size = size;
         Ok(())
     }
@@ -104,16 +90,12 @@ impl Tree {
             self.resize(id, size)?;
         }
         let now = |time| match time {
-            SetattrTime::Now => FuseTime {
-                seconds: 1_800_000_000,
-                nanoseconds: 0,
-            },
+            SetattrTime::Now => FuseTime { seconds: 1_800_000_000, nanoseconds: 0 },
             SetattrTime::To(time) => time,
         };
         let attributes = &mut self.node(id)?.attributes;
-        attributes.mode = set.mode.map_or(attributes.mode, |mode| {
-            attributes.mode & 0o170_000 | mode & 0o7777
-        });
+        attributes.mode =
+            set.mode.map_or(attributes.mode, |mode| attributes.mode & 0o170_000 | mode & 0o7777);
         attributes.uid = set.uid.unwrap_or(attributes.uid);
         attributes.gid = set.gid.unwrap_or(attributes.gid);
         attributes.atime = set.atime.map_or(attributes.atime, now);
@@ -141,12 +123,7 @@ impl Toy {
 
     /// Removes a name from the root without the kernel's knowledge.
     pub fn uproot(&self, name: &str) {
-        self.tree
-            .lock()
-            .node(NodeId::ROOT)
-            .unwrap()
-            .names
-            .remove(name.as_bytes());
+        self.tree.lock().node(NodeId::ROOT).unwrap().names.remove(name.as_bytes());
     }
 
     /// An entry, which increments the look-up count.
@@ -179,9 +156,6 @@ impl Toy {
     }
 
     pub fn stat(&self, tree: &mut Tree, id: NodeId) -> Result<AttrOut, Errno> {
-        Ok(AttrOut {
-            attributes: tree.node(id)?.attributes,
-            valid: self.attributes_valid,
-        })
+        Ok(AttrOut { attributes: tree.node(id)?.attributes, valid: self.attributes_valid })
     }
 }

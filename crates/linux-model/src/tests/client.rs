@@ -7,21 +7,13 @@ use crate::{FileOperation, LinuxClient, OperationContext};
 const FILE: ObjectId = ObjectId(2);
 
 fn context(thread: u32) -> OperationContext {
-    OperationContext {
-        thread,
-        credential: CREDENTIAL,
-        path: thread,
-    }
+    OperationContext { thread, credential: CREDENTIAL, path: thread }
 }
 
 fn client() -> LinuxClient {
     let mut client = LinuxClient::new(options(CacheOptions::default()), directory());
     // The access rights of all credentials are cached.
-    performed(
-        &mut client,
-        1,
-        &[&FileOperation::Access(ROOT), &FileOperation::Access(FILE)],
-    );
+    performed(&mut client, 1, &[&FileOperation::Access(ROOT), &FileOperation::Access(FILE)]);
     client
 }
 
@@ -44,22 +36,13 @@ fn a_name_waits_for_what_its_thread_does_next() {
     let mut client = client();
     assert_eq!(performed(&mut client, 1, &[&found]), nothing());
     // Another thread's operation does not show the purpose.
-    assert_eq!(
-        performed(&mut client, 2, &[&FileOperation::Access(ROOT)]),
-        nothing()
-    );
+    assert_eq!(performed(&mut client, 2, &[&FileOperation::Access(ROOT)]), nothing());
     let open = FileOperation::Open(FILE, OpenId(1), false);
     assert_eq!(performed(&mut client, 1, &[&open]), [LinuxRequest::FirstUse]);
     // A cached name is checked once for an open, and so is an open without its name.
-    assert_eq!(
-        performed(&mut client, 1, &[&found, &open]),
-        [LinuxRequest::OpenCheck]
-    );
+    assert_eq!(performed(&mut client, 1, &[&found, &open]), [LinuxRequest::OpenCheck]);
     assert_eq!(performed(&mut client, 1, &[&open]), [LinuxRequest::OpenCheck]);
-    assert_eq!(
-        performed(&mut client, 1, &[&found, &FileOperation::Getattr(file(10))]),
-        nothing()
-    );
+    assert_eq!(performed(&mut client, 1, &[&found, &FileOperation::Getattr(file(10))]), nothing());
 }
 
 #[test]
@@ -79,10 +62,7 @@ fn a_name_that_is_to_be_made_is_looked_up_only_where_it_may_be_there_already() {
         assert_eq!(performed(&mut client(), 1, &[&lookup(None), &create]), expected);
     }
     let refused = FileOperation::Refused(LinuxRequest::CreateDirectory, ROOT, Some(b"f"));
-    assert_eq!(
-        performed(&mut client(), 1, &[&lookup(None), &refused]),
-        [LinuxRequest::CreateDirectory]
-    );
+    assert_eq!(performed(&mut client(), 1, &[&lookup(None), &refused]), [LinuxRequest::CreateDirectory]);
 }
 
 #[test]
@@ -95,16 +75,9 @@ fn a_close_of_what_was_opened_before_is_ignored_and_the_last_one_removes_what_wa
     ];
     assert_eq!(
         performed(&mut client, 1, &open),
-        [
-            LinuxRequest::FirstUse,
-            LinuxRequest::FirstUse,
-            LinuxRequest::Rename
-        ]
+        [LinuxRequest::FirstUse, LinuxRequest::FirstUse, LinuxRequest::Rename]
     );
-    assert_eq!(
-        performed(&mut client, 1, &[&FileOperation::Release(OpenId(2))]),
-        nothing()
-    );
+    assert_eq!(performed(&mut client, 1, &[&FileOperation::Release(OpenId(2))]), nothing());
     let close = FileOperation::Release(OpenId(1));
     assert_eq!(performed(&mut client, 1, &[&close]), [LinuxRequest::Remove]);
     assert_eq!(performed(&mut client, 1, &[&close]), nothing());

@@ -19,10 +19,7 @@ fn a_sequential_reader_has_windows_up_to_128_kib() {
         linux.read(OpenId(1), &file(size), block * 4096, 4096, seconds(0));
     }
     let requests = sent(&mut linux);
-    let ahead = requests
-        .iter()
-        .filter(|request| **request == LinuxRequest::ReadAhead)
-        .count();
+    let ahead = requests.iter().filter(|request| **request == LinuxRequest::ReadAhead).count();
     // 16 KiB, then 32 and 64, then 128 KiB each.
     assert_eq!((requests.len(), ahead), (11, 10), "{requests:?}");
     // A large request is sent as it is.
@@ -43,10 +40,7 @@ fn any_reads_bring_each_page_once() {
             sent(&mut linux);
             linux.read(OpenId(2), &file(size), 0, size, seconds(0));
             let again = sent(&mut linux);
-            assert!(
-                step % 2 == 0 || again.is_empty(),
-                "step {step}, count {count}: {again:?}"
-            );
+            assert!(step % 2 == 0 || again.is_empty(), "step {step}, count {count}: {again:?}");
         }
     }
 }
@@ -61,43 +55,21 @@ fn after_its_attributes_were_set_a_file_is_read_again() {
     linux.set_attributes(&file(size), true, seconds(1));
     linux.read(OpenId(3), &file(size), 0, size, seconds(1));
     linux.read(OpenId(4), &file(size), 0, size, seconds(1));
-    assert_eq!(
-        sent(&mut linux),
-        [LinuxRequest::SetAttributes, LinuxRequest::DataRead]
-    );
+    assert_eq!(sent(&mut linux), [LinuxRequest::SetAttributes, LinuxRequest::DataRead]);
 }
 
 #[test]
 fn what_is_written_goes_at_close_and_is_committed_if_it_takes_more_than_one_write() {
     let mut linux = linux(CacheOptions::default());
-    linux.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"new",
-        None,
-        LookupIntent::OpenOrMake,
-        seconds(0),
-    );
-    linux.make(
-        LinuxRequest::CreateFile,
-        ROOT,
-        b"new",
-        &file(0),
-        false,
-        seconds(0),
-    );
+    linux.look_up(CREDENTIAL, ROOT, b"new", None, LookupIntent::OpenOrMake, seconds(0));
+    linux.make(LinuxRequest::CreateFile, ROOT, b"new", &file(0), false, seconds(0));
     linux.write(ObjectId(2), 0, 100, Writing::default(), seconds(0));
     linux.write(ObjectId(2), 100, 5000, Writing::default(), seconds(0));
     linux.make_durable(ObjectId(2), seconds(0));
     linux.make_durable(ObjectId(2), seconds(0));
     assert_eq!(
         sent(&mut linux),
-        [
-            LinuxRequest::Access,
-            LinuxRequest::FirstUse,
-            LinuxRequest::CreateFile,
-            LinuxRequest::Write
-        ]
+        [LinuxRequest::Access, LinuxRequest::FirstUse, LinuxRequest::CreateFile, LinuxRequest::Write]
     );
     linux.write(ObjectId(2), 0, 200_000, Writing::default(), seconds(0));
     linux.make_durable(ObjectId(2), seconds(0));
@@ -118,18 +90,12 @@ fn what_is_written_goes_at_close_and_is_committed_if_it_takes_more_than_one_writ
 
 #[test]
 fn what_has_to_be_durable_goes_with_each_write() {
-    let durable = Writing {
-        durable: true,
-        ..Writing::default()
-    };
+    let durable = Writing { durable: true, ..Writing::default() };
     let mut linux = with_file(CacheOptions::default(), 0);
     linux.write(ObjectId(2), 0, 100, durable, seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::Write]);
     linux.write(ObjectId(2), 100, 100_000, durable, seconds(0));
-    assert_eq!(
-        sent(&mut linux),
-        [LinuxRequest::Write, LinuxRequest::Write, LinuxRequest::Commit]
-    );
+    assert_eq!(sent(&mut linux), [LinuxRequest::Write, LinuxRequest::Write, LinuxRequest::Commit]);
     linux.make_durable(ObjectId(2), seconds(0));
     assert_eq!(sent(&mut linux), nothing(), "nothing is left for close(2)");
     linux.options.sync = true;
@@ -139,10 +105,7 @@ fn what_has_to_be_durable_goes_with_each_write() {
 
 #[test]
 fn direct_reads_and_writes_go_past_the_page_cache() {
-    let direct = Writing {
-        direct: true,
-        ..Writing::default()
-    };
+    let direct = Writing { direct: true, ..Writing::default() };
     let mut linux = with_file(CacheOptions::default(), 0);
     linux.write(ObjectId(2), 0, 10, Writing::default(), seconds(0));
     linux.write(ObjectId(2), 4096, 64 << 10, direct, seconds(0));
@@ -152,30 +115,20 @@ fn direct_reads_and_writes_go_past_the_page_cache() {
         "what was written before goes first"
     );
     linux.write(ObjectId(2), 0, 65 << 10, direct, seconds(0));
-    assert_eq!(
-        sent(&mut linux),
-        [LinuxRequest::Write, LinuxRequest::Write, LinuxRequest::Commit]
-    );
+    assert_eq!(sent(&mut linux), [LinuxRequest::Write, LinuxRequest::Write, LinuxRequest::Commit]);
     for _ in 0..2 {
         linux.read_direct(&file(3 << 20), 0, 2 << 20, seconds(0));
         assert_eq!(sent(&mut linux), [LinuxRequest::DataRead; 2]);
     }
     linux.read_direct(&file(3 << 20), 2 << 20, 2 << 20, seconds(0));
-    assert_eq!(
-        sent(&mut linux),
-        [LinuxRequest::DataRead; 2],
-        "and one to find the end"
-    );
+    assert_eq!(sent(&mut linux), [LinuxRequest::DataRead; 2], "and one to find the end");
     linux.read_direct(&file(3 << 20), 4 << 20, 4096, seconds(0));
     assert_eq!(sent(&mut linux), nothing(), "which is counted already");
 }
 
 #[test]
 fn a_page_that_is_written_in_part_is_read_before_where_the_file_is_open_to_be_read() {
-    let both = Writing {
-        reads: true,
-        ..Writing::default()
-    };
+    let both = Writing { reads: true, ..Writing::default() };
     for (range, how, reads) in [
         ((10, 20), both, 1),
         ((10, 20), Writing::default(), 0),
@@ -215,18 +168,9 @@ fn pages_here_and_there_are_forgotten_beyond_the_limit() {
     // The last read pages remain, between two gaps.
     assert_eq!(linux.objects[&ObjectId(2)].pages.gaps(0, size / PAGE).len(), 2);
     for number in 0..=limit {
-        linux.write(
-            ObjectId(2),
-            number * STRIDE * PAGE,
-            PAGE,
-            Writing::default(),
-            seconds(0),
-        );
+        linux.write(ObjectId(2), number * STRIDE * PAGE, PAGE, Writing::default(), seconds(0));
     }
     assert!(linux.objects[&ObjectId(2)].dirty.is_empty());
-    let writes = sent(&mut linux)
-        .iter()
-        .filter(|one| **one == LinuxRequest::Write)
-        .count();
+    let writes = sent(&mut linux).iter().filter(|one| **one == LinuxRequest::Write).count();
     assert_eq!(writes, RANGES_MAX + 1);
 }

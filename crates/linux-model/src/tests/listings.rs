@@ -5,9 +5,7 @@ use super::*;
 #[test]
 fn a_listing_is_read_once_and_primes_its_names() {
     let mut linux = linux(CacheOptions::default());
-    let names: Vec<Vec<u8>> = (0..100)
-        .map(|number| format!("name{number}").into_bytes())
-        .collect();
+    let names: Vec<Vec<u8>> = (0..100).map(|number| format!("name{number}").into_bytes()).collect();
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     let list = |linux: &mut Linux, at| {
         for (from_start, names) in [(true, &names[..]), (false, &[])] {
@@ -18,14 +16,7 @@ fn a_listing_is_read_once_and_primes_its_names() {
     };
     assert_eq!(list(&mut linux, seconds(0)), [LinuxRequest::ListPlus]);
     assert_eq!(list(&mut linux, seconds(1)), nothing());
-    linux.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"name5",
-        Some(&file(10)),
-        LookupIntent::Use,
-        seconds(1),
-    );
+    linux.look_up(CREDENTIAL, ROOT, b"name5", Some(&file(10)), LookupIntent::Use, seconds(1));
     assert_eq!(sent(&mut linux), [LinuxRequest::Access], "the name is known");
     // An own change invalidates the listing, but not its names.
     linux.unlink(ROOT, b"name7", seconds(1));
@@ -35,9 +26,7 @@ fn a_listing_is_read_once_and_primes_its_names() {
 
 /// Names of 12 bytes.
 fn many(count: usize) -> Vec<Vec<u8>> {
-    (0..count)
-        .map(|number| format!("{number:012}").into_bytes())
-        .collect()
+    (0..count).map(|number| format!("{number:012}").into_bytes()).collect()
 }
 
 /// A program lists these names, in parts of `part` names, and stats each if `looks`; returns the
@@ -52,14 +41,7 @@ fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (us
             of_object += 1;
             if looks {
                 let object = seen(of_object, FileKind::Regular, 1);
-                linux.look_up(
-                    CREDENTIAL,
-                    ROOT,
-                    name,
-                    Some(&object),
-                    LookupIntent::Use,
-                    seconds(0),
-                );
+                linux.look_up(CREDENTIAL, ROOT, name, Some(&object), LookupIntent::Use, seconds(0));
                 linux.stat(&object, seconds(0));
             }
         }
@@ -94,10 +76,7 @@ fn rdirplus_decides_how_a_large_directory_is_listed() {
         (PlusMode::Auto, false, true, true),
         (PlusMode::Auto, true, true, false),
     ] {
-        let mut linux = linux(CacheOptions {
-            plus,
-            ..CacheOptions::default()
-        });
+        let mut linux = linux(CacheOptions { plus, ..CacheOptions::default() });
         let (plus, plain) = listed(&mut linux, &names, 819, looks);
         assert_eq!((plus > 0, plain > 0), (with, without), "{plus} and {plain}");
     }
@@ -105,23 +84,14 @@ fn rdirplus_decides_how_a_large_directory_is_listed() {
 
 #[test]
 fn no_reply_is_larger_than_the_server_prefers() {
-    let names: Vec<Vec<u8>> = (0..10_000)
-        .map(|number| format!("name{number:08}").into_bytes())
-        .collect();
+    let names: Vec<Vec<u8>> = (0..10_000).map(|number| format!("name{number:08}").into_bytes()).collect();
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     // An entry has 36 bytes: 1,817 fit the first reply and twice that the next, 452 fit 16 KiB, and
     // 110 fit the minimum used instead of 7 bytes.
     for (list_size, requests) in [(1 << 20, 3), (16 << 10, 23), (7, 91)] {
-        let mut linux = linux(CacheOptions {
-            plus: PlusMode::Never,
-            ..CacheOptions::default()
-        });
+        let mut linux = linux(CacheOptions { plus: PlusMode::Never, ..CacheOptions::default() });
         linux.options.list_size = list_size;
         linux.list(OpenId(1), ROOT, true, &names, seconds(0));
-        assert_eq!(
-            sent(&mut linux),
-            vec![LinuxRequest::ListPlain; requests],
-            "{list_size}"
-        );
+        assert_eq!(sent(&mut linux), vec![LinuxRequest::ListPlain; requests], "{list_size}");
     }
 }

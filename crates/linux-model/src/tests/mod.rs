@@ -22,12 +22,7 @@ fn seconds(seconds: u64) -> Moment {
 }
 
 fn seen(id: u64, kind: FileKind, size: u64) -> Seen {
-    Seen {
-        id: ObjectId(id),
-        kind,
-        size,
-        stamp: 0,
-    }
+    Seen { id: ObjectId(id), kind, size, stamp: 0 }
 }
 
 fn file(size: u64) -> Seen {
@@ -56,19 +51,9 @@ fn options(cache: CacheOptions) -> Options {
 /// A client that has looked `f` up, and has all access rights.
 fn with_file(cache: CacheOptions, size: u64) -> Linux {
     let mut linux = linux(cache);
-    linux.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"f",
-        Some(&file(size)),
-        LookupIntent::Use,
-        seconds(0),
-    );
+    linux.look_up(CREDENTIAL, ROOT, b"f", Some(&file(size)), LookupIntent::Use, seconds(0));
     linux.check_access(CREDENTIAL, ObjectId(2), seconds(0));
-    assert_eq!(
-        sent(&mut linux),
-        [LinuxRequest::Access, LinuxRequest::FirstUse, LinuxRequest::Access]
-    );
+    assert_eq!(sent(&mut linux), [LinuxRequest::Access, LinuxRequest::FirstUse, LinuxRequest::Access]);
     linux
 }
 
@@ -115,39 +100,12 @@ fn a_change_throws_the_time_back() {
 #[test]
 fn an_open_asks_each_time_unless_the_name_was_looked_up_for_it_or_nocto() {
     let mut fresh = linux(CacheOptions::default());
-    fresh.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"f",
-        Some(&file(10)),
-        LookupIntent::Open,
-        seconds(0),
-    );
+    fresh.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Open, seconds(0));
     assert_eq!(sent(&mut fresh), [LinuxRequest::Access, LinuxRequest::FirstUse]);
-    fresh.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"f",
-        Some(&file(10)),
-        LookupIntent::Open,
-        seconds(0),
-    );
+    fresh.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Open, seconds(0));
     assert_eq!(sent(&mut fresh), [LinuxRequest::OpenCheck]);
-    let mut nocto = with_file(
-        CacheOptions {
-            close_to_open: false,
-            ..CacheOptions::default()
-        },
-        10,
-    );
-    nocto.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"f",
-        Some(&file(10)),
-        LookupIntent::Open,
-        seconds(1),
-    );
+    let mut nocto = with_file(CacheOptions { close_to_open: false, ..CacheOptions::default() }, 10);
+    nocto.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Open, seconds(1));
     assert_eq!(sent(&mut nocto), nothing());
 }
 
@@ -158,41 +116,17 @@ fn names_are_valid_while_their_directory_is_valid_and_unchanged() {
     assert_eq!(sent(&mut linux), [LinuxRequest::FirstUse]);
     for second in [1, 29] {
         linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(second));
-        linux.look_up(
-            CREDENTIAL,
-            ROOT,
-            b"f",
-            Some(&file(10)),
-            LookupIntent::Use,
-            seconds(second),
-        );
+        linux.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(second));
         assert_eq!(sent(&mut linux), nothing(), "{second}");
     }
     // The directory's 30 seconds have passed; one request revalidates its access rights and both
     // names.
     linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(30));
-    linux.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"f",
-        Some(&file(10)),
-        LookupIntent::Use,
-        seconds(30),
-    );
+    linux.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(30));
     assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired]);
     // Another client changes it: access rights and names are requested again once this is seen.
-    linux.see(&Seen {
-        stamp: 1,
-        ..directory()
-    });
-    linux.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"f",
-        Some(&file(10)),
-        LookupIntent::Use,
-        seconds(200),
-    );
+    linux.see(&Seen { stamp: 1, ..directory() });
+    linux.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(200));
     linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(200));
     assert_eq!(
         sent(&mut linux),
@@ -207,43 +141,22 @@ fn names_are_valid_while_their_directory_is_valid_and_unchanged() {
 
 #[test]
 fn lookupcache_decides_which_names_are_valid() {
-    for (names, missing, present) in [
-        (LookupCache::All, 0, 0),
-        (LookupCache::Positive, 1, 0),
-        (LookupCache::None, 1, 1),
-    ] {
-        let mut linux = with_file(
-            CacheOptions {
-                names,
-                ..CacheOptions::default()
-            },
-            10,
-        );
+    for (names, missing, present) in
+        [(LookupCache::All, 0, 0), (LookupCache::Positive, 1, 0), (LookupCache::None, 1, 1)]
+    {
+        let mut linux = with_file(CacheOptions { names, ..CacheOptions::default() }, 10);
         linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(0));
         sent(&mut linux);
         linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(0));
         assert_eq!(sent(&mut linux).len(), missing, "{names:?}");
-        linux.look_up(
-            CREDENTIAL,
-            ROOT,
-            b"f",
-            Some(&file(10)),
-            LookupIntent::Use,
-            seconds(0),
-        );
+        linux.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(0));
         assert_eq!(sent(&mut linux).len(), present, "{names:?}");
     }
 }
 
 #[test]
 fn noac_asks_each_time() {
-    let mut linux = with_file(
-        CacheOptions {
-            attribute_cache: false,
-            ..CacheOptions::default()
-        },
-        10,
-    );
+    let mut linux = with_file(CacheOptions { attribute_cache: false, ..CacheOptions::default() }, 10);
     linux.stat(&file(10), seconds(0));
     linux.stat(&file(10), seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired; 2]);
@@ -254,34 +167,16 @@ fn refused_requests_are_counted() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.refused(LinuxRequest::RemoveDirectory, ROOT, Some(b"d"), seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::RemoveDirectory]);
-    linux.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"f",
-        Some(&file(10)),
-        LookupIntent::Use,
-        seconds(1),
-    );
+    linux.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(1));
     assert_eq!(sent(&mut linux), nothing(), "nothing has changed");
     for again in [LinuxRequest::FirstUse; 2] {
-        linux.look_up(
-            CREDENTIAL,
-            ROOT,
-            b"new",
-            None,
-            LookupIntent::OpenOrMake,
-            seconds(1),
-        );
+        linux.look_up(CREDENTIAL, ROOT, b"new", None, LookupIntent::OpenOrMake, seconds(1));
         linux.refused(LinuxRequest::CreateFile, ROOT, Some(b"new"), seconds(1));
         assert_eq!(sent(&mut linux), [again, LinuxRequest::CreateFile]);
     }
     linux.write(ObjectId(2), 0, 100_000, Writing::default(), seconds(1));
     linux.fail_to_write(ObjectId(2), seconds(1));
-    assert_eq!(
-        sent(&mut linux),
-        [LinuxRequest::Write; 2],
-        "there is nothing to commit"
-    );
+    assert_eq!(sent(&mut linux), [LinuxRequest::Write; 2], "there is nothing to commit");
 }
 
 #[test]
@@ -291,11 +186,7 @@ fn what_is_made_exclusively_has_its_times_set() {
     linux.make(LinuxRequest::CreateFile, ROOT, b"new", &file(0), true, seconds(0));
     assert_eq!(
         sent(&mut linux),
-        [
-            LinuxRequest::Access,
-            LinuxRequest::CreateFile,
-            LinuxRequest::SetAttributes
-        ]
+        [LinuxRequest::Access, LinuxRequest::CreateFile, LinuxRequest::SetAttributes]
     );
 }
 
@@ -316,14 +207,7 @@ fn a_moved_file_is_looked_at_again() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.rename((ROOT, b"f"), (ROOT, b"g"), seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::Rename]);
-    linux.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"g",
-        Some(&file(10)),
-        LookupIntent::Use,
-        seconds(0),
-    );
+    linux.look_up(CREDENTIAL, ROOT, b"g", Some(&file(10)), LookupIntent::Use, seconds(0));
     linux.stat(&file(10), seconds(0));
     linux.look_up(CREDENTIAL, ROOT, b"f", None, LookupIntent::Use, seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired]);
@@ -334,10 +218,7 @@ fn changed_rights_are_checked_again() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.set_attributes(&file(10), true, seconds(0));
     linux.check_access(CREDENTIAL, ObjectId(2), seconds(0));
-    assert_eq!(
-        sent(&mut linux),
-        [LinuxRequest::SetAttributes, LinuxRequest::Access]
-    );
+    assert_eq!(sent(&mut linux), [LinuxRequest::SetAttributes, LinuxRequest::Access]);
     linux.set_attributes(&file(10), false, seconds(0));
     linux.check_access(CREDENTIAL, ObjectId(2), seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::SetAttributes]);
@@ -356,38 +237,14 @@ fn a_link_is_read_once() {
 
 #[test]
 fn actimeo_holds_for_files_and_directories() {
-    let ten = TimeoutRange {
-        min: Duration::from_secs(10),
-        max: Duration::from_secs(10),
-    };
-    let mut linux = with_file(
-        CacheOptions {
-            files: ten,
-            directories: ten,
-            ..CacheOptions::default()
-        },
-        10,
-    );
+    let ten = TimeoutRange { min: Duration::from_secs(10), max: Duration::from_secs(10) };
+    let mut linux = with_file(CacheOptions { files: ten, directories: ten, ..CacheOptions::default() }, 10);
     for second in 0..10 {
-        linux.look_up(
-            CREDENTIAL,
-            ROOT,
-            b"f",
-            Some(&file(10)),
-            LookupIntent::Use,
-            seconds(second),
-        );
+        linux.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(second));
         linux.stat(&file(10), seconds(second));
     }
     assert_eq!(sent(&mut linux), nothing());
-    linux.look_up(
-        CREDENTIAL,
-        ROOT,
-        b"f",
-        Some(&file(10)),
-        LookupIntent::Use,
-        seconds(10),
-    );
+    linux.look_up(CREDENTIAL, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(10));
     linux.stat(&file(10), seconds(10));
     assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired; 2]);
 }
@@ -400,14 +257,7 @@ fn memory_is_bounded_and_its_use_is_reported() {
     let look = |linux: &mut Linux, number: usize| {
         let object = seen(number as u64 + 10, FileKind::Regular, 1);
         let name = number.to_string();
-        linux.look_up(
-            CREDENTIAL,
-            ROOT,
-            name.as_bytes(),
-            Some(&object),
-            LookupIntent::Use,
-            seconds(0),
-        );
+        linux.look_up(CREDENTIAL, ROOT, name.as_bytes(), Some(&object), LookupIntent::Use, seconds(0));
     };
     // The root is one of the objects.
     (0..ENTRIES_MAX - 1).for_each(|number| look(&mut linux, number));
@@ -415,14 +265,7 @@ fn memory_is_bounded_and_its_use_is_reported() {
     look(&mut linux, ENTRIES_MAX);
     assert_eq!((linux.objects.len(), linux.forgotten()), (2, 1));
     for number in 0..10 * ENTRIES_MAX {
-        linux.look_up(
-            CREDENTIAL,
-            ROOT,
-            number.to_string().as_bytes(),
-            None,
-            LookupIntent::Use,
-            seconds(0),
-        );
+        linux.look_up(CREDENTIAL, ROOT, number.to_string().as_bytes(), None, LookupIntent::Use, seconds(0));
         assert!(linux.names.len() <= ENTRIES_MAX && linux.objects.len() <= ENTRIES_MAX);
     }
     (0..10 * ENTRIES_MAX).for_each(|number| look(&mut linux, number));

@@ -40,17 +40,11 @@ pub(super) fn attributes(from: &Attributes) -> fuse::FuseAttr {
 }
 
 fn time(from: Timestamp) -> fuse::FuseTime {
-    fuse::FuseTime {
-        seconds: from.seconds(),
-        nanoseconds: from.nanoseconds(),
-    }
+    fuse::FuseTime { seconds: from.seconds(), nanoseconds: from.nanoseconds() }
 }
 
 pub(super) fn stat(from: &client::InodeStat) -> fuse::AttrOut {
-    fuse::AttrOut {
-        attributes: attributes(&from.attributes),
-        valid: from.valid,
-    }
+    fuse::AttrOut { attributes: attributes(&from.attributes), valid: from.valid }
 }
 
 /// An object that was found. Inode ids are never used again within a mount, so all its objects have
@@ -154,17 +148,9 @@ mod tests {
 
     #[test]
     fn only_what_mknod_makes_is_a_node() {
-        let node_of = |mode| {
-            node(&fuse::MknodIn {
-                mode,
-                device: fuse::device_number(8, 1),
-            })
-        };
+        let node_of = |mode| node(&fuse::MknodIn { mode, device: fuse::device_number(8, 1) });
         assert_eq!(node_of(0o010_644), Some((FileKind::Fifo, Device::default())));
-        assert_eq!(
-            node_of(0o060_644),
-            Some((FileKind::BlockDevice, Device { major: 8, minor: 1 }))
-        );
+        assert_eq!(node_of(0o060_644), Some((FileKind::BlockDevice, Device { major: 8, minor: 1 })));
         assert_eq!(node_of(0o100_644), None);
     }
 }

@@ -43,11 +43,7 @@ impl CookieOffsets {
         }
         let told = &mut *self.numbered.lock();
         let next = told.last.map_or(told.first, |last| last + 1);
-        let number = if told.cookie(next) == Some(cookie) {
-            next
-        } else {
-            told.add(cookie)
-        };
+        let number = if told.cookie(next) == Some(cookie) { next } else { told.add(cookie) };
         told.last = Some(number);
         (number < 1 << 32).then(|| NUMBERED + number)
     }
@@ -116,11 +112,7 @@ mod tests {
         assert_eq!(offsets.offset((1 << 63) + 50), Some(told[50]));
         assert_eq!(offsets.numbered.lock().cookies.len(), 100);
         assert_eq!(offsets.cookie(0), Ok(0));
-        assert_eq!(
-            offsets.numbered.lock().cookies.len(),
-            0,
-            "a new pass numbers anew"
-        );
+        assert_eq!(offsets.numbered.lock().cookies.len(), 0, "a new pass numbers anew");
     }
 
     #[test]

@@ -67,11 +67,9 @@ impl Filesystem for Bridge {
         let _answering = self.changes.answering(inode(node));
         match ops::getattr(&self.op(context), inode(node)) {
             Ok(stat) => Ok(self.stat(node, &stat)),
-            Err(Errno::INTR) if node == NodeId::ROOT => self
-                .client
-                .last_attributes(inode(node))
-                .map(|stat| convert::stat(&stat))
-                .ok_or(Errno::INTR),
+            Err(Errno::INTR) if node == NodeId::ROOT => {
+                self.client.last_attributes(inode(node)).map(|stat| convert::stat(&stat)).ok_or(Errno::INTR)
+            }
             Err(error) => Err(error),
         }
     }
@@ -166,12 +164,7 @@ impl Filesystem for Bridge {
             _ => return Err(Errno::INVAL),
         };
         unawaited_release::wait(&self.client, context, inode(to.0), to.1);
-        ops::rename(
-            &self.op(context),
-            (inode(from.0), from.1),
-            (inode(to.0), to.1),
-            mode,
-        )
+        ops::rename(&self.op(context), (inode(from.0), from.1), (inode(to.0), to.1), mode)
     }
 
     fn link(
@@ -311,15 +304,9 @@ impl Filesystem for Bridge {
     fn opendir(&self, context: &BridgeContext<'_>, node: NodeId, _: u32) -> Result<OpenOut, Errno> {
         self.operations.count(FuseOpcode::Opendir);
         let open = ops::opendir(&self.op(context), inode(node))?;
-        let directory = Arc::new(FuseOpenDirectory {
-            open,
-            offsets: CookieOffsets::default(),
-        });
+        let directory = Arc::new(FuseOpenDirectory { open, offsets: CookieOffsets::default() });
         // No flag: the kernel's own copy of a listing would hide from us which names are looked up.
-        Ok(OpenOut {
-            fh: self.directories.add(directory),
-            flags: 0,
-        })
+        Ok(OpenOut { fh: self.directories.add(directory), flags: 0 })
     }
 
     fn readdir(
@@ -330,11 +317,7 @@ impl Filesystem for Bridge {
         offset: u64,
         listing: &mut DirentBuffer<'_>,
     ) -> Result<(), Errno> {
-        self.operations.count(if listing.is_plus() {
-            FuseOpcode::Readdirplus
-        } else {
-            FuseOpcode::Readdir
-        });
+        self.operations.count(if listing.is_plus() { FuseOpcode::Readdirplus } else { FuseOpcode::Readdir });
         let directory = self.directories.get(fh)?;
         let cookie = directory.offsets.cookie(offset)?;
         let plus = listing.is_plus();
@@ -381,10 +364,7 @@ struct KernelReadTarget {
 
 impl KernelReadTarget {
     fn to(reply: &ReadReply) -> Self {
-        Self {
-            reply: reply.clone(),
-            bytes: AtomicU64::new(0),
-        }
+        Self { reply: reply.clone(), bytes: AtomicU64::new(0) }
     }
 }
 
@@ -424,10 +404,6 @@ impl Bridge {
             mode: entry.kind.map_or(0, convert::type_bits),
         };
         let object = entry.found.as_ref().map(|found| self.found(found));
-        if listing.push(&name, object.as_ref()) {
-            DirEmit::Taken
-        } else {
-            DirEmit::Full
-        }
+        if listing.push(&name, object.as_ref()) { DirEmit::Taken } else { DirEmit::Full }
     }
 }

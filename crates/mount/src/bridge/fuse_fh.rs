@@ -17,10 +17,7 @@ pub(super) struct FuseFhTable<T> {
 
 impl<T> Default for FuseFhTable<T> {
     fn default() -> Self {
-        Self {
-            open: RwLock::default(),
-            next: AtomicU64::new(1),
-        }
+        Self { open: RwLock::default(), next: AtomicU64::new(1) }
     }
 }
 
@@ -43,10 +40,7 @@ impl<T> FuseFhTable<T> {
     /// Everything that is open, by number: first those above `last`, then the others.
     pub(super) fn all_from(&self, last: FuseFh) -> Vec<(FuseFh, Arc<T>)> {
         let open = self.open.read();
-        let mut all: Vec<_> = open
-            .iter()
-            .map(|(number, of)| (FuseFh(*number), Arc::clone(of)))
-            .collect();
+        let mut all: Vec<_> = open.iter().map(|(number, of)| (FuseFh(*number), Arc::clone(of))).collect();
         drop(open);
         all.sort_unstable_by_key(|(number, _)| (number.0 <= last.0, number.0));
         all
@@ -73,10 +67,6 @@ mod tests {
         assert_eq!(order(fhs[1]), [2, 3, 4, 0, 1]);
         assert_eq!(order(fhs[4]), [0, 1, 2, 3, 4]);
         assert!(handles.remove(fhs[2]).is_some());
-        assert_eq!(
-            order(fhs[2]),
-            [3, 4, 0, 1],
-            "what was last may be closed meanwhile"
-        );
+        assert_eq!(order(fhs[2]), [3, 4, 0, 1], "what was last may be closed meanwhile");
     }
 }

@@ -138,34 +138,31 @@ impl InvalidationQueue {
         let _ = self.notifier.set(notifier.clone());
         let changes: Weak<Self> = Arc::downgrade(self);
         let name = "changes".to_owned();
-        std::thread::Builder::new()
-            .name(name)
-            .stack_size(128 * 1024)
-            .spawn(move || {
-                while let Some(changes) = changes.upgrade() {
-                    let inode = match changes.next() {
-                        None => return,
-                        Some(Notice::All(inode)) => inode,
-                        Some(Notice::Around(around)) => {
-                            around.drop_pages(&notifier);
-                            let mut state = changes.state.lock();
-                            state.around.pop_front();
-                            state.around_since = None;
-                            state.arounds_done += 1;
-                            changes.count(&state);
-                            continue;
-                        }
-                    };
-                    // ENOENT: the kernel has no copy. ENODEV: the mount has ended.
-                    let told = notifier.invalidate_inode(NodeId(inode.0), 0, 0);
-                    let mut state = changes.state.lock();
-                    state.notifying = None;
-                    changes.count(&state);
-                    if told == Err(Errno::NODEV) {
-                        return;
+        std::thread::Builder::new().name(name).stack_size(128 * 1024).spawn(move || {
+            while let Some(changes) = changes.upgrade() {
+                let inode = match changes.next() {
+                    None => return,
+                    Some(Notice::All(inode)) => inode,
+                    Some(Notice::Around(around)) => {
+                        around.drop_pages(&notifier);
+                        let mut state = changes.state.lock();
+                        state.around.pop_front();
+                        state.around_since = None;
+                        state.arounds_done += 1;
+                        changes.count(&state);
+                        continue;
                     }
+                };
+                // ENOENT: the kernel has no copy. ENODEV: the mount has ended.
+                let told = notifier.invalidate_inode(NodeId(inode.0), 0, 0);
+                let mut state = changes.state.lock();
+                state.notifying = None;
+                changes.count(&state);
+                if told == Err(Errno::NODEV) {
+                    return;
                 }
-            })?;
+            }
+        })?;
         Ok(())
     }
 
@@ -217,9 +214,7 @@ impl InvalidationQueue {
         }
         let compares = self.kernel_compares.load(Ordering::Relaxed);
         let mut state = self.state.lock();
-        state
-            .pending
-            .note_replied_size(inode, size, compares, Instant::now());
+        state.pending.note_replied_size(inode, size, compares, Instant::now());
         self.count(&state);
     }
 
@@ -258,9 +253,7 @@ impl ChangeObserver for InvalidationQueue {
     /// is if the thread has long been waiting for a page.
     fn read_found_change(&self, id: InodeId, range: Range<u64>, size: u64) {
         let mut state = self.state.lock();
-        let is_stuck = state
-            .around_since
-            .is_some_and(|since| since.elapsed() >= NOTIFY_TIMEOUT);
+        let is_stuck = state.around_since.is_some_and(|since| since.elapsed() >= NOTIFY_TIMEOUT);
         let is_busy = is_stuck
             || state.notifying == Some(id)
             || state.around.len() >= AROUND_MAX
@@ -269,11 +262,7 @@ impl ChangeObserver for InvalidationQueue {
             return;
         }
         state.pending.take(id);
-        state.around.push_back(Around {
-            inode: id,
-            held: range,
-            size,
-        });
+        state.around.push_back(Around { inode: id, held: range, size });
         self.count(&state);
         let own = state.arounds_done + state.around.len() as u64;
         let deadline = Instant::now() + NOTIFY_TIMEOUT;

@@ -105,9 +105,7 @@ impl Bridge {
     fn op(&self, context: &FuseContext<'_, FuseInterrupt>) -> Op<'_> {
         let now = self.callers.now();
         let interrupt = context.interruption().0.clone();
-        let caller = self
-            .callers
-            .caller(context.tid, context.uid, context.gid, interrupt, now);
+        let caller = self.callers.caller(context.tid, context.uid, context.gid, interrupt, now);
         self.client.op_since(&caller, now)
     }
 
@@ -123,10 +121,7 @@ impl Bridge {
             };
             ops::drop_copies(op, &opened.file, is_untold, drop_copies);
         }
-        OpenOut {
-            fh: self.files.add(opened.file),
-            flags: open_reply::KEEP_CACHE,
-        }
+        OpenOut { fh: self.files.add(opened.file), flags: open_reply::KEEP_CACHE }
     }
 }
 

@@ -45,11 +45,7 @@ const READ_AHEAD: u64 = 8 << 20;
 /// Number of minutes for which connecting is retried if the server does not respond.
 pub(super) fn retry_minutes(settings: &Settings) -> u32 {
     let transport = &settings.transport;
-    transport.retry.unwrap_or(if transport.background {
-        RETRY_BACKGROUND
-    } else {
-        RETRY_FOREGROUND
-    })
+    transport.retry.unwrap_or(if transport.background { RETRY_BACKGROUND } else { RETRY_FOREGROUND })
 }
 
 /// Connects, with retries as the options specify; `retrying` is called after the first failure that
@@ -72,11 +68,7 @@ pub(super) fn connect(
             Ok(mounted) => return Ok(mounted),
             Err(error) => error,
         };
-        not_registered = if error.retry() == MountRetry::Thrice {
-            not_registered + 1
-        } else {
-            0
-        };
+        not_registered = if error.retry() == MountRetry::Thrice { not_registered + 1 } else { 0 };
         let over =
             error.retry() == MountRetry::Never || not_registered == 3 || began.elapsed() + pause > timeout;
         let failure = failure(plan, &error);
@@ -91,20 +83,12 @@ pub(super) fn connect(
 }
 
 fn export(plan: &MountSpec) -> ExportSource {
-    let Settings {
-        server,
-        transport,
-        security,
-        ..
-    } = &plan.settings;
+    let Settings { server, transport, security, .. } = &plan.settings;
     let host = |text: &str| {
-        text.parse::<IpAddr>()
-            .map_or_else(|_| ServerName::Name(text.to_owned()), ServerName::Address)
+        text.parse::<IpAddr>().map_or_else(|_| ServerName::Name(text.to_owned()), ServerName::Address)
     };
     let nfs_port = server.port.or(plan.source.port);
-    let reserved_port = transport
-        .reserved_port
-        .unwrap_or_else(|| rustix::process::geteuid().is_root());
+    let reserved_port = transport.reserved_port.unwrap_or_else(|| rustix::process::geteuid().is_root());
     let address = server.address.as_deref().unwrap_or(&plan.source.host);
     let mut options = TcpOptions::new(host(address), PortSource::Fixed(nfs_port.unwrap_or(0)));
     options.family = server.family;
@@ -159,11 +143,7 @@ pub(super) fn client(
     };
     let mut names = Limits::default();
     if let Some(most) = settings.memory.names.and_then(|most| usize::try_from(most).ok()) {
-        names = Limits {
-            names: most,
-            missing_names: most / 5,
-            ..names
-        };
+        names = Limits { names: most, missing_names: most / 5, ..names };
     }
     if let Some(bytes) = settings.memory.listing_bytes {
         names.listing_bytes = bytes;
@@ -180,19 +160,8 @@ pub(super) fn client(
         path_limits: mounted.path_limits,
     };
     let protocol = NfsV3::new(Arc::clone(&mounted.rpc));
-    Superblock::new(
-        &root,
-        protocol,
-        flavour(settings.security),
-        &behaviour,
-        environment,
-    )
-    .map_err(|error| {
-        MountFailure::lasting(
-            ExitStatus::Failed,
-            format!("the export's root cannot be read: {error}"),
-            "",
-        )
+    Superblock::new(&root, protocol, flavour(settings.security), &behaviour, environment).map_err(|error| {
+        MountFailure::lasting(ExitStatus::Failed, format!("the export's root cannot be read: {error}"), "")
     })
 }
 
@@ -222,10 +191,9 @@ fn failure(plan: &MountSpec, error: &MountError) -> MountFailure {
             format!("mounting {source} failed, reason given by server: Not a directory"),
             format!("mount the directory that holds {path}"),
         ),
-        MountError::UnknownHost(_) => (
-            error.to_string(),
-            "check the server's name and its address family".to_owned(),
-        ),
+        MountError::UnknownHost(_) => {
+            (error.to_string(), "check the server's name and its address family".to_owned())
+        }
         MountError::Refused { .. } => (
             error.to_string(),
             format!("is the NFS server of {host} running, and this the right port? try port=N,mountport=N"),
@@ -234,14 +202,12 @@ fn failure(plan: &MountSpec, error: &MountError) -> MountFailure {
             error.to_string(),
             "the server may offer NFSv4 alone, or be starting; try port=2049,mountport=N".to_owned(),
         ),
-        MountError::Version { .. } => (
-            error.to_string(),
-            format!("see what {host} offers: rpcinfo -p {host}"),
-        ),
-        MountError::Flavors { .. } => (
-            error.to_string(),
-            "the flavours of this version: sec=sys, sec=none".to_owned(),
-        ),
+        MountError::Version { .. } => {
+            (error.to_string(), format!("see what {host} offers: rpcinfo -p {host}"))
+        }
+        MountError::Flavors { .. } => {
+            (error.to_string(), "the flavours of this version: sec=sys, sec=none".to_owned())
+        }
         MountError::ReservedPort => (error.to_string(), "mount as root, or with noresvport".to_owned()),
         _ => (format!("mounting {source} failed: {error}"), String::new()),
     };

@@ -100,18 +100,13 @@ pub fn run(plan: &MountSpec, progress: &dyn Fn(MountProgress<'_>)) -> Result<(),
     }
     process_settings::prepare();
     let target = mount_point::mount_point(&plan.target, &plan.source.text())?;
-    let plan = MountSpec {
-        settings: settled(&plan.settings),
-        ..plan.clone()
-    };
+    let plan = MountSpec { settings: settled(&plan.settings), ..plan.clone() };
     // Before any request to the server: if the metrics address is in use, the mount fails.
     let metrics = plan.settings.figures.metrics.as_ref();
     let metrics = metrics.map(listen_for_figures).transpose()?;
     // Dropped last, so that it includes the events of the end.
-    let ring = control::keep_ring(
-        mount_control::origin(&plan.source.text(), &target),
-        plan.settings.figures.ring,
-    );
+    let ring =
+        control::keep_ring(mount_control::origin(&plan.source.text(), &target), plan.settings.figures.ring);
     let changes = Arc::new(InvalidationQueue::default());
     let environment = Environment {
         clock: Arc::new(MonotonicClock),
@@ -133,19 +128,13 @@ pub fn run(plan: &MountSpec, progress: &dyn Fn(MountProgress<'_>)) -> Result<(),
     let mut settings = plan.settings.clone();
     let client = Arc::new(connect::client(&mounted, &mut settings, &environment)?);
     events.count_in(Arc::clone(client.live_counters()));
-    let bridge = Arc::new(Bridge::new(
-        Arc::clone(&client),
-        CallerTable::new(environment.clock),
-        Arc::clone(&changes),
-    ));
+    let bridge =
+        Arc::new(Bridge::new(Arc::clone(&client), CallerTable::new(environment.clock), Arc::clone(&changes)));
     let mut live = LiveMount::begin(&plan, &target, settings, client, &bridge, &changes)?;
     live.offer_figures(metrics);
     info!(source = live.running.source, mount_point = %target.display(), "mounted");
     trace_mount(&plan, &live.running.settings.lock());
-    probe!(NfsMount {
-        server: &live.running.source,
-        name: target.as_os_str().as_bytes()
-    });
+    probe!(NfsMount { server: &live.running.source, name: target.as_os_str().as_bytes() });
     progress(MountProgress::Live);
     let ended = live.until_end(&mounted);
     if ended.is_err()
@@ -158,9 +147,7 @@ pub fn run(plan: &MountSpec, progress: &dyn Fn(MountProgress<'_>)) -> Result<(),
 
 /// Emits the events of the mount and its options.
 fn trace_mount(plan: &MountSpec, settings: &Settings) {
-    probe!(NfsMountPath {
-        name: &plan.source.path[..]
-    });
+    probe!(NfsMountPath { name: &plan.source.path[..] });
     for option in format_options(settings).split(',') {
         match option.split_once('=') {
             Some((option, value)) => probe!(NfsMountAssign { option, value }),
@@ -192,11 +179,8 @@ fn settled(settings: &Settings) -> Settings {
         generic.nosuid = true;
         generic.nodev = true;
     }
-    settings.cache.users = if generic.allow == AllowedUsers::Default {
-        MountUsers::One
-    } else {
-        MountUsers::Many
-    };
+    settings.cache.users =
+        if generic.allow == AllowedUsers::Default { MountUsers::One } else { MountUsers::Many };
     settings
 }
 
@@ -269,10 +253,7 @@ impl LiveMount {
             warn!(%error, "/run/mount/utab does not show this mount");
         }
         match mount.set_read_ahead(READ_AHEAD_KIB) {
-            Ok(()) => running
-                .client
-                .data_plane()
-                .set_reader_ahead(u64::from(READ_AHEAD_KIB) * 1024),
+            Ok(()) => running.client.data_plane().set_reader_ahead(u64::from(READ_AHEAD_KIB) * 1024),
             Err(error) => debug!(%error, "the kernel's read-ahead stays as it is"),
         }
         let control = MountControl::commands(&running)
@@ -299,16 +280,13 @@ impl LiveMount {
         let interval = self.running.settings.lock().figures.mountstats;
         if !interval.is_zero() {
             let file = MountstatsFile::keep(&control::directory(), interval, report.clone());
-            self.figures.file = file
-                .inspect_err(|error| warn!(%error, "no mountstats file is kept for this mount"))
-                .ok();
+            self.figures.file =
+                file.inspect_err(|error| warn!(%error, "no mountstats file is kept for this mount")).ok();
         }
         let Some(metrics) = metrics else { return };
         info!("serving Prometheus metrics on {}", metrics.address());
         let served = metrics.serve(|| Ok(()), move || metrics::text(&report()));
-        self.figures.served = served
-            .inspect_err(|error| warn!(%error, "no figures are served"))
-            .ok();
+        self.figures.served = served.inspect_err(|error| warn!(%error, "no figures are served")).ok();
     }
 
     /// Waits for the end of the mount, and removes its files.
@@ -330,9 +308,7 @@ impl LiveMount {
         });
         self.session.interrupt_all();
         shutdown::write_back(&self.running.client);
-        mounted
-            .mount_service
-            .unmount(UNMOUNT_TIMEOUT, &Interrupt::never());
+        mounted.mount_service.unmount(UNMOUNT_TIMEOUT, &Interrupt::never());
         match ended {
             FuseSessionEnd::Unmounted | FuseSessionEnd::Aborted => Ok(()),
             FuseSessionEnd::Failed(error) => Err(MountFailure::lasting(
@@ -383,11 +359,7 @@ fn start_session(
         flock_locks: !locks.flock,
         reading_revalidates: reading_revalidates(settings),
     };
-    let options = FuseSessionOptions {
-        features: wishes,
-        only_user,
-        ..FuseSessionOptions::default()
-    };
+    let options = FuseSessionOptions { features: wishes, only_user, ..FuseSessionOptions::default() };
     FuseSession::start(device, seen, &options)
         .map_err(|error| MountFailure::lasting(ExitStatus::System, error.to_string(), ""))
 }

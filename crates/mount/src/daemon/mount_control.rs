@@ -40,11 +40,7 @@ impl MountControl {
     /// Writes the options in force to /run/mount/utab. Only root's mounts are listed there.
     pub(super) fn publish_utab(&self, settings: &Settings) -> std::io::Result<()> {
         let options = &format_utab_options(settings);
-        let entry = UtabEntry {
-            source: &self.source,
-            target: &self.mount_point,
-            options,
-        };
+        let entry = UtabEntry { source: &self.source, target: &self.mount_point, options };
         Utab::default().put(&entry)
     }
 
@@ -97,11 +93,7 @@ impl MountControl {
             (generic.atime == Atime::Relative, MountFlags::RELATIME),
             (generic.atime == Atime::Strict, MountFlags::STRICTATIME),
         ];
-        let wanted = flags
-            .into_iter()
-            .filter(|(set, _)| *set)
-            .map(|(_, flag)| flag)
-            .collect();
+        let wanted = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect();
         rustix::mount::mount_remount(&self.mount_point, wanted, "").map_err(|error| {
             let mount_point_name = self.mount_point.display();
             ControlError::Failed(match error {
@@ -163,10 +155,7 @@ impl MountControl {
             vers: "3".to_owned(),
             options: format_options(&settings),
             age_seconds: self.since.elapsed().as_secs_f64(),
-            counters: ClientSnapshot {
-                requests: operations.calls(),
-                ..self.client.counters()
-            },
+            counters: ClientSnapshot { requests: operations.calls(), ..self.client.counters() },
             fuse: self.bridge.operations(),
             operations,
             transport: self.client.wire().transport().report(),
@@ -178,10 +167,7 @@ impl MountControl {
     fn watch(&self) -> Result<MountActivity, ControlError> {
         let path = |object| self.client.path(InodeId(object));
         let causers = self.request_origins.sample(self.client.wire().watchers(), path);
-        Ok(MountActivity {
-            causers: causers.map_err(ControlError::Refused)?,
-            report: self.report(),
-        })
+        Ok(MountActivity { causers: causers.map_err(ControlError::Refused)?, report: self.report() })
     }
 
     /// Changes options while mounted; returns all options in force.

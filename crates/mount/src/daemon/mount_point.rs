@@ -32,10 +32,7 @@ pub(super) fn mount_point(target: &Path, source: &str) -> Result<PathBuf, MountF
     }
     let there = mounted_at(&path).map_err(|error| failed(format!("/proc/self/mountinfo: {error}"), ""))?;
     if there.is_some_and(|mounted| mounted.source == source && mounted.kind == crate::daemon::TYPE) {
-        return Err(failed(
-            format!("{shown} is busy or already mounted"),
-            "see: curt stat",
-        ));
+        return Err(failed(format!("{shown} is busy or already mounted"), "see: curt stat"));
     }
     Ok(path)
 }
@@ -53,11 +50,7 @@ pub(super) fn enter_namespace(namespace: &str) -> Result<(), MountFailure> {
             .map_err(io::Error::from)
     });
     entered.map_err(|error| {
-        MountFailure::lasting(
-            ExitStatus::Failed,
-            format!("mount namespace {}: {error}", path.display()),
-            "",
-        )
+        MountFailure::lasting(ExitStatus::Failed, format!("mount namespace {}: {error}", path.display()), "")
     })
 }
 
@@ -75,9 +68,6 @@ mod tests {
         assert_eq!(missing.status as u8, 32);
         let file = mount_point(Path::new("/proc/self/mountinfo"), "nas:/").unwrap_err();
         assert!(file.what.ends_with("is not a directory"), "{}", file.what);
-        assert_eq!(
-            mount_point(Path::new("/proc/../proc"), "nas:/").unwrap(),
-            Path::new("/proc")
-        );
+        assert_eq!(mount_point(Path::new("/proc/../proc"), "nas:/").unwrap(), Path::new("/proc"));
     }
 }

@@ -20,8 +20,5 @@ pub(super) fn prepare() {
 /// A tenth of this machine's memory in bytes; `None` if unknown.
 pub(super) fn tenth_of_memory() -> Option<u64> {
     let information = rustix::system::sysinfo();
-    information
-        .totalram
-        .checked_mul(u64::from(information.mem_unit))
-        .map(|bytes| bytes / 10)
+    information.totalram.checked_mul(u64::from(information.mem_unit)).map(|bytes| bytes / 10)
 }

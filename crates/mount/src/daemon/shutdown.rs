@@ -28,42 +28,35 @@ const EXIT_SECOND_SIGNAL: i32 = 130;
 pub(super) fn on_signals(mount: Arc<FuseMount>, client: Arc<Superblock>) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let began = Arc::new(AtomicBool::new(false));
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .stack_size(128 * 1024)
-        .spawn(move || {
-            for signal in signals.forever() {
-                if began.swap(true, Ordering::Relaxed) {
-                    error!(signal, "ending at once: what was not written is lost");
-                    log_lost(&client.unwritten());
-                    detach(&mount);
-                    std::process::exit(EXIT_SECOND_SIGNAL);
-                }
-                info!(
-                    signal,
-                    "ending: writing what is unwritten, for at most {} s",
-                    FLUSH_MAX.as_secs()
-                );
-                let (mount, client) = (Arc::clone(&mount), Arc::clone(&client));
-                let end = move || {
-                    write_back(&client);
-                    detach(&mount);
-                    // Open files keep a detached mount, and its session, alive.
-                    let deadline = Instant::now() + DETACH_TIMEOUT;
-                    while Instant::now() < deadline {
-                        std::thread::sleep(Duration::from_millis(20));
-                    }
-                    if let Err(error) = mount.abort() {
-                        warn!(%error, "the connection to the kernel cannot be cut");
-                    }
-                    std::process::exit(0);
-                };
-                if let Err(error) = std::thread::Builder::new().name("ending".to_owned()).spawn(end) {
-                    error!(%error, "no thread for the end: what was not written is lost");
-                    std::process::exit(EXIT_SECOND_SIGNAL);
-                }
+    std::thread::Builder::new().name("signals".to_owned()).stack_size(128 * 1024).spawn(move || {
+        for signal in signals.forever() {
+            if began.swap(true, Ordering::Relaxed) {
+                error!(signal, "ending at once: what was not written is lost");
+                log_lost(&client.unwritten());
+                detach(&mount);
+                std::process::exit(EXIT_SECOND_SIGNAL);
             }
-        })?;
+            info!(signal, "ending: writing what is unwritten, for at most {} s", FLUSH_MAX.as_secs());
+            let (mount, client) = (Arc::clone(&mount), Arc::clone(&client));
+            let end = move || {
+                write_back(&client);
+                detach(&mount);
+                // Open files keep a detached mount, and its session, alive.
+                let deadline = Instant::now() + DETACH_TIMEOUT;
+                while Instant::now() < deadline {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                if let Err(error) = mount.abort() {
+                    warn!(%error, "the connection to the kernel cannot be cut");
+                }
+                std::process::exit(0);
+            };
+            if let Err(error) = std::thread::Builder::new().name("ending".to_owned()).spawn(end) {
+                error!(%error, "no thread for the end: what was not written is lost");
+                std::process::exit(EXIT_SECOND_SIGNAL);
+            }
+        }
+    })?;
     Ok(())
 }
 

@@ -23,10 +23,7 @@ impl UnmountedClient {
     /// # Errors
     /// Those of a mount until the server has replied.
     pub fn connect(plan: &MountSpec) -> Result<Self, MountFailure> {
-        let plan = MountSpec {
-            settings: settled(&plan.settings),
-            ..plan.clone()
-        };
+        let plan = MountSpec { settings: settled(&plan.settings), ..plan.clone() };
         let environment = Environment {
             clock: Arc::new(MonotonicClock),
             background: Arc::new(BackgroundThreads::new(BACKGROUND_THREADS)),
@@ -47,8 +44,6 @@ impl UnmountedClient {
 
 impl Drop for UnmountedClient {
     fn drop(&mut self) {
-        self.mounted
-            .mount_service
-            .unmount(UNMOUNT_TIMEOUT, &Interrupt::never());
+        self.mounted.mount_service.unmount(UNMOUNT_TIMEOUT, &Interrupt::never());
     }
 }

@@ -98,10 +98,7 @@ impl Explainer {
             kind: FileKind::Directory,
             size: root.map_or(0, |stat| stat.attributes.size),
             stamp: root.map_or(0, |stat| {
-                observer::stamp(
-                    stat.attributes.ctime.seconds(),
-                    stat.attributes.ctime.nanoseconds(),
-                )
+                observer::stamp(stat.attributes.ctime.seconds(), stat.attributes.ctime.nanoseconds())
             }),
         };
         let explanation = Arc::new(CommandExplanation::new(head, options, root, Instant::now()));
@@ -123,15 +120,12 @@ impl Explainer {
     /// There is no explanation of `head`.
     pub fn end(&self, head: u32, paths: usize) -> Result<ExplainReport, ExplainError> {
         let present = self.present.lock().clone();
-        let explanation = present
-            .filter(|present| present.head() == head)
-            .ok_or(ExplainError::Nothing)?;
+        let explanation = present.filter(|present| present.head() == head).ok_or(ExplainError::Nothing)?;
         let deadline = Instant::now() + DRAIN_TIMEOUT;
         // The last close may still be under way, with dirty data; and write-back belongs to the
         // command, too.
         let is_settled = self.wait_until_idle(&explanation, deadline) && {
-            self.client
-                .write_all(deadline.saturating_duration_since(Instant::now()));
+            self.client.write_all(deadline.saturating_duration_since(Instant::now()));
             self.wait_until_idle(&explanation, deadline)
         };
         self.clear(&mut self.present.lock());
@@ -179,8 +173,6 @@ impl Explainer {
 
 impl fmt::Debug for Explainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Explainer")
-            .field("is_on", &self.is_on)
-            .finish_non_exhaustive()
+        f.debug_struct("Explainer").field("is_on", &self.is_on).finish_non_exhaustive()
     }
 }

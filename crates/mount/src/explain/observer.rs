@@ -48,10 +48,7 @@ impl OperationObserver for Arc<Explainer> {
         let explanation = self.present()?;
         let (node, name) = operation.place();
         let entered = explanation.enter(caller.thread, object(node), name);
-        Some(ExplainedOperation {
-            explanation,
-            _entered: entered,
-        })
+        Some(ExplainedOperation { explanation, _entered: entered })
     }
 
     fn ended(
@@ -107,10 +104,9 @@ fn completed<'a>(
         }),
         FuseOperation::Unlink((parent, name)) => Some(FileOperation::Unlink(object(parent), name)),
         FuseOperation::Rmdir((parent, name)) => Some(FileOperation::Rmdir(object(parent), name)),
-        FuseOperation::Rename(from, to) => Some(FileOperation::Rename(
-            (object(from.0), from.1),
-            (object(to.0), to.1),
-        )),
+        FuseOperation::Rename(from, to) => {
+            Some(FileOperation::Rename((object(from.0), from.1), (object(to.0), to.1)))
+        }
         FuseOperation::Link(_, (parent, name)) => Some(FileOperation::Link(object(parent), name, entry()?)),
         _ => completed_on_object(operation, outcome),
     }
@@ -118,14 +114,7 @@ fn completed<'a>(
 
 /// An object that was created without being opened.
 const fn made<'a>(request: LinuxRequest, at: (NodeId, &'a [u8]), made: Seen) -> FileOperation<'a> {
-    FileOperation::Create {
-        request,
-        directory: object(at.0),
-        name: at.1,
-        made,
-        exclusive: false,
-        open: None,
-    }
+    FileOperation::Create { request, directory: object(at.0), name: at.1, made, exclusive: false, open: None }
 }
 
 /// The outcome of a failed operation. Linux decides permission to open and search by the server's
@@ -133,10 +122,7 @@ const fn made<'a>(request: LinuxRequest, at: (NodeId, &'a [u8]), made: Seen) -> 
 fn failed<'a>(operation: &FuseOperation<'a>, outcome: &FuseOperationResult<'a>) -> Option<FileOperation<'a>> {
     let errno = outcome.errno()?;
     let refused = |at: (NodeId, &'a [u8]), request| {
-        let is_asked = !matches!(
-            errno,
-            Errno::NAMETOOLONG | Errno::INVAL | Errno::NOSYS | Errno::INTR
-        );
+        let is_asked = !matches!(errno, Errno::NAMETOOLONG | Errno::INVAL | Errno::NOSYS | Errno::INTR);
         is_asked.then_some(FileOperation::Refused(request, object(at.0), Some(at.1)))
     };
     match *operation {
@@ -151,11 +137,9 @@ fn failed<'a>(operation: &FuseOperation<'a>, outcome: &FuseOperationResult<'a>) 
         FuseOperation::Rmdir(at) => refused(at, LinuxRequest::RemoveDirectory),
         FuseOperation::Rename(from, _) => refused(from, LinuxRequest::Rename),
         FuseOperation::Link(_, at) => refused(at, LinuxRequest::HardLink),
-        FuseOperation::Setattr(node, _) => Some(FileOperation::Refused(
-            LinuxRequest::SetAttributes,
-            object(node),
-            None,
-        )),
+        FuseOperation::Setattr(node, _) => {
+            Some(FileOperation::Refused(LinuxRequest::SetAttributes, object(node), None))
+        }
         FuseOperation::Flush(node) | FuseOperation::Fsync(node) => {
             Some(FileOperation::FlushFailed(object(node)))
         }
@@ -284,8 +268,5 @@ const fn seen(node: NodeId, attributes: &FuseAttr) -> Seen {
 
 /// A stamp that differs after each change.
 pub(super) const fn stamp(seconds: i64, nanoseconds: u32) -> u64 {
-    seconds
-        .cast_unsigned()
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(nanoseconds as u64)
+    seconds.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(nanoseconds as u64)
 }

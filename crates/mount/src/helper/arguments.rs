@@ -91,9 +91,8 @@ impl HelperArguments {
                 'o' | 'N' | 't' => {
                     let here = &word[position + 1..];
                     let value = if here.is_empty() {
-                        let value = rest
-                            .next()
-                            .ok_or_else(|| HelperArgumentsError::NoValue(format!("-{letter}")))?;
+                        let value =
+                            rest.next().ok_or_else(|| HelperArgumentsError::NoValue(format!("-{letter}")))?;
                         value.into_string().map_err(|_| HelperArgumentsError::NotText)?
                     } else {
                         here.to_owned()
@@ -132,29 +131,17 @@ mod tests {
     fn arguments_of_mount_8_are_understood_in_any_order() {
         let parsed =
             parse("nas:/export /mnt -o rw,noaccesscheck -sfnv -N /proc/7/ns/mnt -t fuse.curt").unwrap();
-        assert_eq!(
-            (parsed.source.as_str(), parsed.target.to_str()),
-            ("nas:/export", Some("/mnt"))
-        );
+        assert_eq!((parsed.source.as_str(), parsed.target.to_str()), ("nas:/export", Some("/mnt")));
         assert_eq!(parsed.options, "rw,noaccesscheck,sloppy");
         assert!(parsed.fake && parsed.no_table && parsed.verbose);
         assert_eq!(parsed.namespace.as_deref(), Some("/proc/7/ns/mnt"));
-        assert_eq!(
-            parse("-r -oacregmin=1 -w nas:/ /mnt").unwrap().options,
-            "ro,acregmin=1,rw"
-        );
+        assert_eq!(parse("-r -oacregmin=1 -w nas:/ /mnt").unwrap().options, "ro,acregmin=1,rw");
     }
 
     #[test]
     fn wrong_arguments_are_named() {
-        assert_eq!(
-            parse("nas:/ /mnt -q"),
-            Err(HelperArgumentsError::Unknown("-q".to_owned()))
-        );
-        assert_eq!(
-            parse("nas:/ /mnt -o"),
-            Err(HelperArgumentsError::NoValue("-o".to_owned()))
-        );
+        assert_eq!(parse("nas:/ /mnt -q"), Err(HelperArgumentsError::Unknown("-q".to_owned())));
+        assert_eq!(parse("nas:/ /mnt -o"), Err(HelperArgumentsError::NoValue("-o".to_owned())));
         assert_eq!(parse("nas:/"), Err(HelperArgumentsError::Operands));
         assert_eq!(parse("nas:/ /mnt more"), Err(HelperArgumentsError::Operands));
         assert!(parse("-h").unwrap().help);

@@ -39,23 +39,13 @@ impl MountFailure {
     /// A permanent failure.
     #[must_use]
     pub fn lasting(status: ExitStatus, what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self {
-            status,
-            what: what.into(),
-            advice: advice.into(),
-            passing: false,
-        }
+        Self { status, what: what.into(), advice: advice.into(), passing: false }
     }
 
     /// A failure that may be temporary: the server does not respond yet.
     #[must_use]
     pub fn passing(what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self {
-            status: ExitStatus::Failed,
-            what: what.into(),
-            advice: advice.into(),
-            passing: true,
-        }
+        Self { status: ExitStatus::Failed, what: what.into(), advice: advice.into(), passing: true }
     }
 }
 
@@ -75,16 +65,8 @@ impl ExitStatus {
     /// The status with this number.
     #[must_use]
     pub fn of(number: u8) -> Option<Self> {
-        [
-            Self::Success,
-            Self::Usage,
-            Self::System,
-            Self::Internal,
-            Self::User,
-            Self::Table,
-            Self::Failed,
-        ]
-        .into_iter()
-        .find(|&status| status as u8 == number)
+        [Self::Success, Self::Usage, Self::System, Self::Internal, Self::User, Self::Table, Self::Failed]
+            .into_iter()
+            .find(|&status| status as u8 == number)
     }
 }

@@ -25,9 +25,7 @@ pub struct MountinfoLine {
 /// The topmost mount at exactly `target`, if there is one.
 pub fn mounted_at(target: &Path) -> std::io::Result<Option<MountinfoLine>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
-    Ok(mounts(&text)
-        .into_iter()
-        .rfind(|mounted| mounted.target == target))
+    Ok(mounts(&text).into_iter().rfind(|mounted| mounted.target == target))
 }
 
 /// All mounts of a mountinfo file, in its order.

@@ -34,9 +34,7 @@ pub struct UtabEntry<'a> {
 
 impl Default for Utab {
     fn default() -> Self {
-        Self {
-            directory: PathBuf::from("/run/mount"),
-        }
+        Self { directory: PathBuf::from("/run/mount") }
     }
 }
 
@@ -104,10 +102,8 @@ fn write_table(path: &Path, old: &[u8], target: &Path, entry: Option<&UtabEntry<
             ("ROOT=", "/".as_ref()),
             ("OPTS=", entry.options.as_ref()),
         ];
-        let text: Vec<_> = fields
-            .iter()
-            .map(|(name, value)| [name.as_bytes(), &escape(value)].concat())
-            .collect();
+        let text: Vec<_> =
+            fields.iter().map(|(name, value)| [name.as_bytes(), &escape(value)].concat()).collect();
         file.write_all(&text.join(&b' '))?;
         file.write_all(b"\n")?;
     }
@@ -115,9 +111,7 @@ fn write_table(path: &Path, old: &[u8], target: &Path, entry: Option<&UtabEntry<
 }
 
 fn value(line: &[u8], name: &[u8]) -> Option<Vec<u8>> {
-    line.split(|&byte| byte == b' ')
-        .find_map(|field| field.strip_prefix(name))
-        .map(unescape)
+    line.split(|&byte| byte == b' ').find_map(|field| field.strip_prefix(name)).map(unescape)
 }
 
 #[cfg(test)]
@@ -131,16 +125,8 @@ mod tests {
         let table = Utab::at(directory.clone());
         let text = || std::fs::read_to_string(directory.join("utab")).unwrap();
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(
-            directory.join("utab"),
-            "SRC=/dev/x TARGET=/other ROOT=/ OPTS=uhelper=x\n",
-        )
-        .unwrap();
-        let entry = |options| UtabEntry {
-            source: "nas:/e",
-            target: "/mnt/a b".as_ref(),
-            options,
-        };
+        std::fs::write(directory.join("utab"), "SRC=/dev/x TARGET=/other ROOT=/ OPTS=uhelper=x\n").unwrap();
+        let entry = |options| UtabEntry { source: "nas:/e", target: "/mnt/a b".as_ref(), options };
         table.put(&entry("noaccesscheck")).unwrap();
         table.put(&entry("sloppycto=3")).unwrap();
         assert_eq!(

@@ -65,21 +65,13 @@ impl PendingInvalidations {
         let reason = size_before.map_or(InvalidationReason::NotInReply, InvalidationReason::SizeBefore);
         let delay = size_before.map_or(Duration::ZERO, |_| REPLY_TIME);
         let due = now + delay;
-        let new = InodeInvalidation {
-            due,
-            latest: due + DELAY_MAX,
-            reason,
-        };
+        let new = InodeInvalidation { due, latest: due + DELAY_MAX, reason };
         let void = match self.remove(inode) {
             Some(pending) if pending.reason != InvalidationReason::Reminder => InodeInvalidation {
                 due: pending.due.min(due),
                 latest: pending.latest.min(new.latest),
                 // The kernel may still have the size from before the first change.
-                reason: if reason == InvalidationReason::NotInReply {
-                    reason
-                } else {
-                    pending.reason
-                },
+                reason: if reason == InvalidationReason::NotInReply { reason } else { pending.reason },
             },
             _ => new,
         };
@@ -89,10 +81,8 @@ impl PendingInvalidations {
     /// A reply has this size of `inode`; the kernel drops pages itself if its size differs.
     /// `compares`: it also does if only the time differs, so that no notification is needed.
     pub(crate) fn note_replied_size(&mut self, inode: InodeId, size: u64, compares: bool, now: Instant) {
-        let Some(InodeInvalidation {
-            reason: InvalidationReason::SizeBefore(before),
-            ..
-        }) = self.inodes.get(&inode)
+        let Some(InodeInvalidation { reason: InvalidationReason::SizeBefore(before), .. }) =
+            self.inodes.get(&inode)
         else {
             return;
         };
@@ -102,11 +92,8 @@ impl PendingInvalidations {
         self.remove(inode);
         if !compares {
             let due = now + REMINDER_DELAY;
-            let reminder = InodeInvalidation {
-                due,
-                latest: due + DELAY_MAX,
-                reason: InvalidationReason::Reminder,
-            };
+            let reminder =
+                InodeInvalidation { due, latest: due + DELAY_MAX, reason: InvalidationReason::Reminder };
             self.insert(inode, reminder);
         }
     }
@@ -200,19 +187,11 @@ mod tests {
         pending.add(FILE, Some(100), now);
         pending.add(FILE, Some(200), now);
         pending.note_replied_size(FILE, 100, true, now);
-        assert_eq!(
-            pending.next(now + REPLY_TIME),
-            Ok(FILE),
-            "the kernel had 100 all the time"
-        );
+        assert_eq!(pending.next(now + REPLY_TIME), Ok(FILE), "the kernel had 100 all the time");
         pending.add(FILE, Some(100), now);
         pending.note_replied_size(FILE, 200, false, now);
         pending.add(FILE, Some(200), now);
-        assert_eq!(
-            pending.next(now),
-            Err(Some(now + REPLY_TIME)),
-            "the reminder gives way"
-        );
+        assert_eq!(pending.next(now), Err(Some(now + REPLY_TIME)), "the reminder gives way");
         pending.note_replied_size(FILE, 300, true, now);
         assert_eq!(pending.next(now + REMINDER_DELAY), Err(None));
     }

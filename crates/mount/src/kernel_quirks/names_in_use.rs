@@ -71,11 +71,7 @@ struct Searches {
 impl NamesInUse {
     /// For the mount whose device has this major and minor number.
     pub(crate) fn new(device: (u32, u32)) -> Self {
-        Self {
-            device,
-            searches: Mutex::default(),
-            ended: Condvar::new(),
-        }
+        Self { device, searches: Mutex::default(), ended: Condvar::new() }
     }
 
     /// Whether `name` may be in use: it is, or this is unknown.
@@ -95,9 +91,7 @@ impl NamesInUse {
             }
         }
         searches.is_running = true;
-        let pause = searches
-            .next_at
-            .map(|next_at| next_at.saturating_duration_since(Instant::now()));
+        let pause = searches.next_at.map(|next_at| next_at.saturating_duration_since(Instant::now()));
         drop(searches);
         // Callers that arrive meanwhile share the next search.
         std::thread::sleep(pause.unwrap_or_default());
@@ -149,9 +143,7 @@ fn names_in_use(proc: &Path, device: (u32, u32)) -> io::Result<HashSet<Vec<u8>>>
         for path in [Some(program), link("cwd"), own_root].into_iter().flatten() {
             let is_below =
                 |mounted: &MountinfoLine| path != mounted.target && path.starts_with(&mounted.target);
-            let is_ours = places
-                .iter()
-                .any(|mounted| mounted.device == device && is_below(mounted));
+            let is_ours = places.iter().any(|mounted| mounted.device == device && is_below(mounted));
             if is_ours || is_chrooted {
                 add_last(&path, &mut names);
             }
@@ -235,10 +227,8 @@ mod tests {
         process("12", "/mnt", "/mnt2/other", Some(seen));
         rooted("/jail", "13", "/jail/mnt/jailed", "/jail/bin/sh", Some(seen));
         process("self", "/mnt/link", "/mnt/link", Some(seen));
-        let mut names: Vec<_> = names_in_use(proc.path(), (0, 61))
-            .expect("it can be read")
-            .into_iter()
-            .collect();
+        let mut names: Vec<_> =
+            names_in_use(proc.path(), (0, 61)).expect("it can be read").into_iter().collect();
         names.sort();
         assert_eq!(names, [&b"jail"[..], b"jailed", b"program", b"sh", b"work"]);
     }

@@ -110,11 +110,7 @@ impl<F: Filesystem, O: OperationObserver> ObservedFilesystem<F, O> {
 }
 
 const fn caller<I>(context: &FuseContext<'_, I>) -> FuseCaller {
-    FuseCaller {
-        thread: context.tid,
-        uid: context.uid,
-        gid: context.gid,
-    }
+    FuseCaller { thread: context.tid, uid: context.uid, gid: context.gid }
 }
 
 /// The context of a call of `F`.
@@ -129,10 +125,7 @@ fn at_once(entry: EntryOut) -> EntryOut {
 }
 
 const fn stat_at_once(stat: AttrOut) -> AttrOut {
-    AttrOut {
-        valid: Duration::ZERO,
-        ..stat
-    }
+    AttrOut { valid: Duration::ZERO, ..stat }
 }
 
 /// Defines methods that pass an operation on: name, arguments, the operation as observers see it,
@@ -225,8 +218,7 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
         // It marks itself as received, as soon as later requests wait for it where necessary.
         self.inner.release(context, node, release);
         context.mark_received();
-        self.observer
-            .ended(&caller, &operation, &FuseOperationResult(Ok(Reply::Done)), seen);
+        self.observer.ended(&caller, &operation, &FuseOperationResult(Ok(Reply::Done)), seen);
     }
 
     fn readdir(

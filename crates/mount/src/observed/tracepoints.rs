@@ -27,9 +27,7 @@ impl TracepointObserver {
     /// Emits the events of this client's operations.
     #[must_use]
     pub fn new(client: &Arc<Superblock>) -> Self {
-        Self {
-            client: Arc::clone(client),
-        }
+        Self { client: Arc::clone(client) }
     }
 
     /// The common fields of events about an object.

@@ -97,10 +97,7 @@ pub fn parse(options: &str) -> Result<ParsedOptions, OptionError> {
 /// Parses an option string onto settings in force: `remount`.
 pub fn parse_onto(settings: Settings, options: &str) -> Result<ParsedOptions, OptionError> {
     let words = split(options);
-    let mut parsed = ParsedOptions {
-        settings,
-        ..ParsedOptions::default()
-    };
+    let mut parsed = ParsedOptions { settings, ..ParsedOptions::default() };
     // `sloppy` applies to the whole string, wherever it is.
     parsed.settings.generic.sloppy |= words.iter().any(|word| word.name == "sloppy");
     for word in &words {
@@ -121,10 +118,7 @@ fn absorb(parsed: &mut ParsedOptions, word: &OptionWord) -> Result<(), OptionErr
     };
     row.takes
         .check(word.value.as_deref())
-        .map_err(|wanted| OptionError::Value {
-            option: option.clone(),
-            wanted: wanted.to_owned(),
-        })?;
+        .map_err(|wanted| OptionError::Value { option: option.clone(), wanted: wanted.to_owned() })?;
     match row.treatment {
         OptionTreatment::Honoured(apply) => {
             let value = word.value.as_deref().unwrap_or_default();
@@ -143,11 +137,7 @@ fn absorb(parsed: &mut ParsedOptions, word: &OptionWord) -> Result<(), OptionErr
 /// `x-*`).
 fn keep(words_kept: &mut Vec<String>, word: &OptionWord, text: String) {
     if word.name == "_netdev" || word.name.starts_with("x-") {
-        words_kept.retain(|earlier| {
-            split(earlier)
-                .first()
-                .is_none_or(|earlier| earlier.name != word.name)
-        });
+        words_kept.retain(|earlier| split(earlier).first().is_none_or(|earlier| earlier.name != word.name));
         words_kept.push(text);
     }
 }

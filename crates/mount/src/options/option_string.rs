@@ -47,14 +47,8 @@ fn push(words: &mut Vec<OptionWord>, text: String) {
         return;
     }
     words.push(match text.split_once('=') {
-        Some((name, value)) => OptionWord {
-            name: name.to_owned(),
-            value: Some(value.to_owned()),
-        },
-        None => OptionWord {
-            name: text,
-            value: None,
-        },
+        Some((name, value)) => OptionWord { name: name.to_owned(), value: Some(value.to_owned()) },
+        None => OptionWord { name: text, value: None },
     });
 }
 
@@ -67,21 +61,14 @@ mod tests {
     use super::{OptionWord, split};
 
     fn word(name: &str, value: Option<&str>) -> OptionWord {
-        OptionWord {
-            name: name.to_owned(),
-            value: value.map(str::to_owned),
-        }
+        OptionWord { name: name.to_owned(), value: value.map(str::to_owned) }
     }
 
     #[test]
     fn words_are_split_at_commas_and_the_first_equals_sign() {
         assert_eq!(
             split("rw,,timeo=600,comment=a=b"),
-            [
-                word("rw", None),
-                word("timeo", Some("600")),
-                word("comment", Some("a=b"))
-            ]
+            [word("rw", None), word("timeo", Some("600")), word("comment", Some("a=b"))]
         );
         assert_eq!(split(""), []);
         assert_eq!(split("port="), [word("port", Some(""))]);
@@ -89,14 +76,8 @@ mod tests {
 
     #[test]
     fn escaped_and_quoted_commas_stay_in_the_value() {
-        assert_eq!(
-            split(r"comment=a\,b,ro"),
-            [word("comment", Some("a,b")), word("ro", None)]
-        );
-        assert_eq!(
-            split(r#"context="a,b",ro"#),
-            [word("context", Some("a,b")), word("ro", None)]
-        );
+        assert_eq!(split(r"comment=a\,b,ro"), [word("comment", Some("a,b")), word("ro", None)]);
+        assert_eq!(split(r#"context="a,b",ro"#), [word("context", Some("a,b")), word("ro", None)]);
         assert_eq!(split(r"comment=a\\"), [word("comment", Some(r"a\"))]);
     }
 

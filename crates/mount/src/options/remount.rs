@@ -28,10 +28,7 @@ pub fn remounted(current: &Settings, options: &str) -> Result<Settings, OptionEr
         }
     }
     if let Some(option) = culprit {
-        return Err(OptionError::Refused {
-            option,
-            instead: INSTEAD,
-        });
+        return Err(OptionError::Refused { option, instead: INSTEAD });
     }
     settings.generic.remount = current.generic.remount;
     settings.generic.sloppy = current.generic.sloppy;
@@ -41,18 +38,10 @@ pub fn remounted(current: &Settings, options: &str) -> Result<Settings, OptionEr
 /// The settings with all changeable ones set to a fixed value.
 fn fixed(settings: &Settings) -> Settings {
     // `noac` also makes writes synchronous, which is fixed at mount time.
-    let CacheOptions {
-        users,
-        attribute_cache,
-        ..
-    } = settings.cache;
+    let CacheOptions { users, attribute_cache, .. } = settings.cache;
     let generic = &settings.generic;
     Settings {
-        cache: CacheOptions {
-            users,
-            attribute_cache,
-            ..CacheOptions::default()
-        },
+        cache: CacheOptions { users, attribute_cache, ..CacheOptions::default() },
         generic: GenericSettings {
             sync: generic.sync,
             dirsync: generic.dirsync,
@@ -73,16 +62,11 @@ mod tests {
     #[test]
     fn timers_access_and_read_only_change_and_the_rest_is_refused_by_name() {
         let current = parse("timeo=100,rw,acregmin=3,allow_other").unwrap().settings;
-        let next = remounted(
-            &current,
-            "rw,timeo=100,remount,ro,actimeo=9,noaccesscheck,sloppycto=3",
-        )
-        .unwrap();
+        let next =
+            remounted(&current, "rw,timeo=100,remount,ro,actimeo=9,noaccesscheck,sloppycto=3").unwrap();
         assert_eq!(
             next,
-            parse("timeo=100,allow_other,ro,actimeo=9,noaccesscheck,sloppycto=3")
-                .unwrap()
-                .settings
+            parse("timeo=100,allow_other,ro,actimeo=9,noaccesscheck,sloppycto=3").unwrap().settings
         );
         for option in [
             "timeo=200",
@@ -107,15 +91,9 @@ mod tests {
     fn defaults_stand_in_fstab_lines_and_change_what_they_name_alone() {
         let current = parse("allow_root,sync,noatime,dirsync").unwrap().settings;
         let next = remounted(&current, "remount,defaults,sync,ro").unwrap();
-        assert_eq!(
-            next,
-            parse("allow_root,sync,noatime,dirsync,ro").unwrap().settings
-        );
+        assert_eq!(next, parse("allow_root,sync,noatime,dirsync,ro").unwrap().settings);
         let error = remounted(&current, "remount,defaults,ro").unwrap_err();
-        assert!(
-            matches!(&error, OptionError::Refused { option, .. } if option == "defaults"),
-            "{error}"
-        );
+        assert!(matches!(&error, OptionError::Refused { option, .. } if option == "defaults"), "{error}");
     }
 
     #[test]

@@ -66,11 +66,9 @@ impl OptionRow {
     }
 
     fn covers(&self, value: &str) -> bool {
-        self.values
-            .iter()
-            .any(|&pattern| match pattern.strip_suffix('*') {
-                Some(prefix) => value.starts_with(prefix),
-                None => pattern == value,
-            })
+        self.values.iter().any(|&pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => value.starts_with(prefix),
+            None => pattern == value,
+        })
     }
 }

@@ -101,11 +101,7 @@ pub struct FigureSettings {
 
 impl Default for FigureSettings {
     fn default() -> Self {
-        Self {
-            mountstats: Duration::from_secs(10),
-            metrics: None,
-            ring: RingLevel::default(),
-        }
+        Self { mountstats: Duration::from_secs(10), metrics: None, ring: RingLevel::default() }
     }
 }
 

@@ -56,12 +56,7 @@ impl MountSource {
             },
         };
         let port = match port {
-            Some(port) => Some(
-                port.parse()
-                    .ok()
-                    .filter(|&port| port != 0)
-                    .ok_or(MountSourceError::Port)?,
-            ),
+            Some(port) => Some(port.parse().ok().filter(|&port| port != 0).ok_or(MountSourceError::Port)?),
             None => None,
         };
         Self::of(host, path, port)
@@ -74,11 +69,7 @@ impl MountSource {
         if !path.starts_with('/') {
             return Err(MountSourceError::RelativePath);
         }
-        Ok(Self {
-            host: host.to_owned(),
-            path: path.to_owned(),
-            port,
-        })
+        Ok(Self { host: host.to_owned(), path: path.to_owned(), port })
     }
 
     /// The source in fstab syntax.
@@ -97,64 +88,33 @@ mod tests {
     use super::{MountSource, MountSourceError};
 
     fn source(host: &str, path: &str, port: Option<u16>) -> Result<MountSource, MountSourceError> {
-        Ok(MountSource {
-            host: host.to_owned(),
-            path: path.to_owned(),
-            port,
-        })
+        Ok(MountSource { host: host.to_owned(), path: path.to_owned(), port })
     }
 
     #[test]
     fn servers_addresses_and_urls_are_understood() {
         assert_eq!(MountSource::parse("nas:/export"), source("nas", "/export", None));
-        assert_eq!(
-            MountSource::parse("192.0.2.1:/a:b"),
-            source("192.0.2.1", "/a:b", None)
-        );
-        assert_eq!(
-            MountSource::parse("[2001:db8::1]:/"),
-            source("2001:db8::1", "/", None)
-        );
-        assert_eq!(
-            MountSource::parse("[fe80::1%eth0]:/x"),
-            source("fe80::1%eth0", "/x", None)
-        );
-        assert_eq!(
-            MountSource::parse("nfs://nas/export"),
-            source("nas", "/export", None)
-        );
-        assert_eq!(
-            MountSource::parse("nfs://nas:20490/export"),
-            source("nas", "/export", Some(20490))
-        );
-        assert_eq!(
-            MountSource::parse("nfs://[::1]:2049/e"),
-            source("::1", "/e", Some(2049))
-        );
+        assert_eq!(MountSource::parse("192.0.2.1:/a:b"), source("192.0.2.1", "/a:b", None));
+        assert_eq!(MountSource::parse("[2001:db8::1]:/"), source("2001:db8::1", "/", None));
+        assert_eq!(MountSource::parse("[fe80::1%eth0]:/x"), source("fe80::1%eth0", "/x", None));
+        assert_eq!(MountSource::parse("nfs://nas/export"), source("nas", "/export", None));
+        assert_eq!(MountSource::parse("nfs://nas:20490/export"), source("nas", "/export", Some(20490)));
+        assert_eq!(MountSource::parse("nfs://[::1]:2049/e"), source("::1", "/e", Some(2049)));
     }
 
     #[test]
     fn what_is_no_source_is_refused() {
         assert_eq!(MountSource::parse("/export"), Err(MountSourceError::Format));
         assert_eq!(MountSource::parse(":/export"), Err(MountSourceError::Format));
-        assert_eq!(
-            MountSource::parse("[::1:/export"),
-            Err(MountSourceError::Brackets)
-        );
-        assert_eq!(
-            MountSource::parse("nas:export"),
-            Err(MountSourceError::RelativePath)
-        );
+        assert_eq!(MountSource::parse("[::1:/export"), Err(MountSourceError::Brackets));
+        assert_eq!(MountSource::parse("nas:export"), Err(MountSourceError::RelativePath));
         assert_eq!(MountSource::parse("nfs://nas:0/e"), Err(MountSourceError::Port));
     }
 
     #[test]
     fn a_source_reads_back_as_it_was_written() {
         for text in ["nas:/export", "[2001:db8::1]:/export"] {
-            assert_eq!(
-                MountSource::parse(text).map(|source| source.text()),
-                Ok(text.to_owned())
-            );
+            assert_eq!(MountSource::parse(text).map(|source| source.text()), Ok(text.to_owned()));
         }
     }
 }

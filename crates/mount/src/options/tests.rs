@@ -101,19 +101,11 @@ fn every_documented_option_has_its_documented_fate() {
                 assert_eq!(parsed.honoured.len(), 1, "{option}");
             }
             "ignored" => {
-                let remarks = outcome
-                    .unwrap_or_else(|error| panic!("{option}: {error}"))
-                    .remarks;
-                assert!(
-                    matches!(remarks.as_slice(), [Remark::Ignored { .. }]),
-                    "{option}: {remarks:?}"
-                );
+                let remarks = outcome.unwrap_or_else(|error| panic!("{option}: {error}")).remarks;
+                assert!(matches!(remarks.as_slice(), [Remark::Ignored { .. }]), "{option}: {remarks:?}");
             }
             "refused" => match outcome {
-                Err(OptionError::Refused {
-                    option: named,
-                    instead,
-                }) => {
+                Err(OptionError::Refused { option: named, instead }) => {
                     assert_eq!(named, option);
                     assert!(!instead.is_empty());
                 }
@@ -162,12 +154,7 @@ fn every_row_is_documented() {
 #[test]
 fn own_options_are_described_with_the_documented_values() {
     let options: Vec<_> = own().collect();
-    for name in [
-        "noaccesscheck",
-        "sloppycto=N",
-        "dirfill=auto|off",
-        "metrics=PLACE",
-    ] {
+    for name in ["noaccesscheck", "sloppycto=N", "dirfill=auto|off", "metrics=PLACE"] {
         assert!(options.iter().any(|option| option == name), "{name}: {options:?}");
     }
     for option in &options {
@@ -196,12 +183,7 @@ fn defaults_are_those_of_nfs_5() {
 #[test]
 fn unknown_and_malformed_options_are_named() {
     let error = parse("rw,noacess").unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("an incorrect mount option was specified: noacess"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("an incorrect mount option was specified: noacess"), "{error}");
     for option in [
         "timeo=0",
         "timeo",
@@ -222,12 +204,7 @@ fn unknown_and_malformed_options_are_named() {
 
 fn timers(settings: &Settings) -> (u64, u64, u64, u64) {
     let (files, directories) = (settings.cache.files, settings.cache.directories);
-    (
-        files.min.as_secs(),
-        files.max.as_secs(),
-        directories.min.as_secs(),
-        directories.max.as_secs(),
-    )
+    (files.min.as_secs(), files.max.as_secs(), directories.min.as_secs(), directories.max.as_secs())
 }
 
 #[test]
@@ -245,10 +222,7 @@ fn sloppy_turns_unknown_options_into_warnings_wherever_it_stands() {
         let parsed = parse(options).unwrap();
         assert!(matches!(&parsed.remarks[..], [Remark::Warning { option, .. }] if option == "frobnicate=1"));
     }
-    assert!(
-        parse("sloppy,vers=4").is_err(),
-        "what is refused by name stays refused"
-    );
+    assert!(parse("sloppy,vers=4").is_err(), "what is refused by name stays refused");
 }
 
 #[test]
@@ -262,9 +236,7 @@ fn the_last_option_wins_and_is_shown_once() {
 
 #[test]
 fn options_for_others_stay_once_and_are_shown_beside_the_kernels() {
-    let current = parse("x-gvfs-name=a,noauto,_netdev,comment=c,x-gvfs-name=b\\,c")
-        .unwrap()
-        .settings;
+    let current = parse("x-gvfs-name=a,noauto,_netdev,comment=c,x-gvfs-name=b\\,c").unwrap().settings;
     let expected = ["_netdev", "x-gvfs-name=b\\,c"].map(str::to_owned);
     assert_eq!(current.passed_through, expected);
     assert!(format_utab_options(&current).ends_with(",_netdev,x-gvfs-name=b\\,c"));

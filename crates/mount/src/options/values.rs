@@ -11,13 +11,7 @@ where
     text.parse()
         .ok()
         .filter(|value| range.contains(value))
-        .ok_or_else(|| {
-            format!(
-                "takes a whole number from {} to {}{unit}",
-                range.start(),
-                range.end()
-            )
-        })
+        .ok_or_else(|| format!("takes a whole number from {} to {}{unit}", range.start(), range.end()))
 }
 
 /// Seconds, for the attribute timers.
@@ -34,9 +28,7 @@ pub(super) fn port(text: &str) -> Result<Option<u16>, String> {
 /// preference).
 pub(super) fn transfer(text: &str) -> Result<Option<u32>, String> {
     let bytes: u32 = number(text, 0..=u32::MAX, " (bytes)")?;
-    Ok(Some(bytes)
-        .filter(|&bytes| bytes != 0)
-        .map(|bytes| (bytes / 4096 * 4096).clamp(4096, 1 << 20)))
+    Ok(Some(bytes).filter(|&bytes| bytes != 0).map(|bytes| (bytes / 4096 * 4096).clamp(4096, 1 << 20)))
 }
 
 /// A size in bytes, with an optional suffix K, M or G (powers of 1024), of at least `least`.
@@ -59,14 +51,10 @@ pub(super) fn size(text: &str, least: u64) -> Result<u64, String> {
 
 /// One word of a list.
 pub(super) fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
-    words
-        .iter()
-        .find(|(word, _)| *word == text)
-        .map(|&(_, value)| value)
-        .ok_or_else(|| {
-            let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-            format!("takes one of {}", names.join(", "))
-        })
+    words.iter().find(|(word, _)| *word == text).map(|&(_, value)| value).ok_or_else(|| {
+        let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        format!("takes one of {}", names.join(", "))
+    })
 }
 
 #[cfg(test)]
@@ -94,13 +82,7 @@ mod tests {
     #[test]
     fn ports_and_keywords_name_the_values_they_accept() {
         assert_eq!(port("0"), Ok(None));
-        assert_eq!(
-            port("65536").err().as_deref(),
-            Some("takes a whole number from 0 to 65535")
-        );
-        assert_eq!(
-            one_of("c", &[("a", 1), ("b", 2)]).err().as_deref(),
-            Some("takes one of a, b")
-        );
+        assert_eq!(port("65536").err().as_deref(), Some("takes a whole number from 0 to 65535"));
+        assert_eq!(one_of("c", &[("a", 1), ("b", 2)]).err().as_deref(), Some("takes one of a, b"));
     }
 }

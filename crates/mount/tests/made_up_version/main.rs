@@ -26,11 +26,7 @@ use version::{MadeUpVersion, handle};
 
 /// Mounts a new server of the version at `directory`, and unmounts it after `work`.
 fn with_mount(directory: &Path, work: impl FnOnce()) {
-    let root = MountedRoot {
-        handle: handle(1),
-        limits: Fsinfo::default(),
-        path_limits: Pathconf::default(),
-    };
+    let root = MountedRoot { handle: handle(1), limits: Fsinfo::default(), path_limits: Pathconf::default() };
     let changes = Arc::new(InvalidationQueue::default());
     let environment = Environment {
         clock: Arc::new(MonotonicClock),
@@ -56,10 +52,7 @@ fn with_mount(directory: &Path, work: impl FnOnce()) {
     work();
     mount.detach_if_there().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    assert!(
-        session.wait_for_threads(deadline),
-        "every thread ends with the mount"
-    );
+    assert!(session.wait_for_threads(deadline), "every thread ends with the mount");
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -156,10 +149,7 @@ fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device
     });
     let mut count = |call| calls.remove(&call).unwrap_or(0);
     let (reads, writes) = (count(libc::SYS_read), count(libc::SYS_write));
-    assert!(
-        reads.abs_diff(LOOKUPS) <= 1 && writes.abs_diff(LOOKUPS) <= 1,
-        "{reads} {writes}"
-    );
+    assert!(reads.abs_diff(LOOKUPS) <= 1 && writes.abs_diff(LOOKUPS) <= 1, "{reads} {writes}");
     // Every 10 ms the client checks whether the caller is still the same task.
     let _ = count(libc::SYS_newfstatat) + count(libc::SYS_statx);
     // Occasionally a thread does something for the first time.

@@ -77,10 +77,7 @@ impl Tree {
 
     fn found(&mut self, id: u64) -> LookupReply {
         let attributes = Some(self.attributes(&handle(id)));
-        LookupReply {
-            handle: handle(id),
-            attributes,
-        }
+        LookupReply { handle: handle(id), attributes }
     }
 
     fn attributes(&mut self, handle: &FileHandle) -> Attributes {
@@ -109,10 +106,7 @@ impl Tree {
         let before = PreOpState::from(&self.attributes(of));
         let result = change(self);
         self.of(of).changes += 1;
-        let wcc = Wcc {
-            before: Some(before),
-            after: Some(self.attributes(of)),
-        };
+        let wcc = Wcc { before: Some(before), after: Some(self.attributes(of)) };
         (result, wcc)
     }
 }
@@ -130,12 +124,7 @@ impl MadeUpVersion {
     fn ask<T, A>(&self, work: impl FnOnce(&mut Tree) -> (Result<T, Fault>, A)) -> Answer<T, A> {
         let sent_at = Instant::now();
         let (outcome, attributes) = work(&mut self.objects.lock());
-        Ok(NfsReply {
-            sent_at,
-            lost_at: None,
-            outcome,
-            attributes,
-        })
+        Ok(NfsReply { sent_at, lost_at: None, outcome, attributes })
     }
 }
 
@@ -181,12 +170,7 @@ impl Protocol for MadeUpVersion {
     }
 
     fn readlink(&self, _: RpcCaller<'_>, link: &FileHandle) -> Answer<Box<[u8]>, Option<Attributes>> {
-        self.ask(|tree| {
-            (
-                Ok(tree.of(link).bytes.clone().into()),
-                Some(tree.attributes(link)),
-            )
-        })
+        self.ask(|tree| (Ok(tree.of(link).bytes.clone().into()), Some(tree.attributes(link))))
     }
 
     fn create(
@@ -252,11 +236,7 @@ impl Protocol for MadeUpVersion {
                 handle: Some(handle(id)),
                 attributes: Some(tree.attributes(&handle(id))),
             });
-            let page = ReaddirPage {
-                verifier: CookieVerifier([0; 8]),
-                names: names.collect(),
-                end: true,
-            };
+            let page = ReaddirPage { verifier: CookieVerifier([0; 8]), names: names.collect(), end: true };
             (Ok(page), Some(tree.attributes(directory)))
         })
     }

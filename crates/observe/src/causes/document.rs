@@ -14,13 +14,7 @@ pub fn list() -> String {
     }
     text += "Rules, with the cause of the request saved:\n";
     for rule in Rule::ALL {
-        let _ = writeln!(
-            text,
-            "  {:<20} {:<20} {}",
-            rule.name(),
-            rule.cause().name(),
-            rule.meaning()
-        );
+        let _ = writeln!(text, "  {:<20} {:<20} {}", rule.name(), rule.cause().name(), rule.meaning());
     }
     text
 }
@@ -35,10 +29,8 @@ mod tests {
     #[test]
     fn every_word_is_listed() {
         let list = list();
-        for name in Cause::ALL
-            .iter()
-            .map(|cause| cause.name())
-            .chain(Rule::ALL.iter().map(|rule| rule.name()))
+        for name in
+            Cause::ALL.iter().map(|cause| cause.name()).chain(Rule::ALL.iter().map(|rule| rule.name()))
         {
             assert!(list.contains(&format!("  {name} ")), "{name}");
         }

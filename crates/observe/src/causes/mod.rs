@@ -146,18 +146,12 @@ mod tests {
     fn every_operation_has_a_cause_and_every_name_leads_back() {
         let mut seen = std::collections::BTreeSet::new();
         for cause in Cause::ALL {
-            assert!(
-                seen.insert(cause.name()) && cause.meaning().ends_with('.'),
-                "{cause:?}"
-            );
+            assert!(seen.insert(cause.name()) && cause.meaning().ends_with('.'), "{cause:?}");
             assert_eq!(Cause::named(cause.name()), Some(cause));
             assert_eq!(Cause::ALL[cause.index()], cause);
         }
         for rule in Rule::ALL {
-            assert!(
-                seen.insert(rule.name()) && rule.meaning().ends_with('.'),
-                "{rule:?}"
-            );
+            assert!(seen.insert(rule.name()) && rule.meaning().ends_with('.'), "{rule:?}");
             assert_eq!(Rule::named(rule.name()), Some(rule));
         }
         let mount = Operation::nfs().filter(|operation| Cause::of_operation(*operation) == Cause::Mount);
@@ -172,9 +166,6 @@ mod tests {
             assert!(!asks || Rule::of(*counter).is_none(), "{}", counter.name());
         }
         assert_eq!(Rule::of(ClientCounter::NegHit), Some(Rule::NegativeNames));
-        assert_eq!(
-            Rule::of(ClientCounter::DirFillMissing),
-            Some(Rule::CompleteDirectory)
-        );
+        assert_eq!(Rule::of(ClientCounter::DirFillMissing), Some(Rule::CompleteDirectory));
     }
 }

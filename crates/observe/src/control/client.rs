@@ -147,10 +147,7 @@ mod tests {
         let ask = || list(directory.path()).map(|mounts| mounts.len());
         assert_eq!(ask().map_err(|error| error.kind()), Ok(0));
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("its mode");
-        assert_eq!(
-            ask().map_err(|error| error.kind()),
-            Err(io::ErrorKind::PermissionDenied)
-        );
+        assert_eq!(ask().map_err(|error| error.kind()), Err(io::ErrorKind::PermissionDenied));
         let missing = list(&directory.path().join("none"));
         assert!(missing.expect("nothing is mounted").is_empty());
     }

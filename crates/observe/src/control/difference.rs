@@ -33,11 +33,7 @@ impl MountReport {
             && self.source == earlier.source
             && self.age_seconds >= earlier.age_seconds
             && self.counters.requests.total() >= earlier.counters.requests.total();
-        if is_same {
-            ReportContinuity::SameMount
-        } else {
-            ReportContinuity::Restarted
-        }
+        if is_same { ReportContinuity::SameMount } else { ReportContinuity::Restarted }
     }
 
     /// The report of the time between `earlier` and this one: counters are differences, the age is
@@ -84,15 +80,9 @@ mod tests {
     #[test]
     fn a_daemon_that_began_again_goes_on_from_nothing() {
         let first = report(10.0, 4, 30);
-        assert_eq!(
-            report(12.0, 4, 30).succession(&first),
-            ReportContinuity::SameMount
-        );
+        assert_eq!(report(12.0, 4, 30).succession(&first), ReportContinuity::SameMount);
         assert_eq!(report(1.0, 4, 30).succession(&first), ReportContinuity::Restarted);
-        let another = MountReport {
-            pid: 8,
-            ..report(12.0, 4, 30)
-        };
+        let another = MountReport { pid: 8, ..report(12.0, 4, 30) };
         assert_eq!(another.succession(&first), ReportContinuity::Restarted);
     }
 }

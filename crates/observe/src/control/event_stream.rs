@@ -16,10 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, info, warn};
 
 /// Interval of sending.
-const INTERVAL: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 10_000_000,
-};
+const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// A watcher that receives nothing for this time is disconnected.
 const STALLED_MAX: Duration = Duration::from_secs(30);
@@ -39,9 +36,7 @@ pub struct EventStream {
 
 impl fmt::Debug for EventStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Live")
-            .field("watch", &self.watch)
-            .finish_non_exhaustive()
+        f.debug_struct("Live").field("watch", &self.watch).finish_non_exhaustive()
     }
 }
 
@@ -69,9 +64,7 @@ impl EventStream {
     /// # Errors
     /// No thread can be started.
     pub(super) fn send_to(self, peer: UnixStream) -> io::Result<()> {
-        let thread = std::thread::Builder::new()
-            .name("events".to_owned())
-            .stack_size(256 * 1024);
+        let thread = std::thread::Builder::new().name("events".to_owned()).stack_size(256 * 1024);
         thread.spawn(move || {
             if let Err(error) = self.send(&peer) {
                 info!(%error, "whoever watched the events is cut off");
@@ -158,10 +151,7 @@ mod tests {
     fn the_watermark_is_sent_once_more_without_further_events() {
         let mut live = EventStream::begin("nfs_umount", RecordedProcess::default(), Box::new(|_| None))
             .expect("a place");
-        crate::probe!(NfsUmount {
-            server: "nas",
-            name: "/mnt"
-        });
+        crate::probe!(NfsUmount { server: "nas", name: "/mnt" });
         let mut stream = Vec::new();
         for _ in 0..4 {
             live.drain_events();

@@ -111,18 +111,11 @@ pub fn events(report: &MountReport) -> [u64; EVENTS.len()] {
 #[must_use]
 pub fn bytes(report: &MountReport) -> [u64; BYTES.len()] {
     let counted = |counter| report.counters.events.value(counter);
-    let (read, read_direct) = (
-        counted(ClientCounter::KernelReadBytes),
-        counted(ClientCounter::KernelReadDirectBytes),
-    );
-    let (written, written_direct) = (
-        counted(ClientCounter::KernelWriteBytes),
-        counted(ClientCounter::KernelWriteDirectBytes),
-    );
-    let (from_server, to_server) = (
-        counted(ClientCounter::ReadBytes),
-        counted(ClientCounter::WriteBytes),
-    );
+    let (read, read_direct) =
+        (counted(ClientCounter::KernelReadBytes), counted(ClientCounter::KernelReadDirectBytes));
+    let (written, written_direct) =
+        (counted(ClientCounter::KernelWriteBytes), counted(ClientCounter::KernelWriteDirectBytes));
+    let (from_server, to_server) = (counted(ClientCounter::ReadBytes), counted(ClientCounter::WriteBytes));
     [
         read.saturating_sub(read_direct),
         written.saturating_sub(written_direct),
@@ -217,10 +210,8 @@ impl MountstatsFile {
         write_whole(&path, &text(&report()))?;
         let (stop, stopped) = channel();
         let file = path.clone();
-        let writer = thread::Builder::new()
-            .name("mountstats".to_owned())
-            .stack_size(256 * 1024)
-            .spawn(move || {
+        let writer =
+            thread::Builder::new().name("mountstats".to_owned()).stack_size(256 * 1024).spawn(move || {
                 let mut failed = false;
                 while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                     let written = write_whole(&file, &text(&report()));
@@ -232,11 +223,7 @@ impl MountstatsFile {
                     failed = written.is_err();
                 }
             })?;
-        Ok(Self {
-            path,
-            stop: Some(stop),
-            writer: Some(writer),
-        })
+        Ok(Self { path, stop: Some(stop), writer: Some(writer) })
     }
 }
 
@@ -280,10 +267,7 @@ mod tests {
     fn requests_of_the_kernel_stand_where_its_own_client_counts_them() {
         let events = events(&report());
         let of = |name: &str| events[EVENTS.iter().position(|event| *event == name).unwrap()];
-        assert_eq!(
-            (of("vfsopen"), of("vfsupdatepage"), of("vfswritepages")),
-            (5, 4, 1)
-        );
+        assert_eq!((of("vfsopen"), of("vfsupdatepage"), of("vfswritepages")), (5, 4, 1));
         assert_eq!(bytes(&report()), [5_904, 0, 4_096, 0, 4_097, 0, 2, 0]);
     }
 
@@ -319,9 +303,7 @@ mod tests {
         let _socket =
             std::os::unix::net::UnixListener::bind(directory.path().join(format!("{answered}.socket")));
         let refused = answered + 1;
-        drop(std::os::unix::net::UnixListener::bind(
-            directory.path().join(format!("{refused}.socket")),
-        ));
+        drop(std::os::unix::net::UnixListener::bind(directory.path().join(format!("{refused}.socket"))));
         let stale = [
             format!("{gone}.mountstats"),
             format!("{gone}.mountstats.{gone}.new"),

@@ -94,10 +94,7 @@ impl RequestOriginCounter {
         watch.asked = Instant::now();
         let (tables, since) = (Arc::clone(&watch.tables), watch.since);
         drop(now);
-        Ok(RequestOrigins {
-            seconds: since.elapsed().as_secs_f64(),
-            ..tables.origins(path)
-        })
+        Ok(RequestOrigins { seconds: since.elapsed().as_secs_f64(), ..tables.origins(path) })
     }
 
     fn begin(&self, watchers: &Arc<Watchers>) -> Result<RequestOriginWatch, String> {
@@ -107,27 +104,20 @@ impl RequestOriginCounter {
                 objects: HeavyHitters::new(TABLE),
             })
         };
-        let tables = Arc::new(RequestOriginTables {
-            parts: (0..SHARDS).map(|_| part()).collect(),
-        });
+        let tables = Arc::new(RequestOriginTables { parts: (0..SHARDS).map(|_| part()).collect() });
         let watcher: Arc<dyn Watcher> = Arc::<RequestOriginTables>::clone(&tables);
         if !watchers.add(Arc::clone(&watcher)) {
             return Err("this mount has too many watchers already".to_owned());
         }
         let (now, watchers) = (Arc::clone(&self.now), Arc::clone(watchers));
-        let ending = thread::Builder::new()
-            .name("watching".to_owned())
-            .stack_size(256 * 1024);
+        let ending = thread::Builder::new().name("watching".to_owned()).stack_size(256 * 1024);
         let ended = Arc::clone(&watcher);
         let registered = Arc::clone(&watchers);
         let thread = ending.spawn(move || {
             loop {
                 thread::sleep(COUNT_AFTER_REQUEST / 4);
                 let mut now = now.lock();
-                if now
-                    .as_ref()
-                    .is_none_or(|watch| watch.asked.elapsed() >= COUNT_AFTER_REQUEST)
-                {
+                if now.as_ref().is_none_or(|watch| watch.asked.elapsed() >= COUNT_AFTER_REQUEST) {
                     *now = None;
                     break;
                 }
@@ -139,11 +129,7 @@ impl RequestOriginCounter {
             return Err(format!("no thread to watch with: {error}"));
         }
         let now = Instant::now();
-        Ok(RequestOriginWatch {
-            tables,
-            since: now,
-            asked: now,
-        })
+        Ok(RequestOriginWatch { tables, since: now, asked: now })
     }
 }
 
@@ -193,12 +179,7 @@ impl RequestOriginTables {
         RequestOrigins {
             seconds: 0.0,
             processes: heaviest(processes.collect()),
-            paths: heaviest(
-                by_path
-                    .into_iter()
-                    .map(|(name, count)| causer(name, count))
-                    .collect(),
-            ),
+            paths: heaviest(by_path.into_iter().map(|(name, count)| causer(name, count)).collect()),
         }
     }
 }
@@ -209,34 +190,20 @@ fn add(sum: &mut CountEstimate, count: CountEstimate) {
 }
 
 fn causer(name: String, count: CountEstimate) -> RequestOrigin {
-    RequestOrigin {
-        name,
-        requests: count.count,
-        error: count.error,
-    }
+    RequestOrigin { name, requests: count.count, error: count.error }
 }
 
 /// At most as many as a table has, those with most requests first.
 fn heaviest(mut origins: Vec<RequestOrigin>) -> Vec<RequestOrigin> {
-    origins.sort_by(|one, other| {
-        other
-            .requests
-            .cmp(&one.requests)
-            .then_with(|| one.name.cmp(&other.name))
-    });
+    origins.sort_by(|one, other| other.requests.cmp(&one.requests).then_with(|| one.name.cmp(&other.name)));
     origins.truncate(TABLE);
     origins
 }
 
 /// The process of a thread, from /proc.
 fn process_of(thread: u32) -> ProcessName {
-    ProcStatus::of(thread).map_or_else(
-        || ProcessName {
-            pid: thread,
-            name: "(ended)".to_owned(),
-        },
-        |status| status.process,
-    )
+    ProcStatus::of(thread)
+        .map_or_else(|| ProcessName { pid: thread, name: "(ended)".to_owned() }, |status| status.process)
 }
 
 #[cfg(test)]
@@ -263,23 +230,14 @@ mod tests {
         ask(0, 0);
         let origins = watching.sample(&watchers, path).unwrap();
         let rows = |origins: &[RequestOrigin]| -> Vec<(String, u64)> {
-            origins
-                .iter()
-                .map(|causer| (causer.name.clone(), causer.requests))
-                .collect()
+            origins.iter().map(|causer| (causer.name.clone(), causer.requests)).collect()
         };
         let processes = rows(&origins.processes);
-        assert!(
-            processes[0].0.starts_with(&format!("{me} ")) && processes[0].1 == 3,
-            "{processes:?}"
-        );
+        assert!(processes[0].0.starts_with(&format!("{me} ")) && processes[0].1 == 3, "{processes:?}");
         assert_eq!(processes[1], ("(the mount itself)".to_owned(), 2));
         let paths = rows(&origins.paths);
         assert_eq!(paths[0], ("/five\\n".to_owned(), 3));
-        assert_eq!(
-            paths[1..],
-            [("(forgotten)".to_owned(), 1), ("(no file)".to_owned(), 1)]
-        );
+        assert_eq!(paths[1..], [("(forgotten)".to_owned(), 1), ("(no file)".to_owned(), 1)]);
         assert!(origins.seconds >= 0.0);
     }
 }

@@ -39,12 +39,7 @@ impl<T: Send + Sync + 'static> ControlCommands<T> {
         origin: fn(&T) -> RecordedProcess,
         path: fn(&T, u64) -> Option<Vec<u8>>,
     ) -> Self {
-        Self {
-            target,
-            origin,
-            path,
-            handlers: Vec::new(),
-        }
+        Self { target, origin, path, handlers: Vec::new() }
     }
 
     /// Adds a command. `run` also gets the peer's process id.
@@ -54,11 +49,7 @@ impl<T: Send + Sync + 'static> ControlCommands<T> {
         run: fn(&T, u32, C) -> Result<C::Reply, ControlError>,
     ) -> Self {
         let handler = move |target: &T, process, value| {
-            let reply = run(
-                target,
-                process,
-                serde_json::from_value(value).map_err(not_understood)?,
-            )?;
+            let reply = run(target, process, serde_json::from_value(value).map_err(not_understood)?)?;
             serde_json::to_value(reply).map_err(|error| ControlError::Failed(error.to_string()))
         };
         self.handlers.push((C::NAME, Box::new(handler)));
@@ -106,9 +97,7 @@ impl<T: Send + Sync + 'static> ControlCommands<T> {
 
 impl<T> std::fmt::Debug for ControlCommands<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list()
-            .entries(self.handlers.iter().map(|(name, _)| name))
-            .finish()
+        f.debug_list().entries(self.handlers.iter().map(|(name, _)| name)).finish()
     }
 }
 
@@ -150,33 +139,27 @@ fn listen_at(
     std::fs::set_permissions(&new, std::fs::Permissions::from_mode(OWNER))?;
     std::fs::rename(&new, &path)?;
     let listening = ControlSocket { path };
-    std::thread::Builder::new()
-        .name("control".to_owned())
-        .stack_size(256 * 1024)
-        .spawn(move || {
-            for peer in listener.incoming() {
-                match peer {
-                    Ok(peer) => {
-                        if let Err(error) = serve(peer) {
-                            debug!(%error, "a peer of the control socket was cut off");
-                        }
-                    }
-                    Err(error) => {
-                        warn!(%error, "the control socket cannot accept");
-                        std::thread::sleep(PEER_TIMEOUT);
+    std::thread::Builder::new().name("control".to_owned()).stack_size(256 * 1024).spawn(move || {
+        for peer in listener.incoming() {
+            match peer {
+                Ok(peer) => {
+                    if let Err(error) = serve(peer) {
+                        debug!(%error, "a peer of the control socket was cut off");
                     }
                 }
+                Err(error) => {
+                    warn!(%error, "the control socket cannot accept");
+                    std::thread::sleep(PEER_TIMEOUT);
+                }
             }
-        })?;
+        }
+    })?;
     Ok(listening)
 }
 
 fn serve<T: Send + Sync + 'static>(mut peer: UnixStream, commands: &ControlCommands<T>) -> io::Result<()> {
     if !is_ours(&peer)? {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "it is another user's",
-        ));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is another user's"));
     }
     peer.set_read_timeout(Some(PEER_TIMEOUT))?;
     peer.set_write_timeout(Some(PEER_TIMEOUT))?;
@@ -201,10 +184,7 @@ fn is_ours(peer: &UnixStream) -> io::Result<bool> {
 
 /// Creates the directory of sockets and rings if it does not exist.
 pub(super) fn prepare(directory: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(directory)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
     check_owner(directory)
 }
 
@@ -269,11 +249,7 @@ mod tests {
             });
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
                 if let Err(error) = UnixStream::connect(&path) {
-                    assert_eq!(
-                        error.kind(),
-                        io::ErrorKind::NotFound,
-                        "it is there and does not answer"
-                    );
+                    assert_eq!(error.kind(), io::ErrorKind::NotFound, "it is there and does not answer");
                 }
             }
         });

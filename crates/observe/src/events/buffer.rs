@@ -56,11 +56,7 @@ impl<M: AsRef<[AtomicU64]>> EventBuffer<M> {
     pub(super) fn new(memory: M, lane_words: usize, policy: OverflowPolicy) -> Self {
         assert!(lane_words.is_power_of_two() && lane_words > 2 * RECORD_WORDS_MAX);
         assert_eq!(memory.as_ref().len(), words_needed(lane_words));
-        Self {
-            memory,
-            shard_words: lane_words,
-            policy,
-        }
+        Self { memory, shard_words: lane_words, policy }
     }
 
     fn shard(&self, number: usize) -> BufferShard<'_> {
@@ -74,10 +70,7 @@ impl<M: AsRef<[AtomicU64]>> EventBuffer<M> {
     pub(super) fn push(&self, header: &RecordHeader, values: &[FieldValue<'_>]) {
         let home = usize::try_from(header.thread).unwrap_or_default();
         for number in 0..SHARDS {
-            match self
-                .shard(home.wrapping_add(number))
-                .push(self.policy, header, values)
-            {
+            match self.shard(home.wrapping_add(number)).push(self.policy, header, values) {
                 Ok(()) => return,
                 Err(PushError::Busy | PushError::Full) => {}
             }
@@ -119,10 +112,7 @@ impl BufferShard<'_> {
     ) -> Result<(), PushError> {
         let lock = &self.control[LOCK];
         // Acquire and, below, Release: who takes the lane next sees all that was written.
-        if lock
-            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+        if lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return Err(PushError::Busy);
         }
         let pushed = self.push_locked(policy, header, values);
@@ -188,16 +178,8 @@ mod tests {
     }
 
     fn push(buffer: &EventBuffer<Box<[AtomicU64]>>, thread: u32, number: u64) {
-        let header = RecordHeader {
-            event: 1,
-            thread,
-            time: number,
-            object: 0,
-        };
-        buffer.push(
-            &header,
-            &[FieldValue::Number(number), FieldValue::Text(b"a name")],
-        );
+        let header = RecordHeader { event: 1, thread, time: number, object: 0 };
+        buffer.push(&header, &[FieldValue::Number(number), FieldValue::Text(b"a name")]);
     }
 
     /// The numbers of the records that are there.
@@ -265,12 +247,7 @@ mod tests {
     fn a_buffer_that_was_spoilt_goes_on() {
         let buffer = buffer(OverflowPolicy::Overwrite);
         (0..1000).for_each(|number| push(&buffer, 3, number));
-        buffer
-            .memory
-            .iter()
-            .skip(CONTROL_WORDS)
-            .step_by(3)
-            .for_each(|word| word.store(0, Ordering::Relaxed));
+        buffer.memory.iter().skip(CONTROL_WORDS).step_by(3).for_each(|word| word.store(0, Ordering::Relaxed));
         (0..1000).for_each(|number| push(&buffer, 11, number));
     }
 }

@@ -94,14 +94,7 @@ impl<W: Write> ChromeTraceWriter<W> {
             }
             ("begin", Some(id)) if self.asynchronous.len() < OPEN_MAX => {
                 if let Some((before, _)) = self.asynchronous.insert(id, (name.clone(), record.thread)) {
-                    self.span(
-                        "e",
-                        record.time,
-                        record.thread,
-                        id,
-                        &before,
-                        json!({"lost": true}),
-                    )?;
+                    self.span("e", record.time, record.thread, id, &before, json!({"lost": true}))?;
                 }
                 return self.span("b", record.time, record.thread, id, &name, args);
             }
@@ -125,11 +118,7 @@ impl<W: Write> ChromeTraceWriter<W> {
     pub fn finish(mut self) -> io::Result<W> {
         for (thread, open) in std::mem::take(&mut self.slices) {
             for name in open.iter().rev() {
-                let end = EventRecord {
-                    time: self.last,
-                    thread,
-                    ..EventRecord::default()
-                };
+                let end = EventRecord { time: self.last, thread, ..EventRecord::default() };
                 self.slice("E", &end, name, json!({"open": true}))?;
             }
         }
@@ -207,9 +196,7 @@ mod tests {
             values: values.collect(),
             ..EventRecord::default()
         };
-        chrome
-            .add(&record, &shape, &EventFormatter::default())
-            .expect("a Vec takes all");
+        chrome.add(&record, &shape, &EventFormatter::default()).expect("a Vec takes all");
     }
 
     fn trace(events: &[(Event, u32, u64)]) -> Vec<Json> {

@@ -7,24 +7,14 @@ use super::event::Event;
 /// One line for each of these events: name, fields and meaning.
 #[must_use]
 pub fn list(events: &[Event]) -> String {
-    let width = events
-        .iter()
-        .map(|event| event.name().len())
-        .max()
-        .unwrap_or_default();
+    let width = events.iter().map(|event| event.name().len()).max().unwrap_or_default();
     let mut text = String::new();
     for event in events {
         let row = event.description();
         let fields: Vec<_> = row.fields.iter().map(|field| field.name).collect();
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "{:<width$}  {}\n{:<width$}    {}",
-            row.name,
-            row.meaning,
-            "",
-            fields.join(" ")
-        );
+        let _ =
+            writeln!(text, "{:<width$}  {}\n{:<width$}    {}", row.name, row.meaning, "", fields.join(" "));
     }
     text
 }

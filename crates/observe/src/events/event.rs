@@ -182,9 +182,7 @@ mod tests {
     fn the_words_are_sorted_and_each_is_used() {
         assert!(WORDS.is_sorted_by_key(|word| word.name));
         for word in WORDS {
-            let used = Event::ALL
-                .iter()
-                .any(|event| event.description().fields.contains(word));
+            let used = Event::ALL.iter().any(|event| event.description().fields.contains(word));
             assert!(used, "{}", word.name);
         }
     }

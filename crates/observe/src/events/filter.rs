@@ -46,13 +46,7 @@ impl EventFilter {
     /// A filter of these flags; see the fields.
     #[must_use]
     pub fn new(events: Vec<String>, path: Option<Vec<u8>>, uid: Option<u64>, slower: Option<u64>) -> Self {
-        Self {
-            events,
-            path,
-            uid,
-            slower,
-            ..Self::default()
-        }
+        Self { events, path, uid, slower, ..Self::default() }
     }
 
     /// Whether events that are not shown decide on others: all have to be passed to the filter.
@@ -159,8 +153,7 @@ fn has_ended(shape: &RecordedEvent) -> bool {
 /// Whether `path` is `prefix` or below it.
 fn is_below(path: &[u8], prefix: &[u8]) -> bool {
     let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
-    path.strip_prefix(prefix)
-        .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 fn field<'a>(record: &'a EventRecord, shape: &RecordedEvent, name: &str) -> Option<&'a RecordedValue> {
@@ -194,16 +187,11 @@ mod tests {
         for (number, (thread, object, event, values)) in events.iter().enumerate() {
             let shape = RecordedEvent::of(*event);
             let mut words = values.split_whitespace();
-            let values = shape
-                .fields
-                .iter()
-                .map(|field| match (field.kind.as_str(), words.next()) {
-                    ("text", word) => RecordedValue::Text(word.unwrap_or_default().into(), false),
-                    ("errno", _) => RecordedValue::Signed(0),
-                    (_, word) => {
-                        RecordedValue::Number(word.map_or(0, |word| word.parse().expect("a number")))
-                    }
-                });
+            let values = shape.fields.iter().map(|field| match (field.kind.as_str(), words.next()) {
+                ("text", word) => RecordedValue::Text(word.unwrap_or_default().into(), false),
+                ("errno", _) => RecordedValue::Signed(0),
+                (_, word) => RecordedValue::Number(word.map_or(0, |word| word.parse().expect("a number"))),
+            });
             let record = EventRecord {
                 time: 1_000_000 * number as u64,
                 thread: *thread,
@@ -240,35 +228,20 @@ mod tests {
         };
         let names = shown(&mut filter, &OPERATIONS);
         assert_eq!(names, ["rpc_reply", "nfs_lookup_exit", "rpc_reply", "rpc_reply"]);
-        assert_eq!(
-            shown(&mut EventFilter::default(), &OPERATIONS).len(),
-            OPERATIONS.len()
-        );
+        assert_eq!(shown(&mut EventFilter::default(), &OPERATIONS).len(), OPERATIONS.len());
     }
 
     #[test]
     fn a_user_has_all_events_of_an_operation_and_its_requests() {
-        let mut filter = EventFilter {
-            uid: Some(1000),
-            ..EventFilter::default()
-        };
+        let mut filter = EventFilter { uid: Some(1000), ..EventFilter::default() };
         let names = shown(&mut filter, &OPERATIONS);
-        assert_eq!(
-            names,
-            ["nfs_lookup_enter", "rpc_call", "rpc_reply", "nfs_lookup_exit"]
-        );
+        assert_eq!(names, ["nfs_lookup_enter", "rpc_call", "rpc_reply", "nfs_lookup_exit"]);
     }
 
     #[test]
     fn what_takes_long_is_shown_at_its_end() {
-        let mut filter = EventFilter {
-            slower: Some(5_000_000),
-            ..EventFilter::default()
-        };
-        assert_eq!(
-            shown(&mut filter, &OPERATIONS),
-            ["nfs_lookup_exit", "nfs_getattr_exit"]
-        );
+        let mut filter = EventFilter { slower: Some(5_000_000), ..EventFilter::default() };
+        assert_eq!(shown(&mut filter, &OPERATIONS), ["nfs_lookup_exit", "nfs_getattr_exit"]);
     }
 
     #[test]
@@ -283,10 +256,7 @@ mod tests {
             ("/other", 4),
             ("/", 8),
         ] {
-            let mut filter = EventFilter {
-                path: Some(prefix.into()),
-                ..EventFilter::default()
-            };
+            let mut filter = EventFilter { path: Some(prefix.into()), ..EventFilter::default() };
             filter.name_object(7, b"/src".to_vec());
             filter.name_object(9, b"/other/x".to_vec());
             assert_eq!(shown(&mut filter, &OPERATIONS).len(), expected, "{prefix}");
@@ -302,10 +272,7 @@ mod tests {
             (1, 0, Event::NfsdReply, "1 READ 0 9"),
             (1, 0, Event::NfsdCall, "1 READ 0 nas"),
         ];
-        let mut filter = EventFilter {
-            path: Some(b"/srv/a".to_vec()),
-            ..EventFilter::default()
-        };
+        let mut filter = EventFilter { path: Some(b"/srv/a".to_vec()), ..EventFilter::default() };
         let names = shown(&mut filter, &call);
         assert_eq!(names, ["nfsd_export", "nfsd_read", "nfsd_reply"]);
     }

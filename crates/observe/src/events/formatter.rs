@@ -20,10 +20,7 @@ impl EventFormatter {
     /// For records of that process.
     #[must_use]
     pub fn new(head: &RecordingHead) -> Self {
-        Self {
-            threads: BTreeMap::new(),
-            program: format!("curt-{}", head.origin.program),
-        }
+        Self { threads: BTreeMap::new(), program: format!("curt-{}", head.origin.program) }
     }
 
     /// Notes a thread's name.

@@ -46,9 +46,7 @@ pub fn select(patterns: &str) -> Result<Vec<Event>, NoSuchEvent> {
     let mut selected = Vec::new();
     for pattern in patterns.split(',').map(str::trim) {
         let before = selected.len();
-        let fitting = Event::ALL
-            .iter()
-            .filter(|event| fits(pattern.as_bytes(), event.name().as_bytes()));
+        let fitting = Event::ALL.iter().filter(|event| fits(pattern.as_bytes(), event.name().as_bytes()));
         selected.extend(fitting);
         if selected.len() == before {
             return Err(NoSuchEvent(pattern.to_owned()));
@@ -79,11 +77,7 @@ mod tests {
             ("?", "", false),
             ("**a", "a", true),
         ] {
-            assert_eq!(
-                fits(pattern.as_bytes(), text.as_bytes()),
-                expected,
-                "{pattern} {text}"
-            );
+            assert_eq!(fits(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
         }
         // Nothing that takes for ever.
         assert!(!fits(&b"*a".repeat(500), &[b'b'; 5000]));

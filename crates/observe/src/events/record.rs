@@ -117,17 +117,8 @@ mod tests {
     fn a_record_has_the_length_that_it_says_at_the_limits_of_texts_and_beyond() {
         for size in [0, 1, 8, 9, TEXT_MAX - 1, TEXT_MAX, TEXT_MAX + 1, 5000] {
             let text = vec![b'x'; size];
-            let values = [
-                FieldValue::Number(7),
-                FieldValue::Text(&text),
-                FieldValue::Signed(-2),
-            ];
-            let header = RecordHeader {
-                event: 3,
-                thread: u32::MAX,
-                time: 99,
-                object: u64::MAX,
-            };
+            let values = [FieldValue::Number(7), FieldValue::Text(&text), FieldValue::Signed(-2)];
+            let header = RecordHeader { event: 3, thread: u32::MAX, time: 99, object: u64::MAX };
             let mut record = Vec::new();
             encode(&header, &values, |word| record.push(word));
             assert_eq!(record.len(), words(&values));

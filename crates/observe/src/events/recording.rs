@@ -120,11 +120,7 @@ impl<'a> RecordingReader<'a> {
             let filling = RecordingHead::memory_at(1 + words) - (1 + words);
             source = Box::new(Cursor::new(ring_memory::read(source, filling, layout, &head)?));
         }
-        Ok(Self {
-            source,
-            head,
-            items: 0,
-        })
+        Ok(Self { source, head, items: 0 })
     }
 
     /// The description of its events.
@@ -187,19 +183,14 @@ fn decode(words: Vec<u64>, head: &RecordingHead) -> Option<Option<RecordingItem>
             RecordingItem::Thread(header.thread, name)
         }
         MARK_OBJECT => RecordingItem::Object(header.object, take_text(&mut fields)?.0),
-        MARK_END => RecordingItem::End {
-            told: fields.next()?,
-            lost: fields.next()?,
-        },
+        MARK_END => RecordingItem::End { told: fields.next()?, lost: fields.next()? },
         mark if mark >= MARKS => return Some(None),
         event => {
             let event = usize::from(event);
             let shape = head.events.get(event)?;
             let values = shape.fields.iter().map(|field| match field.kind() {
                 FieldKind::Text => take_text(&mut fields).map(|(text, cut)| RecordedValue::Text(text, cut)),
-                FieldKind::Errno => fields
-                    .next()
-                    .map(|word| RecordedValue::Signed(word.cast_signed())),
+                FieldKind::Errno => fields.next().map(|word| RecordedValue::Signed(word.cast_signed())),
                 _ => fields.next().map(RecordedValue::Number),
             });
             RecordingItem::Event(EventRecord {
@@ -218,9 +209,7 @@ fn decode(words: Vec<u64>, head: &RecordingHead) -> Option<Option<RecordingItem>
 /// A text, and whether it was truncated.
 fn take_text(words: &mut impl Iterator<Item = u64>) -> Option<(Vec<u8>, bool)> {
     let length = words.next()?;
-    let size = usize::try_from(length & !CUT)
-        .ok()
-        .filter(|size| *size <= WORDS_MAX * 8)?;
+    let size = usize::try_from(length & !CUT).ok().filter(|size| *size <= WORDS_MAX * 8)?;
     let mut text = Vec::with_capacity(size.min(TEXT_MAX).next_multiple_of(8));
     for _ in 0..size.div_ceil(8) {
         text.extend_from_slice(&words.next()?.to_le_bytes());

@@ -69,16 +69,10 @@ impl EventRing {
         let ring = Self {
             _file: make(&path)?,
             path,
-            copy: Arc::new(PanicCopy {
-                file: Mutex::new(Some(make(&copy)?)),
-                path: copy,
-            }),
+            copy: Arc::new(PanicCopy { file: Mutex::new(Some(make(&copy)?)), path: copy }),
         };
         let head = RecordingHead {
-            ring: Some(RingLayout {
-                shards: SHARDS,
-                shard_words: SHARD_WORDS,
-            }),
+            ring: Some(RingLayout { shards: SHARDS, shard_words: SHARD_WORDS }),
             ..RecordingHead::new(origin)
         };
         let memory = ring.lay_out(&head)?;
@@ -105,12 +99,7 @@ impl EventRing {
         let start = RecordingHead::memory_at(beginning.len());
         let words = start + words_needed(SHARD_WORDS);
         // All of it now: there is no room later is a signal that ends the process.
-        fallocate(
-            &self._file,
-            FallocateFlags::empty(),
-            0,
-            (words * size_of::<u64>()) as u64,
-        )?;
+        fallocate(&self._file, FallocateFlags::empty(), 0, (words * size_of::<u64>()) as u64)?;
         let memory = super::sys::map(&self._file, words)?;
         for (word, value) in memory.iter().zip(beginning) {
             word.store(value.to_le(), Ordering::Relaxed);
@@ -119,10 +108,7 @@ impl EventRing {
         if sinks::set_ring(EventBuffer::new(lanes, SHARD_WORDS, OverflowPolicy::Overwrite)) {
             Ok(memory)
         } else {
-            Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "this process has a ring",
-            ))
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "this process has a ring"))
         }
     }
 }
@@ -136,9 +122,7 @@ impl EventRing {
             before(panic);
             let place = panic.location().map(ShortText::of);
             crate::probe!(CurtPanicked {
-                reason: place
-                    .as_ref()
-                    .map_or(&b"nobody knows where"[..], ShortText::bytes)
+                reason: place.as_ref().map_or(&b"nobody knows where"[..], ShortText::bytes)
             });
             copy.write(memory);
         }));
@@ -151,9 +135,7 @@ impl PanicCopy {
     fn write(&self, memory: &[AtomicU64]) {
         let mut kept = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut file) = kept.take() else { return };
-        let words = memory
-            .iter()
-            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        let words = memory.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
         let bytes: Vec<u8> = words.collect();
         // There is nobody to be told; its end is missing if there is no room. Closed, it is
         // nobody's any more.
@@ -188,9 +170,7 @@ fn make(path: &Path) -> io::Result<File> {
     rename_earlier(path)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path)?;
+    let file = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)?;
     // Whoever looks which rings are left holds it for a moment at most.
     flock(&file, FlockOperation::LockExclusive)?;
     Ok(file)

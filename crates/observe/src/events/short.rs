@@ -19,10 +19,7 @@ impl ShortText {
     /// What is shown as.
     #[must_use]
     pub fn of(shown: impl fmt::Display) -> Self {
-        let mut short = Self {
-            bytes: [0; Self::SIZE],
-            length: 0,
-        };
+        let mut short = Self { bytes: [0; Self::SIZE], length: 0 };
         // It fails where there is no room: the rest is left out.
         let _ = write!(short, "{shown}");
         short
@@ -41,11 +38,7 @@ impl fmt::Write for ShortText {
         let kept = text.len().min(room);
         self.bytes[self.length..self.length + kept].copy_from_slice(&text.as_bytes()[..kept]);
         self.length += kept;
-        if kept < text.len() {
-            Err(fmt::Error)
-        } else {
-            Ok(())
-        }
+        if kept < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -113,20 +106,14 @@ mod tests {
         assert_eq!(ShortText::of("a").bytes(), b"a");
         let exact = "x".repeat(ShortText::SIZE);
         assert_eq!(ShortText::of(&exact).bytes(), exact.as_bytes());
-        assert_eq!(
-            ShortText::of(format_args!("{exact}{}", 1)).bytes(),
-            exact.as_bytes()
-        );
+        assert_eq!(ShortText::of(format_args!("{exact}{}", 1)).bytes(), exact.as_bytes());
     }
 
     #[test]
     fn handles_are_hashed_as_everybody_does() {
         assert_eq!(handle_hash(b"123456789"), 0xcbf4_3926);
         assert_eq!(handle_hash(b""), 0);
-        assert_eq!(
-            handle_hash(b"The quick brown fox jumps over the lazy dog"),
-            0x414f_a339
-        );
+        assert_eq!(handle_hash(b"The quick brown fox jumps over the lazy dog"), 0x414f_a339);
         assert_eq!(handle_hash(&[0; 64]), 0x758d_6336);
     }
 

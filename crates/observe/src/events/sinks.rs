@@ -45,10 +45,7 @@ struct WatchBuffer {
 
 impl WatchBuffer {
     const fn new() -> Self {
-        Self {
-            taken: AtomicBool::new(false),
-            buffer: OnceLock::new(),
-        }
+        Self { taken: AtomicBool::new(false), buffer: OnceLock::new() }
     }
 }
 
@@ -61,12 +58,8 @@ pub(super) fn emit(event: Event, values: &[FieldValue<'_>]) {
     if wanted < FIRST_BIT {
         return;
     }
-    let header = RecordHeader {
-        event: event as u16,
-        thread: thread(),
-        time: now(),
-        object: scope::current().object,
-    };
+    let header =
+        RecordHeader { event: event as u16, thread: thread(), time: now(), object: scope::current().object };
     if wanted & FIRST_BIT != 0
         && let Some(ring) = RING.get()
     {
@@ -98,9 +91,7 @@ fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     // Neither clock is before its beginning.
     let part = |number: i64| u64::try_from(number).unwrap_or_default();
-    part(time.tv_sec)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(part(time.tv_nsec))
+    part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
 }
 
 fn thread() -> u32 {
@@ -137,9 +128,7 @@ impl EventWatch {
     /// There are too many watchers already.
     pub fn begin(events: &[Event]) -> Result<Self, TooManyWatches> {
         // Acquire: what the last one left in the buffer is seen, and thrown away.
-        let number = WATCHERS
-            .iter()
-            .position(|watcher| !watcher.taken.swap(true, Ordering::Acquire));
+        let number = WATCHERS.iter().position(|watcher| !watcher.taken.swap(true, Ordering::Acquire));
         let number = number.ok_or(TooManyWatches)?;
         let buffer = WATCHERS[number].buffer.get_or_init(|| {
             let words = words_needed(WATCH_SHARD_WORDS);
@@ -150,11 +139,7 @@ impl EventWatch {
         for event in events {
             sys::want(*event, bit(number));
         }
-        Ok(Self {
-            number,
-            events: events.to_vec(),
-            lost_before: buffer.lost(),
-        })
+        Ok(Self { number, events: events.to_vec(), lost_before: buffer.lost() })
     }
 
     /// Takes out the records since the last time.
@@ -215,13 +200,7 @@ mod tests {
     const EVENT: Event = Event::NfsAsyncRenameDone;
 
     fn tell(name: &str) {
-        crate::probe!(NfsAsyncRenameDone {
-            dir: 5_u64,
-            name,
-            new_dir: 5_u64,
-            new_name: ".nfs1",
-            error: 0
-        });
+        crate::probe!(NfsAsyncRenameDone { dir: 5_u64, name, new_dir: 5_u64, new_name: ".nfs1", error: 0 });
     }
 
     fn records(watch: &EventWatch) -> usize {
@@ -242,9 +221,7 @@ mod tests {
         tell("one");
         tell("two");
         assert_eq!(records(&watch), 2);
-        let others: Vec<_> = (1..WATCHERS_MAX)
-            .map(|_| EventWatch::begin(&[]).expect("a place"))
-            .collect();
+        let others: Vec<_> = (1..WATCHERS_MAX).map(|_| EventWatch::begin(&[]).expect("a place")).collect();
         assert_eq!(EventWatch::begin(&[EVENT]).err(), Some(TooManyWatches));
         tell("three");
         assert_eq!((records(&watch), watch.lost()), (1, 0));

@@ -63,10 +63,7 @@ struct ProbeArguments {
 #[cold]
 #[inline(never)]
 pub(super) fn fire(event: Event, values: &[FieldValue<'_>]) {
-    let mut arguments = ProbeArguments {
-        words: [0; FIELDS_MAX],
-        texts: [[0; TEXT_MAX + 1]; TEXTS_MAX],
-    };
+    let mut arguments = ProbeArguments { words: [0; FIELDS_MAX], texts: [[0; TEXT_MAX + 1]; TEXTS_MAX] };
     let mut texts = arguments.texts.iter_mut();
     for (word, value) in arguments.words.iter_mut().zip(values) {
         *word = match *value {

@@ -81,10 +81,7 @@ impl CommandExplanation {
                 others: [0; Operation::COUNT],
                 linux_sent: nothing(),
                 spared: vec![0; Rule::ALL.len()],
-                by_path: Cause::ALL
-                    .iter()
-                    .map(|_| RequestTallies::new(COUNTED_PATHS_MAX))
-                    .collect(),
+                by_path: Cause::ALL.iter().map(|_| RequestTallies::new(COUNTED_PATHS_MAX)).collect(),
                 by_process: RequestTallies::new(PROCESSES_MAX),
                 names: HashMap::new(),
                 users: HashMap::new(),
@@ -145,13 +142,7 @@ impl CommandExplanation {
             Some(_) => self.mark,
             None => WorkMark::NONE,
         };
-        scope::enter(RequestScope {
-            process: thread,
-            object: node.0,
-            path: path.0,
-            cause: None,
-            mark,
-        })
+        scope::enter(RequestScope { process: thread, object: node.0, path: path.0, cause: None, mark })
     }
 
     /// An operation has ended with this outcome. Called before the value that
@@ -170,11 +161,7 @@ impl CommandExplanation {
             return;
         }
         counts.operations += 1;
-        let context = OperationContext {
-            thread,
-            credential: caller,
-            path: scope.path,
-        };
+        let context = OperationContext { thread, credential: caller, path: scope.path };
         counts.linux.perform(context, operation, now);
         counts.take_linux(self.head);
     }
@@ -186,10 +173,7 @@ impl CommandExplanation {
         counts.linux.finish();
         let head = self.head;
         counts.take_linux(head);
-        ExplainReport {
-            unfinished: !is_settled,
-            ..counts.report(paths)
-        }
+        ExplainReport { unfinished: !is_settled, ..counts.report(paths) }
     }
 }
 
@@ -209,11 +193,7 @@ impl ExplainCounts {
             return (self.process(scope.process), PathIndex(scope.path));
         }
         let user = self.users.get(&scope.object).copied().unwrap_or(scope.process);
-        let path = if scope.object == 0 {
-            PathIndex(0)
-        } else {
-            self.paths.of(ObjectId(scope.object))
-        };
+        let path = if scope.object == 0 { PathIndex(0) } else { self.paths.of(ObjectId(scope.object)) };
         (self.process(user), path)
     }
 
@@ -242,10 +222,7 @@ impl ExplainCounts {
             requests,
         };
         ExplainReport {
-            causes: Cause::ALL
-                .iter()
-                .filter_map(|cause| self.row(*cause, paths))
-                .collect(),
+            causes: Cause::ALL.iter().filter_map(|cause| self.row(*cause, paths)).collect(),
             requests: by_name(self.sent.iter()),
             others: by_name([&self.others].into_iter()),
             linux: by_name(self.linux_sent.iter()),
@@ -261,17 +238,13 @@ impl ExplainCounts {
         let spared = Rule::ALL.iter().zip(&self.spared);
         let spared = spared.filter(|(rule, spared)| rule.cause() == cause && **spared > 0);
         let (largest, paths_rest) = self.by_path[cause.index()].largest(paths);
-        let path = |(path, requests): (PathIndex, RequestTally)| PathRow {
-            path: self.paths.text(path),
-            requests,
-        };
+        let path =
+            |(path, requests): (PathIndex, RequestTally)| PathRow { path: self.paths.text(path), requests };
         let row = CauseRow {
             cause: cause.name().to_owned(),
             sent: self.sent[cause.index()].iter().sum(),
             linux: self.linux_sent[cause.index()].iter().sum(),
-            spared: spared
-                .map(|(rule, spared)| (rule.name().to_owned(), *spared))
-                .collect(),
+            spared: spared.map(|(rule, spared)| (rule.name().to_owned(), *spared)).collect(),
             paths: largest.into_iter().map(path).collect(),
             paths_rest,
         };

@@ -58,15 +58,8 @@ impl PathTable {
         if let Some(path_index) = self.numbers.get(&key) {
             return *path_index;
         }
-        let Some(number) = u32::try_from(self.all.len())
-            .ok()
-            .filter(|_| self.all.len() < self.room)
-        else {
-            return if directory == PathIndex(0) {
-                ROOT
-            } else {
-                directory
-            };
+        let Some(number) = u32::try_from(self.all.len()).ok().filter(|_| self.all.len() < self.room) else {
+            return if directory == PathIndex(0) { ROOT } else { directory };
         };
         self.all.push(key.clone());
         self.numbers.insert(key, PathIndex(number));
@@ -121,10 +114,7 @@ mod tests {
         assert_eq!(paths.name(directory, b"main.c"), file);
         let stranger = paths.of(ObjectId(77));
         let inside = paths.name(stranger, b"x");
-        assert_eq!(
-            (paths.text(stranger), paths.text(inside)),
-            ("#77".into(), "#77/x".into())
-        );
+        assert_eq!((paths.text(stranger), paths.text(inside)), ("#77".into(), "#77/x".into()));
     }
 
     #[test]

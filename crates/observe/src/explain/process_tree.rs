@@ -41,10 +41,7 @@ struct CachedThread {
 impl ProcessTree {
     /// The descendants of `head`, and `head` itself.
     pub(super) fn new(head: u32) -> Self {
-        Self {
-            head,
-            threads: HashMap::new(),
-        }
+        Self { head, threads: HashMap::new() }
     }
 
     /// Whether `head` still exists.
@@ -77,11 +74,7 @@ impl ProcessTree {
         if self.threads.len() >= THREADS_MAX {
             self.threads.clear();
         }
-        let cached = CachedThread {
-            member: member.clone(),
-            start: start.unwrap_or(0),
-            seen_at: now,
-        };
+        let cached = CachedThread { member: member.clone(), start: start.unwrap_or(0), seen_at: now };
         self.threads.insert(thread, cached);
         member
     }
@@ -104,9 +97,7 @@ impl ProcessTree {
 }
 
 fn start_of(thread: u32) -> Option<u64> {
-    rustix::fs::stat(format!("/proc/{thread}"))
-        .ok()
-        .map(|stat| stat.st_ino)
+    rustix::fs::stat(format!("/proc/{thread}")).ok().map(|stat| stat.st_ino)
 }
 
 /// What /proc has of a thread.
@@ -127,10 +118,7 @@ impl ProcStatus {
             Some(line.trim().to_owned())
         };
         Some(Self {
-            process: ProcessName {
-                pid: word("Tgid:")?.parse().ok()?,
-                name: word("Name:")?,
-            },
+            process: ProcessName { pid: word("Tgid:")?.parse().ok()?, name: word("Name:")? },
             parent: word("PPid:")?.parse().ok()?,
         })
     }
@@ -162,10 +150,7 @@ mod tests {
         let pid = rustix::process::Pid::from_raw(i32::try_from(grandchild).unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         child.wait().unwrap();
-        assert!(
-            family.member(child.id()).is_some(),
-            "its last requests are its own"
-        );
+        assert!(family.member(child.id()).is_some(), "its last requests are its own");
     }
 
     #[test]

@@ -22,11 +22,7 @@ pub(super) struct RequestTallies<K> {
 
 impl<K: Copy + Eq + Hash + Ord> RequestTallies<K> {
     pub(super) fn new(room: usize) -> Self {
-        Self {
-            largest: HashMap::new(),
-            rest: UnlistedRequests::default(),
-            room: room.max(2),
-        }
+        Self { largest: HashMap::new(), rest: UnlistedRequests::default(), room: room.max(2) }
     }
 
     /// Counts for `key`. If there is no room for it, the smaller half is moved to the sum.
@@ -80,16 +76,7 @@ mod tests {
             assert!(tallies.largest.len() <= 8);
         }
         let (largest, rest) = tallies.largest(3);
-        assert_eq!(
-            largest[0],
-            (
-                1000,
-                RequestTally {
-                    sent: 1000,
-                    ..RequestTally::default()
-                }
-            )
-        );
+        assert_eq!(largest[0], (1000, RequestTally { sent: 1000, ..RequestTally::default() }));
         let told: u64 = largest.iter().map(|(_, tally)| tally.sent).sum();
         assert_eq!(told + rest.requests.sent, 2000);
     }

@@ -36,12 +36,7 @@ impl CallGraph {
     /// As text, below `name`.
     #[must_use]
     pub fn text(&self, name: &str) -> String {
-        let total: f64 = self
-            .spans
-            .iter()
-            .filter(|span| span.depth == 0)
-            .map(|span| span.took_us)
-            .sum();
+        let total: f64 = self.spans.iter().filter(|span| span.depth == 0).map(|span| span.took_us).sum();
         let mut text = format!("{:>12} | {name}() {{\n", "");
         let mut open: Vec<&GraphSpan> = Vec::new();
         for (number, span) in self.spans.iter().enumerate() {
@@ -92,11 +87,7 @@ pub(super) struct GraphRecorder {
 
 impl GraphRecorder {
     pub(super) fn new(start: Instant) -> Self {
-        let mut recording = Self {
-            start,
-            graph: CallGraph::default(),
-            open: Vec::new(),
-        };
+        let mut recording = Self { start, graph: CallGraph::default(), open: Vec::new() };
         recording.enter(super::RequestStage::Receive.name(), start);
         recording
     }
@@ -159,21 +150,8 @@ mod tests {
             }
             proceed(RequestStage::Encode);
         });
-        let shape: Vec<_> = graph
-            .spans
-            .iter()
-            .map(|span| (span.name.as_str(), span.depth))
-            .collect();
-        assert_eq!(
-            shape,
-            [
-                ("receive", 0),
-                ("handle", 0),
-                ("decide", 1),
-                ("identify", 2),
-                ("encode", 0)
-            ]
-        );
+        let shape: Vec<_> = graph.spans.iter().map(|span| (span.name.as_str(), span.depth)).collect();
+        assert_eq!(shape, [("receive", 0), ("handle", 0), ("decide", 1), ("identify", 2), ("encode", 0)]);
         for (span, took) in graph.spans.iter_mut().zip([1.0, 12.5, 2.5, 0.5, 0.25]) {
             span.took_us = took;
         }

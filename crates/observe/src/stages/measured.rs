@@ -112,9 +112,7 @@ pub fn proceed(stage: RequestStage) {
 #[inline]
 #[must_use]
 pub fn enter(stage: RequestStage, name: &'static str) -> StageGuard {
-    StageGuard {
-        before: is_measured().then(|| switch_stage(stage, name)).flatten(),
-    }
+    StageGuard { before: is_measured().then(|| switch_stage(stage, name)).flatten() }
 }
 
 #[cold]
@@ -221,9 +219,7 @@ pub(super) fn graph_of(work: impl FnOnce()) -> CallGraph {
     work();
     MEASURED.set(false);
     let recording = RUNNING.take().and_then(|running| running.recording);
-    recording
-        .map(|recording| recording.end(Instant::now()))
-        .unwrap_or_default()
+    recording.map(|recording| recording.end(Instant::now())).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -257,21 +253,10 @@ mod tests {
             let running = running.as_ref().expect("it is measured");
             running.stages().collect::<Vec<_>>()
         });
-        let spent = |stage| {
-            stages
-                .iter()
-                .find(|(is, _)| *is == stage)
-                .map_or(0, |(_, spent)| *spent)
-        };
+        let spent = |stage| stages.iter().find(|(is, _)| *is == stage).map_or(0, |(_, spent)| *spent);
         assert!(spent(RequestStage::Receive) >= 20_000 && spent(RequestStage::Handle) >= 20_000);
-        assert!(
-            spent(RequestStage::Export) >= 30_000,
-            "what is inside another counts once"
-        );
-        assert!(
-            !stages.iter().any(|(stage, _)| *stage == RequestStage::Open),
-            "it was not entered"
-        );
+        assert!(spent(RequestStage::Export) >= 30_000, "what is inside another counts once");
+        assert!(!stages.iter().any(|(stage, _)| *stage == RequestStage::Open), "it was not entered");
         finish(&times, || spend(10));
         let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let report = times.report();
@@ -296,10 +281,7 @@ mod tests {
         let report = times.report();
         // However long this thread was kept from running besides.
         let most = (took - 5000.0) * 1.01;
-        assert!(
-            report.procedures["GETATTR"].total.p50_us <= most,
-            "{took} µs: {report:?}"
-        );
+        assert!(report.procedures["GETATTR"].total.p50_us <= most, "{took} µs: {report:?}");
     }
 
     #[test]

@@ -186,9 +186,7 @@ impl StageTimes {
         let mut total = 0;
         for (stage, spent) in running.stages() {
             total += spent;
-            procedure.stages[stage.index()]
-                .get_or_insert_with(histogram)
-                .saturating_record(spent);
+            procedure.stages[stage.index()].get_or_insert_with(histogram).saturating_record(spent);
             procedure.stage_sums[stage.index()] += spent;
         }
         procedure.total.saturating_record(total);
@@ -238,10 +236,7 @@ impl StageTimes {
             };
             procedures.insert(operation.name().to_owned(), times);
         }
-        StageReport {
-            every: self.every.load(Ordering::Relaxed),
-            procedures,
-        }
+        StageReport { every: self.every.load(Ordering::Relaxed), procedures }
     }
 }
 
@@ -268,11 +263,7 @@ fn sorted(histogram: &Histogram<u32>, bounds: &[u64]) -> Vec<u64> {
 
 fn percentiles(histogram: &Histogram<u32>) -> Percentiles {
     let at = |percent| histogram.value_at_percentile(percent) as f64 / 1000.0;
-    Percentiles {
-        count: histogram.len(),
-        p50_us: at(50.0),
-        p99_us: at(99.0),
-    }
+    Percentiles { count: histogram.len(), p50_us: at(50.0), p99_us: at(99.0) }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -315,10 +306,7 @@ mod tests {
                     }
                 }
             }
-            let graph = waiting
-                .join()
-                .expect("it waits and returns")
-                .expect("it was measured");
+            let graph = waiting.join().expect("it waits and returns").expect("it was measured");
             let names: Vec<_> = graph.spans.iter().map(|span| span.name.as_str()).collect();
             assert_eq!(names, ["receive", "send"]);
         });
@@ -341,12 +329,7 @@ mod tests {
         assert!(total.sum >= 10_000_000, "{total:?}");
         let stages: u64 = classes[1..].iter().map(|stage| stage.sum).sum();
         assert_eq!(stages, total.sum);
-        let receive = classes
-            .iter()
-            .find(|one| one.stage == Some(RequestStage::Receive));
-        assert!(
-            receive.is_some_and(|one| one.counts.iter().sum::<u64>() == 5),
-            "{classes:?}"
-        );
+        let receive = classes.iter().find(|one| one.stage == Some(RequestStage::Receive));
+        assert!(receive.is_some_and(|one| one.counts.iter().sum::<u64>() == 5), "{classes:?}");
     }
 }

@@ -98,12 +98,8 @@ pub struct MutationTicket {
 }
 
 impl Absorbed {
-    const NOTHING: Self = Self {
-        adopted: false,
-        contents_changed: false,
-        rights_changed: false,
-        stands: false,
-    };
+    const NOTHING: Self =
+        Self { adopted: false, contents_changed: false, rights_changed: false, stands: false };
 }
 
 /// What stat(2) and its kin must do.

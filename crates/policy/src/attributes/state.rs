@@ -105,10 +105,7 @@ impl KnownAttributes {
 /// The interval for this object, put in order.
 fn bounds(facts: &Facts, options: &CacheOptions) -> TimeoutRange {
     let TimeoutRange { min, max } = options.interval(facts.kind);
-    TimeoutRange {
-        min,
-        max: max.max(min),
-    }
+    TimeoutRange { min, max: max.max(min) }
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -186,11 +183,7 @@ impl AttributeState {
         if known.sent_at >= began {
             return Freshness::Confirmed;
         }
-        if known.remaining_lifetime(now, options).is_zero() {
-            Freshness::Expired
-        } else {
-            Freshness::Fresh
-        }
+        if known.remaining_lifetime(now, options).is_zero() { Freshness::Expired } else { Freshness::Fresh }
     }
 
     /// The same while this client holds `delegation`: nobody else changes attributes that came with
@@ -249,9 +242,7 @@ impl AttributeState {
     /// directory, READ).
     #[must_use]
     pub const fn ticket(&self) -> MutationTicket {
-        MutationTicket {
-            own_changes: self.own_changes,
-        }
+        MutationTicket { own_changes: self.own_changes }
     }
 
     /// Whether no change of ours was on its way at any time since the ticket was taken: then a
@@ -273,9 +264,7 @@ impl AttributeState {
     /// Whether a change of ours is on its way.
     #[must_use]
     pub fn is_changing(&self) -> bool {
-        self.unsettled
-            .as_ref()
-            .is_some_and(|unsettled| unsettled.in_flight > 0)
+        self.unsettled.as_ref().is_some_and(|unsettled| unsettled.in_flight > 0)
     }
 
     /// Takes in attributes from a reply to a request that changed nothing.
@@ -293,29 +282,14 @@ impl AttributeState {
             self.distrust(mutation.received_at);
             // What was changed, and by whom, nobody can say.
             self.dispute_contents();
-            return Absorbed {
-                contents_changed: true,
-                ..Absorbed::NOTHING
-            };
+            return Absorbed { contents_changed: true, ..Absorbed::NOTHING };
         };
-        let step = mutation.before.map(|before| WccStep {
-            before,
-            after: after.as_before(),
-        });
+        let step = mutation.before.map(|before| WccStep { before, after: after.as_before() });
         if let Some(step) = step {
             self.unsettled().remember(step);
         }
-        let Mutation {
-            sent_at, received_at, ..
-        } = mutation;
-        let absorbed = self.take(
-            AttributeReport {
-                facts: after,
-                sent_at,
-                received_at,
-            },
-            options,
-        );
+        let Mutation { sent_at, received_at, .. } = mutation;
+        let absorbed = self.take(AttributeReport { facts: after, sent_at, received_at }, options);
         if let Some(known) = self.known.as_mut().filter(|_| absorbed.adopted) {
             known.restart_timer(received_at, options);
         }
@@ -344,12 +318,7 @@ impl AttributeState {
             self.clear_distrust(report.sent_at);
             self.contents = self.contents.next();
             self.rights = self.rights.next();
-            return Absorbed {
-                adopted: true,
-                contents_changed: true,
-                rights_changed: true,
-                stands: false,
-            };
+            return Absorbed { adopted: true, contents_changed: true, rights_changed: true, stands: false };
         };
         match known.order(&report) {
             ReplyOrder::Older => Absorbed::NOTHING,
@@ -357,10 +326,7 @@ impl AttributeState {
                 let sent_at = known.sent_at.max(report.sent_at);
                 self.known = Some(known.confirm(report, sent_at, options));
                 self.clear_distrust(report.sent_at);
-                Absorbed {
-                    adopted: true,
-                    ..Absorbed::NOTHING
-                }
+                Absorbed { adopted: true, ..Absorbed::NOTHING }
             }
             ReplyOrder::Newer => {
                 let absorbed = self.replace(known, report, options);
@@ -392,17 +358,11 @@ impl AttributeState {
             self.unsettled().contents_at = Some(contents_at);
         }
         self.known = Some(replaced);
-        Absorbed {
-            adopted: true,
-            rights_changed,
-            ..Absorbed::NOTHING
-        }
+        Absorbed { adopted: true, rights_changed, ..Absorbed::NOTHING }
     }
 
     fn is_distrusted(&self) -> bool {
-        self.unsettled
-            .as_ref()
-            .is_some_and(|unsettled| unsettled.distrusted_at.is_some())
+        self.unsettled.as_ref().is_some_and(|unsettled| unsettled.distrusted_at.is_some())
     }
 
     /// Lifts the doubt if the answered request was sent after it arose.
@@ -442,17 +402,11 @@ impl AttributeState {
             return absorbed;
         }
         self.dispute_contents();
-        Absorbed {
-            contents_changed: true,
-            ..absorbed
-        }
+        Absorbed { contents_changed: true, ..absorbed }
     }
 
     fn contents_at(&self, known: &KnownAttributes) -> PreOpState {
-        let unsettled = self
-            .unsettled
-            .as_ref()
-            .and_then(|unsettled| unsettled.contents_at);
+        let unsettled = self.unsettled.as_ref().and_then(|unsettled| unsettled.contents_at);
         unsettled.unwrap_or(known.facts.as_before())
     }
 
@@ -461,11 +415,7 @@ impl AttributeState {
     }
 
     fn tidy(&mut self) {
-        if self
-            .unsettled
-            .as_deref()
-            .is_some_and(|unsettled| *unsettled == UnsettledMutations::default())
-        {
+        if self.unsettled.as_deref().is_some_and(|unsettled| *unsettled == UnsettledMutations::default()) {
             self.unsettled = None;
         }
     }
@@ -487,10 +437,6 @@ mod tests {
 
     #[test]
     fn a_million_of_them_take_less_than_160_megabytes() {
-        assert!(
-            size_of::<AttributeState>() <= 160,
-            "{}",
-            size_of::<AttributeState>()
-        );
+        assert!(size_of::<AttributeState>() <= 160, "{}", size_of::<AttributeState>());
     }
 }

@@ -12,13 +12,7 @@ use curt_types::{Access, FileKind};
 
 use crate::cases::{directory, file, for_each_case};
 
-const NEEDS: [Access; 5] = [
-    Access::NONE,
-    Access::READ,
-    Access::MODIFY,
-    Access::EXECUTE,
-    Access::LOOKUP,
-];
+const NEEDS: [Access; 5] = [Access::NONE, Access::READ, Access::MODIFY, Access::EXECUTE, Access::LOOKUP];
 
 /// Every decision, with what led to it.
 fn for_each_decision(
@@ -29,13 +23,7 @@ fn for_each_decision(
         let view = case.access_view();
         let attributes = case.freshness();
         let needs = case.pick(&NEEDS);
-        check(
-            view,
-            attributes,
-            needs,
-            &options,
-            decide_access(&view, attributes, needs, &options),
-        );
+        check(view, attributes, needs, &options, decide_access(&view, attributes, needs, &options));
     });
     assert_eq!(cases, 16 * 4 * (1 + 3 * 6) * 2 * 4 * 5);
 }
@@ -103,11 +91,7 @@ fn foreign_data_are_served_only_after_the_server_granted_something() {
     for_each_decision(|view, attributes, needs, options, decision| {
         let asked = view.entry.is_some_and(|entry| entry.asked.contains(needs));
         if view.foreign_data && !asked && !needs.is_empty() {
-            assert_ne!(
-                decision,
-                AccessDecision::Allow,
-                "{view:?} {attributes:?} {options:?}"
-            );
+            assert_ne!(decision, AccessDecision::Allow, "{view:?} {attributes:?} {options:?}");
         }
         if decision == AccessDecision::Ask(AccessReason::ForeignData) {
             assert!(view.foreign_data && !asked);
@@ -125,10 +109,7 @@ fn noac_and_old_attributes_allow_nothing_without_asking() {
             Freshness::Expired | Freshness::Unknown => false,
         };
         if !believed && !needs.is_empty() {
-            assert!(matches!(
-                decision,
-                AccessDecision::Revalidate | AccessDecision::Ask(_)
-            ));
+            assert!(matches!(decision, AccessDecision::Revalidate | AccessDecision::Ask(_)));
         }
     });
 }
@@ -151,11 +132,7 @@ fn an_answer_ends_the_asking() {
                     let entry = AccessEntry::absorb(None, asked, granted, epoch, now).view(epoch, now);
                     let view = curt_policy::AccessView { entry, ..view };
                     let again = decide_access(&view, Freshness::Confirmed, needs, options);
-                    let wanted = if granted == asked {
-                        AccessDecision::Allow
-                    } else {
-                        AccessDecision::Deny
-                    };
+                    let wanted = if granted == asked { AccessDecision::Allow } else { AccessDecision::Deny };
                     assert_eq!(again, wanted);
                 }
             }
@@ -167,45 +144,23 @@ fn an_answer_ends_the_asking() {
 // SEMANTICS: perm-5.
 #[test]
 fn mode_bits_grant_what_a_local_file_system_would() {
-    let people = [
-        (1000, 5, &[][..], 6),
-        (1001, 100, &[][..], 3),
-        (1001, 5, &[7, 100][..], 3),
-        (1001, 5, &[7][..], 0),
-    ];
+    let people =
+        [(1000, 5, &[][..], 6), (1001, 100, &[][..], 3), (1001, 5, &[7, 100][..], 3), (1001, 5, &[7][..], 0)];
     for kind in [FileKind::Regular, FileKind::Directory] {
         for mode in 0..0o1000 {
-            let facts = Facts {
-                kind,
-                mode,
-                ..file(0)
-            };
+            let facts = Facts { kind, mode, ..file(0) };
             for (uid, gid, groups, shift) in people {
                 let granted = mode_bits_rights(&facts, UnixCredential { uid, gid, groups }).unwrap();
                 let bits = (mode >> shift) & 7;
                 assert_eq!(granted.contains(Access::READ), bits & 4 != 0);
                 assert_eq!(granted.contains(Access::MODIFY), bits & 2 != 0);
                 assert_eq!(granted.contains(Access::EXTEND), bits & 2 != 0);
-                let walk = if kind == FileKind::Directory {
-                    Access::LOOKUP
-                } else {
-                    Access::EXECUTE
-                };
+                let walk = if kind == FileKind::Directory { Access::LOOKUP } else { Access::EXECUTE };
                 assert_eq!(granted.contains(walk), bits & 1 != 0);
                 let delete = kind == FileKind::Directory && bits & 3 == 3;
                 assert_eq!(granted.contains(Access::DELETE), delete);
             }
-            assert_eq!(
-                mode_bits_rights(
-                    &facts,
-                    UnixCredential {
-                        uid: 0,
-                        gid: 0,
-                        groups: &[]
-                    }
-                ),
-                None
-            );
+            assert_eq!(mode_bits_rights(&facts, UnixCredential { uid: 0, gid: 0, groups: &[] }), None);
         }
     }
 }
@@ -239,10 +194,7 @@ fn a_later_answer_replaces_what_it_was_asked_about_and_nothing_else() {
     let entry = AccessEntry::absorb(Some(entry), Access::READ, Access::NONE, epoch, now);
     let view = entry.view(epoch, now).unwrap();
     assert_eq!(view.granted, Access::EXECUTE);
-    assert_eq!(
-        view.asked,
-        Access::READ.with(Access::MODIFY).with(Access::EXECUTE)
-    );
+    assert_eq!(view.asked, Access::READ.with(Access::MODIFY).with(Access::EXECUTE));
 }
 
 #[test]
@@ -262,31 +214,13 @@ fn a_denial_is_young_for_a_second() {
 fn mode_bits_and_the_server_are_compared_where_it_tells() {
     let all = Access::worth_asking(FileKind::Regular);
     let write = Access::MODIFY.with(Access::EXTEND);
-    assert_eq!(
-        compare(Access::READ, all, Access::READ),
-        ModeBitsComparison::Agree
-    );
-    assert_eq!(
-        compare(Access::READ.with(write), all, Access::READ),
-        ModeBitsComparison::Agree
-    );
-    assert_eq!(
-        compare(Access::NONE, all, Access::READ),
-        ModeBitsComparison::ServerGrantsMore
-    );
-    assert_eq!(
-        compare(Access::READ, all, Access::NONE),
-        ModeBitsComparison::ServerGrantsLess
-    );
-    assert_eq!(
-        compare(Access::READ, all, Access::EXECUTE),
-        ModeBitsComparison::ServerGrantsLess
-    );
+    assert_eq!(compare(Access::READ, all, Access::READ), ModeBitsComparison::Agree);
+    assert_eq!(compare(Access::READ.with(write), all, Access::READ), ModeBitsComparison::Agree);
+    assert_eq!(compare(Access::NONE, all, Access::READ), ModeBitsComparison::ServerGrantsMore);
+    assert_eq!(compare(Access::READ, all, Access::NONE), ModeBitsComparison::ServerGrantsLess);
+    assert_eq!(compare(Access::READ, all, Access::EXECUTE), ModeBitsComparison::ServerGrantsLess);
     // Nothing is learned of what was not asked.
-    assert_eq!(
-        compare(Access::READ, write, Access::NONE),
-        ModeBitsComparison::Agree
-    );
+    assert_eq!(compare(Access::READ, write, Access::NONE), ModeBitsComparison::Agree);
 }
 
 #[test]
@@ -296,9 +230,6 @@ fn one_access_asks_about_whatever_could_matter() {
     for mask in 0..8 {
         assert!(directory.contains(Access::from_access_mask(mask, FileKind::Directory)));
         assert!(regular.contains(Access::from_access_mask(mask, FileKind::Regular)));
-        assert_eq!(
-            Access::from_access_mask(mask, FileKind::Regular).is_empty(),
-            mask == 0
-        );
+        assert_eq!(Access::from_access_mask(mask, FileKind::Regular).is_empty(), mask == 0);
     }
 }

@@ -18,11 +18,7 @@ fn at(milliseconds: u32) -> Moment {
 }
 
 fn report(facts: Facts, sent: u32, received: u32) -> AttributeReport {
-    AttributeReport {
-        facts,
-        sent_at: at(sent),
-        received_at: at(received),
-    }
+    AttributeReport { facts, sent_at: at(sent), received_at: at(received) }
 }
 
 fn mutation(before: &Facts, after: &Facts, sent: u32, received: u32) -> Mutation {
@@ -65,11 +61,7 @@ fn after_a_restart_of_the_server_only_what_was_asked_for_since_is_fresh() {
         let sent_at = case.pick(&[None, Some(at(9)), Some(at(10)), Some(at(11))]);
         let across = across_restart(freshness, sent_at, at(10));
         let before = sent_at.is_none_or(|sent_at| sent_at < at(10));
-        let wanted = if freshness == Freshness::Fresh && before {
-            Freshness::Expired
-        } else {
-            freshness
-        };
+        let wanted = if freshness == Freshness::Fresh && before { Freshness::Expired } else { freshness };
         assert_eq!(across, wanted);
     });
 }
@@ -84,18 +76,12 @@ fn attributes_are_fresh_for_their_lifetime_from_when_they_were_asked_for() {
     assert_eq!(state.freshness(never, at(3999), &options), Freshness::Fresh);
     assert_eq!(state.freshness(never, at(4000), &options), Freshness::Expired);
     assert_eq!(state.remaining(at(2500), &options), Duration::from_millis(1500));
-    assert_eq!(
-        AttributeState::unknown().freshness(at(0), at(0), &options),
-        Freshness::Unknown
-    );
+    assert_eq!(AttributeState::unknown().freshness(at(0), at(0), &options), Freshness::Unknown);
 }
 
 #[test]
 fn attributes_asked_for_since_the_operation_began_are_confirmed_and_others_are_not() {
-    let noac = CacheOptions {
-        attribute_cache: false,
-        ..CacheOptions::default()
-    };
+    let noac = CacheOptions { attribute_cache: false, ..CacheOptions::default() };
     let state = known(file(1), 1000, 1001);
     assert_eq!(state.freshness(at(1000), at(90_000), &noac), Freshness::Confirmed);
     assert_eq!(state.freshness(at(1001), at(1001), &noac), Freshness::Expired);
@@ -144,33 +130,16 @@ fn a_change_throws_the_lifetime_back() {
 fn the_lifetime_stays_within_the_bounds_in_force() {
     let state = known(file(1), 0, 0);
     for (min, max, wanted) in [(1, 2, 2), (5, 60, 5), (3, 60, 3), (0, 0, 0), (7, 5, 7)] {
-        let files = TimeoutRange {
-            min: SECOND * min,
-            max: SECOND * max,
-        };
-        let options = CacheOptions {
-            files,
-            ..CacheOptions::default()
-        };
-        assert_eq!(
-            state.remaining(at(0), &options),
-            SECOND * wanted,
-            "{min} to {max}"
-        );
+        let files = TimeoutRange { min: SECOND * min, max: SECOND * max };
+        let options = CacheOptions { files, ..CacheOptions::default() };
+        assert_eq!(state.remaining(at(0), &options), SECOND * wanted, "{min} to {max}");
     }
 }
 
 // SEMANTICS: attr-1.
 #[test]
 fn directories_have_their_own_interval() {
-    let state = known(
-        Facts {
-            kind: FileKind::Directory,
-            ..file(1)
-        },
-        0,
-        0,
-    );
+    let state = known(Facts { kind: FileKind::Directory, ..file(1) }, 0, 0);
     assert_eq!(state.remaining(at(0), &CacheOptions::default()), SECOND * 30);
 }
 
@@ -183,11 +152,7 @@ fn an_older_reply_never_replaces_a_newer_one() {
     for_each_case(|case| {
         // The first reply known was sent at 10 and received at 30.
         let first = file(5);
-        let second = Facts {
-            stamp: stamp(5, case.pick(&[4, 5, 6])),
-            size: case.pick(&[10, 11]),
-            ..first
-        };
+        let second = Facts { stamp: stamp(5, case.pick(&[4, 5, 6])), size: case.pick(&[10, 11]), ..first };
         let sent = case.pick(&[5, 15, 30, 35]);
         let mut state = known(first, 10, 30);
         let absorbed = state.absorb(report(second, sent, 40), &options);
@@ -261,12 +226,7 @@ fn after_a_change_without_an_answer_only_a_later_request_is_believed() {
     let options = CacheOptions::default();
     let mut state = known(file(1), 10, 20);
     state.begin_mutation();
-    let lost = Mutation {
-        before: None,
-        after: None,
-        sent_at: at(30),
-        received_at: at(50),
-    };
+    let lost = Mutation { before: None, after: None, sent_at: at(30), received_at: at(50) };
     let _ = state.absorb_mutation(lost, &options);
     let _ = state.absorb(report(file(1), 40, 60), &options);
     assert_eq!(state.freshness(at(0), at(60), &options), Freshness::Expired);
@@ -287,16 +247,9 @@ fn our_own_changes_join_in_whatever_order_their_replies_come() {
         let found = [1, if foreign { 9 } else { 2 }, 3];
         let left = [2, 3, 4];
         let time = |state: u32| {
-            if state == 9 {
-                stamp(25, 25)
-            } else {
-                stamp(state * 10, state * 10)
-            }
+            if state == 9 { stamp(25, 25) } else { stamp(state * 10, state * 10) }
         };
-        let facts = |state: u32| Facts {
-            stamp: time(state),
-            ..file(0)
-        };
+        let facts = |state: u32| Facts { stamp: time(state), ..file(0) };
         let mut state = known(facts(1), 10, 20);
         let epoch = state.contents();
         for _ in 0..3 {
@@ -322,10 +275,7 @@ fn more_unexplained_changes_than_are_kept_count_as_anothers() {
     let options = CacheOptions::default();
     let most = u32::try_from(STEPS_MAX).unwrap();
     for (changes, joined) in [(most, true), (most + 1, false)] {
-        let facts = |state: u32| Facts {
-            stamp: stamp(state, state),
-            ..file(0)
-        };
+        let facts = |state: u32| Facts { stamp: stamp(state, state), ..file(0) };
         let mut state = known(facts(0), 10, 20);
         let epoch = state.contents();
         for _ in 0..changes {
@@ -346,13 +296,7 @@ fn a_change_of_mode_owner_or_hidden_rights_ends_the_rights_epoch_and_writing_doe
     // A change of attributes alone: it may be one of an access control list.
     let [changed, written] = [stamp(1, 5), stamp(5, 5)].map(|stamp| Facts { stamp, ..old });
     let cases = [
-        (
-            Facts {
-                mode: 0o600,
-                ..changed
-            },
-            true,
-        ),
+        (Facts { mode: 0o600, ..changed }, true),
         (Facts { uid: 7, ..changed }, true),
         (Facts { gid: 7, ..changed }, true),
         (changed, true),
@@ -364,10 +308,6 @@ fn a_change_of_mode_owner_or_hidden_rights_ends_the_rights_epoch_and_writing_doe
         let mut state = known(old, 10, 20);
         let rights = state.rights();
         let Absorbed { rights_changed, .. } = state.absorb(report(new, 30, 40), &options);
-        assert_eq!(
-            (rights_changed, state.rights() != rights),
-            (ends, ends),
-            "{new:?}"
-        );
+        assert_eq!((rights_changed, state.rights() != rights), (ends, ends), "{new:?}");
     }
 }

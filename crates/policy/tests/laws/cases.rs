@@ -17,10 +17,7 @@ pub(crate) struct Cases {
 
 /// Runs `check` once for every combination of what it picks; returns how many there were.
 pub(crate) fn for_each_case(mut check: impl FnMut(&mut Cases)) -> usize {
-    let mut cases = Cases {
-        picks: Vec::new(),
-        at: 0,
-    };
+    let mut cases = Cases { picks: Vec::new(), at: 0 };
     let mut count = 0;
     loop {
         cases.at = 0;
@@ -53,12 +50,7 @@ impl Cases {
     }
 
     pub(crate) fn freshness(&mut self) -> Freshness {
-        self.pick(&[
-            Freshness::Confirmed,
-            Freshness::Fresh,
-            Freshness::Expired,
-            Freshness::Unknown,
-        ])
+        self.pick(&[Freshness::Confirmed, Freshness::Fresh, Freshness::Expired, Freshness::Unknown])
     }
 
     /// All options that bear on opens and access.
@@ -93,10 +85,7 @@ impl Cases {
             access: self.pick(&[AccessMode::Server, AccessMode::ModeBits]),
             plus: self.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
             users: self.pick(&[MountUsers::One, MountUsers::Many]),
-            directories: TimeoutRange {
-                min: MINUTE / 2,
-                max: MINUTE,
-            },
+            directories: TimeoutRange { min: MINUTE / 2, max: MINUTE },
             ..names
         }
     }
@@ -106,16 +95,10 @@ impl Cases {
         let local = self.pick(&sets);
         let entry = self.pick(&sets).map(|asked| AccessEntryView {
             asked,
-            granted: self
-                .pick(&[Access::NONE, Access::READ, Access::ALL])
-                .common(asked),
+            granted: self.pick(&[Access::NONE, Access::READ, Access::ALL]).common(asked),
             denial_is_young: self.bool(),
         });
-        AccessView {
-            local,
-            entry,
-            foreign_data: self.bool(),
-        }
+        AccessView { local, entry, foreign_data: self.bool() }
     }
 }
 
@@ -125,10 +108,7 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// A stamp of so many milliseconds after a second long ago.
 pub(crate) fn stamp(mtime: u32, ctime: u32) -> ChangeStamp {
     let time = |milliseconds: u32| Timestamp::new(1_000_001, milliseconds * 1_000_000);
-    ChangeStamp::Times {
-        mtime: time(mtime),
-        ctime: time(ctime),
-    }
+    ChangeStamp::Times { mtime: time(mtime), ctime: time(ctime) }
 }
 
 /// A file last changed so many milliseconds after a second long ago.
@@ -144,11 +124,7 @@ pub(crate) fn file(changed: u32) -> Facts {
 }
 
 pub(crate) fn directory(changed: u32) -> Facts {
-    Facts {
-        kind: FileKind::Directory,
-        mode: 0o755,
-        ..file(changed)
-    }
+    Facts { kind: FileKind::Directory, mode: 0o755, ..file(changed) }
 }
 
 pub(crate) fn before(facts: &Facts) -> Option<PreOpState> {

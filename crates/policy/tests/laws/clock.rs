@@ -58,22 +58,10 @@ fn the_guard_is_twice_the_clocks_step_as_its_times_show_it_and_20_ms_at_least() 
         // knfsd says 1 s and sends nanoseconds.
         (one_second, Some(Timestamp::new(7, 123_456_789)), GUARD_MIN),
         (one_second, Some(Timestamp::new(7, 120_000_000)), GUARD_MIN),
-        (
-            one_second,
-            Some(Timestamp::new(7, 100_000_000)),
-            200 * MILLISECOND,
-        ),
+        (one_second, Some(Timestamp::new(7, 100_000_000)), 200 * MILLISECOND),
         // A file system that says 1 ns and keeps seconds, or two.
-        (
-            Duration::from_nanos(1),
-            Some(Timestamp::new(7, 0)),
-            2 * one_second,
-        ),
-        (
-            Duration::from_nanos(1),
-            Some(Timestamp::new(8, 0)),
-            4 * one_second,
-        ),
+        (Duration::from_nanos(1), Some(Timestamp::new(7, 0)), 2 * one_second),
+        (Duration::from_nanos(1), Some(Timestamp::new(8, 0)), 4 * one_second),
     ] {
         let mut clock = ServerClock::new(told);
         if let Some(seen) = seen {
@@ -133,11 +121,7 @@ fn what_was_learned_once_the_stamp_was_old_is_not_racy() {
 }
 
 fn report(facts: Facts, sent_at: Moment) -> AttributeReport {
-    AttributeReport {
-        facts,
-        sent_at,
-        received_at: sent_at.plus(MILLISECOND),
-    }
+    AttributeReport { facts, sent_at, received_at: sent_at.plus(MILLISECOND) }
 }
 
 /// Pages outlive an open only if size, mtime and ctime are what they were.

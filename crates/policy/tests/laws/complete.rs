@@ -14,11 +14,7 @@ fn at(milliseconds: u64) -> Moment {
 
 /// A directory that was asked about at `sent`, its contents having changed at `changed`.
 fn report(changed: u32, sent: u64) -> AttributeReport {
-    AttributeReport {
-        facts: directory(changed),
-        sent_at: at(sent),
-        received_at: at(sent + 1),
-    }
+    AttributeReport { facts: directory(changed), sent_at: at(sent), received_at: at(sent + 1) }
 }
 
 // SEMANTICS: name-3.
@@ -53,12 +49,7 @@ fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
             assert_eq!(pass.complete().is_some(), is_one && reply == 2);
             if ours {
                 let _ = directory.absorb_mutation(
-                    Mutation {
-                        before: None,
-                        after: None,
-                        sent_at: at(11),
-                        received_at: at(12),
-                    },
+                    Mutation { before: None, after: None, sent_at: at(11), received_at: at(12) },
                     &options,
                 );
             }
@@ -113,14 +104,8 @@ fn completeness_survives_changes_of_ours_that_are_proven_and_no_others() {
     let mut pass = ListingScan::begin(ticket);
     assert!(pass.add(reply_label(ticket, &directory, adopted, at(10)), true));
     let label = pass.complete().expect("one reply, one state");
-    let later = curt_policy::NameLabel {
-        sent_at: at(20),
-        ..label
-    };
-    let other = curt_policy::NameLabel {
-        epoch: label.epoch.next(),
-        ..label
-    };
+    let later = curt_policy::NameLabel { sent_at: at(20), ..label };
+    let other = curt_policy::NameLabel { epoch: label.epoch.next(), ..label };
     assert!(stays_complete(label, DentryUpdate::Positive(later)));
     assert!(stays_complete(label, DentryUpdate::Negative(later)));
     assert!(!stays_complete(label, DentryUpdate::Positive(other)));
@@ -131,25 +116,14 @@ fn completeness_survives_changes_of_ours_that_are_proven_and_no_others() {
         assert!(!stays_complete_after_refusal(false, is_listed, false));
         assert!(!stays_complete_after_refusal(true, is_listed, false));
     }
-    assert!(
-        !stays_complete_after_refusal(true, false, true),
-        "EEXIST proves a name"
-    );
+    assert!(!stays_complete_after_refusal(true, false, true), "EEXIST proves a name");
     assert!(stays_complete_after_refusal(true, true, true), "that was known");
 }
 
 // SEMANTICS: name-4.
 #[test]
 fn names_that_servers_hide_or_spell_otherwise_are_never_missing_for_want_of_being_listed() {
-    for name in [
-        &b".snapshot"[..],
-        b".ZFS",
-        b"~snapshot",
-        b".",
-        b"..",
-        "\u{e9}t\u{e9}".as_bytes(),
-        b"\xff",
-    ] {
+    for name in [&b".snapshot"[..], b".ZFS", b"~snapshot", b".", b"..", "\u{e9}t\u{e9}".as_bytes(), b"\xff"] {
         assert!(may_be_hidden(name), "{name:?}");
     }
     for name in [&b"snapshot"[..], b".git", b"a", b".snapshot2", b"..."] {

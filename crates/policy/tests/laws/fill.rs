@@ -68,13 +68,8 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
             names: cases.pick(&[LookupCache::All, LookupCache::Positive, LookupCache::None]),
             name_lifetime: cases.pick(&[Duration::ZERO, default.name_lifetime]),
             attribute_cache: cases.bool(),
-            directories: cases.pick(&[
-                default.directories,
-                TimeoutRange {
-                    min: Duration::ZERO,
-                    max: Duration::ZERO,
-                },
-            ]),
+            directories: cases
+                .pick(&[default.directories, TimeoutRange { min: Duration::ZERO, max: Duration::ZERO }]),
             ..default
         };
         let expected = options.fill == FillMode::Auto
@@ -86,10 +81,7 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
         assert_eq!(options.fills(), expected, "{options:?}");
         on += usize::from(expected);
         let mut many = missed(1000);
-        assert_eq!(
-            decide(Want::Name(&view(many, 1000)), &options).is_some(),
-            expected
-        );
+        assert_eq!(decide(Want::Name(&view(many, 1000)), &options).is_some(), expected);
         filled(&mut many, 10, 2000, false, true, true);
         (0..10).for_each(|_| many.used());
         let refreshes = decide(Want::Attributes(&view(many, 1000)), &options).is_some();
@@ -102,17 +94,11 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
 fn one_name_of_a_directory_is_always_asked_for_by_itself_where_nothing_is_known() {
     for size in [0, 60, 4096, 40_000, 10_000_000, u64::MAX] {
         for round_trip in [Duration::ZERO, LOOPBACK, LAN, WAN, Duration::MAX] {
-            let view = PrefetchView {
-                round_trip,
-                ..view(missed(1), size)
-            };
+            let view = PrefetchView { round_trip, ..view(missed(1), size) };
             assert!(!fills_now(&view), "{size} {round_trip:?}");
         }
     }
-    let unknown = PrefetchView {
-        size: None,
-        ..view(missed(MISSES_MIN), 0)
-    };
+    let unknown = PrefetchView { size: None, ..view(missed(MISSES_MIN), 0) };
     assert!(fills_now(&unknown));
 }
 
@@ -121,21 +107,13 @@ fn the_larger_a_directory_and_the_quicker_a_request_the_more_misses_it_takes() {
     let sizes = [60, 4096, 16_384, 65_536, 262_144];
     for round_trip in [LOOPBACK, LAN, Duration::from_millis(1), WAN] {
         let needed = sizes.map(|size| {
-            misses_until(&PrefetchView {
-                round_trip,
-                ..view(PrefetchRecord::default(), size)
-            })
-            .unwrap()
+            misses_until(&PrefetchView { round_trip, ..view(PrefetchRecord::default(), size) }).unwrap()
         });
         assert_eq!(needed[0], MISSES_MIN);
         assert!(needed.is_sorted(), "{round_trip:?}: {needed:?}");
     }
     let by_time = [LOOPBACK, Duration::from_millis(1), WAN].map(|round_trip| {
-        misses_until(&PrefetchView {
-            round_trip,
-            ..view(PrefetchRecord::default(), 262_144)
-        })
-        .unwrap()
+        misses_until(&PrefetchView { round_trip, ..view(PrefetchRecord::default(), 262_144) }).unwrap()
     });
     assert_eq!(by_time, [128, 26, 4]);
     // 500,000 names of 20 bytes: nobody who wants a few pays for them.
@@ -186,11 +164,7 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
         needed.push(misses);
         (0..misses).for_each(|_| record.own.missed());
     }
-    assert_eq!(
-        needed,
-        [12, 24, 48, 96, 192],
-        "2,000 bytes are a fiftieth of 12 requests of 8 KiB"
-    );
+    assert_eq!(needed, [12, 24, 48, 96, 192], "2,000 bytes are a fiftieth of 12 requests of 8 KiB");
     record.own.spared();
     filled(&mut record, 10, 2000, false, true, true);
     assert_eq!(misses_until(&view(record, 240)), Some(12), "one was of use");
@@ -225,13 +199,8 @@ fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
         (0..spared).for_each(|_| beside.spared());
         beside
     };
-    let needed = |beside| {
-        misses_until(&PrefetchView {
-            beside,
-            ..view(PrefetchRecord::default(), 240)
-        })
-        .unwrap()
-    };
+    let needed =
+        |beside| misses_until(&PrefetchView { beside, ..view(PrefetchRecord::default(), 240) }).unwrap();
     assert_eq!(needed(parent(1, 10, 9)), 2, "one says nothing");
     assert_eq!(needed(parent(4, 10, 32)), 1);
     assert_eq!(needed(parent(4, 40, 26)), 2, "few names were wanted");
@@ -248,10 +217,7 @@ fn fills_for_nothing(mount: &mut PrefetchBenefit, directories: u32, misses: u32,
         for _ in 0..misses {
             record.own.missed();
             mount.missed();
-            let view = PrefetchView {
-                mount: *mount,
-                ..view(record, 240)
-            };
+            let view = PrefetchView { mount: *mount, ..view(record, 240) };
             if fills_now(&view) {
                 filled(&mut record, 10, 2000, false, true, holds_it);
                 mount.filled_on_mount(10, holds_it);
@@ -270,10 +236,7 @@ fn a_mount_where_fills_are_for_nothing_gives_them_up() {
         // From then on hardly one of a thousand requests may be lost.
         let misses = 100 * MOUNT_MISSES;
         let fills = fills_for_nothing(&mut mount, misses / 4, 4, holds_it);
-        assert!(
-            (50 * RETRIES..=100 * RETRIES).contains(&fills),
-            "{fills} in {misses}"
-        );
+        assert!((50 * RETRIES..=100 * RETRIES).contains(&fills), "{fills} in {misses}");
         assert!(fills * 250 <= misses, "{fills} in {misses}");
     }
 }
@@ -284,10 +247,7 @@ fn a_mount_that_gave_fills_up_learns_anew() {
     assert_eq!(fills_for_nothing(&mut mount, 100, 2, true), 8);
     let needed = |mount| {
         let record = PrefetchRecord::default();
-        misses_until(&PrefetchView {
-            mount,
-            ..view(record, 240)
-        })
+        misses_until(&PrefetchView { mount, ..view(record, 240) })
     };
     assert_eq!(needed(mount), None);
     // What came before is used after all.
@@ -315,31 +275,20 @@ fn a_directory_where_fills_pay_is_filled_although_its_mount_gave_them_up() {
     let mut record = PrefetchRecord::default();
     filled(&mut record, 10, 2000, false, true, true);
     (0..9).for_each(|_| record.own.spared());
-    let own = PrefetchView {
-        mount,
-        ..view(record, 240)
-    };
+    let own = PrefetchView { mount, ..view(record, 240) };
     assert_eq!(misses_until(&own), Some(1));
     let mut parent = PrefetchBenefit::default();
     for _ in 0..4 {
         parent.filled(10, true);
         (0..9).for_each(|_| parent.spared());
     }
-    let beside = PrefetchView {
-        mount,
-        beside: parent,
-        ..view(PrefetchRecord::default(), 240)
-    };
+    let beside = PrefetchView { mount, beside: parent, ..view(PrefetchRecord::default(), 240) };
     assert_eq!(misses_until(&beside), Some(1));
 }
 
 /// How many misses it takes until names of a large listing are asked for with those beside them.
 fn misses_until_part(record: PrefetchRecord, mount: PrefetchBenefit, round_trip: Duration) -> Option<u32> {
-    let mut view = PrefetchView {
-        mount,
-        round_trip,
-        ..view(record, 10_000_000)
-    };
+    let mut view = PrefetchView { mount, round_trip, ..view(record, 10_000_000) };
     for misses in 0..100_000 {
         if decide(Want::ListedName(&view), &CacheOptions::default()).is_some() {
             return Some(misses);
@@ -351,19 +300,12 @@ fn misses_until_part(record: PrefetchRecord, mount: PrefetchBenefit, round_trip:
 
 #[test]
 fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
-    let off = CacheOptions {
-        fill: FillMode::Off,
-        ..CacheOptions::default()
-    };
+    let off = CacheOptions { fill: FillMode::Off, ..CacheOptions::default() };
     assert_eq!(decide(Want::ListedName(&view(missed(100_000), 0)), &off), None);
     let mut record = PrefetchRecord::default();
     record.listed(500_000);
     let nowhere = PrefetchBenefit::default();
-    assert_eq!(
-        misses_until_part(record, nowhere, LAN),
-        Some(50),
-        "one request in fifty"
-    );
+    assert_eq!(misses_until_part(record, nowhere, LAN), Some(50), "one request in fifty");
     record.own.filled(1024, true);
     let whole = ListedExtent::Whole(500_000 * 176);
     assert_eq!(record.extent(), whole, "no more is known of the whole by that");
@@ -390,10 +332,7 @@ fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
 fn attributes_are_asked_for_together_only_if_others_are_expected_to_be_wanted() {
     let options = CacheOptions::default();
     let ask = |record: PrefetchRecord, round_trip| {
-        let view = PrefetchView {
-            round_trip,
-            ..view(record, 0)
-        };
+        let view = PrefetchView { round_trip, ..view(record, 0) };
         decide(Want::Attributes(&view), &options).is_some()
     };
     let used = |names: u32, used: u32| {
@@ -458,16 +397,9 @@ fn names_looked_up_in_a_row_are_told_from_names_looked_up_anywhere() {
     }
     order.requested(1000, 64 * 1024);
     order.missed_at(1001);
-    assert_eq!(
-        needed(order, 1001),
-        Some(3),
-        "it is noticed soon that those that follow are wanted"
-    );
+    assert_eq!(needed(order, 1001), Some(3), "it is noticed soon that those that follow are wanted");
     for plus in [PlusMode::Auto, PlusMode::Never, PlusMode::Always] {
-        let options = CacheOptions {
-            plus,
-            ..CacheOptions::default()
-        };
+        let options = CacheOptions { plus, ..CacheOptions::default() };
         let mut first = LookupOrder::default();
         (0..MISSES_MAX).for_each(|place| first.missed_at(place));
         let bytes = (plus != PlusMode::Never).then_some(SIZE_FIRST_MAX);
@@ -483,19 +415,8 @@ fn names_looked_up_in_a_row_are_told_from_names_looked_up_anywhere() {
 fn the_next_names_are_requested_from_the_middle_of_those_at_hand() {
     let wanted = |had, is_undisturbed, listing| {
         let of = 100;
-        let options = CacheOptions {
-            listing,
-            ..CacheOptions::default()
-        };
-        decide(
-            Want::NextNames {
-                had,
-                of,
-                is_undisturbed,
-            },
-            &options,
-        )
-        .is_some()
+        let options = CacheOptions { listing, ..CacheOptions::default() };
+        decide(Want::NextNames { had, of, is_undisturbed }, &options).is_some()
     };
     assert!(!wanted(49, true, ListingMode::Continue));
     assert!(wanted(50, true, ListingMode::Continue));

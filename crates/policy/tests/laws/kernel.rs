@@ -20,14 +20,7 @@ fn at(milliseconds: u32) -> Moment {
 
 fn state(facts: Facts, options: &CacheOptions) -> AttributeState {
     let mut state = AttributeState::unknown();
-    let _ = state.absorb(
-        AttributeReport {
-            facts,
-            sent_at: at(5000),
-            received_at: at(5001),
-        },
-        options,
-    );
+    let _ = state.absorb(AttributeReport { facts, sent_at: at(5000), received_at: at(5001) }, options);
     state
 }
 
@@ -42,10 +35,7 @@ fn a_name_is_promised_only_where_nobody_has_to_be_kept_out() {
         clock.learn(facts.stamp.changed_at().unwrap(), at(0));
         let (entry, label) = (
             case.pick(&[DentryState::Positive, DentryState::Negative]),
-            NameLabel {
-                epoch: state.contents().unwrap(),
-                sent_at: at(5000),
-            },
+            NameLabel { epoch: state.contents().unwrap(), sent_at: at(5000) },
         );
         let now = at(case.pick(&[5001, 5010, 20_000]));
         let promised = name_lifetime(entry, label, &state, &clock, now, &options);

@@ -24,24 +24,14 @@ fn a_name_is_served_only_if_it_may_be_and_to_whoever_may_search_its_directory() 
         let options = case.options();
         let facts = directory(1);
         let mut state = AttributeState::unknown();
-        let report = AttributeReport {
-            facts,
-            sent_at: at(5000),
-            received_at: at(5001),
-        };
+        let report = AttributeReport { facts, sent_at: at(5000), received_at: at(5001) };
         let _ = state.absorb(report, &options);
         let mut clock = ServerClock::new(Duration::ZERO);
         clock.learn(facts.stamp.changed_at().unwrap(), at(0));
         let entry = case.pick(&[DentryState::Positive, DentryState::Negative]);
         let epoch = state.contents().unwrap();
-        let label = NameLabel {
-            epoch: if case.bool() { epoch } else { epoch.next() },
-            sent_at: at(5000),
-        };
-        let wanted = LookupTime {
-            began: at(6000),
-            now: at(case.pick(&[6000, 90_000])),
-        };
+        let label = NameLabel { epoch: if case.bool() { epoch } else { epoch.next() }, sent_at: at(5000) };
+        let wanted = LookupTime { began: at(6000), now: at(case.pick(&[6000, 90_000])) };
         let view = LookupView {
             entry: Some((entry, label)),
             directory: &state,
@@ -62,25 +52,15 @@ fn a_name_is_served_only_if_it_may_be_and_to_whoever_may_search_its_directory() 
         let decision = decide_cached_lookup(&view, &options);
         let is_served = matches!(decision, LookupDecision::Serve { .. });
         assert_eq!(is_served, may_serve && may_search == AccessDecision::Allow);
-        if let LookupDecision::Serve {
-            entry_valid,
-            allowed_by,
-        } = decision
-        {
+        if let LookupDecision::Serve { entry_valid, allowed_by } = decision {
             served += 1;
             let promised = name_lifetime(entry, label, &state, &clock, wanted.now, &options);
             assert_eq!(entry_valid, promised);
-            let granted = view
-                .access
-                .entry
-                .is_some_and(|entry| entry.granted.contains(Access::LOOKUP));
+            let granted = view.access.entry.is_some_and(|entry| entry.granted.contains(Access::LOOKUP));
             assert_eq!(allowed_by == AllowedBy::Server, granted);
         }
         let nothing = LookupView { entry: None, ..view };
-        assert!(matches!(
-            decide_cached_lookup(&nothing, &options),
-            LookupDecision::Lookup(_)
-        ));
+        assert!(matches!(decide_cached_lookup(&nothing, &options), LookupDecision::Lookup(_)));
     });
     assert!(served > 0, "some are");
 }

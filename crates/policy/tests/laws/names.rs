@@ -53,10 +53,7 @@ fn what_is_served_is_what_is_kept() {
 #[test]
 fn a_name_is_served_only_if_nothing_speaks_against_it() {
     for_each_decision(|view, _, options, decision| {
-        let served = matches!(
-            decision,
-            NameDecision::ServePositive | NameDecision::ServeNegative
-        );
+        let served = matches!(decision, NameDecision::ServePositive | NameDecision::ServeNegative);
         if !served || view.just_learned {
             return;
         }
@@ -104,15 +101,9 @@ fn a_name_is_looked_up_only_for_a_reason() {
 fn the_directory_is_asked_about_only_where_its_answer_can_spare_the_lookup() {
     for_each_decision(|view, _, options, decision| {
         if decision == NameDecision::RevalidateDirectory {
-            let answered = NameView {
-                directory: Freshness::Confirmed,
-                ..view
-            };
+            let answered = NameView { directory: Freshness::Confirmed, ..view };
             let again = decide_lookup(&answered, NameIntent::Use, options);
-            assert!(matches!(
-                again,
-                NameDecision::ServePositive | NameDecision::ServeNegative
-            ));
+            assert!(matches!(again, NameDecision::ServePositive | NameDecision::ServeNegative));
         }
     });
 }
@@ -127,14 +118,8 @@ fn at(seconds: u32) -> Moment {
 fn quiet() -> (AttributeState, ServerClock) {
     let (mut state, mut clock) = (AttributeState::unknown(), ServerClock::new(Duration::ZERO));
     let facts = directory(1);
-    let _ = state.absorb(
-        AttributeReport {
-            facts,
-            sent_at: at(10),
-            received_at: at(10),
-        },
-        &CacheOptions::default(),
-    );
+    let _ = state
+        .absorb(AttributeReport { facts, sent_at: at(10), received_at: at(10) }, &CacheOptions::default());
     clock.learn(facts.stamp.changed_at().unwrap(), at(1));
     (state, clock)
 }
@@ -144,17 +129,10 @@ fn quiet() -> (AttributeState, ServerClock) {
 fn only_what_was_said_is_learned() {
     let (state, _) = quiet();
     for_each_case(|case| {
-        let found = case.pick(&[
-            LookupFinding::Object,
-            LookupFinding::Nothing,
-            LookupFinding::Unknown,
-        ]);
+        let found = case.pick(&[LookupFinding::Object, LookupFinding::Nothing, LookupFinding::Unknown]);
         let adopted = case.bool();
         let learned = learn(found, state.ticket(), &state, adopted, at(11));
-        let label = NameLabel {
-            epoch: state.contents().unwrap(),
-            sent_at: at(11),
-        };
+        let label = NameLabel { epoch: state.contents().unwrap(), sent_at: at(11) };
         let wanted = match (found, adopted) {
             (LookupFinding::Unknown, _) => DentryUpdate::Unchanged,
             // Without the directory's attributes in the reply nothing says under which stamp it
@@ -202,10 +180,7 @@ fn a_lookup_that_a_change_of_ours_overlapped_teaches_nothing() {
 #[test]
 fn a_change_of_ours_is_remembered_only_if_it_stands_alone_and_last() {
     let (state, _) = quiet();
-    let label = NameLabel {
-        epoch: state.contents().unwrap(),
-        sent_at: at(11),
-    };
+    let label = NameLabel { epoch: state.contents().unwrap(), sent_at: at(11) };
     for_each_case(|case| {
         let (alone, stands) = (case.bool(), case.bool());
         let absorbed = curt_policy::Absorbed {
@@ -215,11 +190,7 @@ fn a_change_of_ours_is_remembered_only_if_it_stands_alone_and_last() {
             stands,
         };
         let learned = learn_own(LookupFinding::Object, alone, &state, absorbed, at(11));
-        let wanted = if alone && stands {
-            DentryUpdate::Positive(label)
-        } else {
-            DentryUpdate::Forget
-        };
+        let wanted = if alone && stands { DentryUpdate::Positive(label) } else { DentryUpdate::Forget };
         assert_eq!(learned, wanted);
     });
 }
@@ -238,16 +209,10 @@ fn a_name_is_served_for_exactly_as_long_as_is_promised() {
             clock = ServerClock::new(Duration::ZERO);
             clock.learn(directory(1).stamp.changed_at().unwrap(), at(10));
         }
-        let label = NameLabel {
-            epoch: state.contents().unwrap(),
-            sent_at: at(10),
-        };
+        let label = NameLabel { epoch: state.contents().unwrap(), sent_at: at(10) };
         let now = at(10).plus(case.pick(&[Duration::ZERO, Duration::from_millis(15), SECOND, SECOND * 29]));
         let serves = |moment: Moment| {
-            let wanted = LookupTime {
-                began: moment,
-                now: moment,
-            };
+            let wanted = LookupTime { began: moment, now: moment };
             let view = NameView::of(entry, label, &state, &clock, wanted, &options);
             matches!(
                 decide_lookup(&view, NameIntent::Use, &options),
@@ -257,10 +222,7 @@ fn a_name_is_served_for_exactly_as_long_as_is_promised() {
         let promised = remaining(entry, label, &state, &clock, now, &options);
         if !promised.is_zero() {
             assert!(serves(now.plus(promised).minus_one()), "{options:?} {promised:?}");
-            assert!(
-                !serves(now.plus(promised).plus(Duration::from_nanos(1))),
-                "{options:?} {promised:?}"
-            );
+            assert!(!serves(now.plus(promised).plus(Duration::from_nanos(1))), "{options:?} {promised:?}");
         } else if now > at(10) {
             assert!(!serves(now), "{options:?}");
         }

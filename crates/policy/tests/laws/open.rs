@@ -12,11 +12,7 @@ use curt_types::{Access, FileKind};
 
 use crate::cases::{Cases, SLOPPY, for_each_case};
 
-const ALLOWED: AccessView = AccessView {
-    local: Some(Access::ALL),
-    entry: None,
-    foreign_data: false,
-};
+const ALLOWED: AccessView = AccessView { local: Some(Access::ALL), entry: None, foreign_data: false };
 
 fn intent(case: &mut Cases) -> OpenIntent {
     OpenIntent {
@@ -35,31 +31,15 @@ fn locking(case: &mut Cases) -> LockingState {
     let since = Moment::default();
     let delegation = |write| {
         let delegation = Some(Delegation { write, since });
-        LockingState {
-            delegation,
-            ..LockingState::default()
-        }
+        LockingState { delegation, ..LockingState::default() }
     };
-    let locked = LockingState {
-        locked_at: Some(since),
-        delegation: None,
-    };
-    case.pick(&[
-        LockingState::default(),
-        locked,
-        delegation(false),
-        delegation(true),
-    ])
+    let locked = LockingState { locked_at: Some(since), delegation: None };
+    case.pick(&[LockingState::default(), locked, delegation(false), delegation(true)])
 }
 
 fn view(case: &mut Cases, access: AccessView) -> OpenView {
     OpenView {
-        kind: case.pick(&[
-            None,
-            Some(FileKind::Regular),
-            Some(FileKind::Directory),
-            Some(FileKind::Fifo),
-        ]),
+        kind: case.pick(&[None, Some(FileKind::Regular), Some(FileKind::Directory), Some(FileKind::Fifo)]),
         attributes: case.freshness(),
         age: case.pick(&[Duration::ZERO, SLOPPY, SLOPPY + Duration::from_nanos(1)]),
         written_here: case.bool(),
@@ -106,16 +86,9 @@ fn by_default_an_open_is_served_only_from_attributes_asked_for_since_it_began() 
 fn attributes_asked_for_since_it_began_serve_every_open() {
     for_each_allowed_open(|view, intent, options, decision| {
         if view.attributes == Freshness::Confirmed {
-            let served = if is_covered(&view, intent) {
-                OpenServed::Delegated
-            } else {
-                OpenServed::Confirmed
-            };
-            assert_eq!(
-                decision,
-                OpenDecision::Serve(served),
-                "{view:?} {intent:?} {options:?}"
-            );
+            let served =
+                if is_covered(&view, intent) { OpenServed::Delegated } else { OpenServed::Confirmed };
+            assert_eq!(decision, OpenDecision::Serve(served), "{view:?} {intent:?} {options:?}");
         }
     });
 }
@@ -183,33 +156,16 @@ fn an_open_decides_access_first_and_as_access_does() {
             access,
         };
         let intent = case.pick(&[
-            OpenIntent {
-                read: true,
-                ..OpenIntent::default()
-            },
-            OpenIntent {
-                write: true,
-                ..OpenIntent::default()
-            },
-            OpenIntent {
-                read: true,
-                execute: true,
-                ..OpenIntent::default()
-            },
-            OpenIntent {
-                read: true,
-                truncate: true,
-                ..OpenIntent::default()
-            },
+            OpenIntent { read: true, ..OpenIntent::default() },
+            OpenIntent { write: true, ..OpenIntent::default() },
+            OpenIntent { read: true, execute: true, ..OpenIntent::default() },
+            OpenIntent { read: true, truncate: true, ..OpenIntent::default() },
             OpenIntent::default(),
         ]);
         let decision = decide_open(&view, intent, &options);
         match decide_access(&access, view.attributes, intent.needs(), &options) {
             AccessDecision::Allow => {
-                assert!(matches!(
-                    decision,
-                    OpenDecision::Serve(_) | OpenDecision::Revalidate
-                ));
+                assert!(matches!(decision, OpenDecision::Serve(_) | OpenDecision::Revalidate));
             }
             AccessDecision::Deny => assert_eq!(decision, OpenDecision::Deny),
             AccessDecision::Revalidate => assert_eq!(decision, OpenDecision::Revalidate),
@@ -229,20 +185,12 @@ fn an_open_is_the_delegations_only_where_it_covers_what_the_open_may_do() {
 
 #[test]
 fn executing_takes_the_right_to_execute_and_not_to_read() {
-    let intent = OpenIntent {
-        read: true,
-        execute: true,
-        ..OpenIntent::default()
-    };
+    let intent = OpenIntent { read: true, execute: true, ..OpenIntent::default() };
     assert_eq!(intent.needs(), Access::EXECUTE);
 }
 
 #[test]
 fn truncating_takes_the_right_to_modify_even_of_a_reader() {
-    let intent = OpenIntent {
-        read: true,
-        truncate: true,
-        ..OpenIntent::default()
-    };
+    let intent = OpenIntent { read: true, truncate: true, ..OpenIntent::default() };
     assert_eq!(intent.needs(), Access::READ.with(Access::MODIFY));
 }

@@ -22,10 +22,7 @@ fn at(milliseconds: u64) -> Moment {
 /// The server's clock shows so much more than ours, in whole steps.
 fn server_time(milliseconds: u64, ahead: u64, step: u64) -> Timestamp {
     let shown = (milliseconds + ahead) / step * step;
-    Timestamp::new(
-        i64::try_from(shown / 1000).unwrap(),
-        u32::try_from(shown % 1000 * 1_000_000).unwrap(),
-    )
+    Timestamp::new(i64::try_from(shown / 1000).unwrap(), u32::try_from(shown % 1000 * 1_000_000).unwrap())
 }
 
 /// The execution of a call that was sent at 10 s of ours and lost at 11 s, by a clock that is as
@@ -49,17 +46,9 @@ fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not(
         let step = case.pick(&[1, 4, 10]);
         let mut offset = ClockOffset::default();
         // Two changes of our own whose replies came, the second faster or slower.
-        for (sent, way, back) in [
-            (1_000, 3, 4),
-            (2_000, case.pick(&[1, 3, 50]), case.pick(&[1, 900])),
-        ] {
+        for (sent, way, back) in [(1_000, 3, 4), (2_000, case.pick(&[1, 3, 50]), case.pick(&[1, 900]))] {
             let ctime = server_time(sent + way, ahead, step);
-            offset.learn(
-                ctime,
-                at(sent),
-                at(sent + way + back),
-                Duration::from_millis(step),
-            );
+            offset.learn(ctime, at(sent), at(sent + way + back), Duration::from_millis(step));
         }
         let (sent, lost) = (10_000, 10_000 + case.pick(&[5, 3_000]));
         let execution = offset.execution(at(sent), at(lost), SLACK).unwrap();
@@ -67,17 +56,11 @@ fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not(
         assert!(execution.includes(server_time(done, ahead, step)));
         // Our bounds are apart by the fastest way there and back, and a step.
         for before in [sent - 21 - step, sent - 500, 0] {
-            assert!(
-                !execution.is_followed_by(server_time(before, ahead, step)),
-                "{before}"
-            );
+            assert!(!execution.is_followed_by(server_time(before, ahead, step)), "{before}");
         }
         for after in [lost + 4 + 2 * step, lost + 500] {
             let time = server_time(after, ahead, step);
-            assert!(
-                execution.is_followed_by(time) && !execution.includes(time),
-                "{after}"
-            );
+            assert!(execution.is_followed_by(time) && !execution.includes(time), "{after}");
         }
     });
 }
@@ -86,12 +69,7 @@ fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not(
 fn a_clock_that_was_set_is_learned_anew() {
     for ahead in [0, 20_000] {
         let mut offset = ClockOffset::default();
-        offset.learn(
-            server_time(1_000, 10_000, 1),
-            at(1_000),
-            at(1_001),
-            Duration::ZERO,
-        );
+        offset.learn(server_time(1_000, 10_000, 1), at(1_000), at(1_001), Duration::ZERO);
         offset.learn(server_time(2_000, ahead, 1), at(2_000), at(2_001), Duration::ZERO);
         let execution = offset.execution(at(10_000), at(11_000), SLACK).unwrap();
         assert!(execution.includes(server_time(10_500, ahead, 1)));
@@ -107,10 +85,7 @@ fn facts(kind: FileKind) -> Facts {
         uid: 500,
         gid: 600,
         size: 0,
-        stamp: ChangeStamp::Times {
-            mtime: time,
-            ctime: time,
-        },
+        stamp: ChangeStamp::Times { mtime: time, ctime: time },
     }
 }
 
@@ -118,18 +93,8 @@ fn facts(kind: FileKind) -> Facts {
 fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
     let (earlier, during) = (server_time(9_000, 0, 1), server_time(10_500, 0, 1));
     for_each_case(|case| {
-        let kind = case.pick(&[
-            FileKind::Regular,
-            FileKind::Directory,
-            FileKind::Symlink,
-            FileKind::Fifo,
-        ]);
-        let wanted = NewObject {
-            kind,
-            mode: 0o640,
-            uid: 500,
-            gid: 600,
-        };
+        let kind = case.pick(&[FileKind::Regular, FileKind::Directory, FileKind::Symlink, FileKind::Fifo]);
+        let wanted = NewObject { kind, mode: 0o640, uid: 500, gid: 600 };
         let usual = if kind == FileKind::Directory { 2 } else { 1 };
         let found = FoundObject {
             facts: Facts {
@@ -154,18 +119,10 @@ fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
             && found.facts.uid == 500
             && found.facts.gid != 0
             && (!size_counts || found.facts.size == 0)
-            && found.facts.stamp
-                == (ChangeStamp::Times {
-                    mtime: during,
-                    ctime: during,
-                })
+            && found.facts.stamp == (ChangeStamp::Times { mtime: during, ctime: during })
             && found.links == usual
             && found.is_same;
-        assert_eq!(
-            is_own_object(&wanted, &found, 700, &execution()),
-            expected,
-            "{wanted:?} {found:?}"
-        );
+        assert_eq!(is_own_object(&wanted, &found, 700, &execution()), expected, "{wanted:?} {found:?}");
     });
     let directory = FoundObject {
         facts: facts(FileKind::Directory),
@@ -173,12 +130,7 @@ fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
         links: 1,
         is_same: true,
     };
-    let wanted = NewObject {
-        kind: FileKind::Directory,
-        mode: 0o640,
-        uid: 500,
-        gid: 600,
-    };
+    let wanted = NewObject { kind: FileKind::Directory, mode: 0o640, uid: 500, gid: 600 };
     assert!(is_own_object(&wanted, &directory, 0, &execution()));
 }
 
@@ -215,11 +167,7 @@ fn a_removal_is_ours_only_if_directory_and_object_changed_since_then() {
         let changed = case.pick(&[9_000, 10_500, 12_000]);
         let expected = is_gone && changed > 10_000;
         let directory = server_time(changed, 0, 1);
-        assert_eq!(
-            is_own_removal(&remains, directory, &execution()),
-            expected,
-            "{remains:?} {changed}"
-        );
+        assert_eq!(is_own_removal(&remains, directory, &execution()), expected, "{remains:?} {changed}");
     });
 }
 
@@ -231,9 +179,6 @@ fn a_rename_is_ours_only_if_the_object_came_to_its_new_name_since_then() {
         let moved = case.pick(&[9_000, 10_500, 12_000]);
         let expected = is_there && !was_there && changed > 10_000 && moved == 10_500;
         let [ctime, directory] = [moved, changed].map(|at| server_time(at, 0, 1));
-        assert_eq!(
-            is_own_rename(is_there, was_there, ctime, directory, &execution()),
-            expected
-        );
+        assert_eq!(is_own_rename(is_there, was_there, ctime, directory, &execution()), expected);
     });
 }

@@ -30,11 +30,7 @@ enum Outcome {
     /// Nothing is wrong in any state.
     Holds { states: usize },
     /// The shortest way to something wrong.
-    Broken {
-        trace: Vec<String>,
-        wrong: String,
-        states: usize,
-    },
+    Broken { trace: Vec<String>, wrong: String, states: usize },
 }
 
 impl Outcome {
@@ -59,10 +55,7 @@ impl Outcome {
 }
 
 fn report(trace: &[String], wrong: &str, states: usize) -> String {
-    let mut text = format!(
-        "wrong after {} steps ({states} states seen): {wrong}\n",
-        trace.len()
-    );
+    let mut text = format!("wrong after {} steps ({states} states seen): {wrong}\n", trace.len());
     for (number, step) in trace.iter().enumerate() {
         let _ = writeln!(text, "  {:2}. {step}", number + 1);
     }
@@ -94,16 +87,9 @@ fn explore<W: World>(world: &W, most: usize) -> Outcome {
                 queue.push_back((parents.len() - 1, next));
             }
         });
-        assert!(
-            seen.len() <= most,
-            "the model has more than {most} states: bound it"
-        );
+        assert!(seen.len() <= most, "the model has more than {most} states: bound it");
         if let Some((index, step, wrong)) = broken {
-            return Outcome::Broken {
-                trace: trace(&parents, index, step),
-                wrong,
-                states: seen.len(),
-            };
+            return Outcome::Broken { trace: trace(&parents, index, step), wrong, states: seen.len() };
         }
     }
     Outcome::Holds { states: seen.len() }
@@ -123,10 +109,7 @@ pub(crate) fn hold<W: World + Debug>(worlds: impl IntoIterator<Item = W>) {
 #[track_caller]
 pub(crate) fn find_planted<W: World + Debug>(world: &W, steps_max: usize) {
     let steps = explore(world, MOST).broken(&format!("{world:?}"));
-    assert!(
-        steps <= steps_max,
-        "{world:?}: a trace of {steps} steps is not the shortest"
-    );
+    assert!(steps <= steps_max, "{world:?}: a trace of {steps} steps is not the shortest");
 }
 
 fn trace<S: Copy + Debug>(parents: &[Option<(usize, S)>], mut index: usize, last: S) -> Vec<String> {

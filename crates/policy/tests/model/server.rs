@@ -24,11 +24,7 @@ pub(crate) struct Changes {
 
 impl Changes {
     /// The last was long ago.
-    pub(crate) const OLD: Self = Self {
-        last: Changed::OLD,
-        ticks: [None; 2],
-        excused: [false; 2],
-    };
+    pub(crate) const OLD: Self = Self { last: Changed::OLD, ticks: [None; 2], excused: [false; 2] };
 
     /// Somebody changes it.
     pub(crate) fn make(&mut self, by: usize, time: Time) {
@@ -79,17 +75,12 @@ impl<T: Copy + PartialEq + Debug> History<T> {
         allowance: Duration,
     ) -> Option<String> {
         let recent = |position: usize| {
-            self.0
-                .get(position + 1)
-                .is_none_or(|(_, ended)| ended.plus(allowance) >= began)
+            self.0.get(position + 1).is_none_or(|(_, ended)| ended.plus(allowance) >= began)
         };
         let mut candidates = floor..self.0.len();
         let right = candidates.any(|position| self.0[position].0 == told && recent(position));
         (!right).then(|| {
-            format!(
-                "{told:?} was told; the states were {:?}, the first {floor} known to be past",
-                self.0
-            )
+            format!("{told:?} was told; the states were {:?}, the first {floor} known to be past", self.0)
         })
     }
 }

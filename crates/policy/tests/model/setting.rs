@@ -21,9 +21,7 @@ pub(crate) struct Setting {
 
 /// The threads of the clients: client 0 has so many, client 1 one.
 pub(crate) fn threads(count: usize) -> impl Iterator<Item = (usize, usize)> {
-    [(0, 0), (0, 1), (1, 0)]
-        .into_iter()
-        .filter(move |(client, thread)| *client != 0 || *thread < count)
+    [(0, 0), (0, 1), (1, 0)].into_iter().filter(move |(client, thread)| *client != 0 || *thread < count)
 }
 
 impl Setting {
@@ -33,10 +31,7 @@ impl Setting {
         CacheOptions {
             racy_guard: self.guard,
             attribute_cache: self.lifetime.is_some(),
-            directories: TimeoutRange {
-                min: lifetime,
-                max: lifetime,
-            },
+            directories: TimeoutRange { min: lifetime, max: lifetime },
             ..CacheOptions::default()
         }
     }
@@ -48,11 +43,7 @@ impl Setting {
 
     /// How old what a look-up is told may be.
     pub(crate) fn allowance(&self) -> Duration {
-        let guard = if self.is_guarded() {
-            GUARD_MIN
-        } else {
-            Duration::ZERO
-        };
+        let guard = if self.is_guarded() { GUARD_MIN } else { Duration::ZERO };
         self.lifetime.unwrap_or(Duration::ZERO).max(guard)
     }
 
@@ -78,11 +69,7 @@ pub(crate) fn learn_time(clock: &mut ServerClock, facts: &Facts, received_at: Mo
 
 /// What a reply to a request that changed nothing says of the object.
 pub(crate) fn report(facts: Facts, sent_at: Moment, received_at: Moment) -> AttributeReport {
-    AttributeReport {
-        facts,
-        sent_at,
-        received_at,
-    }
+    AttributeReport { facts, sent_at, received_at }
 }
 
 /// A change of ours is given up without a reply.
@@ -91,11 +78,6 @@ pub(crate) fn absorb_loss(
     (sent_at, received_at): (Moment, Moment),
     options: &CacheOptions,
 ) -> Absorbed {
-    let mutation = Mutation {
-        before: None,
-        after: None,
-        sent_at,
-        received_at,
-    };
+    let mutation = Mutation { before: None, after: None, sent_at, received_at };
     state.absorb_mutation(mutation, options)
 }

@@ -15,11 +15,7 @@ pub(crate) struct Name<T> {
 
 impl<T> Default for Name<T> {
     fn default() -> Self {
-        Self {
-            entry: None,
-            changes: 0,
-            floor: 0,
-        }
+        Self { entry: None, changes: 0, floor: 0 }
     }
 }
 

@@ -43,17 +43,11 @@ impl Time {
     pub(crate) const START: Self = Self { tick: 20, events: 0 };
 
     pub(crate) fn after_event(self) -> Self {
-        Self {
-            events: self.events + 1,
-            ..self
-        }
+        Self { events: self.events + 1, ..self }
     }
 
     pub(crate) fn after_tick(self) -> Self {
-        Self {
-            tick: self.tick + 1,
-            ..self
-        }
+        Self { tick: self.tick + 1, ..self }
     }
 
     pub(crate) fn moment(self) -> Moment {
@@ -74,10 +68,7 @@ impl Changed {
 
     /// The next change, made at `time`.
     pub(crate) fn next(self, time: Time) -> Self {
-        Self {
-            tick: time.tick,
-            number: self.number + 1,
-        }
+        Self { tick: time.tick, number: self.number + 1 }
     }
 
     /// What the server writes on it.
@@ -91,10 +82,7 @@ impl Changed {
         // sent.
         let nanoseconds = 10_000_000 * (u32::from(self.tick) + 1) + extra;
         let time = Timestamp::new(1_000_001, nanoseconds);
-        ChangeStamp::Times {
-            mtime: time,
-            ctime: time,
-        }
+        ChangeStamp::Times { mtime: time, ctime: time }
     }
 }
 
@@ -118,10 +106,7 @@ const TICK_NANOSECONDS: u64 = 10_000_000;
 
 impl Canon {
     pub(crate) fn of(state: &impl Hash, guarded: bool) -> (u64, u64) {
-        let mut canon = Self {
-            guarded,
-            tokens: Vec::with_capacity(256),
-        };
+        let mut canon = Self { guarded, tokens: Vec::with_capacity(256) };
         state.hash(&mut canon);
         let mut order: Vec<u64> = canon.tokens.iter().filter_map(Token::micros).collect();
         order.sort_unstable();
@@ -156,10 +141,7 @@ impl Token {
     }
 
     fn moment(nanoseconds: u64) -> Self {
-        Self::Moment {
-            tick: nanoseconds / TICK_NANOSECONDS,
-            micros: nanoseconds % TICK_NANOSECONDS,
-        }
+        Self::Moment { tick: nanoseconds / TICK_NANOSECONDS, micros: nanoseconds % TICK_NANOSECONDS }
     }
 }
 
@@ -169,8 +151,7 @@ impl Hasher for Canon {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        self.tokens
-            .extend(bytes.iter().map(|byte| Token::Plain(u64::from(*byte))));
+        self.tokens.extend(bytes.iter().map(|byte| Token::Plain(u64::from(*byte))));
     }
 
     fn write_u8(&mut self, value: u8) {
@@ -179,11 +160,7 @@ impl Hasher for Canon {
 
     fn write_u64(&mut self, value: u64) {
         let is_moment = u128::from(value) >= BASE.as_nanos();
-        self.tokens.push(if is_moment {
-            Token::moment(value)
-        } else {
-            Token::Plain(value)
-        });
+        self.tokens.push(if is_moment { Token::moment(value) } else { Token::Plain(value) });
     }
 
     fn write_i64(&mut self, value: i64) {

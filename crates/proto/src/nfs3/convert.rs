@@ -18,14 +18,8 @@ impl From<Timestamp> for NfsTime {
     /// clamped, as in the Linux client.
     fn from(time: Timestamp) -> Self {
         match u32::try_from(time.seconds()) {
-            Ok(seconds) => Self {
-                seconds,
-                nanoseconds: time.nanoseconds(),
-            },
-            Err(_) => Self {
-                seconds: if time.seconds() < 0 { 0 } else { u32::MAX },
-                nanoseconds: 0,
-            },
+            Ok(seconds) => Self { seconds, nanoseconds: time.nanoseconds() },
+            Err(_) => Self { seconds: if time.seconds() < 0 { 0 } else { u32::MAX }, nanoseconds: 0 },
         }
     }
 }
@@ -112,27 +106,19 @@ impl From<WccData> for Wcc {
             let (mtime, ctime) = (before.mtime.into(), before.ctime.into());
             PreOpState::new(before.size, ChangeStamp::Times { mtime, ctime })
         };
-        Self {
-            before: wcc.before.map(before),
-            after: wcc.after.map(Attributes::from),
-        }
+        Self { before: wcc.before.map(before), after: wcc.after.map(Attributes::from) }
     }
 }
 
 impl From<Wcc> for WccData {
     fn from(wcc: Wcc) -> Self {
         let before = |before: PreOpState| match (before.size(), before.stamp()) {
-            (Some(size), ChangeStamp::Times { mtime, ctime }) => Some(WccAttr {
-                size,
-                mtime: mtime.into(),
-                ctime: ctime.into(),
-            }),
+            (Some(size), ChangeStamp::Times { mtime, ctime }) => {
+                Some(WccAttr { size, mtime: mtime.into(), ctime: ctime.into() })
+            }
             _ => None,
         };
-        Self {
-            before: wcc.before.and_then(before),
-            after: wcc.after.map(Fattr::from),
-        }
+        Self { before: wcc.before.and_then(before), after: wcc.after.map(Fattr::from) }
     }
 }
 
@@ -181,19 +167,13 @@ impl From<StableHow> for Stability {
 
 impl From<Device> for SpecData {
     fn from(device: Device) -> Self {
-        Self {
-            major: device.major,
-            minor: device.minor,
-        }
+        Self { major: device.major, minor: device.minor }
     }
 }
 
 impl From<SpecData> for Device {
     fn from(numbers: SpecData) -> Self {
-        Self {
-            major: numbers.major,
-            minor: numbers.minor,
-        }
+        Self { major: numbers.major, minor: numbers.minor }
     }
 }
 
@@ -205,31 +185,10 @@ mod tests {
     #[test]
     fn times_that_the_protocol_cannot_say_become_the_nearest() {
         let nfs = |seconds, nanoseconds| NfsTime::from(Timestamp::new(seconds, nanoseconds));
-        assert_eq!(
-            nfs(-1, 5),
-            NfsTime {
-                seconds: 0,
-                nanoseconds: 0
-            }
-        );
-        assert_eq!(
-            nfs(i64::from(u32::MAX), 5),
-            NfsTime {
-                seconds: u32::MAX,
-                nanoseconds: 5
-            }
-        );
-        assert_eq!(
-            nfs(1 << 32, 5),
-            NfsTime {
-                seconds: u32::MAX,
-                nanoseconds: 0
-            }
-        );
-        let odd = Timestamp::from(NfsTime {
-            seconds: 1,
-            nanoseconds: u32::MAX,
-        });
+        assert_eq!(nfs(-1, 5), NfsTime { seconds: 0, nanoseconds: 0 });
+        assert_eq!(nfs(i64::from(u32::MAX), 5), NfsTime { seconds: u32::MAX, nanoseconds: 5 });
+        assert_eq!(nfs(1 << 32, 5), NfsTime { seconds: u32::MAX, nanoseconds: 0 });
+        let odd = Timestamp::from(NfsTime { seconds: 1, nanoseconds: u32::MAX });
         assert_eq!(odd, Timestamp::new(1, 999_999_999));
     }
 }

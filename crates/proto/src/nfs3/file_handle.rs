@@ -22,20 +22,11 @@ impl NfsFh3 {
     /// # Errors
     /// [`TooLong`] above [`FILE_HANDLE_MAX`].
     pub fn new(bytes: &[u8]) -> Result<Self, TooLong> {
-        let too_long = TooLong {
-            length: bytes.len(),
-            limit: FILE_HANDLE_MAX,
-        };
+        let too_long = TooLong { length: bytes.len(), limit: FILE_HANDLE_MAX };
         let length = u8::try_from(bytes.len()).map_err(|_| too_long)?;
         let mut inline = [0; FILE_HANDLE_MAX];
-        inline
-            .get_mut(..bytes.len())
-            .ok_or(too_long)?
-            .copy_from_slice(bytes);
-        Ok(Self {
-            length,
-            bytes: inline,
-        })
+        inline.get_mut(..bytes.len()).ok_or(too_long)?.copy_from_slice(bytes);
+        Ok(Self { length, bytes: inline })
     }
 
     /// The handle's bytes.

@@ -79,11 +79,7 @@ impl<'a, E> Decode<'a> for ReaddirOk<'a, E> {
         Ok(Self {
             attributes: decoder.get()?,
             verifier: decoder.get()?,
-            entries: ReaddirEntries {
-                decoder: decoder.take_rest(),
-                end: None,
-                entry: PhantomData,
-            },
+            entries: ReaddirEntries { decoder: decoder.take_rest(), end: None, entry: PhantomData },
         })
     }
 }
@@ -226,22 +222,16 @@ impl<'b> ListingEncoder<'b> {
     #[inline]
     pub fn push_plus(&mut self, entry: &DirectoryEntryPlus<'_>) -> Result<(), ReplyFull> {
         match self.push_whole(entry) {
-            Err(ReplyFull) if self.entries == 0 => self.push_whole(&DirectoryEntryPlus {
-                attributes: None,
-                handle: None,
-                ..*entry
-            }),
+            Err(ReplyFull) if self.entries == 0 => {
+                self.push_whole(&DirectoryEntryPlus { attributes: None, handle: None, ..*entry })
+            }
             pushed => pushed,
         }
     }
 
     #[inline]
     fn push_whole(&mut self, entry: &DirectoryEntryPlus<'_>) -> Result<(), ReplyFull> {
-        let attributes = 4 + if entry.attributes.is_some() {
-            Fattr::ENCODED
-        } else {
-            0
-        };
+        let attributes = 4 + if entry.attributes.is_some() { Fattr::ENCODED } else { 0 };
         let handle = 4 + entry.handle.map_or(0, |handle| {
             let length = handle.as_bytes().len();
             4 + length + padding(length)

@@ -116,9 +116,6 @@ impl Decode<'_> for NfsStat3 {
     #[inline]
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let value = decoder.u32()?;
-        Self::from_number(value).ok_or(DecodeError::BadValue {
-            name: "nfsstat3",
-            value,
-        })
+        Self::from_number(value).ok_or(DecodeError::BadValue { name: "nfsstat3", value })
     }
 }

@@ -19,31 +19,13 @@ fn attributes_are_laid_out_as_fattr3() {
         rdev: SpecData { major: 8, minor: 9 },
         fsid: 10,
         fileid: Fileid(11),
-        atime: NfsTime {
-            seconds: 12,
-            nanoseconds: 13,
-        },
-        mtime: NfsTime {
-            seconds: 14,
-            nanoseconds: 15,
-        },
-        ctime: NfsTime {
-            seconds: 16,
-            nanoseconds: 17,
-        },
+        atime: NfsTime { seconds: 12, nanoseconds: 13 },
+        mtime: NfsTime { seconds: 14, nanoseconds: 15 },
+        ctime: NfsTime { seconds: 16, nanoseconds: 17 },
     };
-    let words: Vec<u32> = bytes_of(&fattr)
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .map(|w| u32::from_be_bytes(*w))
-        .collect();
-    assert_eq!(
-        words,
-        [
-            2, 0o755, 3, 4, 5, 0, 6, 0, 7, 8, 9, 0, 10, 0, 11, 12, 13, 14, 15, 16, 17
-        ]
-    );
+    let words: Vec<u32> =
+        bytes_of(&fattr).as_chunks::<4>().0.iter().map(|w| u32::from_be_bytes(*w)).collect();
+    assert_eq!(words, [2, 0o755, 3, 4, 5, 0, 6, 0, 7, 8, 9, 0, 10, 0, 11, 12, 13, 14, 15, 16, 17]);
 }
 
 #[test]
@@ -56,26 +38,13 @@ fn limits_of_the_protocol_hold_at_the_bound_and_not_beyond() {
         bytes
     };
     assert!(decode_all::<NfsFh3>(&long(64)).is_ok());
-    assert!(matches!(
-        decode_all::<NfsFh3>(&long(65)),
-        Err(DecodeError::TooLong { .. })
-    ));
+    assert!(matches!(decode_all::<NfsFh3>(&long(65)), Err(DecodeError::TooLong { .. })));
     assert!(decode_all::<Filename<'_>>(&long(FILENAME_MAX)).is_ok());
-    assert!(matches!(
-        decode_all::<Filename<'_>>(&long(FILENAME_MAX + 1)),
-        Err(DecodeError::TooLong { .. })
-    ));
+    assert!(matches!(decode_all::<Filename<'_>>(&long(FILENAME_MAX + 1)), Err(DecodeError::TooLong { .. })));
     assert!(decode_all::<DirPath<'_>>(&long(1024)).is_ok());
-    assert!(matches!(
-        decode_all::<DirPath<'_>>(&long(1025)),
-        Err(DecodeError::TooLong { .. })
-    ));
-    let head = WriteHead {
-        file: NfsFh3::new(b"f").unwrap(),
-        offset: 1,
-        count: 3,
-        stable: StableHow::Unstable,
-    };
+    assert!(matches!(decode_all::<DirPath<'_>>(&long(1025)), Err(DecodeError::TooLong { .. })));
+    let head =
+        WriteHead { file: NfsFh3::new(b"f").unwrap(), offset: 1, count: 3, stable: StableHow::Unstable };
     let mut whole = bytes_of(&head);
     whole.extend_from_slice(b"abc\0");
     let arguments: WriteArguments<'_> = decode_all(&whole).unwrap();
@@ -94,18 +63,12 @@ fn tables_of_numbers_are_complete_and_invertible() {
         assert_eq!(decode_all::<NfsStat3>(&bytes_of(status)), Ok(*status));
     }
     assert_eq!(NfsStat3::from_number(3), None);
-    assert!(matches!(
-        decode_all::<NfsStat3>(&[0, 0, 0, 3]),
-        Err(DecodeError::BadValue { value: 3, .. })
-    ));
+    assert!(matches!(decode_all::<NfsStat3>(&[0, 0, 0, 3]), Err(DecodeError::BadValue { value: 3, .. })));
     for status in mount3::MountStat3::ALL {
         assert_eq!(mount3::MountStat3::from_number(status.number()), Some(*status));
     }
     for procedure in mount3::MountProcedure::ALL {
-        assert_eq!(
-            mount3::MountProcedure::from_number(procedure.number()),
-            Some(procedure)
-        );
+        assert_eq!(mount3::MountProcedure::from_number(procedure.number()), Some(procedure));
     }
 }
 

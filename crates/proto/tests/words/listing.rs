@@ -62,17 +62,9 @@ fn walk_plus(bytes: &[u8]) -> (Vec<DirectoryEntryPlus<'_>>, Option<bool>) {
 
 fn walk(bytes: &[u8]) -> (Vec<DirectoryEntryPlus<'_>>, Option<bool>) {
     let mut ok: ReaddirOk<'_, DirectoryEntry<'_>> = decode_all(bytes).unwrap();
-    let entries = ok
-        .entries
-        .by_ref()
-        .map(Result::unwrap)
-        .map(|DirectoryEntry { fileid, name, cookie }| DirectoryEntryPlus {
-            fileid,
-            name,
-            cookie,
-            attributes: None,
-            handle: None,
-        });
+    let entries = ok.entries.by_ref().map(Result::unwrap).map(|DirectoryEntry { fileid, name, cookie }| {
+        DirectoryEntryPlus { fileid, name, cookie, attributes: None, handle: None }
+    });
     (entries.collect(), ok.entries.eof())
 }
 
@@ -80,11 +72,7 @@ fn walk(bytes: &[u8]) -> (Vec<DirectoryEntryPlus<'_>>, Option<bool>) {
 fn a_listing_cut_short_is_an_error_and_then_over() {
     let mut out = Vec::new();
     let mut encoder = ListingEncoder::new(&mut out, 1000, u32::MAX, None, CookieVerifier::default()).unwrap();
-    let entry = DirectoryEntry {
-        fileid: Fileid(1),
-        name: Filename::new(b"a").unwrap(),
-        cookie: Cookie(3),
-    };
+    let entry = DirectoryEntry { fileid: Fileid(1), name: Filename::new(b"a").unwrap(), cookie: Cookie(3) };
     encoder.push(&entry).unwrap();
     encoder.finish(true);
     for cut in 12..out.len() {

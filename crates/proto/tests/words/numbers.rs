@@ -7,10 +7,7 @@ pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
     pub(crate) fn u64(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0.rotate_left(17)
     }
 
@@ -29,10 +26,7 @@ impl Numbers {
     }
 
     pub(crate) fn time(&mut self) -> NfsTime {
-        NfsTime {
-            seconds: self.u32(),
-            nanoseconds: self.u32(),
-        }
+        NfsTime { seconds: self.u32(), nanoseconds: self.u32() }
     }
 
     pub(crate) fn fattr(&mut self) -> Fattr {
@@ -45,10 +39,7 @@ impl Numbers {
             gid: self.u32(),
             size: self.u64(),
             used: self.u64(),
-            rdev: SpecData {
-                major: self.u32(),
-                minor: self.u32(),
-            },
+            rdev: SpecData { major: self.u32(), minor: self.u32() },
             fsid: self.u64(),
             fileid: Fileid(self.u64()),
             atime: self.time(),
@@ -63,15 +54,8 @@ impl Numbers {
     }
 
     pub(crate) fn wcc(&mut self) -> WccData {
-        let before = WccAttr {
-            size: self.u64(),
-            mtime: self.time(),
-            ctime: self.time(),
-        };
-        WccData {
-            before: self.maybe(before),
-            after: self.post_op(),
-        }
+        let before = WccAttr { size: self.u64(), mtime: self.time(), ctime: self.time() };
+        WccData { before: self.maybe(before), after: self.post_op() }
     }
 
     pub(crate) fn set_time(&mut self) -> TimeHow {
@@ -95,10 +79,7 @@ impl Numbers {
     }
 
     pub(crate) fn place<'a>(&mut self, name: &'a [u8]) -> DirOpArgs<'a> {
-        DirOpArgs {
-            directory: self.handle(),
-            name: Filename::new(name).unwrap(),
-        }
+        DirOpArgs { directory: self.handle(), name: Filename::new(name).unwrap() }
     }
 
     pub(crate) fn verifier(&mut self) -> [u8; 8] {

@@ -17,10 +17,7 @@ where
     assert_eq!(bytes.len() % 4, 0);
     T::equals(&bytes, value).unwrap();
     for cut in 0..bytes.len() {
-        assert!(
-            T::equals(&bytes[..cut], value).is_err(),
-            "cut to {cut} of {value:?}"
-        );
+        assert!(T::equals(&bytes[..cut], value).is_err(), "cut to {cut} of {value:?}");
     }
 }
 

@@ -113,16 +113,8 @@ impl<'a> CallInProgress<'a> {
         parameters: &CallParameters<'a>,
         statistics: &'a mut CallStatistics,
     ) -> Option<Self> {
-        let CallParameters {
-            xid,
-            outgoing,
-            results_max,
-            flavor,
-            sink,
-            interrupt,
-            waiter,
-            began,
-        } = *parameters;
+        let CallParameters { xid, outgoing, results_max, flavor, sink, interrupt, waiter, began } =
+            *parameters;
         let mut state = connection.lock();
         if state.closed {
             return None;
@@ -215,11 +207,7 @@ impl<'a> CallInProgress<'a> {
             CallTimeout::Minor => self.retry(),
             CallTimeout::Major => {
                 self.connection.activity().note_timeout(timer.major_timeout());
-                if patient {
-                    self.retry()
-                } else {
-                    Some(CallEnd::TimedOut)
-                }
+                if patient { self.retry() } else { Some(CallEnd::TimedOut) }
             }
         }
     }
@@ -250,10 +238,7 @@ impl<'a> CallInProgress<'a> {
         if let Some((outcome, received)) = slot.and_then(|slot| Some((slot.outcome.take()?, slot.received))) {
             self.statistics.bytes_received += received as u64;
             self.statistics.restarted = self.statistics.ended_by_peer.is_some_and(|sent| {
-                let is_prompt = self
-                    .statistics
-                    .lost
-                    .is_some_and(|lost| lost - sent <= PROMPT_END_MAX);
+                let is_prompt = self.statistics.lost.is_some_and(|lost| lost - sent <= PROMPT_END_MAX);
                 is_prompt || self.connection.activity().has_refused_since(self.began + sent)
             });
             if let Some(since) = self.reading_for_others_since.take() {
@@ -380,9 +365,7 @@ impl<'a> CallInProgress<'a> {
         events.set(PollFlags::IN, self.receive_buffer.is_some());
         events.set(PollFlags::OUT, self.writing.is_some());
         let longest = self.clock().until(deadline).min(LOOK_INTERVAL);
-        let polled = self
-            .waiter
-            .poll(&self.connection.socket, events, self.wakeup(), longest);
+        let polled = self.waiter.poll(&self.connection.socket, events, self.wakeup(), longest);
         if polled == PollOutcome::Ready {
             if let Some(receive_buffer) = &mut self.receive_buffer {
                 self.connection.receive(receive_buffer);
@@ -453,22 +436,11 @@ mod tests {
 
     #[test]
     fn a_call_whose_time_is_over_leaves_only_if_its_reply_is_nowhere() {
-        let (near, _far) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .expect("there are sockets");
-        let activity = Arc::new(ServerActivity::new(
-            "nobody".into(),
-            TimeSource::System,
-            Arc::new(NoTransportEvents),
-        ));
-        let keep_alive = KeepAlive {
-            interval: Duration::from_secs(60),
-            count: 3,
-        };
+        let (near, _far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .expect("there are sockets");
+        let activity =
+            Arc::new(ServerActivity::new("nobody".into(), TimeSource::System, Arc::new(NoTransportEvents)));
+        let keep_alive = KeepAlive { interval: Duration::from_secs(60), count: 3 };
         let connection =
             ClientConnection::new(near, activity, Arc::new(BufferPool::new(1)), 1 << 20, keep_alive)
                 .expect("there are descriptors");
@@ -499,9 +471,6 @@ mod tests {
         assert!(!call.withdraw(), "it succeeded");
         change(&|slot| slot.outcome = None);
         assert!(call.withdraw());
-        assert!(
-            connection.lock().calls.is_empty(),
-            "a reply that comes now is nobody's"
-        );
+        assert!(connection.lock().calls.is_empty(), "a reply that comes now is nobody's");
     }
 }

@@ -44,9 +44,7 @@ impl ClientConnection {
     pub(super) fn serve_callbacks(self: &Arc<Self>, handler: CallHandler) -> io::Result<()> {
         let wakeup = Arc::new(WakeupFd::new()?);
         let connection = Arc::clone(self);
-        let thread = thread::Builder::new()
-            .name("curt-callback".into())
-            .stack_size(STACK_SIZE);
+        let thread = thread::Builder::new().name("curt-callback".into()).stack_size(STACK_SIZE);
         self.lock().callbacks.open();
         thread.spawn(move || CallbackServer::new(&connection, &handler, &wakeup).run())?;
         Ok(())
@@ -78,14 +76,7 @@ impl<'a> CallbackServer<'a> {
     fn new(connection: &'a ClientConnection, handler: &'a CallHandler, wakeup: &'a Arc<WakeupFd>) -> Self {
         let waiter = CallWaiter::current();
         connection.lock().callbacks.set_waiter(Arc::clone(&waiter));
-        Self {
-            connection,
-            handler,
-            waiter,
-            wakeup,
-            sends_seen: 0,
-            reply: Vec::new(),
-        }
+        Self { connection, handler, waiter, wakeup, sends_seen: 0, reply: Vec::new() }
     }
 
     fn run(mut self) {
@@ -198,14 +189,10 @@ impl<'a> CallbackServer<'a> {
                         return;
                     }
                     let mut events = PollFlags::OUT;
-                    events.set(
-                        PollFlags::IN,
-                        state.calls.is_empty() && state.receive_buffer.is_some(),
-                    );
+                    events.set(PollFlags::IN, state.calls.is_empty() && state.receive_buffer.is_some());
                     self.waiter.prepare_poll(self.wakeup);
                     drop(state);
-                    self.waiter
-                        .poll(&connection.socket, events, self.wakeup, BUSY_INTERVAL);
+                    self.waiter.poll(&connection.socket, events, self.wakeup, BUSY_INTERVAL);
                     if events.contains(PollFlags::IN) {
                         self.read();
                     }

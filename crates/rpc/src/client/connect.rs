@@ -34,10 +34,8 @@ const USER_TIMEOUT_MIN: Duration = Duration::from_secs(10);
 
 /// Connects to the first of the server's addresses that accepts.
 pub(super) fn connect(options: &TcpOptions) -> io::Result<OwnedFd> {
-    let mut failure = io::Error::new(
-        io::ErrorKind::NotFound,
-        "the server's name has no address of that family",
-    );
+    let mut failure =
+        io::Error::new(io::ErrorKind::NotFound, "the server's name has no address of that family");
     for address in addresses(options)? {
         match port(options, address.ip()).and_then(|port| {
             let mut address = address;
@@ -139,11 +137,7 @@ fn begin(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 fn begin_from(address: SocketAddr, port: Option<u16>) -> rustix::io::Result<OwnedFd> {
-    let family = if address.is_ipv4() {
-        Family::INET
-    } else {
-        Family::INET6
-    };
+    let family = if address.is_ipv4() { Family::INET } else { Family::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     if let Some(port) = port {
@@ -243,10 +237,7 @@ mod tests {
     fn a_server_of_this_machine_is_sent_to_without_pacing() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let options = TcpOptions::new(
-            ServerName::Address(address.ip()),
-            PortSource::Fixed(address.port()),
-        );
+        let options = TcpOptions::new(ServerName::Address(address.ip()), PortSource::Fixed(address.port()));
         let socket = connect(&options).expect("somebody listens");
         assert_eq!(sockopt::tcp_congestion(&socket).as_deref(), Ok("reno"));
     }

@@ -255,10 +255,7 @@ impl ClientConnection {
     pub(super) fn lost(&self, why: &str) {
         if !self.is_closed() {
             tracing::info!("connection to server {} lost: {why}", self.activity.server());
-            probe!(RpcDisconnect {
-                server: self.activity.server(),
-                reason: why
-            });
+            probe!(RpcDisconnect { server: self.activity.server(), reason: why });
         }
         self.close();
     }
@@ -321,9 +318,7 @@ impl ClientConnection {
     ) {
         state.statistics.receives += 1;
         let body = receive_buffer.body(record);
-        self.activity
-            .events()
-            .received(body.len() + crate::record::MARK_SIZE);
+        self.activity.events().received(body.len() + crate::record::MARK_SIZE);
         let xid = body.first_chunk().map(|xid| u32::from_be_bytes(*xid));
         let waiting = xid.and_then(|xid| state.calls.get_mut(&xid));
         // The reply to an interrupted call, the second reply to a call that was sent twice, or a
@@ -349,12 +344,7 @@ impl ClientConnection {
                     }
                 }
                 let (bytes, _, end) = receive_buffer.take(record);
-                Ok(CallReply::pooled(
-                    bytes,
-                    end - results_size,
-                    end,
-                    Arc::clone(&self.pool),
-                ))
+                Ok(CallReply::pooled(bytes, end - results_size, end, Arc::clone(&self.pool)))
             }
             Err(error) => {
                 receive_buffer.skip(record);
@@ -371,14 +361,8 @@ impl ClientConnection {
 
     fn malformed(&self, defect: &dyn std::fmt::Display, consequence: &str) {
         self.activity.events().malformed_reply();
-        probe!(RpcMalformed {
-            server: self.activity.server(),
-            reason: ShortText::of(defect).bytes()
-        });
-        tracing::warn!(
-            "malformed reply from server {}: {defect}{consequence}",
-            self.activity.server()
-        );
+        probe!(RpcMalformed { server: self.activity.server(), reason: ShortText::of(defect).bytes() });
+        tracing::warn!("malformed reply from server {}: {defect}{consequence}", self.activity.server());
     }
 }
 
@@ -452,14 +436,12 @@ impl ClientConnectionState {
 
 fn too_long(error: RecordError) -> DecodeError {
     match error {
-        RecordError::TooLong { length, limit } => DecodeError::TooLong {
-            length: saturate(length),
-            limit: saturate(limit),
-        },
-        RecordError::TooManyFragments => DecodeError::BadValue {
-            name: "fragments",
-            value: crate::record::FRAGMENTS_MAX,
-        },
+        RecordError::TooLong { length, limit } => {
+            DecodeError::TooLong { length: saturate(length), limit: saturate(limit) }
+        }
+        RecordError::TooManyFragments => {
+            DecodeError::BadValue { name: "fragments", value: crate::record::FRAGMENTS_MAX }
+        }
     }
 }
 

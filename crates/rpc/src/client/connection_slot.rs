@@ -118,11 +118,7 @@ impl ConnectionSlot {
             state.waiters.push(Arc::clone(waiter));
             attempted |= self.start(shared, &mut state, attempts);
             // Without a thread there is no wake-up: the caller tries again itself.
-            let longest = if state.connecting {
-                Duration::MAX
-            } else {
-                PAUSE_MAX
-            };
+            let longest = if state.connecting { Duration::MAX } else { PAUSE_MAX };
             drop(state);
             let clock = &shared.options.clock;
             waiter.park(longest.min(clock.until(timer.deadline())));
@@ -181,9 +177,7 @@ impl ConnectionSlot {
         if state.connecting {
             return false;
         }
-        self.spawn(shared, state, move |slot, shared| {
-            connect_until_done(slot, shared, attempts)
-        });
+        self.spawn(shared, state, move |slot, shared| connect_until_done(slot, shared, attempts));
         true
     }
 
@@ -195,9 +189,7 @@ impl ConnectionSlot {
         work: impl FnOnce(&Weak<Self>, &Weak<TcpTransportInner>) + Send + 'static,
     ) {
         let (slot, shared) = (Arc::downgrade(self), Arc::downgrade(shared));
-        let thread = thread::Builder::new()
-            .name("curt-connect".into())
-            .stack_size(STACK_SIZE);
+        let thread = thread::Builder::new().name("curt-connect".into()).stack_size(STACK_SIZE);
         state.connecting = true;
         if let Err(error) = thread.spawn(move || work(&slot, &shared)) {
             tracing::warn!("no thread to connect with: {error}");
@@ -214,11 +206,8 @@ impl ConnectionSlot {
     ) -> MutexGuard<'a, ConnectionSlotState> {
         if state.failures > 0 {
             let doubled = PAUSE_MIN.saturating_mul(1 << (state.failures - 1).min(16));
-            let longest = if state.last_failure.is_some_and(is_of_network) {
-                jittered(PACE)
-            } else {
-                PAUSE_MAX
-            };
+            let longest =
+                if state.last_failure.is_some_and(is_of_network) { jittered(PACE) } else { PAUSE_MAX };
             let end = clock.now() + doubled.min(longest);
             while !state.closed && !self.closing.wait_for(&mut state, clock.until(end)).timed_out() {}
         }
@@ -229,10 +218,7 @@ impl ConnectionSlot {
 /// Whether the network failed and not the server: another attempt then costs the server nothing.
 const fn is_of_network(failure: io::ErrorKind) -> bool {
     use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
-    matches!(
-        failure,
-        TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown
-    )
+    matches!(failure, TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown)
 }
 
 /// The connecting thread. It holds references neither to the slot nor to the transport while it
@@ -312,10 +298,7 @@ impl ConnectionSlotState {
             }
             Ok(connection) => {
                 shared.activity.events().connected(self.was_connected);
-                probe!(RpcConnect {
-                    server: shared.activity.server(),
-                    again: self.was_connected
-                });
+                probe!(RpcConnect { server: shared.activity.server(), again: self.was_connected });
                 self.was_connected = true;
                 // It may replace a connection whose loss was not noticed yet.
                 if let Some(lost) = self.connection.replace(connection) {

@@ -51,22 +51,13 @@ pub(super) struct RecordWriter {
 impl RecordWriter {
     /// Writes `others` first, then, if `own`, the caller's record.
     pub(super) fn new(others: Vec<u8>, own: bool) -> Self {
-        Self {
-            others,
-            others_sent: 0,
-            own_sent: 0,
-            own,
-        }
+        Self { others, others_sent: 0, own_sent: 0, own }
     }
 
     /// Writes as much as the socket accepts; returns whether this was all of it.
     pub(super) fn push(&mut self, socket: &OwnedFd, own: &OutgoingRecord<'_>) -> Result<bool, Errno> {
         loop {
-            let [head, bulk, padding] = if self.own {
-                own.rest(self.own_sent)
-            } else {
-                [&[][..]; 3]
-            };
+            let [head, bulk, padding] = if self.own { own.rest(self.own_sent) } else { [&[][..]; 3] };
             let parts = [&self.others[self.others_sent..], head, bulk, padding].map(IoSlice::new);
             let left: usize = parts.iter().map(|part| part.len()).sum();
             if left == 0 {

@@ -65,9 +65,7 @@ impl ConnectionSlot {
         let may = is_current && !state.connecting && !state.closed;
         if may && connection.is_to_be_probed(now, state.fruitless) {
             let silent = Arc::downgrade(connection);
-            self.spawn(shared, &mut state, move |slot, shared| {
-                probe(slot, shared, &silent)
-            });
+            self.spawn(shared, &mut state, move |slot, shared| probe(slot, shared, &silent));
         }
     }
 }
@@ -175,22 +173,14 @@ fn settle(
         return need;
     }
     let made = answered.and_then(|socket| shared.adopt(socket));
-    state.connect_statistics.add(&ConnectStatistics {
-        binds: 0,
-        connects: u64::from(made.is_ok()),
-        time,
-    });
+    state.connect_statistics.add(&ConnectStatistics { binds: 0, connects: u64::from(made.is_ok()), time });
     let failure = made.as_ref().err().map(io::Error::kind);
     let _ = state.finish(made, &shared, ConnectAttempts::UntilConnected);
     let silent = silent.upgrade();
     match failure {
         None => {
             let was_fruitful = silent.as_ref().is_none_or(|silent| silent.has_replied());
-            state.fruitless = if was_fruitful {
-                0
-            } else {
-                state.fruitless.saturating_add(1)
-            };
+            state.fruitless = if was_fruitful { 0 } else { state.fruitless.saturating_add(1) };
             state.connecting = false;
             state.wake_all();
             drop(state);
@@ -235,23 +225,13 @@ fn ask(
     let mut record = Vec::new();
     let body = record::begin_record(&mut record);
     let (program, version) = call.program;
-    encode_call_header(
-        &mut record,
-        call.xid,
-        program,
-        version,
-        NULL,
-        &RpcCredential::None,
-    );
+    encode_call_header(&mut record, call.xid, program, version, NULL, &RpcCredential::None);
     record::finish_record(&mut record, body, 0);
     // It fits the empty buffer of a new connection.
     rustix::net::send(socket, &record, SendFlags::NOSIGNAL)?;
     let mut received = Vec::new();
     let mut silence: Option<Silence> = None;
-    let interval = Timespec {
-        tv_sec: i64::try_from(LOOK_INTERVAL.as_secs()).unwrap_or(1),
-        tv_nsec: 0,
-    };
+    let interval = Timespec { tv_sec: i64::try_from(LOOK_INTERVAL.as_secs()).unwrap_or(1), tv_nsec: 0 };
     while !is_reply(&received, call.xid)? {
         match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&interval)) {
             Ok(0) => {

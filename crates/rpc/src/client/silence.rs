@@ -61,10 +61,7 @@ pub(super) struct Silence {
 impl Silence {
     /// A silence noticed at `now`.
     pub(super) const fn new(now: Instant) -> Self {
-        Self {
-            since: now,
-            is_of_kernel: false,
-        }
+        Self { since: now, is_of_kernel: false }
     }
 
     /// Evaluates the kernel's information at `now`.
@@ -129,15 +126,9 @@ mod tests {
 
     #[test]
     fn a_distant_peer_is_given_more_time() {
-        let far = Acknowledgements {
-            round_trip: Duration::from_millis(700),
-            ..SILENT
-        };
+        let far = Acknowledgements { round_trip: Duration::from_millis(700), ..SILENT };
         assert!(!is_silent(far));
-        assert!(is_silent(Acknowledgements {
-            last: Duration::from_secs(5),
-            ..far
-        }));
+        assert!(is_silent(Acknowledgements { last: Duration::from_secs(5), ..far }));
     }
 
     #[test]
@@ -147,12 +138,8 @@ mod tests {
         silence.look(start, Some(&SILENT));
         assert!(!silence.is_to_be_probed(start, 0));
         silence.look(start + LOOK_INTERVAL, Some(&SILENT));
-        let acknowledged = Acknowledgements {
-            unacknowledged: 0,
-            retransmissions: 0,
-            last: Duration::ZERO,
-            ..SILENT
-        };
+        let acknowledged =
+            Acknowledgements { unacknowledged: 0, retransmissions: 0, last: Duration::ZERO, ..SILENT };
         silence.look(start + LOOK_INTERVAL * 2, Some(&acknowledged));
         silence.look(start + LOOK_INTERVAL * 3, None);
         assert!(silence.is_to_be_probed(start + LOOK_INTERVAL * 3, 0));

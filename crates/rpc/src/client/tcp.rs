@@ -65,11 +65,8 @@ impl TcpTransport {
     #[must_use]
     pub fn new(options: TcpOptions, events: Arc<dyn TransportEvents>) -> Self {
         let count = options.nconnect.get().min(TcpOptions::NCONNECT_MAX);
-        let activity = Arc::new(ServerActivity::new(
-            options.server.to_string(),
-            options.clock.clone(),
-            events,
-        ));
+        let activity =
+            Arc::new(ServerActivity::new(options.server.to_string(), options.clock.clone(), events));
         // If the kernel has no random number, the process id is used: the first xid only has to
         // differ from the last transport's.
         let first = random_u32().unwrap_or_else(|_| std::process::id());
@@ -222,10 +219,7 @@ impl TcpTransport {
         sink: Option<&Arc<dyn ReplySink>>,
     ) -> Result<CallReply, CallError> {
         let xid = self.shared.next_xid();
-        let _ = self
-            .shared
-            .program
-            .get_or_init(|| (request.program, request.version));
+        let _ = self.shared.program.get_or_init(|| (request.program, request.version));
         let began = Event::RpcReply.is_wanted().then(|| self.clock().now());
         let outcome = self.send(xid, request, sink, interrupt, statistics);
         probe!(RpcReply {
@@ -359,8 +353,6 @@ impl TcpTransportInner {
     }
 
     pub(super) fn timed_out(&self) -> CallError {
-        CallError::TimedOut {
-            softerr: self.options.recovery == RecoveryMode::SoftErr,
-        }
+        CallError::TimedOut { softerr: self.options.recovery == RecoveryMode::SoftErr }
     }
 }

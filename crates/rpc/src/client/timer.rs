@@ -27,9 +27,7 @@ pub(super) enum CallTimeout {
 
 impl RetransmitTimer {
     pub(super) fn new(options: &TcpOptions, now: Instant) -> Self {
-        let step = options
-            .timeout
-            .clamp(Duration::from_millis(1), TcpOptions::INTERVAL_MAX);
+        let step = options.timeout.clamp(Duration::from_millis(1), TcpOptions::INTERVAL_MAX);
         Self {
             step,
             major_timeout: major_timeout(options),
@@ -68,11 +66,8 @@ impl RetransmitTimer {
 
 /// The time until an outage is reported, or a soft call fails.
 pub(super) fn major_timeout(options: &TcpOptions) -> Duration {
-    let step = options
-        .timeout
-        .clamp(Duration::from_millis(1), TcpOptions::INTERVAL_MAX);
-    step.saturating_mul(options.retrans.saturating_add(1))
-        .min(TcpOptions::INTERVAL_MAX)
+    let step = options.timeout.clamp(Duration::from_millis(1), TcpOptions::INTERVAL_MAX);
+    step.saturating_mul(options.retrans.saturating_add(1)).min(TcpOptions::INTERVAL_MAX)
 }
 
 #[cfg(test)]
@@ -82,10 +77,8 @@ mod tests {
     use super::{super::options::*, *};
 
     fn schedule(timeout: u64, retrans: u32, count: usize) -> Vec<(u64, CallTimeout)> {
-        let mut options = TcpOptions::new(
-            ServerName::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            PortSource::Fixed(2049),
-        );
+        let mut options =
+            TcpOptions::new(ServerName::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)), PortSource::Fixed(2049));
         options.timeout = Duration::from_secs(timeout);
         options.retrans = retrans;
         let start = Instant::now();
@@ -102,22 +95,13 @@ mod tests {
     #[test]
     fn intervals_grow_linearly_and_patience_is_timeo_times_tries() {
         use CallTimeout::{Major, Minor};
-        assert_eq!(
-            schedule(60, 2, 4),
-            [(60, Minor), (180, Major), (240, Minor), (360, Major)]
-        );
-        assert_eq!(
-            schedule(10, 5, 4),
-            [(10, Minor), (30, Minor), (60, Major), (70, Minor)]
-        );
+        assert_eq!(schedule(60, 2, 4), [(60, Minor), (180, Major), (240, Minor), (360, Major)]);
+        assert_eq!(schedule(10, 5, 4), [(10, Minor), (30, Minor), (60, Major), (70, Minor)]);
         assert_eq!(schedule(5, 0, 2), [(5, Major), (10, Major)]);
     }
 
     #[test]
     fn no_interval_is_above_600_seconds() {
-        assert_eq!(
-            schedule(3600, 2, 2),
-            [(600, CallTimeout::Major), (1200, CallTimeout::Major)]
-        );
+        assert_eq!(schedule(3600, 2, 2), [(600, CallTimeout::Major), (1200, CallTimeout::Major)]);
     }
 }

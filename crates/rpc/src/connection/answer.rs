@@ -48,10 +48,7 @@ impl CallHandler {
     /// A handler without additional flavors.
     #[must_use]
     pub const fn of(service: Arc<dyn RpcService>) -> Self {
-        Self {
-            service,
-            acceptor: None,
-        }
+        Self { service, acceptor: None }
     }
 
     /// Answers the call in `message`: appends the record of the reply to `out`. `log` gets the
@@ -164,10 +161,7 @@ impl CallHandler {
         };
         encode_accepted(out, signed.call.xid, AcceptStatus::Success, flavor);
         let results = out.len();
-        let call = CallMessage {
-            arguments: &arguments,
-            ..signed.call
-        };
+        let call = CallMessage { arguments: &arguments, ..signed.call };
         self.call_service(&call, context, out)?;
         if flavor.wraps() {
             flavor.wrap(out, results);
@@ -198,8 +192,6 @@ impl CallHandler {
 
 impl fmt::Debug for CallHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallHandler")
-            .field("acceptor", &self.acceptor)
-            .finish_non_exhaustive()
+        f.debug_struct("CallHandler").field("acceptor", &self.acceptor).finish_non_exhaustive()
     }
 }

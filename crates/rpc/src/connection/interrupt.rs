@@ -66,9 +66,7 @@ impl Interrupt {
     /// Whether the interrupt was raised.
     #[must_use]
     pub fn is_raised(&self) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|shared| shared.raised.load(Ordering::SeqCst))
+        self.0.as_ref().is_some_and(|shared| shared.raised.load(Ordering::SeqCst))
     }
 
     /// Registers `waker` with [`Interrupt::raise`] until the result is dropped. Check
@@ -92,9 +90,7 @@ impl Interrupt {
         let _registration = self.register(waker);
         let mut woken = alarm.woken.lock();
         if !self.is_raised() {
-            alarm
-                .condvar
-                .wait_while_for(&mut woken, |woken| !*woken, duration);
+            alarm.condvar.wait_while_for(&mut woken, |woken| !*woken, duration);
         }
         drop(woken);
         self.is_raised()

@@ -168,8 +168,5 @@ fn check_length(length: usize, limit: usize) -> Result<(), DecodeError> {
         return Ok(());
     }
     let saturate = |size| u32::try_from(size).unwrap_or(u32::MAX);
-    Err(DecodeError::TooLong {
-        length: saturate(length),
-        limit: saturate(limit),
-    })
+    Err(DecodeError::TooLong { length: saturate(length), limit: saturate(limit) })
 }

@@ -18,25 +18,13 @@ impl CallReply {
     #[must_use]
     pub const fn from_results(results: Vec<u8>) -> Self {
         let end = results.len();
-        Self {
-            bytes: results,
-            start: 0,
-            end,
-            pool: None,
-            consumed: false,
-        }
+        Self { bytes: results, start: 0, end, pool: None, consumed: false }
     }
 
     /// A reply whose results a sink has consumed.
     #[must_use]
     pub const fn consumed() -> Self {
-        Self {
-            bytes: Vec::new(),
-            start: 0,
-            end: 0,
-            pool: None,
-            consumed: true,
-        }
+        Self { bytes: Vec::new(), start: 0, end: 0, pool: None, consumed: true }
     }
 
     /// Whether a [`ReplySink`](super::ReplySink) has consumed the results.
@@ -47,13 +35,7 @@ impl CallReply {
 
     /// The results are `bytes[start..end]`; the buffer returns to `home`.
     pub(crate) const fn pooled(bytes: Vec<u8>, start: usize, end: usize, home: Arc<BufferPool>) -> Self {
-        Self {
-            bytes,
-            start,
-            end,
-            pool: Some(home),
-            consumed: false,
-        }
+        Self { bytes, start, end, pool: Some(home), consumed: false }
     }
 
     /// The procedure's results, undecoded.
@@ -73,8 +55,6 @@ impl Drop for CallReply {
 
 impl fmt::Debug for CallReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply")
-            .field("length", &self.results().len())
-            .finish()
+        f.debug_struct("Reply").field("length", &self.results().len()).finish()
     }
 }

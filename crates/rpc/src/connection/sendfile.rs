@@ -124,10 +124,7 @@ mod tests {
             length: 8,
             failed: Arc::default(),
         };
-        assert_eq!(
-            piece.push(&socket.expect("a socket"), true),
-            SendfileOutcome::Some(0)
-        );
+        assert_eq!(piece.push(&socket.expect("a socket"), true), SendfileOutcome::Some(0));
         piece.failed.load(Ordering::Relaxed)
     }
 

@@ -84,10 +84,7 @@ impl<'a> SignedCall<'a> {
         }
         let rpc_version = decoder.u32().map_err(CallDecodeError::NotACall)?;
         if rpc_version != RPC_VERSION {
-            return Err(CallDecodeError::RpcVersion {
-                xid,
-                version: rpc_version,
-            });
+            return Err(CallDecodeError::RpcVersion { xid, version: rpc_version });
         }
         let program = decoder.u32().map_err(CallDecodeError::NotACall)?;
         let version = decoder.u32().map_err(CallDecodeError::NotACall)?;
@@ -98,19 +95,9 @@ impl<'a> SignedCall<'a> {
         })?;
         let signed = &record[..record.len() - decoder.remaining().len()];
         let verifier = OpaqueVerifier::decode(&mut decoder).map_err(|_| refuse(AuthStatus::BadVerifier))?;
-        let call = CallMessage {
-            xid,
-            program,
-            version,
-            procedure,
-            credential,
-            arguments: decoder.remaining(),
-        };
-        Ok(Self {
-            call,
-            signed,
-            verifier,
-        })
+        let call =
+            CallMessage { xid, program, version, procedure, credential, arguments: decoder.remaining() };
+        Ok(Self { call, signed, verifier })
     }
 }
 

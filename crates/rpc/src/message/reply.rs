@@ -95,18 +95,10 @@ impl<'a> SignedReply<'a> {
             }
             REPLY_DENIED => (None, Err(decode_denied(&mut decoder)?)),
             value => {
-                return Err(DecodeError::BadValue {
-                    name: "reply_stat",
-                    value,
-                });
+                return Err(DecodeError::BadValue { name: "reply_stat", value });
             }
         };
-        Ok(Self {
-            header: ReplyHeader { xid, outcome },
-            signed,
-            verifier,
-            results: decoder.remaining(),
-        })
+        Ok(Self { header: ReplyHeader { xid, outcome }, signed, verifier, results: decoder.remaining() })
     }
 }
 
@@ -119,10 +111,7 @@ fn decode_accepted(decoder: &mut Decoder<'_>) -> Result<AcceptStatus, DecodeErro
         ACCEPT_GARBAGE_ARGUMENTS => AcceptStatus::GarbageArguments,
         ACCEPT_SYSTEM_ERROR => AcceptStatus::SystemError,
         value => {
-            return Err(DecodeError::BadValue {
-                name: "accept_stat",
-                value,
-            });
+            return Err(DecodeError::BadValue { name: "accept_stat", value });
         }
     })
 }
@@ -131,26 +120,16 @@ fn decode_denied(decoder: &mut Decoder<'_>) -> Result<RejectedReply, DecodeError
     match decoder.u32()? {
         DENIED_RPC_MISMATCH => decode_versions(decoder).map(RejectedReply::RpcMismatch),
         DENIED_AUTH_ERROR => decoder.get().map(RejectedReply::Authentication),
-        value => Err(DecodeError::BadValue {
-            name: "reject_stat",
-            value,
-        }),
+        value => Err(DecodeError::BadValue { name: "reject_stat", value }),
     }
 }
 
 fn decode_versions(decoder: &mut Decoder<'_>) -> Result<VersionRange, DecodeError> {
-    Ok(VersionRange {
-        low: decoder.u32()?,
-        high: decoder.u32()?,
-    })
+    Ok(VersionRange { low: decoder.u32()?, high: decoder.u32()? })
 }
 
 const fn expect(value: u32, expected: u32, name: &'static str) -> Result<(), DecodeError> {
-    if value == expected {
-        Ok(())
-    } else {
-        Err(DecodeError::BadValue { name, value })
-    }
+    if value == expected { Ok(()) } else { Err(DecodeError::BadValue { name, value }) }
 }
 
 /// Appends the header of a successful reply; the results follow.
@@ -207,7 +186,5 @@ fn encode_versions(out: &mut Vec<u8>, versions: VersionRange) {
 }
 
 /// The reply to calls of another RPC version.
-pub(crate) const RPC_MISMATCH: RejectedReply = RejectedReply::RpcMismatch(VersionRange {
-    low: RPC_VERSION,
-    high: RPC_VERSION,
-});
+pub(crate) const RPC_MISMATCH: RejectedReply =
+    RejectedReply::RpcMismatch(VersionRange { low: RPC_VERSION, high: RPC_VERSION });

@@ -22,10 +22,7 @@ struct BufferPoolState {
 
 impl BufferPool {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self {
-            state: Mutex::default(),
-            bytes_max,
-        }
+        Self { state: Mutex::default(), bytes_max }
     }
 
     /// A buffer of at least [`BUFFER_MIN`] initialised bytes, with arbitrary contents.

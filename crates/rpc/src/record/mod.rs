@@ -98,10 +98,7 @@ impl RecordAssembler {
             if self.fragments >= FRAGMENTS_MAX {
                 return Err(RecordError::TooManyFragments);
             }
-            let Some(mark) = bytes
-                .get(self.next..)
-                .and_then(|rest| rest.first_chunk::<MARK_SIZE>())
-            else {
+            let Some(mark) = bytes.get(self.next..).and_then(|rest| rest.first_chunk::<MARK_SIZE>()) else {
                 return Ok(RecordProgress::Needs(self.next + MARK_SIZE - bytes.len()));
             };
             let word = u32::from_be_bytes(*mark);
@@ -111,10 +108,7 @@ impl RecordAssembler {
             let total = self.body + length;
             let allowed = limit(self.beginning(bytes, start, have));
             if total > allowed {
-                return Err(RecordError::TooLong {
-                    length: total,
-                    limit: allowed,
-                });
+                return Err(RecordError::TooLong { length: total, limit: allowed });
             }
             if have < length {
                 return Ok(RecordProgress::Needs(length - have));
@@ -126,20 +120,13 @@ impl RecordAssembler {
             self.next = start + length;
             self.fragments += 1;
             if word & LAST != 0 {
-                return Ok(RecordProgress::Complete {
-                    body: self.body,
-                    consumed: self.next,
-                });
+                return Ok(RecordProgress::Complete { body: self.body, consumed: self.next });
             }
         }
     }
 
     /// The contiguous bytes at the start of the body.
     fn beginning<'b>(&self, bytes: &'b [u8], start: usize, have: usize) -> &'b [u8] {
-        if self.body == 0 {
-            &bytes[start..start + have]
-        } else {
-            &bytes[MARK_SIZE..MARK_SIZE + self.body]
-        }
+        if self.body == 0 { &bytes[start..start + have] } else { &bytes[MARK_SIZE..MARK_SIZE + self.body] }
     }
 }

@@ -90,8 +90,7 @@ impl ReceiveBuffer {
         if left == 0 || left < window / 2 && self.window > BUFFER_MIN {
             let needed = self.end + window.max(BUFFER_MIN);
             let doubled = (self.bytes.len() * 2).max(BUFFER_MIN);
-            self.bytes
-                .resize(if self.at_once { needed } else { needed.min(doubled) }, 0);
+            self.bytes.resize(if self.at_once { needed } else { needed.min(doubled) }, 0);
         }
         let end = self.bytes.len().min(self.end + window.max(BUFFER_MIN));
         self.offered = end - self.end;
@@ -100,10 +99,7 @@ impl ReceiveBuffer {
 
     /// Records that the first `count` bytes of [`ReceiveBuffer::room`] were filled.
     pub(crate) fn received(&mut self, count: usize) {
-        assert!(
-            self.end + count <= self.bytes.len(),
-            "more was received than there was room for"
-        );
+        assert!(self.end + count <= self.bytes.len(), "more was received than there was room for");
         self.end += count;
         let filled = count == self.offered;
         // The buffer of a reply leaves with the reply, so it does not grow.
@@ -149,10 +145,7 @@ impl ReceiveBuffer {
         if self.complete.is_some() {
             return Ok(self.complete);
         }
-        match self
-            .assembly
-            .advance(&mut self.bytes[self.start..self.end], limit)?
-        {
+        match self.assembly.advance(&mut self.bytes[self.start..self.end], limit)? {
             RecordProgress::Needs(needs) => {
                 self.needs = needs;
                 Ok(None)
@@ -173,9 +166,7 @@ impl ReceiveBuffer {
     /// The received bytes of the record at the front, if [`ReceiveBuffer::complete_record`] failed
     /// or found none.
     pub(crate) fn beginning(&self) -> &[u8] {
-        self.bytes
-            .get(self.start + MARK_SIZE..self.end)
-            .unwrap_or_default()
+        self.bytes.get(self.start + MARK_SIZE..self.end).unwrap_or_default()
     }
 
     /// Drops the record at the front.
@@ -330,10 +321,7 @@ mod tests {
         let above = stream_of(&[vec![vec![1; LIMIT - 10], vec![2; 11]]]);
         assert_eq!(
             read_all(&above, 4096, true),
-            Err(RecordError::TooLong {
-                length: LIMIT + 1,
-                limit: LIMIT
-            })
+            Err(RecordError::TooLong { length: LIMIT + 1, limit: LIMIT })
         );
     }
 
@@ -343,12 +331,7 @@ mod tests {
         let room = receive_buffer.room();
         room[..4].copy_from_slice(&record::record_mark(LIMIT));
         receive_buffer.received(4);
-        assert!(
-            receive_buffer
-                .complete_record(|_| LIMIT)
-                .expect("the limit allows it")
-                .is_none()
-        );
+        assert!(receive_buffer.complete_record(|_| LIMIT).expect("the limit allows it").is_none());
         assert!(receive_buffer.room().len() <= BUFFER_MIN);
         assert_eq!(receive_buffer.bytes.len(), BUFFER_MIN);
     }
@@ -375,9 +358,7 @@ mod tests {
     fn the_room_grows_while_short_records_fill_it_up_to_a_bound() {
         let mut receive_buffer = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
         let mut stream = Vec::new();
-        let rooms: Vec<usize> = (0..10)
-            .map(|_| fill(&mut receive_buffer, 4200, &mut stream))
-            .collect();
+        let rooms: Vec<usize> = (0..10).map(|_| fill(&mut receive_buffer, 4200, &mut stream)).collect();
         assert_eq!(rooms[0], BUFFER_MIN);
         assert!(rooms.iter().any(|room| *room > WINDOW_MAX / 2), "{rooms:?}");
         assert!(rooms.iter().all(|room| *room <= WINDOW_MAX), "{rooms:?}");
@@ -404,10 +385,8 @@ mod tests {
                 records.push(receive_buffer.take(record));
             }
         }
-        let sizes: Vec<_> = records
-            .iter()
-            .map(|(bytes, start, end)| (bytes.capacity() < 120_000, end - start))
-            .collect();
+        let sizes: Vec<_> =
+            records.iter().map(|(bytes, start, end)| (bytes.capacity() < 120_000, end - start)).collect();
         assert_eq!(sizes, [(true, 100), (true, 60_000)]);
         assert!(records[0].0.capacity() < 1000);
     }
@@ -426,10 +405,7 @@ mod tests {
             receive_buffer.received(4);
         }
         for _ in 0..2 {
-            assert!(matches!(
-                receive_buffer.complete_record(|_| LIMIT),
-                Err(RecordError::TooManyFragments)
-            ));
+            assert!(matches!(receive_buffer.complete_record(|_| LIMIT), Err(RecordError::TooManyFragments)));
         }
     }
 
@@ -439,22 +415,13 @@ mod tests {
         let mut receive_buffer = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
         receive_buffer.room()[..stream.len()].copy_from_slice(&stream);
         receive_buffer.received(stream.len());
-        let first = receive_buffer
-            .complete_record(|_| LIMIT)
-            .expect("in order")
-            .expect("complete");
+        let first = receive_buffer.complete_record(|_| LIMIT).expect("in order").expect("complete");
         let mut rest = receive_buffer.after(first);
         assert_eq!(receive_buffer.body(first), [7; 100]);
-        let second = rest
-            .complete_record(|_| LIMIT)
-            .expect("in order")
-            .expect("complete");
+        let second = rest.complete_record(|_| LIMIT).expect("in order").expect("complete");
         assert_eq!(rest.body(second), [8; 50]);
         // A repeated call changes nothing.
-        let second = rest
-            .complete_record(|_| LIMIT)
-            .expect("in order")
-            .expect("complete");
+        let second = rest.complete_record(|_| LIMIT).expect("in order").expect("complete");
         rest.skip(second);
         assert!(rest.is_empty());
     }

@@ -175,10 +175,7 @@ pub struct OpaqueVerifier<'a> {
 
 impl<'a> OpaqueVerifier<'a> {
     pub(crate) fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        Ok(Self {
-            flavor: decoder.u32()?,
-            body: decoder.opaque(AUTH_BODY_MAX)?,
-        })
+        Ok(Self { flavor: decoder.u32()?, body: decoder.opaque(AUTH_BODY_MAX)? })
     }
 }
 

@@ -71,10 +71,7 @@ impl IdleSet {
     pub(super) fn accept(&self, listener: u64, limits: &Limits) {
         for _ in 0..ACCEPTS_MAX {
             let listeners = self.listeners.lock();
-            let Some(listener) = usize::try_from(listener)
-                .ok()
-                .and_then(|index| listeners.get(index))
-            else {
+            let Some(listener) = usize::try_from(listener).ok().and_then(|index| listeners.get(index)) else {
                 return;
             };
             let flags = SocketFlags::CLOEXEC;
@@ -104,9 +101,8 @@ impl IdleSet {
     }
 
     fn admit(&self, socket: OwnedFd, limits: &Limits) -> io::Result<()> {
-        let peer = canonical(SocketAddr::try_from(
-            rustix::net::getpeername(&socket)?.ok_or(Errno::NOTCONN)?,
-        )?);
+        let peer =
+            canonical(SocketAddr::try_from(rustix::net::getpeername(&socket)?.ok_or(Errno::NOTCONN)?)?);
         let client_ref = self.clients.add_connection(peer.ip());
         let own = client_ref.client.connections.load(Ordering::Relaxed);
         let met = if own > limits.connections_per_client {
@@ -128,23 +124,14 @@ impl IdleSet {
                 return Ok(());
             }
         }
-        probe!(SvcAccept {
-            peer: ShortText::of(peer).bytes()
-        });
+        probe!(SvcAccept { peer: ShortText::of(peer).bytes() });
         let local = canonical(SocketAddr::try_from(rustix::net::getsockname(&socket)?)?);
         let socket = open_stream(socket, peer, local, limits)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let receive_buffer = ReceiveBuffer::new(Arc::clone(&self.pool));
         let total_usage = Arc::clone(&self.total_usage);
-        let connection = Arc::new(ServerConnection::new(
-            id,
-            socket,
-            peer,
-            local,
-            receive_buffer,
-            total_usage,
-            client_ref,
-        ));
+        let connection =
+            Arc::new(ServerConnection::new(id, socket, peer, local, receive_buffer, total_usage, client_ref));
         // Inserted into the registry first: its event may arrive at once.
         self.connections.lock().insert(id, Arc::clone(&connection));
         let added = epoll::add(

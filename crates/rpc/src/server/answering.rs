@@ -95,9 +95,7 @@ impl RpcServerInner {
             own.batch.extend_from_slice(&own.reply);
             stages::suspend();
         } else {
-            stages::finish(&self.stages, || {
-                connection.send([&own.batch, &own.reply], &self.limits)
-            });
+            stages::finish(&self.stages, || connection.send([&own.batch, &own.reply], &self.limits));
             own.batch.clear();
         }
         match reclaimed.flatten() {
@@ -180,10 +178,7 @@ impl HandOverReading for ConnectionReader<'_> {
         if matches!(more, Ok(None)) {
             shared.make_idle(connection, rest);
         } else {
-            shared.dispatch(ReadJob {
-                connection: Arc::clone(connection),
-                receive_buffer: rest,
-            });
+            shared.dispatch(ReadJob { connection: Arc::clone(connection), receive_buffer: rest });
         }
     }
 }

@@ -51,10 +51,7 @@ impl ConnectionBackchannel {
         server: &Arc<RpcServerInner>,
         connection: &Arc<ServerConnection>,
     ) -> Arc<dyn Backchannel> {
-        Arc::new(Self {
-            server: Arc::downgrade(server),
-            connection: Arc::downgrade(connection),
-        })
+        Arc::new(Self { server: Arc::downgrade(server), connection: Arc::downgrade(connection) })
     }
 }
 
@@ -66,10 +63,7 @@ impl Backchannel for ConnectionBackchannel {
         let flavor = CallFlavor::of(request.credential);
         let call = PendingCall::new(Arc::clone(&waiter), request.results_max, flavor.context(), None);
         let xid = connection.calls.lock().insert(call)?;
-        let pending = RegisteredCall {
-            connection: &connection,
-            xid,
-        };
+        let pending = RegisteredCall { connection: &connection, xid };
         let mut record = Vec::new();
         let bulk = request.encode(&mut record, xid, flavor.get());
         put_fixed(&mut record, bulk);

@@ -24,9 +24,7 @@ pub(super) struct ClientTable<J> {
 
 impl<J> Default for ClientTable<J> {
     fn default() -> Self {
-        Self {
-            clients: Mutex::default(),
-        }
+        Self { clients: Mutex::default() }
     }
 }
 
@@ -63,11 +61,7 @@ impl<J> ClientTable<J> {
         });
         // Relaxed, here and below: the lock of the map orders it.
         client.connections.fetch_add(1, Ordering::Relaxed);
-        ClientRef {
-            clients: Arc::clone(self),
-            address,
-            client: Arc::clone(client),
-        }
+        ClientRef { clients: Arc::clone(self), address, client: Arc::clone(client) }
     }
 
     /// Number of clients with connections.
@@ -102,18 +96,11 @@ mod tests {
     #[test]
     fn a_client_is_known_while_it_has_connections() {
         let clients = Arc::new(ClientTable::<()>::default());
-        let client_refs = [
-            "10.0.0.1",
-            "::ffff:10.0.0.1",
-            "10.0.0.2",
-            "2001:db8::1",
-            "2001:db8::2:1",
-        ]
-        .map(|address| clients.add_connection(address.parse().unwrap()));
+        let client_refs = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2:1"]
+            .map(|address| clients.add_connection(address.parse().unwrap()));
         assert_eq!(clients.count(), 3);
-        let connections = client_refs
-            .each_ref()
-            .map(|client_ref| client_ref.client.connections.load(Ordering::Relaxed));
+        let connections =
+            client_refs.each_ref().map(|client_ref| client_ref.client.connections.load(Ordering::Relaxed));
         assert_eq!(connections, [2, 2, 1, 2, 2]);
         drop(client_refs);
         assert_eq!(clients.count(), 0);

@@ -88,10 +88,7 @@ impl TotalUsage {
 /// Who reads a connection.
 pub(super) enum ReaderState {
     /// No thread: it is in the epoll set, with the received bytes of an incomplete record.
-    Idle {
-        receive_buffer: ReceiveBuffer,
-        since: Instant,
-    },
+    Idle { receive_buffer: ReceiveBuffer, since: Instant },
     /// A thread.
     Busy,
     /// The connection is closed.
@@ -113,10 +110,7 @@ impl ServerConnection {
             socket,
             peer,
             local,
-            reading: Mutex::new(ReaderState::Idle {
-                receive_buffer,
-                since: total_usage.clock.now(),
-            }),
+            reading: Mutex::new(ReaderState::Idle { receive_buffer, since: total_usage.clock.now() }),
             output: Mutex::default(),
             unsent: AtomicUsize::new(0),
             total_usage,
@@ -142,12 +136,9 @@ impl ServerConnection {
     /// Closes a connection that reached a limit, and logs the reason.
     pub(super) fn close_for(&self, limit: ResourceLimit, why: &str) {
         let peer = self.peer;
-        self.total_usage.limit_log.note(limit, || {
-            format!(
-                "closing the connection from {peer}: {why} (limit {})",
-                limit.name()
-            )
-        });
+        self.total_usage
+            .limit_log
+            .note(limit, || format!("closing the connection from {peer}: {why} (limit {})", limit.name()));
         self.close(why);
     }
 
@@ -172,10 +163,7 @@ impl ServerConnection {
     }
 
     fn log_close(&self, why: &str) {
-        probe!(SvcClose {
-            peer: ShortText::of(self.peer).bytes(),
-            reason: why
-        });
+        probe!(SvcClose { peer: ShortText::of(self.peer).bytes(), reason: why });
     }
 
     /// Closes the sending side of a connection after its last reply. If a socket is closed while
@@ -260,12 +248,8 @@ mod tests {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let file = rustix::fs::memfd_create(c"piece", flags).expect("a file");
         rustix::fs::ftruncate(&file, 64 << 20).expect("it may have holes");
-        let piece = SendfileRange {
-            file: Arc::new(file),
-            offset: 0,
-            length: 64 << 20,
-            failed: Arc::default(),
-        };
+        let piece =
+            SendfileRange { file: Arc::new(file), offset: 0, length: 64 << 20, failed: Arc::default() };
         thread::scope(|scope| {
             let sending =
                 scope.spawn(|| connection.send_with_file([&[1], &[]], &piece, &[], true, &Limits::default()));
@@ -286,12 +270,8 @@ mod tests {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let file = rustix::fs::memfd_create(c"piece", flags).expect("a file");
         assert_eq!(rustix::io::write(&file, &content), Ok(content.len()));
-        let piece = SendfileRange {
-            file: Arc::new(file),
-            offset: 0,
-            length: 1 << 20,
-            failed: Arc::default(),
-        };
+        let piece =
+            SendfileRange { file: Arc::new(file), offset: 0, length: 1 << 20, failed: Arc::default() };
         // The client does not read: a thread that waits would do so without end.
         let sent = connection.send_with_file([&[1], &[]], &piece, &[2], false, &Limits::default());
         assert_eq!(sent, SendOutcome::Queued);

@@ -70,20 +70,10 @@ impl IdleSet {
         clock: TimeSource,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(
-            &epoll,
-            stop,
-            epoll::EventData::new_u64(STOP),
-            epoll::EventFlags::IN,
-        )?;
+        epoll::add(&epoll, stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
         for (index, listener) in (0..STOP).zip(&listeners) {
             listener.set_nonblocking(true)?;
-            epoll::add(
-                &epoll,
-                listener,
-                epoll::EventData::new_u64(index),
-                epoll::EventFlags::IN,
-            )?;
+            epoll::add(&epoll, listener, epoll::EventData::new_u64(index), epoll::EventFlags::IN)?;
         }
         Ok(Self {
             epoll,
@@ -109,14 +99,11 @@ impl IdleSet {
         limits: &Limits,
         longest: Option<Duration>,
     ) -> bool {
-        let mut events = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }; 64];
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
         let pause = self.accepts_in();
-        let longest = longest.map_or(pause, |longest| {
-            Some(pause.map_or(longest, |pause| pause.min(longest)))
-        });
+        let longest =
+            longest.map_or(pause, |longest| Some(pause.map_or(longest, |pause| pause.min(longest))));
         let longest = longest.map(|duration| Timespec {
             tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(duration.subsec_nanos()),
@@ -159,10 +146,7 @@ impl IdleSet {
         // Its timeouts start here.
         receive_buffer.incomplete_since(|| self.clock().now());
         let held = receive_buffer.held();
-        let (all, own) = (
-            &self.total_usage.half_records,
-            &connection.client_ref.client.half_records,
-        );
+        let (all, own) = (&self.total_usage.half_records, &connection.client_ref.client.half_records);
         let met = if held == 0 {
             None
         } else if !reserve(own, held, limits.half_records_per_client) {
@@ -183,20 +167,13 @@ impl IdleSet {
             own.fetch_sub(held, Ordering::Relaxed);
             return;
         }
-        *reading = ReaderState::Idle {
-            receive_buffer,
-            since: self.clock().now(),
-        };
+        *reading = ReaderState::Idle { receive_buffer, since: self.clock().now() };
         self.arm(connection);
     }
 
     /// Sets the epoll events of an idle connection. Called under the lock of `reading`.
     fn arm(&self, connection: &ServerConnection) {
-        let what = if connection.has_backlog() {
-            EpollInterest::SendSpace
-        } else {
-            EpollInterest::Calls
-        };
+        let what = if connection.has_backlog() { EpollInterest::SendSpace } else { EpollInterest::Calls };
         self.set(connection, what);
     }
 
@@ -333,8 +310,7 @@ impl IdleSet {
 /// Adds `more` to `sum` unless the result would exceed `most`.
 fn reserve(sum: &AtomicUsize, more: usize, most: usize) -> bool {
     let sum_with = |sum: usize| sum.checked_add(more).filter(|sum| *sum <= most);
-    sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum_with)
-        .is_ok()
+    sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum_with).is_ok()
 }
 
 impl ReaderState {

@@ -27,10 +27,7 @@ struct LimitCount {
 
 impl LimitLog {
     pub(super) fn new(clock: TimeSource) -> Self {
-        Self {
-            clock,
-            limits: Default::default(),
-        }
+        Self { clock, limits: Default::default() }
     }
 
     /// Records that `limit` was reached; `what` describes the event for the log.
@@ -51,9 +48,7 @@ impl LimitLog {
 
     /// How often each limit was reached, in the order of [`ResourceLimit::ALL`].
     pub(super) fn times(&self) -> [u64; ResourceLimit::ALL.len()] {
-        self.limits
-            .each_ref()
-            .map(|met| met.times.load(Ordering::Relaxed))
+        self.limits.each_ref().map(|met| met.times.load(Ordering::Relaxed))
     }
 }
 

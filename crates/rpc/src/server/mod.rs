@@ -74,23 +74,11 @@ impl RpcServer {
         service: Arc<dyn RpcService>,
         options: impl Into<RpcServerOptions>,
     ) -> io::Result<Self> {
-        let RpcServerOptions {
-            limits,
-            clock,
-            acceptor,
-        } = options.into();
+        let RpcServerOptions { limits, clock, acceptor } = options.into();
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let idle_set = IdleSet::new(
-            listeners,
-            &stop,
-            Arc::new(BufferPool::new(POOL_MAX)),
-            clock.clone(),
-        )?;
-        let pool = Arc::new(WorkerPool::new(
-            limits.threads.max(1),
-            limits.threads_per_client.max(1),
-            clock.clone(),
-        ));
+        let idle_set = IdleSet::new(listeners, &stop, Arc::new(BufferPool::new(POOL_MAX)), clock.clone())?;
+        let pool =
+            Arc::new(WorkerPool::new(limits.threads.max(1), limits.threads_per_client.max(1), clock.clone()));
         let shared = RpcServerInner {
             stages: service.stages().unwrap_or_default(),
             handler: CallHandler { service, acceptor },
@@ -102,19 +90,13 @@ impl RpcServer {
             polling: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         };
-        Ok(Self {
-            shared: Arc::new(shared),
-            stop: Arc::new(stop),
-        })
+        Ok(Self { shared: Arc::new(shared), stop: Arc::new(stop) })
     }
 
     /// The handle that stops the server.
     #[must_use]
     pub fn handle(&self) -> RpcServerHandle {
-        RpcServerHandle {
-            shared: Arc::clone(&self.shared),
-            stop: Arc::clone(&self.stop),
-        }
+        RpcServerHandle { shared: Arc::clone(&self.shared), stop: Arc::clone(&self.stop) }
     }
 
     /// Serves until [`RpcServerHandle::shutdown`]; then completes the calls in progress, sends the
@@ -124,11 +106,7 @@ impl RpcServer {
         let interval = self.shared.limits.look_interval();
         let clock = &self.shared.clock;
         let mut look_at = clock.now() + interval;
-        while self
-            .shared
-            .idle_set
-            .wait(&mut ready, &self.shared.limits, Some(interval))
-        {
+        while self.shared.idle_set.wait(&mut ready, &self.shared.limits, Some(interval)) {
             self.dispatch(&mut ready);
             let now = clock.now();
             if now >= look_at {
@@ -142,9 +120,7 @@ impl RpcServer {
         let abandon_at = clock.now() + self.shared.limits.shutdown_timeout;
         // Calls in progress are waited for without a limit, unsent replies only for the timeout.
         while self.shared.idle_set.connections() > 0 {
-            self.shared
-                .idle_set
-                .wait(&mut ready, &self.shared.limits, Some(LOOK_INTERVAL));
+            self.shared.idle_set.wait(&mut ready, &self.shared.limits, Some(LOOK_INTERVAL));
             self.dispatch(&mut ready);
             if clock.now() >= abandon_at {
                 self.shared.idle_set.abandon();
@@ -158,10 +134,7 @@ impl RpcServer {
 
     fn dispatch(
         &self,
-        ready: &mut Vec<(
-            Arc<connection::ServerConnection>,
-            crate::record::receive_buffer::ReceiveBuffer,
-        )>,
+        ready: &mut Vec<(Arc<connection::ServerConnection>, crate::record::receive_buffer::ReceiveBuffer)>,
     ) {
         for (connection, receive_buffer) in ready.drain(..) {
             self.shared.dispatch_ready(connection, receive_buffer);

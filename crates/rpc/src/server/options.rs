@@ -18,9 +18,6 @@ pub struct RpcServerOptions {
 
 impl From<Limits> for RpcServerOptions {
     fn from(limits: Limits) -> Self {
-        Self {
-            limits,
-            ..Self::default()
-        }
+        Self { limits, ..Self::default() }
     }
 }

@@ -46,10 +46,7 @@ fn overdue(
     now: Instant,
 ) -> Option<(ResourceLimit, &'static str)> {
     let since = |begin: Instant| now.saturating_duration_since(begin);
-    if connection
-        .unsent_since()
-        .is_some_and(|begin| since(begin) > limits.unsent_for)
-    {
+    if connection.unsent_since().is_some_and(|begin| since(begin) > limits.unsent_for) {
         return Some((ResourceLimit::UnsentFor, "it takes its replies too slowly"));
     }
     // A client that waits for a reply is not idle.
@@ -57,11 +54,7 @@ fn overdue(
         return None;
     }
     let mut reading = connection.reading.lock();
-    let ReaderState::Idle {
-        receive_buffer,
-        since: parked,
-    } = &mut *reading
-    else {
+    let ReaderState::Idle { receive_buffer, since: parked } = &mut *reading else {
         return None;
     };
     match receive_buffer.incomplete_since(|| now).map(since) {

@@ -95,10 +95,7 @@ impl RpcServerInner {
                 ReceiveOutcome::End => {}
             }
         }
-        self.dispatch(ReadJob {
-            connection,
-            receive_buffer,
-        });
+        self.dispatch(ReadJob { connection, receive_buffer });
     }
 
     pub(super) fn receive(
@@ -125,9 +122,9 @@ impl RpcServerInner {
         }
         match self.worker_pool.pressure(&connection.client_ref.client.quota) {
             PoolPressure::Short => receive_or(connection, receive_buffer, || None),
-            PoolPressure::Full => receive_or(connection, receive_buffer, || {
-                Some(REST_OF_RECORD_TIMEOUT_WHEN_FULL)
-            }),
+            PoolPressure::Full => {
+                receive_or(connection, receive_buffer, || Some(REST_OF_RECORD_TIMEOUT_WHEN_FULL))
+            }
             PoolPressure::None => self.wait_for_next_call(connection, receive_buffer, pace),
         }
     }
@@ -146,10 +143,7 @@ impl RpcServerInner {
         } else if self.stages.is_due() {
             self.receive_measured(connection, receive_buffer)
         } else {
-            match pace
-                .poll_until(begin)
-                .map(|end| self.poll_briefly(connection, receive_buffer, end))
-            {
+            match pace.poll_until(begin).map(|end| self.poll_briefly(connection, receive_buffer, end)) {
                 None | Some(ReceiveOutcome::Nothing) => {
                     receive_now(connection, receive_buffer, RecvFlags::empty())
                 }

@@ -85,11 +85,8 @@ impl ServerConnection {
         }
         let head = before[0].len() + before[1].len();
         let total = head + piece.length() + after.len();
-        let pushed = if output.bytes.is_empty() {
-            self.push_with_file(before, piece, after, patient)
-        } else {
-            Ok(0)
-        };
+        let pushed =
+            if output.bytes.is_empty() { self.push_with_file(before, piece, after, patient) } else { Ok(0) };
         let sent = match pushed {
             Ok(sent) if sent == total => return SendOutcome::All,
             Ok(sent) => sent,
@@ -158,8 +155,7 @@ impl ServerConnection {
         if met.is_none() && appended.is_ok() {
             debug_assert_eq!(output.bytes.len() - before, count);
             output.since.get_or_insert_with(|| self.total_usage.clock.now());
-            self.unsent
-                .store(output.bytes.len() - output.sent, Ordering::Relaxed);
+            self.unsent.store(output.bytes.len() - output.sent, Ordering::Relaxed);
             return SendOutcome::Queued;
         }
         output.bytes.truncate(before);
@@ -183,11 +179,7 @@ impl ServerConnection {
         if output.closed {
             return SendOutcome::Closed;
         }
-        match push(
-            &self.socket,
-            [&output.bytes[output.sent..], &[]],
-            SendFlags::empty(),
-        ) {
+        match push(&self.socket, [&output.bytes[output.sent..], &[]], SendFlags::empty()) {
             Ok(sent) => {
                 output.sent += sent;
                 output.progress += sent;

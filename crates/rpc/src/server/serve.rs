@@ -27,14 +27,8 @@ impl JobHandler<WorkerBuffers> for RpcServerInner {
     type Job = ReadJob;
 
     fn run(self: &Arc<Self>, job: ReadJob, own: &mut WorkerBuffers) {
-        let ReadJob {
-            connection,
-            receive_buffer,
-        } = job;
-        let guard = CloseOnPanic {
-            shared: self,
-            connection: &connection,
-        };
+        let ReadJob { connection, receive_buffer } = job;
+        let guard = CloseOnPanic { shared: self, connection: &connection };
         self.serve(&connection, receive_buffer, own);
         std::mem::forget(guard);
         own.batch.clear();
@@ -69,10 +63,7 @@ impl RpcServerInner {
     /// Has a thread read a connection.
     pub(super) fn dispatch(self: &Arc<Self>, job: ReadJob) {
         let connection = Arc::clone(&job.connection);
-        if !self
-            .worker_pool
-            .dispatch(self, job, &connection.client_ref.client.quota)
-        {
+        if !self.worker_pool.dispatch(self, job, &connection.client_ref.client.quota) {
             self.idle_set.total_usage.limit_log.note(ResourceLimit::ThreadsPerClient, || {
                 let ip = connection.peer.ip();
                 format!(

@@ -89,10 +89,7 @@ struct ClientQuotaState<J> {
 impl<J> Default for ClientQuota<J> {
     fn default() -> Self {
         Self {
-            state: Mutex::new(ClientQuotaState {
-                running: 0,
-                waiting: VecDeque::new(),
-            }),
+            state: Mutex::new(ClientQuotaState { running: 0, waiting: VecDeque::new() }),
             short: AtomicBool::new(false),
             full: AtomicBool::new(false),
         }
@@ -166,9 +163,7 @@ impl<J: Send + 'static> WorkerPool<J> {
         T: JobHandler<W, Job = J> + 'static,
     {
         let (pool, serving) = (Arc::clone(self), Arc::clone(work));
-        let thread = thread::Builder::new()
-            .name("curt-serve".into())
-            .stack_size(self.stack_size);
+        let thread = thread::Builder::new().name("curt-serve".into()).stack_size(self.stack_size);
         if let Err(error) = thread.spawn(move || pool.serve(&serving)) {
             tracing::warn!("cannot start a serving thread: {error}");
             for job in self.no_thread() {

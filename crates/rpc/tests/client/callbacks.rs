@@ -81,22 +81,14 @@ struct World {
 fn world() -> World {
     let (listener, address) = listen();
     let service = Arc::new(Callbacks::default());
-    let options = TcpOptions {
-        callbacks: Some(CallHandler::of(service.clone())),
-        ..options(address)
-    };
+    let options = TcpOptions { callbacks: Some(CallHandler::of(service.clone())), ..options(address) };
     let never = Interrupt::never();
     let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), &never).unwrap();
     let transport = Arc::new(transport);
     *service.transport.lock() = Arc::downgrade(&transport);
     let (server, _) = listener.accept().unwrap();
     server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    World {
-        service,
-        transport,
-        server,
-        listener,
-    }
+    World { service, transport, server, listener }
 }
 
 fn call_record(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
@@ -118,10 +110,7 @@ fn read_reply(server: &mut TcpStream) -> (u32, AcceptStatus, Vec<u8>) {
 fn expect_echo(server: &mut TcpStream, xid: u32) {
     let arguments = xid.to_be_bytes();
     server.write_all(&call_record(xid, ECHO, &arguments)).unwrap();
-    assert_eq!(
-        read_reply(server),
-        (xid, AcceptStatus::Success, arguments.to_vec())
-    );
+    assert_eq!(read_reply(server), (xid, AcceptStatus::Success, arguments.to_vec()));
 }
 
 /// Begins a call of the client; the test has the server's end.
@@ -134,11 +123,7 @@ fn begin_call(transport: &Arc<TcpTransport>) -> Receiver<Vec<u8>> {
 
 #[test]
 fn the_server_is_answered_while_no_call_waits() {
-    let World {
-        transport,
-        mut server,
-        ..
-    } = world();
+    let World { transport, mut server, .. } = world();
     for xid in 1..20 {
         expect_echo(&mut server, xid);
     }
@@ -154,11 +139,7 @@ fn the_server_is_answered_while_no_call_waits() {
 
 #[test]
 fn the_server_is_answered_while_a_call_waits_and_numbers_of_both_directions_are_apart() {
-    let World {
-        transport,
-        mut server,
-        ..
-    } = world();
+    let World { transport, mut server, .. } = world();
     let results = begin_call(&transport);
     let record = read_record(&mut server).unwrap();
     expect_echo(&mut server, xid(&record));
@@ -169,12 +150,7 @@ fn the_server_is_answered_while_a_call_waits_and_numbers_of_both_directions_are_
 
 #[test]
 fn a_service_may_call_the_server_before_it_replies() {
-    let World {
-        service,
-        transport: _transport,
-        mut server,
-        ..
-    } = world();
+    let World { service, transport: _transport, mut server, .. } = world();
     server.write_all(&call_record(5, CALLS_BACK, &[3; 8])).unwrap();
     service.release();
     let record = read_record(&mut server).unwrap();
@@ -213,12 +189,7 @@ fn read_to_end(server: &mut TcpStream) -> Vec<u8> {
 
 #[test]
 fn a_server_that_sends_more_calls_than_can_wait_loses_the_connection() {
-    let World {
-        service,
-        transport,
-        mut server,
-        listener,
-    } = world();
+    let World { service, transport, mut server, listener } = world();
     // The thread that executes calls is busy, and the caller of a call reads.
     server.write_all(&call_record(1, CALLS_BACK, &[])).unwrap();
     let results = begin_call(&transport);
@@ -238,12 +209,7 @@ fn a_server_that_sends_more_calls_than_can_wait_loses_the_connection() {
 
 #[test]
 fn calls_of_the_server_are_executed_in_order() {
-    let World {
-        service,
-        transport: _transport,
-        mut server,
-        ..
-    } = world();
+    let World { service, transport: _transport, mut server, .. } = world();
     server.write_all(&call_record(1, CALLS_BACK, &[7; 4])).unwrap();
     for xid in 2..50 {
         server.write_all(&call_record(xid, ECHO, &[])).unwrap();
@@ -282,16 +248,9 @@ fn without_a_service_calls_of_the_server_are_dropped_and_are_no_replies() {
 
 #[test]
 fn a_client_that_is_gone_leaves_no_thread_behind() {
-    let World {
-        service,
-        transport,
-        mut server,
-        ..
-    } = world();
+    let World { service, transport, mut server, .. } = world();
     expect_echo(&mut server, 1);
     drop(transport);
     assert_eq!(read_to_end(&mut server), b"");
-    eventually("the thread has let go of the service", || {
-        Arc::strong_count(&service) == 1
-    });
+    eventually("the thread has let go of the service", || Arc::strong_count(&service) == 1);
 }

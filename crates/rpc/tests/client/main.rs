@@ -138,10 +138,7 @@ fn stuck_caller(
     // Some have large data, so that the socket is full and many wait for the writing role.
     let bulk = vec![1; if number.is_multiple_of(10) { 200_000 } else { 0 }];
     let caller = move || call_with(&*transport, &[0; 8], &bulk, &interrupt).map(drop);
-    thread::Builder::new()
-        .stack_size(128 << 10)
-        .spawn(caller)
-        .unwrap()
+    thread::Builder::new().stack_size(128 << 10).spawn(caller).unwrap()
 }
 
 #[test]
@@ -165,9 +162,7 @@ fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
         .map(|(number, interrupt)| stuck_caller(Arc::clone(&transport), number, interrupt.clone()))
         .collect();
     eventually("the outage is told", || of(&counts.not_responding) == 1);
-    eventually("silence is measured", || {
-        transport.silent_for().unwrap() > Duration::from_millis(100)
-    });
+    eventually("silence is measured", || transport.silent_for().unwrap() > Duration::from_millis(100));
     let let_go = |caller: JoinHandle<Result<(), CallError>>| {
         eventually("the caller is let go", || caller.is_finished());
         assert_eq!(caller.join().unwrap(), Err(CallError::Interrupted));
@@ -184,11 +179,7 @@ fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
     }
     callers.by_ref().take(850).for_each(let_go);
     assert!(callers.as_slice().iter().all(|caller| !caller.is_finished()));
-    assert_eq!(
-        of(&counts.not_responding),
-        1,
-        "once per outage, however many wait"
-    );
+    assert_eq!(of(&counts.not_responding), 1, "once per outage, however many wait");
     // The others, and new ones, get their replies when the server continues, after the records that
     // were begun before.
     resume.send(()).unwrap();
@@ -253,10 +244,8 @@ fn a_soft_call_ends_after_its_patience_and_a_hard_one_does_not() {
     thread::spawn(move || {
         let streams: Vec<_> = (0..2).map(|_| listener.accept().unwrap().0).collect();
         going_on.recv().unwrap();
-        let serving: Vec<_> = streams
-            .into_iter()
-            .map(|stream| thread::spawn(move || echo_all(stream)))
-            .collect();
+        let serving: Vec<_> =
+            streams.into_iter().map(|stream| thread::spawn(move || echo_all(stream))).collect();
         for serve in serving {
             serve.join().unwrap();
         }
@@ -268,10 +257,7 @@ fn a_soft_call_ends_after_its_patience_and_a_hard_one_does_not() {
         soft.timeout = Duration::from_millis(30);
         soft.retrans = 1;
         let started = Instant::now();
-        assert_eq!(
-            call(&transport(soft), &[]).unwrap_err(),
-            CallError::TimedOut { softerr }
-        );
+        assert_eq!(call(&transport(soft), &[]).unwrap_err(), CallError::TimedOut { softerr });
         assert!(started.elapsed() >= Duration::from_millis(60));
         drop(unserved);
     }
@@ -286,9 +272,7 @@ fn a_soft_call_ends_after_its_patience_and_a_hard_one_does_not() {
             scope.spawn(|| assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]));
         }
         eventually("several patiences are over", || {
-            transport
-                .silent_for()
-                .is_some_and(|silence| silence > Duration::from_secs(1))
+            transport.silent_for().is_some_and(|silence| silence > Duration::from_secs(1))
         });
         assert_eq!(of(&counts.not_responding), 1, "once per outage, however long");
         go_on.send(()).unwrap();
@@ -407,16 +391,10 @@ fn connecting_once_reports_why_it_failed() {
     let (_unused, address) = refusing();
     let connect =
         |options| TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never()).err();
-    assert_eq!(
-        connect(options(address)),
-        Some(CallError::Unreachable(ErrorKind::ConnectionRefused))
-    );
+    assert_eq!(connect(options(address)), Some(CallError::Unreachable(ErrorKind::ConnectionRefused)));
     let mut unknown = options(address);
     unknown.server = ServerName::Name("no-such-host.invalid".into());
-    assert_eq!(
-        connect(unknown),
-        Some(CallError::Unreachable(ErrorKind::NotFound))
-    );
+    assert_eq!(connect(unknown), Some(CallError::Unreachable(ErrorKind::NotFound)));
     let raised = Interrupt::new();
     raised.raise();
     let interrupted = TcpTransport::connect(options(address), Arc::new(NoTransportEvents), &raised).err();
@@ -471,14 +449,12 @@ fn reserved_ports_are_used_and_those_in_use_passed_over() {
         thread::scope(|scope| {
             let waiting = scope.spawn(|| call_with(transport, &[], &[], &caller));
             listener.set_nonblocking(true).unwrap();
-            eventually("connected, or refused the right to the port", || {
-                match listener.accept() {
-                    Ok((_, peer)) => {
-                        ports.insert(peer.port());
-                        true
-                    }
-                    Err(_) => false,
+            eventually("connected, or refused the right to the port", || match listener.accept() {
+                Ok((_, peer)) => {
+                    ports.insert(peer.port());
+                    true
                 }
+                Err(_) => false,
             });
             caller.raise();
             let _ = waiting.join().unwrap();

@@ -21,11 +21,7 @@ fn first_reply(reply: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> TcpOptions 
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             while let Some(record) = read_record(&mut stream) {
-                let answer = if std::mem::take(&mut first) {
-                    reply(&record)
-                } else {
-                    echo(&record)
-                };
+                let answer = if std::mem::take(&mut first) { reply(&record) } else { echo(&record) };
                 if stream.write_all(&answer).is_err() {
                     break;
                 }
@@ -48,14 +44,8 @@ fn every_status_of_a_reply_becomes_its_error() {
     let versions = VersionRange { low: 2, high: 5 };
     let accepted = [
         (AcceptStatus::ProgramUnavailable, CallError::ProgramUnavailable),
-        (
-            AcceptStatus::ProgramMismatch(versions),
-            CallError::ProgramMismatch(versions),
-        ),
-        (
-            AcceptStatus::ProcedureUnavailable,
-            CallError::ProcedureUnavailable,
-        ),
+        (AcceptStatus::ProgramMismatch(versions), CallError::ProgramMismatch(versions)),
+        (AcceptStatus::ProcedureUnavailable, CallError::ProcedureUnavailable),
         (AcceptStatus::GarbageArguments, CallError::GarbageArguments),
         (AcceptStatus::SystemError, CallError::SystemError),
     ];
@@ -67,14 +57,8 @@ fn every_status_of_a_reply_becomes_its_error() {
     }
     use curt_rpc::auth::AuthStatus;
     let denied = [
-        (
-            RejectedReply::RpcMismatch(versions),
-            CallError::RpcMismatch(versions),
-        ),
-        (
-            RejectedReply::Authentication(AuthStatus::TooWeak),
-            CallError::Denied(AuthStatus::TooWeak),
-        ),
+        (RejectedReply::RpcMismatch(versions), CallError::RpcMismatch(versions)),
+        (RejectedReply::Authentication(AuthStatus::TooWeak), CallError::Denied(AuthStatus::TooWeak)),
         (
             RejectedReply::Authentication(AuthStatus::GssContextProblem),
             CallError::Denied(AuthStatus::GssContextProblem),
@@ -116,10 +100,7 @@ fn a_reply_longer_than_the_procedure_allows_ends_the_connection_and_that_call_al
     };
     let counts = Counts::new();
     let transport = TcpTransport::new(first_reply(huge), counts.clone());
-    assert!(matches!(
-        call(&transport, &[]),
-        Err(CallError::Malformed(DecodeError::TooLong { .. }))
-    ));
+    assert!(matches!(call(&transport, &[]), Err(CallError::Malformed(DecodeError::TooLong { .. }))));
     assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]);
     assert_eq!((of(&counts.malformed), of(&counts.reconnected)), (1, 1));
 }
@@ -130,12 +111,5 @@ fn garbage_ends_the_connection_and_the_call_is_made_again() {
     let garbage = |_: &[u8]| b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec();
     let transport = TcpTransport::new(first_reply(garbage), counts.clone());
     assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]);
-    assert_eq!(
-        (
-            of(&counts.malformed),
-            of(&counts.reconnected),
-            of(&counts.retransmitted)
-        ),
-        (1, 1, 1)
-    );
+    assert_eq!((of(&counts.malformed), of(&counts.reconnected), of(&counts.retransmitted)), (1, 1, 1));
 }

@@ -138,16 +138,12 @@ fn a_server_that_is_slow_or_stopped_keeps_its_connection() {
             .map(|_| scope.spawn(|| call_with(&transport, &[2; 4], &bulk, &Default::default()).unwrap()))
             .collect();
         eventually("it is silent for long", || {
-            transport
-                .silent_for()
-                .is_some_and(|silence| silence > Duration::from_secs(6))
+            transport.silent_for().is_some_and(|silence| silence > Duration::from_secs(6))
         });
         assert!(!has_another(&listener), "nothing is wrong with the connection");
         let calls: Vec<_> = callers.iter().map(|_| next_call(&mut stream)).collect();
         let silent_since = Instant::now();
-        eventually("it is silent although all was read", || {
-            silent_since.elapsed() > Duration::from_secs(4)
-        });
+        eventually("it is silent although all was read", || silent_since.elapsed() > Duration::from_secs(4));
         assert!(!has_another(&listener), "nothing is wrong with the connection");
         for slow in &calls {
             stream.write_all(&reply_record(slow.2, &[])).unwrap();
@@ -198,17 +194,13 @@ fn an_outage_of_everything_is_waited_out() {
     let (transport, first, counts) = connected(&listener, options);
     thread::scope(|scope| {
         // One call waits on each connection.
-        let callers: Vec<_> = (0..2)
-            .map(|_| scope.spawn(|| call(&transport, &[1; 4]).unwrap()))
-            .collect();
+        let callers: Vec<_> = (0..2).map(|_| scope.spawn(|| call(&transport, &[1; 4]).unwrap())).collect();
         let second = accept(&listener);
         drop_all(&first);
         drop_all(&second);
         drop_all(&listener);
         eventually("both were tried in vain", || {
-            transport
-                .silent_for()
-                .is_some_and(|silence| silence > Duration::from_secs(5))
+            transport.silent_for().is_some_and(|silence| silence > Duration::from_secs(5))
         });
         pass_all(&listener);
         serve(listener);
@@ -232,10 +224,7 @@ fn a_soft_call_ends_at_its_time_in_an_outage() {
     drop_all(&old);
     drop_all(&listener);
     let began = Instant::now();
-    assert_eq!(
-        call(&transport, &[1; 4]).unwrap_err(),
-        CallError::TimedOut { softerr: false }
-    );
+    assert_eq!(call(&transport, &[1; 4]).unwrap_err(), CallError::TimedOut { softerr: false });
     assert!(began.elapsed() >= Duration::from_secs(4));
     pass_all(&listener);
     serve(listener);

@@ -39,11 +39,7 @@ struct Recorder {
 
 impl Recorder {
     fn new(habit: Habit) -> Arc<Self> {
-        Arc::new(Self {
-            habit,
-            calls: AtomicUsize::new(0),
-            taken: Mutex::default(),
-        })
+        Arc::new(Self { habit, calls: AtomicUsize::new(0), taken: Mutex::default() })
     }
 
     fn taken(&self) -> Vec<u8> {
@@ -227,12 +223,7 @@ fn one_after_the_other() -> OneAfterTheOther {
         stream.write_all(&echo(&second)).unwrap();
         let _ = read_record(&mut stream);
     });
-    OneAfterTheOther {
-        address,
-        saw_first,
-        answer_second,
-        thread,
-    }
+    OneAfterTheOther { address, saw_first, answer_second, thread }
 }
 
 impl OneAfterTheOther {
@@ -326,10 +317,7 @@ fn held_beyond_the_deadline() -> Option<(Result<CallReply, CallError>, bool)> {
     let (begun, begins) = channel();
     let (release, released) = channel();
     let (begun, released) = (Mutex::new(begun), Mutex::new(released));
-    let holding: Arc<dyn ReplySink> = Arc::new(Holding {
-        begun,
-        release: released,
-    });
+    let holding: Arc<dyn ReplySink> = Arc::new(Holding { begun, release: released });
     let outcome = thread::scope(|scope| {
         scope.spawn(|| call(transport, &[1; 8]));
         seen_first.recv().unwrap();
@@ -359,10 +347,7 @@ fn held_beyond_the_deadline() -> Option<(Result<CallReply, CallError>, bool)> {
 
 #[test]
 fn a_reply_that_a_sink_is_reading_is_waited_for_beyond_the_end_of_all_retries() {
-    let (reply, waited) = std::iter::repeat_with(held_beyond_the_deadline)
-        .flatten()
-        .next()
-        .unwrap();
+    let (reply, waited) = std::iter::repeat_with(held_beyond_the_deadline).flatten().next().unwrap();
     assert!(waited, "its caller has left: {reply:?}");
     assert!(reply.unwrap().was_consumed());
 }

@@ -52,11 +52,7 @@ fn a_call_reports_its_transmissions_and_its_waiting_time() {
     let began = std::time::Instant::now();
     let arguments = Bytes(&[7; 40]);
     transport
-        .call_with_statistics(
-            &request(&arguments, &[8; 5]),
-            &Interrupt::never(),
-            &mut statistics,
-        )
+        .call_with_statistics(&request(&arguments, &[8; 5]), &Interrupt::never(), &mut statistics)
         .unwrap();
     let took = began.elapsed();
     let (sent, received, _stream) = server.join().unwrap();
@@ -64,10 +60,7 @@ fn a_call_reports_its_transmissions_and_its_waiting_time() {
     assert_eq!(statistics.bytes_sent, 2 * sent as u64);
     assert_eq!(statistics.bytes_received, received as u64);
     // It waited for its second connection, and then for the server.
-    assert!(
-        !statistics.queued.is_zero() && statistics.queued + DELAY <= took,
-        "{statistics:?} of {took:?}"
-    );
+    assert!(!statistics.queued.is_zero() && statistics.queued + DELAY <= took, "{statistics:?} of {took:?}");
 
     assert!(
         statistics.lost.is_some_and(|lost| lost <= statistics.queued),
@@ -86,10 +79,7 @@ fn a_call_reports_its_transmissions_and_its_waiting_time() {
         TransportFigure::Pending,
     ];
     // One send on each connection found one waiting call: itself.
-    assert_eq!(
-        figures.map(|figure| report.value(figure)),
-        [0, 2, 2, 2, 1, 0, 0, 2]
-    );
+    assert_eq!(figures.map(|figure| report.value(figure)), [0, 2, 2, 2, 1, 0, 0, 2]);
     assert_eq!((report.connections, report.most_at_once), (1, 1));
     assert!(report.port != 0 && report.value(TransportFigure::ConnectTime) > 0);
 }
@@ -129,10 +119,8 @@ fn a_server_that_ended_the_connection_at_once_or_refused_another_was_restarted()
             counted.fetch_add(1, Ordering::Relaxed);
             Ok(address.port())
         };
-        let mut options = TcpOptions::new(
-            ServerName::Address(address.ip()),
-            PortSource::Lookup(Arc::new(ask)),
-        );
+        let mut options =
+            TcpOptions::new(ServerName::Address(address.ip()), PortSource::Lookup(Arc::new(ask)));
         options.clock = TimeSource::Scripted(time);
         let transport = TcpTransport::new(options, counts);
         let mut statistics = CallStatistics::default();

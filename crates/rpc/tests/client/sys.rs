@@ -17,16 +17,8 @@ const RETURN: u16 = 0x06;
 /// From now on `socket` receives nothing from its peer, and its kernel acknowledges nothing. A
 /// listening socket accepts no connection.
 pub(crate) fn drop_all(socket: impl AsFd) {
-    let mut filter = [sock_filter {
-        code: RETURN,
-        jt: 0,
-        jf: 0,
-        k: 0,
-    }];
-    let program = sock_fprog {
-        len: 1,
-        filter: filter.as_mut_ptr(),
-    };
+    let mut filter = [sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 }];
+    let program = sock_fprog { len: 1, filter: filter.as_mut_ptr() };
     let length = socklen_t::try_from(size_of_val(&program)).unwrap();
     // SAFETY: `program` and the memory it points to are valid until the call returns; the kernel
     // copies them.

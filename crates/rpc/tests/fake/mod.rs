@@ -24,10 +24,7 @@ use curt_xdr::{Encode, put_fixed};
 pub const PROGRAM: u32 = 0x2000_0001;
 
 pub fn options(address: SocketAddr) -> TcpOptions {
-    TcpOptions::new(
-        ServerName::Address(address.ip()),
-        PortSource::Fixed(address.port()),
-    )
+    TcpOptions::new(ServerName::Address(address.ip()), PortSource::Fixed(address.port()))
 }
 
 pub fn listen() -> (TcpListener, SocketAddr) {

@@ -83,11 +83,7 @@ fn world(options: RpcServerOptions) -> World {
     let server = RpcServer::new(vec![listener], keeper.clone(), options).unwrap();
     let handle = server.handle();
     thread::spawn(move || server.run());
-    World {
-        handle,
-        address,
-        keeper,
-    }
+    World { handle, address, keeper }
 }
 
 impl Drop for World {
@@ -128,10 +124,7 @@ fn call(backchannel: &dyn Backchannel, arguments: &[u8], timeout: Duration) -> R
 #[test]
 fn a_call_of_the_server_is_answered_on_the_clients_connection_while_no_call_waits() {
     let world = world(RpcServerOptions::default());
-    let options = TcpOptions {
-        callbacks: Some(CallHandler::of(Arc::new(Echo))),
-        ..options(world.address)
-    };
+    let options = TcpOptions { callbacks: Some(CallHandler::of(Arc::new(Echo))), ..options(world.address) };
     let transport = TcpTransport::new(options, Arc::new(NoTransportEvents));
     let request = RpcRequest {
         program: PROGRAM,
@@ -187,14 +180,8 @@ fn failures_and_replies_that_are_too_long_are_errors_of_the_caller() {
         client.write_all(&echo(&third)).unwrap();
         client
     });
-    assert_eq!(
-        call(&*backchannel, &[], LONG),
-        Err(CallError::ProcedureUnavailable)
-    );
-    assert!(matches!(
-        call(&*backchannel, &[], LONG),
-        Err(CallError::Malformed(_))
-    ));
+    assert_eq!(call(&*backchannel, &[], LONG), Err(CallError::ProcedureUnavailable));
+    assert!(matches!(call(&*backchannel, &[], LONG), Err(CallError::Malformed(_))));
     assert_eq!(call(&*backchannel, &[7; 8], LONG), Ok(vec![7; 8]));
     // The connection still serves its client.
     let mut client = peer.join().unwrap();
@@ -205,10 +192,7 @@ fn failures_and_replies_that_are_too_long_are_errors_of_the_caller() {
 #[test]
 fn a_client_that_never_replies_costs_its_callers_their_timeout_alone() {
     let time = ScriptedTime::new();
-    let world = world(RpcServerOptions {
-        clock: time.clock(),
-        ..RpcServerOptions::default()
-    });
+    let world = world(RpcServerOptions { clock: time.clock(), ..RpcServerOptions::default() });
     let (mut client, backchannel) = world.client();
     let (sender, receiver) = mpsc::channel();
     // The maximum number of calls; by the scripted clock none of them times out.
@@ -258,19 +242,14 @@ fn a_call_ends_when_the_server_stops() {
 
 #[test]
 fn a_reply_needs_no_thread() {
-    let world = world(RpcServerOptions::from(Limits {
-        threads: 1,
-        threads_per_client: 1,
-        ..Limits::default()
-    }));
+    let world =
+        world(RpcServerOptions::from(Limits { threads: 1, threads_per_client: 1, ..Limits::default() }));
     let (mut client, backchannel) = world.client();
     // The only thread executes a call of another connection.
     let gate = world.keeper.gate.lock();
     let mut other = TcpStream::connect(world.address).unwrap();
     other.write_all(&call_record(1, SLOW, &[0; 4])).unwrap();
-    eventually("the slow call is begun", || {
-        world.keeper.slow_begun.load(Ordering::SeqCst) == 1
-    });
+    eventually("the slow call is begun", || world.keeper.slow_begun.load(Ordering::SeqCst) == 1);
     let peer = thread::spawn(move || {
         let record = read_record(&mut client).unwrap();
         client.write_all(&echo(&record)).unwrap();

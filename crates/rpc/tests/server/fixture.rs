@@ -111,19 +111,11 @@ pub(crate) const RECORD_MAX: usize = 2 << 20;
 pub(crate) fn serve(limits: Limits) -> Running {
     let (listener, address) = listen();
     let answers = Arc::new(Answers::default());
-    let limits = Limits {
-        record: RECORD_MAX,
-        ..limits
-    };
+    let limits = Limits { record: RECORD_MAX, ..limits };
     let server = RpcServer::new(vec![listener], answers.clone(), limits).unwrap();
     let handle = server.handle();
     let thread = Some(thread::spawn(move || server.run()));
-    Running {
-        address,
-        answers,
-        handle,
-        thread,
-    }
+    Running { address, answers, handle, thread }
 }
 
 impl Running {
@@ -165,9 +157,7 @@ pub(crate) fn call(transport: &TcpTransport, procedure: u32, arguments: &[u8]) -
         bulk: &[],
         results_max: 2 << 20,
     };
-    transport
-        .call(&request, &Interrupt::never())
-        .map(|reply| reply.results().to_vec())
+    transport.call(&request, &Interrupt::never()).map(|reply| reply.results().to_vec())
 }
 
 pub(crate) fn call_record(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
@@ -188,10 +178,7 @@ pub(crate) fn read_reply(stream: &mut TcpStream) -> (u32, Result<AcceptStatus, R
 }
 
 pub(crate) fn expect_echo(stream: &mut TcpStream, xid: u32, arguments: &[u8]) {
-    assert_eq!(
-        read_reply(stream),
-        (xid, Ok(AcceptStatus::Success), arguments.to_vec())
-    );
+    assert_eq!(read_reply(stream), (xid, Ok(AcceptStatus::Success), arguments.to_vec()));
 }
 
 pub(crate) fn expect_end(stream: &mut TcpStream) {

@@ -19,17 +19,12 @@ use crate::fixture::*;
 
 #[test]
 fn slow_calls_of_one_connection_are_bounded() {
-    let running = serve(Limits {
-        in_flight: 4,
-        ..Limits::default()
-    });
+    let running = serve(Limits { in_flight: 4, ..Limits::default() });
     let mut stream = running.connect();
     for xid in 0..10 {
         stream.write_all(&call_record(xid, SLOW, &[])).unwrap();
     }
-    eventually("as many as allowed are begun", || {
-        running.answers.slow_begun.load(Ordering::SeqCst) == 4
-    });
+    eventually("as many as allowed are begun", || running.answers.slow_begun.load(Ordering::SeqCst) == 4);
     expect_unharmed(&running);
     assert_eq!(running.answers.slow_begun.load(Ordering::SeqCst), 4);
     running.answers.release(10);
@@ -46,34 +41,20 @@ fn malformed_calls_are_rejected_and_the_connection_goes_on() {
         let body: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
         [record::record_mark(body.len()).to_vec(), body].concat()
     };
-    stream
-        .write_all(&words(&[1, 0, 3, PROGRAM, 1, 1, 0, 0, 0, 0]))
-        .unwrap();
+    stream.write_all(&words(&[1, 0, 3, PROGRAM, 1, 1, 0, 0, 0, 0])).unwrap();
     let mismatch = RejectedReply::RpcMismatch(VersionRange { low: 2, high: 2 });
     assert_eq!(read_reply(&mut stream), (1, Err(mismatch), vec![]));
     let cases = [
         // A credential of 404 bytes, a truncated one, AUTH_SYS with 17 groups, a truncated
         // verifier.
-        (
-            vec![2, 0, 2, PROGRAM, 1, 1, 0, 404, 0, 0],
-            AuthStatus::BadCredential,
-        ),
-        (
-            vec![3, 0, 2, PROGRAM, 1, 1, 1, 40, 0, 0],
-            AuthStatus::BadCredential,
-        ),
-        (
-            vec![4, 0, 2, PROGRAM, 1, 1, 1, 20, 0, 0, 0, 0, 17, 0, 0],
-            AuthStatus::BadCredential,
-        ),
+        (vec![2, 0, 2, PROGRAM, 1, 1, 0, 404, 0, 0], AuthStatus::BadCredential),
+        (vec![3, 0, 2, PROGRAM, 1, 1, 1, 40, 0, 0], AuthStatus::BadCredential),
+        (vec![4, 0, 2, PROGRAM, 1, 1, 1, 20, 0, 0, 0, 0, 17, 0, 0], AuthStatus::BadCredential),
         (vec![5, 0, 2, PROGRAM, 1, 1, 0, 0, 0], AuthStatus::BadVerifier),
     ];
     for (call, status) in cases {
         stream.write_all(&words(&call)).unwrap();
-        assert_eq!(
-            read_reply(&mut stream),
-            (call[0], Err(RejectedReply::Authentication(status)), vec![])
-        );
+        assert_eq!(read_reply(&mut stream), (call[0], Err(RejectedReply::Authentication(status)), vec![]));
     }
     stream.write_all(&call_record(9, ECHO, &[1; 4])).unwrap();
     expect_echo(&mut stream, 9, &[1; 4]);
@@ -91,9 +72,7 @@ fn what_is_no_call_ends_the_connection_and_no_other() {
         &[0x80, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0],
         // A record of 2 GiB, and one byte above the limit.
         &[0xff, 0xff, 0xff, 0xff, 0, 0],
-        &[
-            0x80, 0x20, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0x20, 0, 0, 1,
-        ],
+        &[0x80, 0x20, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0x20, 0, 0, 1],
     ];
     for case in cases {
         let mut stream = running.connect();
@@ -112,10 +91,7 @@ fn what_is_no_call_ends_the_connection_and_no_other() {
 
 #[test]
 fn idle_connections_and_half_records_hold_no_thread() {
-    let running = serve(Limits {
-        threads: 4,
-        ..Limits::default()
-    });
+    let running = serve(Limits { threads: 4, ..Limits::default() });
     let mut idle: Vec<_> = (0..300).map(|_| running.connect()).collect();
     let half = call_record(1, ECHO, &[3; 1000]);
     for stream in &mut idle[..150] {
@@ -134,10 +110,7 @@ fn idle_connections_and_half_records_hold_no_thread() {
 
 #[test]
 fn more_busy_connections_than_threads_are_all_served() {
-    let running = serve(Limits {
-        threads: 2,
-        ..Limits::default()
-    });
+    let running = serve(Limits { threads: 2, ..Limits::default() });
     thread::scope(|scope| {
         for _ in 0..12 {
             scope.spawn(|| {
@@ -152,10 +125,7 @@ fn more_busy_connections_than_threads_are_all_served() {
 
 #[test]
 fn a_client_that_never_reads_harms_only_itself() {
-    let running = serve(Limits {
-        threads: 8,
-        ..Limits::default()
-    });
+    let running = serve(Limits { threads: 8, ..Limits::default() });
     let mut greedy: Vec<_> = (0..16).map(|_| running.connect()).collect();
     for stream in &mut greedy {
         stream.set_nonblocking(true).unwrap();
@@ -173,25 +143,17 @@ fn a_client_that_never_reads_harms_only_itself() {
     stream.set_nonblocking(false).unwrap();
     for xid in 0..60 {
         let (number, outcome, results) = read_reply(&mut stream);
-        assert_eq!(
-            (number, outcome, results.len()),
-            (xid, Ok(AcceptStatus::Success), 1 << 20)
-        );
+        assert_eq!((number, outcome, results.len()), (xid, Ok(AcceptStatus::Success), 1 << 20));
     }
 }
 
 #[test]
 fn clients_that_never_read_what_was_answered_late_hold_no_thread() {
-    let running = serve(Limits {
-        threads: 4,
-        ..Limits::default()
-    });
+    let running = serve(Limits { threads: 4, ..Limits::default() });
     running.answers.release(1000);
     let mut greedy: Vec<_> = (0..16).map(|_| running.connect()).collect();
     for stream in &mut greedy {
-        let calls: Vec<u8> = (0..40)
-            .flat_map(|xid| call_record(xid, SLOW_AND_LARGE, &[]))
-            .collect();
+        let calls: Vec<u8> = (0..40).flat_map(|xid| call_record(xid, SLOW_AND_LARGE, &[])).collect();
         stream.write_all(&calls).unwrap();
     }
     for _ in 0..20 {
@@ -215,18 +177,13 @@ fn unsent_replies_of_all_clients_are_bounded() {
         let calls: Vec<u8> = (0..60).flat_map(|xid| call_record(xid, LARGE, &[])).collect();
         stream.write_all(&calls).unwrap();
     }
-    eventually("those above the bound are closed", || {
-        running.handle.connections() < 24
-    });
+    eventually("those above the bound are closed", || running.handle.connections() < 24);
     expect_unharmed(&running);
 }
 
 #[test]
 fn the_longest_idle_connection_makes_room_for_a_new_one() {
-    let running = serve(Limits {
-        connections: 5,
-        ..Limits::default()
-    });
+    let running = serve(Limits { connections: 5, ..Limits::default() });
     let mut streams: Vec<_> = (0..5).map(|_| running.connect()).collect();
     for (xid, stream) in (0..).zip(&mut streams) {
         stream.write_all(&call_record(xid, ECHO, &[])).unwrap();
@@ -243,15 +200,10 @@ fn the_longest_idle_connection_makes_room_for_a_new_one() {
 
 #[test]
 fn who_waits_for_an_answer_is_not_idle() {
-    let running = serve(Limits {
-        connections: 2,
-        ..Limits::default()
-    });
+    let running = serve(Limits { connections: 2, ..Limits::default() });
     let (mut waiting, mut idle) = (running.connect(), running.connect());
     waiting.write_all(&call_record(1, SLOW, &[1; 4])).unwrap();
-    eventually("the call is begun", || {
-        running.answers.slow_begun.load(Ordering::SeqCst) == 1
-    });
+    eventually("the call is begun", || running.answers.slow_begun.load(Ordering::SeqCst) == 1);
     // It became idle after the waiting one.
     idle.write_all(&call_record(2, ECHO, &[])).unwrap();
     expect_echo(&mut idle, 2, &[]);
@@ -266,17 +218,12 @@ fn who_waits_for_an_answer_is_not_idle() {
 
 #[test]
 fn shutdown_waits_for_no_client_that_does_not_read() {
-    let mut running = serve(Limits {
-        shutdown_timeout: Duration::from_millis(200),
-        ..Limits::default()
-    });
+    let mut running = serve(Limits { shutdown_timeout: Duration::from_millis(200), ..Limits::default() });
     let mut greedy = running.connect();
     let calls: Vec<u8> = (0..60).flat_map(|xid| call_record(xid, LARGE, &[])).collect();
     greedy.write_all(&calls).unwrap();
     expect_unharmed(&running);
     running.handle.shutdown();
-    eventually("the server has ended", || {
-        running.thread.as_ref().is_some_and(JoinHandle::is_finished)
-    });
+    eventually("the server has ended", || running.thread.as_ref().is_some_and(JoinHandle::is_finished));
     running.stop();
 }

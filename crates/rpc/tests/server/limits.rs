@@ -18,21 +18,13 @@ use crate::{fake::eventually, fixture::*};
 
 /// How often `limit` was reached.
 fn met(running: &Running, limit: ResourceLimit) -> u64 {
-    running
-        .handle
-        .limits_met()
-        .find_map(|(other, times)| (other == limit).then_some(times))
-        .unwrap()
+    running.handle.limits_met().find_map(|(other, times)| (other == limit).then_some(times)).unwrap()
 }
 
 /// A connection of another client: all addresses of 127.0.0.0/8 are local.
 fn connect_from(running: &Running, last: u8) -> TcpStream {
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::STREAM,
-        None,
-    )
-    .unwrap();
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
     rustix::net::connect(&socket, &running.address).unwrap();
     let stream = TcpStream::from(socket);
@@ -85,10 +77,7 @@ fn half_a_record_has_a_time_limit_however_its_bytes_dribble() {
 
 #[test]
 fn a_dribble_holds_no_thread() {
-    let running = serve(Limits {
-        threads: 4,
-        ..Limits::default()
-    });
+    let running = serve(Limits { threads: 4, ..Limits::default() });
     let call = call_record(1, ECHO, &[3; 4000]);
     let dribbled = AtomicUsize::new(0);
     let over = AtomicBool::new(false);
@@ -109,11 +98,7 @@ fn a_dribble_holds_no_thread() {
         // They would continue for longer than a client waits for a reply.
         while dribbled.load(Ordering::SeqCst) < 4 * 60 {
             expect_unharmed(&running);
-            assert_eq!(
-                met(&running, ResourceLimit::HalfRecordFor),
-                0,
-                "they go on all the time"
-            );
+            assert_eq!(met(&running, ResourceLimit::HalfRecordFor), 0, "they go on all the time");
         }
         over.store(true, Ordering::SeqCst);
     });
@@ -121,11 +106,8 @@ fn a_dribble_holds_no_thread() {
 
 #[test]
 fn one_clients_half_records_take_no_room_from_another() {
-    let running = serve(Limits {
-        half_records_per_client: 256 << 10,
-        half_records: 1 << 20,
-        ..Limits::default()
-    });
+    let running =
+        serve(Limits { half_records_per_client: 256 << 10, half_records: 1 << 20, ..Limits::default() });
     let half = &call_record(1, ECHO, &[3; 200_000])[..100_000];
     let mut greedy: Vec<_> = (0..8).map(|_| connect_from(&running, 2)).collect();
     for stream in &mut greedy {
@@ -137,19 +119,14 @@ fn one_clients_half_records_take_no_room_from_another() {
     let mut modest = connect_from(&running, 3);
     modest.write_all(half).unwrap();
     expect_unharmed(&running);
-    modest
-        .write_all(&call_record(1, ECHO, &[3; 200_000])[100_000..])
-        .unwrap();
+    modest.write_all(&call_record(1, ECHO, &[3; 200_000])[100_000..]).unwrap();
     expect_echo(&mut modest, 1, &[3; 200_000]);
     assert_eq!(met(&running, ResourceLimit::HalfRecords), 0);
 }
 
 #[test]
 fn half_records_of_all_clients_are_bounded() {
-    let running = serve(Limits {
-        half_records: 250_000,
-        ..Limits::default()
-    });
+    let running = serve(Limits { half_records: 250_000, ..Limits::default() });
     let half = &call_record(1, ECHO, &[3; 200_000])[..100_000];
     let mut streams: Vec<_> = (2..7).map(|last| connect_from(&running, last)).collect();
     for stream in &mut streams {
@@ -198,19 +175,14 @@ fn replies_that_nobody_reads_are_dropped_after_a_time() {
         thread::sleep(Duration::from_millis(140));
         assert_eq!(read_reply(&mut slow).0, xid);
     }
-    eventually("who takes nothing is closed", || {
-        met(&running, ResourceLimit::UnsentFor) == 1
-    });
+    eventually("who takes nothing is closed", || met(&running, ResourceLimit::UnsentFor) == 1);
     eventually("it is gone", || running.handle.connections() <= 1);
     drop(never);
 }
 
 #[test]
 fn one_clients_unsent_replies_use_no_room_of_another() {
-    let running = serve(Limits {
-        unsent_per_client: 64 << 10,
-        ..Limits::default()
-    });
+    let running = serve(Limits { unsent_per_client: 64 << 10, ..Limits::default() });
     let calls: Vec<u8> = (0..60).flat_map(|xid| call_record(xid, LARGE, &[])).collect();
     let mut greedy: Vec<_> = (0..8).map(|_| connect_from(&running, 2)).collect();
     for stream in &mut greedy {
@@ -225,11 +197,7 @@ fn one_clients_unsent_replies_use_no_room_of_another() {
 
 #[test]
 fn a_client_with_too_many_connections_loses_its_own() {
-    let running = serve(Limits {
-        connections_per_client: 4,
-        connections: 100,
-        ..Limits::default()
-    });
+    let running = serve(Limits { connections_per_client: 4, connections: 100, ..Limits::default() });
     let mut other = connect_from(&running, 3);
     let mut greedy: Vec<_> = (0..4).map(|_| connect_from(&running, 2)).collect();
     eventually("all are accepted", || running.handle.connections() == 5);
@@ -247,11 +215,7 @@ fn a_client_with_too_many_connections_loses_its_own() {
 /// threads.
 #[test]
 fn clients_with_slow_calls_leave_threads_for_others() {
-    let running = serve(Limits {
-        threads: 8,
-        threads_per_client: 6,
-        ..Limits::default()
-    });
+    let running = serve(Limits { threads: 8, threads_per_client: 6, ..Limits::default() });
     let mut greedy = Vec::new();
     for (client, begun) in [(2, 4), (4, 6)] {
         let mut streams: Vec<_> = (0..10).map(|_| connect_from(&running, client)).collect();
@@ -284,16 +248,10 @@ fn the_last_replies_survive_what_a_client_still_sends_while_the_server_stops() {
     let mut running = serve(Limits::default());
     let mut stream = running.connect();
     stream.write_all(&call_record(1, SLOW, &[])).unwrap();
-    eventually("the call is begun", || {
-        running.answers.slow_begun.load(Ordering::SeqCst) == 1
-    });
+    eventually("the call is begun", || running.answers.slow_begun.load(Ordering::SeqCst) == 1);
     running.handle.shutdown();
-    eventually("nobody can connect any more", || {
-        TcpStream::connect(running.address).is_err()
-    });
-    let calls: Vec<u8> = (2..200)
-        .flat_map(|xid| call_record(xid, ECHO, &[5; 1000]))
-        .collect();
+    eventually("nobody can connect any more", || TcpStream::connect(running.address).is_err());
+    let calls: Vec<u8> = (2..200).flat_map(|xid| call_record(xid, ECHO, &[5; 1000])).collect();
     stream.write_all(&calls).unwrap();
     running.answers.release(1);
     assert_eq!(read_reply(&mut stream).0, 1);

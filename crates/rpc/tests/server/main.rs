@@ -82,16 +82,12 @@ fn a_slow_call_delays_nothing_behind_it() {
     stream.write_all(&both).unwrap();
     expect_echo(&mut stream, 2, &[2; 4]);
     for xid in 3..20u32 {
-        stream
-            .write_all(&call_record(xid, if xid % 3 == 0 { SLOW } else { ECHO }, &[3; 4]))
-            .unwrap();
+        stream.write_all(&call_record(xid, if xid % 3 == 0 { SLOW } else { ECHO }, &[3; 4])).unwrap();
         if xid % 3 != 0 {
             expect_echo(&mut stream, xid, &[3; 4]);
         }
     }
-    eventually("all slow calls are begun", || {
-        running.answers.slow_begun.load(Ordering::SeqCst) == 7
-    });
+    eventually("all slow calls are begun", || running.answers.slow_begun.load(Ordering::SeqCst) == 7);
     running.answers.release(7);
     let mut late: Vec<u32> = (0..7).map(|_| read_reply(&mut stream).0).collect();
     late.sort_unstable();
@@ -132,13 +128,9 @@ fn shutdown_finishes_what_was_begun() {
     let mut stream = running.connect();
     let mut idle = running.connect();
     stream.write_all(&call_record(1, SLOW, &[1; 4])).unwrap();
-    eventually("the call is begun", || {
-        running.answers.slow_begun.load(Ordering::SeqCst) == 1
-    });
+    eventually("the call is begun", || running.answers.slow_begun.load(Ordering::SeqCst) == 1);
     running.handle.shutdown();
-    eventually("nobody can connect any more", || {
-        TcpStream::connect(running.address).is_err()
-    });
+    eventually("nobody can connect any more", || TcpStream::connect(running.address).is_err());
     expect_end(&mut idle);
     running.answers.release(1);
     expect_echo(&mut stream, 1, &[1; 4]);

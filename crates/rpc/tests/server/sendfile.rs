@@ -83,33 +83,19 @@ impl Running {
     fn serve(file: OwnedFd) -> Self {
         let (listener, address) = listen();
         let failed = Arc::new(AtomicBool::new(false));
-        let service = Pieces {
-            file: Arc::new(file),
-            failed: Arc::clone(&failed),
-        };
-        let limits = Limits {
-            record: crate::fixture::RECORD_MAX,
-            ..Limits::default()
-        };
+        let service = Pieces { file: Arc::new(file), failed: Arc::clone(&failed) };
+        let limits = Limits { record: crate::fixture::RECORD_MAX, ..Limits::default() };
         let server = RpcServer::new(vec![listener], Arc::new(service), limits).unwrap();
         let handle = server.handle();
         thread::spawn(move || server.run());
         let stream = TcpStream::connect(address).unwrap();
-        stream
-            .set_read_timeout(Some(std::time::Duration::from_secs(60)))
-            .unwrap();
-        Self {
-            stream,
-            failed,
-            handle,
-        }
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        Self { stream, failed, handle }
     }
 
     fn ask(&mut self, xid: u32, procedure: u32, offset: u32, length: u32) {
         let arguments = [offset, length].map(u32::to_be_bytes).concat();
-        self.stream
-            .write_all(&call_record(xid, procedure, &arguments))
-            .unwrap();
+        self.stream.write_all(&call_record(xid, procedure, &arguments)).unwrap();
     }
 
     /// The bytes of the file in the next reply.
@@ -157,12 +143,7 @@ fn a_client_that_takes_its_pieces_late_gets_them_whole() {
     // More than a socket holds: the rest is queued.
     let count = 24;
     for xid in 0..count {
-        running.ask(
-            xid,
-            if xid % 2 == 0 { PIECE } else { SLOW_PIECE },
-            xid * 4,
-            1 << 20,
-        );
+        running.ask(xid, if xid % 2 == 0 { PIECE } else { SLOW_PIECE }, xid * 4, 1 << 20);
     }
     eventually("the client's own buffer fills", || {
         rustix::io::ioctl_fionread(&running.stream).unwrap() > 32 << 10
@@ -220,9 +201,7 @@ fn a_fault_behind_the_service_ends_its_connection_and_no_other() {
     let mut other = std::mem::replace(&mut running.stream, TcpStream::connect(address).unwrap());
     running.ask(1, MISPLACED, 0, 20_000);
     expect_end(&mut running.stream);
-    eventually("the connection is forgotten", || {
-        running.handle.connections() == 1
-    });
+    eventually("the connection is forgotten", || running.handle.connections() == 1);
     std::mem::swap(&mut running.stream, &mut other);
     running.ask(2, PIECE, 0, 20_000);
     let (xid, piece) = running.piece();

@@ -81,21 +81,15 @@ fn who_takes_nothing_has_a_bounded_number_of_replies_made_and_others_are_served_
         file: Arc::new(file),
         made: (0..CONNECTIONS).map(|_| AtomicUsize::new(0)).collect(),
     });
-    let limits = Limits {
-        record: RECORD_MAX,
-        threads: THREADS,
-        threads_per_client: THREADS - 2,
-        ..Limits::default()
-    };
+    let limits =
+        Limits { record: RECORD_MAX, threads: THREADS, threads_per_client: THREADS - 2, ..Limits::default() };
     let (listener, address) = listen();
     let server = RpcServer::new(vec![listener], files.clone(), limits).unwrap();
     let handle = server.handle();
     let running = thread::spawn(move || server.run());
     let mut other = connect_from(3, address);
     let mut call = |xid| {
-        other
-            .write_all(&call_record(xid, ECHO, &[xid.to_be_bytes()[3]; 8]))
-            .unwrap();
+        other.write_all(&call_record(xid, ECHO, &[xid.to_be_bytes()[3]; 8])).unwrap();
         expect_echo(&mut other, xid, &[xid.to_be_bytes()[3]; 8]);
         assert!(handle.threads() <= THREADS, "{} threads", handle.threads());
     };
@@ -113,19 +107,9 @@ fn who_takes_nothing_has_a_bounded_number_of_replies_made_and_others_are_served_
         made().all(|made| made > 0)
     });
     (2000..2200).for_each(call);
-    assert!(
-        made().all(|made| made <= MADE_MAX),
-        "{:?}",
-        made().collect::<Vec<_>>()
-    );
-    let met = handle
-        .limits_met()
-        .find(|(limit, _)| *limit == ResourceLimit::UnsentPerClient);
-    assert_eq!(
-        met.map(|(_, times)| times),
-        Some(0),
-        "what they leave is within their bound"
-    );
+    assert!(made().all(|made| made <= MADE_MAX), "{:?}", made().collect::<Vec<_>>());
+    let met = handle.limits_met().find(|(limit, _)| *limit == ResourceLimit::UnsentPerClient);
+    assert_eq!(met.map(|(_, times)| times), Some(0), "what they leave is within their bound");
     drop(greedy);
     handle.shutdown();
     running.join().unwrap();

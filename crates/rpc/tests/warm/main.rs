@@ -39,10 +39,7 @@ impl RpcService for Echo {
 fn a_warm_call_allocates_nothing_in_the_server() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let limits = Limits {
-        record: 2 << 20,
-        ..Limits::default()
-    };
+    let limits = Limits { record: 2 << 20, ..Limits::default() };
     let server = RpcServer::new(vec![listener], Arc::new(Echo), limits).unwrap();
     let handle = server.handle();
     let running = thread::spawn(move || server.run());
@@ -74,10 +71,7 @@ fn a_warm_call_allocates_nothing_in_the_server() {
             sys::allocations() - before
         };
         let mut rounds = std::iter::repeat_with(round).take(ROUNDS);
-        assert!(
-            rounds.any(|allocations| allocations == 0),
-            "calls of {size} bytes"
-        );
+        assert!(rounds.any(|allocations| allocations == 0), "calls of {size} bytes");
     }
     drop(stream);
     handle.shutdown();

@@ -42,11 +42,7 @@ impl ExportsTable {
     /// No exports yet.
     pub(crate) fn new(service: Box<dyn NameService>, clock: TimeSource) -> Self {
         let generation = Arc::new(AtomicU64::new(1));
-        let names = Arc::new(NameServiceCache::new(
-            service,
-            Arc::clone(&generation),
-            clock.clone(),
-        ));
+        let names = Arc::new(NameServiceCache::new(service, Arc::clone(&generation), clock.clone()));
         Self {
             current: RwLock::new(Arc::new(Exports::new(Vec::new(), Arc::clone(&names)))),
             generation,
@@ -101,12 +97,7 @@ impl ExportsTable {
     }
 
     fn resolve_hosts(&self, exports: &[Export]) -> Result<(), SetupError> {
-        let clients = || {
-            exports
-                .iter()
-                .flat_map(Export::clients)
-                .map(|client| &client.client)
-        };
+        let clients = || exports.iter().flat_map(Export::clients).map(|client| &client.client);
         if clients().any(ClientSpec::needs_names) {
             self.start_names()?;
         }
@@ -122,11 +113,7 @@ impl ExportsTable {
         };
         self.names.preload_hosts(hosts(), self.clock.now() + HOSTS_TIME);
         for host in hosts().collect::<std::collections::BTreeSet<_>>() {
-            if self
-                .names
-                .addresses(host)
-                .is_none_or(|addresses| addresses.is_empty())
-            {
+            if self.names.addresses(host).is_none_or(|addresses| addresses.is_empty()) {
                 tracing::warn!("unknown host {host}: nothing is exported to it until its name resolves");
             }
         }
@@ -159,9 +146,7 @@ fn number(state: &PersistentState, definitions: Vec<ExportDefinition>) -> Result
         let export = Export::new(definition, id, file_system);
         let is_checked = |client: &ExportClient| client.rules.common().subtree_check;
         if export.clients().iter().any(is_checked) && !have_room_for_parents(&export.vfs.root()) {
-            return Err(SetupError::NoRoomForParents(
-                export.path().escape_ascii().to_string(),
-            ));
+            return Err(SetupError::NoRoomForParents(export.path().escape_ascii().to_string()));
         }
         if numbered.iter().any(|other| other.has_same_path(&export)) {
             return Err(SetupError::Twice(export.path().escape_ascii().to_string()));
@@ -198,9 +183,7 @@ impl ExportsDifference {
             match old.get(key) {
                 None => difference.added.push(format!("{key}({options})")),
                 Some(before) if before == options => {}
-                Some(before) => difference
-                    .changed
-                    .push(format!("{key}({options}), was ({before})")),
+                Some(before) => difference.changed.push(format!("{key}({options}), was ({before})")),
             }
         }
         let gone = old.iter().filter(|(key, _)| !new.contains_key(*key));
@@ -222,14 +205,8 @@ impl fmt::Display for ExportsDifference {
         if self.is_empty() {
             return formatter.write_str("nothing changed");
         }
-        let kinds = [
-            ("added", &self.added),
-            ("removed", &self.removed),
-            ("changed", &self.changed),
-        ];
-        let lines = kinds
-            .iter()
-            .flat_map(|(kind, lines)| lines.iter().map(move |line| (kind, line)));
+        let kinds = [("added", &self.added), ("removed", &self.removed), ("changed", &self.changed)];
+        let lines = kinds.iter().flat_map(|(kind, lines)| lines.iter().map(move |line| (kind, line)));
         let mut first = true;
         for (kind, line) in lines {
             let separator = if std::mem::take(&mut first) { "" } else { "\n" };

@@ -32,11 +32,7 @@ pub fn explain<'e>(
     for entry in entries {
         let at = explanations.iter().position(|known| known.path == entry.path);
         let at = at.unwrap_or_else(|| {
-            explanations.push(ExportExplanation {
-                path: &entry.path,
-                applied: None,
-                others: Vec::new(),
-            });
+            explanations.push(ExportExplanation { path: &entry.path, applied: None, others: Vec::new() });
             explanations.len() - 1
         });
         if is(&entry.client, address, names)
@@ -60,12 +56,10 @@ fn is(client: &ClientSpec, address: IpAddr, names: &dyn NameService) -> bool {
         ClientSpec::Anyone => true,
         ClientSpec::Address(own) => *own == address,
         ClientSpec::Network(network) => network.contains(address),
-        ClientSpec::Host(name) => names
-            .addresses(name)
-            .is_some_and(|addresses| addresses.contains(&address)),
-        ClientSpec::Pattern(pattern) => checked_name(names, address)
-            .flatten()
-            .is_some_and(|name| pattern::fits(pattern, &name)),
+        ClientSpec::Host(name) => names.addresses(name).is_some_and(|addresses| addresses.contains(&address)),
+        ClientSpec::Pattern(pattern) => {
+            checked_name(names, address).flatten().is_some_and(|name| pattern::fits(pattern, &name))
+        }
         ClientSpec::Netgroup(group) => is_member(names, group, address).unwrap_or(false),
     }
 }
@@ -131,11 +125,7 @@ mod tests {
             assert_eq!(uids, expected, "{address}");
         }
         let explained = explain(&parsed.entries, "10.0.0.2".parse().unwrap(), &service);
-        let others: Vec<String> = explained[0]
-            .others
-            .iter()
-            .map(|entry| entry.client.to_string())
-            .collect();
+        let others: Vec<String> = explained[0].others.iter().map(|entry| entry.client.to_string()).collect();
         assert_eq!(others, ["10.0.0.0/8", "*.lab", "@trusted", "*"]);
     }
 
@@ -144,19 +134,13 @@ mod tests {
     fn the_table_decides_as_is_explained() {
         let mut parsed = ParsedExports::default();
         parsed.read(Path::new("exports"), LINES.as_bytes());
-        let names = NameServiceCache::new(
-            Box::new(service()),
-            Arc::new(AtomicU64::new(1)),
-            TimeSource::System,
-        );
+        let names =
+            NameServiceCache::new(Box::new(service()), Arc::new(AtomicU64::new(1)), TimeSource::System);
         names.start().unwrap();
         let soon = Instant::now() + Duration::from_secs(60);
         names.preload_hosts(["one.lab", "alias"].into_iter(), soon);
         for (at, path) in ["/srv", "/b", "/c"].iter().enumerate() {
-            let of_path = parsed
-                .entries
-                .iter()
-                .filter(|entry| entry.path == path.as_bytes());
+            let of_path = parsed.entries.iter().filter(|entry| entry.path == path.as_bytes());
             let clients = of_path.map(|entry| ExportClient {
                 client: entry.client.clone(),
                 rules: entry.options.rules(),
@@ -164,10 +148,7 @@ mod tests {
             });
             let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
             let everyone = ExportDefinition::for_everyone(path.as_bytes().to_vec(), vfs, Default::default());
-            let definition = ExportDefinition {
-                clients: clients.collect(),
-                ..everyone
-            };
+            let definition = ExportDefinition { clients: clients.collect(), ..everyone };
             let export = Export::new(definition, ExportId(1), FileSystemId(1));
             for (address, expected) in EXPECTED {
                 let address = address.parse().unwrap();

@@ -43,11 +43,7 @@ enum IfMissing {
 }
 
 fn read_source(source: &Path, missing: IfMissing, parsed: &mut ParsedExports) {
-    let files = if source.is_dir() {
-        exports_in(source)
-    } else {
-        Ok(vec![source.to_owned()])
-    };
+    let files = if source.is_dir() { exports_in(source) } else { Ok(vec![source.to_owned()]) };
     let files = match files {
         Ok(files) => files,
         Err(error) => return cannot_read(source, &error, parsed),
@@ -88,10 +84,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
 fn cannot_read(file: &Path, error: &io::Error, parsed: &mut ParsedExports) {
     parsed.problems.push(ExportsProblem {
         severity: Severity::Error,
-        place: FileLine {
-            file: file.into(),
-            line: 0,
-        },
+        place: FileLine { file: file.into(), line: 0 },
         word: String::new(),
         message: format!("cannot be read: {error}"),
     });
@@ -121,9 +114,7 @@ fn check(parsed: &mut ParsedExports) {
         }
         seen.insert(key, &entry.place);
         let fsid = entry.options.fsid();
-        let (known, first) = *known_by
-            .entry(&entry.path)
-            .or_insert_with(|| (fsid, &entry.place));
+        let (known, first) = *known_by.entry(&entry.path).or_insert_with(|| (fsid, &entry.place));
         if known != fsid {
             let message =
                 format!("has another fsid= at {first}: clients of one file system must agree on it");
@@ -166,21 +157,15 @@ mod tests {
     #[test]
     fn a_directorys_exports_are_read_in_order_and_nothing_else_of_it() {
         let directory = tempfile::tempdir().unwrap();
-        for (name, text) in [
-            ("b.exports", "/b *"),
-            ("a.exports", "/a *"),
-            (".c.exports", "/c *"),
-            ("d.txt", "/d *"),
-        ] {
+        for (name, text) in
+            [("b.exports", "/b *"), ("a.exports", "/a *"), (".c.exports", "/c *"), ("d.txt", "/d *")]
+        {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
         let alone = directory.path().join("d.txt");
         let parsed = read_exports(&[directory.path().to_owned(), alone]);
-        let paths: Vec<_> = parsed
-            .entries
-            .iter()
-            .map(|entry| entry.path.escape_ascii().to_string())
-            .collect();
+        let paths: Vec<_> =
+            parsed.entries.iter().map(|entry| entry.path.escape_ascii().to_string()).collect();
         assert_eq!(paths, ["/a", "/b", "/d"]);
         assert_eq!(parsed.problems, []);
     }
@@ -218,9 +203,6 @@ mod tests {
             assert!(said.contains(part), "{said}");
         }
         assert_eq!(parsed.problems.len(), 4, "{said}");
-        assert_eq!(
-            parsed.entries.iter().filter(|entry| entry.path == b"/a").count(),
-            1
-        );
+        assert_eq!(parsed.entries.iter().filter(|entry| entry.path == b"/a").count(), 1);
     }
 }

@@ -64,11 +64,7 @@ mod tests {
         assert_eq!(table.groups_of(7), ManagedGroups::AsSent);
         let before = table.generation();
         table.manage_groups().unwrap();
-        assert_ne!(
-            table.generation(),
-            before,
-            "what was decided before is decided anew"
-        );
+        assert_ne!(table.generation(), before, "what was decided before is decided anew");
         let soon = Instant::now() + Duration::from_secs(60);
         let settled = |uid| loop {
             match table.groups_of(uid) {
@@ -77,10 +73,6 @@ mod tests {
             }
         };
         assert_eq!(settled(7), ManagedGroups::Groups(many.into()));
-        assert_eq!(
-            settled(8),
-            ManagedGroups::Groups(Arc::from([])),
-            "nobody here knows 8"
-        );
+        assert_eq!(settled(8), ManagedGroups::Groups(Arc::from([])), "nobody here knows 8");
     }
 }

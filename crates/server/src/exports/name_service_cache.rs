@@ -116,10 +116,7 @@ impl NameServiceCache {
         }
         let spawn = |run: fn(&NameServiceCacheInner)| {
             let shared = Arc::clone(&self.0);
-            std::thread::Builder::new()
-                .name("curt-names".into())
-                .spawn(move || run(&shared))
-                .map(drop)
+            std::thread::Builder::new().name("curt-names".into()).spawn(move || run(&shared)).map(drop)
         };
         spawn(NameServiceCacheInner::refresh_loop)?;
         (0..WORKERS).try_for_each(|_| spawn(NameServiceCacheInner::work))
@@ -162,8 +159,7 @@ impl NameServiceCache {
     pub(super) fn preload_hosts<'h>(&self, hosts: impl Iterator<Item = &'h str>, deadline: Instant) {
         let questions: HashSet<NameQuery> = hosts.map(|host| NameQuery::Addresses(host.into())).collect();
         let mut book = self.0.state.lock();
-        book.cached
-            .retain(|known, _| !matches!(known, NameQuery::Addresses(_)) || questions.contains(known));
+        book.cached.retain(|known, _| !matches!(known, NameQuery::Addresses(_)) || questions.contains(known));
         drop(book);
         for question in &questions {
             self.wait(question, deadline);
@@ -272,8 +268,7 @@ impl NameServiceCacheInner {
     fn refresh_loop(&self) {
         let mut book = self.state.lock();
         while !book.closing {
-            self.closing
-                .wait_while_for(&mut book, |book| !book.closing, REFRESH);
+            self.closing.wait_while_for(&mut book, |book| !book.closing, REFRESH);
             if book.closing {
                 return;
             }
@@ -285,14 +280,12 @@ impl NameServiceCacheInner {
     /// anew.
     fn refresh(&self, book: &mut MutexGuard<'_, NameServiceCacheState>) {
         let of_the_table = |question: &NameQuery| matches!(question, NameQuery::Addresses(_));
-        book.cached
-            .retain(|question, kept| std::mem::take(&mut kept.used) || of_the_table(question));
+        book.cached.retain(|question, kept| std::mem::take(&mut kept.used) || of_the_table(question));
         let questions: Vec<NameQuery> = book.cached.keys().cloned().collect();
         for question in questions {
             self.enqueue(book, question);
         }
-        self.answered
-            .wait_while_for(book, |book| !book.pending.is_empty(), REFRESH / 2);
+        self.answered.wait_while_for(book, |book| !book.pending.is_empty(), REFRESH / 2);
         self.generation.fetch_add(1, Ordering::Release);
     }
 }
@@ -387,10 +380,7 @@ mod tests {
         let (names, _) = names(service);
         names.preload_hosts(["a", "b", "none"].into_iter(), soon());
         let known = |host: &str| names.addresses(host).map(|addresses| addresses.len());
-        assert_eq!(
-            (known("a"), known("b"), known("none")),
-            (Some(1), Some(1), Some(0))
-        );
+        assert_eq!((known("a"), known("b"), known("none")), (Some(1), Some(1), Some(0)));
         for _ in 0..2 {
             names.0.refresh(&mut names.0.state.lock());
         }
@@ -403,10 +393,7 @@ mod tests {
     // SEMANTICS: export-10.
     #[test]
     fn what_was_known_is_kept_while_nobody_answers_and_what_was_not_stays_open() {
-        let service = Scripted::default()
-            .host("a", "10.0.0.1")
-            .user(7, &[70])
-            .member("group", "a");
+        let service = Scripted::default().host("a", "10.0.0.1").user(7, &[70]).member("group", "a");
         let asked = Arc::clone(&service.asked);
         let silent = Arc::clone(&service.silent);
         let (names, _) = names(service);
@@ -422,10 +409,7 @@ mod tests {
         silent.store(true, Ordering::Relaxed);
         names.0.refresh(&mut names.0.state.lock());
         assert_eq!((known("a"), known("b")), (Some(1), Some(0)));
-        assert_eq!(
-            questions(one, 7).map(|question| wait(&names, question).unwrap()),
-            answers
-        );
+        assert_eq!(questions(one, 7).map(|question| wait(&names, question).unwrap()), answers);
         names.preload_hosts(["a", "c"].into_iter(), soon());
         assert_eq!(known("c"), None, "never known");
         let before = asked.load(Ordering::Relaxed);
@@ -441,14 +425,7 @@ mod tests {
         silent.store(false, Ordering::Relaxed);
         names.0.state.lock().unanswered.clear();
         let known = questions(two, 8).map(|question| wait(&names, question).unwrap());
-        assert_eq!(
-            known,
-            [
-                NameAnswer::Name(None),
-                NameAnswer::Member(false),
-                NameAnswer::Groups(None)
-            ]
-        );
+        assert_eq!(known, [NameAnswer::Name(None), NameAnswer::Member(false), NameAnswer::Groups(None)]);
     }
 
     #[test]

@@ -97,12 +97,7 @@ pub(super) struct OptionListParser<'o> {
 
 impl<'o> OptionListParser<'o> {
     pub(super) fn new(options: &'o mut Options) -> Self {
-        Self {
-            before: options.defaults,
-            options,
-            current_flavors: Vec::new(),
-            has_sec: false,
-        }
+        Self { before: options.defaults, options, current_flavors: Vec::new(), has_sec: false }
     }
 
     /// Applies one option. An error says why it is not accepted, and what to write instead.
@@ -147,14 +142,10 @@ impl<'o> OptionListParser<'o> {
             "mountpoint" | "mp" => options.mount_point = Some(MountPoint::Itself),
             "wdelay" | "no_wdelay" | "acl" | "no_acl" | "no_pnfs" => {}
             "secure_locks" | "auth_nlm" => {
-                return Ok(Some(
-                    "this version has no network locks; the option has no effect",
-                ));
+                return Ok(Some("this version has no network locks; the option has no effect"));
             }
             "insecure_locks" | "no_auth_nlm" => {
-                return Ok(Some(
-                    "this version has no network locks; the option has no effect",
-                ));
+                return Ok(Some("this version has no network locks; the option has no effect"));
             }
             other => return Err(refusal(other)),
         }
@@ -171,9 +162,7 @@ impl<'o> OptionListParser<'o> {
         }
         let about = &self.current_flavors;
         let flavors = self.options.flavors.iter_mut();
-        flavors
-            .filter(|(flavor, _)| about.contains(flavor))
-            .for_each(|(_, own)| change(own));
+        flavors.filter(|(flavor, _)| about.contains(flavor)).for_each(|(_, own)| change(own));
     }
 
     fn take_valued(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
@@ -221,10 +210,10 @@ impl<'o> OptionListParser<'o> {
 fn xprtsec(list: &str) -> Result<(), String> {
     match list {
         "none" => Ok(()),
-        _ if list.split(':').any(|word| matches!(word, "tls" | "mtls")) => Err(
-            "RPC over TLS is not supported by this version: use xprtsec=none on a network that you trust"
-                .into(),
-        ),
+        _ if list.split(':').any(|word| matches!(word, "tls" | "mtls")) => {
+            Err("RPC over TLS is not supported by this version: use xprtsec=none on a network that you trust"
+                .into())
+        }
         _ => Err("expected xprtsec=none".into()),
     }
 }
@@ -251,12 +240,8 @@ fn fsid(text: &str) -> Result<Fsid, String> {
         return Ok(Fsid::Number(number));
     }
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    let punctuated = text
-        .chars()
-        .all(|it| it.is_ascii_hexdigit() || it.is_ascii_punctuation());
-    let uuid = u128::from_str_radix(&digits, 16)
-        .ok()
-        .filter(|_| punctuated && digits.len() == 32);
+    let punctuated = text.chars().all(|it| it.is_ascii_hexdigit() || it.is_ascii_punctuation());
+    let uuid = u128::from_str_radix(&digits, 16).ok().filter(|_| punctuated && digits.len() == 32);
     uuid.map(|uuid| Fsid::Uuid(uuid.to_be_bytes()))
         .ok_or_else(|| "expected a number of 32 bits, root, or a UUID".into())
 }
@@ -348,11 +333,7 @@ mod tests {
             assert_eq!(row.map(|(_, fate)| *fate), Some(name.as_str()), "{word}");
         }
         let known = |word: &&str| OPTIONS.iter().any(|(own, _)| own == word);
-        let unknown: Vec<_> = rows
-            .iter()
-            .flat_map(|(words, _)| words)
-            .filter(|word| !known(word))
-            .collect();
+        let unknown: Vec<_> = rows.iter().flat_map(|(words, _)| words).filter(|word| !known(word)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
     }
 
@@ -364,17 +345,8 @@ mod tests {
         assert_eq!(rules("").squash, Squash::Root);
         assert_eq!(rules("no_root_squash").squash, Squash::None);
         assert_eq!(rules("no_root_squash,all_squash").squash, Squash::All);
-        assert_eq!(
-            rules("no_root_squash,all_squash,no_all_squash").squash,
-            Squash::None
-        );
-        assert_eq!(
-            (
-                rules("anonuid=5").anonymous_uid,
-                rules("anongid=-2").anonymous_gid
-            ),
-            (5, u32::MAX - 1)
-        );
+        assert_eq!(rules("no_root_squash,all_squash,no_all_squash").squash, Squash::None);
+        assert_eq!((rules("anonuid=5").anonymous_uid, rules("anongid=-2").anonymous_gid), (5, u32::MAX - 1));
         assert!(rules("async").asynchronous && rules("subtree_check").subtree_check);
         assert!(rules("nohide").nohide && rules("crossmnt").crossmnt && !rules("nordirplus").readdirplus);
     }
@@ -396,13 +368,7 @@ mod tests {
 
     #[test]
     fn values_are_held_to_their_ranges() {
-        for good in [
-            "anonuid=0",
-            "anonuid=4294967294",
-            "anonuid=-2",
-            "fsid=4294967295",
-            "fsid=0",
-        ] {
+        for good in ["anonuid=0", "anonuid=4294967294", "anonuid=-2", "fsid=4294967295", "fsid=0"] {
             assert!(taken(good).is_ok(), "{good}");
         }
         for bad in [

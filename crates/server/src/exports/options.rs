@@ -55,11 +55,7 @@ impl Default for Options {
     /// `ro,sync,root_squash,no_all_squash,secure,hide,no_subtree_check`.
     fn default() -> Self {
         Self {
-            defaults: FlavorOptions {
-                read_only: true,
-                root_squash: true,
-                all_squash: false,
-            },
+            defaults: FlavorOptions { read_only: true, root_squash: true, all_squash: false },
             flavors: ArrayVec::new(),
             secure: true,
             asynchronous: false,
@@ -83,18 +79,13 @@ impl Options {
             return RulesByFlavor::without_sec(self.rules_with(self.defaults));
         }
         let each = self.flavors.iter();
-        RulesByFlavor::with_sec(
-            each.map(|(flavor, own)| (*flavor, self.rules_with(*own)))
-                .collect(),
-        )
+        RulesByFlavor::with_sec(each.map(|(flavor, own)| (*flavor, self.rules_with(*own))).collect())
     }
 
     fn rules_with(&self, permission: FlavorOptions) -> ExportRules {
         let squash = match permission {
             FlavorOptions { all_squash: true, .. } => Squash::All,
-            FlavorOptions {
-                root_squash: true, ..
-            } => Squash::Root,
+            FlavorOptions { root_squash: true, .. } => Squash::Root,
             FlavorOptions { .. } => Squash::None,
         };
         ExportRules {
@@ -151,11 +142,7 @@ impl Options {
     /// alone.
     #[must_use]
     pub fn for_submount(&self) -> Self {
-        Self {
-            fsid: None,
-            mount_point: None,
-            ..self.clone()
-        }
+        Self { fsid: None, mount_point: None, ..self.clone() }
     }
 }
 

@@ -53,13 +53,7 @@ pub struct ExportsEntry {
 impl fmt::Display for ExportsEntry {
     /// An equivalent line of exports(5).
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "{} {}({})",
-            escape(&self.path),
-            self.client,
-            self.options
-        )
+        write!(formatter, "{} {}({})", escape(&self.path), self.client, self.options)
     }
 }
 
@@ -115,22 +109,12 @@ impl ParsedExports {
     /// Whether anything cannot be served as it is written.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.problems
-            .iter()
-            .any(|problem| problem.severity == Severity::Error)
+        self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
 
     /// Adds what a file says.
     pub fn read(&mut self, file: &Path, text: &[u8]) {
-        ExportsParser {
-            rest: text,
-            place: FileLine {
-                file: file.into(),
-                line: 1,
-            },
-            parsed: self,
-        }
-        .run();
+        ExportsParser { rest: text, place: FileLine { file: file.into(), line: 1 }, parsed: self }.run();
     }
 }
 
@@ -185,10 +169,7 @@ impl ExportsParser<'_, '_> {
             if self.peek() == Some(b'-') {
                 let list = self.word(WordEnd::Nowhere)?;
                 let words = list.get(1..).unwrap_or_default();
-                self.take_words(
-                    &mut defaults,
-                    words.split(|byte| *byte == b',').map(<[u8]>::to_vec),
-                )?;
+                self.take_words(&mut defaults, words.split(|byte| *byte == b',').map(<[u8]>::to_vec))?;
                 continue;
             }
             bare = self.client(&path, &defaults, bare)?;
@@ -265,12 +246,7 @@ impl ExportsParser<'_, '_> {
             return self.refuse(&client.to_string(), &message);
         }
         let place = self.place.clone();
-        self.parsed.entries.push(ExportsEntry {
-            path,
-            client,
-            options,
-            place,
-        });
+        self.parsed.entries.push(ExportsEntry { path, client, options, place });
         Ok(())
     }
 

@@ -120,19 +120,13 @@ impl RulesByFlavor {
     /// user.
     #[must_use]
     pub fn without_sec(rules: ExportRules) -> Self {
-        Self {
-            offered: ArrayVec::from_iter([(Flavor::Sys, rules)]),
-            none_tolerated: true,
-        }
+        Self { offered: ArrayVec::from_iter([(Flavor::Sys, rules)]), none_tolerated: true }
     }
 
     /// The flavours of `sec=`, the preferred first, each with its rules.
     #[must_use]
     pub fn with_sec(offered: ArrayVec<(Flavor, ExportRules), 2>) -> Self {
-        Self {
-            offered,
-            none_tolerated: false,
-        }
+        Self { offered, none_tolerated: false }
     }
 
     /// The rules for callers with this flavour; none if it is not accepted.
@@ -173,23 +167,14 @@ mod tests {
 
     #[test]
     fn a_flavour_gets_its_own_rules_and_none_of_anothers() {
-        let (ro, rw) = (
-            ExportRules {
-                read_only: true,
-                ..ExportRules::default()
-            },
-            ExportRules::default(),
-        );
+        let (ro, rw) = (ExportRules { read_only: true, ..ExportRules::default() }, ExportRules::default());
         let plain = RulesByFlavor::without_sec(rw);
         assert_eq!(plain.of(Flavor::Sys), Some(&rw));
         assert_eq!(plain.of(Flavor::None), Some(&rw), "as knfsd without sec=");
         let sys = RulesByFlavor::with_sec(ArrayVec::from_iter([(Flavor::Sys, rw)]));
         assert_eq!(sys.of(Flavor::None), None);
         let both = RulesByFlavor::with_sec(ArrayVec::from_iter([(Flavor::Sys, rw), (Flavor::None, ro)]));
-        assert_eq!(
-            (both.of(Flavor::Sys), both.of(Flavor::None)),
-            (Some(&rw), Some(&ro))
-        );
+        assert_eq!((both.of(Flavor::Sys), both.of(Flavor::None)), (Some(&rw), Some(&ro)));
         assert_eq!(both.flavors().map(Flavor::number).collect::<Vec<_>>(), [1, 0]);
     }
 }

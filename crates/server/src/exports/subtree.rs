@@ -61,8 +61,7 @@ impl SubtreeCache {
 
     fn cached(&self, directory: &NodeHandle, node: &NodeHandle) -> Option<CachedSearch> {
         let at = (*directory, *node);
-        self.0
-            .read(at, |known| known.at == at, |known| known.search.clone())
+        self.0.read(at, |known| known.at == at, |known| known.search.clone())
     }
 
     /// Whether a directory has a file: by the name that it had last, or else by any. `now` is a
@@ -200,68 +199,30 @@ mod tests {
 
     #[test]
     fn a_file_is_served_where_its_handle_says_it_is_and_whoever_may_search_the_way() {
-        let vfs = MemoryVfs::new(MemoryOptions {
-            root_mode: 0o755,
-            ..MemoryOptions::default()
-        });
-        let (open, closed) = (
-            directory(&vfs, &vfs.root(), "o", 0o755),
-            directory(&vfs, &vfs.root(), "c", 0o700),
-        );
+        let vfs = MemoryVfs::new(MemoryOptions { root_mode: 0o755, ..MemoryOptions::default() });
+        let (open, closed) =
+            (directory(&vfs, &vfs.root(), "o", 0o755), directory(&vfs, &vfs.root(), "c", 0o700));
         let (seen, hidden) = (file(&vfs, &open, "f"), file(&vfs, &closed, "f"));
         let below = directory(&vfs, &closed, "d", 0o777);
         let places = SubtreeCache::default();
         let checked = |uid, node: &NodeHandle, parent: Option<&NodeHandle>| {
-            check(
-                &vfs,
-                &places,
-                &FsCred::new(uid, uid, &[]),
-                node,
-                parent,
-                SystemTime::now(),
-            )
+            check(&vfs, &places, &FsCred::new(uid, uid, &[]), node, parent, SystemTime::now())
         };
         assert_eq!(checked(1000, &vfs.root(), None), Ok(()));
         assert_eq!(checked(1000, &open, None), Ok(()));
         for _ in 0..2 {
-            assert_eq!(
-                checked(1000, &seen, Some(&open)),
-                Ok(()),
-                "by listing, then by name"
-            );
+            assert_eq!(checked(1000, &seen, Some(&open)), Ok(()), "by listing, then by name");
         }
-        assert_eq!(
-            checked(1000, &seen, None),
-            Err(Fault::Stale),
-            "no parent in the handle"
-        );
-        assert_eq!(
-            checked(1000, &seen, Some(&closed)),
-            Err(Fault::Stale),
-            "another's parent"
-        );
-        assert_eq!(
-            checked(1000, &hidden, Some(&closed)),
-            Err(Fault::Stale),
-            "the way is closed"
-        );
-        assert_eq!(
-            checked(1000, &below, None),
-            Err(Fault::Stale),
-            "the way is closed"
-        );
+        assert_eq!(checked(1000, &seen, None), Err(Fault::Stale), "no parent in the handle");
+        assert_eq!(checked(1000, &seen, Some(&closed)), Err(Fault::Stale), "another's parent");
+        assert_eq!(checked(1000, &hidden, Some(&closed)), Err(Fault::Stale), "the way is closed");
+        assert_eq!(checked(1000, &below, None), Err(Fault::Stale), "the way is closed");
         assert_eq!(checked(0, &hidden, Some(&closed)), Ok(()));
         let moved = vfs.rename(&FsCred::ROOT, &open, b"f", &open, b"g");
         moved.value.unwrap();
         assert_eq!(checked(1000, &seen, Some(&open)), Ok(()), "renamed where it is");
-        vfs.rename(&FsCred::ROOT, &open, b"g", &vfs.root(), b"g")
-            .value
-            .unwrap();
-        assert_eq!(
-            checked(1000, &seen, Some(&open)),
-            Err(Fault::Stale),
-            "moved elsewhere"
-        );
+        vfs.rename(&FsCred::ROOT, &open, b"g", &vfs.root(), b"g").value.unwrap();
+        assert_eq!(checked(1000, &seen, Some(&open)), Err(Fault::Stale), "moved elsewhere");
     }
 
     // SEMANTICS: export-5.
@@ -272,10 +233,7 @@ mod tests {
             std::fs::create_dir(top.path().join(name)).unwrap();
         }
         std::fs::write(top.path().join("export/d/f"), "text").unwrap();
-        let options = LocalOptions {
-            table: Some(top.path().join("table")),
-            ..LocalOptions::default()
-        };
+        let options = LocalOptions { table: Some(top.path().join("table")), ..LocalOptions::default() };
         let vfs = LocalVfs::open(&top.path().join("export"), &options).unwrap();
         let find = |at: &NodeHandle, name: &str| {
             let found = vfs.lookup(&FsCred::ROOT, at, name.as_bytes());
@@ -297,10 +255,8 @@ mod tests {
     #[test]
     fn a_file_that_is_elsewhere_is_looked_for_once_until_the_directory_changes() {
         let vfs = MemoryVfs::new(MemoryOptions::default());
-        let (from, to) = (
-            directory(&vfs, &vfs.root(), "from", 0o755),
-            directory(&vfs, &vfs.root(), "to", 0o755),
-        );
+        let (from, to) =
+            (directory(&vfs, &vfs.root(), "from", 0o755), directory(&vfs, &vfs.root(), "to", 0o755));
         let node = file(&vfs, &from, "f");
         let places = SubtreeCache::default();
         let move_it = |from, to| {
@@ -311,10 +267,7 @@ mod tests {
         let later = SystemTime::now() + Duration::from_secs(3600);
         let changed = || vfs.attributes(&from).unwrap().ctime;
         let at_once = || {
-            let since = Duration::new(
-                u64::try_from(changed().seconds()).unwrap(),
-                changed().nanoseconds(),
-            );
+            let since = Duration::new(u64::try_from(changed().seconds()).unwrap(), changed().nanoseconds());
             SystemTime::UNIX_EPOCH + since
         };
         let has = |now| places.contains(&vfs, &from, &node, now);

@@ -69,21 +69,10 @@ enum ClientMatch {
 
 impl Export {
     pub(super) fn new(definition: ExportDefinition, id: ExportId, file_system: FileSystemId) -> Self {
-        let ExportDefinition {
-            path,
-            canonical_path: leads_to,
-            vfs,
-            mut clients,
-            fsid,
-            listed,
-        } = definition;
+        let ExportDefinition { path, canonical_path: leads_to, vfs, mut clients, fsid, listed } = definition;
         let split = |path: &[u8]| components(path).map(<[u8]>::to_vec).collect::<Vec<_>>();
         let mut paths = vec![split(&path)];
-        paths.extend(
-            leads_to
-                .map(|path| split(&path))
-                .filter(|other| *other != paths[0]),
-        );
+        paths.extend(leads_to.map(|path| split(&path)).filter(|other| *other != paths[0]));
         // Stable: of two of one kind the first comes first.
         clients.sort_by_key(|client| client.client.kind());
         Self {
@@ -121,9 +110,7 @@ impl Export {
             }
         }
         let first = open.into_iter().next();
-        first.map_or(MatchedClient::Nobody, |(_, question)| {
-            MatchedClient::Unknown(question)
-        })
+        first.map_or(MatchedClient::Nobody, |(_, question)| MatchedClient::Unknown(question))
     }
 
     /// Whether both can be mounted by the same path.
@@ -169,10 +156,7 @@ impl Exports {
     pub(super) fn new(mut exports: Vec<Export>, names: Arc<NameServiceCache>) -> Self {
         exports.sort_by_key(|export| export.id);
         find_mounts(&mut exports);
-        Self {
-            exports: exports.into_iter().map(Arc::new).collect(),
-            names,
-        }
+        Self { exports: exports.into_iter().map(Arc::new).collect(), names }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Export>> {
@@ -224,17 +208,11 @@ impl Exports {
             let depths = export.paths.iter().filter(|path| begins_with(&wanted, path));
             depths.map(Vec::len).max()
         };
-        let mut around: Vec<(usize, &Arc<Export>)> = self
-            .exports
-            .iter()
-            .filter_map(|export| Some((within(export)?, export)))
-            .collect();
+        let mut around: Vec<(usize, &Arc<Export>)> =
+            self.exports.iter().filter_map(|export| Some((within(export)?, export))).collect();
         around.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
         let below = |depth| wanted.get(depth..).unwrap_or_default().to_vec();
-        around
-            .into_iter()
-            .map(|(depth, export)| (export, below(depth)))
-            .collect()
+        around.into_iter().map(|(depth, export)| (export, below(depth))).collect()
     }
 }
 
@@ -247,11 +225,7 @@ impl ExportClient {
     /// Everybody, under one set of rules.
     #[must_use]
     pub fn everyone(rules: ExportRules) -> Self {
-        Self {
-            client: ClientSpec::Anyone,
-            rules: RulesByFlavor::without_sec(rules),
-            options: String::new(),
-        }
+        Self { client: ClientSpec::Anyone, rules: RulesByFlavor::without_sec(rules), options: String::new() }
     }
 }
 
@@ -260,12 +234,10 @@ fn matches(client: &ClientSpec, address: IpAddr, names: &NameServiceCache) -> Cl
         ClientSpec::Anyone => Some(true),
         ClientSpec::Address(own) => Some(*own == address),
         ClientSpec::Network(network) => Some(network.contains(address)),
-        ClientSpec::Host(name) => names
-            .addresses(name)
-            .map(|addresses| addresses.contains(&address)),
-        ClientSpec::Pattern(pattern) => names
-            .name(address)
-            .map(|name| name.is_some_and(|name| pattern::fits(pattern, &name))),
+        ClientSpec::Host(name) => names.addresses(name).map(|addresses| addresses.contains(&address)),
+        ClientSpec::Pattern(pattern) => {
+            names.name(address).map(|name| name.is_some_and(|name| pattern::fits(pattern, &name)))
+        }
         ClientSpec::Netgroup(group) => names.member(group, address),
     };
     match (known, client) {
@@ -286,10 +258,7 @@ fn find_mounts(exports: &mut [Export]) {
     for (at, child) in exports.iter().enumerate() {
         let outer = exports.iter().enumerate().filter_map(|(outer, export)| {
             let depth = export.paths.iter().filter(|path| {
-                child
-                    .paths
-                    .iter()
-                    .any(|own| own.len() > path.len() && begins_with(own, path))
+                child.paths.iter().any(|own| own.len() > path.len() && begins_with(own, path))
             });
             Some((depth.map(Vec::len).max()?, outer))
         });
@@ -298,11 +267,7 @@ fn find_mounts(exports: &mut [Export]) {
         };
         let parent = &exports[outer];
         let below = child.paths.iter().find(|own| {
-            own.len() > depth
-                && parent
-                    .paths
-                    .iter()
-                    .any(|path| path.len() == depth && begins_with(own, path))
+            own.len() > depth && parent.paths.iter().any(|path| path.len() == depth && begins_with(own, path))
         });
         let covered = below.and_then(|own| walk(&*parent.vfs, own.get(depth..).unwrap_or_default()));
         if let Some(covered) = covered.filter(|covered| !is_root_of(&*parent.vfs, covered, &*child.vfs)) {
@@ -333,16 +298,12 @@ fn walk(vfs: &dyn Vfs, below: &[Vec<u8>]) -> Option<NodeHandle> {
 
 fn begins_with(path: &[impl AsRef<[u8]>], beginning: &[impl AsRef<[u8]>]) -> bool {
     path.len() >= beginning.len()
-        && beginning
-            .iter()
-            .zip(path)
-            .all(|(own, asked)| own.as_ref() == asked.as_ref())
+        && beginning.iter().zip(path).all(|(own, asked)| own.as_ref() == asked.as_ref())
 }
 
 /// A path's components; doubled and trailing slashes and "." are ignored.
 pub(super) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
+    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".")
 }
 
 #[cfg(test)]
@@ -359,24 +320,15 @@ mod tests {
     // SEMANTICS: export-10.
     #[test]
     fn a_host_that_is_not_resolved_gives_no_client_other_rules_than_its_own() {
-        let read_only = ExportRules {
-            read_only: true,
-            ..ExportRules::default()
-        };
+        let read_only = ExportRules { read_only: true, ..ExportRules::default() };
         let client = |word: &str, rules| ExportClient {
             client: ClientSpec::parse(word).unwrap(),
             ..ExportClient::everyone(rules)
         };
-        let (ro, rw) = (
-            |word| client(word, read_only),
-            |word| client(word, ExportRules::default()),
-        );
+        let (ro, rw) = (|word| client(word, read_only), |word| client(word, ExportRules::default()));
         // Nobody asks: no host is ever known.
-        let names = NameServiceCache::new(
-            Box::new(SystemNames),
-            Arc::new(AtomicU64::new(1)),
-            TimeSource::System,
-        );
+        let names =
+            NameServiceCache::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)), TimeSource::System);
         let machine = "10.0.0.1".parse().unwrap();
         for (clients, expected) in [
             (vec![ro("web"), rw("*")], "wait for web"),
@@ -406,27 +358,18 @@ mod tests {
         std::fs::create_dir_all(top.path().join("outer/inner")).unwrap();
         let definition = |name: &str, handles: HandleChoice| {
             let path = top.path().join(name);
-            let options = LocalOptions {
-                handles,
-                table: Some(top.path().join("table")),
-                ..LocalOptions::default()
-            };
+            let options =
+                LocalOptions { handles, table: Some(top.path().join("table")), ..LocalOptions::default() };
             let vfs = Arc::new(LocalVfs::open(&path, &options).unwrap());
             let path = path.to_str().unwrap().as_bytes().to_vec();
             ExportDefinition::for_everyone(path, vfs, ExportRules::default())
         };
-        let exports = [
-            ("outer", HandleChoice::Table),
-            ("outer/inner", HandleChoice::Auto),
-        ];
+        let exports = [("outer", HandleChoice::Table), ("outer/inner", HandleChoice::Auto)];
         let exports = exports.into_iter().zip(1..).map(|((name, handles), number)| {
             Export::new(definition(name, handles), ExportId(number), FileSystemId(1))
         });
-        let names = NameServiceCache::new(
-            Box::new(SystemNames),
-            Arc::new(AtomicU64::new(1)),
-            TimeSource::System,
-        );
+        let names =
+            NameServiceCache::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)), TimeSource::System);
         let exports = Exports::new(exports.collect(), Arc::new(names));
         assert!(exports.iter().all(|export| export.parent_export().is_none()));
     }

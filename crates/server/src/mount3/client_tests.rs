@@ -34,10 +34,7 @@ fn service() -> NfsService {
             let deep = vfs.make(&FsCred::ROOT, &parent, b"deep", NewNode::Directory(&set));
             deep.value.unwrap();
         }
-        let of_path = parsed
-            .entries
-            .iter()
-            .filter(|entry| entry.path == path.as_bytes());
+        let of_path = parsed.entries.iter().filter(|entry| entry.path == path.as_bytes());
         let clients = of_path.map(|entry| ExportClient {
             client: entry.client.clone(),
             rules: entry.options.rules(),
@@ -131,10 +128,7 @@ fn whoever_asks_is_told_of_the_exports_that_are_open_to_it_with_all_their_client
         let reply = ask(&service, asker, 5, &[]);
         let list: ExportList<'_> = decode_all(&reply).unwrap();
         let line = |entry: &curt_proto::mount3::ExportNode<'_>| {
-            let groups = entry
-                .groups
-                .iter()
-                .map(|group| group.0.bytes().escape_ascii().to_string());
+            let groups = entry.groups.iter().map(|group| group.0.bytes().escape_ascii().to_string());
             let path = entry.path.0.bytes().escape_ascii();
             format!("{path} {}", groups.collect::<Vec<_>>().join(","))
         };

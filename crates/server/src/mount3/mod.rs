@@ -32,9 +32,7 @@ pub(crate) fn call(
     let procedure = MountProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
     let path = match procedure {
         MountProcedure::Mount | MountProcedure::Unmount => {
-            decode_all::<DirPath<'_>>(call.arguments)
-                .map_err(|_| CallFailure::GarbageArguments)?
-                .0
+            decode_all::<DirPath<'_>>(call.arguments).map_err(|_| CallFailure::GarbageArguments)?.0
         }
         MountProcedure::Null | MountProcedure::Dump | MountProcedure::UnmountAll | MountProcedure::Export => {
             Opaque::default()
@@ -65,10 +63,7 @@ fn dump(service: &NfsService, reply: &mut Vec<u8>) {
     let mounts = service.remote_mounts.list();
     let entries = mounts.iter().filter_map(|(client, path)| {
         let (client, path) = (Opaque::new(client.as_bytes()).ok()?, Opaque::new(path).ok()?);
-        Some(MountBody {
-            client: ClientName(client),
-            path: DirPath(path),
-        })
+        Some(MountBody { client: ClientName(client), path: DirPath(path) })
     });
     let entries =
         OptionalList::new(entries.collect()).expect("fewer clients are remembered than a list may have");

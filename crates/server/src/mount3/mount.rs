@@ -29,11 +29,7 @@ struct MountTarget {
 /// Answers MNT and remembers who mounted what.
 pub(super) fn mount(service: &NfsService, context: &CallContext<'_>, path: &[u8]) -> MountReply {
     match find(service, context.peer(), path) {
-        Ok(MountTarget {
-            export,
-            node,
-            flavors,
-        }) => {
+        Ok(MountTarget { export, node, flavors }) => {
             let root = service.key.sign(&HandleContents {
                 export: export.id,
                 file_system: export.file_system,
@@ -43,10 +39,7 @@ pub(super) fn mount(service: &NfsService, context: &CallContext<'_>, path: &[u8]
             service.remote_mounts.add(context.peer().ip(), path);
             tracing::info!(client = %context.peer(), path = %path.escape_ascii(), "mounted");
             let flavors = VarArray::new(flavors).expect("there are two flavours at most");
-            MountReply::Ok(MountOk {
-                root: wire_handle(&root),
-                flavors,
-            })
+            MountReply::Ok(MountOk { root: wire_handle(&root), flavors })
         }
         Err(status) => {
             tracing::info!(client = %context.peer(), path = %path.escape_ascii(), %status, "mount refused");
@@ -71,11 +64,7 @@ fn find(service: &NfsService, client: SocketAddr, path: &[u8]) -> Result<MountTa
         let flavors = entry.rules.flavors().map(CredentialFlavor::number).collect();
         let node = walk(export, &below).map_err(status_of)?;
         let export = Arc::clone(export);
-        return Ok(MountTarget {
-            export,
-            node,
-            flavors,
-        });
+        return Ok(MountTarget { export, node, flavors });
     }
     Err(refused)
 }

@@ -23,10 +23,7 @@ impl RemoteMountTable {
         debug_assert!(path.len() <= PATH_MAX);
         let mut mounts = self.0.lock();
         mounts.retain(|(other, mounted)| *other != client || mounted != path);
-        let mut own = mounts
-            .iter()
-            .enumerate()
-            .filter(|(_, (other, _))| *other == client);
+        let mut own = mounts.iter().enumerate().filter(|(_, (other, _))| *other == client);
         let oldest_own = own.next().map(|(place, _)| place);
         if own.count() + 1 >= OF_ONE_MAX {
             oldest_own.map(|place| mounts.remove(place));
@@ -38,9 +35,7 @@ impl RemoteMountTable {
 
     /// A client unmounted a path.
     pub(crate) fn forget(&self, client: IpAddr, path: &[u8]) {
-        self.0
-            .lock()
-            .retain(|(other, mounted)| *other != client || mounted != path);
+        self.0.lock().retain(|(other, mounted)| *other != client || mounted != path);
     }
 
     /// A client unmounted everything.
@@ -50,11 +45,7 @@ impl RemoteMountTable {
 
     /// All, oldest first.
     pub(crate) fn list(&self) -> Vec<(String, Vec<u8>)> {
-        self.0
-            .lock()
-            .iter()
-            .map(|(client, path)| (client.to_string(), path.clone()))
-            .collect()
+        self.0.lock().iter().map(|(client, path)| (client.to_string(), path.clone())).collect()
     }
 }
 
@@ -74,13 +65,7 @@ mod tests {
         clients.add(client(2), b"/a");
         assert_eq!(clients.list().len(), 3);
         clients.forget(client(1), b"/a");
-        assert_eq!(
-            clients.list(),
-            [
-                ("0.0.0.1".into(), b"/b".to_vec()),
-                ("0.0.0.2".into(), b"/a".to_vec())
-            ]
-        );
+        assert_eq!(clients.list(), [("0.0.0.1".into(), b"/b".to_vec()), ("0.0.0.2".into(), b"/a".to_vec())]);
         clients.forget_all(client(1));
         assert_eq!(clients.list().len(), 1);
         for number in 10..10 + u32::try_from(CLIENTS_MAX).unwrap_or(0) {

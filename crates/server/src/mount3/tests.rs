@@ -22,43 +22,15 @@ use crate::{
 fn service() -> NfsService {
     let vfs = MemoryVfs::new(MemoryOptions::default());
     let set = SetAttributes::with_mode(0o700);
-    let made = vfs
-        .make(&FsCred::ROOT, &vfs.root(), b"users", NewNode::Directory(&set))
-        .value
-        .unwrap();
-    vfs.make(
-        &FsCred::ROOT,
-        &made.node.handle,
-        b"alice",
-        NewNode::Directory(&set),
-    )
-    .value
-    .unwrap();
+    let made = vfs.make(&FsCred::ROOT, &vfs.root(), b"users", NewNode::Directory(&set)).value.unwrap();
+    vfs.make(&FsCred::ROOT, &made.node.handle, b"alice", NewNode::Directory(&set)).value.unwrap();
     let target = SetAttributes::default();
-    vfs.make(
-        &FsCred::ROOT,
-        &vfs.root(),
-        b"link",
-        NewNode::Symlink(b"users", &target),
-    )
-    .value
-    .unwrap();
-    vfs.create(
-        &FsCred::ROOT,
-        &vfs.root(),
-        b"file",
-        curt_vfs::CreateMode::Guarded(&set),
-    )
-    .value
-    .unwrap();
+    vfs.make(&FsCred::ROOT, &vfs.root(), b"link", NewNode::Symlink(b"users", &target)).value.unwrap();
+    vfs.create(&FsCred::ROOT, &vfs.root(), b"file", curt_vfs::CreateMode::Guarded(&set)).value.unwrap();
     let definition =
         ExportDefinition::for_everyone(b"/srv/data".to_vec(), Arc::new(vfs), ExportRules::default());
     let counters = Arc::new(ServerCounters::default());
-    let setup = Setup {
-        state: PersistentState::with_key([1; 16]),
-        exports: vec![definition],
-        counters,
-    };
+    let setup = Setup { state: PersistentState::with_key([1; 16]), exports: vec![definition], counters };
     NfsService::new(setup).unwrap()
 }
 
@@ -78,14 +50,8 @@ fn call_from(
     procedure: u32,
     arguments: &[u8],
 ) -> Result<Vec<u8>, CallFailure> {
-    let call = CallMessage {
-        xid: 1,
-        program: PROGRAM,
-        version,
-        procedure,
-        credential: OpaqueAuth::None,
-        arguments,
-    };
+    let call =
+        CallMessage { xid: 1, program: PROGRAM, version, procedure, credential: OpaqueAuth::None, arguments };
     let mut reply = Vec::new();
     let mut context = CallContext::detached(client.parse().unwrap(), "10.0.0.1:20048".parse().unwrap());
     service.call(&call, &mut context, &mut reply).map(|()| reply)
@@ -139,14 +105,8 @@ fn mnt_of_anything_else_says_why_not() {
         assert_eq!(mount(&service, name), Err(status), "{}", name.escape_ascii());
     }
     let refused = call_from(&service, "10.0.0.7:1024", 3, 1, &path(b"/srv/data")).unwrap();
-    assert_eq!(
-        decode_all::<MountReply>(&refused),
-        Ok(MountReply::Failed(MountStat3::Acces))
-    );
-    assert!(
-        service.remote_mounts.list().is_empty(),
-        "who was refused is not listed"
-    );
+    assert_eq!(decode_all::<MountReply>(&refused), Ok(MountReply::Failed(MountStat3::Acces)));
+    assert!(service.remote_mounts.list().is_empty(), "who was refused is not listed");
 }
 
 #[test]
@@ -157,16 +117,10 @@ fn version_1_answers_all_but_mnt_and_version_2_nothing() {
     assert_eq!(call(&service, 1, 5, &[]), call(&service, 3, 5, &[]));
     let versions = VersionRange { low: 1, high: 3 };
     for version in [0, 2, 4] {
-        assert_eq!(
-            call(&service, version, 0, &[]),
-            Err(CallFailure::ProgramMismatch(versions))
-        );
+        assert_eq!(call(&service, version, 0, &[]), Err(CallFailure::ProgramMismatch(versions)));
     }
     assert_eq!(call(&service, 3, 6, &[]), Err(CallFailure::ProcedureUnavailable));
-    assert_eq!(
-        call(&service, 3, 1, &[0, 0, 4, 1]),
-        Err(CallFailure::GarbageArguments)
-    );
+    assert_eq!(call(&service, 3, 1, &[0, 0, 4, 1]), Err(CallFailure::GarbageArguments));
 }
 
 #[test]
@@ -184,14 +138,7 @@ fn dump_lists_who_mounted_until_they_unmount() {
     mount(&service, b"/srv/data").unwrap();
     mount(&service, b"/srv/data/users").unwrap();
     call_from(&service, "[fe80::2]:700", 3, 1, &path(b"/srv/data")).unwrap();
-    assert_eq!(
-        dump(),
-        [
-            "10.0.0.7:/srv/data",
-            "10.0.0.7:/srv/data/users",
-            "fe80::2:/srv/data"
-        ]
-    );
+    assert_eq!(dump(), ["10.0.0.7:/srv/data", "10.0.0.7:/srv/data/users", "fe80::2:/srv/data"]);
     call(&service, 3, 3, &path(b"/srv/data")).unwrap();
     assert_eq!(dump(), ["10.0.0.7:/srv/data/users", "fe80::2:/srv/data"]);
     call(&service, 3, 4, &[]).unwrap();
@@ -210,24 +157,13 @@ fn paths_that_no_client_could_mount_or_tell_apart_are_refused_at_start() {
         };
         let exports = paths.iter().map(definition).collect();
         let counters = Arc::new(ServerCounters::default());
-        NfsService::new(Setup {
-            state: PersistentState::with_key([1; 16]),
-            exports,
-            counters,
-        })
-        .map(drop)
+        NfsService::new(Setup { state: PersistentState::with_key([1; 16]), exports, counters }).map(drop)
     };
     let deep = |length: usize| [b"/".to_vec(), vec![b'd'; length - 1]].concat();
     assert!(start(&[deep(1024)]).is_ok());
-    assert!(matches!(
-        start(&[deep(1025)]),
-        Err(SetupError::PathTooLong { length: 1025, .. })
-    ));
+    assert!(matches!(start(&[deep(1025)]), Err(SetupError::PathTooLong { length: 1025, .. })));
     assert!(start(&[b"/a".to_vec(), b"/a/b".to_vec()]).is_ok());
-    assert!(matches!(
-        start(&[b"/a".to_vec(), b"/a/".to_vec()]),
-        Err(SetupError::Twice(_))
-    ));
+    assert!(matches!(start(&[b"/a".to_vec(), b"/a/".to_vec()]), Err(SetupError::Twice(_))));
 }
 
 #[test]
@@ -259,39 +195,14 @@ fn loopback_calls_the_hook_around_each_request() {
         results_max: 100,
     };
     let reply = transport.call(&request, &Interrupt::never()).unwrap();
-    let MountReply::Ok(ok) = decode_all(reply.results()).unwrap() else {
-        panic!("refused")
-    };
-    assert_eq!(
-        *seen.lock(),
-        [
-            (LoopbackStep::Sent, PROGRAM, 1),
-            (LoopbackStep::Answered, PROGRAM, 1)
-        ]
-    );
+    let MountReply::Ok(ok) = decode_all(reply.results()).unwrap() else { panic!("refused") };
+    assert_eq!(*seen.lock(), [(LoopbackStep::Sent, PROGRAM, 1), (LoopbackStep::Answered, PROGRAM, 1)]);
     let getattr = RpcRequest {
         program: curt_proto::nfs3::PROGRAM,
         procedure: NfsProcedure::Getattr.number(),
         arguments: &ok.root,
         ..request
     };
-    assert_eq!(
-        transport
-            .call(&getattr, &Interrupt::never())
-            .unwrap()
-            .results()
-            .len(),
-        88
-    );
-    assert!(
-        transport
-            .call(
-                &RpcRequest {
-                    results_max: 80,
-                    ..getattr
-                },
-                &Interrupt::never()
-            )
-            .is_err()
-    );
+    assert_eq!(transport.call(&getattr, &Interrupt::never()).unwrap().results().len(), 88);
+    assert!(transport.call(&RpcRequest { results_max: 80, ..getattr }, &Interrupt::never()).is_err());
 }

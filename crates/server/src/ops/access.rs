@@ -15,10 +15,6 @@ pub(crate) fn access(
     asked: Access,
 ) -> PostOp<Access> {
     request.may_block_on_metadata(current);
-    let asked = if current.read_only() {
-        asked.without(CHANGES)
-    } else {
-        asked
-    };
+    let asked = if current.read_only() { asked.without(CHANGES) } else { asked };
     current.post_op(current.vfs().access(&current.caller(), &current.node, asked))
 }

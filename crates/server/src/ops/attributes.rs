@@ -49,19 +49,10 @@ mod tests {
 
     #[test]
     fn values_that_no_system_call_takes_are_invalid() {
-        let size = |size| SetAttributes {
-            size: Some(size),
-            ..SetAttributes::default()
-        };
+        let size = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
         let refused = [
-            SetAttributes {
-                uid: Some(u32::MAX),
-                ..SetAttributes::default()
-            },
-            SetAttributes {
-                gid: Some(u32::MAX),
-                ..SetAttributes::default()
-            },
+            SetAttributes { uid: Some(u32::MAX), ..SetAttributes::default() },
+            SetAttributes { gid: Some(u32::MAX), ..SetAttributes::default() },
             size(1 << 63),
             size(u64::MAX),
         ];

@@ -14,14 +14,9 @@ pub(crate) fn commit(
         return current.not_begun(fault);
     }
     if current.rules().asynchronous {
-        return OpResult {
-            attributes: current.unchanged(),
-            value: Ok(current.write_verifier()),
-        };
+        return OpResult { attributes: current.unchanged(), value: Ok(current.write_verifier()) };
     }
     request.may_block(current);
-    let committed = current
-        .vfs()
-        .commit(&current.caller(), &current.node, offset, count);
+    let committed = current.vfs().commit(&current.caller(), &current.node, offset, count);
     current.wcc(committed).map(|()| current.write_verifier())
 }

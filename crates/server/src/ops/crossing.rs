@@ -27,14 +27,8 @@ pub(super) fn enter(
     if !(above.rules().crossmnt || root.rules().nohide) {
         return None;
     }
-    let root = FoundObject {
-        handle: root.handle().clone(),
-        attributes: root.attributes(),
-    };
-    Some(OpResult {
-        attributes: above.attributes(),
-        value: Ok(root),
-    })
+    let root = FoundObject { handle: root.handle().clone(), attributes: root.attributes() };
+    Some(OpResult { attributes: above.attributes(), value: Ok(root) })
 }
 
 /// `..` of the root of an export that was entered from another: the directory there that it is
@@ -50,25 +44,15 @@ pub(super) fn leave(
     let (id, covered) = below.export().parent_export()?;
     let exports = request.service.exports.current();
     let above = exports.by_id(id)?;
-    let covered = HandleContents {
-        export: above.id,
-        file_system: above.file_system,
-        node: covered,
-        parent: None,
-    };
+    let covered =
+        HandleContents { export: above.id, file_system: above.file_system, node: covered, parent: None };
     let above = request.target(covered).ok()?;
     if !(above.rules().crossmnt || below.rules().nohide) {
         return None;
     }
     let parent = above.vfs().lookup(&above.caller(), &above.node, b"..").value;
     Some(match parent {
-        Ok(node) => OpResult {
-            attributes: below.attributes(),
-            value: Ok(above.child(&node, b"..")),
-        },
-        Err(error) => OpResult {
-            attributes: None,
-            value: Err(Fault::from(error)),
-        },
+        Ok(node) => OpResult { attributes: below.attributes(), value: Ok(above.child(&node, b"..")) },
+        Err(error) => OpResult { attributes: None, value: Err(Fault::from(error)) },
     })
 }

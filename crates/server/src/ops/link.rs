@@ -25,19 +25,11 @@ pub(crate) fn link(
         return saved.both_unchanged(current, linked);
     }
     request.may_block(saved);
-    let linked = saved
-        .vfs()
-        .link(&saved.caller(), &saved.node, &current.node, name);
+    let linked = saved.vfs().link(&saved.caller(), &saved.node, &current.node, name);
     let directory = current.wcc(linked.directory);
-    let object = Wcc {
-        before: None,
-        after: linked.node.map(|node| saved.exported(node)),
-    };
+    let object = Wcc { before: None, after: linked.node.map(|node| saved.exported(node)) };
     OpResult {
-        attributes: BothAttributes {
-            saved: object,
-            current: directory.attributes,
-        },
+        attributes: BothAttributes { saved: object, current: directory.attributes },
         value: directory.value,
     }
 }

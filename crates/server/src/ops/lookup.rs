@@ -12,21 +12,16 @@ pub(crate) fn lookup(
     name: &[u8],
 ) -> PostOp<FoundObject> {
     if let Err(fault) = check(name, NamePurpose::Lookup) {
-        return OpResult {
-            attributes: current.attributes(),
-            value: Err(fault),
-        };
+        return OpResult { attributes: current.attributes(), value: Err(fault) };
     }
     if let Some(left) = crossing::leave(request, current, name) {
         return left;
     }
     let (vfs, caller) = (current.vfs(), current.caller());
-    let found = vfs
-        .lookup_nowait(&caller, &current.node, name)
-        .unwrap_or_else(|| {
-            request.context.may_block();
-            vfs.lookup(&caller, &current.node, name)
-        });
+    let found = vfs.lookup_nowait(&caller, &current.node, name).unwrap_or_else(|| {
+        request.context.may_block();
+        vfs.lookup(&caller, &current.node, name)
+    });
     if let Ok(node) = &found.value
         && let Some(entered) = crossing::enter(request, current, &node.handle)
     {

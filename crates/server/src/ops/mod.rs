@@ -54,10 +54,7 @@ pub(crate) struct OpResult<T, A> {
 impl<T, A> OpResult<T, A> {
     /// The same with another value, if it succeeded.
     pub(crate) fn map<U>(self, value: impl FnOnce(T) -> U) -> OpResult<U, A> {
-        OpResult {
-            attributes: self.attributes,
-            value: self.value.map(value),
-        }
+        OpResult { attributes: self.attributes, value: self.value.map(value) }
     }
 }
 

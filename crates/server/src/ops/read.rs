@@ -41,11 +41,7 @@ pub(crate) fn read(
             let how = FetchOptions { sendfile, wait };
             vfs.fetch(&caller, &current.node, offset, count, how, data)
         };
-        let ready = if sendfile || count < LARGE_COPY {
-            fetch(false, data)
-        } else {
-            None
-        };
+        let ready = if sendfile || count < LARGE_COPY { fetch(false, data) } else { None };
         ready.or_else(|| {
             request.context.may_block();
             fetch(true, data)
@@ -53,20 +49,12 @@ pub(crate) fn read(
     };
     // A tree answers when it may wait.
     let Some(fetched) = fetched else {
-        return OpResult {
-            attributes: None,
-            value: Err(Fault::Serverfault),
-        };
+        return OpResult { attributes: None, value: Err(Fault::Serverfault) };
     };
     if let Ok(FetchResult::Copied(read) | FetchResult::FileRange(curt_vfs::FileRange { read, .. })) =
         &fetched.value
     {
-        probe!(NfsdRead {
-            fhandle: current.handle_hash(),
-            offset,
-            res: read.count,
-            eof: read.eof
-        });
+        probe!(NfsdRead { fhandle: current.handle_hash(), offset, res: read.count, eof: read.eof });
         let counters = &request.service.counters;
         counters.add(ServerCounter::ReadBytes, u64::from(read.count));
     }

@@ -6,8 +6,6 @@ use crate::request::VerifiedHandle;
 /// The target of the symbolic link that the current target is.
 pub(crate) fn readlink(current: &VerifiedHandle<'_>) -> PostOp<Vec<u8>> {
     let mut target = Vec::new();
-    let read = current
-        .vfs()
-        .read_link(&current.caller(), &current.node, &mut target);
+    let read = current.vfs().read_link(&current.caller(), &current.node, &mut target);
     current.post_op(read).map(|()| target)
 }

@@ -37,11 +37,7 @@ pub(super) fn make(
         Some((made, above)) => (Ok(made), Some(above)),
         None => (Err(Error::Os(Errno::EXIST)), None),
     };
-    WccResult {
-        before: None,
-        after,
-        value,
-    }
+    WccResult { before: None, after, value }
 }
 
 /// As [`super::link()`], which failed because the name exists.
@@ -54,9 +50,7 @@ pub(super) fn link(
 ) -> Result<(), Fault> {
     request.context.may_block();
     let is_own = new_at(current, name, window).is_some_and(|(node, _)| node.handle == saved.node);
-    (is_own && make_durable(current))
-        .then_some(())
-        .ok_or(Fault::Exist)
+    (is_own && make_durable(current)).then_some(()).ok_or(Fault::Exist)
 }
 
 /// As [`super::remove()`] and [`super::remove_directory`], which failed because there is no such
@@ -69,11 +63,7 @@ pub(super) fn remove(
     request.context.may_block();
     let after = changed_since(current, window);
     let is_own = after.is_some() && make_durable(current);
-    WccResult {
-        before: None,
-        after,
-        value: is_own.then_some(()).ok_or(Error::Os(Errno::NOENT)),
-    }
+    WccResult { before: None, after, value: is_own.then_some(()).ok_or(Error::Os(Errno::NOENT)) }
 }
 
 /// As [`super::rename()`], which failed because there is no such name.
@@ -86,9 +76,7 @@ pub(super) fn rename(
 ) -> Result<(), Fault> {
     request.context.may_block();
     let is_own = changed_since(saved, window).is_some() && new_at(current, to, window).is_some();
-    (is_own && make_durable(current))
-        .then_some(())
-        .ok_or(Fault::Noent)
+    (is_own && make_durable(current)).then_some(()).ok_or(Fault::Noent)
 }
 
 /// Whether `time` lies in `window`. A file system that keeps whole seconds has cut off the rest.
@@ -156,17 +144,13 @@ fn is_empty(directory: &VerifiedHandle<'_>, node: &VfsNode) -> bool {
         if any { Visit::Stop } else { Visit::Continue }
     };
     let caller = directory.caller();
-    let listed = directory
-        .vfs()
-        .read_directory(&caller, &node.handle, 0, ReaddirDetail::Names, &mut visit);
+    let listed = directory.vfs().read_directory(&caller, &node.handle, 0, ReaddirDetail::Names, &mut visit);
     listed.value.is_ok() && !any
 }
 
 fn leads_to(directory: &VerifiedHandle<'_>, link: &VfsNode, target: &[u8]) -> bool {
     let mut read = Vec::new();
-    let answer = directory
-        .vfs()
-        .read_link(&directory.caller(), &link.handle, &mut read);
+    let answer = directory.vfs().read_link(&directory.caller(), &link.handle, &mut read);
     answer.value.is_ok() && read == target
 }
 
@@ -177,9 +161,7 @@ fn set_rest(directory: &VerifiedHandle<'_>, node: &mut VfsNode, object: NewNode<
     let caller = directory.caller();
     let rest = SetAttributes {
         mode: None,
-        uid: set
-            .uid
-            .filter(|uid| caller.privileged && *uid != node.attributes.uid),
+        uid: set.uid.filter(|uid| caller.privileged && *uid != node.attributes.uid),
         gid: set.gid.filter(|gid| *gid != node.attributes.gid),
         size: None,
         ..set

@@ -58,9 +58,7 @@ pub(crate) fn write(
 
 /// Whether a file can have data there.
 fn check(offset: u64, data: &[u8]) -> Result<(), Fault> {
-    let end = u64::try_from(data.len())
-        .ok()
-        .and_then(|length| offset.checked_add(length));
+    let end = u64::try_from(data.len()).ok().and_then(|length| offset.checked_add(length));
     match end {
         Some(end) if end <= MAX_SIZE => Ok(()),
         _ => Err(Fault::Fbig),

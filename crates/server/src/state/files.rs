@@ -15,11 +15,7 @@ const FILE_MAX: u64 = 16 << 20;
 
 /// Makes a directory that only its owner may use, unless it exists.
 pub(super) fn make_directory(path: &Path) -> Result<(), StateError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(failed(path))
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed(path))
 }
 
 /// A file's bytes; `None` if there is no such file.
@@ -29,9 +25,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
         opened => opened.map_err(failed(path))?,
     };
     let mut bytes = Vec::new();
-    file.take(FILE_MAX)
-        .read_to_end(&mut bytes)
-        .map_err(failed(path))?;
+    file.take(FILE_MAX).read_to_end(&mut bytes).map_err(failed(path))?;
     Ok(Some(bytes))
 }
 
@@ -42,24 +36,14 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
     if let Err(source) = written {
         // Best effort: the error that counts is the first.
         let _ = std::fs::remove_file(&beside);
-        return Err(StateError::Io {
-            path: path.to_owned(),
-            source,
-        });
+        return Err(StateError::Io { path: path.to_owned(), source });
     }
     let directory = path.parent().unwrap_or_else(|| Path::new("."));
-    File::open(directory)
-        .and_then(|directory| directory.sync_all())
-        .map_err(failed(directory))
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed(directory))
 }
 
 fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -67,12 +51,7 @@ fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Keeps others from using the state until it is dropped.
 pub(super) fn lock(directory: &Path) -> Result<File, StateError> {
     let path: PathBuf = directory.join("lock");
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file.map_err(failed(&path))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),

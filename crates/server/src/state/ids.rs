@@ -50,9 +50,7 @@ impl PersistentIds {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is no text".to_owned())?;
         let mut numbers = Self::default();
         for line in text.lines() {
-            numbers
-                .take_line(line)
-                .ok_or_else(|| format!("line \"{line}\""))?;
+            numbers.take_line(line).ok_or_else(|| format!("line \"{line}\""))?;
         }
         Ok(numbers)
     }
@@ -68,11 +66,7 @@ impl PersistentIds {
             }
             "filesystem" => {
                 let taken = self.file_systems.values().any(|other| *other == number);
-                taken
-                    || self
-                        .file_systems
-                        .insert(u64::from_str_radix(value, 16).ok()?, number)
-                        .is_some()
+                taken || self.file_systems.insert(u64::from_str_radix(value, 16).ok()?, number).is_some()
             }
             _ => return None,
         };
@@ -81,9 +75,7 @@ impl PersistentIds {
 }
 
 fn next<'n>(given: impl Iterator<Item = &'n u32>) -> u32 {
-    given.max().map_or(1, |highest| {
-        highest.checked_add(1).expect("fewer than 4 billion exports")
-    })
+    given.max().map_or(1, |highest| highest.checked_add(1).expect("fewer than 4 billion exports"))
 }
 
 fn escape(path: &[u8]) -> String {

@@ -126,12 +126,7 @@ impl PersistentState {
     /// same in each run.
     #[must_use]
     pub fn with_key(secret: [u8; KEY_BYTES]) -> Self {
-        Self {
-            directory: None,
-            _lock: None,
-            secret,
-            ids: Mutex::default(),
-        }
+        Self { directory: None, _lock: None, secret, ids: Mutex::default() }
     }
 
     /// Replaces the key of the state in `directory` (made if need be): all handles that were given
@@ -176,8 +171,7 @@ impl PersistentState {
 
     /// The number of the file system with this identity; a new one if it has none.
     pub(crate) fn file_system_id(&self, identity: u64) -> Result<FileSystemId, StateError> {
-        self.number(|numbers| numbers.file_system(identity))
-            .map(FileSystemId)
+        self.number(|numbers| numbers.file_system(identity)).map(FileSystemId)
     }
 
     fn number(&self, choose: impl Fn(&mut PersistentIds) -> (u32, bool)) -> Result<u32, StateError> {
@@ -216,10 +210,7 @@ fn read_numbers(directory: &Path) -> Result<PersistentIds, StateError> {
 }
 
 fn damaged(path: &Path, what: String) -> StateError {
-    StateError::Damaged {
-        path: path.to_owned(),
-        what,
-    }
+    StateError::Damaged { path: path.to_owned(), what }
 }
 
 /// Random bytes from the system.
@@ -247,11 +238,7 @@ mod tests {
         let first = PersistentState::open(&path).unwrap();
         let numbers = |state: &PersistentState| {
             let srv = state.export_id(b"/srv/\xff \n%").unwrap();
-            (
-                srv,
-                state.export_id(b"/home").unwrap(),
-                state.file_system_id(u64::MAX).unwrap(),
-            )
+            (srv, state.export_id(b"/home").unwrap(), state.file_system_id(u64::MAX).unwrap())
         };
         let given = numbers(&first);
         assert_eq!(given, (ExportId(1), ExportId(2), FileSystemId(1)));
@@ -272,22 +259,13 @@ mod tests {
         let one = PersistentState::open(directory.path()).unwrap();
         let refused = |outcome: Result<(), StateError>| {
             let error = outcome.unwrap_err().to_string();
-            assert!(
-                error.ends_with("is in use by another server: stop that one"),
-                "{error}"
-            );
+            assert!(error.ends_with("is in use by another server: stop that one"), "{error}");
         };
         refused(PersistentState::open(directory.path()).map(drop));
         refused(PersistentState::new_key(directory.path()).map(drop));
         assert_eq!(one.export_id(b"/a").unwrap(), ExportId(1));
         drop(one);
-        assert_eq!(
-            PersistentState::open(directory.path())
-                .unwrap()
-                .export_id(b"/b")
-                .unwrap(),
-            ExportId(2)
-        );
+        assert_eq!(PersistentState::open(directory.path()).unwrap().export_id(b"/b").unwrap(), ExportId(2));
     }
 
     #[test]
@@ -326,10 +304,7 @@ mod tests {
             let error = PersistentState::open(path).err().unwrap().to_string();
             assert!(error.contains("belongs to user 1234"), "{error}");
         }
-        let error = PersistentState::open(Path::new("/proc/none"))
-            .err()
-            .unwrap()
-            .to_string();
+        let error = PersistentState::open(Path::new("/proc/none")).err().unwrap().to_string();
         assert!(error.starts_with("/proc/none: "), "{error}");
     }
 

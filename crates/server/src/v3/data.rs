@@ -30,13 +30,7 @@ pub(super) fn read(
     };
     let start = reply.len();
     reply.resize(start + HEAD, 0);
-    let fetched = on_data(ops::read(
-        request,
-        &current,
-        arguments.offset,
-        arguments.count,
-        reply,
-    ));
+    let fetched = on_data(ops::read(request, &current, arguments.offset, arguments.count, reply));
     stages::proceed(RequestStage::Encode);
     let attributes = fetched.attributes.map(Fattr::from);
     let (read, piece) = match fetched.value {
@@ -65,12 +59,7 @@ pub(super) fn read(
         reply.drain(start + head..start + HEAD);
     }
     if let Some(FileRange { file, failed, .. }) = piece {
-        let piece = SendfileRange {
-            file,
-            offset: arguments.offset,
-            length: read.count,
-            failed,
-        };
+        let piece = SendfileRange { file, offset: arguments.offset, length: read.count, failed };
         request.context.attach(reply.len(), piece);
     }
     put_padding(reply, usize::try_from(read.count).unwrap_or(0));
@@ -101,8 +90,5 @@ pub(super) fn commit(
 ) -> Results<CommitOk, WccData> {
     let current = request.resolve(arguments.file.as_bytes())?;
     let committed = ops::commit(request, &current, arguments.offset, arguments.count);
-    Ok(wcc(on_data(committed), |verifier, wcc| CommitOk {
-        wcc,
-        verifier: WriteVerifier(verifier),
-    }))
+    Ok(wcc(on_data(committed), |verifier, wcc| CommitOk { wcc, verifier: WriteVerifier(verifier) }))
 }

@@ -33,23 +33,21 @@ pub(super) fn fsinfo(
     arguments: FsinfoArguments,
 ) -> Results<FsinfoOk, Option<Fattr>> {
     let current = request.resolve(arguments.root.as_bytes())?;
-    Ok(post_op(ops::limits(request, &current), |limits, attributes| {
-        FsinfoOk {
-            attributes,
-            rtmax: ops::TRANSFER_MAX,
-            rtpref: ops::TRANSFER_MAX,
-            rtmult: TRANSFER_MULTIPLE,
-            wtmax: ops::TRANSFER_MAX,
-            wtpref: ops::TRANSFER_MAX,
-            wtmult: TRANSFER_MULTIPLE,
-            dtpref: ops::TRANSFER_MAX,
-            maxfilesize: limits.file_size_max,
-            time_delta: NfsTime {
-                seconds: u32::try_from(limits.time_delta.as_secs()).unwrap_or(u32::MAX),
-                nanoseconds: limits.time_delta.subsec_nanos(),
-            },
-            properties: properties(&limits),
-        }
+    Ok(post_op(ops::limits(request, &current), |limits, attributes| FsinfoOk {
+        attributes,
+        rtmax: ops::TRANSFER_MAX,
+        rtpref: ops::TRANSFER_MAX,
+        rtmult: TRANSFER_MULTIPLE,
+        wtmax: ops::TRANSFER_MAX,
+        wtpref: ops::TRANSFER_MAX,
+        wtmult: TRANSFER_MULTIPLE,
+        dtpref: ops::TRANSFER_MAX,
+        maxfilesize: limits.file_size_max,
+        time_delta: NfsTime {
+            seconds: u32::try_from(limits.time_delta.as_secs()).unwrap_or(u32::MAX),
+            nanoseconds: limits.time_delta.subsec_nanos(),
+        },
+        properties: properties(&limits),
     }))
 }
 
@@ -69,15 +67,13 @@ pub(super) fn pathconf(
     object: NfsFh3,
 ) -> Results<PathconfOk, Option<Fattr>> {
     let current = request.resolve(object.as_bytes())?;
-    Ok(post_op(ops::limits(request, &current), |limits, attributes| {
-        PathconfOk {
-            attributes,
-            link_max: limits.link_max,
-            name_max: limits.name_max,
-            no_truncation: true,
-            chown_restricted: true,
-            case_insensitive: limits.case_insensitive,
-            case_preserving: limits.case_preserving,
-        }
+    Ok(post_op(ops::limits(request, &current), |limits, attributes| PathconfOk {
+        attributes,
+        link_max: limits.link_max,
+        name_max: limits.name_max,
+        no_truncation: true,
+        chown_restricted: true,
+        case_insensitive: limits.case_insensitive,
+        case_preserving: limits.case_preserving,
     }))
 }

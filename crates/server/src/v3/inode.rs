@@ -23,10 +23,9 @@ pub(super) fn setattr(
     let current = request.resolve(arguments.object.as_bytes())?;
     let set = set_attributes(&arguments.attributes);
     Ok(match (set, arguments.guard.map(timestamp).transpose()) {
-        (Ok(set), Ok(guard)) => wcc(
-            on_data(ops::setattr(request, &current, &set, guard)),
-            |(), attributes| attributes,
-        ),
+        (Ok(set), Ok(guard)) => {
+            wcc(on_data(ops::setattr(request, &current, &set, guard)), |(), attributes| attributes)
+        }
         (Err(fault), _) | (_, Err(fault)) => not_begun(&current, fault),
     })
 }
@@ -37,10 +36,7 @@ pub(super) fn access(
 ) -> Results<AccessOk, Option<Fattr>> {
     let current = request.resolve(arguments.object.as_bytes())?;
     let granted = ops::access(request, &current, Access::from_bits(arguments.access.0));
-    Ok(post_op(granted, |granted, attributes| AccessOk {
-        attributes,
-        access: AccessMask(granted.bits()),
-    }))
+    Ok(post_op(granted, |granted, attributes| AccessOk { attributes, access: AccessMask(granted.bits()) }))
 }
 
 pub(super) fn readlink(
@@ -52,10 +48,7 @@ pub(super) fn readlink(
     let read = link.map(|link| post_op(ops::readlink(&link), |target, attributes| (target, attributes)));
     let results = match &read {
         Ok(NfsResult::Ok((target, attributes))) => Ok(match NfsPath::new(target) {
-            Ok(target) => NfsResult::Ok(ReadlinkOk {
-                attributes: *attributes,
-                target,
-            }),
+            Ok(target) => NfsResult::Ok(ReadlinkOk { attributes: *attributes, target }),
             Err(_) => NfsResult::Failed(NfsStat3::Io, *attributes),
         }),
         Ok(NfsResult::Failed(status, attributes)) => Ok(NfsResult::Failed(*status, *attributes)),

@@ -45,13 +45,7 @@ pub(super) fn readdirplus(
         size: arguments.max_count,
         detail: ReaddirDetail::Nodes,
     };
-    list(
-        request,
-        &arguments.directory,
-        &listing,
-        arguments.directory_count,
-        reply,
-    )
+    list(request, &arguments.directory, &listing, arguments.directory_count, reply)
 }
 
 fn list(
@@ -97,11 +91,8 @@ fn append(
     let is_plus = listing.detail == ReaddirDetail::Nodes;
     let mut visit = |entry: &VfsDirEntry<'_>| {
         let _stage = stages::enter(RequestStage::Encode, "entry");
-        let pushed = if is_plus {
-            push_plus(current, entry, &mut encoder)
-        } else {
-            push(entry, &mut encoder)
-        };
+        let pushed =
+            if is_plus { push_plus(current, entry, &mut encoder) } else { push(entry, &mut encoder) };
         match pushed {
             Ok(()) => Visit::Continue,
             Err(ReplyFull) => Visit::Stop,
@@ -142,10 +133,7 @@ fn push_plus(
         fileid: Fileid(entry.fileid),
         name: Filename::new(entry.name).map_err(|_| ReplyFull)?,
         cookie: Cookie(entry.cookie),
-        attributes: object
-            .as_ref()
-            .and_then(|object| object.attributes)
-            .map(Fattr::from),
+        attributes: object.as_ref().and_then(|object| object.attributes).map(Fattr::from),
         handle: object.map(|object| wire_handle(&object.handle)),
     })
 }

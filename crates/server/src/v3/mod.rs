@@ -43,16 +43,9 @@ pub(crate) fn call(
     let operation = Operation::Nfs3(procedure);
     service.counters.procedures.count(operation);
     stages::set_operation(operation);
-    let replay = if is_cached(procedure) {
-        Replay::ReplyCache(&service.reply_cache)
-    } else {
-        Replay::Nothing
-    };
-    let mut execution = ProcedureCall {
-        service,
-        procedure,
-        call,
-    };
+    let replay =
+        if is_cached(procedure) { Replay::ReplyCache(&service.reply_cache) } else { Replay::Nothing };
+    let mut execution = ProcedureCall { service, procedure, call };
     replay.answer(call, context, reply, &mut execution)
 }
 
@@ -101,12 +94,8 @@ impl Execution for ProcedureCall<'_> {
         context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<Option<Fault>, CallFailure> {
-        let mut request = NfsRequest {
-            service: self.service,
-            credential: &self.call.credential,
-            context,
-            repeated,
-        };
+        let mut request =
+            NfsRequest { service: self.service, credential: &self.call.credential, context, repeated };
         let start = reply.len();
         run(self.procedure, &mut request, self.call.arguments, reply)?;
         let status = reply.get(start..).and_then(<[u8]>::first_chunk);
@@ -183,14 +172,12 @@ fn run(
         NfsProcedure::Mkdir => finish(names::mkdir(request, &decoded(arguments)?), reply),
         NfsProcedure::Symlink => finish(names::symlink(request, &decoded(arguments)?), reply),
         NfsProcedure::Mknod => finish(names::mknod(request, &decoded(arguments)?), reply),
-        NfsProcedure::Remove => finish(
-            names::remove(request, decoded(arguments)?, NamePurpose::Remove),
-            reply,
-        ),
-        NfsProcedure::Rmdir => finish(
-            names::remove(request, decoded(arguments)?, NamePurpose::RemoveDirectory),
-            reply,
-        ),
+        NfsProcedure::Remove => {
+            finish(names::remove(request, decoded(arguments)?, NamePurpose::Remove), reply)
+        }
+        NfsProcedure::Rmdir => {
+            finish(names::remove(request, decoded(arguments)?, NamePurpose::RemoveDirectory), reply)
+        }
         NfsProcedure::Rename => finish(names::rename(request, &decoded(arguments)?), reply),
         NfsProcedure::Link => finish(names::link(request, &decoded(arguments)?), reply),
         NfsProcedure::Readdir => listing::readdir(request, &decoded(arguments)?, reply),

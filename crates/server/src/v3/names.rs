@@ -113,16 +113,10 @@ pub(super) fn rename(
     arguments: &RenameArguments<'_>,
 ) -> Results<RenameWcc, RenameWcc> {
     let (from, to) = (arguments.from, arguments.to);
-    let renamed = both(
-        request,
-        &from.directory,
-        &to.directory,
-        |request, saved, current| ops::rename(request, saved, current, from.name.bytes(), to.name.bytes()),
-    )?;
-    let wire = |both: BothAttributes| RenameWcc {
-        from: both.saved.into(),
-        to: both.current.into(),
-    };
+    let renamed = both(request, &from.directory, &to.directory, |request, saved, current| {
+        ops::rename(request, saved, current, from.name.bytes(), to.name.bytes())
+    })?;
+    let wire = |both: BothAttributes| RenameWcc { from: both.saved.into(), to: both.current.into() };
     Ok(results(renamed, wire, |(), wcc| wcc))
 }
 
@@ -161,10 +155,7 @@ fn both<'r>(
     Ok(match (&saved, &current) {
         (Ok(saved), Ok(current)) => change(request, saved, current),
         (Err(fault), _) | (_, Err(fault)) => OpResult {
-            attributes: BothAttributes {
-                saved: unchanged(&saved),
-                current: unchanged(&current),
-            },
+            attributes: BothAttributes { saved: unchanged(&saved), current: unchanged(&current) },
             value: Err(*fault),
         },
     })

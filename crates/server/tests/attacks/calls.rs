@@ -19,15 +19,7 @@ pub(crate) struct World {
 }
 
 /// Every type that can be made, by its name in the tree.
-pub(crate) const TYPES: [&str; 7] = [
-    "file",
-    "directory",
-    "link",
-    "fifo",
-    "socket",
-    "block",
-    "character",
-];
+pub(crate) const TYPES: [&str; 7] = ["file", "directory", "link", "fifo", "socket", "block", "character"];
 
 impl World {
     pub(crate) fn new() -> Self {
@@ -35,12 +27,7 @@ impl World {
         let mut wire = served.connect();
         let root = wire.mount("/one");
         let objects = TYPES.map(|name| (name, make(&mut wire, root, name))).to_vec();
-        Self {
-            served,
-            wire,
-            root,
-            objects,
-        }
+        Self { served, wire, root, objects }
     }
 
     pub(crate) fn object(&self, name: &str) -> NfsFh3 {
@@ -64,14 +51,8 @@ impl World {
 
 /// Makes the object of that type and name.
 fn make(wire: &mut Wire, directory: NfsFh3, name: &str) -> NfsFh3 {
-    let place = DirOpArgs {
-        directory,
-        name: Filename::new(name.as_bytes()).unwrap(),
-    };
-    let attributes = Sattr {
-        mode: Some(0o777),
-        ..Sattr::default()
-    };
+    let place = DirOpArgs { directory, name: Filename::new(name.as_bytes()).unwrap() };
+    let attributes = Sattr { mode: Some(0o777), ..Sattr::default() };
     let device = SpecData { major: 1, minor: 3 };
     let node = |what| (NfsProcedure::Mknod, bytes(&MknodArguments { place, what }));
     let (procedure, arguments) = match name {
@@ -82,11 +63,7 @@ fn make(wire: &mut Wire, directory: NfsFh3, name: &str) -> NfsFh3 {
         "directory" => (NfsProcedure::Mkdir, bytes(&MkdirArguments { place, attributes })),
         "link" => {
             let target = NfsPath::new(b"/etc/passwd").unwrap();
-            let arguments = SymlinkArguments {
-                place,
-                attributes,
-                target,
-            };
+            let arguments = SymlinkArguments { place, attributes, target };
             (NfsProcedure::Symlink, bytes(&arguments))
         }
         "fifo" => node(MknodData::Fifo(attributes)),
@@ -118,14 +95,8 @@ pub(crate) fn bytes(value: &dyn Encode) -> Vec<u8> {
 /// The arguments of a call that a client could mean: of `object`, with `name` in the place of each
 /// name, and a second name beside.
 pub(crate) fn arguments(procedure: NfsProcedure, object: NfsFh3, name: &[u8], other: NfsFh3) -> Vec<u8> {
-    let place = DirOpArgs {
-        directory: object,
-        name: Filename::new(name).unwrap(),
-    };
-    let attributes = Sattr {
-        mode: Some(0o700),
-        ..Sattr::default()
-    };
+    let place = DirOpArgs { directory: object, name: Filename::new(name).unwrap() };
+    let attributes = Sattr { mode: Some(0o700), ..Sattr::default() };
     match procedure {
         NfsProcedure::Lookup | NfsProcedure::Remove | NfsProcedure::Rmdir => bytes(&place),
         NfsProcedure::Create => {
@@ -133,20 +104,12 @@ pub(crate) fn arguments(procedure: NfsProcedure, object: NfsFh3, name: &[u8], ot
             bytes(&CreateArguments { place, how })
         }
         NfsProcedure::Mkdir => bytes(&MkdirArguments { place, attributes }),
-        NfsProcedure::Symlink => bytes(&SymlinkArguments {
-            place,
-            attributes,
-            target: NfsPath::new(b"target").unwrap(),
-        }),
-        NfsProcedure::Mknod => bytes(&MknodArguments {
-            place,
-            what: MknodData::Fifo(attributes),
-        }),
+        NfsProcedure::Symlink => {
+            bytes(&SymlinkArguments { place, attributes, target: NfsPath::new(b"target").unwrap() })
+        }
+        NfsProcedure::Mknod => bytes(&MknodArguments { place, what: MknodData::Fifo(attributes) }),
         NfsProcedure::Rename => {
-            let to = DirOpArgs {
-                directory: other,
-                name: Filename::new(b"another name").unwrap(),
-            };
+            let to = DirOpArgs { directory: other, name: Filename::new(b"another name").unwrap() };
             bytes(&RenameArguments { from: place, to })
         }
         NfsProcedure::Link => bytes(&LinkArguments { file: other, place }),
@@ -176,20 +139,11 @@ fn nameless(procedure: NfsProcedure, object: NfsFh3) -> Vec<u8> {
         | NfsProcedure::Fsstat
         | NfsProcedure::Fsinfo
         | NfsProcedure::Pathconf => bytes(&object),
-        NfsProcedure::Setattr => bytes(&SetattrArguments {
-            object,
-            attributes: Sattr::default(),
-            guard: None,
-        }),
-        NfsProcedure::Access => bytes(&AccessArguments {
-            object,
-            access: AccessMask::ALL,
-        }),
-        NfsProcedure::Read => bytes(&ReadArguments {
-            file: object,
-            offset: 0,
-            count: 100,
-        }),
+        NfsProcedure::Setattr => {
+            bytes(&SetattrArguments { object, attributes: Sattr::default(), guard: None })
+        }
+        NfsProcedure::Access => bytes(&AccessArguments { object, access: AccessMask::ALL }),
+        NfsProcedure::Read => bytes(&ReadArguments { file: object, offset: 0, count: 100 }),
         NfsProcedure::Write => bytes(&WriteArguments {
             file: object,
             offset: 0,
@@ -197,12 +151,9 @@ fn nameless(procedure: NfsProcedure, object: NfsFh3) -> Vec<u8> {
             stable: StableHow::FileSync,
             data: Opaque::new(b"data").unwrap(),
         }),
-        NfsProcedure::Readdir => bytes(&ReaddirArguments {
-            directory: object,
-            cookie: Cookie(0),
-            verifier,
-            count: 4096,
-        }),
+        NfsProcedure::Readdir => {
+            bytes(&ReaddirArguments { directory: object, cookie: Cookie(0), verifier, count: 4096 })
+        }
         NfsProcedure::ReaddirPlus => bytes(&ReaddirPlusArguments {
             directory: object,
             cookie: Cookie(0),
@@ -210,11 +161,7 @@ fn nameless(procedure: NfsProcedure, object: NfsFh3) -> Vec<u8> {
             directory_count: 1024,
             max_count: 4096,
         }),
-        NfsProcedure::Commit => bytes(&CommitArguments {
-            file: object,
-            offset: 0,
-            count: 0,
-        }),
+        NfsProcedure::Commit => bytes(&CommitArguments { file: object, offset: 0, count: 0 }),
         named => panic!("{named} takes a name"),
     }
 }

@@ -49,11 +49,7 @@ fn credentials_and_verifiers_of_any_length_and_flavour_are_taken_or_denied() {
         // nobody knows.
         for flavor in [2, 3, 6, 7, 390_003, u32::MAX] {
             let answer = with_auth(&mut world.wire, object, [(flavor, length, &body), none]);
-            assert_eq!(
-                answer,
-                denied(AuthStatus::TooWeak),
-                "{flavor} with {length} bytes"
-            );
+            assert_eq!(answer, denied(AuthStatus::TooWeak), "{flavor} with {length} bytes");
         }
         let answer = with_auth(&mut world.wire, object, [none, (6, length, &body)]);
         assert!(answer.is_ok(), "a verifier of {length} bytes");
@@ -62,11 +58,7 @@ fn credentials_and_verifiers_of_any_length_and_flavour_are_taken_or_denied() {
         let body = [0x41; 404];
         for flavor in [0, 1, 6] {
             let answer = with_auth(&mut world.wire, object, [(flavor, length, &body), none]);
-            assert_eq!(
-                answer,
-                denied(AuthStatus::BadCredential),
-                "{flavor} with {length} bytes"
-            );
+            assert_eq!(answer, denied(AuthStatus::BadCredential), "{flavor} with {length} bytes");
         }
         let answer = with_auth(&mut world.wire, object, [none, (0, length, &body)]);
         assert_eq!(answer, denied(AuthStatus::BadVerifier), "{length} bytes");
@@ -84,11 +76,7 @@ fn credentials_and_verifiers_of_any_length_and_flavour_are_taken_or_denied() {
         let body = sys(name, groups, tail);
         let length = u32::try_from(body.len()).unwrap();
         let answer = with_auth(&mut world.wire, object, [(1, length, &body), none]);
-        assert_eq!(
-            answer,
-            denied(AuthStatus::BadCredential),
-            "{name} {groups} {tail}"
-        );
+        assert_eq!(answer, denied(AuthStatus::BadCredential), "{name} {groups} {tail}");
     }
     let body = sys(252, 16, 0);
     let length = u32::try_from(body.len()).unwrap();
@@ -110,30 +98,16 @@ fn a_handle_alone_opens_nothing_that_its_export_does_not() {
             memory("/two", 2),
         ]
     };
-    let strict = ExportRules {
-        secure_ports: true,
-        ..open_rules()
-    };
+    let strict = ExportRules { secure_ports: true, ..open_rules() };
     let served = Served::new(rules(open_rules()));
     let mut wire = served.connect();
     let root = wire.mount("/one");
     served.service.replace_exports(rules(strict)).unwrap();
-    for procedure in NfsProcedure::ALL
-        .into_iter()
-        .filter(|procedure| *procedure != NfsProcedure::Null)
-    {
+    for procedure in NfsProcedure::ALL.into_iter().filter(|procedure| *procedure != NfsProcedure::Null) {
         let arguments = arguments(procedure, root, b"name", root);
-        assert_eq!(
-            call(&mut wire, procedure, &arguments),
-            Ok(NfsStat3::Perm),
-            "{procedure}"
-        );
+        assert_eq!(call(&mut wire, procedure, &arguments), Ok(NfsStat3::Perm), "{procedure}");
     }
-    let read_only = ExportRules {
-        read_only: true,
-        squash: Squash::All,
-        ..open_rules()
-    };
+    let read_only = ExportRules { read_only: true, squash: Squash::All, ..open_rules() };
     served.service.replace_exports(rules(read_only)).unwrap();
     for procedure in [
         NfsProcedure::Create,
@@ -149,11 +123,7 @@ fn a_handle_alone_opens_nothing_that_its_export_does_not() {
         NfsProcedure::Commit,
     ] {
         let arguments = arguments(procedure, root, b"name", root);
-        assert_eq!(
-            call(&mut wire, procedure, &arguments),
-            Ok(NfsStat3::Rofs),
-            "{procedure}"
-        );
+        assert_eq!(call(&mut wire, procedure, &arguments), Ok(NfsStat3::Rofs), "{procedure}");
     }
 }
 
@@ -162,23 +132,11 @@ fn every_attribute_asks_whose_the_file_is() {
     let mut world = World::new();
     let object = world.object("file");
     let keep = Sattr::default();
-    let at = TimeHow::SetToClientTime(NfsTime {
-        seconds: 1,
-        nanoseconds: 0,
-    });
+    let at = TimeHow::SetToClientTime(NfsTime { seconds: 1, nanoseconds: 0 });
     let setters = [
-        Sattr {
-            mode: Some(0o6777),
-            ..keep
-        },
-        Sattr {
-            uid: Some(1000),
-            ..keep
-        },
-        Sattr {
-            gid: Some(1000),
-            ..keep
-        },
+        Sattr { mode: Some(0o6777), ..keep },
+        Sattr { uid: Some(1000), ..keep },
+        Sattr { gid: Some(1000), ..keep },
         Sattr { atime: at, ..keep },
         Sattr { mtime: at, ..keep },
     ];
@@ -190,16 +148,9 @@ fn every_attribute_asks_whose_the_file_is() {
     ] {
         world.wire.who = who;
         for attributes in setters {
-            let set = SetattrArguments {
-                object,
-                attributes,
-                guard: None,
-            };
+            let set = SetattrArguments { object, attributes, guard: None };
             let status = call(&mut world.wire, NfsProcedure::Setattr, &bytes(&set)).unwrap();
-            assert!(
-                matches!(status, NfsStat3::Perm | NfsStat3::Acces),
-                "{attributes:?}: {status}"
-            );
+            assert!(matches!(status, NfsStat3::Perm | NfsStat3::Acces), "{attributes:?}: {status}");
         }
     }
     world.wire.who = user(0, 0, &[]);

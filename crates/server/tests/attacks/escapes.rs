@@ -38,10 +38,7 @@ fn handles_that_were_never_given_open_nothing() {
     forged.retain(|bytes| *bytes != good);
     for bytes in forged {
         let handle = NfsFh3::new(&bytes).unwrap();
-        for procedure in NfsProcedure::ALL
-            .into_iter()
-            .filter(|procedure| *procedure != NfsProcedure::Null)
-        {
+        for procedure in NfsProcedure::ALL.into_iter().filter(|procedure| *procedure != NfsProcedure::Null) {
             let arguments = arguments(procedure, handle, b"file", world.root);
             let status = call(&mut world.wire, procedure, &arguments).unwrap();
             assert!(
@@ -60,15 +57,9 @@ fn nothing_is_linked_or_renamed_from_one_export_into_another() {
     let two = other.mount("/two");
     let file = world.object("file");
     let linked = arguments(NfsProcedure::Link, two, b"stolen", file);
-    assert_eq!(
-        call(&mut world.wire, NfsProcedure::Link, &linked),
-        Ok(NfsStat3::Xdev)
-    );
+    assert_eq!(call(&mut world.wire, NfsProcedure::Link, &linked), Ok(NfsStat3::Xdev));
     let renamed = arguments(NfsProcedure::Rename, world.root, b"file", two);
-    assert_eq!(
-        call(&mut world.wire, NfsProcedure::Rename, &renamed),
-        Ok(NfsStat3::Xdev)
-    );
+    assert_eq!(call(&mut world.wire, NfsProcedure::Rename, &renamed), Ok(NfsStat3::Xdev));
     world.is_unharmed();
 }
 
@@ -85,10 +76,8 @@ impl Below {
         fs::create_dir_all(exported.join("inside")).unwrap();
         fs::write(directory.path().join("secret"), "secret").unwrap();
         fs::write(exported.join("inside/file"), "inside").unwrap();
-        let options = LocalOptions {
-            table: Some(directory.path().join("handles.redb")),
-            ..LocalOptions::default()
-        };
+        let options =
+            LocalOptions { table: Some(directory.path().join("handles.redb")), ..LocalOptions::default() };
         let vfs = LocalVfs::open(&exported, &options).unwrap();
         let (uid, gid) = vfs.only_user().unwrap_or((0, 0));
         let mut rules = open_rules();
@@ -108,20 +97,13 @@ fn the_root_of_a_sub_directory_is_its_own_parent_and_links_lead_nowhere() {
     symlink("/proc/self/root", exported.join("magic")).unwrap();
     let mut wire = below.served.connect();
     let root = wire.mount("/exported");
-    let NfsResult::Ok(up) = wire.lookup(root, b"..") else {
-        panic!("no parent")
-    };
+    let NfsResult::Ok(up) = wire.lookup(root, b"..") else { panic!("no parent") };
     assert_eq!(up.object, root);
     for link in ["absolute", "relative", "magic"] {
-        let NfsResult::Ok(found) = wire.lookup(root, link.as_bytes()) else {
-            panic!("no {link}")
-        };
+        let NfsResult::Ok(found) = wire.lookup(root, link.as_bytes()) else { panic!("no {link}") };
         for name in [&b"secret"[..], b".", b"..", b"etc"] {
             let looked_up = wire.lookup(found.object, name);
-            assert!(
-                matches!(looked_up, NfsResult::Failed(NfsStat3::Notdir, _)),
-                "{link}: {looked_up:?}"
-            );
+            assert!(matches!(looked_up, NfsResult::Failed(NfsStat3::Notdir, _)), "{link}: {looked_up:?}");
         }
     }
     let listing = ReaddirPlusArguments {
@@ -134,18 +116,12 @@ fn the_root_of_a_sub_directory_is_its_own_parent_and_links_lead_nowhere() {
     let results = wire.nfs(NfsProcedure::ReaddirPlus, &listing);
     let listed: NfsResult<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> =
         decode_all(&results).unwrap();
-    let NfsResult::Ok(listed) = listed else {
-        panic!("no listing")
-    };
+    let NfsResult::Ok(listed) = listed else { panic!("no listing") };
     let above = fs::metadata(below.directory.path()).unwrap();
     for entry in listed.entries {
         let entry = entry.unwrap();
         if matches!(entry.name.bytes(), b"." | b"..") {
-            assert!(
-                entry.handle.is_none_or(|handle| handle == root),
-                "{:?}",
-                entry.name
-            );
+            assert!(entry.handle.is_none_or(|handle| handle == root), "{:?}", entry.name);
             assert_ne!(entry.fileid.0, std::os::unix::fs::MetadataExt::ino(&above));
         }
     }
@@ -162,12 +138,9 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                for (from, to) in [
-                    ("inside", "kept"),
-                    ("link", "inside"),
-                    ("inside", "link"),
-                    ("kept", "inside"),
-                ] {
+                for (from, to) in
+                    [("inside", "kept"), ("link", "inside"), ("inside", "link"), ("kept", "inside")]
+                {
                     fs::rename(exported.join(from), exported.join(to)).unwrap();
                 }
             }
@@ -189,9 +162,6 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
             }
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(
-            found > 0 && links > 0,
-            "{found} times a directory, {links} times a link"
-        );
+        assert!(found > 0 && links > 0, "{found} times a directory, {links} times a link");
     });
 }

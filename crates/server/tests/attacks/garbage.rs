@@ -51,9 +51,7 @@ fn lengths_that_are_lies_allocate_nothing_and_reach_nothing() {
                 let mut bad = good.clone();
                 bad.splice(at..at + 4, lie.to_be_bytes());
                 // Whatever it means now, it is answered.
-                let _: Answer = world
-                    .wire
-                    .raw((nfs3::PROGRAM, nfs3::VERSION, procedure.number()), &bad);
+                let _: Answer = world.wire.raw((nfs3::PROGRAM, nfs3::VERSION, procedure.number()), &bad);
             }
         }
     }
@@ -88,13 +86,9 @@ fn programs_versions_and_procedures_that_are_not_served_are_refused() {
     }
     let no_procedure = Err(Refused::Not(AcceptStatus::ProcedureUnavailable));
     for procedure in [22, 23, 1000, u32::MAX] {
-        let answer = world
-            .wire
-            .raw((nfs3::PROGRAM, nfs3::VERSION, procedure), &[0; 100]);
+        let answer = world.wire.raw((nfs3::PROGRAM, nfs3::VERSION, procedure), &[0; 100]);
         assert_eq!(answer, no_procedure);
-        let answer = world
-            .wire
-            .raw((mount3::PROGRAM, mount3::VERSION, procedure), &[0; 100]);
+        let answer = world.wire.raw((mount3::PROGRAM, mount3::VERSION, procedure), &[0; 100]);
         assert_eq!(answer, no_procedure);
     }
     world.is_unharmed();

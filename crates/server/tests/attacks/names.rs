@@ -24,31 +24,14 @@ const TAKING: [NfsProcedure; 9] = [
 fn no_procedure_takes_a_name_that_is_none() {
     let mut world = World::new();
     let (directory, file) = (world.object("directory"), world.object("file"));
-    let bad: [&[u8]; 9] = [
-        b"",
-        b"/",
-        b"a/b",
-        b"/etc",
-        b"../file",
-        b"\0",
-        b"a\0b",
-        &[b'n'; 256],
-        &[0xff; 65_535],
-    ];
+    let bad: [&[u8]; 9] =
+        [b"", b"/", b"a/b", b"/etc", b"../file", b"\0", b"a\0b", &[b'n'; 256], &[0xff; 65_535]];
     for procedure in TAKING {
-        let other = if procedure == NfsProcedure::Link {
-            file
-        } else {
-            world.root
-        };
+        let other = if procedure == NfsProcedure::Link { file } else { world.root };
         for name in bad {
             let arguments = arguments(procedure, directory, name, other);
             let status = call(&mut world.wire, procedure, &arguments).unwrap();
-            let expected = if name.len() > 255 {
-                NfsStat3::Nametoolong
-            } else {
-                NfsStat3::Acces
-            };
+            let expected = if name.len() > 255 { NfsStat3::Nametoolong } else { NfsStat3::Acces };
             let shown = name[..name.len().min(10)].escape_ascii();
             assert_eq!(status, expected, "{procedure} {shown}");
         }
@@ -77,20 +60,15 @@ fn a_name_of_any_length_that_a_record_has_room_for_is_answered() {
     let garbage = Err(Refused::Not(AcceptStatus::GarbageArguments));
     for length in [65_536, 70_000, 1_000_000] {
         for procedure in TAKING {
-            let other = if procedure == NfsProcedure::Link {
-                file
-            } else {
-                world.root
-            };
+            let other = if procedure == NfsProcedure::Link { file } else { world.root };
             let arguments = with_long(b"name", length, procedure, directory, other);
             let answer = call(&mut world.wire, procedure, &arguments);
             assert_eq!(answer, garbage, "{procedure} with {length} bytes");
         }
         // The second name of a RENAME, and the target of a link.
-        for (procedure, short) in [
-            (NfsProcedure::Rename, &b"another name"[..]),
-            (NfsProcedure::Symlink, b"target"),
-        ] {
+        for (procedure, short) in
+            [(NfsProcedure::Rename, &b"another name"[..]), (NfsProcedure::Symlink, b"target")]
+        {
             let arguments = with_long(short, length, procedure, directory, world.root);
             let answer = call(&mut world.wire, procedure, &arguments);
             assert_eq!(answer, garbage, "{procedure} with {length} bytes");
@@ -115,10 +93,7 @@ fn with_long(
         bytes
     };
     let (old, new) = (encoded(short), encoded(&vec![b'n'; length]));
-    let at = arguments
-        .windows(old.len())
-        .position(|bytes| bytes == old)
-        .unwrap();
+    let at = arguments.windows(old.len()).position(|bytes| bytes == old).unwrap();
     arguments.splice(at..at + old.len(), new);
     arguments
 }

@@ -38,9 +38,7 @@ fn reads_at_any_offset_give_what_is_there_or_nothing() {
     let file = world.object("file");
     for offset in EDGES {
         for count in COUNTS {
-            let results = world
-                .wire
-                .nfs(NfsProcedure::Read, &ReadArguments { file, offset, count });
+            let results = world.wire.nfs(NfsProcedure::Read, &ReadArguments { file, offset, count });
             assert_eq!(status(&results), NfsStat3::Ok, "{count} at {offset}");
             assert!(results.len() <= 120, "an empty file gave {} bytes", results.len());
         }
@@ -71,15 +69,8 @@ fn writes_and_sizes_beyond_what_a_file_can_have_are_refused_and_none_wraps() {
                 NfsResult::Failed(status, _) => panic!("{count} of {data} at {offset}: {status}"),
             }
         }
-        let attributes = Sattr {
-            size: Some(offset),
-            ..Sattr::default()
-        };
-        let set = SetattrArguments {
-            object: file,
-            attributes,
-            guard: None,
-        };
+        let attributes = Sattr { size: Some(offset), ..Sattr::default() };
+        let set = SetattrArguments { object: file, attributes, guard: None };
         let outcome: NfsResult<WccData, WccData> = world.wire.ask(NfsProcedure::Setattr, &set);
         match outcome {
             NfsResult::Ok(wcc) => assert_eq!(wcc.after.unwrap().size, offset),
@@ -88,13 +79,9 @@ fn writes_and_sizes_beyond_what_a_file_can_have_are_refused_and_none_wraps() {
             NfsResult::Failed(status, _) => panic!("size {offset}: {status}"),
         }
         for count in COUNTS {
-            let outcome: NfsResult<CommitOk, WccData> = world
-                .wire
-                .ask(NfsProcedure::Commit, &CommitArguments { file, offset, count });
-            assert!(
-                matches!(outcome, NfsResult::Ok(_)),
-                "{count} at {offset}: {outcome:?}"
-            );
+            let outcome: NfsResult<CommitOk, WccData> =
+                world.wire.ask(NfsProcedure::Commit, &CommitArguments { file, offset, count });
+            assert!(matches!(outcome, NfsResult::Ok(_)), "{count} at {offset}: {outcome:?}");
         }
     }
     world.is_unharmed();
@@ -104,10 +91,7 @@ fn writes_and_sizes_beyond_what_a_file_can_have_are_refused_and_none_wraps() {
 #[test]
 fn a_time_with_a_second_of_nanoseconds_is_refused_wherever_attributes_are_set() {
     let mut world = World::new();
-    let place = DirOpArgs {
-        directory: world.root,
-        name: Filename::new(b"new").unwrap(),
-    };
+    let place = DirOpArgs { directory: world.root, name: Filename::new(b"new").unwrap() };
     let target = NfsPath::new(b"target").unwrap();
     for (seconds, nanoseconds) in [
         (0, 1_000_000_000),
@@ -117,38 +101,19 @@ fn a_time_with_a_second_of_nanoseconds_is_refused_wherever_attributes_are_set() 
         (u32::MAX, u32::MAX),
     ] {
         let time = TimeHow::SetToClientTime(NfsTime { seconds, nanoseconds });
-        for (atime, mtime) in [
-            (time, TimeHow::DontChange),
-            (TimeHow::DontChange, time),
-            (time, time),
-        ] {
-            let attributes = Sattr {
-                atime,
-                mtime,
-                ..Sattr::default()
-            };
+        for (atime, mtime) in [(time, TimeHow::DontChange), (TimeHow::DontChange, time), (time, time)] {
+            let attributes = Sattr { atime, mtime, ..Sattr::default() };
             let mut calls: Vec<_> = world
                 .objects
                 .iter()
-                .map(|(_, object)| SetattrArguments {
-                    object: *object,
-                    attributes,
-                    guard: None,
-                })
+                .map(|(_, object)| SetattrArguments { object: *object, attributes, guard: None })
                 .map(|arguments| (NfsProcedure::Setattr, bytes(&arguments)))
                 .collect();
             for how in [CreateHow::Unchecked(attributes), CreateHow::Guarded(attributes)] {
                 calls.push((NfsProcedure::Create, bytes(&CreateArguments { place, how })));
             }
             calls.push((NfsProcedure::Mkdir, bytes(&MkdirArguments { place, attributes })));
-            calls.push((
-                NfsProcedure::Symlink,
-                bytes(&SymlinkArguments {
-                    place,
-                    attributes,
-                    target,
-                }),
-            ));
+            calls.push((NfsProcedure::Symlink, bytes(&SymlinkArguments { place, attributes, target })));
             let what = MknodData::Fifo(attributes);
             calls.push((NfsProcedure::Mknod, bytes(&MknodArguments { place, what })));
             for (procedure, arguments) in calls {
@@ -169,12 +134,7 @@ fn listings_of_any_count_and_cookie_fit_their_count_or_are_refused() {
     let verifier = CookieVerifier::default();
     for cookie in EDGES.map(Cookie) {
         for count in COUNTS {
-            let plain = ReaddirArguments {
-                directory,
-                cookie,
-                verifier,
-                count,
-            };
+            let plain = ReaddirArguments { directory, cookie, verifier, count };
             let results = [
                 world.wire.nfs(NfsProcedure::Readdir, &plain),
                 world.wire.nfs(
@@ -217,16 +177,9 @@ fn the_largest_transfers_pass_and_larger_ones_do_not() {
         data: Opaque::new(&data).unwrap(),
     };
     let mut arguments = bytes(&arguments);
-    assert_eq!(
-        call(&mut world.wire, NfsProcedure::Write, &arguments),
-        Ok(NfsStat3::Ok)
-    );
+    assert_eq!(call(&mut world.wire, NfsProcedure::Write, &arguments), Ok(NfsStat3::Ok));
     for count in [1 << 20, (1 << 20) + 1, u32::MAX] {
-        let read = ReadArguments {
-            file,
-            offset: 0,
-            count,
-        };
+        let read = ReadArguments { file, offset: 0, count };
         let results = world.wire.nfs(NfsProcedure::Read, &read);
         assert_eq!(status(&results), NfsStat3::Ok);
         let tail = &results[results.len() - DATA_MAX..];

@@ -40,20 +40,12 @@ fn every_procedure_refuses_objects_of_other_types_and_takes_its_own() {
     for procedure in NfsProcedure::ALL {
         for kind in TYPES {
             let object = world.object(kind);
-            let other = if procedure == NfsProcedure::Link {
-                file
-            } else {
-                root
-            };
+            let other = if procedure == NfsProcedure::Link { file } else { root };
             let arguments = arguments(procedure, object, b"name", other);
-            let Ok(results) = world.wire.raw(
-                (
-                    curt_proto::nfs3::PROGRAM,
-                    curt_proto::nfs3::VERSION,
-                    procedure.number(),
-                ),
-                &arguments,
-            ) else {
+            let Ok(results) = world
+                .wire
+                .raw((curt_proto::nfs3::PROGRAM, curt_proto::nfs3::VERSION, procedure.number()), &arguments)
+            else {
                 panic!("{procedure} of a {kind} has no results");
             };
             if procedure == NfsProcedure::Null {
@@ -89,9 +81,6 @@ fn a_link_of_a_directory_and_a_rename_into_itself_are_refused() {
     let status = call(&mut world.wire, NfsProcedure::Link, &linked).unwrap();
     assert!(matches!(status, NfsStat3::Perm | NfsStat3::Isdir), "{status}");
     let into_itself = arguments(NfsProcedure::Rename, root, b"directory", directory);
-    assert_eq!(
-        call(&mut world.wire, NfsProcedure::Rename, &into_itself),
-        Ok(NfsStat3::Inval)
-    );
+    assert_eq!(call(&mut world.wire, NfsProcedure::Rename, &into_itself), Ok(NfsStat3::Inval));
     world.is_unharmed();
 }

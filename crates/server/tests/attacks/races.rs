@@ -69,11 +69,7 @@ fn connections_that_end_in_the_middle_of_anything_leave_nothing_behind() {
     world.is_unharmed();
     let end = std::time::Instant::now() + crate::wire::PATIENCE;
     while world.served.handle.connections() > 2 {
-        assert!(
-            std::time::Instant::now() < end,
-            "{} are left",
-            world.served.handle.connections()
-        );
+        assert!(std::time::Instant::now() < end, "{} are left", world.served.handle.connections());
         std::thread::yield_now();
     }
 }
@@ -100,23 +96,12 @@ fn a_call_that_comes_twice_has_one_effect_and_the_same_reply_however_long() {
         let first = world.wire.raw(program, &arguments).unwrap();
         assert_eq!(status(&first), NfsStat3::Ok, "{procedure}");
         other.xid = world.wire.xid - 1;
-        assert_eq!(
-            other.raw(program, &arguments).unwrap(),
-            first,
-            "{procedure} again"
-        );
+        assert_eq!(other.raw(program, &arguments).unwrap(), first, "{procedure} again");
         if procedure != NfsProcedure::Rename {
-            let removal = if procedure == NfsProcedure::Mkdir {
-                NfsProcedure::Rmdir
-            } else {
-                NfsProcedure::Remove
-            };
+            let removal =
+                if procedure == NfsProcedure::Mkdir { NfsProcedure::Rmdir } else { NfsProcedure::Remove };
             let gone = crate::calls::arguments(removal, directory, &[b'n'; 255], root);
-            assert_eq!(
-                call(&mut world.wire, removal, &gone),
-                Ok(NfsStat3::Ok),
-                "{removal}"
-            );
+            assert_eq!(call(&mut world.wire, removal, &gone), Ok(NfsStat3::Ok), "{removal}");
         }
     }
 }

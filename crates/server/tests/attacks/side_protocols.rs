@@ -11,13 +11,8 @@ use crate::wire::Wire;
 
 fn ask(wire: &mut Wire, version: u32, procedure: MountProcedure, path: &[u8]) -> Vec<u8> {
     let takes_path = matches!(procedure, MountProcedure::Mount | MountProcedure::Unmount);
-    let arguments = if takes_path {
-        bytes(&DirPath(Opaque::new(path).unwrap()))
-    } else {
-        Vec::new()
-    };
-    wire.raw((mount3::PROGRAM, version, procedure.number()), &arguments)
-        .unwrap()
+    let arguments = if takes_path { bytes(&DirPath(Opaque::new(path).unwrap())) } else { Vec::new() };
+    wire.raw((mount3::PROGRAM, version, procedure.number()), &arguments).unwrap()
 }
 
 #[test]

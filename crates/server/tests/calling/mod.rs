@@ -23,11 +23,7 @@ pub(crate) const ROOT: (u32, u32) = (0, 0);
 
 /// Everybody, on any port, as whom they say they are.
 pub(crate) fn open_rules() -> ExportRules {
-    ExportRules {
-        squash: Squash::None,
-        secure_ports: false,
-        ..ExportRules::default()
-    }
+    ExportRules { squash: Squash::None, secure_ports: false, ..ExportRules::default() }
 }
 
 /// What a server of `exports` needs that remembers nothing of an earlier one.
@@ -43,10 +39,7 @@ pub(crate) fn setup(exports: Vec<ExportDefinition>) -> Setup {
 pub(crate) fn serve(service: Arc<NfsService>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let limits = Limits {
-        record: RECORD_MAX,
-        ..Limits::default()
-    };
+    let limits = Limits { record: RECORD_MAX, ..Limits::default() };
     let server = RpcServer::new(vec![listener], service, limits).unwrap();
     std::thread::spawn(|| server.run());
     address

@@ -22,15 +22,8 @@ use wire::{Served, Wire, export, memory, open_rules, user};
 /// A file that only its owner may read.
 fn make(wire: &mut Wire, directory: NfsFh3, name: &str) -> NfsFh3 {
     let arguments = CreateArguments {
-        place: DirOpArgs {
-            directory,
-            name: Filename::new(name.as_bytes()).unwrap(),
-        },
-        how: CreateHow::Guarded(Sattr {
-            mode: Some(0o600),
-            uid: Some(1000),
-            ..Sattr::default()
-        }),
+        place: DirOpArgs { directory, name: Filename::new(name.as_bytes()).unwrap() },
+        how: CreateHow::Guarded(Sattr { mode: Some(0o600), uid: Some(1000), ..Sattr::default() }),
     };
     match wire.ask::<CreateOk, WccData>(NfsProcedure::Create, &arguments) {
         NfsResult::Ok(made) => made.object.unwrap(),
@@ -47,14 +40,7 @@ fn getattr(wire: &mut Wire, file: NfsFh3) -> Result<Fattr, NfsStat3> {
 
 /// The status of a READ.
 fn read(wire: &mut Wire, file: NfsFh3) -> NfsStat3 {
-    let results = wire.nfs(
-        NfsProcedure::Read,
-        &ReadArguments {
-            file,
-            offset: 0,
-            count: 10,
-        },
-    );
+    let results = wire.nfs(NfsProcedure::Read, &ReadArguments { file, offset: 0, count: 10 });
     NfsStat3::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).unwrap()
 }
 
@@ -69,11 +55,7 @@ fn callers_on_one_connection_keep_their_own_rights() {
     for _ in 0..3 {
         for uid in 990..1030 {
             wire.who = user(uid, uid, &[uid]);
-            let expected = if uid == 1000 {
-                NfsStat3::Ok
-            } else {
-                NfsStat3::Acces
-            };
+            let expected = if uid == 1000 { NfsStat3::Ok } else { NfsStat3::Acces };
             assert_eq!(read(&mut wire, file), expected, "uid {uid}");
             assert_eq!(read(&mut wire, file), expected, "uid {uid} again");
         }
@@ -88,11 +70,7 @@ fn callers_on_one_connection_keep_their_own_rights() {
     wire.who = user(0, 0, &[]);
     let set = SetattrArguments {
         object: file,
-        attributes: Sattr {
-            mode: Some(0o640),
-            gid: Some(77),
-            ..Sattr::default()
-        },
+        attributes: Sattr { mode: Some(0o640), gid: Some(77), ..Sattr::default() },
         guard: None,
     };
     let set = wire.ask::<WccData, WccData>(NfsProcedure::Setattr, &set);
@@ -110,10 +88,7 @@ fn a_handle_that_was_good_for_one_export_is_good_for_no_other() {
     let (one, two) = (wire.mount("/one"), wire.mount("/two"));
     let mut files: Vec<NfsFh3> = (0..20).map(|n| make(&mut wire, one, &format!("f{n}"))).collect();
     files.extend([one, two]);
-    let ids: Vec<u64> = files
-        .iter()
-        .map(|file| getattr(&mut wire, *file).unwrap().fileid.0)
-        .collect();
+    let ids: Vec<u64> = files.iter().map(|file| getattr(&mut wire, *file).unwrap().fileid.0).collect();
     for _ in 0..3 {
         for (file, id) in files.iter().zip(&ids) {
             assert_eq!(getattr(&mut wire, *file).unwrap().fileid.0, *id);
@@ -162,16 +137,10 @@ fn other_rules_count_from_the_next_request_on() {
     let root = wire.mount("/one");
     let file = make(&mut wire, root, "secret");
     assert_eq!(read(&mut wire, file), NfsStat3::Ok);
-    let squashed = ExportRules {
-        squash: Squash::All,
-        ..open_rules()
-    };
+    let squashed = ExportRules { squash: Squash::All, ..open_rules() };
     served.service.replace_exports(with(squashed)).unwrap();
     assert_eq!(read(&mut wire, file), NfsStat3::Acces);
-    let privileged_ports = ExportRules {
-        secure_ports: true,
-        ..open_rules()
-    };
+    let privileged_ports = ExportRules { secure_ports: true, ..open_rules() };
     served.service.replace_exports(with(privileged_ports)).unwrap();
     assert_eq!(getattr(&mut wire, file).err(), Some(NfsStat3::Perm));
     served.service.replace_exports(with(open_rules())).unwrap();
@@ -182,10 +151,8 @@ fn other_rules_count_from_the_next_request_on() {
 #[test]
 fn an_export_that_is_no_more_is_let_go_by_idle_connections() {
     let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
-    let served = Served::new(vec![
-        export("/one", Arc::<MemoryVfs>::clone(&vfs), open_rules()),
-        memory("/two", 2),
-    ]);
+    let served =
+        Served::new(vec![export("/one", Arc::<MemoryVfs>::clone(&vfs), open_rules()), memory("/two", 2)]);
     let mut wires: Vec<Wire> = (0..20).map(|_| served.connect()).collect();
     let root = wires[0].mount("/one");
     for wire in &mut wires {

@@ -45,13 +45,8 @@ const SIZE: u32 = 4096;
 const ROUNDS: usize = 100;
 
 /// Which system calls are a socket's: one to receive, one to send.
-const SOCKET: [libc::c_long; 5] = [
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_sendfile,
-];
+const SOCKET: [libc::c_long; 5] =
+    [libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_sendmsg, libc::SYS_sendfile];
 
 fn main() -> ExitCode {
     if let Some(directory) = std::env::var_os(TRACED) {
@@ -59,11 +54,7 @@ fn main() -> ExitCode {
     }
     // In memory: how long a disk takes makes no difference there.
     let parent = Path::new("/dev/shm");
-    let directory = if parent.is_dir() {
-        tempfile::tempdir_in(parent)
-    } else {
-        tempfile::tempdir()
-    };
+    let directory = if parent.is_dir() { tempfile::tempdir_in(parent) } else { tempfile::tempdir() };
     let directory = directory.unwrap();
     make_file(directory.path());
     let mut good = count_allocations(directory.path());
@@ -78,11 +69,7 @@ fn main() -> ExitCode {
     let on_disk = tempfile::tempdir().unwrap();
     make_file(on_disk.path());
     good &= trace(on_disk.path(), Place::Disk);
-    if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Where what is served is kept.
@@ -112,10 +99,7 @@ fn caller() -> (u32, u32) {
     if rustix::process::geteuid().is_root() {
         (1000, 1000)
     } else {
-        (
-            rustix::process::geteuid().as_raw(),
-            rustix::process::getegid().as_raw(),
-        )
+        (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
     }
 }
 
@@ -137,18 +121,10 @@ fn make_file(directory: &Path) {
 }
 
 fn serve(directory: &Path) -> Served {
-    let options = LocalOptions {
-        table: Some(directory.join(".table")),
-        ..LocalOptions::default()
-    };
+    let options = LocalOptions { table: Some(directory.join(".table")), ..LocalOptions::default() };
     let vfs = LocalVfs::open(directory, &options).unwrap();
     let (uid, gid) = caller();
-    let rules = ExportRules {
-        squash: Squash::All,
-        anonymous_uid: uid,
-        anonymous_gid: gid,
-        ..open_rules()
-    };
+    let rules = ExportRules { squash: Squash::All, anonymous_uid: uid, anonymous_gid: gid, ..open_rules() };
     Served::new(vec![export(PATH, Arc::new(vfs), rules)])
 }
 
@@ -171,19 +147,9 @@ fn calls(wire: &mut Wire) -> Vec<(&'static str, Vec<u8>, usize)> {
         panic!("there is a file");
     };
     let file: NfsFh3 = found.object;
-    let access = AccessArguments {
-        object: file,
-        access: AccessMask(0x2d),
-    };
-    let name = DirOpArgs {
-        directory,
-        name: Filename::new(b"file").unwrap(),
-    };
-    let read = ReadArguments {
-        file,
-        offset: 0,
-        count: SIZE,
-    };
+    let access = AccessArguments { object: file, access: AccessMask(0x2d) };
+    let name = DirOpArgs { directory, name: Filename::new(b"file").unwrap() };
+    let read = ReadArguments { file, offset: 0, count: SIZE };
     let data = [9; SIZE as usize];
     let write = WriteArguments {
         file,
@@ -205,14 +171,7 @@ fn encoded(procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
     let mut out = Vec::new();
     let body = record::begin_record(&mut out);
     let number = procedure.number();
-    encode_call_header(
-        &mut out,
-        1,
-        nfs3::PROGRAM,
-        nfs3::VERSION,
-        number,
-        &user(1000, 1000, &[1001]),
-    );
+    encode_call_header(&mut out, 1, nfs3::PROGRAM, nfs3::VERSION, number, &user(1000, 1000, &[1001]));
     arguments.encode(&mut out);
     record::finish_record(&mut out, body, 0);
     out
@@ -226,10 +185,7 @@ fn exchange(stream: &mut TcpStream, call: &[u8], reply: &mut [u8]) {
     let length = usize::try_from(u32::from_be_bytes(mark) & 0x7fff_ffff).unwrap();
     stream.read_exact(&mut reply[..length]).unwrap();
     // xid, reply, accepted, no verifier (two words), success; then the procedure's own status.
-    let words = reply[4..28]
-        .chunks(4)
-        .map(|word| word[3])
-        .collect::<arrayvec::ArrayVec<u8, 6>>();
+    let words = reply[4..28].chunks(4).map(|word| word[3]).collect::<arrayvec::ArrayVec<u8, 6>>();
     assert_eq!(words[..], [1, 0, 0, 0, 0, 0]);
 }
 
@@ -339,11 +295,7 @@ fn count_each(address: SocketAddr, count: &Count, place: Place) -> bool {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut wire = Wire {
-        stream,
-        xid: 0,
-        who: user(1000, 1000, &[1001]),
-    };
+    let mut wire = Wire { stream, xid: 0, who: user(1000, 1000, &[1001]) };
     let mut reply = vec![0; 2 * SIZE as usize];
     let mut good = true;
     for (name, call, most) in calls(&mut wire) {
@@ -394,14 +346,8 @@ const MADE_AND_REMOVED: usize = 6 + 5;
 /// the same one sent again.
 fn count_names(wire: &mut Wire, count: &Count) -> bool {
     let directory = wire.mount(PATH);
-    let place = DirOpArgs {
-        directory,
-        name: Filename::new(b"made").unwrap(),
-    };
-    let how = CreateHow::Guarded(Sattr {
-        mode: Some(0o644),
-        ..Sattr::default()
-    });
+    let place = DirOpArgs { directory, name: Filename::new(b"made").unwrap() };
+    let how = CreateHow::Guarded(Sattr { mode: Some(0o644), ..Sattr::default() });
     let create = encoded(NfsProcedure::Create, &CreateArguments { place, how });
     let remove = encoded(NfsProcedure::Remove, &place);
     let (mut reply, mut xid) = (vec![0; 2 * SIZE as usize], 1_u32);

@@ -50,11 +50,7 @@ pub(crate) fn trace(mut seen: impl FnMut(Event)) -> io::Result<()> {
             seen(Event { thread, number });
         }
         // A new thread begins with a SIGSTOP that is not for it.
-        let pass_on = if is_call || signal == libc::SIGTRAP || signal == libc::SIGSTOP {
-            0
-        } else {
-            signal
-        };
+        let pass_on = if is_call || signal == libc::SIGTRAP || signal == libc::SIGSTOP { 0 } else { signal };
         match go_on(thread, pass_on) {
             // It was killed meanwhile.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -91,9 +87,5 @@ fn wait(thread: libc::pid_t) -> io::Result<(libc::pid_t, libc::c_int)> {
 }
 
 fn done(result: libc::c_long) -> io::Result<()> {
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -37,19 +37,12 @@ pub struct Served {
 
 /// Everybody, on any port, as whom they say they are.
 pub fn open_rules() -> ExportRules {
-    ExportRules {
-        squash: Squash::None,
-        secure_ports: false,
-        ..ExportRules::default()
-    }
+    ExportRules { squash: Squash::None, secure_ports: false, ..ExportRules::default() }
 }
 
 /// An empty tree in memory, under `path`.
 pub fn memory(path: &str, instance: u64) -> ExportDefinition {
-    let options = MemoryOptions {
-        instance,
-        ..MemoryOptions::default()
-    };
+    let options = MemoryOptions { instance, ..MemoryOptions::default() };
     export(path, Arc::new(MemoryVfs::new(options)), open_rules())
 }
 
@@ -64,40 +57,24 @@ impl Served {
 
     pub fn with_limits(exports: Vec<ExportDefinition>, limits: Limits) -> Self {
         let counters = Arc::new(ServerCounters::default());
-        let setup = Setup {
-            state: PersistentState::ephemeral().unwrap(),
-            exports,
-            counters: Arc::clone(&counters),
-        };
+        let setup =
+            Setup { state: PersistentState::ephemeral().unwrap(), exports, counters: Arc::clone(&counters) };
         let service = Arc::new(NfsService::new(setup).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let limits = Limits {
-            record: RECORD_MAX,
-            ..limits
-        };
+        let limits = Limits { record: RECORD_MAX, ..limits };
         let served = Arc::<NfsService>::clone(&service);
         let server = RpcServer::new(vec![listener], served, limits).unwrap();
         let handle = server.handle();
         let thread = Some(std::thread::spawn(move || server.run()));
-        Self {
-            address,
-            service,
-            counters,
-            handle,
-            thread,
-        }
+        Self { address, service, counters, handle, thread }
     }
 
     pub fn connect(&self) -> Wire {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Wire {
-            stream,
-            xid: 0,
-            who: user(0, 0, &[]),
-        }
+        Wire { stream, xid: 0, who: user(0, 0, &[]) }
     }
 }
 

@@ -28,9 +28,7 @@ pub(super) struct AccessCheckCache {
 
 impl AccessCheckCache {
     pub(super) fn new() -> Self {
-        Self {
-            entries: ClockCache::new(ENTRIES_MAX),
-        }
+        Self { entries: ClockCache::new(ENTRIES_MAX) }
     }
 
     /// The granted part of `asked`, if cached for the object's current permissions.
@@ -46,9 +44,7 @@ impl AccessCheckCache {
             let holds = check.stamp == PermissionStamp::of(now) && check.asked.contains(asked);
             holds.then(|| check.granted.common(asked))
         };
-        self.entries
-            .read((object, caller.uid, caller.gid), is, read)
-            .flatten()
+        self.entries.read((object, caller.uid, caller.gid), is, read).flatten()
     }
 
     /// Caches the result of a check of an object that had these attributes before the check;

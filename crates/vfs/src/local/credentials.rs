@@ -30,9 +30,8 @@ const FILE_SYSTEM: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::MAC_OVERRIDE);
 
 /// Capabilities that serving threads raise only for single system calls.
-const WITHHELD: CapabilitySet = CapabilitySet::FSETID
-    .union(CapabilitySet::SYS_RESOURCE)
-    .union(CapabilitySet::DAC_READ_SEARCH);
+const WITHHELD: CapabilitySet =
+    CapabilitySet::FSETID.union(CapabilitySet::SYS_RESOURCE).union(CapabilitySet::DAC_READ_SEARCH);
 
 /// An invalid id: the kernel returns the current id and changes nothing.
 const NOBODY_ASKS: u32 = u32::MAX;
@@ -73,10 +72,7 @@ impl FsIdentity {
         if may && set_thread_groups(&groups).is_ok() {
             return Self::Anybody;
         }
-        Self::Fixed {
-            uid: geteuid().as_raw(),
-            gid: getegid().as_raw(),
-        }
+        Self::Fixed { uid: geteuid().as_raw(), gid: getegid().as_raw() }
     }
 
     /// Sets the credentials of this thread to `caller`. After an error they are undefined, and the
@@ -124,13 +120,7 @@ impl FsIdentity {
         if wanted == lowered.effective {
             return Ok(work());
         }
-        set_capabilities(
-            None,
-            CapabilitySets {
-                effective: wanted,
-                ..lowered
-            },
-        )?;
+        set_capabilities(None, CapabilitySets { effective: wanted, ..lowered })?;
         let _lower = RestoreCapabilities(lowered);
         Ok(work())
     }
@@ -145,11 +135,7 @@ impl AppliedCredentials {
     }
 
     fn sets(&self) -> CapabilitySets {
-        CapabilitySets {
-            effective: self.effective,
-            permitted: self.permitted,
-            inheritable: self.inheritable,
-        }
+        CapabilitySets { effective: self.effective, permitted: self.permitted, inheritable: self.inheritable }
     }
 }
 
@@ -190,24 +176,13 @@ fn switch(before: Option<&AppliedCredentials>, caller: &FsCred<'_>) -> Result<Ap
         None => capabilities(None).map(|sets| (sets.permitted, sets.inheritable))?,
     };
     let privileged = is_privileged(caller);
-    let effective = permitted.difference(if privileged {
-        WITHHELD
-    } else {
-        FILE_SYSTEM.union(WITHHELD)
-    });
+    let effective = permitted.difference(if privileged { WITHHELD } else { FILE_SYSTEM.union(WITHHELD) });
     // The kernel changes the effective set when the fsuid changes from or to 0, unless a securebit
     // prevents this.
     let unchanged = before
         .is_some_and(|before| before.privileged == privileged && (before.uid == 0) == (caller.uid == 0));
     if !unchanged {
-        set_capabilities(
-            None,
-            CapabilitySets {
-                effective,
-                permitted,
-                inheritable,
-            },
-        )?;
+        set_capabilities(None, CapabilitySets { effective, permitted, inheritable })?;
     }
     let groups = caller.groups.to_vec();
     Ok(AppliedCredentials {
@@ -247,10 +222,7 @@ mod tests {
             let callers = [
                 FsCred::new(1000, 1001, &[5, 6]),
                 FsCred::ROOT,
-                FsCred {
-                    privileged: false,
-                    ..FsCred::ROOT
-                },
+                FsCred { privileged: false, ..FsCred::ROOT },
                 FsCred::new(7, 7, &[]),
                 FsCred::new(8, 7, &[9]),
                 FsCred::ROOT,
@@ -265,11 +237,8 @@ mod tests {
                     "{caller:?}"
                 );
                 std::thread::scope(|scope| {
-                    let inherits = scope.spawn(|| {
-                        FsIdentity::Anybody
-                            .switch_to(&FsCred::new(3, 3, &[]))
-                            .map(|()| ids())
-                    });
+                    let inherits = scope
+                        .spawn(|| FsIdentity::Anybody.switch_to(&FsCred::new(3, 3, &[])).map(|()| ids()));
                     assert_eq!(inherits.join().expect("the thread"), Ok((3, 3, 0)));
                 });
                 assert_eq!(ids(), (caller.uid, caller.gid, caller.groups.len()), "{caller:?}");
@@ -286,13 +255,8 @@ mod tests {
             let own = (geteuid().as_raw(), getegid().as_raw());
             // It shares the umask of its parent thread.
             let worker = std::thread::spawn(move || {
-                let identity = FsIdentity::Fixed {
-                    uid: own.0,
-                    gid: own.1,
-                };
-                identity
-                    .switch_to(&FsCred::new(own.0, own.1, &[]))
-                    .expect("it is the process's own");
+                let identity = FsIdentity::Fixed { uid: own.0, gid: own.1 };
+                identity.switch_to(&FsCred::new(own.0, own.1, &[])).expect("it is the process's own");
                 rustix::process::umask(Mode::empty())
             });
             let workers = worker.join().expect("the worker");
@@ -306,20 +270,11 @@ mod tests {
     fn what_is_raised_is_lowered_even_by_a_panic() {
         as_root(|| {
             let raise = CapabilitySet::DAC_READ_SEARCH;
-            FsIdentity::Anybody
-                .switch_to(&FsCred::new(1000, 1000, &[]))
-                .expect("root may switch");
-            let inside = FsIdentity::Anybody
-                .with_capabilities(raise, effective)
-                .expect("root may raise");
-            let capabilities_before = capabilities(None)
-                .expect("capget of oneself")
-                .permitted
-                .contains(raise);
-            assert_eq!(
-                (inside.contains(raise), effective().contains(raise)),
-                (capabilities_before, false)
-            );
+            FsIdentity::Anybody.switch_to(&FsCred::new(1000, 1000, &[])).expect("root may switch");
+            let inside = FsIdentity::Anybody.with_capabilities(raise, effective).expect("root may raise");
+            let capabilities_before =
+                capabilities(None).expect("capget of oneself").permitted.contains(raise);
+            assert_eq!((inside.contains(raise), effective().contains(raise)), (capabilities_before, false));
             let panicked = std::panic::catch_unwind(|| {
                 FsIdentity::Anybody
                     .with_capabilities(raise, || std::panic::resume_unwind(Box::new("in the middle")))

@@ -20,13 +20,7 @@ pub(super) enum OpenAccess {
 /// Opens the object of an `O_PATH` descriptor with this thread's current credentials.
 pub(super) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = proc_path(fd);
-    retry(|| {
-        rustix::fs::open(
-            path.as_str(),
-            flags | OFlags::CLOEXEC | OFlags::NOCTTY,
-            Mode::empty(),
-        )
-    })
+    retry(|| rustix::fs::open(path.as_str(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()))
 }
 
 /// A path of the object of a descriptor.

@@ -41,28 +41,16 @@ pub(super) struct HandleTable {
 
 impl HandleTable {
     pub(super) fn open(file: &Path) -> Result<Self, String> {
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(file);
+        let opened =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(file);
         let opened = opened.map_err(|error| error.to_string())?;
-        let database = Builder::new()
-            .create_file(opened)
-            .map_err(|error| error.to_string())?;
+        let database = Builder::new().create_file(opened).map_err(|error| error.to_string())?;
         Ok(Self { database })
     }
 
     pub(super) fn handle_of(fd: BorrowedFd<'_>) -> Result<NodeHandle, Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
-        Self::handle_by(&rustix::fs::statx(
-            fd,
-            c"",
-            flags,
-            StatxFlags::INO | StatxFlags::BTIME,
-        )?)
+        Self::handle_by(&rustix::fs::statx(fd, c"", flags, StatxFlags::INO | StatxFlags::BTIME)?)
     }
 
     /// The handle of the object with this status, which must include inode number and birth time.
@@ -128,10 +116,7 @@ impl HandleTable {
             if let Some((directory, name)) = place.value().split_at_checked(HANDLE_BYTES)
                 && let Some(directory) = NodeHandle::new(HandleScheme::Table, 0, directory)
             {
-                places.push(HandleLocation {
-                    directory,
-                    name: name.into(),
-                });
+                places.push(HandleLocation { directory, name: name.into() });
             }
         }
         Ok(places)
@@ -145,10 +130,7 @@ impl HandleTable {
         let mut new = Vec::new();
         for (handle, directory, name) in places {
             let recorded = self.places(handle).map_err(|error| failed(&error))?;
-            if !recorded
-                .iter()
-                .any(|place| place.directory == *directory && *place.name == *name)
-            {
+            if !recorded.iter().any(|place| place.directory == *directory && *place.name == *name) {
                 new.push((*handle, place_bytes(directory, name)));
             }
         }
@@ -179,9 +161,7 @@ impl HandleTable {
     fn remove(&self, handle: &NodeHandle, place: &[u8]) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(redb::Durability::None)?;
-        transaction
-            .open_multimap_table(PLACES)?
-            .remove(handle.bytes(), place)?;
+        transaction.open_multimap_table(PLACES)?.remove(handle.bytes(), place)?;
         Ok(transaction.commit()?)
     }
 }
@@ -244,15 +224,8 @@ mod tests {
                 let made = vfs.make(caller, root, b"directory", NewNode::Directory(set));
                 made.value.is_ok()
             }),
-            ("linked", &|| {
-                vfs.link(caller, &recorded, root, b"linked")
-                    .directory
-                    .value
-                    .is_ok()
-            }),
-            ("new", &|| {
-                vfs.rename(caller, root, b"old", root, b"new").value.is_ok()
-            }),
+            ("linked", &|| vfs.link(caller, &recorded, root, b"linked").directory.value.is_ok()),
+            ("new", &|| vfs.rename(caller, root, b"old", root, b"new").value.is_ok()),
         ];
         for (name, change) in changes {
             let writer = table.database.begin_write().unwrap();

@@ -62,11 +62,7 @@ impl HandleSource {
                 Err(reason) => format!("{}: {reason}", file.display()),
             },
         };
-        Err(LocalError::NoHandles {
-            path: path.to_owned(),
-            kernel,
-            table,
-        })
+        Err(LocalError::NoHandles { path: path.to_owned(), kernel, table })
     }
 
     /// The handle of a descriptor's object.
@@ -251,17 +247,13 @@ fn kernel_handles(root: BorrowedFd<'_>, identity: FsIdentity) -> Result<KernelHa
     let mount = reopen(root, OFlags::RDONLY | OFlags::DIRECTORY).map_err(|errno| errno.to_string())?;
     let bytes = &handle.bytes[..handle.length];
     let open = || open_by_handle(mount.as_fd(), handle.kind, bytes);
-    let again = identity
-        .with_capabilities(CapabilitySet::DAC_READ_SEARCH, open)
-        .and_then(|opened| opened);
+    let again = identity.with_capabilities(CapabilitySet::DAC_READ_SEARCH, open).and_then(|opened| opened);
     let again = again.map_err(|errno| match errno {
         Errno::PERM => "opening them needs CAP_DAC_READ_SEARCH".to_owned(),
         errno => format!("opening one fails: {errno}"),
     })?;
     let identity_of = |fd: BorrowedFd<'_>| {
-        rustix::fs::fstat(fd)
-            .map(|status| stat::attributes(&status))
-            .map(|found| (found.fsid, found.fileid))
+        rustix::fs::fstat(fd).map(|status| stat::attributes(&status)).map(|found| (found.fsid, found.fileid))
     };
     match (identity_of(root), identity_of(again.as_fd())) {
         (Ok(one), Ok(other)) if one == other => {
@@ -298,12 +290,7 @@ mod tests {
             assert!(vfs.handles.have_inode_numbers(), "of ext4, XFS, btrfs and tmpfs");
             let directory = fs::File::open(beside.path()).unwrap().into();
             let clock = now();
-            Some(Self {
-                beside,
-                vfs,
-                directory,
-                clock,
-            })
+            Some(Self { beside, vfs, directory, clock })
         }
 
         fn make(&self, name: &str) {
@@ -320,10 +307,7 @@ mod tests {
         }
 
         fn handle(&self) -> NodeHandle {
-            self.vfs
-                .handles
-                .handle_of_name(self.directory.as_fd(), c"name")
-                .unwrap()
+            self.vfs.handles.handle_of_name(self.directory.as_fd(), c"name").unwrap()
         }
 
         fn status(&self, name: &CStr) -> StatxResult {
@@ -331,9 +315,7 @@ mod tests {
         }
 
         fn is_one(&self, handle: &NodeHandle, status: &StatxResult) -> bool {
-            self.vfs
-                .handles
-                .is_same_object(self.directory.as_fd(), c"name", handle, status, self.clock)
+            self.vfs.handles.is_same_object(self.directory.as_fd(), c"name", handle, status, self.clock)
         }
     }
 
@@ -342,31 +324,17 @@ mod tests {
         let Some(mut moment) = Moment::new() else { return };
         moment.make("name");
         let young = moment.handle();
-        assert!(
-            moment.is_one(&young, &moment.status(c"name")),
-            "it leads there still"
-        );
+        assert!(moment.is_one(&young, &moment.status(c"name")), "it leads there still");
         // Both are old, so their age proves nothing.
         moment.make("other");
-        fs::rename(
-            moment.beside.path().join("name"),
-            moment.beside.path().join("kept"),
-        )
-        .unwrap();
-        fs::rename(
-            moment.beside.path().join("other"),
-            moment.beside.path().join("name"),
-        )
-        .unwrap();
+        fs::rename(moment.beside.path().join("name"), moment.beside.path().join("kept")).unwrap();
+        fs::rename(moment.beside.path().join("other"), moment.beside.path().join("name")).unwrap();
         moment.age();
         let (old, status) = (moment.handle(), moment.status(c"name"));
         assert!(moment.is_one(&old, &status));
         assert!(!moment.is_one(&young, &status), "another took its place");
         fs::remove_file(moment.beside.path().join("name")).unwrap();
-        assert!(
-            moment.is_one(&old, &status),
-            "it was the name's then, and old enough to be known"
-        );
+        assert!(moment.is_one(&old, &status), "it was the name's then, and old enough to be known");
     }
 
     #[test]

@@ -12,9 +12,7 @@ pub(super) struct HandleHashBuilder {
 impl HandleHashBuilder {
     pub(super) fn new() -> Self {
         let random = RandomState::new();
-        Self {
-            keys: [random.hash_one(0), random.hash_one(1) | 1],
-        }
+        Self { keys: [random.hash_one(0), random.hash_one(1) | 1] }
     }
 }
 
@@ -28,10 +26,7 @@ impl BuildHasher for HandleHashBuilder {
     type Hasher = FoldingHasher;
 
     fn build_hasher(&self) -> FoldingHasher {
-        FoldingHasher {
-            state: self.keys[0],
-            key: self.keys[1],
-        }
+        FoldingHasher { state: self.keys[0], key: self.keys[1] }
     }
 }
 
@@ -110,9 +105,7 @@ mod tests {
     #[test]
     fn each_table_hashes_in_its_own_way() {
         let handle = NodeHandle::new(HandleScheme::Kernel, 1, &[1; 8]).expect("it is short");
-        let hashes: HashSet<u64> = (0..8)
-            .map(|_| HandleHashBuilder::new().hash_one(handle))
-            .collect();
+        let hashes: HashSet<u64> = (0..8).map(|_| HandleHashBuilder::new().hash_one(handle)).collect();
         assert_eq!(hashes.len(), 8);
     }
 }

@@ -73,16 +73,8 @@ mod tests {
         for (layout, handle, expected) in [
             (HandleLayout::Ext, handle(1, &[7, 99]), Some(7)),
             (HandleLayout::Xfs, handle(1, &[7, 99]), Some(7)),
-            (
-                HandleLayout::Xfs,
-                handle(0x81, &[first, second, 99]),
-                Some(number),
-            ),
-            (
-                HandleLayout::Btrfs,
-                handle(0x4d, &[first, second, 5, 0, 99]),
-                Some(number),
-            ),
+            (HandleLayout::Xfs, handle(0x81, &[first, second, 99]), Some(number)),
+            (HandleLayout::Btrfs, handle(0x4d, &[first, second, 5, 0, 99]), Some(number)),
             (HandleLayout::Tmpfs, handle(1, &[99, 7, 1]), Some(number)),
             (HandleLayout::Ext, handle(2, &[7, 99, 8, 98]), None),
             (HandleLayout::Ext, handle(1, &[7]), None),

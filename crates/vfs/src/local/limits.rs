@@ -132,10 +132,7 @@ pub(super) fn space(fd: BorrowedFd<'_>) -> Result<FileSystemSpace, Errno> {
 pub(super) fn limits(fd: BorrowedFd<'_>) -> Result<Limits, Errno> {
     let magic = magic(fd)?;
     let status = rustix::fs::fstatvfs(fd)?;
-    let properties = FILE_SYSTEMS
-        .iter()
-        .find(|properties| properties.magic == magic)
-        .unwrap_or(&UNKNOWN);
+    let properties = FILE_SYSTEMS.iter().find(|properties| properties.magic == magic).unwrap_or(&UNKNOWN);
     Ok(Limits {
         file_size_max: properties.file_size_max,
         time_delta: properties.time_step,
@@ -154,11 +151,7 @@ pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access
     // A file without any x bit cannot be executed, not even by root or with an access control list,
     // whose mask the group bits are.
     let executable = !directory && attributes.kind != FileKind::Symlink && attributes.mode & 0o111 != 0;
-    let change = if directory {
-        libc::W_OK | libc::X_OK
-    } else {
-        libc::W_OK
-    };
+    let change = if directory { libc::W_OK | libc::X_OK } else { libc::W_OK };
     let rows = [
         (Access::READ, libc::R_OK, true),
         (Access::LOOKUP, libc::X_OK, directory),
@@ -167,14 +160,10 @@ pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access
         (Access::EXTEND, change, true),
         (Access::DELETE, change, directory),
     ];
-    let wanted = rows
-        .iter()
-        .filter(|(right, _, sensible)| *sensible && asked.contains(*right));
-    let (all, rights) = wanted
-        .clone()
-        .fold((Access::default(), 0), |(all, rights), (right, needed, _)| {
-            (all.with(*right), rights | needed)
-        });
+    let wanted = rows.iter().filter(|(right, _, sensible)| *sensible && asked.contains(*right));
+    let (all, rights) = wanted.clone().fold((Access::default(), 0), |(all, rights), (right, needed, _)| {
+        (all.with(*right), rights | needed)
+    });
     // Usually everything is allowed, and one system call shows this.
     let _stage = stages::enter(RequestStage::Permission, "access");
     if rights == 0 || check_access(fd, rights).is_ok() {

@@ -124,12 +124,7 @@ impl LocalVfs {
                 None => {
                     let name = name.to_bytes();
                     let node = None;
-                    visit(&VfsDirEntry {
-                        fileid,
-                        cookie,
-                        name,
-                        node,
-                    }) == Visit::Continue
+                    visit(&VfsDirEntry { fileid, cookie, name, node }) == Visit::Continue
                 }
                 Some(pass) => pass.add(fileid, cookie, name, visit)?,
             };
@@ -190,20 +185,10 @@ impl<'a> ReaddirPlusListing<'a> {
         let fileid = node.as_ref().map_or(fileid, |node| node.attributes.fileid);
         let name = name.to_bytes();
         if self.vfs.handles.batch() == 1 {
-            let entry = VfsDirEntry {
-                fileid,
-                cookie,
-                name,
-                node,
-            };
+            let entry = VfsDirEntry { fileid, cookie, name, node };
             return Ok(visit(&entry) == Visit::Continue);
         }
-        self.pending.push(PendingEntry {
-            fileid,
-            cookie,
-            name: name.into(),
-            node,
-        });
+        self.pending.push(PendingEntry { fileid, cookie, name: name.into(), node });
         if self.pending.len() < self.vfs.handles.batch() {
             return Ok(true);
         }
@@ -220,14 +205,7 @@ impl<'a> ReaddirPlusListing<'a> {
         if was_left_alone {
             for ObservedName { name, handle, status } in observed {
                 let names = &self.vfs.lookup_cache;
-                names.insert(
-                    NameSource::Listing,
-                    self.directory,
-                    &name,
-                    &handle,
-                    &status,
-                    self.clock,
-                );
+                names.insert(NameSource::Listing, self.directory, &name, &handle, &status, self.clock);
             }
         } else {
             drop(observed);
@@ -255,10 +233,7 @@ impl<'a> ReaddirPlusListing<'a> {
     fn node_by_name(&mut self, fileid: u64, name: &CStr) -> Option<VfsNode> {
         if name == c"." || name == c".." && self.vfs.is_root(self.attributes) {
             check_access(self.fd, libc::X_OK).ok()?;
-            return Some(VfsNode {
-                handle: *self.directory,
-                attributes: *self.attributes,
-            });
+            return Some(VfsNode { handle: *self.directory, attributes: *self.attributes });
         }
         if let Some(node) = self.cached_node(name) {
             let is_good = name != c".." || self.vfs.has_above(self.fd, &node.attributes);
@@ -296,19 +271,13 @@ impl<'a> ReaddirPlusListing<'a> {
     /// The cached object of a name, if the name still refers to it: by one system call, even if the
     /// directory is changing.
     fn cached_node(&self, name: &CStr) -> Option<VfsNode> {
-        let remembered = self
-            .vfs
-            .lookup_cache
-            .find(NameSource::Listing, self.directory, name.to_bytes())?;
+        let remembered = self.vfs.lookup_cache.find(NameSource::Listing, self.directory, name.to_bytes())?;
         let found = status_of_name(self.fd, name).ok()?;
         let status = StatxResult::of(&found);
         if !self.is_here(&found) || status.attributes.nlink == 0 {
             return None;
         }
-        Some(VfsNode {
-            handle: remembered.handle(&status)?,
-            attributes: status.attributes,
-        })
+        Some(VfsNode { handle: remembered.handle(&status)?, attributes: status.attributes })
     }
 
     /// Whether the object is on the same mount as the directory, and not a mount point.
@@ -330,54 +299,25 @@ impl<'a> ReaddirPlusListing<'a> {
         }
         let handle = self.vfs.handles.of(found.as_fd())?;
         self.note(name, &handle, &status);
-        Ok(VfsNode {
-            handle,
-            attributes: status.attributes,
-        })
+        Ok(VfsNode { handle, attributes: status.attributes })
     }
 
     /// Caches the object of a name, whose handle and status belong together.
     fn note(&self, name: &[u8], handle: &NodeHandle, status: &StatxResult) {
         if self.observes {
             let names = &self.vfs.lookup_cache;
-            names.insert(
-                NameSource::Listing,
-                self.directory,
-                name,
-                handle,
-                status,
-                self.clock,
-            );
+            names.insert(NameSource::Listing, self.directory, name, handle, status, self.clock);
         }
     }
 
     /// Returns the pending entries; returns whether the visitor continues.
     fn flush(&mut self, visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit) -> Result<bool, Error> {
-        let places = self
-            .pending
-            .iter()
-            .filter(|entry| !matches!(&*entry.name, b"." | b".."));
-        let places = places.filter_map(|entry| {
-            entry
-                .node
-                .as_ref()
-                .map(|node| (&node.handle, self.directory, &*entry.name))
-        });
+        let places = self.pending.iter().filter(|entry| !matches!(&*entry.name, b"." | b".."));
+        let places = places
+            .filter_map(|entry| entry.node.as_ref().map(|node| (&node.handle, self.directory, &*entry.name)));
         self.vfs.handles.record_all(places)?;
-        for PendingEntry {
-            fileid,
-            cookie,
-            name,
-            node,
-        } in self.pending.drain(..)
-        {
-            if visit(&VfsDirEntry {
-                fileid,
-                cookie,
-                name: &name,
-                node,
-            }) == Visit::Stop
-            {
+        for PendingEntry { fileid, cookie, name, node } in self.pending.drain(..) {
+            if visit(&VfsDirEntry { fileid, cookie, name: &name, node }) == Visit::Stop {
                 return Ok(false);
             }
         }
@@ -390,9 +330,7 @@ fn is_quiet(changed: Timestamp) -> bool {
     let seconds = u64::try_from(changed.seconds()).unwrap_or(0);
     let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, changed.nanoseconds());
     // A time in the future proves nothing.
-    SystemTime::now()
-        .duration_since(changed)
-        .is_ok_and(|age| age > QUIET)
+    SystemTime::now().duration_since(changed).is_ok_and(|age| age > QUIET)
 }
 
 fn open_directory(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {

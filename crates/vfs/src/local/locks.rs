@@ -47,13 +47,8 @@ impl Drop for HeldLocks<'_> {
 
 impl FileLocks {
     pub(super) fn new() -> Self {
-        let stripes = std::iter::repeat_with(LockStripe::default)
-            .take(STRIPES)
-            .collect();
-        Self {
-            stripes,
-            hasher: HandleHashBuilder::new(),
-        }
+        let stripes = std::iter::repeat_with(LockStripe::default).take(STRIPES).collect();
+        Self { stripes, hasher: HandleHashBuilder::new() }
     }
 
     fn stripe(&self, handle: &NodeHandle) -> usize {
@@ -75,9 +70,7 @@ impl FileLocks {
     /// lock: while it is the same, results of earlier look-ups in the directory were not changed
     /// through this tree.
     pub(super) fn name_changes(&self, directory: &NodeHandle) -> u32 {
-        self.stripes[self.stripe(directory)]
-            .name_changes
-            .load(Ordering::Acquire)
+        self.stripes[self.stripe(directory)].name_changes.load(Ordering::Acquire)
     }
 
     /// Locks several objects, at most four.
@@ -120,9 +113,8 @@ mod tests {
     #[test]
     fn several_in_any_order_and_one_file_twice_do_not_block_each_other_forever() {
         let locks = FileLocks::new();
-        let handles: Vec<_> = (0..20)
-            .filter_map(|n| NodeHandle::new(HandleScheme::Kernel, 1, &[n; 8]))
-            .collect();
+        let handles: Vec<_> =
+            (0..20).filter_map(|n| NodeHandle::new(HandleScheme::Kernel, 1, &[n; 8])).collect();
         std::thread::scope(|scope| {
             for turn in 0..2 {
                 let (locks, handles) = (&locks, &handles);

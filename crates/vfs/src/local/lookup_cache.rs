@@ -68,11 +68,7 @@ struct BirthStamp {
 
 impl BirthStamp {
     fn of(status: &StatxResult) -> Option<Self> {
-        Some(Self {
-            fsid: status.attributes.fsid,
-            fileid: status.attributes.fileid,
-            time: status.birth?,
-        })
+        Some(Self { fsid: status.attributes.fsid, fileid: status.attributes.fileid, time: status.birth? })
     }
 }
 
@@ -83,10 +79,7 @@ pub(super) struct NameLookupCache {
 
 impl NameLookupCache {
     pub(super) fn new() -> Self {
-        Self {
-            looked_up: ClockCache::new(NAMES_MAX),
-            listed: ClockCache::new(NAMES_MAX),
-        }
+        Self { looked_up: ClockCache::new(NAMES_MAX), listed: ClockCache::new(NAMES_MAX) }
     }
 
     /// The cached object of a name; the table of `by` is searched first.
@@ -126,10 +119,7 @@ impl NameLookupCache {
         let child = CachedLookup {
             directory: *directory,
             name: name.into(),
-            object: CachedObject {
-                object: *object,
-                birth,
-            },
+            object: CachedObject { object: *object, birth },
         };
         let cached = match by {
             NameSource::Lookup => &self.looked_up,
@@ -202,30 +192,15 @@ mod tests {
 
     #[test]
     fn only_entries_that_were_20_ms_old_when_seen_are_valid_later() {
-        for (birth, seen, believed) in [
-            (0, 20, true),
-            (0, 19, false),
-            (990, 1010, true),
-            (990, 1009, false),
-            (5, 0, false),
-        ] {
+        for (birth, seen, believed) in
+            [(0, 20, true), (0, 19, false), (990, 1010, true), (990, 1009, false), (5, 0, false)]
+        {
             let children = NameLookupCache::new();
             let born = status(5, Some(at(birth)));
-            children.insert(
-                NameSource::Lookup,
-                &handle(1),
-                b"name",
-                &handle(2),
-                &born,
-                at(seen),
-            );
+            children.insert(NameSource::Lookup, &handle(1), b"name", &handle(2), &born, at(seen));
             let found = children.find(NameSource::Lookup, &handle(1), b"name");
             let found = found.and_then(|found| found.handle(&born));
-            assert_eq!(
-                found,
-                believed.then(|| handle(2)),
-                "born at {birth}, seen at {seen}"
-            );
+            assert_eq!(found, believed.then(|| handle(2)), "born at {birth}, seen at {seen}");
         }
     }
 
@@ -233,27 +208,13 @@ mod tests {
     fn another_inode_birth_or_place_is_another_object() {
         let children = NameLookupCache::new();
         let cached = status(5, Some(at(0)));
-        children.insert(
-            NameSource::Lookup,
-            &handle(1),
-            b"name",
-            &handle(2),
-            &cached,
-            at(1000),
-        );
+        children.insert(NameSource::Lookup, &handle(1), b"name", &handle(2), &cached, at(1000));
         assert_eq!(children.find(NameSource::Lookup, &handle(1), b"other"), None);
         assert_eq!(children.find(NameSource::Lookup, &handle(3), b"name"), None);
-        let found = children
-            .find(NameSource::Lookup, &handle(1), b"name")
-            .expect("it was noted");
+        let found = children.find(NameSource::Lookup, &handle(1), b"name").expect("it was noted");
         let mut elsewhere = cached.clone();
         elsewhere.attributes.fsid = 8;
-        for other in [
-            status(6, Some(at(0))),
-            status(5, Some(at(1))),
-            status(5, None),
-            elsewhere,
-        ] {
+        for other in [status(6, Some(at(0))), status(5, Some(at(1))), status(5, None), elsewhere] {
             assert_eq!(found.handle(&other), None, "{other:?}");
         }
         children.forget(&handle(1), b"name");
@@ -265,14 +226,7 @@ mod tests {
         let children = NameLookupCache::new();
         let cached = status(5, Some(at(0)));
         let object = handle(2);
-        children.insert(
-            NameSource::Lookup,
-            &handle(1),
-            b"name",
-            &object,
-            &cached,
-            at(1000),
-        );
+        children.insert(NameSource::Lookup, &handle(1), b"name", &object, &cached, at(1000));
         let names = || (0..4 * NAMES_MAX).map(|number| number.to_string().into_bytes());
         for name in names() {
             children.insert(NameSource::Listing, &handle(1), &name, &object, &cached, at(1000));
@@ -287,14 +241,7 @@ mod tests {
     #[test]
     fn without_birth_times_nothing_is_remembered() {
         let children = NameLookupCache::new();
-        children.insert(
-            NameSource::Lookup,
-            &handle(1),
-            b"name",
-            &handle(2),
-            &status(5, None),
-            at(1000),
-        );
+        children.insert(NameSource::Lookup, &handle(1), b"name", &handle(2), &status(5, None), at(1000));
         assert_eq!(children.find(NameSource::Lookup, &handle(1), b"name"), None);
     }
 }

@@ -30,9 +30,7 @@ impl LossCounters {
         Self {
             tree: AtomicU64::new(RandomState::new().hash_one(0) >> 8),
             anywhere: AtomicU64::new(0),
-            files: std::iter::repeat_with(|| AtomicU64::new(0))
-                .take(STRIPES)
-                .collect(),
+            files: std::iter::repeat_with(|| AtomicU64::new(0)).take(STRIPES).collect(),
             hasher: HandleHashBuilder::new(),
         }
     }
@@ -73,19 +71,12 @@ mod tests {
     #[test]
     fn a_loss_is_reported_to_its_own_file_and_hardly_any_other() {
         let losses = LossCounters::new();
-        let numbers = || {
-            (0..200)
-                .map(|number| losses.of(&file(number)))
-                .collect::<Vec<_>>()
-        };
+        let numbers = || (0..200).map(|number| losses.of(&file(number))).collect::<Vec<_>>();
         let (before, tree) = (numbers(), losses.of_tree());
         losses.count(Some(&file(7)));
         let after = numbers();
         assert_ne!(before[7], after[7]);
-        let others = before
-            .iter()
-            .zip(&after)
-            .filter(|(before, after)| before != after);
+        let others = before.iter().zip(&after).filter(|(before, after)| before != after);
         assert!(others.count() < 10);
         assert_eq!(losses.of_tree(), tree + 1);
     }

@@ -154,10 +154,7 @@ impl LocalVfs {
             return Ok(cached);
         }
         let _stage = stages::enter(RequestStage::Open, "open_by_handle");
-        let open = || {
-            self.handles
-                .open(self.identity, self.root.as_fd(), &self.root_handle, handle)
-        };
+        let open = || self.handles.open(self.identity, self.root.as_fd(), &self.root_handle, handle);
         let opened = match open() {
             // If descriptors run out, cached ones are closed.
             Err(Error::Os(Errno::MFILE | Errno::NFILE)) => {
@@ -241,26 +238,18 @@ impl LocalVfs {
         handle: &NodeHandle,
         ask: impl FnOnce(BorrowedFd<'_>, &Attributes) -> Result<T, Error>,
     ) -> PostOpResult<T> {
-        let found = self
-            .resolve(handle)
-            .and_then(|fd| Ok((self.getattr(handle, &fd)?, fd)));
+        let found = self.resolve(handle).and_then(|fd| Ok((self.getattr(handle, &fd)?, fd)));
         let (attributes, fd) = match found {
             Ok(found) => found,
             Err(error) => {
-                return PostOpResult {
-                    attributes: None,
-                    value: Err(error),
-                };
+                return PostOpResult { attributes: None, value: Err(error) };
             }
         };
         let value = match self.identity.switch_to(caller) {
             Ok(()) => ask(fd.as_fd(), &attributes),
             Err(errno) => Err(errno.into()),
         };
-        PostOpResult {
-            attributes: Some(attributes),
-            value,
-        }
+        PostOpResult { attributes: Some(attributes), value }
     }
 
     /// Runs a change of the object of `handle`, as `caller`, under the object's lock.
@@ -284,14 +273,7 @@ impl LocalVfs {
         let fd = match self.resolve(handle) {
             Ok(fd) => fd,
             Err(error) => {
-                return (
-                    WccResult {
-                        before: None,
-                        after: None,
-                        value: Err(error),
-                    },
-                    None,
-                );
+                return (WccResult { before: None, after: None, value: Err(error) }, None);
             }
         };
         let assumed = self.identity.switch_to(caller);
@@ -299,14 +281,7 @@ impl LocalVfs {
         let before = match self.getattr(handle, &fd) {
             Ok(before) => before,
             Err(error) => {
-                return (
-                    WccResult {
-                        before: None,
-                        after: None,
-                        value: Err(error),
-                    },
-                    None,
-                );
+                return (WccResult { before: None, after: None, value: Err(error) }, None);
             }
         };
         let value = match assumed {
@@ -314,14 +289,7 @@ impl LocalVfs {
             Err(errno) => Err(errno.into()),
         };
         let after = attributes_of(fd.as_fd()).ok();
-        (
-            WccResult {
-                before: Some((&before).into()),
-                after,
-                value,
-            },
-            Some(fd),
-        )
+        (WccResult { before: Some((&before).into()), after, value }, Some(fd))
     }
 
     /// As [`LocalVfs::change`]; the change is on stable storage before this returns.
@@ -360,9 +328,7 @@ impl LocalVfs {
         match kind {
             FileKind::Regular | FileKind::Directory => {
                 let open = || data::reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
-                let file = self
-                    .identity
-                    .with_capabilities(CapabilitySet::DAC_OVERRIDE, open)?;
+                let file = self.identity.with_capabilities(CapabilitySet::DAC_OVERRIDE, open)?;
                 match (file, kind) {
                     (Ok(file), FileKind::Regular) => self.sync_file(handle, file.as_fd()),
                     (Ok(file), _) => {
@@ -382,9 +348,7 @@ impl LocalVfs {
         let _stage = stages::enter(RequestStage::FileSystem, "syncfs");
         self.syncs.wait(self.syncs.ticket(), || {
             let open = || data::reopen(self.root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
-            let root = self
-                .identity
-                .with_capabilities(CapabilitySet::DAC_OVERRIDE, open)??;
+            let root = self.identity.with_capabilities(CapabilitySet::DAC_OVERRIDE, open)??;
             data::retry(|| rustix::fs::syncfs(&root)).map_err(|errno| self.lost(None, errno))
         })
     }
@@ -397,9 +361,5 @@ fn attributes_of(fd: BorrowedFd<'_>) -> Result<Attributes, Error> {
         rustix::fs::fstat(fd)?
     };
     let attributes = stat::attributes(&status);
-    if attributes.nlink == 0 {
-        Err(Error::STALE)
-    } else {
-        Ok(attributes)
-    }
+    if attributes.nlink == 0 { Err(Error::STALE) } else { Ok(attributes) }
 }

@@ -77,19 +77,13 @@ impl LocalVfs {
         match name {
             b"." => {
                 check_access(fd, libc::X_OK)?;
-                Ok(VfsNode {
-                    handle: *directory,
-                    attributes: *attributes,
-                })
+                Ok(VfsNode { handle: *directory, attributes: *attributes })
             }
             b".." => {
                 check_access(fd, libc::X_OK)?;
                 let parent = self.open_parent(fd, attributes)?;
                 let attributes = attributes_of(parent.as_fd())?;
-                Ok(VfsNode {
-                    handle: self.handles.of(parent.as_fd())?,
-                    attributes,
-                })
+                Ok(VfsNode { handle: self.handles.of(parent.as_fd())?, attributes })
             }
             name => self.find_child(fd, directory, name, LookupWait::MayBlock),
         }
@@ -112,28 +106,21 @@ impl LocalVfs {
         if let Some(remembered) = remembered.filter(|remembered| is_in_reach(remembered.object())) {
             let now = status(fd, name)?;
             if let Some(handle) = remembered.handle(&now) {
-                return Ok(VfsNode {
-                    handle,
-                    attributes: now.attributes,
-                });
+                return Ok(VfsNode { handle, attributes: now.attributes });
             }
             self.lookup_cache.forget(directory, name);
         }
         let (found, seen) = self.open_named(fd, name, reach)?;
         let handle = self.handles.of(found.as_fd())?;
         self.handles.record(&handle, directory, name)?;
-        let node = VfsNode {
-            handle,
-            attributes: seen.attributes,
-        };
+        let node = VfsNode { handle, attributes: seen.attributes };
         if seen.attributes.nlink == 0 {
             return Ok(node);
         }
         self.cache_object(&handle, &Arc::new(found));
         // A handle table has to record each name.
         if handle.scheme() == HandleScheme::Kernel {
-            self.lookup_cache
-                .insert(NameSource::Lookup, directory, name, &handle, &seen, now());
+            self.lookup_cache.insert(NameSource::Lookup, directory, name, &handle, &seen, now());
         }
         Ok(node)
     }
@@ -247,17 +234,11 @@ impl LocalVfs {
 
     fn resize(&self, caller: &FsCred<'_>, handle: NodeHandle, size: u64) -> Result<CreatedNode, Error> {
         use crate::Vfs;
-        let set = SetAttributes {
-            size: Some(size),
-            ..SetAttributes::default()
-        };
+        let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
         let resized = self.set_attributes(caller, &handle, &set, None);
         resized.value?;
         let attributes = resized.after.ok_or(Error::STALE)?;
-        Ok(CreatedNode {
-            node: VfsNode { handle, attributes },
-            new: false,
-        })
+        Ok(CreatedNode { node: VfsNode { handle, attributes }, new: false })
     }
 
     fn create_new(
@@ -320,8 +301,7 @@ impl LocalVfs {
         let mut set_later = None;
         let (changed, parent) = self.change(caller, directory, |parent, _| {
             check_new_name(name)?;
-            self.identity
-                .with_capabilities(setting(caller), || make(parent, mode(set)))??;
+            self.identity.with_capabilities(setting(caller), || make(parent, mode(set)))??;
             let made = self.open_name(parent, name)?;
             let mut node = self.node(made.as_fd()).map_err(without_name)?;
             // A local process has replaced the object: the attributes are not for that one.
@@ -354,11 +334,7 @@ impl LocalVfs {
         }
         let made = attributes_of(fd)?;
         let size = rest.size.filter(|_| made.kind == FileKind::Regular);
-        let rest = SetAttributes {
-            size,
-            gid: set.gid.filter(|gid| *gid != made.gid),
-            ..rest
-        };
+        let rest = SetAttributes { size, gid: set.gid.filter(|gid| *gid != made.gid), ..rest };
         match self.set(caller, fd, &made, &rest) {
             Err(Error::Os(Errno::PERM)) => {
                 self.set(caller, fd, &made, &SetAttributes { gid: None, ..rest })?
@@ -437,11 +413,7 @@ mod tests {
         // Other processes' use may prevent the kernel from dropping it: several attempts.
         let comes_true = |happens: &dyn Fn() -> bool| (0..100).any(|_| happens());
         look_up();
-        assert!(
-            vfs.lookup_cache
-                .find(NameSource::Lookup, &vfs.root(), b"file")
-                .is_some()
-        );
+        assert!(vfs.lookup_cache.find(NameSource::Lookup, &vfs.root(), b"file").is_some());
         assert!(comes_true(&|| {
             look_up();
             at_hand()

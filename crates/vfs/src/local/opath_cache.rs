@@ -34,9 +34,7 @@ pub(super) struct OPathCache {
 impl OPathCache {
     /// A cache for at most `most` objects; 0 caches none.
     pub(super) fn new(most: usize) -> Self {
-        Self {
-            entries: ClockCache::new(most),
-        }
+        Self { entries: ClockCache::new(most) }
     }
 
     /// The number of objects for this process's limit of descriptors.

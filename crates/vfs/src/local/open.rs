@@ -33,10 +33,7 @@ pub(super) struct OpenFailure {
 
 impl OpenFailure {
     const fn unresolved(error: Error) -> Self {
-        Self {
-            attributes: None,
-            error,
-        }
+        Self { attributes: None, error }
     }
 }
 
@@ -105,13 +102,8 @@ impl LocalVfs {
             self.release_if_stale(handle, error);
             OpenFailure::unresolved(error)
         })?;
-        let failed = |error: Error| OpenFailure {
-            attributes: Some(attributes),
-            error,
-        };
-        self.identity
-            .switch_to(caller)
-            .map_err(|errno| failed(errno.into()))?;
+        let failed = |error: Error| OpenFailure { attributes: Some(attributes), error };
+        self.identity.switch_to(caller).map_err(|errno| failed(errno.into()))?;
         let stamp = PermissionStamp::of(&attributes);
         if !file.is_checked(stamp) {
             if let Err(error) = self.check_right(caller, file.as_fd(), &attributes, purpose) {
@@ -142,10 +134,7 @@ impl LocalVfs {
                 }
                 Ok((file, attributes))
             }
-            Err(error) => Err(OpenFailure {
-                attributes: Some(attributes),
-                error,
-            }),
+            Err(error) => Err(OpenFailure { attributes: Some(attributes), error }),
         }
     }
 
@@ -190,9 +179,7 @@ impl LocalVfs {
         match reopen(fd, flags) {
             Err(Errno::ACCESS) if may_override(caller, fd, attributes, purpose) => {
                 let open = || reopen(fd, flags);
-                Ok(self
-                    .identity
-                    .with_capabilities(CapabilitySet::DAC_OVERRIDE, open)??)
+                Ok(self.identity.with_capabilities(CapabilitySet::DAC_OVERRIDE, open)??)
             }
             result => Ok(result?),
         }

@@ -38,10 +38,7 @@ impl LocalVfs {
 
     /// Runs on a new thread, because testing handles changes the thread's credentials.
     fn open_here(path: &Path, options: &LocalOptions) -> Result<Self, LocalError> {
-        let failed = |source| LocalError::Open {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = |source| LocalError::Open { path: path.to_owned(), source };
         let identity = FsIdentity::of_process();
         if identity == FsIdentity::Anybody {
             // The thread that started this one may have had other credentials.
@@ -119,16 +116,10 @@ mod tests {
             panic!("there is no such directory");
         };
         assert!(error.to_string().starts_with("/nowhere/at/all: "), "{error}");
-        let options = LocalOptions {
-            handles: HandleChoice::Kernel,
-            ..LocalOptions::default()
-        };
+        let options = LocalOptions { handles: HandleChoice::Kernel, ..LocalOptions::default() };
         let Err(error) = LocalVfs::open(Path::new("/proc"), &options) else {
             panic!("proc has no handles");
         };
-        assert!(
-            error.to_string().starts_with("/proc: no file handles: "),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("/proc: no file handles: "), "{error}");
     }
 }

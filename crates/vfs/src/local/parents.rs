@@ -29,11 +29,7 @@ impl LocalVfs {
             Err(Errno::NOENT) => return Err(Error::STALE),
             parent => parent?,
         };
-        if self.is_within_root(parent.as_fd())? {
-            Ok(parent)
-        } else {
-            Err(Error::STALE)
-        }
+        if self.is_within_root(parent.as_fd())? { Ok(parent) } else { Err(Error::STALE) }
     }
 
     pub(super) fn is_root(&self, attributes: &Attributes) -> bool {
@@ -42,22 +38,21 @@ impl LocalVfs {
 
     /// Whether a directory is the root or below it, independent of search permissions.
     fn is_within_root(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
-        self.identity
-            .with_capabilities(CapabilitySet::DAC_READ_SEARCH, || {
-                let mut at = rustix::io::fcntl_dupfd_cloexec(directory, 0)?;
-                loop {
-                    let here = stat::attributes(&rustix::fs::fstat(&at)?);
-                    if self.is_root(&here) {
-                        return Ok(true);
-                    }
-                    let parent = rustix::fs::openat(&at, c"..", PATH | OFlags::DIRECTORY, Mode::empty())?;
-                    let above = stat::attributes(&rustix::fs::fstat(&parent)?);
-                    if (above.fileid, above.fsid) == (here.fileid, here.fsid) {
-                        return Ok(false);
-                    }
-                    at = parent;
+        self.identity.with_capabilities(CapabilitySet::DAC_READ_SEARCH, || {
+            let mut at = rustix::io::fcntl_dupfd_cloexec(directory, 0)?;
+            loop {
+                let here = stat::attributes(&rustix::fs::fstat(&at)?);
+                if self.is_root(&here) {
+                    return Ok(true);
                 }
-            })?
+                let parent = rustix::fs::openat(&at, c"..", PATH | OFlags::DIRECTORY, Mode::empty())?;
+                let above = stat::attributes(&rustix::fs::fstat(&parent)?);
+                if (above.fileid, above.fsid) == (here.fileid, here.fsid) {
+                    return Ok(false);
+                }
+                at = parent;
+            }
+        })?
     }
 
     /// Whether the parent of a directory, with these attributes, is the root or below it,
@@ -120,11 +115,7 @@ mod tests {
         };
         let above = find(&vfs.root(), b"above");
         let (below, other) = (find(&above, b"below"), find(&vfs.root(), b"other"));
-        while vfs
-            .lookup_cache
-            .find(NameSource::Listing, &below, b"..")
-            .is_none()
-        {
+        while vfs.lookup_cache.find(NameSource::Listing, &below, b"..").is_none() {
             assert_eq!(listed_parent(&vfs, &below), Some(above));
         }
         assert_eq!(listed_parent(&vfs, &below), Some(above));

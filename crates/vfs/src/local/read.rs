@@ -81,10 +81,9 @@ impl LocalVfs {
         count: u32,
         data: &mut Vec<u8>,
     ) -> PostOpResult<ReadResult> {
-        answer(
-            self.open_file(caller, handle, OpenAccess::Read),
-            |file, attributes| read_open(file.as_fd(), attributes.size, offset, count, data),
-        )
+        answer(self.open_file(caller, handle, OpenAccess::Read), |file, attributes| {
+            read_open(file.as_fd(), attributes.size, offset, count, data)
+        })
     }
 
     pub(super) fn fetch_data(
@@ -128,10 +127,7 @@ impl LocalVfs {
             }
             return Ok(Some(FetchResult::FileRange(FileRange {
                 file: file.descriptor(),
-                read: ReadResult {
-                    count: span.count,
-                    eof: span.eof,
-                },
+                read: ReadResult { count: span.count, eof: span.eof },
                 failed: Arc::clone(&self.read_support.without_ranges),
             })));
         }
@@ -156,10 +152,9 @@ impl LocalVfs {
         let start = data.len();
         let _stage = stages::enter(RequestStage::FileSystem, "preadv2");
         match read_append_cached(file, span.offset, wanted, data) {
-            Ok(got) if got == wanted => Ok(Some(FetchResult::Copied(ReadResult {
-                count: span.count,
-                eof: span.eof,
-            }))),
+            Ok(got) if got == wanted => {
+                Ok(Some(FetchResult::Copied(ReadResult { count: span.count, eof: span.eof })))
+            }
             Ok(_) => {
                 data.truncate(start);
                 Ok(None)
@@ -196,14 +191,10 @@ fn answer<T>(
     read: impl FnOnce(&OpenLocalFile, &Attributes) -> Result<T, Error>,
 ) -> PostOpResult<T> {
     match opened {
-        Ok((file, attributes)) => PostOpResult {
-            attributes: Some(attributes),
-            value: read(&file, &attributes),
-        },
-        Err(OpenFailure { attributes, error }) => PostOpResult {
-            attributes,
-            value: Err(error),
-        },
+        Ok((file, attributes)) => {
+            PostOpResult { attributes: Some(attributes), value: read(&file, &attributes) }
+        }
+        Err(OpenFailure { attributes, error }) => PostOpResult { attributes, value: Err(error) },
     }
 }
 
@@ -224,8 +215,5 @@ fn read_open(
     // The file has grown if more was read than its previous size; nothing is read if nothing was
     // requested.
     let end = got < wanted || offset + got as u64 == size || (wanted == 0 && offset > size);
-    Ok(ReadResult {
-        count: u32::try_from(got).unwrap_or(count),
-        eof: end,
-    })
+    Ok(ReadResult { count: u32::try_from(got).unwrap_or(count), eof: end })
 }

@@ -56,20 +56,10 @@ impl LocalVfs {
             return Ok(());
         };
         let chown = set.uid.is_some() || set.gid.is_some();
-        let mode = if chown && before.kind != FileKind::Directory {
-            revoke(mode)
-        } else {
-            mode
-        };
+        let mode = if chown && before.kind != FileKind::Directory { revoke(mode) } else { mode };
         let path = proc_path(fd);
-        let change = || {
-            rustix::fs::chmodat(
-                CWD,
-                path.as_str(),
-                Mode::from_raw_mode(mode & 0o7777),
-                AtFlags::empty(),
-            )
-        };
+        let change =
+            || rustix::fs::chmodat(CWD, path.as_str(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty());
         Ok(self.identity.with_capabilities(setting(caller), change)??)
     }
 
@@ -83,10 +73,7 @@ impl LocalVfs {
         if (set.atime, set.mtime) == (SetTime::Keep, SetTime::Keep) {
             return Ok(());
         }
-        let times = Timestamps {
-            last_access: time(set.atime),
-            last_modification: time(set.mtime),
-        };
+        let times = Timestamps { last_access: time(set.atime), last_modification: time(set.mtime) };
         let change = || rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH);
         let owner = caller.privileged || caller.uid == before.uid;
         if owner || explicit(set) {
@@ -102,11 +89,7 @@ impl LocalVfs {
 /// Capabilities that SETATTR needs beyond the caller's: without them root's chmod and chown would
 /// clear the setgid bit of files of groups that root is not in.
 pub(super) fn setting(caller: &FsCred<'_>) -> CapabilitySet {
-    if caller.privileged {
-        CapabilitySet::FSETID
-    } else {
-        CapabilitySet::empty()
-    }
+    if caller.privileged { CapabilitySet::FSETID } else { CapabilitySet::empty() }
 }
 
 fn explicit(set: &SetAttributes) -> bool {
@@ -117,39 +100,23 @@ fn check_owner(caller: &FsCred<'_>, before: &Attributes, set: &SetAttributes) ->
     let owner = caller.privileged || caller.uid == before.uid;
     let gives_away = set.uid.is_some_and(|uid| uid != before.uid) && !caller.privileged;
     let owners_only = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || explicit(set);
-    if gives_away || (owners_only && !owner) {
-        Err(Errno::PERM)
-    } else {
-        Ok(())
-    }
+    if gives_away || (owners_only && !owner) { Err(Errno::PERM) } else { Ok(()) }
 }
 
 fn time(set: SetTime) -> Timespec {
     match set {
-        SetTime::Keep => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-        SetTime::ServerTime => Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_NOW,
-        },
+        SetTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        SetTime::ServerTime => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
         SetTime::Time(time) => exact(time),
     }
 }
 
 fn exact(time: Timestamp) -> Timespec {
-    Timespec {
-        tv_sec: time.seconds(),
-        tv_nsec: time.nanoseconds().into(),
-    }
+    Timespec { tv_sec: time.seconds(), tv_nsec: time.nanoseconds().into() }
 }
 
 /// Sets the mtime and the atime of a new file.
 pub(super) fn set_both_times(fd: impl AsFd, mtime: Timestamp, atime: Timestamp) -> Result<(), Errno> {
-    let times = Timestamps {
-        last_access: exact(atime),
-        last_modification: exact(mtime),
-    };
+    let times = Timestamps { last_access: exact(atime), last_modification: exact(mtime) };
     rustix::fs::futimens(fd, &times)
 }

@@ -56,10 +56,7 @@ impl SharedSync {
             }
             rounds.begun += 1;
             drop(rounds);
-            let mut round = SyncRound {
-                of: self,
-                outcome: Err(Error::from(Errno::IO)),
-            };
+            let mut round = SyncRound { of: self, outcome: Err(Error::from(Errno::IO)) };
             round.outcome = sync();
             return round.outcome;
         }
@@ -117,11 +114,7 @@ mod tests {
             let tickets = [(); LATE].map(|()| shared.ticket());
             let late = tickets.map(|ticket| {
                 let sync = || {
-                    assert_eq!(
-                        count.fetch_add(1, SeqCst),
-                        1,
-                        "one at a time, and not the first again"
-                    );
+                    assert_eq!(count.fetch_add(1, SeqCst), 1, "one at a time, and not the first again");
                     Ok(())
                 };
                 scope.spawn(move || shared.wait(ticket, sync))

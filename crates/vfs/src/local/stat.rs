@@ -17,10 +17,7 @@ pub(super) fn attributes(stat: &Stat) -> Attributes {
         gid: stat.st_gid,
         size: u64::try_from(stat.st_size).unwrap_or(0),
         used: u64::try_from(stat.st_blocks).unwrap_or(0) * 512,
-        rdev: Device {
-            major: rustix::fs::major(stat.st_rdev),
-            minor: rustix::fs::minor(stat.st_rdev),
-        },
+        rdev: Device { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) },
         fsid: stat.st_dev,
         fileid: stat.st_ino,
         atime: time(stat.st_atime, stat.st_atime_nsec),
@@ -42,10 +39,7 @@ pub(super) fn attributes_of_statx(status: &Statx) -> Attributes {
         gid: status.stx_gid,
         size: status.stx_size,
         used: status.stx_blocks * 512,
-        rdev: Device {
-            major: status.stx_rdev_major,
-            minor: status.stx_rdev_minor,
-        },
+        rdev: Device { major: status.stx_rdev_major, minor: status.stx_rdev_minor },
         fsid: rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor),
         fileid: status.stx_ino,
         atime: time(&status.stx_atime),
@@ -68,11 +62,7 @@ pub(super) struct StatxResult {
 pub(super) fn status(fd: BorrowedFd<'_>, name: &[u8]) -> Result<StatxResult, Errno> {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
     // Not with a name: the kernel would check twice whether it is empty.
-    let flags = if name.is_empty() {
-        flags | AtFlags::EMPTY_PATH
-    } else {
-        flags
-    };
+    let flags = if name.is_empty() { flags | AtFlags::EMPTY_PATH } else { flags };
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let _stage = stages::enter(RequestStage::FileSystem, "statx");
     Ok(StatxResult::of(&rustix::fs::statx(fd, name, flags, wanted)?))

@@ -72,13 +72,10 @@ pub(super) struct Sweeper {
 impl Sweeper {
     pub(super) fn start(open_caches: &Arc<OpenCaches>) -> Self {
         let weak = Arc::downgrade(open_caches);
-        let sweeping = std::thread::Builder::new()
-            .name("idle files".into())
-            .spawn(move || sweep_until_gone(&weak));
+        let sweeping =
+            std::thread::Builder::new().name("idle files".into()).spawn(move || sweep_until_gone(&weak));
         match sweeping {
-            Ok(handle) => Self {
-                thread: Some(handle.thread().clone()),
-            },
+            Ok(handle) => Self { thread: Some(handle.thread().clone()) },
             Err(error) => {
                 tracing::warn!(%error, "cannot start the thread that closes idle files");
                 Self { thread: None }

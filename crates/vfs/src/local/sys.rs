@@ -43,11 +43,7 @@ pub(super) fn name_to_handle_of(directory: BorrowedFd<'_>, name: &CStr) -> Resul
 
 fn name_to_handle_at(fd: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Result<KernelHandle, Errno> {
     let capacity = u32::try_from(HANDLE_BYTES_MAX).map_err(|_| Errno::OVERFLOW)?;
-    let mut raw = RawHandle {
-        bytes: capacity,
-        kind: 0,
-        data: [0; HANDLE_BYTES_MAX],
-    };
+    let mut raw = RawHandle { bytes: capacity, kind: 0, data: [0; HANDLE_BYTES_MAX] };
     let mut mount: libc::c_int = 0;
     // SAFETY: `raw` has the layout of `struct file_handle` with space for `bytes` bytes, the path
     // is a C string, and all pointers are to values that outlive the call.
@@ -78,25 +74,13 @@ fn name_to_handle_at(fd: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Res
 /// Opens (O_PATH) the object of a handle, on the file system of `mount`. `ESTALE` if there is none.
 pub(super) fn open_by_handle(mount: BorrowedFd<'_>, kind: u8, bytes: &[u8]) -> Result<OwnedFd, Errno> {
     let mut data = [0; HANDLE_BYTES_MAX];
-    data.get_mut(..bytes.len())
-        .ok_or(Errno::STALE)?
-        .copy_from_slice(bytes);
+    data.get_mut(..bytes.len()).ok_or(Errno::STALE)?.copy_from_slice(bytes);
     let length = u32::try_from(bytes.len()).map_err(|_| Errno::STALE)?;
-    let mut raw = RawHandle {
-        bytes: length,
-        kind: i32::from(kind),
-        data,
-    };
+    let mut raw = RawHandle { bytes: length, kind: i32::from(kind), data };
     let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     // SAFETY: `raw` is a `struct file_handle` of `bytes` bytes that outlives the call.
-    let status = unsafe {
-        libc::syscall(
-            libc::SYS_open_by_handle_at,
-            mount.as_raw_fd(),
-            &raw mut raw,
-            flags,
-        )
-    };
+    let status =
+        unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &raw mut raw, flags) };
     let fd = i32::try_from(done(status)?).map_err(|_| Errno::BADF)?;
     // SAFETY: the kernel returned a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -164,10 +148,7 @@ pub(super) fn read_append_cached(
 ) -> Result<usize, Errno> {
     data.reserve(count);
     let room = &mut data.spare_capacity_mut()[..count];
-    let buffer = libc::iovec {
-        iov_base: room.as_mut_ptr().cast(),
-        iov_len: count,
-    };
+    let buffer = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: count };
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
     // SAFETY: the range is spare capacity of `data`, which is not visible elsewhere.
     let got = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const buffer, 1, offset, libc::RWF_NOWAIT) };
@@ -221,11 +202,7 @@ pub(super) fn own_umask() -> Result<(), Errno> {
 }
 
 /// An id from the low 32 bits of the kernel's result, which may be sign-extended.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "ids are the low 32 bits"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "ids are the low 32 bits")]
 fn id(status: libc::c_long) -> u32 {
     status as u32
 }

@@ -41,10 +41,7 @@ impl LocalVfs {
             None if self.is_large(directory, name) => self.open_name(directory, name).ok().map(Arc::new),
             opened => opened,
         };
-        Some(NamedObject {
-            handle,
-            _opened: opened,
-        })
+        Some(NamedObject { handle, _opened: opened })
     }
 
     fn is_large(&self, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
@@ -139,10 +136,7 @@ impl LocalVfs {
         let changed = self.recorded(changed, |()| *node, directory, name);
         let changed = self.made_durable(changed, directory, parent);
         let attributes = object.ok().and_then(|object| attributes_of(object.as_fd()).ok());
-        LinkResult {
-            node: attributes,
-            directory: changed,
-        }
+        LinkResult { node: attributes, directory: changed }
     }
 
     pub(super) fn rename_name(
@@ -204,11 +198,7 @@ impl LocalVfs {
         };
         let [from_before, to_before] = before;
         let [from_after, to_after] = after;
-        RenameResult {
-            from: wcc(from_before, from_after),
-            to: wcc(to_before, to_after),
-            value,
-        }
+        RenameResult { from: wcc(from_before, from_after), to: wcc(to_before, to_after), value }
     }
 
     fn after_rename(
@@ -220,11 +210,8 @@ impl LocalVfs {
         to: &NodeHandle,
         to_name: &[u8],
     ) -> Result<(), Error> {
-        let is_replaced = |moved: &NamedObject| {
-            replaced
-                .as_ref()
-                .is_some_and(|named| named.handle == moved.handle)
-        };
+        let is_replaced =
+            |moved: &NamedObject| replaced.as_ref().is_some_and(|named| named.handle == moved.handle);
         // If both are names of one file, both remain.
         if moved.as_ref().is_some_and(is_replaced) {
             return Ok(());
@@ -262,10 +249,7 @@ fn or_why_not<T>(found: &Result<T, Error>) -> Result<&T, Error> {
 }
 
 fn attributes_if_open(directory: &Result<Arc<OwnedFd>, Error>) -> Option<Attributes> {
-    directory
-        .as_ref()
-        .ok()
-        .and_then(|fd| attributes_of(fd.as_fd()).ok())
+    directory.as_ref().ok().and_then(|fd| attributes_of(fd.as_fd()).ok())
 }
 
 #[cfg(test)]

@@ -88,17 +88,10 @@ impl UnstableFiles {
         let full = shard.files.len() >= self.per_shard_max && !shard.files.contains_key(handle);
         let fallen = if full { take_one(&mut shard.files) } else { None };
         shard.next += 1;
-        let watched = UnstableFile {
-            fd,
-            dirty: true,
-            used: true,
-            number: shard.next,
-        };
+        let watched = UnstableFile { fd, dirty: true, used: true, number: shard.next };
         // Two writers may have found it unwatched: both descriptors are from before the write-back.
         shard.files.insert(*handle, watched);
-        fallen
-            .filter(|(_, watched)| watched.dirty)
-            .map(|(handle, watched)| (handle, watched.fd))
+        fallen.filter(|(_, watched)| watched.dirty).map(|(handle, watched)| (handle, watched.fd))
     }
 
     /// The descriptor of a watched file that is about to be synced. Later writes make it dirty
@@ -177,10 +170,8 @@ impl UnstableFiles {
 fn take_one(
     files: &mut HashMap<NodeHandle, UnstableFile, HandleHashBuilder>,
 ) -> Option<(NodeHandle, UnstableFile)> {
-    let oldest = files
-        .iter()
-        .min_by_key(|(_, watched)| (watched.dirty, watched.number))
-        .map(|(handle, _)| *handle)?;
+    let oldest =
+        files.iter().min_by_key(|(_, watched)| (watched.dirty, watched.number)).map(|(handle, _)| *handle)?;
     files.remove_entry(&oldest)
 }
 
@@ -228,14 +219,8 @@ mod tests {
                 assert!(fallen.is_none());
             }
         }
-        let left = dirty
-            .iter()
-            .filter(|number| unstable.is_watched(&handle(**number)))
-            .count();
-        assert!(
-            left >= SHARDS * (PER_SHARD_MIN - 1),
-            "{left} of those with data are left"
-        );
+        let left = dirty.iter().filter(|number| unstable.is_watched(&handle(**number))).count();
+        assert!(left >= SHARDS * (PER_SHARD_MIN - 1), "{left} of those with data are left");
     }
 
     #[test]

@@ -88,16 +88,11 @@ impl Vfs for LocalVfs {
     }
 
     fn access(&self, caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access> {
-        let found = self
-            .resolve(node)
-            .and_then(|fd| Ok((self.getattr(node, &fd)?, fd)));
+        let found = self.resolve(node).and_then(|fd| Ok((self.getattr(node, &fd)?, fd)));
         let (attributes, fd) = match found {
             Ok(found) => found,
             Err(error) => {
-                return PostOpResult {
-                    attributes: None,
-                    value: Err(error),
-                };
+                return PostOpResult { attributes: None, value: Err(error) };
             }
         };
         let cached = self.access_checks.find(caller, node, &attributes, asked);
@@ -105,15 +100,11 @@ impl Vfs for LocalVfs {
             Some(granted) => Ok(granted),
             None => self.identity.switch_to(caller).map_err(Error::from).map(|()| {
                 let granted = limits::granted(fd.as_fd(), &attributes, asked);
-                self.access_checks
-                    .insert(caller, node, &attributes, asked, granted, stat::now());
+                self.access_checks.insert(caller, node, &attributes, asked, granted, stat::now());
                 granted
             }),
         };
-        PostOpResult {
-            attributes: Some(attributes),
-            value,
-        }
+        PostOpResult { attributes: Some(attributes), value }
     }
 
     fn is_in_memory(&self, node: &NodeHandle) -> bool {
@@ -212,18 +203,18 @@ impl Vfs for LocalVfs {
         };
         match object {
             NewNode::File(mode) => self.create_file(caller, directory, name, mode),
-            NewNode::Directory(_) => node(FileKind::Directory, &|parent, mode| {
-                rustix::fs::mkdirat(parent, name, mode)
-            }),
+            NewNode::Directory(_) => {
+                node(FileKind::Directory, &|parent, mode| rustix::fs::mkdirat(parent, name, mode))
+            }
             NewNode::Symlink(target, _) => node(FileKind::Symlink, &|parent, _| {
                 if target.is_empty() || target.contains(&0) {
                     return Err(Errno::INVAL);
                 }
                 rustix::fs::symlinkat(target, parent, name)
             }),
-            NewNode::Special(special, _) => node(special.kind(), &|parent, mode| {
-                names::mknod(parent, name, special, mode)
-            }),
+            NewNode::Special(special, _) => {
+                node(special.kind(), &|parent, mode| names::mknod(parent, name, special, mode))
+            }
         }
     }
 
@@ -296,13 +287,7 @@ impl Vfs for LocalVfs {
 
 fn split<T>(result: Result<(Attributes, T), Error>) -> PostOpResult<T> {
     match result {
-        Ok((attributes, value)) => PostOpResult {
-            attributes: Some(attributes),
-            value: Ok(value),
-        },
-        Err(error) => PostOpResult {
-            attributes: None,
-            value: Err(error),
-        },
+        Ok((attributes, value)) => PostOpResult { attributes: Some(attributes), value: Ok(value) },
+        Err(error) => PostOpResult { attributes: None, value: Err(error) },
     }
 }

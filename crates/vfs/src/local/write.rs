@@ -144,11 +144,7 @@ impl LocalVfs {
             let count = u32::try_from(count).map_err(|_| Errno::INVAL)?;
             Ok(WriteResult { count, stability })
         });
-        WccResult {
-            before: Some((&before).into()),
-            after,
-            value,
-        }
+        WccResult { before: Some((&before).into()), after, value }
     }
 
     /// Watches a file that is about to be written. Called under its lock.
@@ -205,11 +201,7 @@ impl LocalVfs {
     ) -> Result<(), Error> {
         self.sync(handle, file, extent)?;
         // Other losses were counted under the lock of the sync above.
-        if self.losses.of(handle) == losses {
-            Ok(())
-        } else {
-            Err(Error::Lost(Errno::IO))
-        }
+        if self.losses.of(handle) == losses { Ok(()) } else { Err(Error::Lost(Errno::IO)) }
     }
 
     /// Syncs a file by a descriptor. [`Error::Lost`] if that fails: the kernel reports to a
@@ -242,18 +234,13 @@ impl LocalVfs {
     /// open for writing the file cannot be executed.
     fn open_to_sync(&self, fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let open = || reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
-        Ok(self
-            .identity
-            .with_capabilities(CapabilitySet::DAC_OVERRIDE, open)??)
+        Ok(self.identity.with_capabilities(CapabilitySet::DAC_OVERRIDE, open)??)
     }
 }
 
 /// Writes as much as there is room for; an error only if nothing was written.
 fn write_all(file: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<usize, Errno> {
-    if offset
-        .checked_add(data.len() as u64)
-        .is_none_or(|end| end > OFFSET_MAX)
-    {
+    if offset.checked_add(data.len() as u64).is_none_or(|end| end > OFFSET_MAX) {
         return Err(Errno::FBIG);
     }
     let _stage = stages::enter(RequestStage::FileSystem, "pwrite");
@@ -327,17 +314,9 @@ mod tests {
             let (root, caller) = (vfs.root(), FsCred::ROOT);
             vfs.rename(&caller, &root, from, &root, to).value.unwrap();
         };
-        let link = vfs.make(
-            &FsCred::ROOT,
-            &vfs.root(),
-            b"link",
-            NewNode::Symlink(b"target", &set),
-        );
+        let link = vfs.make(&FsCred::ROOT, &vfs.root(), b"link", NewNode::Symlink(b"target", &set));
         let link = link.value.unwrap().node.handle;
-        let own = SetAttributes {
-            uid: Some(0),
-            ..SetAttributes::default()
-        };
+        let own = SetAttributes { uid: Some(0), ..SetAttributes::default() };
         let works: [(&str, &dyn Fn()); 4] = [
             ("fsync", &|| write(Stability::FileSync)),
             ("fdatasync", &|| write(Stability::DataSync)),
@@ -346,9 +325,7 @@ mod tests {
                 rename(b"other", b"file");
             }),
             ("syncfs", &|| {
-                vfs.set_attributes(&FsCred::ROOT, &link, &own, None)
-                    .value
-                    .unwrap();
+                vfs.set_attributes(&FsCred::ROOT, &link, &own, None).value.unwrap();
             }),
         ];
         for (stage, work) in works {
@@ -381,18 +358,11 @@ mod tests {
         // Until all have evicted others.
         let mut number = 0;
         while vfs.open_caches.unstable_files.has_room(&file) {
-            let _fallen = vfs
-                .open_caches
-                .unstable_files
-                .watch(&other(number), Arc::clone(&fd));
+            let _fallen = vfs.open_caches.unstable_files.watch(&other(number), Arc::clone(&fd));
             number += 1;
         }
         assert!(vfs.write_nowait(&FsCred::ROOT, &file, 0, b"data").is_none());
-        assert!(
-            vfs.write(&FsCred::ROOT, &file, 0, b"data", Stability::Unstable)
-                .value
-                .is_ok()
-        );
+        assert!(vfs.write(&FsCred::ROOT, &file, 0, b"data", Stability::Unstable).value.is_ok());
         assert!(vfs.write_nowait(&FsCred::ROOT, &file, 0, b"data").is_some());
     }
 }

@@ -22,11 +22,7 @@ pub(super) struct WriteLatency {
 
 impl WriteLatency {
     pub(super) fn new(waits: MayBlock) -> Self {
-        Self {
-            may_block: waits,
-            opened: Instant::now(),
-            slow_until: AtomicU64::new(0),
-        }
+        Self { may_block: waits, opened: Instant::now(), slow_until: AtomicU64::new(0) }
     }
 
     /// The start of a write; `None` if it is not measured.

@@ -28,14 +28,7 @@ impl MemoryTreeBuilder {
     pub fn new(options: MemoryOptions, formula: Arc<dyn ContentFormula>, time: Timestamp) -> Self {
         let vfs = MemoryVfs::new(options);
         set_times(vfs.tree.write().inode_mut(ROOT), time);
-        Self {
-            vfs,
-            formula,
-            time,
-            owner: (0, 0),
-            directory_mode: 0o755,
-            file_mode: 0o644,
-        }
+        Self { vfs, formula, time, owner: (0, 0), directory_mode: 0o755, file_mode: 0o644 }
     }
 
     /// Sets the owner of objects that are added later.
@@ -59,14 +52,7 @@ impl MemoryTreeBuilder {
     /// Adds a file of `size` bytes.
     pub fn file(&mut self, path: &[u8], size: u64) -> Result<(), Errno> {
         let content = FileContent::from_formula(Arc::clone(&self.formula), path, size);
-        self.add(
-            path,
-            InodeBody::Regular {
-                content,
-                durable: None,
-            },
-            self.file_mode,
-        )
+        self.add(path, InodeBody::Regular { content, durable: None }, self.file_mode)
     }
 
     /// Adds a symbolic link.
@@ -103,10 +89,9 @@ impl MemoryTreeBuilder {
             at = match tree.inode(at).directory()?.find(name) {
                 Some(found) => found,
                 None => {
-                    let made = tree.insert(self.inode(
-                        InodeBody::Directory(MemoryDirectory::new(at)),
-                        self.directory_mode,
-                    ));
+                    let made = tree.insert(
+                        self.inode(InodeBody::Directory(MemoryDirectory::new(at)), self.directory_mode),
+                    );
                     let parent = tree.inode_mut(at);
                     parent.directory_mut()?.add(name, made);
                     parent.nlink += 1;
@@ -114,30 +99,13 @@ impl MemoryTreeBuilder {
                 }
             };
         }
-        if tree.inode(at).kind() == FileKind::Directory {
-            Ok(at)
-        } else {
-            Err(Errno::NOTDIR)
-        }
+        if tree.inode(at).kind() == FileKind::Directory { Ok(at) } else { Err(Errno::NOTDIR) }
     }
 
     fn inode(&self, body: InodeBody, mode: u32) -> MemoryInode {
-        let nlink = if matches!(body, InodeBody::Directory(_)) {
-            2
-        } else {
-            1
-        };
+        let nlink = if matches!(body, InodeBody::Directory(_)) { 2 } else { 1 };
         let (uid, gid) = self.owner;
-        MemoryInode {
-            body,
-            mode,
-            nlink,
-            uid,
-            gid,
-            atime: self.time,
-            mtime: self.time,
-            ctime: self.time,
-        }
+        MemoryInode { body, mode, nlink, uid, gid, atime: self.time, mtime: self.time, ctime: self.time }
     }
 }
 

@@ -33,11 +33,7 @@ impl FileContent {
     pub(super) fn from_formula(formula: Arc<dyn ContentFormula>, path: &[u8], size: u64) -> Self {
         Self {
             size,
-            base: Some(FormulaContent {
-                formula,
-                path: path.into(),
-                end: size,
-            }),
+            base: Some(FormulaContent { formula, path: path.into(), end: size }),
             pages: HashMap::new(),
         }
     }
@@ -53,10 +49,7 @@ impl FileContent {
 
     /// The value of `used` for files with a formula, as if they were on a disk.
     pub(super) fn shown_used(&self) -> u64 {
-        let base = self
-            .base
-            .as_ref()
-            .map_or(0, |base| base.end.next_multiple_of(512));
+        let base = self.base.as_ref().map_or(0, |base| base.end.next_multiple_of(512));
         base.max(self.used())
     }
 
@@ -91,9 +84,7 @@ impl FileContent {
 
     fn fill_base(&self, offset: u64, buffer: &mut [u8]) {
         let Some(base) = &self.base else { return };
-        let count = usize::try_from(base.end.saturating_sub(offset))
-            .unwrap_or(usize::MAX)
-            .min(buffer.len());
+        let count = usize::try_from(base.end.saturating_sub(offset)).unwrap_or(usize::MAX).min(buffer.len());
         base.formula.fill(&base.path, offset, &mut buffer[..count]);
     }
 
@@ -196,9 +187,6 @@ mod tests {
         content.write(0, b"before");
         let copy = content.clone();
         content.write(0, b"after!");
-        assert_eq!(
-            (bytes(&copy, 0, 9), bytes(&content, 0, 9)),
-            (b"before".to_vec(), b"after!".to_vec())
-        );
+        assert_eq!((bytes(&copy, 0, 9), bytes(&content, 0, 9)), (b"before".to_vec(), b"after!".to_vec()));
     }
 }

@@ -28,12 +28,7 @@ pub(super) struct MemoryDirectory {
 
 impl MemoryDirectory {
     pub(super) fn new(parent: u64) -> Self {
-        Self {
-            parent,
-            names: HashMap::new(),
-            order: BTreeMap::new(),
-            next_cookie: DOT_DOT_COOKIE + 1,
-        }
+        Self { parent, names: HashMap::new(), order: BTreeMap::new(), next_cookie: DOT_DOT_COOKIE + 1 }
     }
 
     pub(super) fn find(&self, name: &[u8]) -> Option<u64> {
@@ -83,10 +78,7 @@ impl MemoryDirectory {
 
     /// The entry after `cookie`: its cookie, name and fileid.
     pub(super) fn after(&self, cookie: u64) -> Option<(u64, Arc<[u8]>, u64)> {
-        let (cookie, name) = self
-            .order
-            .range((Bound::Excluded(cookie), Bound::Unbounded))
-            .next()?;
+        let (cookie, name) = self.order.range((Bound::Excluded(cookie), Bound::Unbounded)).next()?;
         Some((*cookie, Arc::clone(name), self.names.get(name)?.fileid))
     }
 }

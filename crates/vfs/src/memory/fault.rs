@@ -40,10 +40,7 @@ impl InjectedFaults {
 
     pub(super) fn strike(&self, point: FaultPoint) -> Result<(), Error> {
         let mut waiting = self.waiting.lock();
-        let Some(at) = waiting
-            .iter()
-            .position(|(of, _, times)| *of == point && *times > 0)
-        else {
+        let Some(at) = waiting.iter().position(|(of, _, times)| *of == point && *times > 0) else {
             return Ok(());
         };
         let (_, error, times) = &mut waiting[at];

@@ -23,11 +23,7 @@ impl MemoryVfs {
         }
         let directory = inode.kind() == FileKind::Directory;
         if allows(EXECUTE) && inode.kind() != FileKind::Symlink {
-            granted = granted.with(if directory {
-                Access::LOOKUP
-            } else {
-                Access::EXECUTE
-            });
+            granted = granted.with(if directory { Access::LOOKUP } else { Access::EXECUTE });
         }
         let needed = if directory { WRITE | EXECUTE } else { WRITE };
         if allows(needed) && self.check_writable().is_ok() {
@@ -52,9 +48,7 @@ impl MemoryVfs {
         let content = inode.content()?;
         self.check_writable()?;
         inode.owned().check_write(caller)?;
-        let end = offset
-            .checked_add(data.len() as u64)
-            .filter(|end| *end <= SIZE_MAX);
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX);
         if end.is_none() {
             return Err(Errno::FBIG.into());
         }
@@ -71,10 +65,7 @@ impl MemoryVfs {
             inode.make_durable();
         }
         tree.charge(uid, before, before + growth);
-        Ok(WriteResult {
-            count: u32::try_from(data.len()).map_err(|_| Errno::INVAL)?,
-            stability,
-        })
+        Ok(WriteResult { count: u32::try_from(data.len()).map_err(|_| Errno::INVAL)?, stability })
     }
 
     fn check_space(
@@ -91,15 +82,7 @@ impl MemoryVfs {
             return Err(Errno::NOSPC);
         }
         let by = tree.used_by.get(&uid).copied().unwrap_or(0);
-        let over = self
-            .options
-            .quotas
-            .get(&uid)
-            .is_some_and(|quota| by + growth > *quota);
-        if over && !caller.privileged {
-            Err(Errno::DQUOT)
-        } else {
-            Ok(())
-        }
+        let over = self.options.quotas.get(&uid).is_some_and(|quota| by + growth > *quota);
+        if over && !caller.privileged { Err(Errno::DQUOT) } else { Ok(()) }
     }
 }

@@ -96,18 +96,12 @@ impl MemoryVfs {
             ctime: now,
         };
         let tree = RwLock::new(MemoryTree::new(options.instance, root));
-        Self {
-            tree,
-            options,
-            read_only: false.into(),
-            faults: InjectedFaults::default(),
-        }
+        Self { tree, options, read_only: false.into(), faults: InjectedFaults::default() }
     }
 
     /// Sets whether changes fail with `EROFS`.
     pub fn set_read_only(&self, read_only: bool) {
-        self.read_only
-            .store(read_only, std::sync::atomic::Ordering::Relaxed);
+        self.read_only.store(read_only, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// The next `times` operations of that kind fail with `error` and have no effect.
@@ -162,20 +156,12 @@ impl MemoryVfs {
         let fileid = match tree.resolve(handle) {
             Ok(fileid) => fileid,
             Err(error) => {
-                return WccResult {
-                    before: None,
-                    after: None,
-                    value: Err(error),
-                };
+                return WccResult { before: None, after: None, value: Err(error) };
             }
         };
         let before = tree.attributes(fileid);
         let value = self.faults.strike(point).and_then(|()| change(&mut tree, fileid));
-        WccResult {
-            before: Some((&before).into()),
-            after: Some(tree.attributes(fileid)),
-            value,
-        }
+        WccResult { before: Some((&before).into()), after: Some(tree.attributes(fileid)), value }
     }
 
     /// Runs a read-only operation on the object of `handle`.
@@ -189,18 +175,12 @@ impl MemoryVfs {
         let fileid = match tree.resolve(handle) {
             Ok(fileid) => fileid,
             Err(error) => {
-                return PostOpResult {
-                    attributes: None,
-                    value: Err(error),
-                };
+                return PostOpResult { attributes: None, value: Err(error) };
             }
         };
         let struck = point.map_or(Ok(()), |point| self.faults.strike(point));
         let value = struck.and_then(|()| ask(&tree, fileid));
-        PostOpResult {
-            attributes: Some(tree.attributes(fileid)),
-            value,
-        }
+        PostOpResult { attributes: Some(tree.attributes(fileid)), value }
     }
 
     /// The entry after `cookie`, if the directory still exists.
@@ -220,12 +200,7 @@ impl MemoryVfs {
             _ => names.after(cookie)?,
         };
         let node = (wanted == ReaddirDetail::Nodes && search).then(|| tree.node(fileid));
-        Some(OwnedDirEntry {
-            fileid,
-            cookie,
-            name,
-            node,
-        })
+        Some(OwnedDirEntry { fileid, cookie, name, node })
     }
 }
 

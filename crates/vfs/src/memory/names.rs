@@ -27,10 +27,7 @@ impl MemoryVfs {
         if let Some(fileid) = search(tree, caller, directory, name)? {
             return self.take_existing(tree, caller, fileid, mode);
         }
-        let body = InodeBody::Regular {
-            content: FileContent::default(),
-            durable: None,
-        };
+        let body = InodeBody::Regular { content: FileContent::default(), durable: None };
         let (set, times) = match mode {
             CreateMode::Unchecked(set) | CreateMode::Guarded(set) => (*set, None),
             CreateMode::Exclusive(verifier) => (SetAttributes::with_mode(0), Some(verifier::times(verifier))),
@@ -54,10 +51,7 @@ impl MemoryVfs {
         match mode {
             CreateMode::Guarded(_) => Err(Errno::EXIST.into()),
             CreateMode::Exclusive(verifier) if verifier::is_of(verifier, &tree.attributes(fileid)) => {
-                Ok(CreatedNode {
-                    node: tree.node(fileid),
-                    new: false,
-                })
+                Ok(CreatedNode { node: tree.node(fileid), new: false })
             }
             CreateMode::Exclusive(_) => Err(Errno::EXIST.into()),
             CreateMode::Unchecked(set) => {
@@ -66,15 +60,9 @@ impl MemoryVfs {
                     FileKind::Directory => return Err(Errno::ISDIR.into()),
                     _ => return Err(Errno::EXIST.into()),
                 }
-                let size = SetAttributes {
-                    size: set.size,
-                    ..SetAttributes::default()
-                };
+                let size = SetAttributes { size: set.size, ..SetAttributes::default() };
                 self.set(tree, caller, fileid, &size, None)?;
-                Ok(CreatedNode {
-                    node: tree.node(fileid),
-                    new: false,
-                })
+                Ok(CreatedNode { node: tree.node(fileid), new: false })
             }
         }
     }
@@ -96,10 +84,7 @@ impl MemoryVfs {
         self.check_writable()?;
         let parent = tree.inode(directory).owned();
         parent.check(caller, WRITE | EXECUTE)?;
-        let device = matches!(
-            body,
-            InodeBody::Special(FileKind::CharacterDevice | FileKind::BlockDevice, _)
-        );
+        let device = matches!(body, InodeBody::Special(FileKind::CharacterDevice | FileKind::BlockDevice, _));
         if device && !caller.privileged {
             return Err(Errno::PERM.into());
         }
@@ -112,38 +97,20 @@ impl MemoryVfs {
         let (gid, mode) = parent.inherit(caller, set.mode.unwrap_or(0) & settable, is_directory);
         let now = self.stamp();
         let nlink = if is_directory { 2 } else { 1 };
-        let inode = MemoryInode {
-            body,
-            mode,
-            nlink,
-            uid: caller.uid,
-            gid,
-            atime: now,
-            mtime: now,
-            ctime: now,
-        };
+        let inode =
+            MemoryInode { body, mode, nlink, uid: caller.uid, gid, atime: now, mtime: now, ctime: now };
         let fileid = tree.insert(inode);
         self.add_name(tree, directory, name, fileid)?;
         self.set_rest(tree, caller, fileid, set);
-        Ok(CreatedNode {
-            node: tree.node(fileid),
-            new: true,
-        })
+        Ok(CreatedNode { node: tree.node(fileid), new: true })
     }
 
     /// Sets the remaining attributes: owner (if privileged), group, size and times. Attributes that
     /// the caller may not set remain unchanged, as with other servers.
     fn set_rest(&self, tree: &mut MemoryTree, caller: &FsCred<'_>, fileid: u64, set: &SetAttributes) {
         let uid = set.uid.filter(|_| caller.privileged);
-        let size = set
-            .size
-            .filter(|size| *size > 0 && tree.inode(fileid).content().is_ok());
-        let rest = SetAttributes {
-            mode: None,
-            uid,
-            size,
-            ..*set
-        };
+        let size = set.size.filter(|size| *size > 0 && tree.inode(fileid).content().is_ok());
+        let rest = SetAttributes { mode: None, uid, size, ..*set };
         let group_stays = SetAttributes { gid: None, ..rest };
         let done = self.set(tree, caller, fileid, &rest, None);
         if done.is_err() {
@@ -186,9 +153,7 @@ impl MemoryVfs {
         self.check_writable()?;
         let fileid = search(tree, caller, directory, name)?.ok_or(Errno::NOENT)?;
         let victim = tree.inode(fileid);
-        tree.inode(directory)
-            .owned()
-            .check_remove(caller, victim.owned())?;
+        tree.inode(directory).owned().check_remove(caller, victim.owned())?;
         check_replaceable(victim, directories)?;
         self.take_name(tree, directory, name)?;
         let changed = self.change_time(tree.inode(fileid).ctime);
@@ -326,9 +291,7 @@ fn check_rename(
     if is_directory && from != to {
         object.owned().check(caller, WRITE)?;
     }
-    replaced.map_or(Ok(()), |replaced| {
-        check_replaceable(tree.inode(replaced), is_directory)
-    })
+    replaced.map_or(Ok(()), |replaced| check_replaceable(tree.inode(replaced), is_directory))
 }
 
 /// The kernel's rule for files of other owners (`fs.protected_hardlinks`): only files that the

@@ -39,11 +39,7 @@ impl Ownership {
     }
 
     pub(super) fn check(self, caller: &FsCred<'_>, wanted: u32) -> Result<(), Errno> {
-        if self.allows(caller, wanted) {
-            Ok(())
-        } else {
-            Err(Errno::ACCESS)
-        }
+        if self.allows(caller, wanted) { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
     /// For READ: permitted for the owner, and with execute permission.
@@ -56,19 +52,11 @@ impl Ownership {
 
     /// For WRITE and truncation: permitted for the owner.
     pub(super) fn check_write(self, caller: &FsCred<'_>) -> Result<(), Errno> {
-        if caller.uid == self.uid {
-            Ok(())
-        } else {
-            self.check(caller, WRITE)
-        }
+        if caller.uid == self.uid { Ok(()) } else { self.check(caller, WRITE) }
     }
 
     pub(super) fn check_owner(self, caller: &FsCred<'_>) -> Result<(), Errno> {
-        if caller.privileged || caller.uid == self.uid {
-            Ok(())
-        } else {
-            Err(Errno::PERM)
-        }
+        if caller.privileged || caller.uid == self.uid { Ok(()) } else { Err(Errno::PERM) }
     }
 
     /// For a directory: whether the caller may remove the entry of `victim`.
@@ -98,11 +86,7 @@ impl Ownership {
     /// in.
     pub(super) fn chmod(self, caller: &FsCred<'_>, wanted: u32) -> u32 {
         let keeps = caller.privileged || caller.in_group(self.gid);
-        if keeps {
-            wanted & 0o7777
-        } else {
-            wanted & 0o7777 & !SET_GID
-        }
+        if keeps { wanted & 0o7777 } else { wanted & 0o7777 & !SET_GID }
     }
 
     /// The resulting mode of a write or a truncation: root has no privileges here either.
@@ -136,10 +120,6 @@ impl Ownership {
         let uid_stays = uid.is_none_or(|uid| uid == self.uid);
         let gid_is_own = gid.is_none_or(|gid| gid == self.gid || caller.in_group(gid));
         let changes_owner = uid.is_some() || gid.is_some();
-        if !changes_owner || (owner && uid_stays && gid_is_own) {
-            Ok(())
-        } else {
-            Err(Errno::PERM)
-        }
+        if !changes_owner || (owner && uid_stays && gid_is_own) { Ok(()) } else { Err(Errno::PERM) }
     }
 }

@@ -81,11 +81,7 @@ impl MemoryVfs {
         if let Some(mode) = set.mode
             && inode.kind() != FileKind::Symlink
         {
-            let wanted = if chown && regular_or_special {
-                revoke(mode)
-            } else {
-                mode
-            };
+            let wanted = if chown && regular_or_special { revoke(mode) } else { mode };
             inode.mode = inode.owned().chmod(caller, wanted);
         }
         apply_time(&mut inode.atime, set.atime, changed);

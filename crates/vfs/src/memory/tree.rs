@@ -53,12 +53,7 @@ impl MemoryInode {
 
     pub(super) fn owned(&self) -> Ownership {
         let is_directory = matches!(self.body, InodeBody::Directory(_));
-        Ownership {
-            mode: self.mode,
-            uid: self.uid,
-            gid: self.gid,
-            is_directory,
-        }
+        Ownership { mode: self.mode, uid: self.uid, gid: self.gid, is_directory }
     }
 
     /// Number of bytes that it uses.
@@ -140,13 +135,7 @@ pub(super) struct MemoryTree {
 impl MemoryTree {
     pub(super) fn new(instance: u64, root: MemoryInode) -> Self {
         let inodes = HashMap::from([(ROOT, root)]);
-        Self {
-            inodes,
-            next: ROOT + 1,
-            instance,
-            used: 0,
-            used_by: HashMap::new(),
-        }
+        Self { inodes, next: ROOT + 1, instance, used: 0, used_by: HashMap::new() }
     }
 
     pub(super) fn handle(&self, fileid: u64) -> NodeHandle {
@@ -169,15 +158,11 @@ impl MemoryTree {
     }
 
     pub(super) fn inode(&self, fileid: u64) -> &MemoryInode {
-        self.inodes
-            .get(&fileid)
-            .expect("a name or a resolved handle stands for an inode that exists")
+        self.inodes.get(&fileid).expect("a name or a resolved handle stands for an inode that exists")
     }
 
     pub(super) fn inode_mut(&mut self, fileid: u64) -> &mut MemoryInode {
-        self.inodes
-            .get_mut(&fileid)
-            .expect("a name or a resolved handle stands for an inode that exists")
+        self.inodes.get_mut(&fileid).expect("a name or a resolved handle stands for an inode that exists")
     }
 
     pub(super) fn attributes(&self, fileid: u64) -> Attributes {
@@ -207,10 +192,7 @@ impl MemoryTree {
     }
 
     pub(super) fn node(&self, fileid: u64) -> VfsNode {
-        VfsNode {
-            handle: self.handle(fileid),
-            attributes: self.attributes(fileid),
-        }
+        VfsNode { handle: self.handle(fileid), attributes: self.attributes(fileid) }
     }
 
     pub(super) fn insert(&mut self, inode: MemoryInode) -> u64 {
@@ -224,11 +206,7 @@ impl MemoryTree {
     pub(super) fn unlink(&mut self, fileid: u64, changed: Timestamp) {
         let inode = self.inode_mut(fileid);
         inode.ctime = changed;
-        inode.nlink = if matches!(inode.body, InodeBody::Directory(_)) {
-            0
-        } else {
-            inode.nlink - 1
-        };
+        inode.nlink = if matches!(inode.body, InodeBody::Directory(_)) { 0 } else { inode.nlink - 1 };
         if inode.nlink == 0 {
             let (bytes, uid) = (inode.used(), inode.uid);
             self.charge(uid, bytes, 0);

@@ -39,9 +39,7 @@ impl Vfs for MemoryVfs {
         set: &SetAttributes,
         guard: Option<Timestamp>,
     ) -> WccResult<()> {
-        self.change(node, FaultPoint::Change, |tree, fileid| {
-            self.set(tree, caller, fileid, set, guard)
-        })
+        self.change(node, FaultPoint::Change, |tree, fileid| self.set(tree, caller, fileid, set, guard))
     }
 
     fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode> {
@@ -60,9 +58,7 @@ impl Vfs for MemoryVfs {
     }
 
     fn access(&self, caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access> {
-        self.ask(node, None, |tree, fileid| {
-            Ok(asked.common(self.granted(caller, tree.inode(fileid))))
-        })
+        self.ask(node, None, |tree, fileid| Ok(asked.common(self.granted(caller, tree.inode(fileid)))))
     }
 
     fn read_link(&self, _caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> PostOpResult<()> {
@@ -90,10 +86,7 @@ impl Vfs for MemoryVfs {
             let content = inode.content()?;
             inode.owned().check_read(caller)?;
             let count = content.read(offset, count, data);
-            Ok(ReadResult {
-                count,
-                eof: offset.saturating_add(u64::from(count)) >= content.size(),
-            })
+            Ok(ReadResult { count, eof: offset.saturating_add(u64::from(count)) >= content.size() })
         })
     }
 
@@ -191,10 +184,7 @@ impl Vfs for MemoryVfs {
         let directories = (tree.resolve(from), tree.resolve(to));
         let attributes =
             |tree: &MemoryTree, of: &Result<u64, Error>| of.ok().map(|fileid| tree.attributes(fileid));
-        let before = [
-            attributes(&tree, &directories.0),
-            attributes(&tree, &directories.1),
-        ];
+        let before = [attributes(&tree, &directories.0), attributes(&tree, &directories.1)];
         let value = match directories {
             (Err(error), _) | (_, Err(error)) => Err(error),
             (Ok(from), Ok(to)) => self
@@ -206,11 +196,7 @@ impl Vfs for MemoryVfs {
             before: before.as_ref().map(Into::into),
             after: attributes(&tree, directory),
         };
-        RenameResult {
-            from: wcc(&before[0], &directories.0),
-            to: wcc(&before[1], &directories.1),
-            value,
-        }
+        RenameResult { from: wcc(&before[0], &directories.0), to: wcc(&before[1], &directories.1), value }
     }
 
     fn link(
@@ -225,10 +211,7 @@ impl Vfs for MemoryVfs {
             self.link_name(tree, caller, fileid, parent, name)
         });
         let tree = self.tree.read();
-        LinkResult {
-            node: tree.resolve(node).ok().map(|fileid| tree.attributes(fileid)),
-            directory,
-        }
+        LinkResult { node: tree.resolve(node).ok().map(|fileid| tree.attributes(fileid)), directory }
     }
 
     fn read_directory(
@@ -251,38 +234,22 @@ impl Vfs for MemoryVfs {
         let (fileid, search) = match start.value {
             Ok(start) => start,
             Err(error) => {
-                return PostOpResult {
-                    attributes: start.attributes,
-                    value: Err(error),
-                };
+                return PostOpResult { attributes: start.attributes, value: Err(error) };
             }
         };
         let mut at = cookie;
         let ended = loop {
-            let Some(OwnedDirEntry {
-                fileid,
-                cookie,
-                name,
-                node,
-            }) = self.entry_after(fileid, at, wanted, search)
+            let Some(OwnedDirEntry { fileid, cookie, name, node }) =
+                self.entry_after(fileid, at, wanted, search)
             else {
                 break true;
             };
-            if visit(&VfsDirEntry {
-                fileid,
-                cookie,
-                name: &name,
-                node,
-            }) == Visit::Stop
-            {
+            if visit(&VfsDirEntry { fileid, cookie, name: &name, node }) == Visit::Stop {
                 break false;
             }
             at = cookie;
         };
-        PostOpResult {
-            attributes: start.attributes,
-            value: Ok(ended),
-        }
+        PostOpResult { attributes: start.attributes, value: Ok(ended) }
     }
 
     fn space(&self, node: &NodeHandle) -> PostOpResult<FileSystemSpace> {

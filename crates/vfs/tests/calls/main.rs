@@ -68,15 +68,7 @@ fn main() -> ExitCode {
 fn list(directory: &Path) {
     let vfs = LocalVfs::open(directory, &LocalOptions::default()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while directory
-        .metadata()
-        .unwrap()
-        .modified()
-        .unwrap()
-        .elapsed()
-        .unwrap()
-        < Duration::from_millis(200)
-    {
+    while directory.metadata().unwrap().modified().unwrap().elapsed().unwrap() < Duration::from_millis(200) {
         assert!(Instant::now() < deadline, "it is being changed");
         std::thread::yield_now();
     }

@@ -40,11 +40,7 @@ pub(crate) fn count(command: &mut Command) -> io::Result<(Vec<u64>, bool)> {
                 *count += 1;
             }
         }
-        let pass_on = if is_call || signal == libc::SIGTRAP {
-            0
-        } else {
-            signal
-        };
+        let pass_on = if is_call || signal == libc::SIGTRAP { 0 } else { signal };
         // SAFETY: the signal is a number.
         done(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, pass_on) })?;
         status = wait(pid)?;
@@ -74,9 +70,5 @@ fn wait(pid: libc::pid_t) -> io::Result<libc::c_int> {
 }
 
 fn done(result: libc::c_long) -> io::Result<()> {
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -6,10 +6,7 @@ use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
 
-const NEVER_WAIT: FetchOptions = FetchOptions {
-    sendfile: false,
-    wait: false,
-};
+const NEVER_WAIT: FetchOptions = FetchOptions { sendfile: false, wait: false };
 
 #[test]
 fn what_is_written_is_read_with_holes_as_zeroes() {
@@ -44,21 +41,11 @@ fn a_read_that_never_waits_is_the_same_read() {
         let bytes: Vec<u8> = (0..20_000u32).map(|at| (at % 251) as u8).collect();
         assert_eq!(tree.write(&OWNER, &file, 0, &bytes), Ok(20_000));
         let mut answered = 0;
-        for (offset, count) in [
-            (0, 0),
-            (0, 1),
-            (4095, 4097),
-            (0, 20_000),
-            (19_999, 5),
-            (20_000, 5),
-            (1 << 62, 1),
-            (u64::MAX, 9),
-        ] {
+        for (offset, count) in
+            [(0, 0), (0, 1), (4095, 4097), (0, 20_000), (19_999, 5), (20_000, 5), (1 << 62, 1), (u64::MAX, 9)]
+        {
             let mut data = b"kept".to_vec();
-            let Some(answer) = tree
-                .vfs
-                .fetch(&OWNER, &file, offset, count, NEVER_WAIT, &mut data)
-            else {
+            let Some(answer) = tree.vfs.fetch(&OWNER, &file, offset, count, NEVER_WAIT, &mut data) else {
                 assert_eq!(data, b"kept");
                 continue;
             };
@@ -72,9 +59,7 @@ fn a_read_that_never_waits_is_the_same_read() {
                 (&b"kept"[..], &expected.0[..], expected.1),
                 "{count} at {offset}"
             );
-            let attributes = answer
-                .attributes
-                .map(|attributes| (attributes.size, attributes.ctime));
+            let attributes = answer.attributes.map(|attributes| (attributes.size, attributes.ctime));
             assert_eq!(attributes, Some((20_000, tree.attributes(&file).ctime)));
         }
         assert!(answered >= 4, "what was just written is in the cache");
@@ -94,10 +79,7 @@ fn a_piece_is_the_same_read() {
         let file = tree.file(&tree.root(), "file", 0o600).handle;
         let bytes: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
         assert_eq!(tree.write(&OWNER, &file, 0, &bytes), Ok(100_000));
-        let how = FetchOptions {
-            sendfile: true,
-            wait: true,
-        };
+        let how = FetchOptions { sendfile: true, wait: true };
         let local = tree.place.is_some();
         for (offset, count, large) in [
             (0, 16_384, true),
@@ -123,11 +105,7 @@ fn a_piece_is_the_same_read() {
             };
             assert_eq!(range, large && local, "{count} at {offset}");
             let expected = tree.read(&file, offset, count);
-            assert_eq!(
-                (&data[4..], read.eof),
-                (&expected.0[..], expected.1),
-                "{count} at {offset}"
-            );
+            assert_eq!((&data[4..], read.eof), (&expected.0[..], expected.1), "{count} at {offset}");
         }
         let refused = tree.vfs.fetch(&OTHER, &file, 0, 50_000, how, &mut Vec::new());
         let refused = refused.expect("it may wait").value.err();
@@ -141,10 +119,7 @@ fn no_pieces_are_offered_once_one_could_not_be_sent() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o600).handle;
         assert_eq!(tree.write(&OWNER, &file, 0, &[7; 50_000]), Ok(50_000));
-        let how = FetchOptions {
-            sendfile: true,
-            wait: true,
-        };
+        let how = FetchOptions { sendfile: true, wait: true };
         let fetch = || tree.vfs.fetch(&OWNER, &file, 0, 50_000, how, &mut Vec::new());
         let first = fetch().expect("it may wait").value.unwrap();
         if let FetchResult::FileRange(range) = first {
@@ -164,21 +139,10 @@ fn offsets_at_the_edges_neither_panic_nor_wrap() {
             assert_eq!(tree.attributes(&file).size, offset + 1);
         }
         for offset in [i64::MAX as u64, 1 << 63, u64::MAX] {
-            assert_eq!(
-                errno(tree.write(&OWNER, &file, offset, b"xx")),
-                Some(Errno::FBIG),
-                "{offset}"
-            );
+            assert_eq!(errno(tree.write(&OWNER, &file, offset, b"xx")), Some(Errno::FBIG), "{offset}");
             assert_eq!(tree.read(&file, offset, 10), (vec![], true), "{offset}");
-            let size = SetAttributes {
-                size: Some(offset.max(1 << 63)),
-                ..SetAttributes::default()
-            };
-            assert_eq!(
-                errno(tree.set(&OWNER, &file, &size).value),
-                Some(Errno::FBIG),
-                "{offset}"
-            );
+            let size = SetAttributes { size: Some(offset.max(1 << 63)), ..SetAttributes::default() };
+            assert_eq!(errno(tree.set(&OWNER, &file, &size).value), Some(Errno::FBIG), "{offset}");
         }
         assert_eq!(tree.attributes(&file).size, (1 << 32) + 1);
     });
@@ -193,11 +157,7 @@ fn a_big_write_is_whole_and_a_sparse_file_uses_little() {
         assert_eq!(tree.read(&file, 1 << 30, 1 << 20), (data, true));
         let attributes = tree.attributes(&file);
         assert_eq!(attributes.size, (1 << 30) + (1 << 20));
-        assert!(
-            (1 << 20..1 << 24).contains(&attributes.used),
-            "{}",
-            attributes.used
-        );
+        assert!((1 << 20..1 << 24).contains(&attributes.used), "{}", attributes.used);
     });
 }
 
@@ -206,19 +166,12 @@ fn each_stability_is_returned_as_requested_and_commit_accepts_a_range() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o644).handle;
         for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
-            let written = tree
-                .vfs
-                .write(&OWNER, &file, 0, b"data", stability)
-                .value
-                .unwrap();
+            let written = tree.vfs.write(&OWNER, &file, 0, b"data", stability).value.unwrap();
             assert_eq!((written.count, written.stability), (4, stability));
         }
         let committed = tree.vfs.commit(&OWNER, &file, 0, 0);
         assert_eq!((committed.value, committed.after.unwrap().size), (Ok(()), 4));
-        assert_eq!(
-            errno(tree.vfs.commit(&OTHER, &file, 0, 0).value),
-            Some(Errno::ACCESS)
-        );
+        assert_eq!(errno(tree.vfs.commit(&OTHER, &file, 0, 0).value), Some(Errno::ACCESS));
         assert_eq!(tree.vfs.sync_all(), Ok(()));
     });
 }
@@ -229,9 +182,7 @@ fn a_write_answers_with_what_was_just_before_and_just_after() {
         let file = tree.file(&tree.root(), "file", 0o644);
         let mut last = file.attributes;
         for turn in 0..20 {
-            let changed = tree
-                .vfs
-                .write(&OWNER, &file.handle, turn, b"x", Stability::Unstable);
+            let changed = tree.vfs.write(&OWNER, &file.handle, turn, b"x", Stability::Unstable);
             assert_eq!(changed.before, Some(PreOpState::from(&last)));
             last = changed.after.unwrap();
             assert_eq!(last.size, turn + 1);
@@ -267,10 +218,7 @@ fn truncation_cuts_and_grows_with_zeroes() {
         let file = tree.file(&tree.root(), "file", 0o644).handle;
         tree.write(&OWNER, &file, 0, b"0123456789").unwrap();
         for size in [4, 8] {
-            let set = SetAttributes {
-                size: Some(size),
-                ..SetAttributes::default()
-            };
+            let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
             let changed = tree.set(&OWNER, &file, &set);
             assert_eq!((changed.value, changed.after.unwrap().size), (Ok(()), size));
         }
@@ -292,32 +240,14 @@ fn only_regular_files_have_data() {
             .handle;
         let null = curt_types::Device { major: 1, minor: 3 };
         let device = SpecialFile::CharacterDevice(null);
-        let device = tree
-            .vfs
-            .make(&ROOT, &root, b"null", NewNode::Special(device, &set))
-            .value
-            .unwrap()
-            .node
-            .handle;
-        let link = tree
-            .vfs
-            .make(&ROOT, &root, b"link", NewNode::Symlink(b"file", &set))
-            .value
-            .unwrap()
-            .node
-            .handle;
-        let rows = [
-            (root, Errno::ISDIR),
-            (fifo, Errno::INVAL),
-            (device, Errno::INVAL),
-            (link, Errno::INVAL),
-        ];
+        let device =
+            tree.vfs.make(&ROOT, &root, b"null", NewNode::Special(device, &set)).value.unwrap().node.handle;
+        let link =
+            tree.vfs.make(&ROOT, &root, b"link", NewNode::Symlink(b"file", &set)).value.unwrap().node.handle;
+        let rows = [(root, Errno::ISDIR), (fifo, Errno::INVAL), (device, Errno::INVAL), (link, Errno::INVAL)];
         for (node, expected) in rows {
             let mut data = Vec::new();
-            let size = SetAttributes {
-                size: Some(0),
-                ..SetAttributes::default()
-            };
+            let size = SetAttributes { size: Some(0), ..SetAttributes::default() };
             let answers = [
                 errno(tree.vfs.read(&ROOT, &node, 0, 10, &mut data).value),
                 errno(tree.vfs.write(&ROOT, &node, 0, b"x", Stability::Unstable).value),
@@ -333,23 +263,14 @@ fn only_regular_files_have_data() {
 #[test]
 fn a_full_file_system_is_reported_and_loses_nothing() {
     use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
-    let options = MemoryOptions {
-        bytes_max: 8192,
-        quotas: [(1000, 4096)].into(),
-        ..MemoryOptions::default()
-    };
+    let options =
+        MemoryOptions { bytes_max: 8192, quotas: [(1000, 4096)].into(), ..MemoryOptions::default() };
     let vfs = MemoryVfs::new(options);
-    let set = SetAttributes {
-        uid: Some(1000),
-        ..SetAttributes::with_mode(0o666)
-    };
+    let set = SetAttributes { uid: Some(1000), ..SetAttributes::with_mode(0o666) };
     let made = vfs.create(&ROOT, &vfs.root(), b"file", curt_vfs::CreateMode::Guarded(&set));
     let file = made.value.unwrap().node.handle;
-    let write = |caller, offset| {
-        vfs.write(caller, &file, offset, b"x", Stability::Unstable)
-            .value
-            .map(|_| ())
-    };
+    let write =
+        |caller, offset| vfs.write(caller, &file, offset, b"x", Stability::Unstable).value.map(|_| ());
     assert_eq!(write(&OWNER, 0), Ok(()));
     assert_eq!(write(&OWNER, 4096), Err(Error::Os(Errno::DQUOT)));
     assert_eq!(write(&OWNER, 100), Ok(()));

@@ -23,10 +23,7 @@ fn with_private_mounts(test: impl FnOnce(&Path) + Send) {
     let directory = TempDir::new_in(disk()).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            #[expect(
-                deprecated,
-                reason = "nothing of this thread depends on what is no longer shared"
-            )]
+            #[expect(deprecated, reason = "nothing of this thread depends on what is no longer shared")]
             rustix::thread::unshare(UnshareFlags::NEWNS | UnshareFlags::FS).unwrap();
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
             rustix::mount::mount_change("/", private).unwrap();
@@ -58,27 +55,18 @@ fn a_full_disk_is_reported_and_written_data_stay() {
         let point = small_tmpfs(directory, "small", c"size=1m,nr_inodes=5");
         let vfs = LocalVfs::open(&point, &LocalOptions::default()).unwrap();
         let set = SetAttributes::with_mode(0o666);
-        let create = |name: &[u8]| {
-            vfs.create(&ROOT, &vfs.root(), name, CreateMode::Guarded(&set))
-                .value
-        };
+        let create = |name: &[u8]| vfs.create(&ROOT, &vfs.root(), name, CreateMode::Guarded(&set)).value;
         let file = create(b"file").unwrap().node.handle;
         let data = vec![7; 1 << 20];
         let write = |offset, data: &[u8]| {
-            vfs.write(&OWNER, &file, offset, data, Stability::Unstable)
-                .value
-                .map(|written| written.count)
+            vfs.write(&OWNER, &file, offset, data, Stability::Unstable).value.map(|written| written.count)
         };
         assert_eq!(write(0, &data[..1000]), Ok(1000));
         let fits = (1 << 20) - 4096;
         assert_eq!(write(4096, &data), Ok(fits), "as much as there is room for");
         assert_eq!(write(1 << 20, &data), Err(Error::Os(Errno::NOSPC)));
         assert_eq!(vfs.attributes(&file).unwrap().size, 1 << 20);
-        assert_eq!(
-            write(0, &data),
-            Ok(1 << 20),
-            "what has its room can be written again"
-        );
+        assert_eq!(write(0, &data), Ok(1 << 20), "what has its room can be written again");
         assert_eq!(vfs.commit(&OWNER, &file, 0, 0).value, Ok(()));
         let names: Vec<String> = (0..8).map(|number| format!("file{number}")).collect();
         let made: Vec<_> = names.iter().map(|name| errno(create(name.as_bytes()))).collect();
@@ -94,26 +82,15 @@ fn a_read_only_file_system_refuses_every_change_by_its_name() {
         let vfs = LocalVfs::open(&point, &LocalOptions::default()).unwrap();
         let set = SetAttributes::with_mode(0o777);
         let root = vfs.root();
-        let file = vfs
-            .create(&ROOT, &root, b"file", CreateMode::Guarded(&set))
-            .value
-            .unwrap()
-            .node
-            .handle;
+        let file = vfs.create(&ROOT, &root, b"file", CreateMode::Guarded(&set)).value.unwrap().node.handle;
         rustix::mount::mount_remount(&point, MountFlags::RDONLY, c"").unwrap();
-        let size = SetAttributes {
-            size: Some(0),
-            ..SetAttributes::default()
-        };
+        let size = SetAttributes { size: Some(0), ..SetAttributes::default() };
         let answers = [
             errno(vfs.write(&ROOT, &file, 0, b"x", Stability::Unstable).value),
             errno(vfs.set_attributes(&ROOT, &file, &set, None).value),
             errno(vfs.set_attributes(&ROOT, &file, &size, None).value),
             errno(vfs.create(&ROOT, &root, b"new", CreateMode::Guarded(&set)).value),
-            errno(
-                vfs.create(&ROOT, &root, b"new", CreateMode::Exclusive([1; 8]))
-                    .value,
-            ),
+            errno(vfs.create(&ROOT, &root, b"new", CreateMode::Exclusive([1; 8])).value),
             errno(vfs.make(&ROOT, &root, b"new", NewNode::Directory(&set)).value),
             errno(vfs.make(&ROOT, &root, b"new", NewNode::Symlink(b"x", &set)).value),
             errno(vfs.remove(&ROOT, &root, b"file").value),
@@ -122,14 +99,8 @@ fn a_read_only_file_system_refuses_every_change_by_its_name() {
         ];
         assert_eq!(answers, [Some(Errno::ROFS); 10]);
         let all = Access::from_bits(0x3f);
-        assert_eq!(
-            vfs.access(&ROOT, &file, all).value,
-            Ok(Access::READ.with(Access::EXECUTE))
-        );
-        assert_eq!(
-            vfs.access(&OTHER, &root, all).value,
-            Ok(Access::READ.with(Access::LOOKUP))
-        );
+        assert_eq!(vfs.access(&ROOT, &file, all).value, Ok(Access::READ.with(Access::EXECUTE)));
+        assert_eq!(vfs.access(&OTHER, &root, all).value, Ok(Access::READ.with(Access::LOOKUP)));
     });
 }
 
@@ -147,10 +118,7 @@ fn with_lost_data(test: impl FnOnce(&LocalVfs, &NodeHandle, &Path) + Send) {
         run("mount", &["-o", "loop", image, shown]);
         let vfs = LocalVfs::open(&point, &LocalOptions::default()).unwrap();
         let set = SetAttributes::with_mode(0o666);
-        let made = vfs
-            .create(&ROOT, &vfs.root(), b"file", CreateMode::Guarded(&set))
-            .value
-            .unwrap();
+        let made = vfs.create(&ROOT, &vfs.root(), b"file", CreateMode::Guarded(&set)).value.unwrap();
         let file = made.node.handle;
         let data = vec![7; 1 << 20];
         for megabyte in 0..30 {
@@ -220,9 +188,7 @@ fn no_durable_write_beside_a_loss_goes_well() {
             };
             let results: Vec<_> = std::thread::scope(|scope| {
                 let write = &write;
-                let writes: Vec<_> = (0..WRITERS)
-                    .map(|writer| scope.spawn(move || write(writer)))
-                    .collect();
+                let writes: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
                 writes.into_iter().map(|write| write.join().unwrap()).collect()
             });
             assert!(results.iter().all(Result::is_err), "round {round}: {results:?}");
@@ -256,9 +222,7 @@ fn a_write_does_not_report_the_loss_of_another_file() {
             let name = format!("file{number}");
             let made = vfs.create(&ROOT, &vfs.root(), name.as_bytes(), CreateMode::Guarded(&set));
             let Ok(made) = made.value else { continue };
-            let written = vfs
-                .write(&OWNER, &made.node.handle, 0, b"", Stability::Unstable)
-                .value;
+            let written = vfs.write(&OWNER, &made.node.handle, 0, b"", Stability::Unstable).value;
             assert!(!matches!(written, Err(Error::Lost(_))), "{number}: {written:?}");
         }
         assert!(vfs.losses() > before, "the first file had to make room");
@@ -316,10 +280,7 @@ fn an_exclusive_create_is_recognised_by_what_is_on_the_disk_when_it_is_answered(
         }
         run("sync", &["-f", &path(&before)]);
         let create = |point: &Path| {
-            let options = LocalOptions {
-                metadata: MetadataDurability::Stable,
-                ..LocalOptions::default()
-            };
+            let options = LocalOptions { metadata: MetadataDurability::Stable, ..LocalOptions::default() };
             let vfs = LocalVfs::open(point, &options).unwrap();
             let mode = CreateMode::Exclusive([7; 8]);
             let created = vfs.create(&ROOT, &vfs.root(), b"exclusive", mode).value;
@@ -351,10 +312,7 @@ fn without_the_right_to_copy_mounts_a_mount_point_is_refused_and_listed_without_
         set_capabilities(None, sets).unwrap();
         let vfs = LocalVfs::open(&served, &LocalOptions::default()).unwrap();
         let root = vfs.root();
-        assert_eq!(
-            errno(vfs.lookup(&ROOT, &root, b"point").value),
-            Some(Errno::ACCESS)
-        );
+        assert_eq!(errno(vfs.lookup(&ROOT, &root, b"point").value), Some(Errno::ACCESS));
         assert_eq!(errno(vfs.lookup(&ROOT, &root, b"plain").value), None);
         assert_eq!(vfs.lookup(&ROOT, &root, b"..").value.unwrap().handle, root);
         let mut seen = Vec::new();
@@ -364,12 +322,7 @@ fn without_the_right_to_copy_mounts_a_mount_point_is_refused_and_listed_without_
         });
         assert_eq!(listed.value, Ok(true));
         seen.sort();
-        let expected = [
-            (&b"."[..], true),
-            (b"..", true),
-            (b"plain", true),
-            (b"point", false),
-        ];
+        let expected = [(&b"."[..], true), (b"..", true), (b"plain", true), (b"point", false)];
         assert_eq!(seen, expected.map(|(name, node)| (name.to_vec(), node)));
     });
 }

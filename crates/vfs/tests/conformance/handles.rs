@@ -21,12 +21,8 @@ fn a_removed_directory_that_somebody_has_open_is_gone_before_anything_else_is_wr
     for tree in local_kinds() {
         let (root, place) = (tree.root(), tree.place.as_ref().unwrap());
         let gone = tree.directory(&root, "gone", 0o777).handle;
-        let link = tree.vfs.make(
-            &ROOT,
-            &root,
-            b"link",
-            NewNode::Symlink(b"target", &SetAttributes::default()),
-        );
+        let link =
+            tree.vfs.make(&ROOT, &root, b"link", NewNode::Symlink(b"target", &SetAttributes::default()));
         let link = link.value.unwrap().node.handle;
         let path = place.served.join("gone");
         let _open = std::fs::File::open(&path).unwrap();
@@ -44,33 +40,17 @@ fn handles_and_exclusive_verifiers_survive_a_restart() {
         let root = tree.root();
         let directory = tree.directory(&root, "directory", 0o777).handle;
         let file = tree.file(&directory, "file", 0o644).handle;
-        let create = |vfs: &dyn Vfs| {
-            vfs.create(&OWNER, &directory, b"new", CreateMode::Exclusive([9; 8]))
-                .value
-        };
+        let create =
+            |vfs: &dyn Vfs| vfs.create(&OWNER, &directory, b"new", CreateMode::Exclusive([9; 8])).value;
         let made = create(&*tree.vfs).unwrap();
-        tree.vfs
-            .rename(&ROOT, &root, b"directory", &root, b"renamed")
-            .value
-            .unwrap();
+        tree.vfs.rename(&ROOT, &root, b"directory", &root, b"renamed").value.unwrap();
         let identity = tree.vfs.identity();
         drop(tree.vfs);
         let place = tree.place.unwrap();
         let again = place.serve();
-        assert_eq!(
-            (again.root(), again.identity()),
-            (root, identity),
-            "{}",
-            tree.name
-        );
-        assert_eq!(
-            again.lookup(&ROOT, &root, b"renamed").value.unwrap().handle,
-            directory
-        );
-        assert_eq!(
-            again.lookup(&ROOT, &directory, b"file").value.unwrap().handle,
-            file
-        );
+        assert_eq!((again.root(), again.identity()), (root, identity), "{}", tree.name);
+        assert_eq!(again.lookup(&ROOT, &root, b"renamed").value.unwrap().handle, directory);
+        assert_eq!(again.lookup(&ROOT, &directory, b"file").value.unwrap().handle, file);
         assert_eq!(again.attributes(&file).unwrap().mode, 0o644, "{}", tree.name);
         assert_eq!(
             create(&again).map(|created| (created.new, created.node.handle)),
@@ -88,10 +68,7 @@ fn a_handle_that_was_never_given_opens_nothing() {
             bytes[at] ^= 0x40;
             let forged = NodeHandle::new(file.scheme(), file.kind(), &bytes).unwrap();
             let answer = tree.vfs.attributes(&forged);
-            assert!(
-                matches!(answer, Err(Error::BadHandle | Error::Os(Errno::STALE))),
-                "{answer:?}"
-            );
+            assert!(matches!(answer, Err(Error::BadHandle | Error::Os(Errno::STALE))), "{answer:?}");
         }
         for length in [0, 1, 3, 19, 21, 44] {
             for scheme in [HandleScheme::Memory, HandleScheme::Kernel, HandleScheme::Table] {
@@ -140,10 +117,7 @@ fn without_the_capability_the_table_is_used_and_without_a_table_the_error_names_
             let vfs = place.serve();
             assert_eq!(vfs.handle_scheme(), HandleScheme::Table);
             let set = SetAttributes::with_mode(0o600);
-            let made = vfs
-                .create(&ROOT, &vfs.root(), b"file", CreateMode::Guarded(&set))
-                .value
-                .unwrap();
+            let made = vfs.create(&ROOT, &vfs.root(), b"file", CreateMode::Guarded(&set)).value.unwrap();
             assert_eq!(vfs.attributes(&made.node.handle), Ok(made.node.attributes));
             let options = LocalOptions::default();
             let refused = LocalVfs::open(&place.served, &options).err().unwrap().to_string();
@@ -177,13 +151,7 @@ fn the_table_finds_what_lies_in_directories_that_the_caller_may_not_search() {
     let file = tree.file(&closed, "file", 0o644).handle;
     let other = FsCred::new(3000, 3000, &[]);
     let mut data = Vec::new();
-    assert_eq!(
-        tree.vfs
-            .read(&other, &file, 0, 1, &mut data)
-            .value
-            .map(|read| read.count),
-        Ok(0)
-    );
+    assert_eq!(tree.vfs.read(&other, &file, 0, 1, &mut data).value.map(|read| read.count), Ok(0));
 }
 
 #[test]
@@ -196,20 +164,9 @@ fn dot_dot_of_what_was_moved_out_of_a_sub_directory_leads_nowhere() {
         std::fs::create_dir_all(place.served.join("inside/below")).unwrap();
         let vfs = place.serve();
         let inside = vfs.lookup(&ROOT, &vfs.root(), b"inside").value.unwrap().handle;
-        assert_eq!(
-            vfs.lookup(&ROOT, &inside, b"..").value.unwrap().handle,
-            vfs.root()
-        );
-        std::fs::rename(
-            place.served.join("inside"),
-            place.served.with_file_name("outside"),
-        )
-        .unwrap();
-        assert_eq!(
-            errno(vfs.lookup(&ROOT, &inside, b"..").value),
-            Some(Errno::STALE),
-            "{choice:?}"
-        );
+        assert_eq!(vfs.lookup(&ROOT, &inside, b"..").value.unwrap().handle, vfs.root());
+        std::fs::rename(place.served.join("inside"), place.served.with_file_name("outside")).unwrap();
+        assert_eq!(errno(vfs.lookup(&ROOT, &inside, b"..").value), Some(Errno::STALE), "{choice:?}");
     }
 }
 
@@ -287,15 +244,9 @@ fn a_mount_point_shows_the_directory_that_it_covers() {
             let vfs = place.serve();
             let found = vfs.lookup(&ROOT, &vfs.root(), b"point").value.unwrap();
             assert_eq!(found.attributes.fsid, vfs.attributes(&vfs.root()).unwrap().fsid);
-            assert_eq!(
-                errno(vfs.lookup(&ROOT, &found.handle, b"covering").value),
-                Some(Errno::NOENT)
-            );
+            assert_eq!(errno(vfs.lookup(&ROOT, &found.handle, b"covering").value), Some(Errno::NOENT));
             assert_eq!(errno(vfs.lookup(&ROOT, &found.handle, b"covered").value), None);
-            assert_eq!(
-                vfs.lookup(&ROOT, &found.handle, b"..").value.unwrap().handle,
-                vfs.root()
-            );
+            assert_eq!(vfs.lookup(&ROOT, &found.handle, b"..").value.unwrap().handle, vfs.root());
         });
     });
 }
@@ -307,9 +258,7 @@ fn threads_of_many_callers_work_as_themselves() {
     }
     let tree = local("tmpfs", tmpfs(), HandleChoice::Kernel);
     let root = tree.root();
-    tree.set(&ROOT, &root, &SetAttributes::with_mode(0o1777))
-        .value
-        .unwrap();
+    tree.set(&ROOT, &root, &SetAttributes::with_mode(0o1777)).value.unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4_u32 {
             let tree = &tree;
@@ -319,26 +268,16 @@ fn threads_of_many_callers_work_as_themselves() {
                     let uid = 5000 + (thread + turn) % 3;
                     let caller = FsCred::new(uid, 6000 + turn % 2, &groups);
                     let name = format!("{thread}-{turn}");
-                    let made = tree
-                        .guarded(&caller, &root, &name, 0o600)
-                        .unwrap()
-                        .node
-                        .attributes;
+                    let made = tree.guarded(&caller, &root, &name, 0o600).unwrap().node.attributes;
                     assert_eq!((made.uid, made.gid), (caller.uid, caller.gid));
-                    let set = SetAttributes {
-                        gid: Some(groups[0]),
-                        ..SetAttributes::default()
-                    };
+                    let set = SetAttributes { gid: Some(groups[0]), ..SetAttributes::default() };
                     let handle = tree.lookup(&root, &name).unwrap().handle;
                     assert_eq!(
                         tree.set(&caller, &handle, &set).after.map(|after| after.gid),
                         Some(groups[0])
                     );
                     let stranger = FsCred::new(9999, 9999, &[]);
-                    assert_eq!(
-                        errno(tree.write(&stranger, &handle, 0, b"x")),
-                        Some(Errno::ACCESS)
-                    );
+                    assert_eq!(errno(tree.write(&stranger, &handle, 0, b"x")), Some(Errno::ACCESS));
                 }
             });
         }
@@ -392,18 +331,9 @@ fn a_big_tree_by_formula_is_built_at_once_and_alike_each_time() {
     };
     assert_eq!(walk(&one), walk(&other));
     let attributes = one.attributes(&walk(&one)).unwrap();
-    assert_eq!(
-        (attributes.size, attributes.uid, attributes.mode),
-        (33_225, 1000, 0o640)
-    );
+    assert_eq!((attributes.size, attributes.uid, attributes.mode), (33_225, 1000, 0o640));
     let mut data = Vec::new();
-    let read = one
-        .read(&OWNER, &walk(&one), 33_220, 100, &mut data)
-        .value
-        .unwrap();
+    let read = one.read(&OWNER, &walk(&one), 33_220, 100, &mut data).value.unwrap();
     assert_eq!((read.count, read.eof), (5, true));
-    assert_eq!(
-        data, b"3/f33",
-        "33,220 is 4 more than a multiple of the path's 12 bytes"
-    );
+    assert_eq!(data, b"3/f33", "33,220 is 4 more than a multiple of the path's 12 bytes");
 }

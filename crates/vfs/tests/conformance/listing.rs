@@ -54,10 +54,7 @@ fn names_that_stay_are_listed_once_while_others_come_and_go() {
                 break;
             }
             tree.file(&root, &format!("comes{turn}"), 0o644);
-            tree.vfs
-                .remove(&ROOT, &root, format!("goes{turn}").as_bytes())
-                .value
-                .unwrap();
+            tree.vfs.remove(&ROOT, &root, format!("goes{turn}").as_bytes()).value.unwrap();
             turn += 1;
         }
         for number in 0..100 {
@@ -76,32 +73,20 @@ fn entries_bring_handles_and_attributes_on_demand() {
         tree.directory(&directory, "below", 0o711);
         for (node, parent) in [(directory, root), (root, root)] {
             let mut seen = 0;
-            let listed = tree
-                .vfs
-                .read_directory(&ROOT, &node, 0, ReaddirDetail::Nodes, &mut |entry| {
-                    let name = String::from_utf8(entry.name.to_vec()).unwrap();
-                    let found = entry.node.clone().unwrap();
-                    // Listing sets the directory's atime.
-                    let looked_up = tree.lookup(&node, &name).unwrap();
-                    let expected = Attributes {
-                        atime: found.attributes.atime,
-                        ..looked_up.attributes
-                    };
-                    assert_eq!(
-                        found,
-                        VfsNode {
-                            handle: looked_up.handle,
-                            attributes: expected
-                        },
-                        "{name}"
-                    );
-                    assert_eq!(entry.fileid, found.attributes.fileid, "{name}");
-                    if name == ".." {
-                        assert_eq!(found.handle, parent);
-                    }
-                    seen += 1;
-                    Visit::Continue
-                });
+            let listed = tree.vfs.read_directory(&ROOT, &node, 0, ReaddirDetail::Nodes, &mut |entry| {
+                let name = String::from_utf8(entry.name.to_vec()).unwrap();
+                let found = entry.node.clone().unwrap();
+                // Listing sets the directory's atime.
+                let looked_up = tree.lookup(&node, &name).unwrap();
+                let expected = Attributes { atime: found.attributes.atime, ..looked_up.attributes };
+                assert_eq!(found, VfsNode { handle: looked_up.handle, attributes: expected }, "{name}");
+                assert_eq!(entry.fileid, found.attributes.fileid, "{name}");
+                if name == ".." {
+                    assert_eq!(found.handle, parent);
+                }
+                seen += 1;
+                Visit::Continue
+            });
             assert_eq!(listed.value, Ok(true));
             assert_eq!(listed.attributes.unwrap().ctime, tree.attributes(&node).ctime);
             assert!(seen >= 3);
@@ -115,22 +100,15 @@ fn who_may_read_but_not_search_learns_names_alone() {
         let directory = tree.directory(&tree.root(), "directory", 0o754).handle;
         tree.file(&directory, "file", 0o644);
         let mut names = Vec::new();
-        let listed = tree
-            .vfs
-            .read_directory(&OTHER, &directory, 0, ReaddirDetail::Nodes, &mut |entry| {
-                assert_eq!(entry.node, None);
-                names.push(entry.name.to_vec());
-                Visit::Continue
-            });
+        let listed = tree.vfs.read_directory(&OTHER, &directory, 0, ReaddirDetail::Nodes, &mut |entry| {
+            assert_eq!(entry.node, None);
+            names.push(entry.name.to_vec());
+            Visit::Continue
+        });
         names.sort();
-        assert_eq!(
-            (listed.value, names),
-            (Ok(true), vec![b".".to_vec(), b"..".to_vec(), b"file".to_vec()])
-        );
+        assert_eq!((listed.value, names), (Ok(true), vec![b".".to_vec(), b"..".to_vec(), b"file".to_vec()]));
         let closed = tree.directory(&tree.root(), "closed", 0o711).handle;
-        let refused = tree
-            .vfs
-            .read_directory(&OTHER, &closed, 0, ReaddirDetail::Names, &mut |_| panic!());
+        let refused = tree.vfs.read_directory(&OTHER, &closed, 0, ReaddirDetail::Names, &mut |_| panic!());
         assert_eq!(errno(refused.value), Some(Errno::ACCESS));
     });
 }
@@ -139,13 +117,8 @@ fn who_may_read_but_not_search_learns_names_alone() {
 fn what_cannot_be_a_cookie_is_refused() {
     everywhere(|tree| {
         for cookie in [1 << 63, u64::MAX] {
-            let refused = tree.vfs.read_directory(
-                &ROOT,
-                &tree.root(),
-                cookie,
-                ReaddirDetail::Names,
-                &mut |_| panic!(),
-            );
+            let refused =
+                tree.vfs.read_directory(&ROOT, &tree.root(), cookie, ReaddirDetail::Names, &mut |_| panic!());
             assert_eq!(refused.value, Err(Error::BadCookie), "{cookie}");
         }
     });
@@ -160,20 +133,9 @@ fn a_rename_in_memory_keeps_its_place_in_a_listing() {
     }
     let (names, _) = tree.names(&root, 0, 5);
     let cookie = names.last().unwrap().1;
-    tree.vfs
-        .rename(&ROOT, &root, b"name0", &root, b"other0")
-        .value
-        .unwrap();
-    tree.vfs
-        .rename(&ROOT, &root, b"name9", &root, b"other9")
-        .value
-        .unwrap();
-    let rest: Vec<String> = tree
-        .names(&root, cookie, 100)
-        .0
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
+    tree.vfs.rename(&ROOT, &root, b"name0", &root, b"other0").value.unwrap();
+    tree.vfs.rename(&ROOT, &root, b"name9", &root, b"other9").value.unwrap();
+    let rest: Vec<String> = tree.names(&root, cookie, 100).0.into_iter().map(|(name, _)| name).collect();
     assert_eq!(rest.len(), 7);
     assert!(rest.contains(&"other9".to_owned()) && !rest.contains(&"other0".to_owned()));
 }
@@ -189,19 +151,12 @@ fn cookies_hold_after_a_restart_and_when_the_name_they_came_with_is_gone() {
         let (last, cookie) = first.last().unwrap().clone();
         tree.vfs.remove(&ROOT, &root, last.as_bytes()).value.unwrap();
         // Only one server can use a handle table at a time; the cookies are the file system's.
-        let again = tree
-            .place
-            .as_ref()
-            .filter(|place| place.choice == HandleChoice::Kernel);
+        let again = tree.place.as_ref().filter(|place| place.choice == HandleChoice::Kernel);
         let (rest, end) = match again.map(|place| place.serve()) {
             Some(again) => crate::trees::names(&again, &root, cookie, 100),
             None => tree.names(&root, cookie, 100),
         };
-        let all: BTreeSet<String> = first
-            .into_iter()
-            .chain(rest.clone())
-            .map(|(name, _)| name)
-            .collect();
+        let all: BTreeSet<String> = first.into_iter().chain(rest.clone()).map(|(name, _)| name).collect();
         assert!(end, "{}", tree.name);
         assert_eq!((all.len(), rest.len()), (62, 42), "{}", tree.name);
     });
@@ -248,9 +203,7 @@ fn handle_and_attributes_are_of_one_object_while_names_are_exchanged() {
                     }
                     Visit::Continue
                 };
-                let listed = tree
-                    .vfs
-                    .read_directory(&ROOT, &root, 0, ReaddirDetail::Nodes, visit);
+                let listed = tree.vfs.read_directory(&ROOT, &root, 0, ReaddirDetail::Nodes, visit);
                 assert_eq!(listed.value, Ok(true));
             }
             assert!(seen > 30 * 30, "{seen}");

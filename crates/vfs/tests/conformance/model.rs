@@ -13,17 +13,8 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 
 use crate::trees::{OTHER, OWNER, Place, ROOT, disk, is_root, memory, tmpfs};
 
-const CALLERS: [FsCred<'static>; 4] = [
-    ROOT,
-    OWNER,
-    OTHER,
-    FsCred {
-        uid: 3000,
-        gid: 3000,
-        groups: &[1000],
-        privileged: false,
-    },
-];
+const CALLERS: [FsCred<'static>; 4] =
+    [ROOT, OWNER, OTHER, FsCred { uid: 3000, gid: 3000, groups: &[1000], privileged: false }];
 
 /// Selects one of the objects seen so far.
 type Which = prop::sample::Index;
@@ -55,14 +46,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     let name = || 0..5_u8;
     let found = || 0..7_u8;
     let mode = || {
-        prop_oneof![
-            Just(0o755_u32),
-            Just(0o644),
-            Just(0o1777),
-            Just(0o2775),
-            Just(0o6711),
-            0..0o10000_u32
-        ]
+        prop_oneof![Just(0o755_u32), Just(0o644), Just(0o1777), Just(0o2775), Just(0o6711), 0..0o10000_u32]
     };
     prop_oneof![
         6 => (which(), name(), mode(), 0..3_u8).prop_map(|(d, n, m, how)| Operation::Create(d, n, m, how)),
@@ -141,10 +125,7 @@ impl Side {
         let root = vfs.root();
         let open = SetAttributes::with_mode(0o777);
         vfs.set_attributes(&ROOT, &root, &open, None).value.unwrap();
-        Self {
-            vfs,
-            seen: vec![root],
-        }
+        Self { vfs, seen: vec![root] }
     }
 
     fn at(&self, which: &Which) -> NodeHandle {
@@ -169,10 +150,7 @@ impl Side {
             | Operation::Rename(..)
             | Operation::Link(..) => self.name(caller, operation),
             Operation::List(directory, piece) => self.list(caller, &self.at(directory), *piece),
-            Operation::Restart => Answer {
-                value: Ok(Told::Nothing),
-                after: vec![],
-            },
+            Operation::Restart => Answer { value: Ok(Told::Nothing), after: vec![] },
             _ => self.file(caller, operation),
         }
     }
@@ -180,10 +158,8 @@ impl Side {
     fn make_or_find(&mut self, caller: &FsCred<'_>, operation: &Operation) -> Answer {
         let value = match operation {
             Operation::Create(directory, name, mode, how) => {
-                let set = SetAttributes {
-                    size: (how % 2 == 1).then_some(5),
-                    ..SetAttributes::with_mode(*mode)
-                };
+                let set =
+                    SetAttributes { size: (how % 2 == 1).then_some(5), ..SetAttributes::with_mode(*mode) };
                 let mode = match how {
                     0 => CreateMode::Guarded(&set),
                     1 => CreateMode::Unchecked(&set),
@@ -193,21 +169,11 @@ impl Side {
             }
             Operation::MakeDirectory(directory, name, mode) => {
                 let set = SetAttributes::with_mode(*mode);
-                self.vfs.make(
-                    caller,
-                    &self.at(directory),
-                    name_of(*name),
-                    NewNode::Directory(&set),
-                )
+                self.vfs.make(caller, &self.at(directory), name_of(*name), NewNode::Directory(&set))
             }
             Operation::MakeSymlink(directory, name) => {
                 let set = SetAttributes::with_mode(0o777);
-                self.vfs.make(
-                    caller,
-                    &self.at(directory),
-                    name_of(*name),
-                    NewNode::Symlink(b"../a", &set),
-                )
+                self.vfs.make(caller, &self.at(directory), name_of(*name), NewNode::Symlink(b"../a", &set))
             }
             Operation::MakeFifo(directory, name, mode) => {
                 let set = SetAttributes::with_mode(*mode);
@@ -246,34 +212,22 @@ impl Side {
                 (changed.value, vec![changed.after])
             }
             Operation::RemoveDirectory(directory, name) => {
-                let changed = self
-                    .vfs
-                    .remove_directory(caller, &self.at(directory), name_of(*name));
+                let changed = self.vfs.remove_directory(caller, &self.at(directory), name_of(*name));
                 (changed.value, vec![changed.after])
             }
             Operation::Rename(from, from_name, to, to_name) => {
                 let (from, to) = (self.at(from), self.at(to));
-                let renamed = self
-                    .vfs
-                    .rename(caller, &from, name_of(*from_name), &to, name_of(*to_name));
+                let renamed = self.vfs.rename(caller, &from, name_of(*from_name), &to, name_of(*to_name));
                 (renamed.value, vec![renamed.from.after, renamed.to.after])
             }
             Operation::Link(node, directory, name) => {
-                let linked = self
-                    .vfs
-                    .link(caller, &self.at(node), &self.at(directory), name_of(*name));
+                let linked = self.vfs.link(caller, &self.at(node), &self.at(directory), name_of(*name));
                 (linked.directory.value, vec![linked.directory.after, linked.node])
             }
             _ => unreachable!("it changes no name"),
         };
-        let after = after
-            .iter()
-            .map(|attributes| attributes.as_ref().map(Shown::of))
-            .collect();
-        Answer {
-            value: value.map(|()| Told::Nothing),
-            after,
-        }
+        let after = after.iter().map(|attributes| attributes.as_ref().map(Shown::of)).collect();
+        Answer { value: value.map(|()| Told::Nothing), after }
     }
 
     fn file(&self, caller: &FsCred<'_>, operation: &Operation) -> Answer {
@@ -283,81 +237,44 @@ impl Side {
                 let file = self.at(which);
                 // Reading from a disk sets the atime, and with it an exclusive create's verifier.
                 if vfs.attributes(&file).is_ok_and(|attributes| attributes.size == 0) {
-                    return Answer {
-                        value: Ok(Told::Nothing),
-                        after: vec![],
-                    };
+                    return Answer { value: Ok(Told::Nothing), after: vec![] };
                 }
                 let mut data = Vec::new();
                 let read = vfs.read(caller, &file, u64::from(*offset), u32::from(*count), &mut data);
-                (
-                    read.value.map(|read| Told::Bytes(data, read.eof)),
-                    read.attributes,
-                )
+                (read.value.map(|read| Told::Bytes(data, read.eof)), read.attributes)
             }
             Operation::Write(which, offset, count, byte) => {
                 let data = vec![*byte; usize::from(*count)];
-                let stability = if byte % 4 == 0 {
-                    Stability::FileSync
-                } else {
-                    Stability::Unstable
-                };
+                let stability = if byte % 4 == 0 { Stability::FileSync } else { Stability::Unstable };
                 let written = vfs.write(caller, &self.at(which), u64::from(*offset), &data, stability);
-                (
-                    written.value.map(|written| Told::Count(written.count)),
-                    written.after,
-                )
+                (written.value.map(|written| Told::Count(written.count)), written.after)
             }
             Operation::Access(which) => {
                 let granted = vfs.access(caller, &self.at(which), Access::from_bits(0x3f));
-                (
-                    granted.value.map(|granted| Told::Rights(granted.bits())),
-                    granted.attributes,
-                )
+                (granted.value.map(|granted| Told::Rights(granted.bits())), granted.attributes)
             }
             _ => return self.set(caller, operation),
         };
-        Answer {
-            value,
-            after: vec![after.as_ref().map(Shown::of)],
-        }
+        Answer { value, after: vec![after.as_ref().map(Shown::of)] }
     }
 
     fn set(&self, caller: &FsCred<'_>, operation: &Operation) -> Answer {
         let nothing = SetAttributes::default();
         let id = |number: u8| [None, Some(0), Some(1000), Some(2000), Some(3000)][usize::from(number)];
         let (which, set) = match operation {
-            Operation::Resize(which, size) => (
-                which,
-                SetAttributes {
-                    size: Some(u64::from(*size)),
-                    ..nothing
-                },
-            ),
+            Operation::Resize(which, size) => {
+                (which, SetAttributes { size: Some(u64::from(*size)), ..nothing })
+            }
             Operation::Chmod(which, mode) => (which, SetAttributes::with_mode(*mode)),
-            Operation::Chown(which, uid, gid) => (
-                which,
-                SetAttributes {
-                    uid: id(*uid),
-                    gid: id(*gid),
-                    ..nothing
-                },
-            ),
-            Operation::Touch(which) => (
-                which,
-                SetAttributes {
-                    mtime: SetTime::ServerTime,
-                    ..nothing
-                },
-            ),
+            Operation::Chown(which, uid, gid) => {
+                (which, SetAttributes { uid: id(*uid), gid: id(*gid), ..nothing })
+            }
+            Operation::Touch(which) => (which, SetAttributes { mtime: SetTime::ServerTime, ..nothing }),
             _ => unreachable!("it sets nothing"),
         };
         let changed = self.vfs.set_attributes(caller, &self.at(which), &set, None);
         let after = vec![changed.after.as_ref().map(Shown::of)];
-        Answer {
-            value: changed.value.map(|()| Told::Nothing),
-            after,
-        }
+        Answer { value: changed.value.map(|()| Told::Nothing), after }
     }
 
     fn list(&self, caller: &FsCred<'_>, directory: &NodeHandle, piece: u8) -> Answer {
@@ -365,34 +282,23 @@ impl Side {
         loop {
             let mut left = piece;
             let listed =
-                self.vfs
-                    .read_directory(caller, directory, cookie, ReaddirDetail::Nodes, &mut |entry| {
-                        if left == 0 {
-                            return Visit::Stop;
-                        }
-                        left -= 1;
-                        cookie = entry.cookie;
-                        assert!(
-                            names.insert(entry.name.to_vec()),
-                            "{:?} is listed twice",
-                            entry.name
-                        );
-                        Visit::Continue
-                    });
+                self.vfs.read_directory(caller, directory, cookie, ReaddirDetail::Nodes, &mut |entry| {
+                    if left == 0 {
+                        return Visit::Stop;
+                    }
+                    left -= 1;
+                    cookie = entry.cookie;
+                    assert!(names.insert(entry.name.to_vec()), "{:?} is listed twice", entry.name);
+                    Visit::Continue
+                });
             after = listed.attributes.as_ref().map(Shown::of).or(after);
             match listed.value {
                 Ok(true) => {
-                    return Answer {
-                        value: Ok(Told::Names(names)),
-                        after: vec![after],
-                    };
+                    return Answer { value: Ok(Told::Names(names)), after: vec![after] };
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    return Answer {
-                        value: Err(error),
-                        after: vec![after],
-                    };
+                    return Answer { value: Err(error), after: vec![after] };
                 }
             }
         }
@@ -412,34 +318,15 @@ fn run(place: &Place, operations: &[(usize, Operation)]) -> Result<(), TestCaseE
         if matches!(operation, Operation::Restart) {
             let seen = std::mem::take(&mut local.seen);
             drop(local);
-            local = Side {
-                vfs: Box::new(place.serve()),
-                seen,
-            };
+            local = Side { vfs: Box::new(place.serve()), seen };
         }
         let answer = local.perform(&caller, operation);
-        prop_assert_eq!(
-            &answer,
-            &expected,
-            "number {}: {:?} by {:?}",
-            number,
-            operation,
-            caller
-        );
-        prop_assert_eq!(
-            model.seen.len(),
-            local.seen.len(),
-            "number {}: {:?}",
-            number,
-            operation
-        );
+        prop_assert_eq!(&answer, &expected, "number {}: {:?} by {:?}", number, operation, caller);
+        prop_assert_eq!(model.seen.len(), local.seen.len(), "number {}: {:?}", number, operation);
     }
     for (handle, twin) in model.seen.iter().zip(&local.seen) {
-        let shown = |side: &Side, handle| {
-            side.vfs
-                .attributes(handle)
-                .map(|attributes| Shown::of(&attributes))
-        };
+        let shown =
+            |side: &Side, handle| side.vfs.attributes(handle).map(|attributes| Shown::of(&attributes));
         prop_assert_eq!(shown(&model, handle), shown(&local, twin));
     }
     Ok(())
@@ -449,12 +336,7 @@ fn explore(cases: u32, parent: &Path, choice: HandleChoice) {
     if !is_root() {
         return;
     }
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        max_shrink_iters: 2000,
-        ..Config::default()
-    };
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
     let operations = prop::collection::vec((0..CALLERS.len(), operation()), 1..200);
     let explored = TestRunner::new(config).run(&operations, |operations| {
         // On its own thread, because it changes the thread's credentials.

@@ -45,32 +45,12 @@ fn names_that_cannot_be_are_refused_by_every_operation() {
         ];
         for (name, expected) in rows {
             let answers = [
-                errno(
-                    tree.vfs
-                        .create(&ROOT, &root, name, CreateMode::Guarded(&set))
-                        .value,
-                ),
-                errno(
-                    tree.vfs
-                        .create(&ROOT, &root, name, CreateMode::Unchecked(&set))
-                        .value,
-                ),
-                errno(
-                    tree.vfs
-                        .create(&ROOT, &root, name, CreateMode::Exclusive([1; 8]))
-                        .value,
-                ),
+                errno(tree.vfs.create(&ROOT, &root, name, CreateMode::Guarded(&set)).value),
+                errno(tree.vfs.create(&ROOT, &root, name, CreateMode::Unchecked(&set)).value),
+                errno(tree.vfs.create(&ROOT, &root, name, CreateMode::Exclusive([1; 8])).value),
                 errno(tree.vfs.make(&ROOT, &root, name, NewNode::Directory(&set)).value),
-                errno(
-                    tree.vfs
-                        .make(&ROOT, &root, name, NewNode::Symlink(b"target", &set))
-                        .value,
-                ),
-                errno(
-                    tree.vfs
-                        .make(&ROOT, &root, name, NewNode::Special(SpecialFile::Fifo, &set))
-                        .value,
-                ),
+                errno(tree.vfs.make(&ROOT, &root, name, NewNode::Symlink(b"target", &set)).value),
+                errno(tree.vfs.make(&ROOT, &root, name, NewNode::Special(SpecialFile::Fifo, &set)).value),
                 errno(tree.vfs.remove(&ROOT, &root, name).value),
                 errno(tree.vfs.remove_directory(&ROOT, &root, name).value),
                 errno(tree.vfs.rename(&ROOT, &root, name, &root, b"to").value),
@@ -80,11 +60,7 @@ fn names_that_cannot_be_are_refused_by_every_operation() {
             assert_eq!(answers, [Some(expected); 11], "{name:?}");
         }
         for (name, expected) in &rows[..4] {
-            assert_eq!(
-                errno(tree.vfs.lookup(&ROOT, &root, name).value),
-                Some(*expected),
-                "{name:?}"
-            );
+            assert_eq!(errno(tree.vfs.lookup(&ROOT, &root, name).value), Some(*expected), "{name:?}");
         }
         assert_eq!(tree.names(&root, 0, 100).0.len(), 3);
     });
@@ -96,15 +72,8 @@ fn bytes_that_are_no_text_are_a_name() {
         let root = tree.root();
         let set = SetAttributes::with_mode(0o644);
         for name in [&b"\xff\xfe"[..], b"...", b" ", b"\n", &[b'n'; 255]] {
-            let made = tree
-                .vfs
-                .create(&ROOT, &root, name, CreateMode::Guarded(&set))
-                .value
-                .unwrap();
-            assert_eq!(
-                tree.vfs.lookup(&ROOT, &root, name).value.unwrap().handle,
-                made.node.handle
-            );
+            let made = tree.vfs.create(&ROOT, &root, name, CreateMode::Guarded(&set)).value.unwrap();
+            assert_eq!(tree.vfs.lookup(&ROOT, &root, name).value.unwrap().handle, made.node.handle);
         }
     });
 }
@@ -115,54 +84,22 @@ fn guarded_refuses_and_unchecked_takes_what_exists_and_sets_its_size_alone() {
         let root = tree.root();
         let file = tree.file(&root, "file", 0o644).handle;
         tree.write(&OWNER, &file, 0, b"content").unwrap();
-        let set = SetAttributes {
-            size: Some(3),
-            ..SetAttributes::with_mode(0o600)
-        };
-        let guarded = tree
-            .vfs
-            .create(&OWNER, &root, b"file", CreateMode::Guarded(&set))
-            .value;
+        let set = SetAttributes { size: Some(3), ..SetAttributes::with_mode(0o600) };
+        let guarded = tree.vfs.create(&OWNER, &root, b"file", CreateMode::Guarded(&set)).value;
         assert_eq!(errno(guarded), Some(Errno::EXIST));
-        let created = tree
-            .vfs
-            .create(&OWNER, &root, b"file", CreateMode::Unchecked(&set))
-            .value
-            .unwrap();
+        let created = tree.vfs.create(&OWNER, &root, b"file", CreateMode::Unchecked(&set)).value.unwrap();
         assert_eq!((created.new, created.node.handle), (false, file));
-        assert_eq!(
-            (created.node.attributes.size, created.node.attributes.mode),
-            (3, 0o644)
-        );
-        let refused = tree
-            .vfs
-            .create(&OTHER, &root, b"file", CreateMode::Unchecked(&set))
-            .value;
+        assert_eq!((created.node.attributes.size, created.node.attributes.mode), (3, 0o644));
+        let refused = tree.vfs.create(&OTHER, &root, b"file", CreateMode::Unchecked(&set)).value;
         assert_eq!(errno(refused), Some(Errno::ACCESS));
         tree.directory(&root, "directory", 0o755);
-        let refused = tree
-            .vfs
-            .create(&ROOT, &root, b"directory", CreateMode::Unchecked(&set))
-            .value;
+        let refused = tree.vfs.create(&ROOT, &root, b"directory", CreateMode::Unchecked(&set)).value;
         assert_eq!(errno(refused), Some(Errno::ISDIR));
-        tree.vfs
-            .make(&ROOT, &root, b"link", NewNode::Symlink(b"file", &set))
-            .value
-            .unwrap();
-        let refused = tree
-            .vfs
-            .create(&ROOT, &root, b"link", CreateMode::Unchecked(&set))
-            .value;
+        tree.vfs.make(&ROOT, &root, b"link", NewNode::Symlink(b"file", &set)).value.unwrap();
+        let refused = tree.vfs.create(&ROOT, &root, b"link", CreateMode::Unchecked(&set)).value;
         assert_eq!(errno(refused), Some(Errno::EXIST));
-        let made = tree
-            .vfs
-            .create(&ROOT, &root, b"new", CreateMode::Unchecked(&set))
-            .value
-            .unwrap();
-        assert_eq!(
-            (made.new, made.node.attributes.size, made.node.attributes.mode),
-            (true, 3, 0o600)
-        );
+        let made = tree.vfs.create(&ROOT, &root, b"new", CreateMode::Unchecked(&set)).value.unwrap();
+        assert_eq!((made.new, made.node.attributes.size, made.node.attributes.mode), (true, 3, 0o600));
     });
 }
 
@@ -171,16 +108,10 @@ fn an_exclusive_create_is_answered_again_until_somebody_touches_the_file() {
     everywhere(|tree| {
         let root = tree.directory(&tree.root(), "directory", 0o777).handle;
         let verifier = [0xf1, 2, 3, 4, 0xf5, 6, 7, 8];
-        let create = |verifier| {
-            tree.vfs
-                .create(&OTHER, &root, b"file", CreateMode::Exclusive(verifier))
-                .value
-        };
+        let create =
+            |verifier| tree.vfs.create(&OTHER, &root, b"file", CreateMode::Exclusive(verifier)).value;
         let made = create(verifier).unwrap();
-        assert_eq!(
-            (made.new, made.node.attributes.uid, made.node.attributes.mode),
-            (true, OTHER.uid, 0)
-        );
+        assert_eq!((made.new, made.node.attributes.uid, made.node.attributes.mode), (true, OTHER.uid, 0));
         let again = create(verifier).unwrap();
         assert_eq!((again.new, again.node.handle), (false, made.node.handle));
         assert_eq!(errno(create([0xf1, 2, 3, 4, 0xf5, 6, 7, 9])), Some(Errno::EXIST));
@@ -208,17 +139,9 @@ fn a_create_sets_the_requested_attributes_and_leaves_those_that_may_not_be_set()
             mtime: SetTime::Time(time),
             ..SetAttributes::with_mode(0o6755)
         };
-        let by_root = tree
-            .vfs
-            .create(&ROOT, &root, b"root", CreateMode::Guarded(&set))
-            .value
-            .unwrap()
-            .node
-            .attributes;
-        assert_eq!(
-            (by_root.uid, by_root.gid, by_root.size, by_root.mtime),
-            (5000, 6000, 10, time)
-        );
+        let by_root =
+            tree.vfs.create(&ROOT, &root, b"root", CreateMode::Guarded(&set)).value.unwrap().node.attributes;
+        assert_eq!((by_root.uid, by_root.gid, by_root.size, by_root.mtime), (5000, 6000, 10, time));
         assert_eq!(by_root.mode, 0o755, "no rights for another owner");
         let by_other = tree
             .vfs
@@ -227,10 +150,7 @@ fn a_create_sets_the_requested_attributes_and_leaves_those_that_may_not_be_set()
             .unwrap()
             .node
             .attributes;
-        assert_eq!(
-            (by_other.uid, by_other.gid, by_other.size, by_other.mtime),
-            (2000, 2000, 10, time)
-        );
+        assert_eq!((by_other.uid, by_other.gid, by_other.size, by_other.mtime), (2000, 2000, 10, time));
     });
 }
 
@@ -241,22 +161,10 @@ fn removing_wants_the_right_kind_and_an_empty_directory() {
         let file = tree.file(&root, "file", 0o644);
         let directory = tree.directory(&root, "directory", 0o755).handle;
         tree.file(&directory, "inside", 0o644);
-        assert_eq!(
-            errno(tree.vfs.remove(&ROOT, &root, b"directory").value),
-            Some(Errno::ISDIR)
-        );
-        assert_eq!(
-            errno(tree.vfs.remove_directory(&ROOT, &root, b"file").value),
-            Some(Errno::NOTDIR)
-        );
-        assert_eq!(
-            errno(tree.vfs.remove_directory(&ROOT, &root, b"directory").value),
-            Some(Errno::NOTEMPTY)
-        );
-        assert_eq!(
-            errno(tree.vfs.remove(&ROOT, &root, b"missing").value),
-            Some(Errno::NOENT)
-        );
+        assert_eq!(errno(tree.vfs.remove(&ROOT, &root, b"directory").value), Some(Errno::ISDIR));
+        assert_eq!(errno(tree.vfs.remove_directory(&ROOT, &root, b"file").value), Some(Errno::NOTDIR));
+        assert_eq!(errno(tree.vfs.remove_directory(&ROOT, &root, b"directory").value), Some(Errno::NOTEMPTY));
+        assert_eq!(errno(tree.vfs.remove(&ROOT, &root, b"missing").value), Some(Errno::NOENT));
         let before = tree.attributes(&root);
         let removed = tree.vfs.remove(&ROOT, &root, b"file");
         assert_eq!(removed.value, Ok(()));
@@ -265,14 +173,8 @@ fn removing_wants_the_right_kind_and_an_empty_directory() {
         assert_eq!(tree.vfs.attributes(&file.handle), Err(Error::STALE));
         assert_eq!(errno(tree.lookup(&root, "file")), Some(Errno::NOENT));
         tree.vfs.remove(&ROOT, &directory, b"inside").value.unwrap();
-        assert_eq!(
-            tree.vfs.remove_directory(&ROOT, &root, b"directory").value,
-            Ok(())
-        );
-        assert_eq!(
-            errno(tree.guarded(&ROOT, &directory, "late", 0o644)),
-            Some(Errno::STALE)
-        );
+        assert_eq!(tree.vfs.remove_directory(&ROOT, &root, b"directory").value, Ok(()));
+        assert_eq!(errno(tree.guarded(&ROOT, &directory, "late", 0o644)), Some(Errno::STALE));
         assert_eq!(tree.attributes(&root).nlink, before.nlink - 1);
     });
 }
@@ -284,18 +186,12 @@ fn a_file_that_was_written_and_removed_is_gone_at_once() {
         for number in 0..3 {
             let name = format!("file{number}");
             let file = tree.file(&root, &name, 0o644).handle;
-            tree.vfs
-                .write(&OWNER, &file, 0, &[7; 65536], Stability::Unstable)
-                .value
-                .unwrap();
+            tree.vfs.write(&OWNER, &file, 0, &[7; 65536], Stability::Unstable).value.unwrap();
             match number {
                 0 => tree.vfs.remove(&ROOT, &root, name.as_bytes()).value.unwrap(),
                 _ => {
                     tree.file(&root, "over", 0o644);
-                    tree.vfs
-                        .rename(&ROOT, &root, b"over", &root, name.as_bytes())
-                        .value
-                        .unwrap();
+                    tree.vfs.rename(&ROOT, &root, b"over", &root, name.as_bytes()).value.unwrap();
                 }
             }
             assert_eq!(tree.vfs.attributes(&file), Err(Error::STALE));
@@ -340,29 +236,14 @@ fn two_names_are_one_file_until_the_last_goes() {
     everywhere(|tree| {
         let root = tree.root();
         let file = tree.file(&root, "file", 0o644).handle;
-        let linked = tree
-            .vfs
-            .link(&OWNER, &file, &tree.directory(&root, "d", 0o777).handle, b"again");
+        let linked = tree.vfs.link(&OWNER, &file, &tree.directory(&root, "d", 0o777).handle, b"again");
         assert_eq!((linked.directory.value, linked.node.unwrap().nlink), (Ok(()), 2));
         let directory = tree.lookup(&root, "d").unwrap().handle;
         assert_eq!(tree.lookup(&directory, "again").unwrap().handle, file);
-        assert_eq!(
-            errno(tree.vfs.link(&ROOT, &file, &root, b"file").directory.value),
-            Some(Errno::EXIST)
-        );
-        assert_eq!(
-            errno(tree.vfs.link(&ROOT, &directory, &root, b"e").directory.value),
-            Some(Errno::PERM)
-        );
-        assert_eq!(
-            errno(tree.vfs.rename(&ROOT, &root, b"file", &directory, b"again").value),
-            None
-        );
-        assert_eq!(
-            tree.attributes(&file).nlink,
-            2,
-            "renaming one onto the other does nothing"
-        );
+        assert_eq!(errno(tree.vfs.link(&ROOT, &file, &root, b"file").directory.value), Some(Errno::EXIST));
+        assert_eq!(errno(tree.vfs.link(&ROOT, &directory, &root, b"e").directory.value), Some(Errno::PERM));
+        assert_eq!(errno(tree.vfs.rename(&ROOT, &root, b"file", &directory, b"again").value), None);
+        assert_eq!(tree.attributes(&file).nlink, 2, "renaming one onto the other does nothing");
         tree.vfs.remove(&ROOT, &root, b"file").value.unwrap();
         assert_eq!(tree.attributes(&file).nlink, 1);
         tree.vfs.remove(&ROOT, &directory, b"again").value.unwrap();
@@ -380,11 +261,7 @@ fn what_is_no_directory_has_no_names() {
             errno(tree.vfs.lookup(&ROOT, &file, b"x").value),
             errno(tree.vfs.lookup(&ROOT, &file, b".").value),
             errno(tree.vfs.lookup(&ROOT, &file, b"..").value),
-            errno(
-                tree.vfs
-                    .create(&ROOT, &file, b"x", CreateMode::Guarded(&set))
-                    .value,
-            ),
+            errno(tree.vfs.create(&ROOT, &file, b"x", CreateMode::Guarded(&set)).value),
             errno(tree.vfs.make(&ROOT, &file, b"x", NewNode::Directory(&set)).value),
             errno(tree.vfs.remove(&ROOT, &file, b"x").value),
             errno(tree.vfs.rename(&ROOT, &root, b"file", &file, b"x").value),
@@ -406,11 +283,7 @@ fn a_symlink_is_an_object_and_is_not_followed() {
         let root = tree.root();
         let set = SetAttributes::with_mode(0o777);
         let directory = tree.directory(&root, "directory", 0o755).handle;
-        for (name, target) in [
-            ("absolute", &b"/etc"[..]),
-            ("up", b"../.."),
-            ("down", b"directory"),
-        ] {
+        for (name, target) in [("absolute", &b"/etc"[..]), ("up", b"../.."), ("down", b"directory")] {
             let link = tree
                 .vfs
                 .make(&ROOT, &root, name.as_bytes(), NewNode::Symlink(target, &set))
@@ -419,19 +292,13 @@ fn a_symlink_is_an_object_and_is_not_followed() {
                 .node;
             assert_eq!(tree.lookup(&root, name).unwrap().handle, link.handle);
             assert_eq!(errno(tree.lookup(&link.handle, "passwd")), Some(Errno::NOTDIR));
-            assert_eq!(
-                errno(tree.guarded(&ROOT, &link.handle, "x", 0o644)),
-                Some(Errno::NOTDIR)
-            );
+            assert_eq!(errno(tree.guarded(&ROOT, &link.handle, "x", 0o644)), Some(Errno::NOTDIR));
             let again = tree.vfs.link(&ROOT, &link.handle, &directory, name.as_bytes());
             assert_eq!(again.directory.value, Ok(()));
             assert_eq!(again.node.unwrap().kind, curt_types::FileKind::Symlink);
         }
         for target in [&b""[..], b"a\0b"] {
-            let refused = tree
-                .vfs
-                .make(&ROOT, &root, b"bad", NewNode::Symlink(target, &set))
-                .value;
+            let refused = tree.vfs.make(&ROOT, &root, b"bad", NewNode::Symlink(target, &set)).value;
             assert_eq!(errno(refused), Some(Errno::INVAL));
         }
     });
@@ -463,20 +330,10 @@ fn a_name_that_is_being_replaced_is_found_and_removed() {
             for round in 0..2_000 {
                 let found = tree.lookup(&root, "a").map(|_| ());
                 assert_eq!(found, Ok(()), "{name}: LOOKUP {round}");
-                let created = tree
-                    .vfs
-                    .create(&ROOT, &root, b"a", CreateMode::Unchecked(&set))
-                    .value;
+                let created = tree.vfs.create(&ROOT, &root, b"a", CreateMode::Unchecked(&set)).value;
                 assert_eq!(created.map(|_| ()), Ok(()), "{name}: CREATE {round}");
-                let refused = tree
-                    .vfs
-                    .create(&ROOT, &root, b"a", CreateMode::Guarded(&set))
-                    .value;
-                assert_eq!(
-                    errno(refused),
-                    Some(Errno::EXIST),
-                    "{name}: CREATE GUARDED {round}"
-                );
+                let refused = tree.vfs.create(&ROOT, &root, b"a", CreateMode::Guarded(&set)).value;
+                assert_eq!(errno(refused), Some(Errno::EXIST), "{name}: CREATE GUARDED {round}");
             }
         });
     }

@@ -27,9 +27,8 @@ fn on_disk(claim: impl Fn(&Tree, &Path) + Sync) {
     std::thread::scope(|scope| {
         let local = trees.iter().filter_map(|tree| Some((tree, tree.place.as_ref()?)));
         let claim = &claim;
-        let tried: Vec<_> = local
-            .map(|(tree, place)| (tree.name, scope.spawn(|| claim(tree, &place.served))))
-            .collect();
+        let tried: Vec<_> =
+            local.map(|(tree, place)| (tree.name, scope.spawn(|| claim(tree, &place.served)))).collect();
         for (name, thread) in tried {
             assert!(thread.join().is_ok(), "on {name}");
         }
@@ -46,10 +45,7 @@ struct FileIdentity {
 impl FileIdentity {
     fn of(path: &Path) -> std::io::Result<Self> {
         let status = std::fs::metadata(path)?;
-        Ok(Self {
-            number: (status.dev(), status.ino()),
-            born: status.created()?,
-        })
+        Ok(Self { number: (status.dev(), status.ino()), born: status.created()? })
     }
 }
 
@@ -101,9 +97,7 @@ fn opened(tree: &Tree, name: &str, write: bool) -> (NodeHandle, FileIdentity) {
     let expected: &[bool] = if write { &[false, true] } else { &[false] };
     // On a busy machine a descriptor may be closed before this thread checks.
     eventually("it is open", || {
-        let written = tree
-            .vfs
-            .write(&OWNER, &node.handle, 0, b"content", Stability::FileSync);
+        let written = tree.vfs.write(&OWNER, &node.handle, 0, b"content", Stability::FileSync);
         written.value.unwrap();
         if !write {
             tree.vfs.release_all();
@@ -127,18 +121,14 @@ fn what_is_removed_replaced_or_changes_hands_is_closed_before_the_answer() {
             change(&name, &handle);
             assert_eq!(descriptors(&identity), [false; 0], "{what}");
         };
-        closes("remove", &|name, _| {
-            vfs.remove(&ROOT, &root, name.as_bytes()).value.unwrap()
-        });
+        closes("remove", &|name, _| vfs.remove(&ROOT, &root, name.as_bytes()).value.unwrap());
         closes("remove of one name of two", &|name, handle| {
             vfs.link(&ROOT, handle, &root, b"second").directory.value.unwrap();
             vfs.remove(&ROOT, &root, name.as_bytes()).value.unwrap();
         });
         closes("rename over it", &|name, _| {
             tree.file(&root, "other", 0o644);
-            vfs.rename(&ROOT, &root, b"other", &root, name.as_bytes())
-                .value
-                .unwrap();
+            vfs.rename(&ROOT, &root, b"other", &root, name.as_bytes()).value.unwrap();
         });
         let set = |set: SetAttributes| {
             move |_: &str, handle: &NodeHandle| tree.set(&ROOT, handle, &set).value.unwrap()
@@ -231,21 +221,12 @@ fn a_right_that_others_take_back_is_gone_with_the_next_request() {
     on_disk(|tree, served| {
         let (handle, _) = opened(tree, "file", true);
         assert_eq!(read(tree, &OTHER, &handle).unwrap(), b"content");
-        past(tree, || {
-            std::fs::set_permissions(served.join("file"), PermissionsExt::from_mode(0o000))
-        })
-        .unwrap();
+        past(tree, || std::fs::set_permissions(served.join("file"), PermissionsExt::from_mode(0o000)))
+            .unwrap();
         assert_eq!(errno(read(tree, &OTHER, &handle)), Some(Errno::ACCESS));
-        assert_eq!(
-            read(tree, &OWNER, &handle).unwrap(),
-            b"content",
-            "its owner may have opened it before"
-        );
+        assert_eq!(read(tree, &OWNER, &handle).unwrap(), b"content", "its owner may have opened it before");
         assert_eq!(tree.write(&OWNER, &handle, 0, b"C"), Ok(1));
-        past(tree, || {
-            std::os::unix::fs::chown(served.join("file"), Some(OTHER.uid), None)
-        })
-        .unwrap();
+        past(tree, || std::os::unix::fs::chown(served.join("file"), Some(OTHER.uid), None)).unwrap();
         assert_eq!(errno(tree.write(&OWNER, &handle, 0, b"D")), Some(Errno::ACCESS));
         assert_eq!(errno(read(tree, &OWNER, &handle)), Some(Errno::ACCESS));
         assert_eq!(read(tree, &OTHER, &handle).unwrap(), b"Content");
@@ -264,10 +245,7 @@ fn what_others_remove_is_stale_and_its_space_is_given_back() {
         let (handle, identity) = opened(tree, "unstable", true);
         tree.write(&OWNER, &handle, 0, b"uncommitted").unwrap();
         past(tree, || std::fs::remove_file(served.join("unstable"))).unwrap();
-        assert_eq!(
-            errno(tree.vfs.commit(&OWNER, &handle, 0, 0).value),
-            Some(Errno::STALE)
-        );
+        assert_eq!(errno(tree.vfs.commit(&OWNER, &handle, 0, 0).value), Some(Errno::STALE));
         assert_eq!(descriptors(&identity), [false; 0]);
         let (handle, identity) = opened(tree, "second", true);
         past(tree, || std::fs::remove_file(served.join("second"))).unwrap();
@@ -320,10 +298,7 @@ fn a_name_that_is_made_anew_leads_to_the_new_file() {
                 let found = tree.vfs.lookup(&OWNER, &tree.root(), b"name").value.unwrap();
                 assert_eq!(found.attributes.fileid, std::fs::metadata(&path).unwrap().ino());
                 assert_eq!(read(tree, &ROOT, &found.handle).unwrap(), round.to_be_bytes());
-                assert!(
-                    !earlier.contains(&found.handle),
-                    "the handle of a file that is gone"
-                );
+                assert!(!earlier.contains(&found.handle), "the handle of a file that is gone");
                 new = Some(found.handle);
             }
             past(tree, || std::fs::remove_file(&path)).unwrap();
@@ -342,27 +317,16 @@ fn a_remembered_name_is_looked_at_each_time() {
     on_disk(|tree, served| {
         let path = served.join("name");
         past(tree, || std::fs::write(&path, b"old")).unwrap();
-        let old_enough = || {
-            std::fs::metadata(&path)
-                .unwrap()
-                .modified()
-                .unwrap()
-                .elapsed()
-                .unwrap_or_default()
-        };
-        eventually("the file is old enough to be remembered", || {
-            old_enough() > Duration::from_millis(30)
-        });
+        let old_enough =
+            || std::fs::metadata(&path).unwrap().modified().unwrap().elapsed().unwrap_or_default();
+        eventually("the file is old enough to be remembered", || old_enough() > Duration::from_millis(30));
         let look_up = |caller: &FsCred<'_>| tree.vfs.lookup(caller, &tree.root(), b"name").value;
         let first = look_up(&OTHER).unwrap();
         past(tree, || std::fs::write(&path, b"longer")).unwrap();
         let second = look_up(&OTHER).unwrap();
         assert_eq!((second.handle, second.attributes.size), (first.handle, 6));
         // A caller without search permission finds nothing in it.
-        past(tree, || {
-            std::fs::set_permissions(served, PermissionsExt::from_mode(0o700))
-        })
-        .unwrap();
+        past(tree, || std::fs::set_permissions(served, PermissionsExt::from_mode(0o700))).unwrap();
         assert_eq!(errno(look_up(&OTHER)), Some(Errno::ACCESS));
         assert!(look_up(&ROOT).is_ok());
         past(tree, || std::fs::rename(&path, served.join("moved"))).unwrap();
@@ -380,10 +344,7 @@ fn a_verdict_holds_only_for_the_file_as_it_was() {
         let ask = |caller: &FsCred<'_>| tree.vfs.access(caller, &handle, all).value.unwrap();
         let path = served.join("file");
         for (mode, other) in [(0o644, Access::READ), (0o600, Access::default()), (0o666, all)] {
-            past(tree, || {
-                std::fs::set_permissions(&path, PermissionsExt::from_mode(mode))
-            })
-            .unwrap();
+            past(tree, || std::fs::set_permissions(&path, PermissionsExt::from_mode(mode))).unwrap();
             let past = || {
                 let status = std::fs::metadata(&path).unwrap();
                 let changed = Duration::new(
@@ -414,16 +375,9 @@ fn names_that_come_and_go_do_not_show_in_a_write() {
             scope.spawn(|| {
                 for round in 0..100 {
                     let name = format!("link{round}");
-                    tree.vfs
-                        .link(&ROOT, &file, &root, name.as_bytes())
-                        .directory
-                        .value
-                        .unwrap();
+                    tree.vfs.link(&ROOT, &file, &root, name.as_bytes()).directory.value.unwrap();
                     let moved = format!("moved{round}");
-                    tree.vfs
-                        .rename(&ROOT, &root, name.as_bytes(), &root, moved.as_bytes())
-                        .value
-                        .unwrap();
+                    tree.vfs.rename(&ROOT, &root, name.as_bytes(), &root, moved.as_bytes()).value.unwrap();
                     tree.vfs.remove(&ROOT, &root, moved.as_bytes()).value.unwrap();
                 }
                 done.store(true, Ordering::SeqCst);
@@ -445,10 +399,7 @@ fn a_tree_that_keeps_nothing_open_keeps_nothing_open() {
         return;
     }
     let place = Place::new(tmpfs(), curt_vfs::HandleChoice::Kernel);
-    let options = LocalOptions {
-        file_caching: FileCaching::Off,
-        ..LocalOptions::default()
-    };
+    let options = LocalOptions { file_caching: FileCaching::Off, ..LocalOptions::default() };
     let vfs = LocalVfs::open(&place.served, &options).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -478,28 +429,18 @@ fn a_tree_reports_which_calls_may_block() {
         let in_memory = served.starts_with(tmpfs());
         let by_table = tree.name.ends_with("table");
         let never = in_memory && !by_table;
-        assert_eq!(
-            tree.vfs.may_block(),
-            if never { MayBlock::Never } else { MayBlock::Data }
-        );
+        assert_eq!(tree.vfs.may_block(), if never { MayBlock::Never } else { MayBlock::Data });
         let (handle, _) = opened(tree, "file", true);
         let write = || tree.vfs.write_nowait(&OWNER, &handle, 0, b"data");
         assert!(tree.vfs.is_in_memory(&handle) && write().is_some_and(|changed| changed.value.is_ok()));
         tree.vfs.release_all();
         assert_eq!(tree.vfs.is_in_memory(&handle), in_memory);
         assert_eq!(write().is_some(), in_memory);
-        let how = FetchOptions {
-            sendfile: false,
-            wait: false,
-        };
+        let how = FetchOptions { sendfile: false, wait: false };
         let answer = tree.vfs.fetch(&OWNER, &handle, 0, 100, how, &mut Vec::new());
         assert_eq!(answer.is_some(), in_memory, "opening it may wait");
         let found = tree.vfs.lookup_nowait(&OWNER, &tree.root(), b"file");
-        assert_eq!(
-            found.is_some(),
-            !by_table,
-            "a name that was just used is known to the kernel"
-        );
+        assert_eq!(found.is_some(), !by_table, "a name that was just used is known to the kernel");
         let Some(found) = found else { return };
         assert_eq!(found.value.unwrap().handle, handle);
         let answer = tree.vfs.fetch(&OWNER, &handle, 0, 100, how, &mut Vec::new());

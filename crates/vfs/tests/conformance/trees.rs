@@ -11,18 +11,8 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 pub(crate) const ROOT: FsCred<'static> = FsCred::ROOT;
-pub(crate) const OWNER: FsCred<'static> = FsCred {
-    uid: 1000,
-    gid: 1000,
-    groups: &[],
-    privileged: false,
-};
-pub(crate) const OTHER: FsCred<'static> = FsCred {
-    uid: 2000,
-    gid: 2000,
-    groups: &[],
-    privileged: false,
-};
+pub(crate) const OWNER: FsCred<'static> = FsCred { uid: 1000, gid: 1000, groups: &[], privileged: false };
+pub(crate) const OTHER: FsCred<'static> = FsCred { uid: 2000, gid: 2000, groups: &[], privileged: false };
 
 /// A tree, and its directory on disk.
 pub(crate) struct Tree {
@@ -40,17 +30,10 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(parent: &Path, choice: HandleChoice) -> Self {
-        let beside = tempfile::Builder::new()
-            .prefix("curt-vfs")
-            .tempdir_in(parent)
-            .unwrap();
+        let beside = tempfile::Builder::new().prefix("curt-vfs").tempdir_in(parent).unwrap();
         let served = beside.path().join("served");
         std::fs::create_dir(&served).unwrap();
-        Self {
-            served,
-            choice,
-            beside,
-        }
+        Self { served, choice, beside }
     }
 
     /// Opens it, for the first time or after a restart.
@@ -94,20 +77,12 @@ pub(crate) fn tmpfs() -> &'static Path {
 }
 
 pub(crate) fn memory() -> Tree {
-    Tree {
-        name: "memory",
-        vfs: Box::new(MemoryVfs::new(MemoryOptions::default())),
-        place: None,
-    }
+    Tree { name: "memory", vfs: Box::new(MemoryVfs::new(MemoryOptions::default())), place: None }
 }
 
 pub(crate) fn local(name: &'static str, parent: &Path, choice: HandleChoice) -> Tree {
     let place = Place::new(parent, choice);
-    Tree {
-        name,
-        vfs: Box::new(place.serve()),
-        place: Some(place),
-    }
+    Tree { name, vfs: Box::new(place.serve()), place: Some(place) }
 }
 
 /// A new tree of each kind.
@@ -152,13 +127,8 @@ impl Tree {
 
     /// A regular file, created by root for [`OWNER`].
     pub(crate) fn file(&self, directory: &NodeHandle, name: &str, mode: u32) -> VfsNode {
-        let set = SetAttributes {
-            mode: Some(mode),
-            ..SetAttributes::default()
-        };
-        let made = self
-            .vfs
-            .create(&ROOT, directory, name.as_bytes(), CreateMode::Guarded(&set));
+        let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        let made = self.vfs.create(&ROOT, directory, name.as_bytes(), CreateMode::Guarded(&set));
         let node = made.value.unwrap().node;
         self.give_away(&node.handle, mode)
     }
@@ -166,26 +136,17 @@ impl Tree {
     /// A directory, created by root for [`OWNER`].
     pub(crate) fn directory(&self, directory: &NodeHandle, name: &str, mode: u32) -> VfsNode {
         let set = SetAttributes::with_mode(mode);
-        let made = self
-            .vfs
-            .make(&ROOT, directory, name.as_bytes(), NewNode::Directory(&set));
+        let made = self.vfs.make(&ROOT, directory, name.as_bytes(), NewNode::Directory(&set));
         let node = made.value.unwrap().node;
         self.give_away(&node.handle, mode)
     }
 
     fn give_away(&self, handle: &NodeHandle, mode: u32) -> VfsNode {
-        let owner = SetAttributes {
-            uid: Some(OWNER.uid),
-            gid: Some(OWNER.gid),
-            ..SetAttributes::default()
-        };
+        let owner = SetAttributes { uid: Some(OWNER.uid), gid: Some(OWNER.gid), ..SetAttributes::default() };
         self.set(&ROOT, handle, &owner).value.unwrap();
         let set = self.set(&ROOT, handle, &SetAttributes::with_mode(mode));
         set.value.unwrap();
-        VfsNode {
-            handle: *handle,
-            attributes: set.after.unwrap(),
-        }
+        VfsNode { handle: *handle, attributes: set.after.unwrap() }
     }
 
     pub(crate) fn set(&self, caller: &FsCred<'_>, handle: &NodeHandle, set: &SetAttributes) -> WccResult<()> {
@@ -199,19 +160,12 @@ impl Tree {
         offset: u64,
         data: &[u8],
     ) -> Result<u32, Error> {
-        self.vfs
-            .write(caller, handle, offset, data, Stability::Unstable)
-            .value
-            .map(|written| written.count)
+        self.vfs.write(caller, handle, offset, data, Stability::Unstable).value.map(|written| written.count)
     }
 
     pub(crate) fn read(&self, handle: &NodeHandle, offset: u64, count: u32) -> (Vec<u8>, bool) {
         let mut data = Vec::new();
-        let read = self
-            .vfs
-            .read(&ROOT, handle, offset, count, &mut data)
-            .value
-            .unwrap();
+        let read = self.vfs.read(&ROOT, handle, offset, count, &mut data).value.unwrap();
         assert_eq!(read.count as usize, data.len());
         (data, read.eof)
     }
@@ -228,9 +182,7 @@ impl Tree {
         mode: u32,
     ) -> Result<CreatedNode, Error> {
         let set = SetAttributes::with_mode(mode);
-        self.vfs
-            .create(caller, directory, name.as_bytes(), CreateMode::Guarded(&set))
-            .value
+        self.vfs.create(caller, directory, name.as_bytes(), CreateMode::Guarded(&set)).value
     }
 
     /// All names after `cookie`, at most `count` per call, with their cookies.

@@ -96,15 +96,11 @@ impl ListingSetup<'_> {
         self.relay.begin(plan.hold);
         let (stop, stopped) = mpsc::channel::<()>();
         let (listed, created) = std::thread::scope(|scope| {
-            let writer = plan
-                .changing
-                .map(|directory| scope.spawn(move || write(directory, &stopped)));
+            let writer = plan.changing.map(|directory| scope.spawn(move || write(directory, &stopped)));
             let listed = list(&directory, self.count, plan.limit);
             drop(stop);
             let created = writer.map_or(Ok(0), |writer| {
-                writer
-                    .join()
-                    .unwrap_or_else(|_| anyhow::bail!("the second client failed"))
+                writer.join().unwrap_or_else(|_| anyhow::bail!("the second client failed"))
             });
             (listed, created)
         });
@@ -127,10 +123,7 @@ impl ListingSetup<'_> {
         Ok(ListingRun {
             figures,
             gave_up: listed.gave_up,
-            first: listed
-                .progress
-                .first()
-                .map_or(listed.seconds, |(seconds, _)| *seconds),
+            first: listed.progress.first().map_or(listed.seconds, |(seconds, _)| *seconds),
             memory_mib,
             progress: listed.progress,
         })
@@ -189,20 +182,10 @@ fn list(directory: &Path, count: u64, limit: Option<Duration>) -> Result<LsRun> 
     let status = child.wait()?;
     let (result, gave_up) = read;
     result?;
-    ensure!(
-        gave_up || status.success(),
-        "ls -f {} ended with {status}",
-        directory.display()
-    );
+    ensure!(gave_up || status.success(), "ls -f {} ended with {status}", directory.display());
     let seconds = began.elapsed().as_secs_f64();
     progress.push((seconds, seen.count));
-    Ok(LsRun {
-        seen,
-        began,
-        seconds,
-        gave_up,
-        progress,
-    })
+    Ok(LsRun { seen, began, seconds, gave_up, progress })
 }
 
 fn read_names(mut out: impl BufRead, seen: &mut Listed, mut note: impl FnMut(u64)) -> Result<()> {

@@ -134,11 +134,7 @@ pub(super) fn run(arguments: &ListArguments) -> Result<bool> {
         names::make(&there, arguments.count, JOBS, &bar)?;
     }
     if !there.is_dir() {
-        bail!(
-            "{} has no directory list-{}: make it with --make-tree",
-            source,
-            arguments.count
-        );
+        bail!("{} has no directory list-{}: make it with --make-tree", source, arguments.count);
     }
     let mut place = ListingSetup {
         world: &mut world,
@@ -189,28 +185,16 @@ fn address_of(source: &str) -> Result<(SocketAddr, String)> {
 }
 
 fn passes(place: &mut ListingSetup<'_>, arguments: &ListArguments, there: &Path) -> Result<ListingRuns> {
-    let plan = ListingRunPlan {
-        options: &arguments.options,
-        hold: None,
-        changing: None,
-        limit: None,
-    };
+    let plan = ListingRunPlan { options: &arguments.options, hold: None, changing: None, limit: None };
     let changing = Some(there);
     eprintln!("at full speed");
     let full_idle = place.pass(&plan)?;
-    let full_changing = place.pass(&ListingRunPlan {
-        changing,
-        ..plan.clone()
-    })?;
+    let full_changing = place.pass(&ListingRunPlan { changing, ..plan.clone() })?;
     let delay = hold(arguments.pass_seconds, full_idle.figures.readdir)?;
     let hold = Some(delay);
     eprintln!("every third reply held for {:.1} s", delay.as_secs_f64());
     let idle = place.pass(&ListingRunPlan { hold, ..plan.clone() })?;
-    let slow_changing = place.pass(&ListingRunPlan {
-        hold,
-        changing,
-        ..plan.clone()
-    })?;
+    let slow_changing = place.pass(&ListingRunPlan { hold, changing, ..plan.clone() })?;
     let restart = match arguments.no_restart {
         true => None,
         false => {
@@ -218,21 +202,10 @@ fn passes(place: &mut ListingSetup<'_>, arguments: &ListArguments, there: &Path)
             eprintln!("readdir=restart, for at most {:.0} s", limit.as_secs_f64());
             let options = [arguments.options.as_str(), "readdir=restart"].join(",");
             let options = options.trim_start_matches(',');
-            Some(place.pass(&ListingRunPlan {
-                options,
-                hold,
-                changing,
-                limit: Some(limit),
-            })?)
+            Some(place.pass(&ListingRunPlan { options, hold, changing, limit: Some(limit) })?)
         }
     };
-    Ok(ListingRuns {
-        full_idle,
-        full_changing,
-        idle,
-        changing: slow_changing,
-        restart,
-    })
+    Ok(ListingRuns { full_idle, full_changing, idle, changing: slow_changing, restart })
 }
 
 /// The delay of a reply with which a pass of this many requests takes long enough.
@@ -253,11 +226,7 @@ impl ListingRuns {
             ("held, idle", &self.idle),
             ("held, changing", &self.changing),
         ];
-        all.extend(
-            self.restart
-                .as_ref()
-                .map(|restart| ("held, changing, readdir=restart", restart)),
-        );
+        all.extend(self.restart.as_ref().map(|restart| ("held, changing, readdir=restart", restart)));
         all
     }
 }
@@ -270,10 +239,10 @@ fn print(
 ) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.json {
-        let restart = passes.restart.as_ref().map(|pass| RestartFigures {
-            figures: pass.figures.clone(),
-            gave_up: pass.gave_up,
-        });
+        let restart = passes
+            .restart
+            .as_ref()
+            .map(|pass| RestartFigures { figures: pass.figures.clone(), gave_up: pass.gave_up });
         let report = ListReport {
             count: arguments.count,
             vers: &arguments.vers,
@@ -338,10 +307,7 @@ fn rows(passes: &ListingRuns) -> Vec<Vec<String>> {
 
 fn draw(passes: &ListingRuns, path: &Path) -> Result<()> {
     let all = passes.all();
-    let lines: Vec<_> = all
-        .iter()
-        .map(|(name, pass)| (*name, pass.progress.as_slice()))
-        .collect();
+    let lines: Vec<_> = all.iter().map(|(name, pass)| (*name, pass.progress.as_slice())).collect();
     let svg = progress::lines("names listed over time", "names", &lines)?;
     std::fs::write(path, svg).with_context(|| path.display().to_string())
 }

@@ -32,11 +32,7 @@ pub(super) fn run(
     top: &std::path::Path,
     is_own: bool,
 ) -> Result<BTreeMap<&'static str, ToolCost>> {
-    let most = if is_own {
-        REMOVED_MAX
-    } else {
-        REMOVED_ELSEWHERE_MAX
-    };
+    let most = if is_own { REMOVED_MAX } else { REMOVED_ELSEWHERE_MAX };
     let removed = place.count.min(most);
     let below = top.join("removed");
     let bar = progress_bar(&format!("making {removed} names to remove"));
@@ -67,16 +63,9 @@ pub(super) fn run(
             .status()
             .with_context(|| tool.to_owned())?;
         let seconds = began.elapsed().as_secs_f64();
-        ensure!(
-            status.success(),
-            "{tool} {} ended with {status}",
-            directory.display()
-        );
+        ensure!(status.success(), "{tool} {} ended with {status}", directory.display());
         let rpc = place.relay.counts().total;
-        ensure!(
-            tool != "rm -r" || !directory.exists(),
-            "rm -r left something behind"
-        );
+        ensure!(tool != "rm -r" || !directory.exists(), "rm -r left something behind");
         costs.insert(tool, ToolCost { rpc, seconds });
         mounted.end()?;
     }

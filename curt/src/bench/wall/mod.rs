@@ -159,11 +159,7 @@ pub(super) fn run(arguments: &WallArguments) -> Result<bool> {
         }
         sched_setaffinity(None, &allowed)?;
     }
-    let report = WallReport {
-        machine: Machine::this(),
-        rounds: arguments.rounds,
-        rows,
-    };
+    let report = WallReport { machine: Machine::this(), rounds: arguments.rounds, rows };
     if let Some(path) = &arguments.svg {
         std::fs::write(path, report.picture()?).with_context(|| path.display().to_string())?;
     }
@@ -177,19 +173,12 @@ pub(super) fn run(arguments: &WallArguments) -> Result<bool> {
 
 /// Those asked for that this machine has the programs for.
 fn works(only: &[WallWork]) -> Result<Vec<WallWork>> {
-    let all = if only.is_empty() {
-        WallWork::value_variants()
-    } else {
-        only
-    };
+    let all = if only.is_empty() { WallWork::value_variants() } else { only };
     let mut works = Vec::new();
     for work in all {
         let has = |program: &str| {
             let mut command = Command::new(program);
-            command
-                .arg("--version")
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
+            command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
             command.status().is_ok_and(|status| status.success())
         };
         match work.program().filter(|program| !has(program)) {
@@ -241,11 +230,7 @@ fn child(arguments: &[&str]) -> Command {
 
 fn run_child(command: &mut Command) -> Result<Vec<u8>> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
-    ensure!(
-        output.status.success(),
-        "{command:?} ended with {}",
-        output.status
-    );
+    ensure!(output.status.success(), "{command:?} ended with {}", output.status);
     Ok(output.stdout)
 }
 
@@ -264,21 +249,13 @@ impl<'a> Bed<'a> {
         let world = Testbed::serving(&Curt::this(), top, None)?;
         let round_trip = Duration::try_from_secs_f64(delay_ms / 1000.0).context("--delays")?;
         let relay = match (round_trip.is_zero(), world.port()) {
-            (false, Some(port)) => Some(CountingRelay::start(
-                (Ipv4Addr::LOCALHOST, port).into(),
-                round_trip,
-            )?),
+            (false, Some(port)) => {
+                Some(CountingRelay::start((Ipv4Addr::LOCALHOST, port).into(), round_trip)?)
+            }
             _ => None,
         };
         let rounds = if relay.is_some() { 1 } else { arguments.rounds };
-        Ok(Self {
-            arguments,
-            top,
-            delay_ms,
-            world,
-            relay,
-            rounds,
-        })
+        Ok(Self { arguments, top, delay_ms, world, relay, rounds })
     }
 
     fn rows(mut self, works: &[WallWork], cpus: Processors) -> Result<Vec<WallRow>> {
@@ -369,11 +346,7 @@ impl<'a> Bed<'a> {
         let before = counts()?;
         let done = part("perform")?;
         let after = counts()?;
-        Ok(Measured {
-            done,
-            requests: after.0 - before.0,
-            fuse_requests: after.1 - before.1,
-        })
+        Ok(Measured { done, requests: after.0 - before.0, fuse_requests: after.1 - before.1 })
     }
 }
 
@@ -395,16 +368,7 @@ fn median(mut all: Vec<Measured>) -> Measured {
 impl WallReport {
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.machine.line());
-        let head = [
-            "work",
-            "where",
-            "seconds",
-            "of local",
-            "of loop",
-            "requests",
-            "FUSE requests",
-            "wrong",
-        ];
+        let head = ["work", "where", "seconds", "of local", "of loop", "requests", "FUSE requests", "wrong"];
         let mut table = vec![head.map(str::to_owned).to_vec()];
         let mut part = None;
         let flush = |table: &mut Vec<Vec<String>>, text: &mut String| {
@@ -444,12 +408,8 @@ impl WallReport {
     fn picture(&self) -> Result<String> {
         let first = self.rows.first().context("nothing was measured")?;
         let is_shown = |row: &&WallRow| (row.cpus, row.delay_ms) == (first.cpus, first.delay_ms);
-        let shown: Vec<&WallRow> = self
-            .rows
-            .iter()
-            .filter(is_shown)
-            .filter(|row| row.place != "local")
-            .collect();
+        let shown: Vec<&WallRow> =
+            self.rows.iter().filter(is_shown).filter(|row| row.place != "local").collect();
         let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
         let mut series: Vec<&str> = Vec::new();
         for row in &shown {

@@ -43,11 +43,7 @@ impl BareLoop {
         let options = MountOptions {
             source: "curt-loop".to_owned(),
             subtype: "curt-loop".to_owned(),
-            flags: MountFlags {
-                nosuid: true,
-                nodev: true,
-                ..MountFlags::default()
-            },
+            flags: MountFlags { nosuid: true, nodev: true, ..MountFlags::default() },
             allow_other: rustix::process::geteuid().is_root(),
         };
         let requests = Arc::new(AtomicU64::new(0));
@@ -56,11 +52,7 @@ impl BareLoop {
         let session = FuseSession::start(device, Arc::new(passthrough), &FuseSessionOptions::default())?;
         // Only root may set it.
         let _ = mount.set_read_ahead(READ_AHEAD_KIB);
-        Ok(Self {
-            mount,
-            session,
-            requests,
-        })
+        Ok(Self { mount, session, requests })
     }
 
     /// Requests of the kernel so far.
@@ -110,21 +102,13 @@ struct Passthrough {
 
 impl Passthrough {
     fn new(source: &Path, requests: Arc<AtomicU64>) -> Result<Self> {
-        let file = rustix::fs::open(
-            source,
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .with_context(|| source.display().to_string())?;
+        let file =
+            rustix::fs::open(source, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .with_context(|| source.display().to_string())?;
         let root = rustix::fs::fstat(&file)?.st_ino;
         let lookups = AtomicU64::new(1);
         let nodes = HashMap::from([(NodeId::ROOT.0, Arc::new(LoopNode { file, lookups }))]);
-        Ok(Self {
-            root,
-            nodes: RwLock::new(nodes),
-            open: RwLock::default(),
-            requests,
-        })
+        Ok(Self { root, nodes: RwLock::new(nodes), open: RwLock::default(), requests })
     }
 
     fn count(&self) {
@@ -142,10 +126,7 @@ impl Passthrough {
     fn keep_open(&self, file: OwnedFd) -> OpenOut {
         let number = u64::from(file.as_raw_fd().unsigned_abs());
         self.open.write().insert(number, Arc::new(file));
-        OpenOut {
-            fh: FuseFh(number),
-            flags: open_reply::KEEP_CACHE,
-        }
+        OpenOut { fh: FuseFh(number), flags: open_reply::KEEP_CACHE }
     }
 
     fn close(&self, fh: FuseFh) {
@@ -238,10 +219,7 @@ impl Filesystem for Passthrough {
     fn getattr(&self, _: &LoopContext<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
         self.count();
         let stat = rustix::fs::fstat(&self.node(node)?.file)?;
-        Ok(AttrOut {
-            attributes: attributes(&stat),
-            valid: LIFETIME,
-        })
+        Ok(AttrOut { attributes: attributes(&stat), valid: LIFETIME })
     }
 
     fn setattr(&self, _: &LoopContext<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
@@ -267,17 +245,11 @@ impl Filesystem for Passthrough {
                 };
                 Timespec { tv_sec, tv_nsec }
             };
-            let times = Timestamps {
-                last_access: time(set.atime),
-                last_modification: time(set.mtime),
-            };
+            let times = Timestamps { last_access: time(set.atime), last_modification: time(set.mtime) };
             rustix::fs::utimensat(&known.file, "", &times, AtFlags::EMPTY_PATH)?;
         }
         let stat = rustix::fs::fstat(&known.file)?;
-        Ok(AttrOut {
-            attributes: attributes(&stat),
-            valid: LIFETIME,
-        })
+        Ok(AttrOut { attributes: attributes(&stat), valid: LIFETIME })
     }
 
     fn readlink(&self, _: &LoopContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
@@ -337,13 +309,7 @@ impl Filesystem for Passthrough {
     ) -> Result<EntryOut, Errno> {
         self.count();
         let path = proc_path(self.node(node)?.file.as_fd());
-        rustix::fs::linkat(
-            CWD,
-            path.as_str(),
-            &self.node(parent)?.file,
-            name,
-            AtFlags::SYMLINK_FOLLOW,
-        )?;
+        rustix::fs::linkat(CWD, path.as_str(), &self.node(parent)?.file, name, AtFlags::SYMLINK_FOLLOW)?;
         self.find(parent, name)
     }
 
@@ -437,11 +403,7 @@ impl Filesystem for Passthrough {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             let wants_entry = listing.is_plus() && !matches!(name, b"." | b"..");
-            let found = if wants_entry {
-                Some(self.find(node, name)?)
-            } else {
-                None
-            };
+            let found = if wants_entry { Some(self.find(node, name)?) } else { None };
             let dirent = Dirent {
                 name,
                 inode: entry.ino(),

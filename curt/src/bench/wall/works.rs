@@ -116,10 +116,7 @@ impl WallWork {
     /// Does it, or prepares it, below `top`.
     pub(in crate::bench) fn run(self, phase: WorkPhase, top: &Path) -> Result<()> {
         let done = match phase {
-            WorkPhase::Prepare => self.prepare(top).map(|()| WorkDone {
-                seconds: 0.0,
-                wrong: 0,
-            }),
+            WorkPhase::Prepare => self.prepare(top).map(|()| WorkDone { seconds: 0.0, wrong: 0 }),
             WorkPhase::Perform => self.perform(top),
         };
         let done = done.with_context(|| format!("{} in {}", self.name(), top.display()))?;
@@ -154,13 +151,7 @@ impl WallWork {
                 let unpacked = top.join(UNPACKED);
                 fs::create_dir(&unpacked)?;
                 let archive = top.join(PACKED);
-                program(
-                    Command::new("tar")
-                        .arg("-C")
-                        .arg(unpacked)
-                        .arg("-xf")
-                        .arg(archive),
-                )
+                program(Command::new("tar").arg("-C").arg(unpacked).arg("-xf").arg(archive))
             }
             Self::Remove => program(Command::new("rm").arg("-r").arg(top.join(UNPACKED))),
             Self::WriteSmall => write(top, SMALL_STEPS_BYTES, 4 << 10),
@@ -174,10 +165,7 @@ impl WallWork {
 /// Makes what all works need below `top`, as whoever runs this.
 pub(super) fn make_trees(top: &Path, works: &[WallWork]) -> Result<()> {
     names::open_directory(&top.join(SCRATCH))?;
-    for (work, workload) in [
-        (WallWork::Page, Workload::Page),
-        (WallWork::Build, Workload::Build),
-    ] {
+    for (work, workload) in [(WallWork::Page, Workload::Page), (WallWork::Build, Workload::Build)] {
         if works.contains(&work) {
             let bar = progress_bar(&format!("making the tree of {workload}"));
             make::make_once(&workload.tree(), &workload_directory(top, workload), JOBS, &bar)?;
@@ -192,18 +180,12 @@ pub(super) fn make_trees(top: &Path, works: &[WallWork]) -> Result<()> {
     if is_wanted(&[WallWork::Find, WallWork::Tar, WallWork::Remove]) {
         make_files(&top.join("tree"), PACKED_FILES)?;
         let mut pack = Command::new("tar");
-        pack.arg("-C")
-            .arg(top.join("tree"))
-            .arg("-cf")
-            .arg(top.join(PACKED))
-            .arg(".");
+        pack.arg("-C").arg(top.join("tree")).arg("-cf").arg(top.join(PACKED)).arg(".");
         program(&mut pack)?;
     }
     if is_wanted(&[WallWork::ReadSmall, WallWork::ReadLarge]) {
         let mut data = File::create(top.join(DATA))?;
-        let step: Vec<u8> = (0..1_u32 << 20)
-            .map(|at| at.to_le_bytes()[at as usize % 3])
-            .collect();
+        let step: Vec<u8> = (0..1_u32 << 20).map(|at| at.to_le_bytes()[at as usize % 3]).collect();
         for _ in 0..LARGE_STEPS_BYTES / step.len() {
             data.write_all(&step)?;
         }
@@ -218,11 +200,7 @@ pub(in crate::bench) fn make_repository(top: &Path) -> Result<()> {
     program(git(&repository).args(["init", "-q"]))?;
     program(git(&repository).args(["add", "."]))?;
     let author = ["-c", "user.name=curt", "-c", "user.email=curt@localhost"];
-    program(
-        git(&repository)
-            .args(author)
-            .args(["commit", "-q", "-m", "files"]),
-    )?;
+    program(git(&repository).args(author).args(["commit", "-q", "-m", "files"]))?;
     Ok(())
 }
 
@@ -236,10 +214,7 @@ fn make_files(top: &Path, count: usize) -> Result<()> {
         if number.is_multiple_of(FILES_PER_DIRECTORY) {
             fs::create_dir_all(&directory)?;
         }
-        fs::write(
-            directory.join(format!("file-{number}")),
-            format!("content of {number}\n"),
-        )?;
+        fs::write(directory.join(format!("file-{number}")), format!("content of {number}\n"))?;
     }
     Ok(())
 }
@@ -284,13 +259,9 @@ fn replay(workload: Workload, top: &Path) -> Result<WorkDone> {
 }
 
 fn stat_all(directory: &Path, suffix: &str, exists: bool) -> Result<WorkDone> {
-    let all: Vec<PathBuf> = (0..NAMES)
-        .map(|number| directory.join(names::name(number) + suffix))
-        .collect();
+    let all: Vec<PathBuf> = (0..NAMES).map(|number| directory.join(names::name(number) + suffix)).collect();
     let began = Instant::now();
-    let as_expected = all
-        .iter()
-        .filter(|path| path.symlink_metadata().is_ok() == exists);
+    let as_expected = all.iter().filter(|path| path.symlink_metadata().is_ok() == exists);
     let wrong = NAMES - as_expected.count() as u64;
     Ok(done(began, wrong))
 }
@@ -298,10 +269,7 @@ fn stat_all(directory: &Path, suffix: &str, exists: bool) -> Result<WorkDone> {
 fn write(top: &Path, bytes: usize, step: usize) -> Result<WorkDone> {
     let piece = vec![b'x'; step];
     let began = Instant::now();
-    let mut file = OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .open(top.join(WRITTEN))?;
+    let mut file = OpenOptions::new().create_new(true).write(true).open(top.join(WRITTEN))?;
     for _ in 0..bytes / step {
         file.write_all(&piece)?;
     }

@@ -25,28 +25,20 @@ pub(super) fn run(
 ) -> Result<bool> {
     let tree = workload.tree();
     if arguments.make_tree {
-        let bar = progress_bar(&format!(
-            "making the tree of {workload} in {}",
-            directory.display()
-        ));
+        let bar = progress_bar(&format!("making the tree of {workload} in {}", directory.display()));
         make::make(&tree, directory, arguments.jobs, &bar).context("the tree cannot be made")?;
         bar.finish_and_clear();
         std::thread::sleep(SETTLE);
     }
     let before = requests(directory);
     let mut command = Curt::this().command();
-    command
-        .args(["bench", "perform", workload.name()])
-        .arg(directory)
-        .arg(pause.as_secs_f64().to_string());
+    command.args(["bench", "perform", workload.name()]).arg(directory).arg(pause.as_secs_f64().to_string());
     let bar = progress_bar(&format!("{workload} in {}", directory.display()));
     bar.set_length(workload.trace().operations_count());
     let user = rustix::process::geteuid().is_root().then_some(UserIds::NOBODY);
     let outcome = child::supervise(&mut command, user, |page| bar.inc(page.operations))?;
     bar.finish_and_clear();
-    let sent = before
-        .zip(requests(directory))
-        .map(|(before, after)| after.since(&before));
+    let sent = before.zip(requests(directory)).map(|(before, after)| after.since(&before));
     for what in &outcome.described {
         eprintln!("wrong: {what}");
     }
@@ -78,10 +70,8 @@ fn show(
             "wrong": outcome.wrong, "seconds": outcome.seconds,
         });
         if let (Some(sent), Some(fields)) = (sent, line.as_object_mut()) {
-            let mut calls: serde_json::Map<_, _> = sent
-                .iter()
-                .map(|(name, calls)| (name.to_owned(), json!(calls)))
-                .collect();
+            let mut calls: serde_json::Map<_, _> =
+                sent.iter().map(|(name, calls)| (name.to_owned(), json!(calls))).collect();
             calls.insert("total".to_owned(), json!(sent.total()));
             fields.insert("rpc".to_owned(), calls.into());
         }
@@ -89,10 +79,7 @@ fn show(
     } else {
         let (operations, wrong, seconds) = (outcome.operations, outcome.wrong, outcome.seconds);
         let at = directory.display();
-        writeln!(
-            out,
-            "{workload} at {at}: {operations} operations, {wrong} wrong, {seconds:.2} s"
-        )?;
+        writeln!(out, "{workload} at {at}: {operations} operations, {wrong} wrong, {seconds:.2} s")?;
         if let Some(sent) = sent {
             writeln!(out, "requests: {}", sent.total())?;
         }

@@ -29,19 +29,13 @@ pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
     for problem in &problems {
         eprintln!("{problem}");
     }
-    let errors = problems
-        .iter()
-        .filter(|problem| problem.severity == Severity::Error)
-        .count();
+    let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
     if errors > 0 {
         eprintln!("{errors} errors");
         return ExitCode::FAILURE;
     }
     let paths = definitions::groups(&parsed).len();
-    match say!(
-        "no errors: {paths} directories, {} client entries",
-        parsed.entries.len()
-    ) {
+    match say!("no errors: {paths} directories, {} client entries", parsed.entries.len()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => output::failed("curt serve", &error),
     }
@@ -99,9 +93,8 @@ pub(super) fn problems(arguments: &ServeArguments) -> Result<(ParsedExports, Vec
     let tables = tempfile::Builder::new().prefix("curt-check-").tempdir();
     let tables = tables.context("cannot create a temporary directory for handle tables")?;
     let mut trees = trees(arguments, state_directory(arguments)?, tables.path().to_owned());
-    let ResolvedExports {
-        problems: of_meaning, ..
-    } = definitions::resolve(&parsed, &mounts_now()?, &mut trees);
+    let ResolvedExports { problems: of_meaning, .. } =
+        definitions::resolve(&parsed, &mounts_now()?, &mut trees);
     problems.extend(of_meaning);
     problems.extend(parsed.entries.iter().filter_map(unknown_host));
     Ok((parsed, problems))
@@ -112,9 +105,7 @@ fn unknown_host(entry: &ExportsEntry) -> Option<ExportsProblem> {
     let ClientSpec::Host(name) = &entry.client else {
         return None;
     };
-    let resolves = (name.as_str(), 0)
-        .to_socket_addrs()
-        .is_ok_and(|mut found| found.next().is_some());
+    let resolves = (name.as_str(), 0).to_socket_addrs().is_ok_and(|mut found| found.next().is_some());
     (!resolves).then(|| ExportsProblem {
         severity: Severity::Warning,
         place: entry.place.clone(),

@@ -73,10 +73,7 @@ pub(super) fn groups(parsed: &ParsedExports) -> Vec<PathEntries<'_>> {
         let index = *at.entry(entry.path.as_slice()).or_insert(groups.len());
         match groups.get_mut(index) {
             Some(group) => group.entries.push(entry),
-            None => groups.push(PathEntries {
-                path: &entry.path,
-                entries: vec![entry],
-            }),
+            None => groups.push(PathEntries { path: &entry.path, entries: vec![entry] }),
         }
     }
     groups
@@ -94,11 +91,7 @@ impl<'p> PathEntries<'p> {
         let place = match std::fs::canonicalize(path) {
             Ok(place) if place.is_dir() => place,
             Ok(_) => {
-                problems.push(about(
-                    first,
-                    Severity::Error,
-                    "not a directory: export its parent",
-                ));
+                problems.push(about(first, Severity::Error, "not a directory: export its parent"));
                 return None;
             }
             Err(error) => {
@@ -212,11 +205,8 @@ fn define(
     served: &[&ExportsEntry],
     trees: &mut OpenTrees,
 ) -> Result<ExportDefinition, OpenTreeError> {
-    let vfs = trees.tree(
-        place,
-        durability(served.iter().map(|entry| &entry.options)),
-        TreeEntrance::ByPath,
-    )?;
+    let vfs =
+        trees.tree(place, durability(served.iter().map(|entry| &entry.options)), TreeEntrance::ByPath)?;
     let only_user = vfs.only_user();
     let client = |entry: &&ExportsEntry| client(entry, entry.options.clone(), only_user);
     let place = place.as_os_str().as_bytes();
@@ -239,14 +229,8 @@ fn enter(
     used: &mut BTreeSet<PathBuf>,
     meaning: &mut ResolvedExports,
 ) {
-    let crossing: Vec<&&ExportsEntry> = above
-        .iter()
-        .filter(|entry| entry.options.crosses_mounts())
-        .collect();
-    let options: Vec<Options> = crossing
-        .iter()
-        .map(|entry| entry.options.for_submount())
-        .collect();
+    let crossing: Vec<&&ExportsEntry> = above.iter().filter(|entry| entry.options.crosses_mounts()).collect();
+    let options: Vec<Options> = crossing.iter().map(|entry| entry.options.for_submount()).collect();
     for point in mounts.below(place) {
         if used.contains(&point) {
             continue;
@@ -254,11 +238,7 @@ fn enter(
         if used.len() >= ENTERED_MAX {
             let message =
                 format!("more than {ENTERED_MAX} file systems are mounted below: the others stay hidden");
-            meaning.problems.extend(
-                crossing
-                    .first()
-                    .map(|entry| about(entry, Severity::Warning, &message)),
-            );
+            meaning.problems.extend(crossing.first().map(|entry| about(entry, Severity::Warning, &message)));
             return;
         }
         match trees.tree(&point, durability(options.iter()), TreeEntrance::FromAbove) {
@@ -284,11 +264,9 @@ fn enter(
             }
             Err(error) => {
                 let message = format!("what is mounted at {} is not entered: {error}", point.display());
-                meaning.problems.extend(
-                    crossing
-                        .first()
-                        .map(|entry| about(entry, Severity::Error, &message)),
-                );
+                meaning
+                    .problems
+                    .extend(crossing.first().map(|entry| about(entry, Severity::Error, &message)));
             }
         }
     }
@@ -307,11 +285,7 @@ fn without_room<'o>(
 
 /// When changes of names and attributes are stable: at once, unless all entries have `async`.
 fn durability<'o>(mut options: impl Iterator<Item = &'o Options>) -> MetadataDurability {
-    if options.all(Options::is_async) {
-        MetadataDurability::Eventual
-    } else {
-        MetadataDurability::Stable
-    }
+    if options.all(Options::is_async) { MetadataDurability::Eventual } else { MetadataDurability::Stable }
 }
 
 /// `only_user` is the only user for a process that may not change its ids: all callers are then
@@ -327,11 +301,7 @@ fn client(entry: &ExportsEntry, options: Options, only_user: Option<(u32, u32)>)
             ..rules
         }),
     };
-    ExportClient {
-        client: entry.client.clone(),
-        rules,
-        options: options.to_string(),
-    }
+    ExportClient { client: entry.client.clone(), rules, options: options.to_string() }
 }
 
 #[cfg(test)]
@@ -354,9 +324,6 @@ mod tests {
         };
         assert_eq!((problem(b"/a", 22), problem(b"/b", 21)), (None, None));
         let message = problem(b"/b", 22).unwrap();
-        assert!(
-            message.starts_with("exports:2: error: /b: cannot be exported"),
-            "{message}"
-        );
+        assert!(message.starts_with("exports:2: error: /b: cannot be exported"), "{message}");
     }
 }

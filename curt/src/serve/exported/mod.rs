@@ -61,10 +61,7 @@ pub(super) fn open(arguments: &ServeArguments, counters: Arc<ServerCounters>) ->
         (None, None) => files(arguments, counters),
     }?;
     if arguments.manage_gids {
-        exported
-            .service
-            .manage_groups()
-            .context("cannot look up users' groups (--manage-gids)")?;
+        exported.service.manage_groups().context("cannot look up users' groups (--manage-gids)")?;
     }
     Ok(exported)
 }
@@ -82,12 +79,7 @@ fn memory(arguments: &ServeArguments, name: &str, counters: Arc<ServerCounters>)
     }));
     let rules = rules::rules(arguments, None)?;
     let definition = ExportDefinition::for_everyone(name.as_bytes().to_vec(), vfs, rules);
-    let service = service(
-        arguments,
-        PersistentState::ephemeral()?,
-        vec![definition],
-        counters,
-    )?;
+    let service = service(arguments, PersistentState::ephemeral()?, vec![definition], counters)?;
     Ok(one_export(arguments, service, Path::new(name)))
 }
 
@@ -129,11 +121,7 @@ fn service(
     exports: Vec<ExportDefinition>,
     counters: Arc<ServerCounters>,
 ) -> Result<NfsService> {
-    let setup = Setup {
-        state,
-        exports,
-        counters,
-    };
+    let setup = Setup { state, exports, counters };
     let mut service = NfsService::new(setup).context("cannot number the exports")?;
     if arguments.save_replies == Switch::On
         && let Err(error) = service.save_replies()
@@ -160,17 +148,11 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Op
     refuse_options_of_a_directory(arguments)?;
     let parsed = read_exports(&arguments.config);
     log(&parsed.problems);
-    ensure!(
-        !parsed.has_errors(),
-        "not started: correct the lines above (`curt serve --check` checks them)"
-    );
+    ensure!(!parsed.has_errors(), "not started: correct the lines above (`curt serve --check` checks them)");
     let (state, mut trees) = state(arguments)?;
     let meaning = definitions::resolve(&parsed, &mounts_now()?, &mut trees);
     log(&meaning.problems);
-    let ResolvedExports {
-        definitions,
-        problems,
-    } = meaning;
+    let ResolvedExports { definitions, problems } = meaning;
     let summary = summary(&definitions);
     if !rustix::process::geteuid().is_root() {
         tracing::warn!(
@@ -180,10 +162,7 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Op
     if definitions.is_empty() {
         tracing::warn!(
             "no exports: write {} and send SIGHUP, or start with a directory: curt serve DIR",
-            arguments
-                .config
-                .first()
-                .map_or_else(|| EXPORTS_FILE.into(), |file| file.display().to_string())
+            arguments.config.first().map_or_else(|| EXPORTS_FILE.into(), |file| file.display().to_string())
         );
     }
     let service = Arc::new(service(arguments, state, definitions, counters)?);
@@ -238,10 +217,8 @@ impl ExportsFiles {
 
     fn try_to_replace(&mut self, why: &str) -> Result<String> {
         let mounts = mounts_now()?;
-        let ResolvedExports {
-            definitions,
-            problems,
-        } = definitions::resolve(&self.parsed, &mounts, &mut self.trees);
+        let ResolvedExports { definitions, problems } =
+            definitions::resolve(&self.parsed, &mounts, &mut self.trees);
         let is_new = |problem: &&ExportsProblem| !self.problems.contains(problem);
         log(problems.iter().filter(is_new));
         self.problems = problems;
@@ -293,9 +270,8 @@ fn log<'p>(problems: impl IntoIterator<Item = &'p ExportsProblem>) {
 
 fn summary(definitions: &[ExportDefinition]) -> String {
     let listed = definitions.iter().filter(|definition| definition.listed);
-    let (paths, clients) = listed.fold((0, 0), |(paths, clients), definition| {
-        (paths + 1, clients + definition.clients.len())
-    });
+    let (paths, clients) =
+        listed.fold((0, 0), |(paths, clients), definition| (paths + 1, clients + definition.clients.len()));
     let entered = definitions.len() - paths;
     let beyond = match entered {
         0 => String::new(),

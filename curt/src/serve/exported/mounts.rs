@@ -117,16 +117,9 @@ fn unescape(word: &[u8]) -> Vec<u8> {
     let mut rest = word;
     while let Some((byte, after)) = rest.split_first() {
         (rest, _) = match rest {
-            [
-                b'\\',
-                high @ b'0'..=b'3',
-                middle @ b'0'..=b'7',
-                low @ b'0'..=b'7',
-                after @ ..,
-            ] => (
-                after,
-                bytes.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0')),
-            ),
+            [b'\\', high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7', after @ ..] => {
+                (after, bytes.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0')))
+            }
             _ => (after, bytes.push(*byte)),
         };
     }

@@ -34,9 +34,7 @@ impl Fixture {
     fn state(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let files = fs::read_dir(self.top.path().join("state")).unwrap();
         let paths = files.map(|file| file.unwrap().path());
-        paths
-            .map(|path| (path.clone(), fs::read(path).unwrap()))
-            .collect()
+        paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
     }
 
     /// The summary of a reload with these exports, and the served names.
@@ -45,10 +43,7 @@ impl Fixture {
         let message = (self.exported.reload)();
         let beginning = format!("{}/", self.top.path().display());
         let paths = self.exported.service.export_paths();
-        (
-            message,
-            paths.iter().map(|path| path.replace(&beginning, "")).collect(),
-        )
+        (message, paths.iter().map(|path| path.replace(&beginning, "")).collect())
     }
 }
 
@@ -89,16 +84,7 @@ fn a_check_opens_what_a_server_would_open() {
     let file = top.path().join("exports").display().to_string();
     let state = top.path().join("state").display().to_string();
     let errors = |handles: &str| {
-        let words = [
-            "serve",
-            "--check",
-            "-c",
-            &file,
-            "--state",
-            &state,
-            "--handles",
-            handles,
-        ];
+        let words = ["serve", "--check", "-c", &file, "--state", &state, "--handles", handles];
         let arguments = Line::try_parse_from(words).unwrap().arguments;
         let (_, problems) = check::problems(&arguments).unwrap();
         problems.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -112,10 +98,7 @@ fn a_check_opens_what_a_server_would_open() {
     );
     say(&top, &["."]);
     assert_eq!(errors("table"), [""; 0]);
-    assert!(
-        !top.path().join("state").exists(),
-        "a check leaves nothing behind"
-    );
+    assert!(!top.path().join("state").exists(), "a check leaves nothing behind");
 }
 
 #[test]

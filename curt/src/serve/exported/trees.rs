@@ -36,14 +36,7 @@ struct OpenTree {
 impl OpenTrees {
     /// No directory yet. The key is in `state`, handle tables are in `tables`.
     pub(super) fn new(state: PathBuf, tables: PathBuf, handles: HandleChoice, files: FileCaching) -> Self {
-        Self {
-            state,
-            tables,
-            handles,
-            files,
-            open: HashMap::new(),
-            next: HashMap::new(),
-        }
+        Self { state, tables, handles, files, open: HashMap::new(), next: HashMap::new() }
     }
 
     /// Begins a new set of directories. An unfinished set is dropped.
@@ -79,10 +72,7 @@ impl OpenTrees {
             if metadata == MetadataDurability::Stable {
                 tree.vfs.set_metadata_durability(metadata);
             }
-            let tree = OpenTree {
-                metadata,
-                ..tree.clone()
-            };
+            let tree = OpenTree { metadata, ..tree.clone() };
             let vfs = Arc::clone(&tree.vfs);
             self.next.insert(path.to_owned(), tree);
             return Ok(vfs);
@@ -107,11 +97,7 @@ impl OpenTrees {
                 path.display()
             );
         }
-        let tree = OpenTree {
-            vfs: Arc::clone(&vfs),
-            metadata,
-            directory,
-        };
+        let tree = OpenTree { vfs: Arc::clone(&vfs), metadata, directory };
         self.next.insert(path.to_owned(), tree);
         Ok(vfs)
     }
@@ -148,11 +134,9 @@ fn is_within(directory: &Path, export: &Path) -> bool {
 fn table_name(path: &Path, inode: u64) -> String {
     // FNV-1a, 64 bits.
     let bytes = path.as_os_str().as_bytes().iter();
-    let hash = bytes
-        .chain(&inode.to_be_bytes())
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+    let hash = bytes.chain(&inode.to_be_bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("handles-{hash:016x}.redb")
 }
 

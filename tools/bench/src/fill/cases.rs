@@ -76,35 +76,22 @@ pub(super) fn run(place: &mut FillSetup<'_>, shape: &FillTreeSizes, top: &Path) 
         case(place, many, CostBound::Share, &|mounted, _| {
             shape.one_of_each().try_for_each(|path| look(&mounted.join(path)))
         })?,
-        case(place, one, CostBound::One, &|mounted, _| {
-            look(&mounted.join(shape.one_of_huge()))
+        case(place, one, CostBound::One, &|mounted, _| look(&mounted.join(shape.one_of_huge())))?,
+        case(place, format!("tar -x of {files} files"), CostBound::Share, &|mounted, mode| {
+            let mut tar = Command::new("tar");
+            tar.args(["--no-same-owner", "-x", "-C"]).arg(mounted.join(into(mode)));
+            tree::run("tar -x", tar.arg("-f").arg(&archive))
         })?,
-        case(
-            place,
-            format!("tar -x of {files} files"),
-            CostBound::Share,
-            &|mounted, mode| {
-                let mut tar = Command::new("tar");
-                tar.args(["--no-same-owner", "-x", "-C"])
-                    .arg(mounted.join(into(mode)));
-                tree::run("tar -x", tar.arg("-f").arg(&archive))
-            },
-        )?,
-        case(
-            place,
-            format!("rm -r of {files} files"),
-            CostBound::Share,
-            &|mounted, mode| {
-                // Not the directory itself: the one above it is the server's.
-                let all = std::fs::read_dir(mounted.join(into(mode)))?.collect::<Result<Vec<_>, _>>()?;
-                let mut rm = Command::new("rm");
-                rm.arg("-r").args(all.iter().map(std::fs::DirEntry::path));
-                tree::run("rm -r", &mut rm)?;
-                let left = std::fs::read_dir(served.join(into(mode)))?.count();
-                ensure!(left == 0, "rm -r left {left} names behind");
-                Ok(())
-            },
-        )?,
+        case(place, format!("rm -r of {files} files"), CostBound::Share, &|mounted, mode| {
+            // Not the directory itself: the one above it is the server's.
+            let all = std::fs::read_dir(mounted.join(into(mode)))?.collect::<Result<Vec<_>, _>>()?;
+            let mut rm = Command::new("rm");
+            rm.arg("-r").args(all.iter().map(std::fs::DirEntry::path));
+            tree::run("rm -r", &mut rm)?;
+            let left = std::fs::read_dir(served.join(into(mode)))?.count();
+            ensure!(left == 0, "rm -r left {left} names behind");
+            Ok(())
+        })?,
     ];
     for mode in DirfillMode::BOTH {
         std::fs::remove_dir(served.join(into(mode)))?;
@@ -113,9 +100,7 @@ pub(super) fn run(place: &mut FillSetup<'_>, shape: &FillTreeSizes, top: &Path) 
 }
 
 fn look(path: &Path) -> Result<()> {
-    let found = path
-        .symlink_metadata()
-        .with_context(|| path.display().to_string())?;
+    let found = path.symlink_metadata().with_context(|| path.display().to_string())?;
     ensure!(found.is_file(), "{} is no file", path.display());
     Ok(())
 }
@@ -129,11 +114,7 @@ impl FillSetup<'_> {
         let seconds = began.elapsed().as_secs_f64();
         let counts = self.relay.counts();
         mounted.end()?;
-        Ok(FillCost {
-            requests: counts.total,
-            received: counts.received,
-            seconds,
-        })
+        Ok(FillCost { requests: counts.total, received: counts.received, seconds })
     }
 }
 

@@ -133,11 +133,7 @@ pub(super) fn run(arguments: &FillArguments) -> Result<bool> {
             huge: arguments.huge,
             files: arguments.files,
         };
-        cases = cases::run(
-            &mut FillSetup::serving(&shape.make(&top)?, 0.0, arguments)?,
-            &shape,
-            &top,
-        )?;
+        cases = cases::run(&mut FillSetup::serving(&shape.make(&top)?, 0.0, arguments)?, &shape, &top)?;
     }
     let mut views = Vec::new();
     if arguments.rounds > 0 {

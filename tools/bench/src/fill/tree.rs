@@ -108,11 +108,8 @@ fn directory(number: u32) -> String {
 
 /// Runs a program that prints nothing that is wanted.
 pub(super) fn run(what: &str, command: &mut Command) -> Result<()> {
-    let status = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status()
-        .with_context(|| what.to_owned())?;
+    let status =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).status().with_context(|| what.to_owned())?;
     ensure!(status.success(), "{what} ended with {status}");
     Ok(())
 }

@@ -45,11 +45,7 @@ struct SentCall {
 
 impl LatencyConnection {
     pub(super) fn new(stream: TcpStream, calls: PreparedCalls, checks: ReplyChecks) -> Self {
-        let none = SentCall {
-            number: 0,
-            sent: Instant::now(),
-            took: Duration::ZERO,
-        };
+        let none = SentCall { number: 0, sent: Instant::now(), took: Duration::ZERO };
         Self {
             slots: vec![none; calls.slots_count()],
             stream,

@@ -58,9 +58,7 @@ pub(crate) fn start() -> Result<(Daemon, SocketAddr)> {
     let mut command = crate::own_program();
     command.args(["latency-echo", &address.port().to_string()]);
     let mut daemon = Daemon::start("the echo server", &mut command)?;
-    daemon.until("the echo server accepts", START, || {
-        Ok(TcpStream::connect(address).ok())
-    })?;
+    daemon.until("the echo server accepts", START, || Ok(TcpStream::connect(address).ok()))?;
     Ok((daemon, address))
 }
 
@@ -196,7 +194,5 @@ fn list(directory: &File, entries: &mut [MaybeUninit<u8>]) -> Result<()> {
 }
 
 fn offset(call: &[u8], at: usize) -> u64 {
-    call.get(at..)
-        .and_then(|rest| rest.first_chunk::<8>())
-        .map_or(0, |bytes| u64::from_be_bytes(*bytes))
+    call.get(at..).and_then(|rest| rest.first_chunk::<8>()).map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }

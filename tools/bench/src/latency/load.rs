@@ -77,10 +77,7 @@ pub(super) const SHAPES: [LoadShape; 4] = [
 
 impl LoadShape {
     const fn new(outstanding: usize, connections: usize) -> Self {
-        Self {
-            outstanding,
-            connections,
-        }
+        Self { outstanding, connections }
     }
 
     /// Operations under way on all connections.

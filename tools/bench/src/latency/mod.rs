@@ -89,9 +89,7 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
     let directory = match &arguments.directory {
         Some(given) => std::fs::canonicalize(given)?,
         None => {
-            let made = tempfile::Builder::new()
-                .prefix("curt-latency-")
-                .tempdir_in(MEMORY)?;
+            let made = tempfile::Builder::new().prefix("curt-latency-").tempdir_in(MEMORY)?;
             ours.insert(made).path().to_owned()
         }
     };
@@ -105,13 +103,8 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
         prefix: &format!("latency-{}", std::process::id()),
     };
     let mut subjects = subjects(arguments, &setup)?;
-    let curt = subjects
-        .iter_mut()
-        .find(|subject| subject.role == SubjectRole::Curt);
-    let mounted = curt
-        .filter(|_| arguments.mount)
-        .map(LatencyMount::new)
-        .transpose()?;
+    let curt = subjects.iter_mut().find(|subject| subject.role == SubjectRole::Curt);
+    let mounted = curt.filter(|_| arguments.mount).map(LatencyMount::new).transpose()?;
     let processors = ProcessorSets::allowed()?;
     let measured = all(arguments, &mut subjects, mounted.as_ref(), &processors, &setup);
     // Whatever happened, what was made is taken away.
@@ -189,11 +182,8 @@ fn all(
         true => (1, 16, 64 << 10),
         false => (8, 100, sizes::MOST),
     };
-    let effort = SampleSize {
-        rounds: arguments.rounds,
-        sample: Duration::from_millis(sample_ms),
-        operations_min,
-    };
+    let effort =
+        SampleSize { rounds: arguments.rounds, sample: Duration::from_millis(sample_ms), operations_min };
     let cells = cells(arguments);
     let (rounds_of_sizes, largest) = match arguments.only.is_empty() {
         true => (arguments.rounds, largest),
@@ -203,12 +193,7 @@ fn all(
     bar.set_length(cells.len() as u64 + u64::from(rounds_of_sizes));
     let mut rows = Vec::new();
     for cell in cells {
-        let what = format!(
-            "{} {} {:?}",
-            cell.operations[0].name(),
-            cell.shape,
-            cell.placement
-        );
+        let what = format!("{} {} {:?}", cell.operations[0].name(), cell.shape, cell.placement);
         bar.set_message(what.clone());
         let measured = rounds::measure(cell, &effort, subjects, mounted, processors);
         rows.extend(measured.context(what)?);
@@ -218,10 +203,7 @@ fn all(
     bar.set_message("sizes");
     // Our server with its file cache and without, on the processor of this thread.
     let servers = |round| {
-        let setup = SubjectSetup {
-            prefix: &format!("{}-{round}", setup.prefix),
-            ..*setup
-        };
+        let setup = SubjectSetup { prefix: &format!("{}-{round}", setup.prefix), ..*setup };
         let servers = [
             LatencySubject::serving(&setup, SubjectRole::Curt)?,
             LatencySubject::serving(&setup, SubjectRole::Uncached)?,

@@ -55,11 +55,8 @@ impl LatencyMount {
         operation: LatencyOperation,
         generation: u64,
     ) -> Result<Box<dyn FnMut(usize) -> Result<()>>> {
-        let (file, made, listed) = (
-            self.tree.join(file_name(0)),
-            self.tree.join(MADE),
-            self.tree.join(LISTED),
-        );
+        let (file, made, listed) =
+            (self.tree.join(file_name(0)), self.tree.join(MADE), self.tree.join(LISTED));
         let name = move |number| made.join(format!("mount-{number:08}"));
         let blocks = |generation| -> Vec<Vec<u8>> {
             let block = |slot| block(slot, generation, BLOCK_BYTES);

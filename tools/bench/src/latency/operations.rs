@@ -86,12 +86,7 @@ pub(super) struct PreparedCalls {
 impl PreparedCalls {
     /// Calls that are always the same.
     pub(super) fn ready(slots: Vec<Vec<u8>>) -> Self {
-        Self {
-            slots,
-            name: None,
-            next_name: 0,
-            next_number: 1,
-        }
+        Self { slots, name: None, next_name: 0, next_number: 1 }
     }
 
     /// Calls of `operation` on what belongs to connection `connection` in `tree`.
@@ -124,10 +119,7 @@ impl PreparedCalls {
             LatencyOperation::WriteFileSync => write(slot, StableHow::FileSync),
             LatencyOperation::Create => {
                 let place = named(tree.made, &made)?;
-                let how = CreateHow::Guarded(Sattr {
-                    mode: Some(0o644),
-                    ..Sattr::default()
-                });
+                let how = CreateHow::Guarded(Sattr { mode: Some(0o644), ..Sattr::default() });
                 call(NfsProcedure::Create, &CreateArguments { place, how })
             }
             LatencyOperation::Remove => call(NfsProcedure::Remove, &named(tree.made, &made)?),
@@ -178,10 +170,7 @@ impl PreparedCalls {
         out.extend_from_slice(&self.slots[slot]);
         out[start + MARK_SIZE..start + MARK_SIZE + 4].copy_from_slice(&number.to_be_bytes());
         if let Some(name) = &self.name {
-            put_digits(
-                &mut out[start + name.end - NAME_DIGITS..start + name.end],
-                self.next_name,
-            );
+            put_digits(&mut out[start + name.end - NAME_DIGITS..start + name.end], self.next_name);
             self.next_name += 1;
         }
         number
@@ -213,12 +202,7 @@ impl PreparedCalls {
             }
             LatencyOperation::ReaddirPlus => (tree::LISTED.to_owned(), 0, 0..0),
         };
-        Ok(EchoWork {
-            operation,
-            path: directory.join(name),
-            offset_at,
-            data,
-        })
+        Ok(EchoWork { operation, path: directory.join(name), offset_at, data })
     }
 }
 
@@ -245,10 +229,7 @@ fn find(record: &[u8], part: &[u8]) -> Result<Range<usize>> {
 }
 
 pub(super) fn named(directory: NfsFh3, name: &[u8]) -> Result<DirOpArgs<'_>> {
-    Ok(DirOpArgs {
-        directory,
-        name: Filename::new(name)?,
-    })
+    Ok(DirOpArgs { directory, name: Filename::new(name)? })
 }
 
 /// What the replies of one connection are to be.
@@ -411,9 +392,7 @@ pub(super) fn decoded<'a, T: Decode<'a>>(record: &'a [u8]) -> Result<T> {
 }
 
 fn is_file(attributes: Option<&Fattr>) -> Result<()> {
-    let Fattr {
-        size, mode, nlink, ..
-    } = *attributes.context("no attributes")?;
+    let Fattr { size, mode, nlink, .. } = *attributes.context("no attributes")?;
     let is_ours = size == tree::FILE_BYTES && mode == 0o644 && nlink == 1;
     ensure!(is_ours, "{size} bytes, mode {mode:o}, {nlink} links");
     Ok(())
@@ -424,10 +403,7 @@ fn is_listing(record: &[u8]) -> Result<()> {
     let mut names = BTreeSet::new();
     for entry in entries.by_ref() {
         let entry = entry?;
-        let (name, is_whole) = (
-            entry.name.bytes(),
-            entry.handle.is_some() && entry.attributes.is_some(),
-        );
+        let (name, is_whole) = (entry.name.bytes(), entry.handle.is_some() && entry.attributes.is_some());
         if name != b"." && name != b".." {
             ensure!(is_whole, "a name without its handle and attributes");
             ensure!(names.insert(name.to_vec()), "a name is listed twice");

@@ -93,10 +93,7 @@ pub(super) fn measure(
     for subject in subjects.iter_mut() {
         let made = cell.operations.iter();
         let made = made.map(|operation| subject.connections(*operation, cell.shape, cell.generation));
-        connections.push(
-            made.collect::<Result<Vec<_>>>()
-                .with_context(|| subject.name.clone())?,
-        );
+        connections.push(made.collect::<Result<Vec<_>>>().with_context(|| subject.name.clone())?);
     }
     let operations = calibrate(cell, effort, subjects, &mut connections)?;
     let mut through_mount = vec![SubjectSamples::default(); cell.operations.len()];
@@ -135,13 +132,7 @@ pub(super) fn measure(
     let known: Vec<_> = known.collect();
     let rows = cell.operations.iter().enumerate().map(|(number, operation)| {
         let samples = measured.iter_mut().map(|all| std::mem::take(&mut all[number]));
-        row(
-            cell,
-            *operation,
-            &known,
-            samples.collect(),
-            &through_mount[number],
-        )
+        row(cell, *operation, &known, samples.collect(), &through_mount[number])
     });
     Ok(rows.collect())
 }
@@ -274,21 +265,11 @@ mod tests {
         let measured = [7_u64, 8, 9, 10, 32, 33].map(|us| {
             let mut samples = SubjectSamples::default();
             let processor = (us == 9).then_some(Duration::from_nanos(2500));
-            samples.add(
-                vec![u32::try_from(us * 1000).unwrap_or(0)],
-                Duration::from_micros(us),
-                processor,
-            );
+            samples.add(vec![u32::try_from(us * 1000).unwrap_or(0)], Duration::from_micros(us), processor);
             samples
         });
         let operation = LatencyOperation::WriteFileSync;
-        let row = row(
-            cell,
-            operation,
-            &subjects,
-            measured.to_vec(),
-            &SubjectSamples::default(),
-        );
+        let row = row(cell, operation, &subjects, measured.to_vec(), &SubjectSamples::default());
         let rate = |us: f64| 1.0 / (us / 1e6);
         assert_eq!(
             row,

@@ -57,35 +57,27 @@ pub(super) fn measure(
             let of_round = one_round(size, round, &mut servers, credential);
             let of_round = of_round.with_context(|| format!("{} KiB", size >> 10))?;
             let kept = measured.iter_mut().flatten();
-            kept.zip(of_round.into_iter().flatten())
-                .for_each(|(kept, new)| kept.push(new));
+            kept.zip(of_round.into_iter().flatten()).for_each(|(kept, new)| kept.push(new));
         }
         servers.into_iter().try_for_each(LatencySubject::end)?;
         done();
     }
     let rows = all(largest).zip(&measured).flat_map(|(bytes, [on, off])| {
-        PASSES
-            .into_iter()
-            .zip(on.iter().zip(off))
-            .map(move |(pass, (on, off))| {
-                let ratio = paired(on, off);
-                // With by without, of the same round: the median, and its interval of 95 %.
-                json!({
-                    "bytes": bytes, "pass": pass, "on_us": median(on), "off_us": median(off),
-                    "ratio": ratio.median, "ratio_low": ratio.low, "ratio_high": ratio.high,
-                })
+        PASSES.into_iter().zip(on.iter().zip(off)).map(move |(pass, (on, off))| {
+            let ratio = paired(on, off);
+            // With by without, of the same round: the median, and its interval of 95 %.
+            json!({
+                "bytes": bytes, "pass": pass, "on_us": median(on), "off_us": median(off),
+                "ratio": ratio.median, "ratio_low": ratio.low, "ratio_high": ratio.high,
             })
+        })
     });
     Ok(rows.collect())
 }
 
 /// The turns of a round: 0 is the server with the file cache.
 const fn turns(round: u16) -> [usize; 4] {
-    if round.is_multiple_of(2) {
-        [0, 1, 1, 0]
-    } else {
-        [1, 0, 0, 1]
-    }
+    if round.is_multiple_of(2) { [0, 1, 1, 0] } else { [1, 0, 0, 1] }
 }
 
 /// One size on both servers; of both turns of a side their geometric mean, so that the ratio of the
@@ -96,10 +88,7 @@ fn one_round(
     [on, off]: &mut [LatencySubject; 2],
     credential: &RpcCredential,
 ) -> Result<[[f64; 4]; 2]> {
-    let mut sides = [
-        SizeTestFile::new(size, on, credential)?,
-        SizeTestFile::new(size, off, credential)?,
-    ];
+    let mut sides = [SizeTestFile::new(size, on, credential)?, SizeTestFile::new(size, off, credential)?];
     let mut product = [[1.0; 4]; 2];
     for side in turns(round) {
         let took = sides[side].round()?;
@@ -155,10 +144,7 @@ impl<'a> SizeTestFile<'a> {
     fn round(&mut self) -> Result<[f64; 4]> {
         let empty = SetattrArguments {
             object: self.file,
-            attributes: Sattr {
-                size: Some(0),
-                ..Sattr::default()
-            },
+            attributes: Sattr { size: Some(0), ..Sattr::default() },
             guard: None,
         };
         self.subject.tree.export.change(NfsProcedure::Setattr, &empty)?;

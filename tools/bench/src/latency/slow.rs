@@ -40,10 +40,7 @@ const QUICK: &str = "quick";
 /// Measures both slow operations, with so many pairs of each kind; also whether no quick call was
 /// delayed by more than it may.
 pub(super) fn measure(credential: &RpcCredential, pairs: usize) -> Result<(Vec<Value>, bool)> {
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "--slow needs root: it mounts a slow file system"
-    );
+    ensure!(rustix::process::geteuid().is_root(), "--slow needs root: it mounts a slow file system");
     let place = tempfile::Builder::new().prefix("curt-slow-").tempdir()?;
     let quick = tempfile::Builder::new().prefix("curt-slow-").tempdir_in(MEMORY)?;
     let slow = place.path().join("slow-export");

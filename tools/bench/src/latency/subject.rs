@@ -38,18 +38,11 @@ impl FromStr for PeerServer {
             None => (rest, None),
         };
         let (address, path) = place.split_once('/').ok_or_else(wrong)?;
-        let port = address
-            .rsplit_once(':')
-            .and_then(|(_, port)| port.parse::<u16>().ok());
+        let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         if name.is_empty() || port.is_none() {
             return Err(wrong());
         }
-        Ok(Self {
-            name: name.to_owned(),
-            address: address.to_owned(),
-            path: format!("/{path}"),
-            pid,
-        })
+        Ok(Self { name: name.to_owned(), address: address.to_owned(), path: format!("/{path}"), pid })
     }
 }
 
@@ -108,11 +101,7 @@ impl LatencySubject {
         let world = Testbed::serving_with(&Curt::beside()?, setup.directory, None, &arguments)?;
         let port = world.port().context("the server was started here")?;
         let subject = Self::new(setup, role, name, setup.export(port)?)?;
-        Ok(Self {
-            pid: world.server_pid(),
-            world: Some(world),
-            ..subject
-        })
+        Ok(Self { pid: world.server_pid(), world: Some(world), ..subject })
     }
 
     /// A server that runs already.
@@ -121,27 +110,15 @@ impl LatencySubject {
         let export = LatencyExport::mount(host, port.parse()?, None, peer.path.as_bytes(), setup.credential);
         let export = export.with_context(|| peer.name.clone())?;
         let subject = Self::new(setup, SubjectRole::Peer, &peer.name, export)?;
-        Ok(Self {
-            pid: peer.pid,
-            ..subject
-        })
+        Ok(Self { pid: peer.pid, ..subject })
     }
 
     /// The echo or the floor, whose replies are those of `curt` made beforehand.
     pub(super) fn bare(setup: &SubjectSetup<'_>, role: SubjectRole, curt: &Self) -> Result<Self> {
-        let name = if role == SubjectRole::Echo {
-            "echo"
-        } else {
-            "floor"
-        };
+        let name = if role == SubjectRole::Echo { "echo" } else { "floor" };
         let (echo, address) = echo::start()?;
         let subject = Self::new(setup, role, name, setup.export(curt.address.port())?)?;
-        Ok(Self {
-            pid: Some(echo.pid()),
-            address,
-            _echo: Some(echo),
-            ..subject
-        })
+        Ok(Self { pid: Some(echo.pid()), address, _echo: Some(echo), ..subject })
     }
 
     fn new(setup: &SubjectSetup<'_>, role: SubjectRole, name: &str, export: LatencyExport) -> Result<Self> {
@@ -198,16 +175,9 @@ impl LatencySubject {
         let reply = self.reply_to(operation, &calls)?;
         let (work, checks) = match self.role {
             SubjectRole::Echo => (None, ReplyChecks::echo(&reply, slots)),
-            _ => (
-                Some(calls.work(operation, &self.directory, connection, &reply)?),
-                checks,
-            ),
+            _ => (Some(calls.work(operation, &self.directory, connection, &reply)?), checks),
         };
-        let task = EchoTask {
-            call_bytes: calls.sample().len(),
-            reply,
-            work,
-        };
+        let task = EchoTask { call_bytes: calls.sample().len(), reply, work };
         let stream = echo::connect(self.address, &task)?;
         Ok(LatencyConnection::new(stream, calls, checks))
     }
@@ -285,18 +255,8 @@ mod tests {
             pid,
         };
         assert_eq!("ganesha=127.0.0.1:2049/srv/a,b".parse(), Ok(peer(None)));
-        assert_eq!(
-            "ganesha=127.0.0.1:2049/srv/a,b,pid=12".parse(),
-            Ok(peer(Some(12)))
-        );
-        for wrong in [
-            "ganesha",
-            "g=host/path",
-            "g=host:1",
-            "=h:1/p",
-            "g=h:1/p,pid=x",
-            "g=h:99999/p",
-        ] {
+        assert_eq!("ganesha=127.0.0.1:2049/srv/a,b,pid=12".parse(), Ok(peer(Some(12))));
+        for wrong in ["ganesha", "g=host/path", "g=host:1", "=h:1/p", "g=h:1/p,pid=x", "g=h:99999/p"] {
             assert!(wrong.parse::<PeerServer>().is_err(), "{wrong}");
         }
     }

@@ -66,9 +66,8 @@ impl LatencyExport {
         credential: &RpcCredential,
     ) -> Result<Self> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let server = host
-            .parse::<IpAddr>()
-            .map_or_else(|_| ServerName::Name(host.to_owned()), ServerName::Address);
+        let server =
+            host.parse::<IpAddr>().map_or_else(|_| ServerName::Name(host.to_owned()), ServerName::Address);
         let source = ExportSource {
             path: path.to_vec(),
             transport: TcpOptions::new(server, PortSource::Fixed(port)),
@@ -107,9 +106,7 @@ impl LatencyExport {
 
     pub(super) fn find(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
         let place = named(directory, name.as_bytes())?;
-        self.call(NfsProcedure::Lookup, &place, |reply| {
-            Ok(decoded::<LookupOk>(reply)?.object)
-        })
+        self.call(NfsProcedure::Lookup, &place, |reply| Ok(decoded::<LookupOk>(reply)?.object))
     }
 
     /// The object that CREATE or MKDIR made; a server need not tell it (RFC 1813 section 3.3.8).
@@ -120,33 +117,18 @@ impl LatencyExport {
         procedure: NfsProcedure,
         arguments: &dyn Encode,
     ) -> Result<NfsFh3> {
-        let made = self.call(procedure, arguments, |reply| {
-            Ok(decoded::<CreateOk>(reply)?.object)
-        })?;
+        let made = self.call(procedure, arguments, |reply| Ok(decoded::<CreateOk>(reply)?.object))?;
         made.map_or_else(|| self.find(directory, name), Ok)
     }
 
     pub(super) fn make_file(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
-        let (place, how) = (
-            named(directory, name.as_bytes())?,
-            CreateHow::Guarded(mode(0o644)),
-        );
-        self.made(
-            directory,
-            name,
-            NfsProcedure::Create,
-            &CreateArguments { place, how },
-        )
+        let (place, how) = (named(directory, name.as_bytes())?, CreateHow::Guarded(mode(0o644)));
+        self.made(directory, name, NfsProcedure::Create, &CreateArguments { place, how })
     }
 
     fn make_directory(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
         let (place, attributes) = (named(directory, name.as_bytes())?, mode(0o755));
-        self.made(
-            directory,
-            name,
-            NfsProcedure::Mkdir,
-            &MkdirArguments { place, attributes },
-        )
+        self.made(directory, name, NfsProcedure::Mkdir, &MkdirArguments { place, attributes })
     }
 
     /// Makes a file of [`FILE_BYTES`].
@@ -156,16 +138,11 @@ impl LatencyExport {
             let (offset, data) = (number * BLOCK_BYTES, block(number, 0, BLOCK_BYTES));
             let call = write(&self.credential, file, offset, StableHow::Unstable, &data)?;
             let written = self.reply(&call, |reply| Ok(decoded::<WriteOk>(reply)?.count))?;
-            ensure!(
-                usize::try_from(written)? == BLOCK_BYTES,
-                "{written} bytes written"
-            );
+            ensure!(usize::try_from(written)? == BLOCK_BYTES, "{written} bytes written");
         }
         let (offset, count) = (0, 0);
         let all = CommitArguments { file, offset, count };
-        self.call(NfsProcedure::Commit, &all, |reply| {
-            decoded::<CommitOk>(reply).map(drop)
-        })?;
+        self.call(NfsProcedure::Commit, &all, |reply| decoded::<CommitOk>(reply).map(drop))?;
         Ok(file)
     }
 
@@ -181,10 +158,7 @@ impl LatencyExport {
 }
 
 fn mode(mode: u32) -> Sattr {
-    Sattr {
-        mode: Some(mode),
-        ..Sattr::default()
-    }
+    Sattr { mode: Some(mode), ..Sattr::default() }
 }
 
 /// A server's files.

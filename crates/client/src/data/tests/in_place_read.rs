@@ -21,19 +21,14 @@ impl ReadTarget for Kept {
 
 /// A reader that keeps what it reads, as a kernel does.
 fn keeping() -> DataOptions {
-    DataOptions {
-        keep_read: 4096,
-        ..small()
-    }
+    DataOptions { keep_read: 4096, ..small() }
 }
 
 /// Reads to a target; what it was given, which is one answer.
 fn read_to(rig: &Rig, open: &OpenData, offset: u64, count: usize) -> Result<Vec<u8>, DataError> {
     let kept = Arc::new(Kept::default());
     let target: Arc<dyn ReadTarget> = Arc::<Kept>::clone(&kept);
-    let result = rig
-        .plane
-        .read_to(&rig.owner, open, offset, count, &Interrupt::never(), &target);
+    let result = rig.plane.read_to(&rig.owner, open, offset, count, &Interrupt::never(), &target);
     let mut given = std::mem::take(&mut *kept.0.lock());
     result.map(|()| {
         assert_eq!(given.len(), 1, "one read has one answer");
@@ -69,10 +64,7 @@ fn the_end_of_the_file_goes_straight_and_is_remembered() {
     let rig = Rig::inline(&contents, keeping());
     let open = rig.open();
     *rig.file.believed.lock() = None;
-    assert_eq!(
-        read_to(&rig, &open, 32_768, 16 << 10).unwrap(),
-        contents[32_768..]
-    );
+    assert_eq!(read_to(&rig, &open, 32_768, 16 << 10).unwrap(), contents[32_768..]);
     assert_eq!(taken(&rig), 1);
     *rig.file.believed.lock() = None;
     assert!(read_to(&rig, &open, 40_960, 16 << 10).unwrap().is_empty());
@@ -124,18 +116,11 @@ fn short_answers_are_continued_and_nonsense_is_an_error() {
     rig.server.script(move |seen| {
         (seen.procedure == READ && std::mem::take(&mut first)).then_some(Misbehaviour::Short(100))
     });
-    assert_eq!(
-        read_to(&rig, &open, 16_384, 16 << 10).unwrap(),
-        contents[16_384..32_768]
-    );
-    rig.server
-        .script(|_| Some(Misbehaviour::Results(vec![0, 0, 0, 0, 7])));
+    assert_eq!(read_to(&rig, &open, 16_384, 16 << 10).unwrap(), contents[16_384..32_768]);
+    rig.server.script(|_| Some(Misbehaviour::Results(vec![0, 0, 0, 0, 7])));
     assert!(read_to(&rig, &open, 32_768, 16 << 10).is_err());
     rig.server.script(|_| Some(Misbehaviour::Status(5)));
-    assert!(matches!(
-        read_to(&rig, &open, 32_768, 16 << 10),
-        Err(DataError::Status(_))
-    ));
+    assert!(matches!(read_to(&rig, &open, 32_768, 16 << 10), Err(DataError::Status(_))));
     assert_eq!(taken(&rig), 0);
 }
 
@@ -155,15 +140,7 @@ fn a_read_that_others_wait_for_is_kept_for_them() {
         let first = scope.spawn(|| read_to(rig, open, 16_384, 16 << 10).unwrap());
         inside.recv().unwrap();
         let second = scope.spawn(|| read_to(rig, open, 16_384, 16 << 10).unwrap());
-        let is_waited_for = || {
-            rig.file
-                .data
-                .core
-                .lock()
-                .fetches
-                .iter()
-                .any(|fetch| fetch.is_shared())
-        };
+        let is_waited_for = || rig.file.data.core.lock().fetches.iter().any(|fetch| fetch.is_shared());
         while !is_waited_for() {
             std::thread::yield_now();
         }
@@ -179,13 +156,7 @@ fn a_read_that_others_wait_for_is_kept_for_them() {
 fn a_direct_read_goes_straight() {
     let contents = pattern(64 << 10);
     let rig = Rig::inline(&contents, keeping());
-    let open = rig.open_as(
-        1000,
-        OpenMode {
-            direct: true,
-            synchronous: false,
-        },
-    );
+    let open = rig.open_as(1000, OpenMode { direct: true, synchronous: false });
     assert_eq!(read_to(&rig, &open, 100, 16_000).unwrap(), contents[100..16_100]);
     assert_eq!(taken(&rig), 1);
     // More than one READ carries: put together here.

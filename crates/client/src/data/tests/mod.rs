@@ -162,12 +162,7 @@ impl Rig {
 
     /// Work behind happens on threads.
     fn threaded(contents: &[u8], options: DataOptions) -> Self {
-        Self::new(
-            contents,
-            options,
-            Arc::new(BackgroundThreads::new(16)),
-            Arc::default(),
-        )
+        Self::new(contents, options, Arc::new(BackgroundThreads::new(16)), Arc::default())
     }
 
     fn new(
@@ -181,30 +176,12 @@ impl Rig {
         let clock = Arc::new(Scripted(Mutex::new(Instant::now())));
         let wire = Arc::new(RpcClient::new(transport, clock.clone()));
         let counters = Arc::new(ClientCounters::default());
-        let plane = DataPlane::new(
-            NfsV3::new(wire),
-            options,
-            counters.clone(),
-            clock.clone(),
-            background,
-        );
+        let plane = DataPlane::new(NfsV3::new(wire), options, counters.clone(), clock.clone(), background);
         let data = plane.new_file();
         let believed = Mutex::new(Some(contents.len() as u64));
-        let file = Arc::new(File {
-            data,
-            believed,
-            in_flight: Mutex::new(0),
-        });
+        let file = Arc::new(File { data, believed, in_flight: Mutex::new(0) });
         let owner: Arc<dyn DataOwner> = file.clone();
-        Self {
-            server,
-            plane,
-            file,
-            owner,
-            counters,
-            clock,
-            inline,
-        }
+        Self { server, plane, file, owner, counters, clock, inline }
     }
 
     fn open(&self) -> OpenData {
@@ -219,42 +196,25 @@ impl Rig {
             gid: uid,
             groups: AuthSysGids::default(),
         });
-        let context = OpenContext {
-            owner: uid,
-            credential: Arc::new(credential),
-        };
+        let context = OpenContext { owner: uid, credential: Arc::new(credential) };
         self.plane.open(&self.file.data, Arc::new(context), mode)
     }
 
     fn read(&self, open: &OpenData, offset: u64, count: usize) -> Result<Vec<u8>, DataError> {
-        let bytes = self
-            .plane
-            .read(&self.owner, open, offset, count, &Interrupt::never())?;
+        let bytes = self.plane.read(&self.owner, open, offset, count, &Interrupt::never())?;
         Ok(bytes.to_vec())
     }
 
     fn write(&self, open: &OpenData, offset: u64, bytes: &[u8]) -> Result<usize, DataError> {
         self.plane
-            .write(
-                &self.owner,
-                open,
-                WritePosition::At(offset),
-                bytes,
-                &Interrupt::never(),
-            )
+            .write(&self.owner, open, WritePosition::At(offset), bytes, &Interrupt::never())
             .map(|taken| taken.count)
     }
 
     fn append(&self, open: &OpenData, bytes: &[u8]) -> Result<usize, DataError> {
         let size = || Ok(self.file.believed.lock().unwrap_or_default());
         self.plane
-            .write(
-                &self.owner,
-                open,
-                WritePosition::End(&size),
-                bytes,
-                &Interrupt::never(),
-            )
+            .write(&self.owner, open, WritePosition::End(&size), bytes, &Interrupt::never())
             .map(|taken| taken.count)
     }
 
@@ -265,7 +225,5 @@ impl Rig {
 
 /// Bytes that differ from place to place.
 fn pattern(length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|at| u8::try_from((at * 7 + at / 251) % 251).unwrap())
-        .collect()
+    (0..length).map(|at| u8::try_from((at * 7 + at / 251) % 251).unwrap()).collect()
 }

@@ -30,11 +30,7 @@ impl Writer {
                 *self.rig.clock.0.lock() += small().write_behind;
                 self.rig.inline.run_delayed();
             }
-            _ => self
-                .rig
-                .plane
-                .flush_unsent(&self.rig.owner, &curt_rpc::client::Interrupt::never())
-                .unwrap(),
+            _ => self.rig.plane.flush_unsent(&self.rig.owner, &curt_rpc::client::Interrupt::never()).unwrap(),
         }
         let size = self.rig.server.state().memory.len() as u64;
         assert_eq!(self.rig.file.data.local_size(size), self.model.len() as u64);
@@ -82,10 +78,7 @@ impl Writer {
 
     fn truncate(&mut self) {
         let size = self.random.below(SIZE);
-        self.rig
-            .plane
-            .flush_unsent(&self.rig.owner, &curt_rpc::client::Interrupt::never())
-            .unwrap();
+        self.rig.plane.flush_unsent(&self.rig.owner, &curt_rpc::client::Interrupt::never()).unwrap();
         let length = usize::try_from(size).unwrap();
         {
             // SETATTR is the metadata half's; what it does to the server's file is this. It is on
@@ -108,10 +101,7 @@ impl Writer {
 
     fn reopen(&mut self) {
         self.flush();
-        let mode = OpenMode {
-            direct: self.random.below(8) == 0,
-            synchronous: self.random.below(8) == 0,
-        };
+        let mode = OpenMode { direct: self.random.below(8) == 0, synchronous: self.random.below(8) == 0 };
         self.open = self.rig.open_as(1000, mode);
     }
 }
@@ -120,30 +110,18 @@ impl Writer {
 /// the WRITEs that are sent again is not defined, so sizes are believed from attributes of replies
 /// only.
 fn run(seed: u64, operations: u64, faults: bool) {
-    let options = DataOptions {
-        cache_bytes: 16 << 10,
-        unwritten_bytes: 32 << 10,
-        ..small()
-    };
+    let options = DataOptions { cache_bytes: 16 << 10, unwritten_bytes: 32 << 10, ..small() };
     let rig = Rig::inline(&[], options);
     let open = rig.open();
     if faults {
         let mut script = Random::new(seed + 77);
         rig.server.script(move |_| match script.below(20) {
-            0 => Some(Misbehaviour::Short(
-                1 + u32::try_from(script.below(4000)).unwrap(),
-            )),
+            0 => Some(Misbehaviour::Short(1 + u32::try_from(script.below(4000)).unwrap())),
             1 => Some(Misbehaviour::Status(10_008)),
             _ => None,
         });
     }
-    let mut writer = Writer {
-        rig,
-        open,
-        model: Vec::new(),
-        random: Random::new(seed),
-        durable: Vec::new(),
-    };
+    let mut writer = Writer { rig, open, model: Vec::new(), random: Random::new(seed), durable: Vec::new() };
     for _ in 0..operations {
         let operation = writer.random.below(100);
         writer.step(operation);

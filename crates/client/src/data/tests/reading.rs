@@ -24,10 +24,7 @@ fn a_small_file_takes_one_read_and_none_the_second_time() {
     assert_eq!(rig.read(&open, 1000, 100).unwrap(), b"");
     assert_eq!(rig.read(&rig.open(), 0, 1000).unwrap(), contents);
     assert_eq!(rig.server.take_seen(), []);
-    assert_eq!(
-        rig.counters.snapshot().events.value(ClientCounter::ReadHitBytes),
-        1005
-    );
+    assert_eq!(rig.counters.snapshot().events.value(ClientCounter::ReadHitBytes), 1005);
 }
 
 #[test]
@@ -65,11 +62,7 @@ fn a_sequence_is_read_ahead_and_every_byte_is_read_once() {
         assert_eq!(*offset, position, "no byte is asked for twice: {seen:?}");
         position += u64::from(*count);
     }
-    assert!(
-        seen.len() <= 21,
-        "{} READs for 300 KiB of 16 KiB each",
-        seen.len()
-    );
+    assert!(seen.len() <= 21, "{} READs for 300 KiB of 16 KiB each", seen.len());
     assert!(rig.counters.snapshot().events.value(ClientCounter::ReadAhead) > 10);
 }
 
@@ -109,10 +102,7 @@ fn short_reads_are_continued_and_none_without_end_is_an_error() {
     rig.file.data.invalidate();
     rig.server.script(|_| Some(Misbehaviour::Short(0)));
     let error = rig.read(&rig.open(), 0, 10_000).unwrap_err();
-    assert!(
-        matches!(error, DataError::Call(CallError::Malformed(_))),
-        "{error:?}"
-    );
+    assert!(matches!(error, DataError::Call(CallError::Malformed(_))), "{error:?}");
 }
 
 #[test]
@@ -140,22 +130,12 @@ fn a_file_that_shrinks_while_it_is_read_ends_where_it_ends() {
 fn direct_reads_ask_each_time() {
     let contents = pattern(40 * KIB);
     let rig = Rig::inline(&contents, small());
-    let open = rig.open_as(
-        1,
-        OpenMode {
-            direct: true,
-            synchronous: false,
-        },
-    );
+    let open = rig.open_as(1, OpenMode { direct: true, synchronous: false });
     for _ in 0..2 {
         assert_eq!(rig.read(&open, 0, 50 * KIB).unwrap(), contents);
         assert_eq!(
             rig.server.take_seen(),
-            [
-                (READ, 0, 16 << 10, 0),
-                (READ, 16 << 10, 16 << 10, 0),
-                (READ, 32 << 10, 16 << 10, 0)
-            ]
+            [(READ, 0, 16 << 10, 0), (READ, 16 << 10, 16 << 10, 0), (READ, 32 << 10, 16 << 10, 0)]
         );
     }
     assert_eq!(rig.plane.cached_bytes(), 0);
@@ -186,53 +166,34 @@ fn nonsense_from_the_server_is_an_error_and_no_panic() {
     };
     for length in 0..sane.len() {
         let cut = sane[..length].to_vec();
-        rig.server
-            .script(move |_| Some(Misbehaviour::Results(cut.clone())));
+        rig.server.script(move |_| Some(Misbehaviour::Results(cut.clone())));
         assert!(rig.read(&rig.open(), 0, 1000).is_err(), "{length} bytes");
     }
     let mut too_much = vec![0; 8];
     too_much.extend([0, 0, 4, 0, 0, 0, 0, 1, 0, 0, 4, 0]);
     too_much.extend([9; 1024]);
     for results in [too_much, [&sane[..], &[0; 4]].concat()] {
-        rig.server
-            .script(move |_| Some(Misbehaviour::Results(results.clone())));
+        rig.server.script(move |_| Some(Misbehaviour::Results(results.clone())));
         assert!(rig.read(&rig.open(), 0, 1000).is_err());
     }
-    rig.server
-        .script(move |_| Some(Misbehaviour::Results(sane.clone())));
+    rig.server.script(move |_| Some(Misbehaviour::Results(sane.clone())));
     assert_eq!(rig.read(&rig.open(), 0, 1000).unwrap(), [1, 2, 3, 4]);
 }
 
 #[test]
 fn clean_bytes_stay_within_their_bound_and_used_ones_stay_longer() {
     let contents = pattern(256 * KIB);
-    let rig = Rig::inline(
-        &contents,
-        DataOptions {
-            cache_bytes: 64 << 10,
-            read_ahead: 0,
-            ..small()
-        },
-    );
+    let rig = Rig::inline(&contents, DataOptions { cache_bytes: 64 << 10, read_ahead: 0, ..small() });
     let open = rig.open();
     for offset in (0..256 * KIB as u64).step_by(4096) {
         let start = usize::try_from(offset).unwrap();
-        assert_eq!(
-            rig.read(&open, offset, 4096).unwrap(),
-            contents[start..start + 4096]
-        );
+        assert_eq!(rig.read(&open, offset, 4096).unwrap(), contents[start..start + 4096]);
         let _ = rig.read(&open, 0, 4096).unwrap();
         assert!(rig.plane.cached_bytes() <= 64 << 10);
     }
-    assert_eq!(
-        rig.server.take_seen().iter().filter(|seen| seen.1 == 0).count(),
-        1,
-        "the page in use stays"
-    );
+    assert_eq!(rig.server.take_seen().iter().filter(|seen| seen.1 == 0).count(), 1, "the page in use stays");
     drop(open);
-    let Rig {
-        file, owner, plane, ..
-    } = rig;
+    let Rig { file, owner, plane, .. } = rig;
     drop((file, owner));
     assert_eq!(plane.cached_bytes(), 0, "a forgotten file holds nothing");
 }
@@ -249,9 +210,8 @@ fn readers_of_one_range_share_one_read() {
         None
     });
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| rig.read(&rig.open(), 0, 4096).unwrap()))
-            .collect();
+        let readers: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| rig.read(&rig.open(), 0, 4096).unwrap())).collect();
         inside.recv().unwrap();
         go.send(()).unwrap();
         for reader in readers {
@@ -275,18 +235,11 @@ fn the_interrupted_leader_of_a_shared_read_takes_nobody_with_it() {
     });
     let interrupt = Interrupt::new();
     std::thread::scope(|scope| {
-        let leader = scope.spawn(|| {
-            rig.plane
-                .read(&rig.owner, &rig.open(), 0, 4096, &interrupt)
-                .map(drop)
-        });
+        let leader = scope.spawn(|| rig.plane.read(&rig.owner, &rig.open(), 0, 4096, &interrupt).map(drop));
         inside.recv().unwrap();
         let other = scope.spawn(|| rig.read(&rig.open(), 0, 4096).unwrap());
         interrupt.raise();
-        assert_eq!(
-            leader.join().unwrap(),
-            Err(DataError::Call(CallError::Interrupted))
-        );
+        assert_eq!(leader.join().unwrap(), Err(DataError::Call(CallError::Interrupted)));
         assert_eq!(other.join().unwrap(), contents);
     });
 }
@@ -332,8 +285,7 @@ fn a_gap_within_a_unit_is_filled_whatever_the_server_gives() {
         let rig = Rig::inline(&contents, small());
         let open = rig.open();
         rig.write(&open, 0, &contents[..3000]).unwrap();
-        rig.server
-            .script(move |seen| (seen.procedure == READ).then_some(Misbehaviour::Short(most)));
+        rig.server.script(move |seen| (seen.procedure == READ).then_some(Misbehaviour::Short(most)));
         assert_eq!(rig.read(&open, 2990, 50).unwrap(), contents[2990..3040]);
     }
 }

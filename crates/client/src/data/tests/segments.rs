@@ -72,11 +72,8 @@ impl Trial {
         let value = u8::try_from(self.writes % 251).expect("small");
         let bytes = vec![value; usize::try_from(range.end - range.start).expect("small")];
         let writer = usize::try_from(self.random.below(2)).expect("small");
-        let origin = WriteOrigin {
-            first: self.writes,
-            writer: Arc::clone(&self.writers[writer]),
-            keeps: false,
-        };
+        let origin =
+            WriteOrigin { first: self.writes, writer: Arc::clone(&self.writers[writer]), keeps: false };
         if range.start.is_multiple_of(BLOCK) && bytes.len() as u64 == BLOCK {
             self.segments.put(range.start, SharedBytes::new(bytes), origin);
         } else {
@@ -88,10 +85,7 @@ impl Trial {
     fn fill(&mut self) {
         let range = self.range();
         let value = 252;
-        let bytes = SharedBytes::new(vec![
-            value;
-            usize::try_from(range.end - range.start).expect("small")
-        ]);
+        let bytes = SharedBytes::new(vec![value; usize::try_from(range.end - range.start).expect("small")]);
         let filled = self.segments.fill(range.start, &bytes, 0, SegmentUsage::Idle);
         let mut expected = 0;
         for byte in Self::bytes_of(&mut self.model, &range).filter(|byte| **byte == Byte::Unknown) {
@@ -110,11 +104,7 @@ impl Trial {
         };
         let range = departure.offset..departure.offset + departure.bytes.len() as u64;
         assert!(!whole || range.end - range.start == BLOCK);
-        assert_eq!(
-            range.start / BLOCK,
-            (range.end - 1) / BLOCK,
-            "a WRITE stays in its block"
-        );
+        assert_eq!(range.start / BLOCK, (range.end - 1) / BLOCK, "a WRITE stays in its block");
         for (byte, sent) in Self::bytes_of(&mut self.model, &range).zip(departure.bytes.iter()) {
             assert_eq!(*byte, Byte::Dirty(*sent));
             *byte = Byte::Sending(*sent, flight);
@@ -136,19 +126,13 @@ impl Trial {
         self.answers += 1;
         let answer = self.answers;
         let stable = self.random.below(2) == 0;
-        let _ = self
-            .segments
-            .set_states(departure.offset..taken, |state| match state {
-                SegmentState::InFlight(origin, number) if *number == flight => Some(match stable {
-                    true => SegmentState::Clean {
-                        number: 0,
-                        usage: SegmentUsage::Idle,
-                        given: 0,
-                    },
-                    false => SegmentState::Unstable(origin.clone(), WriteVerifier::default(), answer),
-                }),
-                _ => None,
-            });
+        let _ = self.segments.set_states(departure.offset..taken, |state| match state {
+            SegmentState::InFlight(origin, number) if *number == flight => Some(match stable {
+                true => SegmentState::Clean { number: 0, usage: SegmentUsage::Idle, given: 0 },
+                false => SegmentState::Unstable(origin.clone(), WriteVerifier::default(), answer),
+            }),
+            _ => None,
+        });
         for byte in Self::bytes_of(&mut self.model, &(departure.offset..taken)) {
             match *byte {
                 Byte::Sending(value, number) if number == flight && stable => *byte = Byte::Clean(value),
@@ -179,11 +163,9 @@ impl Trial {
     fn commit(&mut self) {
         let covers = self.random.below(self.answers + 1);
         let _ = self.segments.set_states(0..u64::MAX, |state| match state {
-            SegmentState::Unstable(.., answer) if *answer <= covers => Some(SegmentState::Clean {
-                number: 0,
-                usage: SegmentUsage::Idle,
-                given: 0,
-            }),
+            SegmentState::Unstable(.., answer) if *answer <= covers => {
+                Some(SegmentState::Clean { number: 0, usage: SegmentUsage::Idle, given: 0 })
+            }
             _ => None,
         });
         for byte in &mut self.model {
@@ -202,16 +184,10 @@ impl Trial {
 
     fn check(&mut self) {
         let count = |chosen: fn(&Byte) -> bool| self.model.iter().filter(|byte| chosen(byte)).count() as u64;
-        assert_eq!(
-            self.segments.clean(),
-            count(|byte| matches!(byte, Byte::Clean(_)))
-        );
+        assert_eq!(self.segments.clean(), count(|byte| matches!(byte, Byte::Clean(_))));
         let unsent = count(|byte| matches!(byte, Byte::Dirty(_) | Byte::Sending(..)));
         let unstable = count(|byte| matches!(byte, Byte::Unstable(..)));
-        assert_eq!(
-            (self.segments.unsent(), self.segments.unwritten()),
-            (unsent, unsent + unstable)
-        );
+        assert_eq!((self.segments.unsent(), self.segments.unwritten()), (unsent, unsent + unstable));
         assert_eq!(self.segments.waits(u64::MAX), unsent > 0);
         let is_ours = |byte: &Byte| !matches!(byte, Byte::Unknown | Byte::Clean(_));
         assert_eq!(
@@ -251,12 +227,8 @@ fn segments_are_what_a_plain_array_says() {
             writes: 0,
             answers: 0,
             random: Random::new(seed),
-            writers: [RpcCredential::None, sys.clone()].map(|credential| {
-                Arc::new(OpenContext {
-                    owner: 0,
-                    credential: Arc::new(credential),
-                })
-            }),
+            writers: [RpcCredential::None, sys.clone()]
+                .map(|credential| Arc::new(OpenContext { owner: 0, credential: Arc::new(credential) })),
         };
         for _ in 0..500 {
             match trial.random.below(12) {

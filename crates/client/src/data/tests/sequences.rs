@@ -30,9 +30,7 @@ fn read_through(rig: &Rig, contents: &[u8], step: usize) -> Vec<(u64, u64)> {
 /// The READs that a file takes when each brings as much as one may.
 fn exact() -> Vec<(u64, u64)> {
     let size = RSIZE as u64;
-    (0..READS as u64)
-        .map(|number| (number * size, (number + 1) * size))
-        .collect()
+    (0..READS as u64).map(|number| (number * size, (number + 1) * size)).collect()
 }
 
 #[test]
@@ -42,28 +40,15 @@ fn a_sequence_takes_exactly_its_size_by_rsize_reads() {
         for step in [RSIZE, 2 * RSIZE, 5 * RSIZE] {
             // The cache holds little more than the window: what is read ahead must outlive what was
             // read.
-            let options = DataOptions {
-                cache_bytes: (3 * step) as u64 + small().read_ahead,
-                keep_read,
-                ..small()
-            };
+            let options =
+                DataOptions { cache_bytes: (3 * step) as u64 + small().read_ahead, keep_read, ..small() };
             let rig = Rig::inline(&contents, options);
             assert_eq!(read_through(&rig, &contents, step), exact(), "{keep_read} {step}");
             // Threads bring the pieces of a window in any order, so that its first may be in line
             // before what was read before it.
             let cache_bytes = options.cache_bytes + 4 * options.read_ahead;
-            let rig = Rig::threaded(
-                &contents,
-                DataOptions {
-                    cache_bytes,
-                    ..options
-                },
-            );
-            assert_eq!(
-                read_through(&rig, &contents, step),
-                exact(),
-                "{keep_read} {step}, threads"
-            );
+            let rig = Rig::threaded(&contents, DataOptions { cache_bytes, ..options });
+            assert_eq!(read_through(&rig, &contents, step), exact(), "{keep_read} {step}, threads");
         }
     }
 }
@@ -90,11 +75,7 @@ fn who_keeps_what_it_reads_leaves_nothing_here() {
 #[test]
 fn what_was_given_in_part_stays_until_all_of_it_was() {
     let contents = pattern(4096);
-    let options = DataOptions {
-        keep_read: 0,
-        read_ahead: 0,
-        ..small()
-    };
+    let options = DataOptions { keep_read: 0, read_ahead: 0, ..small() };
     let rig = Rig::inline(&contents, options);
     let open = rig.open();
     for offset in [3072, 0, 2048] {
@@ -109,10 +90,7 @@ fn what_was_given_in_part_stays_until_all_of_it_was() {
 
 #[test]
 fn own_bytes_that_were_written_back_are_given_once_without_asking() {
-    let options = DataOptions {
-        keep_read: 0,
-        ..small()
-    };
+    let options = DataOptions { keep_read: 0, ..small() };
     let rig = Rig::inline(&[], options);
     let open = rig.open();
     assert_eq!(rig.write(&open, 0, b"mine"), Ok(4));
@@ -125,10 +103,7 @@ fn own_bytes_that_were_written_back_are_given_once_without_asking() {
 #[test]
 fn a_read_that_takes_several_has_them_under_way_together() {
     let contents = pattern(4 * RSIZE);
-    let options = DataOptions {
-        read_ahead: 0,
-        ..small()
-    };
+    let options = DataOptions { read_ahead: 0, ..small() };
     let rig = Rig::threaded(&contents, options);
     rig.server.let_meet(4);
     assert!(rig.read(&rig.open(), 0, 4 * RSIZE).unwrap() == contents);
@@ -144,9 +119,6 @@ fn a_reader_that_asks_ahead_itself_has_nothing_read_ahead_for_it() {
     for number in 0..4 {
         let offset = number * RSIZE as u64;
         let _ = rig.read(&open, offset, RSIZE).unwrap();
-        assert_eq!(
-            rig.server.take_seen(),
-            [(READ, offset, u32::try_from(RSIZE).unwrap(), 0)]
-        );
+        assert_eq!(rig.server.take_seen(), [(READ, offset, u32::try_from(RSIZE).unwrap(), 0)]);
     }
 }

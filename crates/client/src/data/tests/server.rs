@@ -128,9 +128,7 @@ impl Server {
     /// What was called since this was last asked: (procedure, offset, count, stability).
     pub(super) fn take_seen(&self) -> Vec<(u32, u64, u32, u32)> {
         let seen = std::mem::take(&mut self.state().seen);
-        seen.into_iter()
-            .map(|seen| (seen.procedure, seen.offset, seen.count, seen.stability))
-            .collect()
+        seen.into_iter().map(|seen| (seen.procedure, seen.offset, seen.count, seen.stability)).collect()
     }
 
     /// From now on no call is answered before `calls` have been inside at once. If that never
@@ -145,9 +143,7 @@ impl Server {
         inside.most = inside.most.max(inside.now);
         self.entered.notify_all();
         while inside.most < inside.meeting {
-            let result = self
-                .entered
-                .wait_for(&mut inside, std::time::Duration::from_secs(60));
+            let result = self.entered.wait_for(&mut inside, std::time::Duration::from_secs(60));
             assert!(!result.timed_out(), "{} calls never met", inside.meeting);
         }
     }
@@ -230,13 +226,9 @@ impl Server {
         }
         let results = match fault {
             Some(Misbehaviour::Status(status)) => state.refuse(seen.procedure, status),
-            Some(Misbehaviour::Short(count)) => state.perform(
-                &Seen {
-                    count: seen.count.min(count),
-                    ..seen
-                },
-                data,
-            ),
+            Some(Misbehaviour::Short(count)) => {
+                state.perform(&Seen { count: seen.count.min(count), ..seen }, data)
+            }
             _ => state.perform(&seen, data),
         };
         if fault == Some(Misbehaviour::RestartAfter) {
@@ -254,13 +246,7 @@ fn decode(request: &RpcRequest<'_>, arguments: &[u8]) -> Result<(Seen, Vec<u8>),
         curt_rpc::auth::RpcCredential::Sys(sys) => Some(sys.uid),
         curt_rpc::auth::RpcCredential::None | curt_rpc::auth::RpcCredential::Context(_) => None,
     };
-    let mut seen = Seen {
-        procedure,
-        offset,
-        count,
-        stability: 0,
-        uid,
-    };
+    let mut seen = Seen { procedure, offset, count, stability: 0, uid };
     let mut data = Vec::new();
     if procedure == WRITE {
         seen.stability = decoder.u32()?;

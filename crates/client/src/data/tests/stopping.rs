@@ -47,22 +47,13 @@ fn an_interrupted_flush_returns_and_its_bytes_are_written_behind() {
 // SEMANTICS: write-8.
 #[test]
 fn a_writer_that_waits_for_room_can_be_interrupted() {
-    let (rig, inside, go) = silent(DataOptions {
-        unwritten_bytes: 8192,
-        ..small()
-    });
+    let (rig, inside, go) = silent(DataOptions { unwritten_bytes: 8192, ..small() });
     let open = rig.open();
     rig.write(&open, 0, &pattern(8192)).unwrap();
     inside.recv().unwrap();
     let interrupt = Interrupt::new();
     let write = |position: u64, length: usize| {
-        rig.plane.write(
-            &rig.owner,
-            &open,
-            WritePosition::At(position),
-            &pattern(length),
-            &interrupt,
-        )
+        rig.plane.write(&rig.owner, &open, WritePosition::At(position), &pattern(length), &interrupt)
     };
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| write(8192, 100));
@@ -77,13 +68,7 @@ fn a_writer_that_waits_for_room_can_be_interrupted() {
 // SEMANTICS: write-8.
 #[test]
 fn a_writer_waits_for_room_and_goes_on() {
-    let rig = Rig::threaded(
-        &[],
-        DataOptions {
-            unwritten_bytes: 16 << 10,
-            ..small()
-        },
-    );
+    let rig = Rig::threaded(&[], DataOptions { unwritten_bytes: 16 << 10, ..small() });
     let open = rig.open();
     for number in 0..100 {
         rig.write(&open, number * 4096, &pattern(4096)).unwrap();
@@ -115,26 +100,17 @@ fn several_writes_are_in_flight_and_none_overlap() {
 fn the_end_of_a_mount_names_what_was_never_sent() {
     let rig = Rig::threaded(&[], small());
     let open = rig.open();
-    rig.server
-        .script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Silence));
+    rig.server.script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Silence));
     rig.write(&open, 0, &pattern(1000)).unwrap();
     let deadline = Interrupt::new();
     deadline.raise();
     let given_up = rig.plane.sync_until(&deadline);
     assert_eq!(given_up.len(), 1);
     assert_eq!(
-        (
-            given_up[0].label.as_str(),
-            given_up[0].unsent,
-            given_up[0].uncommitted
-        ),
+        (given_up[0].label.as_str(), given_up[0].unsent, given_up[0].uncommitted),
         ("the file", 1000, 0)
     );
-    assert_eq!(
-        rig.flush(&open),
-        Err(DataError::Call(CallError::Closed)),
-        "who still waits is let go"
-    );
+    assert_eq!(rig.flush(&open), Err(DataError::Call(CallError::Closed)), "who still waits is let go");
 }
 
 // SEMANTICS: exit-1.

@@ -33,16 +33,10 @@ fn a_small_file_is_written_by_one_stable_write_at_close() {
         let at = rig.file.data.local_size(0);
         assert_eq!(rig.write(&open, at, part), Ok(100));
     }
-    assert_eq!(
-        (rig.server.take_seen(), rig.file.data.local_size(0)),
-        (vec![], 1000)
-    );
+    assert_eq!((rig.server.take_seen(), rig.file.data.local_size(0)), (vec![], 1000));
     rig.flush(&open).unwrap();
     assert_eq!(rig.server.take_seen(), [(WRITE, 0, 1000, 2)]);
-    assert_eq!(
-        (rig.plane.unwritten_bytes(), rig.file.data.has_unwritten()),
-        (0, false)
-    );
+    assert_eq!((rig.plane.unwritten_bytes(), rig.file.data.has_unwritten()), (0, false));
     assert_eq!(rig.server.state().disk, pattern(1000));
     rig.flush(&open).unwrap();
     assert_eq!(rig.read(&open, 0, 1000).unwrap(), pattern(1000));
@@ -67,25 +61,10 @@ fn whole_blocks_that_their_writer_keeps_are_not_kept_here_once_they_are_durable(
         assert_eq!(rig.read(&rig.open(), 0, contents.len()).unwrap(), contents);
         kept
     };
-    assert_eq!(
-        kept_after(OpenMode::default(), 4096),
-        4096,
-        "the first bytes of a file stay"
-    );
-    assert_eq!(
-        kept_after(OpenMode::default(), 1000),
-        4 * 4096,
-        "a kernel keeps no part of a page"
-    );
-    let direct = OpenMode {
-        direct: true,
-        ..OpenMode::default()
-    };
-    assert_eq!(
-        kept_after(direct, 4096),
-        4 * 4096,
-        "who writes past its cache has none"
-    );
+    assert_eq!(kept_after(OpenMode::default(), 4096), 4096, "the first bytes of a file stay");
+    assert_eq!(kept_after(OpenMode::default(), 1000), 4 * 4096, "a kernel keeps no part of a page");
+    let direct = OpenMode { direct: true, ..OpenMode::default() };
+    assert_eq!(kept_after(direct, 4096), 4 * 4096, "who writes past its cache has none");
 }
 
 #[test]
@@ -113,16 +92,10 @@ fn who_waits_for_bytes_that_are_overwritten_waits_for_the_newer_ones() {
             gid: uid,
             groups: AuthSysGids::default(),
         });
-        Arc::new(OpenContext {
-            owner: uid,
-            credential: Arc::new(credential),
-        })
+        Arc::new(OpenContext { owner: uid, credential: Arc::new(credential) })
     });
-    let origin = |first, writer: &Arc<OpenContext>| WriteOrigin {
-        first,
-        writer: Arc::clone(writer),
-        keeps: false,
-    };
+    let origin =
+        |first, writer: &Arc<OpenContext>| WriteOrigin { first, writer: Arc::clone(writer), keeps: false };
     segments.write(100, &[1; 100], &origin(1, &alice), &blocks);
     segments.write(0, &[2; 300], &origin(2, &bob), &blocks);
     assert!(segments.waits(1), "in part by another writer");
@@ -140,15 +113,9 @@ fn a_large_file_goes_in_whole_blocks_and_is_committed_once() {
     for (number, part) in contents.chunks(1000).enumerate() {
         rig.write(&open, number as u64 * 1000, part).unwrap();
     }
-    assert_eq!(
-        rig.server.take_seen(),
-        [(WRITE, 0, 4096, 0), (WRITE, 4096, 4096, 0)]
-    );
+    assert_eq!(rig.server.take_seen(), [(WRITE, 0, 4096, 0), (WRITE, 4096, 4096, 0)]);
     rig.flush(&open).unwrap();
-    assert_eq!(
-        rig.server.take_seen(),
-        [(WRITE, 8192, 1808, 0), (COMMIT, 0, 0, 0)]
-    );
+    assert_eq!(rig.server.take_seen(), [(WRITE, 8192, 1808, 0), (COMMIT, 0, 0, 0)]);
     assert_eq!(rig.server.state().disk, contents);
 }
 
@@ -172,13 +139,7 @@ fn reads_see_what_was_written_and_zeros_in_between() {
 
 #[test]
 fn what_was_fetched_before_a_write_does_not_come_back_after_it() {
-    let rig = Rig::inline(
-        &pattern(8192),
-        DataOptions {
-            cache_bytes: 0,
-            ..small()
-        },
-    );
+    let rig = Rig::inline(&pattern(8192), DataOptions { cache_bytes: 0, ..small() });
     let open = rig.open();
     let mut expected = pattern(8192);
     for round in 0..20_u8 {
@@ -205,17 +166,9 @@ fn a_restart_between_write_and_commit_has_the_bytes_sent_again() {
     });
     rig.flush(&open).unwrap();
     assert_eq!(rig.server.state().disk, contents);
-    let commits = rig
-        .server
-        .take_seen()
-        .iter()
-        .filter(|seen| seen.0 == COMMIT)
-        .count();
+    let commits = rig.server.take_seen().iter().filter(|seen| seen.0 == COMMIT).count();
     assert_eq!(commits, 3);
-    assert_eq!(
-        rig.counters.snapshot().events.value(ClientCounter::WriteResent),
-        20_000
-    );
+    assert_eq!(rig.counters.snapshot().events.value(ClientCounter::WriteResent), 20_000);
     assert_eq!(rig.plane.unwritten_bytes(), 0);
 }
 
@@ -244,9 +197,7 @@ fn a_server_that_restarts_at_every_turn_loses_nothing_that_fsync_acknowledged() 
         rig.server.script(move |_| match script.below(8) {
             0 => Some(Misbehaviour::RestartBefore),
             1 => Some(Misbehaviour::RestartAfter),
-            2 => Some(Misbehaviour::Short(
-                1 + u32::try_from(script.below(3000)).unwrap(),
-            )),
+            2 => Some(Misbehaviour::Short(1 + u32::try_from(script.below(3000)).unwrap())),
             _ => None,
         });
         let mut expected = vec![0; 20_000];
@@ -270,8 +221,7 @@ fn a_server_that_restarts_at_every_turn_loses_nothing_that_fsync_acknowledged() 
 fn a_full_disk_is_told_once_to_each_open_file() {
     let rig = Rig::inline(&[], small());
     let (open, other) = (rig.open(), rig.open());
-    rig.server
-        .script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Status(FULL)));
+    rig.server.script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Status(FULL)));
     rig.write(&open, 0, b"lost").unwrap();
     let full = Err(DataError::Status(Fault::Nospc));
     assert_eq!(rig.flush(&open), full);
@@ -282,24 +232,16 @@ fn a_full_disk_is_told_once_to_each_open_file() {
     rig.server.script(|_| None);
     rig.write(&open, 0, b"kept").unwrap();
     assert_eq!(rig.flush(&open), Ok(()));
-    assert_eq!(
-        rig.server.state().disk,
-        b"kept",
-        "later writes are not lost with the earlier one"
-    );
+    assert_eq!(rig.server.state().disk, b"kept", "later writes are not lost with the earlier one");
 }
 
 #[test]
 fn a_write_after_a_failure_says_so_early() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
-    rig.server
-        .script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Status(FULL)));
+    rig.server.script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Status(FULL)));
     rig.write(&open, 0, &[1; 4096]).unwrap();
-    assert_eq!(
-        rig.write(&open, 4096, &[1; 4096]),
-        Err(DataError::Status(Fault::Nospc))
-    );
+    assert_eq!(rig.write(&open, 4096, &[1; 4096]), Err(DataError::Status(Fault::Nospc)));
     assert_eq!(rig.flush(&open), Ok(()), "it was told");
 }
 
@@ -307,8 +249,7 @@ fn a_write_after_a_failure_says_so_early() {
 fn a_commit_that_fails_is_told_and_what_it_covered_is_not_called_written() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
-    rig.server
-        .script(|seen| (seen.procedure == COMMIT).then_some(Misbehaviour::Status(5)));
+    rig.server.script(|seen| (seen.procedure == COMMIT).then_some(Misbehaviour::Status(5)));
     rig.write(&open, 0, &[1; 8192]).unwrap();
     assert_eq!(rig.flush(&open), Err(DataError::Status(Fault::Io)));
     assert_eq!((rig.flush(&open), rig.plane.unwritten_bytes()), (Ok(()), 0));
@@ -318,51 +259,32 @@ fn a_commit_that_fails_is_told_and_what_it_covered_is_not_called_written() {
 fn soft_timeouts_fail_the_write() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
-    rig.server
-        .script(|_| Some(Misbehaviour::Error(CallError::TimedOut { softerr: true })));
+    rig.server.script(|_| Some(Misbehaviour::Error(CallError::TimedOut { softerr: true })));
     rig.write(&open, 0, b"lost").unwrap();
-    assert_eq!(
-        rig.flush(&open),
-        Err(DataError::Call(CallError::TimedOut { softerr: true }))
-    );
-    assert_eq!(
-        *rig.file.in_flight.lock(),
-        0,
-        "the inode hears of the end of each WRITE"
-    );
+    assert_eq!(rig.flush(&open), Err(DataError::Call(CallError::TimedOut { softerr: true })));
+    assert_eq!(*rig.file.in_flight.lock(), 0, "the inode hears of the end of each WRITE");
 }
 
 #[test]
 fn short_writes_are_continued_and_impossible_counts_are_errors() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
-    rig.server
-        .script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Short(1500)));
+    rig.server.script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Short(1500)));
     rig.write(&open, 0, &pattern(4096)).unwrap();
     rig.flush(&open).unwrap();
     assert_eq!(rig.server.state().disk, pattern(4096));
     let counts: Vec<u32> = rig.server.take_seen().iter().map(|seen| seen.2).collect();
     assert_eq!(counts, [4096, 2596, 1096, 0]);
-    rig.server
-        .script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Short(0)));
+    rig.server.script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Short(0)));
     rig.write(&open, 0, b"x").unwrap();
-    assert!(matches!(
-        rig.flush(&open),
-        Err(DataError::Call(CallError::Malformed(_)))
-    ));
+    assert!(matches!(rig.flush(&open), Err(DataError::Call(CallError::Malformed(_)))));
 }
 
 // SEMANTICS: write-9.
 #[test]
 fn synchronous_and_direct_writes_are_on_disk_when_they_return() {
-    let synchronous = OpenMode {
-        direct: false,
-        synchronous: true,
-    };
-    let direct = OpenMode {
-        direct: true,
-        synchronous: false,
-    };
+    let synchronous = OpenMode { direct: false, synchronous: true };
+    let direct = OpenMode { direct: true, synchronous: false };
     for mode in [synchronous, direct] {
         let rig = Rig::inline(&[], small());
         let open = rig.open_as(1, mode);
@@ -395,9 +317,7 @@ fn truncation_cuts_what_was_written_and_fetched() {
     let open = rig.open();
     assert_eq!(rig.read(&open, 0, 100).unwrap().len(), 100);
     rig.write(&open, 80, &[9; 100]).unwrap();
-    rig.plane
-        .flush_unsent(&rig.owner, &curt_rpc::client::Interrupt::never())
-        .unwrap();
+    rig.plane.flush_unsent(&rig.owner, &curt_rpc::client::Interrupt::never()).unwrap();
     rig.server.state().memory.truncate(90);
     *rig.file.believed.lock() = Some(90);
     rig.file.data.truncated(90);
@@ -410,10 +330,7 @@ fn truncation_cuts_what_was_written_and_fetched() {
 #[test]
 fn each_writers_bytes_go_with_its_credential() {
     let rig = Rig::inline(&[], small());
-    let (one, two) = (
-        rig.open_as(1, OpenMode::default()),
-        rig.open_as(2, OpenMode::default()),
-    );
+    let (one, two) = (rig.open_as(1, OpenMode::default()), rig.open_as(2, OpenMode::default()));
     rig.write(&one, 0, b"one").unwrap();
     rig.write(&two, 3, b"two").unwrap();
     rig.flush(&one).unwrap();
@@ -444,13 +361,7 @@ fn the_timer_writes_behind_and_commits() {
 // SEMANTICS: write-8.
 #[test]
 fn unwritten_bytes_stay_within_their_bound() {
-    let rig = Rig::inline(
-        &[],
-        DataOptions {
-            unwritten_bytes: 64 << 10,
-            ..small()
-        },
-    );
+    let rig = Rig::inline(&[], DataOptions { unwritten_bytes: 64 << 10, ..small() });
     let open = rig.open();
     for number in 0..200 {
         rig.write(&open, number * 4096, &pattern(4096)).unwrap();
@@ -461,12 +372,7 @@ fn unwritten_bytes_stay_within_their_bound() {
         rig.write(&open, number * 8192, &pattern(1000)).unwrap();
         assert!(rig.plane.unwritten_bytes() <= 64 << 10);
     }
-    let commits = rig
-        .server
-        .take_seen()
-        .iter()
-        .filter(|seen| seen.0 == COMMIT)
-        .count();
+    let commits = rig.server.take_seen().iter().filter(|seen| seen.0 == COMMIT).count();
     assert!((10..=40).contains(&commits), "{commits} COMMITs");
     rig.flush(&open).unwrap();
     assert_eq!(rig.plane.unwritten_bytes(), 0);
@@ -502,11 +408,6 @@ fn own_bytes_are_read_back_without_asking() {
     rig.flush(&open).unwrap();
     let _ = rig.server.take_seen();
     assert_eq!(rig.read(&rig.open(), 0, 20_000).unwrap(), pattern(20_000));
-    let reads = rig
-        .server
-        .take_seen()
-        .iter()
-        .filter(|seen| seen.0 == READ)
-        .count();
+    let reads = rig.server.take_seen().iter().filter(|seen| seen.0 == READ).count();
     assert_eq!(reads, 0);
 }

@@ -1,9 +1,5 @@
 //! What a look-up that is answered from memory costs.
-#![allow(
-    clippy::unwrap_used,
-    dead_code,
-    reason = "a test may end in a panic; others use the rest"
-)]
+#![allow(clippy::unwrap_used, dead_code, reason = "a test may end in a panic; others use the rest")]
 
 #[path = "../../../../rpc/tests/warm/sys.rs"]
 mod sys;
@@ -28,9 +24,7 @@ fn a_lookup_from_memory_locks_its_directory_once_reads_the_clock_once_and_alloca
     mounted.client.serves_kernel();
     mounted.teach_time(&world);
     let (me, top) = (user(1000), mounted.client.root());
-    let directory = ops::mkdir(&mounted.client.op(&me), top, b"directory", 0o755)
-        .unwrap()
-        .id;
+    let directory = ops::mkdir(&mounted.client.op(&me), top, b"directory", 0o755).unwrap().id;
     mounted.put(&me, directory, "file", 0o644, b"bytes");
     world.pass(std::time::Duration::from_secs(1));
     let lookup = |name: &[u8]| ops::lookup(&mounted.client.op(&me), directory, name).unwrap();
@@ -55,9 +49,7 @@ fn a_lookup_from_memory_locks_its_directory_once_reads_the_clock_once_and_alloca
             forget(found);
             (FACTS_LOCKED.get().1, read, allocated)
         };
-        let undisturbed = (0..ROUNDS)
-            .map(|_| cost(directory))
-            .find(|(.., allocated)| *allocated == 0);
+        let undisturbed = (0..ROUNDS).map(|_| cost(directory)).find(|(.., allocated)| *allocated == 0);
         let (locks, read, _) = undisturbed.expect("a look-up allocates");
         assert_eq!((locks, read), (1, 1), "{:?}", name.escape_ascii().to_string());
         assert_eq!(mounted.sent(), "");

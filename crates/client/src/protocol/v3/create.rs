@@ -32,10 +32,7 @@ impl NfsV3 {
         let (Some(place), Ok(target)) = (place(directory, name), NfsPath::new(new.text)) else {
             return Ok(self.refusal(Fault::Nametoolong));
         };
-        let set = SetAttributes {
-            mode: Some(new.mode),
-            ..SetAttributes::default()
-        };
+        let set = SetAttributes { mode: Some(new.mode), ..SetAttributes::default() };
         let attributes = set.into();
         let node = |what| {
             let arguments = MknodArguments { place, what };
@@ -52,11 +49,7 @@ impl NfsV3 {
                 self.send_create(caller, NfsProcedure::Mkdir, &arguments)
             }
             FileKind::Symlink => {
-                let arguments = SymlinkArguments {
-                    place,
-                    attributes,
-                    target,
-                };
+                let arguments = SymlinkArguments { place, attributes, target };
                 self.send_create(caller, NfsProcedure::Symlink, &arguments)
             }
             FileKind::BlockDevice => node(MknodData::BlockDevice(attributes, new.device.into())),
@@ -88,11 +81,7 @@ impl NfsV3 {
         made.lost_at = None;
         if let Ok(found) = &mut made.outcome {
             // The server kept the verifier in the times.
-            let set = SetAttributes {
-                atime: SetTime::ServerTime,
-                mtime: SetTime::ServerTime,
-                ..set
-            };
+            let set = SetAttributes { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..set };
             let answer = self.set(caller, &found.handle, &set)?;
             match answer.outcome {
                 Ok(()) => found.attributes = answer.attributes.after.or(found.attributes),
@@ -136,11 +125,6 @@ impl NfsV3 {
             Ok((None, _)) => self.find(caller, directory, place.name.bytes())?.outcome,
             Err(fault) => Err(fault),
         };
-        Ok(NfsReply {
-            sent_at: made.sent_at,
-            lost_at: made.lost_at,
-            outcome,
-            attributes: made.attributes,
-        })
+        Ok(NfsReply { sent_at: made.sent_at, lost_at: made.lost_at, outcome, attributes: made.attributes })
     }
 }

@@ -19,11 +19,7 @@ impl NfsV3 {
         directory: &FileHandle,
         request: ListRequest,
     ) -> Answer<ReaddirPage, Option<Attributes>> {
-        let ListRequest {
-            verifier,
-            size: count,
-            ..
-        } = request;
+        let ListRequest { verifier, size: count, .. } = request;
         let (directory, cookie) = (nfs_fh3(directory)?, Cookie(request.cookie));
         let list = |procedure, arguments: &(dyn Encode + Sync)| {
             self.send(caller, procedure, arguments, &[], results_max(count))
@@ -39,12 +35,7 @@ impl NfsV3 {
             let procedure = NfsProcedure::ReaddirPlus;
             (procedure, list(procedure, &arguments)?)
         } else {
-            let arguments = ReaddirArguments {
-                directory,
-                cookie,
-                verifier,
-                count,
-            };
+            let arguments = ReaddirArguments { directory, cookie, verifier, count };
             (NfsProcedure::Readdir, list(NfsProcedure::Readdir, &arguments)?)
         };
         let results = incoming.reply.results();
@@ -65,12 +56,7 @@ impl NfsV3 {
                 attributes: None,
             })?
         };
-        Ok(NfsReply {
-            sent_at: incoming.sent_at,
-            lost_at: None,
-            outcome,
-            attributes,
-        })
+        Ok(NfsReply { sent_at: incoming.sent_at, lost_at: None, outcome, attributes })
     }
 
     fn page<'a, E: Decode<'a>>(
@@ -96,9 +82,7 @@ const EXCESS_MAX: usize = 4096;
 
 /// What may come back when `count` bytes were asked for.
 fn results_max(count: u32) -> usize {
-    usize::try_from(count)
-        .unwrap_or(usize::MAX)
-        .saturating_add(EXCESS_MAX)
+    usize::try_from(count).unwrap_or(usize::MAX).saturating_add(EXCESS_MAX)
 }
 
 fn page<'a, E: Decode<'a>>(
@@ -111,17 +95,10 @@ fn page<'a, E: Decode<'a>>(
         let name = listed(entry?);
         if name.name.is_empty() || name.name.iter().any(|byte| matches!(byte, b'/' | 0)) {
             let length = u32::try_from(name.name.len()).unwrap_or(u32::MAX);
-            return Err(DecodeError::BadValue {
-                name: "a name of so many bytes",
-                value: length,
-            });
+            return Err(DecodeError::BadValue { name: "a name of so many bytes", value: length });
         }
         names.push(name);
     }
     let end = entries.eof().ok_or(DecodeError::Short)?;
-    Ok(ReaddirPage {
-        verifier: ok.verifier,
-        names,
-        end,
-    })
+    Ok(ReaddirPage { verifier: ok.verifier, names, end })
 }

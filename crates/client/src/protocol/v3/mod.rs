@@ -53,10 +53,8 @@ impl Protocol for NfsV3 {
             return Ok(self.refusal(Fault::Nametoolong));
         };
         let found = |ok: LookupOk| {
-            let found = LookupReply {
-                handle: ok.object.into(),
-                attributes: ok.attributes.map(Attributes::from),
-            };
+            let found =
+                LookupReply { handle: ok.object.into(), attributes: ok.attributes.map(Attributes::from) };
             (found, attributes(ok.directory))
         };
         self.ask(caller, NfsProcedure::Lookup, &place, found, attributes)
@@ -74,10 +72,7 @@ impl Protocol for NfsV3 {
         object: &FileHandle,
         rights: Access,
     ) -> Answer<Access, Option<Attributes>> {
-        let arguments = AccessArguments {
-            object: nfs_fh3(object)?,
-            access: AccessMask(rights.bits()),
-        };
+        let arguments = AccessArguments { object: nfs_fh3(object)?, access: AccessMask(rights.bits()) };
         // A right that was not asked about is not granted by an answer.
         let granted = |ok: AccessOk| {
             let granted = Access::from_bits(ok.access.0).common(rights);
@@ -87,11 +82,7 @@ impl Protocol for NfsV3 {
     }
 
     fn set(&self, caller: RpcCaller<'_>, object: &FileHandle, set: &SetAttributes) -> Answer<(), Wcc> {
-        let arguments = SetattrArguments {
-            object: nfs_fh3(object)?,
-            attributes: (*set).into(),
-            guard: None,
-        };
+        let arguments = SetattrArguments { object: nfs_fh3(object)?, attributes: (*set).into(), guard: None };
         self.change(caller, NfsProcedure::Setattr, &arguments)
     }
 
@@ -123,11 +114,7 @@ impl Protocol for NfsV3 {
         let Some(place) = place(directory, name) else {
             return Ok(self.refusal(Fault::Nametoolong));
         };
-        let procedure = if is_directory {
-            NfsProcedure::Rmdir
-        } else {
-            NfsProcedure::Remove
-        };
+        let procedure = if is_directory { NfsProcedure::Rmdir } else { NfsProcedure::Remove };
         self.change(caller, procedure, &place)
     }
 
@@ -141,10 +128,7 @@ impl Protocol for NfsV3 {
             return Ok(self.refusal(Fault::Nametoolong));
         };
         let arguments = RenameArguments { from, to };
-        let both = |wcc: RenameWcc| RenameAttributes {
-            from: wcc.from.into(),
-            to: wcc.to.into(),
-        };
+        let both = |wcc: RenameWcc| RenameAttributes { from: wcc.from.into(), to: wcc.to.into() };
         let renamed = |wcc| ((), both(wcc));
         self.ask(caller, NfsProcedure::Rename, &arguments, renamed, both)
     }
@@ -200,11 +184,7 @@ impl Protocol for NfsV3 {
     }
 
     fn commit(&self, open: OpenCaller<'_>, file: &FileHandle) -> Answer<WriteVerifier, Wcc> {
-        let arguments = CommitArguments {
-            file: nfs_fh3(file)?,
-            offset: 0,
-            count: 0,
-        };
+        let arguments = CommitArguments { file: nfs_fh3(file)?, offset: 0, count: 0 };
         let committed = |ok: CommitOk| (ok.verifier, ok.wcc.into());
         self.ask(open.rpc(), NfsProcedure::Commit, &arguments, committed, wcc)
     }
@@ -253,12 +233,7 @@ impl NfsV3 {
             }
             Err(fault) => Err(fault),
         };
-        Ok(NfsReply {
-            sent_at: info.sent_at,
-            lost_at: info.lost_at,
-            outcome,
-            attributes: (),
-        })
+        Ok(NfsReply { sent_at: info.sent_at, lost_at: info.lost_at, outcome, attributes: () })
     }
 
     /// Sends a request that changes one object.
@@ -339,12 +314,7 @@ impl NfsV3 {
 
     /// The answer to a request that cannot be sent, as a server would give it.
     fn refusal<R, A: Default>(&self, fault: Fault) -> NfsReply<R, A> {
-        NfsReply {
-            sent_at: self.rpc.now(),
-            lost_at: None,
-            outcome: Err(fault),
-            attributes: A::default(),
-        }
+        NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
     }
 }
 
@@ -368,12 +338,7 @@ fn reply<T, F, R, A>(
         }
         Err((status, failed)) => (Err(status.into()), failure(failed)),
     };
-    NfsReply {
-        sent_at: incoming.sent_at,
-        lost_at: incoming.lost_at,
-        outcome,
-        attributes,
-    }
+    NfsReply { sent_at: incoming.sent_at, lost_at: incoming.lost_at, outcome, attributes }
 }
 
 /// A handle as this version's messages carry it. No server of this version gives a longer one, and
@@ -384,10 +349,7 @@ fn nfs_fh3(handle: &FileHandle) -> Result<NfsFh3, CallError> {
 
 /// A name in a directory; none if no message can carry it.
 fn place<'a>(directory: &FileHandle, name: &'a [u8]) -> Option<DirOpArgs<'a>> {
-    Some(DirOpArgs {
-        directory: nfs_fh3(directory).ok()?,
-        name: Filename::new(name).ok()?,
-    })
+    Some(DirOpArgs { directory: nfs_fh3(directory).ok()?, name: Filename::new(name).ok()? })
 }
 
 fn attributes(fattr: Option<Fattr>) -> Option<Attributes> {

@@ -79,17 +79,10 @@ impl NfsV3 {
         // Not later than the request is: what was known before is never taken for newer than the
         // reply.
         let sink = sink.map(|sink| {
-            Arc::new(ReadResultsSink {
-                sink: Arc::clone(sink),
-                asked,
-                sent_at: self.rpc.now(),
-            }) as Arc<dyn ReplySink>
+            Arc::new(ReadResultsSink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
+                as Arc<dyn ReplySink>
         });
-        let arguments = ReadArguments {
-            file: nfs_fh3(file)?,
-            offset: range.start,
-            count,
-        };
+        let arguments = ReadArguments { file: nfs_fh3(file)?, offset: range.start, count };
         let (procedure, sink) = (NfsProcedure::Read, sink.as_ref());
         let results_max = READ_HEAD.saturating_add(asked).saturating_add(3);
         let incoming = self.send_with_sink(caller, procedure, &arguments, &[], results_max, sink)?;
@@ -98,33 +91,17 @@ impl NfsV3 {
         }
         let results = incoming.reply.results();
         let outcome: NfsResult<ReadOk<'_>, ReadFail> = self.results(procedure, results)?;
-        let success = |ok: ReadOk<'_>| {
-            (
-                (ok.data.bytes().len(), ok.eof, ok.count),
-                attributes(ok.attributes),
-            )
-        };
+        let success = |ok: ReadOk<'_>| ((ok.data.bytes().len(), ok.eof, ok.count), attributes(ok.attributes));
         let failure = |failed: ReadFail| attributes(failed.attributes);
-        let NfsReply {
-            sent_at,
-            lost_at,
-            outcome,
-            attributes,
-        } = reply(&incoming, outcome, success, failure);
+        let NfsReply { sent_at, lost_at, outcome, attributes } = reply(&incoming, outcome, success, failure);
         let outcome = match outcome {
-            Ok((length, end, said)) if makes_sense(length, end, said, asked) => Ok(ReadData {
-                bytes: data(incoming.reply, length),
-                end,
-            }),
+            Ok((length, end, said)) if makes_sense(length, end, said, asked) => {
+                Ok(ReadData { bytes: data(incoming.reply, length), end })
+            }
             Ok((_, _, said)) => return Err(self.invalid_value(procedure, "READ3resok.count", said)),
             Err(fault) => Err(fault),
         };
-        Ok(Some(NfsReply {
-            sent_at,
-            lost_at,
-            outcome,
-            attributes,
-        }))
+        Ok(Some(NfsReply { sent_at, lost_at, outcome, attributes }))
     }
 
     /// WRITE: puts `bytes` at `offset`. More bytes than were sent make no sense in its reply, nor
@@ -138,12 +115,7 @@ impl NfsV3 {
         bytes: &[u8],
     ) -> Answer<WriteReply, Wcc> {
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let head = WriteHead {
-            file: nfs_fh3(file)?,
-            offset,
-            count,
-            stable: stability.into(),
-        };
+        let head = WriteHead { file: nfs_fh3(file)?, offset, count, stable: stability.into() };
         let procedure = NfsProcedure::Write;
         let incoming = self.send(caller, procedure, &head, bytes, RESULTS_SMALL)?;
         let outcome: NfsResult<WriteOk, WccData> = self.results(procedure, incoming.reply.results())?;
@@ -153,11 +125,8 @@ impl NfsV3 {
             return Err(self.invalid_value(procedure, "WRITE3resok.count", ok.count));
         }
         let written = |ok: WriteOk| {
-            let written = WriteReply {
-                count: ok.count,
-                stability: ok.committed.into(),
-                verifier: ok.verifier,
-            };
+            let written =
+                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier };
             (written, ok.wcc.into())
         };
         Ok(reply(&incoming, outcome, written, wcc))
@@ -168,14 +137,7 @@ impl NfsV3 {
 fn data(reply: CallReply, length: usize) -> SharedBytes {
     let start = reply.results().len() - length.next_multiple_of(4);
     let data = ReadReplyData { reply, start, length };
-    if length < COPY_MAX {
-        SharedBytes::new(data.as_ref().to_vec())
-    } else {
-        SharedBytes::new(data)
-    }
+    if length < COPY_MAX { SharedBytes::new(data.as_ref().to_vec()) } else { SharedBytes::new(data) }
 }
 
-const _: () = assert!(
-    READ_HEAD == 4 + 4 + Fattr::ENCODED + 12,
-    "attributes are 84 bytes on the wire"
-);
+const _: () = assert!(READ_HEAD == 4 + 4 + Fattr::ENCODED + 12, "attributes are 84 bytes on the wire");

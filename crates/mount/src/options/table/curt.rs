@@ -39,11 +39,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         Ok(())
     }),
     valued_own("neg_racy_guard", "auto|on|off", |s, v| {
-        const WORDS: &[(&str, RacyGuard)] = &[
-            ("auto", RacyGuard::Auto),
-            ("on", RacyGuard::On),
-            ("off", RacyGuard::Off),
-        ];
+        const WORDS: &[(&str, RacyGuard)] =
+            &[("auto", RacyGuard::Auto), ("on", RacyGuard::On), ("off", RacyGuard::Off)];
         s.cache.racy_guard = one_of(v, WORDS)?;
         Ok(())
     }),

@@ -45,13 +45,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     generic!("owner", nosuid = true, nodev = true),
     generic!("group", nosuid = true, nodev = true),
     // As in mount(8), except `dev`, which has to be given.
-    generic!(
-        "defaults",
-        read_only = false,
-        nosuid = false,
-        noexec = false,
-        sync = false
-    ),
+    generic!("defaults", read_only = false, nosuid = false, noexec = false, sync = false),
     generic!("remount", remount = true),
     passed("nouser"),
     passed("auto"),

@@ -23,10 +23,7 @@ pub(super) fn find(word: &OptionWord) -> Option<&'static OptionRow> {
 
 /// Whether an option is Curt's own, and not of nfs(5).
 pub(super) fn is_own(name: &str) -> bool {
-    let is_of_nfs = TABLE[..3]
-        .iter()
-        .flat_map(|group| group.iter())
-        .any(|row| row.name == name);
+    let is_of_nfs = TABLE[..3].iter().flat_map(|group| group.iter()).any(|row| row.name == name);
     !is_of_nfs && curt::ROWS.iter().any(|row| row.name == name)
 }
 
@@ -62,10 +59,7 @@ const fn valued(name: &'static str, apply: Apply) -> OptionRow {
 
 /// One of Curt's own, with the syntax of its value.
 const fn valued_own(name: &'static str, written: &'static str, apply: Apply) -> OptionRow {
-    OptionRow {
-        written,
-        ..valued(name, apply)
-    }
+    OptionRow { written, ..valued(name, apply) }
 }
 
 const fn valued_as(name: &'static str, values: &'static [&'static str], apply: Apply) -> OptionRow {

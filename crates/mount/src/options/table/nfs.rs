@@ -37,12 +37,8 @@ pub(super) const PROTOCOL: &[OptionRow] = &[
     refused("v4.1", NOT_4),
     refused("v4.2", NOT_4),
     refused("minorversion", NOT_4),
-    valued_as("proto", &["tcp"], |s, _| {
-        set(&mut s.server.family, AddressFamily::V4)
-    }),
-    valued_as("proto", &["tcp6"], |s, _| {
-        set(&mut s.server.family, AddressFamily::V6)
-    }),
+    valued_as("proto", &["tcp"], |s, _| set(&mut s.server.family, AddressFamily::V4)),
+    valued_as("proto", &["tcp6"], |s, _| set(&mut s.server.family, AddressFamily::V6)),
     refused_as("proto", &["rdma*"], NOT_RDMA),
     refused("proto", NOT_UDP),
     flag("tcp", |s, _| set(&mut s.server.family, AddressFamily::V4)),
@@ -50,64 +46,32 @@ pub(super) const PROTOCOL: &[OptionRow] = &[
     refused("rdma", NOT_RDMA),
     valued("port", |s, v| set(&mut s.server.port, port(v)?)),
     valued("mountport", |s, v| set(&mut s.server.mount_port, port(v)?)),
-    valued("mounthost", |s, v| {
-        set(&mut s.server.mount_host, Some(v.to_owned()))
-    }),
-    valued_as("mountproto", &["tcp"], |s, _| {
-        set(&mut s.server.mount_family, AddressFamily::V4)
-    }),
-    valued_as("mountproto", &["tcp6"], |s, _| {
-        set(&mut s.server.mount_family, AddressFamily::V6)
-    }),
+    valued("mounthost", |s, v| set(&mut s.server.mount_host, Some(v.to_owned()))),
+    valued_as("mountproto", &["tcp"], |s, _| set(&mut s.server.mount_family, AddressFamily::V4)),
+    valued_as("mountproto", &["tcp6"], |s, _| set(&mut s.server.mount_family, AddressFamily::V6)),
     refused("mountproto", NOT_UDP),
     valued_as("mountvers", &["3"], |_, _| Ok(())),
-    refused(
-        "mountvers",
-        "MOUNT versions 1 and 2 cannot carry the handles of NFSv3; use mountvers=3",
-    ),
+    refused("mountvers", "MOUNT versions 1 and 2 cannot carry the handles of NFSv3; use mountvers=3"),
     valued("addr", |s, v| set(&mut s.server.address, Some(v.to_owned()))),
-    valued("mountaddr", |s, v| {
-        set(&mut s.server.mount_address, Some(v.to_owned()))
-    }),
+    valued("mountaddr", |s, v| set(&mut s.server.mount_address, Some(v.to_owned()))),
     flag("hard", |s, _| set(&mut s.transport.hardness, RecoveryMode::Hard)),
     flag("soft", |s, _| set(&mut s.transport.hardness, RecoveryMode::Soft)),
-    flag("softerr", |s, _| {
-        set(&mut s.transport.hardness, RecoveryMode::SoftErr)
-    }),
-    valued("timeo", |s, v| {
-        set(
-            &mut s.transport.timeo,
-            number(v, 1..=6000, " (tenths of a second)")?,
-        )
-    }),
-    valued("retrans", |s, v| {
-        set(&mut s.transport.retrans, number(v, 0..=1000, "")?)
-    }),
+    flag("softerr", |s, _| set(&mut s.transport.hardness, RecoveryMode::SoftErr)),
+    valued("timeo", |s, v| set(&mut s.transport.timeo, number(v, 1..=6000, " (tenths of a second)")?)),
+    valued("retrans", |s, v| set(&mut s.transport.retrans, number(v, 0..=1000, "")?)),
     flag("softreval", |s, _| set(&mut s.transport.softreval, true)),
     flag("nosoftreval", |s, _| set(&mut s.transport.softreval, false)),
-    valued("retry", |s, v| {
-        set(
-            &mut s.transport.retry,
-            Some(number(v, 0..=u32::MAX, " (minutes)")?),
-        )
-    }),
+    valued("retry", |s, v| set(&mut s.transport.retry, Some(number(v, 0..=u32::MAX, " (minutes)")?))),
     flag("bg", |s, _| set(&mut s.transport.background, true)),
     flag("fg", |s, _| set(&mut s.transport.background, false)),
     valued("rsize", |s, v| set(&mut s.transport.rsize, transfer(v)?)),
     valued("wsize", |s, v| set(&mut s.transport.wsize, transfer(v)?)),
-    valued("nconnect", |s, v| {
-        set(&mut s.transport.nconnect, number(v, 1..=16, "")?)
-    }),
-    refused(
-        "max_connect",
-        "connections to several addresses need NFSv4.1; use nconnect",
-    ),
+    valued("nconnect", |s, v| set(&mut s.transport.nconnect, number(v, 1..=16, "")?)),
+    refused("max_connect", "connections to several addresses need NFSv4.1; use nconnect"),
     refused("trunkdiscovery", OF_4),
     ignored("notrunkdiscovery", "NFSv3 has no trunks to discover"),
     flag("resvport", |s, _| set(&mut s.transport.reserved_port, Some(true))),
-    flag("noresvport", |s, _| {
-        set(&mut s.transport.reserved_port, Some(false))
-    }),
+    flag("noresvport", |s, _| set(&mut s.transport.reserved_port, Some(false))),
 ];
 
 /// What is cached, and for how long.
@@ -120,10 +84,7 @@ pub(super) const CACHING: &[OptionRow] = &[
     valued("acdirmax", |s, v| lower(&mut s.cache.directories, seconds(v)?)),
     valued("actimeo", |s, v| {
         let lifetime = seconds(v)?;
-        let interval = TimeoutRange {
-            min: lifetime,
-            max: lifetime,
-        };
+        let interval = TimeoutRange { min: lifetime, max: lifetime };
         s.cache.files = interval;
         set(&mut s.cache.directories, interval)
     }),
@@ -141,11 +102,8 @@ pub(super) const CACHING: &[OptionRow] = &[
     OptionRow {
         takes: super::super::row::OptionArity::Either,
         ..valued("rdirplus", |s, v| {
-            const WORDS: &[(&str, PlusMode)] = &[
-                ("", PlusMode::Auto),
-                ("none", PlusMode::Never),
-                ("force", PlusMode::Always),
-            ];
+            const WORDS: &[(&str, PlusMode)] =
+                &[("", PlusMode::Auto), ("none", PlusMode::Never), ("force", PlusMode::Always)];
             set(&mut s.cache.plus, one_of(v, WORDS)?)
         })
     },
@@ -155,58 +113,21 @@ pub(super) const CACHING: &[OptionRow] = &[
 /// Security, locks and the rest.
 pub(super) const OTHER: &[OptionRow] = &[
     valued_as("sec", &["sys"], |s, _| set(&mut s.security, SecurityFlavor::Sys)),
-    valued_as("sec", &["none"], |s, _| {
-        set(&mut s.security, SecurityFlavor::None)
-    }),
+    valued_as("sec", &["none"], |s, _| set(&mut s.security, SecurityFlavor::None)),
     refused_as("sec", &["krb5*"], NOT_KRB5),
     refused("sec", "the flavours of this version are sys and none"),
-    OptionRow {
-        values: &["none"],
-        ..ignored("xprtsec", "nothing is encrypted by default")
-    },
+    OptionRow { values: &["none"], ..ignored("xprtsec", "nothing is encrypted by default") },
     refused("xprtsec", NOT_TLS),
     ignored("sharecache", "two mounts never share what they know"),
     ignored("nosharecache", "two mounts never share what they know"),
     flag("lock", |s, _| set(&mut s.local_locks, LocalLocks::default())),
-    flag("nolock", |s, _| {
-        set(
-            &mut s.local_locks,
-            LocalLocks {
-                posix: true,
-                flock: true,
-            },
-        )
-    }),
+    flag("nolock", |s, _| set(&mut s.local_locks, LocalLocks { posix: true, flock: true })),
     valued("local_lock", |s, v| {
         const WORDS: &[(&str, LocalLocks)] = &[
-            (
-                "none",
-                LocalLocks {
-                    posix: false,
-                    flock: false,
-                },
-            ),
-            (
-                "all",
-                LocalLocks {
-                    posix: true,
-                    flock: true,
-                },
-            ),
-            (
-                "flock",
-                LocalLocks {
-                    posix: false,
-                    flock: true,
-                },
-            ),
-            (
-                "posix",
-                LocalLocks {
-                    posix: true,
-                    flock: false,
-                },
-            ),
+            ("none", LocalLocks { posix: false, flock: false }),
+            ("all", LocalLocks { posix: true, flock: true }),
+            ("flock", LocalLocks { posix: false, flock: true }),
+            ("posix", LocalLocks { posix: true, flock: false }),
         ];
         set(&mut s.local_locks, one_of(v, WORDS)?)
     }),
@@ -217,10 +138,7 @@ pub(super) const OTHER: &[OptionRow] = &[
     ignored("noacl", "the NFSACL protocol is not used"),
     ignored("intr", "every wait ends when its process is killed"),
     ignored("nointr", "every wait ends when its process is killed"),
-    refused(
-        "namlen",
-        "NFSv3 servers report the maximum length of names (PATHCONF); leave it out",
-    ),
+    refused("namlen", "NFSv3 servers report the maximum length of names (PATHCONF); leave it out"),
     refused("clientaddr", OF_4),
     refused("migration", OF_4),
     refused("nomigration", OF_4),
@@ -229,37 +147,22 @@ pub(super) const OTHER: &[OptionRow] = &[
     flag("sloppy", |s, _| set(&mut s.generic.sloppy, true)),
 ];
 
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "the rows' functions share one type with those that can fail"
-)]
+#[expect(clippy::unnecessary_wraps, reason = "the rows' functions share one type with those that can fail")]
 fn set<T>(setting: &mut T, value: T) -> Result<(), String> {
     *setting = value;
     Ok(())
 }
 
 /// Sets a minimum; a maximum below it is raised.
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "the rows' functions share one type with those that can fail"
-)]
+#[expect(clippy::unnecessary_wraps, reason = "the rows' functions share one type with those that can fail")]
 fn raise(interval: &mut TimeoutRange, min: Duration) -> Result<(), String> {
-    *interval = TimeoutRange {
-        min,
-        max: min.max(interval.max),
-    };
+    *interval = TimeoutRange { min, max: min.max(interval.max) };
     Ok(())
 }
 
 /// Sets a maximum; a minimum above it is lowered.
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "the rows' functions share one type with those that can fail"
-)]
+#[expect(clippy::unnecessary_wraps, reason = "the rows' functions share one type with those that can fail")]
 fn lower(interval: &mut TimeoutRange, max: Duration) -> Result<(), String> {
-    *interval = TimeoutRange {
-        min: max.min(interval.min),
-        max,
-    };
+    *interval = TimeoutRange { min: max.min(interval.min), max };
     Ok(())
 }

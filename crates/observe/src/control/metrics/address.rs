@@ -74,15 +74,7 @@ mod tests {
             let why = shown(refused).err().unwrap_or_default();
             assert!(why.contains(&format!("public:{refused}")), "{refused}: {why}");
         }
-        for nonsense in [
-            "",
-            "unix:",
-            "unix:x",
-            "localhost:1",
-            "70000",
-            "public:9049",
-            "127.0.0.1",
-        ] {
+        for nonsense in ["", "unix:", "unix:x", "localhost:1", "70000", "public:9049", "127.0.0.1"] {
             assert!(shown(nonsense).is_err(), "{nonsense}");
         }
     }
@@ -91,9 +83,7 @@ mod tests {
     fn what_is_shown_is_the_same_place_again() {
         for text in ["9049", "public:10.1.2.3:1", "unix:/a b", "127.0.0.2:9"] {
             let address = text.parse::<MetricsAddress>();
-            let again = address
-                .clone()
-                .map(|address| address.to_string().parse::<MetricsAddress>());
+            let again = address.clone().map(|address| address.to_string().parse::<MetricsAddress>());
             assert_eq!(again, Ok(address));
         }
     }

@@ -33,10 +33,7 @@ pub fn text(report: &MountReport) -> String {
             "Bytes that are written and not on the server's disk yet." report.held.dirty_bytes;
     }
     operations(&mut out, mount.1, report);
-    out.table(
-        "curt_mount_transport",
-        &[(vec![mount], &report.transport.figures)],
-    );
+    out.table("curt_mount_transport", &[(vec![mount], &report.transport.figures)]);
     out.table("curt_mount", &[(vec![mount], &report.counters.events)]);
     let mut family = out.family(
         "curt_mount_kernel_requests_total",
@@ -114,10 +111,7 @@ mod tests {
             "curt_mount_neg_hit_total{mount_point=\"/mnt\"} 0",
             "curt_mount_held_names{mount_point=\"/mnt\"} 0",
         ] {
-            assert!(
-                text.lines().any(|text_line| text_line == line),
-                "{line} is not in\n{text}"
-            );
+            assert!(text.lines().any(|text_line| text_line == line), "{line} is not in\n{text}");
         }
     }
 }

@@ -90,11 +90,7 @@ fn request(head: &[u8]) -> Result<bool, (HttpStatus, bool)> {
         None => target,
     };
     let path = path.split(['?', '#']).next().unwrap_or_default();
-    if path == PATH {
-        Ok(has_body)
-    } else {
-        Err((HttpStatus::NotFound, has_body))
-    }
+    if path == PATH { Ok(has_body) } else { Err((HttpStatus::NotFound, has_body)) }
 }
 
 fn refusal(status: HttpStatus, has_body: bool) -> Vec<u8> {
@@ -106,11 +102,7 @@ fn refusal(status: HttpStatus, has_body: bool) -> Vec<u8> {
 }
 
 fn response(status: HttpStatus, kind: &str, body: &str, has_body: bool) -> Vec<u8> {
-    let allow = if status == HttpStatus::MethodNotAllowed {
-        "Allow: GET, HEAD\r\n"
-    } else {
-        ""
-    };
+    let allow = if status == HttpStatus::MethodNotAllowed { "Allow: GET, HEAD\r\n" } else { "" };
     let mut text = format!(
         "HTTP/1.1 {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
         status.line(),
@@ -150,10 +142,7 @@ mod tests {
             ("\x16\x03\x01\x02\n\n", "400"),
         ] {
             let line = first_line(request.as_bytes()).unwrap_or_default();
-            assert!(
-                line.starts_with(&format!("HTTP/1.1 {status} ")),
-                "{request:?}: {line}"
-            );
+            assert!(line.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {line}");
         }
     }
 
@@ -182,15 +171,9 @@ mod tests {
             response.contains("Content-Length: 8\r\n") && response.ends_with("\r\n\r\nfigures\n"),
             "{response}"
         );
-        assert!(
-            response.contains("Content-Type: text/plain; version=0.0.4"),
-            "{response}"
-        );
+        assert!(response.contains("Content-Type: text/plain; version=0.0.4"), "{response}");
         let response = text("HEAD /metrics HTTP/1.1\r\n\r\n");
-        assert!(
-            response.contains("Content-Length: 8\r\n") && response.ends_with("\r\n\r\n"),
-            "{response}"
-        );
+        assert!(response.contains("Content-Length: 8\r\n") && response.ends_with("\r\n\r\n"), "{response}");
         assert!(text("PUT / HTTP/1.1\r\n\r\n").contains("Allow: GET, HEAD\r\n"));
     }
 }

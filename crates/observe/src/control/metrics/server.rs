@@ -103,11 +103,7 @@ impl MetricsListener {
             }
             place => place.clone(),
         };
-        Ok(Self {
-            listener,
-            place,
-            file,
-        })
+        Ok(Self { listener, place, file })
     }
 
     /// The listening address.
@@ -129,18 +125,14 @@ impl MetricsListener {
         let (stop, stopped) = UnixStream::pair()?;
         let Self { listener, file, .. } = self;
         let text: Arc<MetricsText> = Arc::new(text);
-        let thread = thread::Builder::new()
-            .name("metrics".to_owned())
-            .stack_size(256 * 1024)
-            .spawn(move || match begin() {
-                Ok(()) => serve(&listener, &stopped, &text),
-                Err(error) => warn!(%error, "no figures are served"),
+        let thread =
+            thread::Builder::new().name("metrics".to_owned()).stack_size(256 * 1024).spawn(move || {
+                match begin() {
+                    Ok(()) => serve(&listener, &stopped, &text),
+                    Err(error) => warn!(%error, "no figures are served"),
+                }
             })?;
-        Ok(MetricsServer {
-            stop: Some(stop),
-            thread: Some(thread),
-            _file: file,
-        })
+        Ok(MetricsServer { stop: Some(stop), thread: Some(thread), _file: file })
     }
 }
 
@@ -171,10 +163,7 @@ impl HttpConnection {
 fn serve(listener: &OwnedFd, stopped: &UnixStream, text: &Arc<MetricsText>) {
     let mut peers: VecDeque<HttpConnection> = VecDeque::new();
     loop {
-        let mut ready = [
-            PollFd::new(stopped, PollFlags::IN),
-            PollFd::new(listener, PollFlags::IN),
-        ];
+        let mut ready = [PollFd::new(stopped, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
         match poll(&mut ready, None) {
             Err(Errno::INTR) => continue,
             Err(error) => return warn!(%error, "figures are not served any more"),
@@ -210,9 +199,7 @@ fn admit(socket: OwnedFd, text: &Arc<MetricsText>) -> io::Result<HttpConnection>
     // Whatever its family is: the operations are the same.
     let socket = UnixStream::from(socket);
     let (peer, text) = (socket.try_clone()?, Arc::clone(text));
-    let thread = thread::Builder::new()
-        .name("metrics-peer".to_owned())
-        .stack_size(256 * 1024);
+    let thread = thread::Builder::new().name("metrics-peer".to_owned()).stack_size(256 * 1024);
     let thread = thread.spawn(move || {
         if let Err(error) = answer(&peer, &*text) {
             debug!(%error, "figures were not taken");
@@ -268,9 +255,7 @@ mod tests {
 
     fn serving(size: usize) -> (MetricsServer, std::net::SocketAddr) {
         let metrics = MetricsListener::bind(&"0".parse().unwrap()).unwrap();
-        let MetricsAddress::Port(address) = *metrics.address() else {
-            panic!("a port was asked for")
-        };
+        let MetricsAddress::Port(address) = *metrics.address() else { panic!("a port was asked for") };
         let serving = metrics.serve(|| Ok(()), move || "x".repeat(size)).unwrap();
         (serving, address)
     }
@@ -288,9 +273,8 @@ mod tests {
         // More than any socket buffer holds.
         const SIZE: usize = 16 << 20;
         let (serving, address) = serving(SIZE);
-        let mut others: Vec<TcpStream> = (0..3 * PEERS_MAX)
-            .map(|_| TcpStream::connect(address).unwrap())
-            .collect();
+        let mut others: Vec<TcpStream> =
+            (0..3 * PEERS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
         for slow in others.iter_mut().skip(1).step_by(2) {
             // A replaced peer gets an error.
             let _ = slow.write_all(REQUEST);

@@ -29,13 +29,7 @@ fn markdown() -> String {
     }
     text += "\n## Fields\n\n| field | kind | meaning |\n|---|---|---|\n";
     for word in WORDS {
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {} |",
-            word.name,
-            unit(word.kind),
-            word.meaning
-        );
+        let _ = writeln!(text, "| `{}` | {} | {} |", word.name, unit(word.kind), word.meaning);
     }
     text += "\n## Spans\n\n";
     let spans = Event::ALL.iter().map(|event| event.description());
@@ -103,10 +97,7 @@ const WITHOUT_COUNTERPART: &[(&str, &str)] = &[
         "`nfs4_get_lock`, `nfs4_set_lock`, `nfs4_unlock`, `nlmclnt_*`",
         "locks are local or refused, never requested from a server",
     ),
-    (
-        "`nfs_set_inode_stale`",
-        "covered by `nfs_set_cache_invalid` with a stale handle as its reason",
-    ),
+    ("`nfs_set_inode_stale`", "covered by `nfs_set_cache_invalid` with a stale handle as its reason"),
     (
         "`nfs_aop_*`, `nfs_vm_*`, folios and pages of `nfs_size_truncate_folio`, `nfs_try_to_update_request` and the like",
         "the page cache belongs to the kernel; what reaches a mount appears as `nfs_read_*` and `nfs_write_*`",
@@ -115,10 +106,7 @@ const WITHOUT_COUNTERPART: &[(&str, &str)] = &[
         "`nfs_direct_*`, `nfs_local_*`, `nfs_fh_to_dentry`",
         "direct reads and writes appear as `nfs_initiate_read` and `nfs_initiate_write`; there is no local bypass, and mounts are not re-exported",
     ),
-    (
-        "`nfs_xdr_bad_filehandle`",
-        "any reply that cannot be decoded is `rpc_malformed`",
-    ),
+    ("`nfs_xdr_bad_filehandle`", "any reply that cannot be decoded is `rpc_malformed`"),
     (
         "`nfs_write_error`, `nfs_comp_error`, `nfs_commit_error`",
         "covered by `nfs_pgio_error` and the errors of `nfs_writeback_done` and `nfs_commit_done`",

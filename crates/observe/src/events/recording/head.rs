@@ -72,15 +72,11 @@ impl RecordedEvent {
     #[must_use]
     pub fn of(event: Event) -> Self {
         let row = event.description();
-        let fields = row.fields.iter().map(|field| RecordedField {
-            name: field.name.to_owned(),
-            kind: field.kind.name().to_owned(),
-        });
-        Self {
-            name: row.name.to_owned(),
-            span: row.span.name().to_owned(),
-            fields: fields.collect(),
-        }
+        let fields = row
+            .fields
+            .iter()
+            .map(|field| RecordedField { name: field.name.to_owned(), kind: field.kind.name().to_owned() });
+        Self { name: row.name.to_owned(), span: row.span.name().to_owned(), fields: fields.collect() }
     }
 }
 
@@ -136,9 +132,7 @@ impl RecordingHead {
     pub(in crate::events) fn read(mut source: impl Read) -> Result<(Self, usize), RecordingError> {
         let length = read_word(&mut source)?.ok_or(RecordingError::CutOff)?;
         if length > HEAD_MAX {
-            return Err(RecordingError::Head(format!(
-                "of {length} bytes; {HEAD_MAX} are the limit"
-            )));
+            return Err(RecordingError::Head(format!("of {length} bytes; {HEAD_MAX} are the limit")));
         }
         let mut text = Vec::new();
         source.by_ref().take(length).read_to_end(&mut text)?;

@@ -26,11 +26,7 @@ pub(super) fn read(
     let mut bytes = Vec::new();
     source.take(READ_MAX).read_to_end(&mut bytes)?;
     let (words, _) = bytes.as_chunks::<8>();
-    let words: Vec<u64> = words
-        .iter()
-        .skip(filling)
-        .map(|word| u64::from_le_bytes(*word))
-        .collect();
+    let words: Vec<u64> = words.iter().skip(filling).map(|word| u64::from_le_bytes(*word)).collect();
     let mut records = Vec::new();
     let mut lost: u64 = 0;
     let shards = words.chunks_exact(CONTROL_WORDS.saturating_add(layout.shard_words));

@@ -17,20 +17,11 @@ fn origin() -> RecordedProcess {
 
 fn records() -> Vec<u64> {
     let mut words = Vec::new();
-    let header = RecordHeader {
-        event: Event::NfsLookupExit as u16,
-        thread: 42,
-        time: 1000,
-        object: 9,
-    };
+    let header = RecordHeader { event: Event::NfsLookupExit as u16, thread: 42, time: 1000, object: 9 };
     let long = [b'x'; 300];
     for name in [&b"name"[..], b"", &long] {
-        let values = [
-            FieldValue::Number(2),
-            FieldValue::Text(name),
-            FieldValue::Number(9),
-            FieldValue::Signed(-2),
-        ];
+        let values =
+            [FieldValue::Number(2), FieldValue::Text(name), FieldValue::Number(9), FieldValue::Signed(-2)];
         record::encode(&header, &values, |word| words.push(word));
     }
     words
@@ -59,26 +50,19 @@ fn items(bytes: &[u8]) -> Result<Vec<RecordingItem>, RecordingError> {
 #[test]
 fn what_is_written_is_read() {
     let bytes = bytes();
-    assert_eq!(
-        RecordingReader::open(&bytes[..]).expect("a recording").head(),
-        &RecordingHead::new(origin())
-    );
+    assert_eq!(RecordingReader::open(&bytes[..]).expect("a recording").head(), &RecordingHead::new(origin()));
     let items = items(&bytes).expect("it is whole");
     assert_eq!(items.len(), 7);
     assert_eq!(items[0], RecordingItem::Object(9, b"/a".to_vec()));
     assert_eq!(items[1], RecordingItem::Thread(42, "thread 42".to_owned()));
-    let RecordingItem::Event(first) = &items[2] else {
-        panic!("{items:?}")
-    };
+    let RecordingItem::Event(first) = &items[2] else { panic!("{items:?}") };
     assert_eq!(
         (first.time, first.thread, first.object, first.event),
         (1000, 42, 9, Event::NfsLookupExit as usize)
     );
     assert_eq!(first.values[1], RecordedValue::Text(b"name".to_vec(), false));
     assert_eq!(first.values[3], RecordedValue::Signed(-2));
-    let RecordingItem::Event(long) = &items[4] else {
-        panic!("{items:?}")
-    };
+    let RecordingItem::Event(long) = &items[4] else { panic!("{items:?}") };
     assert_eq!(long.values[1], RecordedValue::Text(vec![b'x'; TEXT_MAX], true));
     assert_eq!(items[5], RecordingItem::CompleteUntil(2000));
     assert_eq!(items[6], RecordingItem::End { told: 3, lost: 5 });
@@ -87,10 +71,7 @@ fn what_is_written_is_read() {
 #[test]
 fn what_was_read_is_written_as_it_was() {
     let read = items(&bytes()).expect("it is whole");
-    let events: Vec<_> = read
-        .into_iter()
-        .filter(|item| matches!(item, RecordingItem::Event(_)))
-        .collect();
+    let events: Vec<_> = read.into_iter().filter(|item| matches!(item, RecordingItem::Event(_))).collect();
     let mut writer = RecordingWriter::of(&RecordingHead::new(origin())).expect("a writer");
     for item in &events {
         if let RecordingItem::Event(record) = item {
@@ -129,12 +110,7 @@ fn any_byte_may_be_wrong() {
 #[test]
 fn lengths_are_held_against_limits() {
     let mut words = vec![MAGIC, HEAD_MAX + 1];
-    let raw = |words: &[u64]| {
-        words
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect::<Vec<u8>>()
-    };
+    let raw = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     assert!(matches!(items(&raw(&words)), Err(RecordingError::Head(_))));
     words[1] = HEAD_MAX;
     assert!(matches!(items(&raw(&words)), Err(RecordingError::CutOff)));
@@ -142,10 +118,7 @@ fn lengths_are_held_against_limits() {
     let head = writer.take();
     for length in [0, 1, 2, WORDS_MAX as u64 + 1, 0xffff] {
         let bytes = [head.clone(), raw(&[length, 0])].concat();
-        assert!(
-            matches!(items(&bytes), Err(RecordingError::Spoilt(1))),
-            "{length}"
-        );
+        assert!(matches!(items(&bytes), Err(RecordingError::Spoilt(1))), "{length}");
     }
 }
 
@@ -155,22 +128,12 @@ fn events_and_marks_of_another_version_are_read_or_passed_over() {
     head.events = vec![RecordedEvent {
         name: "new".to_owned(),
         span: "spiral".to_owned(),
-        fields: vec![RecordedField {
-            name: "weight".to_owned(),
-            kind: "grams".to_owned(),
-        }],
+        fields: vec![RecordedField { name: "weight".to_owned(), kind: "grams".to_owned() }],
     }];
     let mut words = head.words().expect("words");
-    let mark = RecordHeader {
-        event: MARKS + 99,
-        ..RecordHeader::default()
-    };
+    let mark = RecordHeader { event: MARKS + 99, ..RecordHeader::default() };
     record::encode(&mark, &[], |word| words.push(word));
-    let event = RecordHeader {
-        event: 0,
-        thread: 1,
-        ..RecordHeader::default()
-    };
+    let event = RecordHeader { event: 0, thread: 1, ..RecordHeader::default() };
     record::encode(&event, &[FieldValue::Number(12)], |word| words.push(word));
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let read = items(&bytes).expect("it can be read");

@@ -51,16 +51,12 @@ impl RecordingWriter {
     /// Adds the name of a thread, or the path of an object.
     pub fn name(&mut self, subject: RecordSubject, name: &[u8]) {
         let mark = match subject {
-            RecordSubject::Thread(thread) => RecordHeader {
-                event: MARK_THREAD,
-                thread,
-                ..RecordHeader::default()
-            },
-            RecordSubject::Object(object) => RecordHeader {
-                event: MARK_OBJECT,
-                object,
-                ..RecordHeader::default()
-            },
+            RecordSubject::Thread(thread) => {
+                RecordHeader { event: MARK_THREAD, thread, ..RecordHeader::default() }
+            }
+            RecordSubject::Object(object) => {
+                RecordHeader { event: MARK_OBJECT, object, ..RecordHeader::default() }
+            }
         };
         self.mark(&mark, &[FieldValue::Text(name)]);
     }
@@ -97,25 +93,14 @@ impl RecordingWriter {
 
     /// Adds the mark that all events before `time` have been written.
     pub fn complete_until(&mut self, time: u64) {
-        let header = RecordHeader {
-            event: MARK_COMPLETE_UNTIL,
-            time,
-            ..RecordHeader::default()
-        };
+        let header = RecordHeader { event: MARK_COMPLETE_UNTIL, time, ..RecordHeader::default() };
         self.mark(&header, &[]);
     }
 
     /// Ends.
     pub fn end(&mut self, lost: u64) {
-        let header = RecordHeader {
-            event: MARK_END,
-            time: sinks::now(),
-            ..RecordHeader::default()
-        };
-        self.mark(
-            &header,
-            &[FieldValue::Number(self.events), FieldValue::Number(lost)],
-        );
+        let header = RecordHeader { event: MARK_END, time: sinks::now(), ..RecordHeader::default() };
+        self.mark(&header, &[FieldValue::Number(self.events), FieldValue::Number(lost)]);
     }
 
     /// Takes the bytes written since the last time.
@@ -125,9 +110,7 @@ impl RecordingWriter {
 
     fn mark(&mut self, header: &RecordHeader, values: &[FieldValue<'_>]) {
         let bytes = &mut self.bytes;
-        record::encode(header, values, |word| {
-            bytes.extend_from_slice(&word.to_le_bytes())
-        });
+        record::encode(header, values, |word| bytes.extend_from_slice(&word.to_le_bytes()));
     }
 
     fn put(&mut self, words: impl IntoIterator<Item = u64>) {

@@ -31,8 +31,7 @@ impl RingLevel {
             Self::Operation => EventFrequency::Operation,
         };
         let all = Event::ALL.iter().copied();
-        all.filter(|event| event.description().frequency <= most)
-            .collect()
+        all.filter(|event| event.description().frequency <= most).collect()
     }
 }
 

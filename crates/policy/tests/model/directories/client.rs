@@ -14,11 +14,8 @@ use super::{
 use crate::setting::{absorb_loss, learn_time, report};
 
 /// What clients change.
-const CHANGES: [(Request, usize); 3] = [
-    (Request::Create, EARLY),
-    (Request::Rename, EARLY),
-    (Request::Remove, LATE),
-];
+const CHANGES: [(Request, usize); 3] =
+    [(Request::Create, EARLY), (Request::Rename, EARLY), (Request::Remove, LATE)];
 
 /// Which thread of which client.
 type At = (usize, usize);
@@ -30,11 +27,7 @@ fn decide(view: &NameView, options: &CacheOptions) -> NameDecision {
 }
 
 fn found(object: Object) -> LookupFinding {
-    if object.is_some() {
-        LookupFinding::Object
-    } else {
-        LookupFinding::Nothing
-    }
+    if object.is_some() { LookupFinding::Object } else { LookupFinding::Nothing }
 }
 
 impl Directories {
@@ -51,11 +44,7 @@ impl Directories {
             // A look-up that has to ask may ask for all names.
             if is_sent && self.bounds.replies == 1 {
                 self.list(&mut filling, at, Call { wants: true, ..call });
-                each(
-                    Step::Begin(client, thread, Request::List(EARLY), name),
-                    filling,
-                    None,
-                );
+                each(Step::Begin(client, thread, Request::List(EARLY), name), filling, None);
             }
         }
         if self.bounds.replies > 1 {
@@ -63,11 +52,7 @@ impl Directories {
             next.clients[client].operations += 1;
             let call = self.call(&next, at, (Request::List(EARLY), EARLY));
             self.list(&mut next, at, call);
-            each(
-                Step::Begin(client, thread, Request::List(EARLY), EARLY),
-                next,
-                None,
-            );
+            each(Step::Begin(client, thread, Request::List(EARLY), EARLY), next, None);
         }
         if !self.bounds.changes {
             return;
@@ -124,10 +109,7 @@ impl Directories {
         let options = self.options();
         let own = &state.clients[at.0];
         let now = state.time.moment();
-        let wanted = LookupTime {
-            began: call.began,
-            now,
-        };
+        let wanted = LookupTime { began: call.began, now };
         let entry = own.names[call.name].entry;
         let of = |object: Object, label: NameLabel| {
             NameView::of(kind(object), label, &own.directory, &own.clock, wanted, &options)
@@ -149,20 +131,13 @@ impl Directories {
         if self.planted == Planted::GuardLeftOut {
             absent.solidity = RacyState::Solid;
         }
-        if is_unknown(&absent) {
-            (object, view)
-        } else {
-            (None, absent)
-        }
+        if is_unknown(&absent) { (object, view) } else { (None, absent) }
     }
 
     /// Goes on with a look-up: decides, and either sends a request or ends it.
     fn go_on(&self, state: &mut State, at: At, call: Call) -> Option<String> {
         let (object, view) = self.view(state, at, &call);
-        debug_assert!(
-            view.entry == DentryState::Absent || kind(object) == view.entry,
-            "{view:?}"
-        );
+        debug_assert!(view.entry == DentryState::Absent || kind(object) == view.entry, "{view:?}");
         let request = match decide(&view, &self.options()) {
             NameDecision::ServePositive | NameDecision::ServeNegative => {
                 return self.judge(state, at, &call, object);
@@ -184,11 +159,7 @@ impl Directories {
     pub(super) fn receive(&self, state: &mut State, at: At, call: Call, reply: Reply) -> Option<String> {
         let options = self.options();
         let received_at = state.time.moment();
-        let sent_at = if self.planted == Planted::DatedByArrival {
-            received_at
-        } else {
-            call.sent_at
-        };
+        let sent_at = if self.planted == Planted::DatedByArrival { received_at } else { call.sent_at };
         let own = &mut state.clients[at.0];
         learn_time(&mut own.clock, &reply.after, received_at);
         let report = report(reply.after, sent_at, received_at);
@@ -228,9 +199,8 @@ impl Directories {
             _ => (first == LATE, first..first + 1),
         };
         let label = reply_label(call.ticket, &own.directory, adopted, sent_at);
-        let (mut pass, mut seen) = call
-            .pass
-            .unwrap_or_else(|| (ListingScan::begin(call.ticket), [None; NAMES]));
+        let (mut pass, mut seen) =
+            call.pass.unwrap_or_else(|| (ListingScan::begin(call.ticket), [None; NAMES]));
         for name in names_told {
             seen[name] = reply.is[name];
             if let (Some(_), Some(label)) = (reply.is[name], label) {
@@ -243,11 +213,8 @@ impl Directories {
         pass.add(label, is_last);
         pass.keep(&own.directory);
         if !is_last {
-            own.threads[at.1] = Thread::Paused(Call {
-                request: Request::List(first + 1),
-                pass: Some((pass, seen)),
-                ..call
-            });
+            own.threads[at.1] =
+                Thread::Paused(Call { request: Request::List(first + 1), pass: Some((pass, seen)), ..call });
             return None;
         }
         self.complete(own, pass.complete(), seen, sent_at);
@@ -322,9 +289,7 @@ impl Directories {
             if self.planted == Planted::OwnNamesNotEntered {
                 continue;
             }
-            own.complete = own
-                .complete
-                .filter(|complete| stays_complete(complete.label, learned));
+            own.complete = own.complete.filter(|complete| stays_complete(complete.label, learned));
             if let Some(complete) = &mut own.complete {
                 complete.enter(name, object);
             }

@@ -49,11 +49,7 @@ const WIDE: Bounds = Bounds {
     ..ALONE
 };
 /// The same in one reply, while a stranger changes names, too.
-const CROWD: Bounds = Bounds {
-    strangers: 1,
-    replies: 1,
-    ..WIDE
-};
+const CROWD: Bounds = Bounds { strangers: 1, replies: 1, ..WIDE };
 /// Two clients that both list, look up and change.
 const PAIR: Bounds = Bounds {
     operations: [2, 1],
@@ -71,11 +67,7 @@ const NOAC: Option<Duration> = None;
 #[track_caller]
 fn holds(grain: Grain, guard: RacyGuard, runs: &[(Option<Duration>, Bounds)]) {
     hold(runs.iter().map(|(lifetime, bounds)| Directories {
-        setting: Setting {
-            grain,
-            guard,
-            lifetime: *lifetime,
-        },
+        setting: Setting { grain, guard, lifetime: *lifetime },
         planted: Planted::Nothing,
         bounds: *bounds,
     }));
@@ -102,13 +94,7 @@ fn what_a_complete_directory_says_is_as_fresh_as_its_attributes_or_the_guard_alt
     holds(
         Grain::Coarse,
         RacyGuard::On,
-        &[
-            (NOAC, PAIR),
-            (SHORT, ALONE),
-            (SHORT, PASS),
-            (NOAC, WIDE),
-            (NOAC, CROWD),
-        ],
+        &[(NOAC, PAIR), (SHORT, ALONE), (SHORT, PASS), (NOAC, WIDE), (NOAC, CROWD)],
     );
 }
 
@@ -118,13 +104,7 @@ fn by_default_a_complete_directory_can_miss_only_what_is_changed_in_the_same_tic
     holds(
         Grain::Coarse,
         RacyGuard::Auto,
-        &[
-            (NOAC, PAIR),
-            (SHORT, ALONE),
-            (SHORT, PASS),
-            (NOAC, WIDE),
-            (NOAC, CROWD),
-        ],
+        &[(NOAC, PAIR), (SHORT, ALONE), (SHORT, PASS), (NOAC, WIDE), (NOAC, CROWD)],
     );
 }
 
@@ -132,11 +112,7 @@ fn by_default_a_complete_directory_can_miss_only_what_is_changed_in_the_same_tic
 fn a_server_that_reads_names_before_attributes_is_seen_through_by_the_guard() {
     for grain in [Grain::Fine, Grain::Coarse] {
         for bounds in [ALONE, PASS] {
-            let halves = Bounds {
-                halves: true,
-                strangers: 1,
-                ..bounds
-            };
+            let halves = Bounds { halves: true, strangers: 1, ..bounds };
             holds(grain, RacyGuard::On, &[(SHORT, halves)]);
         }
     }
@@ -144,11 +120,7 @@ fn a_server_that_reads_names_before_attributes_is_seen_through_by_the_guard() {
 
 #[test]
 fn a_change_without_a_reply_leaves_a_directory_incomplete() {
-    let lossy = Bounds {
-        strangers: 0,
-        losses: 1,
-        ..WIDE
-    };
+    let lossy = Bounds { strangers: 0, losses: 1, ..WIDE };
     holds(Grain::Fine, RacyGuard::Off, &[(NOAC, lossy), (SHORT, lossy)]);
     holds(Grain::Coarse, RacyGuard::On, &[(NOAC, lossy)]);
 }
@@ -161,45 +133,14 @@ fn every_planted_mistake_about_complete_directories_is_found() {
         (Planted::DatedByTheLastRequest, coarse, NOAC, PASS),
         (Planted::DatedByArrival, fine, SHORT, Bounds { ticks: 2, ..ALONE }),
         (Planted::GuardLeftOut, coarse, NOAC, ALONE),
-        (
-            Planted::OwnNamesNotEntered,
-            fine,
-            NOAC,
-            Bounds { threads: 1, ..CROWD },
-        ),
+        (Planted::OwnNamesNotEntered, fine, NOAC, Bounds { threads: 1, ..CROWD }),
         (Planted::OwnChangesIgnored, fine, NOAC, WIDE),
-        (
-            Planted::LetGoIsMissing,
-            fine,
-            NOAC,
-            Bounds {
-                evictions: 1,
-                ..ALONE
-            },
-        ),
-        (
-            Planted::ExistsIgnored,
-            coarse,
-            NOAC,
-            Bounds {
-                threads: 1,
-                strangers: 2,
-                evictions: 0,
-                ..CROWD
-            },
-        ),
+        (Planted::LetGoIsMissing, fine, NOAC, Bounds { evictions: 1, ..ALONE }),
+        (Planted::ExistsIgnored, coarse, NOAC, Bounds { threads: 1, strangers: 2, evictions: 0, ..CROWD }),
         (Planted::TornCounts, fine, NOAC, PASS),
     ] {
-        let setting = Setting {
-            grain,
-            guard,
-            lifetime,
-        };
-        let directories = Directories {
-            setting,
-            planted,
-            bounds,
-        };
+        let setting = Setting { grain, guard, lifetime };
+        let directories = Directories { setting, planted, bounds };
         find_planted(&directories, 12);
     }
 }

@@ -200,9 +200,5 @@ impl Server {
 
 /// What is known of a name that leads there.
 pub(super) fn kind(object: Object) -> DentryState {
-    if object.is_some() {
-        DentryState::Positive
-    } else {
-        DentryState::Negative
-    }
+    if object.is_some() { DentryState::Positive } else { DentryState::Negative }
 }

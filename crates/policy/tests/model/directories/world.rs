@@ -144,10 +144,7 @@ impl World for Directories {
 }
 
 pub(super) fn moved(state: &State) -> State {
-    State {
-        time: state.time.after_event(),
-        ..state.clone()
-    }
+    State { time: state.time.after_event(), ..state.clone() }
 }
 
 impl Directories {
@@ -160,12 +157,9 @@ impl Directories {
             return;
         }
         for name in [EARLY, LATE] {
-            for change in [
-                Change::Create(name),
-                Change::Remove(name),
-                Change::Rename(name),
-                Change::Replace(name),
-            ] {
+            for change in
+                [Change::Create(name), Change::Remove(name), Change::Rename(name), Change::Replace(name)]
+            {
                 let mut next = moved(state);
                 next.strangers += 1;
                 let Some(effect) = next.server.effect(change) else {

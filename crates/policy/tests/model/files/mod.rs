@@ -18,52 +18,24 @@ use crate::{
 };
 
 /// Two clients, one thread each.
-const PAIR: Bounds = Bounds {
-    threads: 1,
-    operations: [3, 2],
-    strangers: 0,
-    ticks: 0,
-    prompt: false,
-    delegates: false,
-};
+const PAIR: Bounds =
+    Bounds { threads: 1, operations: [3, 2], strangers: 0, ticks: 0, prompt: false, delegates: false };
 /// The same while time passes, with fewer operations.
-const SLOW_PAIR: Bounds = Bounds {
-    threads: 1,
-    operations: [2, 1],
-    strangers: 0,
-    ticks: 2,
-    prompt: true,
-    delegates: false,
-};
+const SLOW_PAIR: Bounds =
+    Bounds { threads: 1, operations: [2, 1], strangers: 0, ticks: 2, prompt: true, delegates: false };
 /// One client among strangers while time passes.
-const ALONE: Bounds = Bounds {
-    threads: 1,
-    operations: [3, 0],
-    strangers: 2,
-    ticks: 3,
-    prompt: true,
-    delegates: false,
-};
+const ALONE: Bounds =
+    Bounds { threads: 1, operations: [3, 0], strangers: 2, ticks: 3, prompt: true, delegates: false };
 /// One client with two threads whose requests overtake each other.
-const WIDE: Bounds = Bounds {
-    threads: 2,
-    operations: [3, 0],
-    strangers: 2,
-    ticks: 1,
-    prompt: true,
-    delegates: false,
-};
+const WIDE: Bounds =
+    Bounds { threads: 2, operations: [3, 0], strangers: 2, ticks: 1, prompt: true, delegates: false };
 
 /// The same with one stranger.
 const NARROW: Bounds = Bounds { strangers: 1, ..WIDE };
 
 /// Close-to-open asks at each open, so that no lifetime matters: it is the default.
 const fn setting(grain: Grain, guard: RacyGuard) -> Setting {
-    Setting {
-        grain,
-        guard,
-        lifetime: None,
-    }
+    Setting { grain, guard, lifetime: None }
 }
 
 #[track_caller]
@@ -78,18 +50,7 @@ fn holds(grain: Grain, guard: RacyGuard, bounds: &[Bounds]) {
 // SEMANTICS: cto-1.
 #[test]
 fn an_open_sees_what_was_closed_before_with_fine_stamps_and_no_guard() {
-    holds(
-        Grain::Fine,
-        RacyGuard::Off,
-        &[
-            PAIR,
-            Bounds {
-                ticks: 0,
-                prompt: false,
-                ..WIDE
-            },
-        ],
-    );
+    holds(Grain::Fine, RacyGuard::Off, &[PAIR, Bounds { ticks: 0, prompt: false, ..WIDE }]);
 }
 
 // SEMANTICS: cto-10.
@@ -106,23 +67,14 @@ fn by_default_only_a_change_in_the_same_tick_after_our_own_can_be_missed() {
 
 #[test]
 fn without_the_guard_a_second_change_within_a_tick_is_missed() {
-    let files = Files {
-        setting: setting(Grain::Coarse, RacyGuard::Off),
-        planted: Planted::Nothing,
-        bounds: ALONE,
-    };
+    let files =
+        Files { setting: setting(Grain::Coarse, RacyGuard::Off), planted: Planted::Nothing, bounds: ALONE };
     find_planted(&files, 14);
 }
 
 /// One client alone with its file: nobody else's change can hide in a tick, so no guard is needed.
-const LONELY: Bounds = Bounds {
-    threads: 2,
-    operations: [4, 0],
-    strangers: 0,
-    ticks: 0,
-    prompt: true,
-    delegates: false,
-};
+const LONELY: Bounds =
+    Bounds { threads: 2, operations: [4, 0], strangers: 0, ticks: 0, prompt: true, delegates: false };
 
 #[test]
 fn our_own_changes_within_a_tick_are_never_missed_even_without_the_guard() {
@@ -136,10 +88,7 @@ fn an_open_sees_what_was_closed_before_by_the_change_attribute_alone() {
 
 /// The server delegates the file.
 const fn delegated(bounds: Bounds) -> Bounds {
-    Bounds {
-        delegates: true,
-        ..bounds
-    }
+    Bounds { delegates: true, ..bounds }
 }
 
 #[test]
@@ -157,11 +106,7 @@ fn every_planted_mistake_is_found() {
         (Planted::OpenBelievesFresh, Grain::Fine, PAIR),
         (Planted::DelegationKept, Grain::Change, delegated(PAIR)),
     ] {
-        let files = Files {
-            setting: setting(grain, RacyGuard::Off),
-            planted,
-            bounds,
-        };
+        let files = Files { setting: setting(grain, RacyGuard::Off), planted, bounds };
         find_planted(&files, 14);
     }
 }

@@ -98,15 +98,7 @@ impl World for Files {
         }
         if state.ticks < self.bounds.ticks {
             let time = state.time.after_tick();
-            each(
-                Step::Tick,
-                State {
-                    time,
-                    ticks: state.ticks + 1,
-                    ..state.clone()
-                },
-                None,
-            );
+            each(Step::Tick, State { time, ticks: state.ticks + 1, ..state.clone() }, None);
         }
         for block in 0..2 {
             if state.strangers < self.bounds.strangers {
@@ -152,10 +144,7 @@ impl Files {
     }
 
     pub(super) fn moved(&self, state: &State) -> State {
-        State {
-            time: state.time.after_event(),
-            ..state.clone()
-        }
+        State { time: state.time.after_event(), ..state.clone() }
     }
 
     pub(super) fn begin(
@@ -209,15 +198,9 @@ impl Files {
         let options = self.options();
         let now = state.time.moment();
         let own = &mut state.clients[client];
-        let intent = OpenIntent {
-            read: true,
-            ..OpenIntent::default()
-        };
+        let intent = OpenIntent { read: true, ..OpenIntent::default() };
         let view = open_view(own, began, now, &options);
-        let options_open = CacheOptions {
-            access: curt_policy::AccessMode::ModeBits,
-            ..options
-        };
+        let options_open = CacheOptions { access: curt_policy::AccessMode::ModeBits, ..options };
         let request = match open::decide_open(&view, intent, &options_open) {
             OpenDecision::Revalidate => Some(Request::Getattr),
             OpenDecision::Serve(_) => {
@@ -232,13 +215,7 @@ impl Files {
         };
         let ticket = own.attributes.ticket();
         if let Some(request) = request {
-            let call = Call {
-                request,
-                began,
-                sent_at: now,
-                ticket,
-                floor,
-            };
+            let call = Call { request, began, sent_at: now, ticket, floor };
             own.threads[thread] = Thread::Waiting(call);
             if self.bounds.prompt {
                 self.execute(state, client, thread, call);
@@ -264,9 +241,7 @@ impl Files {
         floor: [usize; 2],
     ) -> Option<String> {
         (0..2).find_map(|block| {
-            let position = state.server.history[block]
-                .iter()
-                .position(|content| *content == blocks[block]);
+            let position = state.server.history[block].iter().position(|content| *content == blocks[block]);
             // Until it is taken, a write of our own is what this client sees.
             let own = state.clients[client].dirty[block] == Some(blocks[block]);
             let stale = !own && position.is_some_and(|position| position + 1 < floor[block]);
@@ -299,13 +274,7 @@ impl Files {
         let delegated = self.bounds.delegates && call.request == Request::Getattr && !is_contended;
         state.server.delegated[client] |= delegated;
         let last = |block: usize| *state.server.history[block].last().unwrap();
-        let reply = Reply {
-            before,
-            after,
-            blocks: [last(0), last(1)],
-            taken,
-            delegated,
-        };
+        let reply = Reply { before, after, blocks: [last(0), last(1)], taken, delegated };
         state.clients[client].threads[thread] = Thread::Answered(call, reply);
     }
 
@@ -344,12 +313,7 @@ impl Files {
         } else {
             Some(reply.before)
         };
-        let mutation = Mutation {
-            before,
-            after: Some(reply.after),
-            sent_at,
-            received_at,
-        };
+        let mutation = Mutation { before, after: Some(reply.after), sent_at, received_at };
         let absorbed = own.attributes.absorb_mutation(mutation, &self.options());
         if absorbed.contents_changed {
             self.drop_pages(own);
@@ -415,23 +379,11 @@ impl Files {
 fn open_view(own: &Client, began: Moment, now: Moment, options: &CacheOptions) -> OpenView {
     OpenView {
         kind: own.attributes.facts().map(|facts| facts.kind),
-        attributes: own
-            .attributes
-            .freshness_under(own.delegation, began, now, options),
-        age: own
-            .attributes
-            .sent_at()
-            .map_or(Duration::MAX, |sent_at| now.since(sent_at)),
+        attributes: own.attributes.freshness_under(own.delegation, began, now, options),
+        age: own.attributes.sent_at().map_or(Duration::MAX, |sent_at| now.since(sent_at)),
         written_here: own.dirty.iter().any(Option::is_some),
         closed_after_writing: false,
-        locking: LockingState {
-            locked_at: None,
-            delegation: own.delegation,
-        },
-        access: AccessView {
-            local: Some(curt_types::Access::ALL),
-            entry: None,
-            foreign_data: false,
-        },
+        locking: LockingState { locked_at: None, delegation: own.delegation },
+        access: AccessView { local: Some(curt_types::Access::ALL), entry: None, foreign_data: false },
     }
 }

@@ -99,10 +99,7 @@ impl fmt::Debug for Step {
         match *self {
             Self::Tick => write!(out, "10 ms pass"),
             Self::GiveUp(client, thread, request) => {
-                write!(
-                    out,
-                    "client {client}.{thread} gives up waiting for the reply to {request:?}"
-                )
+                write!(out, "client {client}.{thread} gives up waiting for the reply to {request:?}")
             }
             Self::ExecuteOrphan(request) => write!(out, "server executes {request:?} that was given up"),
             Self::Stranger(name) => write!(out, "a stranger makes or removes name {name}"),

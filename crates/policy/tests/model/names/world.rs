@@ -94,15 +94,7 @@ impl World for Names {
         }
         if state.ticks < self.bounds.ticks {
             let time = state.time.after_tick();
-            each(
-                Step::Tick,
-                State {
-                    time,
-                    ticks: state.ticks + 1,
-                    ..state.clone()
-                },
-                None,
-            );
+            each(Step::Tick, State { time, ticks: state.ticks + 1, ..state.clone() }, None);
         }
         if state.strangers < self.bounds.strangers {
             let mut next = moved(state);
@@ -126,13 +118,7 @@ impl World for Names {
                 }
                 Thread::Idle => {}
                 Thread::Waiting(call) => {
-                    self.give_up(
-                        state,
-                        (client, thread),
-                        *call,
-                        Some((call.name, call.request)),
-                        each,
-                    );
+                    self.give_up(state, (client, thread), *call, Some((call.name, call.request)), each);
                     let mut next = moved(state);
                     self.execute(&mut next, client, thread, *call);
                     each(Step::Execute(client, thread, call.request), next, None);
@@ -150,10 +136,7 @@ impl World for Names {
 }
 
 pub(super) fn moved(state: &State) -> State {
-    State {
-        time: state.time.after_event(),
-        ..state.clone()
-    }
+    State { time: state.time.after_event(), ..state.clone() }
 }
 
 impl Names {
@@ -175,11 +158,9 @@ impl Names {
         let wrong = self.go_on(&mut next, client, thread, WANTED, began, floor);
         each(Step::Begin(client, thread, Request::Lookup, WANTED), next, wrong);
 
-        for (request, name) in [
-            (Request::Create, WANTED),
-            (Request::Remove, WANTED),
-            (Request::Remove, OTHER),
-        ] {
+        for (request, name) in
+            [(Request::Create, WANTED), (Request::Remove, WANTED), (Request::Remove, OTHER)]
+        {
             if state.server.history[OTHER].position() > 0 && name == OTHER {
                 continue;
             }
@@ -231,11 +212,7 @@ impl Names {
         let mut view = match own.names[name].entry {
             None => NameView::absent(&own.directory, wanted, &options),
             Some((there, label)) => {
-                let kept = if there {
-                    DentryState::Positive
-                } else {
-                    DentryState::Negative
-                };
+                let kept = if there { DentryState::Positive } else { DentryState::Negative };
                 NameView::of(kept, label, &own.directory, &own.clock, wanted, &options)
             }
         };
@@ -250,15 +227,7 @@ impl Names {
             NameDecision::LeaveToServer => unreachable!("a look-up is for use"),
         };
         let ticket = own.directory.ticket();
-        let call = Call {
-            request,
-            name,
-            began,
-            sent_at: now,
-            ticket,
-            changes: 0,
-            floor,
-        };
+        let call = Call { request, name, began, sent_at: now, ticket, changes: 0, floor };
         self.send(state, client, thread, call);
         None
     }
@@ -288,13 +257,7 @@ impl Names {
         let after = self.facts(&state.server);
         let is = state.server.history[call.name].is();
         let position = state.server.history[call.name].position();
-        let reply = Reply {
-            before,
-            after,
-            was,
-            is,
-            position,
-        };
+        let reply = Reply { before, after, was, is, position };
         state.clients[client].threads[thread] = Thread::Answered(call, reply);
     }
 
@@ -312,11 +275,7 @@ impl Names {
     ) -> Option<String> {
         let options = self.options();
         let received_at = state.time.moment();
-        let sent_at = if self.planted == Planted::DatedByArrival {
-            received_at
-        } else {
-            call.sent_at
-        };
+        let sent_at = if self.planted == Planted::DatedByArrival { received_at } else { call.sent_at };
         let own = &mut state.clients[client];
         learn_time(&mut own.clock, &reply.after, received_at);
         let report = report(reply.after, sent_at, received_at);
@@ -327,16 +286,9 @@ impl Names {
             }
             Request::Lookup => {
                 let adopted = own.directory.absorb(report, &options).adopted;
-                let ticket = if self.planted == Planted::TicketIgnored {
-                    own.directory.ticket()
-                } else {
-                    call.ticket
-                };
-                let found = if reply.is {
-                    LookupFinding::Object
-                } else {
-                    LookupFinding::Nothing
-                };
+                let ticket =
+                    if self.planted == Planted::TicketIgnored { own.directory.ticket() } else { call.ticket };
+                let found = if reply.is { LookupFinding::Object } else { LookupFinding::Nothing };
                 let learned = names::learn(found, ticket, &own.directory, adopted, sent_at);
                 own.names[call.name].keep(reply.is, learned);
                 self.judge(state, client, call.name, reply.is, call.began, call.floor)
@@ -379,12 +331,7 @@ impl Names {
         } else {
             Some(reply.before)
         };
-        let mutation = Mutation {
-            before,
-            after: Some(reply.after),
-            sent_at: call.sent_at,
-            received_at,
-        };
+        let mutation = Mutation { before, after: Some(reply.after), sent_at: call.sent_at, received_at };
         let absorbed = own.directory.absorb_mutation(mutation, &self.options());
         let name = &mut own.names[call.name];
         let alone = name.changes == call.changes;
@@ -398,11 +345,7 @@ impl Names {
             return;
         }
         name.entry = None;
-        let found = if reply.is {
-            LookupFinding::Object
-        } else {
-            LookupFinding::Nothing
-        };
+        let found = if reply.is { LookupFinding::Object } else { LookupFinding::Nothing };
         let learned = names::learn_own(found, alone, &own.directory, absorbed, call.sent_at);
         name.keep(reply.is, learned);
     }

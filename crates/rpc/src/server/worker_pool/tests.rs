@@ -146,11 +146,7 @@ fn what_waits_for_its_owners_share_begins_when_others_free_threads() {
     let begun = || gate.begun.each_ref().map(|count| count.load(Ordering::SeqCst));
     let end = Instant::now() + Duration::from_secs(60);
     while begun() != [3, 4] {
-        assert!(
-            Instant::now() < end,
-            "it waits for its owner's own: {:?}",
-            begun()
-        );
+        assert!(Instant::now() < end, "it waits for its owner's own: {:?}", begun());
         thread::yield_now();
     }
     assert_ne!(pool.pressure(&shares[0]), PoolPressure::Short);

@@ -91,11 +91,7 @@ impl QueryQueue {
         if of_asker == 0 {
             self.round_robin.push_back(asker);
         }
-        self.by_source
-            .entry(asker)
-            .or_default()
-            .waiting
-            .push_back(question);
+        self.by_source.entry(asker).or_default().waiting.push_back(question);
         self.waiting += 1;
         true
     }

@@ -151,8 +151,7 @@ pub(in crate::exports) mod tests {
 
     impl NameService for Scripted {
         fn addresses(&self, host: &str) -> Option<Vec<IpAddr>> {
-            self.answers()
-                .then(|| self.forward.get(host).cloned().unwrap_or_default())
+            self.answers().then(|| self.forward.get(host).cloned().unwrap_or_default())
         }
 
         fn name(&self, address: IpAddr) -> Option<Option<String>> {
@@ -208,11 +207,7 @@ pub(in crate::exports) mod tests {
         let local: IpAddr = "127.0.0.1".parse().unwrap();
         assert!(SystemNames.addresses("localhost").unwrap().contains(&local));
         // Without a network nobody can say so.
-        assert!(
-            SystemNames
-                .addresses("no-such-host.invalid")
-                .is_none_or(|all| all.is_empty())
-        );
+        assert!(SystemNames.addresses("no-such-host.invalid").is_none_or(|all| all.is_empty()));
         assert_eq!(SystemNames.addresses("127.0.0.1"), Some(vec![local]));
         assert_eq!(SystemNames.addresses("::1"), Some(vec!["::1".parse().unwrap()]));
         assert_eq!(SystemNames.addresses("nul\0"), Some(vec![]));

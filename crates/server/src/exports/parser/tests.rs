@@ -17,18 +17,12 @@ fn parse(text: &str) -> ParsedExports {
 fn shown(text: &str) -> Vec<String> {
     let parsed = parse(text);
     let entry = |entry: &ExportsEntry| {
-        let access = if entry.options.rules().of(Flavor::Sys).unwrap().read_only {
-            "ro"
-        } else {
-            "rw"
-        };
+        let access = if entry.options.rules().of(Flavor::Sys).unwrap().read_only { "ro" } else { "rw" };
         let path = entry.path.escape_ascii();
         format!("{} {path} {} {access}", entry.place.line, entry.client)
     };
     let entries = parsed.entries.iter().map(entry);
-    entries
-        .chain(parsed.problems.iter().map(ToString::to_string))
-        .collect()
+    entries.chain(parsed.problems.iter().map(ToString::to_string)).collect()
 }
 
 #[test]
@@ -36,35 +30,20 @@ fn lines_are_read_as_exportfs_reads_them() {
     let rows: [(&str, &[&str]); 16] = [
         ("", &[]),
         ("# all of it\n \t\n   # more", &[]),
-        (
-            "/srv host(rw)\n/home *(ro)\n",
-            &["1 /srv host rw", "2 /home * ro"],
-        ),
-        (
-            "/srv a(rw) b(ro) c",
-            &["1 /srv a rw", "1 /srv b ro", "1 /srv c ro"],
-        ),
+        ("/srv host(rw)\n/home *(ro)\n", &["1 /srv host rw", "2 /home * ro"]),
+        ("/srv a(rw) b(ro) c", &["1 /srv a rw", "1 /srv b ro", "1 /srv c ro"]),
         ("/srv a(rw)b(ro)", &["1 /srv a rw", "1 /srv b ro"]),
         ("/srv (rw)", &["1 /srv * rw"]),
         ("/srv a(rw) # comment b(rw)", &["1 /srv a rw"]),
-        (
-            "/srv -rw a b(ro) -ro c",
-            &["1 /srv a rw", "1 /srv b ro", "1 /srv c ro"],
-        ),
-        (
-            "/srv \\\n  a(rw) \\\n  b\n/x c",
-            &["2 /srv a rw", "3 /srv b ro", "4 /x c ro"],
-        ),
+        ("/srv -rw a b(ro) -ro c", &["1 /srv a rw", "1 /srv b ro", "1 /srv c ro"]),
+        ("/srv \\\n  a(rw) \\\n  b\n/x c", &["2 /srv a rw", "3 /srv b ro", "4 /x c ro"]),
         ("\"/with space\" a(rw)", &["1 /with space a rw"]),
         ("/with\\040space a(rw)", &["1 /with space a rw"]),
         ("/a\\134b \"a\"(rw)", &["1 /a\\\\b a rw"]),
         ("/a\\9 a(rw)", &["1 /a\\\\9 a rw"]),
         ("//srv/./x/ a( rw , sync )", &["1 /srv/x a rw"]),
         ("/srv a(rw)\r\n/x b\r\n", &["1 /srv a rw", "2 /x b ro"]),
-        (
-            "/srv fd00::/64(rw) [fd00::1](ro)",
-            &["1 /srv fd00::/64 rw", "1 /srv fd00::1 ro"],
-        ),
+        ("/srv fd00::/64(rw) [fd00::1](ro)", &["1 /srv fd00::/64 rw", "1 /srv fd00::1 ro"]),
     ];
     for (text, expected) in rows {
         assert_eq!(shown(text), expected, "{text:?}");
@@ -76,42 +55,21 @@ fn lines_are_read_as_exportfs_reads_them() {
 fn what_is_not_understood_is_an_error_with_file_line_and_word() {
     let rows = [
         ("srv a(rw)", "exports:1: error: srv: expected an absolute path"),
-        (
-            "/a/../b a(rw)",
-            "exports:1: error: /a/../b: write the path without ..",
-        ),
+        ("/a/../b a(rw)", "exports:1: error: /a/../b: write the path without .."),
         ("/srv a(rw,fast)", "exports:1: error: fast: no such option"),
         ("/srv a(rw,pnfs)", "exports:1: error: pnfs: pNFS needs NFSv4"),
-        (
-            "/ok a\n\n/srv \\\n b(sec=krb5p)",
-            "exports:4: error: sec=krb5p: Kerberos",
-        ),
+        ("/ok a\n\n/srv \\\n b(sec=krb5p)", "exports:4: error: sec=krb5p: Kerberos"),
         ("/srv -fast a", "exports:1: error: fast: no such option"),
         ("/srv a(rw", "exports:1: error: (: the ( has no )"),
         ("/srv a(rw\n/x b(rw)", "exports:1: error: (: the ( has no )"),
         ("\"/srv a(rw)", "exports:1: error: \": the quote does not end"),
         ("/srv a(\"rw)", "exports:1: error: (: the ( has no )"),
-        (
-            "/srv 10.0.0.0/33(rw)",
-            "exports:1: error: 10.0.0.0/33: not a network",
-        ),
-        (
-            "/srv 10.0.0.*(rw)",
-            "exports:1: error: 10.0.0.*: * and ? match names",
-        ),
-        (
-            "/nul\\000 a",
-            "exports:1: error: /nul\\000: a path cannot contain NUL",
-        ),
-        (
-            "/srv \"-ro\" b",
-            "exports:1: error: -ro: a host name cannot begin with -",
-        ),
+        ("/srv 10.0.0.0/33(rw)", "exports:1: error: 10.0.0.0/33: not a network"),
+        ("/srv 10.0.0.*(rw)", "exports:1: error: 10.0.0.*: * and ? match names"),
+        ("/nul\\000 a", "exports:1: error: /nul\\000: a path cannot contain NUL"),
+        ("/srv \"-ro\" b", "exports:1: error: -ro: a host name cannot begin with -"),
         ("/srv a\\012b", "exports:1: error: a\\012b: not a host name"),
-        (
-            "/srv a(r\\033w\\302\\205ü)",
-            "exports:1: error: r\\033w\\302\\205ü: no such option",
-        ),
+        ("/srv a(r\\033w\\302\\205ü)", "exports:1: error: r\\033w\\302\\205ü: no such option"),
     ];
     for (text, expected) in rows {
         let parsed = parse(&format!("{text}\n/last z(rw)"));
@@ -119,14 +77,8 @@ fn what_is_not_understood_is_an_error_with_file_line_and_word() {
         assert!(error.starts_with(expected), "{text:?}: {error}");
         assert!(parsed.has_errors());
         let paths: Vec<_> = parsed.entries.iter().map(|entry| entry.path.as_slice()).collect();
-        assert!(
-            !paths.contains(&b"/srv".as_slice()),
-            "half a line is served: {text:?}"
-        );
-        assert!(
-            paths.contains(&b"/last".as_slice()),
-            "the next line is lost: {text:?}"
-        );
+        assert!(!paths.contains(&b"/srv".as_slice()), "half a line is served: {text:?}");
+        assert!(paths.contains(&b"/last".as_slice()), "the next line is lost: {text:?}");
     }
     let bytes = b"/srv \xff(rw)\n/x a(\xff)\n";
     let mut parsed = ParsedExports::default();
@@ -139,11 +91,7 @@ fn what_was_hardly_meant_is_a_warning() {
     let warned = |text: &str| {
         let parsed = parse(text);
         assert!(!parsed.has_errors());
-        parsed
-            .problems
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
+        parsed.problems.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert!(warned("/home bob (rw)")[0].starts_with("exports:1: warning: bob: the blank before ("));
     assert_eq!(warned("/home bob(ro) (rw)"), Vec::<String>::new());

@@ -97,10 +97,7 @@ impl InterruptedCalls {
         until: Timestamp,
         age: Duration,
     ) -> Self {
-        let mut known = KnownCalls {
-            until,
-            ..KnownCalls::default()
-        };
+        let mut known = KnownCalls { until, ..KnownCalls::default() };
         for call in calls {
             known.end = known.end.max(call.at + age);
             // Of a call that was interrupted in two runs, the first may have executed it.
@@ -114,10 +111,7 @@ impl InterruptedCalls {
                 known.changed(subjects, at);
             }
         }
-        Self {
-            any: AtomicBool::new(!known.calls.is_empty()),
-            known: Mutex::new(known),
-        }
+        Self { any: AtomicBool::new(!known.calls.is_empty()), known: Mutex::new(known) }
     }
 
     /// The call that now comes again, if it was interrupted. Another call of its number says that
@@ -145,10 +139,7 @@ impl InterruptedCalls {
         if known.changes.get(&name).is_some_and(is_others) {
             return None;
         }
-        let window = ExecutionWindow {
-            from: call.time,
-            until: known.until,
-        };
+        let window = ExecutionWindow { from: call.time, until: known.until };
         let before = known.changes.insert(name, LastChange { is_made, at: now });
         Some(Claim { window, before })
     }
@@ -211,9 +202,7 @@ mod tests {
     }
 
     fn interrupted(calls: &[Begun], answered: &[(Subjects, u64)]) -> InterruptedCalls {
-        let answered = answered
-            .iter()
-            .map(|(subjects, at)| (*subjects, Duration::from_secs(*at)));
+        let answered = answered.iter().map(|(subjects, at)| (*subjects, Duration::from_secs(*at)));
         InterruptedCalls::new(calls.iter().copied(), answered, UNTIL, AGE)
     }
 
@@ -250,10 +239,7 @@ mod tests {
         let taken = interrupted(&[first, second], &[]).take(first.key, first.fingerprint, NOW);
         assert_eq!(taken, Some(first));
         // With another content it is another call.
-        let other = Begun {
-            fingerprint: Fingerprint(2),
-            ..second
-        };
+        let other = Begun { fingerprint: Fingerprint(2), ..second };
         let taken = interrupted(&[first, other], &[]).take(first.key, Fingerprint(2), NOW);
         assert_eq!(taken, Some(other));
     }
@@ -278,11 +264,7 @@ mod tests {
             for (at, is_since) in [(89, false), (90, true), (95, true)] {
                 let calls = interrupted(&[own], &[(others, at)]);
                 let claimed = claim(&calls, &own).is_some();
-                assert_eq!(
-                    claimed,
-                    !(is_since && is_the_same),
-                    "{subjects:?} {others:?} at {at}"
-                );
+                assert_eq!(claimed, !(is_since && is_the_same), "{subjects:?} {others:?} at {at}");
             }
             // The other call may come in this run, answered or claimed.
             let calls = interrupted(&[own], &[]);
@@ -291,10 +273,7 @@ mod tests {
         }
         let (one, other) = (call(1, 90, MADE), call(2, 91, MADE));
         let calls = interrupted(&[one, other], &[]);
-        let window = ExecutionWindow {
-            from: one.time,
-            until: UNTIL,
-        };
+        let window = ExecutionWindow { from: one.time, until: UNTIL };
         let claimed = claim(&calls, &one).expect("no other is known");
         assert_eq!(claimed.window, window);
         assert_eq!(claim(&calls, &other), None);
@@ -308,13 +287,7 @@ mod tests {
         let one = call(1, 90, MADE);
         let calls = interrupted(&[one], &[]);
         for name in 0..=CHANGES_MAX as u64 {
-            calls.changed(
-                Subjects {
-                    made: 0,
-                    taken: name + 1,
-                },
-                NOW,
-            );
+            calls.changed(Subjects { made: 0, taken: name + 1 }, NOW);
         }
         assert_eq!(calls.take(one.key, one.fingerprint, NOW), None);
         assert!(calls.known.lock().changes.is_empty());

@@ -111,10 +111,8 @@ impl ReplyCache {
             bytes: bounds.bytes / SHARDS,
             age: bounds.age,
         };
-        let shard = || ReplyCacheShard {
-            table: Mutex::new(ReplyCacheTable::new(each)),
-            ended: Condvar::new(),
-        };
+        let shard =
+            || ReplyCacheShard { table: Mutex::new(ReplyCacheTable::new(each)), ended: Condvar::new() };
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             fingerprints: FingerprintHasher::new(secret),
@@ -148,9 +146,7 @@ impl ReplyCache {
             }
         }
         let unanswered = calls.iter().filter(|call| call.answer.is_none());
-        let begun = unanswered
-            .map(|call| call.begun)
-            .filter(|begun| is_young(begun.at));
+        let begun = unanswered.map(|call| call.begun).filter(|begun| is_young(begun.at));
         self.interrupted =
             InterruptedCalls::new(begun, answered.into_iter(), latest_change_time(), self.bounds.age);
         self.saved = Some(saved);
@@ -170,10 +166,7 @@ impl ReplyCache {
         execution: &mut dyn Execution,
     ) -> Result<(), CallFailure> {
         let counters = &*self.counters;
-        let key = ReplyCacheKey {
-            peer: context.peer().ip(),
-            xid: call.xid,
-        };
+        let key = ReplyCacheKey { peer: context.peer().ip(), xid: call.xid };
         let fingerprint = self.fingerprints.of(call, context.peer());
         let shard = self.shard(&key);
         let mut table = shard.table.lock();
@@ -191,12 +184,7 @@ impl ReplyCache {
                 ReplyCacheLookup::Execute(ticket) => {
                     drop(table);
                     counters.count(ServerCounter::ReplyCacheMiss);
-                    let mut running = ExecutingCall {
-                        shard,
-                        key,
-                        ticket,
-                        is_cached: false,
-                    };
+                    let mut running = ExecutingCall { shard, key, ticket, is_cached: false };
                     let start = reply.len();
                     self.execute(key, fingerprint, call, context, reply, execution)?;
                     if !self.insert(&mut running, reply.get(start..).unwrap_or_default()) {

@@ -105,13 +105,8 @@ impl SavedReplies {
             saved.begin_anew(&header)?;
             return Ok((saved, Vec::new()));
         }
-        let slots = bytes
-            .iter()
-            .flat_map(|bytes| bytes[SLOT..].chunks(SLOT))
-            .enumerate();
-        let mut calls: Vec<_> = slots
-            .filter_map(|(place, slot)| saved.read(place, slot))
-            .collect();
+        let slots = bytes.iter().flat_map(|bytes| bytes[SLOT..].chunks(SLOT)).enumerate();
+        let mut calls: Vec<_> = slots.filter_map(|(place, slot)| saved.read(place, slot)).collect();
         calls.sort_unstable_by_key(|(number, _)| *number);
         let next = calls.last().map_or(0, |(number, _)| number + 1);
         saved.next.store(next, Ordering::Relaxed);
@@ -224,10 +219,7 @@ impl SavedReplies {
                 taken: u64::from_le_bytes(field(slot, 80)?),
             },
             at,
-            time: Timestamp::new(
-                i64::from_le_bytes(field(slot, 56)?),
-                u32::from_le_bytes(field(slot, 64)?),
-            ),
+            time: Timestamp::new(i64::from_le_bytes(field(slot, 56)?), u32::from_le_bytes(field(slot, 64)?)),
         };
         let answer = is_answered.then(|| (at, slot[HEAD..HEAD + length].into()));
         Some((number, SavedCall { begun, answer }))
@@ -259,16 +251,9 @@ mod tests {
     const BOOT: [u8; BOOT_ID_BYTES] = [b'b'; BOOT_ID_BYTES];
 
     fn begun(xid: u32) -> Begun {
-        let peer = if xid.is_multiple_of(2) {
-            "10.0.0.1"
-        } else {
-            "2001:db8::1"
-        };
+        let peer = if xid.is_multiple_of(2) { "10.0.0.1" } else { "2001:db8::1" };
         Begun {
-            key: ReplyCacheKey {
-                peer: peer.parse().unwrap(),
-                xid,
-            },
+            key: ReplyCacheKey { peer: peer.parse().unwrap(), xid },
             fingerprint: Fingerprint(u64::from(xid) << 32 | 5),
             subjects: Subjects { made: 3, taken: 4 },
             at: Duration::from_nanos(u64::from(xid) + 1_000_000_007),
@@ -283,21 +268,14 @@ mod tests {
         let calls = (0..10).map(|xid| {
             let begun = begun(xid);
             let number = saved.begin(&begun).unwrap();
-            let answer = (xid < 5).then(|| {
-                (
-                    Duration::from_secs(9),
-                    vec![u8::try_from(xid).unwrap(); 200].into_boxed_slice(),
-                )
-            });
+            let answer = (xid < 5)
+                .then(|| (Duration::from_secs(9), vec![u8::try_from(xid).unwrap(); 200].into_boxed_slice()));
             if let Some((at, reply)) = &answer {
                 saved.answer(number, &begun, *at, reply);
             }
             // The time of an answered call is that of its answer.
             let at = answer.as_ref().map_or(begun.at, |(at, _)| *at);
-            SavedCall {
-                begun: Begun { at, ..begun },
-                answer,
-            }
+            SavedCall { begun: Begun { at, ..begun }, answer }
         });
         calls.collect()
     }
@@ -344,13 +322,7 @@ mod tests {
         let mut other_format = whole.clone();
         other_format[16] += 1;
         let longer = [&whole[..], &[0]].concat();
-        for bytes in [
-            &whole[..0],
-            &whole[..100],
-            &whole[..FILE - 1],
-            &longer,
-            &other_format,
-        ] {
+        for bytes in [&whole[..0], &whole[..100], &whole[..FILE - 1], &longer, &other_format] {
             std::fs::write(&path, bytes).unwrap();
             assert_eq!(found(&path), []);
             assert_eq!(ten(&path).len(), 10, "it works again");
@@ -359,10 +331,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::remove_file(&path).unwrap();
         ten(&path);
-        assert_eq!(
-            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o600
-        );
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -97,11 +97,7 @@ impl ReplyCacheTable {
         now: Duration,
     ) -> ReplyCacheLookup<'_> {
         let ticket = self.ticket();
-        let first = ReplyCacheEntry {
-            fingerprint,
-            execution: ticket,
-            reply: None,
-        };
+        let first = ReplyCacheEntry { fingerprint, execution: ticket, reply: None };
         // The key is hashed once, but for calls that came before.
         let known = match self.entries.entry(key) {
             hash_map::Entry::Vacant(place) => {
@@ -161,30 +157,19 @@ impl ReplyCacheTable {
     ) -> bool {
         let cost = reply.len() + ENTRY_COST;
         let later = self.ticket();
-        let Some(entry) = self
-            .entries
-            .get_mut(&key)
-            .filter(|entry| entry.execution == ticket)
-        else {
+        let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.execution == ticket) else {
             return false;
         };
         if cost > self.bounds.bytes {
             return false;
         }
-        entry.reply = Some(CachedReply {
-            since: now,
-            reply: reply.into(),
-            is_restored: false,
-        });
+        entry.reply = Some(CachedReply { since: now, reply: reply.into(), is_restored: false });
         // Replies are kept in the order in which they were made, which is not that in which the
         // calls began.
         entry.execution = later;
         self.bytes += cost;
         self.order.insert(later, (key, now));
-        self.clients
-            .entry(client_of(key.peer))
-            .or_default()
-            .push_back(later);
+        self.clients.entry(client_of(key.peer)).or_default().push_back(later);
         self.expire(now);
         let own = client_of(key.peer);
         while self.order.len() > self.bounds.entries || self.bytes > self.bounds.bytes {
@@ -203,9 +188,7 @@ impl ReplyCacheTable {
     }
 
     pub(super) fn is_running(&self, key: ReplyCacheKey, ticket: ExecutionId) -> bool {
-        self.entries
-            .get(&key)
-            .is_some_and(|entry| entry.execution == ticket && entry.reply.is_none())
+        self.entries.get(&key).is_some_and(|entry| entry.execution == ticket && entry.reply.is_none())
     }
 
     const fn ticket(&mut self) -> ExecutionId {
@@ -232,13 +215,9 @@ impl ReplyCacheTable {
             self.clients.get(&own)
         } else {
             let others = self.clients.iter().filter(|(household, _)| **household != own);
-            others
-                .map(|(_, replies)| replies)
-                .max_by_key(|replies| replies.len())
+            others.map(|(_, replies)| replies).max_by_key(|replies| replies.len())
         };
-        let oldest = replies
-            .and_then(VecDeque::front)
-            .and_then(|ticket| self.order.get(ticket));
+        let oldest = replies.and_then(VecDeque::front).and_then(|ticket| self.order.get(ticket));
         let Some((key, _)) = oldest.copied() else {
             return false;
         };

@@ -26,11 +26,7 @@ const SAME: Fingerprint = Fingerprint(1);
 const OTHER: Fingerprint = Fingerprint(2);
 
 fn table(entries: usize, bytes: usize) -> ReplyCacheTable {
-    ReplyCacheTable::new(ReplyCacheShardLimits {
-        entries,
-        bytes,
-        age: AGE,
-    })
+    ReplyCacheTable::new(ReplyCacheShardLimits { entries, bytes, age: AGE })
 }
 
 fn key(peer: &str, xid: u32) -> ReplyCacheKey {
@@ -72,14 +68,8 @@ fn a_reply_is_kept_until_its_time_is_over() {
     let mut table = table(8, 8000);
     let call = key("10.0.0.1", 7);
     assert!(execute(&mut table, call, b"reply", START));
-    assert_replay(
-        table.lookup(call, SAME, START + AGE - Duration::from_nanos(1)),
-        b"reply",
-    );
-    assert!(matches!(
-        table.lookup(call, SAME, START + AGE),
-        ReplyCacheLookup::Execute(_)
-    ));
+    assert_replay(table.lookup(call, SAME, START + AGE - Duration::from_nanos(1)), b"reply");
+    assert!(matches!(table.lookup(call, SAME, START + AGE), ReplyCacheLookup::Execute(_)));
     // What is too old goes as soon as something is kept, whoever sent it.
     let mut table = self::table(8, 8000);
     for xid in 0..8 {
@@ -94,24 +84,16 @@ fn a_number_that_is_used_again_is_a_new_call() {
     let mut table = table(8, 8000);
     let call = key("10.0.0.1", 7);
     assert!(execute(&mut table, call, b"old", START));
-    let ReplyCacheLookup::Execute(ticket) = table.lookup(call, OTHER, START) else {
-        panic!("not new")
-    };
+    let ReplyCacheLookup::Execute(ticket) = table.lookup(call, OTHER, START) else { panic!("not new") };
     assert_eq!(table.size(), (0, 0), "the old reply is forgotten");
     // While that runs: its duplicate waits, and the old call, which nobody can be waiting for, is
     // not mixed up with it.
-    assert_eq!(
-        table.lookup(call, OTHER, START),
-        ReplyCacheLookup::Running(ticket)
-    );
+    assert_eq!(table.lookup(call, OTHER, START), ReplyCacheLookup::Running(ticket));
     assert_eq!(table.lookup(call, SAME, START), ReplyCacheLookup::ExecuteUncached);
     assert!(table.insert(call, ticket, b"new", START));
     assert_replay(table.lookup(call, OTHER, START), b"new");
     // Another peer's number is another number.
-    assert!(matches!(
-        table.lookup(key("10.0.0.2", 7), OTHER, START),
-        ReplyCacheLookup::Execute(_)
-    ));
+    assert!(matches!(table.lookup(key("10.0.0.2", 7), OTHER, START), ReplyCacheLookup::Execute(_)));
 }
 
 #[test]
@@ -132,17 +114,11 @@ fn number_and_bytes_are_bounded_and_the_oldest_goes_first() {
     assert_eq!(by_bytes.size(), (4, 4 * (reply.len() + ENTRY_COST)));
     assert!(!is_known(&mut by_bytes, key("10.0.0.1", 0), START));
     let whole = vec![0; 4 * (reply.len() + ENTRY_COST) - ENTRY_COST];
-    assert!(
-        execute(&mut by_bytes, key("10.0.0.1", 9), &whole, START),
-        "all of the room"
-    );
+    assert!(execute(&mut by_bytes, key("10.0.0.1", 9), &whole, START), "all of the room");
     assert_eq!(by_bytes.size().0, 1);
     let beyond = vec![0; whole.len() + 1];
     assert!(!execute(&mut by_bytes, key("10.0.0.1", 10), &beyond, START));
-    assert!(
-        is_known(&mut by_bytes, key("10.0.0.1", 9), START),
-        "nothing goes for what has no room"
-    );
+    assert!(is_known(&mut by_bytes, key("10.0.0.1", 9), START), "nothing goes for what has no room");
     assert_eq!(by_bytes.running(), 0);
 }
 
@@ -177,83 +153,37 @@ fn a_busy_client_displaces_its_own_replies_and_not_a_quiet_ones() {
 fn everything_that_means_something_tells_calls_apart() {
     let fingerprints = FingerprintHasher::new([3; 16]);
     let peer: SocketAddr = "10.0.0.1:1000".parse().unwrap();
-    let sys = AuthSys {
-        stamp: 1,
-        machine_name: b"host",
-        uid: 5,
-        gid: 6,
-        groups: AuthSysGids::first_of(&[7, 8]),
-    };
+    let sys =
+        AuthSys { stamp: 1, machine_name: b"host", uid: 5, gid: 6, groups: AuthSysGids::first_of(&[7, 8]) };
     let call = call(1, OpaqueAuth::Sys(sys), b"arguments");
     let of = |call: &CallMessage<'_>| fingerprints.of(call, peer);
     let plain = of(&call);
-    let with = |sys| {
-        of(&CallMessage {
-            credential: OpaqueAuth::Sys(sys),
-            ..call
-        })
-    };
+    let with = |sys| of(&CallMessage { credential: OpaqueAuth::Sys(sys), ..call });
     let others = [
         of(&CallMessage { program: 1, ..call }),
         of(&CallMessage { version: 1, ..call }),
         of(&CallMessage { procedure: 1, ..call }),
-        of(&CallMessage {
-            arguments: b"Arguments",
-            ..call
-        }),
-        of(&CallMessage {
-            arguments: b"arguments\0",
-            ..call
-        }),
-        of(&CallMessage {
-            arguments: b"",
-            ..call
-        }),
-        of(&CallMessage {
-            credential: OpaqueAuth::None,
-            ..call
-        }),
-        of(&CallMessage {
-            credential: OpaqueAuth::Other { flavor: 6, body: b"" },
-            ..call
-        }),
+        of(&CallMessage { arguments: b"Arguments", ..call }),
+        of(&CallMessage { arguments: b"arguments\0", ..call }),
+        of(&CallMessage { arguments: b"", ..call }),
+        of(&CallMessage { credential: OpaqueAuth::None, ..call }),
+        of(&CallMessage { credential: OpaqueAuth::Other { flavor: 6, body: b"" }, ..call }),
         with(AuthSys { uid: 6, ..sys }),
         with(AuthSys { gid: 5, ..sys }),
-        with(AuthSys {
-            machine_name: b"hos",
-            ..sys
-        }),
-        with(AuthSys {
-            groups: AuthSysGids::first_of(&[7]),
-            ..sys
-        }),
+        with(AuthSys { machine_name: b"hos", ..sys }),
+        with(AuthSys { groups: AuthSysGids::first_of(&[7]), ..sys }),
         fingerprints.of(&call, "10.0.0.1:1024".parse().unwrap()),
         FingerprintHasher::new([4; 16]).of(&call, peer),
     ];
     for (index, other) in others.iter().enumerate() {
         assert_ne!(*other, plain, "{index}");
     }
-    assert_eq!(
-        with(AuthSys { stamp: 2, ..sys }),
-        plain,
-        "the stamp means nothing"
-    );
-    assert_eq!(
-        fingerprints.of(&call, "10.0.0.1:1023".parse().unwrap()),
-        plain,
-        "nor does the port"
-    );
+    assert_eq!(with(AuthSys { stamp: 2, ..sys }), plain, "the stamp means nothing");
+    assert_eq!(fingerprints.of(&call, "10.0.0.1:1023".parse().unwrap()), plain, "nor does the port");
 }
 
 fn call<'a>(xid: u32, credential: OpaqueAuth<'a>, arguments: &'a [u8]) -> CallMessage<'a> {
-    CallMessage {
-        xid,
-        program: curt_proto::nfs3::PROGRAM,
-        version: 3,
-        procedure: 9,
-        credential,
-        arguments,
-    }
+    CallMessage { xid, program: curt_proto::nfs3::PROGRAM, version: 3, procedure: 9, credential, arguments }
 }
 
 /// A cache and how often a call was executed in it.
@@ -305,17 +235,10 @@ impl Bed {
         let peer = SocketAddr::from(([10, 0, 0, 1], port));
         let mut context = CallContext::detached(peer, "10.0.0.9:2049".parse().unwrap());
         let mut reply = b"head".to_vec();
-        let mut work = CountedExecution {
-            executed: &self.executed,
-            work: Some(work),
-        };
+        let mut work = CountedExecution { executed: &self.executed, work: Some(work) };
         let call = call(xid, OpaqueAuth::None, b"x");
         self.cache.answer(&call, &mut context, &mut reply, &mut work)?;
-        assert_eq!(
-            &reply[..4],
-            b"head",
-            "what is in the reply already is not touched"
-        );
+        assert_eq!(&reply[..4], b"head", "what is in the reply already is not touched");
         Ok(reply.split_off(4))
     }
 
@@ -404,14 +327,8 @@ fn a_duplicate_of_a_running_call_waits_for_its_reply() {
 
 #[test]
 fn a_duplicate_is_dropped_when_it_has_waited_enough_or_too_many_wait() {
-    let too_long = ReplyCacheLimits {
-        wait: Duration::from_millis(1),
-        ..ReplyCacheLimits::default()
-    };
-    let too_many = ReplyCacheLimits {
-        waiters: 0,
-        ..ReplyCacheLimits::default()
-    };
+    let too_long = ReplyCacheLimits { wait: Duration::from_millis(1), ..ReplyCacheLimits::default() };
+    let too_many = ReplyCacheLimits { waiters: 0, ..ReplyCacheLimits::default() };
     for bounds in [too_long, too_many] {
         let bed = Bed::new(bounds);
         let first = bed.send(1, 700, |reply| {

@@ -27,12 +27,7 @@ fn mounted(above: ExportRules, below: Option<ExportRules>) -> Fixture {
     let fixture = Fixture::new();
     let set = SetAttributes::with_mode(0o755);
     let disk = memory(3);
-    let made = fixture.vfs.make(
-        &FsCred::ROOT,
-        &fixture.vfs.root(),
-        b"disk",
-        NewNode::Directory(&set),
-    );
+    let made = fixture.vfs.make(&FsCred::ROOT, &fixture.vfs.root(), b"disk", NewNode::Directory(&set));
     made.value.unwrap();
     let inside = disk.make(&FsCred::ROOT, &disk.root(), b"inside", NewNode::Directory(&set));
     inside.value.unwrap();
@@ -50,19 +45,13 @@ fn found(outcome: NfsResult<LookupOk, Option<Fattr>>) -> LookupOk {
 }
 
 fn crossing(rules: ExportRules) -> ExportRules {
-    ExportRules {
-        crossmnt: true,
-        ..rules
-    }
+    ExportRules { crossmnt: true, ..rules }
 }
 
 // SEMANTICS: export-4.
 #[test]
 fn a_mount_is_entered_with_crossmnt_above_or_nohide_below_and_else_hidden() {
-    let nohide = ExportRules {
-        nohide: true,
-        ..rules()
-    };
+    let nohide = ExportRules { nohide: true, ..rules() };
     for (above, below, entered) in [
         (rules(), Some(rules()), false),
         (crossing(rules()), Some(rules()), true),
@@ -95,15 +84,9 @@ fn a_mount_that_is_closed_to_the_caller_shows_what_it_covers() {
     let exports = vec![export("/one", &fixture.vfs, crossing(rules())), below];
     fixture.service.replace_exports(exports).unwrap();
     let covered = found(fixture.lookup(fixture.root(), b"disk"));
-    assert_eq!(
-        covered.attributes.unwrap().fsid,
-        fixture.attributes(fixture.root()).fsid
-    );
+    assert_eq!(covered.attributes.unwrap().fsid, fixture.attributes(fixture.root()).fsid);
     fixture.move_to_port(1001);
-    assert_eq!(
-        fixture.attributes(covered.object).fsid,
-        covered.attributes.unwrap().fsid
-    );
+    assert_eq!(fixture.attributes(covered.object).fsid, covered.attributes.unwrap().fsid);
 }
 
 #[test]
@@ -139,17 +122,12 @@ fn list(fixture: &Fixture, directory: NfsFh3) -> Vec<u8> {
         directory_count: 4096,
         max_count: 8192,
     };
-    fixture
-        .raw(NfsProcedure::ReaddirPlus.number(), &bytes_of(&arguments))
-        .unwrap()
+    fixture.raw(NfsProcedure::ReaddirPlus.number(), &bytes_of(&arguments)).unwrap()
 }
 
 #[test]
 fn nordirplus_refuses_readdirplus_alone() {
-    let fixture = Fixture::with_rules(ExportRules {
-        readdirplus: false,
-        ..rules()
-    });
+    let fixture = Fixture::with_rules(ExportRules { readdirplus: false, ..rules() });
     let reply = list(&fixture, fixture.root());
     assert_eq!(reply[..4], 10_004_u32.to_be_bytes(), "NFS3ERR_NOTSUPP");
     let plain = Fixture::new();
@@ -157,13 +135,8 @@ fn nordirplus_refuses_readdirplus_alone() {
 }
 
 fn write(fixture: &Fixture, file: NfsFh3, stability: StableHow) -> WriteOk {
-    let arguments = WriteArguments {
-        file,
-        offset: 0,
-        count: 4,
-        stable: stability,
-        data: Opaque::new(b"data").unwrap(),
-    };
+    let arguments =
+        WriteArguments { file, offset: 0, count: 4, stable: stability, data: Opaque::new(b"data").unwrap() };
     match fixture.call::<WriteOk, WccData>(NfsProcedure::Write, &arguments) {
         NfsResult::Ok(written) => written,
         NfsResult::Failed(status, _) => panic!("{status}"),
@@ -174,49 +147,29 @@ fn write(fixture: &Fixture, file: NfsFh3, stability: StableHow) -> WriteOk {
 #[test]
 fn async_answers_before_anything_is_stable_and_says_that_it_is() {
     for asynchronous in [false, true] {
-        let fixture = Fixture::with_rules(ExportRules {
-            asynchronous,
-            ..rules()
-        });
+        let fixture = Fixture::with_rules(ExportRules { asynchronous, ..rules() });
         let file = fixture.make_file(fixture.root(), b"file", 0o644);
         let commit = || {
-            let arguments = CommitArguments {
-                file,
-                offset: 0,
-                count: 0,
-            };
-            fixture
-                .call::<CommitOk, WccData>(NfsProcedure::Commit, &arguments)
-                .status()
+            let arguments = CommitArguments { file, offset: 0, count: 0 };
+            fixture.call::<CommitOk, WccData>(NfsProcedure::Commit, &arguments).status()
         };
         let before = || {
             fixture.vfs.lose_unstable_data();
             fixture.attributes(file).size
         };
         for stability in [StableHow::FileSync, StableHow::DataSync, StableHow::Unstable] {
-            assert_eq!(
-                write(&fixture, file, stability).committed,
-                stability,
-                "{asynchronous}"
-            );
+            assert_eq!(write(&fixture, file, stability).committed, stability, "{asynchronous}");
         }
         assert_eq!(commit(), NfsStat3::Ok);
         let expected = if asynchronous { 0 } else { 4 };
-        assert_eq!(
-            before(),
-            expected,
-            "async={asynchronous}: what is left after a crash"
-        );
+        assert_eq!(before(), expected, "async={asynchronous}: what is left after a crash");
     }
 }
 
 // SEMANTICS: export-5.
 #[test]
 fn with_subtree_check_a_handle_is_good_where_the_file_was_found() {
-    let mut fixture = Fixture::with_rules(ExportRules {
-        subtree_check: true,
-        ..rules()
-    });
+    let mut fixture = Fixture::with_rules(ExportRules { subtree_check: true, ..rules() });
     let root = fixture.root();
     let closed = fixture.make_directory(root, b"closed", 0o700);
     let open = fixture.make_directory(root, b"open", 0o777);
@@ -227,22 +180,11 @@ fn with_subtree_check_a_handle_is_good_where_the_file_was_found() {
     };
     fixture.become_user(5, 5);
     assert_eq!(status(&fixture, seen), NfsStat3::Ok);
-    assert_eq!(
-        status(&fixture, hidden),
-        NfsStat3::Stale,
-        "nobody else may search the way to it"
-    );
+    assert_eq!(status(&fixture, hidden), NfsStat3::Stale, "nobody else may search the way to it");
     fixture.become_user(0, 0);
     assert_eq!(status(&fixture, hidden), NfsStat3::Ok);
-    assert_eq!(
-        found(fixture.lookup(open, b"file")).object,
-        seen,
-        "the same handle again"
-    );
-    let rename = RenameArguments {
-        from: place(open, b"file"),
-        to: place(closed, b"moved"),
-    };
+    assert_eq!(found(fixture.lookup(open, b"file")).object, seen, "the same handle again");
+    let rename = RenameArguments { from: place(open, b"file"), to: place(closed, b"moved") };
     let renamed = fixture.call::<RenameWcc, RenameWcc>(NfsProcedure::Rename, &rename);
     assert_eq!(renamed.status(), NfsStat3::Ok);
     assert_eq!(status(&fixture, seen), NfsStat3::Stale);
@@ -251,14 +193,8 @@ fn with_subtree_check_a_handle_is_good_where_the_file_was_found() {
     // A handle from before the option was set does not say where its file is.
     let without = Fixture::new();
     let file = without.make_file(without.root(), b"file", 0o666);
-    let checked = ExportRules {
-        subtree_check: true,
-        ..rules()
-    };
-    without
-        .service
-        .replace_exports(vec![export("/one", &without.vfs, checked)])
-        .unwrap();
+    let checked = ExportRules { subtree_check: true, ..rules() };
+    without.service.replace_exports(vec![export("/one", &without.vfs, checked)]).unwrap();
     assert_eq!(status(&without, file), NfsStat3::Stale);
 }
 
@@ -267,23 +203,14 @@ fn fsid_is_what_clients_see_and_handles_outlive_another_device_behind_it() {
     let fixture = Fixture::new();
     let with = |instance, fsid| {
         let everyone = export("/one", &memory(instance), rules());
-        vec![ExportDefinition {
-            fsid: Some(fsid),
-            ..everyone
-        }]
+        vec![ExportDefinition { fsid: Some(fsid), ..everyone }]
     };
-    fixture
-        .service
-        .replace_exports(with(7, Fsid::Number(77)))
-        .unwrap();
+    fixture.service.replace_exports(with(7, Fsid::Number(77))).unwrap();
     let current = fixture.service.exports.current();
     let file_system = current.iter().next().unwrap().file_system;
     let root = fixture.root();
     assert_eq!(fixture.attributes(root).fsid, 77);
-    fixture
-        .service
-        .replace_exports(with(8, Fsid::Number(77)))
-        .unwrap();
+    fixture.service.replace_exports(with(8, Fsid::Number(77))).unwrap();
     let again = fixture.service.exports.current();
     assert_eq!(again.iter().next().unwrap().file_system, file_system);
     let uuid = Fsid::Uuid(0x0d5a_8b04_6c3c_4b8e_9d7c_2f3f_1f0d_4e11_u128.to_be_bytes());
@@ -302,21 +229,12 @@ fn fsid_is_what_clients_see_and_handles_outlive_another_device_behind_it() {
 fn no_fsid_of_exports_5_is_that_of_a_file_system_without_one() {
     let fixture = Fixture::new();
     let without: Vec<_> = (10..14).map(|instance| (instance, memory(instance))).collect();
-    let without = without
-        .iter()
-        .map(|(instance, vfs)| export(&format!("/without{instance}"), vfs, rules()));
+    let without = without.iter().map(|(instance, vfs)| export(&format!("/without{instance}"), vfs, rules()));
     let with = (0..8).map(|number| ExportDefinition {
         fsid: Some(Fsid::Number(number)),
-        ..export(
-            &format!("/with{number}"),
-            &memory(20 + u64::from(number)),
-            rules(),
-        )
+        ..export(&format!("/with{number}"), &memory(20 + u64::from(number)), rules())
     });
-    fixture
-        .service
-        .replace_exports(without.chain(with).collect())
-        .unwrap();
+    fixture.service.replace_exports(without.chain(with).collect()).unwrap();
     let exports = fixture.service.exports.current();
     let fsids: std::collections::BTreeSet<u64> = exports.iter().map(|export| export.fsid).collect();
     assert_eq!(fsids.len(), 12, "{fsids:?}");
@@ -330,38 +248,24 @@ fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
     let (one, two) = (fixture.root(), fixture.root_of(2));
     let status = |handle| fixture.call::<Fattr, ()>(NfsProcedure::Getattr, &handle).status();
     assert_eq!((status(one), status(two)), (NfsStat3::Ok, NfsStat3::Ok));
-    let replaced = fixture.service.replace_exports(vec![
-        export("/one", &fixture.vfs, rules()),
-        export("/three", &memory(3), rules()),
-    ]);
+    let replaced = fixture
+        .service
+        .replace_exports(vec![export("/one", &fixture.vfs, rules()), export("/three", &memory(3), rules())]);
     let difference = replaced.unwrap();
     assert_eq!(difference.to_string(), "added /three *()\nremoved /two *()");
     assert_eq!((status(one), status(two)), (NfsStat3::Ok, NfsStat3::Stale));
     assert!(!difference.is_empty());
-    let same = fixture.service.replace_exports(vec![
-        export("/one", &fixture.vfs, rules()),
-        export("/three", &memory(3), rules()),
-    ]);
+    let same = fixture
+        .service
+        .replace_exports(vec![export("/one", &fixture.vfs, rules()), export("/three", &memory(3), rules())]);
     assert_eq!(same.unwrap().to_string(), "nothing changed");
     // What cannot be served leaves everything as it was.
-    let twice = vec![
-        export("/one", &fixture.vfs, rules()),
-        export("/one/", &memory(4), rules()),
-    ];
+    let twice = vec![export("/one", &fixture.vfs, rules()), export("/one/", &memory(4), rules())];
     assert!(fixture.service.replace_exports(twice).is_err());
     assert_eq!(status(one), NfsStat3::Ok);
-    let read_only = ExportRules {
-        read_only: true,
-        ..rules()
-    };
-    fixture
-        .service
-        .replace_exports(vec![export("/one", &fixture.vfs, read_only)])
-        .unwrap();
-    let arguments = CreateArguments {
-        place: place(one, b"new"),
-        how: CreateHow::Guarded(Sattr::default()),
-    };
+    let read_only = ExportRules { read_only: true, ..rules() };
+    fixture.service.replace_exports(vec![export("/one", &fixture.vfs, read_only)]).unwrap();
+    let arguments = CreateArguments { place: place(one, b"new"), how: CreateHow::Guarded(Sattr::default()) };
     let refused = fixture.call::<CreateOk, WccData>(NfsProcedure::Create, &arguments);
     assert_eq!(refused.status(), NfsStat3::Rofs);
 }
@@ -384,10 +288,6 @@ fn a_flavour_that_is_not_offered_is_too_weak_for_every_request() {
     };
     let denied = Err(CallFailure::Denied(AuthStatus::TooWeak));
     assert_eq!(offering(&[Flavor::Sys]), Ok(()));
-    assert_eq!(
-        offering(&[Flavor::None]),
-        denied,
-        "the fixture comes with AUTH_SYS"
-    );
+    assert_eq!(offering(&[Flavor::None]), denied, "the fixture comes with AUTH_SYS");
     assert_eq!(offering(&[Flavor::None, Flavor::Sys]), Ok(()));
 }

@@ -34,18 +34,11 @@ pub(super) struct Fixture {
 }
 
 pub(super) fn rules() -> ExportRules {
-    ExportRules {
-        squash: Squash::None,
-        ..ExportRules::default()
-    }
+    ExportRules { squash: Squash::None, ..ExportRules::default() }
 }
 
 pub(super) fn memory(instance: u64) -> Arc<MemoryVfs> {
-    let options = MemoryOptions {
-        time: Arc::new(|| NOW),
-        instance,
-        ..MemoryOptions::default()
-    };
+    let options = MemoryOptions { time: Arc::new(|| NOW), instance, ..MemoryOptions::default() };
     Arc::new(MemoryVfs::new(options))
 }
 
@@ -67,14 +60,7 @@ impl Fixture {
             counters: Arc::new(ServerCounters::default()),
         };
         let client = "127.0.0.1:1000".parse().unwrap();
-        Self {
-            service: NfsService::new(setup).unwrap(),
-            vfs,
-            client,
-            uid: 0,
-            gid: 0,
-            groups: &[],
-        }
+        Self { service: NfsService::new(setup).unwrap(), vfs, client, uid: 0, gid: 0, groups: &[] }
     }
 
     /// Another caller from now on.
@@ -110,13 +96,7 @@ impl Fixture {
     /// Sends bytes as arguments and returns the bytes of the results.
     pub(super) fn raw(&self, procedure: u32, arguments: &[u8]) -> Result<Vec<u8>, CallFailure> {
         let groups = AuthSysGids::first_of(self.groups);
-        let sys = AuthSys {
-            stamp: 0,
-            machine_name: b"test",
-            uid: self.uid,
-            gid: self.gid,
-            groups,
-        };
+        let sys = AuthSys { stamp: 0, machine_name: b"test", uid: self.uid, gid: self.gid, groups };
         let credential = OpaqueAuth::Sys(sys);
         // Relaxed: only the numbers have to differ, for each call here is a new one.
         static XID: AtomicU32 = AtomicU32::new(1);
@@ -130,13 +110,8 @@ impl Fixture {
         };
         let local = "127.0.0.1:2049".parse().unwrap();
         let mut reply = b"before".to_vec();
-        self.service
-            .call(&call, &mut CallContext::detached(self.client, local), &mut reply)?;
-        assert_eq!(
-            &reply[..6],
-            b"before",
-            "what is in the reply already is not touched"
-        );
+        self.service.call(&call, &mut CallContext::detached(self.client, local), &mut reply)?;
+        assert_eq!(&reply[..6], b"before", "what is in the reply already is not touched");
         let results = reply.split_off(6);
         assert_eq!(results.len() % 4, 0, "XDR comes in fours");
         Ok(results)
@@ -152,26 +127,14 @@ impl Fixture {
     }
 
     pub(super) fn make_file(&self, directory: NfsFh3, name: &[u8], mode: u32) -> NfsFh3 {
-        let how = CreateHow::Guarded(Sattr {
-            mode: Some(mode),
-            ..Sattr::default()
-        });
-        let arguments = CreateArguments {
-            place: place(directory, name),
-            how,
-        };
+        let how = CreateHow::Guarded(Sattr { mode: Some(mode), ..Sattr::default() });
+        let arguments = CreateArguments { place: place(directory, name), how };
         made(self.call(NfsProcedure::Create, &arguments))
     }
 
     pub(super) fn make_directory(&self, directory: NfsFh3, name: &[u8], mode: u32) -> NfsFh3 {
-        let attributes = Sattr {
-            mode: Some(mode),
-            ..Sattr::default()
-        };
-        let arguments = MkdirArguments {
-            place: place(directory, name),
-            attributes,
-        };
+        let attributes = Sattr { mode: Some(mode), ..Sattr::default() };
+        let arguments = MkdirArguments { place: place(directory, name), attributes };
         made(self.call(NfsProcedure::Mkdir, &arguments))
     }
 
@@ -195,10 +158,7 @@ fn made(outcome: NfsResult<CreateOk, WccData>) -> NfsFh3 {
 }
 
 pub(super) fn place(directory: NfsFh3, name: &[u8]) -> DirOpArgs<'_> {
-    DirOpArgs {
-        directory,
-        name: Filename::new(name).unwrap(),
-    }
+    DirOpArgs { directory, name: Filename::new(name).unwrap() }
 }
 
 pub(super) fn bytes_of(value: &impl Encode) -> Vec<u8> {

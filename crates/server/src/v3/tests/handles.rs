@@ -64,12 +64,8 @@ fn arguments(procedure: NfsProcedure, handle: NfsFh3) -> Vec<u8> {
 }
 
 fn status(fixture: &Fixture, procedure: NfsProcedure, handle: NfsFh3) -> Option<NfsStat3> {
-    let results = fixture
-        .raw(procedure.number(), &arguments(procedure, handle))
-        .unwrap();
-    let number = results
-        .first_chunk::<4>()
-        .map(|bytes| u32::from_be_bytes(*bytes))?;
+    let results = fixture.raw(procedure.number(), &arguments(procedure, handle)).unwrap();
+    let number = results.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes))?;
     NfsStat3::from_number(number)
 }
 
@@ -79,14 +75,7 @@ fn no_procedure_takes_a_handle_that_is_not_ours() {
     let root = fixture.root();
     let mut forged = root.as_bytes().to_vec();
     *forged.last_mut().unwrap() ^= 1;
-    let node = fixture
-        .service
-        .exports
-        .current()
-        .by_id(ExportId(1))
-        .unwrap()
-        .vfs
-        .root();
+    let node = fixture.service.exports.current().by_id(ExportId(1)).unwrap().vfs.root();
     let sign = |export, file_system, node| {
         let signed = HandleContents {
             parent: None,
@@ -100,37 +89,18 @@ fn no_procedure_takes_a_handle_that_is_not_ours() {
     let kernel = NodeHandle::new(HandleScheme::Kernel, 1, node.bytes()).unwrap();
     let rows = [
         ("empty", NfsFh3::new(&[]).unwrap(), vec![NfsStat3::Badhandle]),
-        (
-            "short",
-            NfsFh3::new(&root.as_bytes()[..19]).unwrap(),
-            vec![NfsStat3::Badhandle],
-        ),
-        (
-            "noise",
-            NfsFh3::new(&[0xa5; 64]).unwrap(),
-            vec![NfsStat3::Badhandle],
-        ),
+        ("short", NfsFh3::new(&root.as_bytes()[..19]).unwrap(), vec![NfsStat3::Badhandle]),
+        ("noise", NfsFh3::new(&[0xa5; 64]).unwrap(), vec![NfsStat3::Badhandle]),
         ("forged", NfsFh3::new(&forged).unwrap(), vec![NfsStat3::Stale]),
         ("no such export", sign(99, 1, node), vec![NfsStat3::Stale]),
         ("other file system", sign(1, 2, node), vec![NfsStat3::Stale]),
-        (
-            "no such file",
-            sign(1, 1, gone),
-            vec![NfsStat3::Stale, NfsStat3::Badhandle],
-        ),
-        (
-            "other scheme",
-            sign(1, 1, kernel),
-            vec![NfsStat3::Stale, NfsStat3::Badhandle],
-        ),
+        ("no such file", sign(1, 1, gone), vec![NfsStat3::Stale, NfsStat3::Badhandle]),
+        ("other scheme", sign(1, 1, kernel), vec![NfsStat3::Stale, NfsStat3::Badhandle]),
     ];
     for (what, handle, expected) in rows {
         for procedure in &NfsProcedure::ALL[1..] {
             let got = status(&fixture, *procedure, handle).unwrap();
-            assert!(
-                expected.contains(&got),
-                "{procedure} of a handle that is {what}: {got}"
-            );
+            assert!(expected.contains(&got), "{procedure} of a handle that is {what}: {got}");
         }
     }
     assert_eq!(status(&fixture, NfsProcedure::Getattr, root), Some(NfsStat3::Ok));
@@ -143,16 +113,10 @@ fn arguments_cut_or_lengthened_are_garbage_to_every_procedure() {
         let whole = arguments(*procedure, fixture.root());
         assert!(fixture.raw(procedure.number(), &whole).is_ok(), "{procedure}");
         for cut in 0..whole.len() {
-            assert!(
-                fixture.raw(procedure.number(), &whole[..cut]).is_err(),
-                "{procedure} cut to {cut}"
-            );
+            assert!(fixture.raw(procedure.number(), &whole[..cut]).is_err(), "{procedure} cut to {cut}");
         }
         let longer = [&whole[..], &[0; 4]].concat();
-        assert!(
-            fixture.raw(procedure.number(), &longer).is_err(),
-            "{procedure} with four bytes more"
-        );
+        assert!(fixture.raw(procedure.number(), &longer).is_err(), "{procedure} with four bytes more");
     }
     assert!(fixture.raw(22, &[]).is_err());
 }
@@ -163,19 +127,9 @@ fn a_secure_export_serves_reserved_ports_alone() {
     let root = fixture.root();
     fixture.move_to_port(1024);
     for procedure in &NfsProcedure::ALL[1..] {
-        assert_eq!(
-            status(&fixture, *procedure, root),
-            Some(NfsStat3::Perm),
-            "{procedure}"
-        );
+        assert_eq!(status(&fixture, *procedure, root), Some(NfsStat3::Perm), "{procedure}");
     }
-    let mut open = Fixture::with_rules(ExportRules {
-        secure_ports: false,
-        ..rules()
-    });
+    let mut open = Fixture::with_rules(ExportRules { secure_ports: false, ..rules() });
     open.move_to_port(65_535);
-    assert_eq!(
-        status(&open, NfsProcedure::Getattr, open.root()),
-        Some(NfsStat3::Ok)
-    );
+    assert_eq!(status(&open, NfsProcedure::Getattr, open.root()), Some(NfsStat3::Ok));
 }

@@ -23,36 +23,19 @@ fn bad_names_get_the_rfcs_status_from_every_procedure_that_takes_one() {
         (&longest, NfsStat3::Nametoolong),
     ];
     for (name, expected) in rows {
-        let shown = name
-            .escape_ascii()
-            .to_string()
-            .chars()
-            .take(20)
-            .collect::<String>();
+        let shown = name.escape_ascii().to_string().chars().take(20).collect::<String>();
         let place = place(root, name);
         let attributes = Some(fixture.attributes(root));
-        assert_eq!(
-            fixture.lookup(root, name),
-            NfsResult::Failed(expected, attributes),
-            "LOOKUP {shown}"
-        );
+        assert_eq!(fixture.lookup(root, name), NfsResult::Failed(expected, attributes), "LOOKUP {shown}");
         for procedure in [NfsProcedure::Remove, NfsProcedure::Rmdir] {
             let refused: NfsResult<WccData, WccData> = fixture.call(procedure, &place);
-            let NfsResult::Failed(status, wcc) = refused else {
-                panic!("{procedure} {shown}")
-            };
+            let NfsResult::Failed(status, wcc) = refused else { panic!("{procedure} {shown}") };
             assert_eq!((status, wcc.after), (expected, attributes), "{procedure} {shown}");
         }
-        let create = CreateArguments {
-            place,
-            how: CreateHow::Unchecked(Sattr::default()),
-        };
+        let create = CreateArguments { place, how: CreateHow::Unchecked(Sattr::default()) };
         let refused: NfsResult<CreateOk, WccData> = fixture.call(NfsProcedure::Create, &create);
         assert_eq!(refused.status(), expected, "CREATE {shown}");
-        let mkdir = MkdirArguments {
-            place,
-            attributes: Sattr::default(),
-        };
+        let mkdir = MkdirArguments { place, attributes: Sattr::default() };
         let refused: NfsResult<CreateOk, WccData> = fixture.call(NfsProcedure::Mkdir, &mkdir);
         assert_eq!(refused.status(), expected, "MKDIR {shown}");
         let good = super::fixture::place(root, b"file");
@@ -71,15 +54,9 @@ fn noise_is_answered_or_rejected() {
     let handle = super::fixture::bytes_of(&fixture.root());
     let mut state = 1u64;
     for round in 0..4000u32 {
-        let mut arguments = if round % 2 == 0 {
-            handle.clone()
-        } else {
-            Vec::new()
-        };
+        let mut arguments = if round % 2 == 0 { handle.clone() } else { Vec::new() };
         for _ in 0..round % 50 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             // Small words are more often good ones.
             let [.., last] = state.to_be_bytes();
             let [first, ..] = state.to_be_bytes();

@@ -81,11 +81,7 @@ impl Run {
         let vfs = Arc::new(LocalVfs::open(&export, &options).unwrap());
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules())];
         let counters = Arc::new(ServerCounters::default());
-        let setup = Setup {
-            state,
-            exports,
-            counters: Arc::clone(&counters),
-        };
+        let setup = Setup { state, exports, counters: Arc::clone(&counters) };
         let mut service = NfsService::new(setup).unwrap();
         service.save_replies().unwrap();
         let export = Arc::clone(service.exports.current().by_id(ExportId(1)).unwrap());
@@ -95,11 +91,7 @@ impl Run {
             node: export.vfs.root(),
             parent: None,
         }));
-        Self {
-            service,
-            counters,
-            root,
-        }
+        Self { service, counters, root }
     }
 
     /// Sends a call of number `xid` from another port each time.
@@ -119,11 +111,7 @@ impl Run {
         let (call, mut context) = call(xid, procedure, arguments);
         let mut execution = KilledExecution {
             when,
-            execution: ProcedureCall {
-                service: &self.service,
-                procedure,
-                call: &call,
-            },
+            execution: ProcedureCall { service: &self.service, procedure, call: &call },
         };
         let replay = Replay::ReplyCache(&self.service.reply_cache);
         let answered = replay.answer(&call, &mut context, &mut Vec::new(), &mut execution);
@@ -135,11 +123,7 @@ impl Run {
     }
 
     fn handle(&self, name: &str) -> NfsFh3 {
-        let found = self.send(
-            0,
-            NfsProcedure::Lookup,
-            &bytes_of(&place(self.root, name.as_bytes())),
-        );
+        let found = self.send(0, NfsProcedure::Lookup, &bytes_of(&place(self.root, name.as_bytes())));
         match decode_all::<NfsResult<LookupOk, Option<curt_proto::nfs3::Fattr>>>(&found).unwrap() {
             NfsResult::Ok(found) => found.object,
             NfsResult::Failed(status, _) => panic!("{name}: {status}"),
@@ -151,13 +135,7 @@ fn call(xid: u32, procedure: NfsProcedure, arguments: &[u8]) -> (CallMessage<'_>
     static PORT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
     let port = 600 + PORT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 400;
     let (uid, gid) = myself();
-    let sys = AuthSys {
-        stamp: 0,
-        machine_name: b"test",
-        uid,
-        gid,
-        groups: AuthSysGids::first_of(&[]),
-    };
+    let sys = AuthSys { stamp: 0, machine_name: b"test", uid, gid, groups: AuthSysGids::first_of(&[]) };
     let call = CallMessage {
         xid,
         program: PROGRAM,
@@ -171,10 +149,7 @@ fn call(xid: u32, procedure: NfsProcedure, arguments: &[u8]) -> (CallMessage<'_>
 }
 
 fn myself() -> (u32, u32) {
-    (
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-    )
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
 fn status(results: &[u8]) -> NfsStat3 {
@@ -208,44 +183,24 @@ fn wait_for_the_clock(export: &Path) {
 fn mkdir(directory: NfsFh3, name: &str) -> Vec<u8> {
     bytes_of(&MkdirArguments {
         place: place(directory, name.as_bytes()),
-        attributes: Sattr {
-            mode: Some(0o750),
-            ..Sattr::default()
-        },
+        attributes: Sattr { mode: Some(0o750), ..Sattr::default() },
     })
 }
 
 /// Every call that cannot be repeated, on a tree with `old file` and `old directory`.
 fn unrepeatable(run: &Run) -> Vec<(NfsProcedure, Vec<u8>)> {
-    let attributes = Sattr {
-        mode: Some(0o640),
-        ..Sattr::default()
-    };
-    let at = |name: &'static str| DirOpArgs {
-        directory: run.root,
-        name: Filename::new(name.as_bytes()).unwrap(),
-    };
-    let create = CreateArguments {
-        place: at("made"),
-        how: CreateHow::Guarded(attributes),
-    };
+    let attributes = Sattr { mode: Some(0o640), ..Sattr::default() };
+    let at =
+        |name: &'static str| DirOpArgs { directory: run.root, name: Filename::new(name.as_bytes()).unwrap() };
+    let create = CreateArguments { place: at("made"), how: CreateHow::Guarded(attributes) };
     let symlink = SymlinkArguments {
         place: at("made"),
         attributes,
         target: curt_proto::nfs3::NfsPath::new(b"target").unwrap(),
     };
-    let mknod = MknodArguments {
-        place: at("made"),
-        what: MknodData::Fifo(attributes),
-    };
-    let link = LinkArguments {
-        file: run.handle("old file"),
-        place: at("made"),
-    };
-    let rename = |name| RenameArguments {
-        from: at(name),
-        to: at("made"),
-    };
+    let mknod = MknodArguments { place: at("made"), what: MknodData::Fifo(attributes) };
+    let link = LinkArguments { file: run.handle("old file"), place: at("made") };
+    let rename = |name| RenameArguments { from: at(name), to: at("made") };
     vec![
         (NfsProcedure::Mkdir, mkdir(run.root, "made")),
         (NfsProcedure::Create, bytes_of(&create)),
@@ -276,11 +231,8 @@ fn a_call_that_comes_again_after_a_kill_at_any_moment_is_told_of_its_own_work() 
         let run = Run::begin(top.path());
         let first = run.send(7, procedure, &arguments);
         assert_eq!(status(&first), NfsStat3::Ok, "{procedure} {when:?}");
-        let counted = [
-            ServerCounter::ReplyCacheRecognised,
-            ServerCounter::ReplyCacheHitRestored,
-        ]
-        .map(|counter| run.counted(counter));
+        let counted = [ServerCounter::ReplyCacheRecognised, ServerCounter::ReplyCacheHitRestored]
+            .map(|counter| run.counted(counter));
         let expected = [when == AfterTheChange, when == AfterTheReplyWasSaved].map(u64::from);
         assert_eq!(counted, expected, "{procedure} {when:?}");
         assert_eq!(run.counted(ServerCounter::ReplyCacheRestored), expected[1]);
@@ -290,10 +242,7 @@ fn a_call_that_comes_again_after_a_kill_at_any_moment_is_told_of_its_own_work() 
         assert_eq!(Run::begin(top.path()).send(7, procedure, &arguments), first);
         // Another call is not taken for it.
         let again = Run::begin(top.path()).status(8, procedure, &arguments);
-        assert!(
-            matches!(again, NfsStat3::Exist | NfsStat3::Noent),
-            "{procedure}: {again}"
-        );
+        assert!(matches!(again, NfsStat3::Exist | NfsStat3::Noent), "{procedure}: {again}");
     }
 }
 
@@ -320,28 +269,14 @@ fn what_was_there_or_not_there_before_is_nobodys_work() {
     let top = top();
     let run = Run::begin(top.path());
     let root = run.root;
-    let old = CreateArguments {
-        place: place(root, b"old file"),
-        how: CreateHow::Guarded(Sattr::default()),
-    };
-    let rename = RenameArguments {
-        from: place(root, b"missing"),
-        to: place(root, b"old file"),
-    };
+    let old = CreateArguments { place: place(root, b"old file"), how: CreateHow::Guarded(Sattr::default()) };
+    let rename = RenameArguments { from: place(root, b"missing"), to: place(root, b"old file") };
     drop(run);
     for (xid, (procedure, arguments, expected)) in (10..).zip([
         (NfsProcedure::Mkdir, mkdir(root, "old directory"), NfsStat3::Exist),
         (NfsProcedure::Create, bytes_of(&old), NfsStat3::Exist),
-        (
-            NfsProcedure::Remove,
-            bytes_of(&place(root, b"missing")),
-            NfsStat3::Noent,
-        ),
-        (
-            NfsProcedure::Rmdir,
-            bytes_of(&place(root, b"missing")),
-            NfsStat3::Noent,
-        ),
+        (NfsProcedure::Remove, bytes_of(&place(root, b"missing")), NfsStat3::Noent),
+        (NfsProcedure::Rmdir, bytes_of(&place(root, b"missing")), NfsStat3::Noent),
         (NfsProcedure::Rename, bytes_of(&rename), NfsStat3::Noent),
     ]) {
         wait_for_the_clock_alone();
@@ -370,13 +305,7 @@ fn of_two_clients_whose_mkdirs_were_interrupted_one_is_told_that_it_made_the_dir
     Run::begin(top.path()).killed(Killed::AfterTheChange, 2, NfsProcedure::Mkdir, &arguments);
     let run = Run::begin(top.path());
     let told = [2, 1].map(|xid| run.status(xid, NfsProcedure::Mkdir, &arguments));
-    assert_eq!(
-        told.map(|status| status == NfsStat3::Ok)
-            .iter()
-            .filter(|made| **made)
-            .count(),
-        1
-    );
+    assert_eq!(told.map(|status| status == NfsStat3::Ok).iter().filter(|made| **made).count(), 1);
     drop(run);
 
     // One of them was answered before the other's was begun, or while it was executed.
@@ -434,12 +363,7 @@ fn replies_of_another_server_or_none_at_all_are_no_replies() {
         let arguments = mkdir(run.root, "made");
         run.status(1, NfsProcedure::Mkdir, &arguments)
     };
-    for bytes in [
-        &b""[..],
-        b"CURTRPLY",
-        &saved[..saved.len() / 2],
-        &vec![0xff; saved.len()],
-    ] {
+    for bytes in [&b""[..], b"CURTRPLY", &saved[..saved.len() / 2], &vec![0xff; saved.len()]] {
         std::fs::write(&replies, bytes).unwrap();
         assert_eq!(again(), NfsStat3::Exist, "{} bytes", bytes.len());
     }
@@ -461,10 +385,7 @@ fn a_truncation_that_was_answered_is_not_done_again_by_the_next_run() {
     let run = Run::begin(top.path());
     let setattr = bytes_of(&SetattrArguments {
         object: run.handle("old file"),
-        attributes: Sattr {
-            size: Some(0),
-            ..Sattr::default()
-        },
+        attributes: Sattr { size: Some(0), ..Sattr::default() },
         guard: None,
     });
     run.killed(Killed::AfterTheReplyWasSaved, 1, NfsProcedure::Setattr, &setattr);
@@ -497,18 +418,10 @@ fn what_was_undone_or_cannot_be_recognised_is_executed_again() {
     let export = top.path().join("export");
     let run = Run::begin(top.path());
     let root = run.root;
-    run.killed(
-        Killed::AfterTheChange,
-        1,
-        NfsProcedure::Mkdir,
-        &mkdir(root, "undone"),
-    );
+    run.killed(Killed::AfterTheChange, 1, NfsProcedure::Mkdir, &mkdir(root, "undone"));
     std::fs::remove_dir(export.join("undone")).unwrap();
     let run = Run::begin(top.path());
-    assert_eq!(
-        run.status(1, NfsProcedure::Mkdir, &mkdir(root, "undone")),
-        NfsStat3::Ok
-    );
+    assert_eq!(run.status(1, NfsProcedure::Mkdir, &mkdir(root, "undone")), NfsStat3::Ok);
     assert!(export.join("undone").exists());
 
     let missing = bytes_of(&place(root, b"missing"));
@@ -519,10 +432,7 @@ fn what_was_undone_or_cannot_be_recognised_is_executed_again() {
 
     let truncate = bytes_of(&SetattrArguments {
         object: run.handle("another"),
-        attributes: Sattr {
-            size: Some(0),
-            ..Sattr::default()
-        },
+        attributes: Sattr { size: Some(0), ..Sattr::default() },
         guard: None,
     });
     run.killed(Killed::AfterTheChange, 3, NfsProcedure::Setattr, &truncate);

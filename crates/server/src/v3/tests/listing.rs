@@ -19,12 +19,7 @@ fn readdir(
     count: u32,
 ) -> Result<(Vec<Named>, bool), NfsStat3> {
     let verifier = CookieVerifier::default();
-    let arguments = ReaddirArguments {
-        directory,
-        cookie: Cookie(cookie),
-        verifier,
-        count,
-    };
+    let arguments = ReaddirArguments { directory, cookie: Cookie(cookie), verifier, count };
     let results = fixture.raw(16, &bytes_of(&arguments)).unwrap();
     match decode_all::<NfsResult<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>>>(&results).unwrap() {
         NfsResult::Ok(mut ok) => {
@@ -128,11 +123,7 @@ fn a_reply_that_holds_no_entry_is_too_small() {
     // Status, no attributes, verifier, one entry of a name of one to four bytes, the end.
     let least = 4 + 4 + 8 + (4 + 8 + 8 + 8) + 8;
     for count in 0..least {
-        assert_eq!(
-            readdir(&fixture, directory, 0, count),
-            Err(NfsStat3::Toosmall),
-            "count {count}"
-        );
+        assert_eq!(readdir(&fixture, directory, 0, count), Err(NfsStat3::Toosmall), "count {count}");
     }
     for count in [least, 103, 104, 120, 128, 132, 136] {
         let (entries, _) = readdir(&fixture, directory, 0, count).unwrap();
@@ -203,33 +194,17 @@ proptest::proptest! {
 fn close_directory(fixture: &Fixture, directory: NfsFh3, procedure: u32, count: u32) -> usize {
     let (mut names, mut cookie, verifier) = (0, Cookie(0), CookieVerifier::default());
     loop {
-        let plain = ReaddirArguments {
-            directory,
-            cookie,
-            verifier,
-            count,
-        };
-        let plus = ReaddirPlusArguments {
-            directory,
-            cookie,
-            verifier,
-            directory_count: count,
-            max_count: count,
-        };
-        let arguments = if procedure == 16 {
-            bytes_of(&plain)
-        } else {
-            bytes_of(&plus)
-        };
+        let plain = ReaddirArguments { directory, cookie, verifier, count };
+        let plus =
+            ReaddirPlusArguments { directory, cookie, verifier, directory_count: count, max_count: count };
+        let arguments = if procedure == 16 { bytes_of(&plain) } else { bytes_of(&plus) };
         let results = fixture.raw(procedure, &arguments).unwrap();
         assert!(results.len() <= usize::try_from(count).unwrap());
         let before = names;
         let eof = if procedure == 16 {
             let listed: NfsResult<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>> =
                 decode_all(&results).unwrap();
-            let NfsResult::Ok(mut ok) = listed else {
-                panic!("{count}: refused")
-            };
+            let NfsResult::Ok(mut ok) = listed else { panic!("{count}: refused") };
             for entry in ok.entries.by_ref() {
                 (names, cookie) = (names + 1, entry.unwrap().cookie);
             }
@@ -237,9 +212,7 @@ fn close_directory(fixture: &Fixture, directory: NfsFh3, procedure: u32, count: 
         } else {
             let listed: NfsResult<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> =
                 decode_all(&results).unwrap();
-            let NfsResult::Ok(mut ok) = listed else {
-                panic!("{count}: refused")
-            };
+            let NfsResult::Ok(mut ok) = listed else { panic!("{count}: refused") };
             for entry in ok.entries.by_ref() {
                 (names, cookie) = (names + 1, entry.unwrap().cookie);
             }
@@ -255,19 +228,11 @@ fn close_directory(fixture: &Fixture, directory: NfsFh3, procedure: u32, count: 
 #[test]
 fn positions_that_never_were_are_refused() {
     let (fixture, directory) = with_files(3);
-    assert_eq!(
-        readdir(&fixture, directory, u64::MAX, 4096),
-        Err(NfsStat3::BadCookie)
-    );
+    assert_eq!(readdir(&fixture, directory, u64::MAX, 4096), Err(NfsStat3::BadCookie));
     let (entries, _) = readdir(&fixture, directory, 0, 4096).unwrap();
     let cookie = Cookie(entries[1].1);
     let verifier = CookieVerifier([1; 8]);
-    let arguments = ReaddirArguments {
-        directory,
-        cookie,
-        verifier,
-        count: 4096,
-    };
+    let arguments = ReaddirArguments { directory, cookie, verifier, count: 4096 };
     let results = fixture.raw(16, &bytes_of(&arguments)).unwrap();
     assert_eq!(results[..4], NfsStat3::BadCookie.number().to_be_bytes());
     let file = fixture.make_file(directory, b"file", 0o644);
@@ -287,36 +252,12 @@ fn plus_keeps_both_budgets_and_goes_on_where_it_stopped() {
     let (entries, bytes, eof) = plus(&fixture, &whole).unwrap();
     assert_eq!((entries, eof), (102, true));
     assert!(bytes > 102 * 120);
-    let (entries, bytes, eof) = plus(
-        &fixture,
-        &ReaddirPlusArguments {
-            max_count: 2000,
-            ..whole
-        },
-    )
-    .unwrap();
-    assert!(
-        bytes <= 2000 && (8..20).contains(&entries) && !eof,
-        "{entries} entries, {bytes} bytes"
-    );
-    let (entries, _, eof) = plus(
-        &fixture,
-        &ReaddirPlusArguments {
-            directory_count: 320,
-            ..whole
-        },
-    )
-    .unwrap();
+    let (entries, bytes, eof) = plus(&fixture, &ReaddirPlusArguments { max_count: 2000, ..whole }).unwrap();
+    assert!(bytes <= 2000 && (8..20).contains(&entries) && !eof, "{entries} entries, {bytes} bytes");
+    let (entries, _, eof) = plus(&fixture, &ReaddirPlusArguments { directory_count: 320, ..whole }).unwrap();
     assert!((8..14).contains(&entries) && !eof, "{entries} entries");
     // A dircount that holds no entry must not end a listing for good.
-    let (entries, _, _) = plus(
-        &fixture,
-        &ReaddirPlusArguments {
-            directory_count: 0,
-            ..whole
-        },
-    )
-    .unwrap();
+    let (entries, _, _) = plus(&fixture, &ReaddirPlusArguments { directory_count: 0, ..whole }).unwrap();
     assert_eq!(entries, 1);
     for max_count in [0, 31, 55] {
         let refused = plus(&fixture, &ReaddirPlusArguments { max_count, ..whole });
@@ -339,15 +280,8 @@ fn dot_dot_of_the_root_is_the_root_itself() {
     let results = fixture.raw(17, &bytes_of(&arguments)).unwrap();
     let listed: NfsResult<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> =
         decode_all(&results).unwrap();
-    let NfsResult::Ok(mut ok) = listed else {
-        panic!("refused")
-    };
-    let above = ok
-        .entries
-        .by_ref()
-        .map(Result::unwrap)
-        .find(|entry| entry.name.bytes() == b"..")
-        .unwrap();
+    let NfsResult::Ok(mut ok) = listed else { panic!("refused") };
+    let above = ok.entries.by_ref().map(Result::unwrap).find(|entry| entry.name.bytes() == b"..").unwrap();
     assert_eq!(above.fileid, fixture.attributes(root).fileid);
     assert!(above.handle.is_none_or(|handle| handle == root));
 }

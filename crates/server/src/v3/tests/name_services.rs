@@ -76,12 +76,7 @@ fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
         }],
         ..export(path, &fixture.vfs, rules())
     };
-    let exports = [
-        ("/pattern", "*.lab"),
-        ("/group", "@trusted"),
-        ("/host", "web"),
-        ("/all", "*"),
-    ];
+    let exports = [("/pattern", "*.lab"), ("/group", "@trusted"), ("/host", "web"), ("/all", "*")];
     let setup = Setup {
         state: PersistentState::with_key([9; 16]),
         exports: exports.iter().map(|(path, client)| of(path, client)).collect(),
@@ -97,11 +92,7 @@ fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
     }
     assert_eq!(status(&fixture, 4), NfsStat3::Ok);
     fixture.service.manage_groups().unwrap();
-    assert_eq!(
-        status(&fixture, 4),
-        NfsStat3::Jukebox,
-        "without groups nobody works"
-    );
+    assert_eq!(status(&fixture, 4), NfsStat3::Jukebox, "without groups nobody works");
 }
 
 // SEMANTICS: export-9.
@@ -121,11 +112,8 @@ fn a_request_that_needs_a_name_is_told_to_come_back_and_holds_up_no_other() {
         counters: Arc::default(),
     };
     let released = Arc::new(AtomicBool::new(false));
-    let service = NfsService::with_environment(
-        setup,
-        Box::new(Hanging(Arc::clone(&released))),
-        TimeSource::System,
-    );
+    let service =
+        NfsService::with_environment(setup, Box::new(Hanging(Arc::clone(&released))), TimeSource::System);
     fixture.service = service.unwrap();
     let status = |fixture: &Fixture, export| {
         let root = fixture.root_of(export);
@@ -133,21 +121,10 @@ fn a_request_that_needs_a_name_is_told_to_come_back_and_holds_up_no_other() {
     };
     fixture.service.exports.name_service_timeout = Duration::from_millis(10);
     assert_eq!(status(&fixture, 1), NfsStat3::Jukebox);
-    assert_eq!(
-        status(&fixture, 2),
-        NfsStat3::Ok,
-        "everybody may, whatever the name"
-    );
+    assert_eq!(status(&fixture, 2), NfsStat3::Ok, "everybody may, whatever the name");
     fixture.service.manage_groups().unwrap();
-    assert_eq!(
-        status(&fixture, 2),
-        NfsStat3::Jukebox,
-        "now it takes the user's groups"
-    );
+    assert_eq!(status(&fixture, 2), NfsStat3::Jukebox, "now it takes the user's groups");
     released.store(true, Ordering::Release);
     fixture.service.exports.name_service_timeout = Duration::from_secs(60);
-    assert_eq!(
-        (status(&fixture, 1), status(&fixture, 2)),
-        (NfsStat3::Ok, NfsStat3::Ok)
-    );
+    assert_eq!((status(&fixture, 1), status(&fixture, 2)), (NfsStat3::Ok, NfsStat3::Ok));
 }

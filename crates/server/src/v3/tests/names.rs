@@ -20,31 +20,16 @@ fn remove(
 }
 
 fn create(fixture: &Fixture, directory: NfsFh3, name: &[u8], how: CreateHow) -> NfsResult<CreateOk, WccData> {
-    fixture.call(
-        NfsProcedure::Create,
-        &CreateArguments {
-            place: place(directory, name),
-            how,
-        },
-    )
+    fixture.call(NfsProcedure::Create, &CreateArguments { place: place(directory, name), how })
 }
 
 fn rename(fixture: &Fixture, from: (NfsFh3, &[u8]), to: (NfsFh3, &[u8])) -> NfsResult<RenameWcc, RenameWcc> {
-    let arguments = RenameArguments {
-        from: place(from.0, from.1),
-        to: place(to.0, to.1),
-    };
+    let arguments = RenameArguments { from: place(from.0, from.1), to: place(to.0, to.1) };
     fixture.call(NfsProcedure::Rename, &arguments)
 }
 
 fn link(fixture: &Fixture, file: NfsFh3, directory: NfsFh3, name: &[u8]) -> NfsResult<LinkWcc, LinkWcc> {
-    fixture.call(
-        NfsProcedure::Link,
-        &LinkArguments {
-            file,
-            place: place(directory, name),
-        },
-    )
+    fixture.call(NfsProcedure::Link, &LinkArguments { file, place: place(directory, name) })
 }
 
 #[test]
@@ -52,33 +37,21 @@ fn lookup_finds_what_create_made() {
     let fixture = Fixture::new();
     let root = fixture.root();
     let before = fixture.attributes(root);
-    let how = CreateHow::Guarded(Sattr {
-        mode: Some(0o640),
-        ..Sattr::default()
-    });
-    let NfsResult::Ok(created) = create(&fixture, root, b"file", how) else {
-        panic!("refused")
-    };
+    let how = CreateHow::Guarded(Sattr { mode: Some(0o640), ..Sattr::default() });
+    let NfsResult::Ok(created) = create(&fixture, root, b"file", how) else { panic!("refused") };
     let object = created.object.unwrap();
     assert_eq!(created.attributes, Some(fixture.attributes(object)));
     assert_eq!(created.attributes.unwrap().mode, 0o640);
     assert_eq!(created.directory.before.unwrap().ctime, before.ctime);
     assert_eq!(created.directory.after, Some(fixture.attributes(root)));
     let attributes = Some(fixture.attributes(object));
-    let expected = LookupOk {
-        object,
-        attributes,
-        directory: Some(fixture.attributes(root)),
-    };
+    let expected = LookupOk { object, attributes, directory: Some(fixture.attributes(root)) };
     assert_eq!(fixture.lookup(root, b"file"), NfsResult::Ok(expected));
     assert_eq!(
         fixture.lookup(root, b"other"),
         NfsResult::Failed(NfsStat3::Noent, Some(fixture.attributes(root)))
     );
-    assert_eq!(
-        fixture.lookup(object, b"x"),
-        NfsResult::Failed(NfsStat3::Notdir, attributes)
-    );
+    assert_eq!(fixture.lookup(object, b"x"), NfsResult::Failed(NfsStat3::Notdir, attributes));
 }
 
 #[test]
@@ -101,21 +74,11 @@ fn create_exists_as_its_mode_says() {
     let fixture = Fixture::new();
     let root = fixture.root();
     let first = fixture.make_file(root, b"file", 0o644);
-    let unchecked = CreateHow::Unchecked(Sattr {
-        mode: Some(0o600),
-        ..Sattr::default()
-    });
-    let NfsResult::Ok(again) = create(&fixture, root, b"file", unchecked) else {
-        panic!("refused")
-    };
-    assert_eq!(
-        (again.object, again.attributes.unwrap().mode),
-        (Some(first), 0o644)
-    );
+    let unchecked = CreateHow::Unchecked(Sattr { mode: Some(0o600), ..Sattr::default() });
+    let NfsResult::Ok(again) = create(&fixture, root, b"file", unchecked) else { panic!("refused") };
+    assert_eq!((again.object, again.attributes.unwrap().mode), (Some(first), 0o644));
     let guarded = create(&fixture, root, b"file", CreateHow::Guarded(Sattr::default()));
-    let NfsResult::Failed(NfsStat3::Exist, wcc) = guarded else {
-        panic!("{guarded:?}")
-    };
+    let NfsResult::Failed(NfsStat3::Exist, wcc) = guarded else { panic!("{guarded:?}") };
     assert_eq!(wcc.after, Some(fixture.attributes(root)));
 }
 
@@ -124,63 +87,36 @@ fn an_exclusive_create_sent_twice_makes_one_file() {
     let fixture = Fixture::new();
     let root = fixture.root();
     let how = |last| CreateHow::Exclusive(CreateVerifier([1, 2, 3, 4, 5, 6, 7, last]));
-    let NfsResult::Ok(first) = create(&fixture, root, b"file", how(8)) else {
-        panic!("refused")
-    };
-    let NfsResult::Ok(retry) = create(&fixture, root, b"file", how(8)) else {
-        panic!("a retry is no error")
-    };
+    let NfsResult::Ok(first) = create(&fixture, root, b"file", how(8)) else { panic!("refused") };
+    let NfsResult::Ok(retry) = create(&fixture, root, b"file", how(8)) else { panic!("a retry is no error") };
     assert_eq!(first.object, retry.object);
-    assert_eq!(
-        status_of(&create(&fixture, root, b"file", how(9))),
-        NfsStat3::Exist
-    );
+    assert_eq!(status_of(&create(&fixture, root, b"file", how(9))), NfsStat3::Exist);
 }
 
 #[test]
 fn every_kind_of_object_can_be_made_and_told() {
     let fixture = Fixture::new();
     let root = fixture.root();
-    let set = Sattr {
-        mode: Some(0o600),
-        ..Sattr::default()
-    };
+    let set = Sattr { mode: Some(0o600), ..Sattr::default() };
     let device = SpecData { major: 1, minor: 3 };
     let rows = [
-        (
-            &b"block"[..],
-            MknodData::BlockDevice(set, device),
-            Ftype::BlockDevice,
-        ),
-        (
-            b"character",
-            MknodData::CharacterDevice(set, device),
-            Ftype::CharacterDevice,
-        ),
+        (&b"block"[..], MknodData::BlockDevice(set, device), Ftype::BlockDevice),
+        (b"character", MknodData::CharacterDevice(set, device), Ftype::CharacterDevice),
         (b"socket", MknodData::Socket(set), Ftype::Socket),
         (b"fifo", MknodData::Fifo(set), Ftype::Fifo),
     ];
     for (name, what, kind) in rows {
-        let arguments = MknodArguments {
-            place: place(root, name),
-            what,
-        };
+        let arguments = MknodArguments { place: place(root, name), what };
         let NfsResult::Ok(made) = fixture.call::<CreateOk, WccData>(NfsProcedure::Mknod, &arguments) else {
             panic!("{kind:?}");
         };
         let attributes = made.attributes.unwrap();
         assert_eq!((attributes.kind, attributes.mode), (kind, 0o600));
         let is_device = matches!(kind, Ftype::BlockDevice | Ftype::CharacterDevice);
-        assert_eq!(
-            attributes.rdev,
-            if is_device { device } else { SpecData::default() }
-        );
+        assert_eq!(attributes.rdev, if is_device { device } else { SpecData::default() });
     }
     for other in [0, 1, 2, 5, 8, u32::MAX] {
-        let arguments = MknodArguments {
-            place: place(root, b"new"),
-            what: MknodData::Other(other),
-        };
+        let arguments = MknodArguments { place: place(root, b"new"), what: MknodData::Other(other) };
         let refused: NfsResult<CreateOk, WccData> = fixture.call(NfsProcedure::Mknod, &arguments);
         assert_eq!(refused.status(), NfsStat3::Badtype, "type {other}");
     }
@@ -199,15 +135,9 @@ fn no_device_is_made_for_numbers_that_do_not_fit() {
     ];
     for (major, minor, expected) in rows {
         let device = SpecData { major, minor };
-        for what in [
-            MknodData::CharacterDevice(set, device),
-            MknodData::BlockDevice(set, device),
-        ] {
+        for what in [MknodData::CharacterDevice(set, device), MknodData::BlockDevice(set, device)] {
             let name = format!("{major}-{minor}-{}", matches!(what, MknodData::BlockDevice(..)));
-            let arguments = MknodArguments {
-                place: place(root, name.as_bytes()),
-                what,
-            };
+            let arguments = MknodArguments { place: place(root, name.as_bytes()), what };
             let made: NfsResult<CreateOk, WccData> = fixture.call(NfsProcedure::Mknod, &arguments);
             assert_eq!(made.status(), expected, "{device:?}");
         }
@@ -219,30 +149,17 @@ fn a_symlink_says_its_target_byte_for_byte() {
     let fixture = Fixture::new();
     let root = fixture.root();
     let target = NfsPath::new(b"../not there/\xff").unwrap();
-    let arguments = SymlinkArguments {
-        place: place(root, b"link"),
-        attributes: Sattr::default(),
-        target,
-    };
+    let arguments = SymlinkArguments { place: place(root, b"link"), attributes: Sattr::default(), target };
     let NfsResult::Ok(made) = fixture.call::<CreateOk, WccData>(NfsProcedure::Symlink, &arguments) else {
         panic!()
     };
     let link = made.object.unwrap();
     let results = fixture.raw(5, &bytes_of(&link)).unwrap();
     let said: NfsResult<ReadlinkOk<'_>, Option<Fattr>> = decode_all(&results).unwrap();
-    assert_eq!(
-        said,
-        NfsResult::Ok(ReadlinkOk {
-            attributes: Some(fixture.attributes(link)),
-            target
-        })
-    );
+    assert_eq!(said, NfsResult::Ok(ReadlinkOk { attributes: Some(fixture.attributes(link)), target }));
     let results = fixture.raw(5, &bytes_of(&root)).unwrap();
     let said: NfsResult<ReadlinkOk<'_>, Option<Fattr>> = decode_all(&results).unwrap();
-    assert_eq!(
-        said,
-        NfsResult::Failed(NfsStat3::Inval, Some(fixture.attributes(root)))
-    );
+    assert_eq!(said, NfsResult::Failed(NfsStat3::Inval, Some(fixture.attributes(root))));
 }
 
 #[test]
@@ -256,11 +173,7 @@ fn removing_fits_the_kind_of_the_object() {
         let before = fixture.attributes(root);
         let outcome = remove(&fixture, procedure, root, name);
         let (NfsResult::Ok(wcc) | NfsResult::Failed(_, wcc)) = outcome;
-        assert_eq!(
-            wcc.after,
-            Some(fixture.attributes(root)),
-            "attributes come either way"
-        );
+        assert_eq!(wcc.after, Some(fixture.attributes(root)), "attributes come either way");
         assert!(wcc.before.is_none_or(|told| told.ctime == before.ctime));
         outcome.status()
     };
@@ -273,10 +186,7 @@ fn removing_fits_the_kind_of_the_object() {
     assert_eq!(of(NfsProcedure::Remove, b"file"), NfsStat3::Ok);
     let gone: NfsResult<Fattr> = fixture.call(NfsProcedure::Getattr, &file);
     assert_eq!(gone, NfsResult::Failed(NfsStat3::Stale, ()));
-    assert_eq!(
-        remove(&fixture, NfsProcedure::Remove, directory, b"inside").status(),
-        NfsStat3::Ok
-    );
+    assert_eq!(remove(&fixture, NfsProcedure::Remove, directory, b"inside").status(), NfsStat3::Ok);
     assert_eq!(of(NfsProcedure::Rmdir, b"directory"), NfsStat3::Ok);
 }
 
@@ -284,45 +194,20 @@ fn removing_fits_the_kind_of_the_object() {
 fn rename_and_link_tell_of_both_directories() {
     let fixture = Fixture::new();
     let root = fixture.root();
-    let (a, b) = (
-        fixture.make_directory(root, b"a", 0o755),
-        fixture.make_directory(root, b"b", 0o755),
-    );
+    let (a, b) = (fixture.make_directory(root, b"a", 0o755), fixture.make_directory(root, b"b", 0o755));
     let file = fixture.make_file(a, b"file", 0o644);
     let before = fixture.attributes(b).ctime;
-    let NfsResult::Ok(wcc) = rename(&fixture, (a, b"file"), (b, b"moved")) else {
-        panic!("refused")
-    };
-    assert_eq!(
-        (wcc.from.after, wcc.to.after),
-        (Some(fixture.attributes(a)), Some(fixture.attributes(b)))
-    );
+    let NfsResult::Ok(wcc) = rename(&fixture, (a, b"file"), (b, b"moved")) else { panic!("refused") };
+    assert_eq!((wcc.from.after, wcc.to.after), (Some(fixture.attributes(a)), Some(fixture.attributes(b))));
     assert_eq!(wcc.to.before.unwrap().ctime, before);
-    let NfsResult::Ok(wcc) = link(&fixture, file, a, b"again") else {
-        panic!("refused")
-    };
+    let NfsResult::Ok(wcc) = link(&fixture, file, a, b"again") else { panic!("refused") };
     assert_eq!(wcc.attributes, Some(fixture.attributes(file)));
-    assert_eq!(
-        (wcc.attributes.unwrap().nlink, wcc.directory.after),
-        (2, Some(fixture.attributes(a)))
-    );
+    assert_eq!((wcc.attributes.unwrap().nlink, wcc.directory.after), (2, Some(fixture.attributes(a))));
     assert_eq!(link(&fixture, file, a, b"again").status(), NfsStat3::Exist);
-    assert_eq!(
-        rename(&fixture, (a, b"none"), (b, b"x")).status(),
-        NfsStat3::Noent
-    );
-    assert_eq!(
-        rename(&fixture, (root, b"a"), (a, b"inside")).status(),
-        NfsStat3::Inval
-    );
-    assert_eq!(
-        rename(&fixture, (root, b"a"), (root, b"..")).status(),
-        NfsStat3::Inval
-    );
-    assert_eq!(
-        rename(&fixture, (b, b"moved"), (root, b"a")).status(),
-        NfsStat3::Isdir
-    );
+    assert_eq!(rename(&fixture, (a, b"none"), (b, b"x")).status(), NfsStat3::Noent);
+    assert_eq!(rename(&fixture, (root, b"a"), (a, b"inside")).status(), NfsStat3::Inval);
+    assert_eq!(rename(&fixture, (root, b"a"), (root, b"..")).status(), NfsStat3::Inval);
+    assert_eq!(rename(&fixture, (b, b"moved"), (root, b"a")).status(), NfsStat3::Isdir);
 }
 
 #[test]
@@ -331,17 +216,13 @@ fn nothing_leads_from_one_export_into_another() {
     let (one, two) = (fixture.root_of(1), fixture.root_of(2));
     let file = fixture.make_file(one, b"file", 0o644);
     let refused = rename(&fixture, (one, b"file"), (two, b"file"));
-    let NfsResult::Failed(NfsStat3::Xdev, wcc) = refused else {
-        panic!("{refused:?}")
-    };
+    let NfsResult::Failed(NfsStat3::Xdev, wcc) = refused else { panic!("{refused:?}") };
     assert_eq!(
         (wcc.from.after, wcc.to.after),
         (Some(fixture.attributes(one)), Some(fixture.attributes(two)))
     );
     let refused = link(&fixture, file, two, b"file");
-    let NfsResult::Failed(NfsStat3::Xdev, wcc) = refused else {
-        panic!("{refused:?}")
-    };
+    let NfsResult::Failed(NfsStat3::Xdev, wcc) = refused else { panic!("{refused:?}") };
     assert_eq!(wcc.attributes, Some(fixture.attributes(file)));
     assert_eq!(fixture.lookup(two, b"file").status(), NfsStat3::Noent);
 }
@@ -354,59 +235,32 @@ fn the_good_one_of_two_handles_is_told_of() {
     let known = Some(fixture.attributes(root));
     for (from, to) in [(root, bad), (bad, root)] {
         let refused = rename(&fixture, (from, b"a"), (to, b"b"));
-        let NfsResult::Failed(NfsStat3::Badhandle, wcc) = refused else {
-            panic!("{refused:?}")
-        };
-        let expected = if from == root {
-            (known, None)
-        } else {
-            (None, known)
-        };
+        let NfsResult::Failed(NfsStat3::Badhandle, wcc) = refused else { panic!("{refused:?}") };
+        let expected = if from == root { (known, None) } else { (None, known) };
         assert_eq!((wcc.from.after, wcc.to.after), expected);
     }
     let refused = link(&fixture, bad, root, b"b");
-    let NfsResult::Failed(NfsStat3::Badhandle, wcc) = refused else {
-        panic!("{refused:?}")
-    };
+    let NfsResult::Failed(NfsStat3::Badhandle, wcc) = refused else { panic!("{refused:?}") };
     assert_eq!((wcc.attributes, wcc.directory.after), (None, known));
 }
 
 #[test]
 fn a_read_only_export_changes_in_no_way() {
-    let fixture = Fixture::with_rules(ExportRules {
-        read_only: true,
-        ..rules()
-    });
+    let fixture = Fixture::with_rules(ExportRules { read_only: true, ..rules() });
     let root = fixture.root();
     let before = fixture.attributes(root);
     let set = Sattr::default();
-    assert_eq!(
-        create(&fixture, root, b"f", CreateHow::Unchecked(set)).status(),
-        NfsStat3::Rofs
-    );
+    assert_eq!(create(&fixture, root, b"f", CreateHow::Unchecked(set)).status(), NfsStat3::Rofs);
     for procedure in [NfsProcedure::Remove, NfsProcedure::Rmdir] {
         assert_eq!(remove(&fixture, procedure, root, b"f").status(), NfsStat3::Rofs);
     }
-    assert_eq!(
-        rename(&fixture, (root, b"f"), (root, b"g")).status(),
-        NfsStat3::Rofs
-    );
+    assert_eq!(rename(&fixture, (root, b"f"), (root, b"g")).status(), NfsStat3::Rofs);
     assert_eq!(link(&fixture, root, root, b"g").status(), NfsStat3::Rofs);
     let made = |outcome: NfsResult<CreateOk, WccData>| outcome.status();
     let target = NfsPath::new(b"t").unwrap();
-    let symlink = SymlinkArguments {
-        place: place(root, b"f"),
-        attributes: set,
-        target,
-    };
-    assert_eq!(
-        made(fixture.call(NfsProcedure::Symlink, &symlink)),
-        NfsStat3::Rofs
-    );
-    let mknod = MknodArguments {
-        place: place(root, b"f"),
-        what: MknodData::Fifo(set),
-    };
+    let symlink = SymlinkArguments { place: place(root, b"f"), attributes: set, target };
+    assert_eq!(made(fixture.call(NfsProcedure::Symlink, &symlink)), NfsStat3::Rofs);
+    let mknod = MknodArguments { place: place(root, b"f"), what: MknodData::Fifo(set) };
     assert_eq!(made(fixture.call(NfsProcedure::Mknod, &mknod)), NfsStat3::Rofs);
     assert_eq!(fixture.attributes(root), before);
 }

@@ -11,10 +11,7 @@ use super::fixture::{Fixture, rules};
 use crate::{ExportRules, Squash};
 
 fn access(fixture: &Fixture, object: NfsFh3) -> u32 {
-    let arguments = AccessArguments {
-        object,
-        access: AccessMask::ALL,
-    };
+    let arguments = AccessArguments { object, access: AccessMask::ALL };
     match fixture.call::<AccessOk, Option<Fattr>>(NfsProcedure::Access, &arguments) {
         NfsResult::Ok(ok) => {
             assert_eq!(ok.attributes, Some(fixture.attributes(object)));
@@ -28,10 +25,7 @@ fn access(fixture: &Fixture, object: NfsFh3) -> u32 {
 fn access_follows_owner_group_and_others() {
     let mut fixture = Fixture::new();
     let file = fixture.make_file(fixture.root(), b"file", 0o754);
-    let all = AccessMask::READ
-        .or(AccessMask::MODIFY)
-        .or(AccessMask::EXTEND)
-        .or(AccessMask::EXECUTE);
+    let all = AccessMask::READ.or(AccessMask::MODIFY).or(AccessMask::EXTEND).or(AccessMask::EXECUTE);
     assert_eq!(access(&fixture, file), all.0);
     fixture.become_user(5, 0);
     assert_eq!(access(&fixture, file), AccessMask::READ.or(AccessMask::EXECUTE).0);
@@ -41,41 +35,22 @@ fn access_follows_owner_group_and_others() {
 
 #[test]
 fn a_read_only_export_grants_no_change() {
-    let fixture = Fixture::with_rules(ExportRules {
-        read_only: true,
-        ..rules()
-    });
-    assert_eq!(
-        access(&fixture, fixture.root()),
-        AccessMask::READ.or(AccessMask::LOOKUP).0
-    );
+    let fixture = Fixture::with_rules(ExportRules { read_only: true, ..rules() });
+    assert_eq!(access(&fixture, fixture.root()), AccessMask::READ.or(AccessMask::LOOKUP).0);
 }
 
 #[test]
 fn a_squashed_root_is_nobody() {
-    let mut fixture = Fixture::with_rules(ExportRules {
-        squash: Squash::Root,
-        ..rules()
-    });
+    let mut fixture = Fixture::with_rules(ExportRules { squash: Squash::Root, ..rules() });
     let root = fixture.root();
-    assert_eq!(
-        access(&fixture, root),
-        AccessMask::READ.or(AccessMask::LOOKUP).0,
-        "mode 755 of uid 0"
-    );
+    assert_eq!(access(&fixture, root), AccessMask::READ.or(AccessMask::LOOKUP).0, "mode 755 of uid 0");
     let refused = fixture.lookup(root, b"none").status();
     assert_eq!(refused, NfsStat3::Noent);
-    let kept = Fixture::with_rules(ExportRules {
-        squash: Squash::None,
-        ..rules()
-    });
+    let kept = Fixture::with_rules(ExportRules { squash: Squash::None, ..rules() });
     assert!(AccessMask(access(&kept, kept.root())).contains(AccessMask::MODIFY));
     fixture.become_user(0, 0);
     let how = curt_proto::nfs3::CreateHow::Guarded(curt_proto::nfs3::Sattr::default());
-    let arguments = curt_proto::nfs3::CreateArguments {
-        place: super::fixture::place(root, b"new"),
-        how,
-    };
+    let arguments = curt_proto::nfs3::CreateArguments { place: super::fixture::place(root, b"new"), how };
     let made: NfsResult<curt_proto::nfs3::CreateOk, curt_proto::nfs3::WccData> =
         fixture.call(NfsProcedure::Create, &arguments);
     assert_eq!(made.status(), NfsStat3::Acces);
@@ -83,10 +58,7 @@ fn a_squashed_root_is_nobody() {
 
 #[test]
 fn files_belong_to_whom_the_caller_is_taken_for() {
-    let mut fixture = Fixture::with_rules(ExportRules {
-        squash: Squash::None,
-        ..rules()
-    });
+    let mut fixture = Fixture::with_rules(ExportRules { squash: Squash::None, ..rules() });
     let open = fixture.make_directory(fixture.root(), b"open", 0o777);
     fixture.become_user(12, 34);
     let file = fixture.make_file(open, b"file", 0o600);
@@ -99,20 +71,9 @@ fn files_belong_to_whom_the_caller_is_taken_for() {
 // SEMANTICS: export-7.
 #[test]
 fn whoever_becomes_nobody_brings_no_groups_where_this_machine_says_which() {
-    let mut fixture = Fixture::with_rules(ExportRules {
-        squash: Squash::Root,
-        ..rules()
-    });
-    let set = SetAttributes {
-        gid: Some(42),
-        ..SetAttributes::with_mode(0o640)
-    };
-    let made = fixture.vfs.create(
-        &FsCred::ROOT,
-        &fixture.vfs.root(),
-        b"file",
-        CreateMode::Guarded(&set),
-    );
+    let mut fixture = Fixture::with_rules(ExportRules { squash: Squash::Root, ..rules() });
+    let set = SetAttributes { gid: Some(42), ..SetAttributes::with_mode(0o640) };
+    let made = fixture.vfs.create(&FsCred::ROOT, &fixture.vfs.root(), b"file", CreateMode::Guarded(&set));
     assert_eq!(made.value.unwrap().node.attributes.gid, 42);
     let file = match fixture.lookup(fixture.root(), b"file") {
         NfsResult::Ok(found) => found.object,

@@ -32,9 +32,6 @@ fn errors_of_the_file_system_keep_their_meaning() {
     for (error, name) in table {
         assert_eq!(NfsStat3::from(Fault::from(error)).name(), name, "{error:?}");
     }
-    let directory = OpResult::<(), ()> {
-        attributes: (),
-        value: Err(Error::Os(Errno::ISDIR).into()),
-    };
+    let directory = OpResult::<(), ()> { attributes: (), value: Err(Error::Os(Errno::ISDIR).into()) };
     assert_eq!(on_data(directory).value, Err(Fault::Inval));
 }

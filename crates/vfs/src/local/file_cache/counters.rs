@@ -84,16 +84,8 @@ mod tests {
 
     #[test]
     fn the_mean_age_of_two_is_weighed_by_what_each_released() {
-        let one = FileCacheCounters {
-            releases: 3,
-            mean_age: 100,
-            ..FileCacheCounters::default()
-        };
-        let other = FileCacheCounters {
-            releases: 1,
-            mean_age: 500,
-            ..FileCacheCounters::default()
-        };
+        let one = FileCacheCounters { releases: 3, mean_age: 100, ..FileCacheCounters::default() };
+        let other = FileCacheCounters { releases: 1, mean_age: 500, ..FileCacheCounters::default() };
         assert_eq!((one.and(&other).mean_age, one.and(&other).releases), (200, 4));
         let none = FileCacheCounters::default();
         assert_eq!(none.and(&none).mean_age, 0);

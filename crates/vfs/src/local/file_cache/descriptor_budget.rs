@@ -65,16 +65,9 @@ mod tests {
                 (90, DescriptorPressure::Short, DescriptorPressure::None),
             ] {
                 let bound = limit * percent / 100;
-                assert_eq!(
-                    (room(bound - 1), room(bound)),
-                    (below, from),
-                    "{percent} % of {limit}"
-                );
+                assert_eq!((room(bound - 1), room(bound)), (below, from), "{percent} % of {limit}");
             }
         }
-        assert_eq!(
-            DescriptorBudget::new(u64::MAX).room(RawFd::MAX),
-            DescriptorPressure::Plenty
-        );
+        assert_eq!(DescriptorBudget::new(u64::MAX).room(RawFd::MAX), DescriptorPressure::Plenty);
     }
 }

@@ -96,11 +96,8 @@ impl FileCache {
     }
 
     fn with_budget(caching: bool, budget: DescriptorBudget) -> Self {
-        let part = || LockedShard {
-            shard: Mutex::default(),
-            closing: Mutex::default(),
-            opened: Condvar::new(),
-        };
+        let part =
+            || LockedShard { shard: Mutex::default(), closing: Mutex::default(), opened: Condvar::new() };
         Self {
             shards: std::iter::repeat_with(part).take(SHARDS).collect(),
             hasher: HandleHashBuilder::new(),
@@ -159,9 +156,7 @@ impl FileCache {
         if !self.caching {
             shard.counters.misses += 1;
             acquired(handle, false);
-            return Some(FileCacheLookup::Missing(OpenReservation::uncached(
-                self, hash, *handle,
-            )));
+            return Some(FileCacheLookup::Missing(OpenReservation::uncached(self, hash, *handle)));
         }
         match shard.search(hash, handle, purpose, caller) {
             ShardLookup::Open(file) => {
@@ -171,9 +166,7 @@ impl FileCache {
             ShardLookup::Opening => None,
             ShardLookup::Missing => {
                 acquired(handle, false);
-                Some(FileCacheLookup::Missing(
-                    self.begin(shard, hash, handle, purpose, caller),
-                ))
+                Some(FileCacheLookup::Missing(self.begin(shard, hash, handle, purpose, caller)))
             }
         }
     }
@@ -225,10 +218,8 @@ impl FileCache {
             let _closing = part.closing.lock();
             let mut shard = part.shard.lock();
             let handles: Vec<_> = shard.files.iter().map(|file| (file.hash, file.handle)).collect();
-            let files: Vec<_> = handles
-                .into_iter()
-                .filter_map(|(hash, handle)| shard.take(hash, &handle))
-                .collect();
+            let files: Vec<_> =
+                handles.into_iter().filter_map(|(hash, handle)| shard.take(hash, &handle)).collect();
             drop(shard);
             for file in &files {
                 self.trace_release(&file.slots, "all are closed");
@@ -278,11 +269,8 @@ impl FileCache {
                     OpenAccess::Read => IDLE_READERS,
                 };
                 slot.is_idle(|cached| {
-                    cached.idle = if std::mem::take(&mut cached.used) {
-                        0
-                    } else {
-                        cached.idle.saturating_add(1)
-                    };
+                    cached.idle =
+                        if std::mem::take(&mut cached.used) { 0 } else { cached.idle.saturating_add(1) };
                     cached.idle >= most
                 })
             });
@@ -316,16 +304,11 @@ impl FileCache {
     }
 
     fn trace_release(&self, slots: &[DescriptorSlot], reason: &str) {
-        let open = slots
-            .iter()
-            .filter(|slot| matches!(slot.state, DescriptorState::Open(_)));
+        let open = slots.iter().filter(|slot| matches!(slot.state, DescriptorState::Open(_)));
         let open = open.count();
         self.count.fetch_sub(open, Ordering::Relaxed);
         if open > 0 {
-            probe!(NfsdFileClose {
-                entries: open,
-                reason
-            });
+            probe!(NfsdFileClose { entries: open, reason });
         }
     }
 
@@ -335,26 +318,13 @@ impl FileCache {
         let mut age = 0;
         for part in &self.shards {
             let shard = part.shard.lock();
-            let FileCacheShardCounters {
-                hits,
-                misses,
-                allocations,
-                releases,
-                evictions,
-                age_ms,
-                uncached,
-            } = shard.counters;
+            let FileCacheShardCounters { hits, misses, allocations, releases, evictions, age_ms, uncached } =
+                shard.counters;
             let open = |slot: &&DescriptorSlot| matches!(slot.state, DescriptorState::Open(_));
-            all.inodes += shard
-                .files
-                .iter()
-                .filter(|file| file.slots.iter().any(|slot| open(&slot)))
-                .count() as u64;
-            all.entries += shard
-                .files
-                .iter()
-                .map(|file| file.slots.iter().filter(open).count() as u64)
-                .sum::<u64>();
+            all.inodes +=
+                shard.files.iter().filter(|file| file.slots.iter().any(|slot| open(&slot))).count() as u64;
+            all.entries +=
+                shard.files.iter().map(|file| file.slots.iter().filter(open).count() as u64).sum::<u64>();
             all.buckets += shard.files.capacity() as u64;
             all.hits += hits;
             all.misses += misses;
@@ -372,10 +342,7 @@ impl FileCache {
 
 /// Emits the event of an acquisition.
 fn acquired(handle: &NodeHandle, hit: bool) {
-    probe!(NfsdFileAcquire {
-        node: handle_hash(handle.bytes()),
-        hit
-    });
+    probe!(NfsdFileAcquire { node: handle_hash(handle.bytes()), hit });
 }
 
 impl DescriptorSlot {

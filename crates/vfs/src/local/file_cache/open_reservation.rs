@@ -22,21 +22,11 @@ pub(in crate::local) struct OpenReservation<'a> {
 
 impl<'a> OpenReservation<'a> {
     pub(super) const fn new(cache: &'a FileCache, hash: u64, handle: NodeHandle, number: u64) -> Self {
-        Self {
-            cache,
-            hash,
-            handle,
-            number: Some(number),
-        }
+        Self { cache, hash, handle, number: Some(number) }
     }
 
     pub(super) const fn uncached(cache: &'a FileCache, hash: u64, handle: NodeHandle) -> Self {
-        Self {
-            cache,
-            hash,
-            handle,
-            number: None,
-        }
+        Self { cache, hash, handle, number: None }
     }
 
     /// Adds the file, which had `stamp` before it was opened. The second value is whether it is the
@@ -55,9 +45,7 @@ impl<'a> OpenReservation<'a> {
         let mut shard = self.cache.part(self.hash).shard.lock();
         let shard_ref = &mut *shard;
         let slot = shard_ref.file(self.hash, &self.handle).and_then(|file| {
-            let shared = file
-                .shared
-                .get_or_insert_with(|| Arc::new(SharedPermissionStamp::new(stamp)));
+            let shared = file.shared.get_or_insert_with(|| Arc::new(SharedPermissionStamp::new(stamp)));
             let shared = Arc::clone(shared);
             let slot = file
                 .slots

@@ -26,12 +26,7 @@ pub(in crate::local) struct PermissionStamp {
 
 impl PermissionStamp {
     pub(in crate::local) const fn of(attributes: &Attributes) -> Self {
-        Self {
-            mode: attributes.mode,
-            uid: attributes.uid,
-            gid: attributes.gid,
-            ctime: attributes.ctime,
-        }
+        Self { mode: attributes.mode, uid: attributes.uid, gid: attributes.gid, ctime: attributes.ctime }
     }
 }
 
@@ -50,11 +45,7 @@ struct SharedPermissionStampState {
 
 impl SharedPermissionStamp {
     pub(super) const fn new(stamp: PermissionStamp) -> Self {
-        Self(Mutex::new(SharedPermissionStampState {
-            stamp,
-            epoch: 0,
-            carried: false,
-        }))
+        Self(Mutex::new(SharedPermissionStampState { stamp, epoch: 0, carried: false }))
     }
 
     /// Requires a new access check if writes may hide changes of the permissions.
@@ -78,11 +69,7 @@ pub(in crate::local) struct OpenLocalFile {
 impl OpenLocalFile {
     /// `stamp`: the permissions before it was opened.
     pub(super) fn new(fd: OwnedFd, shared: Arc<SharedPermissionStamp>, stamp: PermissionStamp) -> Self {
-        let file = Self {
-            fd: Arc::new(fd),
-            shared,
-            checked: AtomicU32::new(0),
-        };
+        let file = Self { fd: Arc::new(fd), shared, checked: AtomicU32::new(0) };
         file.check_passed(stamp);
         file
     }

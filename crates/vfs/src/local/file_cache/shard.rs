@@ -22,12 +22,7 @@ pub(in crate::local) struct OwnedFsCred {
 
 impl OwnedFsCred {
     pub(in crate::local) fn of(caller: &FsCred<'_>) -> Self {
-        Self {
-            uid: caller.uid,
-            gid: caller.gid,
-            privileged: caller.privileged,
-            groups: caller.groups.into(),
-        }
+        Self { uid: caller.uid, gid: caller.gid, privileged: caller.privileged, groups: caller.groups.into() }
     }
 
     pub(in crate::local) fn is(&self, caller: &FsCred<'_>) -> bool {
@@ -103,9 +98,7 @@ impl FileCacheShard {
         let tally = &mut self.counters;
         let file = self.files.find_mut(hash, |file| file.handle == *handle);
         let slot = file.and_then(|file| {
-            file.slots
-                .iter_mut()
-                .find(|slot| slot.purpose == purpose && slot.cred.is(caller))
+            file.slots.iter_mut().find(|slot| slot.purpose == purpose && slot.cred.is(caller))
         });
         match slot.map(|slot| &mut slot.state) {
             Some(DescriptorState::Open(cached)) => {
@@ -128,12 +121,7 @@ impl FileCacheShard {
     pub(super) fn file_or_new(&mut self, hash: u64, handle: &NodeHandle) -> &mut CachedFile {
         self.files
             .entry(hash, |file| file.handle == *handle, |file| file.hash)
-            .or_insert_with(|| CachedFile {
-                hash,
-                handle: *handle,
-                shared: None,
-                slots: Vec::new(),
-            })
+            .or_insert_with(|| CachedFile { hash, handle: *handle, shared: None, slots: Vec::new() })
             .into_mut()
     }
 

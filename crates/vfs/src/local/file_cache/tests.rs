@@ -75,34 +75,15 @@ fn a_descriptor_serves_exactly_its_file_access_and_caller() {
         (1, OpenAccess::Read, FsCred::new(1000, 1001, &[5, 6])),
         (1, OpenAccess::Read, FsCred::new(1000, 1000, &[5])),
         (1, OpenAccess::Read, FsCred::new(1000, 1000, &[6, 5])),
-        (
-            1,
-            OpenAccess::Read,
-            FsCred {
-                privileged: true,
-                ..USER
-            },
-        ),
+        (1, OpenAccess::Read, FsCred { privileged: true, ..USER }),
     ];
     for (number, purpose, caller) in others {
-        assert!(
-            open(&cache, number, purpose, &caller).1,
-            "{number} {purpose:?} {caller:?}"
-        );
-        assert!(
-            !open(&cache, number, purpose, &caller).1,
-            "{number} {purpose:?} {caller:?}"
-        );
+        assert!(open(&cache, number, purpose, &caller).1, "{number} {purpose:?} {caller:?}");
+        assert!(!open(&cache, number, purpose, &caller).1, "{number} {purpose:?} {caller:?}");
     }
     let counters = cache.counters();
-    assert_eq!(
-        (counters.inodes, counters.entries, counters.allocations),
-        (2, 8, 8)
-    );
-    assert_eq!(
-        (counters.hits, counters.misses, counters.acquisitions),
-        (8, 8, 16)
-    );
+    assert_eq!((counters.inodes, counters.entries, counters.allocations), (2, 8, 8));
+    assert_eq!((counters.hits, counters.misses, counters.acquisitions), (8, 8, 16));
     assert!(cache.contains(&handle(1)) && !cache.contains(&handle(3)));
 }
 
@@ -152,11 +133,7 @@ fn writers_age_in_half_a_second_and_readers_in_two() {
     assert!(cache.sweep());
     assert!(writer.strong_count() == 1);
     assert!(cache.sweep());
-    assert_eq!(
-        (reader.strong_count(), writer.strong_count()),
-        (1, 0),
-        "after half a second"
-    );
+    assert_eq!((reader.strong_count(), writer.strong_count()), (1, 0), "after half a second");
     for _ in 0..5 {
         assert!(cache.sweep());
     }
@@ -164,15 +141,7 @@ fn writers_age_in_half_a_second_and_readers_in_two() {
     assert!(!cache.sweep());
     assert_eq!(reader.strong_count(), 0, "after two seconds");
     let counters = cache.counters();
-    assert_eq!(
-        (
-            counters.entries,
-            counters.inodes,
-            counters.evictions,
-            counters.releases
-        ),
-        (0, 0, 2, 2)
-    );
+    assert_eq!((counters.entries, counters.inodes, counters.evictions, counters.releases), (0, 0, 2, 2));
 }
 
 #[test]
@@ -202,18 +171,12 @@ fn a_released_file_is_closed_at_once_even_while_it_is_being_opened() {
     cache.release(&handle(1));
     assert_eq!((reader.strong_count(), other.strong_count()), (0, 1));
     let (late, first) = ticket.opened(descriptor(), stamp(1));
-    assert!(
-        !first && Arc::strong_count(&late) == 1,
-        "it was opened before the change"
-    );
+    assert!(!first && Arc::strong_count(&late) == 1, "it was opened before the change");
     assert!(open(&cache, 1, OpenAccess::Write, &USER).1);
     cache.release_all();
     assert_eq!(other.strong_count(), 0);
     let counters = cache.counters();
-    assert_eq!(
-        (counters.entries, counters.releases, counters.evictions),
-        (0, 3, 0)
-    );
+    assert_eq!((counters.entries, counters.releases, counters.evictions), (0, 3, 0));
     assert!(!cache.sweep());
 }
 
@@ -225,10 +188,7 @@ fn descriptors_are_cached_only_while_there_are_enough() {
     let (file, new) = open(&cache, 1, OpenAccess::Read, &USER);
     assert!(new && Arc::strong_count(&file) == 1, "it is used and not kept");
     let counters = cache.counters();
-    assert_eq!(
-        (counters.entries, counters.uncached, counters.allocations),
-        (0, 1, 0)
-    );
+    assert_eq!((counters.entries, counters.uncached, counters.allocations), (0, 1, 0));
     // Another thread that needs it does not wait.
     assert!(open(&cache, 1, OpenAccess::Read, &USER).1);
 }
@@ -276,10 +236,7 @@ fn one_file_has_a_bounded_number_of_descriptors() {
         assert!(open(&cache, 1, OpenAccess::Read, &caller).1);
     }
     let counters = cache.counters();
-    assert_eq!(
-        (counters.entries, counters.uncached),
-        (SLOTS_MAX as u64, SLOTS_MAX as u64)
-    );
+    assert_eq!((counters.entries, counters.uncached), (SLOTS_MAX as u64, SLOTS_MAX as u64));
 }
 
 #[test]
@@ -291,15 +248,7 @@ fn a_cache_that_is_off_keeps_nothing() {
         assert!(file.as_fd().as_raw_fd() >= 0);
     }
     let counters = cache.counters();
-    assert_eq!(
-        (
-            counters.misses,
-            counters.uncached,
-            counters.entries,
-            counters.hits
-        ),
-        (3, 3, 0, 0)
-    );
+    assert_eq!((counters.misses, counters.uncached, counters.entries, counters.hits), (3, 3, 0, 0));
 }
 
 #[test]
@@ -309,14 +258,8 @@ fn a_right_is_checked_again_when_the_files_attributes_change() {
     assert!(file.is_checked(stamp(1)) && !file.is_checked(stamp(2)));
     for other in [
         attributes(0o600, 1, 0),
-        Attributes {
-            uid: 7,
-            ..attributes(0o644, 1, 0)
-        },
-        Attributes {
-            gid: 7,
-            ..attributes(0o644, 1, 0)
-        },
+        Attributes { uid: 7, ..attributes(0o644, 1, 0) },
+        Attributes { gid: 7, ..attributes(0o644, 1, 0) },
     ] {
         assert!(!file.is_checked(PermissionStamp::of(&other)), "{other:?}");
     }
@@ -349,10 +292,7 @@ fn a_write_of_ours_carries_the_check_on_and_nothing_else_does() {
         (PermissionStamp::of(&after), attributes(0o644, 4, 3)),
     ] {
         writer.update_after_own_write(before, &after);
-        assert!(
-            !writer.is_checked(PermissionStamp::of(&after)),
-            "{before:?} {after:?}"
-        );
+        assert!(!writer.is_checked(PermissionStamp::of(&after)), "{before:?} {after:?}");
     }
 }
 

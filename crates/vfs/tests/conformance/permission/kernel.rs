@@ -22,11 +22,9 @@ pub(super) fn by_kernel(top: &Path, case: &Case, caller: &FsCred<'_>, operation:
     mode(&path("o"), 0o777);
     directory("d");
     directory("d/e");
-    for (name, file_mode) in [
-        ("d/f", case.file_mode),
-        ("d/g", case.file_mode),
-        ("d/e", case.file_mode | 0o111),
-    ] {
+    for (name, file_mode) in
+        [("d/f", case.file_mode), ("d/g", case.file_mode), ("d/e", case.file_mode | 0o111)]
+    {
         if name != "d/e" {
             std::fs::write(path(name), "").unwrap();
         }
@@ -49,18 +47,9 @@ pub(super) fn by_kernel(top: &Path, case: &Case, caller: &FsCred<'_>, operation:
             .join()
     });
     let triple = |status: rustix::fs::Stat| (status.st_mode & 0o7777, status.st_uid, status.st_gid);
-    let file = rustix::fs::fstat(&f)
-        .ok()
-        .filter(|status| status.st_nlink > 0)
-        .map(triple);
-    let made = rustix::fs::statat(&d, "new", AtFlags::SYMLINK_NOFOLLOW)
-        .ok()
-        .map(triple);
-    Outcome {
-        errno: errno.unwrap().err(),
-        file,
-        made,
-    }
+    let file = rustix::fs::fstat(&f).ok().filter(|status| status.st_nlink > 0).map(triple);
+    let made = rustix::fs::statat(&d, "new", AtFlags::SYMLINK_NOFOLLOW).ok().map(triple);
+    Outcome { errno: errno.unwrap().err(), file, made }
 }
 
 /// Sets only this thread's ids to the caller's; root keeps its capabilities, except the one with
@@ -79,13 +68,7 @@ fn become_caller(caller: &FsCred<'_>, operation: Operation) -> rustix::io::Resul
             Write | Truncate => CapabilitySet::FSETID,
             _ => CapabilitySet::empty(),
         };
-        set_capabilities(
-            None,
-            CapabilitySets {
-                effective: held.permitted.difference(withheld),
-                ..held
-            },
-        )?;
+        set_capabilities(None, CapabilitySets { effective: held.permitted.difference(withheld), ..held })?;
     }
     Ok(())
 }
@@ -100,10 +83,7 @@ fn system_call(
     let mode = Mode::from_raw_mode(0o6771);
     let times = |tv_sec, tv_nsec| {
         let time = Timespec { tv_sec, tv_nsec };
-        let times = Timestamps {
-            last_access: time,
-            last_modification: time,
-        };
+        let times = Timestamps { last_access: time, last_modification: time };
         rustix::fs::utimensat(f, c"", &times, AtFlags::EMPTY_PATH)
     };
     let access = |right| rustix::fs::accessat(CWD, proc(f), right, AtFlags::EACCESS);
@@ -125,13 +105,9 @@ fn system_call(
         MakeDirectory => rustix::fs::mkdirat(d, "new", mode),
         MakeSymlink => rustix::fs::symlinkat("f", d, "new"),
         MakeFifo => rustix::fs::mknodat(d, "new", FileType::Fifo, mode, 0),
-        MakeDevice => rustix::fs::mknodat(
-            d,
-            "new",
-            FileType::CharacterDevice,
-            mode,
-            rustix::fs::makedev(1, 3),
-        ),
+        MakeDevice => {
+            rustix::fs::mknodat(d, "new", FileType::CharacterDevice, mode, rustix::fs::makedev(1, 3))
+        }
         Remove => rustix::fs::unlinkat(d, "f", AtFlags::empty()),
         RemoveDirectory => rustix::fs::unlinkat(d, "e", AtFlags::REMOVEDIR),
         Rename => rustix::fs::renameat(d, "f", other, "new"),

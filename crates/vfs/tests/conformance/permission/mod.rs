@@ -14,36 +14,11 @@ use crate::trees::{Tree, is_root, local, memory, tmpfs};
 
 const CALLERS: [FsCred<'static>; 6] = [
     FsCred::ROOT,
-    FsCred {
-        uid: 1000,
-        gid: 1000,
-        groups: &[],
-        privileged: false,
-    },
-    FsCred {
-        uid: 1001,
-        gid: 1000,
-        groups: &[],
-        privileged: false,
-    },
-    FsCred {
-        uid: 1002,
-        gid: 1002,
-        groups: &[7, 1000],
-        privileged: false,
-    },
-    FsCred {
-        uid: 1003,
-        gid: 1003,
-        groups: &[8, 9],
-        privileged: false,
-    },
-    FsCred {
-        uid: 65534,
-        gid: 65534,
-        groups: &[],
-        privileged: false,
-    },
+    FsCred { uid: 1000, gid: 1000, groups: &[], privileged: false },
+    FsCred { uid: 1001, gid: 1000, groups: &[], privileged: false },
+    FsCred { uid: 1002, gid: 1002, groups: &[7, 1000], privileged: false },
+    FsCred { uid: 1003, gid: 1003, groups: &[8, 9], privileged: false },
+    FsCred { uid: 65534, gid: 65534, groups: &[], privileged: false },
 ];
 
 /// The caller's operation on the file `f`, or in its directory `d`.
@@ -138,9 +113,7 @@ struct Case {
 /// Modes of the directory and of the file: each alone with full permission on the other, and mixed
 /// ones.
 fn cases() -> Vec<Case> {
-    let directories = [
-        0o777, 0o755, 0o1777, 0o2777, 0o3775, 0o500, 0o300, 0o070, 0o030, 0o005, 0o003, 0o000,
-    ];
+    let directories = [0o777, 0o755, 0o1777, 0o2777, 0o3775, 0o500, 0o300, 0o070, 0o030, 0o005, 0o003, 0o000];
     let files = [
         0o644, 0o666, 0o000, 0o400, 0o200, 0o100, 0o040, 0o020, 0o010, 0o004, 0o002, 0o001, 0o6755, 0o2646,
         0o4777,
@@ -202,10 +175,7 @@ fn compare(tree: impl Fn() -> Tree + Sync, step: usize) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // Other tests set their own umask.
-            #[expect(
-                deprecated,
-                reason = "nothing of this thread depends on what is no longer shared"
-            )]
+            #[expect(deprecated, reason = "nothing of this thread depends on what is no longer shared")]
             rustix::thread::unshare(UnshareFlags::FS).unwrap();
             rustix::process::umask(Mode::empty());
             compare_here(&tree, step);
@@ -214,10 +184,7 @@ fn compare(tree: impl Fn() -> Tree + Sync, step: usize) {
 }
 
 fn compare_here(tree: &dyn Fn() -> Tree, step: usize) {
-    let twin = tempfile::Builder::new()
-        .prefix("curt-twin")
-        .tempdir_in(tmpfs())
-        .unwrap();
+    let twin = tempfile::Builder::new().prefix("curt-twin").tempdir_in(tmpfs()).unwrap();
     std::fs::set_permissions(twin.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let tree = tree();
     let (mut tried, mut wrong) = (0, Vec::new());
@@ -228,10 +195,7 @@ fn compare_here(tree: &dyn Fn() -> Tree, step: usize) {
                 let kernel = kernel::by_kernel(&twin.path().join(&name), case, caller, operation);
                 let ours = std::thread::scope(|scope| {
                     // On its own thread, because it changes the thread's credentials.
-                    scope
-                        .spawn(|| ours::by_vfs(&tree, &name, case, caller, operation))
-                        .join()
-                        .unwrap()
+                    scope.spawn(|| ours::by_vfs(&tree, &name, case, caller, operation)).join().unwrap()
                 });
                 let excused = kernel.errno.is_some()
                     && ours.errno.is_none()
@@ -245,11 +209,6 @@ fn compare_here(tree: &dyn Fn() -> Tree, step: usize) {
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} of {tried}:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
     assert!(tried > 10_000 / step, "{tried}");
 }

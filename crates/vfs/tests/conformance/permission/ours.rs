@@ -21,33 +21,19 @@ pub(super) fn by_vfs(
     let root = FsCred::ROOT;
     let plain = SetAttributes::with_mode(0o777);
     let make_directory = |directory: &NodeHandle, name: &[u8]| {
-        vfs.make(&root, directory, name, NewNode::Directory(&plain))
-            .value
-            .unwrap()
-            .node
-            .handle
+        vfs.make(&root, directory, name, NewNode::Directory(&plain)).value.unwrap().node.handle
     };
     let make_file = |directory: &NodeHandle, name: &[u8]| {
-        vfs.create(&root, directory, name, CreateMode::Guarded(&plain))
-            .value
-            .unwrap()
-            .node
-            .handle
+        vfs.create(&root, directory, name, CreateMode::Guarded(&plain)).value.unwrap().node.handle
     };
     let top = make_directory(&tree.root(), name.as_bytes());
     let other = make_directory(&top, b"o");
     let d = make_directory(&top, b"d");
     let (f, g, e) = (make_file(&d, b"f"), make_file(&d, b"g"), make_directory(&d, b"e"));
     let give = |node: &NodeHandle, uid, gid, mode| {
-        let owner = SetAttributes {
-            uid: Some(uid),
-            gid: Some(gid),
-            ..SetAttributes::default()
-        };
+        let owner = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
         tree.set(&root, node, &owner).value.unwrap();
-        tree.set(&root, node, &SetAttributes::with_mode(mode))
-            .value
-            .unwrap();
+        tree.set(&root, node, &SetAttributes::with_mode(mode)).value.unwrap();
     };
     for node in [&f, &g] {
         give(node, case.file_uid, case.file_gid, case.file_mode);
@@ -57,16 +43,8 @@ pub(super) fn by_vfs(
     let value = act(vfs, caller, operation, (&d, &f, &other));
     let errno = value.err().map(|error| error.errno().unwrap());
     let triple = |node: curt_types::Attributes| (node.mode, node.uid, node.gid);
-    let made = vfs
-        .lookup(&root, &d, b"new")
-        .value
-        .ok()
-        .map(|node| triple(node.attributes));
-    Outcome {
-        errno,
-        file: vfs.attributes(&f).ok().map(triple),
-        made,
-    }
+    let made = vfs.lookup(&root, &d, b"new").value.ok().map(|node| triple(node.attributes));
+    Outcome { errno, file: vfs.attributes(&f).ok().map(triple), made }
 }
 
 fn act(
@@ -76,29 +54,16 @@ fn act(
     (d, f, other): (&NodeHandle, &NodeHandle, &NodeHandle),
 ) -> Result<(), Error> {
     let mode = SetAttributes::with_mode(0o6771);
-    let special = |special| {
-        vfs.make(caller, d, b"new", NewNode::Special(special, &mode))
-            .value
-            .map(|_| ())
-    };
+    let special = |special| vfs.make(caller, d, b"new", NewNode::Special(special, &mode)).value.map(|_| ());
     match operation {
         Lookup => vfs.lookup(caller, d, b"f").value.map(|_| ()),
         List => {
             let listed = vfs.read_directory(caller, d, 0, ReaddirDetail::Names, &mut |_| Visit::Continue);
             listed.value.map(|_| ())
         }
-        Create => vfs
-            .create(caller, d, b"new", CreateMode::Guarded(&mode))
-            .value
-            .map(|_| ()),
-        MakeDirectory => vfs
-            .make(caller, d, b"new", NewNode::Directory(&mode))
-            .value
-            .map(|_| ()),
-        MakeSymlink => vfs
-            .make(caller, d, b"new", NewNode::Symlink(b"f", &mode))
-            .value
-            .map(|_| ()),
+        Create => vfs.create(caller, d, b"new", CreateMode::Guarded(&mode)).value.map(|_| ()),
+        MakeDirectory => vfs.make(caller, d, b"new", NewNode::Directory(&mode)).value.map(|_| ()),
+        MakeSymlink => vfs.make(caller, d, b"new", NewNode::Symlink(b"f", &mode)).value.map(|_| ()),
         MakeFifo => special(SpecialFile::Fifo),
         MakeDevice => special(SpecialFile::CharacterDevice(Device { major: 1, minor: 3 })),
         Remove => vfs.remove(caller, d, b"f").value,
@@ -127,33 +92,13 @@ fn act_on_file(
     let time = SetTime::Time(Timestamp::new(EXACTLY, 0));
     match operation {
         Read => vfs.read(caller, f, 0, 1, &mut Vec::new()).value.map(|_| ()),
-        Write => vfs
-            .write(caller, f, 0, b"x", Stability::Unstable)
-            .value
-            .map(|_| ()),
-        Truncate => set(&SetAttributes {
-            size: Some(3),
-            ..nothing
-        }),
+        Write => vfs.write(caller, f, 0, b"x", Stability::Unstable).value.map(|_| ()),
+        Truncate => set(&SetAttributes { size: Some(3), ..nothing }),
         Chmod => set(&SetAttributes::with_mode(0o6711)),
-        ChownToOneself => set(&SetAttributes {
-            uid: Some(caller.uid),
-            ..nothing
-        }),
-        ChgrpToOneself => set(&SetAttributes {
-            gid: Some(caller.gid),
-            ..nothing
-        }),
-        TouchNow => set(&SetAttributes {
-            atime: SetTime::ServerTime,
-            mtime: SetTime::ServerTime,
-            ..nothing
-        }),
-        TouchExactly => set(&SetAttributes {
-            atime: time,
-            mtime: time,
-            ..nothing
-        }),
+        ChownToOneself => set(&SetAttributes { uid: Some(caller.uid), ..nothing }),
+        ChgrpToOneself => set(&SetAttributes { gid: Some(caller.gid), ..nothing }),
+        TouchNow => set(&SetAttributes { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..nothing }),
+        TouchExactly => set(&SetAttributes { atime: time, mtime: time, ..nothing }),
         AccessRead => access(Access::READ),
         AccessWrite => access(Access::MODIFY),
         AccessExecute => access(Access::EXECUTE),

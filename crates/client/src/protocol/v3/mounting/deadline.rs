@@ -41,9 +41,7 @@ pub(super) fn within<R>(limit: Duration, interrupt: &Interrupt, work: impl FnOnc
             drop(over);
             ends.raise();
         };
-        let watcher = thread::Builder::new()
-            .name("curt-deadline".into())
-            .spawn_scoped(scope, watch);
+        let watcher = thread::Builder::new().name("curt-deadline".into()).spawn_scoped(scope, watch);
         // Without a watcher the caller's own interrupt has to do.
         let result = work(if watcher.is_ok() { &ends } else { interrupt });
         *alarm.over.lock() = true;
@@ -65,8 +63,7 @@ mod tests {
 
     #[test]
     fn work_is_ended_by_the_limit_and_by_the_interrupt() {
-        assert!(within(Duration::from_millis(1), &Interrupt::never(), |ends| ends
-            .wait_for(LONG)));
+        assert!(within(Duration::from_millis(1), &Interrupt::never(), |ends| ends.wait_for(LONG)));
         let interrupt = Interrupt::new();
         interrupt.raise();
         assert!(within(LONG, &interrupt, |ends| ends.wait_for(LONG)));

@@ -189,36 +189,19 @@ impl MountError {
             CallError::Interrupted => Self::Interrupted,
             CallError::TimedOut { .. } => Self::TimedOut { service, server },
             CallError::Unreachable(kind) => match kind {
-                io::ErrorKind::ConnectionRefused => Self::Refused {
-                    service,
-                    server,
-                    port,
-                },
+                io::ErrorKind::ConnectionRefused => Self::Refused { service, server, port },
                 io::ErrorKind::TimedOut => Self::TimedOut { service, server },
                 io::ErrorKind::NotFound => Self::UnknownHost(server),
                 io::ErrorKind::PermissionDenied => Self::ReservedPort,
-                kind => Self::Unreachable {
-                    service,
-                    server,
-                    port,
-                    kind,
-                },
+                kind => Self::Unreachable { service, server, port, kind },
             },
-            CallError::ProgramUnavailable => Self::Version {
-                service,
-                server,
-                versions: OfferedVersions::None,
-            },
-            CallError::ProgramMismatch(versions) => Self::Version {
-                service,
-                server,
-                versions: OfferedVersions::Versions(versions),
-            },
-            error => Self::Call {
-                service,
-                server,
-                error,
-            },
+            CallError::ProgramUnavailable => {
+                Self::Version { service, server, versions: OfferedVersions::None }
+            }
+            CallError::ProgramMismatch(versions) => {
+                Self::Version { service, server, versions: OfferedVersions::Versions(versions) }
+            }
+            error => Self::Call { service, server, error },
         }
     }
 }

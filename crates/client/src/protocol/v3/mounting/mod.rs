@@ -114,41 +114,25 @@ pub fn mount(
     let nfs_port = find_nfs_port(export, interrupt)?;
     let server = export.transport.server.to_string();
     let failed = |error| MountError::of_call(ServiceKind::Nfs, server.clone(), nfs_port, error);
-    let options = TcpOptions {
-        port: nfs_ports(export, nfs_port),
-        ..export.transport.clone()
-    };
+    let options = TcpOptions { port: nfs_ports(export, nfs_port), ..export.transport.clone() };
     let transport = Arc::new(TcpTransport::connect(options, events, interrupt).map_err(failed)?);
     let carrier: Arc<dyn Transport> = Arc::<TcpTransport>::clone(&transport);
     let wire = Arc::new(RpcClient::new(carrier, clock));
     let root = FileHandle::from(answer.root);
     let nfs = NfsV3::new(Arc::clone(&wire));
     let limits = deadline::within(export.timeout, interrupt, |ends| {
-        let asker = RpcCaller {
-            credential: &export.credential,
-            interrupt: ends,
-        };
+        let asker = RpcCaller { credential: &export.credential, interrupt: ends };
         let limits = nfs.limits(asker, &root).map_err(failed)?;
         limits.outcome.map_err(|fault| MountError::Nfs(fault.into()))
     });
     let (limits, path_limits) = match limits {
         // The limit was ours, not the user's.
         Err(MountError::Interrupted) if !interrupt.is_raised() => {
-            return Err(MountError::TimedOut {
-                service: ServiceKind::Nfs,
-                server,
-            });
+            return Err(MountError::TimedOut { service: ServiceKind::Nfs, server });
         }
         limits => limits?,
     };
-    Ok(MountedExport {
-        root,
-        limits,
-        path_limits,
-        rpc: wire,
-        transport,
-        mount_service,
-    })
+    Ok(MountedExport { root, limits, path_limits, rpc: wire, transport, mount_service })
 }
 
 impl MountService {
@@ -156,9 +140,7 @@ impl MountService {
     /// server that misses it prints one line too many for `showmount -a`.
     pub fn unmount(&self, timeout: Duration, interrupt: &Interrupt) {
         let path = DirPath(Opaque::new(&self.path).unwrap_or_default());
-        let told = self
-            .call(mount3::MountProcedure::Unmount, &path, timeout, interrupt)
-            .map(drop);
+        let told = self.call(mount3::MountProcedure::Unmount, &path, timeout, interrupt).map(drop);
         if let Err(error) = told {
             tracing::debug!(address = %self.address, port = self.port, %error, "UMNT was not heard");
         }
@@ -169,9 +151,7 @@ impl MountService {
         let path = DirPath(Opaque::new(&self.path).map_err(|_| MountError::PathTooLong)?);
         let failed =
             |error| MountError::of_call(ServiceKind::Mount, self.address.to_string(), self.port, error);
-        let reply = self
-            .call(mount3::MountProcedure::Mount, &path, timeout, interrupt)
-            .map_err(failed)?;
+        let reply = self.call(mount3::MountProcedure::Mount, &path, timeout, interrupt).map_err(failed)?;
         let status = match portmap::decoded(&reply).map_err(failed)? {
             MountReply::Ok(ok) => return Ok(ok),
             MountReply::Failed(status) => status,
@@ -222,14 +202,7 @@ fn ask_root(export: &ExportSource, interrupt: &Interrupt) -> Result<(MountServic
         let port = match export.mount_port {
             Some(port) => port,
             None => match (
-                portmap::ask(
-                    address,
-                    ServiceKind::Mount,
-                    program,
-                    version,
-                    export.timeout,
-                    interrupt,
-                ),
+                portmap::ask(address, ServiceKind::Mount, program, version, export.timeout, interrupt),
                 export.nfs_port,
             ) {
                 (Ok(port), _) => port,
@@ -256,14 +229,7 @@ fn find_nfs_port(export: &ExportSource, interrupt: &Interrupt) -> Result<u16, Mo
     }
     let (program, version) = (nfs3::PROGRAM, nfs3::VERSION);
     let found = first_of(&export.transport.server, export.transport.family, |address| {
-        portmap::ask(
-            address,
-            ServiceKind::Nfs,
-            program,
-            version,
-            export.timeout,
-            interrupt,
-        )
+        portmap::ask(address, ServiceKind::Nfs, program, version, export.timeout, interrupt)
     });
     match found {
         Err(error) if is_portmapper_away(&error) => Ok(nfs3::PORT),
@@ -284,14 +250,7 @@ fn nfs_ports(export: &ExportSource, found: u16) -> PortSource {
             return Ok(port);
         }
         let (program, version) = (nfs3::PROGRAM, nfs3::VERSION);
-        match portmap::ask(
-            address,
-            ServiceKind::Nfs,
-            program,
-            version,
-            timeout,
-            &Interrupt::never(),
-        ) {
+        match portmap::ask(address, ServiceKind::Nfs, program, version, timeout, &Interrupt::never()) {
             Ok(port) => Ok(port),
             Err(error) if is_portmapper_away(&error) => Ok(nfs3::PORT),
             Err(error) => Err(io::Error::other(error)),
@@ -300,13 +259,7 @@ fn nfs_ports(export: &ExportSource, found: u16) -> PortSource {
 }
 
 fn is_portmapper_away(error: &MountError) -> bool {
-    matches!(
-        error,
-        MountError::Refused {
-            service: ServiceKind::Portmapper,
-            ..
-        }
-    )
+    matches!(error, MountError::Refused { service: ServiceKind::Portmapper, .. })
 }
 
 /// The first success of `ask` over the addresses of `server`, or the last failure.
@@ -330,9 +283,7 @@ fn addresses(server: &ServerName, family: AddressFamily) -> Vec<IpAddr> {
         ServerName::Address(address) => vec![*address],
         ServerName::Name(name) => {
             let found = (name.as_str(), 0).to_socket_addrs();
-            found
-                .map(|found| found.map(|address| address.ip()).collect())
-                .unwrap_or_default()
+            found.map(|found| found.map(|address| address.ip()).collect()).unwrap_or_default()
         }
     };
     let wanted = |address: &IpAddr| match family {
@@ -355,9 +306,7 @@ fn check_flavors(offered: &[u32], credential: &RpcCredential) -> Result<(), Moun
     if offered.is_empty() || offered.contains(&ours) || offered.contains(&FLAVOR_NONE) {
         return Ok(());
     }
-    Err(MountError::Flavors {
-        offered: offered.to_vec(),
-    })
+    Err(MountError::Flavors { offered: offered.to_vec() })
 }
 
 /// The size of READs or WRITEs: what was asked for (`rsize=`, `wsize=`) or else what the server
@@ -367,19 +316,11 @@ pub fn transfer_size(asked: Option<u32>, server_preferred: u32, server_max: u32)
     const MAX: u32 = 1 << 20;
     const MULTIPLE: u32 = 4096;
     const MIN: u32 = 1024;
-    let preferred = if server_preferred == 0 {
-        server_max
-    } else {
-        server_preferred
-    };
+    let preferred = if server_preferred == 0 { server_max } else { server_preferred };
     let wanted = asked.unwrap_or(preferred);
     let limit = if server_max == 0 { MAX } else { server_max.min(MAX) };
     let size = wanted.clamp(MIN, MAX).min(limit);
-    if size > MULTIPLE {
-        size - size % MULTIPLE
-    } else {
-        size
-    }
+    if size > MULTIPLE { size - size % MULTIPLE } else { size }
 }
 
 impl fmt::Debug for MountedExport {

@@ -36,15 +36,9 @@ pub(super) fn ask(
     let failed = |error| MountError::of_call(ServiceKind::Portmapper, address.to_string(), PORT, error);
     let options = question_options(ServerName::Address(address), PORT, timeout);
     let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), interrupt).map_err(failed)?;
-    let directory = PortmapClient {
-        transport: &transport,
-        interrupt,
-    };
+    let directory = PortmapClient { transport: &transport, interrupt };
     let port = directory.port(address, program, version).map_err(failed)?;
-    port.ok_or_else(|| MountError::NotRegistered {
-        service,
-        server: address.to_string(),
-    })
+    port.ok_or_else(|| MountError::NotRegistered { service, server: address.to_string() })
 }
 
 /// Options of a connection for one question: answered in `timeout`, or not.
@@ -81,18 +75,10 @@ impl PortmapClient<'_> {
     }
 
     fn port_by_mapping(&self, program: u32, version: u32) -> Result<Option<u16>, CallError> {
-        let mapping = Mapping {
-            program,
-            version,
-            protocol: PROTOCOL_TCP,
-            port: 0,
-        };
+        let mapping = Mapping { program, version, protocol: PROTOCOL_TCP, port: 0 };
         let reply = self.call(RpcbindVersion::Portmap2, &mapping)?;
         let port: u32 = decoded(&reply)?;
-        let port = u16::try_from(port).map_err(|_| DecodeError::BadValue {
-            name: "a port",
-            value: port,
-        })?;
+        let port = u16::try_from(port).map_err(|_| DecodeError::BadValue { name: "a port", value: port })?;
         Ok(Some(port).filter(|port| *port != 0))
     }
 
@@ -120,10 +106,8 @@ impl PortmapClient<'_> {
         }
         let length = u32::try_from(universal.len()).unwrap_or(u32::MAX);
         let parsed = parse_universal_address(universal.bytes());
-        let address = parsed.ok_or(DecodeError::BadValue {
-            name: "a universal address of so many bytes",
-            value: length,
-        })?;
+        let address = parsed
+            .ok_or(DecodeError::BadValue { name: "a universal address of so many bytes", value: length })?;
         Ok(Some(address.port()).filter(|port| *port != 0))
     }
 

@@ -77,22 +77,11 @@ impl ScriptedHost {
         let asked: Arc<Mutex<Vec<(u32, u32)>>> = Arc::default();
         let hold: Arc<Mutex<()>> = Arc::default();
         let answers = Mutex::new(answers(port));
-        let script = ScriptedService {
-            answers,
-            asked: Arc::clone(&asked),
-            hold: Arc::clone(&hold),
-        };
+        let script = ScriptedService { answers, asked: Arc::clone(&asked), hold: Arc::clone(&hold) };
         let server = RpcServer::new(listeners, Arc::new(script), Limits::default()).expect("it can listen");
         let handle = server.handle();
         let thread = std::thread::spawn(move || server.run());
-        Some(Self {
-            address,
-            port,
-            asked,
-            handle,
-            thread: Some(thread),
-            hold,
-        })
+        Some(Self { address, port, asked, handle, thread: Some(thread), hold })
     }
 
     pub(super) fn socket(&self) -> SocketAddr {
@@ -125,14 +114,9 @@ impl RpcService for ScriptedService {
         let answers = self.answers.lock().clone();
         match (call.program, call.procedure) {
             (portmap::PROGRAM, 3) if call.version == 2 => {
-                let program = Decoder::new(call.arguments)
-                    .u32()
-                    .map_err(|_| CallFailure::GarbageArguments)?;
-                let port = if program == nfs3::PROGRAM {
-                    answers.nfs_port
-                } else {
-                    answers.mount_port
-                };
+                let program =
+                    Decoder::new(call.arguments).u32().map_err(|_| CallFailure::GarbageArguments)?;
+                let port = if program == nfs3::PROGRAM { answers.nfs_port } else { answers.mount_port };
                 u32::from(port.unwrap_or(0)).encode(reply);
             }
             (mount3::PROGRAM, 1) => match answers.mount {
@@ -179,10 +163,7 @@ fn put_fsinfo(reply: &mut Vec<u8>) {
         wtmult: 4096,
         dtpref: 65536,
         maxfilesize: u64::MAX,
-        time_delta: nfs3::NfsTime {
-            seconds: 0,
-            nanoseconds: 1,
-        },
+        time_delta: nfs3::NfsTime { seconds: 0, nanoseconds: 1 },
         properties: nfs3::FsProperties::LINK.or(nfs3::FsProperties::SYMLINK),
     };
     nfs3::NfsResult::<_, Option<nfs3::Fattr>>::Ok(limits).encode(reply);

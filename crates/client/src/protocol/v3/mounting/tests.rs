@@ -20,11 +20,7 @@ fn the_flavour_in_use_must_be_taken_by_the_export() {
         (&[390_003], false, false),
     ] {
         assert_eq!(check_flavors(offered, &sys).is_ok(), takes_sys, "{offered:?}");
-        assert_eq!(
-            check_flavors(offered, &RpcCredential::None).is_ok(),
-            takes_none,
-            "{offered:?}"
-        );
+        assert_eq!(check_flavors(offered, &RpcCredential::None).is_ok(), takes_none, "{offered:?}");
     }
     let text = check_flavors(&[390_003, 7], &sys).unwrap_err().to_string();
     assert!(text.contains("krb5, flavour 7"), "{text}");
@@ -46,11 +42,7 @@ fn sizes_are_what_is_asked_for_within_what_the_server_takes() {
         (Some(MIB), 0, 0, MIB),
         (None, 512, 512, 512),
     ] {
-        assert_eq!(
-            transfer_size(asked, preferred, max),
-            expected,
-            "{asked:?} of {max}"
-        );
+        assert_eq!(transfer_size(asked, preferred, max), expected, "{asked:?} of {max}");
     }
 }
 
@@ -58,10 +50,7 @@ fn sizes_are_what_is_asked_for_within_what_the_server_takes() {
 fn a_name_without_an_address_is_an_unknown_host() {
     let export = ExportSource {
         path: b"/".to_vec(),
-        transport: TcpOptions::new(
-            ServerName::Name("no-such-host.invalid".into()),
-            PortSource::Fixed(1),
-        ),
+        transport: TcpOptions::new(ServerName::Name("no-such-host.invalid".into()), PortSource::Fixed(1)),
         nfs_port: Some(1),
         mount_server: None,
         mount_family: AddressFamily::Any,
@@ -75,28 +64,16 @@ fn a_name_without_an_address_is_an_unknown_host() {
         Arc::new(crate::threads::MonotonicClock),
         &Interrupt::never(),
     );
-    assert_eq!(
-        error.map(drop),
-        Err(MountError::UnknownHost("no-such-host.invalid".into()))
-    );
+    assert_eq!(error.map(drop), Err(MountError::UnknownHost("no-such-host.invalid".into())));
 }
 
 #[test]
 fn who_is_worth_another_try_is_told_from_who_is_not() {
-    let refused = MountError::Refused {
-        service: ServiceKind::Nfs,
-        server: "s".into(),
-        port: 2049,
-    };
+    let refused = MountError::Refused { service: ServiceKind::Nfs, server: "s".into(), port: 2049 };
     assert_eq!(refused.retry(), MountRetry::Always);
-    let unregistered = MountError::NotRegistered {
-        service: ServiceKind::Mount,
-        server: "s".into(),
-    };
+    let unregistered = MountError::NotRegistered { service: ServiceKind::Mount, server: "s".into() };
     assert_eq!(unregistered.retry(), MountRetry::Thrice);
-    let denied = MountError::AccessDenied {
-        status: mount3::MountStat3::Acces,
-    };
+    let denied = MountError::AccessDenied { status: mount3::MountStat3::Acces };
     assert_eq!(denied.retry(), MountRetry::Never);
 }
 
@@ -114,12 +91,7 @@ fn export_of(host: &ScriptedHost, nfs_port: Option<u16>, mount_port: Option<u16>
 }
 
 fn mounted(export: &ExportSource) -> Result<MountedExport, MountError> {
-    mount(
-        export,
-        Arc::new(NoTransportEvents),
-        Arc::new(crate::threads::MonotonicClock),
-        &Interrupt::never(),
-    )
+    mount(export, Arc::new(NoTransportEvents), Arc::new(crate::threads::MonotonicClock), &Interrupt::never())
 }
 
 #[test]
@@ -130,22 +102,10 @@ fn with_ports_given_no_portmapper_is_needed() {
     assert_eq!(mounted.root.as_bytes(), b"root");
     assert_eq!((mounted.limits.write_max, mounted.limits.links), (1 << 19, true));
     assert_eq!(mounted.path_limits, Pathconf::default());
-    assert_eq!(
-        mounted.rpc.statistics().operations(),
-        2,
-        "FSINFO and PATHCONF are counted"
-    );
-    mounted
-        .mount_service
-        .unmount(Duration::from_secs(20), &Interrupt::never());
-    assert_eq!(
-        *host.asked.lock(),
-        [(100_005, 1), (100_003, 19), (100_003, 20), (100_005, 3)]
-    );
-    assert_eq!(
-        SocketAddr::from((mounted.mount_service.address, mounted.mount_service.port)),
-        host.socket()
-    );
+    assert_eq!(mounted.rpc.statistics().operations(), 2, "FSINFO and PATHCONF are counted");
+    mounted.mount_service.unmount(Duration::from_secs(20), &Interrupt::never());
+    assert_eq!(*host.asked.lock(), [(100_005, 1), (100_003, 19), (100_003, 20), (100_005, 3)]);
+    assert_eq!(SocketAddr::from((mounted.mount_service.address, mounted.mount_service.port)), host.socket());
 }
 
 #[test]
@@ -159,12 +119,7 @@ fn without_portmapper_mount_is_looked_for_where_nfs_is() {
 fn without_portmapper_and_ports_the_refusal_is_told() {
     let host = ScriptedHost::start(3, false, |_| kind()).unwrap();
     let error = mounted(&export_of(&host, None, None)).unwrap_err();
-    let MountError::Refused {
-        service: ServiceKind::Portmapper,
-        port: 111,
-        ..
-    } = error
-    else {
+    let MountError::Refused { service: ServiceKind::Portmapper, port: 111, .. } = error else {
         panic!("{error:?}")
     };
 }
@@ -179,37 +134,20 @@ fn the_portmapper_names_the_ports() {
         return eprintln!("no right to listen at port 111: not tested");
     };
     let mounted = mounted(&export_of(&host, None, None)).unwrap();
-    assert_eq!(
-        mounted.transport.options().server,
-        ServerName::Address(host.address.into())
-    );
+    assert_eq!(mounted.transport.options().server, ServerName::Address(host.address.into()));
     let asked = host.asked.lock().clone();
-    assert_eq!(
-        asked,
-        [
-            (100_000, 3),
-            (100_005, 1),
-            (100_000, 3),
-            (100_003, 19),
-            (100_003, 20)
-        ]
-    );
+    assert_eq!(asked, [(100_000, 3), (100_005, 1), (100_000, 3), (100_003, 19), (100_003, 20)]);
 }
 
 #[test]
 fn services_that_are_not_registered_are_told_by_name() {
     for (number, mount_known, missing) in [(5, false, ServiceKind::Mount), (6, true, ServiceKind::Nfs)] {
-        let ports = |port| ScriptedAnswers {
-            mount_port: Some(port).filter(|_| mount_known),
-            ..kind()
-        };
+        let ports = |port| ScriptedAnswers { mount_port: Some(port).filter(|_| mount_known), ..kind() };
         let Some(host) = ScriptedHost::start(number, true, ports) else {
             return eprintln!("no right to listen at port 111: not tested");
         };
         let error = mounted(&export_of(&host, None, None)).unwrap_err();
-        let MountError::NotRegistered { service, .. } = &error else {
-            panic!("{error:?}")
-        };
+        let MountError::NotRegistered { service, .. } = &error else { panic!("{error:?}") };
         assert_eq!(*service, missing);
         assert!(error.to_string().contains("Program not registered"), "{error}");
     }
@@ -219,105 +157,53 @@ fn services_that_are_not_registered_are_told_by_name() {
 fn what_mnt_and_fsinfo_refuse_is_told_apart() {
     use curt_proto::mount3::MountStat3;
     let cases = [
-        (
-            7,
-            MountStat3::Acces,
-            MountError::AccessDenied {
-                status: MountStat3::Acces,
-            },
-        ),
+        (7, MountStat3::Acces, MountError::AccessDenied { status: MountStat3::Acces }),
         (8, MountStat3::Noent, MountError::NoSuchPath),
         (9, MountStat3::Notdir, MountError::NotADirectory),
-        (
-            10,
-            MountStat3::Serverfault,
-            MountError::Mount(MountStat3::Serverfault),
-        ),
+        (10, MountStat3::Serverfault, MountError::Mount(MountStat3::Serverfault)),
     ];
     for (number, mount, expected) in cases {
         let host = ScriptedHost::start(number, false, |_| ScriptedAnswers { mount, ..kind() }).unwrap();
         let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
         assert_eq!(error, expected);
     }
-    let stale = ScriptedAnswers {
-        fsinfo: nfs3::NfsStat3::Stale,
-        ..kind()
-    };
+    let stale = ScriptedAnswers { fsinfo: nfs3::NfsStat3::Stale, ..kind() };
     let host = ScriptedHost::start(11, false, |_| stale).unwrap();
     let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
-    assert_eq!(
-        (error.retry(), error),
-        (MountRetry::Thrice, MountError::Nfs(nfs3::NfsStat3::Stale))
-    );
+    assert_eq!((error.retry(), error), (MountRetry::Thrice, MountError::Nfs(nfs3::NfsStat3::Stale)));
 }
 
 #[test]
 fn other_versions_flavours_and_closed_ports_are_told_apart() {
-    let host = ScriptedHost::start(12, false, |_| ScriptedAnswers {
-        wrong_version: true,
-        ..kind()
-    })
-    .unwrap();
+    let host = ScriptedHost::start(12, false, |_| ScriptedAnswers { wrong_version: true, ..kind() }).unwrap();
     let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.contains("requested NFS version or transport protocol is not supported"),
-        "{text}"
-    );
+    assert!(text.contains("requested NFS version or transport protocol is not supported"), "{text}");
     assert!(text.contains("versions 4 to 4"), "{text}");
     let closed = Some(1);
     let error = mounted(&export_of(&host, closed, Some(host.port))).unwrap_err();
-    let MountError::Refused {
-        service: ServiceKind::Nfs,
-        port: 1,
-        ..
-    } = error
-    else {
-        panic!("{error:?}")
-    };
-    let host = ScriptedHost::start(13, false, |_| ScriptedAnswers {
-        flavors: vec![390_003],
-        ..kind()
-    })
-    .unwrap();
+    let MountError::Refused { service: ServiceKind::Nfs, port: 1, .. } = error else { panic!("{error:?}") };
+    let host =
+        ScriptedHost::start(13, false, |_| ScriptedAnswers { flavors: vec![390_003], ..kind() }).unwrap();
     let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
-    assert_eq!(
-        error,
-        MountError::Flavors {
-            offered: vec![390_003]
-        }
-    );
+    assert_eq!(error, MountError::Flavors { offered: vec![390_003] });
 }
 
 #[test]
 fn a_server_that_takes_calls_and_answers_none_times_out() {
-    let host = ScriptedHost::start(14, false, |_| ScriptedAnswers {
-        silent: true,
-        ..kind()
-    })
-    .unwrap();
+    let host = ScriptedHost::start(14, false, |_| ScriptedAnswers { silent: true, ..kind() }).unwrap();
     let hold = host.hold();
     let mut export = export_of(&host, Some(host.port), Some(host.port));
     // The other services answer within that.
     export.timeout = Duration::from_secs(3);
     let error = mounted(&export).unwrap_err();
     drop(hold);
-    let MountError::TimedOut {
-        service: ServiceKind::Nfs,
-        ..
-    } = error
-    else {
-        panic!("{error:?}")
-    };
+    let MountError::TimedOut { service: ServiceKind::Nfs, .. } = error else { panic!("{error:?}") };
 }
 
 #[test]
 fn mounting_can_be_interrupted() {
-    let host = ScriptedHost::start(15, false, |_| ScriptedAnswers {
-        silent: true,
-        ..kind()
-    })
-    .unwrap();
+    let host = ScriptedHost::start(15, false, |_| ScriptedAnswers { silent: true, ..kind() }).unwrap();
     let hold = host.hold();
     let export = export_of(&host, Some(host.port), Some(host.port));
     let interrupt = Interrupt::new();

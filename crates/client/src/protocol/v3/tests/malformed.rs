@@ -33,53 +33,28 @@ fn objects(try_one: TryOne<'_>) {
     let file = handle("file");
     let directory = handle("directory");
     let set = SetAttributes::default();
-    try_one("GETATTR", ok(fattr()), &|rig| {
-        rig.v3.attributes(rig.asker(), &file).map(|a| a.outcome.is_ok())
-    });
+    try_one("GETATTR", ok(fattr()), &|rig| rig.v3.attributes(rig.asker(), &file).map(|a| a.outcome.is_ok()));
     try_one("SETATTR", ok(wcc_data()), &|rig| {
         rig.v3.set(rig.asker(), &file, &set).map(|a| a.outcome.is_ok())
     });
-    let found = LookupOk {
-        object: wire_handle("file"),
-        attributes: Some(fattr()),
-        directory: Some(fattr()),
-    };
+    let found = LookupOk { object: wire_handle("file"), attributes: Some(fattr()), directory: Some(fattr()) };
     try_one("LOOKUP", ok(found), &|rig| {
-        rig.v3
-            .find(rig.asker(), &directory, b"name")
-            .map(|a| a.outcome.is_ok())
+        rig.v3.find(rig.asker(), &directory, b"name").map(|a| a.outcome.is_ok())
     });
-    let granted = AccessOk {
-        attributes: Some(fattr()),
-        access: AccessMask::ALL,
-    };
+    let granted = AccessOk { attributes: Some(fattr()), access: AccessMask::ALL };
     try_one("ACCESS", ok(granted), &|rig| {
-        rig.v3
-            .access(rig.asker(), &file, Access::ALL)
-            .map(|a| a.outcome.is_ok())
+        rig.v3.access(rig.asker(), &file, Access::ALL).map(|a| a.outcome.is_ok())
     });
-    let target = ReadlinkOk {
-        attributes: Some(fattr()),
-        target: NfsPath::new(b"to").unwrap(),
-    };
-    try_one("READLINK", ok(target), &|rig| {
-        rig.v3.readlink(rig.asker(), &file).map(|a| a.outcome.is_ok())
-    });
+    let target = ReadlinkOk { attributes: Some(fattr()), target: NfsPath::new(b"to").unwrap() };
+    try_one("READLINK", ok(target), &|rig| rig.v3.readlink(rig.asker(), &file).map(|a| a.outcome.is_ok()));
 }
 
 /// READ, WRITE and COMMIT.
 fn data(try_one: TryOne<'_>) {
     let file = handle("file");
     let data = curt_xdr::Opaque::new(b"bytes").unwrap();
-    let read_ok = nfs3::ReadOk {
-        attributes: Some(fattr()),
-        count: 5,
-        eof: true,
-        data,
-    };
-    try_one("READ", ok(read_ok), &|rig| {
-        rig.read(100).map(|a| a.outcome.is_ok())
-    });
+    let read_ok = nfs3::ReadOk { attributes: Some(fattr()), count: 5, eof: true, data };
+    try_one("READ", ok(read_ok), &|rig| rig.read(100).map(|a| a.outcome.is_ok()));
     let written = nfs3::WriteOk {
         wcc: wcc_data(),
         count: 3,
@@ -90,13 +65,9 @@ fn data(try_one: TryOne<'_>) {
         let write = |open: OpenCaller<'_>| rig.v3.write(open, &file, 0, Stability::Unstable, b"abc");
         rig.with_open(write).map(|a| a.outcome.is_ok())
     });
-    let committed = CommitOk {
-        wcc: wcc_data(),
-        verifier: WriteVerifier([7; 8]),
-    };
+    let committed = CommitOk { wcc: wcc_data(), verifier: WriteVerifier([7; 8]) };
     try_one("COMMIT", ok(committed), &|rig| {
-        rig.with_open(|open| rig.v3.commit(open, &file))
-            .map(|a| a.outcome.is_ok())
+        rig.with_open(|open| rig.v3.commit(open, &file)).map(|a| a.outcome.is_ok())
     });
 }
 
@@ -112,10 +83,7 @@ fn making(try_one: TryOne<'_>) {
         ("CREATE", CreateRequest::file(0o644)),
         ("MKDIR", CreateRequest::directory(0o755)),
         ("SYMLINK", CreateRequest::symlink(b"to")),
-        (
-            "MKNOD",
-            CreateRequest::node(FileKind::Fifo, Device::default(), 0o644),
-        ),
+        ("MKNOD", CreateRequest::node(FileKind::Fifo, Device::default(), 0o644)),
     ] {
         try_one(procedure, ok(made), &|rig| {
             let made = rig.v3.create(rig.asker(), &directory, b"name", &new);
@@ -134,18 +102,12 @@ fn moving(try_one: TryOne<'_>) {
             removed.map(|a| a.outcome.is_ok())
         });
     }
-    let renamed = RenameWcc {
-        from: wcc_data(),
-        to: WccData::default(),
-    };
+    let renamed = RenameWcc { from: wcc_data(), to: WccData::default() };
     try_one("RENAME", ok(renamed), &|rig| {
         let renamed = rig.v3.rename(rig.asker(), (&directory, b"a"), (&directory, b"b"));
         renamed.map(|a| a.outcome.is_ok())
     });
-    let linked = LinkWcc {
-        attributes: Some(fattr()),
-        directory: wcc_data(),
-    };
+    let linked = LinkWcc { attributes: Some(fattr()), directory: wcc_data() };
     try_one("LINK", ok(linked), &|rig| {
         let linked = rig.v3.link(rig.asker(), &file, &directory, b"name");
         linked.map(|a| a.outcome.is_ok())
@@ -177,9 +139,7 @@ fn file_system(try_one: TryOne<'_>) {
         available_files: 6,
         invariant_seconds: 7,
     };
-    try_one("FSSTAT", ok(space), &|rig| {
-        rig.v3.space(rig.asker(), &file).map(|a| a.outcome.is_ok())
-    });
+    try_one("FSSTAT", ok(space), &|rig| rig.v3.space(rig.asker(), &file).map(|a| a.outcome.is_ok()));
     let unsaid = |_: Option<Fattr>| ();
     let info = FsinfoOk {
         attributes: Some(fattr()),
@@ -231,10 +191,7 @@ fn results_cut_anywhere_or_too_long_are_malformed() {
         }
         *rig.canned.results.lock() = [&results[..], &[0; 4]].concat();
         let result = call(&rig);
-        assert!(
-            matches!(result, Err(CallError::Malformed(_))),
-            "{procedure}: {result:?}"
-        );
+        assert!(matches!(result, Err(CallError::Malformed(_))), "{procedure}: {result:?}");
     });
 }
 

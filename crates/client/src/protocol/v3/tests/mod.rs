@@ -51,9 +51,7 @@ impl Transport for Canned {
         *self.arguments.lock() = arguments;
         let results = self.results.lock().clone();
         if results.len() > request.results_max {
-            return Err(CallError::Malformed(DecodeError::Trailing(
-                results.len() - request.results_max,
-            )));
+            return Err(CallError::Malformed(DecodeError::Trailing(results.len() - request.results_max)));
         }
         Ok(CallReply::from_results(results))
     }
@@ -69,17 +67,10 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let canned = Arc::new(Canned {
-            results: Mutex::default(),
-            arguments: Mutex::default(),
-        });
+        let canned = Arc::new(Canned { results: Mutex::default(), arguments: Mutex::default() });
         let transport: Arc<dyn Transport> = canned.clone();
         let wire = RpcClient::new(transport, Arc::new(Stopped(Instant::now())));
-        Self {
-            canned,
-            v3: NfsV3::new(Arc::new(wire)),
-            interrupt: Interrupt::never(),
-        }
+        Self { canned, v3: NfsV3::new(Arc::new(wire)), interrupt: Interrupt::never() }
     }
 
     fn answers(&self, results: &impl Encode) {
@@ -89,33 +80,19 @@ impl Rig {
     }
 
     fn asker(&self) -> RpcCaller<'_> {
-        RpcCaller {
-            credential: &RpcCredential::None,
-            interrupt: &self.interrupt,
-        }
+        RpcCaller { credential: &RpcCredential::None, interrupt: &self.interrupt }
     }
 
     /// The names behind `cookie`.
     fn list(&self, cookie: u64, verifier: CookieVerifier, plus: bool) -> ReaddirAnswer {
-        let request = ListRequest {
-            cookie,
-            verifier,
-            size: 4096,
-            plus,
-        };
+        let request = ListRequest { cookie, verifier, size: 4096, plus };
         self.v3.list(self.asker(), &handle("directory"), request)
     }
 
     /// Asks through an open file.
     fn with_open<R>(&self, ask: impl FnOnce(OpenCaller<'_>) -> R) -> R {
-        let open = OpenContext {
-            owner: 1,
-            credential: Arc::new(RpcCredential::None),
-        };
-        ask(OpenCaller {
-            open: &open,
-            interrupt: &self.interrupt,
-        })
+        let open = OpenContext { owner: 1, credential: Arc::new(RpcCredential::None) };
+        ask(OpenCaller { open: &open, interrupt: &self.interrupt })
     }
 
     fn read(&self, count: u64) -> Answer<ReadData, Option<Attributes>> {
@@ -139,10 +116,7 @@ fn wire_handle(name: &str) -> NfsFh3 {
 }
 
 fn fattr() -> Fattr {
-    let time = |seconds| NfsTime {
-        seconds,
-        nanoseconds: 5,
-    };
+    let time = |seconds| NfsTime { seconds, nanoseconds: 5 };
     Fattr {
         kind: Ftype::Regular,
         mode: 0o100_644,
@@ -161,15 +135,8 @@ fn fattr() -> Fattr {
 }
 
 fn wcc_data() -> WccData {
-    let before = WccAttr {
-        size: 4,
-        mtime: fattr().mtime,
-        ctime: fattr().ctime,
-    };
-    WccData {
-        before: Some(before),
-        after: Some(fattr()),
-    }
+    let before = WccAttr { size: 4, mtime: fattr().mtime, ctime: fattr().ctime };
+    WccData { before: Some(before), after: Some(fattr()) }
 }
 
 fn name() -> Filename<'static> {
@@ -177,21 +144,15 @@ fn name() -> Filename<'static> {
 }
 
 fn place() -> DirOpArgs<'static> {
-    DirOpArgs {
-        directory: wire_handle("directory"),
-        name: name(),
-    }
+    DirOpArgs { directory: wire_handle("directory"), name: name() }
 }
 
 fn listing(out: &mut Vec<u8>, plus: bool) {
     let verifier = CookieVerifier([3; 8]);
     let mut encoder = ListingEncoder::new(out, 4096, 4096, Some(fattr()), verifier).unwrap();
     for (number, text) in [(1, "a"), (2, "bc")] {
-        let (fileid, name, cookie) = (
-            Fileid(number),
-            Filename::new(text.as_bytes()).unwrap(),
-            Cookie(number + 10),
-        );
+        let (fileid, name, cookie) =
+            (Fileid(number), Filename::new(text.as_bytes()).unwrap(), Cookie(number + 10));
         if plus {
             let entry = DirectoryEntryPlus {
                 fileid,
@@ -214,26 +175,14 @@ fn refusals_keep_what_the_server_says_of_the_objects() {
     let attributes = Attributes::from(fattr());
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Noent, Some(fattr())));
     let answer = rig.v3.find(rig.asker(), &handle("directory"), b"name").unwrap();
-    assert_eq!(
-        (answer.outcome, answer.attributes),
-        (Err(Fault::Noent), Some(attributes))
-    );
+    assert_eq!((answer.outcome, answer.attributes), (Err(Fault::Noent), Some(attributes)));
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Exist, wcc_data()));
     let new = CreateRequest::file(0o644);
-    let answer = rig
-        .v3
-        .create(rig.asker(), &handle("directory"), b"name", &new)
-        .unwrap();
-    assert_eq!(
-        (answer.outcome, answer.attributes.after),
-        (Err(Fault::Exist), Some(attributes))
-    );
+    let answer = rig.v3.create(rig.asker(), &handle("directory"), b"name", &new).unwrap();
+    assert_eq!((answer.outcome, answer.attributes.after), (Err(Fault::Exist), Some(attributes)));
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Io, Some(fattr())));
     let answer = rig.read(10).unwrap();
-    assert_eq!(
-        (answer.outcome.map(drop), answer.attributes),
-        (Err(Fault::Io), Some(attributes))
-    );
+    assert_eq!((answer.outcome.map(drop), answer.attributes), (Err(Fault::Io), Some(attributes)));
 }
 
 #[test]
@@ -249,10 +198,7 @@ fn arguments_are_what_was_asked_for() {
         ..SetAttributes::default()
     };
     rig.v3.set(rig.asker(), &handle("file"), &set).unwrap();
-    let nfs_time = NfsTime {
-        seconds: 77,
-        nanoseconds: 8,
-    };
+    let nfs_time = NfsTime { seconds: 77, nanoseconds: 8 };
     rig.sent(&SetattrArguments {
         object: wire_handle("file"),
         attributes: nfs3::Sattr {
@@ -265,25 +211,13 @@ fn arguments_are_what_was_asked_for() {
         },
         guard: None,
     });
-    rig.v3
-        .remove(rig.asker(), &handle("directory"), b"name", false)
-        .unwrap();
+    rig.v3.remove(rig.asker(), &handle("directory"), b"name", false).unwrap();
     rig.sent(&place());
-    rig.answers(&NfsResult::<_, ()>::Ok(AccessOk {
-        attributes: None,
-        access: AccessMask(0x3f),
-    }));
+    rig.answers(&NfsResult::<_, ()>::Ok(AccessOk { attributes: None, access: AccessMask(0x3f) }));
     let asked = Access::READ.with(Access::EXECUTE);
     let granted = rig.v3.access(rig.asker(), &handle("file"), asked).unwrap();
-    assert_eq!(
-        granted.outcome,
-        Ok(asked),
-        "what was not asked for is not granted"
-    );
-    rig.sent(&AccessArguments {
-        object: wire_handle("file"),
-        access: AccessMask(0x21),
-    });
+    assert_eq!(granted.outcome, Ok(asked), "what was not asked for is not granted");
+    rig.sent(&AccessArguments { object: wire_handle("file"), access: AccessMask(0x21) });
 }
 
 #[test]
@@ -297,18 +231,9 @@ fn listings_are_read_in_order_with_all_that_they_carry() {
     assert_eq!(page.attributes, Some(Attributes::from(fattr())));
     let page = page.outcome.unwrap();
     assert_eq!((page.end, page.verifier), (true, CookieVerifier([3; 8])));
-    let names: Vec<_> = page
-        .names
-        .iter()
-        .map(|name| (&*name.name, name.cookie, name.handle.clone()))
-        .collect();
-    assert_eq!(
-        names,
-        [
-            (&b"a"[..], 11, Some(handle("a"))),
-            (&b"bc"[..], 12, Some(handle("bc")))
-        ]
-    );
+    let names: Vec<_> =
+        page.names.iter().map(|name| (&*name.name, name.cookie, name.handle.clone())).collect();
+    assert_eq!(names, [(&b"a"[..], 11, Some(handle("a"))), (&b"bc"[..], 12, Some(handle("bc")))]);
     let mut results = Vec::new();
     NfsStat3::Ok.encode(&mut results);
     listing(&mut results, false);
@@ -332,13 +257,7 @@ fn names_that_no_directory_can_hold_are_malformed() {
         let mut encoder =
             ListingEncoder::new(&mut results, 4096, 4096, None, CookieVerifier::default()).unwrap();
         let name = Filename::new(text.as_bytes()).unwrap();
-        encoder
-            .push(&DirectoryEntry {
-                fileid: Fileid(1),
-                name,
-                cookie: Cookie(1),
-            })
-            .unwrap();
+        encoder.push(&DirectoryEntry { fileid: Fileid(1), name, cookie: Cookie(1) }).unwrap();
         encoder.finish(true);
         *rig.canned.results.lock() = results;
         let result = rig.list(0, CookieVerifier::default(), false);
@@ -352,17 +271,8 @@ fn requests_are_counted_with_their_bytes_and_refusals() {
     rig.answers(&NfsResult::<_, ()>::Ok(fattr()));
     rig.v3.attributes(rig.asker(), &handle("file")).unwrap();
     rig.answers(&NfsResult::<(), ()>::Failed(NfsStat3::Stale, ()));
-    rig.v3
-        .attributes(rig.asker(), &handle("file"))
-        .unwrap()
-        .outcome
-        .unwrap_err();
-    let counted = |figure| {
-        rig.v3
-            .rpc
-            .statistics()
-            .value(Operation::Nfs3(NfsProcedure::Getattr), figure)
-    };
+    rig.v3.attributes(rig.asker(), &handle("file")).unwrap().outcome.unwrap_err();
+    let counted = |figure| rig.v3.rpc.statistics().value(Operation::Nfs3(NfsProcedure::Getattr), figure);
     let figures = [
         OperationFigure::Operations,
         OperationFigure::Transmissions,
