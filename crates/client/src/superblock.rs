@@ -54,7 +54,7 @@ pub struct MountedRoot {
 /// A mounted export. All methods may be called by many threads at once; each waits for what it asks
 /// the server.
 ///
-/// Each [`crate::Found`] that is returned counts as one look-up of its inode, which keeps the
+/// Each [`crate::FoundInode`] that is returned counts as one look-up of its inode, which keeps the
 /// inode's number valid until it is given back ([`Superblock::forget`]).
 pub struct Superblock {
     pub(crate) core: Arc<MountCore>,

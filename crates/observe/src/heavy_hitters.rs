@@ -2,8 +2,8 @@
 //!
 //! The space-saving sketch (Metwally, Agrawal, El Abbadi 2005): a key that is not in a full table
 //! takes the place of the lightest one and its count with it. So a count is never too small, and
-//! too large by at most its [`error`](Count::error); every key that has more than one of `limit` of
-//! all is in the table.
+//! too large by at most its [`error`](CountEstimate::error); every key that has more than one of
+//! `limit` of all is in the table.
 
 use std::collections::HashMap;
 use std::hash::Hash;

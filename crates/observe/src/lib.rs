@@ -8,8 +8,8 @@
 //! that the tables of two runs can be compared.
 //!
 //! [`causes`] has the reasons why a request is sent or saved; [`scope`] holds on whose behalf and
-//! why a thread works; [`watch`] notifies observers of each request; [`under_way`] waits for the
-//! last.
+//! why a thread works; [`watch`] notifies observers of each request; [`in_progress`] waits for
+//! the last.
 //!
 //! [`events`] are the tracepoints.
 //!

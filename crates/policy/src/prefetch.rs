@@ -3,7 +3,7 @@
 //! objects instead of one GETATTR. Nothing here changes an answer.
 //!
 //! There is one decision, [`decide`], for every [`Want`], and one budget: a request is worth
-//! [`request_bytes`] bytes of names that nobody uses. How many will be used is estimated from the
+//! `request_bytes` bytes of names that nobody uses. How many will be used is estimated from the
 //! requests sent one by one, the directory's own size, and the benefit of earlier replies in the
 //! directory, in its siblings and on the mount.
 //!

@@ -128,7 +128,7 @@ impl Drop for AttributeReplyGuard<'_> {
 
 impl InvalidationQueue {
     /// Sends notifications through `notifier` until [`InvalidationQueue::end`] or the end of the
-    /// mount. `kernel_compares`: [`curt_fuse::Wishes::reading_revalidates`].
+    /// mount. `kernel_compares`: [`curt_fuse::RequestedFeatures::reading_revalidates`].
     ///
     /// # Errors
     /// No thread can be started.

@@ -1,8 +1,8 @@
 //! Revalidating files that stay open, for readers that the kernel serves from its page cache.
 //!
 //! Owns the thread that does so, and how often. It is the only one that waits for these answers, so
-//! a silent server holds up nothing else. The kernel is notified of changes by way of
-//! [`super::Changes`].
+//! a silent server holds up nothing else. The kernel is notified of changes by
+//! [`super::invalidation`].
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! explained.
 //!
 //! Every request has exactly one [`Cause`]: the one that its sender named
-//! ([`crate::scope::because`]), otherwise the one that follows from its operation
+//! ([`crate::scope::with_cause`]), otherwise the one that follows from its operation
 //! ([`Cause::of_operation`]). Every request that was saved has the [`Rule`] that saved it; each is
 //! counted where the decision is made, as a [`ClientCounter`], so [`Rule::of`] is a table from
 //! counters to rules.

@@ -2,7 +2,7 @@
 //!
 //! One table (`table.rs`) has a row for each event. [`probe!`](crate::probe) emits one. It is seen
 //! in three ways: by a probe in the program's file to which bpftrace, perf or SystemTap attach; by
-//! a [`EventWatch`], which `curt trace` reads through a control socket; and in a [ring](Ring) in a
+//! a [`EventWatch`], which `curt trace` reads through a control socket; and in a [ring](ring) in a
 //! file that outlives the process. An event that nobody wants costs one relaxed load. One that is
 //! wanted costs a copy of its fields: emitting never waits, makes no system call and allocates no
 //! memory. What does not fit in a buffer is lost and counted.

@@ -53,8 +53,7 @@ pub(super) fn link(
     (is_own && make_durable(current)).then_some(()).ok_or(Fault::Exist)
 }
 
-/// As [`super::remove()`] and [`super::remove_directory`], which failed because there is no such
-/// name.
+/// As [`super::remove()`], which failed because there is no such name.
 pub(super) fn remove(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,

@@ -1,8 +1,8 @@
 //! NFS version 3 (RFC 1813): [`NfsV3`] carries out a client's intents by its procedures.
 //!
 //! Owns encoding arguments and decoding results. An intent that is one procedure is here; those
-//! that take several, or whose results need care, have files of their own: [`create`], [`listing`],
-//! [`transfer`]. Each request is repeated while the server answers JUKEBOX. A reply that makes no
+//! that take several, or whose results need care, have files of their own: `create`, `listing`,
+//! `transfer`. Each request is repeated while the server answers JUKEBOX. A reply that makes no
 //! sense is [`CallError::Malformed`], with one log line. Must not know the purpose of a request.
 
 mod create;
