@@ -1,7 +1,7 @@
 //! One operation of a caller on a mount.
 //!
-//! Made once per request. It reads the clock when it begins and again after each wait; the options
-//! are those that were in force when it began.
+//! Created once per request. It reads the clock at its start and again after each wait. Its options
+//! are those in force at its start.
 
 use std::{cell::Cell, fmt, sync::Arc, time::Instant};
 
@@ -29,7 +29,7 @@ pub struct Op<'a> {
     /// The thread that asks; 0 if there is none.
     pub(crate) pid: u32,
     pub(crate) identity: Arc<InternedCaller>,
-    pub(crate) interrupt: Interrupt,
+    interrupt: Interrupt,
     pub(crate) began: Moment,
     /// When the server's last restart was noticed.
     server_since: Moment,
@@ -78,9 +78,11 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Time passes: something is waited for.
-    pub(crate) fn waits(&self) {
+    /// Interrupts a wait of this operation. The caller is about to wait, so the clock is read again
+    /// afterwards.
+    pub(crate) fn interrupt(&self) -> &Interrupt {
         self.now.set(None);
+        &self.interrupt
     }
 
     /// The rounds of deciding and asking. Each has asked the server something, so attributes that
@@ -100,8 +102,7 @@ impl<'a> Op<'a> {
     }
 
     pub(crate) fn rpc_caller(&self) -> RpcCaller<'_> {
-        self.waits();
-        RpcCaller { credential: &self.identity.credential, interrupt: &self.interrupt }
+        RpcCaller { credential: &self.identity.credential, interrupt: self.interrupt() }
     }
 }
 

@@ -144,6 +144,11 @@ fn list_own(directory: &Inode, name: &[u8], child: Option<&Arc<Inode>>, number: 
     directory.facts().by_type.directory().apply_change_to_listing(number, change);
 }
 
+/// The change succeeded, but its object is unknown: cached listings do not contain it.
+pub(crate) fn discard_listing(directory: &Inode, ended: NameChangeOutcome) {
+    directory.facts().by_type.directory().apply_change_to_listing(ended.number, None);
+}
+
 /// The error number of a refused change in `directory`; drops what the refusal disproves.
 pub(crate) fn refused_change(
     op: &Op<'_>,

@@ -65,7 +65,7 @@ pub fn flush(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
     if !file.flags.write {
         return Ok(());
     }
-    let result = op.sb.core.data.flush(&file.owner, &file.data, &op.interrupt);
+    let result = op.sb.core.data.flush(&file.owner, &file.data, op.interrupt());
     result.map_err(|error| attributes::data_error(&file.inode, error))
 }
 

@@ -80,7 +80,7 @@ pub fn create(
     let directory = op.sb.find_directory(directory)?;
     check_new_name(op.sb, name)?;
     // Until it is counted as open nobody here removes it.
-    let turn = op.sb.name_locks.lock(directory.id(), name, &op.interrupt)?;
+    let turn = op.sb.name_locks.lock(directory.id(), name, op.interrupt())?;
     let new = CreateRequest { is_exclusive: flags.exclusive, ..CreateRequest::file(mode) };
     let made = traced_create(op, &directory, name, flags, &new);
     match made {
@@ -195,7 +195,11 @@ fn make(
     let send = || protocol.create(op.rpc_caller(), directory.handle(), name, new);
     let (outcome, ended) = change::change_name(op, directory, name, send)?;
     let created = match outcome {
-        Ok(created) => created,
+        Ok(Ok(created)) => created,
+        Ok(Err(fault)) => {
+            change::discard_listing(directory, ended);
+            return Err(errno::of_fault(fault));
+        }
         Err(fault) => {
             let is_own = fault == Fault::Exist;
             let own = is_own.then(|| retransmitted::own_object(op, directory, name, new, ended));

@@ -108,7 +108,7 @@ pub(crate) fn flush_unsent(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno>
         return Ok(());
     }
     let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
-    op.sb.core.data.flush_unsent(&owner, &op.interrupt).map_err(errno::of_data)
+    op.sb.core.data.flush_unsent(&owner, op.interrupt()).map_err(errno::of_data)
 }
 
 /// The same, and has the server commit them.
@@ -117,7 +117,7 @@ pub(crate) fn settle_durably(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errn
         return Ok(());
     }
     let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
-    op.sb.core.data.settle_durably(&owner, &op.interrupt).map_err(errno::of_data)
+    op.sb.core.data.settle_durably(&owner, op.interrupt()).map_err(errno::of_data)
 }
 
 /// Requests attributes, or waits for those that another operation has requested. To be followed
@@ -135,8 +135,7 @@ pub(crate) fn revalidate_with(
     let mut departure = match op.sb.getattrs_in_flight.join(inode.id()) {
         Ok(flight) => {
             op.sb.count(ClientCounter::AttrShared);
-            op.waits();
-            return match flight.wait(&op.interrupt) {
+            return match flight.wait(op.interrupt()) {
                 Some(InFlightEnd::Done) => Ok(()),
                 Some(InFlightEnd::Silent) => {
                     fall_back_to_cache(op);
@@ -169,11 +168,10 @@ pub(crate) fn with_softreval<T>(
     let Some(patience) = op.sb.soft_revalidation.as_ref().filter(|_| !op.uses_cache.get()) else {
         return ask(op).map(Some);
     };
-    let wait = patience.begin(&op.interrupt);
+    let wait = patience.begin(op.interrupt());
     let soft = Op::new(op.sb, Arc::clone(&op.identity), wait.interrupt.clone(), op.began);
-    op.waits();
     match ask(&soft) {
-        Err(Errno::INTR) if !op.interrupt.is_raised() => {
+        Err(Errno::INTR) if !op.interrupt().is_raised() => {
             fall_back_to_cache(op);
             Ok(None)
         }

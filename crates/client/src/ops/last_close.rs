@@ -134,7 +134,7 @@ impl<'a> OpenGuard<'a> {
     /// # Errors
     /// EINTR.
     pub(crate) fn begin(op: &Op<'a>, inode: &'a Arc<Inode>) -> Result<Self, Errno> {
-        let is_counted = begin_open(inode, &op.interrupt)?;
+        let is_counted = begin_open(inode, op.interrupt())?;
         Ok(Self { sb: op.sb, inode, is_counted, is_granted: false })
     }
 

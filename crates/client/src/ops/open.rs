@@ -232,7 +232,7 @@ pub fn copies_dropped(file: &OpenFile) {
 /// unless another open has had that done meanwhile. `anyway`: there are others.
 pub fn drop_copies(op: &Op<'_>, file: &OpenFile, anyway: bool, drop_copies: impl FnOnce()) {
     let is_needed = |void: u32, dropped: u32| anyway || void != dropped;
-    drop_copies_of(op.sb, &file.inode, &op.interrupt, is_needed, drop_copies);
+    drop_copies_of(op.sb, &file.inode, op.interrupt(), is_needed, drop_copies);
 }
 
 /// Has copies dropped before a kernel looks `inode` up because it may take it for larger than
@@ -245,7 +245,7 @@ pub(crate) fn drop_copies_to_look_up(op: &Op<'_>, inode: &Arc<Inode>) -> u32 {
         }
     };
     let is_needed = |void, dropped| void != dropped;
-    drop_copies_of(op.sb, inode, &op.interrupt, is_needed, drop_copies)
+    drop_copies_of(op.sb, inode, op.interrupt(), is_needed, drop_copies)
 }
 
 fn drop_copies_of(

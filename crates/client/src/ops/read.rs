@@ -21,7 +21,7 @@ use crate::{
 pub fn read(op: &Op<'_>, file: &OpenFile, offset: u64, count: usize) -> Result<ReadBytes, Errno> {
     begin_read(op, file)?;
     let plane = &op.sb.core.data;
-    let result = plane.read(&file.owner, &file.data, offset, count, &op.interrupt);
+    let result = plane.read(&file.owner, &file.data, offset, count, op.interrupt());
     result.map_err(|error| read_error(op, file, error))
 }
 
@@ -42,7 +42,7 @@ pub fn read_to(
 ) -> Result<(), Errno> {
     begin_read(op, file)?;
     let plane = &op.sb.core.data;
-    let result = plane.read_to(&file.owner, &file.data, offset, count, &op.interrupt, target);
+    let result = plane.read_to(&file.owner, &file.data, offset, count, op.interrupt(), target);
     result.map_err(|error| read_error(op, file, error))
 }
 
@@ -60,7 +60,7 @@ fn read_error(op: &Op<'_>, file: &OpenFile, error: DataError) -> Errno {
     if let DataError::Status(status) = error {
         // READ is sent with the opener's credential.
         let identity = Arc::clone(&file.identity);
-        let opener = Op::new(op.sb, identity, op.interrupt.clone(), op.began);
+        let opener = Op::new(op.sb, identity, op.interrupt().clone(), op.began);
         attributes::note_refusal(&opener, &file.inode, status, Access::READ, op.began);
     }
     attributes::data_error(&file.inode, error)

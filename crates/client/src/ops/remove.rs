@@ -35,7 +35,7 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
     if matches!(name, b"." | b"..") {
         return Err(Errno::ISDIR);
     }
-    let _turn = op.sb.name_locks.lock(directory.id(), name, &op.interrupt)?;
+    let _turn = op.sb.name_locks.lock(directory.id(), name, op.interrupt())?;
     let target = removal_target(op, &directory, name)?;
     if let RemovalTarget::Open(target) = &target
         && !op.protocol().keeps_removed_files()
@@ -157,10 +157,10 @@ pub(crate) fn await_last_closes(
         return Ok(());
     }
     if let Some(known) = known {
-        return op.sb.silly_directories.wait(known.id(), &op.interrupt);
+        return op.sb.silly_directories.wait(known.id(), op.interrupt());
     }
     match lookup::resolve(op, directory, name) {
-        Ok(ResolvedName::Object(found, _)) => op.sb.silly_directories.wait(found.id(), &op.interrupt),
+        Ok(ResolvedName::Object(found, _)) => op.sb.silly_directories.wait(found.id(), op.interrupt()),
         Err(Errno::INTR) => Err(Errno::INTR),
         // What is to be done with the name finds that out for itself.
         Ok(ResolvedName::Missing(_)) | Err(_) => Ok(()),

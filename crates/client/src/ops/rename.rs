@@ -102,7 +102,7 @@ pub fn rename(
         return Err(Errno::BUSY);
     }
     let places = ((old.id(), from.1), (new.id(), to.1));
-    let _turns = op.sb.name_locks.lock_both(places.0, places.1, &op.interrupt)?;
+    let _turns = op.sb.name_locks.lock_both(places.0, places.1, op.interrupt())?;
     let moved = op.sb.dentries.find(old.id(), from.1).and_then(|kept| kept.child);
     let is_moved = |target: &Arc<Inode>| moved.as_ref().is_some_and(|moved| Arc::ptr_eq(moved, target));
     let target = remove::removal_target(op, &new, to.1)?;

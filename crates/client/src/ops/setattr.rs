@@ -61,7 +61,7 @@ pub fn setattr_open(op: &Op<'_>, file: &OpenFile, set: &SetAttributes) -> Result
     if set.size.is_none() || !file.flags().write {
         return setattr(op, file.id(), set);
     }
-    let opener = Op::new(op.sb, file.opener(), op.interrupt.clone(), op.began);
+    let opener = Op::new(op.sb, file.opener(), op.interrupt().clone(), op.began);
     set_attributes(&opener, &file.inode, set)?;
     stat_resized(op, &file.inode)
 }

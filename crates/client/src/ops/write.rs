@@ -26,7 +26,7 @@ pub fn write(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<
         return write_at(op, file, offset, bytes);
     }
     let size = || size_now(op, &file.inode);
-    let interrupt = &op.interrupt;
+    let interrupt = op.interrupt();
     let taken = op.sb.core.data.write(&file.owner, &file.data, WritePosition::End(&size), bytes, interrupt);
     let taken = taken.map_err(|error| attributes::data_error(&file.inode, error))?;
     if taken.offset != offset
@@ -48,7 +48,7 @@ pub fn write_at(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Resu
         return Err(Errno::BADF);
     }
     let position = WritePosition::At(offset);
-    let taken = op.sb.core.data.write(&file.owner, &file.data, position, bytes, &op.interrupt);
+    let taken = op.sb.core.data.write(&file.owner, &file.data, position, bytes, op.interrupt());
     taken.map(|taken| taken.count).map_err(|error| attributes::data_error(&file.inode, error))
 }
 

@@ -77,7 +77,7 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         directory: &FileHandle,
         name: &[u8],
         new: &CreateRequest<'_>,
-    ) -> Answer<LookupReply, Wcc>;
+    ) -> Answer<CreatedObject, Wcc>;
 
     /// Removes a name, that of a directory or any other; says the attributes of the directory that
     /// holds it.

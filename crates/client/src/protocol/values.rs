@@ -44,7 +44,11 @@ pub struct LinkAttributes {
     pub directory: Wcc,
 }
 
-/// An object that was found or made.
+/// An object that was created. An error says that it was created, but that a later request about it
+/// failed: its LOOKUP where the reply had no handle, or the SETATTR after an exclusive CREATE.
+pub type CreatedObject = Result<LookupReply, Fault>;
+
+/// An object that was found or created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupReply {
     /// Its handle.

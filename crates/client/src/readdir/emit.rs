@@ -71,7 +71,7 @@ pub fn readdir(
     listener: &mut dyn FnMut(&DirEntry<'_>) -> DirEmit,
 ) -> Result<(), Errno> {
     let identity = Arc::clone(&directory.identity);
-    let op = &Op::new(op.sb, identity, op.interrupt.clone(), op.now());
+    let op = &Op::new(op.sb, identity, op.interrupt().clone(), op.now());
     if cookie == 0 {
         begin_reading(op, directory)?;
     } else {

@@ -263,7 +263,7 @@ impl ReaddirRequester {
         let (mut size, mut was_empty) = (decision.bound(size), false);
         loop {
             let larger = next_size(size, reply_max(op.sb));
-            match self.fetch(gap, size, decision, &op.interrupt) {
+            match self.fetch(gap, size, decision, op.interrupt()) {
                 Err(ReaddirError::Refused(Fault::Toosmall, _)) if larger > size => size = larger,
                 Ok(reply) if reply.is_without_progress() => {
                     if was_empty {
@@ -348,7 +348,7 @@ pub(super) fn extend_listing(
         FetchTurn::AtEnd => return Ok(ListingExtension::Extended),
         FetchTurn::Loop => return Err(Errno::IO),
         FetchTurn::Wait(call) => {
-            call.wait(&op.interrupt).ok_or(Errno::INTR)?;
+            call.wait(op.interrupt()).ok_or(Errno::INTR)?;
             return Ok(ListingExtension::Extended);
         }
         FetchTurn::Arrived => {

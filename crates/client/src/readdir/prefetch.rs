@@ -61,7 +61,7 @@ fn bytes_of(reply: &ReaddirReply) -> u32 {
 }
 
 fn wait_for(op: &Op<'_>, call: &Arc<InFlightCall>) -> Result<(), Errno> {
-    call.wait(&op.interrupt).map(|_| ()).ok_or(Errno::INTR)
+    call.wait(op.interrupt()).map(|_| ()).ok_or(Errno::INTR)
 }
 
 /// A name has to be requested: with others?
@@ -327,7 +327,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
     let _why = scope::with_cause(Cause::Fill);
     let requester = ReaddirRequester::new(op, inode);
     let size = bytes.min(reply_max(op.sb));
-    let reply = requester.fetch(gap, size, ListingDecision::Plus, &op.interrupt).ok();
+    let reply = requester.fetch(gap, size, ListingDecision::Plus, op.interrupt()).ok();
     let counting = if in_order.is_some() { PrimeCounting::Nothing } else { PrimeCounting::New };
     match &reply {
         Some(reply) => _ = prime(op.sb, inode, reply, counting),

@@ -92,6 +92,40 @@ fn a_change_after_the_pass_is_seen_when_the_directorys_attributes_are_asked_for(
     }
 }
 
+/// The kernel's lifetimes begin when the request is sent, as the client's own do.
+#[test]
+fn a_slow_listing_leaves_the_kernel_no_longer_lifetimes_than_the_client_has() {
+    const SLOW: Duration = Duration::from_secs(2);
+    let (world, id, _) = world();
+    let clock = std::sync::Arc::clone(&world.server.clock);
+    world.before_listing(0, move |_| clock.pass(SLOW));
+    let began = world.server.clock.passed();
+    for name in NAMES {
+        let found = world.lookup(id, name).unwrap();
+        let rest = options().files.min + began - world.server.clock.passed();
+        let margin = Duration::from_millis(10);
+        assert!(
+            found.attributes_valid <= rest + margin,
+            "{name}: {:?}, not {rest:?}",
+            found.attributes_valid
+        );
+    }
+    assert!(world.server.clock.passed() - began > SLOW, "nothing was listed");
+}
+
+/// A directory whose names are all known does not answer for a name that was made just now and
+/// whose object is unknown.
+#[test]
+fn a_name_is_not_missing_that_was_made_and_cannot_be_looked_up() {
+    let (world, id, number) = world();
+    world.look(id, number, &ALL);
+    world.server.state.lock().lie = Lie::NoHandleOfNew("made");
+    let made = ops::mkdir(&world.client.op(&me()), id, b"made", 0o755);
+    assert_eq!(made.unwrap_err(), curt_client::Errno::IO);
+    world.server.state.lock().lie = Lie::None;
+    assert!(world.id(id, "made").is_some(), "{}", world.sent());
+}
+
 /// How the client comes to believe that a name is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {

@@ -49,6 +49,8 @@ pub(crate) enum Lie {
     IgnoresCase,
     /// This name is there, and not listed.
     Unlisted(&'static str),
+    /// MKDIR returns no handle, and LOOKUP of this name fails with IO.
+    NoHandleOfNew(&'static str),
 }
 
 /// Where in a listing.
@@ -129,6 +131,9 @@ impl State {
     fn make_directory(&mut self, parent: u64, name: &[u8]) -> Vec<u8> {
         let before = self.before(parent);
         let id = self.tree.directory(parent, &String::from_utf8_lossy(name));
+        if matches!(self.lie, Lie::NoHandleOfNew(_)) {
+            return [words(&[0, 0, 0]), before, self.post(parent)].concat();
+        }
         let mut out = words(&[0, 1]);
         opaque(&id.to_be_bytes(), &mut out);
         [out, self.post(id), before, self.post(parent)].concat()
@@ -156,6 +161,9 @@ impl State {
     fn lookup(&self, directory: u64, name: &[u8]) -> Vec<u8> {
         if !self.tree.nodes.contains_key(&directory) {
             return self.refused(NfsStat3::Stale, directory);
+        }
+        if matches!(self.lie, Lie::NoHandleOfNew(new) if new.as_bytes() == name) {
+            return self.refused(NfsStat3::Io, directory);
         }
         let found = match name {
             b".." => Some(self.tree.nodes[&directory].parent),

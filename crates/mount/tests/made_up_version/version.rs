@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use curt_client::data::SharedBytes;
 use curt_client::protocol::{
-    Answer, CookieVerifier, CreateRequest, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
-    OpenCaller, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller,
-    RpcClient, WriteReply, WriteVerifier,
+    Answer, CookieVerifier, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest,
+    LookupReply, NfsReply, OpenCaller, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage,
+    RenameAttributes, RpcCaller, RpcClient, WriteReply, WriteVerifier,
 };
 use curt_client::threads::MonotonicClock;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
@@ -179,7 +179,7 @@ impl Protocol for MadeUpVersion {
         at: &FileHandle,
         name: &[u8],
         new: &CreateRequest<'_>,
-    ) -> Answer<LookupReply, Wcc> {
+    ) -> Answer<CreatedObject, Wcc> {
         self.ask(|tree| {
             if tree.of(at).names.contains_key(name) {
                 return (Err(Fault::Exist), Wcc::default());
@@ -189,7 +189,7 @@ impl Protocol for MadeUpVersion {
                 tree.of(at).names.insert(name.to_vec(), id);
                 id
             });
-            (Ok(tree.found(id)), wcc)
+            (Ok(Ok(tree.found(id))), wcc)
         })
     }
 

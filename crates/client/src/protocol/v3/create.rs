@@ -14,10 +14,11 @@ use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime
 use curt_xdr::Encode;
 
 use super::{
-    Answer, CreateRequest, LookupReply, NfsReply, NfsV3, Protocol, RpcCaller, attributes, place, wcc,
+    Answer, CreateRequest, CreatedObject, LookupReply, NfsReply, NfsV3, Protocol, RpcCaller, attributes,
+    place, wcc,
 };
 
-/// What was made: its handle and its attributes, if the server gave them.
+/// The handle and the attributes of a created object, if the server returned them.
 type Made = (Option<FileHandle>, Option<Attributes>);
 
 impl NfsV3 {
@@ -28,7 +29,7 @@ impl NfsV3 {
         directory: &FileHandle,
         name: &[u8],
         new: &CreateRequest<'_>,
-    ) -> Answer<LookupReply, Wcc> {
+    ) -> Answer<CreatedObject, Wcc> {
         let (Some(place), Ok(target)) = (place(directory, name), NfsPath::new(new.text)) else {
             return Ok(self.refusal(Fault::Nametoolong));
         };
@@ -67,7 +68,7 @@ impl NfsV3 {
         directory: &FileHandle,
         place: DirOpArgs<'_>,
         set: SetAttributes,
-    ) -> Answer<LookupReply, Wcc> {
+    ) -> Answer<CreatedObject, Wcc> {
         // Random, and different for each call: the keys of RandomState are the process's own.
         let told = (directory.as_bytes(), place.name.bytes(), self.rpc.now());
         let verifier = CreateVerifier(RandomState::new().hash_one(told).to_be_bytes());
@@ -79,17 +80,15 @@ impl NfsV3 {
         let mut made = self.find_made(caller, directory, place, made)?;
         // A second copy is told of no failure of the first.
         made.lost_at = None;
-        if let Ok(found) = &mut made.outcome {
+        if let Ok(created) = &mut made.outcome
+            && let Ok(found) = created
+        {
             // The server kept the verifier in the times.
             let set = SetAttributes { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..set };
             let answer = self.set(caller, &found.handle, &set)?;
             match answer.outcome {
                 Ok(()) => found.attributes = answer.attributes.after.or(found.attributes),
-                // The file was made all the same: nothing is known of the directory.
-                Err(fault) => {
-                    made.outcome = Err(fault);
-                    made.attributes = Wcc::default();
-                }
+                Err(fault) => *created = Err(fault),
             }
         }
         Ok(made)
@@ -119,10 +118,10 @@ impl NfsV3 {
         directory: &FileHandle,
         place: DirOpArgs<'_>,
         made: NfsReply<Made, Wcc>,
-    ) -> Answer<LookupReply, Wcc> {
+    ) -> Answer<CreatedObject, Wcc> {
         let outcome = match made.outcome {
-            Ok((Some(handle), attributes)) => Ok(LookupReply { handle, attributes }),
-            Ok((None, _)) => self.find(caller, directory, place.name.bytes())?.outcome,
+            Ok((Some(handle), attributes)) => Ok(Ok(LookupReply { handle, attributes })),
+            Ok((None, _)) => Ok(self.find(caller, directory, place.name.bytes())?.outcome),
             Err(fault) => Err(fault),
         };
         Ok(NfsReply { sent_at: made.sent_at, lost_at: made.lost_at, outcome, attributes: made.attributes })

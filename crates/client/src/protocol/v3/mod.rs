@@ -26,9 +26,9 @@ use curt_types::{Access, Attributes, Fault, FileHandle, SetAttributes, Stability
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
-    Answer, CreateRequest, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
-    OpenCaller, Pathconf, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes, RpcCaller, RpcClient,
-    WriteReply, WriteVerifier,
+    Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LookupReply,
+    NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes, RpcCaller,
+    RpcClient, WriteReply, WriteVerifier,
     rpc_client::{CallResult, CallSpec},
 };
 
@@ -100,7 +100,7 @@ impl Protocol for NfsV3 {
         directory: &FileHandle,
         name: &[u8],
         new: &CreateRequest<'_>,
-    ) -> Answer<LookupReply, Wcc> {
+    ) -> Answer<CreatedObject, Wcc> {
         self.make(caller, directory, name, new)
     }
 
