@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_read_has_no_groups() {
+    fn a_task_whose_status_is_unreadable_has_no_groups() {
         let table = CallerTable::new(Arc::new(Stopped(Mutex::new(Instant::now()))));
         for tid in [0, u32::MAX] {
             assert!(table.caller(tid, 1000, 1000, Interrupt::never(), table.now()).groups.is_empty());
@@ -222,7 +222,7 @@ mod tests {
 
     // SEMANTICS: perm-3.
     #[test]
-    fn groups_are_believed_for_a_second_for_the_same_task_alone() {
+    fn groups_are_cached_for_a_second_and_for_the_same_task_only() {
         let clock = Arc::new(Stopped(Mutex::new(Instant::now())));
         let table = CallerTable::new(clock.clone());
         let tid = std::process::id();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn status_is_parsed_and_nonsense_refused() {
+    fn status_is_parsed_and_malformed_text_is_refused() {
         let parse = |text: &str| parse_groups(text.as_bytes()).map(|groups| groups.to_vec());
         assert_eq!(parse("Name:\tx\nGroups:\t24 4 24 \nNStgid:\t1\n"), Some(vec![4, 24]));
         assert_eq!(parse("Groups:\t\n"), Some(vec![]));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_outlive_forgetting_without_being_given_twice() {
+    fn numbers_are_not_reused_after_the_table_was_emptied() {
         let identities = CallerInterner::new(RpcSecurity::sys());
         let first = identities.of(&Caller::new(0, 0, &[])).number;
         for uid in 1..=u32::try_from(IDENTITIES_MAX).expect("a small number") {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_bits_judge_neither_root_nor_who_has_many_groups() {
+    fn mode_bits_do_not_decide_for_root_or_for_callers_with_many_groups() {
         let identities = CallerInterner::new(RpcSecurity::sys());
         let judged = |uid, groups: &[u32]| identities.of(&Caller::new(uid, 7, groups)).may_use_mode_bits();
         let seventeen: Vec<u32> = (100..117).collect();

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_and_failed_calls_have_the_numbers_that_programs_expect() {
+    fn faults_and_failed_calls_map_to_the_errnos_that_programs_expect() {
         assert_eq!(of_fault(Fault::Nospc), Errno::NOSPC);
         assert_eq!(of_fault(Fault::Badhandle), Errno::STALE);
         assert_eq!(of_call(CallError::TimedOut { softerr: false }), Errno::IO);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn more_file_systems_than_have_a_number_are_counted_through() {
+    fn objects_of_file_systems_without_an_index_get_sequential_numbers() {
         let numbering = FileidMap::new(0);
         let seen: BTreeSet<u64> = (1..=0x8100).map(|fsid| numbering.number(fsid, 5)).collect();
         assert_eq!(seen.len(), 0x8100);

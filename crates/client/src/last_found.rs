@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_object_of_a_name_is_found_and_the_oldest_names_go() {
+    fn the_last_object_of_a_name_is_found_and_the_oldest_names_are_dropped() {
         let (found, one, two) = (LastFound::default(), Arc::new(1), Arc::new(2));
         let directory = InodeId(7);
         found.note(directory, b"name", &one);

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_a_file_is_one_for_opens_and_removals_alike() {
+    fn an_object_of_unknown_type_counts_as_a_file_for_opens_and_removals() {
         let mut facts = InodeFacts::default();
         assert!(facts.state.facts().is_none(), "its kind is not known");
         assert!(may_be_regular(&facts));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_names_turn_is_waited_for_until_it_is_given_back_or_the_waiter_is_called_off() {
+    fn a_name_lock_is_awaited_until_it_is_released_or_the_waiter_is_interrupted() {
         let (turns, never) = (NameLocks::default(), Interrupt::never());
         let (top, other) = (InodeId(1), InodeId(2));
         let both = turns.lock_both((other, b"a"), (top, b"b"), &never);

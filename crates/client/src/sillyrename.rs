@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_being_removed_is_waited_for_and_nothing_is_left_of_it() {
+    fn only_removals_in_flight_are_awaited_and_empty_entries_are_dropped() {
         let (places, called_off) = (SillyDirectories::default(), Interrupt::new());
         called_off.raise();
         let (top, other) = (InodeId(1), InodeId(2));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_when_its_time_is_over_and_not_before_its_own() {
+    fn a_wait_ends_at_its_own_time_limit() {
         let limit = Duration::from_millis(30);
         let patience = patience(limit);
         let never = Interrupt::never();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_with_its_callers() {
+    fn a_wait_ends_when_its_caller_is_interrupted() {
         let patience = patience(Duration::from_secs(3600));
         let caller = Interrupt::new();
         let wait = patience.begin(&caller);

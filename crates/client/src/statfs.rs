@@ -86,7 +86,7 @@ mod tests {
 
     // SEMANTICS: rpc-13.
     #[test]
-    fn what_is_told_in_haste_of_space_is_never_another_file_systems() {
+    fn a_cached_fsstat_is_used_for_its_own_file_system_only() {
         let of = |fsid| CachedFsstat {
             id: InodeId::ROOT,
             fsid,

@@ -57,12 +57,12 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn work_that_ends_in_time_is_not_waited_for() {
+    fn work_that_ends_in_time_is_not_delayed() {
         assert!(!within(LONG, &Interrupt::never(), |ends| ends.is_raised()));
     }
 
     #[test]
-    fn work_is_ended_by_the_limit_and_by_the_interrupt() {
+    fn work_is_interrupted_by_the_limit_and_by_the_caller() {
         assert!(within(Duration::from_millis(1), &Interrupt::never(), |ends| ends.wait_for(LONG)));
         let interrupt = Interrupt::new();
         interrupt.raise();

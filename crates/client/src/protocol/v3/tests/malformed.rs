@@ -196,7 +196,7 @@ fn results_cut_anywhere_or_too_long_are_malformed() {
 }
 
 #[test]
-fn no_word_of_results_panics_when_it_is_something_else() {
+fn no_changed_word_of_results_causes_a_panic() {
     each_procedure(|_, results, call| {
         let rig = Rig::new();
         for at in (0..results.len()).step_by(4) {
