@@ -124,7 +124,6 @@ impl MountCore {
         OFFSET_MAX
     }
 
-    /// The current time.
     pub(crate) fn now(&self) -> Moment {
         self.moment(self.clock.now())
     }
@@ -134,12 +133,10 @@ impl MountCore {
         Moment::from_start(instant.saturating_duration_since(self.start))
     }
 
-    /// The options in force.
     pub(crate) fn options(&self) -> CacheOptions {
         *self.options.read()
     }
 
-    /// Replaces the options in force.
     pub(crate) fn set_options(&self, options: CacheOptions) {
         *self.options.write() = options;
     }

@@ -33,7 +33,6 @@ pub struct Op<'a> {
     pub(crate) began: Moment,
     /// When the server's last restart was detected.
     server_since: Moment,
-    /// The options in force when it began.
     pub(crate) options: CacheOptions,
     /// The cached current time; cleared when a request is sent or awaited.
     now: Cell<Option<Moment>>,

@@ -35,7 +35,6 @@ impl OpenFile {
         self.inode.id()
     }
 
-    /// The opener.
     pub(crate) fn opener(&self) -> Arc<InternedCaller> {
         Arc::clone(&self.identity)
     }

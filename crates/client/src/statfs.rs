@@ -13,7 +13,6 @@ const FSSTAT_LIFETIME: Duration = Duration::from_secs(1);
 /// The block size reported to programs: the page size of most machines.
 const BLOCK: u32 = 4096;
 
-/// A cached reply.
 #[derive(Debug, Clone, Copy)]
 struct CachedFsstat {
     id: InodeId,

@@ -70,9 +70,7 @@ pub struct Superblock {
     pub(crate) stale_opens: StaleOpenRetries,
     /// The memory of directory listings.
     pub(crate) listing_memory: Arc<ListingMemory>,
-    /// Runs background work.
     pub(crate) background: Arc<dyn Background>,
-    /// `softreval`.
     pub(crate) soft_revalidation: Option<Arc<SoftRevalidation>>,
     /// GETATTR requests in flight, which other operations may share.
     pub(crate) getattrs_in_flight: SingleFlight,

@@ -1,4 +1,4 @@
-//! The bounds and orders of the DentryCache.
+//! The bounds and the eviction order of the dentry cache.
 
 use std::sync::Arc;
 

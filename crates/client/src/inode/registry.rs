@@ -158,7 +158,6 @@ pub(crate) struct LookedUpInodes {
 }
 
 impl LookedUpInodes {
-    /// The inode `id`.
     pub(crate) fn find(&self, id: InodeId) -> Option<Arc<Inode>> {
         let hash = self.hasher.hash_one(id);
         self.inodes.lock().find(hash, |inode| inode.id() == id).map(Arc::clone)

@@ -22,7 +22,6 @@ use crate::{
     superblock::Superblock,
 };
 
-/// Sends GETATTR.
 pub(crate) fn send_getattr(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     let reason = scope::current().cause.unwrap_or(Cause::AttributesUnknown);
     trace_enter!(inode.event_fields(), NfsRevalidateInodeEnter { reason: reason.name() });

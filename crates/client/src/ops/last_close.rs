@@ -43,7 +43,6 @@ pub(crate) fn remove_silly_name(sb: &Superblock, inode: &Arc<Inode>, silly: &Sil
     drop(removal);
 }
 
-/// Sends REMOVE.
 pub(crate) fn remove_at_server(
     op: &Op<'_>,
     directory: &Arc<Inode>,

@@ -1,8 +1,8 @@
-//! Making objects: CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 §3.3.8 to 3.3.11), and what has to be
-//! sent after them.
+//! CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813, sections 3.3.8 to 3.3.11), and the requests that
+//! must follow them.
 //!
-//! A server need not give the handle of what it made: then the name is looked up. An exclusive
-//! CREATE keeps its verifier in the file's times, and takes no attributes: a SETATTR follows.
+//! If the server does not return the handle of the new object, the name is looked up. An exclusive
+//! CREATE stores its verifier in the file's times and sets no attributes, so a SETATTR follows.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -17,11 +17,11 @@ use super::{
     Answer, CreateRequest, LookupReply, NfsReply, NfsV3, Protocol, RpcCaller, attributes, place, wcc,
 };
 
-/// What was made: its handle and its attributes, if the server gave them.
+/// A created object: its handle and its attributes, if the server returned them.
 type Made = (Option<FileHandle>, Option<Attributes>);
 
 impl NfsV3 {
-    /// Makes what must be new.
+    /// Creates an object under a name that must not exist.
     pub(super) fn make(
         &self,
         caller: RpcCaller<'_>,
@@ -42,7 +42,7 @@ impl NfsV3 {
             FileKind::Regular if new.is_exclusive => {
                 return self.make_exclusive(caller, directory, place, set);
             }
-            // Guarded, not unchecked: a file that is there already must not be given this mode.
+            // GUARDED, not UNCHECKED: an existing file must not be changed to this mode.
             FileKind::Regular => self.create_file(caller, place, CreateHow::Guarded(attributes)),
             FileKind::Directory => {
                 let arguments = MkdirArguments { place, attributes };
@@ -60,7 +60,7 @@ impl NfsV3 {
         self.find_made(caller, directory, place, made?)
     }
 
-    /// Makes a file with a verifier, by which the server knows a call that is sent twice.
+    /// Creates a file with a verifier, by which the server recognises a retransmission.
     fn make_exclusive(
         &self,
         caller: RpcCaller<'_>,
@@ -68,7 +68,7 @@ impl NfsV3 {
         place: DirOpArgs<'_>,
         set: SetAttributes,
     ) -> Answer<LookupReply, Wcc> {
-        // Random, and different for each call: the keys of RandomState are the process's own.
+        // Random, and different for each call: RandomState has keys of this process only.
         let told = (directory.as_bytes(), place.name.bytes(), self.rpc.now());
         let verifier = CreateVerifier(RandomState::new().hash_one(told).to_be_bytes());
         let made = self.create_file(caller, place, CreateHow::Exclusive(verifier))?;
@@ -77,15 +77,15 @@ impl NfsV3 {
             return self.find_made(caller, directory, place, made);
         }
         let mut made = self.find_made(caller, directory, place, made)?;
-        // A second copy is told of no failure of the first.
+        // A retransmission of an exclusive CREATE does not fail because of the first copy.
         made.lost_at = None;
         if let Ok(found) = &mut made.outcome {
-            // The server kept the verifier in the times.
+            // The server may have stored the verifier in the times.
             let set = SetAttributes { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..set };
             let answer = self.set(caller, &found.handle, &set)?;
             match answer.outcome {
                 Ok(()) => found.attributes = answer.attributes.after.or(found.attributes),
-                // The file was made all the same: nothing is known of the directory.
+                // The file was created nevertheless; the directory's attributes are unknown.
                 Err(fault) => {
                     made.outcome = Err(fault);
                     made.attributes = Wcc::default();
@@ -112,7 +112,7 @@ impl NfsV3 {
         self.ask(caller, procedure, arguments, made, wcc)
     }
 
-    /// What was made at `place`, which is looked up if the server gave no handle.
+    /// The object created at `place`, which is looked up if the server returned no handle.
     fn find_made(
         &self,
         caller: RpcCaller<'_>,

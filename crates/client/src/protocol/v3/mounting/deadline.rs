@@ -1,4 +1,4 @@
-//! A time limit for requests whose transport would wait for ever.
+//! A time limit for requests whose transport waits without limit.
 
 use std::{
     sync::Arc,
@@ -17,7 +17,7 @@ struct DeadlineWakeup {
 
 impl Wake for DeadlineWakeup {
     fn wake(&self) {
-        // Whoever waits holds the lock from its look at the interrupt until it sleeps.
+        // The waiter holds the lock from its check of the interrupt until it sleeps.
         drop(self.over.lock());
         self.wakeup.notify_all();
     }
@@ -42,7 +42,7 @@ pub(super) fn within<R>(limit: Duration, interrupt: &Interrupt, work: impl FnOnc
             ends.raise();
         };
         let watcher = thread::Builder::new().name("curt-deadline".into()).spawn_scoped(scope, watch);
-        // Without a watcher the caller's own interrupt has to do.
+        // If the watcher thread could not be started, only the caller's interrupt applies.
         let result = work(if watcher.is_ok() { &ends } else { interrupt });
         *alarm.over.lock() = true;
         alarm.wakeup.notify_all();

@@ -1,4 +1,4 @@
-//! Mount-time questions against services on loopback that answer what a test wants.
+//! Mount requests to services on loopback with scripted replies.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -194,7 +194,7 @@ fn a_server_that_accepts_calls_without_replying_times_out() {
     let host = ScriptedHost::start(14, false, |_| ScriptedAnswers { silent: true, ..kind() }).unwrap();
     let hold = host.hold();
     let mut export = export_of(&host, Some(host.port), Some(host.port));
-    // The other services answer within that.
+    // The other services reply within this time.
     export.timeout = Duration::from_secs(3);
     let error = mounted(&export).unwrap_err();
     drop(hold);

@@ -1,4 +1,4 @@
-//! Each procedure against a transport that answers what a test has put down.
+//! Each procedure over a transport that returns the results chosen by the test.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -36,7 +36,7 @@ impl Clock for Stopped {
     fn pause(&self, _: Duration, _: &Interrupt) {}
 }
 
-/// Answers every call with the same results, and keeps the last arguments.
+/// Returns the same results for every call, and stores the last arguments.
 struct Canned {
     results: Mutex<Vec<u8>>,
     arguments: Mutex<Vec<u8>>,
@@ -83,13 +83,13 @@ impl Rig {
         RpcCaller { credential: &RpcCredential::None, interrupt: &self.interrupt }
     }
 
-    /// The names behind `cookie`.
+    /// The names after `cookie`.
     fn list(&self, cookie: u64, verifier: CookieVerifier, plus: bool) -> ReaddirAnswer {
         let request = ListRequest { cookie, verifier, size: 4096, plus };
         self.v3.list(self.asker(), &handle("directory"), request)
     }
 
-    /// Asks through an open file.
+    /// Calls `ask` with an open file.
     fn with_open<R>(&self, ask: impl FnOnce(OpenCaller<'_>) -> R) -> R {
         let open = OpenContext { owner: 1, credential: Arc::new(RpcCredential::None) };
         ask(OpenCaller { open: &open, interrupt: &self.interrupt })
