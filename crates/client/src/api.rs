@@ -1,4 +1,4 @@
-//! The arguments and results of operations: what a user of this library sees of files.
+//! Arguments and results of the operations: the library's public view of files.
 //!
 //! Owns plain data only. Must not know caches, requests or locks.
 
@@ -8,20 +8,20 @@ use curt_types::{Attributes, FileKind};
 
 use crate::identity::InodeId;
 
-/// What a look-up found, and for how long it may be remembered without asking this client again.
+/// The result of a lookup, and how long the caller may cache it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupResult {
-    /// The name leads to an object.
+    /// The name exists.
     Positive(FoundInode),
-    /// The name is missing.
+    /// The name does not exist.
     Negative {
-        /// How long that may be cached; zero: not at all.
+        /// How long the negative entry may be cached; zero: not at all.
         entry_valid: Duration,
     },
 }
 
-/// An object that a name leads to. It counts as one look-up of the object, to be given back by
-/// [`crate::Superblock::forget`].
+/// The object that a name refers to. Each value counts as one lookup of the object, which the
+/// caller returns with [`crate::Superblock::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundInode {
     /// The object.
@@ -37,14 +37,14 @@ pub struct FoundInode {
 /// An object's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeStat {
-    /// What they are, with an inode number that is unique within the mount; unsent writes count for
-    /// the size.
+    /// The attributes, with an inode number that is unique within the mount. The size includes
+    /// unsent writes.
     pub attributes: Attributes,
-    /// How long they may be cached.
+    /// How long the attributes may be cached.
     pub valid: Duration,
 }
 
-/// How a file is opened: the flags of open(2) that matter to a client.
+/// The flags of open(2) that an NFS client uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one flag of open(2), and they combine freely")]
 pub struct OpenFlags {
@@ -83,36 +83,36 @@ impl OpenFlags {
 /// Whether data that were cached before an open are still valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageCacheState {
-    /// They are still the file's.
+    /// The cached data are valid.
     Same,
-    /// They are not: a caller with copies (a kernel with pages) has to drop them before it answers
-    /// the open.
+    /// The cached data are invalid. A caller that caches data itself, such as the kernel's page
+    /// cache, must drop them before it replies to the open.
     Changed,
 }
 
-/// An open file and what the open found.
+/// An open file and the state of its cached data.
 #[derive(Debug)]
 pub struct OpenResult {
-    /// To be used by reads and writes and given to [`crate::ops::release`].
+    /// The argument of reads and writes; to be closed with [`crate::ops::release`].
     pub file: Arc<crate::OpenFile>,
-    /// Whether data cached from before are valid.
+    /// Whether data cached before the open are valid.
     pub data: PageCacheState,
 }
 
-/// One name of a directory.
+/// One entry of a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DirEntry<'a> {
     /// The name.
     pub name: &'a [u8],
     /// The inode number, unique within the mount.
     pub fileid: u64,
-    /// The type, if it is known.
+    /// The type, if known.
     pub kind: Option<FileKind>,
-    /// Where a listing continues after this name.
+    /// The cookie at which a listing continues after this entry.
     pub cookie: u64,
-    /// The result of a look-up of the name; only in listings that ask for it, never for `.` and
-    /// `..`, and not if the server said too little. It counts as one look-up if the listener takes
-    /// the name.
+    /// The result of a lookup of the name: only in listings that request it, never for `.` and
+    /// `..`, and `None` if the server sent no attributes or no handle. It counts as one lookup if
+    /// the caller takes the entry.
     pub found: Option<FoundInode>,
 }
 
@@ -122,99 +122,100 @@ impl fmt::Debug for DirEntry<'_> {
     }
 }
 
-/// A listener's answer to a name.
+/// The caller's answer to an entry of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirEmit {
-    /// Taken; the listing continues.
+    /// The entry is taken; the listing continues.
     Taken,
-    /// Not taken, there is no room: the listing ends here and will continue with this name.
+    /// The buffer is full: the listing ends and continues later with this entry.
     Full,
 }
 
 /// How rename(2) treats a target that exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
-    /// It is replaced.
+    /// The target is replaced.
     #[default]
     Replace,
-    /// RENAME_NOREPLACE: NFSv3 cannot promise it; EINVAL, as with Linux.
+    /// RENAME_NOREPLACE: NFSv3 cannot guarantee it; EINVAL, as in Linux.
     NoReplace,
-    /// RENAME_EXCHANGE: NFSv3 cannot do it; EINVAL.
+    /// RENAME_EXCHANGE: NFSv3 has no such operation; EINVAL.
     Exchange,
 }
 
-/// Space and files of a file system: what statfs(2) tells.
+/// Space and number of files of a file system, as statfs(2) reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystemStatistics {
-    /// Bytes of a block, in which the numbers of blocks below are counted.
+    /// Bytes per block, the unit of the block counts below.
     pub block_size: u32,
-    /// Blocks in all.
+    /// Total blocks.
     pub blocks: u64,
-    /// Blocks free.
+    /// Free blocks.
     pub blocks_free: u64,
-    /// Blocks free to the asker.
+    /// Blocks available to the caller.
     pub blocks_available: u64,
-    /// Files in all.
+    /// Total files.
     pub files: u64,
-    /// Files free.
+    /// Free files.
     pub files_free: u64,
-    /// Bytes of a name at most.
+    /// Longest name, in bytes.
     pub name_max: u32,
 }
 
-/// Is notified of changes that a client finds by itself. Called without any lock of the client, on
-/// any thread that is inside an operation; so it must not wait for other operations.
+/// Receives notifications of changes that the client detects. The methods are called without any
+/// lock of the client, on any thread that runs an operation. They must not wait for other
+/// operations.
 pub trait ChangeObserver: Send + Sync + fmt::Debug {
-    /// A file's data were changed by others: copies are invalid. What an open finds is in
-    /// [`OpenResult::data`], too.
+    /// Another client changed a file's data: copies are invalid. [`OpenResult::data`] reports what
+    /// an open detects as well.
     ///
-    /// `size_before`: the size that attributes told before. Nothing if no attributes tell of the
-    /// change: what was written went elsewhere than whoever keeps copies had thought.
+    /// `size_before`: the size in the previous attributes. `None` if the change does not come from
+    /// attributes: an append went to another offset than the caller's copy of it.
     fn contents_changed(&self, id: InodeId, size_before: Option<u64>);
 
-    /// The same for a directory: its names are no longer known.
+    /// A directory changed: cached names are invalid.
     fn names_changed(&self, id: InodeId) {
         self.contents_changed(id, None);
     }
 
-    /// Copies of a file's data are invalid, and a kernel that may keep some is about to look the
-    /// file up again: it must have dropped them, and ignore replies to what it asked before, when
-    /// this returns. The file has `size` now. Called by an open; may wait for reads of the file.
+    /// Copies of a file's data are invalid, and the kernel, which may hold copies, is about to look
+    /// the file up again. When this returns, the kernel must have dropped them and must ignore
+    /// replies to its earlier requests. `size` is the current size. Called by an open; may wait for
+    /// reads of the file.
     fn copies_void(&self, id: InodeId, size: u64) {
         let _ = size;
         self.contents_changed(id, None);
     }
 
-    /// A read of `range` found a file's data changed; the file has `size` now. Copies, those of the
-    /// range apart, should be dropped before this returns: it is answered then.
-    /// [`ChangeObserver::contents_changed`] was called as well.
+    /// A read of `range` detected that a file's data changed; `size` is the current size. Copies
+    /// outside `range` should be dropped before this returns, because the read is answered then.
+    /// [`ChangeObserver::contents_changed`] is called as well.
     fn read_found_change(&self, id: InodeId, range: Range<u64>, size: u64) {
         let _ = (id, range, size);
     }
 
-    /// This client changed an object in the background: cached copies of its attributes are
-    /// invalid.
+    /// This client changed an object in the background: cached attributes are invalid.
     fn attributes_changed(&self, id: InodeId);
 }
 
-/// The fields that all events about an object have, in the terms of Linux's tracepoints. All zero
-/// if nothing is known.
+/// The fields that all events about an inode have, named as in Linux's tracepoints. All are zero if
+/// the inode is unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InodeEventFields {
-    /// The server's number of its file system.
+    /// The server's fsid of its file system.
     pub dev: u64,
-    /// Its number as programs see it.
+    /// Its inode number within the mount.
     pub fileid: u64,
     /// The CRC-32 of its handle.
     pub fhandle: u32,
-    /// Its type as the upper bits of its mode have it.
+    /// Its type, in the encoding of the upper bits of the mode.
     pub object_type: u8,
-    /// Its change time in a number that grows with it.
+    /// Its ctime as a monotonic number.
     pub version: u64,
     /// Its size as programs see it.
     pub size: u64,
-    /// What is cached but invalid, in Linux's bits.
+    /// The parts of the cache that are invalid, as Linux's flags.
     pub cache_validity: u32,
-    /// Special states, in Linux's bits.
+    /// The state flags, as Linux's flags.
     pub nfsi_flags: u32,
 }

@@ -1,11 +1,11 @@
-//! The caller of a system call: its groups, which the kernel's request does not carry, and its
-//! credential.
+//! The caller of a system call: its credential, and its supplementary groups, which a FUSE request
+//! does not carry.
 //!
-//! Owns reading `/proc/TID/status` and caching it for a short while. A cached entry is used only
-//! for the same task: the inode of `/proc/TID` belongs to one task and its start, so a number that
-//! is reused is not mistaken. If the status cannot be read (another pid namespace, the task is
-//! gone, no permission), the caller has its uid and gid alone, which can only reduce what it may
-//! do. Must not know requests or other caches.
+//! Owns the reading of `/proc/TID/status` and a short-lived cache of it. A cached entry is used
+//! only for the same task: the inode number of `/proc/TID` identifies one start of one task, so a
+//! reused thread ID is detected. If the status cannot be read (another PID namespace, the task has
+//! exited, no permission), the caller has its uid and gid only, which can only reduce its rights.
+//! Must not know requests or other caches.
 
 use std::{
     collections::HashMap,
@@ -26,18 +26,17 @@ use crate::{environment::Clock, identity::Caller};
 /// How long a task's groups are cached.
 const GROUPS_LIFETIME: Duration = Duration::from_secs(1);
 
-/// How long a task's number is taken for the same task without checking. Numbers are assigned in
-/// turn, so one is reused only after all others; that takes longer than this by orders of
-/// magnitude.
+/// How long a thread ID is taken for the same task without a check. The kernel assigns IDs in
+/// sequence, so a reuse takes longer than this by orders of magnitude.
 const SAME_TASK: Duration = Duration::from_millis(10);
 
-/// Tasks remembered at most.
+/// Most tasks cached.
 const TASKS_MAX: usize = 4096;
 
-/// The longest status that is read, in bytes: a task may have 65,536 groups of up to 11 bytes each.
+/// Longest status that is read, in bytes: a task may have 65,536 groups of up to 11 bytes each.
 const STATUS_MAX: u64 = 1 << 20;
 
-/// The groups of tasks, remembered for at most a second.
+/// The groups of tasks, cached for at most a second.
 #[derive(Debug)]
 pub struct CallerTable {
     clock: Arc<dyn Clock>,
@@ -54,10 +53,10 @@ struct TaskKey {
 #[derive(Clone, Debug)]
 struct CachedGroups {
     groups: Arc<[u32]>,
-    /// Inode of `/proc/TID`: tells a task from an earlier one of the same number.
+    /// Inode number of `/proc/TID`: differs between two tasks that have the same thread ID.
     start: u64,
     read_at: Instant,
-    /// When the inode was last looked at.
+    /// When the inode number was last checked.
     seen_at: Instant,
 }
 
@@ -68,14 +67,14 @@ impl CallerTable {
         Self { clock, tasks: Mutex::default() }
     }
 
-    /// The present, by the clock by which groups are believed.
+    /// The time of the clock by which cached groups expire.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// The caller that thread `tid` is at `now`, when the kernel says that it acts as `uid` and
-    /// `gid`.
+    /// The caller with thread ID `tid`, which acts as `uid` and `gid` by the kernel's request, at
+    /// `now`.
     #[must_use]
     pub fn caller(&self, tid: u32, uid: u32, gid: u32, interrupt: Interrupt, now: Instant) -> Caller {
         Caller { uid, gid, groups: self.groups(TaskKey { tid, uid, gid }, now), pid: tid, interrupt }
@@ -129,7 +128,7 @@ fn read_groups(tid: u32) -> Option<Arc<[u32]>> {
     parse_groups(&status)
 }
 
-/// The groups in the text of a status file, ascending and each once.
+/// The groups in the text of a status file, ascending and without duplicates.
 fn parse_groups(status: &[u8]) -> Option<Arc<[u32]>> {
     let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Groups:"))?;
     let words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
@@ -144,7 +143,7 @@ fn parse_groups(status: &[u8]) -> Option<Arc<[u32]>> {
 pub enum RpcSecurity {
     /// `sec=sys`: uid, gid and groups, with this host's name.
     Sys(MachineName),
-    /// `sec=none`: the server treats everybody as its anonymous user.
+    /// `sec=none`: the server maps every caller to its anonymous user.
     None,
 }
 
@@ -155,12 +154,12 @@ impl RpcSecurity {
         Self::Sys(MachineName::new(rustix::system::uname().nodename().to_bytes()))
     }
 
-    /// The credential of requests on behalf of `caller`.
+    /// The credential of requests for `caller`.
     ///
-    /// AUTH_SYS carries 16 groups besides the gid. If the caller has more, the gid itself is left
-    /// out, since it is carried anyway, and of the others the 16 lowest are sent, as other clients
-    /// do: administrators can give important groups low numbers, and servers that look users'
-    /// groups up themselves need none of them.
+    /// AUTH_SYS carries 16 groups besides the gid (RFC 5531, appendix A). If the caller has more,
+    /// the list omits the gid, which is sent anyway, and contains the 16 lowest of the others, as
+    /// other clients do: administrators can give important groups low numbers. Servers that look up
+    /// users' groups themselves ignore the list.
     #[must_use]
     pub fn credential(&self, caller: &Caller) -> RpcCredential {
         let machine_name = match self {
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_read_has_no_groups() {
+    fn a_task_whose_status_is_unreadable_has_no_groups() {
         let table = CallerTable::new(Arc::new(Stopped(Mutex::new(Instant::now()))));
         for tid in [0, u32::MAX] {
             assert!(table.caller(tid, 1000, 1000, Interrupt::never(), table.now()).groups.is_empty());
@@ -223,7 +222,7 @@ mod tests {
 
     // SEMANTICS: perm-3.
     #[test]
-    fn groups_are_believed_for_a_second_for_the_same_task_alone() {
+    fn groups_are_cached_for_a_second_and_for_the_same_task_only() {
         let clock = Arc::new(Stopped(Mutex::new(Instant::now())));
         let table = CallerTable::new(clock.clone());
         let tid = std::process::id();
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn status_is_parsed_and_nonsense_refused() {
+    fn status_is_parsed_and_malformed_text_is_refused() {
         let parse = |text: &str| parse_groups(text.as_bytes()).map(|groups| groups.to_vec());
         assert_eq!(parse("Name:\tx\nGroups:\t24 4 24 \nNStgid:\t1\n"), Some(vec![4, 24]));
         assert_eq!(parse("Groups:\t\n"), Some(vec![]));

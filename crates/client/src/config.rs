@@ -10,18 +10,19 @@ use crate::{
     environment::{Background, Clock},
 };
 
-/// Bounds of a client's memory.
+/// Limits of a client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Positive names, with the attributes and rights of the objects. Beyond it the least recently
-    /// used are forgotten. Objects with counted look-ups do not count.
+    /// Positive names, with the attributes and access rights of the objects. Beyond it the least
+    /// recently used are dropped. Objects that the kernel has looked up do not count.
     pub names: usize,
-    /// Negative names, of all directories.
+    /// Negative names, of all directories together.
     pub missing_names: usize,
     /// Negative names of one directory.
     pub missing_names_per_directory: usize,
-    /// Bytes that the names of listed directories take, beside the above. A listing is not hurt by
-    /// too few, but what it can do about a server that refuses its own cookies is.
+    /// Bytes for the names of listed directories, besides the above. With fewer bytes listings are
+    /// still complete, but the client recovers less often from a server that rejects its own
+    /// cookies.
     pub listing_bytes: u64,
 }
 
@@ -36,9 +37,9 @@ impl Default for Limits {
     }
 }
 
-/// How a client behaves, whatever server it talks to.
+/// The behaviour of a client, independent of the server.
 ///
-/// Access times are the server's alone: reading from a cache changes none, whatever `noatime` or
+/// Access times are the server's: a read from a cache does not change them, whatever `noatime` or
 /// `relatime` say.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
@@ -48,19 +49,19 @@ pub struct ClientOptions {
     pub data: DataOptions,
     /// The bounds of the caches.
     pub limits: Limits,
-    /// `softreval`: how long revalidation waits for a silent server before cached data are used
-    /// although they are too old; `None`: as long as the transport waits. Without cached data the
-    /// operation waits in any case.
+    /// `softreval`: how long revalidation waits for a server that does not respond before expired
+    /// cached data are used; `None`: as long as the transport waits. An operation without cached
+    /// data always waits for the transport.
     pub soft_revalidation: Option<Duration>,
 }
 
-/// What a client gets from outside.
+/// The services that a client receives from its user.
 #[derive(Clone)]
 pub struct Environment {
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Runs background work.
     pub background: Arc<dyn Background>,
-    /// Is notified of changes that the client finds by itself.
+    /// Receives notifications of changes that the client detects.
     pub observer: Option<Arc<dyn ChangeObserver>>,
 }

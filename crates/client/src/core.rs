@@ -1,8 +1,8 @@
-//! What everything of one mount shares: the options in force, the clocks, the counters, the way to
-//! the server.
+//! The state that all parts of one mount share: options in force, clocks, counters and the
+//! protocol.
 //!
-//! Owns no inode: inodes hold the core, never the other way round. Its locks are leaves: nothing
-//! else is locked under them.
+//! Owns no inode: inodes hold a reference to the core, never the reverse. Its locks are leaves: no
+//! other lock is taken under them.
 
 use std::{
     collections::HashMap,
@@ -33,7 +33,7 @@ use crate::{
     protocol::{Fsinfo, Protocol, WriteVerifier},
 };
 
-/// File systems whose clocks are told apart; names in further ones are always taken for racy.
+/// Most file systems whose clocks are tracked; names in further ones are always treated as racy.
 const FILE_SYSTEMS_MAX: usize = 1024;
 
 /// The shared part of a mount.
@@ -45,35 +45,35 @@ pub(crate) struct MountCore {
     pub(crate) numbering: FileidMap,
     pub(crate) registry: InodeRegistry,
     pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
-    /// Whoever asks is a kernel.
+    /// The user of the library is a kernel (FUSE).
     pub(crate) serves_kernel: AtomicBool,
     clock: Arc<dyn Clock>,
-    /// Where the scale of [`Moment`]s begins: a second before the mount, so that a request can be
-    /// dated before the first.
+    /// Origin of the [`Moment`] scale: one second before the mount, so that a time before the first
+    /// request can be expressed.
     start: Instant,
     options: RwLock<CacheOptions>,
     server_clocks: Mutex<HashMap<u64, ServerClock>>,
-    /// How far each file system's clock is ahead of ours.
+    /// The offset of each file system's clock from the local one.
     clock_offsets: Mutex<HashMap<u64, ClockOffset>>,
     server_life: Mutex<ServerBoot>,
-    /// The server said that it has no READDIRPLUS. Orders nothing.
+    /// The server does not support READDIRPLUS. Relaxed accesses: no other data depend on it.
     lacks_plus: AtomicBool,
-    /// What asking for names together was worth.
+    /// The measured benefit of prefetching attributes with READDIRPLUS.
     prefetch_benefit: Mutex<PrefetchBenefit>,
     time_step: Duration,
-    /// The file system of the mount's root, and how large a file may be there.
+    /// The file system of the mount's root, and its largest file size.
     root_fsid: u64,
     file_size_max: u64,
 }
 
-/// By which lives of the server are told apart.
+/// The state by which restarts of the server are detected.
 #[derive(Debug, Default)]
 struct ServerBoot {
     verifier: Option<WriteVerifier>,
     since: Moment,
 }
 
-/// What a [`MountCore`] is made of.
+/// The parts of a [`MountCore`].
 pub(crate) struct MountCoreParts {
     pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) data: Arc<DataPlane>,
@@ -83,7 +83,7 @@ pub(crate) struct MountCoreParts {
     pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: CacheOptions,
-    /// The root's FSINFO.
+    /// The FSINFO reply for the root.
     pub(crate) limits: Fsinfo,
 }
 
@@ -115,8 +115,8 @@ impl MountCore {
         })
     }
 
-    /// How large a file in the file system `fsid` may be. FSINFO was asked of the root's alone.
-    /// There, as in Linux' client, no byte is taken that the server could only refuse later.
+    /// The largest file size in file system `fsid`. FSINFO is requested for the root only. In the
+    /// root's file system no byte is accepted that the server would refuse later, as in Linux.
     pub(crate) fn size_max(&self, fsid: Option<u64>) -> u64 {
         if fsid == Some(self.root_fsid) && self.file_size_max > 0 {
             return self.file_size_max.min(OFFSET_MAX);
@@ -124,22 +124,19 @@ impl MountCore {
         OFFSET_MAX
     }
 
-    /// The present.
     pub(crate) fn now(&self) -> Moment {
         self.moment(self.clock.now())
     }
 
-    /// `instant` on the scale of this mount.
+    /// Converts `instant` to the scale of this mount.
     pub(crate) fn moment(&self, instant: Instant) -> Moment {
         Moment::from_start(instant.saturating_duration_since(self.start))
     }
 
-    /// The options in force.
     pub(crate) fn options(&self) -> CacheOptions {
         *self.options.read()
     }
 
-    /// From now on these are in force.
     pub(crate) fn set_options(&self, options: CacheOptions) {
         *self.options.write() = options;
     }
@@ -148,18 +145,18 @@ impl MountCore {
         self.counters.count(counter);
     }
 
-    /// What is known of the clock by which file system `fsid` dates changes.
+    /// The state of the clock of file system `fsid`.
     pub(crate) fn server_clock(&self, fsid: u64) -> ServerClock {
         let clocks = self.server_clocks.lock();
         clocks.get(&fsid).copied().unwrap_or_else(|| ServerClock::new(self.time_step))
     }
 
-    /// Takes in the ctime of a reply to a request that changed nothing.
+    /// Learns from the ctime in a reply to a request that changed nothing.
     pub(crate) fn learn_time(&self, fsid: u64, ctime: Timestamp, received_at: Moment) {
         self.with_clock(fsid, |clock| clock.learn(ctime, received_at));
     }
 
-    /// Takes in the ctime that a change of ours left.
+    /// Learns from the ctime that a change by this client set.
     pub(crate) fn learn_time_of_change(
         &self,
         fsid: u64,
@@ -176,42 +173,43 @@ impl MountCore {
         }
     }
 
-    /// When a call that was sent at `sent_at` was executed before `lost_at`, if it was, by the
-    /// clock of file system `fsid`; `None` if too little is known of that.
+    /// The interval in which a call sent at `sent_at` was executed before `lost_at`, if it was
+    /// executed, by the clock of file system `fsid`; `None` if that clock is not known well enough.
     pub(crate) fn execution(&self, fsid: u64, sent_at: Moment, lost_at: Moment) -> Option<Execution> {
         let slack = self.server_clock(fsid).guard();
         let offset = self.clock_offsets.lock().get(&fsid).copied();
         offset?.execution(sent_at, lost_at, slack)
     }
 
-    /// Whether the server has no listings with attributes.
+    /// Whether the server does not support READDIRPLUS.
     pub(crate) fn lacks_plus(&self) -> bool {
         self.lacks_plus.load(Relaxed)
     }
 
-    /// The server said that it has none.
+    /// Records that the server does not support READDIRPLUS.
     pub(crate) fn note_lack_of_plus(&self) {
         if !self.lacks_plus.swap(true, Relaxed) {
             tracing::info!("the server has no READDIRPLUS: directories are listed without attributes");
         }
     }
 
-    /// What is remembered of asking for names together on this mount.
+    /// The measured benefit of prefetching on this mount.
     pub(crate) fn prefetch_benefit(&self) -> PrefetchBenefit {
         *self.prefetch_benefit.lock()
     }
 
-    /// Something more is to be remembered of it.
+    /// Updates the measured benefit of prefetching.
     pub(crate) fn learn_prefetch(&self, learn: impl FnOnce(&mut PrefetchBenefit)) {
         learn(&mut self.prefetch_benefit.lock());
     }
 
-    /// A name was found that was known to be missing under the same stamp.
+    /// A cached negative entry was wrong although the directory's timestamps were unchanged: the
+    /// file system's timestamps are coarse.
     pub(crate) fn proven_coarse(&self, fsid: u64) {
         self.with_clock(fsid, ServerClock::proven_coarse);
     }
 
-    /// A reply carried this write verifier; another one than before is another life of the server.
+    /// Records the write verifier of a reply; a different one means that the server has restarted.
     pub(crate) fn note_verifier(&self, verifier: WriteVerifier) {
         let now = self.now();
         let mut life = self.server_life.lock();
@@ -221,7 +219,7 @@ impl MountCore {
         life.verifier = Some(verifier);
     }
 
-    /// When the server's present life was noticed.
+    /// When the server's last restart was detected.
     pub(crate) fn server_since(&self) -> Moment {
         self.server_life.lock().since
     }

@@ -1,8 +1,8 @@
 //! Interned callers: one identity per uid, gid and set of groups.
 //!
-//! Owns the key of the AccessCache. Invariants: equal callers have one [`InternedCaller`] while it
-//! is in the table; a number is never given to two different callers, so what was cached under a
-//! forgotten number is lost, never mistaken.
+//! Owns the key of the access cache. Invariants: equal callers share one [`InternedCaller`] while
+//! it is in the table; a number is never assigned to two different callers, so a cached right can
+//! be lost with its number but never granted to another caller.
 
 use std::{
     collections::HashMap,
@@ -18,28 +18,28 @@ use parking_lot::Mutex;
 
 use crate::{caller::RpcSecurity, identity::Caller};
 
-/// Identities remembered at most; beyond it all are forgotten and numbered anew.
+/// Most identities kept; beyond it the table is emptied and identities get new numbers.
 const IDENTITIES_MAX: usize = 65_536;
 
-/// A caller as permissions know it.
+/// A caller as access checks see it.
 #[derive(Debug)]
 pub(crate) struct InternedCaller {
-    /// The key of cached answers about access.
+    /// The key of the access cache.
     pub(crate) number: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Sorted, each once.
+    /// Sorted, without duplicates.
     pub(crate) groups: Arc<[u32]>,
     /// The credential of its requests.
     pub(crate) credential: Arc<RpcCredential>,
-    /// The server once granted it less than the mode bits do: they no longer decide about it.
+    /// The server once granted it less than the mode bits do: they no longer decide for it.
     distrusts_mode_bits: AtomicBool,
 }
 
 impl InternedCaller {
-    /// Whether mode bits may decide about it: not if it is the superuser, whom the server may
-    /// squash, nor if it has more groups than AUTH_SYS carries, nor once the server has decided
-    /// otherwise than they do.
+    /// Whether mode bits may decide for this caller: not for the superuser, whom the server may
+    /// squash, not for a caller with more groups than AUTH_SYS carries, and not after the server's
+    /// decision has differed from the mode bits.
     pub(crate) fn may_use_mode_bits(&self) -> bool {
         let fits = self.groups.iter().filter(|group| **group != self.gid).count() <= GROUPS_MAX;
         self.uid != 0
@@ -48,13 +48,13 @@ impl InternedCaller {
             && !self.distrusts_mode_bits.load(Relaxed)
     }
 
-    /// From now on mode bits do not decide about it; returns whether they did.
+    /// Stops mode bits from deciding for this caller; returns whether they did before.
     pub(crate) fn distrust_mode_bits(&self) -> bool {
         !self.distrusts_mode_bits.swap(true, Relaxed)
     }
 }
 
-/// A caller's ids as they came, whatever their order.
+/// A caller's ids as received, equal whatever the order of the groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CallerKey {
     uid: u32,
@@ -104,7 +104,7 @@ impl CallerInterner {
             known.by_ids.insert(asked, Arc::clone(&identity));
             return identity;
         }
-        // 2^32 different callers would have to come by within one mount for a number to come again.
+        // A number is reused only after 2^32 different callers on one mount.
         known.last = known.last.wrapping_add(1);
         let identity = Arc::new(InternedCaller {
             number: known.last,
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_outlive_forgetting_without_being_given_twice() {
+    fn numbers_are_not_reused_after_the_table_was_emptied() {
         let identities = CallerInterner::new(RpcSecurity::sys());
         let first = identities.of(&Caller::new(0, 0, &[])).number;
         for uid in 1..=u32::try_from(IDENTITIES_MAX).expect("a small number") {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_bits_judge_neither_root_nor_who_has_many_groups() {
+    fn mode_bits_do_not_decide_for_root_or_for_callers_with_many_groups() {
         let identities = CallerInterner::new(RpcSecurity::sys());
         let judged = |uid, groups: &[u32]| identities.of(&Caller::new(uid, 7, groups)).may_use_mode_bits();
         let seventeen: Vec<u32> = (100..117).collect();

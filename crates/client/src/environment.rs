@@ -1,6 +1,6 @@
-//! What the client gets from outside: a clock, and threads for background work.
+//! The services that the client receives from its user: a clock, and threads for background work.
 //!
-//! Owns the two traits by which time and threads reach this crate, so that a test can script both.
+//! Owns the traits [`Clock`] and [`Background`], so that tests can script time and scheduling.
 //! Nothing else in this crate reads a clock, sleeps or starts a thread. Must not know inodes,
 //! procedures or caches.
 
@@ -11,29 +11,29 @@ use std::{
 
 use curt_rpc::client::Interrupt;
 
-/// A clock that can also wait.
+/// A clock that can also sleep.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The present time; it never goes back.
+    /// The current time; it is monotonic.
     fn now(&self) -> Instant;
 
-    /// Lets `duration` pass, or less if `interrupt` is raised first. A scripted clock returns at
-    /// once, `duration` later.
+    /// Sleeps for `duration`, or less if `interrupt` is raised first. A scripted clock advances by
+    /// `duration` and returns at once.
     fn pause(&self, duration: Duration, interrupt: &Interrupt);
 }
 
-/// Work that is handed to [`Background`].
+/// A task for [`Background`].
 pub type BackgroundTask = Box<dyn FnOnce() + Send + 'static>;
 
-/// Runs work that its starter does not wait for: read-ahead, write-behind, cleaning up.
+/// Runs asynchronous work: read-ahead, write-behind, cleanup.
 ///
-/// Every task ends by itself; a task may call [`Background::spawn`] again. Whoever needs a task's
-/// result waits on shared state, never on the task, so running it inside `spawn` is as right as
-/// running it later.
+/// Every task ends by itself; a task may call [`Background::spawn`] again. A thread that needs a
+/// task's result waits on shared state, never on the task, so an implementation may run the task
+/// inside `spawn`.
 pub trait Background: Send + Sync + fmt::Debug {
     /// Runs `task` soon: on another thread, or (in a test) before this returns.
     fn spawn(&self, task: BackgroundTask);
 
-    /// Runs `task` once `delay` has passed. An implementation whose clock is scripted may keep it
-    /// until the script says so.
+    /// Runs `task` once `delay` has passed. An implementation with a scripted clock may delay it
+    /// until the script releases it.
     fn spawn_after(&self, delay: Duration, task: BackgroundTask);
 }

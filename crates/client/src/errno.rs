@@ -1,6 +1,6 @@
-//! From faults and transport errors to the errnos that programs get.
+//! Maps NFS status codes and transport errors to errnos.
 //!
-//! Owns the one table.
+//! Owns the only such table.
 
 use curt_rpc::client::CallError;
 use curt_types::Fault;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::data::DataError;
 
-/// The errno for a fault.
+/// The errno for an NFS status.
 #[must_use]
 pub fn of_fault(fault: Fault) -> Errno {
     match fault {
@@ -29,36 +29,37 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::Nametoolong => Errno::NAMETOOLONG,
         Fault::Notempty => Errno::NOTEMPTY,
         Fault::Dquot => Errno::DQUOT,
-        // A handle that the server does not know is no more of use than one of a removed file:
-        // looking up again helps both.
+        // A handle that the server rejects as malformed is as unusable as a stale one: a new lookup
+        // recovers from both.
         Fault::Stale | Fault::Badhandle => Errno::STALE,
         Fault::Remote => Errno::REMOTE,
         Fault::Notsupp | Fault::Badtype => Errno::OPNOTSUPP,
-        // The guard of a SETATTR did not hold: somebody else was quicker.
+        // The guard of a SETATTR did not match: another client changed the object first.
         Fault::NotSync => Errno::BUSY,
-        // JUKEBOX is asked again below; a cookie and a size are between us and the server.
+        // The layer below retries JUKEBOX; cookies and sizes are chosen by this client, not by
+        // programs.
         Fault::Io | Fault::BadCookie | Fault::Toosmall | Fault::Serverfault | Fault::Jukebox => Errno::IO,
     }
 }
 
-/// The errno for a request without an answer.
+/// The errno for a request without a reply.
 #[must_use]
 pub fn of_call(error: CallError) -> Errno {
     match error {
         CallError::Interrupted => Errno::INTR,
         CallError::TimedOut { softerr: true } => Errno::TIMEDOUT,
-        // The server does not believe the credential.
+        // The server rejected the credential.
         CallError::Denied(_) => Errno::ACCESS,
         _ => Errno::IO,
     }
 }
 
-/// The result in an event: 0, or the negative errno.
+/// The status in an event: 0 or the negative errno.
 pub(crate) fn event_status<T>(answer: &Result<T, Errno>) -> i32 {
     answer.as_ref().err().map_or(0, |errno| -errno.raw_os_error())
 }
 
-/// The errno for a failed transfer of data.
+/// The errno for a failed READ, WRITE or COMMIT.
 #[must_use]
 pub fn of_data(error: DataError) -> Errno {
     match error {
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_and_failed_calls_have_the_numbers_that_programs_expect() {
+    fn faults_and_failed_calls_map_to_the_errnos_that_programs_expect() {
         assert_eq!(of_fault(Fault::Nospc), Errno::NOSPC);
         assert_eq!(of_fault(Fault::Badhandle), Errno::STALE);
         assert_eq!(of_call(CallError::TimedOut { softerr: false }), Errno::IO);

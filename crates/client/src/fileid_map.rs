@@ -1,11 +1,12 @@
-//! Inode numbers that are unique within a mount, although the server's are unique only within one
-//! of its file systems.
+//! Inode numbers that are unique within a mount. The server's fileids are unique only within one of
+//! its file systems.
 //!
-//! Numbers of the root's file system stay as they are. Those of others get the highest bit, 15 bits
-//! for the file system and the server's number where it fits in 48 bits; what does not fit (and
-//! numbers of the root's file system that have the highest bit themselves) is counted through.
-//! Invariant: different objects never have the same number; one object keeps its number as long as
-//! the mount lasts, a counted one as long as the table of those is not full.
+//! Fileids of the root's file system are used unchanged. For other file systems, the number
+//! consists of the highest bit, 15 bits for the file system, and the server's fileid if it fits
+//! into 48 bits. All others (and fileids of the root's file system that have the highest bit set)
+//! get sequential numbers. Invariants: different objects never have the same number; an object
+//! keeps its number for the life of the mount, a sequential number as long as the table of those is
+//! not full.
 
 use std::collections::HashMap;
 
@@ -13,9 +14,9 @@ use parking_lot::Mutex;
 
 const FOREIGN: u64 = 1 << 63;
 const FILEID_BITS: u32 = 48;
-/// The number of the file system that stands for counted numbers.
+/// The file system index of sequential numbers.
 const COUNTED: u64 = 0x7fff;
-/// Counted numbers remembered at most: beyond it an object may get a second one.
+/// Most sequential numbers kept: beyond it an object may get a second number.
 const COUNTED_MAX: usize = 1 << 20;
 
 /// The numbering of one mount.
@@ -37,7 +38,7 @@ impl FileidMap {
         Self { root_fsid, foreign: Mutex::default() }
     }
 
-    /// Our number of the server's object `fileid` in its file system `fsid`.
+    /// The inode number within the mount for fileid `fileid` of file system `fsid`.
     pub(crate) fn number(&self, fsid: u64, fileid: u64) -> u64 {
         if fsid == self.root_fsid && fileid & FOREIGN == 0 {
             return fileid;
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn more_file_systems_than_have_a_number_are_counted_through() {
+    fn objects_of_file_systems_without_an_index_get_sequential_numbers() {
         let numbering = FileidMap::new(0);
         let seen: BTreeSet<u64> = (1..=0x8100).map(|fsid| numbering.number(fsid, 5)).collect();
         assert_eq!(seen.len(), 0x8100);

@@ -1,9 +1,8 @@
-//! What names led to that could not be kept, since their directory was changing while they were
-//! looked up.
+//! Results of lookups that could not be cached, because their directory changed during the lookup.
 //!
-//! No operation is answered from here. A kernel looks a name up before it moves or removes it, and
-//! a change that is refused when it is sent a second time is recognised by what became of the
-//! object that the name led to. The lock is a leaf.
+//! No operation is answered from here. A kernel looks a name up before it renames or removes it.
+//! When such a change is retransmitted and then refused, the client examines the object that the
+//! name referred to, to decide whether the first copy was executed. The lock is a leaf.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,21 +13,21 @@ use parking_lot::Mutex;
 
 use crate::{identity::InodeId, inode::Inode};
 
-/// Names at most: far more than changes on their way at any time, of which each is about a name or
-/// two.
+/// Most names kept: far more than changes in flight at any time, each of which concerns one or two
+/// names.
 const NAMES_MAX: usize = 4096;
 
 /// A directory and a name in it.
 type NameKey = (InodeId, Box<[u8]>);
 
-/// The last names that were found and not kept.
+/// The most recent names that were found and not cached.
 #[derive(Debug)]
 pub(crate) struct LastFound<T = Inode>(Mutex<FoundNames<T>>);
 
 #[derive(Debug)]
 struct FoundNames<T> {
     objects: HashMap<NameKey, Weak<T>>,
-    /// The places, oldest first.
+    /// The keys, oldest first.
     order: VecDeque<NameKey>,
 }
 
@@ -39,7 +38,7 @@ impl<T> Default for LastFound<T> {
 }
 
 impl<T> LastFound<T> {
-    /// `name` in `directory` leads to `object`.
+    /// Records that `name` in `directory` refers to `object`.
     pub(crate) fn note(&self, directory: InodeId, name: &[u8], object: &Arc<T>) {
         let place: NameKey = (directory, name.into());
         let mut names = self.0.lock();
@@ -55,7 +54,7 @@ impl<T> LastFound<T> {
         }
     }
 
-    /// What `name` in `directory` led to, if that is still in memory.
+    /// The object that `name` in `directory` referred to, if it is still in memory.
     pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Option<Arc<T>> {
         let place: NameKey = (directory, name.into());
         self.0.lock().objects.get(&place)?.upgrade()
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_object_of_a_name_is_found_and_the_oldest_names_go() {
+    fn the_last_object_of_a_name_is_found_and_the_oldest_names_are_dropped() {
         let (found, one, two) = (LastFound::default(), Arc::new(1), Arc::new(2));
         let directory = InodeId(7);
         found.note(directory, b"name", &one);

@@ -1,9 +1,9 @@
-//! The NFS client: inodes and what is known of them, and the plans that ask for the rest.
+//! The NFS client: inodes, their caches, and the operations of a file system.
 //!
 //! A [`Superblock`] is one mounted export. The functions of [`ops`] are the operations of a file
-//! system; each is given an [`Op`], waits for what it has to ask the server and answers the rest
-//! from memory, by the rules of nfs(5) and of the options in [`config::ClientOptions`]. The FUSE
-//! mount is one user of this library; a program can be another:
+//! system. Each takes an [`Op`], answers from caches where nfs(5) and the options in
+//! [`config::ClientOptions`] allow it, and otherwise waits for requests to the server. The FUSE
+//! mount is one user of this library; a program can use it directly:
 //!
 //! ```
 //! use curt_client::{Caller, Errno, LookupResult, OpenFlags, Superblock, ops};
@@ -22,18 +22,19 @@
 //! }
 //! ```
 //!
-//! A [`Superblock`] is made by [`Superblock::new`] of what [`mounting::mount`] found (the root's
-//! handle, the server's limits, an RPC client), with [`threads::BackgroundThreads`] and
-//! [`threads::MonotonicClock`] in its [`Environment`].
+//! [`Superblock::new`] takes the results of [`mounting::mount`] (the root's handle, the server's
+//! limits, an RPC client) and an [`Environment`] with [`threads::BackgroundThreads`] and
+//! [`threads::MonotonicClock`].
 //!
-//! Where things are: `api` the values of operations, `superblock` what a mount has, `op` one
-//! request, [`ops`] one file per operation, `readdir/` directories, `inode/` and `dentry_cache/`
-//! what is known, `credentials` whose it is, [`protocol`] what is sent, [`data`] the bytes of
-//! files, [`mounting`] how it begins. Decisions are curt-policy's.
+//! Modules: `api` arguments and results of operations, `superblock` the state of a mount, `op` one
+//! operation's context, [`ops`] one file per operation, `readdir/` directory listings, `inode/`
+//! attributes and access rights, `dentry_cache/` names, `credentials` callers, [`protocol`]
+//! requests and replies, [`data`] file data, [`mounting`] the mount procedure. Decisions are made
+//! in curt-policy.
 //!
-//! Lock order: a name table or an inode's facts, never both, and never one inode's facts under
-//! another's; below the facts the data half's locks; the inode registry, the clocks, the counts of
-//! open files and of turns are leaves. No lock is held across a request.
+//! Lock order: a name table or an inode's facts, never both, and never the facts of two inodes;
+//! below the facts the locks of [`data`]. The inode registry, the clocks, the open counts and the
+//! name locks are leaves. No lock is held across a request.
 
 #[cfg(test)]
 extern crate self as curt_client;

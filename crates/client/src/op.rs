@@ -1,4 +1,4 @@
-//! One operation of a caller on a mount.
+//! The context of one operation of a caller on a mount.
 //!
 //! Created once per request. It reads the clock at its start and again after each wait. Its options
 //! are those in force at its start.
@@ -16,28 +16,27 @@ use crate::{
     superblock::Superblock,
 };
 
-/// How often an operation decides anew before it fails.
+/// Most rounds of decision and request before an operation fails.
 const ROUNDS_MAX: usize = 16;
 
-/// After so many rounds an operation uses the last answer.
+/// After this many rounds an operation uses the last reply.
 const ROUNDS_BEFORE_CACHE: usize = 12;
 
-/// One operation: who asks for it, when it began, and the options in force then.
+/// One operation: its caller, its start time, and the options in force then.
 pub struct Op<'a> {
-    /// The mount that it is about.
+    /// The mount of the operation.
     pub(crate) sb: &'a Superblock,
-    /// The thread that asks; 0 if there is none.
+    /// The calling thread; 0 if there is none.
     pub(crate) pid: u32,
     pub(crate) identity: Arc<InternedCaller>,
     interrupt: Interrupt,
     pub(crate) began: Moment,
-    /// When the server's last restart was noticed.
+    /// When the server's last restart was detected.
     server_since: Moment,
-    /// The options that were in force when it began.
     pub(crate) options: CacheOptions,
-    /// The present, as far as it is known not to have passed: until a request is sent or awaited.
+    /// The cached current time; cleared when a request is sent or awaited.
     now: Cell<Option<Moment>>,
-    /// The server was silent for as long as `softreval` waits: cached data have to do.
+    /// The server did not respond within the time of `softreval`: cached data are used.
     pub(crate) uses_cache: Cell<bool>,
 }
 
@@ -61,14 +60,14 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// The present. The clock is read once, and again after each wait.
+    /// The current time. The clock is read once, and again after each wait.
     pub(crate) fn now(&self) -> Moment {
         let now = self.now.get().unwrap_or_else(|| self.sb.core.now());
         self.now.set(Some(now));
         now
     }
 
-    /// What decides how good attributes are for it.
+    /// The times by which attributes are judged for this operation.
     pub(crate) fn time(&self) -> OpTime {
         OpTime {
             began: self.began,
@@ -85,9 +84,9 @@ impl<'a> Op<'a> {
         &self.interrupt
     }
 
-    /// The rounds of deciding and asking. Each has asked the server something, so attributes that
-    /// are not good enough after many are being changed faster than anybody can ask: what the last
-    /// answer said was true after the operation began.
+    /// The rounds of decision and request. Each round has sent a request. If attributes are still
+    /// not valid after many rounds, they change faster than the client can revalidate them; the
+    /// last reply is used then, since it was true after the operation began.
     pub(crate) fn rounds(&self) -> impl Iterator<Item = usize> {
         (0..ROUNDS_MAX).inspect(|round| {
             if *round == ROUNDS_BEFORE_CACHE {
@@ -96,7 +95,7 @@ impl<'a> Op<'a> {
         })
     }
 
-    /// How its intents are carried out.
+    /// The protocol that sends its requests.
     pub(crate) fn protocol(&self) -> &'a dyn Protocol {
         &*self.sb.core.protocol
     }
@@ -113,7 +112,7 @@ impl Superblock {
         self.op_at(caller, self.core.now())
     }
 
-    /// The same; the clock was read already.
+    /// The same for an operation that began at `began`.
     #[must_use]
     pub fn op_since(&self, caller: &Caller, began: Instant) -> Op<'_> {
         self.op_at(caller, self.core.moment(began))

@@ -1,4 +1,4 @@
-//! An open file of a program.
+//! An open file.
 
 use std::{
     fmt,
@@ -16,12 +16,11 @@ use crate::{
     inode::Inode,
 };
 
-/// An open file. Given to [`crate::ops::release`] (or [`crate::ops::close`]) when it is not used
-/// any more.
+/// An open file. Closed by [`crate::ops::release`] or [`crate::ops::close`].
 pub struct OpenFile {
     pub(crate) inode: Arc<Inode>,
     pub(crate) owner: Arc<dyn DataOwner>,
-    /// Who opened it: in whose name data are asked for.
+    /// The opener, whose credential READ and WRITE carry.
     pub(crate) identity: Arc<InternedCaller>,
     pub(crate) flags: OpenFlags,
     pub(crate) data: OpenData,
@@ -30,18 +29,17 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
-    /// The file's inode. It is kept as long as the file is open, whoever else holds it.
+    /// The file's inode ID. The inode is kept as long as the file is open.
     #[must_use]
     pub fn id(&self) -> InodeId {
         self.inode.id()
     }
 
-    /// Who opened it.
     pub(crate) fn opener(&self) -> Arc<InternedCaller> {
         Arc::clone(&self.identity)
     }
 
-    /// How it was opened.
+    /// The flags of its open.
     #[must_use]
     pub fn flags(&self) -> OpenFlags {
         self.flags

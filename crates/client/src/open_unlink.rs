@@ -1,16 +1,16 @@
 //! Concurrent opens and removals of one file by this mount.
 //!
-//! An NFSv3 server forgets a file with its last name. So a file counts as being opened before the
-//! server is asked for permission, and a removal then treats it as open (silly rename). A removal
-//! of a file that nobody has open is registered until it has ended, so that an open in between
-//! waits and then finds out whether the file still exists. Which of the two came first is decided
-//! under the lock of the file's facts. Changes of one name take turns, because a removal knows its
-//! file only by the name.
+//! An NFSv3 server deletes a file with its last name. So an open is counted before the client sends
+//! its access check, and a removal then treats the file as open (silly rename). A removal of a file
+//! that is not open here is registered until it ends; an open during the removal waits for its end
+//! and then determines whether the file still exists. The lock of the inode's facts decides the
+//! order of the two. Changes of one name are serialised, because a removal identifies its file only
+//! by the name.
 //!
-//! Invariants: no opening begins while a removal of its file is under way, and no removal while the
-//! file is open or being opened; an opening waits for removals of its own file alone, however long
-//! the server is silent; all guards give back what they count when they are dropped; nobody waits
-//! for an opening, and whoever waits for a removal or a turn holds no removal.
+//! Invariants: no open begins while a removal of its file is in flight, and no removal begins while
+//! the file is open or being opened; an open waits only for removals of its own file, without a
+//! limit if the server does not respond; all guards release their counts when dropped; no thread
+//! waits for an open, and a thread that waits for a removal or for a name lock holds no removal.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -27,7 +27,7 @@ use crate::{
     inode::{InFlightCall, InFlightEnd, Inode, InodeFacts, TypeState},
 };
 
-/// The removal of a name of a file that nobody here has open. Dropping it ends it.
+/// The removal of a name of a file that is not open here. Dropping it ends the removal.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct RemovalGuard {
@@ -36,7 +36,7 @@ pub(crate) struct RemovalGuard {
 }
 
 impl RemovalGuard {
-    /// Begins the removal of a name of `inode`, unless programs here have it open or are about to.
+    /// Begins the removal of a name of `inode`, unless it is open here or being opened.
     pub(crate) fn begin(inode: &Arc<Inode>) -> Option<Self> {
         let mut facts = inode.facts();
         let is_counted = may_be_regular(&facts);
@@ -51,12 +51,12 @@ impl RemovalGuard {
         Some(Self { inode: Arc::clone(inode), is_counted })
     }
 
-    /// The removal of a name whose file nobody uses any more and which has begun.
+    /// A removal, already counted, of a name of an unused file.
     pub(crate) fn begun(inode: &Arc<Inode>) -> Self {
         Self { inode: Arc::clone(inode), is_counted: true }
     }
 
-    /// What the name leads to.
+    /// The object that the name refers to.
     pub(crate) fn of(&self) -> &Arc<Inode> {
         &self.inode
     }
@@ -78,26 +78,26 @@ fn end(removals: Option<Arc<InFlightCall>>) {
     }
 }
 
-/// Whether it is a file for all that is known, so that opens and removals of it count. What is
-/// known to be something else is not opened here, and what is kept of it is not an open file's.
+/// Whether the object may be a regular file, so that its opens and removals are counted. An object
+/// that is known to be of another type is not opened here and has no open state.
 fn may_be_regular(facts: &InodeFacts) -> bool {
     let kind = facts.state.facts().map(|known| known.kind);
     match &facts.by_type {
         TypeState::Directory(_) | TypeState::Link(_) => false,
-        // Servers need not say of what kind it is that they found (RFC 1813, section 2.6,
+        // A server may omit attributes, so the type may be unknown (RFC 1813, section 2.6,
         // post_op_attr).
         TypeState::Nothing | TypeState::File(_) => kind.is_none_or(|kind| kind == FileKind::Regular),
     }
 }
 
-/// Counts an opening as soon as no removal of the file is under way; whether it did: what is no
-/// file is not counted.
+/// Counts an open as soon as no removal of the file is in flight. Returns false if the object is
+/// not a file, which is not counted.
 pub(crate) fn begin_open(inode: &Inode, interrupt: &Interrupt) -> Result<bool, Errno> {
     loop {
         let removals = {
             let mut facts = inode.facts();
             if !may_be_regular(&facts) {
-                // It is refused for what it is.
+                // The open is refused later because of the object's type.
                 return Ok(false);
             }
             let file = facts.by_type.file();
@@ -115,14 +115,14 @@ fn wait(flight: &Arc<InFlightCall>, interrupt: &Interrupt) -> Result<(), Errno> 
     flight.wait(interrupt).map(|_| ()).ok_or(Errno::INTR)
 }
 
-/// A name in a directory.
+/// A directory and a name in it.
 type NameKey = (InodeId, Box<[u8]>);
 
-/// Names that somebody here is about to make lead to something else. Few at a time.
+/// Names that this mount is changing. Few at a time.
 #[derive(Debug, Default)]
 pub(crate) struct NameLocks(Mutex<HashMap<NameKey, Arc<InFlightCall>>>);
 
-/// The right to change one name. Dropping it gives the turn to the next one.
+/// The right to change one name. Dropping it passes the right to the next waiter.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct NameLockGuard<'a> {
@@ -131,8 +131,8 @@ pub(crate) struct NameLockGuard<'a> {
 }
 
 impl NameLocks {
-    /// Waits for the turn to change `name`. Whoever takes two takes them in the order of their
-    /// places.
+    /// Waits for the right to change `name`. A thread that takes two locks takes them in the order
+    /// of their keys.
     ///
     /// # Errors
     /// EINTR.
@@ -156,7 +156,7 @@ impl NameLocks {
         Ok(NameLockGuard { locks: self, key: place })
     }
 
-    /// The same for two names, which may be one.
+    /// Locks two names, which may be the same.
     ///
     /// # Errors
     /// EINTR.
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_a_file_is_one_for_opens_and_removals_alike() {
+    fn an_object_of_unknown_type_counts_as_a_file_for_opens_and_removals() {
         let mut facts = InodeFacts::default();
         assert!(facts.state.facts().is_none(), "its kind is not known");
         assert!(may_be_regular(&facts));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_names_turn_is_waited_for_until_it_is_given_back_or_the_waiter_is_called_off() {
+    fn a_name_lock_is_awaited_until_it_is_released_or_the_waiter_is_interrupted() {
         let (turns, never) = (NameLocks::default(), Interrupt::never());
         let (top, other) = (InodeId(1), InodeId(2));
         let both = turns.lock_both((other, b"a"), (top, b"b"), &never);

@@ -1,8 +1,8 @@
-//! Silly rename: directories that hold the `.nfs` names of removed files.
+//! Silly rename: directories that contain `.nfs` names of removed files.
 //!
-//! Owns which of those names are being removed. Removing or replacing a directory waits for these,
-//! because their last close came first and the directory is empty without them. It waits for no
-//! others: the name of a file that is still open stays. The lock is a leaf.
+//! Owns which of those names are being removed. The removal or replacement of a directory waits for
+//! these removals, because the last closes came before it and the directory is empty without the
+//! names. It does not wait for the name of a file that is still open. The lock is a leaf.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -18,7 +18,7 @@ use crate::{
     inode::{InFlightCall, InFlightEnd, PendingRemovals},
 };
 
-/// The directories that hold such names. Few at a time.
+/// The directories that contain silly names. Few at a time.
 #[derive(Debug, Default)]
 pub(crate) struct SillyDirectories(Mutex<HashMap<InodeId, SillyDirectory>>);
 
@@ -34,7 +34,7 @@ impl SillyDirectory {
     }
 }
 
-/// The removal of such a name. Dropping it ends it.
+/// The removal of a silly name. Dropping it ends the removal.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct SillyRemoval<'a> {
@@ -43,12 +43,13 @@ pub(crate) struct SillyRemoval<'a> {
 }
 
 impl SillyDirectories {
-    /// `directory` has one more.
+    /// Counts one more silly name in `directory`.
     pub(crate) fn add(&self, directory: InodeId) {
         self.0.lock().entry(directory).or_default().names += 1;
     }
 
-    /// It has one less, or will keep it for ever.
+    /// Counts one silly name less in `directory`: it is removed, or its removal has failed for
+    /// good.
     pub(crate) fn remove(&self, directory: InodeId) {
         self.change(directory, |place| {
             place.names = place.names.saturating_sub(1);
@@ -56,7 +57,7 @@ impl SillyDirectories {
         });
     }
 
-    /// One of those in `directory` is about to be removed.
+    /// Begins the removal of a silly name in `directory`.
     pub(crate) fn begin_removal(&self, directory: InodeId) -> SillyRemoval<'_> {
         self.0.lock().entry(directory).or_default().removals.begin();
         SillyRemoval { directories: self, directory }
@@ -70,7 +71,7 @@ impl SillyDirectories {
         self.0.lock().is_empty()
     }
 
-    /// Waits until those that are being removed from `directory` are.
+    /// Waits for the removals that are in flight in `directory`.
     ///
     /// # Errors
     /// EINTR.
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_being_removed_is_waited_for_and_nothing_is_left_of_it() {
+    fn only_removals_in_flight_are_awaited_and_empty_entries_are_dropped() {
         let (places, called_off) = (SillyDirectories::default(), Interrupt::new());
         called_off.raise();
         let (top, other) = (InodeId(1), InodeId(2));

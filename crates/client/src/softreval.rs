@@ -1,8 +1,9 @@
-//! `softreval`: how long an operation waits for a server that does not answer before it uses what
-//! is cached.
+//! `softreval`: how long an operation waits for a server that does not respond before it uses
+//! expired cached data.
 //!
-//! Owns the interrupts of requests that only revalidate: each is raised when its caller's is, or
-//! when its time is over. One delayed task serves all of them. Must not know what is asked.
+//! Owns the interrupts of revalidation requests. Each is raised when the caller's interrupt is
+//! raised or when the request's time has passed. One delayed task serves all of them. Must not know
+//! the contents of requests.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::environment::{Background, Clock};
 
-/// The patience of one mount.
+/// The timers of one mount.
 pub(crate) struct SoftRevalidation {
     limit: Duration,
     clock: Arc<dyn Clock>,
@@ -26,23 +27,23 @@ pub(crate) struct SoftRevalidation {
 
 #[derive(Default)]
 struct SoftRevalidationTimers {
-    /// By when they end.
+    /// The interrupts of the waits, by the time at which they expire.
     calls: BTreeMap<(Instant, u64), Interrupt>,
     last: u64,
     timer_runs: bool,
 }
 
-/// One request that is waited for with patience, and no longer.
+/// A wait for one request that ends at the time limit.
 pub(crate) struct SoftRevalidationWait<'a> {
-    /// To be given to the request.
+    /// The interrupt of the request.
     pub(crate) interrupt: Interrupt,
     timers: Arc<SoftRevalidation>,
     key: (Instant, u64),
     _caller: WakerRegistration<'a>,
 }
 
-/// Ends a request when its caller no longer waits. A waker must not raise an interrupt, so a task
-/// does it.
+/// Interrupts a request when its caller is interrupted. A waker must not raise an interrupt, so a
+/// background task does it.
 struct InterruptRelay {
     interrupt: Interrupt,
     background: Arc<dyn Background>,
@@ -60,7 +61,7 @@ impl SoftRevalidation {
         Arc::new(Self { limit, clock, background, waits: Mutex::default() })
     }
 
-    /// Begins a wait that `caller`, too, can interrupt.
+    /// Begins a wait, which `caller` can interrupt as well.
     pub(crate) fn begin<'a>(self: &Arc<Self>, caller: &'a Interrupt) -> SoftRevalidationWait<'a> {
         let interrupt = Interrupt::new();
         let relay = InterruptRelay { interrupt: interrupt.clone(), background: Arc::clone(&self.background) };
@@ -86,7 +87,7 @@ impl SoftRevalidation {
         self.background.spawn_after(delay, Box::new(tick));
     }
 
-    /// Ends the waits whose time is over, and comes again when that of the next one is.
+    /// Ends the expired waits and starts the timer for the next one.
     fn tick(self: &Arc<Self>) {
         let now = self.clock.now();
         let mut waits = self.waits.lock();
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_when_its_time_is_over_and_not_before_its_own() {
+    fn a_wait_ends_at_its_own_time_limit() {
         let limit = Duration::from_millis(30);
         let patience = patience(limit);
         let never = Interrupt::never();
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_with_its_callers() {
+    fn a_wait_ends_when_its_caller_is_interrupted() {
         let patience = patience(Duration::from_secs(3600));
         let caller = Interrupt::new();
         let wait = patience.begin(&caller);

@@ -1,14 +1,14 @@
-//! Opens that failed with ESTALE, because their file was gone or because the kernel may take it for
-//! larger than it is, and are retried by the kernel.
+//! Opens that fail with ESTALE and are retried by the kernel. They fail because the file was
+//! removed, or because the kernel may assume a size larger than the file's.
 //!
-//! The kernel then looks the name up and opens what it finds, once. If this mount replaces the file
-//! all the time, that one may be gone as well, and a program would see ESTALE, which never happens
-//! on a local file system. So the file that the second look-up finds counts as being opened from
-//! then on: a replacement keeps it until its last close.
+//! The kernel retries once: it looks the name up again and opens the result. If this mount replaces
+//! the file continuously, that file may be removed as well, and a program would see ESTALE, which a
+//! local file system never returns. So the file that the second lookup finds counts as being opened
+//! from that lookup on: a replacement keeps it until its last close.
 //!
-//! Owns which threads were turned away, and which files are held for them. Both the number of
-//! threads and the time are bounded; what is held for a thread that does not come back in time is
-//! released at the next look-up of any thread.
+//! Owns which threads have a failed open, and the files that are held for them. The number of
+//! threads and the time are bounded. A file held for a thread that does not retry in time is
+//! released at the next lookup of any thread.
 
 use std::{
     collections::HashMap,
@@ -24,27 +24,27 @@ use parking_lot::Mutex;
 
 use crate::inode::Inode;
 
-/// Threads that were turned away, at most; more have to do without.
+/// Most threads with a failed open; for further ones no file is held.
 const THREADS_MAX: usize = 1024;
 
-/// Who has not come back by then will not.
+/// Time within which a thread must retry its open.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Threads whose opens failed so.
+/// The threads whose opens failed with ESTALE.
 #[derive(Debug, Default)]
 pub(crate) struct StaleOpenRetries {
     threads: Mutex<HashMap<u32, StaleOpenRetry>>,
-    /// How many those are. Orders nothing: each thread looks for itself.
+    /// The number of threads. Relaxed accesses: each thread only needs its own entry.
     count: AtomicUsize,
 }
 
-/// One of them.
+/// A thread whose open failed with ESTALE.
 #[derive(Debug)]
 pub(crate) struct StaleOpenRetry {
     since: Moment,
     pub(crate) held: Option<Arc<Inode>>,
-    /// It was turned away because of its file's size, when copies had become void so often and been
-    /// dropped.
+    /// If the open failed because of the file's size: the count of invalidations of the kernel's
+    /// copies at that time, all of which were dropped.
     pub(crate) copies_void: Option<u32>,
 }
 
@@ -53,7 +53,7 @@ impl StaleOpenRetries {
         self.count.load(Relaxed) == 0
     }
 
-    /// The open of thread `pid` failed at `now`; whether that will be noticed.
+    /// Records that the open of thread `pid` failed at `now`; returns whether there was room.
     pub(crate) fn note(&self, pid: u32, now: Moment, copies_void: Option<u32>) -> bool {
         self.change(|threads| {
             let has_room = threads.len() < THREADS_MAX;
@@ -65,17 +65,18 @@ impl StaleOpenRetries {
         })
     }
 
-    /// Whether the open of thread `pid` failed.
+    /// Whether the open of thread `pid` failed and was not retried.
     pub(crate) fn contains(&self, pid: u32) -> bool {
         self.threads.lock().contains_key(&pid)
     }
 
-    /// Thread `pid` came back, or does not want to.
+    /// Removes the entry of thread `pid`, which retries its open or does something else.
     pub(crate) fn take(&self, pid: u32) -> Option<StaleOpenRetry> {
         self.change(|threads| threads.remove(&pid))
     }
 
-    /// Holds `file` for thread `pid`; gives what is held for nobody then.
+    /// Holds `file` for thread `pid`; returns a file that the caller must release: the one held
+    /// before, or `file` itself if the thread has no entry.
     pub(crate) fn hold(&self, pid: u32, file: Arc<Inode>) -> Option<Arc<Inode>> {
         self.change(|threads| match threads.get_mut(&pid) {
             Some(waiter) => waiter.held.replace(file),
@@ -83,7 +84,8 @@ impl StaleOpenRetries {
         })
     }
 
-    /// Gives what is held for those who did not come back in time.
+    /// Removes the entries of threads that did not retry in time; returns their files, which the
+    /// caller must release.
     pub(crate) fn expire(&self, now: Moment) -> Vec<Arc<Inode>> {
         let is_late = |waiter: &mut StaleOpenRetry| now.since(waiter.since) >= RETRY_TIMEOUT;
         self.change(|threads| {

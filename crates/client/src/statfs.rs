@@ -1,4 +1,4 @@
-//! The last answer about the space of a file system.
+//! The cached FSSTAT reply.
 
 use std::time::Duration;
 
@@ -7,13 +7,12 @@ use parking_lot::Mutex;
 
 use crate::{api::FileSystemStatistics, identity::InodeId, protocol::FsstatReply};
 
-/// For how long an answer is believed.
+/// How long a reply is cached.
 const FSSTAT_LIFETIME: Duration = Duration::from_secs(1);
 
-/// The block in which space is told: the page of most machines.
+/// The block size reported to programs: the page size of most machines.
 const BLOCK: u32 = 4096;
 
-/// The last answer of a server.
 #[derive(Debug, Clone, Copy)]
 struct CachedFsstat {
     id: InodeId,
@@ -23,13 +22,13 @@ struct CachedFsstat {
 }
 
 impl CachedFsstat {
-    /// Whether it tells of the file system `fsid`.
+    /// Whether the reply is about file system `fsid`.
     fn is_of(&self, fsid: Option<u64>) -> bool {
         fsid.is_some() && self.fsid == fsid
     }
 }
 
-/// The last answer, and the longest name of the mount.
+/// The last reply, and the longest name of the mount.
 #[derive(Debug)]
 pub(crate) struct FsstatCache {
     cached: Mutex<Option<CachedFsstat>>,
@@ -41,13 +40,13 @@ impl FsstatCache {
         Self { cached: Mutex::default(), name_max }
     }
 
-    /// The answer to a question about `id`, if it is young enough.
+    /// The reply to a request for `id`, if it has not expired.
     pub(crate) fn find(&self, id: InodeId, now: Moment) -> Option<FileSystemStatistics> {
         let known = (*self.cached.lock())?;
         (known.id == id && now.since(known.sent_at) < FSSTAT_LIFETIME).then_some(known.statistics)
     }
 
-    /// Keeps and gives what the server said of the file system `fsid`, asked about `id`.
+    /// Caches the reply to a request for `id` in file system `fsid`, and converts it.
     pub(crate) fn keep(
         &self,
         id: InodeId,
@@ -60,7 +59,7 @@ impl FsstatCache {
         statistics
     }
 
-    /// The last answer about the file system `fsid`, however old; zeros if there is none.
+    /// The last reply for file system `fsid`, however old; zeros if there is none.
     pub(crate) fn last(&self, fsid: Option<u64>) -> FileSystemStatistics {
         let known = self.cached.lock().filter(|known| known.is_of(fsid));
         known.map_or_else(|| self.statistics(&FsstatReply::default()), |known| known.statistics)
@@ -86,7 +85,7 @@ mod tests {
 
     // SEMANTICS: rpc-13.
     #[test]
-    fn what_is_told_in_haste_of_space_is_never_another_file_systems() {
+    fn a_cached_fsstat_is_used_for_its_own_file_system_only() {
         let of = |fsid| CachedFsstat {
             id: InodeId::ROOT,
             fsid,

@@ -1,7 +1,7 @@
 //! The client of one mount.
 //!
-//! Owns the root, the counted look-ups, the names, and the common beginning of all operations. Each
-//! operation is a method in the file of its concept; none holds a mutex across a request.
+//! Owns the root, the counted lookups, the names, and the state that operations share. The
+//! operations are functions in `ops/`; none holds a lock across a request.
 
 use std::{
     fmt,
@@ -40,7 +40,7 @@ use crate::{
     statfs::FsstatCache,
 };
 
-/// What the server returned at mount time.
+/// The server's replies at mount time.
 #[derive(Clone, Debug)]
 pub struct MountedRoot {
     /// The handle of the mount's root.
@@ -51,11 +51,10 @@ pub struct MountedRoot {
     pub path_limits: Pathconf,
 }
 
-/// A mounted export. All methods may be called by many threads at once; each waits for what it asks
-/// the server.
+/// A mounted export. All methods may be called by many threads at once.
 ///
-/// Each [`crate::FoundInode`] that is returned counts as one look-up of its inode, which keeps the
-/// inode's number valid until it is given back ([`Superblock::forget`]).
+/// Each [`crate::FoundInode`] that is returned counts as one lookup of its inode. The inode's ID is
+/// valid until all its lookups are returned ([`Superblock::forget`]).
 pub struct Superblock {
     pub(crate) core: Arc<MountCore>,
     pub(crate) dentries: DentryCache,
@@ -67,35 +66,32 @@ pub struct Superblock {
     pub(crate) silly_directories: SillyDirectories,
     /// Serialises changes of one name.
     pub(crate) name_locks: NameLocks,
-    /// Threads whose opens failed and will be tried again.
+    /// Threads whose opens failed with ESTALE and are retried.
     pub(crate) stale_opens: StaleOpenRetries,
-    /// The memory of listings.
+    /// The memory of directory listings.
     pub(crate) listing_memory: Arc<ListingMemory>,
-    /// Runs background work.
     pub(crate) background: Arc<dyn Background>,
-    /// `softreval`.
     pub(crate) soft_revalidation: Option<Arc<SoftRevalidation>>,
-    /// Requests for attributes that others may wait for.
+    /// GETATTR requests in flight, which other operations may share.
     pub(crate) getattrs_in_flight: SingleFlight,
-    /// Files of which copies are being dropped.
+    /// Files whose copies are being dropped.
     pub(crate) drops: SingleFlight,
-    /// Requests for the names of a directory that others may wait for.
+    /// Requests in flight for all names of a directory, which other operations may share.
     pub(crate) fills_in_flight: SingleFlight,
-    /// What names led to that could not be kept.
+    /// Results of lookups that could not be cached.
     pub(crate) last_found: LastFound,
     looked_up: LookedUpInodes,
 }
 
-/// Components of a path that is told: names can be kept in a circle while directories are moved
-/// about.
+/// Most components of a reported path: while directories are moved, cached names can form a cycle.
 const DEPTH_MAX: usize = 256;
 
 impl Superblock {
-    /// A mounted export whose root handle is known; `protocol` asks its server, with credentials
-    /// as `security` says.
+    /// The client of an export whose root handle is known. `protocol` sends requests with
+    /// credentials of flavour `security`.
     ///
     /// # Errors
-    /// The root's attributes cannot be had.
+    /// The error of the root's GETATTR.
     pub fn new(
         root: &MountedRoot,
         protocol: Arc<dyn Protocol>,
@@ -168,8 +164,8 @@ impl Superblock {
         self.root.id()
     }
 
-    /// Gives back `lookups` look-ups of `id`: after the last one its number may not be used any
-    /// more. The root stays.
+    /// Returns `lookups` lookups of `id`. After the last one the ID is invalid. The root's ID is
+    /// always valid.
     pub fn forget(&self, id: InodeId, lookups: u64) {
         if id != self.root.id() {
             let gone = self.looked_up.release(id, lookups);
@@ -180,8 +176,8 @@ impl Superblock {
         }
     }
 
-    /// Whether a kernel may have cached an object for `name` in `directory`: it was told of names
-    /// there, and none of what is known of this one speaks against it.
+    /// Whether a kernel may have cached a positive entry for `name` in `directory`: it has received
+    /// names of the directory, and no cached information excludes this one.
     #[must_use]
     pub fn may_be_cached(&self, directory: InodeId, name: &[u8]) -> bool {
         let Some(directory) = self.looked_up.find(directory).filter(|held| held.told_names()) else {
@@ -199,7 +195,7 @@ impl Superblock {
         self.core.options()
     }
 
-    /// From now on `options` are in force (remount), also for what was learned under other options.
+    /// Replaces the options in force (remount). They apply also to data cached before.
     pub fn set_options(&self, options: CacheOptions) {
         self.core.set_options(options);
     }
@@ -213,56 +209,56 @@ impl Superblock {
         }
     }
 
-    /// The counters themselves, for whoever counts on the client's behalf (its transport's events).
+    /// The counters themselves, for a user that counts events of the client's transport.
     #[must_use]
     pub fn live_counters(&self) -> &Arc<ClientCounters> {
         &self.core.counters
     }
 
-    /// The server's PATHCONF.
+    /// The server's PATHCONF reply.
     #[must_use]
     pub fn path_limits(&self) -> &Pathconf {
         &self.path_limits
     }
 
-    /// What the server reported about itself at mount time.
+    /// The server's FSINFO reply.
     #[must_use]
     pub fn server_limits(&self) -> &Fsinfo {
         &self.server_limits
     }
 
-    /// Bytes of the root's file handle; 0 if it is not known.
+    /// Length of the root's file handle in bytes; 0 if it is not known.
     #[must_use]
     pub fn handle_bytes(&self) -> usize {
         self.find_inode(InodeId::ROOT).map_or(0, |root| root.handle().as_bytes().len())
     }
 
-    /// The way to the server.
+    /// The RPC client.
     #[must_use]
     pub fn wire(&self) -> &Arc<RpcClient> {
         self.core.protocol.rpc()
     }
 
-    /// How many objects, names that are there, and names that are missing are known.
+    /// The numbers of cached inodes, of positive names and of negative names.
     #[must_use]
     pub fn cached_counts(&self) -> (usize, usize, usize) {
         let (present, missing) = self.dentries.len();
         (self.core.registry.len(), present, missing)
     }
 
-    /// Bytes of memory that listings take.
+    /// Bytes of memory used by directory listings.
     #[must_use]
     pub fn listing_bytes(&self) -> u64 {
         self.listing_memory.used()
     }
 
-    /// The data half, for bytes in memory and the end of the mount.
+    /// The data cache and writeback, for memory statistics and unmount.
     #[must_use]
     pub fn data_plane(&self) -> &Arc<DataPlane> {
         &self.core.data
     }
 
-    /// The inode that somebody holds a look-up of.
+    /// The inode `id`, which has counted lookups; ESTALE if unknown.
     pub(crate) fn find_inode(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
         if id == self.root.id() {
             return Ok(Arc::clone(&self.root));
@@ -272,7 +268,7 @@ impl Superblock {
         Ok(inode)
     }
 
-    /// The same, if it can be a directory.
+    /// The inode `id` if it may be a directory.
     pub(crate) fn find_directory(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
         let inode = self.find_inode(id)?;
         let kind = inode.facts().state.facts().map(|known| known.kind);
@@ -282,24 +278,24 @@ impl Superblock {
         }
     }
 
-    /// Somebody is given a look-up of `inode`.
+    /// Counts one lookup of `inode`.
     pub(crate) fn hold(&self, inode: &Arc<Inode>) {
         self.looked_up.hold(inode);
     }
 
-    /// Writes all that is unwritten, for at most `limit`; returns what had to be given up. Nothing
+    /// Writes all dirty data, for at most `limit`; returns the data that were discarded. No data
     /// can be written afterwards.
     pub fn sync_all(&self, limit: Duration) -> Vec<UnsentData> {
         self.name_by_paths(self.core.data.sync_all(limit))
     }
 
-    /// Writes what is unwritten now, for at most `limit`. Unlike after [`Superblock::sync_all`],
-    /// everything goes on.
+    /// Writes the data that are dirty now, for at most `limit`. The mount stays usable, unlike
+    /// after [`Superblock::sync_all`].
     pub fn write_all(&self, limit: Duration) {
         self.core.data.write_all(limit);
     }
 
-    /// What is not on the server's disk at this moment.
+    /// The data that are not on the server's stable storage.
     #[must_use]
     pub fn unwritten(&self) -> Vec<UnsentData> {
         self.name_by_paths(self.core.data.unwritten())
@@ -316,7 +312,7 @@ impl Superblock {
         named.collect()
     }
 
-    /// A path from the mount's root to an object, as far as the names on it are still known.
+    /// A path from the mount's root to an inode, as far as the names on it are cached.
     #[must_use]
     pub fn path(&self, id: InodeId) -> Option<Vec<u8>> {
         let mut names = Vec::new();
@@ -334,32 +330,33 @@ impl Superblock {
     }
 
     /// The last known attributes of `id`, however old, without any request: for a server that does
-    /// not answer.
+    /// not respond.
     #[must_use]
     pub fn last_attributes(&self, id: InodeId) -> Option<InodeStat> {
         let attributes = self.find_inode(id).ok()?.attributes()?;
         Some(InodeStat { attributes, valid: Duration::ZERO })
     }
 
-    /// The fields of events about `id`, without any request; all zero if it is unknown.
+    /// The fields of events about `id`, without any request; all zero if `id` is unknown.
     #[must_use]
     pub fn event_fields(&self, id: InodeId) -> InodeEventFields {
         self.find_inode(id).map_or_else(|_| InodeEventFields::default(), |inode| inode.event_fields())
     }
 
-    /// Whoever asks is a kernel: it looks a name up before it makes it.
+    /// Declares that the user of the library is a kernel, which looks a name up before it creates
+    /// it.
     pub fn serves_kernel(&self) {
-        // Relaxed: who reads the old value answers as if the look-up had come before.
+        // Relaxed: a reader of the old value acts as if its lookup had come before.
         self.core.serves_kernel.store(true, Relaxed);
     }
 
-    /// Whether whoever asks is a kernel.
+    /// Whether the user of the library is a kernel.
     pub(crate) fn serves_a_kernel(&self) -> bool {
         self.core.serves_kernel.load(Relaxed)
     }
 
-    /// The last answer of [`crate::ops::statfs`], however old, if that was about the file system
-    /// that `id` is in, and else zeros; without any request: for a server that does not answer.
+    /// The last reply of [`crate::ops::statfs`], however old, if it is about the file system of
+    /// `id`; zeros otherwise. Sends no request: for a server that does not respond.
     #[must_use]
     pub fn last_statistics(&self, id: InodeId) -> FileSystemStatistics {
         let fsid = self.find_inode(id).ok().and_then(|inode| inode.fsid());

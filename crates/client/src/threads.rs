@@ -1,8 +1,8 @@
-//! Threads for work that nobody waits for, and the real clock.
+//! Threads for background work, and the real clock.
 //!
-//! Owns the only threads that this crate starts. They are started when there is work and none of
-//! them is idle, up to a bound, and end after a while without work. Delayed tasks are kept by one
-//! more thread while there are any.
+//! Owns the only threads that this crate starts. A thread is started when a task is queued and none
+//! is idle, up to a bound, and ends after some time without work. One more thread holds delayed
+//! tasks while there are any.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -35,8 +35,8 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// A bounded number of threads that run tasks in order. Tasks still waiting when this is dropped
-/// are run.
+/// A bounded number of threads that run tasks in order. Tasks still queued when this is dropped are
+/// run.
 pub struct BackgroundThreads {
     shared: Arc<BackgroundShared>,
 }
@@ -101,7 +101,7 @@ impl BackgroundShared {
     fn spawn(self: &Arc<Self>, task: BackgroundTask) {
         let mut work = self.work.lock();
         work.tasks.push_back(task);
-        // Each task in line may count on one idle thread.
+        // Each queued task takes one idle thread.
         if work.tasks.len() > work.idle && work.threads < self.threads_max {
             work.threads += 1;
             let shared = Arc::clone(self);
@@ -141,7 +141,7 @@ fn run(shared: &BackgroundShared) {
     }
 }
 
-/// Moves delayed tasks to the others when they are due, until there are none.
+/// Queues delayed tasks when they are due; ends when there are none.
 fn keep_time(shared: &Weak<BackgroundShared>) {
     while let Some(shared) = shared.upgrade() {
         let mut work = shared.work.lock();
@@ -238,7 +238,7 @@ mod tests {
             }
             let took = began.elapsed();
             let order: Vec<u64> = (0..3).map(|_| all.recv_timeout(SOON).expect("all run")).collect();
-            // Else the times are in another order than the delays.
+            // Otherwise the times are in another order than the delays.
             if took < Duration::from_millis(10) {
                 assert_eq!(order, [10, 20, 30]);
                 return;

@@ -1,9 +1,9 @@
-//! The DentryCache: names that are known to be there and names that are known to be missing.
+//! The dentry cache: positive and negative names.
 //!
-//! Owns entries, their bounds and the order in which they go. Present and missing names have bounds
-//! and orders of their own, so that probing random names drives out no present one. A directory's
-//! names are purged in O(1) by its contents epoch, which is in each entry's label; what is void is
-//! replaced or goes with age. Must not know whether an entry may be served: policy says so from its
+//! Owns the entries, their bounds and the order of their eviction. Positive and negative names have
+//! separate bounds and LRU lists, so lookups of random names evict no positive entry. The contents
+//! epoch in each entry's label invalidates all names of a directory in O(1); invalid entries are
+//! replaced or evicted. Must not know whether an entry may be served: policy decides this from the
 //! label.
 
 use std::{
@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 
 use crate::{config::Limits, identity::InodeId, inode::Inode};
 
-/// Bytes of a name that are kept in its entry: an allocation of its own costs a name 32 bytes at
-/// least, and there are as many entries as known names.
+/// Longest name stored in its entry, in bytes: a separate allocation takes at least 32 bytes, and
+/// there are as many entries as cached names.
 const SHORT_MAX: usize = 22;
 
 /// The bytes of a name.
@@ -30,16 +30,16 @@ enum NameBytes {
     Long(Box<[u8]>),
 }
 
-/// Entries of one piece of the slab: it grows by pieces, so that growing never copies or doubles
+/// Entries per chunk of the slab, which grows by chunks, so that growth neither copies nor doubles
 /// it.
 const SLAB_CHUNK: usize = 4096;
 
-/// What is kept of a name.
+/// A cached name.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedDentry {
-    /// What it leads to; `None`: it is missing.
+    /// The object that the name refers to; `None`: a negative entry.
     pub(crate) child: Option<Arc<Inode>>,
-    /// How it was learned.
+    /// The state of the directory under which the name was learned.
     pub(crate) label: NameLabel,
 }
 
@@ -58,7 +58,7 @@ struct DentryTable {
     slab: DentrySlab,
     present: LruList,
     missing: LruList,
-    /// The missing names of each directory that has any.
+    /// The negative names of each directory that has any.
     by_directory: HashMap<InodeId, LruList>,
 }
 
@@ -69,14 +69,14 @@ struct DentrySlot {
     child: Option<Arc<Inode>>,
     label: NameLabel,
     age: LruLinks,
-    /// Among the missing names of its directory.
+    /// Links in the list of the directory's negative names.
     siblings: LruLinks,
 }
 
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// An entry's place in one list.
+/// An entry's links in one list.
 #[derive(Clone, Copy, Debug)]
 struct LruLinks {
     previous: u32,
@@ -87,8 +87,8 @@ impl LruLinks {
     const ALONE: Self = Self { previous: NONE, next: NONE };
 }
 
-/// A list that is threaded through the slab: the entry used last is at its head. An entry is in a
-/// list exactly if its links say so.
+/// A list threaded through the slab, the most recently used entry first. The links of an entry show
+/// whether it is in the list.
 #[derive(Clone, Copy, Debug)]
 struct LruList {
     head: u32,
@@ -99,12 +99,12 @@ struct LruList {
 impl LruList {
     const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
 
-    /// The entry that was not used for longest.
+    /// The least recently used entry.
     fn oldest(&self) -> Option<u32> {
         (self.tail != NONE).then_some(self.tail)
     }
 
-    /// Puts `index` at the head. `links` gives the place of an entry in this list.
+    /// Inserts `index` at the head. `links` returns the links of an entry in this list.
     fn push<S>(&mut self, slab: &mut S, index: u32, links: impl Fn(&mut S, u32) -> &mut LruLinks) {
         *links(slab, index) = LruLinks { previous: NONE, next: self.head };
         if self.head == NONE {
@@ -116,7 +116,7 @@ impl LruList {
         self.len += 1;
     }
 
-    /// Takes `index` out.
+    /// Removes `index`.
     fn remove<S>(&mut self, slab: &mut S, index: u32, links: impl Fn(&mut S, u32) -> &mut LruLinks) {
         let LruLinks { previous, next } = std::mem::replace(links(slab, index), LruLinks::ALONE);
         if previous == NONE {
@@ -147,7 +147,7 @@ impl DentrySlab {
         &mut self.pieces[index as usize / SLAB_CHUNK][index as usize % SLAB_CHUNK]
     }
 
-    /// Keeps `slot`; `None` if 2^32 - 1 are kept, which no limit allows.
+    /// Stores `slot`; `None` if there are 2^32 - 1 entries, which no limit permits.
     fn insert(&mut self, slot: DentrySlot) -> Option<u32> {
         if let Some(index) = self.free.pop() {
             *self.slot_mut(index) = slot;
@@ -208,7 +208,7 @@ impl DentryCache {
         self.hasher.hash_one((directory, name))
     }
 
-    /// What is kept of `name` in `directory`; it counts as used.
+    /// The cached entry of `name` in `directory`, which becomes the most recently used.
     pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Option<CachedDentry> {
         let hash = self.hash(directory, name);
         let table = &mut *self.table.lock();
@@ -218,12 +218,12 @@ impl DentryCache {
         Some(CachedDentry { child: slot.child.clone(), label: slot.label })
     }
 
-    /// Keeps what is known of `name` in `directory`; gives what was kept of it before.
+    /// Caches an entry of `name` in `directory`; returns the previous one.
     pub(crate) fn keep(&self, directory: InodeId, name: &[u8], kept: CachedDentry) -> Option<CachedDentry> {
         let missing = kept.child.is_none();
         let hash = self.hash(directory, name);
-        // What is dropped from the table is dropped here after the lock: an inode that goes with it
-        // has locks of its own.
+        // Entries removed from the table are dropped here after the lock is released, because the
+        // drop of an inode takes other locks.
         let mut dropped = Vec::new();
         let mut table = self.table.lock();
         let index = table.find(hash, directory, name);
@@ -244,7 +244,7 @@ impl DentryCache {
         former
     }
 
-    /// Forgets `name` in `directory`; gives what was kept.
+    /// Drops the entry of `name` in `directory` from the cache; returns it.
     pub(crate) fn forget(&self, directory: InodeId, name: &[u8]) -> Option<CachedDentry> {
         let hash = self.hash(directory, name);
         let mut table = self.table.lock();
@@ -252,8 +252,8 @@ impl DentryCache {
         table.remove(hash, index)
     }
 
-    /// A directory and the name in it that leads to `child`; `None` if no such name is kept. For
-    /// log lines alone, as it looks at every name.
+    /// A directory and the name in it that refers to `child`; `None` if no such name is cached. For
+    /// log lines only, because it scans all names.
     pub(crate) fn origin(&self, child: InodeId) -> Option<(InodeId, Vec<u8>)> {
         let table = self.table.lock();
         table.index.iter().find_map(|index| {
@@ -263,7 +263,7 @@ impl DentryCache {
         })
     }
 
-    /// How many names are known to be there, and to be missing.
+    /// The numbers of positive and of negative names.
     pub(crate) fn len(&self) -> (usize, usize) {
         let table = self.table.lock();
         (table.present.len, table.missing.len)
@@ -329,7 +329,7 @@ impl DentryTable {
         }
     }
 
-    /// Takes an entry out; gives what was kept.
+    /// Removes an entry; returns its contents.
     fn remove(&mut self, hash: u64, index: u32) -> Option<CachedDentry> {
         if let Ok(entry) = self.index.find_entry(hash, |other| *other == index) {
             entry.remove();
@@ -353,7 +353,7 @@ impl DentryTable {
         Some(CachedDentry { child: slot.child.take(), label: slot.label })
     }
 
-    /// The entry that has to go, if there are too many of a kind.
+    /// The entry to evict, if a bound is exceeded.
     fn over(&self, limits: &Limits, directory: InodeId) -> Option<u32> {
         if self.present.len > limits.names {
             return self.present.oldest();

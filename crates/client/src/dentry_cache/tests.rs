@@ -1,4 +1,4 @@
-//! The bounds and orders of the DentryCache.
+//! The bounds and the eviction order of the dentry cache.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn missing() -> CachedDentry {
 }
 
 #[test]
-fn a_name_is_its_directory_and_its_bytes() {
+fn an_entry_is_found_by_its_directory_and_its_name() {
     let (cache, _) = cache(10, 10);
     cache.keep(InodeId(1), b"a", missing());
     assert!(cache.find(InodeId(1), b"a").is_some());
@@ -48,7 +48,7 @@ fn a_name_is_its_directory_and_its_bytes() {
 }
 
 #[test]
-fn the_least_recently_used_goes_at_the_bound_and_not_before() {
+fn the_least_recently_used_entry_is_dropped_at_the_bound() {
     let (cache, counters) = cache(3, 3);
     for name in [b"a", b"b", b"c"] {
         cache.keep(InodeId(1), name, missing());
@@ -64,7 +64,7 @@ fn the_least_recently_used_goes_at_the_bound_and_not_before() {
 }
 
 #[test]
-fn one_directory_takes_no_more_than_its_part() {
+fn negative_entries_of_one_directory_are_bounded() {
     let (cache, _) = cache(100, 2);
     cache.keep(InodeId(2), b"x", missing());
     for name in 0..50_u8 {
@@ -76,7 +76,7 @@ fn one_directory_takes_no_more_than_its_part() {
 }
 
 #[test]
-fn slots_are_used_again_over_many_pieces() {
+fn slots_are_reused_across_slab_chunks() {
     let (cache, _) = cache(3 * SLAB_CHUNK, usize::MAX);
     for round in 0..3_u32 {
         for number in 0..u32::try_from(3 * SLAB_CHUNK).expect("a small number") {
@@ -90,7 +90,7 @@ fn slots_are_used_again_over_many_pieces() {
 }
 
 #[test]
-fn names_of_every_length_are_kept_whole() {
+fn names_of_every_length_are_stored_unchanged() {
     for length in [0, 1, SHORT_MAX - 1, SHORT_MAX, SHORT_MAX + 1, 255, 256, 300] {
         let name = vec![b'n'; length];
         assert_eq!(NameBytes::new(&name).as_bytes(), name, "{length}");

@@ -1,7 +1,7 @@
-//! What each caller may do with an object: the server's answers, and what its mode bits say where
-//! they can be believed.
+//! The access rights of callers on an inode: the server's ACCESS replies, and the mode bits where
+//! they are reliable.
 //!
-//! Owns the AccessCache of one inode, and its bound. What an answer is worth is policy's to say.
+//! Owns the access cache of one inode and its bound. Policy decides how cached rights are used.
 
 use curt_observe::ClientCounter;
 use curt_policy::{
@@ -13,10 +13,10 @@ use curt_types::Access;
 use super::{Inode, InodeFacts};
 use crate::credentials::InternedCaller;
 
-/// Credentials remembered per object; beyond it the one remembered longest goes.
+/// Most callers cached per inode; beyond it the oldest entry is dropped.
 const ANSWERS_MAX: usize = 32;
 
-/// Answers by the number of an identity. Most objects are used by one caller.
+/// Entries by the caller's number. Most inodes are used by one caller.
 #[derive(Debug, Default)]
 pub(super) enum InodeAccessCache {
     #[default]
@@ -34,7 +34,7 @@ impl InodeAccessCache {
         }
     }
 
-    /// Keeps `entry`; true if another one had to go.
+    /// Caches `entry`; returns whether another entry was dropped.
     pub(super) fn keep(&mut self, identity: u32, entry: AccessEntry) -> bool {
         match self {
             Self::None => *self = Self::One(identity, entry),
@@ -58,8 +58,8 @@ impl InodeAccessCache {
 }
 
 impl Inode {
-    /// What policy has to know of `identity`'s rights. `is_foreign`: data are to be served that
-    /// another one fetched.
+    /// The rights of `identity` as input for policy. `is_foreign`: the data to be served were read
+    /// with another caller's credential.
     pub(crate) fn access_view(
         &self,
         facts: &InodeFacts,
@@ -78,7 +78,7 @@ impl Inode {
         AccessView { local: bits, entry, foreign_data: is_foreign }
     }
 
-    /// Takes what ACCESS said to `identity`, the reply's attributes having been absorbed.
+    /// Caches an ACCESS reply for `identity`; the attributes in the reply are already applied.
     pub(crate) fn absorb_answer(
         &self,
         identity: &InternedCaller,
@@ -111,7 +111,7 @@ impl Inode {
         self.keep_answer(&mut facts, identity, AccessEntry::absorb(former, asked, granted, rights, sent_at));
     }
 
-    /// A request of `identity` succeeded that takes these rights.
+    /// Caches the rights that a successful request of `identity` proves.
     pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
         let mut facts = self.facts();
         let former = facts.access_cache.find(identity.number);
@@ -119,7 +119,7 @@ impl Inode {
         self.keep_answer(&mut facts, identity, entry);
     }
 
-    /// The server refused `identity` what a former answer or the mode bits allowed.
+    /// Drops cached rights after the server has refused `identity` an operation that they allowed.
     pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
         let mut facts = self.facts();
         self.trace_invalidate(&facts, "access", "the server refused what it allows");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn each_identity_has_its_own_answer_and_the_oldest_goes_beyond_the_bound() {
+    fn each_identity_has_its_own_entry_and_the_oldest_is_dropped_at_the_bound() {
         let mut answers = InodeAccessCache::default();
         for identity in 0..=u32::try_from(ANSWERS_MAX).expect("a small number") {
             let evicted = answers.keep(identity, entry(identity % 32));

@@ -1,6 +1,6 @@
-//! An inode's flags, and the directory in which it was last found.
+//! The flags of an inode, and the directory in which it was last listed.
 //!
-//! Owns the bits: they are beside the facts, because in them they would take eight bytes of each of
+//! Owns the flag bits. They are outside the facts, where they would take eight bytes of each of
 //! millions of inodes. All accesses are relaxed.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
@@ -10,26 +10,25 @@ use curt_types::FileKind;
 
 use super::{Inode, InodeFacts, TypeState};
 
-/// Its name came because another was wanted, was not known before, and was not used since: whoever
-/// uses it is spared a request.
+/// Its name was prefetched with another name, was not cached before, and has not been used since:
+/// the first use saves a request.
 const PRIMED: u8 = 1;
-/// It was used since its attributes last came with those of others.
+/// It was used since its attributes were last fetched together with those of siblings.
 const USED_SINCE_REFRESH: u8 = 2;
-/// The server said that the handle is stale.
+/// The server reported the handle as stale.
 const STALE: u8 = 4;
-/// The server and the mode bits disagreed: the mode bits no longer decide about access to this
-/// object.
+/// The server's decision differed from the mode bits: they no longer decide about access to this
+/// inode.
 const BITS_DISPUTED: u8 = 8;
-/// It was looked up, and nothing was done with it since.
+/// It was looked up, and no other operation has used it since.
 const LOOKED_UP: u8 = 16;
-/// It was found shorter than before, and nothing proves that a kernel in front of this client knows
-/// that.
+/// Its size has decreased, and it is not certain that the kernel knows the smaller size.
 const SHRUNK: u8 = 32;
 
-/// Somebody who has held it since was told what names in it lead to.
+/// A name in it has been returned to a caller since its lookups were last counted from 0.
 const TOLD_NAMES: u8 = 128;
 
-/// All look-ups of it were given back once, and the registry knows its number.
+/// All its lookups were returned once, and the registry has its ID.
 const FORGOTTEN: u8 = 64;
 
 const _: () = assert!(
@@ -40,8 +39,8 @@ const _: () = assert!(
 );
 
 impl Inode {
-    /// It is used, having been asked for by itself or answered about without a request; whether
-    /// that spares one since its name came with another, unasked for.
+    /// Records a use: an operation requested it or was answered from the cache. Returns whether
+    /// this is the first use of a prefetched name, which saves a request.
     pub(crate) fn note_use(&self) -> bool {
         let marks = self.flags.load(Relaxed);
         let is_first = marks & USED_SINCE_REFRESH == 0
@@ -52,8 +51,8 @@ impl Inode {
         marks & PRIMED != 0 && self.flags.fetch_and(!PRIMED, Relaxed) & PRIMED != 0
     }
 
-    /// A name in it was answered for that nobody had asked for: a request was spared. Whether that
-    /// was due to a fill.
+    /// Records that a prefetched name of this directory was used, which saved a request. Returns
+    /// whether the name came from a fill.
     pub(crate) fn note_spared(&self) -> bool {
         {
             let mut facts = self.facts();
@@ -70,8 +69,8 @@ impl Inode {
         true
     }
 
-    /// The directory that this one is in, if that is known. Its facts are to be taken after those
-    /// of this one: the server may say that a directory is in itself, or that `..` leads to a file.
+    /// The parent directory, if known. Its facts are locked after those of this inode are released,
+    /// because a server may return a directory as its own parent, or a file as `..`.
     pub(crate) fn parent(&self) -> Option<Arc<Self>> {
         let parent = match &self.facts().by_type {
             TypeState::Directory(kept) => kept.parent.as_ref()?.0.upgrade()?,
@@ -81,13 +80,13 @@ impl Inode {
         (kind == Some(FileKind::Directory)).then_some(parent)
     }
 
-    /// Its name came because another was wanted, and was not known.
+    /// Marks its name as prefetched.
     pub(crate) fn mark_primed(&self) {
         self.flags.fetch_or(PRIMED, Relaxed);
     }
 
-    /// It was found at `home`, and its attributes came with those of others there; whether it had
-    /// been used since they last did.
+    /// Records that its attributes were fetched with those of others in the directory `home`.
+    /// Returns whether it had been used since the previous such fetch.
     pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>) -> bool {
         self.clear_stale();
         let mut facts = self.facts();
@@ -98,53 +97,54 @@ impl Inode {
         self.flags.fetch_and(!USED_SINCE_REFRESH, Relaxed) & USED_SINCE_REFRESH != 0
     }
 
-    /// It is looked up; whether nothing was done with it since it was before.
+    /// Records a lookup; returns whether no other operation has used the inode since the previous
+    /// one.
     pub(crate) fn mark_looked_up(&self) -> bool {
         self.flags.fetch_or(LOOKED_UP, Relaxed) & LOOKED_UP != 0
     }
 
-    /// Something is done with it.
+    /// Records a use other than a lookup.
     pub(crate) fn clear_looked_up(&self) {
         if self.flags.load(Relaxed) & LOOKED_UP != 0 {
             self.flags.fetch_and(!LOOKED_UP, Relaxed);
         }
     }
 
-    /// It is shorter than a kernel may have been told, whose copies are void.
+    /// Records that the size has decreased, so that the kernel's size and copies may be invalid.
     pub(super) fn shrinks(&self, facts: &mut InodeFacts) {
-        // That they are void is counted even if the file was never opened: replies told of its
-        // size.
+        // The invalidation is counted even if the file was never opened: earlier replies reported
+        // its size.
         let _ = facts.by_type.file();
         facts.invalidate_copies();
         self.flags.fetch_or(SHRUNK, Relaxed);
     }
 
-    /// A kernel that set its size was told of a failure, and keeps the size that it knew.
+    /// Records that a SETATTR of the size failed for the kernel, which then keeps its old size.
     pub(crate) fn may_seem_larger_again(&self) {
         self.shrinks(&mut self.facts());
     }
 
-    /// Whether a kernel may take it for larger than it is.
+    /// Whether the kernel may assume a size larger than the file's.
     pub(crate) fn may_seem_larger(&self) -> bool {
         self.flags.load(Relaxed) & SHRUNK != 0
     }
 
-    /// A kernel takes it for no larger than it is.
+    /// Records that the kernel's size is not larger than the file's.
     pub(crate) fn seems_no_larger(&self) {
         self.flags.fetch_and(!SHRUNK, Relaxed);
     }
 
-    /// Whether the server said that its handle is stale.
+    /// Whether the server reported the handle as stale.
     pub(crate) fn is_stale(&self) -> bool {
         self.flags.load(Relaxed) & STALE != 0
     }
 
-    /// The server said so.
+    /// Records that the server reported the handle as stale.
     pub(super) fn set_stale(&self) {
         self.flags.fetch_or(STALE, Relaxed);
     }
 
-    /// The server told of its handle again.
+    /// Records that the server returned the handle again.
     pub(crate) fn clear_stale(&self) {
         self.flags.fetch_and(!STALE, Relaxed);
     }
@@ -157,39 +157,39 @@ impl Inode {
         self.flags.fetch_or(BITS_DISPUTED, Relaxed);
     }
 
-    /// What a name in it leads to is told.
+    /// Records that a name in this directory is returned to a caller.
     pub(crate) fn tells_a_name(&self) {
         if self.flags.load(Relaxed) & TOLD_NAMES == 0 {
             self.flags.fetch_or(TOLD_NAMES, Relaxed);
         }
     }
 
-    /// Whether that was told of any since it has been held.
+    /// Whether a name in it was returned to a caller since its lookups were last counted from 0.
     pub(crate) fn told_names(&self) -> bool {
         self.flags.load(Relaxed) & TOLD_NAMES != 0
     }
 
-    /// Nobody held a look-up of it until now.
+    /// Begins the counting of lookups from 0.
     pub(crate) fn begins_to_be_held(&self) {
         self.flags.fetch_and(!TOLD_NAMES, Relaxed);
     }
 
-    /// All look-ups of it were given back.
+    /// Records that all its lookups were returned.
     pub(super) fn is_forgotten(&self) {
         self.flags.fetch_or(FORGOTTEN, Relaxed);
     }
 
-    /// Whether they were once.
+    /// Whether all its lookups were returned once.
     pub(super) fn was_forgotten(&self) -> bool {
         self.flags.load(Relaxed) & FORGOTTEN != 0
     }
 
-    /// The directory that told of it last together with others.
+    /// The directory in whose listing it was last returned.
     pub(crate) fn listed_in(&self) -> Option<Arc<Self>> {
         self.facts().listed_in.as_ref()?.upgrade()
     }
 
-    /// It is not where it was any more.
+    /// Clears that directory, because the inode was moved or removed.
     pub(crate) fn clear_listed_in(&self) {
         let former = self.facts().listed_in.take();
         drop(former);

@@ -1,10 +1,10 @@
-//! Inodes: what is known of one object of the server.
+//! Inodes: the cached state of one object of the server.
 //!
-//! Owns an object's attributes with their age, the answers about access to it, what is known of it
-//! as a directory, link or open file, and its data. Invariants: whatever a reply says of an object
-//! comes in through [`Inode::absorb`] or [`Inode::end_mutation`], and there alone is decided what
-//! it makes void; the facts' mutex is never held across a request, a callback or another inode's;
-//! under it only the data half's own locks are taken.
+//! Owns an inode's attributes and their age, its access cache, its state as a directory, symbolic
+//! link or open file, and its data. Invariants: attributes from replies enter through
+//! [`Inode::absorb`] or [`Inode::end_mutation`] only, which decide what they invalidate; the lock
+//! of the facts is never held across a request or a callback, nor while another inode's is taken;
+//! under it only the locks of the data half are taken.
 
 mod access;
 mod flags;
@@ -41,50 +41,48 @@ use crate::{core::MountCore, data::FileData, identity::InodeId};
 use access::InodeAccessCache;
 use tracepoints::{SizeChangeCause, trace_enter, trace_exit};
 
-/// An object of the server, as far as it is known.
+/// An inode and its cached state.
 pub(crate) struct Inode {
     id: InodeId,
     handle: FileHandle,
     core: Arc<MountCore>,
     facts: Mutex<InodeFacts>,
     data: OnceLock<Box<FileData>>,
-    /// Look-ups that somebody holds; changed only under the lock of the table of those. 2^32 - 1
-    /// means that many or more, and stays.
+    /// Counted lookups; changed only under the lock of their table. The value 2^32 - 1 saturates.
     lookups: AtomicU32,
-    /// What there is to say in a bit each; beside the facts, for in them the bits would take eight
-    /// bytes. Orders nothing.
+    /// The flags; outside the facts, where they would take eight bytes. All accesses are relaxed.
     flags: AtomicU8,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// An inode, and how often this thread has locked its facts.
+    /// The last inode whose facts this thread has locked, and how often.
     pub(crate) static FACTS_LOCKED: std::cell::Cell<(InodeId, u32)> =
         const { std::cell::Cell::new((InodeId(0), 0)) };
 }
 
-/// When an operation needs attributes, and which it may believe.
+/// The times by which attributes are judged for an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpTime {
-    /// When it began.
+    /// When the operation began.
     pub(crate) began: Moment,
     pub(crate) now: Moment,
-    /// When the server's last restart was noticed.
+    /// When the server's last restart was detected.
     pub(crate) server_since: Moment,
-    /// The server is silent: cached attributes have to do.
+    /// The server does not respond: cached attributes are used.
     pub(crate) uses_cache: bool,
 }
 
-/// What changes of an inode.
+/// The mutable state of an inode.
 #[derive(Debug, Default)]
 pub(crate) struct InodeFacts {
     pub(crate) state: AttributeState,
     stat_only: Option<StatOnlyAttributes>,
     access_cache: InodeAccessCache,
-    /// What is known of it by its type.
+    /// The state that depends on its type.
     pub(crate) by_type: TypeState,
-    /// The directory that told of it last. Weak: a server may say that two directories are in each
-    /// other.
+    /// The directory in whose listing it was last returned. Weak: a server may return two
+    /// directories as entries of each other.
     listed_in: Option<Weak<Inode>>,
 }
 
@@ -105,19 +103,19 @@ impl Inode {
         self.id
     }
 
-    /// Whether somebody holds a look-up of it.
+    /// Whether it has counted lookups.
     pub(crate) fn is_held(&self) -> bool {
         self.lookups.load(Relaxed) > 0
     }
 
-    /// One more look-up is held; how many are now.
+    /// Counts one more lookup; returns the new count.
     pub(crate) fn add_lookup(&self) -> u32 {
         let lookups = self.lookups.load(Relaxed).saturating_add(1);
         self.lookups.store(lookups, Relaxed);
         lookups
     }
 
-    /// So many look-ups were given back; how many are left.
+    /// Subtracts `count` lookups; returns the new count.
     pub(crate) fn remove_lookups(&self, count: u64) -> u32 {
         let lookups = self.lookups.load(Relaxed);
         if lookups == u32::MAX {
@@ -142,17 +140,17 @@ impl Inode {
         self.facts.lock()
     }
 
-    /// Its data, made when first asked for.
+    /// Its data, created on the first call.
     pub(crate) fn data(&self) -> &FileData {
         self.data.get_or_init(|| Box::new(self.core.data.new_file()))
     }
 
-    /// Its data, if any were ever asked for.
+    /// Its data, if they were created.
     pub(crate) fn data_if_any(&self) -> Option<&FileData> {
         self.data.get().map(|data| &**data)
     }
 
-    /// Takes attributes from a reply to a request that changed nothing.
+    /// Applies attributes from a reply to a request that changed nothing.
     pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
         let received_at = self.core.now();
         let options = self.core.options();
@@ -165,19 +163,18 @@ impl Inode {
         self.apply_absorbed(facts, Some(attributes), absorbed, before, SizeChangeCause::Update)
     }
 
-    /// A request of ours that may change the object is about to be sent. Each call is answered by
-    /// one of [`Self::end_mutation`].
+    /// Begins a request that may change the inode; to be called before it is sent. Each call is
+    /// paired with one of [`Self::end_mutation`].
     pub(crate) fn begin_mutation(&self) {
         self.facts().state.begin_mutation();
     }
 
-    /// It ended, however it did. Empty `wcc` if no reply came.
+    /// Ends such a request, whatever its result. `wcc` is empty if there was no reply.
     pub(crate) fn end_mutation(&self, wcc: &Wcc, sent_at: Moment) -> Absorbed {
         self.end_change(wcc, sent_at, SizeChangeCause::Wcc)
     }
 
-    /// It ended, and had set the size on behalf of whoever keeps copies: a kernel takes the file
-    /// for as large by itself.
+    /// Ends a request that has set the size for the kernel, which then has the new size itself.
     pub(crate) fn end_resizing(&self, wcc: &Wcc, sent_at: Moment) {
         let _ = self.end_change(wcc, sent_at, SizeChangeCause::Set);
         self.seems_no_larger();
@@ -188,8 +185,8 @@ impl Inode {
         let options = self.core.options();
         if let Some(after) = &wcc.after {
             let ctime = after.ctime;
-            // Only a change that happened leaves the server's present; a refusal shows an old
-            // ctime, which is no later.
+            // Only an executed change has a ctime of the server's current time; a refusal returns
+            // an older ctime.
             match wcc.before {
                 Some(before) if before.stamp() != after.stamp() => {
                     self.core.learn_time_of_change(after.fsid, ctime, sent_at, received_at);
@@ -206,8 +203,8 @@ impl Inode {
         self.apply_absorbed(facts, wcc.after.as_ref(), absorbed, before, cause)
     }
 
-    /// A change of ours left these attributes that cannot have touched the data (another link).
-    /// Where size and mtime are those that were known, what is cached of the data is still good.
+    /// Applies attributes after a change by this client that does not affect the data (LINK). If
+    /// size and mtime are unchanged, cached data stay valid.
     pub(crate) fn absorb_attribute_change(&self, after: &Attributes, sent_at: Moment) {
         self.begin_mutation();
         let known = {
@@ -221,8 +218,8 @@ impl Inode {
         let _ = self.end_mutation(&Wcc { before, after: Some(*after) }, sent_at);
     }
 
-    /// Does what the verdict about a reply's attributes demands, and ends what was begun by telling
-    /// that they are taken in.
+    /// Carries out policy's decision about the attributes of a reply, and ends the trace of their
+    /// processing.
     fn apply_absorbed(
         &self,
         mut facts: MutexGuard<'_, InodeFacts>,
@@ -258,7 +255,7 @@ impl Inode {
             self.invalidate_contents(facts, before.size);
         } else if is_closed {
             drop(facts);
-            // Nobody would check who goes through it by names that somebody has kept.
+            // Access by names that the kernel has cached would not be checked.
             if let Some(observer) = &self.core.observer {
                 observer.names_changed(self.id);
             }
@@ -266,8 +263,8 @@ impl Inode {
         absorbed
     }
 
-    /// The contents changed: whoever keeps them, or names, is told. `size`: the server's file had
-    /// it before.
+    /// Invalidates cached data or names after the contents changed, and notifies the observer.
+    /// `size`: the file's previous size at the server.
     fn invalidate_contents(&self, mut facts: MutexGuard<'_, InodeFacts>, size: u64) {
         facts.invalidate_copies();
         self.trace_invalidate(&facts, "data", "it changed at the server");
@@ -297,8 +294,8 @@ impl Inode {
         }
     }
 
-    /// The attributes that are known, however old, with our own inode number and the size that
-    /// programs here must see.
+    /// The last known attributes, however old, with the inode number within the mount and the size
+    /// that includes unsent writes.
     pub(crate) fn attributes(&self) -> Option<Attributes> {
         let facts = self.facts();
         self.attributes_in(&facts)
@@ -313,17 +310,17 @@ impl Inode {
         Some(attributes)
     }
 
-    /// The server's file system that it is in, by the attributes that are known.
+    /// The fsid, from the last known attributes.
     pub(crate) fn fsid(&self) -> Option<u64> {
         self.facts().fsid()
     }
 
-    /// Whether bytes written here are not yet with the server.
+    /// Whether it has data that are not yet sent to the server.
     pub(crate) fn has_unsent(&self) -> bool {
         self.data_if_any().is_some_and(FileData::has_unsent)
     }
 
-    /// The server said that the handle leads nowhere: names that lead here are not served any more.
+    /// Marks the handle as stale; cached names of this inode are no longer served.
     pub(crate) fn mark_stale(&self) {
         let now = self.core.now();
         let mut facts = self.facts();
@@ -333,7 +330,7 @@ impl Inode {
         facts.state.dispute_contents();
     }
 
-    /// Believe no attributes that are known now: something that happened changed them.
+    /// Invalidates the cached attributes, because an event has changed them.
     pub(crate) fn distrust_attributes(&self) {
         let now = self.core.now();
         let mut facts = self.facts();
@@ -343,7 +340,7 @@ impl Inode {
 }
 
 impl InodeFacts {
-    /// How good the attributes are for an operation.
+    /// The freshness of the attributes for an operation.
     pub(crate) fn freshness(&self, time: OpTime, options: &CacheOptions) -> Freshness {
         let delegation = self.locking().delegation;
         let freshness = self.state.freshness_under(delegation, time.began, time.now, options);
@@ -354,27 +351,28 @@ impl InodeFacts {
             freshness
         };
         match freshness {
-            // A silent server has been asked for long enough.
+            // Revalidation has already timed out.
             Freshness::Expired | Freshness::Fresh if time.uses_cache => Freshness::Confirmed,
             freshness => freshness,
         }
     }
 
-    /// What this client holds of it at the server. NFSv3 delegates nothing, and its byte-range
-    /// locks (NLM) are refused until this client speaks that protocol.
+    /// The delegations and locks that this client holds. NFSv3 has no delegations, and byte-range
+    /// locks (NLM) are not supported.
     #[expect(clippy::unused_self, reason = "it is where locks and delegations are kept")]
     pub(crate) fn locking(&self) -> LockingState {
         LockingState::default()
     }
 
-    /// Whether they may be served to such an operation as they are (there being no unsent data).
+    /// Whether the attributes may be served to such an operation, provided there are no unsent
+    /// data.
     pub(crate) fn can_be_served(&self, time: OpTime, options: &CacheOptions) -> bool {
         let decision = decide_getattr(self.freshness(time, options), false, options);
         decision == curt_policy::attributes::GetattrDecision::Serve
     }
 
-    /// Copies that others keep of the data are void, and nobody's data are cached. Who never opened
-    /// the file keeps none.
+    /// Invalidates copies of the data outside this client, and forgets the caller that read the
+    /// cached data unless the file is open. A file that was never opened has no copies.
     pub(crate) fn invalidate_copies(&mut self) {
         if let TypeState::File(file) = &mut self.by_type {
             file.copies_invalidated = file.copies_invalidated.wrapping_add(1);
@@ -384,7 +382,7 @@ impl InodeFacts {
         }
     }
 
-    /// The size, if the attributes are within their lifetime.
+    /// The size, if the attributes have not expired.
     pub(crate) fn fresh_size(&self, now: Moment, options: &CacheOptions) -> Option<u64> {
         let freshness = self.state.freshness(now, now, options);
         let decision = decide_getattr(freshness, false, options);
@@ -392,12 +390,12 @@ impl InodeFacts {
         self.state.facts().filter(|_| is_believed).map(|known| known.size)
     }
 
-    /// The server's file system that it is in, by the attributes that are known.
+    /// The fsid, from the last known attributes.
     pub(crate) fn fsid(&self) -> Option<u64> {
         self.stat_only.map(|rest| rest.fsid)
     }
 
-    /// The contents' epoch, if what is known fits together.
+    /// The epoch of the contents, if the cached state is consistent.
     pub(crate) fn contents(&self) -> Option<Epoch> {
         self.state.contents()
     }
@@ -422,7 +420,7 @@ impl StatOnlyAttributes {
         Self { nlink, rdev, used, fsid, fileid, atime, mtime, ctime }
     }
 
-    /// The attributes of which this and `facts` are parts.
+    /// The complete attributes from this part and `facts`.
     fn with(&self, facts: &Facts) -> Attributes {
         Attributes {
             kind: facts.kind,

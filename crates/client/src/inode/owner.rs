@@ -1,4 +1,4 @@
-//! An inode as the data half sees it.
+//! The view of an inode that the data half has.
 
 use std::{ops::Range, time::Instant};
 
@@ -23,8 +23,7 @@ impl DataOwner for Inode {
     fn fresh_size(&self) -> Option<u64> {
         let now = self.core.now();
         let options = self.core.options();
-        // Nothing is asked about the moment at which the reader began: read(2) believes attributes
-        // for their lifetime.
+        // The reader's start time does not matter: read(2) uses attributes until they expire.
         self.facts().fresh_size(now, &options)
     }
 
@@ -44,8 +43,7 @@ impl DataOwner for Inode {
 
     fn begins_anew(&self, range: &Range<u64>) {
         let size = self.attributes().map_or(0, |known| known.size);
-        // A kernel takes the file for as small as it is by a reply that is too short, unless it is
-        // notified first.
+        // A short reply makes the kernel reduce its size, unless the kernel is notified first.
         let is_short = range.end > size;
         if let Some(observer) = &self.core.observer
             && !(is_short && self.may_seem_larger())

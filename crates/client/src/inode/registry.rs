@@ -1,18 +1,18 @@
-//! The inodes of a mount: one per handle, and by number while somebody holds a look-up of them.
+//! The inodes of a mount: one per handle, and by ID while they have counted lookups.
 //!
-//! [`InodeRegistry`] owns weak references only: what keeps an inode alive is a name in the
-//! DentryCache, a look-up that somebody holds, an open file, or a running operation. Invariant: two
-//! living inodes of one mount never have the same handle. Handles are found by a keyed hash of 64
-//! bits, which a server cannot aim at; two handles with one hash are still told apart.
+//! [`InodeRegistry`] owns weak references only. An inode is kept alive by a name in the dentry
+//! cache, a counted lookup, an open file or a running operation. Invariant: two live inodes of one
+//! mount never have the same handle. Handles are indexed by a keyed 64-bit hash, so a server cannot
+//! construct collisions; colliding handles are still distinguished.
 //!
-//! [`LookedUpInodes`] owns the table from numbers to inodes with counted look-ups. An entry takes 8
-//! bytes, and the count is in the inode: a kernel can hold look-ups of as many inodes as there are
-//! names. Invariant: an inode is in the table exactly while its count is above 0.
+//! [`LookedUpInodes`] owns the table from IDs to inodes with counted lookups. An entry takes 8
+//! bytes, and the count is in the inode: a kernel can hold lookups of as many inodes as there are
+//! names. Invariant: an inode is in the table if and only if its count is above 0.
 //!
-//! A kernel may ask by number for inodes of which it has given back all look-ups: its file handles
-//! (name_to_handle_at(2), a server that exports the mount) hold nothing else. Such an inode is
-//! found as long as it lives, which the registry knows of a bounded number: while its name is in
-//! the DentryCache, or it is one of the last that were given back.
+//! A kernel may request by ID an inode whose lookups it has all returned, because its file handles
+//! (name_to_handle_at(2), an NFS server that exports the mount) contain the ID and hold no lookup.
+//! Such an inode is found while it lives, that is while its name is in the dentry cache or while it
+//! is among the most recently returned. The registry keeps a bounded number of their IDs.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use super::Inode;
 use crate::{core::MountCore, identity::InodeId};
 
-/// All living inodes of one mount.
+/// All live inodes of one mount.
 #[derive(Debug)]
 pub(crate) struct InodeRegistry {
     hasher: RandomState,
@@ -39,22 +39,21 @@ pub(crate) struct InodeRegistry {
     last: AtomicU64,
 }
 
-/// Numbers of inodes that live though all look-ups of them were given back, at most. They take 40
-/// bytes each.
+/// Most IDs kept of live inodes whose lookups were all returned. Each takes 40 bytes.
 const FORGOTTEN_MAX: usize = 1 << 17;
 
-/// Inodes of which somebody has given back all look-ups.
+/// Inodes whose lookups were all returned.
 #[derive(Debug, Default)]
 struct Forgotten {
     by_id: HashMap<InodeId, Weak<Inode>>,
-    /// The same, oldest first, and some that are gone.
+    /// The same IDs, oldest first; some may be gone.
     order: VecDeque<InodeId>,
 }
 
 #[derive(Debug, Default)]
 struct InodeIndex {
     by_hash: HashMap<u64, Weak<Inode>>,
-    /// Inodes whose hash another living one had first.
+    /// Inodes whose hash equals that of an earlier live inode.
     collided: Vec<Weak<Inode>>,
 }
 
@@ -70,11 +69,11 @@ impl InodeRegistry {
         self.hasher.hash_one(handle)
     }
 
-    /// The inode of `handle`, made if there is none.
+    /// The inode of `handle`; created if there is none.
     pub(crate) fn inode(&self, core: &Arc<MountCore>, handle: &FileHandle) -> Arc<Inode> {
         let hash = self.hash(handle);
-        // An inode that is let go takes the lock below: whatever is found and not returned outlives
-        // it.
+        // The drop of an inode takes the lock below: inodes that are found but not returned are
+        // dropped after it is released.
         let mut passed_over = Vec::new();
         let mut known = self.index.lock();
         let first = known.by_hash.get(&hash).and_then(Weak::upgrade);
@@ -106,7 +105,7 @@ impl InodeRegistry {
         Arc::new(Inode::new(id, handle.clone(), Arc::clone(core)))
     }
 
-    /// All look-ups of `inode` were given back.
+    /// Records that all lookups of `inode` were returned.
     pub(crate) fn add_forgotten(&self, inode: &Arc<Inode>) {
         inode.is_forgotten();
         let forgotten = &mut *self.forgotten.lock();
@@ -121,18 +120,17 @@ impl InodeRegistry {
         }
     }
 
-    /// The inode of this number, if it lives and is one of the last of which all look-ups were
-    /// given back.
+    /// The inode `id`, if it lives and its lookups were all returned recently.
     pub(crate) fn forgotten(&self, id: InodeId) -> Option<Arc<Inode>> {
         self.forgotten.lock().by_id.get(&id).and_then(Weak::upgrade)
     }
 
-    /// An inode is gone of which that is so.
+    /// Removes the ID of such an inode when the inode is dropped.
     pub(super) fn end_forgotten(&self, id: InodeId) {
         self.forgotten.lock().by_id.remove(&id);
     }
 
-    /// An inode with this handle is gone.
+    /// Removes the handle of an inode that is dropped.
     pub(super) fn forget(&self, handle: &FileHandle) {
         let hash = self.hash(handle);
         let mut known = self.index.lock();
@@ -144,14 +142,14 @@ impl InodeRegistry {
         }
     }
 
-    /// How many inodes live.
+    /// The number of live inodes.
     pub(crate) fn len(&self) -> usize {
         let known = self.index.lock();
         known.by_hash.len() + known.collided.len()
     }
 }
 
-/// All inodes of a mount with counted look-ups.
+/// All inodes of a mount with counted lookups.
 #[derive(Debug, Default)]
 pub(crate) struct LookedUpInodes {
     hasher: RandomState,
@@ -160,24 +158,23 @@ pub(crate) struct LookedUpInodes {
 }
 
 impl LookedUpInodes {
-    /// The inode of this number.
     pub(crate) fn find(&self, id: InodeId) -> Option<Arc<Inode>> {
         let hash = self.hasher.hash_one(id);
         self.inodes.lock().find(hash, |inode| inode.id() == id).map(Arc::clone)
     }
 
-    /// Counts one more look-up.
+    /// Counts one more lookup.
     pub(crate) fn hold(&self, inode: &Arc<Inode>) {
         let hash = self.hasher.hash_one(inode.id());
         let mut inodes = self.inodes.lock();
         if inode.add_lookup() == 1 {
-            // Whoever asks for names in it holds it.
+            // A caller that uses names in it holds a lookup of it.
             inode.begins_to_be_held();
             inodes.insert_unique(hash, Arc::clone(inode), |other| self.hasher.hash_one(other.id()));
         }
     }
 
-    /// Gives back `lookups` of them. Returns the inode if those were the last.
+    /// Subtracts `lookups` lookups. Returns the inode if none is left.
     pub(crate) fn release(&self, id: InodeId, lookups: u64) -> Option<Arc<Inode>> {
         let hash = self.hasher.hash_one(id);
         let mut inodes = self.inodes.lock();
@@ -189,10 +186,10 @@ impl LookedUpInodes {
     }
 }
 
-/// Inodes that live for no other reason, at most. Each takes some hundred bytes.
+/// Most inodes that are kept alive by this list only. Each takes some hundred bytes.
 const LAST_MAX: usize = 16_384;
 
-/// The last inodes of which all look-ups were given back, oldest first.
+/// The most recent inodes whose lookups were all returned, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct LastForgotten(Mutex<VecDeque<Arc<Inode>>>);
 

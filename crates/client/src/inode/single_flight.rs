@@ -1,7 +1,6 @@
-//! A request in flight, and the operations that wait for it instead of sending their own, or before
-//! they do.
+//! A request in flight, and the operations that share it or wait for its end.
 //!
-//! Owns the waiting. Must not know what is asked.
+//! Owns the waiting. Must not know the contents of requests.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -13,12 +12,12 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::identity::InodeId;
 
-/// How a request ended.
+/// The result of a request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InFlightEnd {
-    /// The server answered, or the operation that sent it ended: the others decide anew.
+    /// The request or the operation that sent it has ended: the waiters decide again.
     Done,
-    /// The server was silent for as long as `softreval` waits.
+    /// The server did not respond within the time of `softreval`.
     Silent,
 }
 
@@ -29,11 +28,11 @@ pub(crate) struct InFlightCall {
     changed: Condvar,
 }
 
-/// A mount's requests in flight, by inode. Few at a time, so none takes room in an inode.
+/// A mount's requests in flight, by inode. Few at a time, so they are not stored in the inodes.
 #[derive(Debug, Default)]
 pub(crate) struct SingleFlight(Mutex<HashMap<InodeId, Arc<InFlightCall>>>);
 
-/// A request that its owner has to send, and others may wait for. Dropping it ends it.
+/// A request that its owner must send and others may wait for. Dropping it ends the request.
 #[derive(Debug)]
 pub(crate) struct InFlightOwner<'a> {
     table: &'a SingleFlight,
@@ -43,12 +42,12 @@ pub(crate) struct InFlightOwner<'a> {
 }
 
 impl SingleFlight {
-    /// The request about `id` that is in flight.
+    /// The request in flight for `id`.
     pub(crate) fn under_way(&self, id: InodeId) -> Option<Arc<InFlightCall>> {
         self.0.lock().get(&id).map(Arc::clone)
     }
 
-    /// Joins the request about `id` that is in flight, or begins one.
+    /// Joins the request in flight for `id`, or begins one.
     pub(crate) fn join(&self, id: InodeId) -> Result<Arc<InFlightCall>, InFlightOwner<'_>> {
         match self.0.lock().entry(id) {
             Entry::Occupied(flight) => Ok(Arc::clone(flight.get())),
@@ -60,37 +59,36 @@ impl SingleFlight {
     }
 }
 
-/// Removals that are under way, and are waited for together.
+/// Removals in flight, whose end is awaited together.
 #[derive(Debug, Default)]
 pub(crate) struct PendingRemovals {
     count: u32,
-    /// Lands with the last of them.
+    /// Ends with the last of them.
     call: Option<Arc<InFlightCall>>,
 }
 
 impl PendingRemovals {
-    /// One more begins.
+    /// Begins a removal.
     pub(crate) fn begin(&mut self) {
         self.count += 1;
         self.call.get_or_insert_default();
     }
 
-    /// One ended; what is to be ended with it if that was the last.
+    /// Ends a removal; returns the call that the caller must end if this was the last one.
     #[must_use]
     pub(crate) fn end(&mut self) -> Option<Arc<InFlightCall>> {
         self.count = self.count.saturating_sub(1);
         self.call.take_if(|_| self.count == 0)
     }
 
-    /// What to wait for, if there are any.
+    /// The call that ends with the last removal in flight, if any.
     pub(crate) fn under_way(&self) -> Option<Arc<InFlightCall>> {
         self.call.clone()
     }
 }
 
 impl Drop for PendingRemovals {
-    /// What was taken for a file turned out to be none: those who wait for the removals find that
-    /// out themselves.
+    /// The object turned out not to be a file: the waiters wake up and find that out themselves.
     fn drop(&mut self) {
         if let Some(flight) = self.call.take() {
             flight.end(InFlightEnd::Done);
@@ -106,13 +104,13 @@ impl Drop for InFlightOwner<'_> {
 }
 
 impl InFlightCall {
-    /// It ended.
+    /// Ends the request and wakes the waiters.
     pub(crate) fn end(&self, landed: InFlightEnd) {
         *self.ended.lock() = Some(landed);
         self.changed.notify_all();
     }
 
-    /// Waits until it has ended; `None` if `interrupt` was raised first.
+    /// Waits for the end of the request; `None` if `interrupt` was raised first.
     pub(crate) fn wait(self: &Arc<Self>, interrupt: &Interrupt) -> Option<InFlightEnd> {
         let waker: Arc<dyn Wake> = Arc::clone(self) as Arc<dyn Wake>;
         let _registration = interrupt.register(waker);
@@ -131,8 +129,7 @@ impl InFlightCall {
 
 impl Wake for InFlightCall {
     fn wake(&self) {
-        // Whoever waits has either seen the raised flag or is inside `wait` by the time this lock
-        // is had.
+        // When this lock is taken, a waiter has either seen the raised flag or is asleep in `wait`.
         drop(self.ended.lock());
         self.changed.notify_all();
     }
@@ -145,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removals_are_over_with_the_last_of_them() {
+    fn pending_removals_end_with_the_last_one() {
         let mut removals = PendingRemovals::default();
         assert!(removals.under_way().is_none());
         removals.begin();
@@ -164,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_ends_with_the_flight_or_with_its_interrupt() {
+    fn a_waiter_returns_at_the_end_of_the_call_or_at_its_interrupt() {
         let flight = Arc::new(InFlightCall::default());
         let interrupt = Interrupt::new();
         thread::scope(|scope| {

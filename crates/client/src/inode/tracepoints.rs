@@ -1,4 +1,4 @@
-//! The events about an inode. Decides and changes nothing.
+//! Trace events about an inode. Changes no state.
 
 use curt_observe::{
     events::{Event, handle_hash},
@@ -16,11 +16,11 @@ const INVALID_DATA: u32 = 1 << 1;
 const INVALID_CHANGE: u32 = 1 << 8;
 /// The handle is stale (Linux: NFS_INO_STALE).
 const STALE: u32 = 1;
-/// It was removed and lives until its last close (Linux: NFS_INO_PRESERVE_UNLINKED).
+/// It was removed and exists until its last close (Linux: NFS_INO_PRESERVE_UNLINKED).
 const PRESERVE_UNLINKED: u32 = 1 << 4;
 
-/// Emits the event that an operation on an inode begins; `$subject` is evaluated only if the event
-/// is wanted.
+/// Emits the enter event of an operation on an inode; `$subject` is evaluated only if the event is
+/// enabled.
 macro_rules! trace_enter {
     ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
         curt_observe::probe!(let subject = $subject; $event {
@@ -34,7 +34,7 @@ macro_rules! trace_enter {
     };
 }
 
-/// Emits the event that an operation on an inode is done, or that something happened to it.
+/// Emits the exit event of an operation on an inode, or an event of a state change.
 macro_rules! trace_exit {
     ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
         curt_observe::probe!(let subject = $subject; $event {
@@ -54,19 +54,19 @@ macro_rules! trace_exit {
 pub(crate) use {trace_enter, trace_exit};
 
 impl Inode {
-    /// Its number for an event, if the event is wanted. Not to be called while its facts are
-    /// locked.
+    /// Its inode number for an event, 0 if the event is disabled. Must not be called while its
+    /// facts are locked.
     pub(crate) fn fileid_if_enabled(&self, event: Event) -> u64 {
         let attributes = event.is_wanted().then(|| self.attributes()).flatten();
         attributes.map_or(0, |attributes| attributes.fileid)
     }
 
-    /// The fields of events about it. Not to be called while its facts are locked.
+    /// The fields of events about it. Must not be called while its facts are locked.
     pub(crate) fn event_fields(&self) -> InodeEventFields {
         self.event_fields_in(&self.facts())
     }
 
-    /// The same, while its facts are locked.
+    /// The same, from locked facts.
     pub(super) fn event_fields_in(&self, facts: &InodeFacts) -> InodeEventFields {
         let subject = InodeEventFields {
             fhandle: handle_hash(self.handle.as_bytes()),
@@ -114,7 +114,7 @@ impl Inode {
         bits
     }
 
-    /// Emits the event that cached data or attributes became invalid.
+    /// Emits the event that cached data or attributes are invalidated.
     pub(super) fn trace_invalidate(&self, facts: &InodeFacts, cache: &str, reason: &str) {
         trace_exit!(self.event_fields_in(facts), NfsSetCacheInvalid { cache, reason });
     }
@@ -151,18 +151,18 @@ impl Inode {
     }
 }
 
-/// Which reply told of another size.
+/// The kind of reply that changed the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SizeChangeCause {
-    /// One to a change of ours.
+    /// A reply to a change by this client.
     Wcc,
-    /// One to a change of ours that set the size.
+    /// A reply to a SETATTR of the size.
     Set,
-    /// One to a question.
+    /// A reply to a request that changes nothing.
     Update,
 }
 
-/// As the upper bits of a mode have it (inode(7)).
+/// The type in the encoding of the upper bits of a mode (inode(7)).
 fn object_type(kind: FileKind) -> u8 {
     match kind {
         FileKind::Fifo => 1,
@@ -175,7 +175,7 @@ fn object_type(kind: FileKind) -> u8 {
     }
 }
 
-/// Without a change attribute Linux makes one of the change time, too.
+/// The change attribute, which Linux derives from the ctime as well if the server has none.
 fn version(facts: &InodeFacts) -> u64 {
     match facts.state.facts().map(|known| known.stamp) {
         Some(ChangeStamp::Times { ctime, .. }) => {

@@ -1,8 +1,8 @@
-//! What is known of an inode by its type: a directory's parent and listing, a link's text, who has
-//! a file open.
+//! The state of an inode that depends on its type: a directory's parent and listing, a symbolic
+//! link's target, a file's opens.
 //!
-//! Owns storage only; each part exists only where it is used, for there are as many inodes as known
-//! names.
+//! Owns storage only. Each part is allocated when it is first used, because there are as many
+//! inodes as cached names.
 
 use std::{
     sync::{Arc, Weak},
@@ -21,7 +21,7 @@ use crate::{
     readdir::{DirectoryListing, LocalChange},
 };
 
-/// The part that depends on the type.
+/// The state that depends on the type.
 #[derive(Debug, Default)]
 pub(crate) enum TypeState {
     #[default]
@@ -31,40 +31,39 @@ pub(crate) enum TypeState {
     File(Box<OpenState>),
 }
 
-/// Of a directory.
+/// The state of a directory.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryState {
-    /// What `..` leads to, learned under this directory's own contents. Weak: a server may say that
-    /// two directories are in each other.
+    /// The target of `..`, learned under this directory's own contents. Weak: a server may return
+    /// two directories as entries of each other.
     pub(crate) parent: Option<(Weak<Inode>, NameLabel)>,
     /// Its names in the server's order, as far as they were listed under one epoch.
     listing: Option<Arc<DirectoryListing>>,
-    /// The names that somebody reads, whatever they are worth: where the server told each of them
-    /// it will hardly have moved.
+    /// The listing that is being read, even if invalid: the cookies of its names are probably still
+    /// right.
     last_read: Weak<DirectoryListing>,
-    /// Changes of ours that ended and are not yet in `listing`.
+    /// Ended changes by this client that are not yet applied to `listing`.
     changes_to_list: Vec<u64>,
-    /// Names that listings gave since one of its children was asked about, but for those of the
-    /// last reply: nobody had the time to ask about them.
+    /// Names returned by listings since the last request about a child, except those of the last
+    /// reply, which the reader has not had time to use.
     pub(crate) names_since_stat: u32,
-    /// Its chunks were last asked for with attributes.
+    /// Its chunks were last requested with attributes (READDIRPLUS).
     pub(crate) lists_plus: bool,
-    /// Names of the last reply.
+    /// Number of names in the last reply.
     pub(crate) names_last: u32,
-    /// Listed names that were looked up at the server one by one.
+    /// Listed names that were looked up one by one.
     pub(crate) lookup_order: LookupOrder,
-    /// What is remembered of asking for its names together.
+    /// The history of prefetches of its names.
     pub(crate) prefetch: PrefetchRecord,
-    /// When its names last came together because one was wanted.
+    /// When its names were last fetched together because one was needed.
     pub(crate) filled_at: Moment,
-    /// It has names that it does not list: what it lists are not all.
+    /// It contains names that the server does not list: its listings are not complete.
     pub(crate) hides_names: bool,
-    /// Which of its objects was asked about last by itself.
+    /// The last child whose attributes were requested alone.
     pub(crate) last_getattr_alone: Option<InodeId>,
-    /// Which of its objects is looked up again and again.
+    /// The child that is looked up repeatedly.
     pub(crate) create_probe: Option<CreateProbe>,
-    /// Names that requests of ours are about to change, and whether two of them are about the same
-    /// one.
+    /// Names that requests in flight change, and whether two of these change the same name.
     changes_in_flight: Vec<PendingNameChange>,
     last_change: u64,
 }
@@ -76,44 +75,45 @@ struct PendingNameChange {
     is_alone: bool,
 }
 
-/// Of a symbolic link.
+/// The cached target of a symbolic link.
 #[derive(Debug)]
 pub(crate) struct CachedLinkText {
     pub(crate) text: Box<[u8]>,
     pub(crate) epoch: Epoch,
 }
 
-/// Of a file that is or was open.
+/// The state of a file that is or was open.
 #[derive(Debug, Default)]
 pub(crate) struct OpenState {
     pub(crate) opens: u32,
-    /// Opens that the server is being asked about.
+    /// Opens whose access check is in flight.
     pub(crate) opening: u32,
-    /// Removals of its names that began when it was neither open nor being opened.
+    /// Removals of its names that began while it was neither open nor being opened.
     pub(crate) removals: PendingRemovals,
     pub(crate) write_opens: u32,
     /// When it was last closed after writing.
     pub(crate) closed_after_writing: Option<Moment>,
-    /// Who was first to open it since its cached data were last void: cached data are its.
+    /// The first caller that opened it since its cached data became invalid: the data were read
+    /// with this caller's credential.
     pub(crate) first_user: Option<u32>,
-    /// Counts how often copies that others keep of the data became void, and up to which count they
-    /// were dropped.
+    /// How often copies outside this client became invalid, and up to which of these invalidations
+    /// they were dropped.
     pub(crate) copies_invalidated: u32,
     pub(crate) copies_dropped: u32,
-    /// The name that it has until its last close, having been removed while it was open.
+    /// Its silly name, if it was removed while it was open.
     pub(crate) silly: Option<SillyName>,
 }
 
-/// A name that stands for a removed file.
+/// The silly name of a removed file.
 #[derive(Debug, Clone)]
 pub(crate) struct SillyName {
-    /// Who removed it.
+    /// The caller that removed it.
     pub(crate) identity: Arc<InternedCaller>,
     pub(crate) directory: Arc<Inode>,
     pub(crate) name: Box<[u8]>,
 }
 
-/// Why a listing goes, as events tell it.
+/// The reason of an invalidated listing in trace events.
 const LOCAL_CHANGE_REASON: &str = "it was changed here, and maybe elsewhere";
 
 impl TypeState {
@@ -137,8 +137,7 @@ impl TypeState {
         }
     }
 
-    /// The listing that may say that a directory does not have `name`, as far as the directory can
-    /// tell.
+    /// The listing that can prove the absence of `name`, as far as the directory's state shows.
     pub(crate) fn complete_listing(&self, name: &[u8]) -> Option<&Arc<DirectoryListing>> {
         match self {
             Self::Directory(kept) => kept.settled_listing(name).filter(|_| !kept.hides_names),
@@ -146,7 +145,7 @@ impl TypeState {
         }
     }
 
-    /// What a directory's listing says is not what is there any more; it goes when it is asked for.
+    /// Traces that a directory's listing is invalid; it is dropped when it is next requested.
     pub(crate) fn trace_listing_invalid(&self, reason: &str) {
         if let Self::Directory(kept) = self
             && let Some(listing) = &kept.listing
@@ -155,7 +154,7 @@ impl TypeState {
         }
     }
 
-    /// The open state, if there ever was one.
+    /// The open state, if the inode ever had one.
     pub(crate) fn file_if_any(&self) -> Option<&OpenState> {
         match self {
             Self::File(file) => Some(file),
@@ -165,13 +164,12 @@ impl TypeState {
 }
 
 impl OpenState {
-    /// Whether programs here have it open, or are about to.
+    /// Whether the file is open here or being opened.
     pub(crate) fn is_used(&self) -> bool {
         self.opens > 0 || self.opening > 0
     }
 
-    /// The name that stands for it, if nobody uses the file any more: it is to be removed, and that
-    /// has begun.
+    /// Takes the silly name of a file that is no longer open, and begins its removal.
     pub(crate) fn take_unused_silly_name(&mut self) -> Option<SillyName> {
         if self.is_used() {
             return None;
@@ -182,23 +180,23 @@ impl OpenState {
     }
 }
 
-/// For how long a name has to be tried before the server is asked for it.
+/// How long a name must be looked up repeatedly before LOOKUP is sent.
 const FIRST_PROBE_AFTER: Duration = Duration::from_secs(1);
 
-/// Which object of a directory is asked for again and again, and no other.
+/// The only child of a directory that is looked up, repeatedly and without other use.
 ///
-/// A kernel looks a name up before it makes it, and fails by itself (EEXIST) if the name is there.
-/// So its look-up of a name that is believed to be there may be all that is ever seen of mkdir(2),
-/// open(2) with O_EXCL, symlink(2), link(2) or mknod(2), and nothing in it says so. What gives it
-/// away: nothing but that one name is looked up in the directory, again and again, and nothing is
-/// done with what it leads to: somebody may be trying to make it. The server is asked after a
-/// second, and then whenever twice that time has passed. Whoever uses the library without a kernel
-/// makes a name by asking for just that.
+/// A kernel looks a name up before it creates it, and fails with EEXIST itself if the name exists.
+/// So the lookup of a name that is cached as positive may be all that the client sees of mkdir(2),
+/// open(2) with O_EXCL, symlink(2), link(2) or mknod(2), and FUSE does not mark such a lookup. A
+/// program that retries one of these calls causes a pattern: no other name is looked up in the
+/// directory, and no other operation uses the child. LOOKUP is then sent after one second and again
+/// each time the duration has doubled. A user of the library other than a kernel calls the
+/// operation itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CreateProbe {
     object: InodeId,
     since: Moment,
-    /// When the server was last asked for it, or this began.
+    /// When LOOKUP was last sent for it; initially the start of the pattern.
     last_lookup: Moment,
 }
 
@@ -207,7 +205,7 @@ impl CreateProbe {
         Self { object, since: now, last_lookup: now }
     }
 
-    /// Whether the server is to be asked for `object`, which is looked up at `now`.
+    /// Whether LOOKUP must be sent for `object`, which is looked up at `now`.
     pub(crate) fn is_due(&mut self, object: InodeId, now: Moment) -> bool {
         if self.object != object {
             *self = Self::of(object, now);
@@ -222,7 +220,8 @@ impl CreateProbe {
 }
 
 impl DirectoryState {
-    /// A request that changes `name` is about to be sent; gives what [`Self::end_change`] wants.
+    /// Begins a change of `name`; to be called before the request is sent. Returns its number for
+    /// [`Self::end_change`].
     pub(crate) fn begin_change(&mut self, name: &[u8]) -> u64 {
         let mut is_alone = true;
         for other in self.changes_in_flight.iter_mut().filter(|other| *other.name == *name) {
@@ -231,8 +230,8 @@ impl DirectoryState {
         }
         self.last_change += 1;
         let number = self.last_change;
-        // What is still being read may or may not hold the name; what is whole is told of the
-        // change when it is done.
+        // A listing that is being read may or may not contain the name. A complete listing is
+        // updated when the change has ended.
         if let Some(listing) = self.listing.take_if(|listing| !listing.is_complete()) {
             listing.mark_inconsistent();
             listing.trace_invalidated("it was being read, and is changed here");
@@ -241,7 +240,7 @@ impl DirectoryState {
         number
     }
 
-    /// It ended; whether no other one of ours was about the same name meanwhile.
+    /// Ends the change; returns whether no other change of the same name by this client overlapped.
     pub(crate) fn end_change(&mut self, number: u64) -> bool {
         let Some(index) = self.changes_in_flight.iter().position(|change| change.number == number) else {
             return false;
@@ -252,38 +251,38 @@ impl DirectoryState {
         self.changes_in_flight.swap_remove(index).is_alone
     }
 
-    /// The listing of all its names, as far as it was read, with all changes of ours in it.
+    /// The listing, as far as it was read, with all changes by this client applied.
     pub(crate) fn current_listing(&mut self) -> Option<Arc<DirectoryListing>> {
-        // Nobody said what a change came to.
+        // The result of a change is unknown.
         if !self.changes_to_list.is_empty() {
             drop(self.invalidate_listing(LOCAL_CHANGE_REASON));
         }
         self.listing.clone()
     }
 
-    /// The same without giving up one that a change of ours is just being entered into; `None` if
-    /// there is such a change, or one of `name` is on its way.
+    /// The same, but keeps a listing to which a change is still to be applied; `None` if there is
+    /// such a change or one of `name` is in flight.
     pub(crate) fn settled_listing(&self, name: &[u8]) -> Option<&Arc<DirectoryListing>> {
         let is_changing = self.changes_in_flight.iter().any(|change| *change.name == *name);
         self.listing.as_ref().filter(|_| self.changes_to_list.is_empty() && !is_changing)
     }
 
-    /// `listing` is being read: names of it may be wanted next.
+    /// Records that `listing` is being read: its names may be needed next.
     pub(crate) fn note_reader(&mut self, listing: &Arc<DirectoryListing>) {
         if !std::ptr::eq(self.last_read.as_ptr(), Arc::as_ptr(listing)) {
             self.last_read = Arc::downgrade(listing);
         }
     }
 
-    /// Where the server may tell names that are wanted now: the listing that is kept, or the one
-    /// that was read last as long as somebody reads it, be it of another state of the directory.
+    /// The listing whose cookies may be used to fetch names: the cached listing, or the one that
+    /// was last read while a reader has it, even if the directory has changed since.
     pub(crate) fn listing_for_cookies(&self) -> Option<Arc<DirectoryListing>> {
         let kept = self.listing.as_ref().filter(|listing| listing.label().is_some());
         kept.cloned().or_else(|| self.last_read.upgrade())
     }
 
-    /// The server did not go on behind a name of `listing`: it is of no use for that, and names in
-    /// a row are counted anew.
+    /// Stops the use of cookies of `listing`, because the server did not continue after one of its
+    /// names; restarts the detection of lookups in listing order.
     pub(crate) fn forget_cookies(&mut self, listing: &Arc<DirectoryListing>) {
         if std::ptr::eq(self.last_read.as_ptr(), Arc::as_ptr(listing)) {
             self.last_read = Weak::new();
@@ -291,7 +290,7 @@ impl DirectoryState {
         self.lookup_order.restart();
     }
 
-    /// Keeps a listing for others; gives the former one.
+    /// Caches a listing; returns the previous one.
     pub(crate) fn cache_listing(&mut self, listing: &Arc<DirectoryListing>) -> Option<Arc<DirectoryListing>> {
         self.changes_to_list.clear();
         if let Some(former) = self.listing.as_ref().filter(|former| !Arc::ptr_eq(former, listing)) {
@@ -300,8 +299,8 @@ impl DirectoryState {
         self.listing.replace(Arc::clone(listing))
     }
 
-    /// The change `number` of ours came to this. `None`: nobody knows what, or who else changed the
-    /// directory.
+    /// Applies the result of this client's change `number` to the listing. `None`: the result is
+    /// unknown, or another client has changed the directory.
     pub(crate) fn apply_change_to_listing(&mut self, number: u64, change: Option<LocalChange<'_>>) {
         let Some(index) = self.changes_to_list.iter().position(|unlisted| *unlisted == number) else {
             return;
@@ -316,7 +315,7 @@ impl DirectoryState {
         }
     }
 
-    /// Listings do not say what is there any more; whoever reads one goes on with it.
+    /// Invalidates the cached listing; a reader of it continues with it.
     pub(crate) fn invalidate_listing(&mut self, reason: &str) -> Option<Arc<DirectoryListing>> {
         self.changes_to_list.clear();
         let former = self.listing.take();
@@ -332,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_of_one_name_that_overlap_know_of_each_other() {
+    fn overlapping_changes_of_one_name_are_detected() {
         let mut directory = DirectoryState::default();
         let first = directory.begin_change(b"a");
         let other = directory.begin_change(b"b");
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_insists_waits_no_longer_than_twice_and_is_given_an_answer_ever_more_rarely() {
+    fn a_repeated_lookup_is_sent_after_a_second_and_at_doubling_intervals() {
         let mut insistence = CreateProbe::of(InodeId(7), at(0));
         let due: Vec<u64> = (0..=640)
             .map(|tenth| tenth * 100)
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_begins_anew() {
+    fn a_lookup_of_another_object_restarts_the_create_probe() {
         let mut insistence = CreateProbe::of(InodeId(7), at(0));
         assert!(!insistence.is_due(InodeId(8), at(5000)));
         assert!(!insistence.is_due(InodeId(7), at(5500)));

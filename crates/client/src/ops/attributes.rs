@@ -1,4 +1,5 @@
-//! Asking the server about one object: GETATTR and ACCESS, and what their answers are worth.
+//! Sends GETATTR and ACCESS for one inode, and applies the replies to its caches. `getattr` decides
+//! when they are sent.
 
 use std::sync::Arc;
 
@@ -21,7 +22,6 @@ use crate::{
     superblock::Superblock,
 };
 
-/// Sends GETATTR.
 pub(crate) fn send_getattr(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     let reason = scope::current().cause.unwrap_or(Cause::AttributesUnknown);
     trace_enter!(inode.event_fields(), NfsRevalidateInodeEnter { reason: reason.name() });
@@ -41,7 +41,7 @@ fn send_getattr_untraced(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     }
 }
 
-/// The errno of a failure that was about `inode`; notes if its handle is stale.
+/// The errno of a failed request about `inode`; records it if the handle is stale.
 pub(crate) fn note_failed_status(inode: &Inode, status: Fault) -> Errno {
     if matches!(status, Fault::Stale | Fault::Badhandle) {
         inode.mark_stale();
@@ -56,7 +56,7 @@ pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Access, is_fore
     decide_access(&view, facts.freshness(op.time(), &op.options), needs, &op.options)
 }
 
-/// Sends ACCESS for all rights that could matter.
+/// Sends ACCESS for all rights that apply to the type of `inode`.
 pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Result<(), Errno> {
     let kind = inode.facts().state.facts().map(|known| known.kind);
     let rights = kind.map_or(Access::ALL, Access::worth_asking);
@@ -93,7 +93,7 @@ fn count_doubted_denial(op: &Op<'_>, inode: &Inode) {
     }
 }
 
-/// Counts why the caller was allowed.
+/// Counts why access was granted.
 pub(crate) fn count_allowed(op: &Op<'_>, inode: &Inode, needs: Access, why: Option<AccessReason>) {
     if !needs.is_empty() {
         let now = op.now();
@@ -102,7 +102,7 @@ pub(crate) fn count_allowed(op: &Op<'_>, inode: &Inode, needs: Access, why: Opti
     }
 }
 
-/// The same; `by` says so, unless the server was asked for the reason `why`.
+/// Counts a grant by `by`, or by an ACCESS request that was sent for the reason `why`.
 pub(crate) fn count_allowed_by(sb: &Superblock, by: AllowedBy, why: Option<AccessReason>) {
     match (why, by) {
         (Some(AccessReason::ConfirmDenial), _) => sb.count(ClientCounter::AccessDenyOverturned),
@@ -112,7 +112,7 @@ pub(crate) fn count_allowed_by(sb: &Superblock, by: AllowedBy, why: Option<Acces
     }
 }
 
-/// Counts why the caller was denied.
+/// Counts why access was denied.
 pub(crate) fn count_denied(sb: &Superblock, why: Option<AccessReason>) {
     match why {
         Some(AccessReason::ConfirmDenial) => sb.count(ClientCounter::AccessDenyConfirmed),
@@ -121,7 +121,7 @@ pub(crate) fn count_denied(sb: &Superblock, why: Option<AccessReason>) {
     }
 }
 
-/// The server refused the caller an operation on `inode` that takes `rights`.
+/// Records that the server refused the caller an operation on `inode` that requires `rights`.
 pub(crate) fn note_refusal(op: &Op<'_>, inode: &Inode, status: Fault, rights: Access, sent_at: Moment) {
     if status != Fault::Acces {
         return;
@@ -135,8 +135,8 @@ pub(crate) fn note_refusal(op: &Op<'_>, inode: &Inode, status: Fault, rights: Ac
     }
 }
 
-/// Whether it is likely that the server lets the caller list the directory. If it does not,
-/// LOOKUP is not hurt.
+/// Whether the server is expected to let the caller list the directory. A wrong answer does not
+/// affect LOOKUP.
 pub(crate) fn may_list(op: &Op<'_>, directory: &Inode) -> bool {
     match access_decision(op, directory, Access::READ, false) {
         AccessDecision::Allow => true,

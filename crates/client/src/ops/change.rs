@@ -1,8 +1,8 @@
-//! Changes of names: creating, removing, renaming and linking.
+//! Changes of names: the steps that CREATE, REMOVE, RENAME and LINK share.
 //!
-//! Owns the steps that all these changes share: the names concerned are forgotten before the
-//! request and after it, the directory is marked as changing meanwhile, and what the reply proves
-//! is kept. Invariant: each change that begins also ends, whatever happens to its request.
+//! Owns these steps: the names are dropped from the caches before the request and after it, the
+//! directory is marked as changing in between, and the information in the reply is cached.
+//! Invariant: each change that begins also ends, whatever the result of its request.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
     superblock::Superblock,
 };
 
-/// A change of one name that is on its way.
+/// A change of one name that is in flight.
 #[must_use]
 pub(crate) struct NameChange<'a> {
     sb: &'a Superblock,
@@ -35,23 +35,23 @@ pub(crate) struct NameChange<'a> {
     has_ended: bool,
 }
 
-/// How a change ended.
+/// The result of a change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NameChangeOutcome {
-    /// What became of the directory's attributes in the reply.
+    /// How the directory's attributes in the reply were applied.
     pub(crate) absorbed: Absorbed,
-    /// No other change of ours was about the same name meanwhile.
+    /// No other change of the same name by this client overlapped with it.
     pub(crate) is_alone: bool,
     pub(crate) sent_at: Moment,
-    /// If it was sent again to a server that had been restarted: by when an earlier copy was
-    /// executed, if it was.
+    /// If the request was retransmitted to a restarted server: the time by which an earlier copy
+    /// was executed, if it was.
     pub(crate) lost_at: Option<Moment>,
-    /// Which change of the directory it was.
+    /// The number of this change among those of the directory.
     number: u64,
 }
 
 impl<'a> NameChange<'a> {
-    /// A request that changes `name` in `directory` is about to be sent.
+    /// Begins a change of `name` in `directory`; to be called before the request is sent.
     pub(crate) fn begin(sb: &'a Superblock, directory: &'a Arc<Inode>, name: &'a [u8]) -> Self {
         let sent_at = sb.core.now();
         let number = {
@@ -64,7 +64,7 @@ impl<'a> NameChange<'a> {
         Self { sb, directory, name, number, sent_at, has_ended: false }
     }
 
-    /// Its reply came, which says this of the directory.
+    /// Ends the change with the directory's attributes in the reply.
     pub(crate) fn end<T, A>(mut self, wcc: &Wcc, answer: &NfsReply<T, A>) -> NameChangeOutcome {
         let core = &self.sb.core;
         let (sent_at, lost_at) = (core.moment(answer.sent_at), answer.lost_at);
@@ -83,7 +83,7 @@ impl<'a> NameChange<'a> {
 }
 
 impl Drop for NameChange<'_> {
-    /// No reply came: nobody knows what was changed.
+    /// Ends a change without a reply: its effect is unknown.
     fn drop(&mut self) {
         if !self.has_ended {
             let sent_at = self.sent_at;
@@ -92,13 +92,13 @@ impl Drop for NameChange<'_> {
     }
 }
 
-/// A change of a directory's names takes the rights to search and to modify it.
+/// Caches the rights that a successful change proves: to search the directory and to modify it.
 pub(crate) fn prove_change(op: &Op<'_>, directory: &Inode, ended: NameChangeOutcome) {
     let rights = Access::LOOKUP.with(Access::MODIFY).with(Access::EXTEND);
     directory.prove(&op.identity, rights, ended.sent_at);
 }
 
-/// Does one change of `name`: sends, ends the change, and gives the result.
+/// Changes `name`: begins the change, sends the request, ends the change and returns the result.
 pub(crate) fn change_name<T>(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -114,7 +114,7 @@ pub(crate) fn change_name<T>(
     Ok((answer.outcome, ended))
 }
 
-/// Keeps what the success of a change of ours proves of its own name.
+/// Caches the state of a name after a successful change by this client.
 pub(crate) fn learn_own(
     sb: &Superblock,
     directory: &Arc<Inode>,
@@ -129,12 +129,12 @@ pub(crate) fn learn_own(
     names::cache_learned(sb, directory, name, child, learned)
 }
 
-/// Enters a change of ours into what is kept of the directory's listing.
+/// Applies a change by this client to the cached listing of the directory.
 fn list_own(directory: &Inode, name: &[u8], child: Option<&Arc<Inode>>, number: u64, learned: DentryUpdate) {
     let attributes = child.and_then(|child| child.attributes());
     let leads_to = attributes.map(|attributes| (attributes.fileid, attributes.kind));
     let change = match learned {
-        // It leads nobody knows where.
+        // The attributes of the name's object are unknown.
         DentryUpdate::Positive(_) if leads_to.is_none() => None,
         DentryUpdate::Positive(_) => Some(LocalChange::Made(name, learned, leads_to)),
         DentryUpdate::Negative(_) | DentryUpdate::Forget | DentryUpdate::Unchanged => {
@@ -157,7 +157,7 @@ pub(crate) fn refused_change(
     status: Fault,
     ended: NameChangeOutcome,
 ) -> Errno {
-    // What was kept of the name is forgotten by now.
+    // The change has already dropped the cached name.
     let change = LocalChange::Refused { name, exists: status == Fault::Exist, stands: ended.absorbed.stands };
     directory.facts().by_type.directory().apply_change_to_listing(ended.number, Some(change));
     attributes::note_refusal(op, directory, status, Access::MODIFY, ended.sent_at);

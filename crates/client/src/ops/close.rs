@@ -1,4 +1,4 @@
-//! Closing files, and making what was written durable.
+//! Closing files, and flushing their data to the server.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,15 +11,15 @@ use crate::{
     superblock::Superblock,
 };
 
-/// The open file is not used any more. What it wrote and nobody flushed is written behind; a
-/// file that was removed while it was open goes at the last release. Further calls for the same
+/// Closes the open file. Dirty data that were not flushed are written in the background. The last
+/// release of a file that was removed while open removes its silly name. Further calls for the same
 /// file do nothing.
 pub fn release(sb: &Superblock, file: &OpenFile) {
     release_noting(sb, file, || {});
 }
 
-/// The same; `noted` is called when whoever removes a directory later waits for what this still
-/// removes from it.
+/// The same; `noted` is called once the removal of the silly name is registered, so that a later
+/// removal of its directory waits for it.
 pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
     if file.released.swap(true, Relaxed) {
         return;
@@ -45,22 +45,21 @@ pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
     }
 }
 
-/// Flushes and releases: what close(2) of the only descriptor does.
+/// Flushes and releases the file, as close(2) of its only descriptor does.
 ///
 /// # Errors
-/// As [`super::flush`]; the file is released all the same.
+/// As [`super::flush`]; the file is released also on errors.
 pub fn close(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
     let result = flush(op, file);
     release(op.sb, file);
     result
 }
 
-/// close(2) by one of those who share the open file: has its bytes on the server's disk, or
-/// says why not.
+/// close(2) of one descriptor of the open file: writes its data to the server's stable storage.
 ///
 /// # Errors
-/// A failure of a write that this open file was not told of; EINTR (the bytes are still written
-/// behind).
+/// A write error that was not yet reported through this open file; EINTR (the data are still
+/// written in the background).
 pub fn flush(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
     if !file.flags.write {
         return Ok(());
@@ -69,8 +68,8 @@ pub fn flush(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
     result.map_err(|error| attributes::data_error(&file.inode, error))
 }
 
-/// fsync(2) and fdatasync(2): has all bytes written so far on the server's disk, or says why
-/// not. `datasync` changes nothing: NFSv3 keeps a file's size and times with its data.
+/// fsync(2) and fdatasync(2): writes all data of the file to the server's stable storage.
+/// `datasync` has no effect: NFSv3 has no request that commits data without metadata.
 ///
 /// # Errors
 /// As [`super::flush`].

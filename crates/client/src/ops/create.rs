@@ -18,7 +18,7 @@ use crate::{
     superblock::Superblock,
 };
 
-/// Has a file made, and tells of it.
+/// Creates a file and traces the request.
 fn traced_create(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -45,7 +45,7 @@ fn traced_create(
     made
 }
 
-/// As open(2) takes them, as far as the client is told.
+/// The flags in the encoding of open(2), as far as the client knows them.
 fn bits(flags: OpenFlags) -> u32 {
     let access = match (flags.read, flags.write) {
         (true, true) => OFlags::RDWR,
@@ -63,13 +63,13 @@ fn bits(flags: OpenFlags) -> u32 {
     others.fold(access | OFlags::CREATE, |all, (_, flag)| all | flag).bits()
 }
 
-/// Makes `name` in `directory` if it is not there, and opens it: open(2) with O_CREAT. `mode`
-/// is what the file gets if it is made (umask applied already). With [`OpenFlags::exclusive`]
-/// the name must be new.
+/// open(2) with O_CREAT: creates `name` in `directory` if it does not exist, and opens it. `mode`
+/// is the mode of a created file, with the umask applied. With [`OpenFlags::exclusive`] the name
+/// must not exist.
 ///
 /// # Errors
-/// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE; those of [`super::open`] if the
-/// file was there.
+/// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE; those of [`super::open`] if the file
+/// existed.
 pub fn create(
     op: &Op<'_>,
     directory: InodeId,
@@ -88,13 +88,14 @@ pub fn create(
             let opening = OpenGuard::of_new(op.sb, &inode);
             let found = found_made(op, &directory, name, &inode, ended)?;
             drop(turn);
-            // Whoever makes a file may use it as asked, whatever its mode says.
+            // The creator may use the file with the flags of its open, whatever the mode (POSIX,
+            // open).
             let flags = OpenFlags { truncate: false, ..flags };
             Ok((found, open::opened(op, opening, flags)))
         }
         Err(Errno::EXIST) if !flags.exclusive => {
-            // It was there, or our own request was executed twice: the name is looked up at the
-            // server, since what led here was the belief that it was missing.
+            // The file existed, or our own request was executed twice. The name is looked up at the
+            // server, because the cache had no entry or a negative one.
             drop(turn);
             match lookup::send_lookup(op, &directory, name, None)? {
                 ResolvedName::Object(inode, label) => {
@@ -109,7 +110,7 @@ pub fn create(
     }
 }
 
-/// Makes a directory.
+/// Creates a directory.
 ///
 /// # Errors
 /// EEXIST, EACCES, ENOSPC, EROFS and the others of MKDIR.
@@ -117,7 +118,7 @@ pub fn mkdir(op: &Op<'_>, directory: InodeId, name: &[u8], mode: u32) -> Result<
     make_found(op, directory, name, &CreateRequest::directory(mode))
 }
 
-/// Makes a symbolic link with this text.
+/// Creates a symbolic link with the target `text`.
 ///
 /// # Errors
 /// EEXIST, EACCES, ENOSPC, EROFS and the others of SYMLINK.
@@ -125,7 +126,7 @@ pub fn symlink(op: &Op<'_>, directory: InodeId, name: &[u8], text: &[u8]) -> Res
     make_found(op, directory, name, &CreateRequest::symlink(text))
 }
 
-/// Makes a device, with these numbers, a named pipe or a socket.
+/// Creates a device with these numbers, a FIFO or a socket.
 ///
 /// # Errors
 /// EEXIST, EACCES, EPERM and the others of MKNOD.
@@ -140,7 +141,7 @@ pub fn mknod(
     make_found(op, directory, name, &CreateRequest::node(kind, device, mode))
 }
 
-/// Makes a regular file without opening it, as mknod(2) can.
+/// Creates a regular file without opening it, as mknod(2) can.
 ///
 /// # Errors
 /// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE.
@@ -164,7 +165,7 @@ fn make_found(
     found_made(op, &directory, name, &inode, ended)
 }
 
-/// The names `.` and `..` are there always.
+/// Refuses names that cannot be created: `.` and `..` always exist.
 pub(crate) fn check_new_name(sb: &Superblock, name: &[u8]) -> Result<(), Errno> {
     if matches!(name, b"." | b"..") {
         return Err(Errno::EXIST);
@@ -184,7 +185,7 @@ fn found_made(
     Ok(found)
 }
 
-/// Has `name` made, and finds out what was made.
+/// Creates `name` and finds the inode of the new object.
 fn make(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -218,7 +219,7 @@ fn make(
         }
         None => attributes::send_getattr(op, &inode)?,
     }
-    // Nobody else's name brought it.
+    // A prefetch did not bring this inode in: it counts as used.
     inode.note_use();
     Ok((inode, ended))
 }

@@ -1,5 +1,5 @@
-//! Asking the server about one object: GETATTR, shared by those who need it at the same time, and
-//! ACCESS.
+//! When attributes and access rights are requested from the server. Concurrent operations share one
+//! request. `attributes` sends GETATTR and ACCESS.
 
 use std::sync::Arc;
 
@@ -25,19 +25,19 @@ use crate::{
     superblock::Superblock,
 };
 
-/// Whether the attributes of other objects may be requested together with one object's.
+/// Whether one request may fetch the attributes of sibling objects as well (READDIRPLUS).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SiblingAttributes {
-    /// If they are expected to be wanted.
+    /// If they are expected to be needed.
     IfExpected,
-    /// They would be too old for the caller.
+    /// No: attributes fetched for another object are too old for this caller.
     Nothing,
 }
 
-/// Asks for the attributes of a file that stays open, if copies of its data may be kept
-/// elsewhere and what is known of it has expired; whether it asked. A change is told to the
-/// [`crate::ChangeObserver`]. Files opened to be executed are left alone: they are not read but
-/// mapped, which no client looks at again.
+/// Revalidates the attributes of an open file if copies of its data may exist outside this client
+/// and its attributes have expired; returns whether it sent a request. The
+/// [`crate::ChangeObserver`] is notified of a change. Files opened for execution are skipped: they
+/// are mapped, and no NFS client revalidates them after the open.
 ///
 /// # Errors
 /// Those of GETATTR; EINTR.
@@ -45,7 +45,7 @@ pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interr
     let options = sb.core.options();
     let flags = file.flags();
     let is_read = flags.read && !flags.execute && !flags.direct;
-    // Without an attribute cache the reader itself asks each time.
+    // Without an attribute cache each read revalidates.
     if !is_read || !options.attribute_cache {
         return Ok(false);
     }
@@ -61,7 +61,7 @@ pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interr
     Ok(true)
 }
 
-/// The attributes of `id`; from memory where that is allowed.
+/// The attributes of `id`, from the cache if they are valid.
 ///
 /// # Errors
 /// Those of GETATTR; ESTALE if the object is gone; EINTR.
@@ -73,7 +73,7 @@ pub fn getattr(op: &Op<'_>, id: InodeId) -> Result<InodeStat, Errno> {
 pub(crate) fn stat(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> {
     let mut is_settled = false;
     for round in op.rounds() {
-        // What is written after the first flush is none of this operation's business.
+        // Data written after the first flush are later than this operation.
         let unsent = !is_settled && inode.has_unsent();
         let now = op.now();
         let facts = inode.facts();
@@ -102,7 +102,7 @@ pub(crate) fn stat(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> 
     Err(Errno::IO)
 }
 
-/// Sends all bytes written here to the server.
+/// Writes all dirty data to the server.
 pub(crate) fn flush_unsent(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     if !inode.has_unsent() {
         return Ok(());
@@ -111,7 +111,7 @@ pub(crate) fn flush_unsent(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno>
     op.sb.core.data.flush_unsent(&owner, op.interrupt()).map_err(errno::of_data)
 }
 
-/// The same, and has the server commit them.
+/// Writes all dirty data and commits them.
 pub(crate) fn settle_durably(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     if !inode.data_if_any().is_some_and(FileData::has_unwritten) {
         return Ok(());
@@ -120,13 +120,13 @@ pub(crate) fn settle_durably(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errn
     op.sb.core.data.settle_durably(&owner, op.interrupt()).map_err(errno::of_data)
 }
 
-/// Requests attributes, or waits for those that another operation has requested. To be followed
-/// by another decision: they may still be too old for this operation.
+/// Requests attributes, or waits for a request in flight. The caller then decides again, since the
+/// attributes may still be too old for this operation.
 pub(crate) fn revalidate(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     revalidate_with(op, inode, SiblingAttributes::IfExpected)
 }
 
-/// The same; `beside` says whether attributes of other objects may be requested as well.
+/// The same; `beside` says whether sibling attributes may be requested as well.
 pub(crate) fn revalidate_with(
     op: &Op<'_>,
     inode: &Arc<Inode>,
@@ -159,8 +159,8 @@ pub(crate) fn revalidate_with(
     Ok(())
 }
 
-/// Revalidates something that is cached. `None`: the server was silent for as long as
-/// `softreval` waits, so this operation uses what is cached.
+/// Revalidates cached data. `None`: the server did not respond within the time of `softreval`, so
+/// this operation uses the cached data.
 pub(crate) fn with_softreval<T>(
     op: &Op<'_>,
     ask: impl FnOnce(&Op<'_>) -> Result<T, Errno>,
@@ -184,8 +184,7 @@ fn fall_back_to_cache(op: &Op<'_>) {
     op.sb.count(ClientCounter::SoftRevalidation);
 }
 
-/// Requests attributes that were known, and perhaps those of other objects in the same
-/// directory.
+/// Requests expired attributes, possibly together with those of other objects in the directory.
 fn ask_again(op: &Op<'_>, inode: &Arc<Inode>, beside: SiblingAttributes) -> Result<(), Errno> {
     match beside {
         SiblingAttributes::IfExpected if prefetch::refresh_directory_of(op, inode)? => Ok(()),
@@ -193,8 +192,7 @@ fn ask_again(op: &Op<'_>, inode: &Arc<Inode>, beside: SiblingAttributes) -> Resu
     }
 }
 
-/// Whether the caller may what access(2)'s `mask` says (R_OK 4, W_OK 2, X_OK 1; 0 asks for
-/// nothing).
+/// access(2) with `mask` (R_OK 4, W_OK 2, X_OK 1; 0 checks nothing).
 ///
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
@@ -214,7 +212,7 @@ pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
     require(op, &inode, Access::from_access_mask(mask, kind))
 }
 
-/// Makes sure that the caller has `needs` on `inode`.
+/// Checks that the caller has the rights `needs` on `inode`.
 pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Access) -> Result<(), Errno> {
     let mut why = None;
     for _ in op.rounds() {

@@ -1,6 +1,6 @@
-//! What is left to do when nobody has a removed file open any more.
+//! The last close of a removed file.
 //!
-//! Owns the removal of `.nfs` names, and openings that may come to nothing.
+//! Owns the removal of `.nfs` names, and opens that may fail after they were counted.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
     superblock::Superblock,
 };
 
-/// An opening that was counted comes to nothing.
+/// Uncounts an open that failed.
 pub(crate) fn cancel_open(sb: &Superblock, inode: &Arc<Inode>) {
     let silly = match &mut inode.facts().by_type {
         TypeState::File(file) => {
@@ -35,15 +35,14 @@ pub(crate) fn cancel_open(sb: &Superblock, inode: &Arc<Inode>) {
     }
 }
 
-/// Removes the name of a removed file that nobody has open any more;
-/// [`OpenState::take_unused_silly_name`] has begun that.
+/// Removes the silly name of a file that is no longer open; the removal was begun by
+/// [`OpenState::take_unused_silly_name`].
 pub(crate) fn remove_silly_name(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyName) {
     let removal = RemovalGuard::begun(inode);
     remove_silly(sb, inode, silly);
     drop(removal);
 }
 
-/// Sends REMOVE.
 pub(crate) fn remove_at_server(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -57,8 +56,7 @@ pub(crate) fn remove_at_server(
     answer
 }
 
-/// Removes the last name of a file that was removed while it was open. A failure leaves the
-/// name behind, with a log line.
+/// Removes a silly name at the server. A failure is logged, and the name stays.
 pub(crate) fn remove_silly(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyName) {
     let identity = Arc::clone(&silly.identity);
     let op = &Op::new(sb, identity, Interrupt::never(), sb.core.now());
@@ -80,7 +78,7 @@ pub(crate) fn remove_silly(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyNam
         }
         Err(error) => tracing::warn!(%name, %error, "cannot remove a silly-renamed file"),
     }
-    // A kernel knows what unlink(2) and close(2) change, but this came after both.
+    // A kernel invalidates attributes at unlink(2) and close(2), but this removal comes after both.
     if let Some(observer) = &sb.core.observer {
         observer.attributes_changed(silly.directory.id());
         if has_other_names {
@@ -92,11 +90,11 @@ pub(crate) fn remove_silly(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyNam
     }
 }
 
-/// One of its names is gone: its links and ctime are not what they were.
+/// Updates `inode` after the removal of one of its names: its link count and ctime have changed.
 ///
-/// What is remembered of its links may be old: others can have given it a name since. So what
-/// the server does not have yet is let go only if the server says that the file is gone as
-/// well; asking costs nothing where all was written.
+/// The cached link count may be old, because another client can have linked the file. So dirty data
+/// are discarded only if the server reports that the file is gone. The GETATTR for this is sent
+/// only if there are dirty data.
 pub(crate) fn note_removed(op: &Op<'_>, inode: &Arc<Inode>) {
     let was_last = inode.attributes().is_some_and(|attributes| attributes.nlink <= 1);
     inode.distrust_attributes();
@@ -109,8 +107,8 @@ pub(crate) fn note_removed(op: &Op<'_>, inode: &Arc<Inode>) {
     }
 }
 
-/// Whether the server knows the object no more, or knows no name of it. Silence and other
-/// refusals say neither, nor does a caller who does not wait for it.
+/// Whether the server reports the handle as stale or the link count as zero. Other errors, a
+/// timeout and an interrupted caller leave this open, so the result is false.
 fn is_surely_gone(op: &Op<'_>, inode: &Arc<Inode>) -> bool {
     match attributes::send_getattr(op, inode) {
         Ok(()) => inode.attributes().is_some_and(|attributes| attributes.nlink == 0),
@@ -118,8 +116,8 @@ fn is_surely_gone(op: &Op<'_>, inode: &Arc<Inode>) -> bool {
     }
 }
 
-/// A file that is being opened. Dropping it gives the opening up, with what the last close of the
-/// file would do.
+/// A file that is being opened. Dropping it cancels the open, with the work of a last close if no
+/// other open is left.
 #[must_use]
 pub(crate) struct OpenGuard<'a> {
     sb: &'a Superblock,
@@ -129,7 +127,8 @@ pub(crate) struct OpenGuard<'a> {
 }
 
 impl<'a> OpenGuard<'a> {
-    /// Counts an opening of `inode`, after the end of its removals. It may be gone then.
+    /// Counts an open of `inode`, after its removals in flight have ended. The file may be gone
+    /// then.
     ///
     /// # Errors
     /// EINTR.
@@ -138,7 +137,7 @@ impl<'a> OpenGuard<'a> {
         Ok(Self { sb: op.sb, inode, is_counted, is_granted: false })
     }
 
-    /// The same; none if it is no file.
+    /// The same; `None` if the object is not a file.
     ///
     /// # Errors
     /// EINTR.
@@ -146,24 +145,24 @@ impl<'a> OpenGuard<'a> {
         Self::begin(op, inode).map(|opening| Some(opening).filter(|opening| opening.is_counted))
     }
 
-    /// Somebody else gives the opening up.
+    /// Keeps the open counted; another part of the client cancels it later.
     pub(crate) fn leave(mut self) {
         self.is_granted = true;
     }
 
-    /// Counts an opening of what this mount has just made, in the turn of its name.
+    /// Counts an open of a file that this mount has just created, under the lock of its name.
     pub(crate) fn of_new(sb: &'a Superblock, inode: &'a Arc<Inode>) -> Self {
         inode.facts().by_type.file().opening += 1;
         Self { sb, inode, is_counted: true, is_granted: false }
     }
 
-    /// What is being opened.
+    /// The inode that is being opened.
     pub(crate) fn inode(&self) -> &'a Arc<Inode> {
         self.inode
     }
 
-    /// The open was granted: it is counted as open from now on, until it is released. `note` enters
-    /// whose it is.
+    /// Completes the open: it is counted as open until it is released. `note` updates the open
+    /// state.
     pub(crate) fn complete<T>(mut self, note: impl FnOnce(&mut OpenState) -> T) -> T {
         let mut facts = self.inode.facts();
         let file = facts.by_type.file();
@@ -184,7 +183,7 @@ impl Drop for OpenGuard<'_> {
     }
 }
 
-/// As an event tells it: 0, or a negative errno.
+/// The status in an event: 0 or a negative errno.
 fn event_status(answer: &Result<(Result<(), Fault>, NameChangeOutcome), Errno>) -> i32 {
     match answer {
         Ok((Ok(()), _)) => 0,
@@ -193,7 +192,7 @@ fn event_status(answer: &Result<(Result<(), Fault>, NameChangeOutcome), Errno>) 
     }
 }
 
-/// Whether programs here have it open, or are about to.
+/// Whether the file is open here or being opened.
 fn is_open(inode: &Inode) -> bool {
     matches!(&inode.facts().by_type, TypeState::File(state) if state.is_used())
 }

@@ -1,4 +1,4 @@
-//! LINK: another name for a file.
+//! LINK: a further name for a file.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Gives the file `id` the further name `name` in `directory`.
+/// Links the file `id` as `name` in `directory`.
 ///
 /// # Errors
 /// EEXIST, EXDEV, EMLINK, EACCES, EPERM, EROFS and the others of LINK.
@@ -30,7 +30,7 @@ pub fn link(op: &Op<'_>, id: InodeId, directory: InodeId, name: &[u8]) -> Result
     Ok(found)
 }
 
-/// Sends LINK and keeps what its reply tells of file and directory.
+/// Sends LINK and applies the attributes of file and directory in its reply.
 pub(crate) fn link_at_server(
     op: &Op<'_>,
     inode: &Arc<Inode>,

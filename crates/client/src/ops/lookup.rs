@@ -1,6 +1,6 @@
-//! From a name to what it leads to.
+//! Lookup of a name.
 //!
-//! Owns when LOOKUP is sent (`asking` sends it). Policy decides, the DentryCache keeps.
+//! Owns when LOOKUP is sent, and sends it. Policy decides; the dentry cache stores the results.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ use crate::{
     superblock::Superblock,
 };
 
-/// What a LOOKUP's reply is judged by.
+/// The information by which a LOOKUP reply is judged.
 #[derive(Clone, Copy)]
 struct LookupReplyContext<'a> {
     directory: &'a Arc<Inode>,
@@ -44,16 +44,16 @@ struct LookupReplyContext<'a> {
     sent_at: Moment,
 }
 
-/// Where a kept answer comes from.
+/// The source of a cached answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameHitSource {
-    /// The name itself is kept.
+    /// The name itself is cached.
     Name,
-    /// All names of the directory are, and it is not among them.
+    /// The complete listing of the directory is cached, and the name is not in it.
     Listing,
 }
 
-/// Who looks a name up.
+/// The origin of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LookupBy {
     /// A kernel or a program.
@@ -62,21 +62,21 @@ enum LookupBy {
     Operation,
 }
 
-/// An answer from memory.
+/// An answer from the cache.
 #[derive(Debug, Clone, Copy)]
 struct NameHit {
     source: NameHitSource,
-    /// How long the asker may keep it without asking.
+    /// How long the caller may cache the name.
     entry_valid: Duration,
     allowed_by: AllowedBy,
-    /// The server is to be asked all the same: the asker may be about to make the name.
+    /// LOOKUP is sent nevertheless: the caller may be about to create the name.
     is_create_probe: bool,
 }
 
-/// How often a name is looked up for somebody who opens it, if it leads elsewhere each time.
+/// Most lookups of a name for a retried open, if each result differs from the one before.
 const LOOKUPS_MAX: usize = 16;
 
-/// What a look-up is to do next.
+/// The next step of a lookup.
 enum LookupStep {
     Serve(ResolvedName, NameHit),
     Revalidate,
@@ -92,10 +92,11 @@ impl CachedDentry {
 }
 
 impl InodeFacts {
-    /// A name in it is looked up, by somebody who may ask about what it leads to.
+    /// Begins the lookup of a name in this directory, after which the caller may request
+    /// attributes.
     ///
     /// # Errors
-    /// ENOTDIR if it is known to be none.
+    /// ENOTDIR if it is known not to be a directory.
     fn begin_lookup(&mut self) -> Result<(), Errno> {
         match self.state.facts().map(|known| known.kind) {
             Some(FileKind::Directory) | None => {
@@ -106,7 +107,7 @@ impl InodeFacts {
         }
     }
 
-    /// A name in it was asked about: listings with attributes are worth while.
+    /// Records a request about a child: listings with attributes (READDIRPLUS) are useful.
     pub(crate) fn note_stat(&mut self) {
         if let TypeState::Directory(kept) = &mut self.by_type {
             kept.names_since_stat = 0;
@@ -114,9 +115,10 @@ impl InodeFacts {
     }
 }
 
-/// Whether what a kept name leads to, which is about to be answered from memory, is to be asked
-/// for since it is all that is asked for in the directory whose `facts` these are, and nothing
-/// is done with it.
+/// Whether a cached positive name must be looked up at the server although the cache is valid: it
+/// is the only name that is looked up in the directory of `facts`, repeatedly, and nothing is done
+/// with its object. That is the pattern of a program that tries to create the name until another
+/// client removes it.
 pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, kept: &CachedDentry) -> bool {
     let Some(inode) = kept.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
         return false;
@@ -135,11 +137,11 @@ pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, kept: &Cached
     }
 }
 
-/// The object `id` itself, of which no look-up need be held any more; holds one. The server is
-/// always asked for it.
+/// Returns the inode `id`, which need not have counted lookups any more, and counts one lookup.
+/// Always sends GETATTR.
 ///
 /// # Errors
-/// ESTALE: it is gone, or was forgotten too long ago. Those of GETATTR.
+/// ESTALE: the object is gone, or its ID was dropped. Those of GETATTR.
 pub fn lookup_id(op: &Op<'_>, id: InodeId) -> Result<LookupResult, Errno> {
     let held = op.sb.find_inode(id).ok();
     let inode = held.or_else(|| op.sb.core.registry.forgotten(id)).ok_or(Errno::STALE)?;
@@ -147,8 +149,9 @@ pub fn lookup_id(op: &Op<'_>, id: InodeId) -> Result<LookupResult, Errno> {
     found(op, &inode, &inode, None).map(LookupResult::Positive)
 }
 
-/// If the caller was turned away, the file that `name` leads to is held for its next open. The name
-/// led to `resolved`; it may lead elsewhere once the file's removals are over.
+/// If the caller's open failed with ESTALE, holds the file that `name` refers to for the retry.
+/// `resolved` is the result of the lookup; the name may refer to another object once the file's
+/// removals have ended.
 fn hold_for_open(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -178,11 +181,11 @@ fn hold_for_open(
     Ok(resolved)
 }
 
-/// What `name` in `directory` leads to. A [`LookupResult::Positive`] holds one look-up of the
-/// object. Its attributes are as old as the rules of the mount's options allow for a name;
-/// `attributes_valid` is zero if stat(2) would have to ask.
+/// The object that `name` in `directory` refers to. A [`LookupResult::Positive`] counts one lookup
+/// of the object. Its attributes are as recent as the mount options require for a lookup;
+/// `attributes_valid` is zero if stat(2) must revalidate them.
 ///
-/// `.` and `..` are answered too; `..` of the root is the root.
+/// `.` and `..` are supported; `..` of the root is the root.
 ///
 /// # Errors
 /// EACCES if the caller may not search the directory, ENAMETOOLONG, ENOTDIR, ESTALE, those of
@@ -219,7 +222,7 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
     }
 }
 
-/// What is told of an object that was found under a name; holds a look-up of it.
+/// The result for an object that was found under a name; counts one lookup of it.
 pub(crate) fn found(
     op: &Op<'_>,
     directory: &Inode,
@@ -242,7 +245,7 @@ fn found_for(
         let attributes = inode.attributes_in(&facts).ok_or(Errno::STALE)?;
         (attributes, kernel_cache::attribute_lifetime(&facts.state, now, &op.options))
     };
-    // Times and size of what is not sent yet are the server's to tell: stat has to come back.
+    // While data are dirty, the server determines times and size: stat(2) must request them.
     let attributes_valid = if inode.has_unsent() { Duration::ZERO } else { valid };
     directory.tells_a_name();
     op.sb.hold(inode);
@@ -257,13 +260,13 @@ fn name_lifetime(op: &Op<'_>, directory: &Inode, known: Known, label: Option<Nam
     kernel_cache::name_lifetime(known, label, &facts.state, &clock, now, &op.options)
 }
 
-/// Finds what `name` leads to, from memory where that is allowed.
+/// Resolves `name`, from the cache if it is valid.
 pub(crate) fn resolve(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<ResolvedName, Errno> {
     let (resolved, _) = resolve_by(op, directory, name, LookupBy::Operation)?;
     Ok(resolved)
 }
 
-/// The same; also tells how it was answered from memory, if it was.
+/// The same; also returns the cached answer, if the result is from the cache.
 fn resolve_by(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -286,8 +289,8 @@ fn resolve_by(
     }
     let mut why = None;
     let (mut was_filled, mut filled) = (false, FillOutcome::Nothing);
-    // Once: where others change the directory all the time, what comes with others is void at
-    // once.
+    // At most one prefetch: if other clients change the directory continuously, prefetched names
+    // are invalid at once.
     let mut was_asked_for = false;
     for round in op.rounds() {
         match next_step(op, directory, name, by, round)? {
@@ -309,7 +312,8 @@ fn resolve_by(
                 why = Some(reason);
             }
             LookupStep::Lookup(reason, former) => {
-                // While the server may be silent, what was known may have to do.
+                // With `softreval` and a cached name, only LOOKUP is sent: it can time out and use
+                // the cache.
                 let can_wait = former.is_none() || op.sb.soft_revalidation.is_none();
                 let was_known = former.is_some();
                 let may_ask = !std::mem::replace(&mut was_asked_for, true) && can_wait;
@@ -335,7 +339,7 @@ fn resolve_by(
     Err(Errno::IO)
 }
 
-/// Asks about `directory` since a name of it is wanted that was known when its attributes were.
+/// Revalidates `directory`, because a cached name of it is needed.
 fn revalidate_for_name(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<(), Errno> {
     op.sb.count(ClientCounter::DirGetattrForName);
     let _why = scope::with_cause(Cause::NameCheck);
@@ -352,7 +356,7 @@ fn revalidate_for_name(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Resu
     answer
 }
 
-/// Refuses names that no directory can hold.
+/// Refuses names that no directory can contain.
 pub(crate) fn check_name(sb: &Superblock, name: &[u8]) -> Result<(), Errno> {
     let longest = sb.path_limits.longest_name();
     if name.is_empty() {
@@ -367,7 +371,7 @@ pub(crate) fn check_name(sb: &Superblock, name: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Decides under one lock of the directory, unless its listing has to be searched.
+/// Decides under one lock of the directory, unless its listing must be searched.
 fn next_step(
     op: &Op<'_>,
     directory: &Inode,
@@ -475,8 +479,8 @@ fn count_lookup(sb: &Superblock, why: LookupReason, former: Option<&CachedDentry
     });
 }
 
-/// Sends LOOKUP. With `softreval`, what was kept of the name does if the server is silent,
-/// unless the directory is known to have changed since.
+/// Sends LOOKUP. With `softreval`, the cached name is used if the server does not respond, unless
+/// the directory is known to have changed.
 pub(crate) fn revalidate_name(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -508,7 +512,7 @@ pub(crate) fn revalidate_name(
     }
 }
 
-/// Sends LOOKUP. `former` is what was kept of the name.
+/// Sends LOOKUP. `former` is the cached entry of the name.
 pub(crate) fn send_lookup(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -549,7 +553,7 @@ pub(crate) fn send_lookup(
     }
 }
 
-/// Keeps what a LOOKUP said, if it may be kept.
+/// Caches the result of a LOOKUP, if policy allows it.
 fn learn(
     sb: &Superblock,
     learning: &LookupReplyContext<'_>,

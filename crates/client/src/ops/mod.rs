@@ -1,9 +1,8 @@
-//! The operations: one file each for what programs do, and the steps that several share.
+//! The operations: one file per system call or NFS procedure, and the steps that several share.
 //!
-//! Each function takes the [`Op`](crate::Op) that it is part of, which is made once per request. A
-//! step that several operations share is in a file below all of theirs: `attributes` and `names`
-//! (one request, and what its reply teaches), `change` (what all changes of names have in common),
-//! `last_close`.
+//! Each function takes the [`Op`](crate::Op) of its operation, which is created once per request.
+//! Shared steps are in files below all of the operations: `attributes` and `names` (one request and
+//! the processing of its reply), `change` (the steps of all changes of names), `last_close`.
 
 pub(crate) mod attributes;
 pub(crate) mod change;

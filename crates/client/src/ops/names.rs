@@ -1,7 +1,7 @@
-//! Keeping a directory's names in the DentryCache.
+//! The names of a directory in the dentry cache.
 //!
-//! Owns the one way in which a name gets into the DentryCache, and that `..` is kept with its
-//! directory. Policy decides whether a name may be kept or served.
+//! Owns the only way in which a name gets into the dentry cache, and stores `..` with its
+//! directory. Policy decides whether a name may be cached or served.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl InodeFacts {
-    /// What `..` leads to, if that is kept.
+    /// The cached target of `..`.
     pub(crate) fn parent(&self) -> Option<CachedDentry> {
         let ByKind::Directory(kept) = &self.by_type else {
             return None;
@@ -26,14 +26,14 @@ impl InodeFacts {
     }
 }
 
-/// What a name leads to, and how that was learned if it was kept.
+/// The object that a name refers to, and the label of its cache entry if it was cached.
 #[derive(Debug)]
 pub(crate) enum ResolvedName {
     Object(Arc<Inode>, Option<NameLabel>),
     Missing(Option<NameLabel>),
 }
 
-/// What is kept of `name`, unless the server said that it leads to nothing any more.
+/// The cached entry of `name`, unless the server has reported its object's handle as stale.
 pub(crate) fn cached_dentry(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
     if name == b".." {
         return directory.facts().parent();
@@ -41,11 +41,11 @@ pub(crate) fn cached_dentry(sb: &Superblock, directory: &Inode, name: &[u8]) -> 
     cached_name(sb, directory, name)
 }
 
-/// The same for a name that is not `..`.
+/// The same for a name other than `..`.
 pub(crate) fn cached_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
     let kept = sb.dentries.find(directory.id(), name)?;
     if kept.child.as_ref().is_some_and(|child| child.is_stale()) {
-        // The server said that this object is gone; its name may lead to another one by now.
+        // The handle is stale; the name may refer to another object by now.
         sb.count(ClientCounter::StaleRetry);
         sb.dentries.forget(directory.id(), name);
         return None;
@@ -53,7 +53,7 @@ pub(crate) fn cached_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> Op
     Some(kept)
 }
 
-/// Does what policy says about a name that was learned.
+/// Applies policy's decision about a name that was learned.
 pub(crate) fn cache_learned(
     sb: &Superblock,
     directory: &Arc<Inode>,
@@ -66,7 +66,7 @@ pub(crate) fn cache_learned(
     label
 }
 
-/// The same; gives what was kept before, too.
+/// The same; also returns the previous entry.
 pub(crate) fn cache_name(
     sb: &Superblock,
     directory: &Arc<Inode>,
@@ -95,14 +95,14 @@ pub(crate) fn cache_name(
     (Some(label), sb.dentries.keep(directory.id(), name, kept))
 }
 
-/// What `name` led to when it was last looked up here, however long ago: not to be believed,
-/// but to be asked about.
+/// The object of the last cached result for `name`, however old. It must not be served, only used
+/// to choose what to request.
 pub(crate) fn last_object(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<Arc<Inode>> {
     let kept = sb.dentries.find(directory.id(), name).and_then(|kept| kept.child);
     kept.or_else(|| sb.last_found.find(directory.id(), name))
 }
 
-/// Forgets what is kept of `name`.
+/// Drops the cached entry of `name`.
 pub(crate) fn uncache_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
     if name == b".." {
         if let ByKind::Directory(kept) = &mut directory.facts().by_type {
@@ -113,7 +113,7 @@ pub(crate) fn uncache_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> O
     sb.dentries.forget(directory.id(), name)
 }
 
-/// A directory that was found below `directory` leads back to it by `..`.
+/// Caches `directory` as the `..` of a directory that was found in it.
 fn learn_parent(sb: &Superblock, directory: &Arc<Inode>, child: &Arc<Inode>, sent_at: Moment) {
     if Arc::ptr_eq(directory, child) || Arc::ptr_eq(child, &sb.root) {
         return;
@@ -126,8 +126,8 @@ fn learn_parent(sb: &Superblock, directory: &Arc<Inode>, child: &Arc<Inode>, sen
     }
 }
 
-/// A name that was missing under the very stamp under which it is there: the server's clock is
-/// coarser than believed.
+/// Handles a negative entry that was wrong although the directory's timestamps are unchanged: the
+/// server's timestamps are coarser than assumed.
 pub(crate) fn note_false_negative(
     sb: &Superblock,
     directory: &Inode,

@@ -1,11 +1,11 @@
-//! Opening files, and what becomes of copies of their data that others keep.
+//! Opening files, and the validity of copies of their data outside this client.
 //!
-//! Owns the actions of close-to-open: policy decides, the data half moves the bytes.
+//! Owns the actions of close-to-open consistency: policy decides, the data half transfers the data.
 //!
-//! A kernel that is told to drop what it has also ignores the attributes in all replies to what it
-//! asked before (Linux, `fuse_change_attributes`). A reply that tells it a smaller size must not be
-//! among these, or it takes the file for as large as before. So of each file one thread at a time
-//! has copies dropped, and not again what was dropped since it became void.
+//! When a kernel invalidates its pages it also ignores the attributes in replies to earlier
+//! requests (Linux, `fuse_change_attributes`). A reply that reports a smaller size must not be
+//! among these, or the kernel keeps the old size. So for each file one thread at a time requests
+//! the invalidation, and copies that were dropped after they became invalid are not dropped again.
 
 use std::sync::{
     Arc,
@@ -51,12 +51,12 @@ fn intent(flags: OpenFlags) -> OpenIntent {
     }
 }
 
-/// Opens a file that exists. What other clients had closed before is seen (close-to-open),
-/// unless the options say otherwise.
+/// Opens an existing file. Data that other clients have written and closed are visible
+/// (close-to-open), unless the options disable this.
 ///
 /// # Errors
-/// EACCES, EISDIR for writing a directory, ELOOP for a symbolic link, ENXIO for what is no
-/// file; those of GETATTR, ACCESS and, with `truncate`, SETATTR.
+/// EACCES, EISDIR for writing a directory, ELOOP for a symbolic link, ENXIO for other types; those
+/// of GETATTR, ACCESS and, with `truncate`, SETATTR.
 pub fn open(op: &Op<'_>, id: InodeId, flags: OpenFlags) -> Result<OpenResult, Errno> {
     let inode = op.sb.find_inode(id)?;
     let came_back = open_retry::take_stale_open(op);
@@ -65,18 +65,17 @@ pub fn open(op: &Op<'_>, id: InodeId, flags: OpenFlags) -> Result<OpenResult, Er
     }
     let comes_back = came_back.is_none() && op.sb.serves_a_kernel();
     let opened = open_inode(op, &inode, flags, comes_back);
-    // A kernel comes back once.
+    // A kernel retries the open once after ESTALE.
     if opened.as_ref().is_err_and(|error| *error == Errno::STALE) && came_back.is_none() {
         open_retry::note_stale_open(op, None);
     }
     opened
 }
 
-/// Opens `inode`. `comes_back`: the caller's kernel looks the name up again after ESTALE.
-/// That is what it gets where the kernel may take the file for larger than it is: a reply to
-/// OPEN carries no size, and nothing but a reply with attributes makes a kernel take a file for
-/// smaller in time. Reads up to the old end would find zeros, and appended bytes get positions
-/// behind it.
+/// Opens `inode`. `comes_back`: the caller's kernel looks the name up again after ESTALE. It gets
+/// ESTALE if the kernel may assume a size larger than the file's: the reply to a FUSE OPEN carries
+/// no size, and only a reply with attributes makes the kernel reduce its size in time. Otherwise
+/// reads up to the old end would return zeros, and appended data would be placed beyond the end.
 pub(crate) fn open_inode(
     op: &Op<'_>,
     inode: &Arc<Inode>,
@@ -106,7 +105,7 @@ pub(crate) fn open_inode(
     Ok(opened(op, opening, flags))
 }
 
-/// Registers an open that was granted.
+/// Registers a granted open.
 pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> OpenResult {
     let inode = opening.inode();
     let data = check_page_cache(op.sb, inode);
@@ -136,7 +135,7 @@ pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> O
     OpenResult { file: Arc::new(file), data }
 }
 
-/// Asks until the open is granted or refused.
+/// Sends requests until the open is granted or refused.
 pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -> Result<(), Errno> {
     op.sb.count(ClientCounter::OpenTotal);
     let mut why: Option<AccessReason> = None;
@@ -155,8 +154,7 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
             OpenDecision::Revalidate => {
                 op.sb.count(ClientCounter::OpenCtoGetattr);
                 let _why = scope::with_cause(Cause::OpenCheck);
-                // Without sloppycto or nocto nobody's open is served from what this one asked
-                // for.
+                // With strict close-to-open no other open can use attributes fetched by this one.
                 let is_strict = op.options.close_to_open && op.options.sloppy_window().is_zero();
                 let beside =
                     if is_strict { SiblingAttributes::Nothing } else { SiblingAttributes::IfExpected };
@@ -197,7 +195,7 @@ fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision
     rules::decide_open(&view, intent, &op.options)
 }
 
-/// Whether copies of the file's data, ours and those that others keep, are still good.
+/// Whether copies of the file's data, in this client and outside it, are still valid.
 fn check_page_cache(sb: &Superblock, inode: &Inode) -> PageCacheState {
     let options = sb.core.options();
     let clock = sb.core.server_clock(inode.fsid().unwrap_or(0));
@@ -222,21 +220,22 @@ fn check_page_cache(sb: &Superblock, inode: &Inode) -> PageCacheState {
     if !void { PageCacheState::Same } else { PageCacheState::Changed }
 }
 
-/// Whoever keeps copies of the file's data has dropped them, as [`crate::PageCacheState::Changed`]
-/// had demanded of this open. Until then every open is told so.
+/// Records that the copies of the file's data outside this client were dropped, as
+/// [`crate::PageCacheState::Changed`] required of this open. Until then every open of the file gets
+/// `Changed`.
 pub fn copies_dropped(file: &OpenFile) {
     note_dropped(&file.inode, file.copies_invalidated.load(Relaxed));
 }
 
-/// Calls `drop_copies`, which has those copies dropped that were void when `file` was opened,
-/// unless another open has had that done meanwhile. `anyway`: there are others.
+/// Calls `drop_copies` to drop the copies that were invalid when `file` was opened, unless another
+/// open has done so in the meantime. `anyway`: calls it in any case, because of other copies.
 pub fn drop_copies(op: &Op<'_>, file: &OpenFile, anyway: bool, drop_copies: impl FnOnce()) {
     let is_needed = |void: u32, dropped: u32| anyway || void != dropped;
     drop_copies_of(op.sb, &file.inode, op.interrupt(), is_needed, drop_copies);
 }
 
-/// Has copies dropped before a kernel looks `inode` up because it may take it for larger than
-/// it is; how often copies had become void by then.
+/// Drops copies before a kernel looks `inode` up again because it may assume a size larger than the
+/// file's. Returns the count of invalidations at that time.
 pub(crate) fn drop_copies_to_look_up(op: &Op<'_>, inode: &Arc<Inode>) -> u32 {
     let drop_copies = || {
         if let Some(observer) = &op.sb.core.observer {
@@ -256,7 +255,7 @@ fn drop_copies_of(
     drop_copies: impl FnOnce(),
 ) -> u32 {
     let wait = |other: Arc<InFlightCall>| other.wait(interrupt).is_some();
-    // Who is interrupted does it beside the other.
+    // An interrupted thread does not wait for the turn: it drops the copies concurrently.
     let turn = loop {
         match sb.drops.join(inode.id()) {
             Err(turn) => break Some(turn),
@@ -277,12 +276,12 @@ fn drop_copies_of(
     void
 }
 
-/// Copies that had become void by the time that [`crate::inode::OpenState::copies_invalidated`] was
-/// `seen` are dropped.
+/// Records that the copies invalidated up to the value `seen` of
+/// [`crate::inode::OpenState::copies_invalidated`] are dropped.
 fn note_dropped(inode: &Inode, seen: u32) {
     let mut facts = inode.facts();
     let file = facts.by_type.file();
-    // Serial numbers: the later of the two, across the wrap.
+    // Serial number arithmetic: the later of the two, across the wrap.
     if seen.wrapping_sub(file.copies_dropped) <= u32::MAX / 2 {
         file.copies_dropped = seen;
     }

@@ -1,17 +1,18 @@
-//! Holding a file for a kernel that retries an open which failed with ESTALE.
+//! Holds a file for a kernel that retries an open which failed with ESTALE.
 
 use std::sync::Arc;
 
 use crate::{inode::Inode, op::Op, ops::last_close, superblock::Superblock};
 
-/// The operation's open fails with ESTALE; a kernel will look the name up again and come back once.
-/// Whether that will be noticed.
+/// Records that the operation's open fails with ESTALE; a kernel will look the name up again and
+/// retry once. Returns whether the retry will be recognised.
 pub(crate) fn note_stale_open(op: &Op<'_>, copies_void: Option<u32>) -> bool {
     op.pid != 0 && op.sb.serves_a_kernel() && op.sb.stale_opens.note(op.pid, op.began, copies_void)
 }
 
-/// The caller came back, or does not want to: whether it was turned away, and what is held for it,
-/// to be given up when it has it.
+/// Removes the caller's entry, because it retries its open or does something else. Returns the file
+/// held for it, which the caller must keep until its open has completed; `None` if no open had
+/// failed.
 pub(crate) fn take_stale_open<'a>(op: &Op<'a>) -> Option<StaleOpenHold<'a>> {
     if op.sb.stale_opens.is_empty() {
         return None;
@@ -20,22 +21,22 @@ pub(crate) fn take_stale_open<'a>(op: &Op<'a>) -> Option<StaleOpenHold<'a>> {
     Some(StaleOpenHold { sb: op.sb, file: waiter.held, copies_void: waiter.copies_void })
 }
 
-/// Holds `file`, which counts as being opened, for the caller's next open.
+/// Holds `file`, which is counted as being opened, for the caller's retry.
 pub(crate) fn hold(op: &Op<'_>, file: Arc<Inode>) {
     if let Some(former) = op.sb.stale_opens.hold(op.pid, file) {
         last_close::cancel_open(op.sb, &former);
     }
 }
 
-/// Gives up what is held for those who did not come back in time.
+/// Releases the files of threads that did not retry in time.
 pub(crate) fn expire(op: &Op<'_>) {
     for file in op.sb.stale_opens.expire(op.began) {
         last_close::cancel_open(op.sb, &file);
     }
 }
 
-/// A file that counts as being opened for who was turned away, if there is one. Dropping it gives
-/// that up.
+/// The failed open of a thread, and the file held for its retry, if any. The file counts as being
+/// opened. Dropping this releases it.
 #[must_use]
 pub(crate) struct StaleOpenHold<'a> {
     sb: &'a Superblock,
@@ -44,9 +45,9 @@ pub(crate) struct StaleOpenHold<'a> {
 }
 
 impl StaleOpenHold<'_> {
-    /// Notes that the kernel knows the size of `inode`, if the look-up's reply certainly told it:
-    /// nothing was found of the file since it was turned away that would have had the kernel ignore
-    /// the reply, and nobody may have written to it (Linux, `attr_version`).
+    /// Records that the kernel knows the size of `inode`, if it certainly took the size from the
+    /// lookup's reply: no invalidation since the failed open made the kernel ignore that reply, and
+    /// the file was not open for writing (Linux, `attr_version`).
     pub(crate) fn note_size(&self, inode: &Arc<Inode>) {
         let looked_up = self.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, inode));
         let facts = inode.facts();

@@ -1,5 +1,4 @@
-//! Reading an open file: whether cached data may be served, and on whose behalf the rest is
-//! requested.
+//! Reading an open file: whether cached data may be served, and the credential of READ requests.
 
 use std::sync::Arc;
 
@@ -14,10 +13,10 @@ use crate::{
     ops::{attributes, getattr},
 };
 
-/// Reads up to `count` bytes at `offset`; fewer only at the end of the file.
+/// Reads up to `count` bytes at `offset`; returns fewer only at end of file.
 ///
 /// # Errors
-/// EBADF if it was not opened for reading; those of READ; EINTR.
+/// EBADF if the file was not opened for reading; those of READ; EINTR.
 pub fn read(op: &Op<'_>, file: &OpenFile, offset: u64, count: usize) -> Result<ReadBytes, Errno> {
     begin_read(op, file)?;
     let plane = &op.sb.core.data;
@@ -25,14 +24,13 @@ pub fn read(op: &Op<'_>, file: &OpenFile, offset: u64, count: usize) -> Result<R
     result.map_err(|error| read_error(op, file, error))
 }
 
-/// As [`super::read`], but has `target` given the bytes, perhaps on another thread. Those of
-/// large files may go there as they are received, and are kept nowhere else. It may return some
-/// 20 ms after the target was given them: meanwhile this thread receives what others read and
-/// gives it to their targets.
+/// As [`super::read`], but passes the bytes to `target`, possibly on another thread. Data of large
+/// files may be passed as they are received, without being cached. This may return about 20 ms
+/// after `target` got the bytes: until then the thread receives replies for other readers and
+/// passes the data to their targets.
 ///
 /// # Errors
-/// As [`super::read`]; the target may have been given the bytes of a read that ended with
-/// EINTR.
+/// As [`super::read`]; after EINTR `target` may have been called.
 pub fn read_to(
     op: &Op<'_>,
     file: &OpenFile,
@@ -66,7 +64,7 @@ fn read_error(op: &Op<'_>, file: &OpenFile, error: DataError) -> Errno {
     attributes::data_error(&file.inode, error)
 }
 
-/// Cached data of a file that stays open are trusted as long as its attributes are.
+/// Cached data of an open file are valid while its attributes are.
 fn refresh_for_read(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     let Some(data) = inode.data_if_any() else {
         return Ok(());

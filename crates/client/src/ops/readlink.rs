@@ -1,4 +1,4 @@
-//! READLINK: a link's text, from memory while its attributes are believed.
+//! READLINK: the target of a symbolic link, cached while the link's attributes are valid.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::{
     ops::{attributes, getattr},
 };
 
-/// The text of a symbolic link; from memory while the link's attributes are believed.
+/// The target of a symbolic link, from the cache while the link's attributes are valid.
 ///
 /// # Errors
-/// EINVAL if it is no link; those of READLINK and GETATTR.
+/// EINVAL if the object is not a symbolic link; those of READLINK and GETATTR.
 pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     let inode = op.sb.find_inode(id)?;
     if let Some(text) = cached_link_text(op, &inode)? {

@@ -1,9 +1,9 @@
-//! REMOVE and RMDIR, and files that are removed while they are open (sillyrename).
+//! REMOVE and RMDIR, and the removal of open files (silly rename).
 //!
-//! An NFSv3 server forgets a file with its last name, whoever has it open. So a file that is open
-//! here is renamed to `.nfs` and a number instead, as other clients do, which a listing shows, and
-//! removed at its last release. Those of a client that died stay behind; the administrator removes
-//! what `find -name '.nfs*'` shows on the server.
+//! An NFSv3 server deletes a file with its last name, even if clients have it open. So a file that
+//! is open here is renamed to `.nfs` and a number instead, as other clients do, and removed at its
+//! last release. Listings show the name. The silly names of a client that crashed stay; an
+//! administrator can find them with `find -name '.nfs*'` on the server.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ use crate::{
     superblock::Superblock,
 };
 
-/// Removes a name of anything but a directory. A file that is open here lives on under another
-/// name until its last release.
+/// Removes a name of an object other than a directory. A file that is open here keeps a silly name
+/// until its last release.
 ///
 /// # Errors
 /// ENOENT, EACCES, EISDIR or EPERM for a directory, EROFS and the others of REMOVE.
@@ -89,19 +89,19 @@ pub fn rmdir(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> 
     }
 }
 
-/// What a name leads to that is about to be removed or replaced.
+/// The object of a name that is about to be removed or replaced.
 #[must_use]
 pub(crate) enum RemovalTarget {
-    /// Programs here have it open, or are about to.
+    /// The file is open here or being opened.
     Open(Arc<Inode>),
-    /// Nobody here has.
+    /// The file is not open here.
     Closed(RemovalGuard),
-    /// Nothing, as far as is known here.
+    /// The name does not exist, as far as this client knows.
     Missing,
 }
 
-/// The outcome of a removal whose refusal may have been of a second copy. `target`: what the
-/// name led to.
+/// The outcome of a removal; a refusal is a success if an earlier copy of the request was executed.
+/// `target`: the object that the name referred to.
 pub(crate) fn own_or_refused(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -118,10 +118,9 @@ pub(crate) fn own_or_refused(
     }
 }
 
-/// What the removal of `name` would be of. If that is not open, the removal has begun: no open
-/// of it is granted until the target is let go. A name that is not known is looked up, for it
-/// may have been forgotten, or not kept because the directory was changing: only of a file that
-/// is known can opens be told from those of others, which shall not wait.
+/// The object of `name`, which is about to be removed. If it is not open, its removal has begun: no
+/// open of it is granted until the result is dropped. A name that is not cached is looked up,
+/// because the client must know the file: only opens of the same file have to wait for the removal.
 pub(crate) fn removal_target(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -134,7 +133,7 @@ pub(crate) fn removal_target(
     {
         return Ok(RemovalTarget::Closed(removal));
     }
-    // If it is open, somebody else may have given the name to another file since.
+    // If the cached file is open, another client may have assigned the name to another file since.
     Ok(match lookup::resolve(op, directory, name)? {
         ResolvedName::Object(inode, _) => match RemovalGuard::begin(&inode) {
             Some(removal) => RemovalTarget::Closed(removal),
@@ -144,9 +143,9 @@ pub(crate) fn removal_target(
     })
 }
 
-/// Waits for the end of last closes in the directory that is about to be removed or replaced,
-/// if `name` leads to one: they began before, and without them the server finds names in it.
-/// `known` is what is kept of the name.
+/// Waits for last closes in a directory that is about to be removed or replaced, if `name` refers
+/// to one. The closes came first, and until their removals end the server finds names in the
+/// directory. `known` is the cached object of the name.
 pub(crate) fn await_last_closes(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -162,13 +161,13 @@ pub(crate) fn await_last_closes(
     match lookup::resolve(op, directory, name) {
         Ok(ResolvedName::Object(found, _)) => op.sb.silly_directories.wait(found.id(), op.interrupt()),
         Err(Errno::INTR) => Err(Errno::INTR),
-        // What is to be done with the name finds that out for itself.
+        // The removal itself will return the error.
         Ok(ResolvedName::Missing(_)) | Err(_) => Ok(()),
     }
 }
 
-/// Whether `name` may lead to a directory that holds names of removed files. Whoever is about
-/// to remove or replace it then has to see to it that releases that came before have begun
+/// Whether `name` may refer to a directory that contains silly names. Before a caller removes or
+/// replaces it, the caller must make sure that all earlier releases have begun
 /// ([`super::release_noting`]).
 #[must_use]
 pub fn may_hold_removed_files(sb: &Superblock, directory: InodeId, name: &[u8]) -> bool {

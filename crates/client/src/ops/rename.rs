@@ -23,13 +23,13 @@ use crate::{
     superblock::Superblock,
 };
 
-/// How many names are tried for a removed file before it is refused with EBUSY.
+/// Most silly names tried for a file before the removal fails with EBUSY.
 const NAMES_MAX: u32 = 8;
 
 /// A name in a directory.
 type NameInDirectory<'a> = (&'a Arc<Inode>, &'a [u8]);
 
-/// Gives an open file another name instead of removing it.
+/// Renames an open file to a silly name instead of removing it.
 pub(crate) fn sillyrename(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -37,14 +37,15 @@ pub(crate) fn sillyrename(
     target: &Arc<Inode>,
 ) -> Result<(), Errno> {
     if target.facts().by_type.file().silly.as_ref().is_some_and(|silly| *silly.name == *name) {
-        // It was removed already; as with other clients it cannot be removed while it is open.
+        // The name is a silly name already. As in other clients, it cannot be removed while the
+        // file is open.
         return Err(Errno::BUSY);
     }
     let fileid = target.attributes().map_or(0, |attributes| attributes.fileid);
     for _ in 0..NAMES_MAX {
         let number = op.sb.silly_names.fetch_add(1, Relaxed);
         let silly = format!(".nfs{fileid:016x}{number:08x}").into_bytes();
-        // RENAME would replace a file of that name: the one of a client that died.
+        // RENAME would replace an existing file of that name, left by a client that crashed.
         if let ResolvedName::Object(..) = lookup::send_lookup(op, directory, &silly, None)? {
             continue;
         }
@@ -71,7 +72,7 @@ pub(crate) fn sillyrename(
         if let Some(former) = former {
             last_close::remove_silly(op.sb, target, &former);
         }
-        // The file was closed meanwhile.
+        // The file was closed in the meantime.
         if let Some(abandoned) = abandoned {
             last_close::remove_silly_name(op.sb, target, &abandoned);
         }
@@ -80,11 +81,11 @@ pub(crate) fn sillyrename(
     Err(Errno::BUSY)
 }
 
-/// Renames `from` to `to`, replacing what is there. A replaced file that is open here lives on
-/// until its last release.
+/// Renames `from` to `to`, replacing an existing target. A replaced file that is open here keeps a
+/// silly name until its last release.
 ///
 /// # Errors
-/// EINVAL for modes that NFSv3 cannot do; ENOENT, EXDEV, ENOTEMPTY, EACCES, EROFS and the
+/// EINVAL for modes that NFSv3 does not support; ENOENT, EXDEV, ENOTEMPTY, EACCES, EROFS and the
 /// others of RENAME.
 pub fn rename(
     op: &Op<'_>,
@@ -116,7 +117,7 @@ pub fn rename(
         RemovalTarget::Open(target) if !is_moved(target) && !keeps_removed_files => Some(target),
         RemovalTarget::Open(_) | RemovalTarget::Closed(_) | RemovalTarget::Missing => None,
     };
-    // Its last close would remove it, and it is to have its name again if the server refuses.
+    // Prevents a last close from removing the file, which gets its name back if RENAME fails.
     let _kept = replaced_open.map(|target| OpenGuard::of_new(op.sb, target));
     if let Some(target) = replaced_open {
         sillyrename(op, &new, to.1, target)?;
@@ -135,10 +136,10 @@ pub fn rename(
     Ok(())
 }
 
-/// Gives a file its name again that was to be replaced while it is open, and was not. LINK
-/// replaces nothing, so this does no harm if the reply was lost to a RENAME that was done. Many
-/// servers refuse LINK of another's file (Linux: `fs.protected_hardlinks`); then the name is
-/// moved back, if nothing has it.
+/// Restores the name of an open file after its replacement failed. It uses LINK, which replaces
+/// nothing, because the RENAME may have been executed although its reply was lost. Many servers
+/// refuse LINK to another user's file (Linux: `fs.protected_hardlinks`); the file is then renamed
+/// back if the name does not exist.
 fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>) {
     let Some(silly) = target.facts().by_type.file().silly.clone() else {
         return;
@@ -153,11 +154,11 @@ fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>
             forget();
             last_close::remove_silly(op.sb, target, &silly);
         }
-        // It was replaced after all, or somebody has taken the name: the other one goes with
-        // the last close.
+        // The target was replaced after all, or another client has created the name: the silly name
+        // is removed at the last close.
         Err(Errno::EXIST) => {}
         Err(error) => {
-            // Whatever comes of it, nobody removed this file.
+            // Whether LINK succeeded or failed, this file is not removed.
             forget();
             op.sb.silly_directories.remove(silly.directory.id());
             if move_back(op, (&silly.directory, &silly.name), place) {
@@ -169,13 +170,13 @@ fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>
     }
 }
 
-/// Renames `from` to `to` if nothing is called that; whether it was.
+/// Renames `from` to `to` if `to` does not exist; returns whether it did.
 fn move_back(op: &Op<'_>, from: NameInDirectory<'_>, to: NameInDirectory<'_>) -> bool {
     let is_free = matches!(lookup::resolve(op, to.0, to.1), Ok(ResolvedName::Missing(_)));
     is_free && rename_at_server(op, from, to, None).is_ok()
 }
 
-/// Sends RENAME and keeps what its success proves. `former` is what the new name leads to.
+/// Sends RENAME and caches the results of its success. `former` is the object of the new name.
 pub(crate) fn rename_at_server(
     op: &Op<'_>,
     from: NameInDirectory<'_>,
@@ -224,12 +225,12 @@ fn learn_renamed(
     let Some(moved) = moved else { return };
     let known = moved.attributes();
     let is_directory = moved.facts().state.facts().is_some_and(|known| known.kind == FileKind::Directory);
-    // Two names of one file: RENAME does nothing, and the old one is still there (RFC 1813,
-    // 3.3.14).
+    // If both names refer to the same file, RENAME does nothing, and the old name still exists (RFC
+    // 1813, section 3.3.14).
     if is_directory || known.is_some_and(|attributes| attributes.nlink == 1) {
         let _ = change::learn_own(sb, from.0, from.1, None, ended.0);
     }
-    // It has another ctime now, and a directory that moved another `..`.
+    // Its ctime has changed, and the `..` of a moved directory.
     moved.distrust_attributes();
     if is_directory && let TypeState::Directory(directory) = &mut moved.facts().by_type {
         directory.parent = None;

@@ -1,8 +1,8 @@
-//! Changes that were sent more than once, and refused: asks what is there, so that policy can tell
-//! whether the first copy has done the work.
+//! Changes that were retransmitted and then refused: requests the current state of the objects, so
+//! that policy can decide whether the first copy was executed.
 //!
-//! Costs requests only after such a refusal, which a server with its reply cache never gives.
-//! Whatever keeps the client from asking leaves the refusal as it is.
+//! Sends requests only after such a refusal, which a server with a duplicate request cache never
+//! returns. If a request fails, the refusal stands.
 
 use std::sync::Arc;
 
@@ -24,15 +24,15 @@ fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {
     LinksChange { before: before.map(|before| before.nlink), now: now.nlink, ctime: now.ctime }
 }
 
-/// When the first copy of a change in `directory` was executed, if it was; `None` if there was
-/// only one, or the server was not restarted since.
+/// The interval in which the first copy of a change in `directory` was executed, if it was; `None`
+/// if the request was not retransmitted, or the server did not restart in between.
 fn execution(sb: &Superblock, directory: &Inode, ended: NameChangeOutcome) -> Option<Execution> {
     let lost_at = ended.lost_at.filter(|_| ended.is_alone)?;
     let fsid = directory.attributes()?.fsid;
     sb.core.execution(fsid, ended.sent_at, lost_at)
 }
 
-/// What `name` leads to, if the change that was told that it exists has made it.
+/// The object of `name`, if the change that failed with EEXIST has created it.
 pub(super) fn own_object(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -66,8 +66,8 @@ fn has_text(op: &Op<'_>, link: &Inode, text: &[u8]) -> bool {
     answer.is_ok_and(|answer| answer.outcome.is_ok_and(|found| *found == *text))
 }
 
-/// Whether the LINK that was told that the name exists has made it. `before`: the file's
-/// attributes before.
+/// Whether the LINK that failed with EEXIST has created the name. `before`: the file's attributes
+/// before the request.
 pub(crate) fn is_own_link(
     op: &Op<'_>,
     file: &Arc<Inode>,
@@ -86,8 +86,8 @@ pub(crate) fn is_own_link(
     found().unwrap_or(false)
 }
 
-/// Whether the REMOVE or RMDIR that was told that there is no such name has removed it.
-/// `target`: what it led to.
+/// Whether the REMOVE or RMDIR that failed with ENOENT has removed the name. `target`: the object
+/// that the name referred to.
 pub(crate) fn is_own_removal(
     op: &Op<'_>,
     directory: &Arc<Inode>,
@@ -122,8 +122,8 @@ fn remains(op: &Op<'_>, target: &Inode) -> Remains {
     }
 }
 
-/// Whether the RENAME that was told that the old name is missing has moved `source`, which had
-/// it, to `to`, where `former` was.
+/// Whether the RENAME that failed with ENOENT has moved `source` from the old name to `to`.
+/// `former`: the object that `to` referred to before.
 pub(crate) fn is_own_rename(
     op: &Op<'_>,
     source: &Arc<Inode>,

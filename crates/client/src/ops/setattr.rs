@@ -1,4 +1,4 @@
-//! SETATTR and READLINK: an object's own attributes and a link's text.
+//! SETATTR: chmod, chown, utimes and truncate.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     ops::{attributes, getattr},
 };
 
-/// Tells of a size that a program gave to a file; `cur_size` if anybody wanted to know before.
+/// Traces a truncation; `cur_size` is the old size if the event is enabled.
 fn trace_truncate(inode: &Inode, cur_size: Option<u64>, new_size: u64) {
     let Some(cur_size) = cur_size else { return };
     probe!(let subject = inode.event_fields(); NfsSizeTruncate {
@@ -29,18 +29,17 @@ fn trace_truncate(inode: &Inode, cur_size: Option<u64>, new_size: u64) {
     });
 }
 
-/// Sets attributes; what is `None` stays. Bytes written before are with the server before it is
-/// asked, so that it changes times and modes after them. To set a size takes the right to
-/// write, as truncate(2) does.
+/// Sets attributes; `None` leaves an attribute unchanged. Dirty data are written first, so that the
+/// request changes times and mode after them. Setting the size requires write permission, as
+/// truncate(2) does.
 ///
 /// # Errors
 /// EACCES; EFBIG; those of SETATTR; EINTR.
 pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
     if set.size.is_some() {
-        // Servers (knfsd 6.1, `curt serve`) let a file's owner do so whatever its mode says,
-        // for the sake of files that are open for writing (RFC 1813 §4.4). A path is no open
-        // file.
+        // Servers (knfsd 6.1, `curt serve`) allow this to a file's owner whatever the mode, for
+        // files that are open for writing (RFC 1813, section 4.4). truncate(2) has no open file.
         getattr::require(op, &inode, Access::MODIFY)?;
     }
     if *set != SetAttributes::default() {
@@ -52,8 +51,8 @@ pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeSta
     }
 }
 
-/// The same through an open file, as ftruncate(2): a file that is open for writing is given its
-/// size in the name of whoever opened it, whoever calls now and whatever its mode says.
+/// The same through an open file, as ftruncate(2): the size of a file that is open for writing is
+/// set with the opener's credential, whatever the caller and the file's current mode.
 ///
 /// # Errors
 /// As [`super::setattr`].
@@ -66,8 +65,8 @@ pub fn setattr_open(op: &Op<'_>, file: &OpenFile, set: &SetAttributes) -> Result
     stat_resized(op, &file.inode)
 }
 
-/// Attributes for the reply to a request that has set the size. Without a reply the kernel keeps
-/// the size that it knew.
+/// Attributes for the reply to a request that has set the size. Without them the kernel keeps its
+/// old size.
 fn stat_resized(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> {
     let stat = getattr::stat(op, inode);
     if stat.is_err() {
@@ -81,8 +80,8 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
         return Err(Errno::FBIG);
     }
     if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
-        // Servers ask for the right to write at COMMIT, too (knfsd 6.1). Whoever wrote may have
-        // none afterwards.
+        // Servers check write permission at COMMIT as well (knfsd 6.1). The writer may have lost it
+        // after the change.
         getattr::settle_durably(op, inode)?;
     } else {
         getattr::flush_unsent(op, inode)?;
@@ -98,7 +97,7 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
         }
     };
     let sent_at = op.sb.core.moment(answer.sent_at);
-    // The data half first: the size that the reply tells must not meet bytes that are cut off.
+    // The data cache first: the new size must not be reported while data beyond it are cached.
     if let (Ok(()), Some(size), Some(data)) = (&answer.outcome, set.size, inode.data_if_any()) {
         data.truncated(size);
     }

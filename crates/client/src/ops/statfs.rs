@@ -1,10 +1,10 @@
-//! statfs(2), whose answer is cached for a moment.
+//! statfs(2) by FSSTAT, whose reply is cached briefly.
 
 use rustix::io::Errno;
 
 use crate::{api::FileSystemStatistics, errno, identity::InodeId, op::Op, ops::attributes};
 
-/// Space and files of the file system that `id` is in; at most a second old.
+/// Space and number of files of the file system of `id`; at most one second old.
 ///
 /// # Errors
 /// Those of FSSTAT.

@@ -1,4 +1,4 @@
-//! Writing an open file, and making what was written durable.
+//! Writing an open file.
 
 use std::sync::Arc;
 
@@ -12,12 +12,13 @@ use crate::{
     ops::attributes,
 };
 
-/// Writes `bytes` at `offset`, or at the file's end if it was opened with `append`. Returns how
-/// many were taken; they are on the server's disk after [`super::flush`] or [`super::fsync`].
+/// Writes `bytes` at `offset`, or at end of file if the file was opened with `append`. Returns the
+/// number of bytes accepted; they are on the server's stable storage after [`super::flush`] or
+/// [`super::fsync`].
 ///
 /// # Errors
-/// EBADF if it was not opened for writing; a failure of an earlier write that was not told yet;
-/// EINTR; EFBIG.
+/// EBADF if the file was not opened for writing; the error of an earlier write that was not yet
+/// reported; EINTR; EFBIG.
 pub fn write(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
     if !file.flags.write {
         return Err(Errno::BADF);
@@ -32,14 +33,14 @@ pub fn write(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<
     if taken.offset != offset
         && let Some(observer) = &op.sb.core.observer
     {
-        // A kernel has put its copy where it thought that the end was.
+        // A kernel has placed its copy at the end of file that it assumed.
         observer.contents_changed(file.id(), None);
     }
     Ok(taken.count)
 }
 
-/// Writes `bytes` at `offset` whatever the file was opened with: pages that were changed
-/// through a mapping go back to where they belong by any open file.
+/// Writes `bytes` at `offset` even with O_APPEND: pages dirtied through a mapping are written at
+/// their own offsets through any open file.
 ///
 /// # Errors
 /// As [`super::write`].
@@ -52,7 +53,7 @@ pub fn write_at(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Resu
     taken.map(|taken| taken.count).map_err(|error| attributes::data_error(&file.inode, error))
 }
 
-/// The server's size of the file, asked for now.
+/// The file's size by a GETATTR sent now.
 fn size_now(op: &Op<'_>, inode: &Arc<Inode>) -> Result<u64, DataError> {
     let answer = op.protocol().attributes(op.rpc_caller(), inode.handle())?;
     let attributes = answer.outcome.map_err(DataError::Status)?;

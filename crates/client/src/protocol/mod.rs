@@ -1,10 +1,10 @@
-//! What a client wants of its server, and how a protocol version asks for it.
+//! The requests of a client to its server, independent of the protocol version.
 //!
-//! Owns the boundary between protocol and client: [`Protocol`] is a client's intents in its own
-//! types ([`values`]). Of a version's wire types only verifiers pass it. [`v3`] carries an intent
-//! out by one or several procedures of NFSv3; a version with compounds may send one.
+//! Owns the boundary between protocol and client: the methods of [`Protocol`] take and return the
+//! client's own types ([`values`]). Of a version's wire types only verifiers cross it. [`v3`]
+//! implements a method by one or several procedures of NFSv3; a version with COMPOUND may send one.
 //! Invariants: whatever a server sends becomes a value or an error, never a panic; `sent_at` of an
-//! [`NfsReply`] was taken before its first transmission. Must not know inodes or caches.
+//! [`NfsReply`] is a time before the first transmission. Must not know inodes or caches.
 
 pub mod rpc_client;
 pub mod v3;
@@ -20,32 +20,32 @@ pub use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
 pub use rpc_client::{RpcCaller, RpcClient};
 pub use values::*;
 
-/// What came of an intent: the server's reply, or why there is none. A reply says `A` of the
-/// objects concerned, refusals included.
+/// The result of a request: the server's reply, or why there is none. A reply, also of a refusal,
+/// carries `A`, the attributes of the objects concerned.
 pub type Answer<T, A> = Result<NfsReply<T, A>, CallError>;
 
-/// The intents of a client. Each method waits for the server's answer; names and handles are those
-/// of the server. No intent is a procedure: NFSv3 takes two for an exclusive `create`.
+/// The requests of a client. Each method waits for the server's reply; names and handles are those
+/// of the server. A method is not a procedure: an exclusive `create` takes two in NFSv3.
 ///
-/// NFSv3 has no opens. What it sends at open(2) are `attributes` and `access`, which other
-/// operations share, and nothing at close(2). A version with opens sends OPEN where `ops::open`
-/// makes the [`OpenContext`], unless the decision was [`curt_policy::open::OpenServed::Delegated`],
-/// and CLOSE where `ops::close` releases it. Byte-range locks are to be asked for by an intent, too
-/// (NLM, or LOCK of NFSv4); what is granted goes into [`curt_policy::LockingState`].
+/// NFSv3 has no OPEN. At open(2) the client sends `attributes` and `access`, which other operations
+/// share, and at close(2) nothing. A version with opens sends OPEN where `ops::open` creates the
+/// [`OpenContext`], unless the decision was [`curt_policy::open::OpenServed::Delegated`], and CLOSE
+/// where `ops::close` releases it. Byte-range locks (NLM, or LOCK of NFSv4) need a method of their
+/// own; granted locks are recorded in [`curt_policy::LockingState`].
 ///
 /// # Errors
-/// All methods: there is no answer, or none that makes sense.
+/// All methods: there is no reply, or a malformed one.
 pub trait Protocol: Send + Sync + fmt::Debug {
-    /// The connection, with the figures of its requests and those who watch them.
+    /// The RPC client, with the statistics and the watchers of its requests.
     fn rpc(&self) -> &Arc<RpcClient>;
 
-    /// Whether a server keeps a file that is open here when its last name is removed. Where it does
-    /// not, the client gives such a file another name instead (silly rename).
+    /// Whether the server keeps an open file when its last name is removed. Otherwise the client
+    /// renames such a file instead (silly rename).
     fn keeps_removed_files(&self) -> bool {
         false
     }
 
-    /// What `name` in `directory` leads to; says the attributes of the directory.
+    /// Looks `name` up in `directory`; returns the attributes of the directory as well.
     fn find(
         &self,
         caller: RpcCaller<'_>,
@@ -56,7 +56,7 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// The attributes of an object.
     fn attributes(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<Attributes, ()>;
 
-    /// Which of `rights` the caller has on an object; says its attributes.
+    /// The subset of `rights` that the caller has on an object; returns its attributes as well.
     fn access(
         &self,
         caller: RpcCaller<'_>,
@@ -67,10 +67,10 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// Sets attributes.
     fn set(&self, caller: RpcCaller<'_>, object: &FileHandle, set: &SetAttributes) -> Answer<(), Wcc>;
 
-    /// The text of a symbolic link; says its attributes.
+    /// The target of a symbolic link; returns the link's attributes as well.
     fn readlink(&self, caller: RpcCaller<'_>, link: &FileHandle) -> Answer<Box<[u8]>, Option<Attributes>>;
 
-    /// Makes an object under a new name; says the attributes of the directory.
+    /// Creates an object under a new name; returns the attributes of the directory.
     fn create(
         &self,
         caller: RpcCaller<'_>,
@@ -79,8 +79,8 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         new: &CreateRequest<'_>,
     ) -> Answer<CreatedObject, Wcc>;
 
-    /// Removes a name, that of a directory or any other; says the attributes of the directory that
-    /// holds it.
+    /// Removes a name of a directory or of another object; returns the attributes of the directory
+    /// that contained it.
     fn remove(
         &self,
         caller: RpcCaller<'_>,
@@ -89,7 +89,7 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         is_directory: bool,
     ) -> Answer<(), Wcc>;
 
-    /// Moves a name (each is a directory and a name in it), over another one if need be.
+    /// Renames an object, replacing an existing target. Each place is a directory and a name in it.
     fn rename(
         &self,
         caller: RpcCaller<'_>,
@@ -97,7 +97,7 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         to: (&FileHandle, &[u8]),
     ) -> Answer<(), RenameAttributes>;
 
-    /// Gives a file one more name.
+    /// Adds a name to a file.
     fn link(
         &self,
         caller: RpcCaller<'_>,
@@ -106,7 +106,7 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         name: &[u8],
     ) -> Answer<(), LinkAttributes>;
 
-    /// Names of a directory; says its attributes.
+    /// Lists names of a directory; returns its attributes as well.
     fn list(
         &self,
         caller: RpcCaller<'_>,
@@ -114,7 +114,8 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         request: ListRequest,
     ) -> Answer<ReaddirPage, Option<Attributes>>;
 
-    /// Bytes of a file; says its attributes. `None` if `sink` has taken them.
+    /// Reads from a file; returns its attributes as well. The data are `None` if `sink` has taken
+    /// them.
     fn read(
         &self,
         open: OpenCaller<'_>,
@@ -123,8 +124,7 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         sink: Option<&Arc<dyn ReadSink>>,
     ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError>;
 
-    /// Puts `bytes` at `offset`, as durably as `stability` says or more; says the file's
-    /// attributes.
+    /// Writes `bytes` at `offset` with at least the given stability; returns the file's attributes.
     fn write(
         &self,
         open: OpenCaller<'_>,
@@ -134,9 +134,9 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         bytes: &[u8],
     ) -> Answer<WriteReply, Wcc>;
 
-    /// Makes all that was written durable; says the file's attributes.
+    /// Commits unstable writes to stable storage; returns the file's attributes.
     fn commit(&self, open: OpenCaller<'_>, file: &FileHandle) -> Answer<WriteVerifier, Wcc>;
 
-    /// Space of the file system that an object is in; says the object's attributes.
+    /// Space of the file system of an object; returns the object's attributes.
     fn space(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<FsstatReply, Option<Attributes>>;
 }

@@ -1,8 +1,8 @@
 //! One request to the server of a mount, in any protocol version.
 //!
-//! Owns what all requests have in common: dating by when they were sent, counting, and patience
-//! with a server that asks for it. The transport counts what it sends again; here each request
-//! counts as sent once. Must not know what a request means beyond the status it begins with.
+//! Owns what all requests have in common: the time of sending, the statistics, and the retries
+//! after JUKEBOX. The transport counts retransmissions; here each request counts as sent once. Must
+//! not know the contents of requests and replies beyond the leading status.
 
 use std::{
     fmt,
@@ -24,16 +24,16 @@ use curt_xdr::{DecodeError, Encode};
 use super::{CompletedRequest, Statistics};
 use crate::environment::Clock;
 
-/// Who asks, and how the asking is called off.
+/// The credential of a request, and the interrupt that cancels it.
 #[derive(Clone, Copy, Debug)]
 pub struct RpcCaller<'a> {
-    /// In whose name.
+    /// The caller's credential.
     pub credential: &'a RpcCredential,
-    /// Ends the wait.
+    /// Cancels the wait.
     pub interrupt: &'a Interrupt,
 }
 
-/// The way to the server.
+/// The connection to the server.
 pub struct RpcClient {
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
@@ -42,54 +42,54 @@ pub struct RpcClient {
     watchers: Arc<Watchers>,
 }
 
-/// One call, as far as any program has it.
+/// One call of any RPC program.
 #[derive(Clone, Copy)]
 pub(super) struct CallSpec<'a> {
     pub(super) program: u32,
     pub(super) version: u32,
     pub(super) procedure: u32,
     pub(super) arguments: &'a (dyn Encode + Sync),
-    /// Data that end the arguments.
+    /// Data at the end of the arguments.
     pub(super) bulk: &'a [u8],
-    /// Bytes of results at most.
+    /// Longest results, in bytes.
     pub(super) results_max: usize,
-    /// The status by which the server says "later", which is then asked again.
+    /// The status that asks for a retry later (JUKEBOX).
     pub(super) jukebox: u32,
-    /// Who may use the results where they are received.
+    /// May process the results in the receive buffer.
     pub(super) sink: Option<&'a Arc<dyn ReplySink>>,
 }
 
-/// What came back.
+/// The results of a call.
 #[derive(Debug)]
 pub(super) struct CallResult {
     pub(super) reply: CallReply,
     pub(super) sent_at: Instant,
-    /// If it was sent again to a server that had been restarted: by when an earlier copy was
+    /// If the call was retransmitted to a restarted server: the time by which an earlier copy was
     /// executed, if it was.
     pub(super) lost_at: Option<Instant>,
 }
 
-/// The first wait when the server says that it is busy (JUKEBOX: it may have to fetch a tape).
+/// The first delay after JUKEBOX (the server may have to load a tape).
 const JUKEBOX_DELAY_MIN: Duration = Duration::from_millis(100);
 
-/// Waits double up to this.
+/// The longest delay; each is twice the one before.
 const JUKEBOX_DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// Replies up to this size, in bytes, tell of the way and not of what it carries.
+/// Replies up to this size, in bytes, measure the latency of the connection.
 const SMALL_REPLY: usize = 1024;
 
-/// The shortest recent round trip. It falls at once and rises slowly: one lucky reply proves a
-/// short way, one slow reply nothing.
+/// The shortest recent round trip. It falls at once and rises slowly, because a short round trip
+/// proves a low latency and a long one proves nothing.
 #[derive(Debug, Default)]
 struct MinRoundTrip(AtomicU64);
 
 impl MinRoundTrip {
-    /// A longer round trip raises what is believed by this part of the difference.
+    /// A longer round trip raises the value by this part of the difference.
     const RISE: u64 = 64;
 
     fn learn(&self, round_trip: Duration) {
         let round_trip = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX).max(1);
-        // It orders nothing; of two at the same time one may be lost.
+        // Relaxed accesses: of two concurrent updates one may be lost.
         let known = self.0.load(Relaxed);
         let next = if known == 0 || round_trip < known {
             round_trip
@@ -105,7 +105,7 @@ impl MinRoundTrip {
 }
 
 impl RpcClient {
-    /// The way that `transport` offers.
+    /// A client that sends its requests over `transport`.
     #[must_use]
     pub fn new(transport: Arc<dyn Transport>, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -117,38 +117,38 @@ impl RpcClient {
         }
     }
 
-    /// How long the way to the server and back takes, apart from any work there: the shortest of
-    /// the recent small replies. Zero as long as none came.
+    /// The latency of the connection without work at the server: the shortest round trip of the
+    /// recent small replies. Zero before the first.
     #[must_use]
     pub fn latency(&self) -> Duration {
         self.latency.get()
     }
 
-    /// What was sent so far.
+    /// The statistics of requests.
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 
-    /// Who hears of every request.
+    /// The observers of all requests.
     #[must_use]
     pub fn watchers(&self) -> &Arc<Watchers> {
         &self.watchers
     }
 
-    /// What carries the requests.
+    /// The transport that carries the requests.
     #[must_use]
     pub fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
     }
 
-    /// The present, by the clock that dates requests.
+    /// The time of the clock by which requests are timed.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// Sends a request until the server has time for it.
+    /// Sends a request, and retries while the server returns JUKEBOX.
     pub(super) fn call(&self, asker: RpcCaller<'_>, outgoing: CallSpec<'_>) -> Result<CallResult, CallError> {
         let mut sent_at = self.clock.now();
         let mut wait = JUKEBOX_DELAY_MIN;
@@ -228,14 +228,14 @@ impl RpcClient {
         result
     }
 
-    /// Says once per reply that it made no sense, and gives the error for it.
+    /// Logs a malformed reply, and returns the error for it.
     pub(super) fn malformed(&self, procedure: &str, error: DecodeError) -> CallError {
         tracing::warn!(procedure, %error, "malformed reply");
         CallError::Malformed(error)
     }
 }
 
-/// Tells of a refusal, if the reply begins with one.
+/// Traces a refusal, if the reply begins with one.
 fn trace_status(request: &RpcRequest<'_>, result: &Result<CallReply, CallError>) {
     let status = result.as_ref().ok().and_then(|reply| reply.results().first_chunk());
     let status = status.map_or(0, |status| u32::from_be_bytes(*status));
@@ -247,7 +247,7 @@ fn trace_status(request: &RpcRequest<'_>, result: &Result<CallReply, CallError>)
     }
 }
 
-/// Whether the server says "later".
+/// Whether the reply's status is JUKEBOX.
 fn is_busy(reply: &CallReply, busy: u32) -> bool {
     reply.results().first_chunk() == Some(&busy.to_be_bytes())
 }

@@ -1,7 +1,7 @@
-//! What a reply says, free of any protocol version's wire types.
+//! The contents of requests and replies, independent of a protocol version's wire types.
 //!
-//! Owns the plain values that plans return. They carry what the server said and nothing that was
-//! believed before.
+//! Owns plain values, the arguments and results of [`super::Protocol`]. Replies carry what the
+//! server sent, not cached data.
 
 use std::{sync::Arc, time::Instant};
 
@@ -11,34 +11,34 @@ use curt_types::{Attributes, Device, Fault, FileHandle, FileKind, Stability, Tim
 use super::{CookieVerifier, RpcCaller, WriteVerifier};
 use crate::data::SharedBytes;
 
-/// What came back for one call that the server executed: its verdict and what it says of the
-/// objects concerned, which it may say for refusals too.
+/// The reply to a call that the server executed: its result, and the attributes of the objects
+/// concerned, which a refusal may carry as well.
 #[derive(Clone, Copy, Debug)]
 pub struct NfsReply<T, A> {
-    /// When the call was first sent: what attributes in it are dated by.
+    /// When the call was first sent; the age of the attributes counts from it.
     pub sent_at: Instant,
-    /// Of a call that was sent again to a server that had been restarted: by when an earlier copy
-    /// was executed, if it was.
+    /// If the call was retransmitted to a restarted server: the time by which an earlier copy was
+    /// executed, if it was.
     pub lost_at: Option<Instant>,
-    /// The result, or why the server refused.
+    /// The result, or the status of a refusal.
     pub outcome: Result<T, Fault>,
-    /// Attributes of the objects that the call was about.
+    /// Attributes of the objects concerned.
     pub attributes: A,
 }
 
-/// The objects of a RENAME.
+/// The attributes in a RENAME reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameAttributes {
-    /// The directory that held the old name.
+    /// The directory of the old name.
     pub from: Wcc,
-    /// The directory that holds the new name.
+    /// The directory of the new name.
     pub to: Wcc,
 }
 
-/// The objects of a LINK.
+/// The attributes in a LINK reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkAttributes {
-    /// The file, afterwards.
+    /// The file after the operation.
     pub file: Option<Attributes>,
     /// The directory of the new name.
     pub directory: Wcc,
@@ -53,120 +53,121 @@ pub type CreatedObject = Result<LookupReply, Fault>;
 pub struct LookupReply {
     /// Its handle.
     pub handle: FileHandle,
-    /// Its attributes, if the server gave them.
+    /// Its attributes, if the server returned them.
     pub attributes: Option<Attributes>,
 }
 
 /// The result of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteReply {
-    /// Bytes taken: 1 to as many as were sent (a server that claims more is answered with EIO).
+    /// Bytes written: from 1 to the number sent (a larger count is an EIO).
     pub count: u32,
-    /// What it did with them; at least what was asked for.
+    /// The stability of the write; at least the requested one.
     pub stability: Stability,
-    /// Changes when the server may have lost what was unstable.
+    /// Changes when the server may have lost unstable writes.
     pub verifier: WriteVerifier,
 }
 
-/// One name of a listing.
+/// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReaddirEntry {
-    /// Number of the object in its file system.
+    /// The fileid.
     pub fileid: u64,
     /// The name: bytes without `/` and NUL, not empty.
     pub name: Box<[u8]>,
-    /// Where the listing goes on after this name.
+    /// The cookie at which the listing continues after this entry.
     pub cookie: u64,
-    /// Its handle, from READDIRPLUS and if the server gave it.
+    /// Its handle, if READDIRPLUS returned one.
     pub handle: Option<FileHandle>,
-    /// Its attributes, likewise.
+    /// Its attributes, if READDIRPLUS returned them.
     pub attributes: Option<Attributes>,
 }
 
-/// One reply's worth of a listing.
+/// The entries in one READDIR or READDIRPLUS reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReaddirPage {
-    /// To be sent with the next position.
+    /// The cookie verifier for the next request.
     pub verifier: CookieVerifier,
-    /// The names, in the server's order.
+    /// The entries, in the server's order.
     pub names: Vec<ReaddirEntry>,
-    /// Nothing follows the last name.
+    /// The last entry ends the listing.
     pub end: bool,
 }
 
-/// Space of a file system (RFC 1813 §3.3.18).
+/// Space of a file system (RFC 1813, section 3.3.18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsstatReply {
-    /// Bytes in all.
+    /// Total bytes.
     pub total_bytes: u64,
-    /// Bytes free.
+    /// Free bytes.
     pub free_bytes: u64,
-    /// Bytes free to the asker.
+    /// Bytes available to the caller.
     pub available_bytes: u64,
-    /// Files in all.
+    /// Total files.
     pub total_files: u64,
-    /// Files free.
+    /// Free files.
     pub free_files: u64,
-    /// Files free to the asker.
+    /// Files available to the caller.
     pub available_files: u64,
-    /// Seconds for which this will not change, by the server's guess.
+    /// Seconds for which the values are not expected to change.
     pub invariant_seconds: u32,
 }
 
-/// Limits and preferences of a server (RFC 1813 §3.3.19).
+/// Limits and preferences of a server (RFC 1813, section 3.3.19). Sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fsinfo {
-    /// The largest READ.
+    /// Maximum READ size.
     pub read_max: u32,
-    /// The READ that it likes best.
+    /// Preferred READ size.
     pub read_preferred: u32,
-    /// READ sizes should be multiples of it.
+    /// READ sizes should be multiples of this.
     pub read_multiple: u32,
-    /// The largest WRITE.
+    /// Maximum WRITE size.
     pub write_max: u32,
-    /// The WRITE that it likes best.
+    /// Preferred WRITE size.
     pub write_preferred: u32,
-    /// WRITE sizes should be multiples of it.
+    /// WRITE sizes should be multiples of this.
     pub write_multiple: u32,
-    /// The READDIR size that it likes best.
+    /// Preferred READDIR size.
     pub listing_preferred: u32,
-    /// The largest file.
+    /// Maximum file size.
     pub file_size_max: u64,
-    /// The step of its times.
+    /// Granularity of timestamps.
     pub time_step: Timestamp,
-    /// It makes hard links.
+    /// Hard links are supported.
     pub links: bool,
-    /// It makes symbolic links.
+    /// Symbolic links are supported.
     pub symlinks: bool,
-    /// PATHCONF says the same for all its files.
+    /// PATHCONF is the same for all objects of the file system.
     pub homogeneous: bool,
     /// SETATTR can set times.
     pub sets_times: bool,
 }
 
-/// The longest name that programs and kernels have room for, in bytes (Linux' NAME_MAX).
+/// The longest name of programs and kernels, in bytes (Linux: NAME_MAX).
 const NAME_MAX: u32 = 255;
 
-/// What pathconf(3) tells (RFC 1813 §3.3.20).
+/// Limits as for pathconf(3) (RFC 1813, section 3.3.20).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pathconf {
-    /// Hard links to one object.
+    /// Maximum number of hard links to one object.
     pub links_max: u32,
-    /// Bytes of a name, as the server says; 0 if it does not. See [`Pathconf::longest_name`].
+    /// Maximum length of a name in bytes; 0 if the server did not return it. See
+    /// [`Pathconf::longest_name`].
     pub name_max: u32,
-    /// Longer names are refused, not cut.
+    /// Longer names are refused, not truncated.
     pub no_truncation: bool,
-    /// Only the superuser gives files away.
+    /// Only the superuser may change the owner of files.
     pub chown_restricted: bool,
-    /// Names that differ in case alone are the same.
+    /// Names that differ only in case are equal.
     pub case_insensitive: bool,
-    /// Names keep their case.
+    /// The case of names is preserved.
     pub case_preserving: bool,
 }
 
 impl Pathconf {
-    /// The longest name that is sent, in bytes. Ganesha 4.3 says 1024, whatever its file system
-    /// holds; as in Linux' client, no name is longer than NAME_MAX.
+    /// The longest name that is sent, in bytes. Ganesha 4.3 returns 1024 whatever the file system
+    /// supports; as in Linux, no name is longer than NAME_MAX.
     #[must_use]
     pub const fn longest_name(&self) -> u32 {
         match self.name_max {
@@ -176,18 +177,18 @@ impl Pathconf {
     }
 }
 
-/// What is to be made under a name that must be new.
+/// The object to be created under a name that must not exist.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateRequest<'a> {
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
     /// Permission bits, set-id and sticky bits.
     pub mode: u32,
-    /// The text of a symbolic link.
+    /// The target of a symbolic link.
     pub text: &'a [u8],
-    /// The numbers of a device.
+    /// The major and minor numbers of a device.
     pub device: Device,
-    /// Of a file: the server has to recognise the request if it is sent twice.
+    /// For a regular file: exclusive creation, by which the server recognises a retransmission.
     pub is_exclusive: bool,
 }
 
@@ -204,53 +205,53 @@ impl<'a> CreateRequest<'a> {
         Self { kind: FileKind::Directory, ..Self::file(mode) }
     }
 
-    /// A symbolic link with this text.
+    /// A symbolic link with the target `text`.
     #[must_use]
     pub fn symlink(text: &'a [u8]) -> Self {
         Self { kind: FileKind::Symlink, text, ..Self::file(0o777) }
     }
 
-    /// A device, with these numbers, a named pipe or a socket.
+    /// A device with these numbers, a FIFO or a socket.
     #[must_use]
     pub fn node(kind: FileKind, device: Device, mode: u32) -> Self {
         Self { kind, device, ..Self::file(mode) }
     }
 }
 
-/// Which names of a directory are wanted.
+/// The arguments of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct ListRequest {
-    /// Behind which.
+    /// The cookie to continue after; 0 for the beginning.
     pub cookie: u64,
-    /// The epoch of the cookie.
+    /// The cookie verifier.
     pub verifier: CookieVerifier,
-    /// In results of so many bytes at most.
+    /// Longest results, in bytes.
     pub size: u32,
-    /// With handles and attributes.
+    /// With handles and attributes (READDIRPLUS).
     pub plus: bool,
 }
 
-/// By what a server knows that a file is open, and for whom: it goes with each READ, WRITE and
-/// COMMIT. NFSv3 has no opens: there it is in whose name data are asked for.
+/// The opener of a file, which each READ, WRITE and COMMIT carries. NFSv3 has no OPEN: it uses the
+/// credential only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenContext {
-    /// Who opened the file: a number of this client for a user and their groups.
+    /// The opener: the client's number for a user with its groups.
     pub owner: u32,
-    /// The credential of its requests.
+    /// The opener's credential.
     pub credential: Arc<RpcCredential>,
 }
 
-/// Who asks through an open file, and how the asking is called off.
+/// The open file of a request, and the interrupt that cancels it.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenCaller<'a> {
     /// The open file.
     pub open: &'a OpenContext,
-    /// Ends the wait.
+    /// Cancels the wait.
     pub interrupt: &'a Interrupt,
 }
 
 impl<'a> OpenCaller<'a> {
-    /// As any other caller.
+    /// The caller of the same request without the open.
     #[must_use]
     pub fn rpc(&self) -> RpcCaller<'a> {
         RpcCaller { credential: &self.open.credential, interrupt: self.interrupt }
@@ -260,16 +261,16 @@ impl<'a> OpenCaller<'a> {
 /// The result of a READ.
 #[derive(Clone, Debug)]
 pub struct ReadData {
-    /// The bytes: as many as were asked for, or fewer; none only at the end.
+    /// The data: up to the number of bytes requested; empty only at end of file.
     pub bytes: SharedBytes,
-    /// The file ends behind them.
+    /// The data reach end of file.
     pub end: bool,
 }
 
-/// Processes a READ's bytes in the receive buffer.
+/// Processes the data of a READ in the receive buffer.
 pub trait ReadSink: Send + Sync {
-    /// `bytes` were read; `end` says whether the file ends behind them. Returns `false` to leave
-    /// them to the caller. As
-    /// [`curt_rpc::client::ReplySink::consume`]: on another thread, which must not be kept waiting.
+    /// Receives the data; `end` is set at end of file. Returns `false` to leave the data to the
+    /// caller. Called on another thread and must not block, as
+    /// [`curt_rpc::client::ReplySink::consume`].
     fn consume(&self, about: Option<&Attributes>, sent_at: Instant, bytes: &[u8], end: bool) -> bool;
 }

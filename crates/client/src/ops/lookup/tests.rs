@@ -1,4 +1,4 @@
-//! What a look-up that is answered from memory costs.
+//! The cost of a lookup that is answered from the cache.
 #![allow(clippy::unwrap_used, dead_code, reason = "a test may end in a panic; others use the rest")]
 
 #[path = "../../../../rpc/tests/warm/sys.rs"]
@@ -14,7 +14,7 @@ use curt_policy::CacheOptions;
 use self::world::{World, user};
 use crate::{InodeId, LookupResult, inode::FACTS_LOCKED};
 
-/// More than ever go by until no other test allocates meanwhile.
+/// More rounds than are needed until no other test allocates during one.
 const ROUNDS: usize = 1000;
 
 #[test]
@@ -33,7 +33,7 @@ fn a_lookup_from_memory_locks_its_directory_once_reads_the_clock_once_and_alloca
         LookupResult::Negative { .. } => {}
     };
     for name in [&b"file"[..], b"missing", b".."] {
-        // The kernel holds what it was told of.
+        // The kernel holds the lookups that it received.
         let held = lookup(name);
         for _ in 0..100 {
             forget(lookup(name));

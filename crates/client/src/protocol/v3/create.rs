@@ -1,8 +1,8 @@
-//! Making objects: CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 §3.3.8 to 3.3.11), and what has to be
-//! sent after them.
+//! CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813, sections 3.3.8 to 3.3.11), and the requests that
+//! must follow them.
 //!
-//! A server need not give the handle of what it made: then the name is looked up. An exclusive
-//! CREATE keeps its verifier in the file's times, and takes no attributes: a SETATTR follows.
+//! If the server does not return the handle of the new object, the name is looked up. An exclusive
+//! CREATE stores its verifier in the file's times and sets no attributes, so a SETATTR follows.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -22,7 +22,7 @@ use super::{
 type Made = (Option<FileHandle>, Option<Attributes>);
 
 impl NfsV3 {
-    /// Makes what must be new.
+    /// Creates an object under a name that must not exist.
     pub(super) fn make(
         &self,
         caller: RpcCaller<'_>,
@@ -43,7 +43,7 @@ impl NfsV3 {
             FileKind::Regular if new.is_exclusive => {
                 return self.make_exclusive(caller, directory, place, set);
             }
-            // Guarded, not unchecked: a file that is there already must not be given this mode.
+            // GUARDED, not UNCHECKED: an existing file must not be changed to this mode.
             FileKind::Regular => self.create_file(caller, place, CreateHow::Guarded(attributes)),
             FileKind::Directory => {
                 let arguments = MkdirArguments { place, attributes };
@@ -61,7 +61,7 @@ impl NfsV3 {
         self.find_made(caller, directory, place, made?)
     }
 
-    /// Makes a file with a verifier, by which the server knows a call that is sent twice.
+    /// Creates a file with a verifier, by which the server recognises a retransmission.
     fn make_exclusive(
         &self,
         caller: RpcCaller<'_>,
@@ -78,7 +78,7 @@ impl NfsV3 {
             return self.find_made(caller, directory, place, made);
         }
         let mut made = self.find_made(caller, directory, place, made)?;
-        // A second copy is told of no failure of the first.
+        // A retransmission of an exclusive CREATE does not fail because of the first copy.
         made.lost_at = None;
         if let Ok(created) = &mut made.outcome
             && let Ok(found) = created
@@ -111,7 +111,7 @@ impl NfsV3 {
         self.ask(caller, procedure, arguments, made, wcc)
     }
 
-    /// What was made at `place`, which is looked up if the server gave no handle.
+    /// The object created at `place`, which is looked up if the server returned no handle.
     fn find_made(
         &self,
         caller: RpcCaller<'_>,

@@ -1,4 +1,4 @@
-//! READDIR and READDIRPLUS (RFC 1813 §3.3.16, 3.3.17).
+//! READDIR and READDIRPLUS (RFC 1813, sections 3.3.16 and 3.3.17).
 
 use curt_proto::nfs3::{
     Cookie, DirectoryEntry, DirectoryEntryPlus, Fattr, NfsProcedure, NfsResult, ReaddirArguments, ReaddirOk,
@@ -12,7 +12,7 @@ use super::{Answer, ListRequest, NfsReply, NfsV3, ReaddirPage, RpcCaller, attrib
 use crate::protocol::ReaddirEntry;
 
 impl NfsV3 {
-    /// Names of a directory. Names that no directory can hold are malformed.
+    /// Lists names of a directory. A name that no directory can contain makes the reply malformed.
     pub(super) fn readdir(
         &self,
         caller: RpcCaller<'_>,
@@ -76,11 +76,11 @@ impl NfsV3 {
     }
 }
 
-/// Bytes by which results may exceed what was asked for: knfsd of Linux ends a reply after the
-/// entry that goes beyond.
+/// Bytes by which results may exceed the requested size: the Linux server ends a reply after the
+/// entry that exceeds it.
 const EXCESS_MAX: usize = 4096;
 
-/// What may come back when `count` bytes were asked for.
+/// Longest results accepted if `count` bytes are requested.
 fn results_max(count: u32) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX).saturating_add(EXCESS_MAX)
 }

@@ -1,9 +1,9 @@
-//! NFS version 3 (RFC 1813): [`NfsV3`] carries out a client's intents by its procedures.
+//! NFS version 3 (RFC 1813): [`NfsV3`] implements [`Protocol`] by its procedures.
 //!
-//! Owns encoding arguments and decoding results. An intent that is one procedure is here; those
-//! that take several, or whose results need care, have files of their own: `create`, `listing`,
-//! `transfer`. Each request is repeated while the server answers JUKEBOX. A reply that makes no
-//! sense is [`CallError::Malformed`], with one log line. Must not know the purpose of a request.
+//! Owns the encoding of arguments and the decoding of results. Methods of one procedure are here;
+//! those with several procedures or more complex results are in `create`, `listing` and `transfer`.
+//! Requests are retried while the server returns JUKEBOX. A malformed reply is logged once and
+//! returned as [`CallError::Malformed`]. Must not know the purpose of a request.
 
 mod create;
 mod listing;
@@ -32,7 +32,7 @@ use super::{
     rpc_client::{CallResult, CallSpec},
 };
 
-/// NFS version 3 over a connection.
+/// NFS version 3 over one connection.
 #[derive(Debug)]
 pub struct NfsV3 {
     rpc: Arc<RpcClient>,
@@ -73,7 +73,7 @@ impl Protocol for NfsV3 {
         rights: Access,
     ) -> Answer<Access, Option<Attributes>> {
         let arguments = AccessArguments { object: nfs_fh3(object)?, access: AccessMask(rights.bits()) };
-        // A right that was not asked about is not granted by an answer.
+        // A reply grants no rights beyond the requested ones.
         let granted = |ok: AccessOk| {
             let granted = Access::from_bits(ok.access.0).common(rights);
             (granted, attributes(ok.attributes))
@@ -208,17 +208,17 @@ impl Protocol for NfsV3 {
 }
 
 impl NfsV3 {
-    /// Over this connection.
+    /// NFS version 3 over the connection of `rpc`.
     #[must_use]
     pub fn new(rpc: Arc<RpcClient>) -> Arc<Self> {
         Arc::new(Self { rpc })
     }
 
-    /// What a mount asks of its root: FSINFO and PATHCONF. Some servers do not know PATHCONF for
-    /// all file systems; a mount is possible without, and has zeros.
+    /// FSINFO and PATHCONF of the root, for a mount. Some servers do not support PATHCONF for all
+    /// file systems; its values are zeros then.
     ///
     /// # Errors
-    /// There is no answer, or none that makes sense.
+    /// There is no reply, or a malformed one.
     pub fn limits(&self, caller: RpcCaller<'_>, root: &FileHandle) -> Answer<(Fsinfo, Pathconf), ()> {
         let root = nfs_fh3(root)?;
         let told = |ok: FsinfoOk| (fsinfo(&ok), ());
@@ -246,8 +246,8 @@ impl NfsV3 {
         self.ask(caller, procedure, arguments, |data| ((), wcc(data)), wcc)
     }
 
-    /// Sends a request whose results are small, and makes an answer of them: `success` of what
-    /// comes with OK, `failure` of what comes with any other status.
+    /// Sends a request with small results and converts the reply: `success` converts the results of
+    /// NFS3_OK, `failure` those of any other status.
     fn ask<T, F, R, A>(
         &self,
         caller: RpcCaller<'_>,
@@ -276,7 +276,7 @@ impl NfsV3 {
         self.send_with_sink(caller, procedure, arguments, bulk, results_max, None)
     }
 
-    /// As [`Self::send`], but the results may be processed in the receive buffer.
+    /// As [`Self::send`], but `sink` may process the results in the receive buffer.
     fn send_with_sink(
         &self,
         caller: RpcCaller<'_>,
@@ -307,22 +307,22 @@ impl NfsV3 {
         self.rpc.malformed(procedure.name(), error)
     }
 
-    /// A value that its type allows and its place does not.
+    /// The error for a value that is valid for its type but not in this field.
     fn invalid_value(&self, procedure: NfsProcedure, name: &'static str, value: u32) -> CallError {
         self.malformed(procedure, DecodeError::BadValue { name, value })
     }
 
-    /// The answer to a request that cannot be sent, as a server would give it.
+    /// A local refusal, for a request that cannot be encoded.
     fn refusal<R, A: Default>(&self, fault: Fault) -> NfsReply<R, A> {
         NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
     }
 }
 
-/// Results without data, names or targets are never longer, in bytes: two handles and four sets of
+/// Longest results without data, names or link targets, in bytes: two handles and four sets of
 /// attributes.
 const RESULTS_SMALL: usize = 1024;
 
-/// Results with one name or target are never longer, in bytes.
+/// Longest results with one name or link target, in bytes.
 const RESULTS_NAME: usize = 66 * 1024;
 
 fn reply<T, F, R, A>(
@@ -341,13 +341,13 @@ fn reply<T, F, R, A>(
     NfsReply { sent_at: incoming.sent_at, lost_at: incoming.lost_at, outcome, attributes }
 }
 
-/// A handle as this version's messages carry it. No server of this version gives a longer one, and
-/// none could decode it.
+/// A handle in NFSv3 encoding. The error cannot occur with handles from an NFSv3 server, which have
+/// at most 64 bytes.
 fn nfs_fh3(handle: &FileHandle) -> Result<NfsFh3, CallError> {
     NfsFh3::new(handle.as_bytes()).map_err(|_| CallError::GarbageArguments)
 }
 
-/// A name in a directory; none if no message can carry it.
+/// A name in a directory; `None` if it cannot be encoded.
 fn place<'a>(directory: &FileHandle, name: &'a [u8]) -> Option<DirOpArgs<'a>> {
     Some(DirOpArgs { directory: nfs_fh3(directory).ok()?, name: Filename::new(name).ok()? })
 }

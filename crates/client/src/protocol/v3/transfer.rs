@@ -1,4 +1,4 @@
-//! READ and WRITE (RFC 1813 §3.3.6, 3.3.7).
+//! READ and WRITE (RFC 1813, sections 3.3.6 and 3.3.7).
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
@@ -15,13 +15,14 @@ use super::{
 };
 use crate::data::SharedBytes;
 
-/// What READ brings besides the data, in bytes: status, attributes, count, end, length.
+/// Bytes in READ results besides the data: status, attributes, count, eof, length.
 const READ_HEAD: usize = 4 + 4 + 84 + 4 + 4 + 4;
 
-/// Data shorter than this are copied out of their reply, whose buffer may be much larger, in bytes.
+/// Data shorter than this, in bytes, are copied out of the receive buffer, which may be much
+/// larger.
 const COPY_MAX: usize = 64 * 1024;
 
-/// A reply, of which only the data are looked at.
+/// The data of a reply, in the reply's buffer.
 struct ReadReplyData {
     reply: CallReply,
     start: usize,
@@ -58,15 +59,15 @@ impl ReplySink for ReadResultsSink {
     }
 }
 
-/// Whether a server may answer so: no more than was asked for, as many as it says, and none only at
-/// the end.
+/// Whether a READ result is valid: not longer than requested, with a matching count, and empty only
+/// at end of file.
 fn makes_sense(length: usize, end: bool, said: u32, asked: usize) -> bool {
     length <= asked && usize::try_from(said) == Ok(length) && (length > 0 || end || asked == 0)
 }
 
 impl NfsV3 {
-    /// READ: bytes of a file; `None` if `sink` has taken them where they were received. More bytes
-    /// than were asked for make no sense, nor do none where the file does not end.
+    /// READ; the data are `None` if `sink` has taken them in the receive buffer. A result that is
+    /// longer than requested, or empty before end of file, is malformed.
     pub(super) fn read_to_sink(
         &self,
         caller: RpcCaller<'_>,
@@ -76,7 +77,7 @@ impl NfsV3 {
     ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
         let count = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
         let asked = usize::try_from(count).unwrap_or(usize::MAX);
-        // Not later than the request is: what was known before is never taken for newer than the
+        // A time not later than that of sending: older cached data never count as newer than the
         // reply.
         let sink = sink.map(|sink| {
             Arc::new(ReadResultsSink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
@@ -104,8 +105,7 @@ impl NfsV3 {
         Ok(Some(NfsReply { sent_at, lost_at, outcome, attributes }))
     }
 
-    /// WRITE: puts `bytes` at `offset`. More bytes than were sent make no sense in its reply, nor
-    /// do none.
+    /// WRITE. A reply with a count of zero or above the number of bytes sent is malformed.
     pub(super) fn write_bytes(
         &self,
         caller: RpcCaller<'_>,
@@ -133,7 +133,7 @@ impl NfsV3 {
     }
 }
 
-/// The data of a READ's reply: they come last and are padded to a multiple of four.
+/// The data of a READ reply: at the end of the results, padded to a multiple of four bytes.
 fn data(reply: CallReply, length: usize) -> SharedBytes {
     let start = reply.results().len() - length.next_multiple_of(4);
     let data = ReadReplyData { reply, start, length };

@@ -1,4 +1,4 @@
-//! A time limit for requests whose transport would wait for ever.
+//! A time limit for requests whose transport waits without limit.
 
 use std::{
     sync::Arc,
@@ -17,7 +17,7 @@ struct DeadlineWakeup {
 
 impl Wake for DeadlineWakeup {
     fn wake(&self) {
-        // Whoever waits holds the lock from its look at the interrupt until it sleeps.
+        // The waiter holds the lock from its check of the interrupt until it sleeps.
         drop(self.over.lock());
         self.wakeup.notify_all();
     }
@@ -42,7 +42,7 @@ pub(super) fn within<R>(limit: Duration, interrupt: &Interrupt, work: impl FnOnc
             ends.raise();
         };
         let watcher = thread::Builder::new().name("curt-deadline".into()).spawn_scoped(scope, watch);
-        // Without a watcher the caller's own interrupt has to do.
+        // If the watcher thread could not be started, only the caller's interrupt applies.
         let result = work(if watcher.is_ok() { &ends } else { interrupt });
         *alarm.over.lock() = true;
         alarm.wakeup.notify_all();
@@ -57,12 +57,12 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn work_that_ends_in_time_is_not_waited_for() {
+    fn work_that_ends_in_time_is_not_delayed() {
         assert!(!within(LONG, &Interrupt::never(), |ends| ends.is_raised()));
     }
 
     #[test]
-    fn work_is_ended_by_the_limit_and_by_the_interrupt() {
+    fn work_is_interrupted_by_the_limit_and_by_the_caller() {
         assert!(within(Duration::from_millis(1), &Interrupt::never(), |ends| ends.wait_for(LONG)));
         let interrupt = Interrupt::new();
         interrupt.raise();

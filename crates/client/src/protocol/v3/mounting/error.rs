@@ -1,18 +1,18 @@
-//! Why a mount did not come to be, in enough detail for a user to act on it.
+//! Errors of mounting, with the details that a user needs to resolve them.
 
 use std::{fmt, io};
 
 use curt_proto::mount3;
 use curt_rpc::{client::CallError, message::VersionRange};
 
-/// A service that a mount needs.
+/// A service that a mount uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServiceKind {
-    /// The directory of services: portmap or rpcbind.
+    /// The portmapper (portmap or rpcbind).
     Portmapper,
-    /// MOUNT, which turns paths into handles.
+    /// MOUNT, which maps paths to handles.
     Mount,
-    /// NFS itself.
+    /// NFS.
     Nfs,
 }
 
@@ -26,125 +26,125 @@ impl fmt::Display for ServiceKind {
     }
 }
 
-/// Whether a failed mount is worth another try, by mount.nfs's rules.
+/// Whether a failed mount is retried, by the rules of mount.nfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MountRetry {
-    /// The server may just be away.
+    /// Retried: the server may be temporarily unreachable.
     Always,
-    /// The server may just be starting; after the third time in a row it is not.
+    /// Retried until the third failure in a row: the server may be starting.
     Thrice,
-    /// Trying again changes nothing.
+    /// Not retried: the error is permanent.
     Never,
 }
 
-/// Why a mount did not come to be.
+/// An error of mounting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The server's name has no address (of the family that was asked for).
+    /// The server's name has no address of the requested family.
     #[error("Failed to resolve server {0}: Name or service not known")]
     UnknownHost(String),
-    /// Nobody listens there.
+    /// No process listens at the port.
     #[error("Connection refused by {service} of {server} (port {port})")]
     Refused {
-        /// Who was to be reached.
+        /// The service.
         service: ServiceKind,
-        /// Where.
+        /// The server.
         server: String,
-        /// At which port.
+        /// Its port.
         port: u16,
     },
-    /// The connection could not be made for another reason.
+    /// The connection failed for another reason.
     #[error("{service} of {server} (port {port}) cannot be reached: {kind}")]
     Unreachable {
-        /// Who was to be reached.
+        /// The service.
         service: ServiceKind,
-        /// Where.
+        /// The server.
         server: String,
-        /// At which port.
+        /// Its port.
         port: u16,
-        /// Why.
+        /// The error.
         kind: io::ErrorKind,
     },
-    /// No answer in time.
+    /// There was no reply within the time limit.
     #[error("Connection timed out: no answer from {service} of {server}")]
     TimedOut {
-        /// Who was asked.
+        /// The service.
         service: ServiceKind,
-        /// Where.
+        /// The server.
         server: String,
     },
-    /// This process may not use a port below 1024 (`resvport`).
+    /// This process may not bind a port below 1024 (`resvport`).
     #[error("not permitted to use a reserved port (try noresvport)")]
     ReservedPort,
-    /// The portmapper does not know the service.
+    /// The service is not registered with the portmapper.
     #[error("RPC: Program not registered: {server} has no {service} over TCP")]
     NotRegistered {
-        /// What was looked for.
+        /// The service.
         service: ServiceKind,
-        /// Where.
+        /// The server.
         server: String,
     },
-    /// The service is there, but not in version 3.
+    /// The service does not support version 3.
     #[error(
         "requested NFS version or transport protocol is not supported: {service} of {server} offers {versions}"
     )]
     Version {
-        /// Who was asked.
+        /// The service.
         service: ServiceKind,
-        /// Where.
+        /// The server.
         server: String,
-        /// What it offers instead.
+        /// The versions that it supports.
         versions: OfferedVersions,
     },
-    /// The server does not let us have it.
+    /// The server denies access to the export.
     #[error("access denied by server ({status})")]
     AccessDenied {
-        /// What MNT said.
+        /// The status of MNT.
         status: mount3::MountStat3,
     },
-    /// There is no such export.
+    /// The export does not exist.
     #[error("No such file or directory on the server")]
     NoSuchPath,
-    /// The path is no directory.
+    /// The path is not a directory.
     #[error("Not a directory on the server")]
     NotADirectory,
     /// The path is longer than MOUNT allows (1024 bytes).
     #[error("File name too long")]
     PathTooLong,
-    /// MNT failed in another way.
+    /// MNT failed with another status.
     #[error("reason given by server: {0}")]
     Mount(mount3::MountStat3),
-    /// The server refused what was asked of the root.
+    /// A request for the root failed.
     #[error("reason given by server: {0}")]
     Nfs(curt_proto::nfs3::NfsStat3),
-    /// The export takes other authentication than what was asked for.
+    /// The export does not accept the requested security flavour.
     #[error("the server accepts none of the requested security flavours; it offers {}", flavors(.offered))]
     Flavors {
-        /// Numbers of RPC authentication flavours.
+        /// The accepted RPC authentication flavours.
         offered: Vec<u32>,
     },
-    /// A call failed in another way.
+    /// A call failed with another error.
     #[error("{service} of {server}: {error}")]
     Call {
-        /// Who was asked.
+        /// The service.
         service: ServiceKind,
-        /// Where.
+        /// The server.
         server: String,
-        /// What happened.
+        /// The error.
         error: CallError,
     },
-    /// It was called off.
+    /// The mount was interrupted.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Versions that are offered instead of the wanted one.
+/// The versions that a server supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfferedVersions {
-    /// The program is not served at all.
+    /// The server does not support the program.
     None,
-    /// These.
+    /// This range.
     Versions(VersionRange),
 }
 
@@ -158,7 +158,7 @@ impl fmt::Display for OfferedVersions {
 }
 
 impl MountError {
-    /// Whether another try is worth it.
+    /// Whether the mount is retried after this error.
     #[must_use]
     pub fn retry(&self) -> MountRetry {
         match self {
@@ -183,7 +183,7 @@ impl MountError {
         }
     }
 
-    /// What a failed call to `service` means.
+    /// The error for a failed call to `service`.
     pub(super) fn of_call(service: ServiceKind, server: String, port: u16, error: CallError) -> Self {
         match error {
             CallError::Interrupted => Self::Interrupted,

@@ -1,8 +1,8 @@
-//! From a server's name and a path to a handle and a way to send requests, in NFSv3.
+//! Mounting over NFSv3: from a server name and a path to the root's handle and an RPC client.
 //!
 //! Owns the requests of mounting: to the portmapper for ports, to MOUNT for the root's handle, to
-//! NFS for limits; and UMNT at the end. Each has a time limit, so that mounting can be retried or
-//! given up. Must not know inodes or caches.
+//! NFS for the server's limits, and UMNT at the end. Each has a time limit, so that the caller can
+//! retry or fail the mount. Must not know inodes or caches.
 
 mod deadline;
 mod error;
@@ -42,32 +42,33 @@ use crate::{
 
 pub use error::{MountError, MountRetry, OfferedVersions, ServiceKind};
 
-/// A handle and 64 flavours are never longer, in bytes.
+/// Longest results of MNT: a handle and 64 flavours, in bytes.
 const MOUNT_RESULTS_MAX: usize = 1024;
 
-/// RPC authentication flavours (RFC 5531 §13.4.2).
+/// RPC authentication flavours (RFC 5531, section 13.4.2).
 const FLAVOR_NONE: u32 = 0;
 const FLAVOR_SYS: u32 = 1;
 
-/// An export and how the way to it is found.
+/// An export, and how its services are found.
 #[derive(Clone, Debug)]
 pub struct ExportSource {
-    /// The path that MNT is asked for.
+    /// The path in MNT.
     pub path: Vec<u8>,
-    /// How NFS requests travel; its port source is replaced by what `nfs_port` says.
+    /// The transport options of NFS requests; `nfs_port` determines the port source.
     pub transport: TcpOptions,
-    /// `port=`; `None`: the portmapper is asked, for each connection anew, and 2049 taken if there
-    /// is none.
+    /// `port=`; `None`: the portmapper is queried for each new connection, and 2049 is used if
+    /// there is no portmapper.
     pub nfs_port: Option<u16>,
     /// `mounthost=`; `None`: the NFS server.
     pub mount_server: Option<ServerName>,
-    /// Which addresses of the MOUNT server are tried (`mountproto=`).
+    /// The addresses of the MOUNT server that are tried (`mountproto=`).
     pub mount_family: AddressFamily,
-    /// `mountport=`; `None`: the portmapper is asked, and the NFS port tried if there is none.
+    /// `mountport=`; `None`: the portmapper is queried, and the NFS port is tried if there is no
+    /// portmapper.
     pub mount_port: Option<u16>,
-    /// The credential of these requests; AUTH_NONE for `sec=none`.
+    /// The credential of the mount requests; AUTH_NONE for `sec=none`.
     pub credential: RpcCredential,
-    /// How long each question may take.
+    /// Time limit of each request.
     pub timeout: Duration,
 }
 
@@ -77,17 +78,17 @@ pub struct MountedExport {
     pub root: FileHandle,
     /// The root's FSINFO.
     pub limits: Fsinfo,
-    /// The root's PATHCONF; zeros if the server did not tell.
+    /// The root's PATHCONF; zeros if the server did not return it.
     pub path_limits: Pathconf,
-    /// The way to the server, with the above counted.
+    /// The RPC client; its statistics include the requests above.
     pub rpc: Arc<RpcClient>,
-    /// The transport below it.
+    /// The transport of the RPC client.
     pub transport: Arc<TcpTransport>,
-    /// Where UMNT is to be sent at the end.
+    /// The service to which UMNT is sent at the end.
     pub mount_service: MountService,
 }
 
-/// Where MNT was answered.
+/// The service that answered MNT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountService {
     /// The address.
@@ -99,7 +100,8 @@ pub struct MountService {
     reserved_port: bool,
 }
 
-/// Mounts `export`: finds the services, asks for the root's handle, connects and asks for limits.
+/// Mounts `export`: finds the services, requests the root's handle, connects, and requests the
+/// limits.
 ///
 /// # Errors
 /// [`MountError`].
@@ -126,7 +128,7 @@ pub fn mount(
         limits.outcome.map_err(|fault| MountError::Nfs(fault.into()))
     });
     let (limits, path_limits) = match limits {
-        // The limit was ours, not the user's.
+        // The time limit ended the requests, not the user.
         Err(MountError::Interrupted) if !interrupt.is_raised() => {
             return Err(MountError::TimedOut { service: ServiceKind::Nfs, server });
         }
@@ -136,8 +138,8 @@ pub fn mount(
 }
 
 impl MountService {
-    /// Tells the server that the export is no longer mounted (UMNT). Nothing depends on it: a
-    /// server that misses it prints one line too many for `showmount -a`.
+    /// Sends UMNT. Errors are ignored: a server that misses the request only lists the client
+    /// longer in `showmount -a`.
     pub fn unmount(&self, timeout: Duration, interrupt: &Interrupt) {
         let path = DirPath(Opaque::new(&self.path).unwrap_or_default());
         let told = self.call(mount3::MountProcedure::Unmount, &path, timeout, interrupt).map(drop);
@@ -146,7 +148,7 @@ impl MountService {
         }
     }
 
-    /// Asks for the root's handle.
+    /// Sends MNT.
     fn ask(&self, timeout: Duration, interrupt: &Interrupt) -> Result<MountOk, MountError> {
         let path = DirPath(Opaque::new(&self.path).map_err(|_| MountError::PathTooLong)?);
         let failed =
@@ -194,7 +196,7 @@ impl MountService {
     }
 }
 
-/// Asks each address of the MOUNT server for the root's handle until one answers.
+/// Sends MNT to each address of the MOUNT server until one replies.
 fn ask_root(export: &ExportSource, interrupt: &Interrupt) -> Result<(MountService, MountOk), MountError> {
     let server = export.mount_server.as_ref().unwrap_or(&export.transport.server);
     first_of(server, export.mount_family, |address| {
@@ -206,7 +208,7 @@ fn ask_root(export: &ExportSource, interrupt: &Interrupt) -> Result<(MountServic
                 export.nfs_port,
             ) {
                 (Ok(port), _) => port,
-                // Without a portmapper MOUNT may be where NFS is.
+                // Without a portmapper, MOUNT may share the port of NFS.
                 (Err(error), Some(port)) if is_portmapper_away(&error) => port,
                 (Err(error), _) => return Err(error),
             },
@@ -237,8 +239,8 @@ fn find_nfs_port(export: &ExportSource, interrupt: &Interrupt) -> Result<u16, Mo
     }
 }
 
-/// Where the transport finds NFS: the port that was found for the first connection, asked anew for
-/// later ones.
+/// The port source of the transport: the port already found for the first connection, a new query
+/// for later ones.
 fn nfs_ports(export: &ExportSource, found: u16) -> PortSource {
     if export.nfs_port.is_some() {
         return PortSource::Fixed(found);
@@ -262,7 +264,7 @@ fn is_portmapper_away(error: &MountError) -> bool {
     matches!(error, MountError::Refused { service: ServiceKind::Portmapper, .. })
 }
 
-/// The first success of `ask` over the addresses of `server`, or the last failure.
+/// The first success of `ask` over the addresses of `server`, or the last error.
 fn first_of<R>(
     server: &ServerName,
     family: AddressFamily,
@@ -294,13 +296,13 @@ fn addresses(server: &ServerName, family: AddressFamily) -> Vec<IpAddr> {
     all.into_iter().filter(wanted).collect()
 }
 
-/// The export has to take the flavour in which we ask. An empty list, and AUTH_NONE in it, take
-/// any: the server then looks at no credential.
+/// Checks that the export accepts the flavour of `credential`. An empty list, or AUTH_NONE in it,
+/// accepts any flavour: the server then ignores the credential.
 fn check_flavors(offered: &[u32], credential: &RpcCredential) -> Result<(), MountError> {
     let ours = match credential {
         RpcCredential::None => FLAVOR_NONE,
         RpcCredential::Sys(_) => FLAVOR_SYS,
-        // No mount option makes a security context.
+        // No mount option creates a security context.
         RpcCredential::Context(_) => return Ok(()),
     };
     if offered.is_empty() || offered.contains(&ours) || offered.contains(&FLAVOR_NONE) {
@@ -309,8 +311,8 @@ fn check_flavors(offered: &[u32], credential: &RpcCredential) -> Result<(), Moun
     Err(MountError::Flavors { offered: offered.to_vec() })
 }
 
-/// The size of READs or WRITEs: what was asked for (`rsize=`, `wsize=`) or else what the server
-/// likes best, not above what it takes nor 1 MiB, and a multiple of 4096 if it is that large.
+/// The READ or WRITE size in bytes: the requested one (`rsize=`, `wsize=`) or the one preferred by
+/// the server, from 1024 to 1 MiB, at most the server's maximum, and above 4096 a multiple of 4096.
 #[must_use]
 pub fn transfer_size(asked: Option<u32>, server_preferred: u32, server_max: u32) -> u32 {
     const MAX: u32 = 1 << 20;

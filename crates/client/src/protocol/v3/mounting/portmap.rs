@@ -1,8 +1,7 @@
-//! Which port a service listens at: asking portmap (RFC 1833, version 2) or rpcbind (versions 3 and
-//! 4).
+//! Finds the port of a service by portmap (RFC 1833, version 2) or rpcbind (versions 3 and 4).
 //!
-//! Over IPv4 version 2 is asked, which all servers know; over IPv6 versions 4 and 3, which know
-//! about it.
+//! Over IPv4 version 2 is used, which all servers support; over IPv6 versions 4 and 3, which
+//! support IPv6.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -21,10 +20,11 @@ use curt_xdr::{Decode, DecodeError, Encode, Opaque, decode_all};
 
 use super::error::{MountError, ServiceKind};
 
-/// Results of a look-up are never longer, in bytes.
+/// Longest results, in bytes.
 const RESULTS_MAX: usize = 512;
 
-/// Asks the portmapper at `address` for the TCP port of `program` in `version`, which is `service`.
+/// Queries the portmapper at `address` for the TCP port of `program` and `version`, which are those
+/// of `service`.
 pub(super) fn ask(
     address: IpAddr,
     service: ServiceKind,
@@ -41,7 +41,7 @@ pub(super) fn ask(
     port.ok_or_else(|| MountError::NotRegistered { service, server: address.to_string() })
 }
 
-/// Options of a connection for one question: answered in `timeout`, or not.
+/// Options of a connection for one request with the time limit `timeout`.
 pub(super) fn question_options(server: ServerName, port: u16, timeout: Duration) -> TcpOptions {
     TcpOptions {
         timeout,

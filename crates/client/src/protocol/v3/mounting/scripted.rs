@@ -1,4 +1,4 @@
-//! Services on loopback for the tests of mounting: each answers as its test says.
+//! Services on loopback for the tests of mounting, with scripted replies.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -14,22 +14,22 @@ use curt_rpc::{
 use curt_xdr::{Decoder, Encode, VarArray};
 use parking_lot::Mutex;
 
-/// What the host answers.
+/// The replies of a host.
 #[derive(Clone, Debug)]
 pub(super) struct ScriptedAnswers {
-    /// Ports that the portmapper names for MOUNT and NFS; `None`: not registered.
+    /// Ports that the portmapper returns for MOUNT and NFS; `None`: not registered.
     pub(super) mount_port: Option<u16>,
     pub(super) nfs_port: Option<u16>,
     pub(super) mount: mount3::MountStat3,
     pub(super) flavors: Vec<u32>,
-    /// NFS is served in another version only.
+    /// NFS is supported in another version only.
     pub(super) wrong_version: bool,
-    /// NFS takes calls and answers none.
+    /// NFS accepts calls and never replies.
     pub(super) silent: bool,
     pub(super) fsinfo: nfs3::NfsStat3,
 }
 
-/// A host with a portmapper at 111 if it may have one, and everything else at one port.
+/// A host with MOUNT and NFS at one port, and possibly a portmapper at port 111.
 pub(super) struct ScriptedHost {
     pub(super) address: Ipv4Addr,
     pub(super) port: u16,
@@ -58,15 +58,15 @@ pub(super) fn kind() -> ScriptedAnswers {
 }
 
 impl ScriptedHost {
-    /// Starts a host; with `portmapper` only where the test may listen at port 111, else there is
-    /// none.
+    /// Starts a host, with a portmapper at port 111 if `portmapper`; `None` if the test may not
+    /// bind that port.
     pub(super) fn start(
         number: u8,
         portmapper: bool,
         answers: impl FnOnce(u16) -> ScriptedAnswers,
     ) -> Option<Self> {
         let [_, _, high, low] = std::process::id().to_be_bytes();
-        // An address of this process and test alone.
+        // An address that only this process and test use.
         let address = Ipv4Addr::new(127, 80_u8.wrapping_add(number) & 0x7f | 0x40, high, low);
         let other = TcpListener::bind((address, 0)).expect("loopback has ports");
         let port = other.local_addr().expect("it is bound").port();
@@ -88,7 +88,7 @@ impl ScriptedHost {
         (self.address, self.port).into()
     }
 
-    /// Keeps silent calls waiting until the guard is dropped.
+    /// Delays the calls of a silent server until the guard is dropped.
     pub(super) fn hold(&self) -> parking_lot::MutexGuard<'_, ()> {
         self.hold.lock()
     }
@@ -141,7 +141,7 @@ impl RpcService for ScriptedService {
                 None::<nfs3::Fattr>.encode(reply);
             }
             (nfs3::PROGRAM, 19) => put_fsinfo(reply),
-            // A server that does not know PATHCONF of this file system.
+            // A server that does not support PATHCONF for this file system.
             (nfs3::PROGRAM, 20) => {
                 nfs3::NfsStat3::Notsupp.encode(reply);
                 None::<nfs3::Fattr>.encode(reply);

@@ -1,4 +1,4 @@
-//! Mount-time questions against services on loopback that answer what a test wants.
+//! Mount requests to services on loopback with scripted replies.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -10,7 +10,7 @@ use super::{
 };
 
 #[test]
-fn the_flavour_in_use_must_be_taken_by_the_export() {
+fn the_export_must_offer_the_flavour_in_use() {
     let sys = crate::caller::RpcSecurity::sys().credential(&crate::identity::Caller::new(0, 0, &[]));
     for (offered, takes_sys, takes_none) in [
         (&[][..], true, true),
@@ -27,7 +27,7 @@ fn the_flavour_in_use_must_be_taken_by_the_export() {
 }
 
 #[test]
-fn sizes_are_what_is_asked_for_within_what_the_server_takes() {
+fn transfer_sizes_follow_the_options_within_the_limits_of_the_server() {
     const MIB: u32 = 1 << 20;
     for (asked, preferred, max, expected) in [
         (None, MIB, MIB, MIB),
@@ -68,7 +68,7 @@ fn a_name_without_an_address_is_an_unknown_host() {
 }
 
 #[test]
-fn who_is_worth_another_try_is_told_from_who_is_not() {
+fn mount_errors_are_classified_for_retry() {
     let refused = MountError::Refused { service: ServiceKind::Nfs, server: "s".into(), port: 2049 };
     assert_eq!(refused.retry(), MountRetry::Always);
     let unregistered = MountError::NotRegistered { service: ServiceKind::Mount, server: "s".into() };
@@ -95,7 +95,7 @@ fn mounted(export: &ExportSource) -> Result<MountedExport, MountError> {
 }
 
 #[test]
-fn with_ports_given_no_portmapper_is_needed() {
+fn a_mount_with_given_ports_needs_no_portmapper() {
     let host = ScriptedHost::start(1, false, |_| kind()).unwrap();
     let export = export_of(&host, Some(host.port), Some(host.port));
     let mounted = mounted(&export).unwrap();
@@ -109,14 +109,14 @@ fn with_ports_given_no_portmapper_is_needed() {
 }
 
 #[test]
-fn without_portmapper_mount_is_looked_for_where_nfs_is() {
+fn without_a_portmapper_mount_is_tried_at_the_nfs_port() {
     let host = ScriptedHost::start(2, false, |_| kind()).unwrap();
     let mounted = mounted(&export_of(&host, Some(host.port), None)).unwrap();
     assert_eq!(mounted.mount_service.port, host.port);
 }
 
 #[test]
-fn without_portmapper_and_ports_the_refusal_is_told() {
+fn without_portmapper_and_ports_the_refused_connection_is_reported() {
     let host = ScriptedHost::start(3, false, |_| kind()).unwrap();
     let error = mounted(&export_of(&host, None, None)).unwrap_err();
     let MountError::Refused { service: ServiceKind::Portmapper, port: 111, .. } = error else {
@@ -125,7 +125,7 @@ fn without_portmapper_and_ports_the_refusal_is_told() {
 }
 
 #[test]
-fn the_portmapper_names_the_ports() {
+fn ports_come_from_the_portmapper() {
     let Some(host) = ScriptedHost::start(4, true, |port| ScriptedAnswers {
         mount_port: Some(port),
         nfs_port: Some(port),
@@ -140,7 +140,7 @@ fn the_portmapper_names_the_ports() {
 }
 
 #[test]
-fn services_that_are_not_registered_are_told_by_name() {
+fn the_error_names_the_service_that_is_not_registered() {
     for (number, mount_known, missing) in [(5, false, ServiceKind::Mount), (6, true, ServiceKind::Nfs)] {
         let ports = |port| ScriptedAnswers { mount_port: Some(port).filter(|_| mount_known), ..kind() };
         let Some(host) = ScriptedHost::start(number, true, ports) else {
@@ -154,7 +154,7 @@ fn services_that_are_not_registered_are_told_by_name() {
 }
 
 #[test]
-fn what_mnt_and_fsinfo_refuse_is_told_apart() {
+fn refusals_of_mnt_and_fsinfo_are_distinct_errors() {
     use curt_proto::mount3::MountStat3;
     let cases = [
         (7, MountStat3::Acces, MountError::AccessDenied { status: MountStat3::Acces }),
@@ -174,7 +174,7 @@ fn what_mnt_and_fsinfo_refuse_is_told_apart() {
 }
 
 #[test]
-fn other_versions_flavours_and_closed_ports_are_told_apart() {
+fn other_versions_and_flavours_and_closed_ports_are_distinct_errors() {
     let host = ScriptedHost::start(12, false, |_| ScriptedAnswers { wrong_version: true, ..kind() }).unwrap();
     let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
     let text = error.to_string();
@@ -190,11 +190,11 @@ fn other_versions_flavours_and_closed_ports_are_told_apart() {
 }
 
 #[test]
-fn a_server_that_takes_calls_and_answers_none_times_out() {
+fn a_server_that_accepts_calls_without_replying_times_out() {
     let host = ScriptedHost::start(14, false, |_| ScriptedAnswers { silent: true, ..kind() }).unwrap();
     let hold = host.hold();
     let mut export = export_of(&host, Some(host.port), Some(host.port));
-    // The other services answer within that.
+    // The other services reply within this time.
     export.timeout = Duration::from_secs(3);
     let error = mounted(&export).unwrap_err();
     drop(hold);

@@ -1,11 +1,11 @@
-//! Results that no procedure returns.
+//! Malformed results of each procedure.
 
 use curt_proto::nfs3::{self, NfsPath};
 use curt_types::{Device, FileKind};
 
 use super::*;
 
-/// What one procedure is tried with: its name, results that are right for it, and the call.
+/// Tests one procedure: its name, valid results, and the call.
 type TryOne<'t> = &'t mut dyn FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result<bool, CallError>);
 
 fn bytes(results: &impl Encode) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn ok<T: Encode>(value: T) -> Vec<u8> {
     bytes(&NfsResult::<T, ()>::Ok(value))
 }
 
-/// All procedures, each with results that are right for it.
+/// All procedures, each with valid results.
 fn each_procedure(mut try_one: impl FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result<bool, CallError>)) {
     objects(&mut try_one);
     data(&mut try_one);
@@ -196,7 +196,7 @@ fn results_cut_anywhere_or_too_long_are_malformed() {
 }
 
 #[test]
-fn no_word_of_results_panics_when_it_is_something_else() {
+fn no_changed_word_of_results_causes_a_panic() {
     each_procedure(|_, results, call| {
         let rig = Rig::new();
         for at in (0..results.len()).step_by(4) {
@@ -204,7 +204,7 @@ fn no_word_of_results_panics_when_it_is_something_else() {
                 let mut other = results.clone();
                 other[at..at + 4].copy_from_slice(&u32::to_be_bytes(word));
                 *rig.canned.results.lock() = other;
-                // Whatever it is, it is a value or an error.
+                // The result must be a value or an error.
                 let _ = call(&rig);
             }
         }

@@ -1,4 +1,4 @@
-//! Each procedure against a transport that answers what a test has put down.
+//! Each procedure over a transport that returns the results chosen by the test.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -36,7 +36,7 @@ impl Clock for Stopped {
     fn pause(&self, _: Duration, _: &Interrupt) {}
 }
 
-/// Answers every call with the same results, and keeps the last arguments.
+/// Returns the same results for every call, and stores the last arguments.
 struct Canned {
     results: Mutex<Vec<u8>>,
     arguments: Mutex<Vec<u8>>,
@@ -83,13 +83,13 @@ impl Rig {
         RpcCaller { credential: &RpcCredential::None, interrupt: &self.interrupt }
     }
 
-    /// The names behind `cookie`.
+    /// The names after `cookie`.
     fn list(&self, cookie: u64, verifier: CookieVerifier, plus: bool) -> ReaddirAnswer {
         let request = ListRequest { cookie, verifier, size: 4096, plus };
         self.v3.list(self.asker(), &handle("directory"), request)
     }
 
-    /// Asks through an open file.
+    /// Calls `ask` with an open file.
     fn with_open<R>(&self, ask: impl FnOnce(OpenCaller<'_>) -> R) -> R {
         let open = OpenContext { owner: 1, credential: Arc::new(RpcCredential::None) };
         ask(OpenCaller { open: &open, interrupt: &self.interrupt })
@@ -170,7 +170,7 @@ fn listing(out: &mut Vec<u8>, plus: bool) {
 }
 
 #[test]
-fn refusals_keep_what_the_server_says_of_the_objects() {
+fn refusals_carry_the_attributes_in_the_reply() {
     let rig = Rig::new();
     let attributes = Attributes::from(fattr());
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Noent, Some(fattr())));
@@ -186,7 +186,7 @@ fn refusals_keep_what_the_server_says_of_the_objects() {
 }
 
 #[test]
-fn arguments_are_what_was_asked_for() {
+fn arguments_match_the_request() {
     let rig = Rig::new();
     rig.answers(&NfsResult::<_, ()>::Ok(wcc_data()));
     let time = Timestamp::new(77, 8);
@@ -221,7 +221,7 @@ fn arguments_are_what_was_asked_for() {
 }
 
 #[test]
-fn listings_are_read_in_order_with_all_that_they_carry() {
+fn listings_are_decoded_in_order_with_all_fields() {
     let rig = Rig::new();
     let mut results = Vec::new();
     NfsStat3::Ok.encode(&mut results);
@@ -249,7 +249,7 @@ fn listings_are_read_in_order_with_all_that_they_carry() {
 }
 
 #[test]
-fn names_that_no_directory_can_hold_are_malformed() {
+fn names_that_no_directory_can_contain_are_malformed() {
     for text in ["", "a/b", "/", "a\0b"] {
         let rig = Rig::new();
         let mut results = Vec::new();
@@ -285,7 +285,7 @@ fn requests_are_counted_with_their_bytes_and_refusals() {
 }
 
 #[test]
-fn names_that_no_message_can_carry_are_refused_unsent() {
+fn names_too_long_for_a_message_are_refused_without_a_request() {
     let rig = Rig::new();
     let long = vec![b'x'; 70_000];
     let answer = rig.v3.find(rig.asker(), &handle("directory"), &long).unwrap();
