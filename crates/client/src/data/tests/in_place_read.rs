@@ -1,5 +1,5 @@
-//! What goes straight to a reader is exactly what a reader would be given otherwise, and nothing of
-//! it stays.
+//! A reader that is served directly from the receive buffer gets the same bytes as any other, and
+//! none of them stay cached.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::{server::*, *};
 use crate::data::ReadTarget;
 
-/// Keeps what it is given, and how often.
+/// Records the bytes that it receives and the number of calls.
 #[derive(Default)]
 struct Kept(Mutex<Vec<Vec<u8>>>);
 
@@ -19,12 +19,12 @@ impl ReadTarget for Kept {
     }
 }
 
-/// A reader that keeps what it reads, as a kernel does.
+/// Options for a reader that caches what it reads, as a kernel does.
 fn keeping() -> DataOptions {
     DataOptions { keep_read: 4096, ..small() }
 }
 
-/// Reads to a target; what it was given, which is one answer.
+/// Reads to a target; returns the bytes that it received, which must be one answer.
 fn read_to(rig: &Rig, open: &OpenData, offset: u64, count: usize) -> Result<Vec<u8>, DataError> {
     let kept = Arc::new(Kept::default());
     let target: Arc<dyn ReadTarget> = Arc::<Kept>::clone(&kept);
@@ -36,7 +36,7 @@ fn read_to(rig: &Rig, open: &OpenData, offset: u64, count: usize) -> Result<Vec<
     })
 }
 
-/// How many replies went straight to somebody.
+/// The number of replies that were passed directly to a reader.
 fn taken(rig: &Rig) -> usize {
     rig.server.taken()
 }
@@ -80,7 +80,7 @@ fn own_bytes_are_never_passed_over() {
     let read = read_to(&rig, &open, 16_384, 16 << 10).unwrap();
     assert_eq!(read[20_000 - 16_384..][..4], *b"mine");
     assert_eq!(read[..100], contents[16_384..16_484]);
-    // Behind the server's end, too: what lies between are zeros.
+    // Also beyond the server's end of file: the bytes in between are zeros.
     assert_eq!(rig.write(&open, 70_000, b"mine"), Ok(4));
     let read = read_to(&rig, &open, 64 << 10, 16 << 10).unwrap();
     assert_eq!(read.len(), 70_004 - (64 << 10));
@@ -159,7 +159,7 @@ fn a_direct_read_goes_straight() {
     let open = rig.open_as(1000, OpenMode { direct: true, synchronous: false });
     assert_eq!(read_to(&rig, &open, 100, 16_000).unwrap(), contents[100..16_100]);
     assert_eq!(taken(&rig), 1);
-    // More than one READ carries: put together here.
+    // Takes more than one READ: the bytes are assembled here.
     assert_eq!(read_to(&rig, &open, 100, 20_000).unwrap(), contents[100..20_100]);
     assert_eq!(taken(&rig), 1);
 }

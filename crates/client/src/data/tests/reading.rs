@@ -1,4 +1,4 @@
-//! Reading, with read-ahead and without.
+//! Reads with and without read-ahead.
 
 use curt_observe::ClientCounter;
 use curt_rpc::client::{CallError, Interrupt};
@@ -215,7 +215,7 @@ fn readers_of_one_range_share_one_read() {
         inside.recv().unwrap();
         go.send(()).unwrap();
         for reader in readers {
-            // A reader that came after the READ had ended finds its bytes kept.
+            // A reader that arrives after the READ has ended finds the bytes cached.
             assert_eq!(reader.join().unwrap(), contents);
         }
     });
@@ -257,7 +257,7 @@ fn an_end_that_was_found_before_an_append_is_not_believed_after_it() {
     let (entered, inside) = std::sync::mpsc::channel();
     let (go, held) = std::sync::mpsc::channel::<()>();
     let mut first = true;
-    // The READ has seen the end, and its reply is late.
+    // The READ has seen the end of file, and its reply is delayed.
     rig.server.script_after(move |seen| {
         if seen.procedure == READ && std::mem::take(&mut first) {
             entered.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! Writing behind, committing, and errors.
+//! Write-back, COMMIT and errors.
 
 use std::sync::Arc;
 
