@@ -30,8 +30,8 @@ use crate::inode::{InFlightCall, InFlightEnd};
 /// The next step of a reader at its position.
 #[derive(Debug)]
 pub(super) enum ListingStep {
-    /// A chunk, and the index of the next name in it. `is_last`: the chunk is the last one, so
-    /// read-ahead may start.
+    /// A chunk, and the index of the next name in it. `is_last`: the next chunk is not cached yet,
+    /// so read-ahead may start.
     Names {
         chunk: Arc<ListingChunk>,
         index: usize,

@@ -14,7 +14,7 @@ use crate::cases::{directory, file, for_each_case};
 
 const NEEDS: [Access; 5] = [Access::NONE, Access::READ, Access::MODIFY, Access::EXECUTE, Access::LOOKUP];
 
-/// Every decision, with what led to it.
+/// Every decision, with its inputs.
 fn for_each_decision(
     mut check: impl FnMut(curt_policy::AccessView, Freshness, Access, &curt_policy::CacheOptions, AccessDecision),
 ) {
@@ -28,7 +28,7 @@ fn for_each_decision(
     assert_eq!(cases, 16 * 4 * (1 + 3 * 6) * 2 * 4 * 5);
 }
 
-/// Mask 0 needs no request.
+/// An empty mask needs no request.
 #[test]
 fn nothing_is_asked_about_nothing() {
     for_each_decision(|_, _, needs, _, decision| {
@@ -38,7 +38,7 @@ fn nothing_is_asked_about_nothing() {
     });
 }
 
-/// `local` is `None` for uid 0, so it must not matter what mode it is.
+/// `local` is `None` for uid 0, so the mode must not matter.
 #[test]
 fn whoever_mode_bits_may_not_judge_is_judged_by_the_server_alone() {
     for_each_decision(|view, _, needs, _, decision| {
@@ -60,7 +60,7 @@ fn with_accesscheck_mode_bits_decide_nothing() {
     });
 }
 
-/// EACCES is said only on a denial that the server gave less than a second ago.
+/// EACCES is returned only for a denial that the server gave less than a second ago.
 // SEMANTICS: perm-4.
 #[test]
 fn a_denial_is_never_our_own() {
@@ -72,8 +72,8 @@ fn a_denial_is_never_our_own() {
     });
 }
 
-/// With noaccesscheck, ACCESS is sent for others than uid 0 only to confirm a denial, or before
-/// foreign data.
+/// With `noaccesscheck`, ACCESS is sent for users other than uid 0 only to confirm a denial, or
+/// before data of another credential are served.
 // SEMANTICS: perm-5.
 #[test]
 fn mode_bits_spare_every_access_but_two() {
@@ -84,7 +84,7 @@ fn mode_bits_spare_every_access_but_two() {
     });
 }
 
-/// Once the server has said yes under the same rights, it is not asked again before foreign data.
+/// Once the server has granted a right in the current epoch, foreign data need no further ACCESS.
 // SEMANTICS: perm-5.
 #[test]
 fn foreign_data_are_served_only_after_the_server_granted_something() {
@@ -114,7 +114,7 @@ fn noac_and_old_attributes_allow_nothing_without_asking() {
     });
 }
 
-/// Asking, absorbing and deciding again ends: neither kind of request is decided twice for the same
+/// Request, absorb, decide: this terminates, because neither request is sent twice for the same
 /// reason.
 #[test]
 fn an_answer_ends_the_asking() {
@@ -140,7 +140,7 @@ fn an_answer_ends_the_asking() {
     });
 }
 
-/// The verdict by mode bits against a table written by hand, for every mode, class and kind.
+/// The rights by mode bits compared with a table written by hand, for every mode, class and type.
 // SEMANTICS: perm-5.
 #[test]
 fn mode_bits_grant_what_a_local_file_system_would() {
@@ -181,7 +181,7 @@ fn an_answer_counts_only_under_the_epoch_it_was_given_in() {
     let entry = AccessEntry::absorb(None, Access::ALL, Access::READ, old, now);
     assert_eq!(entry.view(old, now).unwrap().granted, Access::READ);
     assert_eq!(entry.view(new, now), None);
-    // What was known under the old epoch is not carried over.
+    // Results of the old epoch are not carried over.
     let next = AccessEntry::absorb(Some(entry), Access::EXECUTE, Access::EXECUTE, new, now);
     assert_eq!(next.view(new, now).unwrap().granted, Access::EXECUTE);
 }
@@ -207,8 +207,8 @@ fn a_denial_is_young_for_a_second() {
     assert!(!young(DENIAL_LIFETIME));
 }
 
-/// Which way server and mode bits disagree; a read-only export's refusal of writing is no
-/// disagreement.
+/// The comparison of mode bits with the server. A read-only export that denies writes is no
+/// mismatch.
 // SEMANTICS: perm-6.
 #[test]
 fn mode_bits_and_the_server_are_compared_where_it_tells() {
@@ -219,7 +219,7 @@ fn mode_bits_and_the_server_are_compared_where_it_tells() {
     assert_eq!(compare(Access::NONE, all, Access::READ), ModeBitsComparison::ServerGrantsMore);
     assert_eq!(compare(Access::READ, all, Access::NONE), ModeBitsComparison::ServerGrantsLess);
     assert_eq!(compare(Access::READ, all, Access::EXECUTE), ModeBitsComparison::ServerGrantsLess);
-    // Nothing is learned of what was not asked.
+    // Nothing is learned about a right that was not requested.
     assert_eq!(compare(Access::READ, write, Access::NONE), ModeBitsComparison::Agree);
 }
 

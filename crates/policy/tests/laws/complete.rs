@@ -1,4 +1,4 @@
-//! What makes a directory complete, what ends that, and of which names it says nothing.
+//! What makes a directory complete, what ends that, and which names it does not cover.
 
 use curt_policy::{
     AttributeReport, AttributeState, CacheOptions, Moment, Mutation,
@@ -12,7 +12,7 @@ fn at(milliseconds: u64) -> Moment {
     Moment::from_nanoseconds(milliseconds * 1_000_000)
 }
 
-/// A directory that was asked about at `sent`, its contents having changed at `changed`.
+/// Attributes of a directory requested at `sent`, with the last change at `changed`.
 fn report(changed: u32, sent: u64) -> AttributeReport {
     AttributeReport { facts: directory(changed), sent_at: at(sent), received_at: at(sent + 1) }
 }

@@ -1,4 +1,4 @@
-//! Asking for names together: when it is done, and when it is given up.
+//! Requesting names together: when it is done, and when it is disabled.
 
 use core::time::Duration;
 
@@ -17,14 +17,14 @@ const LOOPBACK: Duration = Duration::from_micros(50);
 const LAN: Duration = Duration::from_micros(200);
 const WAN: Duration = Duration::from_millis(10);
 
-/// A directory of which `misses` names were asked for.
+/// A directory in which `misses` names had to be requested.
 fn missed(misses: u32) -> PrefetchRecord {
     let mut record = PrefetchRecord::default();
     (0..misses).for_each(|_| record.own.missed());
     record
 }
 
-/// A reply brought names because one was wanted.
+/// A fill returned names.
 fn filled(record: &mut PrefetchRecord, names: u32, bytes: u32, is_next: bool, at_end: bool, holds_it: bool) {
     record.read(bytes, is_next, at_end);
     record.own.filled(names, holds_it);
@@ -44,7 +44,7 @@ fn fills_now(view: &PrefetchView) -> bool {
     decide(Want::Name(view), &CacheOptions::default()).is_some()
 }
 
-/// How many misses it takes; `None` if a thousand times as many as the first are not enough.
+/// The number of misses until a fill; `None` if 1000 times the first number is not enough.
 fn misses_until(view: &PrefetchView) -> Option<u32> {
     let mut view = *view;
     for misses in 0..MISSES_MIN * 1000 {
@@ -116,7 +116,7 @@ fn the_larger_a_directory_and_the_quicker_a_request_the_more_misses_it_takes() {
         misses_until(&PrefetchView { round_trip, ..view(PrefetchRecord::default(), 262_144) }).unwrap()
     });
     assert_eq!(by_time, [128, 26, 4]);
-    // 500,000 names of 20 bytes: nobody who wants a few pays for them.
+    // 500,000 names of 20 bytes: too many to request for a few lookups.
     assert_eq!(misses_until(&view(PrefetchRecord::default(), 10_000_000)), None);
 }
 
@@ -147,7 +147,7 @@ fn a_directory_whose_first_names_were_of_no_use_is_given_up() {
     let mut record = missed(2);
     filled(&mut record, 180, 32_000, false, false, false);
     assert_eq!(misses_until(&view(record, 60)), None);
-    // Had they been of use, the next ones are asked for.
+    // If they had a benefit, the next ones are requested.
     (0..40).for_each(|_| record.own.spared());
     let again = misses_until(&view(record, 60)).unwrap();
     assert!(again <= 8, "{again}");
@@ -158,7 +158,7 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
     let mut record = missed(MISSES_MIN);
     let mut needed = Vec::new();
     for _ in 0..5 {
-        // Changed by others, so that all its names are void again.
+        // Changed by other clients, so that all its names are invalid again.
         filled(&mut record, 10, 2000, false, true, true);
         let misses = misses_until(&view(record, 240)).unwrap();
         needed.push(misses);
@@ -176,7 +176,7 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
     assert_eq!(misses_until(&view(record, 240)), None, "and it never overflows");
 }
 
-/// Each fill brings the name that it was sent for, and is of no use beyond that.
+/// Each fill contains the name for which it was sent, and has no benefit beyond that.
 #[test]
 fn the_name_that_a_fill_was_sent_for_speaks_for_no_other_fill() {
     let mut record = PrefetchRecord::default();
@@ -207,9 +207,8 @@ fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
     assert_eq!(needed(parent(4, 200, 0)), 8, "none was");
 }
 
-/// Names are asked for in directories that nobody knows, each of which `misses` times, on a mount
-/// where fills are worth nothing; how many are sent. `holds_it`: whether each brings at least the
-/// name that it was sent for.
+/// Looks up names in unknown directories, `misses` in each, on a mount where fills have no benefit.
+/// Returns the number of fills. `holds_it`: each fill contains the name for which it was sent.
 fn fills_for_nothing(mount: &mut PrefetchBenefit, directories: u32, misses: u32, holds_it: bool) -> u32 {
     let mut fills = 0;
     for _ in 0..directories {
@@ -233,7 +232,7 @@ fn a_mount_where_fills_are_for_nothing_gives_them_up() {
     for holds_it in [false, true] {
         let mut mount = PrefetchBenefit::default();
         assert_eq!(fills_for_nothing(&mut mount, 100, 3, holds_it), 8);
-        // From then on hardly one of a thousand requests may be lost.
+        // From then on at most about one of a thousand requests may be lost.
         let misses = 100 * MOUNT_MISSES;
         let fills = fills_for_nothing(&mut mount, misses / 4, 4, holds_it);
         assert!((50 * RETRIES..=100 * RETRIES).contains(&fills), "{fills} in {misses}");
@@ -250,11 +249,11 @@ fn a_mount_that_gave_fills_up_learns_anew() {
         misses_until(&PrefetchView { mount, ..view(record, 240) })
     };
     assert_eq!(needed(mount), None);
-    // What came before is used after all.
+    // The earlier names are used after all.
     let mut used = mount;
     (0..8).for_each(|_| used.spared());
     assert_eq!(needed(used), Some(2));
-    // Or one that was tried again.
+    // Or those of a new try.
     (0..MOUNT_MISSES).for_each(|_| mount.missed());
     assert_eq!(needed(mount), Some(2));
     for _ in 0..4 {
@@ -286,7 +285,7 @@ fn a_directory_where_fills_pay_is_filled_although_its_mount_gave_them_up() {
     assert_eq!(misses_until(&beside), Some(1));
 }
 
-/// How many misses it takes until names of a large listing are asked for with those beside them.
+/// The number of misses until names of a large listing are requested together with others.
 fn misses_until_part(record: PrefetchRecord, mount: PrefetchBenefit, round_trip: Duration) -> Option<u32> {
     let mut view = PrefetchView { mount, round_trip, ..view(record, 10_000_000) };
     for misses in 0..100_000 {
@@ -317,7 +316,7 @@ fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
     (0..22).for_each(|_| record.own.spared());
     assert_eq!(needed(record, LAN), 16, "it pays");
     assert_eq!(needed(record, WAN), 2);
-    // Then nobody wants what came, again and again.
+    // Then the names of several fills are not used.
     for _ in 0..3 {
         record.own.filled(1024, true);
     }

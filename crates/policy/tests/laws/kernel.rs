@@ -1,4 +1,4 @@
-//! Laws of what the kernel is promised.
+//! Laws of the lifetimes granted to the kernel.
 
 use core::time::Duration;
 

@@ -76,7 +76,7 @@ fn a_name_is_served_only_if_nothing_speaks_against_it() {
     });
 }
 
-/// ... and together they are sufficient: a name for which nothing speaks costs no LOOKUP.
+/// ... and together they are sufficient: a name that meets all of them costs no LOOKUP.
 #[test]
 fn a_name_is_looked_up_only_for_a_reason() {
     for_each_decision(|view, intent, options, decision| {
@@ -114,7 +114,7 @@ fn at(seconds: u32) -> Moment {
     Moment::from_start(SECOND * seconds)
 }
 
-/// A directory last changed long before, first seen at 10 s.
+/// A directory with an old last change, first seen at 10 s.
 fn quiet() -> (AttributeState, ServerClock) {
     let (mut state, mut clock) = (AttributeState::unknown(), ServerClock::new(Duration::ZERO));
     let facts = directory(1);
@@ -124,7 +124,7 @@ fn quiet() -> (AttributeState, ServerClock) {
     (state, clock)
 }
 
-/// A refusal or failure says nothing of the name.
+/// An error says nothing about the name.
 #[test]
 fn only_what_was_said_is_learned() {
     let (state, _) = quiet();
@@ -135,8 +135,7 @@ fn only_what_was_said_is_learned() {
         let label = NameLabel { epoch: state.contents().unwrap(), sent_at: at(11) };
         let wanted = match (found, adopted) {
             (LookupFinding::Unknown, _) => DentryUpdate::Unchanged,
-            // Without the directory's attributes in the reply nothing says under which stamp it
-            // was.
+            // Without the directory's attributes in the reply, the stamp is unknown.
             (_, false) => DentryUpdate::Forget,
             (LookupFinding::Object, true) => DentryUpdate::Positive(label),
             (LookupFinding::Nothing, true) => DentryUpdate::Negative(label),
@@ -195,8 +194,8 @@ fn a_change_of_ours_is_remembered_only_if_it_stands_alone_and_last() {
     });
 }
 
-/// 6.3: what is promised ends no later than what would be served: at the end of `remaining` the
-/// name is asked about.
+/// 6.3: a granted lifetime ends no later than our own: at the end of `remaining` the name takes a
+/// request.
 // SEMANTICS: attr-4.
 #[test]
 fn a_name_is_served_for_exactly_as_long_as_is_promised() {
@@ -205,7 +204,8 @@ fn a_name_is_served_for_exactly_as_long_as_is_promised() {
         let entry = case.pick(&[DentryState::Positive, DentryState::Negative]);
         let (state, mut clock) = quiet();
         if case.bool() {
-            // The server's present was the directory's last change: what is learned now is racy.
+            // The last change of the directory was at the server's current time: a name learned now
+            // is racy.
             clock = ServerClock::new(Duration::ZERO);
             clock.learn(directory(1).stamp.changed_at().unwrap(), at(10));
         }

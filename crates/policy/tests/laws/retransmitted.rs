@@ -1,4 +1,4 @@
-//! Laws of refusals of calls that were sent more than once.
+//! Laws of errors for retransmitted calls.
 
 use core::time::Duration;
 
@@ -19,14 +19,14 @@ fn at(milliseconds: u64) -> Moment {
     Moment::from_start(Duration::from_millis(milliseconds))
 }
 
-/// The server's clock shows so much more than ours, in whole steps.
+/// The server's clock is ahead of ours by `ahead`, in ticks of `step`.
 fn server_time(milliseconds: u64, ahead: u64, step: u64) -> Timestamp {
     let shown = (milliseconds + ahead) / step * step;
     Timestamp::new(i64::try_from(shown / 1000).unwrap(), u32::try_from(shown % 1000 * 1_000_000).unwrap())
 }
 
-/// The execution of a call that was sent at 10 s of ours and lost at 11 s, by a clock that is as
-/// ours.
+/// The execution of a call that was sent at 10 s and lost at 11 s of our clock, with a server's
+/// clock equal to ours.
 fn execution() -> Execution {
     let mut offset = ClockOffset::default();
     offset.learn(server_time(5_000, 0, 1), at(5_000), at(5_001), Duration::ZERO);
@@ -45,7 +45,7 @@ fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not(
         let ahead = case.pick(&[0, 5_000_000]);
         let step = case.pick(&[1, 4, 10]);
         let mut offset = ClockOffset::default();
-        // Two changes of our own whose replies came, the second faster or slower.
+        // Two answered changes of this client, the second with a shorter or longer delay.
         for (sent, way, back) in [(1_000, 3, 4), (2_000, case.pick(&[1, 3, 50]), case.pick(&[1, 900]))] {
             let ctime = server_time(sent + way, ahead, step);
             offset.learn(ctime, at(sent), at(sent + way + back), Duration::from_millis(step));
@@ -54,7 +54,7 @@ fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not(
         let execution = offset.execution(at(sent), at(lost), SLACK).unwrap();
         let done = case.pick(&[sent + 1, sent + 3, lost]);
         assert!(execution.includes(server_time(done, ahead, step)));
-        // Our bounds are apart by the fastest way there and back, and a step.
+        // The bounds differ by the shortest round trip and a tick.
         for before in [sent - 21 - step, sent - 500, 0] {
             assert!(!execution.is_followed_by(server_time(before, ahead, step)), "{before}");
         }
@@ -126,7 +126,7 @@ fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
     });
     let directory = FoundObject {
         facts: facts(FileKind::Directory),
-        // As Btrfs says.
+        // As Btrfs returns it.
         links: 1,
         is_same: true,
     };
