@@ -1,5 +1,5 @@
-//! Calls that wait for a server that does not answer: they end when they are interrupted, and on
-//! soft mounts when their time is over.
+//! Calls to a server that does not reply: they end when they are interrupted, and on soft mounts
+//! after the timeout.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -25,7 +25,7 @@ use curt_rpc::{
 use curt_types::{FileHandle, Stability};
 use rustix::io::Errno;
 
-/// A server that takes connections and calls and answers none.
+/// A server that accepts connections and calls and never replies.
 struct Silent {
     _listener: TcpListener,
     protocol: Arc<NfsV3>,

@@ -1,4 +1,5 @@
-//! Servers that cannot, leave out, repeat, confuse, or never come to an end.
+//! Servers without READDIRPLUS, and servers that omit, repeat or mix up names, or never end a
+//! listing.
 
 use curt_client::{Errno, InodeId, protocol::Pathconf};
 use curt_observe::ClientCounter;
@@ -10,7 +11,7 @@ use crate::{
     world::{World, options},
 };
 
-/// The names of the directory that most tests look into, and of another one.
+/// The names of the directory that most tests use, and of another one.
 const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 const MORE: [&str; 8] = ["c", "d", "e", "f", "g", "h", "i", "j"];
 const MISSING: [&str; 4] = ["missing", "absent", "gone", "never"];
@@ -24,7 +25,7 @@ fn two_directories(tree: &mut Tree) {
     }
 }
 
-/// A world with two directories, and the first: as the client and as the server call it.
+/// A world with two directories. Returns the first: the client's id and the server's fileid.
 fn world(lie: Lie) -> (World, InodeId, u64) {
     let world = World::new(lie, two_directories);
     let (id, number) = directory(&world, "one");
@@ -128,7 +129,7 @@ fn a_name_that_is_told_twice_is_looked_up() {
 #[test]
 fn on_a_server_that_ignores_case_no_name_is_missing_because_it_is_not_listed() {
     let ignores = Pathconf { case_insensitive: true, ..Pathconf::default() };
-    // Whether or not it says so of itself: directories of one file system may differ in it.
+    // Whether or not the server reports it: directories of one file system may differ.
     for (limits, missing) in [(ignores, "LOOKUP 4"), (Pathconf::default(), "")] {
         let world = World::with(Lie::IgnoresCase, options(), limits, two_directories);
         let (id, number) = directory(&world, "one");
@@ -176,7 +177,7 @@ fn attributes_of_others_are_not_believed() {
     assert_eq!(world.look(id, number, &MISSING), "");
 }
 
-/// A hundred names that are not there.
+/// Looks up a hundred missing names.
 fn look_for_missing(world: &World, id: InodeId, number: u64) -> String {
     let missing: Vec<String> = (0..100).map(|number| format!("missing{number}")).collect();
     let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
@@ -197,7 +198,7 @@ fn a_listing_that_falls_silent_is_asked_for_less_and_less() {
     let (world, id, number) = world(Lie::Mute);
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &MORE), "");
-    // Each time twice, once in more bytes.
+    // Twice each time, the second time in more bytes.
     assert_eq!(look_for_missing(&world, id, number), "LOOKUP 100 READDIRPLUS 6");
     assert_eq!(world.counter(ClientCounter::DirFillComplete), 0);
 }

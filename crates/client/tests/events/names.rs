@@ -1,4 +1,4 @@
-//! Names: made, removed, and removed while they are open.
+//! Events of names: create, remove, and remove of open files.
 
 use curt_client::OpenFlags;
 use curt_client::ops;
@@ -63,7 +63,7 @@ fn a_file_that_the_server_is_asked_to_make_is_told_with_its_number_or_why_not() 
             format!("nfs_create_exit: dir={dir} name=new fileid={number} error=0"),
         ]
     );
-    // Made elsewhere: the server is asked, refuses, and the file that is there is opened.
+    // Created by another client: the server refuses, and the existing file is opened.
     other.put(&me, other.client.root(), "theirs", 0o640, b"");
     seen.told();
     mine.put(&me, top, "theirs", 0o640, b"");

@@ -1,5 +1,5 @@
-//! What a listing makes of each lie: an error or the truth, never a name twice, never a name lost
-//! in silence, never no end.
+//! For each fault of a server, a listing returns an error or the correct names. It never returns a
+//! name twice, loses a name silently, or fails to end.
 
 use curt_client::{ClientOptions, DirEmit, Errno, LookupResult, ops};
 use curt_observe::ClientCounter;
@@ -8,8 +8,8 @@ use crate::server::{Asked, Cookies, FIRST_FILE, Lie, Script, Scripted, list, me,
 
 const COUNT: u64 = 3000;
 
-/// Lists a directory of [`COUNT`] names: how it ended, how many were told, how many twice, and what
-/// was asked.
+/// Lists a directory of [`COUNT`] names: the result, the number of names returned, the number
+/// returned twice, and the requests.
 fn told(script: Script) -> (Result<(), Errno>, usize, usize, Vec<Asked>) {
     let server = Scripted::new(Script { count: COUNT, ..script });
     let client = mount(&server, &ClientOptions::default());
@@ -50,7 +50,7 @@ fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
             assert_eq!(next, COUNT);
         }
         assert_eq!(server.asked(), [], "all of it from memory");
-        // An open directory that never was there before.
+        // An open directory that was never at this cookie.
         let other = ops::opendir(&client.op(&me()), client.root()).unwrap();
         let mut first = Vec::new();
         ops::readdir(&client.op(&me()), &other, given[1234], false, &mut |entry| {
@@ -87,7 +87,7 @@ fn a_server_that_never_gets_on_is_asked_twice() {
     assert!(names >= 300, "{names}");
     let last = asked[asked.len() - 1];
     let stuck: Vec<_> = asked.iter().filter(|asked| asked.cookie == last.cookie).collect();
-    // Once ahead of the reader, once for it, once in more bytes.
+    // Once as read-ahead, once for the reader, once in more bytes.
     assert!((2..=3).contains(&stuck.len()), "{stuck:?}");
     assert!(stuck[stuck.len() - 1].count > stuck[0].count);
 }

@@ -1,4 +1,4 @@
-//! Access: the server's word, mode bits, and what they may not decide.
+//! Access: ACCESS results, mode bits, and what mode bits must not decide.
 
 use std::time::Duration;
 
@@ -150,8 +150,8 @@ fn cached_names_open_no_directory_to_those_who_may_not_search_it() {
 
 #[test]
 fn a_grant_by_the_server_that_mode_bits_would_not_give_ends_their_judgement() {
-    // A server that squashes nobody lets the owner read whatever the bits say; here the owner has
-    // no bits at all.
+    // A server that squashes no user lets the owner read whatever the mode is; here the owner has
+    // no permission bits.
     let world = World::new();
     let mounted = world.mount(by_bits());
     let me = user(9);
@@ -180,8 +180,8 @@ fn names_are_taken_back_when_a_directory_is_closed_to_somebody_and_then_alone() 
         other.told.contents.lock().clear();
         ops::setattr(&mounted.client.op(&root()), directory, &mode(bits)).unwrap();
         assert_eq!(mounted.told.contents.lock().contains(&directory), is_taken_back, "{bits:o}");
-        // Whoever finds by asking that others changed it cannot know that its names are as they
-        // were, and does so always.
+        // A client that finds a change by another client cannot tell what changed, so it always
+        // invalidates the names.
         world.seconds(600);
         ops::getattr(&other.client.op(&root()), seen).unwrap();
         assert!(other.told.contents.lock().contains(&seen), "{bits:o}, found");

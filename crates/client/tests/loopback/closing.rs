@@ -1,5 +1,4 @@
-//! What comes after removals that were met: last closes and who waits for them, and opens that are
-//! tried again.
+//! After removals that overlap opens: last closes and their waiters, and opens that are retried.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -74,7 +73,7 @@ fn a_kernel_is_told_what_the_last_close_of_a_removed_file_changes() {
     assert_eq!(mounted.told.attributes.lock().len(), 2, "nothing was changed");
 }
 
-/// Somebody has a directory go.
+/// A way to remove a directory.
 type Way<'a> = &'a (dyn Fn(&Caller) -> Result<(), Errno> + Sync);
 
 // SEMANTICS: name-13.

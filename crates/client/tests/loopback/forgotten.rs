@@ -1,4 +1,4 @@
-//! What a kernel asks for by number alone, after it has given back its look-ups.
+//! Requests of a kernel by inode number alone, after FORGET.
 
 use curt_client::{ClientOptions, FoundInode, InodeId, Limits, LookupResult, ops};
 use curt_policy::CacheOptions;
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::world::{BenchMount, World, root};
 
-/// Inodes that stay for that reason alone.
+/// Maximum inodes that are cached for that reason alone.
 const LAST_MAX: u64 = 16_384;
 
 fn by_id(mounted: &BenchMount, id: InodeId) -> Result<FoundInode, Errno> {

@@ -1,4 +1,4 @@
-//! What FSINFO and PATHCONF say of a server, and what is believed of it.
+//! The limits that a server reports by FSINFO and PATHCONF, and their use.
 
 use curt_client::{OpenFlags, RenameMode, ops};
 use curt_types::SetAttributes;
@@ -10,7 +10,7 @@ fn size(size: u64) -> SetAttributes {
     SetAttributes { size: Some(size), ..SetAttributes::default() }
 }
 
-/// What each operation that takes a name says to `name`.
+/// The result of each operation that takes a name for `name`.
 fn refusals(mounted: &BenchMount, name: &[u8]) -> Vec<Result<(), Errno>> {
     let (client, me, top) = (&mounted.client, root(), mounted.client.root());
     let known = ops::make_file(&client.op(&me), top, b"known", 0o644).unwrap();

@@ -1,4 +1,4 @@
-//! How much memory known names take.
+//! The memory of cached names.
 
 use curt_client::{ClientOptions, Limits, ops};
 use curt_policy::CacheOptions;

@@ -1,4 +1,4 @@
-//! Making, removing, renaming, linking; files removed while open.
+//! Create, remove, rename, link; files removed while open.
 
 use curt_client::{DirEmit, InodeId, OpenFlags, RenameMode, ops};
 use curt_observe::ClientCounter;
@@ -169,7 +169,7 @@ fn a_file_removed_while_open_lives_although_its_name_was_not_kept() {
     let (me, top) = (root(), mounted.client.root());
     let file = mounted.put(&me, top, "f", 0o644, b"still here");
     let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::reading()).unwrap();
-    // Here nothing is known of the name that somebody else gives it.
+    // Here the name that the other client gives it is not cached.
     let there = other.client.root();
     let moved = ops::rename(&other.client.op(&me), (there, b"f"), (there, b"g"), RenameMode::Replace);
     moved.unwrap();
@@ -258,7 +258,7 @@ fn rename_moves_and_replaces_and_keeps_what_is_known() {
         ops::rename(&mounted.client.op(&me), from, to, RenameMode::Replace).unwrap();
         mounted.sent()
     };
-    // What has the new name may be open here: it is asked for where that is not known.
+    // The target may be open here: it is looked up if it is not cached.
     assert_eq!(rename((top, b"f"), (directory, b"e")), "LOOKUP 1 RENAME 1");
     assert!(mounted.lookup(&me, directory, "g").is_err());
     assert_eq!(rename((directory, b"e"), (directory, b"g")), "RENAME 1");

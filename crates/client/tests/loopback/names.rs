@@ -1,4 +1,4 @@
-//! The DentryCache against a server: missing and present names, their directory's changes, the racy
+//! The DentryCache with a server: positive and negative entries, changes of the directory, the racy
 //! guard, `.` and `..`.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::world::{BenchMount, World, root, user};
 
-/// A directory with one file that was made an hour ago, and a fresh client of it.
+/// A directory with one file that was created an hour ago, and a new client.
 fn old_directory(world: &World, cache: CacheOptions) -> (BenchMount, InodeId) {
     let maker = world.mount(CacheOptions::default());
     let directory = ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"d", 0o777).unwrap();
@@ -23,7 +23,7 @@ fn old_directory(world: &World, cache: CacheOptions) -> (BenchMount, InodeId) {
     (mounted, found.id)
 }
 
-/// Each name is asked for by itself, so that what single names cost is seen.
+/// Each name is looked up individually, so that the requests of single names are counted.
 fn one_by_one() -> CacheOptions {
     CacheOptions { fill: FillMode::Off, ..CacheOptions::default() }
 }
@@ -133,7 +133,7 @@ fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
         mounted.sent()
     };
     assert_eq!(seconds(true), "", "somebody has other uses for it than to make it");
-    // After 1, 2, 4, 8 and 16 seconds or a little later, as requests take time.
+    // After 1, 2, 4, 8 and 16 seconds or slightly later, because requests take time.
     assert_eq!(seconds(false), "LOOKUP 5");
 }
 
@@ -160,7 +160,8 @@ fn lookupcache_and_the_name_options_turn_names_off() {
 // SEMANTICS: name-8.
 #[test]
 fn a_name_missed_while_the_directory_was_changing_is_asked_for_once_more() {
-    // The server's clock has steps of 10 ms: two changes within one leave the same stamp.
+    // The server's clock has a resolution of 10 ms: two changes within one tick have the same
+    // stamp.
     let world = World::with_time_step(Duration::from_millis(10));
     let there = world.mount(CacheOptions::default());
     let me = root();

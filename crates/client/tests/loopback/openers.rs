@@ -1,5 +1,4 @@
-//! What a file that is open for writing allows whoever opened it, whatever becomes of its mode and
-//! owner.
+//! The rights of an open file descriptor for writing, after changes of the file's mode and owner.
 
 use std::sync::Arc;
 
@@ -42,7 +41,7 @@ fn truncate_open(mounted: &BenchMount, caller: &Caller, file: &OpenFile, length:
     Ok(stat.attributes.size)
 }
 
-/// A file "f" of `caller`'s that is open for writing, and whose bytes are all here still.
+/// A file "f" of `caller`, open for writing, whose bytes are all unsent.
 fn written(mounted: &BenchMount, caller: &Caller, mode: u32, bytes: &[u8]) -> Arc<OpenFile> {
     let top = mounted.client.root();
     let (_, opened) = ops::create(&mounted.client.op(caller), top, b"f", mode, OpenFlags::writing()).unwrap();
@@ -127,7 +126,7 @@ fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
         assert_eq!(truncate_open(&mounted, &other, &file, 5), Ok(5), "{access:?}");
         assert_eq!(truncate(&mounted, &other, file.id(), 3), Err(Errno::ACCESS));
         ops::close(&mounted.client.op(&other), &file).unwrap();
-        // What is open for reading alone gives nobody a right to write.
+        // A file descriptor for reading grants no right to write.
         let reading = ops::open(&mounted.client.op(&me), file.id(), OpenFlags::reading()).unwrap().file;
         assert_eq!(truncate_open(&mounted, &other, &reading, 3), Err(Errno::ACCESS));
         ops::release(&mounted.client, &reading);

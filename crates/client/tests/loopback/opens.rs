@@ -1,4 +1,4 @@
-//! Close-to-open, `nocto`, `sloppycto`, `noac`, and how long attributes are believed.
+//! Close-to-open, `nocto`, `sloppycto`, `noac`, and attribute lifetimes.
 
 use std::time::Duration;
 
