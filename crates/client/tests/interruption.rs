@@ -75,7 +75,7 @@ fn every_kind_of_call_ends_when_it_is_interrupted() {
 }
 
 #[test]
-fn one_interrupted_call_takes_no_other_with_it() {
+fn an_interrupted_call_does_not_interrupt_others() {
     let silent = silent(RecoveryMode::Hard, LONG);
     let file = FileHandle::new(b"file").unwrap();
     let (one, other) = (Interrupt::new(), Interrupt::new());
@@ -96,7 +96,7 @@ fn one_interrupted_call_takes_no_other_with_it() {
 
 // SEMANTICS: rpc-5.
 #[test]
-fn soft_mounts_give_up_with_the_error_they_were_told() {
+fn soft_mounts_time_out_with_the_configured_error() {
     for (hardness, expected) in [(RecoveryMode::Soft, Errno::IO), (RecoveryMode::SoftErr, Errno::TIMEDOUT)] {
         let silent = silent(hardness, Duration::from_millis(50));
         let never = Interrupt::never();

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_once_nobody_needs_it() {
+    fn a_released_pool_caches_no_blocks() {
         let blocks = Arc::new(BlockPool::new(SIZE, 10 * SIZE as u64));
         let (early, late) = (blocks.copy_of(&[1; SIZE]), blocks.copy_of(&[2; SIZE]));
         drop(early);

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_given_up_to_the_bound_and_to_one_write_above_it() {
+    fn room_is_reserved_up_to_the_bound_and_for_one_write_above_it() {
         let ledger = DirtyLimit::new(100);
         assert!(ledger.try_reserve(101).is_some());
         let first = ledger.try_reserve(60).expect("there is room");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_can_be_interrupted() {
+    fn a_wait_for_room_can_be_interrupted() {
         let ledger = DirtyLimit::new(10);
         ledger.change(0, 10);
         let interrupt = Interrupt::new();

@@ -53,7 +53,7 @@ mod tests {
     const FULL: DataError = DataError::Status(Fault::Nospc);
 
     #[test]
-    fn each_open_file_is_told_once() {
+    fn each_open_file_reports_a_failure_once() {
         let mut record = ErrorRecord::default();
         let (first, second) = (record.cursor(), record.cursor());
         assert_eq!(record.report(&first), None);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn who_opens_later_hears_only_what_nobody_heard() {
+    fn a_later_open_reports_only_unreported_failures() {
         let mut record = ErrorRecord::default();
         record.record(FULL);
         let next = record.cursor();

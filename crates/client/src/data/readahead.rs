@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn who_jumps_about_gets_what_it_asks_for() {
+    fn random_access_fetches_only_the_requested_range() {
         let mut ahead = ReadaheadState::default();
         let _ = ahead.advise(0..4096, MAX, MAX);
         for start in [1 << 30, 5 << 20, 3 << 30] {

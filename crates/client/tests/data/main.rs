@@ -268,7 +268,7 @@ fn failures_at_the_server_reach_the_program_once() {
 
 // SEMANTICS: write-6.
 #[test]
-fn a_disk_that_is_full_is_told_at_the_latest_at_close() {
+fn a_full_disk_is_reported_at_close_at_the_latest() {
     let server = Server::new(MemoryOptions { bytes_max: 100_000, ..MemoryOptions::default() });
     let client = server.mount(&behaviour(), Arc::new(Inline));
     let file = create(&client, b"file");

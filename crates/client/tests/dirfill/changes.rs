@@ -75,7 +75,7 @@ fn a_directory_that_changes_during_a_pass_is_known_as_it_is_afterwards() {
 }
 
 #[test]
-fn a_change_after_the_pass_is_seen_when_the_directorys_attributes_are_asked_for() {
+fn a_change_after_the_pass_is_seen_when_the_directory_is_revalidated() {
     for (what, change) in CHANGES {
         let (world, id, number) = world();
         assert_eq!(world.look(id, number, &ALL), "LOOKUP 1 READDIRPLUS 1", "{what}");
@@ -149,7 +149,7 @@ fn a_name_made_in_the_tick_of_our_own_change_is_missed_alike_by_a_missing_name_a
 }
 
 #[test]
-fn an_open_asks_about_its_file_although_the_directory_was_just_asked() {
+fn an_open_revalidates_its_file_although_the_directory_was_just_listed() {
     let (world, id, number) = world();
     assert_eq!(world.look(id, number, &NAMES), "LOOKUP 1 READDIRPLUS 1");
     for name in NAMES {

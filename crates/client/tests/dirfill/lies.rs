@@ -60,7 +60,7 @@ fn a_directory_that_was_listed_answers_for_names_that_it_does_not_have() {
 }
 
 #[test]
-fn a_server_without_readdirplus_is_asked_for_it_once() {
+fn a_server_without_readdirplus_gets_it_once() {
     for lie in [Lie::RefusesPlus(NfsStat3::Notsupp), Lie::NoPlus] {
         let (world, id, number) = world(lie.clone());
         assert_eq!(world.look(id, number, &["a"]), "LOOKUP 1");
@@ -116,7 +116,7 @@ fn a_listing_without_the_directorys_attributes_proves_nothing() {
 }
 
 #[test]
-fn a_name_that_is_told_twice_is_looked_up() {
+fn a_name_that_is_listed_twice_is_looked_up() {
     for at in [At::First, At::Last] {
         let (world, id, number) = world(Lie::Doubled("e", "f", at));
         assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1", "{at:?}");
@@ -171,7 +171,7 @@ fn what_is_mounted_on_a_name_is_never_taken_from_a_listing() {
 }
 
 #[test]
-fn attributes_of_others_are_not_believed() {
+fn attributes_of_other_objects_are_not_used() {
     let (world, id, number) = world(Lie::OthersAttributes);
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 2 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &MISSING), "");
@@ -185,7 +185,7 @@ fn look_for_missing(world: &World, id: InodeId, number: u64) -> String {
 }
 
 #[test]
-fn a_listing_that_never_ends_is_asked_for_less_and_less() {
+fn an_endless_listing_is_requested_less_and_less() {
     let (world, id, number) = world(Lie::Endless);
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &MORE), "");
@@ -194,7 +194,7 @@ fn a_listing_that_never_ends_is_asked_for_less_and_less() {
 }
 
 #[test]
-fn a_listing_that_falls_silent_is_asked_for_less_and_less() {
+fn a_listing_without_an_end_is_requested_less_and_less() {
     let (world, id, number) = world(Lie::Mute);
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &MORE), "");

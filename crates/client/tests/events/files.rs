@@ -16,7 +16,7 @@ use crate::world::{World, root};
 use crate::{Seen, alone, field};
 
 #[test]
-fn the_size_of_a_file_is_told_by_whoever_changes_it() {
+fn every_change_of_a_files_size_is_traced() {
     let _alone = alone();
     let world = World::new();
     let (mine, other) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
@@ -60,7 +60,7 @@ fn the_size_of_a_file_is_told_by_whoever_changes_it() {
 }
 
 #[test]
-fn whatever_is_about_a_file_tells_the_same_of_it() {
+fn all_events_about_a_file_have_the_same_fields() {
     let _alone = alone();
     let world = World::new();
     let mine = world.mount(CacheOptions::default());
@@ -146,7 +146,7 @@ fn data_that_others_changed_are_dropped_between_two_events() {
 }
 
 #[test]
-fn what_was_written_is_waited_for_between_two_events() {
+fn write_back_is_waited_for_between_two_events() {
     let _alone = alone();
     let world = World::new();
     let mine = world.mount(CacheOptions::default());
@@ -193,7 +193,7 @@ impl Transport for Otherwise {
 }
 
 #[test]
-fn a_read_that_brings_less_or_an_error_is_told() {
+fn a_short_or_failed_read_is_traced() {
     let _alone = alone();
     let world = World::new();
     let maker = world.mount(CacheOptions::default());

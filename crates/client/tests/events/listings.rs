@@ -38,7 +38,7 @@ fn some(client: &Superblock, open: &OpenDirectory, cookie: &mut u64) -> u64 {
 }
 
 #[test]
-fn a_pass_tells_its_chunks_in_their_order_and_when_attributes_are_not_asked_for_any_more() {
+fn a_pass_traces_its_chunks_in_order_and_the_change_to_readdir() {
     let _alone = alone();
     let server = holding(20_000);
     let client = mount(&server, &ClientOptions::default());
@@ -69,7 +69,7 @@ fn a_pass_tells_its_chunks_in_their_order_and_when_attributes_are_not_asked_for_
 }
 
 #[test]
-fn chunks_asked_for_ahead_are_used_or_wasted() {
+fn chunks_read_ahead_are_used_or_wasted() {
     let _alone = alone();
     let server = holding(20_000);
     let client = mount(&server, &ClientOptions::default());
@@ -99,7 +99,7 @@ fn chunks_asked_for_ahead_are_used_or_wasted() {
 }
 
 #[test]
-fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
+fn a_seek_and_a_restart_have_different_events() {
     let _alone = alone();
     let server = Scripted::new(Script {
         count: 3000,
@@ -137,7 +137,7 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
 }
 
 #[test]
-fn names_that_had_to_go_are_told_with_their_range() {
+fn the_event_of_evicted_names_has_their_range() {
     let _alone = alone();
     let server = holding(20_000);
     let behaviour = ClientOptions {

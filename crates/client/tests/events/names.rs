@@ -45,7 +45,7 @@ fn a_file_that_is_removed_while_it_is_open_is_renamed_first_and_removed_at_its_l
 }
 
 #[test]
-fn a_file_that_the_server_is_asked_to_make_is_told_with_its_number_or_why_not() {
+fn the_event_of_a_create_has_the_fileid_or_the_error() {
     let _alone = alone();
     let world = World::new();
     let mine = world.mount(CacheOptions::default());

@@ -78,7 +78,7 @@ fn they_do_while_others_change_the_directory_now_and_then() {
 }
 
 #[test]
-fn they_do_for_who_removes_them() {
+fn they_do_while_they_are_removed() {
     let server = server();
     let sent = go_through(&server, |client, _, name| {
         ops::unlink(&client.op(&me()), client.root(), name).unwrap();
@@ -87,7 +87,7 @@ fn they_do_for_who_removes_them() {
 }
 
 #[test]
-fn where_each_look_up_meets_another_state_hardly_any_listing_is_lost() {
+fn where_each_lookup_finds_another_state_hardly_any_listing_is_lost() {
     let server = server();
     let sent = go_through(&server, |_, _, _| server.change());
     assert_eq!(sent, (19_970, 26));

@@ -102,7 +102,7 @@ fn a_cookie_refused_at_name_400000_leads_to_each_name_once() {
 
 // SEMANTICS: list-3.
 #[test]
-fn a_refused_cookie_is_an_error_if_more_was_told_than_there_is_memory_for() {
+fn a_refused_cookie_is_an_error_if_more_names_were_returned_than_fit_in_memory() {
     let server = Scripted::new(Script { lie: Lie::BadCookie { from: 400_000, times: 1 }, ..script(COUNT) });
     let client = mount(&server, &with_listing_bytes(4 << 20));
     let (result, told, twice) = list(&client);
@@ -113,7 +113,7 @@ fn a_refused_cookie_is_an_error_if_more_was_told_than_there_is_memory_for() {
 
 // SEMANTICS: list-8.
 #[test]
-fn listings_beyond_the_memory_are_told_whole_and_the_oldest_names_go() {
+fn listings_beyond_the_memory_are_complete_and_the_oldest_names_are_evicted() {
     let limit = 4 << 20;
     let server = Scripted::new(script(200_000));
     let client = mount(&server, &with_listing_bytes(limit));
@@ -135,7 +135,7 @@ fn listings_beyond_the_memory_are_told_whole_and_the_oldest_names_go() {
 }
 
 #[test]
-fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
+fn a_reader_whose_names_were_evicted_continues_from_its_cookie() {
     let server = Scripted::new(script(20_000));
     let client = mount(&server, &with_listing_bytes(1 << 20));
     // All names are cached; another reader begins, and then its names are evicted.
@@ -173,7 +173,7 @@ fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
 }
 
 #[test]
-fn what_is_asked_ahead_is_used_and_called_off_at_close() {
+fn read_ahead_is_used_and_cancelled_at_close() {
     let server = Scripted::new(script(100_000));
     let client = mount_in(&server, &ClientOptions::default(), Arc::new(BackgroundThreads::new(2)));
     assert_eq!(list(&client), (Ok(()), 100_000, 0));
@@ -186,7 +186,7 @@ fn what_is_asked_ahead_is_used_and_called_off_at_close() {
 }
 
 #[test]
-fn two_readers_of_one_directory_share_what_is_asked() {
+fn two_readers_of_one_directory_share_its_requests() {
     let server = Scripted::new(script(50_000));
     let client = mount_in(&server, &ClientOptions::default(), Arc::new(BackgroundThreads::new(2)));
     let first = ops::opendir(&client.op(&me()), client.root()).unwrap();
@@ -268,7 +268,7 @@ fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
 
 // SEMANTICS: list-6.
 #[test]
-fn a_circle_that_is_larger_than_the_memory_is_left_as_well() {
+fn a_loop_that_is_larger_than_the_memory_is_detected_as_well() {
     const CIRCLE: usize = 60_000;
     let server = Scripted::new(Script {
         count: 4 * CIRCLE as u64,

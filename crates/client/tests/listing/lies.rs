@@ -73,7 +73,7 @@ fn a_cookie_that_comes_twice_in_a_reply_is_an_error() {
 
 // SEMANTICS: list-6.
 #[test]
-fn a_server_that_goes_round_in_circles_is_left() {
+fn a_server_that_lists_in_a_loop_is_detected() {
     let (result, names, _, asked) = told(lying(Lie::Circle { at: 1000 }));
     assert_eq!(result, Err(Errno::IO));
     assert!(names <= 1000 && asked.len() < 20, "{names} names, {} requests", asked.len());
@@ -81,7 +81,7 @@ fn a_server_that_goes_round_in_circles_is_left() {
 
 // SEMANTICS: list-6.
 #[test]
-fn a_server_that_never_gets_on_is_asked_twice() {
+fn a_server_that_makes_no_progress_gets_two_requests() {
     let (result, names, twice, asked) = told(lying(Lie::Silence { at: 500 }));
     assert_eq!((result, twice), (Err(Errno::IO), 0));
     assert!(names >= 300, "{names}");
@@ -138,7 +138,7 @@ fn names_that_no_directory_can_hold_end_the_listing() {
 }
 
 #[test]
-fn attributes_of_another_file_are_not_believed() {
+fn attributes_of_another_file_are_not_used() {
     let server = Scripted::new(Script { count: COUNT, lie: Lie::OthersAttributes, ..Script::default() });
     let client = mount(&server, &ClientOptions::default());
     assert_eq!(list(&client).1, 3000);
@@ -153,7 +153,7 @@ fn attributes_of_another_file_are_not_believed() {
 }
 
 #[test]
-fn replies_may_be_four_kibibytes_longer_than_asked_for_and_no_more() {
+fn replies_may_be_four_kibibytes_longer_than_requested_and_no_more() {
     let (result, ..) = told(lying(Lie::Excess { bytes: 4096 }));
     assert_eq!(result, Ok(()));
     let (result, names, ..) = told(lying(Lie::Excess { bytes: 4100 }));

@@ -56,7 +56,7 @@ fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
 
 // SEMANTICS: posix-10.
 #[test]
-fn a_kernel_is_told_what_the_last_close_of_a_removed_file_changes() {
+fn the_last_close_of_a_removed_file_invalidates_the_kernels_attributes() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let (client, me) = (&mounted.client, root());
@@ -78,7 +78,7 @@ type Way<'a> = &'a (dyn Fn(&Caller) -> Result<(), Errno> + Sync);
 
 // SEMANTICS: name-13.
 #[test]
-fn who_removes_or_replaces_a_directory_waits_for_the_last_closes_in_it_and_for_no_others() {
+fn removing_or_replacing_a_directory_waits_only_for_the_last_closes_in_it() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());

@@ -163,7 +163,7 @@ fn a_look_up_proves_nothing_if_the_file_was_found_changed_since_its_open_failed(
 
 // SEMANTICS: cto-3.
 #[test]
-fn what_this_mount_has_cut_itself_is_not_looked_up() {
+fn a_file_truncated_by_this_mount_is_not_looked_up() {
     let world = World::new();
     let shared = Shared::new(&world);
     let id = shared.look_up(7).id;

@@ -48,7 +48,7 @@ fn noaccesscheck() -> CacheOptions {
 
 // SEMANTICS: perm-6.
 #[test]
-fn a_denial_by_mode_bits_that_the_server_overturns_lets_in_and_ends_their_judgement_of_that_file() {
+fn a_denial_by_mode_bits_that_the_server_overturns_ends_their_use_for_that_file() {
     let world = world(1000);
     let mounted = world.mount(noaccesscheck());
     world.seconds(1);
@@ -73,7 +73,7 @@ fn a_denial_by_mode_bits_that_the_server_overturns_lets_in_and_ends_their_judgem
 
 // SEMANTICS: perm-6.
 #[test]
-fn a_credential_that_the_server_maps_away_is_judged_by_the_server_from_then_on() {
+fn a_credential_that_the_server_maps_to_another_is_checked_by_the_server_from_then_on() {
     let world = world(65_534);
     let mounted = world.mount(noaccesscheck());
     let (me, top) = (user(1000), mounted.client.root());

@@ -83,7 +83,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
 
 // SEMANTICS: list-7.
 #[test]
-fn a_repeated_listing_asks_nothing_and_neither_do_stats_after_it() {
+fn a_repeated_listing_sends_no_request_and_neither_do_stats_after_it() {
     let world = World::new();
     filled(&world, 50);
     let mounted = world.mount(CacheOptions::default());
@@ -110,7 +110,7 @@ fn a_repeated_listing_asks_nothing_and_neither_do_stats_after_it() {
 }
 
 #[test]
-fn a_listing_after_a_change_asks_again() {
+fn a_listing_after_a_change_sends_requests_again() {
     let world = World::new();
     filled(&world, 3);
     let mounted = world.mount(CacheOptions::default());
@@ -134,7 +134,7 @@ fn told_once(told: &[String], files: usize) {
 
 // SEMANTICS: list-7.
 #[test]
-fn own_changes_are_entered_into_a_listing_that_is_kept() {
+fn own_changes_are_entered_into_a_cached_listing() {
     let world = World::new();
     filled(&world, 50);
     let mounted = world.mount(CacheOptions::default());
@@ -189,7 +189,7 @@ fn own_changes_are_entered_into_a_listing_that_is_kept() {
 }
 
 #[test]
-fn more_own_names_than_a_listing_takes_have_it_asked_for_again() {
+fn more_own_names_than_a_listing_takes_drop_it() {
     const OWN_MAX: usize = 1024;
     let world = World::new();
     filled(&world, 3);
@@ -271,7 +271,7 @@ fn a_listing_goes_on_from_any_cookie_without_starting_again() {
 }
 
 #[test]
-fn attributes_are_left_out_after_a_thousand_names_that_nobody_asked_about() {
+fn attributes_are_left_out_after_a_thousand_names_without_a_stat() {
     let world = World::new();
     filled(&world, 4000);
     let mounted = world.mount(CacheOptions::default());
@@ -313,7 +313,7 @@ impl Transport for Forgetful {
 
 // SEMANTICS: list-2.
 #[test]
-fn a_refused_cookie_starts_again_once_and_no_name_is_told_twice() {
+fn a_refused_cookie_restarts_once_and_no_name_is_returned_twice() {
     for always in [false, true] {
         let world = World::new();
         filled(&world, 2000);

@@ -210,7 +210,7 @@ fn an_open_that_meets_a_replacement_waits_for_its_end() {
 }
 
 #[test]
-fn an_open_that_meets_the_removal_of_a_name_that_was_not_kept_waits_for_its_end() {
+fn an_open_that_meets_the_removal_of_an_uncached_name_waits_for_its_end() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let other = world.mount(CacheOptions::default());
@@ -296,7 +296,7 @@ fn an_open_that_meets_the_removal_at_the_last_close_waits_for_its_end() {
 }
 
 #[test]
-fn an_open_that_meets_a_removal_that_is_refused_succeeds() {
+fn an_open_that_overlaps_a_failed_removal_succeeds() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
@@ -361,7 +361,7 @@ fn read_once(mounted: &BenchMount, top: InodeId) -> bool {
 
 // SEMANTICS: name-14.
 #[test]
-fn what_was_opened_can_be_read_whoever_replaces_and_removes_it() {
+fn an_open_file_can_be_read_during_concurrent_replaces_and_removes() {
     const WRITERS: usize = 2;
     const ROUNDS: usize = 1000;
     let world = World::new();

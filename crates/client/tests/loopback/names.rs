@@ -51,7 +51,7 @@ fn a_missing_name_costs_one_lookup_and_then_one_getattr_per_directory_interval()
 
 // SEMANTICS: name-1.
 #[test]
-fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_asked() {
+fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_requested() {
     let world = World::new();
     let (mounted, directory) = old_directory(&world, one_by_one());
     let me = root();
@@ -71,7 +71,7 @@ fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_asked()
 
 // SEMANTICS: name-7.
 #[test]
-fn own_creates_and_removes_are_known_without_asking() {
+fn own_creates_and_removes_are_known_without_a_request() {
     let world = World::new();
     let (mounted, directory) = old_directory(&world, CacheOptions::default());
     let me = root();
@@ -93,7 +93,7 @@ fn own_creates_and_removes_are_known_without_asking() {
 
 // SEMANTICS: name-5.
 #[test]
-fn eexist_is_proof_and_create_never_believes_a_missing_name() {
+fn eexist_proves_a_name_and_create_ignores_negative_entries() {
     let world = World::new();
     let (mounted, directory) = old_directory(&world, CacheOptions::default());
     let me = root();
@@ -107,7 +107,7 @@ fn eexist_is_proof_and_create_never_believes_a_missing_name() {
 
 // SEMANTICS: name-6.
 #[test]
-fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
+fn a_name_that_is_looked_up_repeatedly_is_requested_ever_more_rarely() {
     let world = World::new();
     let (mounted, directory) = old_directory(
         &world,
@@ -159,7 +159,7 @@ fn lookupcache_and_the_name_options_turn_names_off() {
 
 // SEMANTICS: name-8.
 #[test]
-fn a_name_missed_while_the_directory_was_changing_is_asked_for_once_more() {
+fn a_name_missed_while_the_directory_was_changing_is_looked_up_once_more() {
     // The server's clock has a resolution of 10 ms: two changes within one tick have the same
     // stamp.
     let world = World::with_time_step(Duration::from_millis(10));
@@ -226,7 +226,7 @@ fn probing_random_names_drives_out_no_present_one() {
 }
 
 #[test]
-fn names_that_no_directory_can_hold_are_refused_without_asking() {
+fn invalid_names_are_refused_without_a_request() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     mounted.sent();
@@ -256,7 +256,7 @@ fn a_name_of_our_own_making_is_none_that_came_with_others() {
 
 // SEMANTICS: attr-6.
 #[test]
-fn a_kernel_may_have_cached_only_what_it_was_told_and_has_not_forgotten() {
+fn a_kernel_can_have_cached_only_names_returned_since_its_last_forget() {
     let world = World::new();
     let (mounted, directory) = old_directory(&world, one_by_one());
     let (client, me) = (&mounted.client, root());

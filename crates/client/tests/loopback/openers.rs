@@ -100,7 +100,7 @@ fn what_root_may_truncate_is_for_the_server_to_say() {
 
 // SEMANTICS: perm-8.
 #[test]
-fn who_has_a_file_open_for_writing_truncates_it_whatever_its_mode_says() {
+fn a_file_open_for_writing_can_be_truncated_whatever_its_mode_is() {
     for access in BOTH {
         let world = World::new();
         let mounted = world.mount(by(access));
@@ -117,7 +117,7 @@ fn who_has_a_file_open_for_writing_truncates_it_whatever_its_mode_says() {
 
 // SEMANTICS: perm-8.
 #[test]
-fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
+fn an_open_file_is_truncated_with_the_credential_of_its_open() {
     for access in BOTH {
         let world = World::new();
         let mounted = world.mount(by(access));
@@ -165,7 +165,7 @@ fn what_was_written_before_a_file_changed_hands_is_no_loss() {
 
 // SEMANTICS: write-4.
 #[test]
-fn what_is_written_after_a_file_was_taken_away_is_lost_and_that_is_told_once() {
+fn bytes_written_after_a_chown_are_lost_and_that_is_reported_once() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let me = user(1000);
@@ -180,7 +180,7 @@ fn what_is_written_after_a_file_was_taken_away_is_lost_and_that_is_told_once() {
 
 // SEMANTICS: write-4.
 #[test]
-fn what_was_not_committed_when_another_client_took_the_file_away_is_told_once() {
+fn the_loss_of_uncommitted_bytes_after_a_chown_by_another_client_is_reported_once() {
     for bytes in [&b"written"[..], &vec![7; 3 << 20]] {
         let world = World::new();
         let mounted = world.mount(CacheOptions::default());

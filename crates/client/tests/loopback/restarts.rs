@@ -9,7 +9,7 @@ use crate::world::{World, root};
 
 // SEMANTICS: name-11.
 #[test]
-fn after_a_restart_of_the_server_each_directory_is_asked_about_once_and_names_are_kept() {
+fn after_a_restart_of_the_server_each_directory_is_revalidated_once_and_names_stay_cached() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let top = mounted.client.root();

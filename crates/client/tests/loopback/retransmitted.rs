@@ -137,7 +137,7 @@ fn id(mounted: &BenchMount, name: &str) -> curt_client::InodeId {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_the_first_copy_made_is_no_error_of_the_second() {
+fn an_object_created_by_the_first_transmission_is_no_error_of_the_second() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     let none = Device::default();
@@ -177,7 +177,7 @@ fn what_the_first_copy_made_is_no_error_of_the_second() {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
+fn a_name_removed_or_renamed_by_the_first_transmission_is_no_error_of_the_second() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     for name in ["a", "b", "c", "open"] {
@@ -212,7 +212,7 @@ fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_others_made_is_reported_as_the_server_says_it() {
+fn an_object_created_by_another_client_is_reported_with_the_servers_error() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     let there = bed.other.client.root();
@@ -258,7 +258,7 @@ fn what_others_made_is_reported_as_the_server_says_it() {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_others_moved_is_reported_as_the_server_says_it() {
+fn a_rename_by_another_client_is_reported_with_the_servers_error() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     for name in ["a", "c"] {
@@ -284,7 +284,7 @@ fn what_others_moved_is_reported_as_the_server_says_it() {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn a_refusal_of_a_call_that_was_sent_once_asks_nothing() {
+fn an_error_of_a_call_that_was_sent_once_causes_no_further_request() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     ops::mkdir(&bed.other.client.op(&me()), bed.other.client.root(), b"d", 0o755).unwrap();
@@ -322,7 +322,7 @@ fn a_refusal_by_a_server_that_was_not_restarted_stands() {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_others_moved_to_the_same_name_before_is_their_work() {
+fn an_earlier_rename_to_the_same_name_by_another_client_is_not_ours() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     bed.mounted.put(&me(), top, "a", 0o644, b"x");

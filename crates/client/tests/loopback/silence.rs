@@ -68,7 +68,7 @@ fn look(client: &Superblock, directory: InodeId, name: &[u8]) -> Result<(), Errn
 
 // SEMANTICS: rpc-9.
 #[test]
-fn what_is_remembered_is_served_although_too_old_and_what_is_not_is_waited_for() {
+fn expired_entries_are_served_while_the_server_is_silent_and_others_are_waited_for() {
     let world = World::new();
     let (mounted, silent) = mount(&world, Some(LIMIT));
     let client = &mounted.client;

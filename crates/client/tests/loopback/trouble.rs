@@ -102,7 +102,7 @@ fn a_replaced_files_name_is_looked_up_again_when_its_handle_is_stale() {
 }
 
 #[test]
-fn those_who_want_the_same_attributes_share_one_request() {
+fn concurrent_stats_of_one_file_share_one_request() {
     let world = World::new();
     let trouble = Trouble::before(world.way());
     let mounted = world.mount_over(ClientOptions::default(), trouble.clone());
@@ -139,7 +139,7 @@ fn those_who_want_the_same_attributes_share_one_request() {
 
 // SEMANTICS: rpc-10.
 #[test]
-fn a_lost_reply_to_a_change_leaves_nothing_believed() {
+fn after_a_lost_reply_to_a_change_nothing_cached_is_served() {
     let world = World::new();
     let trouble = Trouble::before(world.way());
     let mounted = world.mount_over(ClientOptions::default(), trouble.clone());

@@ -30,7 +30,7 @@ fn for_each_decision(
 
 /// An empty mask needs no request.
 #[test]
-fn nothing_is_asked_about_nothing() {
+fn an_empty_mask_sends_no_request() {
     for_each_decision(|_, _, needs, _, decision| {
         if needs.is_empty() {
             assert_eq!(decision, AccessDecision::Allow);
@@ -40,7 +40,7 @@ fn nothing_is_asked_about_nothing() {
 
 /// `local` is `None` for uid 0, so the mode must not matter.
 #[test]
-fn whoever_mode_bits_may_not_judge_is_judged_by_the_server_alone() {
+fn without_usable_mode_bits_only_the_server_decides() {
     for_each_decision(|view, _, needs, _, decision| {
         let served = view.entry.is_some_and(|entry| entry.asked.contains(needs));
         if view.local.is_none() && !served && !needs.is_empty() {
@@ -76,7 +76,7 @@ fn a_denial_is_never_our_own() {
 /// before data of another credential are served.
 // SEMANTICS: perm-5.
 #[test]
-fn mode_bits_spare_every_access_but_two() {
+fn mode_bits_save_every_access_but_two() {
     for_each_decision(|view, _, _, options, decision| {
         if options.access == AccessMode::ModeBits && view.local.is_some() {
             assert_ne!(decision, AccessDecision::Ask(AccessReason::Unasked));
@@ -101,7 +101,7 @@ fn foreign_data_are_served_only_after_the_server_granted_something() {
 
 // SEMANTICS: cto-16.
 #[test]
-fn noac_and_old_attributes_allow_nothing_without_asking() {
+fn noac_and_old_attributes_grant_nothing_without_a_request() {
     for_each_decision(|_, attributes, needs, options, decision| {
         let believed = match attributes {
             Freshness::Confirmed => true,
@@ -117,7 +117,7 @@ fn noac_and_old_attributes_allow_nothing_without_asking() {
 /// Request, absorb, decide: this terminates, because neither request is sent twice for the same
 /// reason.
 #[test]
-fn an_answer_ends_the_asking() {
+fn no_request_is_decided_twice_for_one_reason() {
     let (now, epoch) = (Moment::from_nanoseconds(5), Epoch::default());
     for_each_decision(|view, attributes, needs, options, decision| {
         let asked = Access::worth_asking(FileKind::Regular).with(needs);
@@ -166,7 +166,7 @@ fn mode_bits_grant_what_a_local_file_system_would() {
 }
 
 #[test]
-fn everybody_may_search_where_all_three_classes_may() {
+fn every_user_may_search_if_all_three_classes_may() {
     for mode in 0..0o1000 {
         let open = mode & 0o100 != 0 && mode & 0o010 != 0 && mode & 0o001 != 0;
         assert_eq!(is_world_searchable(&Facts { mode, ..directory(0) }), open);
@@ -187,7 +187,7 @@ fn an_answer_counts_only_under_the_epoch_it_was_given_in() {
 }
 
 #[test]
-fn a_later_answer_replaces_what_it_was_asked_about_and_nothing_else() {
+fn a_later_result_replaces_only_the_rights_that_were_requested() {
     let (epoch, now) = (Epoch::default(), Moment::from_nanoseconds(1));
     let entry = AccessEntry::absorb(None, Access::READ.with(Access::MODIFY), Access::READ, epoch, now);
     let entry = AccessEntry::prove(Some(entry), Access::EXECUTE, epoch, now);
@@ -211,7 +211,7 @@ fn a_denial_is_young_for_a_second() {
 /// mismatch.
 // SEMANTICS: perm-6.
 #[test]
-fn mode_bits_and_the_server_are_compared_where_it_tells() {
+fn mode_bits_are_compared_with_the_server_only_for_read_and_search() {
     let all = Access::worth_asking(FileKind::Regular);
     let write = Access::MODIFY.with(Access::EXTEND);
     assert_eq!(compare(Access::READ, all, Access::READ), ModeBitsComparison::Agree);
@@ -224,7 +224,7 @@ fn mode_bits_and_the_server_are_compared_where_it_tells() {
 }
 
 #[test]
-fn one_access_asks_about_whatever_could_matter() {
+fn one_access_requests_all_relevant_rights() {
     let directory = Access::worth_asking(FileKind::Directory);
     let regular = Access::worth_asking(FileKind::Regular);
     for mask in 0..8 {

@@ -55,7 +55,7 @@ fn stat_is_served_from_fresh_attributes_and_never_under_noac_or_over_unsent_data
 }
 
 #[test]
-fn after_a_restart_of_the_server_only_what_was_asked_for_since_is_fresh() {
+fn after_a_restart_of_the_server_only_attributes_requested_since_are_fresh() {
     for_each_case(|case| {
         let freshness = case.freshness();
         let sent_at = case.pick(&[None, Some(at(9)), Some(at(10)), Some(at(11))]);
@@ -69,7 +69,7 @@ fn after_a_restart_of_the_server_only_what_was_asked_for_since_is_fresh() {
 /// The age of attributes is counted from their request, not from the reply.
 // SEMANTICS: attr-1.
 #[test]
-fn attributes_are_fresh_for_their_lifetime_from_when_they_were_asked_for() {
+fn attributes_are_fresh_for_their_lifetime_from_their_request() {
     let options = CacheOptions::default();
     let state = known(file(1), 1000, 2500);
     let never = Moment::from_nanoseconds(u64::MAX);
@@ -80,7 +80,7 @@ fn attributes_are_fresh_for_their_lifetime_from_when_they_were_asked_for() {
 }
 
 #[test]
-fn attributes_asked_for_since_the_operation_began_are_confirmed_and_others_are_not() {
+fn only_attributes_requested_since_the_operation_began_are_confirmed() {
     let noac = CacheOptions { attribute_cache: false, ..CacheOptions::default() };
     let state = known(file(1), 1000, 1001);
     assert_eq!(state.freshness(at(1000), at(90_000), &noac), Freshness::Confirmed);
@@ -109,7 +109,7 @@ fn the_lifetime_doubles_while_nothing_changes_but_a_storm_of_stats_does_not_driv
 
 // SEMANTICS: attr-1.
 #[test]
-fn a_change_throws_the_lifetime_back() {
+fn a_change_resets_the_lifetime() {
     let options = CacheOptions::default();
     for own in [false, true] {
         let mut state = known(file(1), 0, 0);
@@ -222,7 +222,7 @@ fn the_contents_epoch_ends_exactly_when_others_may_have_changed_it() {
 /// After a lost reply nothing is valid.
 // SEMANTICS: rpc-10.
 #[test]
-fn after_a_change_without_an_answer_only_a_later_request_is_believed() {
+fn after_a_change_without_a_reply_only_a_later_request_is_valid() {
     let options = CacheOptions::default();
     let mut state = known(file(1), 10, 20);
     state.begin_mutation();
@@ -273,7 +273,7 @@ fn our_own_changes_join_in_whatever_order_their_replies_come() {
 }
 
 #[test]
-fn more_unexplained_changes_than_are_kept_count_as_anothers() {
+fn too_many_unexplained_changes_count_as_anothers() {
     let options = CacheOptions::default();
     let most = u32::try_from(STEPS_MAX).unwrap();
     for (changes, joined) in [(most, true), (most + 1, false)] {

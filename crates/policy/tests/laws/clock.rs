@@ -167,7 +167,7 @@ fn pages_read_while_the_stamp_was_young_are_read_again_at_the_next_open() {
 
 // SEMANTICS: cto-12.
 #[test]
-fn our_own_writing_keeps_pages_if_the_server_proves_that_nobody_came_between() {
+fn our_own_writing_keeps_pages_if_the_reply_proves_that_no_other_change_came_between() {
     let options = CacheOptions::default();
     for_each_case(|case| {
         let mut clock = ServerClock::new(Duration::ZERO);
@@ -202,7 +202,7 @@ fn our_own_writing_keeps_pages_if_the_server_proves_that_nobody_came_between() {
 /// A lock, a delegation and the attributes are each from before or after the pages. The stamp is
 /// recent.
 #[test]
-fn pages_are_kept_under_a_delegation_and_asked_about_under_a_lock() {
+fn pages_are_kept_under_a_delegation_and_revalidated_under_a_lock() {
     for_each_case(|case| {
         let options = CacheOptions {
             racy_guard: case.pick(&[RacyGuard::Auto, RacyGuard::Off]),
@@ -238,7 +238,7 @@ fn pages_are_kept_under_a_delegation_and_asked_about_under_a_lock() {
 }
 
 #[test]
-fn listings_ask_for_attributes_as_long_as_somebody_wants_them() {
+fn listings_request_attributes_as_long_as_these_are_used() {
     for_each_case(|case| {
         let options = CacheOptions {
             plus: case.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
@@ -258,7 +258,7 @@ fn listings_ask_for_attributes_as_long_as_somebody_wants_them() {
 
 // SEMANTICS: list-4.
 #[test]
-fn a_reader_goes_on_where_it_is_unless_it_is_told_to_restart() {
+fn a_reader_continues_at_its_cookie_except_with_readdir_restart() {
     let mut restarts = 0;
     let cases = for_each_case(|case| {
         let options = CacheOptions {

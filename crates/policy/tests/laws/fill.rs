@@ -91,7 +91,7 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
 }
 
 #[test]
-fn one_name_of_a_directory_is_always_asked_for_by_itself_where_nothing_is_known() {
+fn the_first_name_of_an_unknown_directory_is_looked_up_individually() {
     for size in [0, 60, 4096, 40_000, 10_000_000, u64::MAX] {
         for round_trip in [Duration::ZERO, LOOPBACK, LAN, WAN, Duration::MAX] {
             let view = PrefetchView { round_trip, ..view(missed(1), size) };
@@ -121,7 +121,7 @@ fn the_larger_a_directory_and_the_quicker_a_request_the_more_misses_it_takes() {
 }
 
 #[test]
-fn what_is_asked_for_is_within_what_a_reply_may_be() {
+fn every_request_is_within_the_bounds_of_a_reply() {
     let mut fills = 0;
     for size in [0, 60, 4096, 40_000, 4_000_000, u64::MAX] {
         for extent in [None, Some((10, 2000)), Some((u32::MAX, u32::MAX))] {
@@ -143,7 +143,7 @@ fn what_is_asked_for_is_within_what_a_reply_may_be() {
 }
 
 #[test]
-fn a_directory_whose_first_names_were_of_no_use_is_given_up() {
+fn a_directory_whose_first_names_were_not_used_is_not_filled_further() {
     let mut record = missed(2);
     filled(&mut record, 180, 32_000, false, false, false);
     assert_eq!(misses_until(&view(record, 60)), None);
@@ -154,7 +154,7 @@ fn a_directory_whose_first_names_were_of_no_use_is_given_up() {
 }
 
 #[test]
-fn fills_for_nothing_wait_twice_as_long_each_time() {
+fn each_fill_without_benefit_doubles_the_misses_before_the_next() {
     let mut record = missed(MISSES_MIN);
     let mut needed = Vec::new();
     for _ in 0..5 {
@@ -178,7 +178,7 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
 
 /// Each fill contains the name for which it was sent, and has no benefit beyond that.
 #[test]
-fn the_name_that_a_fill_was_sent_for_speaks_for_no_other_fill() {
+fn the_name_that_a_fill_was_sent_for_counts_as_no_benefit() {
     let mut record = PrefetchRecord::default();
     let mut fills = 0;
     for _ in 0..1000 {
@@ -192,7 +192,7 @@ fn the_name_that_a_fill_was_sent_for_speaks_for_no_other_fill() {
 }
 
 #[test]
-fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
+fn the_benefit_of_fills_in_siblings_decides_at_the_first_miss() {
     let parent = |fills: u32, names: u32, spared: u32| {
         let mut beside = PrefetchBenefit::default();
         (0..fills).for_each(|_| beside.filled(names, true));
@@ -228,7 +228,7 @@ fn fills_for_nothing(mount: &mut PrefetchBenefit, directories: u32, misses: u32,
 }
 
 #[test]
-fn a_mount_where_fills_are_for_nothing_gives_them_up() {
+fn fills_are_disabled_on_a_mount_without_benefit() {
     for holds_it in [false, true] {
         let mut mount = PrefetchBenefit::default();
         assert_eq!(fills_for_nothing(&mut mount, 100, 3, holds_it), 8);
@@ -241,7 +241,7 @@ fn a_mount_where_fills_are_for_nothing_gives_them_up() {
 }
 
 #[test]
-fn a_mount_that_gave_fills_up_learns_anew() {
+fn fills_are_enabled_again_on_a_mount_with_benefit() {
     let mut mount = PrefetchBenefit::default();
     assert_eq!(fills_for_nothing(&mut mount, 100, 2, true), 8);
     let needed = |mount| {
@@ -268,7 +268,7 @@ fn a_mount_that_gave_fills_up_learns_anew() {
 }
 
 #[test]
-fn a_directory_where_fills_pay_is_filled_although_its_mount_gave_them_up() {
+fn a_directory_with_benefit_is_filled_although_fills_are_disabled_on_its_mount() {
     let mut mount = PrefetchBenefit::default();
     fills_for_nothing(&mut mount, 100, 2, false);
     let mut record = PrefetchRecord::default();
@@ -298,7 +298,7 @@ fn misses_until_part(record: PrefetchRecord, mount: PrefetchBenefit, round_trip:
 }
 
 #[test]
-fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
+fn parts_of_a_large_listing_are_requested_while_their_names_are_used() {
     let off = CacheOptions { fill: FillMode::Off, ..CacheOptions::default() };
     assert_eq!(decide(Want::ListedName(&view(missed(100_000), 0)), &off), None);
     let mut record = PrefetchRecord::default();
@@ -328,7 +328,7 @@ fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
 }
 
 #[test]
-fn attributes_are_asked_for_together_only_if_others_are_expected_to_be_wanted() {
+fn attributes_are_requested_together_only_if_others_are_expected_to_be_used() {
     let options = CacheOptions::default();
     let ask = |record: PrefetchRecord, round_trip| {
         let view = PrefetchView { round_trip, ..view(record, 0) };
@@ -374,7 +374,7 @@ fn a_listing_says_how_much_a_directory_has() {
 }
 
 #[test]
-fn names_looked_up_in_a_row_are_told_from_names_looked_up_anywhere() {
+fn names_looked_up_in_order_are_distinguished_from_random_lookups() {
     let mut order = LookupOrder::default();
     let placed = (0..MISSES_MAX).filter(|_| order.missed()).count();
     assert_eq!(placed, 8);

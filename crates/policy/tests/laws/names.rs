@@ -32,7 +32,7 @@ fn for_each_decision(mut check: impl FnMut(NameView, NameIntent, &CacheOptions, 
 
 // SEMANTICS: name-5.
 #[test]
-fn nothing_kept_answers_an_operation_that_makes_or_removes_the_name() {
+fn no_cached_entry_answers_an_operation_that_creates_or_removes_the_name() {
     for_each_decision(|_, intent, _, decision| {
         let leave = matches!(intent, NameIntent::Make | NameIntent::Remove);
         assert_eq!(decision == NameDecision::LeaveToServer, leave);
@@ -40,7 +40,7 @@ fn nothing_kept_answers_an_operation_that_makes_or_removes_the_name() {
 }
 
 #[test]
-fn what_is_served_is_what_is_kept() {
+fn the_served_entry_is_the_cached_one() {
     for_each_decision(|view, _, _, decision| match decision {
         NameDecision::ServePositive => assert_eq!(view.entry, DentryState::Positive),
         NameDecision::ServeNegative => assert_eq!(view.entry, DentryState::Negative),
@@ -51,7 +51,7 @@ fn what_is_served_is_what_is_kept() {
 /// Each condition is necessary.
 // SEMANTICS: name-1.
 #[test]
-fn a_name_is_served_only_if_nothing_speaks_against_it() {
+fn a_name_is_served_only_if_all_conditions_hold() {
     for_each_decision(|view, _, options, decision| {
         let served = matches!(decision, NameDecision::ServePositive | NameDecision::ServeNegative);
         if !served || view.just_learned {
@@ -98,7 +98,7 @@ fn a_name_is_looked_up_only_for_a_reason() {
 }
 
 #[test]
-fn the_directory_is_asked_about_only_where_its_answer_can_spare_the_lookup() {
+fn the_directory_is_revalidated_only_where_that_can_save_the_lookup() {
     for_each_decision(|view, _, options, decision| {
         if decision == NameDecision::RevalidateDirectory {
             let answered = NameView { directory: Freshness::Confirmed, ..view };
@@ -126,7 +126,7 @@ fn quiet() -> (AttributeState, ServerClock) {
 
 /// An error says nothing about the name.
 #[test]
-fn only_what_was_said_is_learned() {
+fn only_a_definite_lookup_result_is_cached() {
     let (state, _) = quiet();
     for_each_case(|case| {
         let found = case.pick(&[LookupFinding::Object, LookupFinding::Nothing, LookupFinding::Unknown]);
@@ -198,7 +198,7 @@ fn a_change_of_ours_is_remembered_only_if_it_stands_alone_and_last() {
 /// request.
 // SEMANTICS: attr-4.
 #[test]
-fn a_name_is_served_for_exactly_as_long_as_is_promised() {
+fn a_name_is_served_for_exactly_the_granted_lifetime() {
     for_each_case(|case| {
         let options = case.name_options();
         let entry = case.pick(&[DentryState::Positive, DentryState::Negative]);

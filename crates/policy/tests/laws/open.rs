@@ -69,7 +69,7 @@ fn is_covered(view: &OpenView, intent: OpenIntent) -> bool {
 
 // SEMANTICS: cto-1.
 #[test]
-fn by_default_an_open_is_served_only_from_attributes_asked_for_since_it_began() {
+fn by_default_an_open_is_served_only_from_attributes_requested_since_it_began() {
     for_each_allowed_open(|view, intent, options, decision| {
         if options.close_to_open
             && options.sloppy_open.is_zero()
@@ -83,7 +83,7 @@ fn by_default_an_open_is_served_only_from_attributes_asked_for_since_it_began() 
 
 // SEMANTICS: cto-13.
 #[test]
-fn attributes_asked_for_since_it_began_serve_every_open() {
+fn attributes_requested_since_it_began_serve_every_open() {
     for_each_allowed_open(|view, intent, options, decision| {
         if view.attributes == Freshness::Confirmed {
             let served =
@@ -95,7 +95,7 @@ fn attributes_asked_for_since_it_began_serve_every_open() {
 
 // SEMANTICS: cto-16.
 #[test]
-fn noac_never_serves_attributes_that_were_not_asked_for() {
+fn noac_never_serves_attributes_that_were_not_requested() {
     for_each_allowed_open(|view, intent, options, decision| {
         if !options.attribute_cache && matches!(decision, OpenDecision::Serve(_)) {
             assert_eq!(view.attributes, Freshness::Confirmed, "{view:?} {intent:?}");
@@ -128,7 +128,7 @@ fn sloppycto_serves_exactly_read_only_opens_of_quiet_regular_files_within_n() {
 
 // SEMANTICS: cto-15.
 #[test]
-fn nocto_believes_fresh_attributes_but_not_after_our_own_writing() {
+fn nocto_uses_fresh_attributes_but_not_after_our_own_writing() {
     for_each_allowed_open(|view, intent, options, decision| {
         let wanted = options.attribute_cache
             && !options.close_to_open

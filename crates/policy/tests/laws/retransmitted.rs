@@ -66,7 +66,7 @@ fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not(
 }
 
 #[test]
-fn a_clock_that_was_set_is_learned_anew() {
+fn a_clock_that_was_set_gets_a_new_offset() {
     for ahead in [0, 20_000] {
         let mut offset = ClockOffset::default();
         offset.learn(server_time(1_000, 10_000, 1), at(1_000), at(1_001), Duration::ZERO);

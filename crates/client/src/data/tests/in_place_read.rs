@@ -125,7 +125,7 @@ fn short_answers_are_continued_and_nonsense_is_an_error() {
 }
 
 #[test]
-fn a_read_that_others_wait_for_is_kept_for_them() {
+fn a_read_that_others_wait_for_is_cached_for_them() {
     let contents = pattern(64 << 10);
     let rig = &Rig::threaded(&contents, keeping());
     let open = &rig.open();

@@ -28,14 +28,14 @@ fn a_small_file_takes_one_read_and_none_the_second_time() {
 }
 
 #[test]
-fn an_empty_file_whose_size_is_believed_takes_no_read() {
+fn an_empty_file_with_valid_attributes_takes_no_read() {
     let rig = Rig::inline(&[], small());
     assert_eq!(rig.read(&rig.open(), 0, 4096).unwrap(), b"");
     assert_eq!(rig.server.take_seen(), []);
 }
 
 #[test]
-fn without_a_believed_size_the_servers_end_is_found_once() {
+fn without_a_valid_size_the_servers_end_of_file_is_found_once() {
     let contents = pattern(1000);
     let rig = Rig::inline(&contents, small());
     *rig.file.believed.lock() = None;
@@ -223,7 +223,7 @@ fn readers_of_one_range_share_one_read() {
 }
 
 #[test]
-fn the_interrupted_leader_of_a_shared_read_takes_nobody_with_it() {
+fn an_interrupted_leader_of_a_shared_read_does_not_interrupt_the_others() {
     let contents = pattern(4096);
     let rig = Rig::threaded(&contents, small());
     let (entered, inside) = std::sync::mpsc::channel();
@@ -252,7 +252,7 @@ fn offsets_behind_every_file_are_its_end() {
 }
 
 #[test]
-fn an_end_that_was_found_before_an_append_is_not_believed_after_it() {
+fn an_end_of_file_found_before_an_append_is_not_used_after_it() {
     let rig = Rig::threaded(&pattern(4096), small());
     let (entered, inside) = std::sync::mpsc::channel();
     let (go, held) = std::sync::mpsc::channel::<()>();

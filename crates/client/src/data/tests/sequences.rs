@@ -54,7 +54,7 @@ fn a_sequence_takes_exactly_its_size_by_rsize_reads() {
 }
 
 #[test]
-fn who_keeps_what_it_reads_leaves_nothing_here() {
+fn data_that_the_reader_caches_are_not_cached_here() {
     let contents = pattern(READS * RSIZE);
     let keeping = |keep_read| {
         let rig = Rig::inline(&contents, DataOptions { keep_read, ..small() });
@@ -89,7 +89,7 @@ fn what_was_given_in_part_stays_until_all_of_it_was() {
 }
 
 #[test]
-fn own_bytes_that_were_written_back_are_given_once_without_asking() {
+fn own_bytes_that_were_written_back_are_returned_once_without_a_request() {
     let options = DataOptions { keep_read: 0, ..small() };
     let rig = Rig::inline(&[], options);
     let open = rig.open();
@@ -111,7 +111,7 @@ fn a_read_that_takes_several_has_them_under_way_together() {
 }
 
 #[test]
-fn a_reader_that_asks_ahead_itself_has_nothing_read_ahead_for_it() {
+fn a_reader_that_reads_ahead_itself_gets_no_read_ahead() {
     let contents = pattern(READS * RSIZE);
     let rig = Rig::inline(&contents, small());
     rig.plane.set_reader_ahead(1 << 20);

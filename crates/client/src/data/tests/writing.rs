@@ -44,7 +44,7 @@ fn a_small_file_is_written_by_one_stable_write_at_close() {
 }
 
 #[test]
-fn whole_blocks_that_their_writer_keeps_are_not_kept_here_once_they_are_durable() {
+fn whole_blocks_that_the_writer_caches_are_dropped_once_they_are_durable() {
     let kept_after = |mode: OpenMode, step: usize| {
         let keep_read = 4096;
         let rig = Rig::inline(&[], DataOptions { keep_read, ..small() });
@@ -82,7 +82,7 @@ fn a_restart_finds_the_whole_blocks_that_were_not_committed() {
 }
 
 #[test]
-fn who_waits_for_bytes_that_are_overwritten_waits_for_the_newer_ones() {
+fn a_flush_of_overwritten_bytes_waits_for_the_newer_ones() {
     let mut segments = Segments::default();
     let blocks = Arc::new(BlockPool::new(4096, 0));
     let [alice, bob] = [1, 2].map(|uid| {
@@ -218,7 +218,7 @@ fn a_server_that_restarts_at_every_turn_loses_nothing_that_fsync_acknowledged() 
 
 // SEMANTICS: write-6.
 #[test]
-fn a_full_disk_is_told_once_to_each_open_file() {
+fn a_full_disk_is_reported_once_to_each_open_file() {
     let rig = Rig::inline(&[], small());
     let (open, other) = (rig.open(), rig.open());
     rig.server.script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Status(FULL)));
@@ -246,7 +246,7 @@ fn a_write_after_a_failure_says_so_early() {
 }
 
 #[test]
-fn a_commit_that_fails_is_told_and_what_it_covered_is_not_called_written() {
+fn a_failed_commit_is_reported_and_the_bytes_it_covered_are_not_durable() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
     rig.server.script(|seen| (seen.procedure == COMMIT).then_some(Misbehaviour::Status(5)));
@@ -401,7 +401,7 @@ fn a_discarded_file_sends_nothing_more() {
 
 // SEMANTICS: cto-7.
 #[test]
-fn own_bytes_are_read_back_without_asking() {
+fn own_bytes_are_read_back_without_a_request() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
     rig.write(&open, 0, &pattern(20_000)).unwrap();

@@ -109,7 +109,7 @@ fn by_default_a_complete_directory_can_miss_only_what_is_changed_in_the_same_tic
 }
 
 #[test]
-fn a_server_that_reads_names_before_attributes_is_seen_through_by_the_guard() {
+fn the_guard_covers_a_server_that_reads_names_before_attributes() {
     for grain in [Grain::Fine, Grain::Coarse] {
         for bounds in [ALONE, PASS] {
             let halves = Bounds { halves: true, strangers: 1, ..bounds };
