@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn few_bytes_hold_no_block() {
+    fn small_content_holds_no_whole_block() {
         let blocks = Arc::new(BlockPool::new(SIZE, 10 * SIZE as u64));
         let mut block = blocks.copy_of(&[1; SIZE / SMALL_FRACTION]);
         assert!(block.bytes.capacity() < SIZE);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_inside_and_behind_is_one_write() {
+    fn a_write_may_overlap_and_extend_a_block() {
         let blocks = Arc::new(BlockPool::new(SIZE, 0));
         let mut block = blocks.copy_of(b"abcdef");
         block.write(4, b"XYZ");

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_part_lets_go_of_the_whole() {
+    fn a_small_part_releases_the_whole() {
         let whole = SharedBytes::new(vec![7; 1000]);
         let part = whole.part(0, 10).compact();
         assert_eq!(&*part, &[7; 10]);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_of_which_names_were_evicted_says_of_none_that_it_is_missing() {
+    fn a_listing_with_evicted_names_does_not_answer_for_missing_names() {
         let listing = listing(&["a", "b", "c", "d"]);
         assert!(listing.missing_label(b"e").is_some());
         assert_eq!(listing.missing_label(b"a"), None, "it is there");

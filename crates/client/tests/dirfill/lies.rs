@@ -39,7 +39,7 @@ fn directory(world: &World, name: &str) -> (InodeId, u64) {
 }
 
 #[test]
-fn the_second_name_of_a_directory_brings_all_and_those_that_are_missing() {
+fn the_second_lookup_in_a_directory_makes_it_complete() {
     let (world, id, number) = world(Lie::None);
     assert_eq!(world.look(id, number, &["a"]), "LOOKUP 1");
     assert_eq!(world.look(id, number, &["b"]), "READDIRPLUS 1");
@@ -75,7 +75,7 @@ fn a_server_without_readdirplus_gets_it_once() {
 }
 
 #[test]
-fn a_listing_finds_out_about_readdirplus_as_well() {
+fn a_listing_detects_missing_readdirplus_as_well() {
     for lie in [Lie::RefusesPlus(NfsStat3::Notsupp), Lie::NoPlus] {
         let (world, id, number) = world(lie.clone());
         assert_eq!(world.list(id).unwrap().len(), NAMES.len(), "{lie:?}");
@@ -145,7 +145,7 @@ fn on_a_server_that_ignores_case_no_name_is_missing_because_it_is_not_listed() {
 }
 
 #[test]
-fn dots_lead_where_they_lead_whatever_a_listing_says_of_them() {
+fn the_objects_of_dot_and_dotdot_are_not_taken_from_a_listing() {
     let (world, id, number) = world(Lie::Dots("c"));
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
     assert_eq!(world.id(id, "."), Some(number));
@@ -155,7 +155,7 @@ fn dots_lead_where_they_lead_whatever_a_listing_says_of_them() {
 }
 
 #[test]
-fn what_is_mounted_on_a_name_is_never_taken_from_a_listing() {
+fn an_entry_with_another_fsid_is_never_cached_from_a_listing() {
     let (world, id, number) = world(Lie::None);
     let mounted = world.happens(|tree| {
         let mounted = tree.find(number, b"e").unwrap();
@@ -204,7 +204,7 @@ fn a_listing_without_an_end_is_requested_less_and_less() {
 }
 
 #[test]
-fn a_reply_with_a_name_that_cannot_be_is_worth_nothing() {
+fn a_reply_with_an_invalid_name_is_discarded() {
     for name in [&b"a/b"[..], b"/", b"", b"a\0b"] {
         let (world, id, number) = world(Lie::Name(name));
         assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 2 READDIRPLUS 1", "{name:?}");
@@ -225,7 +225,7 @@ fn a_pass_whose_cookie_is_refused_makes_nothing_complete() {
 }
 
 #[test]
-fn a_directory_that_may_not_be_listed_is_looked_into() {
+fn names_of_a_directory_without_read_permission_are_looked_up() {
     for status in [NfsStat3::Acces, NfsStat3::Perm, NfsStat3::Io] {
         let (world, id, number) = world(Lie::RefusesPlus(status));
         assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 2 READDIRPLUS 1", "{status:?}");
@@ -261,7 +261,7 @@ fn names_that_servers_do_not_list_are_looked_up() {
 }
 
 #[test]
-fn dirfill_off_and_what_stands_in_its_way_ask_for_each_name() {
+fn without_fills_each_name_is_looked_up() {
     use curt_policy::{CacheOptions, FillMode, LookupCache, PlusMode};
     let off = CacheOptions { fill: FillMode::Off, ..options() };
     let nordirplus = CacheOptions { plus: PlusMode::Never, ..options() };

@@ -176,7 +176,7 @@ fn read_all(mounted: &crate::world::BenchMount, directory: InodeId) {
 }
 
 #[test]
-fn a_listing_teaches_names_and_says_where_they_lead_elsewhere() {
+fn a_listing_caches_names_and_traces_those_with_another_object() {
     let _alone = alone();
     let world = World::new();
     let (mine, other) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));

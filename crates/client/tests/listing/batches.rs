@@ -62,7 +62,7 @@ fn server() -> Arc<Scripted> {
 }
 
 #[test]
-fn names_that_are_gone_through_while_more_are_to_be_listed_come_together() {
+fn names_that_are_used_between_listings_are_requested_together() {
     assert_eq!(go_through(&server(), |_, _, _| ()), (328, 27));
 }
 

@@ -32,7 +32,7 @@ fn cookies_of_any_order_and_size_lead_to_each_name_once() {
 
 // SEMANTICS: list-5.
 #[test]
-fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
+fn a_listing_continues_from_any_earlier_cookie() {
     for cookies in [Cookies::Small, Cookies::Scattered, Cookies::Huge] {
         let server = Scripted::new(Script { count: COUNT, cookies, ..Script::default() });
         let client = mount(&server, &ClientOptions::default());
@@ -93,7 +93,7 @@ fn a_server_that_makes_no_progress_gets_two_requests() {
 }
 
 #[test]
-fn a_server_that_wants_more_room_gets_it() {
+fn a_server_that_returns_toosmall_gets_larger_requests() {
     for lie in [
         Lie::Toosmall { below: 100_000 },
         Lie::Toosmall { below: 1 << 20 },

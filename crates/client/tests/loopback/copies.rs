@@ -101,7 +101,7 @@ fn a_kernel_that_takes_a_file_for_larger_than_it_is_looks_it_up_before_it_opens_
 
 // SEMANTICS: cto-3.
 #[test]
-fn what_one_open_finds_shorter_every_open_looks_up_until_one_has() {
+fn a_file_found_shorter_by_an_open_fails_every_open_until_a_lookup() {
     let world = World::new();
     let shared = Shared::new(&world);
     let id = shared.look_up(7).id;
@@ -125,7 +125,7 @@ fn what_one_open_finds_shorter_every_open_looks_up_until_one_has() {
 
 // SEMANTICS: cto-3.
 #[test]
-fn what_is_found_shorter_by_anything_but_an_open_is_looked_up_by_the_next_open() {
+fn a_file_found_shorter_otherwise_is_looked_up_by_the_next_open() {
     let world = World::new();
     let shared = Shared::new(&world);
     let id = shared.look_up(7).id;
@@ -175,7 +175,7 @@ fn a_file_truncated_by_this_mount_is_not_looked_up() {
 
 // SEMANTICS: cto-3.
 #[test]
-fn threads_that_cannot_be_known_again_are_turned_away_once() {
+fn opens_by_unidentified_threads_fail_once() {
     let world = World::new();
     let shared = Shared::new(&world);
     let id = shared.look_up(7).id;

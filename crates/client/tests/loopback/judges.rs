@@ -101,7 +101,7 @@ fn a_credential_that_the_server_maps_to_another_is_checked_by_the_server_from_th
 }
 
 #[test]
-fn with_accesscheck_a_caller_that_the_server_maps_away_opens_nothing() {
+fn with_accesscheck_a_caller_that_the_server_maps_to_another_opens_nothing() {
     let mounted = world(65_534).mount(CacheOptions::default());
     let me = user(1000);
     let file = mounted.lookup(&me, mounted.client.root(), "f").unwrap();

@@ -52,7 +52,7 @@ fn names_have_255_bytes_at_most_whatever_the_server_says() {
 
 // SEMANTICS: write-5.
 #[test]
-fn no_byte_is_taken_behind_the_largest_size_that_the_server_allows() {
+fn no_byte_is_accepted_beyond_the_servers_maxfilesize() {
     let world = World::new();
     let mounted = world.mount_limited(|root| root.limits.file_size_max = 10_000);
     let (me, top) = (root(), mounted.client.root());
@@ -77,7 +77,7 @@ fn no_byte_is_taken_behind_the_largest_size_that_the_server_allows() {
 
 // SEMANTICS: write-5.
 #[test]
-fn a_server_that_says_nothing_of_sizes_allows_any() {
+fn without_maxfilesize_any_file_size_is_allowed() {
     for said in [0, u64::MAX] {
         let world = World::new();
         let mounted = world.mount_limited(|root| root.limits.file_size_max = said);

@@ -251,7 +251,7 @@ fn a_listing_with_lookups_gives_what_lookups_would_and_holds_them() {
 }
 
 #[test]
-fn a_listing_goes_on_from_any_cookie_without_starting_again() {
+fn a_listing_continues_from_any_cookie_without_a_restart() {
     let world = World::new();
     filled(&world, 3000);
     let mounted = world.mount(CacheOptions::default());

@@ -196,7 +196,7 @@ fn dot_and_dotdot_cost_nothing_and_dotdot_follows_a_rename() {
 }
 
 #[test]
-fn probing_random_names_drives_out_no_present_one() {
+fn lookups_of_random_names_evict_no_positive_entry() {
     let world = World::new();
     let limits =
         curt_client::Limits { missing_names: 100, missing_names_per_directory: 50, ..Default::default() };
@@ -240,7 +240,7 @@ fn invalid_names_are_refused_without_a_request() {
 }
 
 #[test]
-fn a_name_of_our_own_making_is_none_that_came_with_others() {
+fn a_name_created_by_this_client_does_not_count_as_prefetched() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let (client, me) = (&mounted.client, root());

@@ -85,7 +85,7 @@ fn truncating_a_file_to_the_size_that_it_has_sets_its_times() {
 
 // SEMANTICS: perm-8.
 #[test]
-fn what_root_may_truncate_is_for_the_server_to_say() {
+fn the_server_decides_which_files_root_may_truncate() {
     let rules = ExportRules { squash: Squash::Root, ..ExportRules::default() };
     let world = World::serving(rules, std::time::Duration::from_nanos(1), MemoryVfs::new);
     for access in BOTH {
@@ -135,7 +135,7 @@ fn an_open_file_is_truncated_with_the_credential_of_its_open() {
 
 // SEMANTICS: write-4.
 #[test]
-fn what_was_written_before_a_file_changed_hands_is_no_loss() {
+fn bytes_written_before_a_chown_or_chmod_are_not_lost() {
     let wide = vec![7; 3 << 20];
     for bytes in [&b"written"[..], &wide] {
         for taken_away in [owner(0), mode(0o600)] {

@@ -94,7 +94,7 @@ fn expired_entries_are_served_while_the_server_is_silent_and_others_are_waited_f
 }
 
 #[test]
-fn without_it_everything_is_waited_for() {
+fn without_softreval_every_request_waits() {
     let world = World::new();
     let (mounted, silent) = mount(&world, None);
     let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"text");

@@ -438,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_of_them_take_less_than_160_megabytes() {
+    fn a_million_attribute_states_take_less_than_160_megabytes() {
         assert!(size_of::<AttributeState>() <= 160, "{}", size_of::<AttributeState>());
     }
 }

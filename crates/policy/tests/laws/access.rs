@@ -63,7 +63,7 @@ fn with_accesscheck_mode_bits_decide_nothing() {
 /// EACCES is returned only for a denial that the server gave less than a second ago.
 // SEMANTICS: perm-4.
 #[test]
-fn a_denial_is_never_our_own() {
+fn a_denial_always_comes_from_the_server() {
     for_each_decision(|view, _, needs, _, decision| {
         if decision == AccessDecision::Deny {
             let entry = view.entry.unwrap();
@@ -175,7 +175,7 @@ fn every_user_may_search_if_all_three_classes_may() {
 }
 
 #[test]
-fn an_answer_counts_only_under_the_epoch_it_was_given_in() {
+fn an_access_result_is_valid_only_in_its_epoch() {
     let (old, new) = (Epoch::default(), Epoch::default().next());
     let now = Moment::from_nanoseconds(1);
     let entry = AccessEntry::absorb(None, Access::ALL, Access::READ, old, now);
@@ -198,7 +198,7 @@ fn a_later_result_replaces_only_the_rights_that_were_requested() {
 }
 
 #[test]
-fn a_denial_is_young_for_a_second() {
+fn a_denial_is_valid_for_a_second() {
     let (epoch, sent_at) = (Epoch::default(), Moment::from_nanoseconds(1));
     let entry = AccessEntry::absorb(None, Access::READ, Access::NONE, epoch, sent_at);
     let young = |after: Duration| entry.view(epoch, sent_at.plus(after)).unwrap().denial_is_young;

@@ -106,7 +106,7 @@ fn a_clock_set_back_is_noticed_at_the_next_change_of_ours() {
 }
 
 #[test]
-fn what_was_learned_once_the_stamp_was_old_is_not_racy() {
+fn a_name_learned_under_an_old_stamp_is_not_racy() {
     for_each_case(|case| {
         let guard = case.pick(&[RacyGuard::Auto, RacyGuard::On, RacyGuard::Off]);
         let quiet = case.pick(&[0, 19, 20, 21, 500]);

@@ -363,7 +363,7 @@ fn attributes_are_requested_together_only_if_others_are_expected_to_be_used() {
 }
 
 #[test]
-fn a_listing_says_how_much_a_directory_has() {
+fn a_listing_sets_the_known_size_of_a_directory() {
     let mut record = PrefetchRecord::default();
     record.listed(7);
     assert_eq!(record.extent(), ListedExtent::Whole(7 * 176));

@@ -145,7 +145,7 @@ fn only_a_definite_lookup_result_is_cached() {
 }
 
 #[test]
-fn a_lookup_that_a_change_of_ours_overlapped_teaches_nothing() {
+fn a_lookup_that_overlaps_our_own_change_is_not_cached() {
     let options = CacheOptions::default();
     for when in 0..3 {
         let (mut state, _) = quiet();
@@ -177,7 +177,7 @@ fn a_lookup_that_a_change_of_ours_overlapped_teaches_nothing() {
 }
 
 #[test]
-fn a_change_of_ours_is_remembered_only_if_it_stands_alone_and_last() {
+fn our_own_change_is_cached_only_if_it_is_the_only_one_and_the_last() {
     let (state, _) = quiet();
     let label = NameLabel { epoch: state.contents().unwrap(), sent_at: at(11) };
     for_each_case(|case| {

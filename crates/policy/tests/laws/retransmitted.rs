@@ -34,13 +34,13 @@ fn execution() -> Execution {
 }
 
 #[test]
-fn without_a_change_of_our_own_no_time_is_known() {
+fn without_our_own_change_the_clock_offset_is_unknown() {
     assert_eq!(ClockOffset::default().execution(at(1), at(2), SLACK), None);
 }
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not() {
+fn only_changes_of_the_first_transmission_are_within_its_execution() {
     for_each_case(|case| {
         let ahead = case.pick(&[0, 5_000_000]);
         let step = case.pick(&[1, 4, 10]);
@@ -90,7 +90,7 @@ fn facts(kind: FileKind) -> Facts {
 }
 
 #[test]
-fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
+fn a_created_object_is_recognised_only_if_all_attributes_match() {
     let (earlier, during) = (server_time(9_000, 0, 1), server_time(10_500, 0, 1));
     for_each_case(|case| {
         let kind = case.pick(&[FileKind::Regular, FileKind::Directory, FileKind::Symlink, FileKind::Fifo]);

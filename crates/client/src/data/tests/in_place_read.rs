@@ -42,7 +42,7 @@ fn taken(rig: &Rig) -> usize {
 }
 
 #[test]
-fn a_sequence_goes_straight_with_as_many_reads_and_nothing_stays() {
+fn a_sequence_is_passed_directly_with_as_many_reads_and_is_not_cached() {
     let contents = pattern(200_000);
     let rig = Rig::inline(&contents, keeping());
     rig.plane.set_reader_ahead(1 << 20);
@@ -59,7 +59,7 @@ fn a_sequence_goes_straight_with_as_many_reads_and_nothing_stays() {
 }
 
 #[test]
-fn the_end_of_the_file_goes_straight_and_is_remembered() {
+fn the_end_of_the_file_is_passed_directly_and_recorded() {
     let contents = pattern(40_000);
     let rig = Rig::inline(&contents, keeping());
     let open = rig.open();
@@ -72,7 +72,7 @@ fn the_end_of_the_file_goes_straight_and_is_remembered() {
 }
 
 #[test]
-fn own_bytes_are_never_passed_over() {
+fn unwritten_bytes_take_precedence_over_those_of_the_server() {
     let contents = pattern(64 << 10);
     let rig = Rig::inline(&contents, keeping());
     let open = rig.open();
@@ -153,7 +153,7 @@ fn a_read_that_others_wait_for_is_cached_for_them() {
 }
 
 #[test]
-fn a_direct_read_goes_straight() {
+fn a_direct_read_is_passed_directly_to_the_reader() {
     let contents = pattern(64 << 10);
     let rig = Rig::inline(&contents, keeping());
     let open = rig.open_as(1000, OpenMode { direct: true, synchronous: false });

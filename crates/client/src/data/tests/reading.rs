@@ -94,7 +94,7 @@ fn a_random_reader_gets_whole_units_and_no_more() {
 }
 
 #[test]
-fn short_reads_are_continued_and_none_without_end_is_an_error() {
+fn short_reads_are_continued_and_an_empty_one_before_the_end_is_an_error() {
     let contents = pattern(10_000);
     let rig = Rig::inline(&contents, small());
     rig.server.script(|_| Some(Misbehaviour::Short(3000)));
@@ -127,7 +127,7 @@ fn a_file_that_shrinks_while_it_is_read_ends_where_it_ends() {
 }
 
 #[test]
-fn direct_reads_ask_each_time() {
+fn each_direct_read_sends_a_read() {
     let contents = pattern(40 * KIB);
     let rig = Rig::inline(&contents, small());
     let open = rig.open_as(1, OpenMode { direct: true, synchronous: false });
@@ -181,7 +181,7 @@ fn nonsense_from_the_server_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn clean_bytes_stay_within_their_bound_and_used_ones_stay_longer() {
+fn clean_bytes_stay_within_their_bound_and_used_ones_are_evicted_last() {
     let contents = pattern(256 * KIB);
     let rig = Rig::inline(&contents, DataOptions { cache_bytes: 64 << 10, read_ahead: 0, ..small() });
     let open = rig.open();
@@ -245,7 +245,7 @@ fn an_interrupted_leader_of_a_shared_read_does_not_interrupt_the_others() {
 }
 
 #[test]
-fn offsets_behind_every_file_are_its_end() {
+fn reads_beyond_the_maximum_file_size_return_the_end_of_file() {
     let rig = Rig::inline(b"data", small());
     assert_eq!(rig.read(&rig.open(), u64::MAX, 100).unwrap(), b"");
     assert_eq!(rig.read(&rig.open(), u64::MAX - 50, usize::MAX).unwrap(), b"");

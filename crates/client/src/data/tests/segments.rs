@@ -211,7 +211,7 @@ impl Trial {
 }
 
 #[test]
-fn segments_are_what_a_plain_array_says() {
+fn segments_equal_a_plain_array() {
     let sys = RpcCredential::Sys(curt_rpc::auth::AuthSysCredential {
         machine_name: curt_rpc::auth::MachineName::new(b"here"),
         uid: 1,

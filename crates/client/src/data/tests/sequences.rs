@@ -73,7 +73,7 @@ fn data_that_the_reader_caches_are_not_cached_here() {
 }
 
 #[test]
-fn what_was_given_in_part_stays_until_all_of_it_was() {
+fn a_segment_stays_cached_until_all_of_it_was_returned() {
     let contents = pattern(4096);
     let options = DataOptions { keep_read: 0, read_ahead: 0, ..small() };
     let rig = Rig::inline(&contents, options);

@@ -138,7 +138,7 @@ fn reads_see_what_was_written_and_zeros_in_between() {
 }
 
 #[test]
-fn what_was_fetched_before_a_write_does_not_come_back_after_it() {
+fn data_fetched_before_a_write_do_not_replace_it() {
     let rig = Rig::inline(&pattern(8192), DataOptions { cache_bytes: 0, ..small() });
     let open = rig.open();
     let mut expected = pattern(8192);
@@ -236,7 +236,7 @@ fn a_full_disk_is_reported_once_to_each_open_file() {
 }
 
 #[test]
-fn a_write_after_a_failure_says_so_early() {
+fn a_write_after_a_failure_returns_the_error() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
     rig.server.script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Status(FULL)));
@@ -300,7 +300,7 @@ fn synchronous_and_direct_writes_are_on_disk_when_they_return() {
 }
 
 #[test]
-fn appenders_go_behind_each_other() {
+fn appends_follow_each_other() {
     let rig = Rig::inline(b"first ", small());
     let (one, two) = (rig.open(), rig.open());
     rig.append(&one, b"second ").unwrap();
