@@ -266,7 +266,7 @@ impl PrefetchBenefit {
     }
 
     /// Records a fill with `names` names. `holds_it`: it contained the name for which it was sent.
-    /// Older counts are halved at [`FILLS_MAX`].
+    /// Older counts are halved at `FILLS_MAX`.
     pub const fn filled(&mut self, names: u32, holds_it: bool) {
         if self.fills >= FILLS_MAX {
             self.halve();

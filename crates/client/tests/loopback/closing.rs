@@ -16,7 +16,7 @@ use crate::{
 
 // SEMANTICS: name-15.
 #[test]
-fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
+fn an_open_retried_by_a_kernel_after_a_replacement_is_not_refused_again() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());

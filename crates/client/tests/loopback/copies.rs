@@ -216,7 +216,7 @@ fn read_sloppily(old: &[u8], cached: usize, new: &[u8]) -> (Vec<u8>, BenchMount)
 
 // SEMANTICS: cto-4.
 #[test]
-fn a_read_whose_reply_shows_that_the_file_grew_goes_on_to_its_new_end() {
+fn a_read_whose_reply_shows_that_the_file_grew_continues_to_its_new_end() {
     let new = b"the new text, which is longer".as_slice();
     let (found, here) = read_sloppily(b"the old one", 0, new);
     assert_eq!(found.escape_ascii().to_string(), new.escape_ascii().to_string());
@@ -259,7 +259,7 @@ impl Transport for BeforeTheSecondRead {
 
 // SEMANTICS: cto-4.
 #[test]
-fn a_read_of_several_replies_begins_anew_if_one_of_them_shows_a_change() {
+fn a_read_of_several_replies_starts_again_if_one_of_them_shows_a_change() {
     let (old, new) = (vec![b'o'; 3 * UNIT], vec![b'n'; 3 * UNIT]);
     let world = World::new();
     let there = Arc::new(world.mount(CacheOptions::default()));

@@ -182,7 +182,7 @@ fn open_while_removing(
 
 // SEMANTICS: name-14.
 #[test]
-fn an_open_that_meets_a_removal_waits_for_its_end() {
+fn an_open_during_a_removal_waits_for_its_end() {
     let world = World::new();
     for cache in [CacheOptions::default(), CacheOptions { close_to_open: false, ..CacheOptions::default() }] {
         let meeting = Meeting::of(&world, cache);
@@ -197,7 +197,7 @@ fn an_open_that_meets_a_removal_waits_for_its_end() {
 
 // SEMANTICS: name-14.
 #[test]
-fn an_open_that_meets_a_replacement_waits_for_its_end() {
+fn an_open_during_a_replacement_waits_for_its_end() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
@@ -210,7 +210,7 @@ fn an_open_that_meets_a_replacement_waits_for_its_end() {
 }
 
 #[test]
-fn an_open_that_meets_the_removal_of_an_uncached_name_waits_for_its_end() {
+fn an_open_during_the_removal_of_an_uncached_name_waits_for_its_end() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let other = world.mount(CacheOptions::default());
@@ -282,7 +282,7 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
 }
 
 #[test]
-fn an_open_that_meets_the_removal_at_the_last_close_waits_for_its_end() {
+fn an_open_during_the_removal_at_the_last_close_waits_for_its_end() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
@@ -296,7 +296,7 @@ fn an_open_that_meets_the_removal_at_the_last_close_waits_for_its_end() {
 }
 
 #[test]
-fn an_open_that_overlaps_a_failed_removal_succeeds() {
+fn an_open_during_a_failed_removal_succeeds() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());

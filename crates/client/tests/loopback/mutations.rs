@@ -224,7 +224,7 @@ fn a_file_that_is_open_keeps_its_name_if_the_server_refuses_to_replace_it() {
 
 // SEMANTICS: posix-11.
 #[test]
-fn anothers_file_that_is_open_keeps_its_name_too_although_the_server_refuses_links_to_it() {
+fn another_users_open_file_keeps_its_name_too_although_the_server_refuses_links_to_it() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let me = user(1000);

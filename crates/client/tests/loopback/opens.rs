@@ -232,7 +232,7 @@ fn stat_of_a_file_that_is_written_all_the_time_ends() {
 
 // SEMANTICS: cto-5.
 #[test]
-fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() {
+fn a_file_that_stays_open_is_revalidated_when_its_attributes_have_expired() {
     let world = World::new();
     let (one, two) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let me = root();

@@ -92,7 +92,7 @@ fn only_attributes_requested_since_the_operation_began_are_confirmed() {
 /// requested.
 // SEMANTICS: attr-1.
 #[test]
-fn the_lifetime_doubles_while_nothing_changes_but_a_storm_of_stats_does_not_drive_it_up() {
+fn the_lifetime_doubles_while_nothing_changes_at_most_once_per_lifetime() {
     let options = CacheOptions::default();
     let mut state = known(file(1), 0, 0);
     let mut now = 0;
@@ -127,7 +127,7 @@ fn a_change_resets_the_lifetime() {
 
 /// `remount` may change the bounds; the current lifetime stays within them.
 #[test]
-fn the_lifetime_stays_within_the_bounds_in_force() {
+fn the_lifetime_stays_within_the_current_bounds() {
     let state = known(file(1), 0, 0);
     for (min, max, wanted) in [(1, 2, 2), (5, 60, 5), (3, 60, 3), (0, 0, 0), (7, 5, 7)] {
         let files = TimeoutRange { min: SECOND * min, max: SECOND * max };
@@ -238,7 +238,7 @@ fn after_a_change_without_a_reply_only_a_later_request_is_valid() {
 /// client in between.
 // SEMANTICS: cto-12.
 #[test]
-fn our_own_changes_join_in_whatever_order_their_replies_come() {
+fn our_own_changes_form_a_sequence_in_any_order_of_replies() {
     let options = CacheOptions::default();
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     for_each_case(|case| {

@@ -32,7 +32,7 @@ fn server_time(moment: Moment, step: Duration) -> Timestamp {
 }
 
 #[test]
-fn the_estimate_is_never_later_than_the_servers_present() {
+fn the_estimate_is_never_later_than_the_servers_current_time() {
     for_each_case(|case| {
         let step = case.pick(&[Duration::from_nanos(1), MILLISECOND * 10, MILLISECOND * 1000]);
         let mut clock = ServerClock::new(Duration::ZERO);
@@ -50,7 +50,7 @@ fn the_estimate_is_never_later_than_the_servers_present() {
 
 // SEMANTICS: name-8.
 #[test]
-fn the_guard_is_twice_the_clocks_step_as_its_times_show_it_and_20_ms_at_least() {
+fn the_guard_is_twice_the_observed_resolution_of_the_clock_and_at_least_20_ms() {
     let one_second = Duration::from_secs(1);
     for (told, seen, guard) in [
         (Duration::ZERO, None, GUARD_MIN),

@@ -175,7 +175,7 @@ fn an_open_decides_access_first_and_as_access_does() {
 }
 
 #[test]
-fn an_open_is_the_delegations_only_where_it_covers_what_the_open_may_do() {
+fn an_open_is_served_by_a_delegation_only_if_it_covers_the_opens_rights() {
     for_each_allowed_open(|view, intent, options, decision| {
         let is = decision == OpenDecision::Serve(OpenServed::Delegated);
         let wanted = view.attributes == Freshness::Confirmed && is_covered(&view, intent);

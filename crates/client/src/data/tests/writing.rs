@@ -173,7 +173,7 @@ fn a_restart_between_write_and_commit_has_the_bytes_sent_again() {
 }
 
 #[test]
-fn a_restart_is_noticed_even_if_the_lost_bytes_were_overwritten_here() {
+fn a_restart_is_detected_even_if_the_lost_bytes_were_overwritten_here() {
     let rig = Rig::inline(&pattern(4096), small());
     let open = rig.open();
     rig.write(&open, 0, &[1; 4096]).unwrap();
@@ -188,7 +188,7 @@ fn a_restart_is_noticed_even_if_the_lost_bytes_were_overwritten_here() {
 
 // SEMANTICS: write-3.
 #[test]
-fn a_server_that_restarts_at_every_turn_loses_nothing_that_fsync_acknowledged() {
+fn repeated_restarts_of_the_server_lose_nothing_that_fsync_acknowledged() {
     for seed in 0..50 {
         let mut random = super::random::Random::new(seed);
         let rig = Rig::inline(&[], small());
