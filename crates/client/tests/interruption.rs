@@ -1,5 +1,5 @@
-//! Calls that wait for a server that does not answer: they end when they are interrupted, and on
-//! soft mounts when their time is over.
+//! Calls to a server that does not reply: they end when they are interrupted, and on soft mounts
+//! after the timeout.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -25,7 +25,7 @@ use curt_rpc::{
 use curt_types::{FileHandle, Stability};
 use rustix::io::Errno;
 
-/// A server that takes connections and calls and answers none.
+/// A server that accepts connections and calls and never replies.
 struct Silent {
     _listener: TcpListener,
     protocol: Arc<NfsV3>,
@@ -75,7 +75,7 @@ fn every_kind_of_call_ends_when_it_is_interrupted() {
 }
 
 #[test]
-fn one_interrupted_call_takes_no_other_with_it() {
+fn an_interrupted_call_does_not_interrupt_others() {
     let silent = silent(RecoveryMode::Hard, LONG);
     let file = FileHandle::new(b"file").unwrap();
     let (one, other) = (Interrupt::new(), Interrupt::new());
@@ -96,7 +96,7 @@ fn one_interrupted_call_takes_no_other_with_it() {
 
 // SEMANTICS: rpc-5.
 #[test]
-fn soft_mounts_give_up_with_the_error_they_were_told() {
+fn soft_mounts_time_out_with_the_configured_error() {
     for (hardness, expected) in [(RecoveryMode::Soft, Errno::IO), (RecoveryMode::SoftErr, Errno::TIMEDOUT)] {
         let silent = silent(hardness, Duration::from_millis(50));
         let never = Interrupt::never();

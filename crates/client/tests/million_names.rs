@@ -1,5 +1,5 @@
-//! 1,000,000 known names, each of an object of its own with attributes and an answer about access,
-//! fit into 512 MiB: measured on the process itself, with a server that is a function.
+//! 1,000,000 cached names, each of an object of its own with attributes and an ACCESS result, fit
+//! into 512 MiB. Measured on the process itself, with a scripted server.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 const NAMES: u64 = 1_000_000;
 const BYTES_MAX: u64 = 512 << 20;
-/// Objects that are found by number after a kernel has forgotten them.
+/// Objects that are found by number after FORGET.
 const FORGOTTEN_MAX: u64 = 1 << 17;
 
 #[derive(Debug)]
@@ -46,8 +46,8 @@ impl Background for Nobody {
     fn spawn_after(&self, _: Duration, _: BackgroundTask) {}
 }
 
-/// Finds every name, as a file whose number the name tells; handles are as long as Curt's server
-/// makes them.
+/// Resolves every name, to a file whose fileid is in the name. Handles have the length of those of
+/// Curt's server.
 struct Endless;
 
 fn words(words: &[u32]) -> Vec<u8> {
@@ -95,14 +95,14 @@ impl Transport for Endless {
     }
 }
 
-/// Memory of this process that is in use, in bytes.
+/// Resident memory of this process in bytes.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     pages * rustix::param::page_size() as u64
 }
 
-/// A client of [`Endless`] that believes what it knows for as long as the test takes.
+/// A client of [`Endless`] whose cache does not expire during the test.
 fn client() -> Superblock {
     let clock: Arc<dyn Clock> = Arc::new(Stopped(Instant::now()));
     let wire = Arc::new(RpcClient::new(Arc::new(Endless), Arc::clone(&clock)));
@@ -130,7 +130,7 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
     let me = Caller::new(1000, 1000, &[]);
     let top = client.root();
     let before = resident();
-    // More than fit: the bound holds, and what has to go goes.
+    // More names than fit: the bound holds, and entries are evicted.
     for number in 0..NAMES + 1000 {
         let name = format!("{number:010}");
         let LookupResult::Positive(found) = ops::lookup(&client.op(&me), top, name.as_bytes()).unwrap()
@@ -138,8 +138,7 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
             panic!("{name}")
         };
         ops::access(&client.op(&me), found.id, 4).unwrap();
-        // A kernel holds look-ups of all that it knows; of the first it does not any more, and they
-        // go.
+        // The kernel holds lookups of all inodes except the first ones, which are evicted.
         if number < 1000 {
             client.forget(found.id, 1);
         }
@@ -161,7 +160,7 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
         client.forget(found.id, 1);
     }
     assert_eq!(client.counters().requests.total(), requests, "all of it from memory");
-    // A kernel that was short of memory may still ask for what it has forgotten.
+    // A kernel that was short of memory may still request forgotten inodes by number.
     client.serves_kernel();
     for number in 0..NAMES + 1000 {
         client.forget(InodeId(InodeId::ROOT.0 + 1 + number), u64::MAX);

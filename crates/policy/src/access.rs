@@ -1,16 +1,16 @@
-//! Access decisions: by the server's answer, cached for a while, or by mode bits (`noaccesscheck`).
+//! Access decisions: by ACCESS, whose result is cached, or by mode bits (`noaccesscheck`).
 //!
-//! Owns the rules of access: when a cached answer applies, when mode bits apply, and what mode bits
-//! may not decide.
+//! Owns the rules of access: when a cached result applies, when mode bits apply, and what mode bits
+//! must not decide.
 //!
 //! Invariants:
 //! - Mode bits never decide for uid 0, which the server may squash.
-//! - Only the server denies finally: any other denial is confirmed by one ACCESS, at most once a
-//!   second for one file and credential.
-//! - Data fetched under another credential are not served before the server has granted this one
-//!   something on the file.
+//! - Only the server finally denies access. Any other denial is confirmed by one ACCESS, at most
+//!   once a second per file and credential.
+//! - Data fetched with another credential are not served before the server has granted this one any
+//!   right on the file.
 //!
-//! Must not know where groups come from, nor which operation asks.
+//! Must not know where groups come from, nor which operation needs the access.
 
 use core::time::Duration;
 
@@ -23,21 +23,22 @@ use crate::{
     time::Moment,
 };
 
-/// For how long a denial that the server confirmed is believed.
+/// How long a denial from the server is valid.
 pub const DENIAL_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Whom mode bits are to judge.
+/// The credential that mode bits are applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnixCredential<'a> {
     /// User.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// All further groups.
+    /// Supplementary groups.
     pub groups: &'a [u32],
 }
 
-/// What the mode bits grant; `None` for uid 0, whom they do not bind here nor, squashed, there.
+/// The rights that the mode bits grant. `None` for uid 0: mode bits do not restrict it locally, and
+/// they do not describe it if the server squashes it.
 #[must_use]
 pub fn mode_bits_rights(facts: &Facts, credential: UnixCredential<'_>) -> Option<Access> {
     if credential.uid == 0 {
@@ -63,35 +64,34 @@ pub fn mode_bits_rights(facts: &Facts, credential: UnixCredential<'_>) -> Option
             _ => Access::EXECUTE,
         });
     }
-    // Removing a name takes writing and searching (whether the sticky bit forbids it the server
-    // finds out).
+    // Removing a name takes write and search permission. The server checks the sticky bit.
     if facts.kind == FileKind::Directory && bits & 3 == 3 {
         rights = rights.with(Access::DELETE);
     }
     Some(rights)
 }
 
-/// Whether owner, group and all others may search this directory: then nobody has to be asked who
-/// walks through it.
+/// Whether owner, group and others all may search this directory. Then a lookup needs no access
+/// check.
 #[must_use]
 pub const fn is_world_searchable(facts: &Facts) -> bool {
     matches!(facts.kind, FileKind::Directory) && facts.mode & 0o111 == 0o111
 }
 
-/// What the server is known to have said to one credential about one object.
+/// The results of ACCESS for one credential and one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccessEntry {
     asked: Access,
     granted: Access,
     rights: Epoch,
-    /// When the request was sent whose answer denied something.
+    /// When the request was sent whose reply denied a right.
     denied_at: Option<Moment>,
 }
 
 impl AccessEntry {
-    /// What an ACCESS reply teaches: `asked` and `granted` as in the request and the reply,
-    /// `rights` the object's epoch once the reply's attributes are absorbed. What was known under
-    /// the same epoch is kept.
+    /// Absorbs an ACCESS reply. `asked` and `granted` are as in the request and the reply, `rights`
+    /// is the object's epoch after the reply's attributes were absorbed. Earlier results of the
+    /// same epoch are kept.
     #[must_use]
     pub fn absorb(
         former: Option<Self>,
@@ -113,15 +113,14 @@ impl AccessEntry {
         }
     }
 
-    /// What the success of another request proves: a LOOKUP that its directory may be searched, a
-    /// READ that the file may be read, a READDIR that the directory may be listed.
+    /// Absorbs the success of another request: LOOKUP proves search permission on its directory,
+    /// READ proves read permission on the file, READDIR on the directory.
     #[must_use]
     pub fn prove(former: Option<Self>, granted: Access, rights: Epoch, sent_at: Moment) -> Self {
         Self::absorb(former, granted, granted, rights, sent_at)
     }
 
-    /// The entry as seen under the object's present epoch at `now`; `None` if it is of a former
-    /// one.
+    /// The entry at `now` if it is of the object's current epoch, otherwise `None`.
     #[must_use]
     pub fn view(&self, rights: Epoch, now: Moment) -> Option<AccessEntryView> {
         (self.rights == rights).then(|| AccessEntryView {
@@ -132,41 +131,41 @@ impl AccessEntry {
     }
 }
 
-/// A kept answer of the present epoch.
+/// A cached result of the current epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccessEntryView {
-    /// What the server was asked about.
+    /// The rights that were requested.
     pub asked: Access,
-    /// What of that it grants.
+    /// The rights of these that were granted.
     pub granted: Access,
-    /// A denial was given less than [`DENIAL_LIFETIME`] ago.
+    /// The server denied a right less than [`DENIAL_LIFETIME`] ago.
     pub denial_is_young: bool,
 }
 
-/// What is known of one caller's rights on one object.
+/// The known rights of one caller on one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccessView {
-    /// What the mode bits grant; `None` if nothing may be judged by them: uid 0, unknown
-    /// attributes, a credential with more than 16 groups (the server sees fewer), or one of the two
-    /// doubts of [`ModeBitsComparison`].
+    /// The rights that the mode bits grant. `None` if they must not be used: uid 0, unknown
+    /// attributes, a credential with more than 16 groups (the server sees fewer), or a mismatch of
+    /// [`ModeBitsComparison`].
     pub local: Option<Access>,
-    /// What the server said under the present epoch of rights.
+    /// The result of ACCESS in the current epoch of rights.
     pub entry: Option<AccessEntryView>,
-    /// Data are to be served that another credential fetched.
+    /// The request would be served data that were fetched with another credential.
     pub foreign_data: bool,
 }
 
-/// By whose word a caller is allowed something.
+/// The basis on which a right is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AllowedBy {
-    /// The server's answer.
+    /// The result of ACCESS.
     Server,
     /// The mode bits.
     ModeBits,
 }
 
 impl AccessView {
-    /// By whose word a caller with this view is allowed `needs`.
+    /// The basis on which a caller with this view is granted `needs`.
     #[must_use]
     pub fn allowed_by(&self, needs: Access) -> AllowedBy {
         match self.entry {
@@ -176,40 +175,40 @@ impl AccessView {
     }
 }
 
-/// Why the server has to be asked.
+/// Why ACCESS is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessReason {
-    /// It never was, or not about this.
+    /// No result is cached for these rights.
     Unasked,
-    /// A denial, kept or local, is to be confirmed.
+    /// To confirm a denial, cached or by mode bits.
     ConfirmDenial,
-    /// Once before another credential's data are served.
+    /// Once, before data of another credential are served.
     ForeignData,
 }
 
-/// Whether a caller may.
+/// The access decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum AccessDecision {
-    /// Yes.
+    /// Access is granted.
     Allow,
-    /// No: EACCES.
+    /// Access is denied: EACCES.
     Deny,
-    /// Send GETATTR (the mode bits or the kept answer are only as good as the attributes), absorb,
+    /// Send GETATTR (mode bits and the cached result are only as valid as the attributes), absorb,
     /// decide again.
     Revalidate,
     /// Send ACCESS, absorb, decide again.
     Ask(AccessReason),
 }
 
-/// Decides whether the caller has all of `needs` on an object with these attributes.
+/// Decides whether the caller has all rights of `needs` on an object with these attributes.
 pub fn decide_access(
     view: &AccessView,
     attributes: Freshness,
     needs: Access,
     options: &CacheOptions,
 ) -> AccessDecision {
-    // Nothing is asked for: that the name led here is the answer.
+    // No right is needed: a successful lookup is sufficient.
     if needs.is_empty() {
         return AccessDecision::Allow;
     }
@@ -235,22 +234,22 @@ pub fn decide_access(
     }
 }
 
-/// What an ACCESS reply says of mode bits as a judge.
+/// The comparison of mode bits with an ACCESS reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum ModeBitsComparison {
-    /// They would have said the same.
+    /// Both grant the same rights.
     Agree,
-    /// The server grants more: an access control list, or groups that it knows and we do not. Mode
-    /// bits do not judge this object any more.
+    /// The server grants more: an ACL, or groups that only the server knows. Mode bits are no
+    /// longer used for this object.
     ServerGrantsMore,
-    /// The server grants less: an access control list, or it takes this caller for somebody else.
-    /// Mode bits judge neither this object nor this credential any more; say so once.
+    /// The server grants less: an ACL, or it maps this caller to another user. Mode bits are no
+    /// longer used for this object nor for this credential; this is logged once.
     ServerGrantsLess,
 }
 
-/// Compares the server's answer with the mode bits in the same reply. Only reading and searching
-/// count: a read-only export refuses writing to those whom the bits allow it.
+/// Compares the server's result with the mode bits in the same reply. Only read and search are
+/// compared: a read-only export denies writes that the mode bits allow.
 pub fn compare(local: Access, asked: Access, granted: Access) -> ModeBitsComparison {
     let telling = asked.common(Access::READ.with(Access::LOOKUP).with(Access::EXECUTE));
     let (local, granted) = (local.common(telling), granted.common(telling));

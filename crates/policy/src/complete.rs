@@ -1,15 +1,15 @@
 //! Complete directories: all names are known, so any other name is missing.
 //!
-//! Owns what makes a listing complete, what ends that, and which names it says nothing about. A
-//! name that a complete directory does not contain is a missing name like one that was looked up:
-//! [`crate::names::decide_lookup`] judges it by the label given here, with the same lifetime, racy
+//! Owns what makes a listing complete, what ends that, and which names it does not cover. A name
+//! that a complete directory does not contain is a negative entry like one that was looked up:
+//! [`crate::names::decide_lookup`] decides by the label given here, with the same lifetime, racy
 //! guard, invalidation when the directory's stamp changes, and `lookupcache=pos`.
 //!
-//! Invariant: a pass yields a label only if every reply from the first name to the last showed the
-//! same state of the directory, and no change of ours was in progress meanwhile. The label has the
-//! date of the first request, because the pass may have missed names created after that.
+//! Invariant: a pass yields a label only if all replies from the first name to the last showed the
+//! same state of the directory, and no change of this client was in progress meanwhile. The label
+//! has the date of the first request, because the pass may have missed names created after it.
 //!
-//! Must not know cookies, replies or how names are kept.
+//! Must not know cookies, replies or how names are stored.
 
 use crate::{
     attributes::{AttributeState, MutationTicket},
@@ -17,7 +17,7 @@ use crate::{
     time::Moment,
 };
 
-/// A pass through a directory's names, from the first one on.
+/// A pass through a directory's names, from the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListingScan {
     ticket: MutationTicket,
@@ -26,20 +26,20 @@ pub struct ListingScan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ListingScanProgress {
-    /// No reply came yet.
+    /// No reply has arrived.
     Begun,
-    /// All replies showed one state; the label is the first one's. More names follow.
+    /// All replies showed one state; the label is that of the first. More names follow.
     Partial(NameLabel),
     /// The same, and these were all names.
     Complete(NameLabel),
-    /// Not so: it can make nothing complete.
+    /// The replies do not prove completeness.
     Inconsistent,
 }
 
-/// By what the names in a reply are known, to be judged when it comes, its directory's attributes
-/// having been absorbed into `directory`: `ticket` was taken before it was asked for, `adopted` as
-/// for [`names::learn`], `sent_at` when it was asked for. `None`: what the reply says of names
-/// stands for nobody but its asker.
+/// The label under which the names in a reply are valid. To be called when the reply arrives, after
+/// its directory's attributes were absorbed into `directory`. `ticket` was taken before the request
+/// was sent, `adopted` is as for [`names::learn`], `sent_at` is when the request was sent. `None`:
+/// the names may be returned to the caller of this request only.
 #[must_use]
 pub fn reply_label(
     ticket: MutationTicket,
@@ -60,14 +60,14 @@ impl ListingScan {
         Self { ticket, progress: ListingScanProgress::Begun }
     }
 
-    /// Adds the reply that follows, whose names are known by `label` ([`reply_label`]); `at_end`:
-    /// it holds the last name. False if the replies are not of one state, so that what they say of
-    /// single names stands, each by its own label, and nothing else.
+    /// Adds the next reply, whose names have `label` ([`reply_label`]). `at_end`: it contains the
+    /// last name. Returns false if the replies are not of one state. Then each single name is still
+    /// valid under its own label, but nothing more is proven.
     pub fn add(&mut self, label: Option<NameLabel>, at_end: bool) -> bool {
         let first = match (self.progress, label) {
             (ListingScanProgress::Begun, Some(label)) => Some(label),
             (ListingScanProgress::Partial(first), Some(label)) if first.epoch == label.epoch => Some(first),
-            // Nothing follows the end.
+            // No reply follows the end.
             (
                 ListingScanProgress::Begun
                 | ListingScanProgress::Partial(_)
@@ -84,9 +84,9 @@ impl ListingScan {
         first.is_some()
     }
 
-    /// To be called before its names are kept for others, `directory` being what is known by then;
-    /// false if they must not be, for a change of ours met the pass (which may have passed its name
-    /// by) or the directory is in another state by now.
+    /// To be called before its names are cached; `directory` is the known state by then. Returns
+    /// false if they must not be cached: a change of this client overlapped the pass (which may
+    /// have missed its name), or the directory is in another state by now.
     pub fn keep(&mut self, directory: &AttributeState) -> bool {
         let label = self.label();
         let is_so = label.is_some_and(|label| directory.contents() == Some(label.epoch));
@@ -97,12 +97,12 @@ impl ListingScan {
         may_be_kept
     }
 
-    /// It can make nothing complete: a change of ours came between, or names of it were let go.
+    /// The pass proves nothing: a change of this client came between, or names of it were evicted.
     pub const fn mark_inconsistent(&mut self) {
         self.progress = ListingScanProgress::Inconsistent;
     }
 
-    /// By what the names read so far may be believed; `None` if they are not of one state.
+    /// The label under which the names read so far are valid. `None` if they are not of one state.
     #[must_use]
     pub const fn label(&self) -> Option<NameLabel> {
         match self.progress {
@@ -111,8 +111,8 @@ impl ListingScan {
         }
     }
 
-    /// By what names are missing that are not among those read; `None` if these are not all, or not
-    /// of one state.
+    /// The label under which names that were not read are missing. `None` if not all names were
+    /// read, or they are not of one state.
     #[must_use]
     pub const fn complete(&self) -> Option<NameLabel> {
         match self.progress {
@@ -124,9 +124,9 @@ impl ListingScan {
     }
 }
 
-/// Whether a directory that is complete under `label` is still so when a change of ours has come to
-/// `learned` ([`names::learn_own`]) and that is entered. Nobody else changed it if the change is
-/// known under the same epoch.
+/// Whether a directory that is complete under `label` is still complete after a change of this
+/// client with the result `learned` ([`names::learn_own`]) was entered. No other client changed it
+/// if the result has the same epoch.
 #[must_use]
 pub fn stays_complete(label: NameLabel, learned: DentryUpdate) -> bool {
     match learned {
@@ -135,23 +135,22 @@ pub fn stays_complete(label: NameLabel, learned: DentryUpdate) -> bool {
     }
 }
 
-/// The same of a change of ours that was refused: `stands` as in [`crate::Absorbed`], `exists`
-/// whether the server said that the name is there, `is_listed` whether the directory was believed
-/// to have it. EEXIST proves a name: a directory that was believed not to have it is none whose
-/// names are all known.
+/// The same for a change of this client that failed. `stands` is as in [`crate::Absorbed`],
+/// `exists` whether the server returned EEXIST, `is_listed` whether the cached listing contains the
+/// name. EEXIST for a name that is not in the listing proves that the listing is not complete.
 #[must_use]
 pub const fn stays_complete_after_refusal(exists: bool, is_listed: bool, stands: bool) -> bool {
     stands && (is_listed || !exists)
 }
 
-/// Names that servers let you enter and do not list: the snapshots of NetApp, ZFS, Ceph, GPFS,
-/// Isilon and NAS boxes.
+/// Names that servers allow to be looked up and do not list: the snapshots of NetApp, ZFS, Ceph,
+/// GPFS, Isilon and NAS appliances.
 const UNLISTED: [&[u8]; 8] =
     [b".snapshot", b".snapshots", b"~snapshot", b".zfs", b".snap", b".ckpt", b".checkpoint", b".glusterfs"];
 
 /// Whether a directory that does not list `name` may have it nevertheless: a name that servers
-/// hide, or one that can be spelled in several ways (beyond ASCII a server may take composed and
-/// decomposed letters for the same). LOOKUP decides.
+/// hide, or one with several encodings (beyond ASCII a server may treat composed and decomposed
+/// characters as equal). Such a name takes a LOOKUP.
 #[must_use]
 pub fn may_be_hidden(name: &[u8]) -> bool {
     let is_hidden = || UNLISTED.iter().any(|hidden| name.eq_ignore_ascii_case(hidden));

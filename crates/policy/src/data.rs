@@ -1,7 +1,7 @@
-//! When are a file's cached data valid?
+//! The validity of cached file data.
 //!
 //! Owns the decisions of the read half of close-to-open. Pages are labelled with the contents epoch
-//! in which they were fetched or written; an epoch ends when attributes show that somebody else
+//! in which they were fetched or written. An epoch ends when attributes show that another client
 //! changed size, mtime or ctime (see [`crate::attributes`]).
 //!
 //! Must not know bytes, ranges or where pages are stored.
@@ -14,29 +14,29 @@ use crate::{
     time::Moment,
 };
 
-/// By what cached pages of a file were learned.
+/// The label of the cached pages of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PagesLabel {
-    /// The file's contents epoch when the first of them was kept.
+    /// The file's contents epoch when the first of them was cached.
     pub epoch: Epoch,
-    /// When the READ was sent that brought the first of them.
+    /// When the READ of the first of them was sent.
     pub sent_at: Moment,
 }
 
-/// What becomes of cached pages at open.
+/// The decision on cached pages at open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum PagesDecision {
-    /// They are the file's: the kernel may keep its own as well.
+    /// They are valid: the kernel may keep its own pages as well.
     Keep,
-    /// They may not be: drop ours, have the kernel drop its own, and only then answer the open.
-    /// Pages with data of ours that were not sent stay.
+    /// They may be invalid: drop them, invalidate the kernel's pages, then complete the open. Pages
+    /// with unsent data of this client stay.
     Drop,
 }
 
-/// Decides at open, its attributes having been found good enough. Under a delegation no change can
-/// hide in the server's last tick. After a lock was granted, the file has to be asked about before
-/// what was read earlier is used (RFC 8881 §10.3.2).
+/// Decides at open, after the attributes were found valid. Under a delegation no change can be
+/// hidden in the server's last clock tick. After a lock was granted, the file must be revalidated
+/// before cached data are used (RFC 8881 §10.3.2).
 pub fn decide_pages(
     label: Option<PagesLabel>,
     file: &AttributeState,
@@ -55,20 +55,21 @@ pub fn decide_pages(
     if same && !racy { PagesDecision::Keep } else { PagesDecision::Drop }
 }
 
-/// Decides at open about pages that were all written here, none read, while the contents' epoch
+/// Decides at open for pages that were all written here and not read, while the contents epoch
 /// lasts.
 pub const fn decide_written_pages(options: &CacheOptions) -> PagesDecision {
     match options.racy_guard {
         RacyGuard::Auto | RacyGuard::Off => PagesDecision::Keep,
-        // Somebody's change may have followed ours within one step of the server's clock.
+        // Another client's change may have followed this client's within one clock tick of the
+        // server.
         RacyGuard::On => PagesDecision::Drop,
     }
 }
 
-/// Under what label the pages of a READ's reply may be kept, its attributes having been absorbed:
-/// `ticket` was taken from `file` before it was sent, `adopted` tells whether it brought attributes
-/// and they are the newest known. `None`: the reply answers its asker alone. `held` is the label of
-/// pages that are kept already.
+/// The label under which the pages of a READ reply may be cached, after its attributes were
+/// absorbed. `ticket` was taken from `file` before the READ was sent. `adopted`: the reply had
+/// attributes and they are the newest known. `held` is the label of the pages already cached.
+/// `None`: the data may be returned to the caller only.
 #[must_use]
 pub fn learn_pages(
     held: Option<PagesLabel>,
@@ -80,14 +81,14 @@ pub fn learn_pages(
     let epoch = file.contents().filter(|_| adopted && file.is_undisturbed(ticket))?;
     match held {
         Some(held) if held.epoch == epoch => Some(held),
-        // Pages of a former epoch are void; the caller drops them.
+        // Pages of a former epoch are invalid; the caller drops them.
         Some(_) | None => Some(PagesLabel { epoch, sent_at }),
     }
 }
 
-/// Under what label pages that we wrote may be kept as clean once the server has taken them:
-/// `absorbed` is what [`AttributeState::absorb_mutation`] said of the WRITE's reply. `None`: drop
-/// them with all others of the file.
+/// The label under which written pages may be cached as clean after the server accepted them.
+/// `absorbed` is the result of [`AttributeState::absorb_mutation`] for the WRITE reply. `None`:
+/// drop them and all other pages of the file.
 #[must_use]
 pub fn learn_written(
     held: Option<PagesLabel>,

@@ -1,23 +1,23 @@
-//! What a server reports of an object, as far as caching needs it.
+//! The attributes of an object that caching depends on.
 
 use curt_types::{Attributes, ChangeStamp, FileKind, PreOpState};
 
 use crate::time::Moment;
 
-/// What a server says of one object.
+/// The attributes of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Facts {
     /// Its type.
     pub kind: FileKind,
     /// Permission, set-id and sticky bits.
     pub mode: u32,
-    /// Its owner.
+    /// The owner's uid.
     pub uid: u32,
-    /// Its group.
+    /// The group's gid.
     pub gid: u32,
     /// Length in bytes.
     pub size: u64,
-    /// Its state.
+    /// Its change stamp.
     pub stamp: ChangeStamp,
 }
 
@@ -35,15 +35,15 @@ impl From<&Attributes> for Facts {
 }
 
 impl Facts {
-    /// These facts as a change that follows them would see them.
+    /// These attributes in the form of the pre-operation attributes of a following change.
     #[must_use]
     pub const fn as_before(&self) -> PreOpState {
         PreOpState::new(self.size, self.stamp)
     }
 }
 
-/// What this client holds of a file at the server, beside opens (RFC 8881 §9 and §10): others
-/// cannot change the file, or not where it is locked, until it is given back.
+/// The state of a file that this client holds at the server, apart from opens (RFC 8881 §9 and
+/// §10). Until it is returned, other clients cannot change the file, or the locked ranges of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockingState {
     /// When the newest of its byte-range locks was granted.
@@ -52,20 +52,20 @@ pub struct LockingState {
     pub delegation: Option<Delegation>,
 }
 
-/// A promise of the server to call back before others open the file in conflict with it.
+/// A promise of the server to recall it before another client opens the file in conflict with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Delegation {
-    /// Others do not read either: this client may keep what it writes (OPEN_DELEGATE_WRITE).
+    /// Other clients do not read either: this client may delay its writes (OPEN_DELEGATE_WRITE).
     pub write: bool,
-    /// When the request was sent whose reply brought it. Attributes and data of requests from then
-    /// on are those of the file until it is given back.
+    /// When the request that obtained it was sent. Attributes and data of requests sent since then
+    /// are valid until it is returned.
     pub since: Moment,
 }
 
-/// Counts the states of an object's contents (or of its rights) that this client could tell apart.
+/// Counts the states of an object's contents (or of its rights) that this client could distinguish.
 ///
-/// What was learned under an epoch may be believed while the object is still in it. The counter
-/// starts anew with each inode table and means nothing to a server.
+/// A cache entry with an epoch is valid while the object is still in it. The counter starts again
+/// with each inode table and means nothing to a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(u64);
 

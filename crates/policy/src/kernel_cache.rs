@@ -1,9 +1,9 @@
-//! The lifetimes granted to whoever caches in front of the client and answers without asking it: a
-//! kernel or a program.
+//! The lifetimes granted to a cache in front of the client that answers without a request to it: a
+//! kernel or an application.
 //!
-//! Owns the lifetimes of names and attributes. Invariants: a promise ends no later than our own
-//! cache entry; no name is promised in a directory that some user of this mount may not search,
-//! because nobody checks search permission for names that are cached there.
+//! Owns the lifetimes of names and attributes. Invariants: a granted lifetime ends no later than
+//! that of our own cache entry. No lifetime is granted for names in a directory that some user of
+//! this mount may not search, because search permission is not checked for cached names.
 
 use core::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     time::Moment,
 };
 
-/// For how long a name, present or missing, of `directory` may be kept.
+/// How long a name of `directory`, present or missing, may be cached.
 #[must_use]
 pub fn name_lifetime(
     entry: DentryState,
@@ -34,20 +34,20 @@ pub fn name_lifetime(
     }
 }
 
-/// For how long an object's attributes may be kept.
+/// How long an object's attributes may be cached.
 #[must_use]
 pub fn attribute_lifetime(object: &AttributeState, now: Moment, options: &CacheOptions) -> Duration {
     if object.is_changing() { Duration::ZERO } else { object.remaining(now, options) }
 }
 
-/// Whether names that were promised while the directory was as in `before` are to be taken back,
-/// because somebody may not search the directory any more.
+/// Whether names that were granted a lifetime while the directory was as in `before` must be
+/// invalidated, because some user may not search the directory any more.
 #[must_use]
 pub const fn revokes_names(before: &Facts, after: &Facts) -> bool {
     is_world_searchable(before) && !is_world_searchable(after)
 }
 
-/// Whether who may search the directory is beyond question for everybody whose requests arrive.
+/// Whether every user whose requests arrive may certainly search the directory.
 fn names_may_be_kept(directory: &AttributeState, options: &CacheOptions) -> bool {
     let open_to_all = directory.facts().is_some_and(|facts| is_world_searchable(&facts));
     match (options.users, options.access) {

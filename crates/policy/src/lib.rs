@@ -1,18 +1,18 @@
-//! Pure functions: must a request be sent, and what does a reply teach?
+//! Pure functions: whether a request must be sent, and what a reply changes.
 //!
 //! `decide(view, intent, options) -> Decision` answers the first question, `absorb(state, reply)`
 //! the second. Everything is a plain value: no clock, no I/O, no lock, no thread, no inode table.
 //! Time comes in as a [`Moment`] (a number on the client's own scale) and is turned into a
 //! [`Freshness`] before anything is decided.
 //!
-//! Invariant: what is served was true at the server no earlier than the options in force permit;
-//! each module says when that is. SEMANTICS.md says the same in a user's words.
+//! Invariant: what is served was true at the server no earlier than the options in effect permit;
+//! each module says when that is. SEMANTICS.md states the same for users.
 //!
 //! Must not know: bytes, procedures, FUSE requests, errno values.
 //!
-//! How to use it: build the view from the state you hold, and decide. While the decision is to ask,
-//! send that request (holding no lock), absorb the reply, and decide again. This terminates,
-//! because a reply to a request sent after the operation began makes the attributes
+//! Usage: build the view from the current state, and decide. While the decision is to send a
+//! request, send it (holding no lock), absorb the reply, and decide again. This terminates, because
+//! a reply to a request sent after the operation began makes the attributes
 //! [`Freshness::Confirmed`].
 
 #![forbid(unsafe_code)]

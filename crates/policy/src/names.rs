@@ -1,15 +1,15 @@
-//! Names: which exist, which are missing, and for how long that is trusted.
+//! Names: which exist, which are missing, and how long that is valid.
 //!
-//! Owns the rules of the DentryCache as far as they are decisions, and how they combine with those
-//! of access: a name is answered from memory only to a caller who may search its directory. A name
-//! is labelled with its directory's contents epoch at the time it was learned. An epoch stands for
-//! one stamp, and for the stamps that proven changes of our own turned it into. So all names of a
-//! directory are invalidated in O(1), by ending the epoch.
+//! Owns the decisions of the DentryCache, and their combination with those of access: a name is
+//! served from the cache only to a caller who may search its directory. A name is labelled with its
+//! directory's contents epoch at the time it was learned. An epoch stands for one stamp, and for
+//! the stamps that proven changes of this client turned it into. So all names of a directory are
+//! invalidated in O(1), by ending the epoch.
 //!
 //! Invariants:
 //! - A name is served only in the epoch in which it was learned, and only while the directory's
-//!   attributes are trusted.
-//! - A missing name never answers an operation that would create it: the server decides.
+//!   attributes are valid.
+//! - A negative entry never answers an operation that would create the name: the server decides.
 //! - A name learned while the directory's stamp was recent is looked up once more (the racy guard).
 //!
 //! Must not know tables, bounds or handles.
@@ -28,78 +28,78 @@ use crate::{
     time::{Moment, left},
 };
 
-/// How a name was learned. Kept with each entry; an entry has no other date.
+/// How a name was learned. Stored with each entry; an entry has no other date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameLabel {
     /// The directory's contents epoch.
     pub epoch: Epoch,
-    /// When the request that showed it was sent.
+    /// When the request that found it was sent.
     pub sent_at: Moment,
 }
 
-/// What a name is wanted for.
+/// The intent of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NameIntent {
-    /// To use what it leads to: stat, open, a component of a path, the source of a link.
+    /// To use the object: stat, open, a component of a path, the source of a link.
     Use,
-    /// To create it, or to make sure that it does not exist: O_CREAT, mkdir, the target of link,
+    /// To create it, or to require that it does not exist: O_CREAT, mkdir, the target of link,
     /// symlink, mknod or rename.
     Make,
-    /// To remove or rename it: that request itself asks the server.
+    /// To remove or rename it: the request itself resolves the name at the server.
     Remove,
 }
 
-/// What the DentryCache holds for a name.
+/// The state of a name in the DentryCache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DentryState {
-    /// Nothing.
+    /// Not cached.
     Absent,
-    /// It leads to an object.
+    /// The name leads to an object.
     Positive,
-    /// It is missing.
+    /// The name is missing.
     Negative,
 }
 
-/// Whether a kept name can have missed a change of its directory (the racy guard).
+/// Whether a cached name may have missed a change of its directory (the racy guard).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RacyState {
-    /// Learned when no further change could carry the stamp it was learned under.
+    /// Learned when no further change could have the stamp under which it was learned.
     Solid,
-    /// Learned while one still could, and less than the guard ago: a LOOKUP now could miss a change
-    /// as well.
+    /// Learned while a further change still could, and less than the guard ago: a LOOKUP now could
+    /// miss a change as well.
     RacyYoung,
-    /// Learned while one still could, and long enough ago to be worth one more LOOKUP.
+    /// Learned while a further change still could, and long enough ago for one more LOOKUP.
     RacyOld,
 }
 
-/// What is known when a name is wanted.
+/// The known state of a name at a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameView {
-    /// What is kept.
+    /// The cached entry.
     pub entry: DentryState,
     /// Whether it was learned under the directory's present epoch.
     pub same_contents: bool,
     /// Whether it is within `nametimeo` or `negnametimeo`.
     pub within_lifetime: bool,
-    /// Whether it can have missed a change.
+    /// Whether it may have missed a change.
     pub solidity: RacyState,
-    /// Whether the request that showed it was sent after the operation began.
+    /// Whether the request that found it was sent after the operation began.
     pub just_learned: bool,
-    /// The directory's attributes.
+    /// The freshness of the directory's attributes.
     pub directory: Freshness,
 }
 
-/// When a name is wanted.
+/// The time of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LookupTime {
-    /// When the operation that wants it began.
+    /// When the operation began.
     pub began: Moment,
-    /// The present.
+    /// The current time.
     pub now: Moment,
 }
 
 impl NameView {
-    /// Nothing is kept of the name.
+    /// The view of a name that is not cached.
     #[must_use]
     pub fn absent(directory: &AttributeState, wanted: LookupTime, options: &CacheOptions) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl NameView {
         }
     }
 
-    /// The view of an entry kept under `label`.
+    /// The view of an entry cached under `label`.
     #[must_use]
     pub fn of(
         entry: DentryState,
@@ -134,7 +134,7 @@ impl NameView {
     }
 }
 
-/// How long a name of this kind is trusted; zero turns its caching off.
+/// The lifetime of a name of this kind; zero disables its caching.
 #[must_use]
 pub const fn lifetime(entry: DentryState, options: &CacheOptions) -> Duration {
     match (entry, options.names) {
@@ -171,37 +171,36 @@ fn solidity(
     }
 }
 
-/// What a look-up must do.
+/// The decision for a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum NameDecision {
-    /// It leads to what is kept.
+    /// Serve the cached object.
     ServePositive,
-    /// It is missing.
+    /// Serve that the name is missing.
     ServeNegative,
-    /// Send GETATTR for the directory (shared by all who wait for it), absorb the reply, decide
-    /// again.
+    /// Send GETATTR for the directory (shared by all waiters), absorb the reply, decide again.
     RevalidateDirectory,
     /// Send LOOKUP, for the reason given.
     Lookup(LookupReason),
-    /// Send the operation itself; no look-up is needed before it.
+    /// Send the operation itself; no lookup is needed before it.
     LeaveToServer,
 }
 
 /// Why a LOOKUP is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupReason {
-    /// Nothing is cached that the options permit to serve.
+    /// There is no cached entry that the options permit to serve.
     Unknown,
-    /// The directory has changed since.
+    /// The directory has changed since the name was learned.
     DirectoryChanged,
-    /// It is older than `nametimeo` or `negnametimeo`.
+    /// The entry is older than `nametimeo` or `negnametimeo`.
     TooOld,
-    /// It may have missed a change (the racy guard).
+    /// The entry may have missed a change (the racy guard).
     Racy,
 }
 
-/// Decides one look-up.
+/// Decides one lookup.
 pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions) -> NameDecision {
     match intent {
         NameIntent::Use => {}
@@ -234,32 +233,32 @@ pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions
     }
 }
 
-/// What is known when a name is looked up.
+/// The known state at a lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct LookupView<'a> {
-    /// What is kept of the name, and how it was learned.
+    /// The cached entry of the name and its label.
     pub entry: Option<(DentryState, NameLabel)>,
-    /// The directory.
+    /// The directory's state.
     pub directory: &'a AttributeState,
-    /// How good its attributes are for this operation.
+    /// The freshness of its attributes for this operation.
     pub freshness: Freshness,
     /// The caller's rights on it.
     pub access: AccessView,
     /// The clock of its file system.
     pub clock: &'a ServerClock,
-    /// When the name is wanted.
+    /// The time of the lookup.
     pub wanted: LookupTime,
 }
 
-/// What a look-up does next.
+/// The next step of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum LookupDecision {
-    /// Answer what is kept of the name.
+    /// Serve the cached entry.
     Serve {
-        /// How long the asker may keep it without asking.
+        /// How long the caller may cache it.
         entry_valid: Duration,
-        /// Who allowed the caller to search the directory.
+        /// The basis on which the caller may search the directory.
         allowed_by: AllowedBy,
     },
     /// The caller may not search the directory.
@@ -272,7 +271,7 @@ pub enum LookupDecision {
     Lookup(LookupReason),
 }
 
-/// Decides one look-up of a name that is to be used.
+/// Decides one lookup of a name that is to be used.
 pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> LookupDecision {
     let Some((state, label)) = view.entry else {
         return LookupDecision::Lookup(LookupReason::Unknown);
@@ -301,7 +300,7 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
             AccessDecision::Revalidate => LookupDecision::Revalidate,
             AccessDecision::Ask(reason) => LookupDecision::AskAccess(reason),
         },
-        // An answer about access brings the directory's attributes as well.
+        // An ACCESS reply contains the directory's attributes as well.
         NameDecision::RevalidateDirectory => match may_search() {
             AccessDecision::Ask(reason) => LookupDecision::AskAccess(reason),
             AccessDecision::Deny => LookupDecision::Deny,
@@ -310,35 +309,35 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
     }
 }
 
-/// What a LOOKUP found.
+/// The result of a LOOKUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupFinding {
     /// An object.
     Object,
-    /// NOENT.
+    /// NFS3ERR_NOENT.
     Nothing,
-    /// A refusal or failure that says nothing of the name (ACCES, STALE, IO, JUKEBOX, NAMETOOLONG
-    /// …), or no reply.
+    /// An error that does not concern the name (ACCES, STALE, IO, JUKEBOX, NAMETOOLONG …), or no
+    /// reply.
     Unknown,
 }
 
-/// What to keep of a LOOKUP's reply.
+/// The update of the cache after a LOOKUP reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum DentryUpdate {
-    /// Keep that it leads to the object.
+    /// Cache that the name leads to the object.
     Positive(NameLabel),
-    /// Keep that it is missing.
+    /// Cache that the name is missing.
     Negative(NameLabel),
-    /// Keep nothing, and drop what was kept: the reply answers its asker alone.
+    /// Cache nothing and drop the entry: the reply is valid for its caller only.
     Forget,
-    /// Leave what is kept as it is.
+    /// Leave the entry unchanged.
     Unchanged,
 }
 
-/// What a LOOKUP's reply teaches, its directory's attributes having been absorbed into `directory`
-/// before: `ticket` was taken from `directory` before it was sent, `directory_adopted` tells
-/// whether it brought the directory's attributes and they are the newest known
+/// The update after a LOOKUP reply, whose directory attributes were absorbed into `directory`
+/// before. `ticket` was taken from `directory` before the request was sent. `directory_adopted`:
+/// the reply had the directory's attributes and they are the newest known
 /// ([`crate::Absorbed::adopted`]).
 pub fn learn(
     found: LookupFinding,
@@ -351,9 +350,9 @@ pub fn learn(
     keep(found, undisturbed, directory, sent_at)
 }
 
-/// What the success of a change of ours teaches of its own name: `absorbed` is what
-/// [`AttributeState::absorb_mutation`] said of the directory's attributes in its reply, `alone`
-/// that no other change of ours of that same name was on its way meanwhile.
+/// The update of a name after a change of it by this client succeeded. `absorbed` is the result of
+/// [`AttributeState::absorb_mutation`] for the directory's attributes in the reply. `alone`: no
+/// other change of the same name by this client was in flight meanwhile.
 pub fn learn_own(
     found: LookupFinding,
     alone: bool,
@@ -381,8 +380,8 @@ fn keep(
     }
 }
 
-/// For how long from `now` an entry kept under `label` will be served without any request, if the
-/// directory's attributes are believed that long; the kernel may be promised no more.
+/// How long from `now` an entry with `label` is served without a request, if the directory's
+/// attributes stay valid that long. The kernel is granted no more.
 #[must_use]
 pub fn remaining(
     entry: DentryState,

@@ -1,8 +1,8 @@
-//! Close-to-open: what open(2) must ask.
+//! Close-to-open: which requests open(2) sends.
 //!
-//! Owns the rules of `cto`, `nocto` and `sloppycto`. The opener must see what the last other client
-//! had written when it closed, so an open asks for attributes unless an option lets it use older
-//! ones. Permission to open is part of the decision, because the reply to ACCESS carries the
+//! Owns the rules of `cto`, `nocto` and `sloppycto`. An open must see what the last other client
+//! had written when it closed, so an open requests attributes unless an option lets it use older
+//! ones. Permission to open is part of the decision, because the ACCESS reply contains the
 //! attributes too, and then no GETATTR is needed.
 //!
 //! Invariant: unless an option says otherwise, an open is served only from attributes requested
@@ -19,13 +19,13 @@ use crate::{
     options::CacheOptions,
 };
 
-/// What an open is for.
+/// The intent of an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one flag of open(2), and they combine freely")]
 pub struct OpenIntent {
-    /// The data are to be read (O_RDONLY, O_RDWR).
+    /// For reading (O_RDONLY, O_RDWR).
     pub read: bool,
-    /// The data are to be written (O_WRONLY, O_RDWR).
+    /// For writing (O_WRONLY, O_RDWR).
     pub write: bool,
     /// O_TRUNC.
     pub truncate: bool,
@@ -35,12 +35,12 @@ pub struct OpenIntent {
     pub direct: bool,
     /// O_SYNC or O_DSYNC.
     pub sync: bool,
-    /// execve(2): needs the right to execute, not to read.
+    /// execve(2): needs execute permission, not read permission.
     pub execute: bool,
 }
 
 impl OpenIntent {
-    /// The rights that the opener must have.
+    /// The rights that the open needs.
     #[must_use]
     pub const fn needs(self) -> Access {
         let mut rights = Access::NONE;
@@ -55,21 +55,21 @@ impl OpenIntent {
         rights
     }
 
-    /// Whether the open changes nothing and asks for nothing but cached reading.
+    /// Whether the open changes nothing and needs only cached reads.
     const fn only_reads(self) -> bool {
         !(self.write || self.truncate || self.create || self.direct || self.sync)
     }
 }
 
-/// What is known when an open arrives.
+/// The known state at an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpenView {
-    /// The object's type; `None` while nothing is known of it.
+    /// The object's type; `None` if unknown.
     pub kind: Option<FileKind>,
-    /// Its attributes, under the delegation if there is one
+    /// The freshness of its attributes, under the delegation if there is one
     /// ([`crate::AttributeState::freshness_under`]).
     pub attributes: Freshness,
-    /// How long ago their request was sent.
+    /// The time since their request was sent.
     pub age: Duration,
     /// This mount has unsent or uncommitted data of the file, or has it open for writing.
     pub written_here: bool,
@@ -77,19 +77,19 @@ pub struct OpenView {
     pub closed_after_writing: bool,
     /// The locks and the delegation that this mount holds.
     pub locking: LockingState,
-    /// What is known of the opener's rights.
+    /// The known rights of the caller.
     pub access: AccessView,
 }
 
-/// What open(2) must do.
+/// The decision for open(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum OpenDecision {
-    /// Open without a request. Whether cached data are valid follows from the contents epoch.
+    /// Open without a request. The contents epoch decides whether cached data are valid.
     Serve(OpenServed),
     /// Send GETATTR, absorb, decide again.
     Revalidate,
-    /// Send ACCESS with the opener's credential (its reply carries attributes as well), absorb,
+    /// Send ACCESS with the caller's credential (its reply contains attributes as well), absorb,
     /// decide again.
     Ask(AccessReason),
     /// EACCES.
@@ -99,9 +99,9 @@ pub enum OpenDecision {
 /// Why an open needed no request of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpenServed {
-    /// The attributes were requested after it began.
+    /// The attributes were requested after the open began.
     Confirmed,
-    /// The same, and the delegation allows it: not even OPEN need be sent (RFC 8881 §10.4).
+    /// The same, and the delegation allows the open: not even OPEN is sent (RFC 8881 §10.4).
     Delegated,
     /// `nocto`, and the attributes are fresh.
     WithoutCloseToOpen,
@@ -111,8 +111,8 @@ pub enum OpenServed {
 
 /// Decides one open of an existing object.
 pub fn decide_open(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> OpenDecision {
-    // Only files and directories get here: the kernel opens devices and FIFOs itself, for their
-    // data are not the server's.
+    // Only files and directories get here: the kernel opens devices and FIFOs itself, since their
+    // data are not on the server.
     match access::decide_access(&view.access, view.attributes, intent.needs(), options) {
         AccessDecision::Allow => {}
         AccessDecision::Deny => return OpenDecision::Deny,
@@ -122,7 +122,7 @@ pub fn decide_open(view: &OpenView, intent: OpenIntent, options: &CacheOptions) 
     served(view, intent, options).map_or(OpenDecision::Revalidate, OpenDecision::Serve)
 }
 
-/// Why the attributes are good enough for this open; `None` if they are not.
+/// Why the attributes are valid for this open; `None` if they are not.
 fn served(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> Option<OpenServed> {
     if view.attributes == Freshness::Confirmed {
         let is_covered = |delegation: Delegation| delegation.write || !(intent.write || intent.truncate);

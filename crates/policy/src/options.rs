@@ -1,49 +1,49 @@
-//! Every mount option that bears on what may be served without asking.
+//! The mount options that decide what may be served from the cache.
 //!
 //! Owns their meaning as plain values and their defaults, those of nfs(5) where nfs(5) has the
-//! option. Must not know their spelling: the mount crate reads words, this crate reads values.
+//! option. Must not know their spelling, which the mount crate parses.
 
 use core::time::Duration;
 
 use curt_types::FileKind;
 
-/// The least and the most time for which attributes are believed without asking.
+/// The minimum and maximum attribute cache timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimeoutRange {
-    /// Where it starts, and where a change throws it back to.
+    /// The initial timeout, and that after a change.
     pub min: Duration,
-    /// Where doubling ends.
+    /// The timeout at which doubling ends.
     pub max: Duration,
 }
 
-/// Who judges whether a caller may.
+/// How access is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessMode {
-    /// `accesscheck`: the server, by ACCESS; its answers are kept for the attributes' lifetime.
+    /// `accesscheck`: by ACCESS; the results are cached for the attributes' lifetime.
     Server,
-    /// `noaccesscheck`: mode bits, for everybody but uid 0; the server confirms denials.
+    /// `noaccesscheck`: by mode bits, except for uid 0; denials are confirmed by the server.
     ModeBits,
 }
 
-/// Which names may be served from memory (`lookupcache=`).
+/// Which names may be served from the cache (`lookupcache=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupCache {
-    /// `all`: present and missing ones.
+    /// `all`: positive and negative entries.
     All,
-    /// `pos`, `positive`: present ones only.
+    /// `pos`, `positive`: positive entries only.
     Positive,
-    /// `none`: each look-up asks.
+    /// `none`: each lookup sends a request.
     None,
 }
 
-/// What is done about changes that a server's clock is too coarse to tell apart
+/// The handling of changes that the server's clock is too coarse to distinguish
 /// (`neg_racy_guard=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RacyGuard {
-    /// `auto`: names learned while the directory's stamp was young are asked for once more. Names
-    /// known before a change of our own in the same directory are believed across it.
+    /// `auto`: names learned while the directory's stamp was recent are looked up once more. Names
+    /// cached before a change of this client in the same directory stay valid across it.
     Auto,
-    /// `on`: those too are asked for once more.
+    /// `on`: those too are looked up once more.
     On,
     /// `off`: equal stamps mean that nothing changed.
     Off,
@@ -52,7 +52,7 @@ pub enum RacyGuard {
 /// How directories are listed (`rdirplus`, `nordirplus`, `rdirplus=force`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlusMode {
-    /// With attributes from the start, without after many names that nobody asked about.
+    /// With attributes at first; without them after many names whose attributes were not used.
     Auto,
     /// Never with attributes.
     Never,
@@ -60,35 +60,35 @@ pub enum PlusMode {
     Always,
 }
 
-/// What a reader in the middle of a directory does when the directory is found changed
+/// How a reader in the middle of a directory continues after the directory has changed
 /// (`readdir=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListingMode {
-    /// It goes on where it is.
+    /// It continues at its cookie.
     Continue,
-    /// `restart`: all names are asked for again from the beginning, up to where it was, as clients
-    /// used to. A listing that takes longer than the directory stays unchanged never ends; for
-    /// comparison.
+    /// `restart`: all names are requested again from the beginning up to its position, as older
+    /// clients did. A listing that takes longer than the directory stays unchanged never ends. For
+    /// comparison only.
     Restart,
 }
 
 /// Whether a directory may answer for its names (`dirfill=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FillMode {
-    /// `auto`: names and attributes that are wanted may be asked for with those beside them, and a
-    /// directory whose names are all known answers for those that it does not have.
+    /// `auto`: names and attributes may be requested together with others of the directory, and a
+    /// directory whose names are all known answers for missing names.
     Auto,
-    /// `off`: each name, present or missing, and the attributes of each object are asked for by
-    /// themselves, but for what listings bring.
+    /// `off`: each name, present or missing, and the attributes of each object are requested
+    /// individually, except for those that a listing returns.
     Off,
 }
 
-/// Whose requests the kernel lets through to this mount.
+/// Which users' requests the kernel passes to this mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MountUsers {
-    /// Those of the user who mounted, alone.
+    /// Only those of the mounting user.
     One,
-    /// Several users' (`allow_other`, `allow_root`).
+    /// Those of several users (`allow_other`, `allow_root`).
     Many,
 }
 
@@ -99,25 +99,26 @@ pub struct CacheOptions {
     pub files: TimeoutRange,
     /// `acdirmin`, `acdirmax`.
     pub directories: TimeoutRange,
-    /// `ac`; false is `noac`: no attribute is ever served without asking, and `sloppycto` is zero.
+    /// `ac`; false is `noac`: attributes are never served without a request, and `sloppycto` is
+    /// zero.
     pub attribute_cache: bool,
-    /// `cto`; false is `nocto`: open believes fresh attributes.
+    /// `cto`; false is `nocto`: open uses fresh attributes.
     pub close_to_open: bool,
-    /// `sloppycto=N`: a read-only open of a regular file believes attributes at most this old. Zero
-    /// is off.
+    /// `sloppycto=N`: a read-only open of a regular file uses attributes up to this age. Zero
+    /// disables it.
     pub sloppy_open: Duration,
     /// `accesscheck` or `noaccesscheck`.
     pub access: AccessMode,
     /// `lookupcache=`.
     pub names: LookupCache,
-    /// `nametimeo=`: for how long a present name is believed while its directory does not change.
-    /// Zero is off.
+    /// `nametimeo=`: the lifetime of a positive entry while its directory does not change. Zero
+    /// disables it.
     pub name_lifetime: Duration,
-    /// `negnametimeo=`: the same for missing names. Zero is off, as is `nonegnamecache`.
+    /// `negnametimeo=`: the same for negative entries. Zero disables it, as does `nonegnamecache`.
     pub missing_name_lifetime: Duration,
     /// `neg_racy_guard=`.
     pub racy_guard: RacyGuard,
-    /// `rdirplus` and its kin.
+    /// `rdirplus` and related options.
     pub plus: PlusMode,
     /// `readdir=`.
     pub listing: ListingMode,
@@ -128,7 +129,7 @@ pub struct CacheOptions {
 }
 
 impl CacheOptions {
-    /// The interval for objects of this kind; zero to zero under `noac`.
+    /// The timeouts for objects of this kind; both zero under `noac`.
     #[must_use]
     pub const fn interval(&self, kind: FileKind) -> TimeoutRange {
         if !self.attribute_cache {
@@ -140,7 +141,7 @@ impl CacheOptions {
         }
     }
 
-    /// The window of `sloppycto`: zero under `noac`, and under `nocto`, which is stronger.
+    /// The maximum age of `sloppycto`: zero under `noac`, and under `nocto`, which includes it.
     #[must_use]
     pub const fn sloppy_window(&self) -> Duration {
         if self.attribute_cache && self.close_to_open { self.sloppy_open } else { Duration::ZERO }
@@ -148,7 +149,7 @@ impl CacheOptions {
 }
 
 impl Default for CacheOptions {
-    /// The defaults of nfs(5), and of options that nfs(5) does not have those of README.md; one
+    /// The defaults of nfs(5), and those of README.md for options that nfs(5) does not have; one
     /// user.
     fn default() -> Self {
         Self {

@@ -1,19 +1,19 @@
-//! Whether more is requested than is wanted, and how many bytes of it: the next names of a listing
-//! ahead of its reader, a directory's names instead of one LOOKUP, the attributes of all its
-//! objects instead of one GETATTR. Nothing here changes an answer.
+//! Prefetch: the next names of a listing ahead of its reader, a directory's names instead of one
+//! LOOKUP, the attributes of all its objects instead of one GETATTR, and the size of such a
+//! request. Nothing here changes a result.
 //!
-//! There is one decision, [`decide`], for every [`Want`], and one budget: a request is worth
-//! `request_bytes` bytes of names that nobody uses. How many will be used is estimated from the
-//! requests sent one by one, the directory's own size, and the benefit of earlier replies in the
-//! directory, in its siblings and on the mount.
+//! There is one decision, [`decide`], for every [`Want`], and one budget: a request costs as much
+//! as `request_bytes` bytes of names that are not used. How many names will be used is estimated
+//! from the single requests so far, the directory's own size, and the benefit of earlier replies in
+//! the directory, in its siblings and on the mount.
 //!
-//! - Where nothing is known, names are requested together only after so many single requests that
-//!   it costs about as much again; after a reply without benefit, when the next one is a small part
-//!   of the requests since, and after twice as many each time.
-//! - The name for which a request was sent is no benefit: it would have been a request, too.
-//! - A mount without benefit is given up: [`RETRIES`] requests at most in [`MOUNT_MISSES`] names.
+//! - Without earlier replies, names are requested together after as many single requests as cost
+//!   about the same. After a reply without benefit, they are requested again when the next reply
+//!   costs a small part of the requests since, and after twice as many each time.
+//! - The name for which a request was sent is no benefit: it would have taken a request, too.
+//! - A mount without benefit is disabled: at most [`RETRIES`] requests in [`MOUNT_MISSES`] names.
 //!
-//! Must not know the protocol: READDIRPLUS of NFSv3 and READDIR of NFSv4 with attributes are meant.
+//! Must not know the protocol: READDIRPLUS of NFSv3 and READDIR of NFSv4 with attributes.
 
 use core::time::Duration;
 
@@ -22,85 +22,86 @@ use crate::{
     readdir::{PLUS_SIZE_MAX, SIZE_FIRST_MAX, SIZE_MIN, next_size},
 };
 
-/// Look-ups in a directory before its names are requested together, where nothing is known.
+/// Lookups in a directory before its names are requested together, if nothing is known.
 pub const MISSES_MIN: u32 = 2;
-/// Names that are requested around one of a large listing: a reply of [`PLUS_SIZE_MAX`], about.
+/// Names requested around one name of a large listing: about one reply of [`PLUS_SIZE_MAX`].
 pub const PART_NAMES: u32 = 1024;
-/// Look-ups on a mount that was given up before it is tried again, and how often.
+/// Lookups on a disabled mount before it is tried again. [`RETRIES`] is the number of tries.
 pub const MOUNT_MISSES: u32 = 1024;
 /// See [`MOUNT_MISSES`].
 pub const RETRIES: u32 = MOUNT_FILLS_MIN / 2;
-/// One in so many requests may be lost to a directory whose names were of no use.
+/// At most one of this many requests may be lost to a directory whose names were not used.
 pub const LOSS_MISSES_MIN: u32 = 50;
-/// After so many look-ups in the order of a listing the names that follow are requested.
+/// Lookups in the order of a listing after which the names that follow are requested.
 pub const MISSES_MAX: u32 = 16;
-/// Names among which [`MISSES_MAX`] look-ups count as in order.
+/// Names within which [`MISSES_MAX`] lookups count as in order.
 pub const MISSES_WINDOW: u32 = 64;
 
-/// Bytes of a name with its attributes and handle, about.
+/// Approximate bytes of a name with its attributes and handle.
 const NAME_BYTES: u32 = 176;
 /// Bytes of a name in a directory's own size: 20 (tmpfs) to 24 and more (ext4, XFS).
 const NAME_SIZE: u64 = 22;
-/// Bytes of the first request at least: a directory's own size need not tell how many names it has.
+/// Minimum bytes of the first request: a directory's own size may not depend on its names.
 const FIRST_MIN: u32 = 16 * 1024;
-/// Bytes of names that cost what a request does, where requests are quickest (46 names, at 3 to 5
-/// µs each for both sides) and slowest; and bytes that are sent and taken in in a microsecond.
+/// Bytes of names that cost as much as a request, for the fastest servers (46 names, at 3 to 5 µs
+/// each for both sides) and the slowest; and bytes that are sent and processed per microsecond.
 const REQUEST_BYTES: (u64, u64) = (8 * 1024, 256 * 1024);
 const BYTES_PER_MICROSECOND: u64 = 40;
-/// Fills of a directory's siblings, and of a mount, before their benefit says anything.
+/// Fills of a directory's siblings, and of a mount, before their benefit is significant.
 const BESIDE_FILLS_MIN: u32 = 2;
 const MOUNT_FILLS_MIN: u32 = 8;
-/// Fills after which what was learned before counts half.
+/// Number of fills after which the earlier counts are halved.
 const FILLS_MAX: u32 = 16;
-/// One of so many names has to be used where names are requested together at the first miss.
+/// One of this many names must be used for a fill at the first miss.
 const WANTED_MIN: u64 = 4;
-/// So many times more misses are needed where fills were of no benefit in the siblings, and while
-/// parts of a large listing were of some use and do not pay yet.
+/// Factor on the number of misses if fills in the siblings had no benefit, and while parts of a
+/// large listing had some benefit that does not yet exceed their cost.
 const UNPROVEN_FACTOR: u32 = 4;
 const PART_UNPROVEN_FACTOR: u64 = 8;
-/// How often the number of misses doubles at most.
+/// Maximum number of times that the number of misses doubles.
 const DOUBLINGS_MAX: u8 = 12;
 
-/// What is wanted.
+/// The reason for a prefetch decision.
 #[derive(Clone, Copy, Debug)]
 pub enum Want<'a> {
-    /// Soon the names behind those at hand.
+    /// A reader will need the names after the cached ones soon.
     NextNames {
-        /// Names that the reader has had, of those at hand.
+        /// Names of the cached ones that the reader has returned.
         had: usize,
-        /// Names at hand.
+        /// Cached names.
         of: usize,
-        /// This client does not change the directory: what crosses its own change is hardly kept.
+        /// This client does not change the directory. A reply that overlaps a change of this client
+        /// can rarely be cached.
         is_undisturbed: bool,
     },
-    /// A name of which nothing is known that may be served.
+    /// A lookup of a name for which no cached entry may be served.
     Name(&'a PrefetchView),
-    /// The same; a large listing has it.
+    /// The same; the name is in a large listing.
     ListedName(&'a PrefetchView),
-    /// The same; others of a listing were looked up in its order.
+    /// The same; other names of a listing were looked up in its order.
     NameInOrder(&'a LookupOrder),
     /// The attributes of an object, which have expired.
     Attributes(&'a PrefetchView),
 }
 
-/// What is known when a name or attributes have to be requested.
+/// The known state when a name or attributes must be requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PrefetchView {
-    /// Of the directory; the name in question is counted ([`PrefetchBenefit::missed`]).
+    /// The record of the directory; the name in question is counted ([`PrefetchBenefit::missed`]).
     pub record: PrefetchRecord,
-    /// In the directories beside it.
+    /// The benefit in its sibling directories.
     pub beside: PrefetchBenefit,
-    /// On the mount; the name in question is counted.
+    /// The benefit on the mount; the name in question is counted.
     pub mount: PrefetchBenefit,
-    /// The directory's own size, if it is known.
+    /// The directory's own size, if known.
     pub size: Option<u64>,
-    /// What a request takes that carries little.
+    /// The round-trip time of a small request.
     pub round_trip: Duration,
 }
 
 impl CacheOptions {
-    /// Whether names may be requested together: `dirfill=auto`, where replies with attributes are
-    /// wanted and what they bring may be served afterwards.
+    /// Whether names may be requested together: `dirfill=auto`, with READDIRPLUS enabled, and if
+    /// the options permit to serve what is cached that way.
     #[must_use]
     pub fn fills(&self) -> bool {
         self.fill != FillMode::Off
@@ -112,7 +113,7 @@ impl CacheOptions {
     }
 }
 
-/// Decides whether more is requested than is wanted, in about how many bytes.
+/// Decides whether to prefetch. Returns the approximate size of the request in bytes.
 #[must_use]
 pub fn decide(want: Want<'_>, options: &CacheOptions) -> Option<u32> {
     match want {
@@ -137,7 +138,7 @@ pub fn decide(want: Want<'_>, options: &CacheOptions) -> Option<u32> {
 }
 
 impl PrefetchView {
-    /// After how many look-ups the rest of a directory's names is requested.
+    /// The number of lookups after which the rest of a directory's names is requested.
     fn misses_needed(&self) -> u32 {
         let (record, unit) = (&self.record, request_bytes(self.round_trip));
         let cost = bounded(record.bytes_left(self.size) / (2 * unit));
@@ -145,7 +146,7 @@ impl PrefetchView {
         if record.own.fills > 0 {
             return match (record.own.pays(unit), record.extent) {
                 (true, _) if record.own.failures == 0 => cost.max(1),
-                // The first names were of no use; neither will be the others.
+                // The first names had no benefit; the others are not requested.
                 (false, ListedExtent::Part(_)) => u32::MAX,
                 _ if self.mount.is_given_up(unit) => u32::MAX,
                 _ => record.own.doubled(doubtful.max(record.misses_per_loss(unit))),
@@ -161,7 +162,7 @@ impl PrefetchView {
         }
     }
 
-    /// After how many look-ups in a large listing the names around one are requested.
+    /// The number of lookups in a large listing after which the names around one are requested.
     fn part_misses_needed(&self) -> u32 {
         let (own, unit) = (&self.record.own, request_bytes(self.round_trip));
         let misses = |share: u64| bounded(u64::from(PLUS_SIZE_MAX) * share / (2 * unit));
@@ -183,88 +184,89 @@ fn bounded(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Bytes of names that cost as much as a request that takes `round_trip`.
+/// Bytes of names that cost as much as a request with the round-trip time `round_trip`.
 fn request_bytes(round_trip: Duration) -> u64 {
     let microseconds = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
     let bytes = microseconds.saturating_mul(BYTES_PER_MICROSECOND);
     bytes.clamp(REQUEST_BYTES.0, REQUEST_BYTES.1)
 }
 
-/// Bytes to request where `bytes` came the last time: a few names may have come in since.
+/// Bytes to request if the last replies had `bytes`: a few names may have been added since.
 fn with_room(bytes: u32) -> u32 {
     let room = (bytes / 8).saturating_add(4096);
     bytes.saturating_add(room).clamp(SIZE_MIN, PLUS_SIZE_MAX)
 }
 
-/// Names of a listing that were looked up one by one: in its order?
+/// Detects whether the names of a listing are looked up one by one in its order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupOrder {
-    /// Where in the listing the last one is, how many there were in a row, and in all.
+    /// The place of the last lookup in the listing, the number of lookups in a row, and in total.
     at: u32,
     count: u32,
     all: u32,
-    /// Bytes of the last request for those that followed.
+    /// Bytes of the last request for the names that followed.
     bytes: u32,
 }
 
 impl LookupOrder {
-    /// A name was looked up; whether there are enough for finding out where in the listing they
-    /// are.
+    /// Records a lookup of a name. Returns whether there were enough to determine their places in
+    /// the listing.
     pub const fn missed(&mut self) -> bool {
         self.all = self.all.saturating_add(1);
         self.all > MISSES_MAX / 2
     }
 
-    /// The name at `place` of the listing was.
+    /// Records that the name at `place` of the listing was looked up.
     pub const fn missed_at(&mut self, place: u32) {
         let is_next = place >= self.at && place - self.at <= MISSES_WINDOW;
         self.count = if is_next { self.count.saturating_add(1) } else { 1 };
         self.at = place;
     }
 
-    /// The names up to `place` came, of a request for `bytes`: if those that follow are looked up
-    /// too, that is noticed soon.
+    /// Records that a request for `bytes` returned the names up to `place`. If the names that
+    /// follow are looked up too, that is detected soon.
     pub const fn requested(&mut self, place: u32, bytes: u32) {
         (self.at, self.bytes) = (place, bytes);
         self.count = MISSES_MAX * 3 / 4;
     }
 
-    /// Names are of no use for telling an order any more.
+    /// Discards the order: the recorded places are no longer valid.
     pub const fn restart(&mut self) {
         (self.at, self.count, self.all) = (0, 0, 0);
     }
 }
 
-/// What requesting names together was worth: in a directory, in those in it, on a mount.
+/// The benefit of requesting names together: in a directory, in its subdirectories, on a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PrefetchBenefit {
-    /// Names that had to be requested since names were last requested together.
+    /// Names that had to be requested since the last fill.
     misses: u32,
-    /// Requests for names together, and those that did not bring the name they were sent for.
+    /// Fills, and those whose reply did not contain the name for which they were sent.
     fills: u32,
     lost: u32,
-    /// Names that they brought, and requests for other names that were spared since.
+    /// Names in their replies, and single requests that were saved since.
     names: u32,
     spared: u32,
-    /// Whether any was since the last fill, and how many fills in a row were for nothing.
+    /// Whether a request was saved since the last fill, and the number of fills in a row without
+    /// benefit.
     has_spared: bool,
     failures: u8,
 }
 
 impl PrefetchBenefit {
-    /// One more name has to be requested, whichever way.
+    /// Records that one more name has to be requested, individually or by a fill.
     pub const fn missed(&mut self) {
         self.misses = self.misses.saturating_add(1);
     }
 
-    /// That name is missing, and nothing is kept of missing names: those beside it would have
-    /// spared nothing.
+    /// Reverts [`Self::missed`]: the name is missing and negative entries are not cached, so a fill
+    /// would not have saved the request.
     pub const fn missed_for_nothing(&mut self) {
         self.misses = self.misses.saturating_sub(1);
     }
 
-    /// A request brought `names`; `holds_it`: the name that it was sent for, too. What was learned
-    /// long ago counts less.
+    /// Records a fill with `names` names. `holds_it`: it contained the name for which it was sent.
+    /// Older counts are halved at `FILLS_MAX`.
     pub const fn filled(&mut self, names: u32, holds_it: bool) {
         if self.fills >= FILLS_MAX {
             self.halve();
@@ -277,7 +279,7 @@ impl PrefetchBenefit {
         (self.misses, self.has_spared) = (0, false);
     }
 
-    /// The same of a mount: one that is tried again does not need as long to be convinced.
+    /// The same for a mount. A mount that is tried again needs fewer fills to be enabled.
     pub const fn filled_on_mount(&mut self, names: u32, holds_it: bool) {
         if self.misses >= MOUNT_MISSES && self.fills >= MOUNT_FILLS_MIN {
             while self.fills > MOUNT_FILLS_MIN - RETRIES {
@@ -288,84 +290,84 @@ impl PrefetchBenefit {
         self.filled(names, holds_it);
     }
 
-    /// A name was answered for that would have been requested but for a fill, and is not the one
-    /// that the fill was sent for.
+    /// Records that a cached name saved a request because of a fill, and is not the one for which
+    /// the fill was sent.
     pub const fn spared(&mut self) {
         self.spared = self.spared.saturating_add(1);
         self.has_spared = true;
     }
 
-    /// Whether names were ever requested together because one was wanted.
+    /// Whether names were ever requested together because of a lookup.
     #[must_use]
     pub const fn has_filled(&self) -> bool {
         self.fills > 0
     }
 
     const fn halve(&mut self) {
-        // No more may be lost than were sent.
+        // `lost` must not exceed `fills`.
         (self.fills, self.lost) = (self.fills.div_ceil(2), self.lost / 2);
         (self.names, self.spared) = (self.names / 2, self.spared / 2);
     }
 
-    /// Whether more requests were spared than lost, and enough for the names that nobody wanted.
+    /// Whether more requests were saved than lost, and enough for the names that were not used.
     fn pays(&self, unit: u64) -> bool {
         let names = u64::from(self.names) * u64::from(NAME_BYTES);
         self.spared > self.lost && names <= u64::from(self.spared - self.lost) * unit
     }
 
-    /// Whether many of the names were wanted.
+    /// Whether a large part of the names was used.
     fn is_wanted(&self) -> bool {
         (u64::from(self.spared) + u64::from(self.fills - self.lost)) * WANTED_MIN >= u64::from(self.names)
     }
 
-    /// Whether it does not pay on a mount, and was tried not long ago.
+    /// Whether a mount is disabled: fills have no benefit, and the last try is recent.
     fn is_given_up(&self, unit: u64) -> bool {
         self.fills >= MOUNT_FILLS_MIN && !self.pays(unit) && self.misses < MOUNT_MISSES
     }
 
-    /// So many misses, twice as many after each failure in a row.
+    /// `misses`, doubled for each failure in a row.
     fn doubled(&self, misses: u32) -> u32 {
         misses.saturating_mul(1 << self.failures.min(DOUBLINGS_MAX))
     }
 }
 
-/// How much of a directory was read, in how many bytes.
+/// The part of a directory that was read, in bytes of replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ListedExtent {
-    /// Nothing, as far as is known.
+    /// Nothing is known to be read.
     #[default]
     Unread,
     /// Its first names; more follow.
     Part(u32),
-    /// All of them.
+    /// All names.
     Whole(u32),
 }
 
-/// What is remembered of a directory.
+/// The prefetch state of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PrefetchRecord {
-    /// The benefit of requests for its names, and for those of the directories in it.
+    /// The benefit of requests for its names, and for those of its subdirectories.
     pub own: PrefetchBenefit,
     /// See [`Self::own`].
     pub below: PrefetchBenefit,
     extent: ListedExtent,
-    /// Objects that were used since attributes last came together, and how many of them had expired
-    /// and were requested by themselves.
+    /// Objects used since all attributes were last requested together, and those of them that had
+    /// expired and were requested individually.
     used: u32,
     alone: u32,
-    /// Of how many objects in use the attributes had expired at the last refresh.
+    /// The number of used objects whose attributes had expired at the last refresh.
     refreshed: Option<u32>,
 }
 
 impl PrefetchRecord {
-    /// How much was read.
+    /// The part that was read.
     #[must_use]
     pub const fn extent(&self) -> ListedExtent {
         self.extent
     }
 
-    /// Names came in so many bytes. `is_next`: they follow what was read before, else they begin;
-    /// `at_end`: they are the last.
+    /// Records names read in `bytes`. `is_next`: they follow those that were read before, otherwise
+    /// they are the first; `at_end`: they are the last.
     pub const fn read(&mut self, bytes: u32, is_next: bool, at_end: bool) {
         let before = match self.extent {
             ListedExtent::Part(bytes) if is_next => bytes,
@@ -375,23 +377,23 @@ impl PrefetchRecord {
         self.extent = if at_end { ListedExtent::Whole(bytes) } else { ListedExtent::Part(bytes) };
     }
 
-    /// It was listed, and has so many names.
+    /// Records that it was listed and has this number of names.
     pub const fn listed(&mut self, names: u32) {
         self.extent = ListedExtent::Whole(names.saturating_mul(NAME_BYTES));
     }
 
-    /// An object was used for the first time since attributes came together.
+    /// Records the first use of an object since all attributes were requested together.
     pub const fn used(&mut self) {
         self.used = self.used.saturating_add(1);
     }
 
-    /// An object's attributes had expired and are requested by themselves.
+    /// Records that an object's attributes had expired and are requested individually.
     pub const fn asked_alone(&mut self) {
         self.alone = self.alone.saturating_add(1);
     }
 
-    /// The attributes of all objects came together; `expired` of those in use had expired, if one
-    /// of them was the reason.
+    /// Records that the attributes of all objects were requested together. `expired`: the number of
+    /// used objects whose attributes had expired, if one of them was the reason.
     pub const fn refreshed(&mut self, expired: Option<u32>) {
         (self.used, self.alone) = (0, 0);
         if expired.is_some() {
@@ -399,24 +401,25 @@ impl PrefetchRecord {
         }
     }
 
-    /// Bytes that are left to be read of a directory whose own size is `size`, about.
+    /// The approximate bytes left to read of a directory whose own size is `size`.
     fn bytes_left(&self, size: Option<u64>) -> u64 {
         let by_size = size.unwrap_or(0).saturating_mul(u64::from(NAME_BYTES)) / NAME_SIZE;
         match self.extent {
             ListedExtent::Unread => by_size,
-            // Its size tells less than it has.
+            // The size attribute understates the names.
             ListedExtent::Part(bytes) => by_size.saturating_sub(u64::from(bytes)).max(u64::from(bytes)),
             ListedExtent::Whole(bytes) => u64::from(bytes),
         }
     }
 
-    /// Bytes to request next.
+    /// The size of the next request in bytes.
     fn next_bytes(&self, size: Option<u64>) -> u32 {
         let least = if self.extent == ListedExtent::Unread { FIRST_MIN } else { SIZE_MIN };
         with_room(bounded(self.bytes_left(size))).max(least)
     }
 
-    /// After how many misses the last fill would be a small loss; none if it was of any use.
+    /// The number of misses at which a lost fill costs a small part of them; 0 if the last fill had
+    /// a benefit.
     fn misses_per_loss(&self, unit: u64) -> u32 {
         match self.extent {
             ListedExtent::Part(bytes) | ListedExtent::Whole(bytes) if !self.own.has_spared => {
@@ -426,13 +429,13 @@ impl PrefetchRecord {
         }
     }
 
-    /// Bytes of all objects' attributes, if those of enough others are expected to be wanted.
+    /// The bytes of all objects' attributes, if enough others are expected to be used.
     fn refresh_bytes(&self, unit: u64) -> Option<u32> {
         let ListedExtent::Whole(bytes) = self.extent else {
             return None;
         };
-        // Objects of one directory that came together expire together, unless they change: then it
-        // shows in what the last reply spared, and one is requested alone first.
+        // Objects whose attributes were requested together expire together, unless they change.
+        // Then the last reply saved few requests, and one object is requested individually first.
         let expected = match self.refreshed {
             None => self.used,
             Some(1 | 0) => self.used.min(self.alone.saturating_add(1)),

@@ -1,43 +1,43 @@
-//! How the next names of a directory are requested: with attributes (READDIRPLUS) or without, in
-//! how many bytes, and whether a reader continues where it is.
+//! How the next names of a directory are requested: READDIRPLUS or READDIR, the size of the reply,
+//! and whether a reader continues at its cookie.
 //!
-//! Owns guesses about speed, and [`ListingMode::Restart`]; with the default mode nothing here
-//! changes an answer. Must not know cookies, replies or memory.
+//! Owns performance heuristics, and [`ListingMode::Restart`]. With the default mode nothing here
+//! changes a result. Must not know cookies, replies or memory.
 
 use crate::{
     attributes::Freshness,
     options::{CacheOptions, ListingMode, PlusMode},
 };
 
-/// So many names may be listed with attributes without anybody asking for one's.
+/// The maximum number of names listed with attributes while no attributes are used.
 pub const NAMES_WITHOUT_STAT_MAX: u32 = 1000;
 
-/// Bytes of the smallest reply: the first of a large directory, so that its first names are there
-/// soon.
+/// The minimum reply size in bytes: that of the first reply of a large directory, so that its first
+/// names arrive early.
 pub const SIZE_MIN: u32 = 8 * 1024;
 
-/// Bytes of the first reply of any other directory: most fit.
+/// The size in bytes of the first reply of any other directory: most fit.
 pub const SIZE_FIRST_MAX: u32 = 32 * 1024;
 
-/// Bytes of the largest reply.
+/// The maximum reply size in bytes.
 pub const SIZE_MAX: u32 = 1 << 20;
 
-/// A directory whose own size is more bytes than this takes several requests anyway: file systems
-/// count 20 to 24 bytes for a name of 12 (ext4, XFS, btrfs, tmpfs), a reply with attributes 170.
+/// A directory whose own size exceeds this number of bytes takes several requests in any case: file
+/// systems use 20 to 24 bytes for a name of 12 (ext4, XFS, btrfs, tmpfs), a READDIRPLUS reply 170.
 const LARGE: u64 = 32 * 1024;
 
-/// Bytes of the largest reply with attributes: its 1,500 names are looked at before the shortest
-/// lifetime of attributes (3 s) ends.
+/// The maximum size in bytes of a READDIRPLUS reply: its 1,500 names are used before the minimum
+/// attribute timeout (3 s) ends.
 pub const PLUS_SIZE_MAX: u32 = 256 * 1024;
 
-/// With [`ListingMode::Restart`]: names that are returned before the client looks again whether the
-/// directory changed (those of 4 KiB), and bytes of the largest reply, as clients had it that did
-/// so.
+/// With [`ListingMode::Restart`]: the number of names returned before the client checks again
+/// whether the directory changed (those of 4 KiB), and the maximum reply size in bytes, as in older
+/// clients.
 pub const RESTART_NAMES: usize = 102;
 /// See [`RESTART_NAMES`].
 pub const RESTART_SIZE_MAX: u32 = 32 * 1024;
 
-/// How the next request of a listing is sent.
+/// The procedure of the next request of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum ListingDecision {
@@ -48,7 +48,7 @@ pub enum ListingDecision {
 }
 
 impl ListingDecision {
-    /// What becomes of a reply's size for such a request.
+    /// The reply size for this procedure in bytes, of `size`.
     #[must_use]
     pub fn bound(self, size: u32) -> u32 {
         match self {
@@ -58,8 +58,8 @@ impl ListingDecision {
     }
 }
 
-/// Decides the next request. `names_since_stat`: names that this directory's listings gave since
-/// one of its children was last looked up or asked about.
+/// Decides the next request. `names_since_stat`: names that listings of this directory returned
+/// since one of its children was last looked up or its attributes were requested.
 pub const fn decide_listing(
     at_start: bool,
     names_since_stat: u32,
@@ -73,7 +73,7 @@ pub const fn decide_listing(
     }
 }
 
-/// Bytes that are requested at most, the server and the memory for listings allowing `most`.
+/// The maximum bytes to request if the server and the memory for listings allow `most`.
 #[must_use]
 pub fn size_max(most: u32, options: &CacheOptions) -> u32 {
     match options.listing {
@@ -82,7 +82,7 @@ pub fn size_max(most: u32, options: &CacheOptions) -> u32 {
     }
 }
 
-/// How many names are returned before it is decided again how to continue.
+/// The number of names to return before the next decision how to continue.
 #[must_use]
 pub const fn names_between_decisions(options: &CacheOptions) -> usize {
     match options.listing {
@@ -91,8 +91,8 @@ pub const fn names_between_decisions(options: &CacheOptions) -> usize {
     }
 }
 
-/// Bytes to request first in a directory whose size attribute is `size`, if it is known; `most` is
-/// the server's bound.
+/// The bytes of the first request in a directory whose size attribute is `size`, if known. `most`
+/// is the server's maximum.
 #[must_use]
 pub fn first_size(size: Option<u64>, most: u32) -> u32 {
     let is_large = size.is_some_and(|size| size > LARGE);
@@ -100,31 +100,32 @@ pub fn first_size(size: Option<u64>, most: u32) -> u32 {
     first.min(bound(most))
 }
 
-/// Bytes to request after a reply of `size` was not the last, the reader continuing in sequence.
+/// The bytes to request after a reply of `size` that was not the last, for a sequential reader.
 #[must_use]
 pub fn next_size(size: u32, most: u32) -> u32 {
     size.saturating_mul(2).clamp(SIZE_MIN, bound(most))
 }
 
-/// What a server's own bound leaves of [`SIZE_MAX`]; never less than [`SIZE_MIN`].
+/// [`SIZE_MAX`], limited by the server's maximum; at least [`SIZE_MIN`].
 fn bound(most: u32) -> u32 {
     most.clamp(SIZE_MIN, SIZE_MAX)
 }
 
-/// What a reader in the middle of a directory does when it wants more.
+/// How a reader in the middle of a directory continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum ListingContinuation {
-    /// It continues after the last name that was returned.
+    /// After the last returned name.
     FromCookie,
-    /// The directory's attributes are requested first, then this is decided again.
+    /// Send GETATTR for the directory, then decide again.
     Revalidate,
-    /// All names are requested again from the beginning, up to where it was.
+    /// All names are requested again from the beginning up to its position.
     FromStart,
 }
 
-/// Decides how a reader continues: `directory` are the directory's attributes, `is_same` whether it
-/// is known to be as it was when the names at hand were first requested.
+/// Decides how a reader continues. `directory` is the freshness of the directory's attributes,
+/// `is_same` whether the directory is known to be unchanged since the cached names were first
+/// requested.
 pub const fn decide_continuation(
     directory: Freshness,
     is_same: bool,

@@ -1,19 +1,21 @@
-//! What the refusal of a call means that was sent more than once.
+//! The meaning of an error for a retransmitted call.
 //!
-//! The calls that change names cannot be repeated (RFC 1813 §4.5): the server that has executed
-//! one, and whose reply was lost, refuses the copy with EXIST or NOENT, unless its reply cache
-//! remembers the first. A cache in memory is lost when the server is killed. So after such a
-//! refusal the client asks what is there, and decides here whether that is its own work.
+//! Calls that change names are not idempotent (RFC 1813 §4.5). If the server has executed one and
+//! the reply was lost, it answers the retransmission with EXIST or NOENT, unless its duplicate
+//! request cache contains the first call. A cache in memory is lost when the server is killed. So
+//! after such an error the client looks up the current state, and decides here whether its own call
+//! produced it.
 //!
-//! A refusal is overruled only if the server was probably restarted after the first copy was sent:
-//! it ended the connection at once, or later and its host refused another one. As long as it runs,
-//! its reply cache answers, or the call is executed for the first time.
+//! An error is overruled only if the server was probably restarted after the first transmission: it
+//! closed the connection at once, or later and its host refused a new one. While it runs, its
+//! duplicate request cache answers, or the call is executed for the first time.
 //!
-//! What shows whose work it is, is the time of the change. The first copy was executed between its
-//! sending and the loss of its connection, by the server's clock. How far that differs from ours is
-//! known from changes of our own whose replies came; without any, no refusal is overruled. Another
-//! client can still have done the same: made it in that interval, with the same credential; or
-//! removed it before, where the directory has changed since. SEMANTICS.md says so.
+//! The time of the change shows which client made it. The first transmission was executed between
+//! its sending and the loss of its connection, by the server's clock. The offset of that clock is
+//! known from answered changes of this client; without any, no error is overruled. Another client
+//! can still have made the same change: created the name in that interval, with the same
+//! credential; or removed it before, where the directory has changed since. SEMANTICS.md documents
+//! this.
 
 use core::time::Duration;
 
@@ -21,10 +23,10 @@ use curt_types::{ChangeStamp, FileKind, Timestamp};
 
 use crate::{facts::Facts, time::Moment};
 
-/// S_ISGID: what is made in a directory that has it may inherit it.
+/// S_ISGID: an object created in a directory with this bit may inherit it.
 const SET_GID: u32 = 0o2000;
 
-/// By how much the server's clock is ahead of ours: nanoseconds, at least and at most.
+/// The offset of the server's clock from ours in nanoseconds: lower and upper bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockOffset(Option<OffsetBounds>);
 
@@ -35,8 +37,8 @@ struct OffsetBounds {
 }
 
 impl ClockOffset {
-    /// A change of our own, sent and answered at these moments, left this ctime. The server's clock
-    /// has steps of `step` at most.
+    /// Absorbs the ctime of a change of this client that was sent and answered at these moments.
+    /// The resolution of the server's clock is at most `step`.
     pub fn learn(&mut self, ctime: Timestamp, sent_at: Moment, received_at: Moment, step: Duration) {
         let ctime = i128::from(ctime.as_nanoseconds());
         let shown = OffsetBounds {
@@ -47,12 +49,12 @@ impl ClockOffset {
             least: known.least.max(shown.least),
             most: known.most.min(shown.most),
         });
-        // Clocks drift apart, and are set: then only what was shown last holds.
+        // Clocks drift and are set: then only the newest bounds are valid.
         self.0 = Some(narrowed.filter(|both| both.least <= both.most).unwrap_or(shown));
     }
 
-    /// When a call that was sent at `sent_at` can have been executed before `lost_at`, to `slack`;
-    /// `None` if that is not known.
+    /// The interval in which a call sent at `sent_at` can have been executed before `lost_at`, with
+    /// the tolerance `slack`; `None` if the offset is unknown.
     #[must_use]
     pub fn execution(&self, sent_at: Moment, lost_at: Moment, slack: Duration) -> Option<Execution> {
         self.0.map(|offset| Execution {
@@ -66,8 +68,8 @@ fn nanoseconds(duration: Duration) -> i128 {
     i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX / 2)
 }
 
-/// When the first copy of a call was executed, if it was, by the server's clock in nanoseconds
-/// since 1970.
+/// The interval in which the first transmission was executed, if it was, by the server's clock in
+/// nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Execution {
     from: i128,
@@ -75,45 +77,45 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Whether the first copy can have changed something at `time`, and nothing before it can.
+    /// Whether the first transmission can have made a change at `time`, and no earlier call can.
     #[must_use]
     pub fn includes(&self, time: Timestamp) -> bool {
         self.is_followed_by(time) && i128::from(time.as_nanoseconds()) <= self.until
     }
 
-    /// Whether a change at `time` came with the first copy or after it.
+    /// Whether a change at `time` was made by the first transmission or later.
     #[must_use]
     pub fn is_followed_by(&self, time: Timestamp) -> bool {
         i128::from(time.as_nanoseconds()) >= self.from
     }
 }
 
-/// What was to be made.
+/// The object to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewObject {
     /// Its type.
     pub kind: FileKind,
     /// Its mode.
     pub mode: u32,
-    /// Who makes it.
+    /// The uid of the caller.
     pub uid: u32,
-    /// Their group.
+    /// The gid of the caller.
     pub gid: u32,
 }
 
-/// What now has the name that was to be made.
+/// The object that now has the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundObject {
     /// Its attributes.
     pub facts: Facts,
-    /// Its links.
+    /// Its link count.
     pub links: u32,
-    /// A link's text, a special file's type and numbers are as wanted.
+    /// The text of a symbolic link, or the type and numbers of a special file, are as requested.
     pub is_same: bool,
 }
 
-/// Whether CREATE, MKDIR, SYMLINK or MKNOD, told that the name exists, has itself made what has it.
-/// `directory_gid`: the group of the directory, which some servers give to what is made in it.
+/// Whether CREATE, MKDIR, SYMLINK or MKNOD, answered with EXIST, created the object itself.
+/// `directory_gid`: the group of the directory, which some servers assign to new objects.
 #[must_use]
 pub fn is_own_object(
     wanted: &NewObject,
@@ -123,29 +125,29 @@ pub fn is_own_object(
 ) -> bool {
     let FoundObject { facts, links, is_same } = *found;
     // A server with a change attribute has sessions, whose slots answer a repeated call (RFC 8881
-    // §2.10.6): nothing has to be found out.
+    // §2.10.6): nothing has to be determined.
     let ChangeStamp::Times { mtime, ctime } = facts.stamp else {
         return false;
     };
     let is_mode_same = match wanted.kind {
         FileKind::Directory => (facts.mode ^ wanted.mode) & !SET_GID == 0,
-        // Nobody minds it, and servers say what they like.
+        // The mode of a symbolic link has no effect, and servers return various values.
         FileKind::Symlink => true,
         _ => facts.mode == wanted.mode,
     };
     let is_unused = match wanted.kind {
-        // Some file systems count no links of directories.
+        // Some file systems do not count links of directories.
         FileKind::Directory => links <= 2,
         FileKind::Regular => links == 1 && facts.size == 0,
         _ => links == 1,
     };
     let is_owner_same = facts.uid == wanted.uid && [wanted.gid, directory_gid].contains(&facts.gid);
     let is_alike = facts.kind == wanted.kind && is_same && is_mode_same && is_owner_same;
-    // A directory's mtime is that of its last name's change, and ctime nobody can set.
+    // A directory's mtime is that of its last change of a name; ctime cannot be set.
     is_alike && is_unused && execution.includes(mtime) && execution.includes(ctime)
 }
 
-/// An object and its links, as they were believed to be before a call and as they are now.
+/// The link count of an object before a call and now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinksChange {
     /// Before; `None` if not known.
@@ -156,27 +158,27 @@ pub struct LinksChange {
     pub ctime: Timestamp,
 }
 
-/// Whether LINK, told that the name exists, has itself made that link: `is_same`, the name leads to
-/// the file that was to be linked.
+/// Whether LINK, answered with EXIST, created the link itself. `is_same`: the name leads to the
+/// file that was to be linked.
 #[must_use]
 pub fn is_own_link(is_same: bool, links: &LinksChange, execution: &Execution) -> bool {
     let is_one_more = links.before.is_some_and(|before| before.checked_add(1) == Some(links.now));
     is_same && is_one_more && execution.includes(links.ctime)
 }
 
-/// What is left of an object whose name was to be removed.
+/// The remaining links of an object whose name was to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remains {
-    /// The server does not know it any more, or no name of it.
+    /// The server has no such object, or no name of it.
     Nothing,
-    /// Other names.
+    /// Other names are left.
     Links(LinksChange),
-    /// The server does not say.
+    /// The server does not report it.
     Unknown,
 }
 
-/// Whether REMOVE or RMDIR, told that there is no such name, has itself removed it. The name was
-/// known to lead to the object; `directory_mtime` is when the directory's names changed last.
+/// Whether REMOVE or RMDIR, answered with NOENT, removed the name itself. The name was known to
+/// lead to the object. `directory_mtime` is when the directory's names last changed.
 #[must_use]
 pub fn is_own_removal(remains: &Remains, directory_mtime: Timestamp, execution: &Execution) -> bool {
     let is_object_changed = match remains {
@@ -190,10 +192,10 @@ pub fn is_own_removal(remains: &Remains, directory_mtime: Timestamp, execution: 
     is_object_changed && execution.is_followed_by(directory_mtime)
 }
 
-/// Whether RENAME, told that the old name is missing, has itself moved it: the object that had the
-/// old name has the new one now (`is_there`), and had it not before (`was_there`). `ctime` is the
-/// object's, which file systems set at a rename (POSIX allows it; ext4, XFS, Btrfs and tmpfs do);
-/// `directory_mtime` is when the names of the new one's directory changed last.
+/// Whether RENAME, answered with NOENT for the old name, renamed the object itself: the object of
+/// the old name now has the new one (`is_there`), and did not have it before (`was_there`). `ctime`
+/// is that of the object, which file systems set at a rename (POSIX allows it; ext4, XFS, Btrfs and
+/// tmpfs do). `directory_mtime` is when the names of the target directory last changed.
 #[must_use]
 pub fn is_own_rename(
     is_there: bool,

@@ -1,13 +1,12 @@
 //! The client's own time as a plain number.
 //!
-//! Owns the scale on which replies are dated. Must not know which clock the numbers come from.
+//! Owns the scale on which replies are dated. Must not know the clock that provides the numbers.
 
 use core::time::Duration;
 
-/// A moment on the client's monotonic scale: nanoseconds since a start that the caller chose and
-/// keeps.
+/// A moment on the client's monotonic scale: nanoseconds since a start that the caller chose.
 ///
-/// The scale is good for 584 years; arithmetic saturates.
+/// The scale covers 584 years; arithmetic saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -30,20 +29,20 @@ impl Moment {
         self.0
     }
 
-    /// How long this is after `earlier`; zero if it is not.
+    /// The time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment `later` after this.
+    /// The moment `later` after this one.
     #[must_use]
     pub fn plus(self, later: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
-/// What is left of `whole` after `gone`.
+/// The remainder of `whole` after `gone`; zero if nothing is left.
 pub(crate) const fn left(whole: Duration, gone: Duration) -> Duration {
     whole.saturating_sub(gone)
 }

@@ -1,10 +1,10 @@
 //! Reused memory for written bytes.
 //!
 //! Owns the memory that no file holds at the moment. A stream of writes allocates and frees
-//! megabytes all the time, and memory fresh from the kernel costs a page fault for every 4 KiB,
-//! more than copying into it (`docs/decisions/written-blocks.md`). Invariants: at most `kept_max`
-//! blocks are kept, and none from [`BlockPool::release`] until one is needed again. Must not know
-//! files.
+//! megabytes all the time. Memory fresh from the kernel costs a page fault for every 4 KiB, which
+//! is more than the copy into it (`docs/decisions/written-blocks.md`). Invariants: the pool caches
+//! at most `kept_max` free blocks. After [`BlockPool::release`] it caches none until the next block
+//! is allocated. Must not know files.
 
 use std::{fmt, mem, ops::Deref, sync::Arc};
 
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::shared_bytes::SharedBytes;
 
-/// Content larger than this fraction of a block gets a whole block; smaller content has memory of
+/// Content larger than this fraction of a block gets a whole block. Smaller content is allocated at
 /// its own size.
 const SMALL_FRACTION: usize = 16;
 
@@ -26,12 +26,12 @@ pub(super) struct BlockPool {
 #[derive(Default)]
 struct FreeBlocks {
     free: Vec<Vec<u8>>,
-    /// A block was needed since the last release.
+    /// A block was allocated since the last release.
     keeps: bool,
 }
 
 impl BlockPool {
-    /// Blocks of `size` bytes, of which those are kept that together have at most `bytes_max`.
+    /// Blocks of `size` bytes. The pool caches free blocks of at most `bytes_max` bytes in total.
     pub(super) fn new(size: usize, bytes_max: u64) -> Self {
         Self {
             size,
@@ -40,7 +40,7 @@ impl BlockPool {
         }
     }
 
-    /// Bytes of a block: no segment of written bytes crosses a multiple of it.
+    /// The size of a block in bytes. No segment of written bytes crosses a multiple of it.
     pub(super) fn size(&self) -> u64 {
         self.size as u64
     }
@@ -52,7 +52,7 @@ impl BlockPool {
         block
     }
 
-    /// Frees what is kept, and keeps nothing until somebody needs a block.
+    /// Frees the cached blocks. The pool caches no block until the next one is allocated.
     pub(super) fn release(&self) {
         let mut kept = self.free.lock();
         kept.keeps = false;
@@ -76,7 +76,7 @@ impl BlockPool {
             kept.free.push(bytes);
         } else {
             drop(kept);
-            // Not before the lock is let go: giving pages back takes time.
+            // Outside the lock: returning pages to the kernel takes time.
             drop(bytes);
         }
     }
@@ -88,7 +88,7 @@ impl fmt::Debug for BlockPool {
     }
 }
 
-/// Written bytes, one block at most. Their memory is returned to its [`BlockPool`].
+/// Written bytes, at most one block. Their memory returns to its [`BlockPool`] on drop.
 #[derive(Debug)]
 pub(super) struct Block {
     bytes: Vec<u8>,
@@ -96,7 +96,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Writes `bytes` at `from`, which is not behind the end.
+    /// Writes `bytes` at `from`, which is at most the current length.
     pub(super) fn write(&mut self, from: usize, bytes: &[u8]) {
         let (inside, behind) = bytes.split_at(bytes.len().min(self.bytes.len() - from));
         self.bytes[from..from + inside.len()].copy_from_slice(inside);
@@ -119,7 +119,7 @@ impl Block {
         self.pool.copy_of(&self.bytes[start..end])
     }
 
-    /// The bytes, to be shared; no more memory stays with them than twice what they need.
+    /// Shares the bytes. The memory they hold is at most twice their length.
     pub(super) fn share(self) -> SharedBytes {
         if self.bytes.len() < self.bytes.capacity() / 2 {
             SharedBytes::new(self.bytes.to_vec())
@@ -128,7 +128,7 @@ impl Block {
         }
     }
 
-    /// The bytes; none are left.
+    /// Takes the bytes and leaves the block empty.
     pub(super) fn take(&mut self) -> Self {
         Self { bytes: mem::take(&mut self.bytes), pool: Arc::clone(&self.pool) }
     }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_once_nobody_needs_it() {
+    fn a_released_pool_caches_no_blocks() {
         let blocks = Arc::new(BlockPool::new(SIZE, 10 * SIZE as u64));
         let (early, late) = (blocks.copy_of(&[1; SIZE]), blocks.copy_of(&[2; SIZE]));
         drop(early);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn few_bytes_hold_no_block() {
+    fn small_content_holds_no_whole_block() {
         let blocks = Arc::new(BlockPool::new(SIZE, 10 * SIZE as u64));
         let mut block = blocks.copy_of(&[1; SIZE / SMALL_FRACTION]);
         assert!(block.bytes.capacity() < SIZE);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_inside_and_behind_is_one_write() {
+    fn a_write_may_overlap_and_extend_a_block() {
         let blocks = Arc::new(BlockPool::new(SIZE, 0));
         let mut block = blocks.copy_of(b"abcdef");
         block.write(4, b"XYZ");

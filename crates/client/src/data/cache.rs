@@ -1,8 +1,9 @@
-//! The DataCache: which clean bytes of all files are evicted when there are too many.
+//! The DataCache: bounds the clean bytes of all files and evicts the surplus.
 //!
-//! Owns the order of eviction, the CLOCK algorithm: oldest first, but what was read since it last
-//! came up gets another round, and what was read ahead and is still to be read is evicted last. The
-//! bytes themselves are in their files' segments. Must not know why they were fetched.
+//! Owns the order of eviction, the CLOCK algorithm: the oldest segment first. A segment that was
+//! read since it was last examined gets another round. A segment that was read ahead and not yet
+//! read is evicted last. The bytes themselves are in the segments of their files. Must not know why
+//! they were fetched.
 
 use std::{
     collections::VecDeque,
@@ -34,8 +35,8 @@ pub(super) struct DataCache {
     held: AtomicU64,
     numbers: AtomicU64,
     queue: Mutex<EvictionQueue>,
-    /// Held during eviction: segments being examined are not in the queue, and two evictions at
-    /// once could take read-ahead segments for all that is left.
+    /// Held during eviction. Segments under examination are not in the queue: without this lock, a
+    /// second eviction would find only read-ahead segments and evict them.
     dropping: Mutex<()>,
 }
 
@@ -52,7 +53,7 @@ struct EvictionEntry {
     number: u64,
 }
 
-/// Entries below which the queue is never searched for dead ones.
+/// The queue is not compacted below this number of entries.
 const COMPACT_MIN: usize = 1024;
 
 impl DataCache {
@@ -72,12 +73,12 @@ impl DataCache {
         self.held.load(Relaxed)
     }
 
-    /// A number for segments that become clean now.
+    /// The number for segments that become clean now.
     pub(super) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed)
     }
 
-    /// A file that held `before` bytes holds `after` now.
+    /// Accounts for a file that held `before` bytes and holds `after` now.
     pub(super) fn change(&self, before: u64, after: u64) {
         if after >= before {
             self.held.fetch_add(after - before, Relaxed);
@@ -86,16 +87,16 @@ impl DataCache {
         }
     }
 
-    /// Queues the clean segments `number` in `range` of `file`, and evicts others if there are too
-    /// many bytes now. To be called with no lock held.
+    /// Queues the clean segments `number` in `range` of `file`, then evicts other segments if the
+    /// bound is exceeded. The caller holds no lock.
     pub(super) fn admit(bounds: &DataBounds, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
         bounds.cache.enter(file, range, number);
         Self::shrink(bounds);
     }
 
-    /// Queues the clean segments `number` in `range` of `file`. To be called with no lock held
-    /// except the file's: if they were read before they are in the queue, others would be evicted
-    /// in their place.
+    /// Queues the clean segments `number` in `range` of `file`. The caller holds no lock except
+    /// that of the file. Segments must be queued before they are read, otherwise other segments are
+    /// evicted in their place.
     pub(super) fn enter(&self, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
         let entry = EvictionEntry { file: Arc::downgrade(file), range, number };
         let mut queue = self.queue.lock();
@@ -106,15 +107,15 @@ impl DataCache {
         }
     }
 
-    /// Evicts bytes if there are too many. To be called with no lock held.
+    /// Evicts bytes if the bound is exceeded. The caller holds no lock.
     pub(super) fn shrink(bounds: &DataBounds) {
         let cache = &bounds.cache;
         if cache.held() <= cache.limit {
             return;
         }
         let _dropping = cache.dropping.lock();
-        // All are looked at once to see what is not used any more, and again to drop that. What was
-        // read ahead and nobody has had yet goes only if nothing else does.
+        // The first round clears the marks of use, the second evicts what was not used since.
+        // Read-ahead segments that no reader has used are evicted only if nothing else is left.
         let round = cache.queue.lock().entries.len();
         let mut turns = round * 3;
         while cache.held() > cache.limit && turns > 0 {
@@ -140,7 +141,7 @@ impl EvictionEntry {
         let Some(file) = self.file.upgrade() else {
             return false;
         };
-        // A file that is busy now is asked another time: the order here is a file's state first.
+        // A file whose lock is held is checked later: the lock order is the file's state first.
         file.try_lock().is_none_or(|state| state.segments.holds_clean(self.range.clone(), self.number))
     }
 }

@@ -1,8 +1,8 @@
-//! Counts the bytes of all files that are not on the server's disk, and makes writers wait if there
-//! are too many.
+//! Counts the bytes of all files that the server does not have on stable storage, and blocks
+//! writers above a bound.
 //!
 //! Owns one bound of a mount. Invariant: held and reserved bytes together never exceed the bound,
-//! except for a single write that is larger than all of it. Must not know files.
+//! except for a single write that is larger than the bound. Must not know files.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ impl DirtyTotals {
     }
 }
 
-/// Room reserved for bytes that are about to be written; released when dropped, by which time they
-/// count as held.
+/// Room reserved for bytes that are about to be written. It is released on drop; by then the bytes
+/// are counted as held.
 #[derive(Debug)]
 pub(super) struct DirtyReservation<'a> {
     ledger: &'a DirtyLimit,
@@ -52,12 +52,12 @@ impl DirtyLimit {
         self.totals.lock().held
     }
 
-    /// More than half of the bound is used: time to write.
+    /// More than half of the bound is used: write-back starts.
     pub(super) fn is_half_full(&self) -> bool {
         self.held() > self.limit / 2
     }
 
-    /// Reserves room if there is some.
+    /// Reserves room if it is available.
     pub(super) fn try_reserve(&self, bytes: u64) -> Option<DirtyReservation<'_>> {
         let fits = self.totals.lock().reserve(bytes, self.limit);
         fits.then(|| DirtyReservation { ledger: self, bytes })
@@ -74,7 +74,7 @@ impl DirtyLimit {
         Ok(DirtyReservation { ledger: self, bytes })
     }
 
-    /// A file that held `before` bytes holds `after` now.
+    /// Accounts for a file that held `before` bytes and holds `after` now.
     pub(super) fn change(&self, before: u64, after: u64) {
         if before == after {
             return;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_given_up_to_the_bound_and_to_one_write_above_it() {
+    fn room_is_reserved_up_to_the_bound_and_for_one_write_above_it() {
         let ledger = DirtyLimit::new(100);
         assert!(ledger.try_reserve(101).is_some());
         let first = ledger.try_reserve(60).expect("there is room");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_can_be_interrupted() {
+    fn a_wait_for_room_can_be_interrupted() {
         let ledger = DirtyLimit::new(10);
         ledger.change(0, 10);
         let interrupt = Interrupt::new();

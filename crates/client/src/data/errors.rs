@@ -1,8 +1,8 @@
 //! Recorded write errors: each is reported to each open file once.
 //!
-//! Owns the rule of "once": each failure has a number, and an open file remembers the last number
-//! that was reported to it (or that had been reported when it was opened). A failure that was
-//! reported to nobody yet is reported to the next opener. Must not know what failed.
+//! Owns the rule of "once": each failure has a number. An open file stores the number of the last
+//! failure that was reported to it, or that had been reported when it was opened. A failure that
+//! was not reported to any open file is reported to the next opener. Must not know what failed.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -28,13 +28,13 @@ impl ErrorRecord {
         self.reported = false;
     }
 
-    /// The cursor of a file that is opened now.
+    /// The cursor for a file that is opened now.
     pub(super) fn cursor(&self) -> ErrorCursor {
         ErrorCursor(AtomicU64::new(if self.reported { self.number } else { self.number.saturating_sub(1) }))
     }
 
-    /// The failure that has not been reported to `cursor`'s file yet, if there is one; it counts as
-    /// reported now.
+    /// The failure that was not reported to `cursor`'s open file, if there is one. It is marked as
+    /// reported.
     pub(super) fn report(&mut self, cursor: &ErrorCursor) -> Option<DataError> {
         if cursor.0.swap(self.number, Relaxed) == self.number {
             return None;
@@ -53,7 +53,7 @@ mod tests {
     const FULL: DataError = DataError::Status(Fault::Nospc);
 
     #[test]
-    fn each_open_file_is_told_once() {
+    fn each_open_file_reports_a_failure_once() {
         let mut record = ErrorRecord::default();
         let (first, second) = (record.cursor(), record.cursor());
         assert_eq!(record.report(&first), None);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn who_opens_later_hears_only_what_nobody_heard() {
+    fn a_later_open_reports_only_unreported_failures() {
         let mut record = ErrorRecord::default();
         record.record(FULL);
         let next = record.cursor();

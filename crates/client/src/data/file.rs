@@ -1,7 +1,7 @@
-//! One inode's data: its segments, the requests in flight, and what is to be done next.
+//! The data of one inode: its segments, its requests in flight and its pending work.
 //!
-//! Owns the state that reading and writing share, and its accounting: segments are only changed
-//! through a [`CountedGuard`], which updates the mount's totals. Must not send anything.
+//! Owns the state that reading and writing share, and its accounting: segments are changed only
+//! through a [`CountedGuard`], which updates the totals of the mount. Must not send anything.
 
 use std::{
     collections::BTreeMap,
@@ -24,17 +24,17 @@ use crate::{
     protocol::{OpenContext, WriteVerifier},
 };
 
-/// A READ under way.
+/// A READ in flight.
 #[derive(Debug)]
 pub(super) struct ReadInFlight {
     pub(super) range: Range<u64>,
-    /// [`FileState::resizes`] when it was begun: an end that it finds may be an old one if that has
-    /// moved.
+    /// [`FileState::resizes`] when the READ began. If the counter has moved since, an end of file
+    /// that the READ finds may be out of date.
     pub(super) resizes: u64,
-    /// Others than its asker wait for it. Changed and looked at under the file's lock.
+    /// Other readers wait for it. Accessed under the file's lock.
     pub(super) shared: AtomicBool,
-    /// Of its bytes when they are there: Idle if somebody needs them now; `None` if they are not
-    /// kept.
+    /// The usage of its bytes once they are cached: Idle if a reader needs them now. `None` if they
+    /// are not cached.
     pub(super) usage: Option<SegmentUsage>,
     pub(super) outcome: OnceLock<Result<FetchedRange, DataError>>,
 }
@@ -50,7 +50,7 @@ impl ReadInFlight {
         })
     }
 
-    /// A READ past all caches: nobody but its asker knows of it.
+    /// A READ that bypasses all caches. No other reader shares it.
     pub(super) fn private(range: Range<u64>) -> Arc<Self> {
         Arc::new(Self {
             range,
@@ -65,21 +65,21 @@ impl ReadInFlight {
         self.usage.is_none()
     }
 
-    /// Whether others than its asker wait for it. Asked under the file's lock.
+    /// Whether other readers wait for it. The caller holds the file's lock.
     pub(super) fn is_shared(&self) -> bool {
         self.shared.load(Relaxed)
     }
 }
 
-/// What a READ brought.
+/// The result of a READ.
 #[derive(Clone, Debug)]
 pub(super) struct FetchedRange {
     pub(super) offset: u64,
     pub(super) bytes: SharedBytes,
-    /// The server's file ends here.
+    /// The READ reached the end of the server's file.
     pub(super) end: bool,
     pub(super) sent_at: Instant,
-    /// [`FileState::resizes`] when its READ was begun.
+    /// [`FileState::resizes`] when the READ began.
     pub(super) resizes: u64,
 }
 
@@ -89,10 +89,10 @@ impl FetchedRange {
     }
 }
 
-/// The shared part of a file's data: what workers hold while they are at work.
+/// The shared part of a file's data, which workers hold while they run.
 pub(super) type FileCore = Monitor<FileState>;
 
-/// The data of one inode, as far as they are here.
+/// The cached and unwritten data of one inode.
 pub struct FileData {
     pub(super) core: Arc<FileCore>,
     pub(super) bounds: Arc<DataBounds>,
@@ -102,7 +102,7 @@ pub struct FileData {
 #[derive(Clone, Debug)]
 pub(super) struct WriteInFlight {
     pub(super) range: Range<u64>,
-    /// Number of the first write that is in it.
+    /// Number of the first write that it contains.
     pub(super) first: u64,
 }
 
@@ -114,71 +114,73 @@ pub(super) struct FileState {
     /// WRITEs in flight, by number.
     pub(super) writes_in_flight: BTreeMap<u64, WriteInFlight>,
     pub(super) writes_sent: u64,
-    /// Replies to WRITEs; an appender that sees it move asks for the size again.
+    /// Count of WRITE replies. An appender that finds it changed fetches the size again.
     pub(super) write_replies: u64,
     pub(super) targets: WriteBackTargets,
-    /// The writes up to this number are on the server's disk, or their failure is recorded.
+    /// The writes up to this number are on stable storage, or their failure is recorded.
     pub(super) durable_through: u64,
-    /// Workers that send for this file.
+    /// Workers that run for this file.
     pub(super) workers: usize,
     pub(super) committing: bool,
-    /// The number of WRITE replies UNSTABLE: the server has those bytes in memory only.
+    /// Number of WRITE replies with committed = UNSTABLE: the server has those bytes in memory
+    /// only.
     pub(super) answers: u64,
-    /// Of these, the last that a COMMIT covered.
+    /// The last of these that a COMMIT covered.
     pub(super) committed: u64,
     pub(super) verifier: Option<WriteVerifier>,
-    /// How often the write verifier changed: the server may have lost unstable data.
+    /// Number of changes of the write verifier. After each, the server may have lost unstable data.
     pub(super) restarts: u64,
-    /// Of these, those whose losses have been made good.
+    /// The number of these changes after which all lost data were sent again.
     pub(super) restarts_settled: u64,
     /// The credential of the last writer, which COMMIT uses.
     pub(super) last_writer: Option<Arc<OpenContext>>,
     pub(super) errors: ErrorRecord,
-    /// Its number in the mount's list of files with unwritten bytes.
+    /// The number of this file in the mount's list of files with unwritten bytes.
     pub(super) unwritten_number: Option<u64>,
-    /// The mount ends: nothing is sent any more.
+    /// The mount is stopping: no further request is sent.
     pub(super) stopped: bool,
     pub(super) fetches: Vec<Arc<ReadInFlight>>,
-    /// How often the end of the file may have moved, by this client or others.
+    /// Number of times that this client or another may have moved the end of the file.
     pub(super) resizes: u64,
-    /// How often what had been fetched became void, because others had changed the file.
+    /// Number of times that fetched data became invalid because another client changed the file.
     pub(super) voids: u64,
-    /// Where a READ found the end of the server's file.
+    /// The end of the server's file as found by a READ.
     pub(super) server_end: Option<u64>,
-    /// When the READ was sent that brought the first bytes that anybody was given since the last
+    /// When the READ was sent that fetched the first bytes returned to a reader since the last
     /// invalidation.
     pub(super) pages_since: Option<Instant>,
 }
 
-/// What the workers are asked for.
+/// The work requested from the workers.
 #[derive(Debug, Default)]
 pub(super) struct WriteBackTargets {
     /// Writes up to this number are to be sent now.
     pub(super) send_through: u64,
     /// Writes up to this number are to be committed as soon as they are answered.
     pub(super) commit_through: u64,
-    /// What is in the server's memory is to be committed without waiting for more.
+    /// Unstable data are to be committed without waiting for further writes.
     pub(super) commit_now: bool,
-    /// The segment at this offset is all there is: it goes FILE_SYNC, which saves the COMMIT.
+    /// The segment at this offset is the only unwritten one: it is sent FILE_SYNC, which saves the
+    /// COMMIT.
     pub(super) stable_at: Option<u64>,
 }
 
 impl FileState {
-    /// A fetch that overlaps `range` may return what was there before: no other reader may use it.
+    /// A fetch that overlaps `range` may return the earlier contents: no other reader may share it.
     pub(super) fn invalidate_fetches(&mut self, range: &Range<u64>) {
         self.fetches.retain(|fetch| fetch.range.start >= range.end || fetch.range.end <= range.start);
     }
 
-    /// The end of the file, if bytes that are not on the server's disk end it; `last` is the
-    /// server's last word of its size. Who appends goes on behind them: that was the end when the
-    /// first of them was written.
+    /// The end of the file, if it is formed by bytes that are not on stable storage. `last` is the
+    /// size that the server last reported. An append continues behind these bytes: they began at
+    /// the end of the file when the first of them was written.
     pub(super) fn end_by_own_bytes(&self, last: Option<u64>) -> Option<u64> {
         let end = self.segments.unwritten_end();
         let known = last?.max(self.server_end.unwrap_or(0));
         (end > 0 && end >= known).then_some(end)
     }
 
-    /// Notes the verifier of a reply.
+    /// Records the write verifier of a reply.
     pub(super) fn note_verifier(&mut self, verifier: WriteVerifier) {
         if self.verifier.is_some_and(|known| known != verifier) {
             self.restarts += 1;
@@ -186,14 +188,14 @@ impl FileState {
         self.verifier = Some(verifier);
     }
 
-    /// Nothing of the writes up to `through` is unsent or without answer.
+    /// All writes up to `through` were sent and answered.
     pub(super) fn is_answered(&self, through: u64) -> bool {
         !self.segments.waits(through) && !self.writes_in_flight.values().any(|flight| flight.first <= through)
     }
 }
 
-/// A file's locked state. When it is unlocked, the totals are updated with what the file holds
-/// then.
+/// The locked state of a file. Unlocking updates the mount's totals with the amounts that the file
+/// then holds.
 pub(super) struct CountedGuard<'a> {
     state: MutexGuard<'a, FileState>,
     bounds: &'a DataBounds,
@@ -238,15 +240,16 @@ impl FileData {
         lock_counted(&self.core, &self.bounds)
     }
 
-    /// Bytes are here that the server has not got: its times and size are not the latest.
+    /// There are bytes that the server has not received: its times and size are out of date.
     #[must_use]
     pub fn has_unsent(&self) -> bool {
         let state = self.core.lock();
         !state.is_answered(u64::MAX)
     }
 
-    /// Drops what was fetched: the server's file was changed by others. What was written here and
-    /// is not on the server's disk stays. Quick; may be called with the inode's facts locked.
+    /// Drops the fetched data: another client changed the file. Written bytes that are not on
+    /// stable storage stay. Does not block on requests; may be called with the inode's facts
+    /// locked.
     pub fn invalidate(&self) {
         let mut state = self.lock();
         state.segments.cut_clean();
@@ -257,14 +260,15 @@ impl FileData {
         state.pages_since = None;
     }
 
-    /// When the READ was sent that brought the first of the bytes that readers (and the kernel)
-    /// were given since the last [`FileData::invalidate`]; `None` if they were given none.
+    /// When the READ was sent that fetched the first bytes returned to readers (and the kernel)
+    /// since the last [`FileData::invalidate`]. `None` if none were returned.
     #[must_use]
     pub fn pages_since(&self) -> Option<Instant> {
         self.core.lock().pages_since
     }
 
-    /// Whether readers, or a kernel, may keep copies of its bytes: some were read, or written here.
+    /// Whether readers or a kernel may have cached bytes of the file: some were read or written
+    /// here.
     #[must_use]
     pub fn may_be_copied(&self) -> bool {
         let state = self.core.lock();
@@ -277,21 +281,22 @@ impl FileData {
         self.lock().segments.cut_clean();
     }
 
-    /// Bytes are here that the server does not have on disk.
+    /// There are bytes that the server does not have on stable storage.
     #[must_use]
     pub fn has_unwritten(&self) -> bool {
         self.core.lock().segments.unwritten() > 0
     }
 
-    /// The file's size as programs here must see it, when the server's last word is `server_size`:
-    /// written bytes count. Quick; may be called with the inode's facts locked.
+    /// The size of the file as this client's applications see it, if the server last reported
+    /// `server_size`: unwritten bytes count. Does not block on requests; may be called with the
+    /// inode's facts locked.
     #[must_use]
     pub fn local_size(&self, server_size: u64) -> u64 {
         server_size.max(self.core.lock().segments.unwritten_end())
     }
 
-    /// The server's file was given this size by us: bytes behind it are gone, those up to it that
-    /// nobody wrote are zeros. To be called after the SETATTR's reply.
+    /// This client set the size of the server's file: bytes beyond `size` are removed, and bytes
+    /// below it that were never written are zeros. Called after the SETATTR reply.
     pub fn truncated(&self, size: u64) {
         let mut state = self.lock();
         state.segments.cut(size..u64::MAX);
@@ -302,7 +307,7 @@ impl FileData {
         self.core.notify_all();
     }
 
-    /// The file is gone (no name, and not open): nothing of it needs to be sent any more.
+    /// The file is removed and not open: its unwritten bytes need not be sent.
     pub fn discard(&self) {
         let mut state = self.lock();
         state.segments.cut(0..u64::MAX);

@@ -1,8 +1,8 @@
-//! Making written bytes durable, and reporting failures.
+//! Writes bytes back to stable storage and reports failures.
 //!
-//! Owns what close, fsync, a change of attributes and the end of the mount need of a file's written
-//! bytes. They state the need and wait; workers that cannot be interrupted do the sending, so an
-//! interrupted wait loses nothing.
+//! Owns what close, fsync, SETATTR and unmount require of a file's written bytes. They record the
+//! requirement and wait. Workers send the requests and cannot be interrupted, so an interrupted
+//! wait loses no data.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,11 +12,11 @@ use super::{DataError, DataOwner, DataPlane, OpenData, UnsentData, file::FileSta
 use crate::inode::tracepoints::{trace_enter, trace_exit};
 
 impl DataPlane {
-    /// Makes all bytes written so far durable on the server (close, fsync), or returns why that
-    /// failed: each failure is reported once to each open file.
+    /// Writes all bytes accepted so far to stable storage (close, fsync). Each failure is reported
+    /// once to each open file.
     ///
     /// # Errors
-    /// The failure; interruption (the bytes are written behind).
+    /// The failure; EINTR if interrupted (write-back continues in the background).
     pub fn flush(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -32,7 +32,7 @@ impl DataPlane {
         traced_writeback(owner, wait)
     }
 
-    /// Waits until the writes up to `target` are on the server's disk.
+    /// Waits until the writes up to `target` are on stable storage.
     fn wait_durable(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -52,12 +52,12 @@ impl DataPlane {
         }
     }
 
-    /// Sends all bytes written so far and waits for the replies: the server's size and times are
-    /// then the latest, and a SETATTR comes after them. Nothing is committed, and no failure is
-    /// reported.
+    /// Sends all bytes accepted so far and waits for the replies. The server's size and times are
+    /// then current, and a SETATTR that follows is ordered after them. Sends no COMMIT and reports
+    /// no failure.
     ///
     /// # Errors
-    /// Interruption.
+    /// EINTR if interrupted.
     pub fn flush_unsent(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -76,10 +76,10 @@ impl DataPlane {
         traced_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
     }
 
-    /// The same, and has them on the server's disk.
+    /// As [`DataPlane::flush_unsent`], and waits until the bytes are on stable storage.
     ///
     /// # Errors
-    /// Interruption.
+    /// EINTR if interrupted.
     pub fn settle_durably(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -93,15 +93,15 @@ impl DataPlane {
         traced_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
     }
 
-    /// Starts write-behind of a file, without waiting.
+    /// Starts write-back of a file without waiting.
     pub fn write_behind(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         let target = owner.data().core.lock().writes;
         self.request_durable(owner, target);
     }
 
-    /// Writes all unwritten bytes, for at most `limit`, and then ends all requests of the data half
-    /// that still wait. Returns what was given up. For the end of the mount: nothing can be written
-    /// or read ahead afterwards.
+    /// Writes all unwritten bytes for at most `limit`, then cancels all waiting requests of the
+    /// data half. Returns the data that were lost. Called at unmount: afterwards nothing can be
+    /// written or read ahead.
     pub fn sync_all(self: &Arc<Self>, limit: Duration) -> Vec<UnsentData> {
         self.sync_until(&self.raised_after(limit))
     }
@@ -113,13 +113,13 @@ impl DataPlane {
         self.unwritten_files(|_| true).iter().filter_map(given_up).collect()
     }
 
-    /// Writes what is unwritten now, for at most `limit`. Files can be read and written as usual
-    /// meanwhile and afterwards.
+    /// Writes the bytes that are unwritten now, for at most `limit`. Reads and writes proceed as
+    /// usual meanwhile and afterwards.
     pub fn write_all(self: &Arc<Self>, limit: Duration) {
         self.write_until(&self.raised_after(limit));
     }
 
-    /// An interrupt that is raised when `limit` is over.
+    /// An interrupt that is raised after `limit`.
     fn raised_after(&self, limit: Duration) -> Interrupt {
         let deadline = Interrupt::new();
         let alarm = deadline.clone();
@@ -141,13 +141,13 @@ impl DataPlane {
         }
     }
 
-    /// What is not on the server's disk at this moment.
+    /// The data that are not on stable storage at this moment.
     #[must_use]
     pub fn unwritten(&self) -> Vec<UnsentData> {
         self.unwritten_files(|_| true).iter().filter_map(given_up).collect()
     }
 
-    /// Has the workers send and commit the writes up to `target`.
+    /// Makes the workers send and commit the writes up to `target`.
     fn request_durable(self: &Arc<Self>, owner: &Arc<dyn DataOwner>, target: u64) {
         let mut state = owner.data().core.lock();
         if state.durable_through >= target {
@@ -161,7 +161,7 @@ impl DataPlane {
     }
 }
 
-/// Waits for what was written, and emits the events of it.
+/// Waits for write-back and emits its events.
 fn traced_writeback(
     owner: &Arc<dyn DataOwner>,
     wait: impl FnOnce() -> Result<(), DataError>,
@@ -172,8 +172,8 @@ fn traced_writeback(
     done
 }
 
-/// The offset of the only segment that a flush has to send, if a single WRITE makes all durable:
-/// sent FILE_SYNC it is as safe as UNSTABLE and COMMIT, for one request less.
+/// The offset of the only segment that a flush has to send, if a single WRITE suffices. Sent
+/// FILE_SYNC, it saves the COMMIT.
 fn lone_segment(state: &FileState) -> Option<u64> {
     let quiet = state.writes_in_flight.is_empty() && !state.committing && state.answers == state.committed;
     let alone = if quiet { state.segments.only_unwritten() } else { None };

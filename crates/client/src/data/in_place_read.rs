@@ -1,9 +1,9 @@
-//! A READ whose bytes may go straight from the receive buffer to a reader, without being cached
+//! A READ whose bytes go from the receive buffer to the reader without being cached
 //! (`docs/decisions/reading-in-place.md`).
 //!
-//! Owns the decision whether the reply is all that the reader needs and nobody else waits for it.
-//! It is made on the thread that reads the connection, under the file's lock; the bytes are passed
-//! on without the lock. Direct reads, which bypass all caches, are here as well.
+//! Owns the decision whether the reply satisfies the reader and no other reader waits for it. The
+//! thread that reads the connection makes it under the file's lock; the bytes are passed on without
+//! the lock. Direct reads, which bypass all caches, are here as well.
 
 use std::{
     ops::Range,
@@ -26,31 +26,32 @@ use crate::protocol::{OpenCaller, ReadSink};
 
 /// The destination of a read.
 pub trait ReadTarget: Send + Sync {
-    /// Receives the bytes: all `pieces`, in order. Called once for a read that succeeds, perhaps on
-    /// another thread, which must not be kept waiting; it may even be called for a read that was
-    /// interrupted. The read itself may return up to 20 ms later.
+    /// Receives the bytes: all `pieces`, in order. Called once for a read that succeeds, possibly
+    /// on another thread. Must not block. May be called for a read that was interrupted. The read
+    /// itself may return up to 20 ms later.
     fn put(&self, pieces: &[&[u8]]);
 }
 
-/// A READ whose bytes may go straight to where a reader wants them.
+/// A READ whose bytes may go directly to the reader's target.
 pub(super) struct InPlaceRead {
     pub(super) owner: Arc<dyn DataOwner>,
     pub(super) fetch: Arc<ReadInFlight>,
-    /// What the reader asked for; it begins where the READ does, and ends there or behind it.
+    /// The range that the reader requested. It begins where the READ begins and ends at or after
+    /// the READ's end.
     pub(super) wanted: Range<u64>,
     pub(super) target: Arc<dyn ReadTarget>,
     pub(super) counters: Arc<ClientCounters>,
-    /// Set when the bytes are delivered: how many, and whether the file ends behind them.
+    /// Set when the bytes are delivered: their count, and whether the file ends after them.
     delivered: OnceLock<(usize, bool)>,
 }
 
 impl InPlaceRead {
-    /// How many bytes were delivered, and whether the file ends behind them.
+    /// The number of bytes delivered, and whether the file ends after them.
     pub(super) fn given(&self) -> (usize, bool) {
         self.delivered.get().copied().unwrap_or_default()
     }
 
-    /// Whether bytes up to `until` are all that is needed, by the reader and by others.
+    /// Whether bytes up to `until` satisfy this reader and all others.
     fn is_enough(&self, state: &FileState, until: u64, end: bool) -> bool {
         let whole = until >= self.wanted.end || (end && state.segments.unwritten_end() <= until);
         let listed = state.fetches.iter().any(|other| Arc::ptr_eq(other, &self.fetch));
@@ -58,7 +59,7 @@ impl InPlaceRead {
         whole && listed && alone && !self.fetch.is_shared()
     }
 
-    /// Takes the READ off the file's list if its bytes are to be delivered here.
+    /// Removes the READ from the file's list if its bytes are to be delivered here.
     fn detach_fetch(&self, sent_at: Instant, until: u64, end: bool) -> bool {
         let mut state = self.owner.data().core.lock();
         if !self.is_enough(&state, until, end) {
@@ -83,7 +84,7 @@ impl ReadSink for InPlaceRead {
             }
             self.owner.absorb_read(about, sent_at);
         } else {
-            // First: what the attributes say may void the READ.
+            // Attributes first: they may invalidate the READ.
             self.owner.absorb_read(about, sent_at);
             if !self.detach_fetch(sent_at, until, end) {
                 return false;
@@ -97,7 +98,7 @@ impl ReadSink for InPlaceRead {
 }
 
 impl DataPlane {
-    /// Whether a READ brings all that a reader wants, and nothing that is to be kept here.
+    /// Whether a READ fetches all that a reader wants, and nothing that is to be cached.
     pub(super) fn may_read_in_place(&self, reading: &ReadProgress, fetch: &ReadInFlight) -> bool {
         let (wanted, range) = (&reading.range, &fetch.range);
         let all = range.start == wanted.start && range.end <= wanted.end && reading.fetched.is_empty();
@@ -121,7 +122,7 @@ impl DataPlane {
         })
     }
 
-    /// Reads past all caches; what was written here is with the server first.
+    /// Reads past all caches, after the unwritten bytes of the range were sent.
     pub(super) fn read_direct(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,

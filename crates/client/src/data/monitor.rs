@@ -1,13 +1,13 @@
 //! A mutex with a condition variable whose waiters can be interrupted.
 //!
-//! Owns the one way in which this crate waits for anything but a request.
+//! All waits of this crate other than for requests use it.
 
 use std::sync::Arc;
 
 use curt_rpc::client::{Interrupt, Wake};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// A value whose changes can be waited for.
+/// A value with waiters for its changes.
 #[derive(Debug, Default)]
 pub(super) struct Monitor<T> {
     value: Mutex<T>,
@@ -31,12 +31,12 @@ impl<T: Send + 'static> Monitor<T> {
         self.value.try_lock()
     }
 
-    /// Wakes all who wait. To be called after the lock under which the value changed was taken.
+    /// Wakes all waiters. Called after the lock was taken under which the value changed.
     pub(super) fn notify_all(&self) {
         self.changed.notify_all();
     }
 
-    /// Waits until `done` finds what it waits for, or until `interrupt` is raised.
+    /// Waits until `done` returns a value, or until `interrupt` is raised.
     pub(super) fn wait_for<R>(
         self: &Arc<Self>,
         interrupt: &Interrupt,
@@ -62,8 +62,7 @@ impl<T: Send + 'static> Monitor<T> {
 
 impl<T: Send> Wake for Monitor<T> {
     fn wake(&self) {
-        // Who waits either has seen the raised flag or is inside `wait` by the time this lock is
-        // had.
+        // Once this lock is taken, each waiter either has seen the raised flag or is inside `wait`.
         drop(self.value.lock());
         self.changed.notify_all();
     }

@@ -1,7 +1,7 @@
-//! One mount's data half: what its files share, and an open file's part of it.
+//! The data half of one mount: the state that its files share, and the data half of an open file.
 //!
-//! Owns the list of files with unwritten bytes, which keeps them alive until the server has them,
-//! and the timer of write-behind. Must not know how a file is read or written.
+//! Owns the list of files with unwritten bytes, which keeps them alive until the server has the
+//! bytes, and the write-back timer. Must not know how a file is read or written.
 
 use std::{
     collections::BTreeMap,
@@ -37,21 +37,21 @@ pub struct DataPlane {
     pub(super) protocol: Arc<dyn Protocol>,
     pub(super) options: DataOptions,
     pub(super) bounds: Arc<DataBounds>,
-    /// Memory for what is written.
+    /// Memory for written bytes.
     pub(super) blocks: Arc<BlockPool>,
     pub(super) counters: Arc<ClientCounters>,
     pub(super) background: Arc<dyn Background>,
     clock: Arc<dyn Clock>,
     unwritten: Mutex<UnwrittenFiles>,
-    /// Bytes that readers request ahead themselves, as a kernel does.
+    /// Bytes that readers, such as a kernel, request ahead themselves.
     reader_ahead: AtomicU64,
-    /// Raised when the mount ends: it ends the requests of background work.
+    /// Raised at unmount: it cancels the requests of background work.
     pub(super) stop: Interrupt,
 }
 
 #[derive(Default)]
 struct UnwrittenFiles {
-    /// By the order in which they became so.
+    /// In the order in which they got unwritten bytes.
     files: BTreeMap<u64, UnwrittenFile>,
     listed: u64,
     timer_runs: bool,
@@ -63,12 +63,12 @@ struct UnwrittenFile {
     since: Instant,
 }
 
-/// How a file was opened, as far as its data are concerned.
+/// The open flags that concern data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenMode {
-    /// No caches: each read asks the server, each write is on its disk (`O_DIRECT`).
+    /// No caches: each read is a READ, each write is on stable storage (`O_DIRECT`).
     pub direct: bool,
-    /// Each write is on the server's disk when it returns (`O_SYNC`, `O_DSYNC`).
+    /// Each write is on stable storage when it returns (`O_SYNC`, `O_DSYNC`).
     pub synchronous: bool,
 }
 
@@ -81,21 +81,21 @@ pub struct OpenData {
     pub(super) readahead: Mutex<ReadaheadState>,
 }
 
-/// Bytes that were given up when the mount ended.
+/// Bytes that were lost at unmount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsentData {
-    /// The file, as a log names it.
+    /// The label of the file in a log.
     pub label: String,
     /// Its handle.
     pub handle: FileHandle,
-    /// Bytes that the server was never sent, or whose reply did not come.
+    /// Bytes that were not sent, or whose reply did not arrive.
     pub unsent: u64,
-    /// Bytes that the server took but did not say to have on disk.
+    /// Bytes that the server accepted but did not report on stable storage.
     pub uncommitted: u64,
 }
 
 impl DataPlane {
-    /// Makes the data half of a mount whose requests `protocol` sends.
+    /// The data half of a mount; `protocol` sends its requests.
     #[must_use]
     pub fn new(
         protocol: Arc<dyn Protocol>,
@@ -111,7 +111,7 @@ impl DataPlane {
             protocol,
             options,
             bounds: Arc::new(DataBounds { ledger, cache }),
-            // As many as one COMMIT sets free where a writer never pauses: half the bound.
+            // One COMMIT of a continuous writer frees half of the bound.
             blocks: Arc::new(BlockPool::new(block, options.unwritten_bytes / 2)),
             counters,
             background,
@@ -135,20 +135,20 @@ impl DataPlane {
         OpenData { context, mode, cursor, readahead: Mutex::default() }
     }
 
-    /// Sizes and times in force.
+    /// The sizes and times in effect.
     #[must_use]
     pub fn options(&self) -> &DataOptions {
         &self.options
     }
 
-    /// Readers request so many bytes ahead themselves, as a kernel does; that much less is read
-    /// ahead here.
+    /// Sets the number of bytes that readers request ahead themselves, as a kernel does. The
+    /// read-ahead here is reduced by it.
     pub fn set_reader_ahead(&self, bytes: u64) {
-        // A hint: it orders nothing.
+        // Relaxed: a hint, which orders nothing.
         self.reader_ahead.store(bytes, Relaxed);
     }
 
-    /// Bytes that are to be read ahead of a sequential reader now.
+    /// The number of bytes to read ahead of a sequential reader now.
     pub(super) fn window(&self) -> u64 {
         let by_reader = self.reader_ahead.load(Relaxed);
         readahead::window(self.protocol.rpc().latency(), self.options.read_ahead, by_reader)
@@ -160,13 +160,13 @@ impl DataPlane {
         self.bounds.ledger.held()
     }
 
-    /// Clean bytes kept of all files.
+    /// Clean bytes cached of all files.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.bounds.cache.held()
     }
 
-    /// Puts a file in the list of those with unwritten bytes; what it is numbered there.
+    /// Adds a file to the list of files with unwritten bytes and stores its number there.
     pub(super) fn list(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         let mut unwritten = self.unwritten.lock();
         let mut state = owner.data().core.lock();
@@ -185,7 +185,7 @@ impl DataPlane {
         }
     }
 
-    /// Takes a file off the list if it has no unwritten bytes any more.
+    /// Removes a file from the list if it has no unwritten bytes.
     pub(super) fn unlist(&self, owner: &Arc<dyn DataOwner>) {
         let mut unwritten = self.unwritten.lock();
         let mut state = owner.data().core.lock();
@@ -198,8 +198,8 @@ impl DataPlane {
         }
     }
 
-    /// The files with unwritten bytes, oldest first, for which `chosen` says yes to when they
-    /// became so.
+    /// The files with unwritten bytes, oldest first, for which `chosen` accepts the time at which
+    /// they got them.
     pub(super) fn unwritten_files(&self, chosen: impl Fn(Instant) -> bool) -> Vec<Arc<dyn DataOwner>> {
         let unwritten = self.unwritten.lock();
         let files = unwritten.files.values().filter(|file| chosen(file.since));
@@ -213,7 +213,7 @@ impl DataPlane {
                 plane.tick();
             }
         };
-        // Half the time: what is written just after one tick does not wait for two whole ones.
+        // Half of the delay: bytes written just after one tick do not wait for two full delays.
         self.background.spawn_after((self.options.write_behind / 2).max(TICK_MIN), Box::new(tick));
     }
 
@@ -236,7 +236,7 @@ impl DataPlane {
     }
 }
 
-/// The timer never ticks faster.
+/// The minimum interval of the timer.
 const TICK_MIN: Duration = Duration::from_millis(10);
 
 impl fmt::Debug for DataPlane {

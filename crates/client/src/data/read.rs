@@ -1,10 +1,11 @@
-//! Assembles the answer to a read.
+//! Assembles the result of a read.
 //!
-//! Owns the order of sources: unwritten data of ours before the server's, zeros for holes before
-//! our own end of the file. Readers of one range share one READ. A READ whose range was written or
-//! truncated while it was in progress answers only those who already waited for it, since they
-//! began before that. A read during which the file turns out to have been changed by others begins
-//! anew: its bytes and its end are those of one state of the file, as far as replies can tell.
+//! Owns the order of sources: unwritten data of this client before data of the server, and zeros
+//! for holes before the end of file that unwritten data form. Readers of one range share one READ.
+//! A READ whose range was written or truncated while it was in flight serves only readers that
+//! already waited for it, since they began before the change. A read that finds the file changed by
+//! another client starts again: its bytes and its end of file are of one state of the file, as far
+//! as replies show.
 
 use std::{
     ops::Range,
@@ -25,38 +26,39 @@ use super::{
 };
 use crate::protocol::OpenCaller;
 
-/// READs of one file under way at once, read-ahead included.
+/// Maximum READs of one file in flight, read-ahead included.
 const FETCHES_MAX: usize = 16;
 
-/// How often a read begins anew at most: a file that is changed faster than it can be read is read
-/// as it comes.
+/// Maximum number of restarts of a read. A file that changes faster than it can be read is then
+/// read as it is.
 const RESTARTS_MAX: u32 = 3;
 
-/// What a reader has to do next.
+/// The next step of a read.
 enum ReadStep {
     Done(ReadBytes),
-    /// What was fetched may be of another state of the file than the rest: begin anew.
+    /// The fetched data may be of another state of the file than the rest: start again.
     Restart,
-    /// Wait for somebody else's READ.
+    /// Wait for the READ of another reader.
     Wait(Arc<ReadInFlight>),
-    /// Send this READ, for the gap that begins there.
+    /// Send this READ, for the gap at this offset.
     Send(Arc<ReadInFlight>, u64),
 }
 
-/// A read as it goes on.
+/// The progress of a read.
 pub(super) struct ReadProgress {
     pub(super) range: Range<u64>,
-    /// What this read waited for: good for it even if nobody else may use it.
+    /// The data that this read waited for. They are valid for it even if no other reader may use
+    /// them.
     pub(super) fetched: Vec<FetchedRange>,
-    /// The end of the server's file by attributes.
+    /// The end of the server's file according to its attributes.
     fresh_end: Option<u64>,
     /// [`FileState::resizes`] when the read began.
     resizes_at_start: u64,
-    /// [`FileState::voids`] when it began; `None`: it does not begin anew.
+    /// [`FileState::voids`] when the read began; `None`: it does not start again.
     voids: Option<u64>,
-    /// Bytes to fetch for a gap, at least.
+    /// Minimum bytes to fetch for a gap.
     fetch: u64,
-    /// READs begin at whole units; not any more once a server has given less than leads to the gap.
+    /// READs begin at whole units, until a server returns fewer bytes than reach the gap.
     whole_units: bool,
 }
 
@@ -64,7 +66,7 @@ impl DataPlane {
     /// Reads up to `count` bytes at `offset` through `open`; fewer only at the end of the file.
     ///
     /// # Errors
-    /// Those of READ; interruption.
+    /// Those of READ; EINTR if interrupted.
     pub fn read(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -77,11 +79,11 @@ impl DataPlane {
         Ok(bytes.expect("nobody was there to be given them"))
     }
 
-    /// As [`DataPlane::read`], but has `target` given the bytes; of large files perhaps as they are
-    /// received, so that they are kept nowhere else.
+    /// As [`DataPlane::read`], but passes the bytes to `target`. Bytes of large files may be passed
+    /// as they are received, without being cached.
     ///
     /// # Errors
-    /// Those of READ; interruption.
+    /// Those of READ; EINTR if interrupted.
     pub fn read_to(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -97,7 +99,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// `None`: the target has been given the bytes.
+    /// `None`: the bytes were passed to the target.
     fn read_into(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -114,7 +116,7 @@ impl DataPlane {
         }
         let (mut reading, ahead) = self.begin_reading(owner, open, range);
         let mut restarts = 0;
-        // What one READ cannot bring is asked for at once, too.
+        // A read that takes more than one READ sends them concurrently.
         let several = count as u64 > u64::from(self.options.read_size);
         let mut looked_ahead = ahead == 0 && !several;
         loop {
@@ -124,7 +126,7 @@ impl DataPlane {
             };
             if !std::mem::replace(&mut looked_ahead, true) {
                 let from = match next {
-                    // What was given may be gone already.
+                    // The returned bytes may be evicted already.
                     ReadStep::Done(_) => reading.range.end,
                     ReadStep::Wait(_) | ReadStep::Send(..) | ReadStep::Restart => reading.range.start,
                 };
@@ -151,15 +153,16 @@ impl DataPlane {
                 }
                 ReadStep::Wait(fetch) => {
                     let outcome = owner.data().core.wait_for(interrupt, |_| fetch.outcome.get().cloned())?;
-                    // Whoever asked may have been interrupted, or refused what we are granted: then
-                    // we ask ourselves.
+                    // The reader that sent the READ may have been interrupted, or its credential
+                    // refused. Then this reader sends its own.
                     reading.fetched.extend(outcome.ok());
                 }
             }
         }
     }
 
-    /// A read of `range`, and how many bytes behind it should be under way as well.
+    /// Begins a read of `range`. Returns the number of bytes after it that should be in flight as
+    /// well.
     fn begin_reading(
         &self,
         owner: &Arc<dyn DataOwner>,
@@ -181,8 +184,8 @@ impl DataPlane {
         (reading, advice.ahead)
     }
 
-    /// Sends a READ that nobody else has sent, and has its bytes go straight to the target where
-    /// that may be.
+    /// Sends a READ that no other reader has sent. Its bytes go directly to the target where that
+    /// is allowed.
     fn send_or_read_in_place(
         &self,
         owner: &Arc<dyn DataOwner>,
@@ -197,14 +200,14 @@ impl DataPlane {
         self.fetch(owner, fetch, asker, straight.as_ref())
     }
 
-    /// Counts what was answered without asking for it.
+    /// Counts the bytes that were served from the cache.
     fn count_hit(&self, reading: &ReadProgress, bytes: &ReadBytes) {
         let fetched: usize = reading.fetched.iter().map(|fetched| fetched.bytes.len()).sum();
         let hit = bytes.len().saturating_sub(fetched) as u64;
         self.counters.add(ClientCounter::ReadHitBytes, hit);
     }
 
-    /// Assembles the answer, or finds what is missing for it.
+    /// Assembles the result, or finds what is missing for it.
     fn next_step(&self, state: &mut FileState, reading: &ReadProgress) -> ReadStep {
         if reading.voids.is_some_and(|voids| voids != state.voids) {
             return ReadStep::Restart;
@@ -254,8 +257,8 @@ impl DataPlane {
         ReadStep::Send(fetch, gap.start)
     }
 
-    /// What one READ should bring for a gap: what is missing in whole units, more for a sequence,
-    /// but nothing behind it that is known or under way.
+    /// The range of one READ for a gap: the missing bytes in whole units, more for a sequential
+    /// reader, and nothing after it that is cached or in flight.
     fn fetch_range(&self, state: &FileState, reading: &ReadProgress, gap: &Range<u64>) -> Range<u64> {
         let start = if reading.whole_units { whole_unit(gap.start) } else { gap.start };
         let wanted = (reading.range.end - gap.start).max(reading.fetch);
@@ -271,8 +274,8 @@ impl DataPlane {
         start..end
     }
 
-    /// Has what is missing of a read from `from` on, and what lies before a sequential reader,
-    /// fetched in the background.
+    /// Fetches in the background what is missing of a read from `from` on, and the read-ahead
+    /// window of a sequential reader.
     fn read_ahead(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -282,7 +285,7 @@ impl DataPlane {
         ahead: u64,
     ) {
         let mut state = owner.data().core.lock();
-        // Without a known end we would ask behind it for ever.
+        // Without a known end of file, read-ahead would never stop.
         let Some(end) = state.server_end.max(reading.fresh_end) else {
             return;
         };
@@ -317,8 +320,8 @@ impl DataPlane {
         }
     }
 
-    /// Sends a READ, keeps what it brings unless somebody has doubted it meanwhile, and tells those
-    /// who wait. `None`: what it brought went straight to the reader.
+    /// Sends a READ, caches the result unless it was invalidated meanwhile, and wakes the waiters.
+    /// `None`: the bytes went directly to the reader.
     fn fetch(
         &self,
         owner: &Arc<dyn DataOwner>,
@@ -368,20 +371,20 @@ impl DataPlane {
 }
 
 impl ReadProgress {
-    /// Forgets what was fetched, and what the end was; `again`: the same may happen once more.
+    /// Discards the fetched data and the end of file. `again`: another restart is allowed.
     fn restart(&mut self, owner: &Arc<dyn DataOwner>, again: bool) {
         self.fetched.clear();
         let (resizes, voids) = {
             let state = owner.data().core.lock();
             (state.resizes, state.voids)
         };
-        // After the counts: a change in between is seen by them.
+        // After reading the counters: they then detect a change in between.
         self.fresh_end = owner.fresh_size();
         self.resizes_at_start = resizes;
         self.voids = again.then_some(voids);
     }
 
-    /// The server's file ends at or before `position`, as far as anybody knows.
+    /// Whether the server's file is known to end at or before `position`.
     fn is_behind_end(&self, state: &FileState, position: u64) -> bool {
         let is_end = |fetched: &FetchedRange| {
             fetched.end && fetched.resizes >= self.resizes_at_start && fetched.until() <= position
@@ -392,7 +395,7 @@ impl ReadProgress {
     }
 }
 
-/// `range` without those parts that are being fetched.
+/// `range` without the parts that are being fetched.
 fn without(range: Range<u64>, fetches: &[Arc<ReadInFlight>]) -> Vec<Range<u64>> {
     let mut taken: Vec<Range<u64>> = fetches.iter().map(|fetch| fetch.range.clone()).collect();
     taken.sort_by_key(|taken| taken.start);
@@ -413,8 +416,9 @@ fn without(range: Range<u64>, fetches: &[Arc<ReadInFlight>]) -> Vec<Range<u64>> 
     free
 }
 
-/// Where the unit begins that `offset` is in. READs begin there, as other clients' do: knfsd of
-/// Linux 6.1 gives shifted bytes of sparse files in a tmpfs to those who ask from within a page.
+/// The start of the unit that contains `offset`. READs begin there, as those of other clients:
+/// knfsd of Linux 6.1 returns shifted bytes of sparse files on tmpfs for a READ that begins within
+/// a page.
 fn whole_unit(offset: u64) -> u64 {
     offset - offset % UNIT
 }

@@ -1,49 +1,48 @@
-//! Read-ahead: how much more than was asked for is read, and how far ahead.
+//! Read-ahead: how much more than the requested range is read, and how far ahead.
 //!
-//! Owns two heuristics of one open file: whether it is read sequentially, and how large the
-//! read-ahead window is. They change how fast an answer is, never the answer. Must not know what is
-//! cached or sent.
+//! Owns two heuristics of one open file: whether it is read sequentially, and the size of its
+//! read-ahead window. They affect the latency of a result, never its contents. Must not know what
+//! is cached or sent.
 
 use std::{ops::Range, time::Duration};
 
-/// The window at the beginning of a sequence, in bytes.
+/// The window at the beginning of a sequential read, in bytes.
 const WINDOW_MIN: u64 = 128 * 1024;
 
-/// The window is never asked to be smaller, however near the server is, in bytes.
+/// The minimum of the window limit, however near the server is, in bytes.
 const WINDOW_NEAR: u64 = 1 << 20;
 
-/// What a fast connection carries, in bytes per millisecond (10 Gbit/s): so much has to be in
-/// flight for each millisecond of the round-trip time. More would only evict data from the
+/// The throughput of a fast connection in bytes per millisecond (10 Gbit/s): the bytes that must be
+/// in flight for each millisecond of round-trip time. More would only evict data from the
 /// processors' caches.
 const BYTES_PER_MILLISECOND: u64 = 1_250_000;
 
-/// A single read fetches whole units of this, in bytes.
+/// A single read fetches whole units of this size, in bytes.
 pub(super) const UNIT: u64 = 4096;
 
 /// The pattern of one open file's reads.
 #[derive(Debug, Default)]
 pub(super) struct ReadaheadState {
-    /// Where a sequence would continue.
+    /// The offset at which a sequential read continues.
     next: u64,
-    /// The window: how many bytes ahead of the reader may be fetched; 0 while it reads at random.
+    /// The window: bytes ahead of the reader that may be fetched; 0 during random access.
     window: u64,
 }
 
-/// What is to be fetched for one read.
+/// The advice for one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadaheadAdvice {
-    /// Bytes that the READ for what is missing should bring at least, from the first missing one
-    /// on.
+    /// Minimum bytes of the READ for missing data, from the first missing byte on.
     pub(super) fetch: u64,
-    /// Bytes behind the read that should be under way as well.
+    /// Bytes after the read that should be in flight as well.
     pub(super) ahead: u64,
 }
 
 impl ReadaheadState {
-    /// Learns of a read and says what to fetch for it: at most `window_max` bytes before it, and
-    /// for a short one itself up to `fetch_max`, so that a small file takes one READ although its
-    /// reader begins with little. Reads that overtake each other by less than a window count as in
-    /// sequence, for a kernel sends several at once.
+    /// Records a read and returns what to fetch for it: at most `window_max` bytes ahead of it. A
+    /// short read itself fetches up to `fetch_max` bytes, so that a small file takes one READ
+    /// although its reader begins with a small range. Reads that are out of order by less than a
+    /// window count as sequential, since a kernel sends several at once.
     pub(super) fn advise(&mut self, read: Range<u64>, window_max: u64, fetch_max: u64) -> ReadaheadAdvice {
         let slack = self.window.max(UNIT);
         let in_sequence =
@@ -61,16 +60,16 @@ impl ReadaheadState {
     }
 }
 
-/// How many bytes before a sequential reader are to be under way when a round trip takes `latency`,
-/// at most `window_max`. Of these the reader asks for `by_reader` itself.
+/// The number of bytes ahead of a sequential reader to keep in flight if a round trip takes
+/// `latency`, at most `window_max`. The reader requests `by_reader` of these itself.
 pub(super) fn window(latency: Duration, window_max: u64, by_reader: u64) -> u64 {
     let microseconds = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
     let on_the_way = microseconds.saturating_mul(BYTES_PER_MILLISECOND) / 1000;
     on_the_way.max(WINDOW_NEAR).min(window_max).saturating_sub(by_reader)
 }
 
-/// The ranges to fetch so that `zone` is under way: whole pieces of `piece` bytes (the last may end
-/// at `end` of the file) that begin in the zone.
+/// The ranges to fetch so that `zone` is in flight: whole pieces of `piece` bytes that begin in the
+/// zone. The last one may stop at the end of file `end`.
 pub(super) fn pieces(zone: &Range<u64>, piece: u64, end: u64) -> Vec<Range<u64>> {
     let mut pieces = Vec::new();
     let mut start = zone.start;
@@ -97,8 +96,8 @@ mod tests {
 
     #[test]
     fn a_small_file_takes_one_read_although_its_reader_reads_ahead_itself() {
-        // A kernel begins with 16 KiB, and asks for the next itself; so nothing is read ahead for
-        // it.
+        // A kernel begins with 16 KiB and requests the following bytes itself, so nothing is read
+        // ahead for it.
         let advice = ReadaheadState::default().advise(0..16_384, 0, MAX);
         assert_eq!((advice.fetch, advice.ahead), (WINDOW_MIN, 0));
     }
@@ -115,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn who_jumps_about_gets_what_it_asks_for() {
+    fn random_access_fetches_only_the_requested_range() {
         let mut ahead = ReadaheadState::default();
         let _ = ahead.advise(0..4096, MAX, MAX);
         for start in [1 << 30, 5 << 20, 3 << 30] {
             assert_eq!(ahead.advise(start..start + 100, MAX, MAX), ReadaheadAdvice { fetch: 100, ahead: 0 });
         }
-        // A sequence may begin anywhere.
+        // A sequential read may begin anywhere.
         let start = (3 << 30) + 100;
         assert_eq!(
             ahead.advise(start..start + 100, MAX, MAX),
@@ -157,7 +156,7 @@ mod tests {
         assert_eq!(window(2000, 0), 2_500_000);
         assert_eq!(window(2000, 1_000_000), 1_500_000);
         assert_eq!(window(u64::MAX, 0), MAX);
-        // What a kernel reads ahead itself is enough while the server is near.
+        // The read-ahead of the kernel is enough while the server is near.
         assert_eq!(window(200, WINDOW_NEAR), 0);
         assert_eq!(super::window(Duration::from_secs(1), 0, 0), 0);
     }

@@ -1,52 +1,52 @@
-//! One segment: bytes of a file, and how far they are from being on the server's disk.
+//! One segment: bytes of a file and their write-back state.
 //!
-//! Owns the representation. Bytes that are still being collected belong to the segment alone; once
-//! others may read them they are shared and never change.
+//! Owns the representation. While bytes are still being collected, only the segment accesses them.
+//! Once they are shared they never change.
 
 use std::{ops::Range, sync::Arc};
 
 use super::{block_pool::Block, shared_bytes::SharedBytes};
 use crate::protocol::{OpenContext, WriteVerifier};
 
-/// How far a segment is on its way.
+/// The write-back state of a segment.
 #[derive(Clone, Debug)]
 pub(super) enum SegmentState {
-    /// As the server has it; `number` tells it from later ones at the same offset, `given` how many
-    /// bytes of it were given to readers who keep them.
+    /// Same as on the server. `number` distinguishes it from later ones at the same offset. `given`
+    /// is the number of its bytes that were returned to readers that cache them.
     Clean { number: u64, usage: SegmentUsage, given: u64 },
-    /// Ours alone.
+    /// Written here and not sent.
     Dirty(WriteOrigin),
     /// In WRITE number `flight`.
     InFlight(WriteOrigin, u64),
-    /// In the server's memory, as of answer number `answer`.
+    /// In the server's memory, as of reply number `answer`.
     Unstable(WriteOrigin, WriteVerifier, u64),
 }
 
-/// What readers have done with clean bytes.
+/// How readers have used clean bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentUsage {
-    /// They were read ahead, and nobody has had them yet.
+    /// Read ahead and not yet read.
     Ahead,
-    /// Nobody read them since this was last looked at.
+    /// Not read since the last examination.
     Idle,
-    /// Somebody did.
+    /// Read since the last examination.
     Used,
 }
 
-/// Where unwritten bytes come from.
+/// The origin of unwritten bytes.
 #[derive(Clone, Debug)]
 pub(super) struct WriteOrigin {
-    /// Number of the first write that is in it.
+    /// Number of the first write that it contains.
     pub(super) first: u64,
-    /// Who wrote.
+    /// The credential of the writer.
     pub(super) writer: Arc<OpenContext>,
-    /// The writer keeps a copy of them, as a kernel does: once they are on the server's disk,
-    /// nobody needs ours.
+    /// The writer caches the bytes itself, as a kernel does: this copy is not needed once they are
+    /// on stable storage.
     pub(super) keeps: bool,
 }
 
 impl SegmentState {
-    /// Clean, and not read by anybody since.
+    /// Clean, and not read since.
     pub(super) fn clean(number: u64) -> Self {
         Self::Clean { number, usage: SegmentUsage::Idle, given: 0 }
     }
@@ -55,7 +55,7 @@ impl SegmentState {
         matches!(self, Self::Clean { .. })
     }
 
-    /// Where it comes from, unless it is clean.
+    /// The origin, unless the segment is clean.
     pub(super) fn origin(&self) -> Option<&WriteOrigin> {
         match self {
             Self::Clean { .. } => None,
@@ -66,7 +66,7 @@ impl SegmentState {
 
 #[derive(Debug)]
 pub(super) enum SegmentContent {
-    /// Still growing; nobody else sees it.
+    /// Still growing; not shared.
     Growing(Block),
     /// Frozen.
     Shared(SharedBytes),
@@ -80,7 +80,7 @@ impl SegmentContent {
         }
     }
 
-    /// Freezes the content and shows it.
+    /// Freezes the content and returns it.
     pub(super) fn share(&mut self) -> SharedBytes {
         match self {
             Self::Shared(shared) => shared.clone(),

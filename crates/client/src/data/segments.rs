@@ -1,11 +1,11 @@
-//! A file's data as far as we hold them: a map from offsets to segments that do not overlap.
+//! The data of a file: a map from offsets to segments that do not overlap.
 //!
-//! Owns what is known of each byte and how far it is on its way to the server's disk: Clean bytes
-//! are the server's (and may be dropped), the others are ours until the server has them on disk:
-//! Dirty (not sent), Sending (in a WRITE without reply), Unstable (answered, waiting for COMMIT). A
-//! byte is in one segment at most, the newest. Invariants: a Dirty segment never crosses a multiple
-//! of the block size (the largest WRITE) and has one writer's credential; `unwritten` and `clean`
-//! are the sums of the lengths. Must not know locks, requests or time.
+//! Owns the state of each byte. Clean bytes are those of the server and may be dropped. All others
+//! are held until the server has them on stable storage: Dirty (not sent), Sending (in a WRITE
+//! without reply), Unstable (answered, waiting for COMMIT). A byte is in at most one segment, the
+//! newest. Invariants: a Dirty segment never crosses a multiple of the block size (the largest
+//! WRITE) and has one writer's credential; `unwritten` and `clean` are the sums of the lengths.
+//! Must not know locks, requests or time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,20 +26,20 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct Segments {
     map: BTreeMap<u64, Segment>,
-    /// Offsets of those that are not clean.
+    /// Offsets of the segments that are not clean.
     ours: BTreeSet<u64>,
-    /// How many Dirty and Sending ones begin with each write.
+    /// The number of Dirty and Sending segments that begin with each write.
     waiting: BTreeMap<u64, usize>,
-    /// Offsets of the Dirty ones.
+    /// Offsets of the Dirty segments.
     dirty: BTreeSet<u64>,
-    /// Offsets at which a whole block became Dirty; some of them may not be any more.
+    /// Offsets at which a whole block became Dirty; some may have another state by now.
     full: BTreeSet<u64>,
     unwritten: u64,
     clean: u64,
 }
 
 impl Segments {
-    /// Bytes that the server does not have on disk.
+    /// Bytes that the server does not have on stable storage.
     pub(super) fn unwritten(&self) -> u64 {
         self.unwritten
     }
@@ -49,32 +49,32 @@ impl Segments {
         self.clean
     }
 
-    /// A whole block is not sent.
+    /// Whether a whole block is Dirty.
     pub(super) fn has_full(&self) -> bool {
         !self.full.is_empty()
     }
 
-    /// End of the last byte that the server does not have on disk, 0 if there is none.
+    /// End of the last byte that the server does not have on stable storage, 0 if there is none.
     pub(super) fn unwritten_end(&self) -> u64 {
         self.ours.last().map_or(0, |start| start + self.map[start].len())
     }
 
-    /// Some bytes of the writes up to `through` are without answer.
+    /// Whether bytes of the writes up to `through` are unsent or unanswered.
     pub(super) fn waits(&self, through: u64) -> bool {
         self.waiting.first_key_value().is_some_and(|(first, _)| *first <= through)
     }
 
-    /// The offset of the only unwritten segment, if there is one alone.
+    /// The offset of the only unwritten segment, if there is exactly one.
     pub(super) fn only_unwritten(&self) -> Option<u64> {
         if self.ours.len() == 1 { self.ours.first().copied() } else { None }
     }
 
-    /// Dirty segments.
+    /// The number of Dirty segments.
     pub(super) fn dirty_count(&self) -> usize {
         self.dirty.len()
     }
 
-    /// Bytes of which the server has not said that it took them.
+    /// Bytes for which no WRITE reply has arrived.
     pub(super) fn unsent(&self) -> u64 {
         let ours = self.ours.iter().map(|start| &self.map[start]);
         let unsent = ours
@@ -82,7 +82,7 @@ impl Segments {
         unsent.map(Segment::len).sum()
     }
 
-    /// Takes what was written at `offset`. A segment grows up to the next multiple of a block's
+    /// Inserts bytes written at `offset`. A segment grows up to the next multiple of the block
     /// size.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8], origin: &WriteOrigin, blocks: &Arc<BlockPool>) {
         let block = blocks.size();
@@ -97,7 +97,7 @@ impl Segments {
         }
     }
 
-    /// Takes a whole block that was written at `offset`, a multiple of its size.
+    /// Inserts a whole block written at `offset`, a multiple of the block size.
     pub(super) fn put(&mut self, offset: u64, block: SharedBytes, mut origin: WriteOrigin) {
         let range = offset..offset + length(&block);
         origin.first = self.first_in(&range, origin.first);
@@ -109,7 +109,7 @@ impl Segments {
         self.full.insert(offset);
     }
 
-    /// Puts server data where nothing is known; returns how many bytes found room.
+    /// Inserts server data into the gaps; returns the number of bytes inserted.
     pub(super) fn fill(&mut self, offset: u64, bytes: &SharedBytes, number: u64, usage: SegmentUsage) -> u64 {
         let mut filled = 0;
         for gap in self.gaps(offset..offset + length(bytes)) {
@@ -121,7 +121,7 @@ impl Segments {
         filled
     }
 
-    /// The ranges inside `range` of which nothing is known.
+    /// The gaps in `range`.
     pub(super) fn gaps(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut position = range.start;
@@ -137,8 +137,7 @@ impl Segments {
         gaps
     }
 
-    /// Appends the known bytes from `offset` on, up to `end` or the first byte that is not known;
-    /// returns where that is.
+    /// Appends the bytes from `offset` up to `end` or the first gap; returns where it stopped.
     pub(super) fn read(&mut self, offset: u64, end: u64, into: &mut ReadBytes) -> u64 {
         let mut position = offset;
         while position < end {
@@ -163,8 +162,8 @@ impl Segments {
         position
     }
 
-    /// Takes note that a reader who keeps them itself was given the bytes of `range`, and drops the
-    /// clean segments of which as many bytes were given as they have.
+    /// Records that the bytes of `range` were returned to a reader that caches them. Drops the
+    /// clean segments of which all bytes were returned.
     pub(super) fn note_given(&mut self, range: &Range<u64>) {
         let hits: Vec<u64> = self.overlapping(range).map(|(start, _)| start).collect();
         for start in hits {
@@ -181,7 +180,7 @@ impl Segments {
         }
     }
 
-    /// Where the first known byte at or after `offset` is.
+    /// The offset of the first byte at or after `offset` that is in a segment.
     pub(super) fn next_known(&self, offset: u64) -> Option<u64> {
         let before = self.map.range(..=offset).next_back();
         if before.is_some_and(|(start, segment)| start + segment.len() > offset) {
@@ -191,7 +190,7 @@ impl Segments {
     }
 
     /// Makes a Dirty segment Sending, as WRITE number `flight`: the first one after `from` (only
-    /// whole blocks if `whole_blocks`) for which `may_go` says yes.
+    /// whole blocks if `whole_blocks`) that `may_go` accepts.
     pub(super) fn start_write(
         &mut self,
         flight: u64,
@@ -213,9 +212,9 @@ impl Segments {
         Some(SegmentToWrite { offset: start, bytes, origin })
     }
 
-    /// Gives every unwritten byte of `range` for which `next` returns a state that state. Bytes
-    /// that have been written again meanwhile are in newer segments, whose states `next` can tell.
-    /// Returns what became clean, of which those are forgotten that their writer keeps.
+    /// Sets the state of every unwritten byte of `range` for which `next` returns one. Bytes that
+    /// were written again meanwhile are in newer segments, whose states `next` distinguishes.
+    /// Returns the ranges that became clean; those that their writer caches are dropped.
     pub(super) fn set_states(
         &mut self,
         range: Range<u64>,
@@ -256,12 +255,12 @@ impl Segments {
         became_clean
     }
 
-    /// Forgets `range`, whatever its state; what lies beside it stays.
+    /// Removes `range`, whatever its state; the adjacent bytes stay.
     pub(super) fn cut(&mut self, range: Range<u64>) {
         self.cut_if(range, |_| true);
     }
 
-    /// Forgets those bytes of `range` whose state is `chosen`.
+    /// Removes the bytes of `range` whose state `chosen` accepts.
     pub(super) fn cut_if(&mut self, range: Range<u64>, chosen: impl Fn(&SegmentState) -> bool) {
         let hits: Vec<u64> = self
             .overlapping(&range)
@@ -280,19 +279,19 @@ impl Segments {
         }
     }
 
-    /// Forgets all clean bytes.
+    /// Removes all clean bytes.
     pub(super) fn cut_clean(&mut self) {
         self.cut_if(0..u64::MAX, SegmentState::is_clean);
     }
 
-    /// Some clean segment in `range` is numbered `number`.
+    /// Whether a clean segment in `range` has the number `number`.
     pub(super) fn holds_clean(&self, range: Range<u64>, number: u64) -> bool {
         self.overlapping(&range).any(|(_, segment)| segment.is_numbered(number))
     }
 
-    /// Drops the clean segments numbered `number` in `range`, unless one was used since this was
-    /// last asked (then they are only marked) or, if `spare_ahead`, is still to be read. Returns
-    /// whether some are still there.
+    /// Drops the clean segments numbered `number` in `range`. A segment that was used since the
+    /// last call is only marked; with `spare_ahead` a segment that was read ahead and not yet read
+    /// stays. Returns whether some are left.
     pub(super) fn evict(&mut self, range: Range<u64>, number: u64, spare_ahead: bool) -> bool {
         let all = self.overlapping(&range).filter(|(_, segment)| segment.is_numbered(number));
         let offsets: Vec<u64> = all.map(|(start, _)| start).collect();
@@ -325,8 +324,8 @@ impl Segments {
         self.map.range(all).map(|(start, segment)| (*start, segment))
     }
 
-    /// Of which write `range` will be once it is overwritten: who waits for an older one that was
-    /// not sent waits for these bytes.
+    /// The number of the first write of `range` after it is overwritten by `write`. A waiter for an
+    /// older unsent write in `range` waits for the new bytes.
     fn first_in(&self, range: &Range<u64>, write: u64) -> u64 {
         let unsent = |segment: &Segment| match &segment.state {
             SegmentState::Dirty(origin) => Some(origin.first),
@@ -374,15 +373,15 @@ impl Segments {
         }
     }
 
-    /// The Dirty segment of `origin`'s writer in `offset`'s block that holds the byte at `offset`
-    /// or ends there.
+    /// The Dirty segment of `origin`'s writer in `offset`'s block that contains the byte at
+    /// `offset` or ends there.
     fn growing_at(&self, offset: u64, origin: &WriteOrigin, block: u64) -> Option<u64> {
         let (&start, segment) = self.map.range(offset - offset % block..=offset).next_back()?;
         let reaches = start + segment.len() >= offset;
         (reaches && is_growing(segment, origin)).then_some(start)
     }
 
-    /// Appends the segment that follows the one at `start` to it, if both can be one.
+    /// Joins the segment after the one at `start` to it, if both can be one.
     fn join_next(&mut self, start: u64, origin: &WriteOrigin, block: u64) {
         let end = start + self.map[&start].len();
         let joins =

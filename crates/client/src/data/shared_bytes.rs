@@ -1,8 +1,8 @@
-//! Bytes that several holders share: a reply's data while they are cached, written data while they
+//! Bytes with several holders: the data of a reply while they are cached, written data while they
 //! are sent.
 //!
-//! Owns the one representation of file data in this crate. Invariant: what a [`SharedBytes`] shows
-//! never changes, so it can be sent or copied from without a lock.
+//! Owns the one representation of file data in this crate. Invariant: the contents of a
+//! [`SharedBytes`] never change, so it can be sent or copied without a lock.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -15,23 +15,23 @@ pub struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// Shares all of `owner`'s bytes. `owner` must show the same bytes as long as it lives.
+    /// Shares all bytes of `owner`, which must return the same bytes as long as it lives.
     pub fn new<T: AsRef<[u8]> + Send + Sync + 'static>(owner: T) -> Self {
         let end = owner.as_ref().len();
         Self { owner: Arc::new(owner), start: 0, end }
     }
 
-    /// The part from `start` to `end`, counted from this range's first byte.
+    /// The part from `start` to `end`, relative to the first byte of this range.
     ///
     /// # Panics
-    /// If the part is not inside.
+    /// If the part is out of range.
     #[must_use]
     pub fn part(&self, start: usize, end: usize) -> Self {
         assert!(start <= end && end <= self.len(), "a part lies inside the whole");
         Self { owner: Arc::clone(&self.owner), start: self.start + start, end: self.start + end }
     }
 
-    /// The same bytes, in memory of their own if they are less than half of what they keep alive.
+    /// The same bytes, copied to memory of their own if they are less than half of what they hold.
     pub(super) fn compact(self) -> Self {
         let held = (*self.owner).as_ref().len();
         if self.len() >= held / 2 { self } else { Self::new(self.to_vec()) }
@@ -52,7 +52,7 @@ impl fmt::Debug for SharedBytes {
     }
 }
 
-/// Zeros for holes; a longer hole takes several.
+/// Zeros for holes; a longer hole uses several pieces.
 static ZEROS: [u8; ZEROS_SIZE] = [0; ZEROS_SIZE];
 const ZEROS_SIZE: usize = 64 * 1024;
 
@@ -64,8 +64,8 @@ impl AsRef<[u8]> for ZeroBytes {
     }
 }
 
-/// What a read found, in order and without gaps: pieces to copy from, or to hand to `writev` as
-/// they are.
+/// The result of a read, in order and without gaps: pieces to copy, or to pass to `writev`
+/// unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct ReadBytes {
     pieces: Vec<SharedBytes>,
@@ -73,24 +73,24 @@ pub struct ReadBytes {
 }
 
 impl ReadBytes {
-    /// Bytes found: fewer than were asked for only at the end of the file.
+    /// The number of bytes: fewer than requested only at the end of the file.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Nothing was found: the read began at or behind the end of the file.
+    /// No bytes: the read began at or after the end of the file.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The pieces, in the file's order.
+    /// The pieces in file order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|piece| &**piece)
     }
 
-    /// Copies as much as `into` holds; returns how much that was.
+    /// Copies as much as `into` holds; returns the number of bytes.
     pub fn copy_to(&self, into: &mut [u8]) -> usize {
         let mut done = 0;
         for piece in &self.pieces {
@@ -101,7 +101,7 @@ impl ReadBytes {
         done
     }
 
-    /// All bytes in one piece.
+    /// All bytes, contiguous.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.length);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_part_lets_go_of_the_whole() {
+    fn a_small_part_releases_the_whole() {
         let whole = SharedBytes::new(vec![7; 1000]);
         let part = whole.part(0, 10).compact();
         assert_eq!(&*part, &[7; 10]);

@@ -1,4 +1,4 @@
-//! Accepting bytes from a writer.
+//! Accepts bytes from a writer.
 //!
 //! Owns the steps from a write to Dirty segments: reserve room, copy, start workers if needed. Must
 //! not know requests.
@@ -13,27 +13,27 @@ use super::{
     segment::WriteOrigin, shared_bytes::SharedBytes,
 };
 
-/// Where a write goes.
+/// The position of a write.
 #[derive(Clone, Copy)]
 pub enum WritePosition<'a> {
     /// At this offset.
     At(u64),
-    /// At the end (`O_APPEND`). The closure gives the server's size and may send a request; it is
-    /// asked without a lock, unless bytes of ours that are not on the server's disk end the file as
-    /// far as is known: then these go behind them.
+    /// At the end of file (`O_APPEND`). The closure returns the server's size and may send a
+    /// request. It is called without a lock, unless bytes that are not on stable storage form the
+    /// known end of the file: then the write goes behind them.
     End(&'a dyn Fn() -> Result<u64, DataError>),
 }
 
-/// What was taken of a write.
+/// The accepted part of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptedWrite {
-    /// Where it went: not before known for a write to the end.
+    /// Its offset, which for a write at the end of file is not known before.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub count: usize,
 }
 
-/// Tells of a file that a write made longer.
+/// Emits the event of a write that extends the file.
 fn trace_extend(owner: &Arc<dyn DataOwner>, size: Option<u64>, end: u64) {
     let Some(size) = size.filter(|size| *size < end) else {
         return;
@@ -55,13 +55,13 @@ impl From<WaitInterrupted> for DataError {
 }
 
 impl DataPlane {
-    /// Takes `bytes` to be written through `open`; fewer than all only if it was interrupted in
-    /// between, or the file can be no larger.
+    /// Accepts `bytes` for writing through `open`. Fewer are accepted only if the write was
+    /// interrupted or the file has reached its maximum size.
     ///
     /// # Errors
-    /// A failure of an earlier write that this open file was not told of; for synchronous files
-    /// those of this write; interruption while waiting for room; an offset that the file cannot
-    /// reach.
+    /// A failure of an earlier write that was not reported to this open file; for synchronous files
+    /// also failures of this write; EINTR if interrupted while waiting for room; an offset beyond
+    /// the maximum.
     pub fn write(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
@@ -104,7 +104,7 @@ impl DataPlane {
         Ok(AcceptedWrite { offset: first.unwrap_or_default(), count: done })
     }
 
-    /// Waits until `bytes` more may be held.
+    /// Waits until `bytes` more can be held.
     fn room(
         self: &Arc<Self>,
         bytes: u64,
@@ -118,7 +118,7 @@ impl DataPlane {
         self.bounds.ledger.reserve(bytes, interrupt)
     }
 
-    /// Makes as many of `bytes` Dirty as the file can hold there, at least one.
+    /// Makes as many of `bytes` Dirty as fit below the maximum file size, at least one.
     fn accept(
         &self,
         owner: &Arc<dyn DataOwner>,
@@ -146,7 +146,7 @@ impl DataPlane {
                             drop(guard);
                             let base = size()?;
                             guard = file.lock();
-                            // It may have been asked before a WRITE of ours was answered whose
+                            // The size may be of before a WRITE of this client was answered whose
                             // bytes are clean by now.
                             if guard.write_replies != landings {
                                 continue;
@@ -180,9 +180,9 @@ impl DataPlane {
         }
     }
 
-    /// A copy of `bytes`, made before the file is locked, if they are a block to be sent as it is;
-    /// and whether the writer keeps what it wrote. Of pages that were written in part a kernel
-    /// keeps nothing, so smaller writes are not believed to be kept.
+    /// Copies `bytes` before the file is locked, if they form a block that is sent unchanged. Also
+    /// returns whether the writer caches what it wrote: a kernel does not cache pages that were
+    /// written in part, so smaller writes are assumed not to be cached.
     fn whole_block(
         &self,
         open: &OpenData,
@@ -198,7 +198,7 @@ impl DataPlane {
         whole.then(|| (self.blocks.copy_of(bytes).share(), keeps))
     }
 
-    /// After a write: whole blocks go at once, and all if too much is held.
+    /// After a write: full blocks are sent at once; all bytes are sent if the bound is exceeded.
     fn start_writeback(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         self.list(owner);
         let has_full = owner.data().core.lock().segments.has_full();

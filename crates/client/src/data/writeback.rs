@@ -1,11 +1,11 @@
-//! The workers that bring a file's written bytes to the server's disk.
+//! The workers that write a file's bytes back to stable storage.
 //!
 //! Owns the order of WRITE and COMMIT. Several workers serve one file, each with one request at a
-//! time; under the file's lock each decides what is to be done next. Rules: two WRITEs that overlap
-//! are never in flight together; bytes are kept until a COMMIT sent after their WRITE's reply
-//! returns that reply's verifier, otherwise they are sent again; after a change of the verifier
-//! everything written until then is sent and committed before any of it is reported as durable,
-//! because lost bytes may have been overwritten only in memory here. Must not know who waits.
+//! time; each chooses its next step under the file's lock. Rules: two WRITEs that overlap are never
+//! in flight together. Bytes are held until a COMMIT sent after their WRITE reply returns the
+//! verifier of that reply; otherwise they are sent again. After a change of the verifier, all bytes
+//! written until then are sent and committed before any of them is reported as durable, because the
+//! overwrite of lost bytes may exist only in memory here. Must not know which callers wait.
 
 use std::{ops::Range, sync::Arc};
 
@@ -22,21 +22,21 @@ use super::{
 };
 use crate::protocol::{OpenCaller, OpenContext, WriteReply, WriteVerifier};
 
-/// WRITEs of one file in flight at once.
+/// Maximum WRITEs of one file in flight.
 const WORKERS_MAX: usize = 8;
 
-/// A file with more blocks than this in the server's memory is committed as it is when memory is
-/// short; a smaller one is written as a whole.
+/// When memory is short, a file with more unstable blocks than this is committed as it is. A
+/// smaller file is written out in whole.
 const STREAM_BLOCKS: u64 = 4;
 
-/// What a worker does next.
+/// The next step of a worker.
 enum WriteBackStep {
     Write(SegmentToWrite, u64, Stability),
     Commit { covers: u64, fulfils: u64, writer: Arc<OpenContext> },
 }
 
 impl DataPlane {
-    /// Starts as many workers for a file as it has work for.
+    /// Starts as many workers as there is work for the file.
     pub(super) fn start_workers(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         let mut state = owner.data().core.lock();
         let busy = state.writes_in_flight.len() + usize::from(state.committing);
@@ -50,7 +50,7 @@ impl DataPlane {
         }
     }
 
-    /// Has files written because too many bytes are held: enough of the oldest, or `all`.
+    /// Starts write-back because the bound is exceeded: of enough of the oldest files, or of `all`.
     pub(super) fn reduce_dirty(self: &Arc<Self>, all: bool) {
         let mut enough = self.options.unwritten_bytes / 4;
         for owner in self.unwritten_files(|_| true) {
@@ -71,7 +71,7 @@ impl DataPlane {
         }
     }
 
-    /// A worker: does the next step until there is none.
+    /// A worker: executes steps until there is none.
     fn run_writeback(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         loop {
             let mut state = owner.data().lock();
@@ -81,7 +81,7 @@ impl DataPlane {
                 state.workers -= 1;
             }
             drop(state);
-            // What a step settles without a request, somebody may wait for.
+            // A step that completes without a request may have waiters.
             owner.data().core.notify_all();
             match step {
                 Some(WriteBackStep::Write(departure, flight, stability)) => {
@@ -96,7 +96,7 @@ impl DataPlane {
         self.unlist(owner);
     }
 
-    /// Sends one segment, in as many WRITEs as the server takes for it.
+    /// Sends one segment, in as many WRITEs as the server needs for it.
     fn send(&self, owner: &Arc<dyn DataOwner>, departure: SegmentToWrite, flight: u64, stability: Stability) {
         let SegmentToWrite { offset, bytes, origin } = departure;
         let mut rest = bytes;
@@ -190,7 +190,7 @@ impl DataPlane {
         Ok(written)
     }
 
-    /// The server took `range` of WRITE `flight`; `last` if nothing of it is left to send.
+    /// The server accepted `range` of WRITE `flight`; `last` if none of it is left to send.
     fn write_completed(
         &self,
         owner: &Arc<dyn DataOwner>,
@@ -230,8 +230,8 @@ impl DataPlane {
         self.admit(owner, clean, number);
     }
 
-    /// WRITE `flight` failed for `range`: its bytes are gone and the failure is on record, unless
-    /// the mount ends.
+    /// WRITE `flight` failed for `range`: its bytes are dropped and the failure is recorded, unless
+    /// the mount is stopping.
     fn write_failed(&self, owner: &Arc<dyn DataOwner>, flight: u64, range: Range<u64>, error: DataError) {
         let mut state = owner.data().lock();
         state.writes_in_flight.remove(&flight);
@@ -250,7 +250,7 @@ impl DataPlane {
         let lost = held - state.segments.unwritten();
         state.invalidate_fetches(&range);
         if lost == 0 {
-            // Overwritten or cut off meanwhile: nobody misses them.
+            // Overwritten or truncated meanwhile: no data are lost.
             return;
         }
         state.errors.record(error);
@@ -258,7 +258,7 @@ impl DataPlane {
         tracing::warn!(file = owner.label(), offset = range.start, lost, %error, "written bytes were lost");
     }
 
-    /// Commits the answers up to `covers`, which makes the writes up to `fulfils` durable.
+    /// Commits the replies up to `covers`, which makes the writes up to `fulfils` durable.
     fn commit(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, writer: &Arc<OpenContext>) {
         let asker = OpenCaller { open: writer, interrupt: &self.stop };
         let _about = scope::for_object(owner.number());
@@ -354,7 +354,7 @@ impl DataPlane {
 }
 
 impl FileState {
-    /// What is to be done next, and takes note that somebody does it.
+    /// Chooses the next step and marks it as taken.
     fn next_step(&mut self) -> Option<WriteBackStep> {
         if let Some(write) = self.next_write() {
             return Some(write);

@@ -1,7 +1,7 @@
-//! Answering that a name is missing, from a directory all of whose names are known.
+//! Answers lookups of missing names from a directory all of whose names are known.
 //!
-//! Policy decides when a directory is complete ([`curt_policy::complete`]); here that is used, and
-//! checked against what LOOKUPs find.
+//! Policy decides when a directory is complete ([`curt_policy::complete`]). This module uses that
+//! decision and compares it with the results of LOOKUPs.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     superblock::Superblock,
 };
 
-/// Counts a directory that is complete by now.
+/// Counts a directory that has become complete.
 pub(super) fn note_completeness(sb: &Superblock, directory: &Inode, listing: &Arc<DirectoryListing>) -> bool {
     let is_kept = {
         let mut facts = directory.facts();
@@ -28,7 +28,7 @@ pub(super) fn note_completeness(sb: &Superblock, directory: &Inode, listing: &Ar
         kept.is_some_and(|kept| Arc::ptr_eq(kept, listing))
     };
     let is_complete = is_kept && listing.complete_label().is_some();
-    // Otherwise it is known, and answers for nothing.
+    // With `dirfill=off` it is complete, but answers no lookups.
     if is_complete && sb.core.options().fills() {
         sb.count(ClientCounter::DirFillComplete);
         probe!(NfsDirComplete {
@@ -39,25 +39,25 @@ pub(super) fn note_completeness(sb: &Superblock, directory: &Inode, listing: &Ar
     is_complete
 }
 
-/// A name that `directory` does not have, all of whose names are known.
+/// The negative entry for a name that a complete `directory` does not contain.
 pub(crate) fn negative_from_listing(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
     let is_off = !sb.core.options().fills() || sb.path_limits.case_insensitive;
     if is_off || complete::may_be_hidden(name) {
         return None;
     }
     let listing = directory.facts().by_type.complete_listing(name).cloned()?;
-    // Finding a name the first time takes a while in a large directory: not while others want
-    // the facts.
+    // The first search for a name takes long in a large directory: do it without the lock on the
+    // facts.
     listing.missing_label(name)?;
-    // Once more, with no change of ours being entered meanwhile: one that replaces a name takes
-    // it out first.
+    // Repeated under the lock, while no change of this client is being entered: a change that
+    // replaces a name removes it first.
     let facts = directory.facts();
     let label = facts.by_type.complete_listing(name)?.missing_label(name)?;
     Some(CachedDentry { child: None, label })
 }
 
-/// `name` was answered to be missing since a complete directory does not have it. From now on
-/// it is a missing name like others. `filled`: what became of it before.
+/// Caches `name` as a negative entry after a complete directory answered that it is missing.
+/// `filled`: the earlier outcome of the fill.
 pub(crate) fn note_negative_from_listing(
     sb: &Superblock,
     directory: &Arc<Inode>,
@@ -66,8 +66,8 @@ pub(crate) fn note_negative_from_listing(
     filled: FillOutcome,
 ) {
     let _ = names::cache_learned(sb, directory, name, None, DentryUpdate::Negative(label));
-    // A change of ours may have made the name since it was looked for, and what that kept be
-    // replaced by this.
+    // A change of this client may have created the name since the search; this would overwrite its
+    // entry.
     let still = negative_from_listing(sb, directory, name).map(|absence| absence.label);
     if still != Some(label) {
         drop(names::uncache_name(sb, directory, name));
@@ -78,9 +78,9 @@ pub(crate) fn note_negative_from_listing(
     sb.count(ClientCounter::DirFillMissing);
 }
 
-/// `name` was looked up. If it is missing, and that is not kept, it does not count; if it is
-/// there although the directory was believed to be complete without it, the directory does not
-/// list all its names, or its clock is too coarse to tell.
+/// Compares the result of a LOOKUP of `name` with the listing. A missing name that is not cached
+/// does not count. If the name exists although the complete directory does not contain it, the
+/// directory does not list all its names, or its clock is too coarse.
 pub(crate) fn compare_with_listing(
     sb: &Superblock,
     directory: &Inode,

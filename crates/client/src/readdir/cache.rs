@@ -1,8 +1,8 @@
 //! A directory's names in the server's order, as far as they were requested.
 //!
 //! Owns the chunks, and the table that finds a name by its cookie. A name's ordinal never changes,
-//! so any number of readers go through a listing at their own pace. Evicted chunks leave their
-//! slot: their readers request the names again from where they are. Must not send anything.
+//! so any number of readers go through a listing at their own pace. An evicted chunk leaves its
+//! slot: its readers request the names again from their cookie. Must not send anything.
 
 use std::{
     fmt,
@@ -27,21 +27,22 @@ use super::{
 };
 use crate::inode::{InFlightCall, InFlightEnd};
 
-/// What a reader finds at its position.
+/// The next step of a reader at its position.
 #[derive(Debug)]
 pub(super) enum ListingStep {
-    /// A chunk, and which of its names is next; `is_last`: it is time to read ahead soon.
+    /// A chunk, and the index of the next name in it. `is_last`: the next chunk is not cached yet,
+    /// so read-ahead may start.
     Names {
         chunk: Arc<ListingChunk>,
         index: usize,
         is_last: bool,
     },
     Evicted,
-    /// Not requested yet, or `has_arrived` and only to be taken.
+    /// Not requested yet; with `has_arrived`, the reply of a read-ahead can be taken.
     Unread {
         has_arrived: bool,
     },
-    /// The directory ends.
+    /// The end of the directory.
     End,
 }
 
@@ -53,62 +54,63 @@ pub(crate) struct DirectoryListing {
     pub(super) state: Mutex<ListingState>,
 }
 
-/// A chunk's place, which stays when the chunk is evicted.
+/// The place of a chunk, which remains when the chunk is evicted.
 #[derive(Debug)]
 pub(super) struct ChunkSlot {
-    /// How many names come before, and how many it has.
+    /// The number of names before it and in it.
     first: u32,
     count: u32,
-    /// Where the server was asked for it.
+    /// The cookie of the request for it.
     after: ReaddirCookie,
     pub(super) chunk: Option<Arc<ListingChunk>>,
 }
 
-/// What changes of a listing.
+/// The mutable part of a listing.
 #[derive(Debug, Default)]
 pub(super) struct ListingState {
     pub(super) slots: Vec<ChunkSlot>,
     pub(super) count: u32,
     /// Names' ordinals by cookie.
     cookies: HashTable<u32>,
-    /// The same by name, made when first needed, of the first `names_indexed`.
+    /// The same by name, built on first use, for the first `names_indexed` names.
     pub(super) names: Option<HashTable<u32>>,
     pub(super) names_indexed: u32,
-    /// Where the server continues behind the last name, and in how many bytes that came.
+    /// The cookie for the names after the last one, and the size of the last request in bytes.
     pub(super) end: ReaddirCookie,
     pub(super) size: u32,
     pub(super) is_complete: bool,
-    /// The server lists in a loop.
+    /// The server lists names in a loop.
     pub(super) is_looping: bool,
     is_evicted: bool,
-    /// What the replies prove of all the names together.
+    /// What the replies prove about all names together.
     scan: Option<ListingScan>,
-    /// The state of the directory's contents when it was first asked, if that is known.
+    /// The contents epoch of the directory at the first request, if known.
     pub(super) began_in: Option<Epoch>,
-    /// What the directory was like before the last names were requested.
+    /// The ticket taken before the last names were requested.
     pub(super) last_ticket: Option<MutationTicket>,
-    /// When it was last used to say that a name is missing, which all of its names are needed for.
+    /// When it last answered that a name is missing, which needs all of its names.
     pub(super) answered_at: u64,
-    /// The request for what follows. What interrupts it if it is ahead of its reader, and what came
-    /// of that, to be taken by the first reader.
+    /// The request for the next names. `ahead` interrupts it if it is a read-ahead, and `arrived`
+    /// is its result, which the first reader takes.
     pub(super) request: Option<Arc<InFlightCall>>,
     pub(super) ahead: Option<Interrupt>,
     pub(super) arrived: Option<Box<ReaddirResult>>,
-    /// It failed: the names are requested again when they are wanted.
+    /// The read-ahead failed: the names are requested again when a reader needs them.
     pub(super) has_readahead_failed: bool,
-    /// The largest cookie that the server gave.
+    /// The largest cookie from the server.
     pub(super) cookie_max: u64,
-    /// Names of our own making at the end, which no server can list again: nothing is evicted.
+    /// Names created by this client at the end, which the server cannot list at that position:
+    /// nothing is evicted.
     pub(super) local_names: usize,
     pub(super) pin: Option<ListingMemoryCharge>,
     readers: usize,
-    /// For events: the number of the directory, and whether the end of the listing was traced.
+    /// For events: the fileid of the directory, and whether the end of the listing was traced.
     pub(super) directory: u64,
     is_end_traced: bool,
 }
 
 impl ListingState {
-    /// In which slot the name is, and which of its names.
+    /// The slot of a name and its index there.
     fn locate(&self, ordinal: u32) -> Option<(usize, usize)> {
         let slot = self.slots.partition_point(|slot| slot.first + slot.count <= ordinal);
         Some((slot, (ordinal - self.slots.get(slot)?.first) as usize))
@@ -119,7 +121,7 @@ impl ListingState {
         self.slots[slot].chunk.as_ref()?.entry(index)
     }
 
-    /// Marks a name as removed; false if it was before, or is evicted.
+    /// Marks a name as removed; false if it is removed already or evicted.
     pub(super) fn remove(&self, ordinal: u32) -> bool {
         let place = self.locate(ordinal);
         let chunk = place.and_then(|(slot, index)| Some((self.slots[slot].chunk.as_ref()?, index)));
@@ -141,7 +143,7 @@ impl ListingState {
 }
 
 impl DirectoryListing {
-    /// One that begins behind `start`, where the last request was of `size` bytes.
+    /// A listing that begins after `start`; the last request was of `size` bytes.
     pub(super) fn new(memory: &Arc<ListingMemory>, start: ReaddirCookie, size: u32) -> Arc<Self> {
         Arc::new(Self {
             memory: Arc::clone(memory),
@@ -151,12 +153,12 @@ impl DirectoryListing {
         })
     }
 
-    /// One that begins where the directory does.
+    /// A listing from the beginning of the directory.
     pub(super) fn from_start(memory: &Arc<ListingMemory>) -> Arc<Self> {
         Self::new(memory, ReaddirCookie::default(), 0)
     }
 
-    /// Traces, once, that it no longer says what is in the directory.
+    /// Traces once that the listing is no longer valid.
     pub(crate) fn trace_invalidated(&self, reason: &str) {
         if Event::NfsReaddirInvalidateCacheRange.is_wanted() {
             let mut state = self.state.lock();
@@ -169,20 +171,19 @@ impl DirectoryListing {
         }
     }
 
-    /// Whether it begins where the directory does.
+    /// Whether it begins at the beginning of the directory.
     pub(super) fn is_whole(&self) -> bool {
         self.start.cookie == 0
     }
 
-    /// By what it may be believed, if it was learned under one state of the directory and nothing
+    /// The label under which it is valid, if it was read in one state of the directory and no part
     /// of it was evicted.
     pub(crate) fn label(&self) -> Option<NameLabel> {
         let state = self.state.lock();
         state.scan?.label().filter(|_| state.is_intact())
     }
 
-    /// By what a name that is not in it may be believed to be missing, if it is a listing of all
-    /// names.
+    /// The label under which a name that it does not contain is missing, if it contains all names.
     pub(crate) fn complete_label(&self) -> Option<NameLabel> {
         self.complete_label_in(&self.state.lock())
     }
@@ -192,15 +193,15 @@ impl DirectoryListing {
         state.scan?.complete().filter(|_| is_all)
     }
 
-    /// It does not hold the directory's names under one state any more, or never did.
+    /// Marks that it does not describe one state of the directory.
     pub(crate) fn mark_inconsistent(&self) {
         if let Some(scan) = &mut self.state.lock().scan {
             scan.mark_inconsistent();
         }
     }
 
-    /// Whether it may be kept for others in a directory of which `directory` is known; if it is not
-    /// the directory's as it is now, it is inconsistent.
+    /// Whether it may be cached for other readers of a directory in the state `directory`. If it is
+    /// not of that state, it is marked inconsistent.
     pub(super) fn is_cacheable(&self, directory: &AttributeState) -> bool {
         let state = &mut *self.state.lock();
         let is_intact = self.is_whole() && state.is_intact();
@@ -211,17 +212,17 @@ impl DirectoryListing {
         self.state.lock().is_complete
     }
 
-    /// How many names it has.
+    /// The number of names.
     pub(super) fn count(&self) -> u32 {
         self.state.lock().count
     }
 
-    /// Whether it has more names than are listed with attributes for nobody.
+    /// Whether it has more names than are listed with attributes while no attributes are used.
     pub(super) fn is_large(&self) -> bool {
         self.count() > NAMES_WITHOUT_STAT_MAX
     }
 
-    /// Where the server continues behind the last name.
+    /// The cookie for the names after the last one.
     pub(super) fn end(&self) -> ReaddirCookie {
         self.state.lock().end
     }
@@ -230,7 +231,7 @@ impl DirectoryListing {
         self.state.lock().readers += 1;
     }
 
-    /// What was requested ahead of the last reader is cancelled, and counted.
+    /// Removes a reader. Without readers, a read-ahead is cancelled and counted.
     pub(super) fn remove_reader(&self) {
         let mut state = self.state.lock();
         state.readers -= 1;
@@ -260,12 +261,12 @@ impl DirectoryListing {
         if let Some(ordinal) = state.cookies.find(self.hasher.hash_one(cookie), is_it) {
             return Some(ordinal + 1);
         }
-        // The last name before what was evicted.
+        // The last name before an evicted chunk.
         let next = state.slots.iter().find(|slot| slot.after.cookie == cookie);
         next.map(|slot| slot.first)
     }
 
-    /// What a reader finds at a position.
+    /// The next step of a reader at a position.
     pub(super) fn step(&self, ordinal: u32) -> ListingStep {
         let state = self.state.lock();
         let Some((slot, index)) = state.locate(ordinal) else {
@@ -286,14 +287,14 @@ impl DirectoryListing {
         }
     }
 
-    /// The verifier of the cookie of the name before `ordinal`, and how many bytes were requested
-    /// last.
+    /// The verifier of the cookie of the name before `ordinal`, and the size of the last request in
+    /// bytes.
     pub(super) fn verifier_and_size(&self, ordinal: u32) -> (CookieVerifier, u32) {
         let state = self.state.lock();
         (state.verifier_before(ordinal), state.size)
     }
 
-    /// Where the server lists the name of this ordinal.
+    /// The request for the evicted name of this ordinal.
     pub(super) fn gap_before(&self, ordinal: u32) -> Option<ListingGap> {
         let state = self.state.lock();
         let (slot, index) = state.locate(ordinal)?;
@@ -301,7 +302,7 @@ impl DirectoryListing {
             state.slots[slot].after
         } else {
             let cookie = state.entry(ordinal - 1)?.cookie;
-            // Names of our own making are known to no server.
+            // The server does not know the cookies of names that this client added.
             (cookie < LOCAL_COOKIE_FIRST).then_some(())?;
             let verifier = state.verifier_before(ordinal);
             ReaddirCookie { cookie, verifier }
@@ -336,8 +337,8 @@ impl DirectoryListing {
         true
     }
 
-    /// Adds a chunk and enters its cookies; false if one comes twice in it, or if it ends where the
-    /// listing was before.
+    /// Adds a chunk and its cookies; false if a cookie is repeated in it, or if it ends at a cookie
+    /// that the listing contains already.
     pub(super) fn push(&self, state: &mut ListingState, chunk: Arc<ListingChunk>) -> bool {
         let first = state.count;
         let added = u32::try_from(chunk.len()).ok();
@@ -355,7 +356,7 @@ impl DirectoryListing {
         let rehash = |ordinal: &u32| self.hasher.hash_one(cookie_at(slots, *ordinal).unwrap_or(0));
         cookies.reserve(chunk.len(), rehash);
         for (cookie, ordinal) in chunk.cookies().zip(first..) {
-            // A reader that continues behind such a name begins again.
+            // A reader that continues after such a name starts again.
             if cookie == 0 || cookie == self.start.cookie {
                 return false;
             }
@@ -369,8 +370,8 @@ impl DirectoryListing {
         true
     }
 
-    /// Evicts a chunk unless it was used since. Gives it, to be dropped without a lock; or when it
-    /// was used last.
+    /// Evicts a chunk unless it was used since `used_at`. Returns the chunk, to be dropped without
+    /// a lock, or the time of its last use.
     pub(super) fn evict(&self, slot: usize, used_at: u64) -> Result<Option<Arc<ListingChunk>>, u64> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -392,14 +393,14 @@ impl DirectoryListing {
         let range = first..first + state.slots[slot].count;
         let directory = state.directory;
         drop(guard);
-        // What is one reader's alone is used by nobody else anyway.
+        // A listing of a single reader has no other users.
         if self.is_whole() {
             trace_dropped(directory, range, "there is no room");
         }
         Ok(Some(chunk))
     }
 
-    /// Gives every name before `end`; false if some were evicted.
+    /// Passes every name before `end` to `each`; false if some were evicted.
     pub(super) fn names_before(&self, end: u32, each: &mut dyn FnMut(&[u8])) -> bool {
         let slots = |slot: &ChunkSlot| (slot.chunk.clone(), end.saturating_sub(slot.first).min(slot.count));
         let chunks: Vec<_> = self.state.lock().slots.iter().map(slots).collect();
@@ -411,8 +412,8 @@ impl DirectoryListing {
         true
     }
 
-    /// Takes note of what the reply proves that was added last; true if it is of another state of
-    /// the directory than those before.
+    /// Records what the last added reply proves. Returns true if it is of another state of the
+    /// directory than the earlier replies.
     pub(super) fn note_origin(&self, origin: ListingOrigin) -> bool {
         let state = &mut *self.state.lock();
         state.last_ticket = Some(origin.ticket);

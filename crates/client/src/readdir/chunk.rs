@@ -1,4 +1,4 @@
-//! The names of one reply: one allocation for all names, 24 bytes beside each. They never move; a
+//! The names of one reply: one allocation for all names, and 24 bytes for each. They never move. A
 //! name that this client removed is marked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -7,20 +7,21 @@ use curt_types::FileKind;
 
 use super::memory::ListingMemoryCharge;
 
-/// Bytes that a name takes in the tables that find it.
+/// Bytes per name in the index tables.
 const INDEX_BYTES: usize = 10;
 
-/// Names of our own making in one listing at most.
+/// Maximum number of names that this client adds to one listing.
 pub(super) const LOCAL_NAMES_MAX: usize = 1024;
 
-/// They get the last cookies; where the server gives such itself, none is entered.
+/// The first of the cookies of these names. If the server itself uses such cookies, no name is
+/// added.
 pub(super) const LOCAL_COOKIE_FIRST: u64 = u64::MAX - LOCAL_NAMES_MAX as u64;
 
 #[derive(Debug)]
 struct ChunkEntry {
     cookie: u64,
     fileid: u64,
-    /// Where the name ends in the chunk's names.
+    /// The end of the name in the chunk's names.
     end: u32,
     kind: Option<FileKind>,
     is_gone: AtomicBool,
@@ -34,11 +35,11 @@ pub(super) struct ListedEntry<'a> {
     pub(super) fileid: u64,
     pub(super) kind: Option<FileKind>,
     pub(super) cookie: u64,
-    /// This client removed it since it was listed.
+    /// This client has removed it since it was listed.
     pub(super) is_gone: bool,
 }
 
-/// Names being put together.
+/// Builder of a chunk.
 #[derive(Debug, Default)]
 pub(super) struct ChunkBuilder {
     names: Vec<u8>,
@@ -67,7 +68,7 @@ impl ChunkBuilder {
         });
     }
 
-    /// Bytes that the chunk will take.
+    /// The memory that the chunk will take, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let entries = self.entries.len() * (size_of::<ChunkEntry>() + INDEX_BYTES);
         (size_of::<ListingChunk>() + self.names.len() + entries) as u64
@@ -96,7 +97,7 @@ impl ListingChunk {
             fileid: entry.fileid,
             kind: entry.kind,
             cookie: entry.cookie,
-            // Relaxed: who reads the old value lists a name that is being removed.
+            // Relaxed: a reader of the old value lists a name whose removal is in progress.
             is_gone: entry.is_gone.load(Relaxed),
         })
     }
@@ -109,7 +110,7 @@ impl ListingChunk {
         self.entries.iter().map(|entry| entry.cookie)
     }
 
-    /// The name was removed; false if it was before.
+    /// Marks the name as removed; false if it is removed already.
     pub(super) fn remove(&self, index: usize) -> bool {
         !self.entries[index].is_gone.swap(true, Relaxed)
     }

@@ -1,6 +1,6 @@
 //! One pass through a directory: the reader's position, and the names that were returned to it.
 //!
-//! Owns positions of one open directory. Must not send anything.
+//! Owns the positions of one open directory. Must not send anything.
 
 use std::{
     hash::{BuildHasher, Hasher as _, RandomState},
@@ -16,39 +16,40 @@ use super::{
     reply::ReaddirCookie,
 };
 
-/// Parts of listings that one pass can be made of: each eviction before the reader and each jump
-/// begins another.
+/// Maximum number of listings that one pass consists of: each eviction before the reader and each
+/// seek begins another.
 const PARTS_MAX: usize = 1024;
 
 /// Bytes of a name's hash.
 const HASH_BYTES: u64 = 16;
 
-/// Where a reader is.
+/// The position of a reader.
 #[derive(Debug, Clone)]
 pub(super) struct CursorPosition {
     pub(super) listing: Arc<DirectoryListing>,
-    /// Of the last name that was returned, and the ordinal of the next one.
+    /// The cookie of the last returned name, and the ordinal of the next one.
     pub(super) cookie: u64,
     pub(super) ordinal: u32,
     pub(super) loops: CookieLoopDetector,
-    /// What was returned before the server refused a cookie and the pass had to start again.
+    /// The names that were returned before the server refused a cookie and the pass started again.
     pub(super) skipped: Option<Arc<ReturnedNames>>,
 }
 
-/// What an open directory has read.
+/// The state of an open directory.
 #[derive(Debug)]
 pub(super) struct ReaddirCursor {
     at: CursorPosition,
     _reader: ListingReader,
-    /// What it is at, so that it is not evicted meanwhile.
+    /// The chunk at the position, held so that it is not evicted.
     _current_chunk: Option<Arc<ListingChunk>>,
-    /// All that was returned before, up to where the next part begins; `is_whole`: with the present
-    /// listing that is all since the directory's beginning.
+    /// All names that were returned before the current listing: each listing up to the ordinal
+    /// where the next begins. `is_whole`: together with the current listing these are all names
+    /// from the beginning of the directory.
     read_before: Vec<(Arc<DirectoryListing>, u32)>,
     is_whole: bool,
 }
 
-/// A listing while somebody reads it.
+/// A listing with a reader.
 #[derive(Debug)]
 pub(super) struct ListingReader(Arc<DirectoryListing>);
 
@@ -66,7 +67,7 @@ impl Drop for ListingReader {
 }
 
 impl ReaddirCursor {
-    /// One at the beginning of `listing`.
+    /// A cursor at the beginning of `listing`.
     pub(super) fn new(listing: Arc<DirectoryListing>) -> Self {
         Self {
             is_whole: listing.is_whole(),
@@ -87,8 +88,8 @@ impl ReaddirCursor {
         &self.at.listing
     }
 
-    /// Goes behind `cookie`. If nothing is known of that, the server is asked from there, and what
-    /// was returned before does not count any more.
+    /// Seeks to the name after `cookie`. If the cookie is unknown, the server is asked from there,
+    /// and the names returned before are discarded.
     pub(super) fn seek(&mut self, memory: &Arc<ListingMemory>, cookie: u64) -> CursorPosition {
         if cookie == self.at.cookie {
             return self.at.clone();
@@ -116,14 +117,14 @@ impl ReaddirCursor {
         self.at.clone()
     }
 
-    /// The reader is at `at` by now, in `chunk`. Nothing happens if the pass has gone elsewhere.
+    /// Moves the reader to `at`, in `chunk`. No effect if the pass has moved elsewhere.
     pub(super) fn advance(&mut self, at: &CursorPosition, chunk: Arc<ListingChunk>) {
         if Arc::ptr_eq(&self.at.listing, &at.listing) {
             (self.at, self._current_chunk) = (at.clone(), Some(chunk));
         }
     }
 
-    /// The names at `at` were evicted: the reader continues by a listing of its own.
+    /// The names at `at` were evicted: the reader continues with a listing of its own.
     pub(super) fn continue_uncached(
         &mut self,
         memory: &Arc<ListingMemory>,
@@ -139,8 +140,8 @@ impl ReaddirCursor {
         self.begin_uncached(memory, ReaddirCookie { cookie, verifier }, size, at.loops)
     }
 
-    /// The server refused the cookie of `at`: the pass starts again without the names that were
-    /// returned. `None` if it did so before, or not all that was returned is remembered.
+    /// The server refused the cookie of `at`: the pass starts again and skips the names that were
+    /// returned. `None` if it did so before, or not all returned names are known.
     pub(super) fn restart_skipping_returned(
         &mut self,
         memory: &Arc<ListingMemory>,
@@ -153,30 +154,30 @@ impl ReaddirCursor {
         parts.push((Arc::clone(&at.listing), at.ordinal));
         let count: u64 = parts.iter().map(|(_, end)| u64::from(*end)).sum();
         let charge = memory.reserve(count * HASH_BYTES)?;
-        // What was returned is given up only when all of it is noted.
+        // The returned names are discarded only after all of them were collected.
         let skipped = ReturnedNames::collect(&parts, charge)?;
         *self = Self::new(DirectoryListing::from_start(memory));
         self.at.skipped = Some(Arc::new(skipped));
-        // The reader's cookie is of the former pass: it stands for the beginning of this one.
+        // The cookie is of the former pass: it stands for the beginning of this one.
         self.at.cookie = at.cookie;
         memory.shrink();
         Some(self.at.clone())
     }
 }
 
-/// Detects a server that returns the same names again and again, in a listing that is larger than
-/// the memory: each reader remembers one cookie, and replaces it whenever twice as many names have
-/// been returned (Brent's cycle detection). A cycle is noticed before it is repeated four times.
+/// Detects a server that returns the same names repeatedly in a listing that exceeds the memory.
+/// Each reader stores one cookie, and replaces it whenever twice as many names have been returned
+/// (Brent's cycle detection). A cycle is detected before it is repeated four times.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CookieLoopDetector {
     mark: Option<u64>,
     returned: u64,
-    /// After so many names another cookie is remembered.
+    /// The number of names after which another cookie is stored.
     next: u64,
 }
 
 impl CookieLoopDetector {
-    /// Whether the name with this cookie was returned before, as far as is remembered.
+    /// Whether the stored cookie shows that the name was returned before.
     pub(super) fn is_repeated(&self, cookie: u64) -> bool {
         self.mark == Some(cookie)
     }
@@ -189,8 +190,8 @@ impl CookieLoopDetector {
     }
 }
 
-/// The names that were returned, as keyed hashes of 128 bits in order: two names of one directory
-/// have the same with a probability below 2^-80 for any directory that fits on a disk, and whoever
+/// The returned names, as a sorted list of keyed 128-bit hashes. The probability that two names of
+/// one directory collide is below 2^-80 for any directory that fits on a disk, and a client that
 /// creates names does not know the key.
 #[derive(Debug)]
 pub(super) struct ReturnedNames {
@@ -200,7 +201,7 @@ pub(super) struct ReturnedNames {
 }
 
 impl ReturnedNames {
-    /// Those before the end of each part; `None` if some of them were evicted.
+    /// The names before the end of each part; `None` if some of them were evicted.
     fn collect(parts: &[(Arc<DirectoryListing>, u32)], charge: ListingMemoryCharge) -> Option<Self> {
         let random = RandomState::new();
         let mut names =
@@ -231,8 +232,7 @@ impl ReturnedNames {
 mod tests {
     use super::*;
 
-    /// How many names are returned until a cycle is noticed into which a way of `before` names
-    /// leads.
+    /// The number of names returned until a cycle is detected that begins after `before` names.
     fn noticed(before: u64, length: u64) -> u64 {
         let mut loops = CookieLoopDetector::default();
         (0..)

@@ -1,4 +1,4 @@
-//! Returning names to a reader: from what is kept, from the pass, from the server.
+//! Returns names to a reader: from the cache, from the pass, from the server.
 
 use std::sync::Arc;
 
@@ -28,23 +28,23 @@ use crate::{
     ops::{getattr, lookup, open},
 };
 
-/// A reader, where it is, and who takes the names.
+/// One readdir call: the reader, its position, and the receiver of the names.
 struct ReaddirCall<'a> {
     op: &'a Op<'a>,
     directory: &'a OpenDirectory,
     plus: bool,
     emit: &'a mut dyn FnMut(&DirEntry<'_>) -> DirEmit,
     at: CursorPosition,
-    /// Names returned by this call, and how many it may return.
+    /// Names returned by this call, and their maximum.
     count: usize,
     count_max: usize,
 }
 
-/// Why a chunk's names were not all returned.
+/// Why not all names of a chunk were returned.
 #[derive(PartialEq, Eq)]
 enum EmitStop {
     Full,
-    /// The next name was returned before, although the server did not begin again.
+    /// The next name was returned before, although the server did not start again.
     Loop,
 }
 
@@ -53,16 +53,16 @@ fn trace_restart(inode: &Inode, cookie: u64) {
 }
 
 /// Returns the names that follow `cookie` (0: from the beginning) until the listener is full, the
-/// directory ends, or the names that are at hand do, at least one having been returned. With
-/// `plus`, what a look-up would give comes with each name where it is known. `.` and `..` are
-/// returned where the server lists them. Cookies are the server's: any 64 bits but zeros.
+/// directory ends, or no further names are cached and at least one was returned. With `plus`, each
+/// name has the result of its lookup where that is cached. `.` and `..` are returned where the
+/// server lists them. Cookies are those of the server: any 64 bits except zero.
 ///
-/// Names that are there all the time are returned once each; those that come or go meanwhile may or
-/// may not be returned.
+/// Names that exist all the time are returned once each. Names that are created or removed
+/// meanwhile may or may not be returned.
 ///
 /// # Errors
-/// Those of READDIR; EIO if the server refuses its own cookies twice, or once when not all that
-/// was returned is remembered, never gets on, or lists in a loop.
+/// Those of READDIR. EIO if the server refuses its own cookies twice, or once when not all returned
+/// names are known; if it makes no progress; or if it lists in a loop.
 pub fn readdir(
     op: &Op<'_>,
     directory: &OpenDirectory,
@@ -90,7 +90,7 @@ pub fn readdir(
     call.run()
 }
 
-/// Somebody uses names that `directory` lists: those that follow are requested with attributes.
+/// Names that `directory` lists are used: the following ones are requested with attributes.
 pub fn names_are_used(directory: &OpenDirectory) {
     probe!(let subject = directory.inode.event_fields(); NfsReaddirForceReaddirplus {
         dir: subject.fileid,
@@ -132,8 +132,8 @@ impl ReaddirCall<'_> {
                     }
                 }
                 ListingStep::End => return Ok(()),
-                // A reader that has names does not wait for more; and one that looks at each does
-                // so before their attributes are old.
+                // A reader that has names does not wait for more. A reader that stats each name
+                // does so before the attributes expire.
                 ListingStep::Evicted | ListingStep::Unread { has_arrived: false } if self.count > 0 => {
                     return Ok(());
                 }
@@ -200,7 +200,7 @@ impl ReaddirCall<'_> {
         matches!(taken, DirEmit::Taken)
     }
 
-    /// What a look-up of a listed name would give, if it would give it without a request.
+    /// The result of a lookup of a listed name, if the cache can serve it.
     fn found(&self, entry: &ListedEntry<'_>) -> Option<FoundInode> {
         if matches!(entry.name, b"." | b"..") {
             return None;
@@ -208,7 +208,7 @@ impl ReaddirCall<'_> {
         let (op, inode) = (self.op, &self.directory.inode);
         let kept = op.sb.dentries.find(inode.id(), entry.name)?;
         let child = kept.child.filter(|child| !child.is_stale())?;
-        // One after the other: the server may list a directory in itself.
+        // One lock after the other: the server may list a directory in itself.
         let contents = inode.facts().contents();
         let is_old = child.facts().state.remaining(op.now(), &op.options).is_zero();
         if contents != Some(kept.label.epoch) || is_old {
@@ -217,7 +217,7 @@ impl ReaddirCall<'_> {
         lookup::found(op, inode, &child, Some(kept.label)).ok()
     }
 
-    /// Has the names behind the last chunk requested, if the reader will want them soon.
+    /// Requests the names after the last chunk, if the reader will need them soon.
     fn read_ahead(&self, had: usize, of: usize) {
         let inode = &self.directory.inode;
         let ticket = self.at.listing.state.lock().last_ticket;
@@ -228,8 +228,8 @@ impl ReaddirCall<'_> {
         }
     }
 
-    /// The server does not know its own cookie any more: the pass starts again, once, and leaves
-    /// out what was returned.
+    /// The server refused its own cookie: the pass starts again, once, and skips the names that
+    /// were returned.
     fn start_again(&mut self) -> Result<(), Errno> {
         let (sb, directory) = (self.op.sb, self.directory);
         let mut pass = directory.cursor.lock();
@@ -248,7 +248,7 @@ impl ReaddirCall<'_> {
     }
 }
 
-/// A pass begins: with the kept listing if that may be believed.
+/// Begins a pass: with the cached listing if that is valid.
 fn begin_reading(op: &Op<'_>, directory: &OpenDirectory) -> Result<(), Errno> {
     let kept = fresh_listing(op, &directory.inode)?;
     probe!(NfsReaddirPass {
@@ -334,8 +334,7 @@ fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Resu
     Ok(())
 }
 
-/// Opens a directory for listing. Dropping it closes it, which cancels a request that was sent
-/// ahead of its reader.
+/// Opens a directory for listing. Dropping it closes it, which cancels a read-ahead.
 ///
 /// # Errors
 /// EACCES, ENOTDIR; those of ACCESS and GETATTR.

@@ -1,8 +1,8 @@
-//! READDIR and READDIRPLUS: the request for what follows a listing, who sends it and who waits, and
-//! what the reply teaches.
+//! READDIR and READDIRPLUS: the request for the names after a listing, its sender and waiters, and
+//! the effect of the reply.
 //!
-//! One such request of a listing is in flight at a time. A reply that was requested ahead of the
-//! readers is kept until one of them takes it.
+//! One such request of a listing is in flight at a time. The reply of a read-ahead is held until a
+//! reader takes it.
 
 use std::sync::Arc;
 
@@ -33,34 +33,34 @@ use crate::{
     superblock::Superblock,
 };
 
-/// Who requests names, of which directory.
+/// The directory and the credential of a request for names.
 pub(super) struct ReaddirRequester {
     core: Arc<MountCore>,
     pub(super) inode: Arc<Inode>,
     identity: Arc<InternedCaller>,
 }
 
-/// What is to be done for the names that follow a listing.
+/// What the caller does to get the names after a listing.
 pub(super) enum FetchTurn {
-    /// To send a request, for what and in how many bytes.
+    /// Send a request: the gap, and the size in bytes.
     Send(FetchGuard, ListingGap, u32),
-    /// To wait for somebody who does.
+    /// Wait for the request of another caller.
     Wait(Arc<InFlightCall>),
-    /// To take what came of a request that was sent ahead ([`DirectoryListing::take_arrived`]).
+    /// Take the result of a read-ahead ([`DirectoryListing::take_arrived`]).
     Arrived,
     /// Nothing follows.
     AtEnd,
-    /// The server lists in a loop.
+    /// The server lists names in a loop.
     Loop,
 }
 
-/// The right to extend a listing. Dropping it gives it up, and wakes those who wait.
+/// The right to extend a listing. Dropping it releases the right and wakes the waiters.
 pub(super) struct FetchGuard {
     listing: Arc<DirectoryListing>,
     call: Arc<InFlightCall>,
 }
 
-/// What came of reading on.
+/// The outcome of extending a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListingExtension {
     Extended,
@@ -73,7 +73,7 @@ impl FetchGuard {
         Self { listing: Arc::clone(listing), call: Arc::clone(state.request.insert(Arc::default())) }
     }
 
-    /// Does this unless the request was cancelled or is over.
+    /// Calls `update` unless the request was cancelled or has ended.
     fn update(&self, update: impl FnOnce(&mut ListingState)) {
         let state = &mut *self.listing.state.lock();
         if state.request.as_ref().is_some_and(|call| Arc::ptr_eq(call, &self.call)) {
@@ -90,7 +90,7 @@ impl Drop for FetchGuard {
 }
 
 impl DirectoryListing {
-    /// What came of a request that was sent ahead, for the first who takes it.
+    /// The result of a read-ahead, for the first caller.
     pub(super) fn take_arrived(self: &Arc<Self>) -> Option<(FetchGuard, ReaddirResult)> {
         let state = &mut *self.state.lock();
         let reply = state.arrived.take()?;
@@ -98,8 +98,8 @@ impl DirectoryListing {
         Some((FetchGuard::new(self, state), *reply))
     }
 
-    /// Begins to extend it. `size` says in how many bytes, by the place and what was requested
-    /// last.
+    /// Begins to extend the listing. `size` returns the bytes to request, by the cookie and the
+    /// size of the last request.
     pub(super) fn begin_fetch(self: &Arc<Self>, size: impl FnOnce(ReaddirCookie, u32) -> u32) -> FetchTurn {
         let state = &mut *self.state.lock();
         if let Some(call) = &state.request {
@@ -125,7 +125,7 @@ impl ReaddirRequester {
         Self { core: Arc::clone(&op.sb.core), inode: Arc::clone(inode), identity: Arc::clone(&op.identity) }
     }
 
-    /// With attributes or without, behind `cookie`?
+    /// Whether to request the names after `cookie` with attributes.
     fn decide(&self, cookie: u64) -> ListingDecision {
         if self.core.lacks_plus() {
             return ListingDecision::Plain;
@@ -150,7 +150,7 @@ impl ReaddirRequester {
         decision
     }
 
-    /// Requests the names behind a place, in about `size` bytes, and takes in the directory's
+    /// Requests the names after a cookie, in about `size` bytes, and absorbs the directory's
     /// attributes.
     pub(super) fn fetch(
         &self,
@@ -219,7 +219,7 @@ impl ReaddirRequester {
         core.count(if plus { ClientCounter::ListingPlus } else { ClientCounter::ListingPlain });
         let request = ListRequest { cookie: place.cookie, verifier: place.verifier, size, plus };
         let answer = core.protocol.list(asker, inode.handle(), request);
-        // RFC 1813 §3.3.17: a server need not have it.
+        // RFC 1813 §3.3.17: READDIRPLUS may be unsupported.
         let is_refused = |reply: &NfsReply<_, _>| matches!(reply.outcome, Err(Fault::Notsupp));
         if plus
             && (matches!(answer, Err(CallError::ProcedureUnavailable))
@@ -233,7 +233,7 @@ impl ReaddirRequester {
         let is_adopted = about.is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
         let page = answer.outcome.map_err(|status| ReaddirError::Refused(status, sent_at))?;
         inode.prove(identity, Access::READ, sent_at);
-        // What the reply proves of its names is judged while it is new.
+        // The names are judged at the time of the reply.
         let mut facts = inode.facts();
         let kept = facts.by_type.directory();
         kept.names_since_stat = kept.names_since_stat.saturating_add(kept.names_last);
@@ -251,8 +251,8 @@ impl ReaddirRequester {
         })
     }
 
-    /// The same, and again in more bytes where those were too few: for as long as the server says
-    /// so itself, and once if it gives neither a name nor the end.
+    /// As [`Self::fetch`], with retries in more bytes if `size` was too small: while the server
+    /// returns TOOSMALL, and once if it returns neither a name nor the end.
     pub(super) fn fetch_retrying(
         &self,
         op: &Op<'_>,
@@ -280,11 +280,11 @@ impl ReaddirRequester {
         }
     }
 
-    /// Keeps a reply's names at the end of the listing, and the listing for those who list the
+    /// Adds a reply's names to the listing, and caches the listing for other readers of the
     /// directory while it does not change.
     ///
     /// # Errors
-    /// EIO: the server lists in a loop.
+    /// EIO: the server lists names in a loop.
     pub(super) fn enter(
         &self,
         sb: &Superblock,
@@ -323,7 +323,7 @@ impl ReaddirRequester {
     }
 }
 
-/// Bytes of a reply at most.
+/// Maximum bytes of a reply.
 pub(super) fn reply_max(sb: &Superblock) -> u32 {
     let limits = &sb.server_limits;
     let server = limits.listing_preferred.max(limits.read_max);
@@ -400,7 +400,7 @@ pub(super) fn extend_listing(
     }
 }
 
-/// Has what follows requested without waiting for it.
+/// Requests the following names without waiting for them.
 pub(super) fn send_readahead(op: &Op<'_>, inode: &Arc<Inode>, listing: &Arc<DirectoryListing>) {
     let FetchTurn::Send(turn, gap, size) = begin(op.sb, inode, listing) else {
         return;
@@ -412,8 +412,8 @@ pub(super) fn send_readahead(op: &Op<'_>, inode: &Arc<Inode>, listing: &Arc<Dire
         let _why = scope::with_cause(Cause::ListingAhead);
         let decision = requester.decide(gap.cookie.cookie);
         let reply = requester.fetch(gap, decision.bound(size), decision, &interrupt);
-        // Another refusal may be about who asked: whoever wants the names asks again, and hears why
-        // not.
+        // Another error may depend on the credential: the next reader sends the request itself and
+        // gets the error.
         let is_answer = match &reply {
             Ok(reply) => !reply.is_without_progress(),
             Err(error) => error.is_bad_cookie(),

@@ -1,8 +1,8 @@
-//! Entering this client's own changes into cached listings, and finding a listed name by name.
+//! Enters this client's own changes into cached listings, and finds a listed name by name.
 //!
-//! A change is entered only if the server's replies prove that nobody else changed the directory
-//! meanwhile; otherwise the listing is dropped. Readers keep their positions: a removed name is
-//! marked, a new one comes last, with a cookie that no server has given.
+//! A change is entered only if the server's replies prove that no other client changed the
+//! directory meanwhile; otherwise the listing is dropped. Readers keep their positions: a removed
+//! name is marked, and a new one is added at the end, with a cookie that the server has not used.
 
 use std::{
     hash::{BuildHasher, Hasher as _},
@@ -17,32 +17,32 @@ use super::{
     chunk::{ChunkBuilder, LOCAL_COOKIE_FIRST, LOCAL_NAMES_MAX},
 };
 
-/// What a change of ours came to.
+/// The result of a change of this client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LocalChange<'a> {
-    /// It was made, and this is known of the name since; of what it leads to, number and kind.
+    /// It succeeded: the name, its cache update, and the fileid and type of its object.
     Made(&'a [u8], DentryUpdate, Option<(u64, FileKind)>),
-    /// Nothing changed.
+    /// It failed and changed nothing.
     Refused {
         name: &'a [u8],
-        /// Since the name is there.
+        /// The server returned EEXIST.
         exists: bool,
-        /// Nor did anybody else change the directory ([`curt_policy::Absorbed::stands`]).
+        /// No other client changed the directory either ([`curt_policy::Absorbed::stands`]).
         stands: bool,
     },
 }
 
-/// What a listing says of a name.
+/// The presence of a name in a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NamePresence {
     Present,
-    /// It has one that differs in case alone, which some servers take for the same.
+    /// The listing has a name that differs in case only, which some servers treat as equal.
     CaseVariant,
     Absent,
 }
 
 impl DirectoryListing {
-    /// Enters a change; false if it cannot be, and the listing is of no use any more.
+    /// Enters a change; false if that is not possible and the listing must be dropped.
     pub(crate) fn apply_change(&self, change: &LocalChange<'_>) -> bool {
         match *change {
             LocalChange::Refused { name, exists, stands } => {
@@ -55,7 +55,7 @@ impl DirectoryListing {
                     return false;
                 }
                 let was_there = self.remove_name(name);
-                // What was replaced is another object.
+                // A replaced name leads to another object.
                 leads_to.map_or(was_there, |(fileid, kind)| self.add_name(name, fileid, kind))
             }
         }
@@ -87,13 +87,13 @@ impl DirectoryListing {
         state.pin.is_some() && self.push(state, chunk)
     }
 
-    /// What it says of `name`, all of its names being known.
+    /// The presence of `name`, given that all names are known.
     pub(crate) fn presence_of(&self, name: &[u8]) -> NamePresence {
         self.presence_in(&mut self.state.lock(), name)
     }
 
-    /// By what `name` is missing: all names are known, and it is not among them. Both are seen at
-    /// once, for names may be evicted at any time.
+    /// The label under which `name` is missing: all names are known, and it is not among them. Both
+    /// are checked under one lock, since names may be evicted at any time.
     pub(super) fn missing_label(&self, name: &[u8]) -> Option<NameLabel> {
         let mut state = self.state.lock();
         let label = self.complete_label_in(&state)?;
@@ -111,19 +111,19 @@ impl DirectoryListing {
         }
     }
 
-    /// The how-many-th name this is.
+    /// The ordinal of a name.
     pub(super) fn ordinal_of(&self, name: &[u8]) -> Option<u32> {
         self.find_name(&mut self.state.lock(), name, |listed| listed == name)
     }
 
-    /// Finds a name that was not removed. The table is made, or completed, first.
+    /// Finds a name that is not removed. Builds or completes the table first.
     fn find_name(&self, state: &mut ListingState, name: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<u32> {
         let first = state.names.as_ref().map_or(0, |_| state.names_indexed);
         let mut table = state.names.take().unwrap_or_default();
         let hash_of = |ordinal: &u32| state.entry(*ordinal).map_or(0, |entry| self.hash_name(entry.name));
         table.reserve((state.count - first) as usize, hash_of);
         for ordinal in first..state.count {
-            // What was evicted cannot be found, and many alike would make the table slow.
+            // Evicted names cannot be found, and many equal hashes would make the table slow.
             if let Some(entry) = state.entry(ordinal) {
                 table.insert_unique(self.hash_name(entry.name), ordinal, hash_of);
             }
@@ -137,7 +137,7 @@ impl DirectoryListing {
         found
     }
 
-    /// Names that differ in case alone are found together.
+    /// Names that differ only in case have the same hash.
     fn hash_name(&self, name: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         name.iter().for_each(|byte| hasher.write_u8(byte.to_ascii_lowercase()));
@@ -155,7 +155,7 @@ mod tests {
         *,
     };
 
-    /// A listing of `names` in two replies, under one state of the directory.
+    /// A listing of `names` in two replies, in one state of the directory.
     fn listing(names: &[&str]) -> Arc<DirectoryListing> {
         let memory = ListingMemory::new(1 << 20, Arc::default());
         let listing = DirectoryListing::from_start(&memory);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_of_which_names_were_evicted_says_of_none_that_it_is_missing() {
+    fn a_listing_with_evicted_names_does_not_answer_for_missing_names() {
         let listing = listing(&["a", "b", "c", "d"]);
         assert!(listing.missing_label(b"e").is_some());
         assert_eq!(listing.missing_label(b"a"), None, "it is there");

@@ -1,7 +1,7 @@
-//! The memory that listed names take in one mount: its bound, and the order of eviction, least
-//! recently used first, one reply's names at a time.
+//! The memory of listed names in one mount: its bound, and the order of eviction, least recently
+//! used first, one reply's names at a time.
 //!
-//! A reader keeps the names at its position alive, and they count until it moves on. The lock here
+//! A reader holds the names at its position, and they are counted until it moves on. The lock here
 //! is never held while another is taken.
 
 use std::{
@@ -18,43 +18,43 @@ use parking_lot::Mutex;
 
 use super::cache::DirectoryListing;
 
-/// A reply's names take at most this part of the bound, so that several readers have room.
+/// The largest reply is this fraction of the bound, so that there is room for several readers.
 const REPLY_FRACTION: u64 = 8;
 
-/// Of the bound, this part at most is for listings that cannot be read again piece by piece.
+/// At most this fraction of the bound is for listings that cannot be read again piece by piece.
 const PINNED_FRACTION: u64 = 4;
 
-/// Entries in the queue before those of dropped listings are looked for.
+/// The queue is not compacted below this number of entries.
 const COMPACT_MIN: usize = 1024;
 
-/// The bound, and what is kept under it.
+/// The bound and the memory in use.
 pub(crate) struct ListingMemory {
     limit: u64,
     used: AtomicU64,
     pinned: AtomicU64,
-    /// Counts uses; what was used later has the larger number.
+    /// Counts uses; a later use has a larger number.
     uses: AtomicU64,
     lru: Mutex<ListingLru>,
     pub(super) counters: Arc<ClientCounters>,
 }
 
-/// What is kept, the longest unused first. Entries of dropped listings leave when the queue is as
-/// long as `compact_at`: a mount whose directories change all the time makes listings for ever
-/// without coming near its bound.
+/// The cached chunks, least recently used first. Entries of dropped listings are removed when the
+/// queue is as long as `compact_at`: a mount whose directories change all the time creates listings
+/// without ever reaching its bound.
 #[derive(Default)]
 struct ListingLru {
     entries: VecDeque<ListingLruEntry>,
     compact_at: usize,
 }
 
-/// A reply's names, by when they were used when they were put into the queue.
+/// A reply's names, with the time of their last use when they were queued.
 struct ListingLruEntry {
     listing: Weak<DirectoryListing>,
     slot: usize,
     used_at: u64,
 }
 
-/// Bytes that count until this is dropped.
+/// Bytes that are counted until this is dropped.
 pub(crate) struct ListingMemoryCharge {
     memory: Arc<ListingMemory>,
     pub(super) bytes: u64,
@@ -62,7 +62,7 @@ pub(crate) struct ListingMemoryCharge {
 }
 
 impl ListingMemory {
-    /// At most `limit` bytes.
+    /// A memory of at most `limit` bytes.
     pub(crate) fn new(limit: u64, counters: Arc<ClientCounters>) -> Arc<Self> {
         Arc::new(Self {
             limit,
@@ -79,35 +79,36 @@ impl ListingMemory {
         self.used.load(Relaxed)
     }
 
-    /// Bytes that a reply should have at most.
+    /// The maximum bytes that a reply should have.
     pub(crate) fn reply_max(&self) -> u32 {
         u32::try_from(self.limit / REPLY_FRACTION).unwrap_or(u32::MAX)
     }
 
-    /// Something is used now.
+    /// The number of a use that happens now.
     pub(crate) fn next_use(&self) -> u64 {
         self.uses.fetch_add(1, Relaxed)
     }
 
-    /// Bytes are in use from now on, whatever the bound.
+    /// Counts bytes as in use, even above the bound.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> ListingMemoryCharge {
         self.used.fetch_add(bytes, Relaxed);
         ListingMemoryCharge { memory: Arc::clone(self), bytes, is_pinned: false }
     }
 
-    /// The same if the bound has so many; nothing is evicted for them before [`Self::shrink`].
+    /// The same if `bytes` do not exceed the bound; nothing is evicted for them before
+    /// [`Self::shrink`].
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<ListingMemoryCharge> {
         (bytes <= self.limit).then(|| self.charge(bytes))
     }
 
-    /// Bytes that are in use already are not to be evicted. `None` if too many are not.
+    /// Exempts bytes that are in use from eviction. `None` if too many are exempt.
     pub(crate) fn pin(self: &Arc<Self>, bytes: u64) -> Option<ListingMemoryCharge> {
         let pinned = self.pinned.fetch_add(bytes, Relaxed) + bytes;
         let charge = ListingMemoryCharge { memory: Arc::clone(self), bytes, is_pinned: true };
         (pinned <= self.limit / PINNED_FRACTION).then_some(charge)
     }
 
-    /// A reply's names were added to `listing`; what is over the bound goes.
+    /// A reply's names were added to `listing`. Evicts names above the bound.
     pub(crate) fn added(&self, listing: Weak<DirectoryListing>, slot: usize, used_at: u64) {
         let mut lru = self.lru.lock();
         lru.entries.push_back(ListingLruEntry { listing, slot, used_at });
@@ -119,9 +120,9 @@ impl ListingMemory {
         self.shrink();
     }
 
-    /// Evicts the oldest until the bound holds.
+    /// Evicts the least recently used names until the bound holds.
     pub(crate) fn shrink(&self) {
-        // Each is looked at twice at most: once to see that it was used since.
+        // Each entry is examined at most twice: the first time it may have been used since.
         let mut looks = self.lru.lock().entries.len() * 2;
         while self.used() > self.limit && looks > 0 {
             looks -= 1;

@@ -1,25 +1,25 @@
-//! Listing directories, of any size and while they change.
+//! Listings of directories, of any size and while they change.
 //!
-//! State, and who changes it:
+//! State, and the modules that change it:
 //! - `cache`: a [`DirectoryListing`] is a directory's names in the server's order, as far as they
 //!   were requested, in `chunk`s of one reply each. It grows at its end only. `memory` bounds all
 //!   listings of a mount and evicts chunks; `local_changes` enters this client's own changes. The
-//!   inode keeps the listing of the directory's present state; one of a former state lives as long
-//!   as somebody reads it.
-//! - `cursor`: where an open directory is, and what was returned to it.
-//! - `fetch`: the request for what follows a listing, one at a time: who wants that sends it, waits
-//!   for it, or takes the `reply` to a request that was sent ahead.
+//!   inode holds the listing of the directory's current state; one of a former state lives as long
+//!   as it has readers.
+//! - `cursor`: the position of an open directory, and the names that were returned to it.
+//! - `fetch`: the request for the names after a listing, one at a time: a caller sends it, waits
+//!   for it, or takes the `reply` of a read-ahead.
 //!
-//! `emit` returns names to a reader; `prefetch` requests names and attributes because one is
-//! wanted, as [`curt_policy::prefetch`] decides; `prime` keeps names and attributes that come with
-//! a listing; `absence` answers for names that a completely known directory does not have.
+//! `emit` returns names to a reader; `prefetch` requests further names and attributes along with
+//! one, as [`curt_policy::prefetch`] decides; `prime` caches names and attributes from a
+//! READDIRPLUS reply; `absence` answers for names that a complete directory does not contain.
 //!
 //! Invariants:
 //! - A reader continues from its own cookie with the verifier that came with it, whatever expires
 //!   or changes meanwhile: names that exist all the time are returned once each, and a pass sends
 //!   one request with cookie 0.
-//! - If a server refuses a cookie, the listing starts from the beginning, once in a pass, and
-//!   leaves out exactly the names that were already returned.
+//! - If a server refuses a cookie, the listing starts from the beginning, once in a pass, and skips
+//!   exactly the names that were already returned.
 //! - The memory of listings is bounded for the mount; the least recently used chunks are evicted.
 //! - No lock is held across a request. A listing's lock is a leaf, taken under an inode's facts or
 //!   by itself.
@@ -57,7 +57,7 @@ pub struct OpenDirectory {
 }
 
 impl OpenDirectory {
-    /// The directory's inode. It is kept as long as the directory is open.
+    /// The directory's inode, which lives as long as the directory is open.
     #[must_use]
     pub fn id(&self) -> InodeId {
         self.inode.id()

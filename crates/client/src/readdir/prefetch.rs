@@ -1,9 +1,9 @@
-//! Requesting names and attributes together because one is wanted ([`curt_policy::prefetch`]
+//! Requests names and attributes together because one is needed ([`curt_policy::prefetch`]
 //! decides).
 //!
-//! One such request of a directory is in flight at a time; who wants another of its names waits for
-//! it, and checks again. If the reply does not contain what was wanted, that is requested by
-//! itself. The reply's attributes are dated by when its request was sent, like any others.
+//! One such request of a directory is in flight at a time. A caller that needs another of its names
+//! waits for it, and checks again. If the reply does not contain the name, that is requested
+//! individually. The reply's attributes are dated by when its request was sent, like any others.
 
 use std::sync::Arc;
 
@@ -33,25 +33,25 @@ use crate::{
     superblock::Superblock,
 };
 
-/// Bytes of a listed name beside itself and its handle: number, cookie, attributes, lengths (RFC
-/// 1813 §3.3.17, entryplus3).
+/// Bytes of an entryplus3 apart from name and handle: fileid, cookie, attributes, lengths (RFC 1813
+/// §3.3.17).
 const ENTRY_BYTES: usize = 124;
 
-/// Bytes of a handle, where it was not told.
+/// Bytes of a handle that the reply does not contain.
 const HANDLE_BYTES: usize = 36;
 
-/// What became of a name that has to be requested.
+/// The outcome of a fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FillOutcome {
-    /// It is to be looked up by itself.
+    /// The name takes a LOOKUP.
     Nothing,
-    /// It is to be looked for again: somebody else requested the names beside it.
+    /// The name is to be searched again: another caller requested it with others.
     ByOther,
-    /// The same, and the request for them was sent in its place: it was not spared one.
+    /// The same, but this caller sent the request in place of a LOOKUP: no request was saved.
     Sent,
 }
 
-/// About how many bytes a reply's names took.
+/// The approximate bytes of a reply's names.
 fn bytes_of(reply: &ReaddirReply) -> u32 {
     let names = reply.page.names.iter().map(|listed| {
         let handle = listed.handle.as_ref().map_or(HANDLE_BYTES, |handle| handle.as_bytes().len());
@@ -64,7 +64,7 @@ fn wait_for(op: &Op<'_>, call: &Arc<InFlightCall>) -> Result<(), Errno> {
     call.wait(op.interrupt()).map(|_| ()).ok_or(Errno::INTR)
 }
 
-/// A name has to be requested: with others?
+/// Decides whether a name is requested together with others.
 fn decide_for_name(
     sb: &Superblock,
     directory: &Inode,
@@ -90,8 +90,8 @@ fn decide_for_name(
     decide(want(&view), &sb.core.options())
 }
 
-/// A request for more than `name` was answered, or failed; `is_complete`: all names are known by
-/// now. Whether the name may be served.
+/// Records the reply to a fill for `name`, or its failure. `is_complete`: all names are known by
+/// now. Returns whether the name may be served.
 fn note_fill(
     sb: &Superblock,
     directory: &Arc<Inode>,
@@ -105,7 +105,7 @@ fn note_fill(
     let child = kept.and_then(|kept| kept.child);
     let is_listed = |reply: &ReaddirReply| reply.page.names.iter().any(|listed| *listed.name == *name);
     let holds_it = child.is_some() || is_complete && !reply.is_some_and(is_listed);
-    // It came by this very request: that it is used spares none.
+    // Found by this request itself: its use saves no request.
     if let Some(child) = child {
         child.note_use();
     }
@@ -126,8 +126,8 @@ fn note_fill(
     holds_it
 }
 
-/// `name` has to be requested. It is requested with those beside it if that is expected to be
-/// worth while, or somebody does so already.
+/// `name` must be requested. Requests it together with others if policy expects a benefit, or waits
+/// for another caller's request.
 ///
 /// # Errors
 /// EINTR; no answer on a soft mount.
@@ -139,14 +139,13 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
         TypeState::Directory(kept) => kept.listing_for_cookies(),
         TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => None,
     };
-    // Of many names that were listed without attributes those are requested in the listing's
-    // order, if they are wanted so.
+    // If a large listing without attributes contains the name, its names are requested in the
+    // listing's order, if they are looked up in that order.
     let has_it = |listing: &DirectoryListing| listing.presence_of(name) == NamePresence::Present;
     if listing.is_some_and(|listing| listing.is_large() && has_it(&listing)) {
         return Ok(FillOutcome::Nothing);
     }
-    // Where nothing is kept of missing names, a directory's names tell nothing that is known
-    // already.
+    // If negative entries are not cached, listing a complete directory again has no benefit.
     if !op.options.keeps_missing_names() && absence::negative_from_listing(op.sb, directory, name).is_some() {
         return Ok(FillOutcome::Nothing);
     }
@@ -159,7 +158,7 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
     let Some(bytes) = decide_for_name(op.sb, directory, |view| Want::Name(view)) else {
         return Ok(FillOutcome::Nothing);
     };
-    // LOOKUP proves the right to search, READDIRPLUS does not.
+    // LOOKUP proves search permission, READDIRPLUS does not.
     let search = attributes::access_decision(op, directory, Access::LOOKUP, false);
     if search != AccessDecision::Allow || !attributes::may_list(op, directory) {
         return Ok(FillOutcome::Nothing);
@@ -171,8 +170,8 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
     }
 }
 
-/// Whether all names of `directory` are known and say nothing of `name`: one that servers hide
-/// or may spell otherwise. Listing them again would say no more.
+/// Whether all names of `directory` are known and do not cover `name`: a name that servers hide or
+/// may encode differently. Listing them again has no benefit.
 fn is_unlistable_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> bool {
     let (listing, contents) = {
         let facts = directory.facts();
@@ -190,8 +189,8 @@ fn is_unlistable_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> bool {
         && absence::negative_from_listing(sb, directory, name).is_none()
 }
 
-/// The names known of the directory's present state if more of them follow, else none; whether
-/// they are any.
+/// The known names of the directory's current state if more follow, otherwise an empty listing; and
+/// whether there are any.
 fn listing_to_extend(sb: &Superblock, directory: &Inode) -> (Arc<DirectoryListing>, bool) {
     let mut facts = directory.facts();
     let contents = facts.contents();
@@ -210,14 +209,14 @@ fn listing_to_extend(sb: &Superblock, directory: &Inode) -> (Arc<DirectoryListin
 fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Result<FillOutcome, Errno> {
     let sb = op.sb;
     let (listing, is_next) = listing_to_extend(sb, directory);
-    // The last one who lists the directory may stop meanwhile: that must not make room for a
-    // second request for the same names.
+    // The last reader of the directory may stop meanwhile: that must not permit a second request
+    // for the same names.
     let _reading = ListingReader::new(&listing);
     let requester = ReaddirRequester::new(op, directory);
     let _why = scope::with_cause(Cause::Fill);
     let (_turn, reply, outcome) = match listing.begin_fetch(|_, _| bytes.min(reply_max(sb))) {
         FetchTurn::AtEnd | FetchTurn::Loop => return Ok(FillOutcome::Nothing),
-        // Whoever lists the directory requested what follows.
+        // Another reader of the directory has requested the following names.
         other @ (FetchTurn::Wait(_) | FetchTurn::Arrived) => {
             if let FetchTurn::Wait(call) = &other {
                 wait_for(op, call)?;
@@ -265,8 +264,8 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
     Ok(outcome)
 }
 
-/// A request for names together failed. What it was sent for is requested by itself, which says
-/// what is wrong.
+/// A fill failed. The name or the attributes are then requested individually, which returns the
+/// actual error.
 ///
 /// # Errors
 /// No answer.
@@ -282,10 +281,10 @@ fn fault_of(op: &Op<'_>, directory: &Arc<Inode>, error: ReaddirError) -> Result<
     }
 }
 
-/// A name is to be looked up; `was_known`: something was known of it that may not be served any
-/// more. It may be in a listing without attributes of which programs look up one name after the
-/// other, in its order (`ls -l`) or another (`find`, `rm -r`: that of inode numbers): then it is
-/// requested with those that follow or those around it; whether it was.
+/// A name must be looked up. `was_known`: a cached entry existed that may not be served any more.
+/// The name may be in a listing without attributes whose names are looked up one after another, in
+/// its order (`ls -l`) or another (`find`, `rm -r`: that of inode numbers). Then it is requested
+/// together with those that follow or those around it. Returns whether it was.
 pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], was_known: bool) -> bool {
     let (listing, ordinal, in_order) = {
         let mut facts = inode.facts();
@@ -295,8 +294,8 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
         if !kept.lookup_order.missed() {
             return false;
         }
-        // What it says is not believed: the reply says what is there now. Where nothing that
-        // comes so is served, all that is known of a name is that it was known.
+        // The listing may be out of date: the reply gives the current state. If nothing from such a
+        // reply may be served, only `was_known` counts.
         let is_worth_while =
             |listing: &Arc<DirectoryListing>| !was_known || op.options.fills() && listing.is_large();
         let listing = kept.listing_for_cookies().filter(is_worth_while);
@@ -306,7 +305,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
         kept.lookup_order.missed_at(ordinal);
         (listing, ordinal, decide(Want::NameInOrder(&kept.lookup_order), &op.options))
     };
-    // Aligned, so that what is requested because of two names overlaps in none.
+    // Aligned, so that the requests for two names do not overlap.
     let around = ordinal - ordinal % PART_NAMES;
     let (first, bytes) = match in_order {
         Some(bytes) => (ordinal, bytes),
@@ -331,7 +330,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
     let counting = if in_order.is_some() { PrimeCounting::Nothing } else { PrimeCounting::New };
     match &reply {
         Some(reply) => _ = prime(op.sb, inode, reply, counting),
-        // Without an answer the names are looked up one by one, as they were.
+        // Without an answer the names are looked up individually, as before.
         None => inode.facts().by_type.directory().forget_cookies(&listing),
     }
     if in_order.is_none() {
@@ -344,9 +343,9 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
     reply.is_some()
 }
 
-/// The attributes of `inode` have expired. They are requested with those of the others in its
-/// directory if that is expected to be worth while, or waited for if somebody does so; whether
-/// they came.
+/// The attributes of `inode` have expired. Requests them together with those of its directory's
+/// other objects if policy expects a benefit, or waits for such a request. Returns whether they
+/// arrived.
 ///
 /// # Errors
 /// EINTR; no answer on a soft mount.

@@ -1,8 +1,8 @@
-//! Learning single names and objects from a reply with attributes, whatever it proves about the
+//! Caches single names and objects from a reply with attributes, whatever it proves about the
 //! directory as a whole.
 //!
-//! Owns the checks: a name is learned only with a handle and attributes that fit together and
-//! belong to the directory's own file system. Must not know why the request was sent.
+//! Owns the checks: a name is cached only with a handle and attributes that match and belong to the
+//! directory's own file system. Must not know why the request was sent.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::{
     dentry_cache::CachedDentry, inode::Inode, ops::names, protocol::ReaddirEntry, superblock::Superblock,
 };
 
-/// What is to be counted while names are learned.
+/// What is counted while names are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrimeCounting {
     Nothing,
-    /// Names that were not known, each by itself when it is used.
+    /// Names that were not cached, each when it is first used.
     New,
     /// Objects in use whose attributes had expired.
     Expired,
 }
 
-/// Whether nobody is served the attributes of `inode` any more without asking: they have
-/// expired, or are older than `sloppycto` lets opens believe them.
+/// Whether the attributes of `inode` are no longer served without a request: they have expired, or
+/// are older than `sloppycto` lets opens use them.
 pub(super) fn is_due(sb: &Superblock, inode: &Inode) -> bool {
     let (options, now) = (sb.core.options(), sb.core.now());
     let window = options.sloppy_window();
@@ -39,7 +39,7 @@ pub(super) fn is_due(sb: &Superblock, inode: &Inode) -> bool {
     is_file && !window.is_zero() && is_beyond() || has_expired()
 }
 
-/// Learns the names and attributes that READDIRPLUS brought; how many objects had been in use
+/// Caches the names and attributes of a READDIRPLUS reply. Returns the number of objects in use
 /// whose attributes had expired, if that is to be counted.
 pub(super) fn prime(
     sb: &Superblock,
@@ -47,8 +47,8 @@ pub(super) fn prime(
     reply: &ReaddirReply,
     count: PrimeCounting,
 ) -> u32 {
-    // Attributes are those of a handle, and good whatever becomes of its name; only refreshing
-    // is after them.
+    // Attributes belong to a handle, and are valid even if the name is not; a refresh needs only
+    // them.
     let label = reply.origin.label;
     if label.is_none() && count != PrimeCounting::Expired {
         return 0;
@@ -59,8 +59,8 @@ pub(super) fn prime(
         let (Some(handle), Some(attributes)) = (&listed.handle, &listed.attributes) else {
             continue;
         };
-        // What is mounted there is not what the directory's file system has there; and no server
-        // means another object than the entry's own.
+        // The object mounted on the name differs from the entry of the directory's file system.
+        // Also rejects attributes of another object than the entry's own.
         let is_own = Some(attributes.fsid) == fsid && attributes.fileid == listed.fileid;
         if matches!(&*listed.name, b"." | b"..") || !is_own {
             continue;
@@ -82,8 +82,8 @@ pub(super) fn prime(
     expired
 }
 
-/// Keeps that a name leads to `child`; false if the same reply says that it leads elsewhere,
-/// too: LOOKUP will tell.
+/// Caches that a name leads to `child`; false if the same reply also gives another object: then
+/// LOOKUP decides.
 fn prime_name(
     sb: &Superblock,
     directory: &Arc<Inode>,

@@ -1,4 +1,4 @@
-//! What READDIR and READDIRPLUS are asked, and what the server says.
+//! The arguments and results of READDIR and READDIRPLUS.
 
 use curt_policy::{Epoch, Moment, MutationTicket, NameLabel};
 use curt_proto::nfs3::CookieVerifier;
@@ -8,21 +8,21 @@ use rustix::io::Errno;
 
 use crate::{errno, protocol::ReaddirPage};
 
-/// Where the server continues a listing.
+/// Where the server continues a listing: cookie and verifier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReaddirCookie {
     pub(super) cookie: u64,
     pub(super) verifier: CookieVerifier,
 }
 
-/// What is missing of a listing.
+/// A missing part of a listing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListingGap {
-    /// Behind which name it is.
+    /// The cookie of the name before it.
     pub(super) cookie: ReaddirCookie,
-    /// How many replies are before it.
+    /// The number of replies before it.
     pub(super) index: usize,
-    /// What fills it is for others, too: the listing begins where the directory does.
+    /// The names are also for other readers: the listing begins at the beginning of the directory.
     pub(super) is_shared: bool,
 }
 
@@ -33,13 +33,13 @@ impl ListingGap {
     }
 }
 
-/// By what names were learned.
+/// The label of the names in a reply, and what it depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListingOrigin {
     pub(super) label: Option<NameLabel>,
-    /// What the directory was like before the names were requested.
+    /// The ticket taken before the names were requested.
     pub(super) ticket: MutationTicket,
-    /// The state of the directory's contents when it was asked.
+    /// The epoch of the directory's contents when the request was sent.
     pub(super) epoch: Option<Epoch>,
 }
 
@@ -54,22 +54,22 @@ pub(crate) struct ReaddirReply {
     pub(super) sent_at: Moment,
 }
 
-/// Why there is none.
+/// Why there is no reply.
 #[derive(Debug)]
 pub(super) enum ReaddirError {
-    /// The server refused; when that was asked.
+    /// The server returned an error; when the request was sent.
     Refused(Fault, Moment),
-    /// It did not answer, or not in a way that makes sense.
+    /// The server did not reply, or the reply could not be decoded.
     Failed(CallError),
-    /// It gave neither a name nor the end, twice.
+    /// It returned neither a name nor the end, twice.
     Stuck,
 }
 
-/// What the server said.
+/// The result of a request for names.
 pub(super) type ReaddirResult = Result<ReaddirReply, ReaddirError>;
 
 impl ReaddirError {
-    /// As an event tells it.
+    /// The status in an event.
     pub(super) fn event_status(&self) -> i32 {
         let errno = match self {
             Self::Refused(status, _) => errno::of_fault(*status),
@@ -79,7 +79,7 @@ impl ReaddirError {
         -errno.raw_os_error()
     }
 
-    /// Whether the server does not know its own cookie any more.
+    /// Whether the server no longer accepts its own cookie.
     pub(super) fn is_bad_cookie(&self) -> bool {
         matches!(self, Self::Refused(Fault::BadCookie | Fault::NotSync, _))
     }

@@ -1,5 +1,5 @@
-//! The data of files through the whole client, against a server of ours that fails in the ways that
-//! servers fail.
+//! File data through the whole client, against an in-process server that injects the faults of real
+//! servers.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -57,7 +57,7 @@ fn create(client: &Superblock, name: &[u8]) -> Arc<OpenFile> {
     opened.file
 }
 
-/// A program that writes and reads one file, and knows what must be in it.
+/// An application that writes and reads one file, and compares it with a model.
 struct Program {
     client: Superblock,
     file: Arc<OpenFile>,
@@ -90,7 +90,7 @@ impl Program {
         }
     }
 
-    /// Through another open file, as a logger would.
+    /// Appends through another open file, as a logger does.
     fn append(&mut self) {
         let length = usize::try_from(1 + self.random.below(3000)).unwrap();
         if self.model.len() + length > usize::try_from(SIZE).unwrap() {
@@ -107,7 +107,7 @@ impl Program {
         }
     }
 
-    /// A page that was changed through a mapping, written back by an open file that has O_APPEND.
+    /// Writes back a page that was changed through a mapping, by an open file with O_APPEND.
     fn write_page(&mut self) {
         let flags = OpenFlags { append: true, ..OpenFlags::writing() };
         let log = ops::open(&self.client.op(&user()), self.file.id(), flags).unwrap().file;
@@ -160,7 +160,7 @@ impl Program {
         self.file = ops::open(&self.client.op(&user()), self.file.id(), flags).unwrap().file;
     }
 
-    /// What another client reads after the last close.
+    /// Compares the contents that another client reads after the last close.
     fn check_from_outside(self) {
         ops::close(&self.client.op(&user()), &self.file).unwrap();
         let other = self.server.mount(&behaviour(), Arc::new(Inline));
@@ -268,7 +268,7 @@ fn failures_at_the_server_reach_the_program_once() {
 
 // SEMANTICS: write-6.
 #[test]
-fn a_disk_that_is_full_is_told_at_the_latest_at_close() {
+fn a_full_disk_is_reported_at_close_at_the_latest() {
     let server = Server::new(MemoryOptions { bytes_max: 100_000, ..MemoryOptions::default() });
     let client = server.mount(&behaviour(), Arc::new(Inline));
     let file = create(&client, b"file");

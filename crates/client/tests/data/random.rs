@@ -1,4 +1,4 @@
-//! Numbers from a seed.
+//! Pseudorandom numbers from a seed.
 
 /// A xorshift generator: the same numbers for the same seed.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! A server over a tree in memory that can lose its memory between any two requests.
+//! A server over a tree in memory that can lose its unstable data between any two requests.
 
 use std::sync::{
     Arc,
@@ -25,11 +25,11 @@ use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Opaque, decode_all};
 use parking_lot::{Mutex, RwLock};
 
-/// A server whose life ends and begins again.
+/// A server that can restart.
 pub(crate) struct Server {
     pub(crate) vfs: Arc<MemoryVfs>,
     life: RwLock<LoopbackTransport>,
-    /// A power cut comes before this many further calls of WRITE and COMMIT; 0: none.
+    /// The number of further WRITE and COMMIT calls before a power cut; 0: none.
     pub(crate) cut_in: AtomicU64,
     /// Power cuts so far.
     pub(crate) cuts: AtomicU64,
@@ -56,14 +56,14 @@ impl Server {
         })
     }
 
-    /// What was not committed is gone, and the server is there again.
+    /// Drops what was not committed, and starts the server again.
     pub(crate) fn power_cut(&self) {
         self.vfs.lose_unstable_data();
         *self.life.write() = life(&self.vfs);
         self.cuts.fetch_add(1, Relaxed);
     }
 
-    /// Procedures called since this was last asked.
+    /// Procedures called since the last use of this function.
     pub(crate) fn take_seen(&self) -> Vec<u32> {
         std::mem::take(&mut self.seen.lock())
     }

@@ -1,5 +1,5 @@
-//! Other clients that change a directory before, between, during and after the replies of a pass,
-//! and what is asked again then.
+//! Other clients change a directory before, between, during and after the replies of a pass. The
+//! tests check which requests the client then repeats.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn world() -> (World, InodeId, u64) {
 
 type Change = fn(&mut Tree, u64);
 
-/// Everything that can happen to names on both sides of where a pass is.
+/// Every kind of change of names on both sides of the position of a pass.
 const CHANGES: [(&str, Change); 8] = [
     ("create", |tree, directory| {
         tree.file(directory, "new");
@@ -51,7 +51,7 @@ const CHANGES: [(&str, Change); 8] = [
 
 const ALL: [&str; 13] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "new", "missing", "absent"];
 
-/// Once any reply has told of the directory's new state, nothing of the old one is answered.
+/// Once a reply has shown the directory's new state, nothing of the old one is served.
 #[test]
 fn a_directory_that_changes_during_a_pass_is_known_as_it_is_afterwards() {
     for (what, change) in CHANGES {
@@ -60,7 +60,7 @@ fn a_directory_that_changes_during_a_pass_is_known_as_it_is_afterwards() {
                 let (world, id, directory) = world();
                 world.names_max(names_max);
                 world.before_listing(number, move |tree| change(tree, directory));
-                // One after the other: each asks for what it needs.
+                // One after another: each sends the requests that it needs.
                 for name in ALL {
                     let told = world.id(id, name);
                     let is = world.happens(|tree| tree.find(directory, name.as_bytes()));
@@ -75,12 +75,12 @@ fn a_directory_that_changes_during_a_pass_is_known_as_it_is_afterwards() {
 }
 
 #[test]
-fn a_change_after_the_pass_is_seen_when_the_directorys_attributes_are_asked_for() {
+fn a_change_after_the_pass_is_seen_when_the_directory_is_revalidated() {
     for (what, change) in CHANGES {
         let (world, id, number) = world();
         assert_eq!(world.look(id, number, &ALL), "LOOKUP 1 READDIRPLUS 1", "{what}");
         world.happens(|tree| change(tree, number));
-        // Nobody knows yet.
+        // Not known yet.
         assert_eq!(world.id(id, "missing"), None);
         assert_eq!(world.sent(), "");
         ops::getattr(&world.client.op(&me()), id).unwrap();
@@ -133,8 +133,8 @@ enum Missing {
     NotListed,
 }
 
-/// After how many seconds a name is found that another client made in the tick of a change of our
-/// own, after it, where it was believed to be missing before.
+/// The number of seconds until the client finds a name that it considered missing. Another client
+/// creates it after a change of this client, in the same clock tick.
 fn seconds_until_found(missing: Missing, fill: FillMode, racy_guard: RacyGuard) -> u64 {
     const TICK: Duration = Duration::from_millis(10);
     let cache = CacheOptions { fill, racy_guard, ..options() };
@@ -166,7 +166,7 @@ fn seconds_until_found(missing: Missing, fill: FillMode, racy_guard: RacyGuard) 
 // SEMANTICS: name-9.
 #[test]
 fn a_name_made_in_the_tick_of_our_own_change_is_missed_alike_by_a_missing_name_and_a_complete_directory() {
-    // The lifetime of a missing name, of which a second had passed.
+    // The lifetime of a negative entry minus one second.
     const REST: u64 = 59;
     for (missing, fill, guard, seconds) in [
         (Missing::Asked, FillMode::Off, RacyGuard::Auto, REST),
@@ -174,7 +174,7 @@ fn a_name_made_in_the_tick_of_our_own_change_is_missed_alike_by_a_missing_name_a
         (Missing::NotListed, FillMode::Auto, RacyGuard::Auto, REST),
         (Missing::Asked, FillMode::Off, RacyGuard::On, 0),
         (Missing::NotListed, FillMode::Auto, RacyGuard::On, 0),
-        // Nothing is believed of it.
+        // No cached state.
         (Missing::NotListed, FillMode::Off, RacyGuard::Auto, 0),
     ] {
         let found = seconds_until_found(missing, fill, guard);
@@ -183,7 +183,7 @@ fn a_name_made_in_the_tick_of_our_own_change_is_missed_alike_by_a_missing_name_a
 }
 
 #[test]
-fn an_open_asks_about_its_file_although_the_directory_was_just_asked() {
+fn an_open_revalidates_its_file_although_the_directory_was_just_listed() {
     let (world, id, number) = world();
     assert_eq!(world.look(id, number, &NAMES), "LOOKUP 1 READDIRPLUS 1");
     for name in NAMES {

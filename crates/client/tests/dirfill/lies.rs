@@ -1,4 +1,5 @@
-//! Servers that cannot, leave out, repeat, confuse, or never come to an end.
+//! Servers without READDIRPLUS, and servers that omit, repeat or mix up names, or never end a
+//! listing.
 
 use curt_client::{Errno, InodeId, protocol::Pathconf};
 use curt_observe::ClientCounter;
@@ -10,7 +11,7 @@ use crate::{
     world::{World, options},
 };
 
-/// The names of the directory that most tests look into, and of another one.
+/// The names of the directory that most tests use, and of another one.
 const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 const MORE: [&str; 8] = ["c", "d", "e", "f", "g", "h", "i", "j"];
 const MISSING: [&str; 4] = ["missing", "absent", "gone", "never"];
@@ -24,7 +25,7 @@ fn two_directories(tree: &mut Tree) {
     }
 }
 
-/// A world with two directories, and the first: as the client and as the server call it.
+/// A world with two directories. Returns the first: the client's id and the server's fileid.
 fn world(lie: Lie) -> (World, InodeId, u64) {
     let world = World::new(lie, two_directories);
     let (id, number) = directory(&world, "one");
@@ -38,7 +39,7 @@ fn directory(world: &World, name: &str) -> (InodeId, u64) {
 }
 
 #[test]
-fn the_second_name_of_a_directory_brings_all_and_those_that_are_missing() {
+fn the_second_lookup_in_a_directory_makes_it_complete() {
     let (world, id, number) = world(Lie::None);
     assert_eq!(world.look(id, number, &["a"]), "LOOKUP 1");
     assert_eq!(world.look(id, number, &["b"]), "READDIRPLUS 1");
@@ -59,7 +60,7 @@ fn a_directory_that_was_listed_answers_for_names_that_it_does_not_have() {
 }
 
 #[test]
-fn a_server_without_readdirplus_is_asked_for_it_once() {
+fn a_server_without_readdirplus_gets_it_once() {
     for lie in [Lie::RefusesPlus(NfsStat3::Notsupp), Lie::NoPlus] {
         let (world, id, number) = world(lie.clone());
         assert_eq!(world.look(id, number, &["a"]), "LOOKUP 1");
@@ -74,7 +75,7 @@ fn a_server_without_readdirplus_is_asked_for_it_once() {
 }
 
 #[test]
-fn a_listing_finds_out_about_readdirplus_as_well() {
+fn a_listing_detects_missing_readdirplus_as_well() {
     for lie in [Lie::RefusesPlus(NfsStat3::Notsupp), Lie::NoPlus] {
         let (world, id, number) = world(lie.clone());
         assert_eq!(world.list(id).unwrap().len(), NAMES.len(), "{lie:?}");
@@ -115,7 +116,7 @@ fn a_listing_without_the_directorys_attributes_proves_nothing() {
 }
 
 #[test]
-fn a_name_that_is_told_twice_is_looked_up() {
+fn a_name_that_is_listed_twice_is_looked_up() {
     for at in [At::First, At::Last] {
         let (world, id, number) = world(Lie::Doubled("e", "f", at));
         assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1", "{at:?}");
@@ -128,7 +129,7 @@ fn a_name_that_is_told_twice_is_looked_up() {
 #[test]
 fn on_a_server_that_ignores_case_no_name_is_missing_because_it_is_not_listed() {
     let ignores = Pathconf { case_insensitive: true, ..Pathconf::default() };
-    // Whether or not it says so of itself: directories of one file system may differ in it.
+    // Whether or not the server reports it: directories of one file system may differ.
     for (limits, missing) in [(ignores, "LOOKUP 4"), (Pathconf::default(), "")] {
         let world = World::with(Lie::IgnoresCase, options(), limits, two_directories);
         let (id, number) = directory(&world, "one");
@@ -144,7 +145,7 @@ fn on_a_server_that_ignores_case_no_name_is_missing_because_it_is_not_listed() {
 }
 
 #[test]
-fn dots_lead_where_they_lead_whatever_a_listing_says_of_them() {
+fn the_objects_of_dot_and_dotdot_are_not_taken_from_a_listing() {
     let (world, id, number) = world(Lie::Dots("c"));
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
     assert_eq!(world.id(id, "."), Some(number));
@@ -154,7 +155,7 @@ fn dots_lead_where_they_lead_whatever_a_listing_says_of_them() {
 }
 
 #[test]
-fn what_is_mounted_on_a_name_is_never_taken_from_a_listing() {
+fn an_entry_with_another_fsid_is_never_cached_from_a_listing() {
     let (world, id, number) = world(Lie::None);
     let mounted = world.happens(|tree| {
         let mounted = tree.find(number, b"e").unwrap();
@@ -170,13 +171,13 @@ fn what_is_mounted_on_a_name_is_never_taken_from_a_listing() {
 }
 
 #[test]
-fn attributes_of_others_are_not_believed() {
+fn attributes_of_other_objects_are_not_used() {
     let (world, id, number) = world(Lie::OthersAttributes);
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 2 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &MISSING), "");
 }
 
-/// A hundred names that are not there.
+/// Looks up a hundred missing names.
 fn look_for_missing(world: &World, id: InodeId, number: u64) -> String {
     let missing: Vec<String> = (0..100).map(|number| format!("missing{number}")).collect();
     let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
@@ -184,7 +185,7 @@ fn look_for_missing(world: &World, id: InodeId, number: u64) -> String {
 }
 
 #[test]
-fn a_listing_that_never_ends_is_asked_for_less_and_less() {
+fn an_endless_listing_is_requested_less_and_less() {
     let (world, id, number) = world(Lie::Endless);
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &MORE), "");
@@ -193,17 +194,17 @@ fn a_listing_that_never_ends_is_asked_for_less_and_less() {
 }
 
 #[test]
-fn a_listing_that_falls_silent_is_asked_for_less_and_less() {
+fn a_listing_without_an_end_is_requested_less_and_less() {
     let (world, id, number) = world(Lie::Mute);
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &MORE), "");
-    // Each time twice, once in more bytes.
+    // Twice each time, the second time in more bytes.
     assert_eq!(look_for_missing(&world, id, number), "LOOKUP 100 READDIRPLUS 6");
     assert_eq!(world.counter(ClientCounter::DirFillComplete), 0);
 }
 
 #[test]
-fn a_reply_with_a_name_that_cannot_be_is_worth_nothing() {
+fn a_reply_with_an_invalid_name_is_discarded() {
     for name in [&b"a/b"[..], b"/", b"", b"a\0b"] {
         let (world, id, number) = world(Lie::Name(name));
         assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 2 READDIRPLUS 1", "{name:?}");
@@ -224,7 +225,7 @@ fn a_pass_whose_cookie_is_refused_makes_nothing_complete() {
 }
 
 #[test]
-fn a_directory_that_may_not_be_listed_is_looked_into() {
+fn names_of_a_directory_without_read_permission_are_looked_up() {
     for status in [NfsStat3::Acces, NfsStat3::Perm, NfsStat3::Io] {
         let (world, id, number) = world(Lie::RefusesPlus(status));
         assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 2 READDIRPLUS 1", "{status:?}");
@@ -260,7 +261,7 @@ fn names_that_servers_do_not_list_are_looked_up() {
 }
 
 #[test]
-fn dirfill_off_and_what_stands_in_its_way_ask_for_each_name() {
+fn without_fills_each_name_is_looked_up() {
     use curt_policy::{CacheOptions, FillMode, LookupCache, PlusMode};
     let off = CacheOptions { fill: FillMode::Off, ..options() };
     let nordirplus = CacheOptions { plus: PlusMode::Never, ..options() };

@@ -1,6 +1,5 @@
-//! Directories that answer for their names (`dirfill=auto`), against a server that is a function
-//! and lies as it is told to: what the client then answers, and how many requests it sends,
-//! exactly.
+//! Directories that answer for their names (`dirfill=auto`), against a scripted server that returns
+//! false data on request: the results of the client, and the exact number of its requests.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 

@@ -1,5 +1,4 @@
-//! A server that is a function: what it serves is a [`Tree`], what it says of it is a lie if a test
-//! wants it to be.
+//! A scripted server of a [`Tree`] that returns false data if a test requests it.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,73 +11,74 @@ use crate::{
     world::Ticking,
 };
 
-/// Seconds since 1970 when a world begins; odd, so that no step looks coarser than it is.
+/// Seconds since 1970 at the start of a world; odd, so that the clock does not look coarser than it
+/// is.
 const BEGIN: u64 = 1_700_000_001;
 
-/// What is wrong with the server.
+/// The fault of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Lie {
     #[default]
     None,
-    /// It refuses READDIRPLUS with this.
+    /// READDIRPLUS fails with this status.
     RefusesPlus(NfsStat3),
-    /// This name, or with none all of them, come without attributes.
+    /// This name, or all if `None`, has no attributes in a reply.
     NoAttributes(Option<&'static str>),
-    /// ... without handles.
+    /// ... no handle.
     NoHandles(Option<&'static str>),
-    /// Listings come without the directory's attributes.
+    /// Listings have no directory attributes.
     NoDirectoryAttributes,
-    /// This name is told twice in a listing, first or last with the handle and attributes of the
-    /// other.
+    /// A listing contains this name twice. The first or the last one has the handle and attributes
+    /// of the other name.
     Doubled(&'static str, &'static str, At),
-    /// `.` and `..` come with the handle and attributes of this name.
+    /// `.` and `..` have the handle and attributes of this name.
     Dots(&'static str),
-    /// Listings never end: behind the last name come others.
+    /// Listings never end: further names follow the last one.
     Endless,
-    /// ... behind the last name comes nothing, not even the end.
+    /// ... no names and no end follow the last one.
     Mute,
-    /// One name of a listing is this.
+    /// One name of a listing is replaced with this.
     Name(&'static [u8]),
-    /// Each reply of a listing has another verifier, and no cookie is good afterwards.
+    /// Each reply of a listing has another verifier, and every cookie is refused afterwards.
     NewVerifiers,
-    /// Names in a listing come with the attributes of others.
+    /// Names in a listing have the attributes of others.
     OthersAttributes,
-    /// It knows no READDIRPLUS.
+    /// READDIRPLUS is not supported.
     NoPlus,
-    /// Names that differ in case alone are the same.
+    /// Names that differ only in case are equal.
     IgnoresCase,
-    /// This name is there, and not listed.
+    /// This name exists and is not listed.
     Unlisted(&'static str),
     /// MKDIR returns no handle, and LOOKUP of this name fails with IO.
     NoHandleOfNew(&'static str),
 }
 
-/// Where in a listing.
+/// The position in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     First,
     Last,
 }
 
-/// What happens to the tree before the how-many-th reply of a listing.
+/// A change of the tree before the reply of a listing with this number.
 type Event = (usize, Box<dyn FnOnce(&mut Tree) + Send>);
 
 pub(crate) struct State {
     pub(crate) tree: Tree,
     pub(crate) lie: Lie,
-    /// Names in a reply at most.
+    /// Maximum number of names in a reply.
     pub(crate) names_max: usize,
-    /// How coarse the server's clock is.
+    /// The resolution of the server's clock.
     pub(crate) step: Duration,
     pub(crate) asked: BTreeMap<u32, u64>,
-    /// Of each object, the newest state that a reply told of.
+    /// For each object, the newest state in a reply.
     pub(crate) told: RefCell<BTreeMap<u64, Duration>>,
-    /// Listings asked for since the events were set.
+    /// The number of listings since the events were set.
     pub(crate) listings: usize,
     pub(crate) events: Vec<Event>,
 }
 
-/// The server, and the time.
+/// The server and the time.
 pub(crate) struct Server {
     pub(crate) state: Mutex<State>,
     pub(crate) clock: Arc<Ticking>,
@@ -109,19 +109,19 @@ impl State {
         for value in [node.size, 4096, 0, node.fsid, id] {
             out.extend(value.to_be_bytes());
         }
-        // All three times are those of the last change.
+        // All three times are that of the last change.
         (0..3).for_each(|_| out.extend(self.time(node.changed)));
         out
     }
 
-    /// A time as the server's clock tells it.
+    /// A time in the resolution of the server's clock.
     fn time(&self, moment: Duration) -> Vec<u8> {
         let beyond = moment.as_nanos() % self.step.as_nanos();
         let told = moment - Duration::from_nanos(u64::try_from(beyond).unwrap());
         words(&[u32::try_from(BEGIN + told.as_secs()).unwrap(), told.subsec_nanos()])
     }
 
-    /// What a directory is like before a change of its names.
+    /// A directory's attributes before a change of its names.
     fn before(&self, id: u64) -> Vec<u8> {
         let node = &self.tree.nodes[&id];
         let time = self.time(node.changed);
@@ -139,7 +139,7 @@ impl State {
         [out, self.post(id), before, self.post(parent)].concat()
     }
 
-    /// Attributes that may be left out.
+    /// Optional attributes.
     fn post(&self, id: u64) -> Vec<u8> {
         match self.tree.nodes.contains_key(&id) {
             true => [words(&[1]), self.fattr(id)].concat(),
@@ -219,7 +219,7 @@ impl State {
         [head, entries, words(&[0, u32::from(is_end)])].concat()
     }
 
-    /// What a listing tells, in order.
+    /// The names of a listing, in order.
     fn listed(&self, directory: u64) -> Vec<Named> {
         let mut all = self.tree.names(directory).to_vec();
         match self.lie {

@@ -1,11 +1,11 @@
-//! What the scripted server serves: a few directories and files, and what happens to them.
+//! The tree of the scripted server: a few directories and files, and their changes.
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// The root's number.
+/// The root's fileid.
 pub(crate) const ROOT: u64 = 1;
 
-/// The file system's number.
+/// The fsid.
 pub(crate) const FSID: u64 = 7;
 
 /// A name in a directory.
@@ -13,13 +13,13 @@ pub(crate) const FSID: u64 = 7;
 pub(crate) struct Named {
     pub(crate) name: Vec<u8>,
     pub(crate) id: u64,
-    /// Where it is in a listing; never given twice.
+    /// Its cookie in listings, which is never reused.
     pub(crate) cookie: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// `None` of a file.
+    /// `None` for a file.
     pub(crate) names: Option<Vec<Named>>,
     pub(crate) parent: u64,
     pub(crate) size: u64,
@@ -28,13 +28,13 @@ pub(crate) struct Node {
     pub(crate) changed: Duration,
 }
 
-/// All objects by their numbers.
+/// All objects by fileid.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(crate) nodes: BTreeMap<u64, Node>,
     next_id: u64,
     next_cookie: u64,
-    /// When changes are made.
+    /// The time of changes.
     pub(crate) now: Duration,
 }
 
@@ -83,7 +83,7 @@ impl Tree {
         names.push(Named { name: name.into(), id, cookie });
     }
 
-    /// Makes a file, replacing what has the name.
+    /// Creates a file and replaces an existing one.
     pub(crate) fn file(&mut self, directory: u64, name: &str) -> u64 {
         let id = self.insert(directory, false);
         self.name(directory, name, id);
@@ -109,7 +109,7 @@ impl Tree {
         self.name(directory, to, id);
     }
 
-    /// Somebody writes to a file.
+    /// Writes to a file.
     pub(crate) fn write(&mut self, id: u64, size: u64) {
         let now = self.now;
         let node = self.node(id);

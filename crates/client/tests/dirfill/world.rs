@@ -1,4 +1,4 @@
-//! A scripted server, one client of it, and a clock that both look at.
+//! A scripted server, one client, and a clock that both read.
 
 use std::{
     cell::RefCell,
@@ -28,10 +28,10 @@ use crate::{
     tree::{ROOT, Tree},
 };
 
-/// Bytes of the largest reply.
+/// Maximum bytes of a reply.
 const REPLY_MAX: u32 = 1 << 20;
 
-/// The clock of both sides: each look at it takes a microsecond.
+/// The clock of both sides: each reading advances it by a microsecond.
 #[derive(Debug)]
 pub(crate) struct Ticking {
     start: Instant,
@@ -76,8 +76,7 @@ pub(crate) struct World {
     pub(crate) client: Superblock,
 }
 
-/// What mounts have in these tests unless they say otherwise: mode bits decide, so that ACCESS
-/// counts for nothing.
+/// The default options of these tests: mode bits decide access, so that no ACCESS is sent.
 pub(crate) fn options() -> CacheOptions {
     CacheOptions { access: AccessMode::ModeBits, fill: FillMode::Auto, ..CacheOptions::default() }
 }
@@ -87,8 +86,8 @@ pub(crate) fn me() -> Caller {
 }
 
 impl World {
-    /// A server that lies like this about a tree that is an hour old, and a client of it that has
-    /// been there for a second.
+    /// A server with this fault and a tree that is an hour old, and a client that was mounted a
+    /// second ago.
     pub(crate) fn new(lie: Lie, make: impl FnOnce(&mut Tree)) -> Self {
         Self::with(lie, options(), Pathconf::default(), make)
     }
@@ -140,12 +139,12 @@ impl World {
         self.server.clock.pass(Duration::from_secs(seconds));
     }
 
-    /// Listings tell so many names a reply.
+    /// Sets the number of names per reply of a listing.
     pub(crate) fn names_max(&self, names_max: usize) {
         self.server.state.lock().names_max = names_max;
     }
 
-    /// The server's clock has so large steps, and has just made one.
+    /// Sets the resolution of the server's clock, which has just ticked.
     pub(crate) fn ticks(&self, step: Duration) {
         self.server.state.lock().step = step;
         let beyond = self.server.clock.passed().as_nanos() % step.as_nanos();
@@ -153,21 +152,21 @@ impl World {
         self.server.clock.pass(step - beyond);
     }
 
-    /// Something happens at the server now.
+    /// Changes the tree now.
     pub(crate) fn happens<T>(&self, what: impl FnOnce(&mut Tree) -> T) -> T {
         let mut state = self.server.state.lock();
         state.tree.now = self.server.clock.passed();
         what(&mut state.tree)
     }
 
-    /// Something happens before the how-many-th listing from now on, 0 the next, is answered.
+    /// Changes the tree before the reply of a future listing, 0 for the next.
     pub(crate) fn before_listing(&self, number: usize, what: impl FnOnce(&mut Tree) + Send + 'static) {
         let mut state = self.server.state.lock();
         state.listings = 0;
         state.events.push((number, Box::new(what)));
     }
 
-    /// What was sent since this was last asked, as "LOOKUP 2 READDIRPLUS 1".
+    /// The requests since the last use of this function, as "LOOKUP 2 READDIRPLUS 1".
     pub(crate) fn sent(&self) -> String {
         let asked = std::mem::take(&mut self.server.state.lock().asked);
         let words: Vec<String> = asked
@@ -184,7 +183,7 @@ impl World {
         }
     }
 
-    /// The server's number of what a name leads to; `None`: it is missing.
+    /// The fileid of the object of a name; `None`: the name is missing.
     pub(crate) fn id(&self, directory: InodeId, name: &str) -> Option<u64> {
         match self.lookup(directory, name) {
             Ok(found) => Some(found.attributes.fileid),
@@ -193,7 +192,7 @@ impl World {
         }
     }
 
-    /// What was sent to look these names up, each of which has to lead where the tree says.
+    /// Looks up these names, checks them against the tree, and returns the requests that were sent.
     #[track_caller]
     pub(crate) fn look(&self, directory: InodeId, number: u64, names: &[&str]) -> String {
         self.sent();
@@ -204,7 +203,7 @@ impl World {
         self.sent()
     }
 
-    /// Whether a reply told of the directory as it is now.
+    /// Whether a reply showed the current state of the directory.
     pub(crate) fn is_told(&self, number: u64) -> bool {
         let state = self.server.state.lock();
         let told = state.told.borrow();

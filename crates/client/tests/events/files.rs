@@ -16,7 +16,7 @@ use crate::world::{World, root};
 use crate::{Seen, alone, field};
 
 #[test]
-fn the_size_of_a_file_is_told_by_whoever_changes_it() {
+fn every_change_of_a_files_size_is_traced() {
     let _alone = alone();
     let world = World::new();
     let (mine, other) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
@@ -41,12 +41,12 @@ fn the_size_of_a_file_is_told_by_whoever_changes_it() {
     );
     assert!(told[1].contains("nfs_size_wcc: ") && told[1].contains(" cur_size=5 new_size=2 "), "{told:?}");
     assert_eq!(told.len(), 2, "{told:?}");
-    // Overwriting what is there changes no size.
+    // Overwriting does not change the size.
     let opened = ops::open(&mine.client.op(&me), file.id, OpenFlags::writing()).unwrap();
     ops::write(&mine.client.op(&me), &opened.file, 0, b"ab").unwrap();
     ops::close(&mine.client.op(&me), &opened.file).unwrap();
     assert_eq!(seen.told(), Vec::<String>::new());
-    // Another client's.
+    // A file of another client.
     let theirs = other.lookup(&me, other.client.root(), "f").unwrap();
     let opened = ops::open(&other.client.op(&me), theirs.id, OpenFlags::writing()).unwrap();
     ops::write(&other.client.op(&me), &opened.file, 0, b"1234567").unwrap();
@@ -60,7 +60,7 @@ fn the_size_of_a_file_is_told_by_whoever_changes_it() {
 }
 
 #[test]
-fn whatever_is_about_a_file_tells_the_same_of_it() {
+fn all_events_about_a_file_have_the_same_fields() {
     let _alone = alone();
     let world = World::new();
     let mine = world.mount(CacheOptions::default());
@@ -90,7 +90,7 @@ fn whatever_is_about_a_file_tells_the_same_of_it() {
         let ctime = attributes.ctime;
         let version = (ctime.seconds().cast_unsigned() << 30) + u64::from(ctime.nanoseconds());
         assert_eq!(field(line, "version"), version, "{line}");
-        // They had expired, and are known now.
+        // They had expired, and are valid now.
         let expired = if line.contains("_enter") { 0x100 } else { 0 };
         assert_eq!(field(line, "cache_validity"), expired, "{line}");
         if line.contains("_exit") {
@@ -98,7 +98,7 @@ fn whatever_is_about_a_file_tells_the_same_of_it() {
             assert_eq!((field(line, "size"), field(line, "error"), field(line, "nfsi_flags")), (5, 0, 0));
         }
     }
-    // It is open, removed, and then its handle is stale for whoever still has it.
+    // The file is open and removed. Then its handle is stale for a client that still has it.
     let opened = ops::open(&mine.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     ops::unlink(&mine.client.op(&me), mine.client.root(), b"f").unwrap();
     assert_eq!(mine.client.event_fields(file.id).nfsi_flags, 0x10);
@@ -139,13 +139,14 @@ fn data_that_others_changed_are_dropped_between_two_events() {
         ],
         "{told:?}"
     );
-    // Void from the moment on at which it is known, until whoever keeps copies has dropped them.
+    // Invalid from the moment at which the change is known until the caches have dropped the
+    // copies.
     assert_eq!(field(&told[1], "cache_validity") & 2, 2, "{told:?}");
     assert_eq!(field(&told[2], "size"), 5, "{told:?}");
 }
 
 #[test]
-fn what_was_written_is_waited_for_between_two_events() {
+fn write_back_is_waited_for_between_two_events() {
     let _alone = alone();
     let world = World::new();
     let mine = world.mount(CacheOptions::default());
@@ -169,10 +170,10 @@ fn what_was_written_is_waited_for_between_two_events() {
     assert_eq!(seen.names(), Vec::<String>::new(), "there is nothing to wait for");
 }
 
-/// Answers the next READs otherwise than the server does.
+/// Replaces the replies of the next READs.
 struct Otherwise {
     next: Arc<dyn Transport>,
-    /// 1: three bytes and no end; 2: an error; then as the server does.
+    /// 1: three bytes without the end of file; 2: an error; then the reply of the server.
     turn: AtomicU32,
 }
 
@@ -192,7 +193,7 @@ impl Transport for Otherwise {
 }
 
 #[test]
-fn a_read_that_brings_less_or_an_error_is_told() {
+fn a_short_or_failed_read_is_traced() {
     let _alone = alone();
     let world = World::new();
     let maker = world.mount(CacheOptions::default());

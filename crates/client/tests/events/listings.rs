@@ -1,4 +1,4 @@
-//! Listings: what is asked for, for whom, what its names teach, and what is given up.
+//! Events of listings: requests, the results that they cache, and read-ahead that is not used.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ fn of<'a>(told: &'a [String], event: &str) -> Vec<&'a String> {
     told.iter().filter(|line| line.starts_with(&begins)).collect()
 }
 
-/// A server of a directory of so many names.
+/// A server of a directory with `count` names.
 fn holding(count: u64) -> Arc<Scripted> {
     Scripted::new(Script { count, ..Script::default() })
 }
 
-/// Reads on for about twenty names; how many there were.
+/// Reads about twenty further names; returns their number.
 fn some(client: &Superblock, open: &OpenDirectory, cookie: &mut u64) -> u64 {
     let (from, mut count) = (*cookie, 0);
     ops::readdir(&client.op(&me()), open, from, false, &mut |entry| {
@@ -38,7 +38,7 @@ fn some(client: &Superblock, open: &OpenDirectory, cookie: &mut u64) -> u64 {
 }
 
 #[test]
-fn a_pass_tells_its_chunks_in_their_order_and_when_attributes_are_not_asked_for_any_more() {
+fn a_pass_traces_its_chunks_in_order_and_the_change_to_readdir() {
     let _alone = alone();
     let server = holding(20_000);
     let client = mount(&server, &ClientOptions::default());
@@ -69,7 +69,7 @@ fn a_pass_tells_its_chunks_in_their_order_and_when_attributes_are_not_asked_for_
 }
 
 #[test]
-fn chunks_asked_for_ahead_are_used_or_wasted() {
+fn chunks_read_ahead_are_used_or_wasted() {
     let _alone = alone();
     let server = holding(20_000);
     let client = mount(&server, &ClientOptions::default());
@@ -82,7 +82,7 @@ fn chunks_asked_for_ahead_are_used_or_wasted() {
     }
     assert!(count < 20_000, "a chunk was there when it was wanted");
     assert_eq!(field(&used[0], "dir"), DIRECTORY);
-    // He goes away in the middle, with one asked for ahead.
+    // The reader stops in the middle, with one read-ahead sent.
     let before = client.counters().events.value(ClientCounter::ListingAheadWasted);
     let mut told = Vec::new();
     while of(&told, "nfs_readdir_cache_fill").is_empty() {
@@ -99,7 +99,7 @@ fn chunks_asked_for_ahead_are_used_or_wasted() {
 }
 
 #[test]
-fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
+fn a_seek_and_a_restart_have_different_events() {
     let _alone = alone();
     let server = Scripted::new(Script {
         count: 3000,
@@ -115,10 +115,10 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
     let suppressed = of(&told, "nfs_readdir_dup_suppressed");
     let left_out: u64 = suppressed.iter().map(|line| field(line, "entries")).sum();
     let again = of(&told, "nfs_readdir_restart")[0];
-    // Names have the cookies from 3 on.
+    // The cookies of names begin at 3.
     assert_eq!(left_out, field(again, "cookie") - 2, "{told:?}");
     assert!(suppressed.iter().all(|line| field(line, "dir") == DIRECTORY));
-    // An open directory that never was at this cookie, of which nothing is remembered.
+    // An open directory that was never at this cookie, which is not cached.
     let server = holding(3000);
     let client = mount(&server, &ClientOptions::default());
     let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
@@ -137,7 +137,7 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
 }
 
 #[test]
-fn names_that_had_to_go_are_told_with_their_range() {
+fn the_event_of_evicted_names_has_their_range() {
     let _alone = alone();
     let server = holding(20_000);
     let behaviour = ClientOptions {
@@ -176,7 +176,7 @@ fn read_all(mounted: &crate::world::BenchMount, directory: InodeId) {
 }
 
 #[test]
-fn a_listing_teaches_names_and_says_where_they_lead_elsewhere() {
+fn a_listing_caches_names_and_traces_those_with_another_object() {
     let _alone = alone();
     let world = World::new();
     let (mine, other) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
@@ -195,7 +195,7 @@ fn a_listing_teaches_names_and_says_where_they_lead_elsewhere() {
         names,
         [format!("nfs_readdir_lookup: dir={dir} name=a"), format!("nfs_readdir_lookup: dir={dir} name=b")]
     );
-    // One of them is another file now, and the directory is read again.
+    // One of the names leads to another file now, and the directory is read again.
     let theirs = other.lookup(&me, other.client.root(), "d").unwrap().id;
     ops::unlink(&other.client.op(&me), theirs, b"b").unwrap();
     other.put(&me, theirs, "b", 0o644, b"");

@@ -1,5 +1,4 @@
-//! What a client tells as events: each where what it means happens, with what it is about, and
-//! once.
+//! The events of a client: each at the point of its cause, with its fields, and once.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -20,27 +19,27 @@ use curt_observe::events::{
     self, EventWatch, RecordedProcess, RecordingItem, RecordingReader, RecordingWriter,
 };
 
-/// Events are the process's: one test at a time.
+/// Events are global to the process: one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Events of some kinds, from its beginning on.
+/// Events of some kinds, from their start.
 pub(crate) struct Seen {
     watch: EventWatch,
 }
 
-/// To be held by a test from its beginning on.
+/// Held by a test from its start.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Seen {
-    /// Begins to watch those that fit one of these patterns.
+    /// Starts recording the events that match one of these patterns.
     pub(crate) fn begin(patterns: &str) -> Self {
         let watch = EventWatch::begin(&events::select(patterns).unwrap()).unwrap();
         Self { watch }
     }
 
-    /// What was told since the last time, each as `name: field=value …`.
+    /// The events since the last use of this function, each as `name: field=value …`.
     pub(crate) fn told(&self) -> Vec<String> {
         let mut records = Vec::new();
         self.watch.drain(&mut records);
@@ -56,12 +55,12 @@ impl Seen {
                 lines.push((record.time, line.split_once(": ").unwrap().1.to_owned()));
             }
         }
-        // Of several threads: in the order of time.
+        // Events of several threads, ordered by time.
         lines.sort();
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// The names of what was told since the last time.
+    /// The names of the events since the last use of this function.
     pub(crate) fn names(&self) -> Vec<String> {
         let told = self.told();
         told.iter().map(|line| line.split(':').next().unwrap().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! Names: made, removed, and removed while they are open.
+//! Events of names: create, remove, and remove of open files.
 
 use curt_client::OpenFlags;
 use curt_client::ops;
@@ -45,7 +45,7 @@ fn a_file_that_is_removed_while_it_is_open_is_renamed_first_and_removed_at_its_l
 }
 
 #[test]
-fn a_file_that_the_server_is_asked_to_make_is_told_with_its_number_or_why_not() {
+fn the_event_of_a_create_has_the_fileid_or_the_error() {
     let _alone = alone();
     let world = World::new();
     let mine = world.mount(CacheOptions::default());
@@ -63,7 +63,7 @@ fn a_file_that_the_server_is_asked_to_make_is_told_with_its_number_or_why_not() 
             format!("nfs_create_exit: dir={dir} name=new fileid={number} error=0"),
         ]
     );
-    // Made elsewhere: the server is asked, refuses, and the file that is there is opened.
+    // Created by another client: the server refuses, and the existing file is opened.
     other.put(&me, other.client.root(), "theirs", 0o640, b"");
     seen.told();
     mine.put(&me, top, "theirs", 0o640, b"");

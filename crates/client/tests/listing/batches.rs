@@ -1,4 +1,4 @@
-//! Programs that read very many names, go through these in another order, and read on: `find` and
+//! Applications that read many names, use these in another order, and continue to read: `find` and
 //! `rm -r` (fts(3)).
 
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use curt_client::{ClientOptions, DirEmit, OpenDirectory, Superblock, ops};
 
 use crate::server::{Script, Scripted, me, mount};
 
-/// Names that are read before they are gone through.
+/// The number of names that are read before they are used.
 const BATCH: usize = 5_000;
 const NAMES: u64 = 20_000;
 
-/// The next batch of names, in an order that has nothing to do with that in which they were told.
+/// The next batch of names, in an order unrelated to that of the listing.
 fn batch(client: &Superblock, open: &OpenDirectory, cookie: &mut u64) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     loop {
@@ -29,13 +29,13 @@ fn batch(client: &Superblock, open: &OpenDirectory, cookie: &mut u64) -> Vec<Vec
             break;
         }
     }
-    // It and the number of names have no divisor in common.
+    // The factor and the number of names are coprime.
     let order = |index: usize| index * 1_237 % names.len();
     (0..names.len()).map(|index| names[order(index)].clone()).collect()
 }
 
-/// Goes through all names so, in batches; `look` is done with each. How many LOOKUPs and listings
-/// were sent.
+/// Reads all names in batches and calls `look` for each. Returns the number of LOOKUPs and of
+/// listings that were sent.
 fn go_through(server: &Arc<Scripted>, mut look: impl FnMut(&Superblock, usize, &[u8])) -> (u64, usize) {
     let client = mount(server, &ClientOptions::default());
     let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
@@ -47,7 +47,7 @@ fn go_through(server: &Arc<Scripted>, mut look: impl FnMut(&Superblock, usize, &
         }
         for name in names {
             ops::lookup(&client.op(&me()), client.root(), &name).unwrap();
-            // With the clock's reading, what a look-up takes.
+            // Together with the reading of the clock, the time of a lookup.
             server.pass(5);
             look(&client, count, &name);
             count += 1;
@@ -62,7 +62,7 @@ fn server() -> Arc<Scripted> {
 }
 
 #[test]
-fn names_that_are_gone_through_while_more_are_to_be_listed_come_together() {
+fn names_that_are_used_between_listings_are_requested_together() {
     assert_eq!(go_through(&server(), |_, _, _| ()), (328, 27));
 }
 
@@ -78,7 +78,7 @@ fn they_do_while_others_change_the_directory_now_and_then() {
 }
 
 #[test]
-fn they_do_for_who_removes_them() {
+fn they_do_while_they_are_removed() {
     let server = server();
     let sent = go_through(&server, |client, _, name| {
         ops::unlink(&client.op(&me()), client.root(), name).unwrap();
@@ -87,7 +87,7 @@ fn they_do_for_who_removes_them() {
 }
 
 #[test]
-fn where_each_look_up_meets_another_state_hardly_any_listing_is_lost() {
+fn where_each_lookup_finds_another_state_hardly_any_listing_is_lost() {
     let server = server();
     let sent = go_through(&server, |_, _, _| server.change());
     assert_eq!(sent, (19_970, 26));

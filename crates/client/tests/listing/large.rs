@@ -1,4 +1,4 @@
-//! Half a million names: requests, memory, and what changes meanwhile.
+//! Half a million names: requests, memory, and changes during a listing.
 
 use std::collections::HashSet;
 
@@ -43,7 +43,7 @@ fn half_a_million_names_take_at_most_40_requests_and_64_mebibytes() {
     assert_eq!(asked[0].count, 8 * 1024);
     assert_eq!(asked.iter().map(|asked| asked.count).max(), Some(1 << 20));
     assert!(client.listing_bytes() <= LISTING_BYTES);
-    // Nobody asked about any name: a thousand or so came with attributes.
+    // No attributes were used: about a thousand names came with attributes.
     let plus: Vec<_> = asked.iter().map(|asked| asked.plus).collect();
     assert!(plus[0] && plus.is_sorted_by(|a, b| a >= b) && !plus[7], "{plus:?}");
 }
@@ -102,7 +102,7 @@ fn a_cookie_refused_at_name_400000_leads_to_each_name_once() {
 
 // SEMANTICS: list-3.
 #[test]
-fn a_refused_cookie_is_an_error_if_more_was_told_than_there_is_memory_for() {
+fn a_refused_cookie_is_an_error_if_more_names_were_returned_than_fit_in_memory() {
     let server = Scripted::new(Script { lie: Lie::BadCookie { from: 400_000, times: 1 }, ..script(COUNT) });
     let client = mount(&server, &with_listing_bytes(4 << 20));
     let (result, told, twice) = list(&client);
@@ -113,7 +113,7 @@ fn a_refused_cookie_is_an_error_if_more_was_told_than_there_is_memory_for() {
 
 // SEMANTICS: list-8.
 #[test]
-fn listings_beyond_the_memory_are_told_whole_and_the_oldest_names_go() {
+fn listings_beyond_the_memory_are_complete_and_the_oldest_names_are_evicted() {
     let limit = 4 << 20;
     let server = Scripted::new(script(200_000));
     let client = mount(&server, &with_listing_bytes(limit));
@@ -126,7 +126,7 @@ fn listings_beyond_the_memory_are_told_whole_and_the_oldest_names_go() {
         })
         .unwrap();
         assert_eq!(seen.len(), 200_000);
-        // One reply is being read while another comes.
+        // One reply is being read while another arrives.
         assert!(most <= limit + limit / 8, "{most}");
         let asked = server.asked();
         assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 1);
@@ -135,10 +135,10 @@ fn listings_beyond_the_memory_are_told_whole_and_the_oldest_names_go() {
 }
 
 #[test]
-fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
+fn a_reader_whose_names_were_evicted_continues_from_its_cookie() {
     let server = Scripted::new(script(20_000));
     let client = mount(&server, &with_listing_bytes(1 << 20));
-    // All of it is kept, another reader begins, and then its names have to make room.
+    // All names are cached; another reader begins, and then its names are evicted.
     assert_eq!(list(&client), (Ok(()), 20_000, 0));
     let reader = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let (mut told, mut cookie) = (Vec::new(), 0);
@@ -157,7 +157,7 @@ fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
     some(&mut cookie, &mut told);
     let others: Vec<_> = (0..4).map(|_| ops::opendir(&client.op(&me()), client.root()).unwrap()).collect();
     for other in &others {
-        // From a place that nobody knows, so that nothing is shared.
+        // From an unknown cookie, so that nothing is shared.
         read_from(&client, other, Cookies::Small.cookie(5), 1000, &mut |_| {}).unwrap();
     }
     server.asked();
@@ -173,7 +173,7 @@ fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
 }
 
 #[test]
-fn what_is_asked_ahead_is_used_and_called_off_at_close() {
+fn read_ahead_is_used_and_cancelled_at_close() {
     let server = Scripted::new(script(100_000));
     let client = mount_in(&server, &ClientOptions::default(), Arc::new(BackgroundThreads::new(2)));
     assert_eq!(list(&client), (Ok(()), 100_000, 0));
@@ -186,7 +186,7 @@ fn what_is_asked_ahead_is_used_and_called_off_at_close() {
 }
 
 #[test]
-fn two_readers_of_one_directory_share_what_is_asked() {
+fn two_readers_of_one_directory_share_its_requests() {
     let server = Scripted::new(script(50_000));
     let client = mount_in(&server, &ClientOptions::default(), Arc::new(BackgroundThreads::new(2)));
     let first = ops::opendir(&client.op(&me()), client.root()).unwrap();
@@ -204,13 +204,13 @@ fn two_readers_of_one_directory_share_what_is_asked() {
 #[test]
 fn a_program_that_looks_at_each_name_gets_attributes_with_all_of_them() {
     let server = Scripted::new(script(50_000));
-    // The directory changed when the server's clock began.
+    // The directory changed at the start of the server's clock.
     let cache = CacheOptions { racy_guard: RacyGuard::Off, ..CacheOptions::default() };
     let client = mount(&server, &ClientOptions { cache, ..ClientOptions::default() });
     let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let mut cookie = 0;
     loop {
-        // With a buffer that holds all names of a reply, as ls has.
+        // With a buffer that holds all names of a reply, as that of ls does.
         let mut names = Vec::new();
         ops::readdir(&client.op(&me()), &open, cookie, true, &mut |entry| {
             names.push(entry.name.to_vec());
@@ -268,7 +268,7 @@ fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
 
 // SEMANTICS: list-6.
 #[test]
-fn a_circle_that_is_larger_than_the_memory_is_left_as_well() {
+fn a_loop_that_is_larger_than_the_memory_is_detected_as_well() {
     const CIRCLE: usize = 60_000;
     let server = Scripted::new(Script {
         count: 4 * CIRCLE as u64,

@@ -1,5 +1,5 @@
-//! What a listing makes of each lie: an error or the truth, never a name twice, never a name lost
-//! in silence, never no end.
+//! For each fault of a server, a listing returns an error or the correct names. It never returns a
+//! name twice, loses a name silently, or fails to end.
 
 use curt_client::{ClientOptions, DirEmit, Errno, LookupResult, ops};
 use curt_observe::ClientCounter;
@@ -8,8 +8,8 @@ use crate::server::{Asked, Cookies, FIRST_FILE, Lie, Script, Scripted, list, me,
 
 const COUNT: u64 = 3000;
 
-/// Lists a directory of [`COUNT`] names: how it ended, how many were told, how many twice, and what
-/// was asked.
+/// Lists a directory of [`COUNT`] names: the result, the number of names returned, the number
+/// returned twice, and the requests.
 fn told(script: Script) -> (Result<(), Errno>, usize, usize, Vec<Asked>) {
     let server = Scripted::new(Script { count: COUNT, ..script });
     let client = mount(&server, &ClientOptions::default());
@@ -32,7 +32,7 @@ fn cookies_of_any_order_and_size_lead_to_each_name_once() {
 
 // SEMANTICS: list-5.
 #[test]
-fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
+fn a_listing_continues_from_any_earlier_cookie() {
     for cookies in [Cookies::Small, Cookies::Scattered, Cookies::Huge] {
         let server = Scripted::new(Script { count: COUNT, cookies, ..Script::default() });
         let client = mount(&server, &ClientOptions::default());
@@ -50,7 +50,7 @@ fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
             assert_eq!(next, COUNT);
         }
         assert_eq!(server.asked(), [], "all of it from memory");
-        // An open directory that never was there before.
+        // An open directory that was never at this cookie.
         let other = ops::opendir(&client.op(&me()), client.root()).unwrap();
         let mut first = Vec::new();
         ops::readdir(&client.op(&me()), &other, given[1234], false, &mut |entry| {
@@ -73,7 +73,7 @@ fn a_cookie_that_comes_twice_in_a_reply_is_an_error() {
 
 // SEMANTICS: list-6.
 #[test]
-fn a_server_that_goes_round_in_circles_is_left() {
+fn a_server_that_lists_in_a_loop_is_detected() {
     let (result, names, _, asked) = told(lying(Lie::Circle { at: 1000 }));
     assert_eq!(result, Err(Errno::IO));
     assert!(names <= 1000 && asked.len() < 20, "{names} names, {} requests", asked.len());
@@ -81,19 +81,19 @@ fn a_server_that_goes_round_in_circles_is_left() {
 
 // SEMANTICS: list-6.
 #[test]
-fn a_server_that_never_gets_on_is_asked_twice() {
+fn a_server_that_makes_no_progress_gets_two_requests() {
     let (result, names, twice, asked) = told(lying(Lie::Silence { at: 500 }));
     assert_eq!((result, twice), (Err(Errno::IO), 0));
     assert!(names >= 300, "{names}");
     let last = asked[asked.len() - 1];
     let stuck: Vec<_> = asked.iter().filter(|asked| asked.cookie == last.cookie).collect();
-    // Once ahead of the reader, once for it, once in more bytes.
+    // Once as read-ahead, once for the reader, once in more bytes.
     assert!((2..=3).contains(&stuck.len()), "{stuck:?}");
     assert!(stuck[stuck.len() - 1].count > stuck[0].count);
 }
 
 #[test]
-fn a_server_that_wants_more_room_gets_it() {
+fn a_server_that_returns_toosmall_gets_larger_requests() {
     for lie in [
         Lie::Toosmall { below: 100_000 },
         Lie::Toosmall { below: 1 << 20 },
@@ -138,7 +138,7 @@ fn names_that_no_directory_can_hold_end_the_listing() {
 }
 
 #[test]
-fn attributes_of_another_file_are_not_believed() {
+fn attributes_of_another_file_are_not_used() {
     let server = Scripted::new(Script { count: COUNT, lie: Lie::OthersAttributes, ..Script::default() });
     let client = mount(&server, &ClientOptions::default());
     assert_eq!(list(&client).1, 3000);
@@ -153,7 +153,7 @@ fn attributes_of_another_file_are_not_believed() {
 }
 
 #[test]
-fn replies_may_be_four_kibibytes_longer_than_asked_for_and_no_more() {
+fn replies_may_be_four_kibibytes_longer_than_requested_and_no_more() {
     let (result, ..) = told(lying(Lie::Excess { bytes: 4096 }));
     assert_eq!(result, Ok(()));
     let (result, names, ..) = told(lying(Lie::Excess { bytes: 4100 }));

@@ -1,5 +1,5 @@
-//! Listings against a server that is a function and lies as it is told to: huge directories,
-//! directories that change, and servers that cannot count, forget, or go round in circles.
+//! Listings against a scripted server that returns false data on request: huge directories,
+//! directories that change, and servers that miscount, lose cookies or list in a loop.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 

@@ -1,5 +1,4 @@
-//! A server that is a function: one directory of any number of names, told as a test wants them
-//! told, lies included.
+//! A scripted server of one directory with any number of names, with optional faults.
 
 use std::{
     collections::HashSet,
@@ -22,52 +21,52 @@ use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
-/// Bytes of the largest reply that the server gives.
+/// Maximum bytes of a reply.
 pub(crate) const REPLY_MAX: u32 = 1 << 20;
 
-/// The directory's number; its names' are their index and [`FIRST_FILE`].
+/// The fileid of the directory; those of its names are their index plus [`FIRST_FILE`].
 pub(crate) const DIRECTORY: u64 = 1;
 pub(crate) const FIRST_FILE: u64 = 1000;
 
-/// What is wrong with the server.
+/// The fault of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Lie {
     #[default]
     None,
-    /// It refuses the cookie of every name from this on, so many times.
+    /// The cookies of this name and all later ones are refused, this number of times.
     BadCookie { from: u64, times: u64 },
-    /// A name has the cookie of the one before it.
+    /// This name has the cookie of the name before it.
     DuplicateCookie { at: u64 },
-    /// Behind this name it goes on with the first.
+    /// The listing continues with the first name after this one.
     Circle { at: u64 },
-    /// Behind this name it says nothing, not even that there is no more.
+    /// After this name, replies have neither a name nor the end.
     Silence { at: u64 },
-    /// It wants at least so many bytes to be asked for.
+    /// Requests for fewer bytes fail with TOOSMALL.
     Toosmall { below: u32 },
-    /// It says nothing to who asks for less.
+    /// Replies to requests for fewer bytes are empty.
     EmptyBelow { below: u32 },
-    /// One name is this.
+    /// One name is replaced with this.
     Name { at: u64, name: &'static [u8] },
-    /// Names come with the attributes of the next.
+    /// Names have the attributes of the next one.
     OthersAttributes,
-    /// It gives so many bytes more than were asked for.
+    /// Replies have this number of bytes more than requested.
     Excess { bytes: usize },
-    /// The directory is gone when this name is asked for.
+    /// The directory is removed when this name is requested.
     Removed { at: u64 },
 }
 
-/// How cookies are made of the indices of names.
+/// The mapping of the indices of names to cookies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Cookies {
     #[default]
     Small,
     /// In no order.
     Scattered,
-    /// Beyond what is positive.
+    /// Beyond the positive range of a signed integer.
     Huge,
 }
 
-/// One READDIR or READDIRPLUS as it came.
+/// One READDIR or READDIRPLUS request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) cookie: u64,
@@ -75,15 +74,15 @@ pub(crate) struct Asked {
     pub(crate) plus: bool,
 }
 
-/// What the server is like.
+/// The properties of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Script {
     pub(crate) count: u64,
     pub(crate) lie: Lie,
     pub(crate) cookies: Cookies,
-    /// Each reply is another state of the directory, as if somebody made a file before each.
+    /// Each reply shows another state of the directory, as if a file was created before each.
     pub(crate) is_changing: bool,
-    /// Each reply has another verifier, and each cookie has to come with its own.
+    /// Each reply has another verifier, and each cookie must be sent with its own.
     pub(crate) verifiers_differ: bool,
 }
 
@@ -94,7 +93,7 @@ pub(crate) struct Scripted {
     refused: AtomicU64,
     changes: AtomicU64,
     removed: Mutex<HashSet<u64>>,
-    /// Microseconds that have passed beside those of the clock's readings.
+    /// Microseconds that passed in addition to those of the clock's readings.
     passed: Arc<AtomicU64>,
 }
 
@@ -103,7 +102,7 @@ const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 const GATHER: u64 = 0xf1de_83e1_9937_733d;
 
 impl Cookies {
-    /// Where the name behind `index` is.
+    /// The cookie of the name after `index`.
     pub(crate) fn cookie(self, index: u64) -> u64 {
         match self {
             Self::Small => index + 3,
@@ -112,7 +111,7 @@ impl Cookies {
         }
     }
 
-    /// How many names come before what `cookie` leads to.
+    /// The number of names before the one at `cookie`.
     fn position(self, cookie: u64) -> u64 {
         match (self, cookie) {
             (_, 0) => 0,
@@ -151,7 +150,7 @@ impl Scripted {
         })
     }
 
-    /// What listings asked so far, taken away.
+    /// Takes the recorded requests for listings.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock())
     }
@@ -165,7 +164,7 @@ impl Scripted {
         self.passed.fetch_add(microseconds, Relaxed);
     }
 
-    /// Somebody else changes the directory.
+    /// Another client changes the directory.
     pub(crate) fn change(&self) {
         self.changes.fetch_add(1, Relaxed);
     }
@@ -248,7 +247,7 @@ impl Scripted {
         if let Lie::Excess { .. } = lie
             && index < end
         {
-            // To the byte, by a longer last name.
+            // Exact to the byte, by a longer last name.
             let more = limit - (head + entries.len() + 8);
             entries.truncate(entries.len() - self.entry(index - 1, plus, 0).len());
             entries.extend(self.entry(index - 1, plus, more));
@@ -261,7 +260,7 @@ impl Scripted {
         out
     }
 
-    /// An entry, its name longer by `more` bytes than it should be.
+    /// An entry whose name is longer by `more` bytes.
     fn entry(&self, index: u64, plus: bool, more: usize) -> Vec<u8> {
         let Script { lie, cookies, .. } = self.script;
         let mut out = words(&[1]);
@@ -395,8 +394,8 @@ pub(crate) fn me() -> Caller {
     Caller::new(0, 0, &[])
 }
 
-/// Reads from `cookie` on, `room` names at a time as a kernel does, until there are no more. Calls
-/// `told` with each name's index and cookie.
+/// Reads from `cookie` to the end, `room` names at a time as a kernel does. Calls `told` with each
+/// name's index and cookie.
 pub(crate) fn read_from(
     client: &Superblock,
     open: &OpenDirectory,
@@ -422,7 +421,7 @@ pub(crate) fn read_from(
     }
 }
 
-/// Lists all; how many names were told, how many of them twice.
+/// Lists all names; returns the number of names and of those returned twice.
 pub(crate) fn list(client: &Superblock) -> (Result<(), Errno>, usize, usize) {
     let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let mut seen = HashSet::new();

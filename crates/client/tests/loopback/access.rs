@@ -1,4 +1,4 @@
-//! Access: the server's word, mode bits, and what they may not decide.
+//! Access: ACCESS results, mode bits, and what mode bits must not decide.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn mode(mode: u32) -> SetAttributes {
 
 // SEMANTICS: perm-2.
 #[test]
-fn each_credential_is_asked_for_once_while_attributes_last() {
+fn each_credential_takes_one_access_per_attribute_lifetime() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let file = mounted.put(&root(), mounted.client.root(), "f", 0o640, b"x");
@@ -68,7 +68,7 @@ fn a_cached_denial_is_confirmed_once_a_second_and_can_be_overturned() {
 
 // SEMANTICS: perm-5.
 #[test]
-fn noaccesscheck_asks_only_to_confirm_denials() {
+fn noaccesscheck_sends_access_only_to_confirm_denials() {
     let world = World::new();
     let mounted = world.mount(by_bits());
     let me = user(1000);
@@ -92,7 +92,7 @@ fn noaccesscheck_asks_only_to_confirm_denials() {
 
 // SEMANTICS: perm-5.
 #[test]
-fn data_that_another_credential_fetched_take_one_word_of_the_server() {
+fn data_fetched_with_another_credential_take_one_access() {
     let world = World::new();
     let mounted = world.mount(by_bits());
     let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"x");
@@ -133,7 +133,7 @@ fn execve_needs_to_execute_and_not_to_read() {
 
 // SEMANTICS: perm-7.
 #[test]
-fn cached_names_open_no_directory_to_those_who_may_not_search_it() {
+fn cached_names_are_not_served_without_search_permission() {
     let world = World::new();
     for cache in [CacheOptions::default(), by_bits()] {
         let mounted = world.mount(cache);
@@ -149,9 +149,9 @@ fn cached_names_open_no_directory_to_those_who_may_not_search_it() {
 }
 
 #[test]
-fn a_grant_by_the_server_that_mode_bits_would_not_give_ends_their_judgement() {
-    // A server that squashes nobody lets the owner read whatever the bits say; here the owner has
-    // no bits at all.
+fn a_grant_by_the_server_that_mode_bits_deny_ends_their_use() {
+    // A server that squashes no user lets the owner read whatever the mode is; here the owner has
+    // no permission bits.
     let world = World::new();
     let mounted = world.mount(by_bits());
     let me = user(9);
@@ -166,7 +166,7 @@ fn a_grant_by_the_server_that_mode_bits_would_not_give_ends_their_judgement() {
 }
 
 #[test]
-fn names_are_taken_back_when_a_directory_is_closed_to_somebody_and_then_alone() {
+fn a_chmod_invalidates_names_exactly_when_a_user_loses_search_permission() {
     let world = World::new();
     let mounted = world.mount(by_bits());
     let other = world.mount(by_bits());
@@ -180,8 +180,8 @@ fn names_are_taken_back_when_a_directory_is_closed_to_somebody_and_then_alone() 
         other.told.contents.lock().clear();
         ops::setattr(&mounted.client.op(&root()), directory, &mode(bits)).unwrap();
         assert_eq!(mounted.told.contents.lock().contains(&directory), is_taken_back, "{bits:o}");
-        // Whoever finds by asking that others changed it cannot know that its names are as they
-        // were, and does so always.
+        // A client that finds a change by another client cannot tell what changed, so it always
+        // invalidates the names.
         world.seconds(600);
         ops::getattr(&other.client.op(&root()), seen).unwrap();
         assert!(other.told.contents.lock().contains(&seen), "{bits:o}, found");

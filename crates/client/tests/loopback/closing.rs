@@ -1,5 +1,4 @@
-//! What comes after removals that were met: last closes and who waits for them, and opens that are
-//! tried again.
+//! After removals that overlap opens: last closes and their waiters, and opens that are retried.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -17,7 +16,7 @@ use crate::{
 
 // SEMANTICS: name-15.
 #[test]
-fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
+fn an_open_retried_by_a_kernel_after_a_replacement_is_not_refused_again() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
@@ -57,7 +56,7 @@ fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
 
 // SEMANTICS: posix-10.
 #[test]
-fn a_kernel_is_told_what_the_last_close_of_a_removed_file_changes() {
+fn the_last_close_of_a_removed_file_invalidates_the_kernels_attributes() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let (client, me) = (&mounted.client, root());
@@ -74,12 +73,12 @@ fn a_kernel_is_told_what_the_last_close_of_a_removed_file_changes() {
     assert_eq!(mounted.told.attributes.lock().len(), 2, "nothing was changed");
 }
 
-/// Somebody has a directory go.
+/// A way to remove a directory.
 type Way<'a> = &'a (dyn Fn(&Caller) -> Result<(), Errno> + Sync);
 
 // SEMANTICS: name-13.
 #[test]
-fn who_removes_or_replaces_a_directory_waits_for_the_last_closes_in_it_and_for_no_others() {
+fn removing_or_replacing_a_directory_waits_only_for_the_last_closes_in_it() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());

@@ -1,4 +1,4 @@
-//! Copies of files that a kernel keeps, and what it takes a file's size for, when others change the
+//! Pages of files in a kernel's cache, and the file size in a kernel, when other clients change the
 //! files.
 
 use std::{
@@ -56,8 +56,8 @@ impl<'a> Shared<'a> {
         self.here.lookup(&thread(pid), top, "f").unwrap()
     }
 
-    /// Opens as a kernel does for a thread that has looked the name up; whether the copies were
-    /// good.
+    /// Opens as a kernel does for a thread that has looked the name up. Returns whether the cached
+    /// pages are valid.
     fn open(&self, pid: u32, id: InodeId) -> Result<PageCacheState, Errno> {
         let opened = ops::open(&self.here.client.op(&thread(pid)), id, OpenFlags::reading())?;
         ops::drop_copies(&self.here.client.op(&thread(pid)), &opened.file, false, || {});
@@ -65,7 +65,7 @@ impl<'a> Shared<'a> {
         Ok(opened.data)
     }
 
-    /// How often copies had to be dropped before a kernel looked the file up.
+    /// The number of times that pages were invalidated before a kernel looked the file up.
     fn dropped(&self) -> usize {
         self.here.told.void.lock().len()
     }
@@ -87,7 +87,7 @@ fn a_kernel_that_takes_a_file_for_larger_than_it_is_looks_it_up_before_it_opens_
     assert_eq!(shared.look_up(7).attributes.size, 6);
     assert_eq!(shared.open(7, id), Ok(PageCacheState::Same), "they were dropped");
     assert_eq!(shared.here.cat(&thread(7), id).unwrap(), b"longer");
-    // Nobody looks anything up where the path leads to an open file, so it comes back at once.
+    // No lookup is sent where the path leads to an open file, so the open is retried at once.
     shared.resize(4);
     assert_eq!(shared.open(7, id), Err(Errno::STALE));
     shared.resize(3);
@@ -101,11 +101,11 @@ fn a_kernel_that_takes_a_file_for_larger_than_it_is_looks_it_up_before_it_opens_
 
 // SEMANTICS: cto-3.
 #[test]
-fn what_one_open_finds_shorter_every_open_looks_up_until_one_has() {
+fn a_file_found_shorter_by_an_open_fails_every_open_until_a_lookup() {
     let world = World::new();
     let shared = Shared::new(&world);
     let id = shared.look_up(7).id;
-    // Both kernel threads were told the old size before.
+    // Both kernel threads got the old size before.
     shared.look_up(8);
     shared.resize(6);
     assert_eq!(shared.open(7, id), Err(Errno::STALE));
@@ -125,7 +125,7 @@ fn what_one_open_finds_shorter_every_open_looks_up_until_one_has() {
 
 // SEMANTICS: cto-3.
 #[test]
-fn what_is_found_shorter_by_anything_but_an_open_is_looked_up_by_the_next_open() {
+fn a_file_found_shorter_otherwise_is_looked_up_by_the_next_open() {
     let world = World::new();
     let shared = Shared::new(&world);
     let id = shared.look_up(7).id;
@@ -133,7 +133,7 @@ fn what_is_found_shorter_by_anything_but_an_open_is_looked_up_by_the_next_open()
     world.seconds(60);
     let stat = ops::getattr(&shared.here.client.op(&thread(8)), id).unwrap();
     assert_eq!(stat.attributes.size, 6);
-    // The kernel may have ignored that reply, because of another one.
+    // The kernel may have ignored that reply because of another one.
     assert_eq!(shared.open(7, id), Err(Errno::STALE));
     shared.look_up(7);
     assert!(shared.open(7, id).is_ok());
@@ -151,8 +151,8 @@ fn a_look_up_proves_nothing_if_the_file_was_found_changed_since_its_open_failed(
     shared.look_up(7);
     shared.resize(9);
     world.seconds(60);
-    // Whoever finds the change has copies dropped, and the kernel may ignore the reply to the
-    // look-up then.
+    // The request that finds the change invalidates the pages, and the kernel may then ignore the
+    // reply to the lookup.
     ops::getattr(&shared.here.client.op(&thread(8)), id).unwrap();
     assert!(shared.open(7, id).is_ok(), "a kernel comes back once");
     assert_eq!(shared.open(8, id), Err(Errno::STALE));
@@ -163,7 +163,7 @@ fn a_look_up_proves_nothing_if_the_file_was_found_changed_since_its_open_failed(
 
 // SEMANTICS: cto-3.
 #[test]
-fn what_this_mount_has_cut_itself_is_not_looked_up() {
+fn a_file_truncated_by_this_mount_is_not_looked_up() {
     let world = World::new();
     let shared = Shared::new(&world);
     let id = shared.look_up(7).id;
@@ -175,7 +175,7 @@ fn what_this_mount_has_cut_itself_is_not_looked_up() {
 
 // SEMANTICS: cto-3.
 #[test]
-fn threads_that_cannot_be_known_again_are_turned_away_once() {
+fn opens_by_unidentified_threads_fail_once() {
     let world = World::new();
     let shared = Shared::new(&world);
     let id = shared.look_up(7).id;
@@ -193,8 +193,8 @@ fn sloppy() -> ClientOptions {
     behaviour
 }
 
-/// What an open within the window reads of `old` of which the first `cached` bytes are cached, when
-/// it has become `new`.
+/// The bytes that an open within the window reads of a file with the contents `old`, of which the
+/// first `cached` bytes are cached, after it has become `new`.
 fn read_sloppily(old: &[u8], cached: usize, new: &[u8]) -> (Vec<u8>, BenchMount) {
     let world = World::new();
     let there = world.mount(CacheOptions::default());
@@ -216,7 +216,7 @@ fn read_sloppily(old: &[u8], cached: usize, new: &[u8]) -> (Vec<u8>, BenchMount)
 
 // SEMANTICS: cto-4.
 #[test]
-fn a_read_whose_reply_shows_that_the_file_grew_goes_on_to_its_new_end() {
+fn a_read_whose_reply_shows_that_the_file_grew_continues_to_its_new_end() {
     let new = b"the new text, which is longer".as_slice();
     let (found, here) = read_sloppily(b"the old one", 0, new);
     assert_eq!(found.escape_ascii().to_string(), new.escape_ascii().to_string());
@@ -240,7 +240,7 @@ fn bytes_of_two_states_of_a_file_are_not_mixed_in_a_read_whose_reply_shows_the_c
     assert_eq!(here.sent(), "");
 }
 
-/// Does something before the second READ.
+/// Runs a closure before the second READ.
 struct BeforeTheSecondRead {
     next: Arc<dyn Transport>,
     reads: AtomicUsize,
@@ -259,7 +259,7 @@ impl Transport for BeforeTheSecondRead {
 
 // SEMANTICS: cto-4.
 #[test]
-fn a_read_of_several_replies_begins_anew_if_one_of_them_shows_a_change() {
+fn a_read_of_several_replies_starts_again_if_one_of_them_shows_a_change() {
     let (old, new) = (vec![b'o'; 3 * UNIT], vec![b'n'; 3 * UNIT]);
     let world = World::new();
     let there = Arc::new(world.mount(CacheOptions::default()));

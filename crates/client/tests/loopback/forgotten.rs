@@ -1,4 +1,4 @@
-//! What a kernel asks for by number alone, after it has given back its look-ups.
+//! Requests of a kernel by inode number alone, after FORGET.
 
 use curt_client::{ClientOptions, FoundInode, InodeId, Limits, LookupResult, ops};
 use curt_policy::CacheOptions;
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::world::{BenchMount, World, root};
 
-/// Inodes that stay for that reason alone.
+/// Maximum inodes that are cached for that reason alone.
 const LAST_MAX: u64 = 16_384;
 
 fn by_id(mounted: &BenchMount, id: InodeId) -> Result<FoundInode, Errno> {
@@ -18,7 +18,7 @@ fn by_id(mounted: &BenchMount, id: InodeId) -> Result<FoundInode, Errno> {
 
 // SEMANTICS: posix-7.
 #[test]
-fn what_a_kernel_has_forgotten_is_found_by_its_number_until_the_server_has_it_no_more() {
+fn a_forgotten_inode_is_found_by_its_number_until_the_server_removes_it() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let (client, me) = (&mounted.client, root());
@@ -46,7 +46,7 @@ fn what_a_kernel_has_forgotten_is_found_by_its_number_until_the_server_has_it_no
 
 // SEMANTICS: posix-7.
 #[test]
-fn what_is_kept_for_its_number_alone_is_bounded_and_for_kernels_alone() {
+fn inodes_cached_for_their_number_alone_are_bounded_and_only_for_kernels() {
     let world = World::new();
     let limits = Limits { names: 1, ..Limits::default() };
     let behaviour = ClientOptions { limits, ..ClientOptions::default() };

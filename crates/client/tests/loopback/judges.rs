@@ -1,4 +1,4 @@
-//! Mode bits as judges: where the server turns out to judge otherwise, they judge no more.
+//! Access by mode bits: where the server decides otherwise, they are no longer used.
 
 use curt_client::ops;
 use std::{sync::Arc, time::Duration};
@@ -20,7 +20,7 @@ impl ContentFormula for Zeros {
     }
 }
 
-/// Files of uid 1000 that nobody else may touch, an hour or so old.
+/// Files of uid 1000 without permissions for others, about an hour old.
 fn private_files(options: MemoryOptions) -> MemoryVfs {
     let time = Timestamp::new(1_600_000_000, 7);
     let mut tree = MemoryTreeBuilder::new(options, Arc::new(Zeros), time);
@@ -31,7 +31,7 @@ fn private_files(options: MemoryOptions) -> MemoryVfs {
     tree.build()
 }
 
-/// A server that takes everybody for `anonymous`.
+/// A server that maps every user to `anonymous`.
 fn world(anonymous: u32) -> World {
     let rules = ExportRules {
         squash: Squash::All,
@@ -48,7 +48,7 @@ fn noaccesscheck() -> CacheOptions {
 
 // SEMANTICS: perm-6.
 #[test]
-fn a_denial_by_mode_bits_that_the_server_overturns_lets_in_and_ends_their_judgement_of_that_file() {
+fn a_denial_by_mode_bits_that_the_server_overturns_ends_their_use_for_that_file() {
     let world = world(1000);
     let mounted = world.mount(noaccesscheck());
     world.seconds(1);
@@ -58,10 +58,10 @@ fn a_denial_by_mode_bits_that_the_server_overturns_lets_in_and_ends_their_judgem
     assert_eq!(mounted.cat(&user(2000), file.id).unwrap().len(), 10);
     assert_eq!(mounted.sent(), "ACCESS 1 READ 1", "the denial is confirmed, and is none");
     assert_eq!(mounted.counter(ClientCounter::AccessDenyOverturned), 1);
-    // Its answer is kept as long as the attributes are.
+    // The result is cached as long as the attributes are.
     assert_eq!(mounted.cat(&user(2000), file.id).unwrap().len(), 10);
     assert_eq!(mounted.sent(), "GETATTR 1");
-    // The owner, whom the bits allow all, is judged by the server on this file ...
+    // The owner, to whom the bits grant everything, is checked by the server on this file ...
     assert_eq!(ops::access(&mounted.client.op(&user(1000)), file.id, 4), Ok(()));
     assert_eq!(mounted.sent(), "ACCESS 1");
     // ... and by the bits on another.
@@ -73,13 +73,13 @@ fn a_denial_by_mode_bits_that_the_server_overturns_lets_in_and_ends_their_judgem
 
 // SEMANTICS: perm-6.
 #[test]
-fn a_credential_that_the_server_maps_away_is_judged_by_the_server_from_then_on() {
+fn a_credential_that_the_server_maps_to_another_is_checked_by_the_server_from_then_on() {
     let world = world(65_534);
     let mounted = world.mount(noaccesscheck());
     let (me, top) = (user(1000), mounted.client.root());
     let [first, second, third] = ["f", "g", "h"].map(|name| mounted.lookup(&me, top, name).unwrap().id);
     mounted.sent();
-    // The bits let the owner open; the server, to whom he is somebody else, refuses the data.
+    // The bits let the owner open; the server maps the owner to another user and denies the READ.
     assert_eq!(mounted.cat(&me, first), Err(Errno::ACCESS));
     let sent = mounted.sent();
     assert!(!sent.contains("ACCESS"), "{sent}");
@@ -87,13 +87,13 @@ fn a_credential_that_the_server_maps_away_is_judged_by_the_server_from_then_on()
     assert_eq!(mounted.cat(&me, first), Err(Errno::ACCESS));
     let sent = mounted.sent();
     assert!(sent.contains("ACCESS 1") && !sent.contains("READ"), "{sent}");
-    // Now it is known whom he is not.
+    // Now the mapping is known.
     assert_eq!(
         ops::open(&mounted.client.op(&me), second, curt_client::OpenFlags::reading()).map(|_| ()),
         Err(Errno::ACCESS)
     );
     assert_eq!(mounted.sent(), "ACCESS 1");
-    // Others are judged by the bits as before: a denial is confirmed, a permission is not.
+    // Other users are still checked by the bits: a denial is confirmed, a grant is not.
     assert_eq!(ops::access(&mounted.client.op(&user(2000)), third, 4), Err(Errno::ACCESS));
     assert!(mounted.sent().contains("ACCESS 1"));
     assert_eq!(ops::access(&mounted.client.op(&user(2000)), top, 4), Ok(()));
@@ -101,7 +101,7 @@ fn a_credential_that_the_server_maps_away_is_judged_by_the_server_from_then_on()
 }
 
 #[test]
-fn with_accesscheck_a_caller_that_the_server_maps_away_opens_nothing() {
+fn with_accesscheck_a_caller_that_the_server_maps_to_another_opens_nothing() {
     let mounted = world(65_534).mount(CacheOptions::default());
     let me = user(1000);
     let file = mounted.lookup(&me, mounted.client.root(), "f").unwrap();

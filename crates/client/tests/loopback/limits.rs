@@ -1,4 +1,4 @@
-//! What FSINFO and PATHCONF say of a server, and what is believed of it.
+//! The limits that a server reports by FSINFO and PATHCONF, and their use.
 
 use curt_client::{OpenFlags, RenameMode, ops};
 use curt_types::SetAttributes;
@@ -10,7 +10,7 @@ fn size(size: u64) -> SetAttributes {
     SetAttributes { size: Some(size), ..SetAttributes::default() }
 }
 
-/// What each operation that takes a name says to `name`.
+/// The result of each operation that takes a name for `name`.
 fn refusals(mounted: &BenchMount, name: &[u8]) -> Vec<Result<(), Errno>> {
     let (client, me, top) = (&mounted.client, root(), mounted.client.root());
     let known = ops::make_file(&client.op(&me), top, b"known", 0o644).unwrap();
@@ -52,7 +52,7 @@ fn names_have_255_bytes_at_most_whatever_the_server_says() {
 
 // SEMANTICS: write-5.
 #[test]
-fn no_byte_is_taken_behind_the_largest_size_that_the_server_allows() {
+fn no_byte_is_accepted_beyond_the_servers_maxfilesize() {
     let world = World::new();
     let mounted = world.mount_limited(|root| root.limits.file_size_max = 10_000);
     let (me, top) = (root(), mounted.client.root());
@@ -77,7 +77,7 @@ fn no_byte_is_taken_behind_the_largest_size_that_the_server_allows() {
 
 // SEMANTICS: write-5.
 #[test]
-fn a_server_that_says_nothing_of_sizes_allows_any() {
+fn without_maxfilesize_any_file_size_is_allowed() {
     for said in [0, u64::MAX] {
         let world = World::new();
         let mounted = world.mount_limited(|root| root.limits.file_size_max = said);

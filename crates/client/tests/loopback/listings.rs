@@ -1,4 +1,4 @@
-//! Listing: from memory, with attributes, on from any place, and over a server that forgets its
+//! Listings: from the cache, with attributes, from any cookie, and with a server that refuses its
 //! cookies.
 
 use std::{
@@ -22,7 +22,7 @@ use crate::{
     world::{BenchMount, World, root},
 };
 
-/// A directory of `count` files that was made an hour ago.
+/// A directory of `count` files that was created an hour ago.
 fn filled(world: &World, count: usize) {
     let maker = world.mount(CacheOptions::default());
     let directory = ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"d", 0o777).unwrap();
@@ -37,7 +37,7 @@ fn directory(mounted: &BenchMount) -> InodeId {
     mounted.lookup(&root(), mounted.client.root(), "d").unwrap().id
 }
 
-/// Reads names from `cookie` on, at most `room`; gives them and where the listing goes on.
+/// Reads at most `room` names from `cookie`; returns them and the next cookie.
 fn read(
     mounted: &BenchMount,
     open: &OpenDirectory,
@@ -83,7 +83,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
 
 // SEMANTICS: list-7.
 #[test]
-fn a_repeated_listing_asks_nothing_and_neither_do_stats_after_it() {
+fn a_repeated_listing_sends_no_request_and_neither_do_stats_after_it() {
     let world = World::new();
     filled(&world, 50);
     let mounted = world.mount(CacheOptions::default());
@@ -110,7 +110,7 @@ fn a_repeated_listing_asks_nothing_and_neither_do_stats_after_it() {
 }
 
 #[test]
-fn a_listing_after_a_change_asks_again() {
+fn a_listing_after_a_change_sends_requests_again() {
     let world = World::new();
     filled(&world, 3);
     let mounted = world.mount(CacheOptions::default());
@@ -134,7 +134,7 @@ fn told_once(told: &[String], files: usize) {
 
 // SEMANTICS: list-7.
 #[test]
-fn own_changes_are_entered_into_a_listing_that_is_kept() {
+fn own_changes_are_entered_into_a_cached_listing() {
     let world = World::new();
     filled(&world, 50);
     let mounted = world.mount(CacheOptions::default());
@@ -143,7 +143,7 @@ fn own_changes_are_entered_into_a_listing_that_is_kept() {
     let open = ops::opendir(&client.op(&root()), id).unwrap();
     let mut names = expected(50);
     assert_eq!(sorted(read_all(&mounted, &open, 7).unwrap()), names);
-    // A reader on its way while all this happens.
+    // A reader in the middle of the directory during all of this.
     let reader = ops::opendir(&client.op(&root()), id).unwrap();
     let (mut told, next, _) = read(&mounted, &reader, 0, 20, false).unwrap();
     mounted.sent();
@@ -173,11 +173,11 @@ fn own_changes_are_entered_into_a_listing_that_is_kept() {
     let missing = ops::unlink(&client.op(&root()), id, b"missing").unwrap_err();
     assert_eq!(missing, Errno::NOENT);
     lists(&names, "REMOVE 1");
-    // All that was there from the reader's beginning to its end was told once.
+    // Every name that existed throughout the pass was returned once.
     let (rest, ..) = read(&mounted, &reader, next, 1000, false).unwrap();
     told.extend(rest);
     told_once(&told, 48);
-    // Another's change ends it.
+    // A change of another client ends it.
     let other = world.mount(CacheOptions::default());
     other.put(&root(), directory(&other), "others", 0o644, b"");
     names.push("others".into());
@@ -189,7 +189,7 @@ fn own_changes_are_entered_into_a_listing_that_is_kept() {
 }
 
 #[test]
-fn more_own_names_than_a_listing_takes_have_it_asked_for_again() {
+fn more_own_names_than_a_listing_takes_drop_it() {
     const OWN_MAX: usize = 1024;
     let world = World::new();
     filled(&world, 3);
@@ -251,7 +251,7 @@ fn a_listing_with_lookups_gives_what_lookups_would_and_holds_them() {
 }
 
 #[test]
-fn a_listing_goes_on_from_any_cookie_without_starting_again() {
+fn a_listing_continues_from_any_cookie_without_a_restart() {
     let world = World::new();
     filled(&world, 3000);
     let mounted = world.mount(CacheOptions::default());
@@ -271,7 +271,7 @@ fn a_listing_goes_on_from_any_cookie_without_starting_again() {
 }
 
 #[test]
-fn attributes_are_left_out_after_a_thousand_names_that_nobody_asked_about() {
+fn attributes_are_left_out_after_a_thousand_names_without_a_stat() {
     let world = World::new();
     filled(&world, 4000);
     let mounted = world.mount(CacheOptions::default());
@@ -285,7 +285,7 @@ fn attributes_are_left_out_after_a_thousand_names_that_nobody_asked_about() {
     assert_eq!(never.counter(ClientCounter::ListingPlus), 0);
 }
 
-/// Refuses every cookie but the first while it is told to.
+/// Refuses every cookie except zero while enabled.
 struct Forgetful {
     next: Arc<dyn Transport>,
     forgets: AtomicBool,
@@ -313,7 +313,7 @@ impl Transport for Forgetful {
 
 // SEMANTICS: list-2.
 #[test]
-fn a_refused_cookie_starts_again_once_and_no_name_is_told_twice() {
+fn a_refused_cookie_restarts_once_and_no_name_is_returned_twice() {
     for always in [false, true] {
         let world = World::new();
         filled(&world, 2000);
@@ -347,7 +347,7 @@ fn a_reader_that_stops_makes_no_room_for_a_second_request_for_the_same_names() {
     trouble.plan(nfs3::NfsProcedure::ReaddirPlus, held);
     let (client, is_told) = (&mounted.client, AtomicBool::new(false));
     thread::scope(|scope| {
-        // At one of these the names that follow are asked for.
+        // One of these lookups requests the names that follow.
         scope.spawn(|| {
             for number in 0..100 {
                 let missing = ops::lookup(&client.op(&root()), id, format!("missing{number}").as_bytes());
@@ -356,7 +356,7 @@ fn a_reader_that_stops_makes_no_room_for_a_second_request_for_the_same_names() {
         });
         here.wait();
         drop(first);
-        // Whoever asks a second time has the time to.
+        // Time for a second request, if one is sent.
         scope.spawn(|| {
             let until = Instant::now() + Duration::from_millis(200);
             while !is_told.load(Relaxed) && Instant::now() < until {

@@ -1,5 +1,5 @@
 //! The client against Curt's own server over a tree in memory, in one process and with a scripted
-//! clock: what is sent, exactly, and what is seen.
+//! clock: the exact requests and their results.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 

@@ -1,4 +1,4 @@
-//! Opens that meet removals of ours: whichever is first, what was opened can be read.
+//! Opens that overlap removals of this client: in either order, an open file can be read.
 
 use std::{
     sync::{
@@ -23,12 +23,12 @@ use crate::{
     world::{BenchMount, World, root, user},
 };
 
-/// Nothing of the file is in memory: whoever reads it asks the server.
+/// Nothing of the file is cached: a read sends a request.
 pub(crate) fn reading() -> OpenFlags {
     OpenFlags { direct: true, ..OpenFlags::reading() }
 }
 
-/// A mount on which the next request of one procedure can be held up.
+/// A mount on which the next request of one procedure can be delayed.
 pub(crate) struct Meeting {
     pub(crate) mounted: BenchMount,
     trouble: Arc<Trouble>,
@@ -48,13 +48,13 @@ impl Meeting {
         }
     }
 
-    /// Until [`Self::go_on`] the next such request is not sent.
+    /// The next such request is not sent until [`Self::go_on`].
     pub(crate) fn hold(&self, procedure: NfsProcedure) {
         let kind = Kind::Meet(self.here.clone(), self.there.clone());
         self.trouble.plan(procedure, kind);
     }
 
-    /// Until [`Self::go_on`] the reply to the next such request does not come.
+    /// The reply to the next such request is delayed until [`Self::go_on`].
     fn hold_reply(&self, procedure: NfsProcedure) {
         let kind = Kind::MeetAfter(self.here.clone(), self.there.clone());
         self.trouble.plan(procedure, kind);
@@ -79,10 +79,11 @@ impl Meeting {
     }
 }
 
-/// Opens, and has the reply that grants it wait until `remove` is done; what is then read.
+/// Opens a file, and delays the reply that grants the open until `remove` is done. Returns the
+/// contents read then.
 fn remove_while_opening(meeting: &Meeting, file: InodeId, remove: impl FnOnce()) -> Result<Vec<u8>, Errno> {
     let client = &meeting.mounted.client;
-    // From now on its opener's rights are known.
+    // From now on the rights of the caller are cached.
     meeting.mounted.cat(&root(), file).unwrap();
     meeting.hold_reply(NfsProcedure::Getattr);
     thread::scope(|scope| {
@@ -99,7 +100,7 @@ fn remove_while_opening(meeting: &Meeting, file: InodeId, remove: impl FnOnce())
     })
 }
 
-/// What is done to a name.
+/// A change of a name.
 type Change<'a> = &'a (dyn Fn(&str) -> Result<(), Errno> + Sync);
 
 // SEMANTICS: name-14.
@@ -149,8 +150,8 @@ fn a_file_whose_open_is_refused_after_it_was_removed_leaves_no_name() {
     assert_eq!(mounted.counter(ClientCounter::SillyRemove), 1);
 }
 
-/// Holds up the removal that `remove` asks for, and opens meanwhile: that waits, can be called off,
-/// and is told that the file is gone.
+/// Delays the removal that `remove` requests, and opens the file meanwhile. The open waits, can be
+/// interrupted, and then fails because the file is removed.
 fn open_while_removing(
     meeting: &Meeting,
     file: InodeId,
@@ -181,7 +182,7 @@ fn open_while_removing(
 
 // SEMANTICS: name-14.
 #[test]
-fn an_open_that_meets_a_removal_waits_for_its_end() {
+fn an_open_during_a_removal_waits_for_its_end() {
     let world = World::new();
     for cache in [CacheOptions::default(), CacheOptions { close_to_open: false, ..CacheOptions::default() }] {
         let meeting = Meeting::of(&world, cache);
@@ -196,7 +197,7 @@ fn an_open_that_meets_a_removal_waits_for_its_end() {
 
 // SEMANTICS: name-14.
 #[test]
-fn an_open_that_meets_a_replacement_waits_for_its_end() {
+fn an_open_during_a_replacement_waits_for_its_end() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
@@ -209,7 +210,7 @@ fn an_open_that_meets_a_replacement_waits_for_its_end() {
 }
 
 #[test]
-fn an_open_that_meets_the_removal_of_a_name_that_was_not_kept_waits_for_its_end() {
+fn an_open_during_the_removal_of_an_uncached_name_waits_for_its_end() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let other = world.mount(CacheOptions::default());
@@ -227,7 +228,7 @@ fn an_open_that_meets_the_removal_of_a_name_that_was_not_kept_waits_for_its_end(
 #[test]
 fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
     let world = World::new();
-    // What is known may be opened without a request, and what is not is looked up by itself.
+    // A cached name may be opened without a request; another one is looked up individually.
     let meeting = Meeting::of(
         &world,
         CacheOptions { close_to_open: false, fill: FillMode::Off, ..CacheOptions::default() },
@@ -255,7 +256,7 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
         [(&remove, NfsProcedure::Remove), (&replace, NfsProcedure::Rename)];
     for (change, last) in changes {
         for held in [last, NfsProcedure::Lookup] {
-            // Of this name nothing is known here.
+            // This name is not cached.
             let name = format!("{last:?} {held:?}");
             other.put(&root(), other.client.root(), &name, 0o644, b"here");
             mounted.put(&root(), top, "new", 0o644, b"new");
@@ -281,7 +282,7 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
 }
 
 #[test]
-fn an_open_that_meets_the_removal_at_the_last_close_waits_for_its_end() {
+fn an_open_during_the_removal_at_the_last_close_waits_for_its_end() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
@@ -295,7 +296,7 @@ fn an_open_that_meets_the_removal_at_the_last_close_waits_for_its_end() {
 }
 
 #[test]
-fn an_open_that_meets_a_removal_that_is_refused_succeeds() {
+fn an_open_during_a_failed_removal_succeeds() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
@@ -312,7 +313,8 @@ fn an_open_that_meets_a_removal_that_is_refused_succeeds() {
     });
 }
 
-/// Tells those who go on as long as there are writers that one has left, in a panic, too.
+/// Signals that a writer has ended, also after a panic, to threads that run as long as there are
+/// writers.
 struct Leaving<'a>(&'a AtomicUsize);
 
 impl Drop for Leaving<'_> {
@@ -321,7 +323,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// Lets others run before and after each request.
+/// Yields to other threads before and after each request.
 struct Yielding(Arc<dyn Transport>);
 
 impl Transport for Yielding {
@@ -333,8 +335,8 @@ impl Transport for Yielding {
     }
 }
 
-/// Looks the name up and reads what it leads to; whether there was anything. Names and handles may
-/// be gone by the time they are used, as long as an open was not granted.
+/// Looks the name up and reads its file. Returns whether there was one. Names and handles may be
+/// stale by the time they are used, as long as an open was not granted.
 fn read_once(mounted: &BenchMount, top: InodeId) -> bool {
     let me = root();
     let found = match mounted.lookup(&me, top, "n") {
@@ -359,7 +361,7 @@ fn read_once(mounted: &BenchMount, top: InodeId) -> bool {
 
 // SEMANTICS: name-14.
 #[test]
-fn what_was_opened_can_be_read_whoever_replaces_and_removes_it() {
+fn an_open_file_can_be_read_during_concurrent_replaces_and_removes() {
     const WRITERS: usize = 2;
     const ROUNDS: usize = 1000;
     let world = World::new();

@@ -1,4 +1,4 @@
-//! How much memory known names take.
+//! The memory of cached names.
 
 use curt_client::{ClientOptions, Limits, ops};
 use curt_policy::CacheOptions;
@@ -6,7 +6,7 @@ use curt_policy::CacheOptions;
 use crate::world::{World, root};
 
 #[test]
-fn names_are_forgotten_beyond_their_bound_and_what_nobody_holds_goes_with_them() {
+fn names_beyond_the_bound_are_evicted_with_their_unused_inodes() {
     let world = World::new();
     let maker = world.mount(CacheOptions::default());
     let me = root();

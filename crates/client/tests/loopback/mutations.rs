@@ -1,4 +1,4 @@
-//! Making, removing, renaming, linking; files removed while open.
+//! Create, remove, rename, link; files removed while open.
 
 use curt_client::{DirEmit, InodeId, OpenFlags, RenameMode, ops};
 use curt_observe::ClientCounter;
@@ -22,7 +22,7 @@ pub(crate) fn list(mounted: &BenchMount, directory: InodeId) -> Vec<String> {
 }
 
 #[test]
-fn create_opens_what_it_made_and_asks_nothing_more() {
+fn create_opens_the_new_file_without_a_further_request() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let me = user(1000);
@@ -56,7 +56,7 @@ fn exclusive_create_refuses_what_is_there_and_sets_the_mode_of_what_is_not() {
 }
 
 #[test]
-fn create_of_what_somebody_else_made_opens_that_and_leaves_its_mode() {
+fn create_of_an_existing_file_opens_it_and_leaves_its_mode() {
     let world = World::new();
     let (one, two) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let me = user(1000);
@@ -163,13 +163,13 @@ fn a_file_removed_while_open_lives_until_its_last_close() {
 }
 
 #[test]
-fn a_file_removed_while_open_lives_although_its_name_was_not_kept() {
+fn a_file_removed_while_open_lives_although_its_name_was_not_cached() {
     let world = World::new();
     let (mounted, other) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let (me, top) = (root(), mounted.client.root());
     let file = mounted.put(&me, top, "f", 0o644, b"still here");
     let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::reading()).unwrap();
-    // Here nothing is known of the name that somebody else gives it.
+    // Here the name that the other client gives it is not cached.
     let there = other.client.root();
     let moved = ops::rename(&other.client.op(&me), (there, b"f"), (there, b"g"), RenameMode::Replace);
     moved.unwrap();
@@ -224,7 +224,7 @@ fn a_file_that_is_open_keeps_its_name_if_the_server_refuses_to_replace_it() {
 
 // SEMANTICS: posix-11.
 #[test]
-fn anothers_file_that_is_open_keeps_its_name_too_although_the_server_refuses_links_to_it() {
+fn another_users_open_file_keeps_its_name_too_although_the_server_refuses_links_to_it() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let me = user(1000);
@@ -246,7 +246,7 @@ fn anothers_file_that_is_open_keeps_its_name_too_although_the_server_refuses_lin
 }
 
 #[test]
-fn rename_moves_and_replaces_and_keeps_what_is_known() {
+fn rename_moves_and_replaces_and_keeps_the_cached_state() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let me = root();
@@ -258,7 +258,7 @@ fn rename_moves_and_replaces_and_keeps_what_is_known() {
         ops::rename(&mounted.client.op(&me), from, to, RenameMode::Replace).unwrap();
         mounted.sent()
     };
-    // What has the new name may be open here: it is asked for where that is not known.
+    // The target may be open here: it is looked up if it is not cached.
     assert_eq!(rename((top, b"f"), (directory, b"e")), "LOOKUP 1 RENAME 1");
     assert!(mounted.lookup(&me, directory, "g").is_err());
     assert_eq!(rename((directory, b"e"), (directory, b"g")), "RENAME 1");
@@ -294,7 +294,7 @@ fn renaming_one_name_of_a_file_to_another_of_its_names_removes_neither() {
 }
 
 #[test]
-fn setattr_sets_and_is_believed() {
+fn setattr_updates_the_cached_attributes() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let me = root();
@@ -321,7 +321,7 @@ fn setattr_sets_and_is_believed() {
 }
 
 #[test]
-fn space_is_asked_for_at_most_once_a_second() {
+fn statfs_sends_at_most_one_request_a_second() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     mounted.sent();

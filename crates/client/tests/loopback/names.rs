@@ -1,4 +1,4 @@
-//! The DentryCache against a server: missing and present names, their directory's changes, the racy
+//! The DentryCache with a server: positive and negative entries, changes of the directory, the racy
 //! guard, `.` and `..`.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::world::{BenchMount, World, root, user};
 
-/// A directory with one file that was made an hour ago, and a fresh client of it.
+/// A directory with one file that was created an hour ago, and a new client.
 fn old_directory(world: &World, cache: CacheOptions) -> (BenchMount, InodeId) {
     let maker = world.mount(CacheOptions::default());
     let directory = ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"d", 0o777).unwrap();
@@ -23,7 +23,7 @@ fn old_directory(world: &World, cache: CacheOptions) -> (BenchMount, InodeId) {
     (mounted, found.id)
 }
 
-/// Each name is asked for by itself, so that what single names cost is seen.
+/// Each name is looked up individually, so that the requests of single names are counted.
 fn one_by_one() -> CacheOptions {
     CacheOptions { fill: FillMode::Off, ..CacheOptions::default() }
 }
@@ -51,7 +51,7 @@ fn a_missing_name_costs_one_lookup_and_then_one_getattr_per_directory_interval()
 
 // SEMANTICS: name-1.
 #[test]
-fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_asked() {
+fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_requested() {
     let world = World::new();
     let (mounted, directory) = old_directory(&world, one_by_one());
     let me = root();
@@ -71,7 +71,7 @@ fn anothers_create_is_seen_after_the_directorys_attributes_expire_or_are_asked()
 
 // SEMANTICS: name-7.
 #[test]
-fn own_creates_and_removes_are_known_without_asking() {
+fn own_creates_and_removes_are_known_without_a_request() {
     let world = World::new();
     let (mounted, directory) = old_directory(&world, CacheOptions::default());
     let me = root();
@@ -93,7 +93,7 @@ fn own_creates_and_removes_are_known_without_asking() {
 
 // SEMANTICS: name-5.
 #[test]
-fn eexist_is_proof_and_create_never_believes_a_missing_name() {
+fn eexist_proves_a_name_and_create_ignores_negative_entries() {
     let world = World::new();
     let (mounted, directory) = old_directory(&world, CacheOptions::default());
     let me = root();
@@ -107,7 +107,7 @@ fn eexist_is_proof_and_create_never_believes_a_missing_name() {
 
 // SEMANTICS: name-6.
 #[test]
-fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
+fn a_name_that_is_looked_up_repeatedly_is_requested_ever_more_rarely() {
     let world = World::new();
     let (mounted, directory) = old_directory(
         &world,
@@ -133,7 +133,7 @@ fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
         mounted.sent()
     };
     assert_eq!(seconds(true), "", "somebody has other uses for it than to make it");
-    // After 1, 2, 4, 8 and 16 seconds or a little later, as requests take time.
+    // After 1, 2, 4, 8 and 16 seconds or slightly later, because requests take time.
     assert_eq!(seconds(false), "LOOKUP 5");
 }
 
@@ -159,8 +159,9 @@ fn lookupcache_and_the_name_options_turn_names_off() {
 
 // SEMANTICS: name-8.
 #[test]
-fn a_name_missed_while_the_directory_was_changing_is_asked_for_once_more() {
-    // The server's clock has steps of 10 ms: two changes within one leave the same stamp.
+fn a_name_missed_while_the_directory_was_changing_is_looked_up_once_more() {
+    // The server's clock has a resolution of 10 ms: two changes within one tick have the same
+    // stamp.
     let world = World::with_time_step(Duration::from_millis(10));
     let there = world.mount(CacheOptions::default());
     let me = root();
@@ -195,7 +196,7 @@ fn dot_and_dotdot_cost_nothing_and_dotdot_follows_a_rename() {
 }
 
 #[test]
-fn probing_random_names_drives_out_no_present_one() {
+fn lookups_of_random_names_evict_no_positive_entry() {
     let world = World::new();
     let limits =
         curt_client::Limits { missing_names: 100, missing_names_per_directory: 50, ..Default::default() };
@@ -225,7 +226,7 @@ fn probing_random_names_drives_out_no_present_one() {
 }
 
 #[test]
-fn names_that_no_directory_can_hold_are_refused_without_asking() {
+fn invalid_names_are_refused_without_a_request() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     mounted.sent();
@@ -239,7 +240,7 @@ fn names_that_no_directory_can_hold_are_refused_without_asking() {
 }
 
 #[test]
-fn a_name_of_our_own_making_is_none_that_came_with_others() {
+fn a_name_created_by_this_client_does_not_count_as_prefetched() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let (client, me) = (&mounted.client, root());
@@ -255,7 +256,7 @@ fn a_name_of_our_own_making_is_none_that_came_with_others() {
 
 // SEMANTICS: attr-6.
 #[test]
-fn a_kernel_may_have_cached_only_what_it_was_told_and_has_not_forgotten() {
+fn a_kernel_can_have_cached_only_names_returned_since_its_last_forget() {
     let world = World::new();
     let (mounted, directory) = old_directory(&world, one_by_one());
     let (client, me) = (&mounted.client, root());

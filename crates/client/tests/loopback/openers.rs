@@ -1,5 +1,4 @@
-//! What a file that is open for writing allows whoever opened it, whatever becomes of its mode and
-//! owner.
+//! The rights of an open file descriptor for writing, after changes of the file's mode and owner.
 
 use std::sync::Arc;
 
@@ -42,7 +41,7 @@ fn truncate_open(mounted: &BenchMount, caller: &Caller, file: &OpenFile, length:
     Ok(stat.attributes.size)
 }
 
-/// A file "f" of `caller`'s that is open for writing, and whose bytes are all here still.
+/// A file "f" of `caller`, open for writing, whose bytes are all unsent.
 fn written(mounted: &BenchMount, caller: &Caller, mode: u32, bytes: &[u8]) -> Arc<OpenFile> {
     let top = mounted.client.root();
     let (_, opened) = ops::create(&mounted.client.op(caller), top, b"f", mode, OpenFlags::writing()).unwrap();
@@ -86,7 +85,7 @@ fn truncating_a_file_to_the_size_that_it_has_sets_its_times() {
 
 // SEMANTICS: perm-8.
 #[test]
-fn what_root_may_truncate_is_for_the_server_to_say() {
+fn the_server_decides_which_files_root_may_truncate() {
     let rules = ExportRules { squash: Squash::Root, ..ExportRules::default() };
     let world = World::serving(rules, std::time::Duration::from_nanos(1), MemoryVfs::new);
     for access in BOTH {
@@ -101,7 +100,7 @@ fn what_root_may_truncate_is_for_the_server_to_say() {
 
 // SEMANTICS: perm-8.
 #[test]
-fn who_has_a_file_open_for_writing_truncates_it_whatever_its_mode_says() {
+fn a_file_open_for_writing_can_be_truncated_whatever_its_mode_is() {
     for access in BOTH {
         let world = World::new();
         let mounted = world.mount(by(access));
@@ -118,7 +117,7 @@ fn who_has_a_file_open_for_writing_truncates_it_whatever_its_mode_says() {
 
 // SEMANTICS: perm-8.
 #[test]
-fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
+fn an_open_file_is_truncated_with_the_credential_of_its_open() {
     for access in BOTH {
         let world = World::new();
         let mounted = world.mount(by(access));
@@ -127,7 +126,7 @@ fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
         assert_eq!(truncate_open(&mounted, &other, &file, 5), Ok(5), "{access:?}");
         assert_eq!(truncate(&mounted, &other, file.id(), 3), Err(Errno::ACCESS));
         ops::close(&mounted.client.op(&other), &file).unwrap();
-        // What is open for reading alone gives nobody a right to write.
+        // A file descriptor for reading grants no right to write.
         let reading = ops::open(&mounted.client.op(&me), file.id(), OpenFlags::reading()).unwrap().file;
         assert_eq!(truncate_open(&mounted, &other, &reading, 3), Err(Errno::ACCESS));
         ops::release(&mounted.client, &reading);
@@ -136,7 +135,7 @@ fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
 
 // SEMANTICS: write-4.
 #[test]
-fn what_was_written_before_a_file_changed_hands_is_no_loss() {
+fn bytes_written_before_a_chown_or_chmod_are_not_lost() {
     let wide = vec![7; 3 << 20];
     for bytes in [&b"written"[..], &wide] {
         for taken_away in [owner(0), mode(0o600)] {
@@ -166,7 +165,7 @@ fn what_was_written_before_a_file_changed_hands_is_no_loss() {
 
 // SEMANTICS: write-4.
 #[test]
-fn what_is_written_after_a_file_was_taken_away_is_lost_and_that_is_told_once() {
+fn bytes_written_after_a_chown_are_lost_and_that_is_reported_once() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let me = user(1000);
@@ -181,7 +180,7 @@ fn what_is_written_after_a_file_was_taken_away_is_lost_and_that_is_told_once() {
 
 // SEMANTICS: write-4.
 #[test]
-fn what_was_not_committed_when_another_client_took_the_file_away_is_told_once() {
+fn the_loss_of_uncommitted_bytes_after_a_chown_by_another_client_is_reported_once() {
     for bytes in [&b"written"[..], &vec![7; 3 << 20]] {
         let world = World::new();
         let mounted = world.mount(CacheOptions::default());

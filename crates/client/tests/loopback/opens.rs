@@ -1,4 +1,4 @@
-//! Close-to-open, `nocto`, `sloppycto`, `noac`, and how long attributes are believed.
+//! Close-to-open, `nocto`, `sloppycto`, `noac`, and attribute lifetimes.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ fn sloppycto_spares_the_getattr_of_read_only_opens_within_its_window_alone() {
 
 // SEMANTICS: cto-15.
 #[test]
-fn nocto_believes_attributes_for_their_lifetime_and_noac_none() {
+fn nocto_uses_attributes_for_their_lifetime_and_noac_none() {
     let world = World::new();
     let mounted = world.mount(CacheOptions { close_to_open: false, ..CacheOptions::default() });
     let me = root();
@@ -93,7 +93,7 @@ fn nocto_believes_attributes_for_their_lifetime_and_noac_none() {
 
 // SEMANTICS: attr-1.
 #[test]
-fn attributes_are_believed_three_seconds_then_six_and_three_again_after_a_change() {
+fn attributes_are_valid_for_three_seconds_then_six_and_three_again_after_a_change() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let me = root();
@@ -150,7 +150,7 @@ fn reopen_after_remote_change_drops_what_was_cached() {
 
 // SEMANTICS: cto-12.
 #[test]
-fn own_writes_void_nothing() {
+fn own_writes_invalidate_nothing() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let me = root();
@@ -232,7 +232,7 @@ fn stat_of_a_file_that_is_written_all_the_time_ends() {
 
 // SEMANTICS: cto-5.
 #[test]
-fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() {
+fn a_file_that_stays_open_is_revalidated_when_its_attributes_have_expired() {
     let world = World::new();
     let (one, two) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
     let me = root();
@@ -269,7 +269,7 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
 
 // SEMANTICS: write-7.
 #[test]
-fn a_run_of_appends_asks_for_the_end_once() {
+fn a_run_of_appends_requests_the_size_once() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let me = root();

@@ -7,7 +7,7 @@ use curt_policy::{CacheOptions, RacyGuard};
 
 use crate::world::{BenchMount, World, root};
 
-/// Numbers that look random and are the same every time.
+/// A deterministic pseudorandom generator.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -24,8 +24,8 @@ fn overwrite(mounted: &BenchMount, id: InodeId, bytes: &[u8]) {
     ops::close(&mounted.client.op(&root()), &opened.file).unwrap();
 }
 
-/// Two clients write, read, stat and list in random order, while little or much time passes: each
-/// open sees the last close.
+/// Two clients write, read, stat and list in random order, with short and long delays: each open
+/// sees the last close.
 fn see_each_other(world: &World, cache: CacheOptions, seed: u64) {
     const FILES: usize = 3;
     let clients = [world.mount(cache), world.mount(cache)];
@@ -46,7 +46,7 @@ fn see_each_other(world: &World, cache: CacheOptions, seed: u64) {
         let (client, id) = (&clients[which], ids[which][file]);
         match dice.below(6) {
             0 => {
-                // Often the same size: then size tells nothing.
+                // Often of the same size: then the size does not show the change.
                 let bytes = format!("{step:06} of {which}{}", "x".repeat(usize::from(dice.below(4) == 0)));
                 overwrite(client, id, bytes.as_bytes());
                 contents[file] = bytes.into_bytes();
@@ -84,12 +84,12 @@ fn with_the_strict_guard_they_do_although_the_servers_clock_is_coarse() {
     }
 }
 
-/// Another client makes a name at every moment around the look-up that missed it, at servers of
-/// every step.
+/// Another client creates a name at every moment around the lookup that missed it, at servers with
+/// various clock resolutions.
 // SEMANTICS: name-8.
 #[test]
 fn no_name_made_within_the_servers_step_is_missed_beyond_the_guard() {
-    // Without attribute lifetimes, so that nothing but the guard can hide a name.
+    // Without attribute lifetimes, so that only the guard can hide a name.
     let cache = CacheOptions { attribute_cache: false, ..CacheOptions::default() };
     let steps = [1, 1_000, 1_000_000, 4_000_000, 10_000_000, 100_000_000, 1_000_000_000];
     for step in steps.map(Duration::from_nanos) {
@@ -105,8 +105,8 @@ fn no_name_made_within_the_servers_step_is_missed_beyond_the_guard() {
                 assert!(here.lookup(&root(), top, "two").is_err());
                 world.pass(step * gap / 5);
                 there.put(&root(), top, "two", 0o644, b"");
-                // A step may look twice as coarse as it is, where it happens to end in even
-                // seconds.
+                // The clock may look twice as coarse as it is, if a time happens to be an even
+                // number of seconds.
                 world.pass(2 * guard + Duration::from_millis(1));
                 assert!(here.lookup(&root(), top, "two").is_ok(), "step {step:?}, phase {phase}, gap {gap}");
             }

@@ -1,4 +1,4 @@
-//! Another life of the server.
+//! A restart of the server.
 
 use curt_client::ops;
 use curt_policy::CacheOptions;
@@ -9,7 +9,7 @@ use crate::world::{World, root};
 
 // SEMANTICS: name-11.
 #[test]
-fn after_a_restart_of_the_server_each_directory_is_asked_about_once_and_names_are_kept() {
+fn after_a_restart_of_the_server_each_directory_is_revalidated_once_and_names_stay_cached() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let top = mounted.client.root();
@@ -23,8 +23,7 @@ fn after_a_restart_of_the_server_each_directory_is_asked_about_once_and_names_ar
     };
     look();
     assert_eq!(look(), "", "all is known");
-    // The server says by its verifier that it may have lost something, as it does when it begins
-    // again.
+    // The write verifier changes, as after a restart of the server.
     world.vfs.fail_next(FaultPoint::Commit, Error::Lost(Errno::IO), 1);
     let flags = curt_client::OpenFlags::writing();
     let (_, opened) = ops::create(&mounted.client.op(&root()), top, b"large", 0o644, flags).unwrap();

@@ -1,5 +1,5 @@
-//! A server without a reply cache that executes a change, loses its connection before the reply,
-//! and is sent the change again.
+//! A server without a duplicate request cache that executes a change, loses its connection before
+//! the reply, and receives the retransmission.
 
 use std::{
     sync::{
@@ -18,23 +18,23 @@ use rustix::io::Errno;
 
 use crate::world::{BenchMount, REQUEST, Scripted, World, root, user};
 
-/// What is done at another client while the connection is lost.
+/// The action of another client while the connection is lost.
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
-/// How the next call of a procedure goes.
+/// The fate of the next call of a procedure.
 enum Plan {
-    /// It is executed, and its copy as well.
+    /// It is executed, and so is its retransmission.
     Twice,
-    /// The first copy is lost on its way; meanwhile something else happens.
+    /// The first transmission is lost before the server; meanwhile another client acts.
     LostOnTheWay(Meanwhile),
 }
 
-/// Sends the planned call again after an outage.
+/// Retransmits the planned call after an outage.
 struct Repeating {
     next: Arc<dyn Transport>,
     clock: Arc<Scripted>,
     plan: Mutex<Option<(u32, Plan)>>,
-    /// Whether the outage is the server's, which is restarted.
+    /// Whether the outage is a restart of the server.
     restarts: AtomicBool,
 }
 
@@ -96,13 +96,13 @@ impl Bed {
         Self { mounted, repeating, other, world }
     }
 
-    /// Whether `change` succeeds although it is refused the second time.
+    /// Whether `change` succeeds although its retransmission returns an error.
     fn twice<T>(
         &self,
         procedure: NfsProcedure,
         change: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<(), Errno> {
-        // What was done before is over.
+        // Earlier changes are in the past.
         self.world.pass(Duration::from_millis(100));
         self.repeating.plan(procedure, Plan::Twice);
         let result = change().map(drop);
@@ -110,7 +110,8 @@ impl Bed {
         result
     }
 
-    /// How `change` ends whose first copy is never executed, while the other client does something.
+    /// The result of a `change` whose first transmission is never executed, while the other client
+    /// acts.
     fn beaten<T>(
         &self,
         procedure: NfsProcedure,
@@ -129,14 +130,14 @@ fn me() -> Caller {
     user(500)
 }
 
-/// By name, as a kernel does before it changes anything.
+/// Looks up by name, as a kernel does before a change.
 fn id(mounted: &BenchMount, name: &str) -> curt_client::InodeId {
     mounted.lookup(&me(), mounted.client.root(), name).unwrap().id
 }
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_the_first_copy_made_is_no_error_of_the_second() {
+fn an_object_created_by_the_first_transmission_is_no_error_of_the_second() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     let none = Device::default();
@@ -160,7 +161,7 @@ fn what_the_first_copy_made_is_no_error_of_the_second() {
         bed.twice(NfsProcedure::Create, || ops::make_file(&client.op(&me()), top, b"f", 0o640)),
         Ok(())
     );
-    // Whoever makes a file may write to it, whatever its mode says.
+    // The creator of a file may write to it, whatever its mode is.
     let create = || ops::create(&client.op(&me()), top, b"readonly", 0o400, OpenFlags::writing());
     assert_eq!(bed.twice(NfsProcedure::Create, create), Ok(()));
     let exclusive = OpenFlags { exclusive: true, ..OpenFlags::writing() };
@@ -176,7 +177,7 @@ fn what_the_first_copy_made_is_no_error_of_the_second() {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
+fn a_name_removed_or_renamed_by_the_first_transmission_is_no_error_of_the_second() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     for name in ["a", "b", "c", "open"] {
@@ -198,7 +199,7 @@ fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
     let rename = || ops::rename(&client.op(&me()), (top, b"second"), (top, b"c"), replace);
     assert_eq!(bed.twice(NfsProcedure::Rename, rename), Ok(()));
     assert_eq!(id(&bed.mounted, "c"), moved);
-    // An open file gets another name instead, and loses it at its last close.
+    // An open file is renamed instead, and removed at its last close.
     let (_, opened) = ops::create(&client.op(&me()), top, b"open", 0o644, OpenFlags::writing()).unwrap();
     assert_eq!(bed.twice(NfsProcedure::Rename, || ops::unlink(&client.op(&me()), top, b"open")), Ok(()));
     assert_eq!(ops::write(&client.op(&me()), &opened.file, 0, b"still there"), Ok(11));
@@ -211,7 +212,7 @@ fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_others_made_is_reported_as_the_server_says_it() {
+fn an_object_created_by_another_client_is_reported_with_the_servers_error() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     let there = bed.other.client.root();
@@ -224,12 +225,12 @@ fn what_others_made_is_reported_as_the_server_says_it() {
         }
     };
     let make = |name| ops::mkdir(&client.op(&me()), top, name, 0o755);
-    // After the connection was lost, or by somebody else.
+    // Created after the connection was lost, or by another user.
     let late = mkdir(b"late", me(), 0o755);
     assert_eq!(bed.beaten(NfsProcedure::Mkdir, late, || make(b"late")), Err(Errno::EXIST));
     let foreign = mkdir(b"foreign", root(), 0o755);
     assert_eq!(bed.beaten(NfsProcedure::Mkdir, foreign, || make(b"foreign")), Err(Errno::EXIST));
-    // It was there, and is asked for only now.
+    // It existed before, and is requested only now.
     ops::mkdir(&bed.other.client.op(&me()), there, b"old", 0o755).unwrap();
     assert_eq!(bed.twice(NfsProcedure::Mkdir, || make(b"old")), Err(Errno::EXIST));
     let symlink = |other: &BenchMount| {
@@ -257,13 +258,13 @@ fn what_others_made_is_reported_as_the_server_says_it() {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_others_moved_is_reported_as_the_server_says_it() {
+fn a_rename_by_another_client_is_reported_with_the_servers_error() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     for name in ["a", "c"] {
         bed.mounted.put(&me(), top, name, 0o644, b"x");
     }
-    // It was moved away by others, not to where it was to go.
+    // Another client has moved it, but to another name.
     let rename = |other: &BenchMount| {
         let there = other.client.root();
         ops::rename(&other.client.op(&me()), (there, b"a"), (there, b"theirs"), RenameMode::Replace).unwrap();
@@ -283,7 +284,7 @@ fn what_others_moved_is_reported_as_the_server_says_it() {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn a_refusal_of_a_call_that_was_sent_once_asks_nothing() {
+fn an_error_of_a_call_that_was_sent_once_causes_no_further_request() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     ops::mkdir(&bed.other.client.op(&me()), bed.other.client.root(), b"d", 0o755).unwrap();
@@ -301,7 +302,7 @@ fn without_a_change_of_its_own_a_client_cannot_tell_when_its_call_was_executed()
     let make = || ops::mkdir(&fresh.client.op(&me()), top, b"d", 0o755);
     assert_eq!(bed.twice(NfsProcedure::Mkdir, make), Err(Errno::EXIST));
     let (kind, device) = (FileKind::CharacterDevice, Device::default());
-    // And what cannot be made is not there.
+    // A failed create leaves no name.
     let make = || ops::mknod(&fresh.client.op(&me()), top, b"x", kind, device, 0o600);
     assert!(bed.twice(NfsProcedure::Mknod, make).is_err());
 }
@@ -321,7 +322,7 @@ fn a_refusal_by_a_server_that_was_not_restarted_stands() {
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_others_moved_to_the_same_name_before_is_their_work() {
+fn an_earlier_rename_to_the_same_name_by_another_client_is_not_ours() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     bed.mounted.put(&me(), top, "a", 0o644, b"x");
@@ -329,7 +330,7 @@ fn what_others_moved_to_the_same_name_before_is_their_work() {
     let there = bed.other.client.root();
     let rename = ops::rename(&bed.other.client.op(&me()), (there, b"a"), (there, b"b"), RenameMode::Replace);
     assert_eq!(rename, Ok(()));
-    // The directory changes in time, by something else.
+    // The directory changes at that time, by another operation.
     let meanwhile = |other: &BenchMount| {
         let there = other.client.root();
         ops::mkdir(&other.client.op(&me()), there, b"another", 0o755).map(drop).unwrap();

@@ -1,4 +1,4 @@
-//! `softreval`: a server that is silent for too long is answered for by what is remembered.
+//! `softreval`: while the server does not reply for too long, cached data are served.
 
 use std::{
     sync::{
@@ -16,11 +16,10 @@ use rustix::io::Errno;
 
 use crate::world::{BenchMount, Scripted, World, root};
 
-/// How long silence is borne.
+/// The timeout until cached data are served.
 const LIMIT: Duration = Duration::from_millis(20);
 
-/// A server that can fall silent: then the time passes that a client waits for it, and nothing
-/// comes.
+/// A server that can stop replying: then the client's wait ends by timeout without a reply.
 struct Silent {
     next: Arc<dyn Transport>,
     clock: Arc<Scripted>,
@@ -47,7 +46,7 @@ fn mount(world: &World, soft_revalidation: Option<Duration>) -> (BenchMount, Arc
     (mounted, silent)
 }
 
-/// Calls the operation off after a moment, as a signal would.
+/// Interrupts the operation after a moment, as a signal does.
 fn killed<T>(operate: impl FnOnce(&Caller) -> Result<T, Errno>) -> Errno {
     let caller = Caller { interrupt: Interrupt::new(), ..root() };
     std::thread::scope(|scope| {
@@ -69,7 +68,7 @@ fn look(client: &Superblock, directory: InodeId, name: &[u8]) -> Result<(), Errn
 
 // SEMANTICS: rpc-9.
 #[test]
-fn what_is_remembered_is_served_although_too_old_and_what_is_not_is_waited_for() {
+fn expired_entries_are_served_while_the_server_is_silent_and_others_are_waited_for() {
     let world = World::new();
     let (mounted, silent) = mount(&world, Some(LIMIT));
     let client = &mounted.client;
@@ -95,7 +94,7 @@ fn what_is_remembered_is_served_although_too_old_and_what_is_not_is_waited_for()
 }
 
 #[test]
-fn without_it_everything_is_waited_for() {
+fn without_softreval_every_request_waits() {
     let world = World::new();
     let (mounted, silent) = mount(&world, None);
     let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"text");

@@ -1,7 +1,7 @@
-//! How old an answer may be: random histories of two clients, the other one acting before, between
-//! and during this one's requests. Every answer has to have been true within the time that the
-//! options allow, and directories that answer for their names (`dirfill=auto`) are held to the same
-//! as those that do not.
+//! The maximum age of results: random histories of two clients, the other one acting before,
+//! between and during this one's requests. Every result must have been true within the time that
+//! the options permit. Directories that answer for their names (`dirfill=auto`) must meet the same
+//! bounds as others.
 
 use std::{
     collections::BTreeMap,
@@ -22,35 +22,35 @@ use crate::{
     world::{BenchMount, Scripted, World, root},
 };
 
-/// Names that come and go in each directory.
+/// Names that are created and removed in each directory.
 const NAMES: u64 = 6;
 
-/// Names that stay, in each: the second directory takes several replies.
+/// Names in each directory that are not changed: the second directory takes several replies.
 const FILLERS: [u32; 2] = [10, 300];
 
-/// For how long names are believed that were learned while the directory's times were young: two
-/// steps of the server's clock.
+/// How long names are valid that were learned while the directory's times were recent: two ticks of
+/// the server's clock.
 const GUARD: Duration = Duration::from_millis(21);
 
-/// For how long attributes are believed.
+/// The attribute lifetime.
 const FILES: Duration = Duration::from_secs(1);
 const DIRECTORIES: Duration = Duration::from_secs(2);
 
-/// What something was, from when on: it began within this interval.
+/// The states of something: each began within this interval.
 type Past<T> = Vec<(T, (Duration, Duration))>;
 
-/// All that ever was true.
+/// All states so far.
 #[derive(Default)]
 struct History {
-    /// By directory and name: the file's number; `None`: it is missing.
+    /// By directory and name: the fileid; `None`: the name is missing.
     names: BTreeMap<(usize, u64), Past<Option<u64>>>,
     /// By file: its size.
     sizes: BTreeMap<u64, Past<u64>>,
-    /// Of a name, the states before this one were followed by a change of this client's own.
+    /// For a name: the states before this one were followed by a change of this client.
     floors: BTreeMap<(usize, u64), usize>,
 }
 
-/// Whether `told` was true at some moment from `from` to `to`, in a state from the `floor`-th on.
+/// Whether `told` was true at some moment from `from` to `to`, in a state from number `floor` on.
 fn was<T: PartialEq>(past: &Past<T>, floor: usize, told: &T, (from, to): (Duration, Duration)) -> bool {
     (floor..past.len()).any(|index| {
         let (value, (began, _)) = &past[index];
@@ -97,7 +97,7 @@ impl Stranger {
         self.history.sizes.entry(file).or_default().push((size, interval));
     }
 
-    /// Does something to one of the names.
+    /// Changes one of the names.
     fn act(&mut self) {
         let at = usize::from(self.dice.below(2) == 1);
         let (first, second) = (self.dice.below(NAMES), self.dice.below(NAMES));
@@ -141,7 +141,7 @@ impl Stranger {
     }
 }
 
-/// Makes a file so many bytes long by its last one.
+/// Extends a file to `size` bytes by writing its last byte.
 fn write(mounted: &BenchMount, id: InodeId, size: u64) {
     let flags = OpenFlags::writing();
     let opened = ops::open(&mounted.client.op(&root()), id, flags).unwrap();
@@ -149,7 +149,7 @@ fn write(mounted: &BenchMount, id: InodeId, size: u64) {
     ops::close(&mounted.client.op(&root()), &opened.file).unwrap();
 }
 
-/// The way to the server, on which the other client is met.
+/// The transport to the server, on which the other client acts.
 struct Meeting {
     way: Arc<dyn Transport>,
     stranger: Arc<OnceLock<Mutex<Stranger>>>,
@@ -157,7 +157,7 @@ struct Meeting {
 
 impl Meeting {
     fn meet(&self) {
-        // Whoever holds the lock is acting himself, or wants to be alone.
+        // The lock is held while its holder acts itself, or excludes the other client.
         if let Some(mut stranger) = self.stranger.get().and_then(Mutex::try_lock)
             && stranger.dice.below(6) == 0
         {
@@ -177,7 +177,7 @@ impl Transport for Meeting {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 struct Outcome {
     wrong: Vec<String>,
@@ -186,19 +186,19 @@ struct Outcome {
     refreshed: u64,
 }
 
-/// One client, the other, and what is asked.
+/// One client, the other one, and the parameters.
 struct Run {
     world: World,
     here: BenchMount,
     directories: Vec<InodeId>,
     stranger: Arc<OnceLock<Mutex<Stranger>>>,
     dice: Dice,
-    /// By how much the allowed ages are multiplied, in hundredths: 100 but for a test of the test.
+    /// The factor on the permitted ages in percent: 100 except for a test of the test.
     allowance: u32,
     outcome: Outcome,
 }
 
-/// Makes the directories, with what fills them.
+/// Creates the directories and the names that fill them.
 fn make_directories(there: &BenchMount) -> Vec<InodeId> {
     let make = |(number, fillers): (usize, &u32)| {
         let (path, top) = (format!("d{number}"), there.client.root());
@@ -252,7 +252,7 @@ impl Run {
         self.stranger.get().unwrap()
     }
 
-    /// The moments at which an answer may have been true that was asked for at `began`.
+    /// The interval in which a result requested at `began` must have been true.
     fn window(&self, began: Duration, age: Duration) -> (Duration, Duration) {
         (began.saturating_sub(age * self.allowance / 100), self.passed())
     }
@@ -265,7 +265,7 @@ impl Run {
             2 => self.list(key.0),
             3..6 => self.open(key),
             6..10 => self.stat(key),
-            // A name that the history does not know as there, and one that stays.
+            // A name that never exists, and one that always does.
             10 => assert!(self.here.lookup(&root(), self.directories[key.0], "never").is_err()),
             11 => assert!(self.here.lookup(&root(), self.directories[key.0], "filler3").is_ok()),
             _ => drop(self.look(key)),
@@ -277,7 +277,7 @@ impl Run {
         }
     }
 
-    /// A change of this client's own, with nobody else acting meanwhile.
+    /// A change of this client, with no action of the other client meanwhile.
     fn change(&self, key: (usize, u64)) {
         let (directory, path) = (self.directories[key.0], name(key.1));
         let mut stranger = self.stranger().lock();
@@ -337,7 +337,7 @@ impl Run {
         }
     }
 
-    /// Close-to-open: nothing from before the open.
+    /// Close-to-open: no state from before the open.
     fn open(&mut self, key: (usize, u64)) {
         let Some((id, file)) = self.look(key) else { return };
         let began = self.passed();
@@ -367,7 +367,7 @@ impl Run {
         }
         let fillers = names.iter().filter(|name| name.starts_with("filler")).count();
         assert_eq!(fillers, FILLERS[at] as usize);
-        // It was opened just now, and that asks.
+        // It was opened just now, with a request.
         let window = self.window(began, GUARD);
         let stranger = self.stranger().lock();
         let mut wrong = Vec::new();
@@ -437,7 +437,7 @@ fn nothing_is_older_than_the_options_allow_with_directories_that_answer_and_with
     }
 }
 
-/// The same judge with half of the ages finds answers that are too old: it can.
+/// With half of the permitted ages the same check finds stale results: it can fail.
 #[test]
 fn answers_are_as_old_as_the_options_allow() {
     for fill in [FillMode::Off, FillMode::Auto] {

@@ -1,4 +1,4 @@
-//! Stale handles, waiting together, interruption, lost replies, nonsense.
+//! Stale handles, shared requests, interruption, lost replies, malformed replies.
 
 use std::{
     sync::{Arc, Barrier},
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::world::{World, root};
 
-/// Does something else for the next request of one procedure.
+/// Intervenes in the next request of one procedure.
 pub(crate) struct Trouble {
     next: Arc<dyn Transport>,
     planned: Mutex<Option<(u32, Kind)>>,
@@ -23,13 +23,13 @@ pub(crate) struct Trouble {
 
 #[derive(Clone)]
 pub(crate) enum Kind {
-    /// The server executes it, but no reply comes.
+    /// The server executes it, but the reply is lost.
     LoseReply,
     /// The reply is these bytes.
     Nonsense(Vec<u8>),
-    /// It waits here and there.
+    /// It waits at both barriers before it is sent.
     Meet(Arc<Barrier>, Arc<Barrier>),
-    /// The server executes it, and the reply waits here and there.
+    /// The server executes it, and the reply waits at both barriers.
     MeetAfter(Arc<Barrier>, Arc<Barrier>),
 }
 
@@ -102,7 +102,7 @@ fn a_replaced_files_name_is_looked_up_again_when_its_handle_is_stale() {
 }
 
 #[test]
-fn those_who_want_the_same_attributes_share_one_request() {
+fn concurrent_stats_of_one_file_share_one_request() {
     let world = World::new();
     let trouble = Trouble::before(world.way());
     let mounted = world.mount_over(ClientOptions::default(), trouble.clone());
@@ -139,7 +139,7 @@ fn those_who_want_the_same_attributes_share_one_request() {
 
 // SEMANTICS: rpc-10.
 #[test]
-fn a_lost_reply_to_a_change_leaves_nothing_believed() {
+fn after_a_lost_reply_to_a_change_nothing_cached_is_served() {
     let world = World::new();
     let trouble = Trouble::before(world.way());
     let mounted = world.mount_over(ClientOptions::default(), trouble.clone());

@@ -1,4 +1,4 @@
-//! What becomes of bytes that the server does not have yet when a name of their file goes.
+//! Unwritten bytes of a file when one of its names is removed.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     world::{BenchMount, World, root, user},
 };
 
-/// Keeps what is to be written behind until it is told to do it.
+/// Holds write-back until a test runs it.
 #[derive(Default)]
 struct Later(Mutex<Vec<BackgroundTask>>);
 
@@ -43,7 +43,7 @@ impl Later {
     }
 }
 
-/// How a file's name goes.
+/// How a file loses its name.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Way {
     Removed,
@@ -55,7 +55,7 @@ const WAYS: [Way; 3] = [Way::Removed, Way::RemovedWhileOpen, Way::Replaced];
 
 const BYTES: &[u8] = b"written, not sent";
 
-/// A file "f" that was written to, and whose bytes are all here still.
+/// A file "f" that was written to, whose bytes are all unsent.
 fn written(mounted: &BenchMount) -> Arc<OpenFile> {
     let (me, top) = (root(), mounted.client.root());
     let file = mounted.put(&me, top, "f", 0o644, b"");
@@ -65,7 +65,7 @@ fn written(mounted: &BenchMount) -> Arc<OpenFile> {
     opened.file
 }
 
-/// Takes the name "f" from the file, and closes it as a program does whose bytes come back after
+/// Removes the name "f", and closes the file like an application whose bytes are written back after
 /// its last close(2).
 fn lose_name(mounted: &BenchMount, open: &Arc<OpenFile>, way: Way) {
     let (me, top) = (root(), mounted.client.root());

@@ -1,5 +1,5 @@
-//! A server over a tree in memory, any number of clients of it in the same process, and a clock
-//! that only the tests and the requests move.
+//! A server over a tree in memory, any number of clients in the same process, and a clock that only
+//! the tests and the requests advance.
 
 use std::{
     fmt,
@@ -35,18 +35,19 @@ use curt_xdr::Decode;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-/// What one request takes, half of it each way.
+/// The duration of a request, half of it in each direction.
 pub(crate) const REQUEST: Duration = Duration::from_micros(200);
 
-/// Seconds since 1970 when the worlds begin; odd, so that no step looks coarser than it is.
+/// Seconds since 1970 at the start of a world; odd, so that the clock does not look coarser than it
+/// is.
 const BEGIN: i64 = 1_700_000_001;
 
-/// A clock that moves when it is told to, for clients and the server's tree alike.
+/// A clock that a test advances, for the clients and the server's tree.
 #[derive(Debug)]
 pub(crate) struct Scripted {
     base: Instant,
     passed: AtomicU64,
-    /// How often clients read it.
+    /// The number of readings by clients.
     pub(crate) read: AtomicU64,
 }
 
@@ -57,7 +58,7 @@ impl Scripted {
 }
 
 impl Scripted {
-    /// What has passed since the world began.
+    /// The time since the start of the world.
     pub(crate) fn passed(&self) -> Duration {
         Duration::from_nanos(self.passed.load(Relaxed))
     }
@@ -83,7 +84,7 @@ impl TimeSource for ServerTime {
     }
 }
 
-/// Runs work at once; delayed work never (nothing tested here waits for it).
+/// Runs work at once and delayed work never (no test here waits for it).
 #[derive(Debug)]
 struct Inline;
 
@@ -95,8 +96,8 @@ impl Background for Inline {
     fn spawn_after(&self, _: Duration, _: BackgroundTask) {}
 }
 
-/// Remembers whose contents, and whose attributes, were told to have changed, whose copies had to
-/// be dropped at once, and which reads found a change.
+/// Records the files whose contents, attributes or pages were invalidated, and the reads that found
+/// a change.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) contents: Mutex<Vec<InodeId>>,
@@ -125,13 +126,13 @@ impl ChangeObserver for Told {
 
 pub(crate) struct World {
     pub(crate) clock: Arc<Scripted>,
-    /// The tree that is served, for what goes wrong there.
+    /// The tree of the server, for injecting faults.
     pub(crate) vfs: Arc<MemoryVfs>,
     service: Arc<NfsService>,
     root: FileHandle,
 }
 
-/// A client and what it sent since it was last asked.
+/// A client and the requests that it sent.
 pub(crate) struct BenchMount {
     pub(crate) client: Superblock,
     pub(crate) told: Arc<Told>,
@@ -143,13 +144,13 @@ impl World {
         Self::with_time_step(Duration::from_nanos(1))
     }
 
-    /// A world whose server's clock has this step.
+    /// A world with this resolution of the server's clock.
     pub(crate) fn with_time_step(time_step: Duration) -> Self {
         let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
         Self::serving(rules, time_step, MemoryVfs::new)
     }
 
-    /// A world that exports what `make` makes, by these rules.
+    /// A world that exports the tree built by `make`, with these export rules.
     pub(crate) fn serving(
         rules: ExportRules,
         time_step: Duration,
@@ -192,7 +193,7 @@ impl World {
         self.mount_in(behaviour, transport, Arc::new(Inline))
     }
 
-    /// With somebody who does delayed work, too.
+    /// Also with an executor for delayed work.
     pub(crate) fn mount_in(
         &self,
         behaviour: ClientOptions,
@@ -202,7 +203,7 @@ impl World {
         self.mount_told(behaviour, transport, background, |_| {})
     }
 
-    /// Of a server that says of itself what `change` makes of it.
+    /// With a server whose limits are modified by `change`.
     pub(crate) fn mount_limited(&self, change: impl FnOnce(&mut MountedRoot)) -> BenchMount {
         self.mount_told(ClientOptions::default(), self.transport(), Arc::new(Inline), change)
     }
@@ -231,7 +232,7 @@ impl World {
         BenchMount { client, told, seen }
     }
 
-    /// The transport that a mount would have, for a test that puts something before it.
+    /// The transport of a mount, for a test that wraps it.
     pub(crate) fn way(&self) -> Arc<dyn Transport> {
         self.transport()
     }
@@ -273,8 +274,7 @@ pub(crate) fn user(uid: u32) -> Caller {
 }
 
 impl BenchMount {
-    /// What was sent since this was last called, as "GETATTR 1 LOOKUP 2", in the order of the
-    /// procedures' numbers.
+    /// The requests since the last call, as "GETATTR 1 LOOKUP 2", ordered by procedure number.
     pub(crate) fn sent(&self) -> String {
         let now = self.client.counters();
         let mut seen = self.seen.lock();
@@ -304,8 +304,8 @@ impl BenchMount {
         }
     }
 
-    /// Lets the client know what time it is at the server, by a change of its own, and lets that be
-    /// over for long enough.
+    /// Lets the client learn the server's time, by a change of its own, and waits until that change
+    /// is old enough.
     pub(crate) fn teach_time(&self, world: &World) {
         let top = self.client.root();
         ops::mkdir(&self.client.op(&root()), top, b"now", 0o755).unwrap();

@@ -1,19 +1,19 @@
-//! What is known of one object, for how long it is believed, and what a reply does to it.
+//! Cached attributes of one object: their lifetime, and the effect of a reply on them.
 //!
-//! Owns the attribute timers (`acregmin` to `acdirmax`, `noac`), the order of replies that overtook
-//! each other, and the two epochs: `contents` (pages of a file, names of a directory) and `rights`
-//! (answers to ACCESS).
+//! Owns the attribute timers (`acregmin` to `acdirmax`, `noac`), the ordering of replies that
+//! arrive out of order, and the two epochs: `contents` (pages of a file, names of a directory) and
+//! `rights` (results of ACCESS).
 //!
 //! Invariants:
-//! - Attributes are dated by when their request was **sent**: whatever the server did later they do
-//!   not show.
-//! - An older reply never replaces a newer one; where two replies cannot be ordered the next use
-//!   asks.
-//! - An epoch ends whenever the object may have been changed by somebody else. A change of our own
-//!   ends none if the server proves that nobody came between (its before-attributes are what we
-//!   knew; RFC 1813 §2.6, wcc_data).
+//! - Attributes are dated by when their request was **sent**: they do not show any change that the
+//!   server makes later.
+//! - An older reply never replaces a newer one. If two replies cannot be ordered, the next use
+//!   revalidates.
+//! - An epoch ends whenever another client may have changed the object. A change of this client
+//!   ends no epoch if the reply proves that no other change came between: its pre-operation
+//!   attributes are those that were known (RFC 1813 §2.6, wcc_data).
 //!
-//! Must not know what is kept under an epoch, nor who waits.
+//! Must not know what is cached under an epoch, nor which callers wait.
 
 mod own_mutations;
 mod state;
@@ -24,23 +24,22 @@ use curt_types::PreOpState;
 
 use crate::{facts::Facts, options::CacheOptions, time::Moment};
 
-/// How good attributes are for the operation at hand.
+/// The validity of attributes for the current operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Freshness {
-    /// Their request was sent after the operation began: asking again could tell nothing that the
-    /// operation must know.
+    /// Their request was sent after the operation began: a further request is not needed.
     Confirmed,
     /// Within their lifetime.
     Fresh,
-    /// Past their lifetime, doubted, or never good without asking (`noac`).
+    /// Past their lifetime, distrusted, or never valid without a request (`noac`).
     Expired,
     /// There are none.
     Unknown,
 }
 
-/// What becomes of a directory's freshness when the server has begun a new life since: names are
-/// kept, but each directory is asked about once before any is served. `sent_at` is when the request
-/// for its attributes was sent, `server_since` when the new life was noticed.
+/// The freshness of a directory after the server has restarted. Names stay cached, but each
+/// directory is revalidated once before any of its names is served. `sent_at` is when the request
+/// for its attributes was sent, `server_since` when the restart was noticed.
 #[must_use]
 pub fn across_restart(freshness: Freshness, sent_at: Option<Moment>, server_since: Moment) -> Freshness {
     match freshness {
@@ -49,10 +48,10 @@ pub fn across_restart(freshness: Freshness, sent_at: Option<Moment>, server_sinc
     }
 }
 
-/// Attributes in a reply to a request that changed nothing.
+/// The attributes in a reply to a request that changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttributeReport {
-    /// What it says.
+    /// The attributes.
     pub facts: Facts,
     /// When its request was first sent.
     pub sent_at: Moment,
@@ -60,38 +59,38 @@ pub struct AttributeReport {
     pub received_at: Moment,
 }
 
-/// The end of a request of ours that may have changed the object.
+/// The result of a request of this client that may have changed the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mutation {
-    /// The object just before, if the server said so.
+    /// The object just before, if the reply contained it.
     pub before: Option<PreOpState>,
-    /// The object just after, if the server said so. Both are `None` when no reply came or it left
-    /// them out.
+    /// The object just after, if the reply contained it. Both are `None` if there was no reply or
+    /// it omitted them.
     pub after: Option<Facts>,
     /// When the request was first sent.
     pub sent_at: Moment,
-    /// When its reply arrived, or it was given up.
+    /// When its reply arrived or it was cancelled.
     pub received_at: Moment,
 }
 
-/// What became of attributes in a reply.
+/// The effect of the attributes in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Absorbed {
-    /// They are the newest that are known: keep them whole.
+    /// They are the newest known attributes and replace the earlier ones.
     pub adopted: bool,
-    /// The object may have been changed by somebody else since its contents were learned: pages and
-    /// names of the former epoch are void, and the kernel has to be told.
+    /// Another client may have changed the object since its contents were cached. Pages and names
+    /// of the former epoch are invalid, and the kernel's caches must be invalidated.
     pub contents_changed: bool,
-    /// Answers about access of the former epoch are void.
+    /// ACCESS results of the former epoch are invalid.
     pub rights_changed: bool,
-    /// Of a change of ours: the contents as they are known are those that it left, but for changes
-    /// of ours that came later. Then what it did may be remembered under the present epoch. Always
-    /// false for other replies.
+    /// For a change of this client: the known contents are those that it left, apart from later
+    /// changes of this client. Its effect may then be cached under the current epoch. Always false
+    /// for other replies.
     pub stands: bool,
 }
 
-/// Notes which changes of ours had begun and ended when a request was sent.
+/// Records which changes of this client had begun and ended when a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MutationTicket {
     own_changes: u64,
@@ -102,20 +101,19 @@ impl Absorbed {
         Self { adopted: false, contents_changed: false, rights_changed: false, stands: false };
 }
 
-/// What stat(2) and its kin must do.
+/// The decision for stat(2) and related calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum GetattrDecision {
-    /// Answer from memory.
+    /// Serve from the cache.
     Serve,
     /// Send GETATTR.
     Revalidate,
-    /// Send what was written first: until then the server's times and size are not those of the
-    /// file.
+    /// Write back first: until then the server's times and size are not those of the file.
     FlushFirst,
 }
 
-/// Decides stat(2): `unsent_data` tells whether writes of ours to this file have not been sent.
+/// Decides stat(2). `unsent_data`: this client has unsent writes of the file.
 pub const fn decide_getattr(
     attributes: Freshness,
     unsent_data: bool,

@@ -1,32 +1,33 @@
-//! Changes of ours that are in flight, and those that arrived and are not explained yet.
+//! Changes of this client that are in flight, and completed ones that do not yet fit the known
+//! state.
 //!
-//! A reply to a change of ours says what the object was before it and is after it: a step. Steps
-//! that join on to each other lead from the state whose contents we know to the newest attributes;
-//! then nobody else changed the object between. Replies may arrive in any order, so a step waits
-//! until the one before it has arrived.
+//! The reply to a change gives the state of the object before and after it: a step. If consecutive
+//! steps lead from the state of the known contents to the newest attributes, no other client
+//! changed the object in between. Replies may arrive in any order, so a step waits until the
+//! preceding one has arrived.
 
 use curt_types::PreOpState;
 
 use crate::time::Moment;
 
-/// How many unexplained steps of our own changes are kept; one more makes the contents count as
-/// changed by others.
+/// The maximum number of steps that wait. One more makes the contents count as changed by another
+/// client.
 pub const STEPS_MAX: usize = 64;
 
-/// What is only needed while something is in flight or in doubt; most objects have none.
+/// State that is needed only while a change is in flight or unexplained; most objects have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct UnsettledMutations {
-    /// Changes of ours that are in flight.
+    /// Number of changes in flight.
     pub(super) in_flight: u32,
-    /// Those that arrived and do not yet join on to `contents_at`.
+    /// Completed steps that do not yet continue from `contents_at`.
     pub(super) steps: Vec<WccStep>,
-    /// The state whose contents the present epoch describes, if it is not the newest known.
+    /// The state that the current epoch of contents describes, if it is not the newest known.
     pub(super) contents_at: Option<PreOpState>,
-    /// Believe nothing until a request sent from this moment on is answered.
+    /// Nothing is valid until a request sent at or after this moment is answered.
     pub(super) distrusted_at: Option<Moment>,
 }
 
-/// One change of ours that the server described: from what to what.
+/// One change of this client: the states before and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WccStep {
     pub(super) before: PreOpState,
@@ -34,7 +35,7 @@ pub(super) struct WccStep {
 }
 
 impl UnsettledMutations {
-    /// Keeps a step until it is explained; forgets all of them if they are too many.
+    /// Records a step until it is explained. Drops all steps if there are too many.
     pub(super) fn remember(&mut self, step: WccStep) {
         if self.steps.len() == STEPS_MAX {
             self.steps.clear();
@@ -43,13 +44,13 @@ impl UnsettledMutations {
         }
     }
 
-    /// Forgets the steps: the contents count as changed by others.
+    /// Drops the steps: the contents count as changed by another client.
     pub(super) fn forget_steps(&mut self) {
         self.steps.clear();
         self.contents_at = None;
     }
 
-    /// Whether steps that wait lead from `reached` to where `step` begins.
+    /// Whether waiting steps lead from `reached` to the beginning of `step`.
     pub(super) fn leads_to(&self, mut reached: PreOpState, step: WccStep) -> bool {
         for _ in 0..=self.steps.len() {
             if reached == step.before {
@@ -63,8 +64,8 @@ impl UnsettledMutations {
         false
     }
 
-    /// Moves `contents_at` along the steps that join on to it, as far as they lead; `newest` is the
-    /// state of the newest attributes. Returns whether any step did.
+    /// Moves `contents_at` along the steps that continue from it, as far as they lead. `newest` is
+    /// the state of the newest attributes. Returns whether it moved.
     pub(super) fn advance(&mut self, newest: PreOpState) -> bool {
         let mut reached = self.contents_at.unwrap_or(newest);
         let mut moved = false;

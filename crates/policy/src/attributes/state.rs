@@ -1,7 +1,8 @@
-//! What is known of one object: the newest attributes, their dates and their timer; epochs, and
+//! The known state of one object: the newest attributes, their dates and timer, the epochs, and
 //! what is unsettled.
 //!
-//! Owns the order of replies and the doubling of lifetimes. One per inode, so it is kept small.
+//! Owns the ordering of replies and the doubling of lifetimes. There is one per inode, so it is
+//! kept small.
 
 use core::time::Duration;
 
@@ -25,14 +26,14 @@ struct KnownAttributes {
     /// Nanoseconds.
     lifetime: u64,
     adjusted_at: Moment,
-    /// The server's time of the last change before the epoch of contents began; `None` if it began
-    /// with a change of ours.
+    /// The server's time of the last change before the epoch of contents began. `None` if the epoch
+    /// began with a change of this client.
     epoch_since: Option<Timestamp>,
-    /// When a change of ours was last found to join on.
+    /// When a change of this client was last found to continue the known state.
     own_change_at: Option<Moment>,
 }
 
-/// How a reply stands to what is known.
+/// The order of a reply relative to the known state.
 enum ReplyOrder {
     Newer,
     Same,
@@ -53,8 +54,8 @@ impl KnownAttributes {
         }
     }
 
-    /// A request sent after our knowledge arrived was answered from a later state; of others only
-    /// the stamps can tell.
+    /// A request sent after the known state arrived was answered from a later state. Other replies
+    /// can be ordered by their stamps only.
     fn order(&self, report: &AttributeReport) -> ReplyOrder {
         if report.facts == self.facts {
             return ReplyOrder::Same;
@@ -69,8 +70,8 @@ impl KnownAttributes {
         }
     }
 
-    /// With the facts of the report, dated `sent_at`, and the lifetime doubled if it has passed
-    /// since it was last set: a storm of stats does not drive it up.
+    /// Adopts the attributes of the report, dated `sent_at`. The lifetime doubles only if it has
+    /// passed since it was last set, so that frequent stat calls do not increase it.
     fn confirm(self, report: AttributeReport, sent_at: Moment, options: &CacheOptions) -> Self {
         let lifetime = self.lifetime(options);
         let due = report.received_at.since(self.adjusted_at) >= lifetime;
@@ -90,19 +91,19 @@ impl KnownAttributes {
         self.adjusted_at = now;
     }
 
-    /// For how long from `now` these attributes are believed.
+    /// The remaining lifetime of these attributes at `now`.
     fn remaining_lifetime(&self, now: Moment, options: &CacheOptions) -> Duration {
         left(self.lifetime(options), now.since(self.sent_at))
     }
 
-    /// Within the present bounds, which a remount may have moved.
+    /// The lifetime, clamped to the current bounds, which a remount may have changed.
     fn lifetime(&self, options: &CacheOptions) -> Duration {
         let TimeoutRange { min, max } = bounds(&self.facts, options);
         Duration::from_nanos(self.lifetime).clamp(min, max)
     }
 }
 
-/// The interval for this object, put in order.
+/// The bounds for this object, with `min` at most `max`.
 fn bounds(facts: &Facts, options: &CacheOptions) -> TimeoutRange {
     let TimeoutRange { min, max } = options.interval(facts.kind);
     TimeoutRange { min, max: max.max(min) }
@@ -112,13 +113,13 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What is known of one object, and since when.
+/// The known state of one object and its dates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AttributeState {
     known: Option<KnownAttributes>,
     contents: Epoch,
     rights: Epoch,
-    /// Counts the beginnings and ends of changes of ours.
+    /// Count of the begins and ends of changes of this client.
     own_changes: u64,
     unsettled: Option<Box<UnsettledMutations>>,
 }
@@ -130,36 +131,37 @@ impl AttributeState {
         Self::default()
     }
 
-    /// The newest that is known, however old.
+    /// The newest known attributes, however old.
     #[must_use]
     pub fn facts(&self) -> Option<Facts> {
         self.known.map(|known| known.facts)
     }
 
-    /// When the request was sent that the newest attributes answered.
+    /// When the request for the newest attributes was sent.
     #[must_use]
     pub fn sent_at(&self) -> Option<Moment> {
         self.known.map(|known| known.sent_at)
     }
 
-    /// The epoch of pages or names; `None` while changes of ours are on their way and what arrived
-    /// does not fit together, when nothing cached is to be served and nothing to be kept.
+    /// The epoch of pages or names. `None` while changes of this client are in flight and the
+    /// replies so far do not fit together; then nothing is served from the cache and nothing is
+    /// cached.
     #[must_use]
     pub fn contents(&self) -> Option<Epoch> {
         let known = self.known?;
         (self.contents_at(&known) == known.facts.as_before()).then_some(self.contents)
     }
 
-    /// The epoch of answers about access.
+    /// The epoch of ACCESS results.
     #[must_use]
     pub const fn rights(&self) -> Epoch {
         self.rights
     }
 
-    /// The server's time of the change that something learned by a request sent at `sent_at` could
-    /// have missed for want of a finer clock: the last one, or for what was known before a change
-    /// of ours the last that was not ours ([`RacyGuard::Auto`]). `None` if stamps differ after each
-    /// change.
+    /// The server's time of the change that a request sent at `sent_at` may have missed because the
+    /// clock is too coarse: the last change or, for entries cached before a change of this client,
+    /// the last change by another client ([`RacyGuard::Auto`]). `None` if the stamp differs after
+    /// each change.
     #[must_use]
     pub fn changed_at(&self, sent_at: Moment, options: &CacheOptions) -> Option<Timestamp> {
         let known = self.known?;
@@ -171,7 +173,7 @@ impl AttributeState {
         }
     }
 
-    /// How good the attributes are at `now` for an operation that began at `began`.
+    /// The freshness of the attributes at `now` for an operation that began at `began`.
     #[must_use]
     pub fn freshness(&self, began: Moment, now: Moment, options: &CacheOptions) -> Freshness {
         let Some(known) = self.known else {
@@ -186,8 +188,8 @@ impl AttributeState {
         if known.remaining_lifetime(now, options).is_zero() { Freshness::Expired } else { Freshness::Fresh }
     }
 
-    /// The same while this client holds `delegation`: nobody else changes attributes that came with
-    /// it or later (RFC 8881 §10.4).
+    /// The same while this client holds `delegation`: no other client changes attributes that came
+    /// with it or later (RFC 8881 §10.4).
     #[must_use]
     pub fn freshness_under(
         &self,
@@ -203,8 +205,8 @@ impl AttributeState {
         self.freshness(began, now, options)
     }
 
-    /// For how long from `now` the attributes will be believed: what may be promised to the kernel,
-    /// before other limits.
+    /// The remaining time from `now` during which the attributes are valid: the maximum attribute
+    /// timeout for the kernel, before other limits.
     #[must_use]
     pub fn remaining(&self, now: Moment, options: &CacheOptions) -> Duration {
         match self.known {
@@ -213,19 +215,19 @@ impl AttributeState {
         }
     }
 
-    /// Believe nothing until a request sent from `now` on is answered: after ESTALE, a lost reply,
-    /// a lock, a reconnection.
+    /// Makes everything invalid until a request sent at or after `now` is answered: after ESTALE, a
+    /// lost reply, a lock or a reconnection.
     pub fn distrust(&mut self, now: Moment) {
         let doubted_at = &mut self.unsettled().distrusted_at;
         *doubted_at = Some(doubted_at.map_or(now, |before| before.max(now)));
     }
 
-    /// The server refused what mode bits or a former answer allowed: answers about access are void.
+    /// The server denied what mode bits or an earlier result allowed: ACCESS results are invalid.
     pub const fn dispute_rights(&mut self) {
         self.rights = self.rights.next();
     }
 
-    /// The contents may have been changed by others, whatever the attributes say.
+    /// Another client may have changed the contents, whatever the attributes show.
     pub fn dispute_contents(&mut self) {
         self.contents = self.contents.next();
         if let Some(unsettled) = &mut self.unsettled {
@@ -238,49 +240,49 @@ impl AttributeState {
         self.tidy();
     }
 
-    /// To be taken before a request is sent whose reply tells of contents (LOOKUP and listings of a
+    /// To be called before a request is sent whose reply shows contents (LOOKUP and listings of a
     /// directory, READ).
     #[must_use]
     pub const fn ticket(&self) -> MutationTicket {
         MutationTicket { own_changes: self.own_changes }
     }
 
-    /// Whether no change of ours was on its way at any time since the ticket was taken: then a
-    /// reply cannot tell of a state before one that we know of, whatever the stamps say.
+    /// Whether no change of this client was in flight at any time since the ticket was taken. Then
+    /// a reply cannot show a state before a known change, whatever the stamps are.
     #[must_use]
     pub fn is_undisturbed(&self, ticket: MutationTicket) -> bool {
         self.own_changes == ticket.own_changes && !self.is_changing()
     }
 
-    /// A request of ours that may change the object is about to be sent. Each call is answered by
-    /// one of [`Self::absorb_mutation`]. For a directory, the caller drops the names concerned now
-    /// and again at the end.
+    /// A request of this client that may change the object is about to be sent. Each call is paired
+    /// with one of [`Self::absorb_mutation`]. For a directory, the caller drops the affected names
+    /// now and again at the end.
     pub fn begin_mutation(&mut self) {
         self.own_changes = self.own_changes.wrapping_add(1);
         let in_flight = &mut self.unsettled().in_flight;
         *in_flight = in_flight.saturating_add(1);
     }
 
-    /// Whether a change of ours is on its way.
+    /// Whether a change of this client is in flight.
     #[must_use]
     pub fn is_changing(&self) -> bool {
         self.unsettled.as_ref().is_some_and(|unsettled| unsettled.in_flight > 0)
     }
 
-    /// Takes in attributes from a reply to a request that changed nothing.
+    /// Absorbs the attributes of a reply to a request that changed nothing.
     pub fn absorb(&mut self, report: AttributeReport, options: &CacheOptions) -> Absorbed {
         let absorbed = self.take(report, options);
         self.explain_by_own_changes(absorbed)
     }
 
-    /// Takes in the end of a change of ours, whether or not it succeeded.
+    /// Absorbs the end of a change of this client, whether or not it succeeded.
     pub fn absorb_mutation(&mut self, mutation: Mutation, options: &CacheOptions) -> Absorbed {
         self.own_changes = self.own_changes.wrapping_add(1);
         let unsettled = self.unsettled();
         unsettled.in_flight = unsettled.in_flight.saturating_sub(1);
         let Some(after) = mutation.after else {
             self.distrust(mutation.received_at);
-            // What was changed, and by whom, nobody can say.
+            // The state of the object is unknown.
             self.dispute_contents();
             return Absorbed { contents_changed: true, ..Absorbed::NOTHING };
         };
@@ -299,9 +301,9 @@ impl AttributeState {
         Absorbed { stands, ..absorbed }
     }
 
-    /// Takes in the attributes of an object that this client has just made and that did not exist
-    /// before (a guarded or exclusive CREATE, MKDIR, SYMLINK, MKNOD): nobody else's change can hide
-    /// in its first stamp.
+    /// Absorbs the attributes of an object that this client has just created and that did not exist
+    /// before (a guarded or exclusive CREATE, MKDIR, SYMLINK, MKNOD): no other client's change can
+    /// be hidden by its first stamp.
     pub fn absorb_created(&mut self, report: AttributeReport, options: &CacheOptions) -> Absorbed {
         let first = self.known.is_none();
         let absorbed = self.absorb(report, options);
@@ -365,7 +367,7 @@ impl AttributeState {
         self.unsettled.as_ref().is_some_and(|unsettled| unsettled.distrusted_at.is_some())
     }
 
-    /// Lifts the doubt if the answered request was sent after it arose.
+    /// Clears the distrust if the answered request was sent after it began.
     fn clear_distrust(&mut self, sent_at: Moment) {
         if let Some(unsettled) = &mut self.unsettled
             && unsettled.distrusted_at.is_some_and(|doubted| sent_at >= doubted)
@@ -374,7 +376,7 @@ impl AttributeState {
         }
     }
 
-    /// Whether the contents that are known lead, by way of changes of ours, to where `step` begins.
+    /// Whether the known contents lead, by changes of this client, to the beginning of `step`.
     fn follows_known_state(&self, step: WccStep) -> bool {
         let (Some(known), Some(unsettled)) = (self.known, &self.unsettled) else {
             return false;
@@ -382,8 +384,8 @@ impl AttributeState {
         unsettled.leads_to(self.contents_at(&known), step)
     }
 
-    /// Explains the newest attributes by changes of ours; what is left unexplained when none is in
-    /// flight was done by others.
+    /// Explains the newest attributes by changes of this client. If none is in flight, an
+    /// unexplained rest was changed by another client.
     fn explain_by_own_changes(&mut self, absorbed: Absorbed) -> Absorbed {
         let (Some(known), Some(unsettled)) = (&mut self.known, &mut self.unsettled) else {
             return absorbed;
@@ -422,9 +424,9 @@ impl AttributeState {
 }
 
 impl Facts {
-    /// Whether answers about access to the one may be wrong for the other: an owner, group or mode
-    /// that differs, or a change of attributes alone, which may be one of an access control list
-    /// that NFSv3 does not show.
+    /// Whether ACCESS results for the one state may be wrong for the other: owner, group or mode
+    /// differ, or only the attributes changed, which may be a change of an ACL that NFSv3 does not
+    /// show.
     fn rights_differ(&self, other: &Self) -> bool {
         (self.mode, self.uid, self.gid) != (other.mode, other.uid, other.gid)
             || (self.size == other.size && self.stamp.differs_in_attributes_only(other.stamp))
@@ -436,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_of_them_take_less_than_160_megabytes() {
+    fn a_million_attribute_states_take_less_than_160_megabytes() {
         assert!(size_of::<AttributeState>() <= 160, "{}", size_of::<AttributeState>());
     }
 }

@@ -14,7 +14,7 @@ use crate::cases::{directory, file, for_each_case};
 
 const NEEDS: [Access; 5] = [Access::NONE, Access::READ, Access::MODIFY, Access::EXECUTE, Access::LOOKUP];
 
-/// Every decision, with what led to it.
+/// Every decision, with its inputs.
 fn for_each_decision(
     mut check: impl FnMut(curt_policy::AccessView, Freshness, Access, &curt_policy::CacheOptions, AccessDecision),
 ) {
@@ -28,9 +28,9 @@ fn for_each_decision(
     assert_eq!(cases, 16 * 4 * (1 + 3 * 6) * 2 * 4 * 5);
 }
 
-/// Mask 0 needs no request.
+/// An empty mask needs no request.
 #[test]
-fn nothing_is_asked_about_nothing() {
+fn an_empty_mask_sends_no_request() {
     for_each_decision(|_, _, needs, _, decision| {
         if needs.is_empty() {
             assert_eq!(decision, AccessDecision::Allow);
@@ -38,9 +38,9 @@ fn nothing_is_asked_about_nothing() {
     });
 }
 
-/// `local` is `None` for uid 0, so it must not matter what mode it is.
+/// `local` is `None` for uid 0, so the mode must not matter.
 #[test]
-fn whoever_mode_bits_may_not_judge_is_judged_by_the_server_alone() {
+fn without_usable_mode_bits_only_the_server_decides() {
     for_each_decision(|view, _, needs, _, decision| {
         let served = view.entry.is_some_and(|entry| entry.asked.contains(needs));
         if view.local.is_none() && !served && !needs.is_empty() {
@@ -60,10 +60,10 @@ fn with_accesscheck_mode_bits_decide_nothing() {
     });
 }
 
-/// EACCES is said only on a denial that the server gave less than a second ago.
+/// EACCES is returned only for a denial that the server gave less than a second ago.
 // SEMANTICS: perm-4.
 #[test]
-fn a_denial_is_never_our_own() {
+fn a_denial_always_comes_from_the_server() {
     for_each_decision(|view, _, needs, _, decision| {
         if decision == AccessDecision::Deny {
             let entry = view.entry.unwrap();
@@ -72,11 +72,11 @@ fn a_denial_is_never_our_own() {
     });
 }
 
-/// With noaccesscheck, ACCESS is sent for others than uid 0 only to confirm a denial, or before
-/// foreign data.
+/// With `noaccesscheck`, ACCESS is sent for users other than uid 0 only to confirm a denial, or
+/// before data of another credential are served.
 // SEMANTICS: perm-5.
 #[test]
-fn mode_bits_spare_every_access_but_two() {
+fn mode_bits_save_every_access_but_two() {
     for_each_decision(|view, _, _, options, decision| {
         if options.access == AccessMode::ModeBits && view.local.is_some() {
             assert_ne!(decision, AccessDecision::Ask(AccessReason::Unasked));
@@ -84,7 +84,7 @@ fn mode_bits_spare_every_access_but_two() {
     });
 }
 
-/// Once the server has said yes under the same rights, it is not asked again before foreign data.
+/// Once the server has granted a right in the current epoch, foreign data need no further ACCESS.
 // SEMANTICS: perm-5.
 #[test]
 fn foreign_data_are_served_only_after_the_server_granted_something() {
@@ -101,7 +101,7 @@ fn foreign_data_are_served_only_after_the_server_granted_something() {
 
 // SEMANTICS: cto-16.
 #[test]
-fn noac_and_old_attributes_allow_nothing_without_asking() {
+fn noac_and_old_attributes_grant_nothing_without_a_request() {
     for_each_decision(|_, attributes, needs, options, decision| {
         let believed = match attributes {
             Freshness::Confirmed => true,
@@ -114,10 +114,10 @@ fn noac_and_old_attributes_allow_nothing_without_asking() {
     });
 }
 
-/// Asking, absorbing and deciding again ends: neither kind of request is decided twice for the same
+/// Request, absorb, decide: this terminates, because neither request is sent twice for the same
 /// reason.
 #[test]
-fn an_answer_ends_the_asking() {
+fn no_request_is_decided_twice_for_one_reason() {
     let (now, epoch) = (Moment::from_nanoseconds(5), Epoch::default());
     for_each_decision(|view, attributes, needs, options, decision| {
         let asked = Access::worth_asking(FileKind::Regular).with(needs);
@@ -140,7 +140,7 @@ fn an_answer_ends_the_asking() {
     });
 }
 
-/// The verdict by mode bits against a table written by hand, for every mode, class and kind.
+/// The rights by mode bits compared with a table written by hand, for every mode, class and type.
 // SEMANTICS: perm-5.
 #[test]
 fn mode_bits_grant_what_a_local_file_system_would() {
@@ -166,7 +166,7 @@ fn mode_bits_grant_what_a_local_file_system_would() {
 }
 
 #[test]
-fn everybody_may_search_where_all_three_classes_may() {
+fn every_user_may_search_if_all_three_classes_may() {
     for mode in 0..0o1000 {
         let open = mode & 0o100 != 0 && mode & 0o010 != 0 && mode & 0o001 != 0;
         assert_eq!(is_world_searchable(&Facts { mode, ..directory(0) }), open);
@@ -175,19 +175,19 @@ fn everybody_may_search_where_all_three_classes_may() {
 }
 
 #[test]
-fn an_answer_counts_only_under_the_epoch_it_was_given_in() {
+fn an_access_result_is_valid_only_in_its_epoch() {
     let (old, new) = (Epoch::default(), Epoch::default().next());
     let now = Moment::from_nanoseconds(1);
     let entry = AccessEntry::absorb(None, Access::ALL, Access::READ, old, now);
     assert_eq!(entry.view(old, now).unwrap().granted, Access::READ);
     assert_eq!(entry.view(new, now), None);
-    // What was known under the old epoch is not carried over.
+    // Results of the old epoch are not carried over.
     let next = AccessEntry::absorb(Some(entry), Access::EXECUTE, Access::EXECUTE, new, now);
     assert_eq!(next.view(new, now).unwrap().granted, Access::EXECUTE);
 }
 
 #[test]
-fn a_later_answer_replaces_what_it_was_asked_about_and_nothing_else() {
+fn a_later_result_replaces_only_the_rights_that_were_requested() {
     let (epoch, now) = (Epoch::default(), Moment::from_nanoseconds(1));
     let entry = AccessEntry::absorb(None, Access::READ.with(Access::MODIFY), Access::READ, epoch, now);
     let entry = AccessEntry::prove(Some(entry), Access::EXECUTE, epoch, now);
@@ -198,7 +198,7 @@ fn a_later_answer_replaces_what_it_was_asked_about_and_nothing_else() {
 }
 
 #[test]
-fn a_denial_is_young_for_a_second() {
+fn a_denial_is_valid_for_a_second() {
     let (epoch, sent_at) = (Epoch::default(), Moment::from_nanoseconds(1));
     let entry = AccessEntry::absorb(None, Access::READ, Access::NONE, epoch, sent_at);
     let young = |after: Duration| entry.view(epoch, sent_at.plus(after)).unwrap().denial_is_young;
@@ -207,11 +207,11 @@ fn a_denial_is_young_for_a_second() {
     assert!(!young(DENIAL_LIFETIME));
 }
 
-/// Which way server and mode bits disagree; a read-only export's refusal of writing is no
-/// disagreement.
+/// The comparison of mode bits with the server. A read-only export that denies writes is no
+/// mismatch.
 // SEMANTICS: perm-6.
 #[test]
-fn mode_bits_and_the_server_are_compared_where_it_tells() {
+fn mode_bits_are_compared_with_the_server_only_for_read_and_search() {
     let all = Access::worth_asking(FileKind::Regular);
     let write = Access::MODIFY.with(Access::EXTEND);
     assert_eq!(compare(Access::READ, all, Access::READ), ModeBitsComparison::Agree);
@@ -219,12 +219,12 @@ fn mode_bits_and_the_server_are_compared_where_it_tells() {
     assert_eq!(compare(Access::NONE, all, Access::READ), ModeBitsComparison::ServerGrantsMore);
     assert_eq!(compare(Access::READ, all, Access::NONE), ModeBitsComparison::ServerGrantsLess);
     assert_eq!(compare(Access::READ, all, Access::EXECUTE), ModeBitsComparison::ServerGrantsLess);
-    // Nothing is learned of what was not asked.
+    // Nothing is learned about a right that was not requested.
     assert_eq!(compare(Access::READ, write, Access::NONE), ModeBitsComparison::Agree);
 }
 
 #[test]
-fn one_access_asks_about_whatever_could_matter() {
+fn one_access_requests_all_relevant_rights() {
     let directory = Access::worth_asking(FileKind::Directory);
     let regular = Access::worth_asking(FileKind::Regular);
     for mask in 0..8 {

@@ -55,7 +55,7 @@ fn stat_is_served_from_fresh_attributes_and_never_under_noac_or_over_unsent_data
 }
 
 #[test]
-fn after_a_restart_of_the_server_only_what_was_asked_for_since_is_fresh() {
+fn after_a_restart_of_the_server_only_attributes_requested_since_are_fresh() {
     for_each_case(|case| {
         let freshness = case.freshness();
         let sent_at = case.pick(&[None, Some(at(9)), Some(at(10)), Some(at(11))]);
@@ -66,10 +66,10 @@ fn after_a_restart_of_the_server_only_what_was_asked_for_since_is_fresh() {
     });
 }
 
-/// Attributes are as old as their request, not as their reply.
+/// The age of attributes is counted from their request, not from the reply.
 // SEMANTICS: attr-1.
 #[test]
-fn attributes_are_fresh_for_their_lifetime_from_when_they_were_asked_for() {
+fn attributes_are_fresh_for_their_lifetime_from_their_request() {
     let options = CacheOptions::default();
     let state = known(file(1), 1000, 2500);
     let never = Moment::from_nanoseconds(u64::MAX);
@@ -80,7 +80,7 @@ fn attributes_are_fresh_for_their_lifetime_from_when_they_were_asked_for() {
 }
 
 #[test]
-fn attributes_asked_for_since_the_operation_began_are_confirmed_and_others_are_not() {
+fn only_attributes_requested_since_the_operation_began_are_confirmed() {
     let noac = CacheOptions { attribute_cache: false, ..CacheOptions::default() };
     let state = known(file(1), 1000, 1001);
     assert_eq!(state.freshness(at(1000), at(90_000), &noac), Freshness::Confirmed);
@@ -88,11 +88,11 @@ fn attributes_asked_for_since_the_operation_began_are_confirmed_and_others_are_n
     assert_eq!(state.remaining(at(1001), &noac), Duration::ZERO);
 }
 
-/// 3, 6, 12, 24, 48, 60, 60 s; doubled at most once in each lifetime, however often attributes are
-/// asked for.
+/// 3, 6, 12, 24, 48, 60, 60 s; doubled at most once per lifetime, however often attributes are
+/// requested.
 // SEMANTICS: attr-1.
 #[test]
-fn the_lifetime_doubles_while_nothing_changes_but_a_storm_of_stats_does_not_drive_it_up() {
+fn the_lifetime_doubles_while_nothing_changes_at_most_once_per_lifetime() {
     let options = CacheOptions::default();
     let mut state = known(file(1), 0, 0);
     let mut now = 0;
@@ -109,7 +109,7 @@ fn the_lifetime_doubles_while_nothing_changes_but_a_storm_of_stats_does_not_driv
 
 // SEMANTICS: attr-1.
 #[test]
-fn a_change_throws_the_lifetime_back() {
+fn a_change_resets_the_lifetime() {
     let options = CacheOptions::default();
     for own in [false, true] {
         let mut state = known(file(1), 0, 0);
@@ -125,9 +125,9 @@ fn a_change_throws_the_lifetime_back() {
     }
 }
 
-/// `remount` may move the bounds; the lifetime in force stays within them.
+/// `remount` may change the bounds; the current lifetime stays within them.
 #[test]
-fn the_lifetime_stays_within_the_bounds_in_force() {
+fn the_lifetime_stays_within_the_current_bounds() {
     let state = known(file(1), 0, 0);
     for (min, max, wanted) in [(1, 2, 2), (5, 60, 5), (3, 60, 3), (0, 0, 0), (7, 5, 7)] {
         let files = TimeoutRange { min: SECOND * min, max: SECOND * max };
@@ -144,13 +144,13 @@ fn directories_have_their_own_interval() {
 }
 
 /// Every order in which two replies can be sent, executed and received: the later state wins, or
-/// both are doubted.
+/// both are distrusted.
 // SEMANTICS: attr-3.
 #[test]
 fn an_older_reply_never_replaces_a_newer_one() {
     let options = CacheOptions::default();
     for_each_case(|case| {
-        // The first reply known was sent at 10 and received at 30.
+        // The first known reply was sent at 10 and received at 30.
         let first = file(5);
         let second = Facts { stamp: stamp(5, case.pick(&[4, 5, 6])), size: case.pick(&[10, 11]), ..first };
         let sent = case.pick(&[5, 15, 30, 35]);
@@ -161,14 +161,14 @@ fn an_older_reply_never_replaces_a_newer_one() {
             assert!(absorbed.adopted && !absorbed.contents_changed);
             assert_eq!(state.sent_at(), Some(at(sent.max(10))));
         } else if sent >= 30 || ordered == Some(true) {
-            // Asked after the first was known, or later by the server's own word.
+            // Requested after the first was known, or later according to the server's stamps.
             assert!(absorbed.adopted && absorbed.contents_changed);
             assert_eq!(state.facts(), Some(second));
         } else if ordered == Some(false) {
             assert_eq!((state.facts(), state.sent_at()), (Some(first), Some(at(10))));
             assert!(!absorbed.adopted && !absorbed.contents_changed);
         } else {
-            // Nobody can tell which was first: nothing is believed until one more reply.
+            // The order is unknown: nothing is valid until one more reply.
             assert!(absorbed.contents_changed);
             assert_eq!(state.freshness(at(0), at(40), &options), Freshness::Expired);
             let _ = state.absorb(report(second, 40, 41), &options);
@@ -177,8 +177,8 @@ fn an_older_reply_never_replaces_a_newer_one() {
     });
 }
 
-/// Who changed it, with what, and what the server said: an epoch ends unless it is proven that only
-/// we did.
+/// All combinations of author, change and reply: an epoch ends unless it is proven that only this
+/// client changed the object.
 #[test]
 fn the_contents_epoch_ends_exactly_when_others_may_have_changed_it() {
     let options = CacheOptions::default();
@@ -219,10 +219,10 @@ fn the_contents_epoch_ends_exactly_when_others_may_have_changed_it() {
     });
 }
 
-/// A reply that never came leaves nothing that is believed.
+/// After a lost reply nothing is valid.
 // SEMANTICS: rpc-10.
 #[test]
-fn after_a_change_without_an_answer_only_a_later_request_is_believed() {
+fn after_a_change_without_a_reply_only_a_later_request_is_valid() {
     let options = CacheOptions::default();
     let mut state = known(file(1), 10, 20);
     state.begin_mutation();
@@ -234,16 +234,18 @@ fn after_a_change_without_an_answer_only_a_later_request_is_believed() {
     assert_eq!(state.freshness(at(50), at(61), &options), Freshness::Confirmed);
 }
 
-/// Three changes of ours, their replies in any order, with or without another's between them.
+/// Three changes of this client with replies in any order, with or without a change of another
+/// client in between.
 // SEMANTICS: cto-12.
 #[test]
-fn our_own_changes_join_in_whatever_order_their_replies_come() {
+fn our_own_changes_form_a_sequence_in_any_order_of_replies() {
     let options = CacheOptions::default();
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     for_each_case(|case| {
         let order = case.pick(&orders);
         let foreign = case.bool();
-        // The server's states: 1 -> 2 -> 3 -> 4 by us; with a stranger 2 becomes 9 in between.
+        // The server's states: 1 -> 2 -> 3 -> 4 by this client. With another client, 2 becomes 9 in
+        // between.
         let found = [1, if foreign { 9 } else { 2 }, 3];
         let left = [2, 3, 4];
         let time = |state: u32| {
@@ -260,7 +262,7 @@ fn our_own_changes_join_in_whatever_order_their_replies_come() {
             let change = mutation(&facts(found[change]), &facts(left[change]), 30, 40 + number);
             last = Some(state.absorb_mutation(change, &options));
             if number < 2 {
-                // Nothing is kept or served between, unless what arrived fits together.
+                // In between nothing is cached or served, unless the replies so far fit together.
                 assert!(state.contents().is_none_or(|now| Some(now) == epoch));
             }
         }
@@ -271,7 +273,7 @@ fn our_own_changes_join_in_whatever_order_their_replies_come() {
 }
 
 #[test]
-fn more_unexplained_changes_than_are_kept_count_as_anothers() {
+fn too_many_unexplained_changes_count_as_anothers() {
     let options = CacheOptions::default();
     let most = u32::try_from(STEPS_MAX).unwrap();
     for (changes, joined) in [(most, true), (most + 1, false)] {
@@ -281,7 +283,7 @@ fn more_unexplained_changes_than_are_kept_count_as_anothers() {
         for _ in 0..changes {
             state.begin_mutation();
         }
-        // All but the first arrive, then the first: only then do they join.
+        // All but the first arrive, then the first: only then do they form a sequence.
         for change in (1..changes).chain([0]) {
             let _ = state.absorb_mutation(mutation(&facts(change), &facts(change + 1), 30, 40), &options);
         }
@@ -293,7 +295,7 @@ fn more_unexplained_changes_than_are_kept_count_as_anothers() {
 fn a_change_of_mode_owner_or_hidden_rights_ends_the_rights_epoch_and_writing_does_not() {
     let options = CacheOptions::default();
     let old = file(1);
-    // A change of attributes alone: it may be one of an access control list.
+    // Only the attributes changed: it may be a change of an ACL.
     let [changed, written] = [stamp(1, 5), stamp(5, 5)].map(|stamp| Facts { stamp, ..old });
     let cases = [
         (Facts { mode: 0o600, ..changed }, true),

@@ -1,4 +1,4 @@
-//! The generator, and the fields that several rules share.
+//! The generator of cases, and the fields that several rules share.
 
 use core::time::Duration;
 
@@ -8,14 +8,14 @@ use curt_policy::{
 };
 use curt_types::{Access, ChangeStamp, FileKind, PreOpState, Timestamp};
 
-/// Picks from lists; each run of a test's closure is another combination.
+/// Picks from lists; each run of a test's closure gets another combination.
 pub(crate) struct Cases {
-    /// For each pick of this run: which one, of how many.
+    /// For each pick of this run: its index, and the number of alternatives.
     picks: Vec<(usize, usize)>,
     at: usize,
 }
 
-/// Runs `check` once for every combination of what it picks; returns how many there were.
+/// Runs `check` once for every combination of picks; returns their number.
 pub(crate) fn for_each_case(mut check: impl FnMut(&mut Cases)) -> usize {
     let mut cases = Cases { picks: Vec::new(), at: 0 };
     let mut count = 0;
@@ -53,7 +53,7 @@ impl Cases {
         self.pick(&[Freshness::Confirmed, Freshness::Fresh, Freshness::Expired, Freshness::Unknown])
     }
 
-    /// All options that bear on opens and access.
+    /// All options that affect opens and access.
     pub(crate) fn open_options(&mut self) -> CacheOptions {
         CacheOptions {
             attribute_cache: self.bool(),
@@ -64,7 +64,7 @@ impl Cases {
         }
     }
 
-    /// All options that bear on names.
+    /// All options that affect names.
     pub(crate) fn name_options(&mut self) -> CacheOptions {
         CacheOptions {
             attribute_cache: self.bool(),
@@ -105,13 +105,13 @@ impl Cases {
 pub(crate) const SLOPPY: Duration = Duration::from_secs(3);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// A stamp of so many milliseconds after a second long ago.
+/// A stamp with these milliseconds after a fixed second in the past.
 pub(crate) fn stamp(mtime: u32, ctime: u32) -> ChangeStamp {
     let time = |milliseconds: u32| Timestamp::new(1_000_001, milliseconds * 1_000_000);
     ChangeStamp::Times { mtime: time(mtime), ctime: time(ctime) }
 }
 
-/// A file last changed so many milliseconds after a second long ago.
+/// A file last changed these milliseconds after a fixed second in the past.
 pub(crate) fn file(changed: u32) -> Facts {
     Facts {
         kind: FileKind::Regular,
@@ -136,7 +136,7 @@ fn the_generator_walks_every_combination_once() {
     let mut seen = Vec::new();
     let count = for_each_case(|case| {
         let first = case.pick(&[1, 2]);
-        // What is picked later may depend on what was picked before.
+        // A later pick may depend on an earlier one.
         let second = if first == 1 { case.pick(&[10, 20, 30]) } else { 0 };
         seen.push((first, second));
     });

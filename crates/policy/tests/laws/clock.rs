@@ -21,7 +21,7 @@ fn at(milliseconds: u32) -> Moment {
     Moment::from_start(MILLISECOND * milliseconds)
 }
 
-/// The server's clock shows `1_000_000 s + m` at our moment `m`, in whole steps.
+/// The server's clock shows `1_000_000 s + m` at our moment `m`, in ticks of `step`.
 fn server_time(moment: Moment, step: Duration) -> Timestamp {
     let step = u64::try_from(step.as_nanos()).unwrap();
     let nanoseconds = moment.nanoseconds() / step * step;
@@ -32,7 +32,7 @@ fn server_time(moment: Moment, step: Duration) -> Timestamp {
 }
 
 #[test]
-fn the_estimate_is_never_later_than_the_servers_present() {
+fn the_estimate_is_never_later_than_the_servers_current_time() {
     for_each_case(|case| {
         let step = case.pick(&[Duration::from_nanos(1), MILLISECOND * 10, MILLISECOND * 1000]);
         let mut clock = ServerClock::new(Duration::ZERO);
@@ -50,16 +50,16 @@ fn the_estimate_is_never_later_than_the_servers_present() {
 
 // SEMANTICS: name-8.
 #[test]
-fn the_guard_is_twice_the_clocks_step_as_its_times_show_it_and_20_ms_at_least() {
+fn the_guard_is_twice_the_observed_resolution_of_the_clock_and_at_least_20_ms() {
     let one_second = Duration::from_secs(1);
     for (told, seen, guard) in [
         (Duration::ZERO, None, GUARD_MIN),
         (one_second, None, 2 * one_second),
-        // knfsd says 1 s and sends nanoseconds.
+        // knfsd reports 1 s and returns nanoseconds.
         (one_second, Some(Timestamp::new(7, 123_456_789)), GUARD_MIN),
         (one_second, Some(Timestamp::new(7, 120_000_000)), GUARD_MIN),
         (one_second, Some(Timestamp::new(7, 100_000_000)), 200 * MILLISECOND),
-        // A file system that says 1 ns and keeps seconds, or two.
+        // A file system that reports 1 ns and stores seconds, or multiples of two.
         (Duration::from_nanos(1), Some(Timestamp::new(7, 0)), 2 * one_second),
         (Duration::from_nanos(1), Some(Timestamp::new(8, 0)), 4 * one_second),
     ] {
@@ -94,8 +94,8 @@ fn a_proven_mistake_doubles_the_guard_up_to_a_bound() {
     assert_eq!(last, GUARD_MAX);
 }
 
-/// A change of our own shows the server's present; an estimate beyond it came from a clock that was
-/// set back.
+/// A change of this client shows the server's current time. An estimate beyond it is of before the
+/// clock was set back.
 #[test]
 fn a_clock_set_back_is_noticed_at_the_next_change_of_ours() {
     let mut clock = ServerClock::new(Duration::ZERO);
@@ -106,7 +106,7 @@ fn a_clock_set_back_is_noticed_at_the_next_change_of_ours() {
 }
 
 #[test]
-fn what_was_learned_once_the_stamp_was_old_is_not_racy() {
+fn a_name_learned_under_an_old_stamp_is_not_racy() {
     for_each_case(|case| {
         let guard = case.pick(&[RacyGuard::Auto, RacyGuard::On, RacyGuard::Off]);
         let quiet = case.pick(&[0, 19, 20, 21, 500]);
@@ -124,7 +124,7 @@ fn report(facts: Facts, sent_at: Moment) -> AttributeReport {
     AttributeReport { facts, sent_at, received_at: sent_at.plus(MILLISECOND) }
 }
 
-/// Pages outlive an open only if size, mtime and ctime are what they were.
+/// Pages are kept at an open only if size, mtime and ctime are unchanged.
 // SEMANTICS: cto-9.
 #[test]
 fn pages_are_kept_at_open_only_if_nothing_of_the_file_changed() {
@@ -167,7 +167,7 @@ fn pages_read_while_the_stamp_was_young_are_read_again_at_the_next_open() {
 
 // SEMANTICS: cto-12.
 #[test]
-fn our_own_writing_keeps_pages_if_the_server_proves_that_nobody_came_between() {
+fn our_own_writing_keeps_pages_if_the_reply_proves_that_no_other_change_came_between() {
     let options = CacheOptions::default();
     for_each_case(|case| {
         let mut clock = ServerClock::new(Duration::ZERO);
@@ -199,9 +199,10 @@ fn our_own_writing_keeps_pages_if_the_server_proves_that_nobody_came_between() {
     });
 }
 
-/// A lock, a delegation and the attributes each come before or after the pages; the stamp is young.
+/// A lock, a delegation and the attributes are each from before or after the pages. The stamp is
+/// recent.
 #[test]
-fn pages_are_kept_under_a_delegation_and_asked_about_under_a_lock() {
+fn pages_are_kept_under_a_delegation_and_revalidated_under_a_lock() {
     for_each_case(|case| {
         let options = CacheOptions {
             racy_guard: case.pick(&[RacyGuard::Auto, RacyGuard::Off]),
@@ -237,7 +238,7 @@ fn pages_are_kept_under_a_delegation_and_asked_about_under_a_lock() {
 }
 
 #[test]
-fn listings_ask_for_attributes_as_long_as_somebody_wants_them() {
+fn listings_request_attributes_as_long_as_these_are_used() {
     for_each_case(|case| {
         let options = CacheOptions {
             plus: case.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
@@ -257,7 +258,7 @@ fn listings_ask_for_attributes_as_long_as_somebody_wants_them() {
 
 // SEMANTICS: list-4.
 #[test]
-fn a_reader_goes_on_where_it_is_unless_it_is_told_to_restart() {
+fn a_reader_continues_at_its_cookie_except_with_readdir_restart() {
     let mut restarts = 0;
     let cases = for_each_case(|case| {
         let options = CacheOptions {

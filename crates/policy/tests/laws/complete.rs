@@ -1,4 +1,4 @@
-//! What makes a directory complete, what ends that, and of which names it says nothing.
+//! What makes a directory complete, what ends that, and which names it does not cover.
 
 use curt_policy::{
     AttributeReport, AttributeState, CacheOptions, Moment, Mutation,
@@ -12,14 +12,14 @@ fn at(milliseconds: u64) -> Moment {
     Moment::from_nanoseconds(milliseconds * 1_000_000)
 }
 
-/// A directory that was asked about at `sent`, its contents having changed at `changed`.
+/// Attributes of a directory requested at `sent`, with the last change at `changed`.
 fn report(changed: u32, sent: u64) -> AttributeReport {
     AttributeReport { facts: directory(changed), sent_at: at(sent), received_at: at(sent + 1) }
 }
 
 // SEMANTICS: name-3.
 #[test]
-fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
+fn a_pass_makes_a_directory_complete_only_if_all_its_replies_show_one_state() {
     let options = CacheOptions::default();
     let (mut complete, mut torn) = (0, 0);
     let cases = for_each_case(|cases| {
@@ -71,7 +71,7 @@ fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
 }
 
 #[test]
-fn a_pass_that_a_change_of_ours_met_or_that_is_of_a_former_state_is_not_kept() {
+fn a_pass_that_overlaps_our_own_change_or_is_of_a_former_state_is_not_cached() {
     let options = CacheOptions::default();
     let one_reply = |directory: &mut AttributeState| {
         let ticket = directory.ticket();
@@ -122,7 +122,7 @@ fn completeness_survives_changes_of_ours_that_are_proven_and_no_others() {
 
 // SEMANTICS: name-4.
 #[test]
-fn names_that_servers_hide_or_spell_otherwise_are_never_missing_for_want_of_being_listed() {
+fn names_that_servers_hide_or_encode_differently_are_looked_up_although_they_are_not_listed() {
     for name in [&b".snapshot"[..], b".ZFS", b"~snapshot", b".", b"..", "\u{e9}t\u{e9}".as_bytes(), b"\xff"] {
         assert!(may_be_hidden(name), "{name:?}");
     }

@@ -1,4 +1,4 @@
-//! Asking for names together: when it is done, and when it is given up.
+//! Requesting names together: when it is done, and when it is disabled.
 
 use core::time::Duration;
 
@@ -17,14 +17,14 @@ const LOOPBACK: Duration = Duration::from_micros(50);
 const LAN: Duration = Duration::from_micros(200);
 const WAN: Duration = Duration::from_millis(10);
 
-/// A directory of which `misses` names were asked for.
+/// A directory in which `misses` names had to be requested.
 fn missed(misses: u32) -> PrefetchRecord {
     let mut record = PrefetchRecord::default();
     (0..misses).for_each(|_| record.own.missed());
     record
 }
 
-/// A reply brought names because one was wanted.
+/// A fill returned names.
 fn filled(record: &mut PrefetchRecord, names: u32, bytes: u32, is_next: bool, at_end: bool, holds_it: bool) {
     record.read(bytes, is_next, at_end);
     record.own.filled(names, holds_it);
@@ -44,7 +44,7 @@ fn fills_now(view: &PrefetchView) -> bool {
     decide(Want::Name(view), &CacheOptions::default()).is_some()
 }
 
-/// How many misses it takes; `None` if a thousand times as many as the first are not enough.
+/// The number of misses until a fill; `None` if 1000 times the first number is not enough.
 fn misses_until(view: &PrefetchView) -> Option<u32> {
     let mut view = *view;
     for misses in 0..MISSES_MIN * 1000 {
@@ -91,7 +91,7 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
 }
 
 #[test]
-fn one_name_of_a_directory_is_always_asked_for_by_itself_where_nothing_is_known() {
+fn the_first_name_of_an_unknown_directory_is_looked_up_individually() {
     for size in [0, 60, 4096, 40_000, 10_000_000, u64::MAX] {
         for round_trip in [Duration::ZERO, LOOPBACK, LAN, WAN, Duration::MAX] {
             let view = PrefetchView { round_trip, ..view(missed(1), size) };
@@ -116,12 +116,12 @@ fn the_larger_a_directory_and_the_quicker_a_request_the_more_misses_it_takes() {
         misses_until(&PrefetchView { round_trip, ..view(PrefetchRecord::default(), 262_144) }).unwrap()
     });
     assert_eq!(by_time, [128, 26, 4]);
-    // 500,000 names of 20 bytes: nobody who wants a few pays for them.
+    // 500,000 names of 20 bytes: too many to request for a few lookups.
     assert_eq!(misses_until(&view(PrefetchRecord::default(), 10_000_000)), None);
 }
 
 #[test]
-fn what_is_asked_for_is_within_what_a_reply_may_be() {
+fn every_request_is_within_the_bounds_of_a_reply() {
     let mut fills = 0;
     for size in [0, 60, 4096, 40_000, 4_000_000, u64::MAX] {
         for extent in [None, Some((10, 2000)), Some((u32::MAX, u32::MAX))] {
@@ -143,22 +143,22 @@ fn what_is_asked_for_is_within_what_a_reply_may_be() {
 }
 
 #[test]
-fn a_directory_whose_first_names_were_of_no_use_is_given_up() {
+fn a_directory_whose_first_names_were_not_used_is_not_filled_further() {
     let mut record = missed(2);
     filled(&mut record, 180, 32_000, false, false, false);
     assert_eq!(misses_until(&view(record, 60)), None);
-    // Had they been of use, the next ones are asked for.
+    // If they had a benefit, the next ones are requested.
     (0..40).for_each(|_| record.own.spared());
     let again = misses_until(&view(record, 60)).unwrap();
     assert!(again <= 8, "{again}");
 }
 
 #[test]
-fn fills_for_nothing_wait_twice_as_long_each_time() {
+fn each_fill_without_benefit_doubles_the_misses_before_the_next() {
     let mut record = missed(MISSES_MIN);
     let mut needed = Vec::new();
     for _ in 0..5 {
-        // Changed by others, so that all its names are void again.
+        // Changed by other clients, so that all its names are invalid again.
         filled(&mut record, 10, 2000, false, true, true);
         let misses = misses_until(&view(record, 240)).unwrap();
         needed.push(misses);
@@ -176,9 +176,9 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
     assert_eq!(misses_until(&view(record, 240)), None, "and it never overflows");
 }
 
-/// Each fill brings the name that it was sent for, and is of no use beyond that.
+/// Each fill contains the name for which it was sent, and has no benefit beyond that.
 #[test]
-fn the_name_that_a_fill_was_sent_for_speaks_for_no_other_fill() {
+fn the_name_that_a_fill_was_sent_for_counts_as_no_benefit() {
     let mut record = PrefetchRecord::default();
     let mut fills = 0;
     for _ in 0..1000 {
@@ -192,7 +192,7 @@ fn the_name_that_a_fill_was_sent_for_speaks_for_no_other_fill() {
 }
 
 #[test]
-fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
+fn the_benefit_of_fills_in_siblings_decides_at_the_first_miss() {
     let parent = |fills: u32, names: u32, spared: u32| {
         let mut beside = PrefetchBenefit::default();
         (0..fills).for_each(|_| beside.filled(names, true));
@@ -207,9 +207,8 @@ fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
     assert_eq!(needed(parent(4, 200, 0)), 8, "none was");
 }
 
-/// Names are asked for in directories that nobody knows, each of which `misses` times, on a mount
-/// where fills are worth nothing; how many are sent. `holds_it`: whether each brings at least the
-/// name that it was sent for.
+/// Looks up names in unknown directories, `misses` in each, on a mount where fills have no benefit.
+/// Returns the number of fills. `holds_it`: each fill contains the name for which it was sent.
 fn fills_for_nothing(mount: &mut PrefetchBenefit, directories: u32, misses: u32, holds_it: bool) -> u32 {
     let mut fills = 0;
     for _ in 0..directories {
@@ -229,11 +228,11 @@ fn fills_for_nothing(mount: &mut PrefetchBenefit, directories: u32, misses: u32,
 }
 
 #[test]
-fn a_mount_where_fills_are_for_nothing_gives_them_up() {
+fn fills_are_disabled_on_a_mount_without_benefit() {
     for holds_it in [false, true] {
         let mut mount = PrefetchBenefit::default();
         assert_eq!(fills_for_nothing(&mut mount, 100, 3, holds_it), 8);
-        // From then on hardly one of a thousand requests may be lost.
+        // From then on at most about one of a thousand requests may be lost.
         let misses = 100 * MOUNT_MISSES;
         let fills = fills_for_nothing(&mut mount, misses / 4, 4, holds_it);
         assert!((50 * RETRIES..=100 * RETRIES).contains(&fills), "{fills} in {misses}");
@@ -242,7 +241,7 @@ fn a_mount_where_fills_are_for_nothing_gives_them_up() {
 }
 
 #[test]
-fn a_mount_that_gave_fills_up_learns_anew() {
+fn fills_are_enabled_again_on_a_mount_with_benefit() {
     let mut mount = PrefetchBenefit::default();
     assert_eq!(fills_for_nothing(&mut mount, 100, 2, true), 8);
     let needed = |mount| {
@@ -250,11 +249,11 @@ fn a_mount_that_gave_fills_up_learns_anew() {
         misses_until(&PrefetchView { mount, ..view(record, 240) })
     };
     assert_eq!(needed(mount), None);
-    // What came before is used after all.
+    // The earlier names are used after all.
     let mut used = mount;
     (0..8).for_each(|_| used.spared());
     assert_eq!(needed(used), Some(2));
-    // Or one that was tried again.
+    // Or those of a new try.
     (0..MOUNT_MISSES).for_each(|_| mount.missed());
     assert_eq!(needed(mount), Some(2));
     for _ in 0..4 {
@@ -269,7 +268,7 @@ fn a_mount_that_gave_fills_up_learns_anew() {
 }
 
 #[test]
-fn a_directory_where_fills_pay_is_filled_although_its_mount_gave_them_up() {
+fn a_directory_with_benefit_is_filled_although_fills_are_disabled_on_its_mount() {
     let mut mount = PrefetchBenefit::default();
     fills_for_nothing(&mut mount, 100, 2, false);
     let mut record = PrefetchRecord::default();
@@ -286,7 +285,7 @@ fn a_directory_where_fills_pay_is_filled_although_its_mount_gave_them_up() {
     assert_eq!(misses_until(&beside), Some(1));
 }
 
-/// How many misses it takes until names of a large listing are asked for with those beside them.
+/// The number of misses until names of a large listing are requested together with others.
 fn misses_until_part(record: PrefetchRecord, mount: PrefetchBenefit, round_trip: Duration) -> Option<u32> {
     let mut view = PrefetchView { mount, round_trip, ..view(record, 10_000_000) };
     for misses in 0..100_000 {
@@ -299,7 +298,7 @@ fn misses_until_part(record: PrefetchRecord, mount: PrefetchBenefit, round_trip:
 }
 
 #[test]
-fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
+fn parts_of_a_large_listing_are_requested_while_their_names_are_used() {
     let off = CacheOptions { fill: FillMode::Off, ..CacheOptions::default() };
     assert_eq!(decide(Want::ListedName(&view(missed(100_000), 0)), &off), None);
     let mut record = PrefetchRecord::default();
@@ -317,7 +316,7 @@ fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
     (0..22).for_each(|_| record.own.spared());
     assert_eq!(needed(record, LAN), 16, "it pays");
     assert_eq!(needed(record, WAN), 2);
-    // Then nobody wants what came, again and again.
+    // Then the names of several fills are not used.
     for _ in 0..3 {
         record.own.filled(1024, true);
     }
@@ -329,7 +328,7 @@ fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
 }
 
 #[test]
-fn attributes_are_asked_for_together_only_if_others_are_expected_to_be_wanted() {
+fn attributes_are_requested_together_only_if_others_are_expected_to_be_used() {
     let options = CacheOptions::default();
     let ask = |record: PrefetchRecord, round_trip| {
         let view = PrefetchView { round_trip, ..view(record, 0) };
@@ -364,7 +363,7 @@ fn attributes_are_asked_for_together_only_if_others_are_expected_to_be_wanted() 
 }
 
 #[test]
-fn a_listing_says_how_much_a_directory_has() {
+fn a_listing_sets_the_known_size_of_a_directory() {
     let mut record = PrefetchRecord::default();
     record.listed(7);
     assert_eq!(record.extent(), ListedExtent::Whole(7 * 176));
@@ -375,7 +374,7 @@ fn a_listing_says_how_much_a_directory_has() {
 }
 
 #[test]
-fn names_looked_up_in_a_row_are_told_from_names_looked_up_anywhere() {
+fn names_looked_up_in_order_are_distinguished_from_random_lookups() {
     let mut order = LookupOrder::default();
     let placed = (0..MISSES_MAX).filter(|_| order.missed()).count();
     assert_eq!(placed, 8);

@@ -1,4 +1,4 @@
-//! Laws of what the kernel is promised.
+//! Laws of the lifetimes granted to the kernel.
 
 use core::time::Duration;
 
@@ -25,7 +25,7 @@ fn state(facts: Facts, options: &CacheOptions) -> AttributeState {
 }
 
 #[test]
-fn a_name_is_promised_only_where_nobody_has_to_be_kept_out() {
+fn a_name_is_granted_a_lifetime_only_where_every_user_may_search() {
     for_each_case(|case| {
         let options = case.options();
         let mode = case.pick(&[0o755, 0o750, 0o705, 0o700, 0o711, 0o644, 0o055]);
@@ -59,7 +59,7 @@ fn a_name_is_promised_only_where_nobody_has_to_be_kept_out() {
 /// 6.3.
 // SEMANTICS: attr-4.
 #[test]
-fn attributes_are_promised_for_as_long_as_we_believe_them_and_not_while_we_change_them() {
+fn attributes_are_granted_our_own_lifetime_and_none_while_we_change_them() {
     for_each_case(|case| {
         let options = case.options();
         let mut state = state(directory(1), &options);

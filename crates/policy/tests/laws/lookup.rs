@@ -18,7 +18,7 @@ fn at(milliseconds: u64) -> Moment {
 }
 
 #[test]
-fn a_name_is_served_only_if_it_may_be_and_to_whoever_may_search_its_directory() {
+fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory() {
     let mut served = 0;
     for_each_case(|case| {
         let options = case.options();

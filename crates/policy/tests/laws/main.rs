@@ -1,7 +1,8 @@
-//! Every rule over every view, intent and option: laws that hold whatever the rest of a view says.
+//! Every rule over every view, intent and option: laws that hold whatever the other fields of a
+//! view are.
 //!
-//! A case is made by picking each of its fields from all values that matter; the generator walks
-//! through all combinations.
+//! A case picks each of its fields from all relevant values. The generator enumerates all
+//! combinations.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where its own case is wrong")]
 

@@ -32,7 +32,7 @@ fn for_each_decision(mut check: impl FnMut(NameView, NameIntent, &CacheOptions, 
 
 // SEMANTICS: name-5.
 #[test]
-fn nothing_kept_answers_an_operation_that_makes_or_removes_the_name() {
+fn no_cached_entry_answers_an_operation_that_creates_or_removes_the_name() {
     for_each_decision(|_, intent, _, decision| {
         let leave = matches!(intent, NameIntent::Make | NameIntent::Remove);
         assert_eq!(decision == NameDecision::LeaveToServer, leave);
@@ -40,7 +40,7 @@ fn nothing_kept_answers_an_operation_that_makes_or_removes_the_name() {
 }
 
 #[test]
-fn what_is_served_is_what_is_kept() {
+fn the_served_entry_is_the_cached_one() {
     for_each_decision(|view, _, _, decision| match decision {
         NameDecision::ServePositive => assert_eq!(view.entry, DentryState::Positive),
         NameDecision::ServeNegative => assert_eq!(view.entry, DentryState::Negative),
@@ -51,7 +51,7 @@ fn what_is_served_is_what_is_kept() {
 /// Each condition is necessary.
 // SEMANTICS: name-1.
 #[test]
-fn a_name_is_served_only_if_nothing_speaks_against_it() {
+fn a_name_is_served_only_if_all_conditions_hold() {
     for_each_decision(|view, _, options, decision| {
         let served = matches!(decision, NameDecision::ServePositive | NameDecision::ServeNegative);
         if !served || view.just_learned {
@@ -76,7 +76,7 @@ fn a_name_is_served_only_if_nothing_speaks_against_it() {
     });
 }
 
-/// ... and together they are sufficient: a name for which nothing speaks costs no LOOKUP.
+/// ... and together they are sufficient: a name that meets all of them costs no LOOKUP.
 #[test]
 fn a_name_is_looked_up_only_for_a_reason() {
     for_each_decision(|view, intent, options, decision| {
@@ -98,7 +98,7 @@ fn a_name_is_looked_up_only_for_a_reason() {
 }
 
 #[test]
-fn the_directory_is_asked_about_only_where_its_answer_can_spare_the_lookup() {
+fn the_directory_is_revalidated_only_where_that_can_save_the_lookup() {
     for_each_decision(|view, _, options, decision| {
         if decision == NameDecision::RevalidateDirectory {
             let answered = NameView { directory: Freshness::Confirmed, ..view };
@@ -114,7 +114,7 @@ fn at(seconds: u32) -> Moment {
     Moment::from_start(SECOND * seconds)
 }
 
-/// A directory last changed long before, first seen at 10 s.
+/// A directory with an old last change, first seen at 10 s.
 fn quiet() -> (AttributeState, ServerClock) {
     let (mut state, mut clock) = (AttributeState::unknown(), ServerClock::new(Duration::ZERO));
     let facts = directory(1);
@@ -124,9 +124,9 @@ fn quiet() -> (AttributeState, ServerClock) {
     (state, clock)
 }
 
-/// A refusal or failure says nothing of the name.
+/// An error says nothing about the name.
 #[test]
-fn only_what_was_said_is_learned() {
+fn only_a_definite_lookup_result_is_cached() {
     let (state, _) = quiet();
     for_each_case(|case| {
         let found = case.pick(&[LookupFinding::Object, LookupFinding::Nothing, LookupFinding::Unknown]);
@@ -135,8 +135,7 @@ fn only_what_was_said_is_learned() {
         let label = NameLabel { epoch: state.contents().unwrap(), sent_at: at(11) };
         let wanted = match (found, adopted) {
             (LookupFinding::Unknown, _) => DentryUpdate::Unchanged,
-            // Without the directory's attributes in the reply nothing says under which stamp it
-            // was.
+            // Without the directory's attributes in the reply, the stamp is unknown.
             (_, false) => DentryUpdate::Forget,
             (LookupFinding::Object, true) => DentryUpdate::Positive(label),
             (LookupFinding::Nothing, true) => DentryUpdate::Negative(label),
@@ -146,7 +145,7 @@ fn only_what_was_said_is_learned() {
 }
 
 #[test]
-fn a_lookup_that_a_change_of_ours_overlapped_teaches_nothing() {
+fn a_lookup_that_overlaps_our_own_change_is_not_cached() {
     let options = CacheOptions::default();
     for when in 0..3 {
         let (mut state, _) = quiet();
@@ -178,7 +177,7 @@ fn a_lookup_that_a_change_of_ours_overlapped_teaches_nothing() {
 }
 
 #[test]
-fn a_change_of_ours_is_remembered_only_if_it_stands_alone_and_last() {
+fn our_own_change_is_cached_only_if_it_is_the_only_one_and_the_last() {
     let (state, _) = quiet();
     let label = NameLabel { epoch: state.contents().unwrap(), sent_at: at(11) };
     for_each_case(|case| {
@@ -195,17 +194,18 @@ fn a_change_of_ours_is_remembered_only_if_it_stands_alone_and_last() {
     });
 }
 
-/// 6.3: what is promised ends no later than what would be served: at the end of `remaining` the
-/// name is asked about.
+/// 6.3: a granted lifetime ends no later than our own: at the end of `remaining` the name takes a
+/// request.
 // SEMANTICS: attr-4.
 #[test]
-fn a_name_is_served_for_exactly_as_long_as_is_promised() {
+fn a_name_is_served_for_exactly_the_granted_lifetime() {
     for_each_case(|case| {
         let options = case.name_options();
         let entry = case.pick(&[DentryState::Positive, DentryState::Negative]);
         let (state, mut clock) = quiet();
         if case.bool() {
-            // The server's present was the directory's last change: what is learned now is racy.
+            // The last change of the directory was at the server's current time: a name learned now
+            // is racy.
             clock = ServerClock::new(Duration::ZERO);
             clock.learn(directory(1).stamp.changed_at().unwrap(), at(10));
         }

@@ -26,7 +26,7 @@ fn intent(case: &mut Cases) -> OpenIntent {
     }
 }
 
-/// Nothing, a lock, and a delegation of either kind.
+/// No state, a lock, and a delegation of either kind.
 fn locking(case: &mut Cases) -> LockingState {
     let since = Moment::default();
     let delegation = |write| {
@@ -49,7 +49,7 @@ fn view(case: &mut Cases, access: AccessView) -> OpenView {
     }
 }
 
-/// Every open for which access is beyond question.
+/// Every open for which access is granted.
 fn for_each_allowed_open(mut check: impl FnMut(OpenView, OpenIntent, &CacheOptions, OpenDecision)) {
     let cases = for_each_case(|case| {
         let mut options = case.open_options();
@@ -61,7 +61,7 @@ fn for_each_allowed_open(mut check: impl FnMut(OpenView, OpenIntent, &CacheOptio
     assert_eq!(cases, 4 * 4 * 3 * 4 * 4 * 128 * 16);
 }
 
-/// Whether the delegation allows the open: one for reading no change.
+/// Whether the delegation allows the open: a read delegation allows no change.
 fn is_covered(view: &OpenView, intent: OpenIntent) -> bool {
     let delegation = view.locking.delegation;
     delegation.is_some_and(|held| held.write || !(intent.write || intent.truncate))
@@ -69,7 +69,7 @@ fn is_covered(view: &OpenView, intent: OpenIntent) -> bool {
 
 // SEMANTICS: cto-1.
 #[test]
-fn by_default_an_open_is_served_only_from_attributes_asked_for_since_it_began() {
+fn by_default_an_open_is_served_only_from_attributes_requested_since_it_began() {
     for_each_allowed_open(|view, intent, options, decision| {
         if options.close_to_open
             && options.sloppy_open.is_zero()
@@ -83,7 +83,7 @@ fn by_default_an_open_is_served_only_from_attributes_asked_for_since_it_began() 
 
 // SEMANTICS: cto-13.
 #[test]
-fn attributes_asked_for_since_it_began_serve_every_open() {
+fn attributes_requested_since_it_began_serve_every_open() {
     for_each_allowed_open(|view, intent, options, decision| {
         if view.attributes == Freshness::Confirmed {
             let served =
@@ -95,7 +95,7 @@ fn attributes_asked_for_since_it_began_serve_every_open() {
 
 // SEMANTICS: cto-16.
 #[test]
-fn noac_never_serves_attributes_that_were_not_asked_for() {
+fn noac_never_serves_attributes_that_were_not_requested() {
     for_each_allowed_open(|view, intent, options, decision| {
         if !options.attribute_cache && matches!(decision, OpenDecision::Serve(_)) {
             assert_eq!(view.attributes, Freshness::Confirmed, "{view:?} {intent:?}");
@@ -103,7 +103,7 @@ fn noac_never_serves_attributes_that_were_not_asked_for() {
     });
 }
 
-/// A6, read as an "if and only if".
+/// A6 as an equivalence.
 // SEMANTICS: cto-14.
 #[test]
 fn sloppycto_serves_exactly_read_only_opens_of_quiet_regular_files_within_n() {
@@ -128,7 +128,7 @@ fn sloppycto_serves_exactly_read_only_opens_of_quiet_regular_files_within_n() {
 
 // SEMANTICS: cto-15.
 #[test]
-fn nocto_believes_fresh_attributes_but_not_after_our_own_writing() {
+fn nocto_uses_fresh_attributes_but_not_after_our_own_writing() {
     for_each_allowed_open(|view, intent, options, decision| {
         let wanted = options.attribute_cache
             && !options.close_to_open
@@ -139,8 +139,8 @@ fn nocto_believes_fresh_attributes_but_not_after_our_own_writing() {
     });
 }
 
-/// An open never does less for its opener's rights than access alone, and never more than one kind
-/// of request at a time.
+/// An open never checks fewer rights than access alone, and sends at most one kind of request at a
+/// time.
 #[test]
 fn an_open_decides_access_first_and_as_access_does() {
     for_each_case(|case| {
@@ -175,7 +175,7 @@ fn an_open_decides_access_first_and_as_access_does() {
 }
 
 #[test]
-fn an_open_is_the_delegations_only_where_it_covers_what_the_open_may_do() {
+fn an_open_is_served_by_a_delegation_only_if_it_covers_the_opens_rights() {
     for_each_allowed_open(|view, intent, options, decision| {
         let is = decision == OpenDecision::Serve(OpenServed::Delegated);
         let wanted = view.attributes == Freshness::Confirmed && is_covered(&view, intent);

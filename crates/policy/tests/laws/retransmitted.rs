@@ -1,4 +1,4 @@
-//! Laws of refusals of calls that were sent more than once.
+//! Laws of errors for retransmitted calls.
 
 use core::time::Duration;
 
@@ -19,14 +19,14 @@ fn at(milliseconds: u64) -> Moment {
     Moment::from_start(Duration::from_millis(milliseconds))
 }
 
-/// The server's clock shows so much more than ours, in whole steps.
+/// The server's clock is ahead of ours by `ahead`, in ticks of `step`.
 fn server_time(milliseconds: u64, ahead: u64, step: u64) -> Timestamp {
     let shown = (milliseconds + ahead) / step * step;
     Timestamp::new(i64::try_from(shown / 1000).unwrap(), u32::try_from(shown % 1000 * 1_000_000).unwrap())
 }
 
-/// The execution of a call that was sent at 10 s of ours and lost at 11 s, by a clock that is as
-/// ours.
+/// The execution of a call that was sent at 10 s and lost at 11 s of our clock, with a server's
+/// clock equal to ours.
 fn execution() -> Execution {
     let mut offset = ClockOffset::default();
     offset.learn(server_time(5_000, 0, 1), at(5_000), at(5_001), Duration::ZERO);
@@ -34,18 +34,18 @@ fn execution() -> Execution {
 }
 
 #[test]
-fn without_a_change_of_our_own_no_time_is_known() {
+fn without_our_own_change_the_clock_offset_is_unknown() {
     assert_eq!(ClockOffset::default().execution(at(1), at(2), SLACK), None);
 }
 
 // SEMANTICS: rpc-12.
 #[test]
-fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not() {
+fn only_changes_of_the_first_transmission_are_within_its_execution() {
     for_each_case(|case| {
         let ahead = case.pick(&[0, 5_000_000]);
         let step = case.pick(&[1, 4, 10]);
         let mut offset = ClockOffset::default();
-        // Two changes of our own whose replies came, the second faster or slower.
+        // Two answered changes of this client, the second with a shorter or longer delay.
         for (sent, way, back) in [(1_000, 3, 4), (2_000, case.pick(&[1, 3, 50]), case.pick(&[1, 900]))] {
             let ctime = server_time(sent + way, ahead, step);
             offset.learn(ctime, at(sent), at(sent + way + back), Duration::from_millis(step));
@@ -54,7 +54,7 @@ fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not(
         let execution = offset.execution(at(sent), at(lost), SLACK).unwrap();
         let done = case.pick(&[sent + 1, sent + 3, lost]);
         assert!(execution.includes(server_time(done, ahead, step)));
-        // Our bounds are apart by the fastest way there and back, and a step.
+        // The bounds differ by the shortest round trip and a tick.
         for before in [sent - 21 - step, sent - 500, 0] {
             assert!(!execution.is_followed_by(server_time(before, ahead, step)), "{before}");
         }
@@ -66,7 +66,7 @@ fn what_the_first_copy_did_is_included_and_what_was_done_before_or_after_is_not(
 }
 
 #[test]
-fn a_clock_that_was_set_is_learned_anew() {
+fn a_clock_that_was_set_gets_a_new_offset() {
     for ahead in [0, 20_000] {
         let mut offset = ClockOffset::default();
         offset.learn(server_time(1_000, 10_000, 1), at(1_000), at(1_001), Duration::ZERO);
@@ -90,7 +90,7 @@ fn facts(kind: FileKind) -> Facts {
 }
 
 #[test]
-fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
+fn a_created_object_is_recognised_only_if_all_attributes_match() {
     let (earlier, during) = (server_time(9_000, 0, 1), server_time(10_500, 0, 1));
     for_each_case(|case| {
         let kind = case.pick(&[FileKind::Regular, FileKind::Directory, FileKind::Symlink, FileKind::Fifo]);
@@ -126,7 +126,7 @@ fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
     });
     let directory = FoundObject {
         facts: facts(FileKind::Directory),
-        // As Btrfs says.
+        // As Btrfs returns it.
         links: 1,
         is_same: true,
     };

@@ -8,33 +8,33 @@ use std::{
 
 use crate::time::Canon;
 
-/// A world of states and steps, and what must never be.
+/// A world of states and steps, and the property to check.
 pub(crate) trait World {
-    /// One state of everything.
+    /// One state of the world.
     type State: Clone + Hash;
-    /// What happened between two states.
+    /// The step between two states.
     type Step: Copy + Debug;
 
     /// Whether the difference of the clocks matters.
     fn guarded(&self) -> bool;
-    /// Where all begins.
+    /// The initial state.
     fn start(&self) -> Self::State;
-    /// Calls `each` with every step that can be taken and where it leads, and with what is wrong
-    /// there, if anything.
+    /// Calls `each` with every possible step, the state it leads to, and the violation there, if
+    /// any.
     fn steps(&self, state: &Self::State, each: &mut dyn FnMut(Self::Step, Self::State, Option<String>));
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug)]
 enum Outcome {
-    /// Nothing is wrong in any state.
+    /// No state violates the property.
     Holds { states: usize },
-    /// The shortest way to something wrong.
+    /// The shortest trace to a violation.
     Broken { trace: Vec<String>, wrong: String, states: usize },
 }
 
 impl Outcome {
-    /// The number of states, having found nothing wrong.
+    /// The number of states of a search without a violation.
     fn holds(self) -> usize {
         match self {
             Self::Holds { states } => states,
@@ -42,7 +42,7 @@ impl Outcome {
         }
     }
 
-    /// The number of steps of the shortest trace to what is wrong, which is printed.
+    /// The length of the shortest trace to the violation, which is printed.
     fn broken(self, planted: &str) -> usize {
         match self {
             Self::Holds { states } => panic!("{planted}: not found in {states} states"),
@@ -62,11 +62,11 @@ fn report(trace: &[String], wrong: &str, states: usize) -> String {
     text
 }
 
-/// More states than this are a failure of a model's bounds.
+/// More states indicate an error in the model's bounds.
 const MOST: usize = 1_000_000;
 
-/// Searches until something is wrong or no state is new; more states than `most` is a failure of
-/// the model's bounds.
+/// Searches until it finds a violation or no new state. More than `most` states indicate an error
+/// in the model's bounds.
 fn explore<W: World>(world: &W, most: usize) -> Outcome {
     let mut seen = HashSet::new();
     let mut parents: Vec<Option<(usize, W::Step)>> = vec![None];
@@ -95,7 +95,7 @@ fn explore<W: World>(world: &W, most: usize) -> Outcome {
     Outcome::Holds { states: seen.len() }
 }
 
-/// Searches worlds in which nothing may be wrong.
+/// Searches worlds that must not have a violation.
 #[track_caller]
 pub(crate) fn hold<W: World + Debug>(worlds: impl IntoIterator<Item = W>) {
     for world in worlds {
@@ -104,8 +104,7 @@ pub(crate) fn hold<W: World + Debug>(worlds: impl IntoIterator<Item = W>) {
     }
 }
 
-/// Searches a world in which something is wrong on purpose, and which is found in at most so many
-/// steps.
+/// Searches a world with a planted fault, which must be found in at most this number of steps.
 #[track_caller]
 pub(crate) fn find_planted<W: World + Debug>(world: &W, steps_max: usize) {
     let steps = explore(world, MOST).broken(&format!("{world:?}"));

@@ -1,5 +1,5 @@
-//! What a server's object went through: who changed it in which tick, and what a name was at any
-//! time.
+//! The history of an object at the server: which client changed it in which tick, and the states of
+//! a name over time.
 
 use core::{fmt::Debug, time::Duration};
 use std::hash::Hash;
@@ -8,25 +8,25 @@ use curt_policy::{Moment, RacyGuard};
 
 use crate::time::{Changed, Time};
 
-/// Who changes things at once, without requests that take time.
+/// The author of changes that happen immediately, without requests in flight.
 pub(crate) const STRANGER: usize = 2;
 
 /// The changes of one object.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Changes {
-    /// The last one.
+    /// The last change.
     pub(crate) last: Changed,
-    /// The last tick in which the server took a change of each client.
+    /// The last tick in which the server executed a change of each client.
     ticks: [Option<u16>; 2],
-    /// Another one changed it within the tick of a change of this client's, after it.
+    /// After a change of this client, another author changed the object within the same tick.
     excused: [bool; 2],
 }
 
 impl Changes {
-    /// The last was long ago.
+    /// The last change was long ago.
     pub(crate) const OLD: Self = Self { last: Changed::OLD, ticks: [None; 2], excused: [false; 2] };
 
-    /// Somebody changes it.
+    /// Records a change.
     pub(crate) fn make(&mut self, by: usize, time: Time) {
         for (other, excused) in self.excused.iter_mut().enumerate() {
             *excused |= other != by && self.ticks[other] == Some(time.tick);
@@ -37,14 +37,14 @@ impl Changes {
         self.last = self.last.next(time);
     }
 
-    /// Whether a client may be told what is not so any more: by default, of what was changed in the
-    /// tick of a change of its own.
+    /// Whether a client may get a stale result: by default, for a change in the same tick as a
+    /// change of its own.
     pub(crate) fn excuses(&self, guard: RacyGuard) -> bool {
         guard == RacyGuard::Auto && self.excused.contains(&true)
     }
 }
 
-/// What something was, and since when.
+/// The states of something, each with its beginning.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct History<T>(Vec<(T, Moment)>);
 
@@ -61,13 +61,14 @@ impl<T: Copy + PartialEq + Debug> History<T> {
         self.0[self.position()].0
     }
 
-    /// Which of its states it is in.
+    /// The position of the current state.
     pub(crate) fn position(&self) -> usize {
         self.0.len() - 1
     }
 
-    /// Whether somebody who asked at `began`, and knew that states before `floor` are past, may be
-    /// told `told`, which ended at most `allowance` before. What is wrong, if he may not.
+    /// Checks a result `told` for a request that began at `began`, by a client that knows that
+    /// states before `floor` are past: the state must have ended at most `allowance` before.
+    /// Returns the violation.
     pub(crate) fn judge(
         &self,
         told: T,

@@ -1,5 +1,5 @@
-//! What the worlds of all models have in common: how fine a server's stamps are, which guard, how
-//! long clients believe attributes.
+//! The parameters common to all models: resolution of the server's stamps, the racy guard, and the
+//! attribute lifetimes of clients.
 
 use core::time::Duration;
 
@@ -19,13 +19,13 @@ pub(crate) struct Setting {
     pub(crate) lifetime: Option<Duration>,
 }
 
-/// The threads of the clients: client 0 has so many, client 1 one.
+/// The threads of the clients: client 0 has `count`, client 1 one.
 pub(crate) fn threads(count: usize) -> impl Iterator<Item = (usize, usize)> {
     [(0, 0), (0, 1), (1, 0)].into_iter().filter(move |(client, thread)| *client != 0 || *thread < count)
 }
 
 impl Setting {
-    /// Of mounts of directories.
+    /// The mount options for directories.
     pub(crate) fn options(&self) -> CacheOptions {
         let lifetime = self.lifetime.unwrap_or(Duration::ZERO);
         CacheOptions {
@@ -41,13 +41,13 @@ impl Setting {
         self.guard != RacyGuard::Off
     }
 
-    /// How old what a look-up is told may be.
+    /// The maximum age of the result of a lookup.
     pub(crate) fn allowance(&self) -> Duration {
         let guard = if self.is_guarded() { GUARD_MIN } else { Duration::ZERO };
         self.lifetime.unwrap_or(Duration::ZERO).max(guard)
     }
 
-    /// What the server says of an object that was last changed then.
+    /// The attributes of an object with this last change.
     pub(crate) fn facts(&self, kind: FileKind, changed: Changed) -> Facts {
         Facts {
             kind,
@@ -60,19 +60,19 @@ impl Setting {
     }
 }
 
-/// A client takes note of the time in a reply.
+/// A client learns from the time in a reply.
 pub(crate) fn learn_time(clock: &mut ServerClock, facts: &Facts, received_at: Moment) {
     if let Some(ctime) = facts.stamp.changed_at() {
         clock.learn(ctime, received_at);
     }
 }
 
-/// What a reply to a request that changed nothing says of the object.
+/// The attributes in a reply to a request that changed nothing.
 pub(crate) fn report(facts: Facts, sent_at: Moment, received_at: Moment) -> AttributeReport {
     AttributeReport { facts, sent_at, received_at }
 }
 
-/// A change of ours is given up without a reply.
+/// The reply to a change of this client is lost.
 pub(crate) fn absorb_loss(
     state: &mut AttributeState,
     (sent_at, received_at): (Moment, Moment),

@@ -1,4 +1,4 @@
-//! What a client keeps of a name, whatever is told of it.
+//! The cached state of a name.
 
 use std::hash::Hash;
 
@@ -7,9 +7,9 @@ use curt_policy::{NameLabel, names::DentryUpdate};
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Name<T> {
     pub(crate) entry: Option<(T, NameLabel)>,
-    /// Counts beginnings and ends of changes of ours.
+    /// Counts begins and ends of changes of this client.
     pub(crate) changes: u8,
-    /// The states of the name's history before this one this client knows to be past.
+    /// The client knows that the states of the name's history before this one are past.
     pub(crate) floor: usize,
 }
 
@@ -20,7 +20,7 @@ impl<T> Default for Name<T> {
 }
 
 impl<T> Name<T> {
-    /// Does what the policy says about a name that is `now`.
+    /// Applies the policy's update for a name that is `now`.
     pub(crate) fn keep(&mut self, now: T, learned: DentryUpdate) {
         match learned {
             DentryUpdate::Positive(label) | DentryUpdate::Negative(label) => self.entry = Some((now, label)),
@@ -29,7 +29,7 @@ impl<T> Name<T> {
         }
     }
 
-    /// A change of ours of it begins, or ends: nothing is known of it.
+    /// A change of the name by this client begins or ends: its entry is dropped.
     pub(crate) fn changes(&mut self) {
         self.changes += 1;
         self.entry = None;

@@ -6,27 +6,27 @@ use std::hash::{Hash, Hasher};
 use curt_policy::Moment;
 use curt_types::{ChangeStamp, Timestamp};
 
-/// How long a tick is: as coarse as clocks of kernels get, and half of the least guard.
+/// The length of a tick: as coarse as kernel clocks get, and half of the minimum guard.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// How fine the server's stamps are.
+/// The resolution of the server's stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grain {
-    /// Changes within a tick carry one stamp.
+    /// Changes within a tick have the same stamp.
     Coarse,
-    /// No two changes carry one stamp.
+    /// No two changes have the same stamp.
     Fine,
-    /// No two changes carry one change attribute, which tells no order (NFSv4).
+    /// No two changes have the same change attribute, which has no order (NFSv4).
     Change,
 }
 
 /// Moments begin here, so that no other number in a state is as large: see [`Canon`].
 const BASE: Duration = Duration::from_secs(3_000);
 
-/// The present of the whole world. Each event takes a microsecond, so that moments are ordered as
-/// the events are.
+/// The current time of the world. Each event takes a microsecond, so that moments are ordered like
+/// the events.
 ///
-/// Hashed as its tick alone: how many events there were before matters to nothing that comes.
+/// Hashed as its tick only: the number of earlier events does not affect later ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time {
     pub(crate) tick: u16,
@@ -55,7 +55,7 @@ impl Time {
     }
 }
 
-/// When something was last changed: in which tick, and by the how many-th change of all.
+/// When an object was last changed: the tick, and the number of the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Changed {
     pub(crate) tick: u16,
@@ -63,7 +63,7 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// Long before anything happens.
+    /// Long before the first event.
     pub(crate) const OLD: Self = Self { tick: 0, number: 0 };
 
     /// The next change, made at `time`.
@@ -71,27 +71,27 @@ impl Changed {
         Self { tick: time.tick, number: self.number + 1 }
     }
 
-    /// What the server writes on it.
+    /// The stamp of the change at the server.
     pub(crate) fn stamp(self, grain: Grain) -> ChangeStamp {
         let extra = match grain {
             Grain::Coarse => 0,
             Grain::Fine => u32::from(self.number) * 1_000 + 1,
             Grain::Change => return ChangeStamp::Change(self.number.into()),
         };
-        // The first tick is no whole tenth of a second: the clock's step shows in the first time
-        // sent.
+        // The first tick is not a multiple of 100 ms: the first time sent then shows the resolution
+        // of the clock.
         let nanoseconds = 10_000_000 * (u32::from(self.tick) + 1) + extra;
         let time = Timestamp::new(1_000_001, nanoseconds);
         ChangeStamp::Times { mtime: time, ctime: time }
     }
 }
 
-/// Hashes a state so that states which differ only in by how much, not in which order, things
-/// happened are one.
+/// Hashes a state such that states are equal that differ only in the durations between events, not
+/// in their order.
 ///
-/// Moments are told from other numbers by their size. Each is taken apart into its tick and its
-/// place among all microseconds of the state; the clock's offset to the server likewise, or left
-/// out where no guard looks at it.
+/// Moments are recognised by their size. Each is split into its tick and its rank among all
+/// microseconds of the state; the clock's offset to the server likewise, or it is omitted if no
+/// guard uses it.
 pub(crate) struct Canon {
     guarded: bool,
     tokens: Vec<Token>,
@@ -111,7 +111,7 @@ impl Canon {
         let mut order: Vec<u64> = canon.tokens.iter().filter_map(Token::micros).collect();
         order.sort_unstable();
         order.dedup();
-        // 128 bits stand for a state: two states sharing them is less likely than a broken machine.
+        // A state is represented by 128 bits: a collision is less likely than a hardware fault.
         let mut prints = (0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344);
         for token in &canon.tokens {
             let (value, place) = match *token {
@@ -125,7 +125,7 @@ impl Canon {
     }
 }
 
-/// One step of a hash: for each former print another one-to-one mixing of the word.
+/// One step of a hash: a bijective mixing of the word for each previous print.
 fn mix(print: u64, word: u64) -> u64 {
     let mixed = (print.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -168,8 +168,8 @@ impl Hasher for Canon {
     }
 
     fn write_i128(&mut self, value: i128) {
-        // Server's time less a moment: the server's is whole ticks, so the rest is the moment's
-        // microseconds.
+        // The server's time minus a moment: the server's time is whole ticks, so the remainder is
+        // the moment's microseconds.
         if self.guarded {
             let moment = u64::try_from(1_000_000_000_000_000_000 - value).unwrap();
             self.tokens.push(Token::moment(moment));

@@ -1,5 +1,5 @@
-//! What goes straight to a reader is exactly what a reader would be given otherwise, and nothing of
-//! it stays.
+//! A reader that is served directly from the receive buffer gets the same bytes as any other, and
+//! none of them stay cached.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::{server::*, *};
 use crate::data::ReadTarget;
 
-/// Keeps what it is given, and how often.
+/// Records the bytes that it receives and the number of calls.
 #[derive(Default)]
 struct Kept(Mutex<Vec<Vec<u8>>>);
 
@@ -19,12 +19,12 @@ impl ReadTarget for Kept {
     }
 }
 
-/// A reader that keeps what it reads, as a kernel does.
+/// Options for a reader that caches what it reads, as a kernel does.
 fn keeping() -> DataOptions {
     DataOptions { keep_read: 4096, ..small() }
 }
 
-/// Reads to a target; what it was given, which is one answer.
+/// Reads to a target; returns the bytes that it received, which must be one answer.
 fn read_to(rig: &Rig, open: &OpenData, offset: u64, count: usize) -> Result<Vec<u8>, DataError> {
     let kept = Arc::new(Kept::default());
     let target: Arc<dyn ReadTarget> = Arc::<Kept>::clone(&kept);
@@ -36,13 +36,13 @@ fn read_to(rig: &Rig, open: &OpenData, offset: u64, count: usize) -> Result<Vec<
     })
 }
 
-/// How many replies went straight to somebody.
+/// The number of replies that were passed directly to a reader.
 fn taken(rig: &Rig) -> usize {
     rig.server.taken()
 }
 
 #[test]
-fn a_sequence_goes_straight_with_as_many_reads_and_nothing_stays() {
+fn a_sequence_is_passed_directly_with_as_many_reads_and_is_not_cached() {
     let contents = pattern(200_000);
     let rig = Rig::inline(&contents, keeping());
     rig.plane.set_reader_ahead(1 << 20);
@@ -59,7 +59,7 @@ fn a_sequence_goes_straight_with_as_many_reads_and_nothing_stays() {
 }
 
 #[test]
-fn the_end_of_the_file_goes_straight_and_is_remembered() {
+fn the_end_of_the_file_is_passed_directly_and_recorded() {
     let contents = pattern(40_000);
     let rig = Rig::inline(&contents, keeping());
     let open = rig.open();
@@ -72,7 +72,7 @@ fn the_end_of_the_file_goes_straight_and_is_remembered() {
 }
 
 #[test]
-fn own_bytes_are_never_passed_over() {
+fn unwritten_bytes_take_precedence_over_those_of_the_server() {
     let contents = pattern(64 << 10);
     let rig = Rig::inline(&contents, keeping());
     let open = rig.open();
@@ -80,7 +80,7 @@ fn own_bytes_are_never_passed_over() {
     let read = read_to(&rig, &open, 16_384, 16 << 10).unwrap();
     assert_eq!(read[20_000 - 16_384..][..4], *b"mine");
     assert_eq!(read[..100], contents[16_384..16_484]);
-    // Behind the server's end, too: what lies between are zeros.
+    // Also beyond the server's end of file: the bytes in between are zeros.
     assert_eq!(rig.write(&open, 70_000, b"mine"), Ok(4));
     let read = read_to(&rig, &open, 64 << 10, 16 << 10).unwrap();
     assert_eq!(read.len(), 70_004 - (64 << 10));
@@ -125,7 +125,7 @@ fn short_answers_are_continued_and_nonsense_is_an_error() {
 }
 
 #[test]
-fn a_read_that_others_wait_for_is_kept_for_them() {
+fn a_read_that_others_wait_for_is_cached_for_them() {
     let contents = pattern(64 << 10);
     let rig = &Rig::threaded(&contents, keeping());
     let open = &rig.open();
@@ -153,13 +153,13 @@ fn a_read_that_others_wait_for_is_kept_for_them() {
 }
 
 #[test]
-fn a_direct_read_goes_straight() {
+fn a_direct_read_is_passed_directly_to_the_reader() {
     let contents = pattern(64 << 10);
     let rig = Rig::inline(&contents, keeping());
     let open = rig.open_as(1000, OpenMode { direct: true, synchronous: false });
     assert_eq!(read_to(&rig, &open, 100, 16_000).unwrap(), contents[100..16_100]);
     assert_eq!(taken(&rig), 1);
-    // More than one READ carries: put together here.
+    // Takes more than one READ: the bytes are assembled here.
     assert_eq!(read_to(&rig, &open, 100, 20_000).unwrap(), contents[100..20_100]);
     assert_eq!(taken(&rig), 1);
 }

@@ -1,5 +1,4 @@
-//! What the data half promises, tried against a server that is a script and against one that is a
-//! model.
+//! The guarantees of the data half, tested against a scripted server and against a model.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -37,7 +36,7 @@ use crate::{
 };
 use server::Server;
 
-/// A clock that only moves when it is told to, or waited by.
+/// A clock that moves only when a test advances it or waits on it.
 #[derive(Debug)]
 struct Scripted(Mutex<Instant>);
 
@@ -51,7 +50,7 @@ impl Clock for Scripted {
     }
 }
 
-/// Runs work at once, and delayed work when the test says so.
+/// Runs work at once, and delayed work when the test requests it.
 #[derive(Default)]
 struct Inline(Mutex<Vec<BackgroundTask>>);
 
@@ -66,7 +65,7 @@ impl Background for Inline {
 }
 
 impl Inline {
-    /// Runs what was delayed so far.
+    /// Runs the work that was delayed so far.
     fn run_delayed(&self) {
         let tasks = std::mem::take(&mut *self.0.lock());
         tasks.into_iter().for_each(|task| task());
@@ -127,7 +126,7 @@ fn handle() -> &'static FileHandle {
     HANDLE.get_or_init(|| FileHandle::new(b"the file").unwrap())
 }
 
-/// One file on one server, and the data half between.
+/// One file on one server, with the data half in between.
 struct Rig {
     server: Arc<Server>,
     plane: Arc<DataPlane>,
@@ -153,14 +152,14 @@ fn small() -> DataOptions {
 }
 
 impl Rig {
-    /// Everything happens on the test's thread.
+    /// All work runs on the test's thread.
     fn inline(contents: &[u8], options: DataOptions) -> Self {
         let inline = Arc::new(Inline::default());
         let background: Arc<dyn Background> = inline.clone();
         Self::new(contents, options, background, inline)
     }
 
-    /// Work behind happens on threads.
+    /// Background work runs on threads.
     fn threaded(contents: &[u8], options: DataOptions) -> Self {
         Self::new(contents, options, Arc::new(BackgroundThreads::new(16)), Arc::default())
     }

@@ -1,10 +1,10 @@
-//! A random writer against a model: what a program sees of its file is what it would see of a local
-//! one, whatever the server does that a server may do.
+//! A random writer against a model: an application sees the same contents as of a local file,
+//! whatever a correct server does.
 
 use super::{Rig, pattern, random::Random, server::Misbehaviour, small};
 use crate::data::{DataOptions, OpenData, OpenMode};
 
-/// Largest size of the file, in bytes.
+/// Maximum size of the file in bytes.
 const SIZE: u64 = 40_000;
 
 struct Writer {
@@ -12,7 +12,7 @@ struct Writer {
     open: OpenData,
     model: Vec<u8>,
     random: Random,
-    /// The server was told to be kind.
+    /// The contents that fsync acknowledged.
     durable: Vec<u8>,
 }
 
@@ -81,8 +81,8 @@ impl Writer {
         self.rig.plane.flush_unsent(&self.rig.owner, &curt_rpc::client::Interrupt::never()).unwrap();
         let length = usize::try_from(size).unwrap();
         {
-            // SETATTR is the metadata half's; what it does to the server's file is this. It is on
-            // disk at once.
+            // SETATTR belongs to the metadata half. Its effect on the server's file is this; it is
+            // on stable storage at once.
             let mut state = self.rig.server.state();
             state.memory.resize(length, 0);
             state.disk.resize(length, 0);
@@ -106,9 +106,8 @@ impl Writer {
     }
 }
 
-/// Restarts lose only what is in the server's memory; what the file's size is between a restart and
-/// the WRITEs that are sent again is not defined, so sizes are believed from attributes of replies
-/// only.
+/// Restarts lose only what is in the server's memory. The file's size between a restart and the
+/// repeated WRITEs is undefined, so sizes are taken from the attributes of replies only.
 fn run(seed: u64, operations: u64, faults: bool) {
     let options = DataOptions { cache_bytes: 16 << 10, unwritten_bytes: 32 << 10, ..small() };
     let rig = Rig::inline(&[], options);

@@ -1,4 +1,4 @@
-//! Reading, with read-ahead and without.
+//! Reads with and without read-ahead.
 
 use curt_observe::ClientCounter;
 use curt_rpc::client::{CallError, Interrupt};
@@ -28,14 +28,14 @@ fn a_small_file_takes_one_read_and_none_the_second_time() {
 }
 
 #[test]
-fn an_empty_file_whose_size_is_believed_takes_no_read() {
+fn an_empty_file_with_valid_attributes_takes_no_read() {
     let rig = Rig::inline(&[], small());
     assert_eq!(rig.read(&rig.open(), 0, 4096).unwrap(), b"");
     assert_eq!(rig.server.take_seen(), []);
 }
 
 #[test]
-fn without_a_believed_size_the_servers_end_is_found_once() {
+fn without_a_valid_size_the_servers_end_of_file_is_found_once() {
     let contents = pattern(1000);
     let rig = Rig::inline(&contents, small());
     *rig.file.believed.lock() = None;
@@ -94,7 +94,7 @@ fn a_random_reader_gets_whole_units_and_no_more() {
 }
 
 #[test]
-fn short_reads_are_continued_and_none_without_end_is_an_error() {
+fn short_reads_are_continued_and_an_empty_one_before_the_end_is_an_error() {
     let contents = pattern(10_000);
     let rig = Rig::inline(&contents, small());
     rig.server.script(|_| Some(Misbehaviour::Short(3000)));
@@ -127,7 +127,7 @@ fn a_file_that_shrinks_while_it_is_read_ends_where_it_ends() {
 }
 
 #[test]
-fn direct_reads_ask_each_time() {
+fn each_direct_read_sends_a_read() {
     let contents = pattern(40 * KIB);
     let rig = Rig::inline(&contents, small());
     let open = rig.open_as(1, OpenMode { direct: true, synchronous: false });
@@ -181,7 +181,7 @@ fn nonsense_from_the_server_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn clean_bytes_stay_within_their_bound_and_used_ones_stay_longer() {
+fn clean_bytes_stay_within_their_bound_and_used_ones_are_evicted_last() {
     let contents = pattern(256 * KIB);
     let rig = Rig::inline(&contents, DataOptions { cache_bytes: 64 << 10, read_ahead: 0, ..small() });
     let open = rig.open();
@@ -215,7 +215,7 @@ fn readers_of_one_range_share_one_read() {
         inside.recv().unwrap();
         go.send(()).unwrap();
         for reader in readers {
-            // A reader that came after the READ had ended finds its bytes kept.
+            // A reader that arrives after the READ has ended finds the bytes cached.
             assert_eq!(reader.join().unwrap(), contents);
         }
     });
@@ -223,7 +223,7 @@ fn readers_of_one_range_share_one_read() {
 }
 
 #[test]
-fn the_interrupted_leader_of_a_shared_read_takes_nobody_with_it() {
+fn an_interrupted_leader_of_a_shared_read_does_not_interrupt_the_others() {
     let contents = pattern(4096);
     let rig = Rig::threaded(&contents, small());
     let (entered, inside) = std::sync::mpsc::channel();
@@ -245,19 +245,19 @@ fn the_interrupted_leader_of_a_shared_read_takes_nobody_with_it() {
 }
 
 #[test]
-fn offsets_behind_every_file_are_its_end() {
+fn reads_beyond_the_maximum_file_size_return_the_end_of_file() {
     let rig = Rig::inline(b"data", small());
     assert_eq!(rig.read(&rig.open(), u64::MAX, 100).unwrap(), b"");
     assert_eq!(rig.read(&rig.open(), u64::MAX - 50, usize::MAX).unwrap(), b"");
 }
 
 #[test]
-fn an_end_that_was_found_before_an_append_is_not_believed_after_it() {
+fn an_end_of_file_found_before_an_append_is_not_used_after_it() {
     let rig = Rig::threaded(&pattern(4096), small());
     let (entered, inside) = std::sync::mpsc::channel();
     let (go, held) = std::sync::mpsc::channel::<()>();
     let mut first = true;
-    // The READ has seen the end, and its reply is late.
+    // The READ has seen the end of file, and its reply is delayed.
     rig.server.script_after(move |seen| {
         if seen.procedure == READ && std::mem::take(&mut first) {
             entered.send(()).unwrap();

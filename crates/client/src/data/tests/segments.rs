@@ -1,4 +1,4 @@
-//! The map of segments against an array of bytes.
+//! The map of segments, compared with an array of bytes.
 
 use std::{ops::Range, sync::Arc};
 
@@ -18,12 +18,12 @@ use crate::{
 const SIZE: u64 = 300;
 const BLOCK: u64 = 64;
 
-/// What a byte of the model is.
+/// The state of a byte of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Byte {
     Unknown,
     Clean(u8),
-    /// Value, and the flight that carries it.
+    /// Value and number of the WRITE in flight.
     Dirty(u8),
     Sending(u8, u64),
     Unstable(u8, u64),
@@ -112,7 +112,7 @@ impl Trial {
         self.flights.push((flight, departure));
     }
 
-    /// A WRITE ends: taken in part (the rest is to be sent again), taken stably, or failed.
+    /// A WRITE ends: accepted in part (the rest is sent again), accepted FILE_SYNC, or failed.
     fn land(&mut self) {
         if self.flights.is_empty() {
             return;
@@ -211,7 +211,7 @@ impl Trial {
 }
 
 #[test]
-fn segments_are_what_a_plain_array_says() {
+fn segments_equal_a_plain_array() {
     let sys = RpcCredential::Sys(curt_rpc::auth::AuthSysCredential {
         machine_name: curt_rpc::auth::MachineName::new(b"here"),
         uid: 1,

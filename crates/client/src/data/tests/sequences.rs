@@ -1,4 +1,4 @@
-//! How many READs a sequence takes, and what stays of it.
+//! The number of READs of a sequential reader, and the bytes that stay cached.
 
 use super::{Rig, pattern, server::READ, small};
 use crate::data::DataOptions;
@@ -27,7 +27,7 @@ fn read_through(rig: &Rig, contents: &[u8], step: usize) -> Vec<(u64, u64)> {
     seen
 }
 
-/// The READs that a file takes when each brings as much as one may.
+/// The READs of a file if each has the maximum size.
 fn exact() -> Vec<(u64, u64)> {
     let size = RSIZE as u64;
     (0..READS as u64).map(|number| (number * size, (number + 1) * size)).collect()
@@ -38,14 +38,14 @@ fn a_sequence_takes_exactly_its_size_by_rsize_reads() {
     let contents = pattern(READS * RSIZE);
     for keep_read in [u64::MAX, RSIZE as u64, 0] {
         for step in [RSIZE, 2 * RSIZE, 5 * RSIZE] {
-            // The cache holds little more than the window: what is read ahead must outlive what was
-            // read.
+            // The cache holds little more than the window: read-ahead data must outlive data that
+            // were read.
             let options =
                 DataOptions { cache_bytes: (3 * step) as u64 + small().read_ahead, keep_read, ..small() };
             let rig = Rig::inline(&contents, options);
             assert_eq!(read_through(&rig, &contents, step), exact(), "{keep_read} {step}");
-            // Threads bring the pieces of a window in any order, so that its first may be in line
-            // before what was read before it.
+            // Threads complete the pieces of a window in any order. Its first piece may be queued
+            // before data that were read earlier.
             let cache_bytes = options.cache_bytes + 4 * options.read_ahead;
             let rig = Rig::threaded(&contents, DataOptions { cache_bytes, ..options });
             assert_eq!(read_through(&rig, &contents, step), exact(), "{keep_read} {step}, threads");
@@ -54,7 +54,7 @@ fn a_sequence_takes_exactly_its_size_by_rsize_reads() {
 }
 
 #[test]
-fn who_keeps_what_it_reads_leaves_nothing_here() {
+fn data_that_the_reader_caches_are_not_cached_here() {
     let contents = pattern(READS * RSIZE);
     let keeping = |keep_read| {
         let rig = Rig::inline(&contents, DataOptions { keep_read, ..small() });
@@ -68,12 +68,12 @@ fn who_keeps_what_it_reads_leaves_nothing_here() {
     };
     let all = contents.len() as u64;
     assert_eq!((keeping(u64::MAX), keeping(0)), (all, 0));
-    // The beginning stays, whole.
+    // The whole beginning stays cached.
     assert_eq!(keeping(RSIZE as u64), RSIZE as u64);
 }
 
 #[test]
-fn what_was_given_in_part_stays_until_all_of_it_was() {
+fn a_segment_stays_cached_until_all_of_it_was_returned() {
     let contents = pattern(4096);
     let options = DataOptions { keep_read: 0, read_ahead: 0, ..small() };
     let rig = Rig::inline(&contents, options);
@@ -89,7 +89,7 @@ fn what_was_given_in_part_stays_until_all_of_it_was() {
 }
 
 #[test]
-fn own_bytes_that_were_written_back_are_given_once_without_asking() {
+fn own_bytes_that_were_written_back_are_returned_once_without_a_request() {
     let options = DataOptions { keep_read: 0, ..small() };
     let rig = Rig::inline(&[], options);
     let open = rig.open();
@@ -111,7 +111,7 @@ fn a_read_that_takes_several_has_them_under_way_together() {
 }
 
 #[test]
-fn a_reader_that_asks_ahead_itself_has_nothing_read_ahead_for_it() {
+fn a_reader_that_reads_ahead_itself_gets_no_read_ahead() {
     let contents = pattern(READS * RSIZE);
     let rig = Rig::inline(&contents, small());
     rig.plane.set_reader_ahead(1 << 20);

@@ -1,6 +1,6 @@
-//! A server of one file, inside the test: it keeps what is in its memory apart from what is on its
-//! disk, and a script may break in on any call. Bytes on the wire are written and read by hand
-//! here, so that a mistake in the wire types shows.
+//! A server of one file in the test's process. It distinguishes memory from disk, and a script may
+//! intervene in any call. The bytes on the wire are encoded and decoded by hand, so that an error
+//! in the wire types is found.
 
 use std::sync::{
     Arc,
@@ -11,7 +11,7 @@ use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, ReplySin
 use curt_xdr::{Decoder, Encode, put_opaque};
 use parking_lot::{Condvar, Mutex};
 
-/// Procedures that the server knows.
+/// Procedures that the server implements.
 pub(super) const READ: u32 = 6;
 pub(super) const WRITE: u32 = 7;
 pub(super) const COMMIT: u32 = 21;
@@ -22,26 +22,26 @@ pub(super) struct Seen {
     pub(super) procedure: u32,
     pub(super) offset: u64,
     pub(super) count: u32,
-    /// 0 UNSTABLE, 1 DATA_SYNC, 2 FILE_SYNC; 0 for others than WRITE.
+    /// 0 UNSTABLE, 1 DATA_SYNC, 2 FILE_SYNC; 0 for procedures other than WRITE.
     pub(super) stability: u32,
     /// The uid of the credential.
     pub(super) uid: Option<u32>,
 }
 
-/// What a script does to a call.
+/// A fault that a script injects into a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Misbehaviour {
     /// Answer with this status.
     Status(u32),
-    /// Take or give only so many bytes.
+    /// Read or write at most this number of bytes.
     Short(u32),
-    /// Lose what is in memory first.
+    /// Lose the data in memory before the call.
     RestartBefore,
-    /// Lose what is in memory just after.
+    /// Lose the data in memory after the call.
     RestartAfter,
-    /// Never answer: the call ends by interruption.
+    /// Never reply: the call ends by interruption.
     Silence,
-    /// No reply, for this reason.
+    /// No reply, with this error.
     Error(CallError),
     /// Answer with these bytes.
     Results(Vec<u8>),
@@ -57,30 +57,30 @@ pub(super) struct Server {
     script_after: Mutex<Option<After>>,
     inside: Mutex<Inside>,
     entered: Condvar,
-    /// Replies that were used where they were received.
+    /// Number of replies that were consumed where they were received.
     taken: AtomicUsize,
 }
 
-/// Calls that are inside.
+/// Calls in progress.
 #[derive(Default)]
 struct Inside {
     now: usize,
     most: usize,
-    /// No call leaves before so many have been inside at once.
+    /// No call returns before this number of calls were in progress at once.
     meeting: usize,
-    /// Ranges that are being written.
+    /// Ranges of WRITEs in progress.
     writes: Vec<(u64, u64)>,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    /// What readers see.
+    /// The contents that READ returns.
     pub(super) memory: Vec<u8>,
-    /// What a restart leaves.
+    /// The contents after a restart.
     pub(super) disk: Vec<u8>,
     pub(super) verifier: u64,
     pub(super) seen: Vec<Seen>,
-    /// Changes so far: the file's times.
+    /// Number of changes: the file's times.
     changes: u32,
 }
 
@@ -91,7 +91,7 @@ impl State {
         self.verifier += 1;
     }
 
-    /// Somebody else sets the file's contents.
+    /// Another client sets the file's contents.
     pub(super) fn replace(&mut self, contents: &[u8]) {
         self.memory = contents.to_vec();
         self.disk = contents.to_vec();
@@ -110,28 +110,28 @@ impl Server {
         self.state.lock()
     }
 
-    /// How many replies were used where they were received.
+    /// The number of replies that were consumed where they were received.
     pub(super) fn taken(&self) -> usize {
         self.taken.load(SeqCst)
     }
 
-    /// From now on `script` may break in on each call.
+    /// From now on `script` may intervene in each call.
     pub(super) fn script(&self, script: impl FnMut(&Seen) -> Option<Misbehaviour> + Send + 'static) {
         *self.script.lock() = Some(Box::new(script));
     }
 
-    /// From now on `script` is run before each reply goes back.
+    /// From now on `script` runs before each reply is returned.
     pub(super) fn script_after(&self, script: impl FnMut(&Seen) + Send + 'static) {
         *self.script_after.lock() = Some(Box::new(script));
     }
 
-    /// What was called since this was last asked: (procedure, offset, count, stability).
+    /// The calls since the last use of this function: (procedure, offset, count, stability).
     pub(super) fn take_seen(&self) -> Vec<(u32, u64, u32, u32)> {
         let seen = std::mem::take(&mut self.state().seen);
         seen.into_iter().map(|seen| (seen.procedure, seen.offset, seen.count, seen.stability)).collect()
     }
 
-    /// From now on no call is answered before `calls` have been inside at once. If that never
+    /// From now on no call returns before `calls` calls were in progress at once. If that never
     /// happens the test fails.
     pub(super) fn let_meet(&self, calls: usize) {
         self.inside.lock().meeting = calls;

@@ -1,4 +1,4 @@
-//! Servers that do not answer, and the end of a mount.
+//! Servers that do not reply, and unmount.
 
 use curt_rpc::client::{CallError, Interrupt};
 
@@ -11,7 +11,7 @@ use crate::data::{DataError, DataOptions, WritePosition};
 
 const INTERRUPTED: DataError = DataError::Call(CallError::Interrupted);
 
-/// A rig whose server does not answer WRITE, and something that makes it answer again.
+/// A rig whose server does not reply to WRITE, and a channel that makes it reply again.
 fn silent(options: DataOptions) -> (Rig, std::sync::mpsc::Receiver<()>, std::sync::mpsc::Sender<()>) {
     let rig = Rig::threaded(&[], options);
     let (entered, inside) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! Writing behind, committing, and errors.
+//! Write-back, COMMIT and errors.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn a_small_file_is_written_by_one_stable_write_at_close() {
 }
 
 #[test]
-fn whole_blocks_that_their_writer_keeps_are_not_kept_here_once_they_are_durable() {
+fn whole_blocks_that_the_writer_caches_are_dropped_once_they_are_durable() {
     let kept_after = |mode: OpenMode, step: usize| {
         let keep_read = 4096;
         let rig = Rig::inline(&[], DataOptions { keep_read, ..small() });
@@ -82,7 +82,7 @@ fn a_restart_finds_the_whole_blocks_that_were_not_committed() {
 }
 
 #[test]
-fn who_waits_for_bytes_that_are_overwritten_waits_for_the_newer_ones() {
+fn a_flush_of_overwritten_bytes_waits_for_the_newer_ones() {
     let mut segments = Segments::default();
     let blocks = Arc::new(BlockPool::new(4096, 0));
     let [alice, bob] = [1, 2].map(|uid| {
@@ -138,7 +138,7 @@ fn reads_see_what_was_written_and_zeros_in_between() {
 }
 
 #[test]
-fn what_was_fetched_before_a_write_does_not_come_back_after_it() {
+fn data_fetched_before_a_write_do_not_replace_it() {
     let rig = Rig::inline(&pattern(8192), DataOptions { cache_bytes: 0, ..small() });
     let open = rig.open();
     let mut expected = pattern(8192);
@@ -173,7 +173,7 @@ fn a_restart_between_write_and_commit_has_the_bytes_sent_again() {
 }
 
 #[test]
-fn a_restart_is_noticed_even_if_the_lost_bytes_were_overwritten_here() {
+fn a_restart_is_detected_even_if_the_lost_bytes_were_overwritten_here() {
     let rig = Rig::inline(&pattern(4096), small());
     let open = rig.open();
     rig.write(&open, 0, &[1; 4096]).unwrap();
@@ -188,7 +188,7 @@ fn a_restart_is_noticed_even_if_the_lost_bytes_were_overwritten_here() {
 
 // SEMANTICS: write-3.
 #[test]
-fn a_server_that_restarts_at_every_turn_loses_nothing_that_fsync_acknowledged() {
+fn repeated_restarts_of_the_server_lose_nothing_that_fsync_acknowledged() {
     for seed in 0..50 {
         let mut random = super::random::Random::new(seed);
         let rig = Rig::inline(&[], small());
@@ -218,7 +218,7 @@ fn a_server_that_restarts_at_every_turn_loses_nothing_that_fsync_acknowledged() 
 
 // SEMANTICS: write-6.
 #[test]
-fn a_full_disk_is_told_once_to_each_open_file() {
+fn a_full_disk_is_reported_once_to_each_open_file() {
     let rig = Rig::inline(&[], small());
     let (open, other) = (rig.open(), rig.open());
     rig.server.script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Status(FULL)));
@@ -236,7 +236,7 @@ fn a_full_disk_is_told_once_to_each_open_file() {
 }
 
 #[test]
-fn a_write_after_a_failure_says_so_early() {
+fn a_write_after_a_failure_returns_the_error() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
     rig.server.script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Status(FULL)));
@@ -246,7 +246,7 @@ fn a_write_after_a_failure_says_so_early() {
 }
 
 #[test]
-fn a_commit_that_fails_is_told_and_what_it_covered_is_not_called_written() {
+fn a_failed_commit_is_reported_and_the_bytes_it_covered_are_not_durable() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
     rig.server.script(|seen| (seen.procedure == COMMIT).then_some(Misbehaviour::Status(5)));
@@ -300,7 +300,7 @@ fn synchronous_and_direct_writes_are_on_disk_when_they_return() {
 }
 
 #[test]
-fn appenders_go_behind_each_other() {
+fn appends_follow_each_other() {
     let rig = Rig::inline(b"first ", small());
     let (one, two) = (rig.open(), rig.open());
     rig.append(&one, b"second ").unwrap();
@@ -401,7 +401,7 @@ fn a_discarded_file_sends_nothing_more() {
 
 // SEMANTICS: cto-7.
 #[test]
-fn own_bytes_are_read_back_without_asking() {
+fn own_bytes_are_read_back_without_a_request() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
     rig.write(&open, 0, &pattern(20_000)).unwrap();

@@ -1,4 +1,4 @@
-//! What the clients do, by the real decisions.
+//! The steps of the clients, by the crate's own decisions.
 
 use curt_policy::{
     Absorbed, CacheOptions, Moment, Mutation, NameDecision, NameIntent, NameLabel, NameView,
@@ -13,11 +13,11 @@ use super::{
 };
 use crate::setting::{absorb_loss, learn_time, report};
 
-/// What clients change.
+/// The changes that clients make.
 const CHANGES: [(Request, usize); 3] =
     [(Request::Create, EARLY), (Request::Rename, EARLY), (Request::Remove, LATE)];
 
-/// Which thread of which client.
+/// Client and thread.
 type At = (usize, usize);
 
 type Each<'a> = dyn FnMut(Step, State, Option<String>) + 'a;
@@ -41,7 +41,7 @@ impl Directories {
             let wrong = self.go_on(&mut next, at, call);
             let is_sent = !matches!(next.clients[client].threads[thread], Thread::Idle);
             each(Step::Begin(client, thread, Request::Lookup, name), next, wrong);
-            // A look-up that has to ask may ask for all names.
+            // A lookup that has to send a request may list all names instead.
             if is_sent && self.bounds.replies == 1 {
                 self.list(&mut filling, at, Call { wants: true, ..call });
                 each(Step::Begin(client, thread, Request::List(EARLY), name), filling, None);
@@ -104,7 +104,7 @@ impl Directories {
         self.send(state, at, call);
     }
 
-    /// What is kept of a name, and what a complete directory says of it.
+    /// The cached entry of a name, and the answer of a complete directory for it.
     fn view(&self, state: &State, at: At, call: &Call) -> (Object, NameView) {
         let options = self.options();
         let own = &state.clients[at.0];
@@ -134,7 +134,7 @@ impl Directories {
         if is_unknown(&absent) { (object, view) } else { (None, absent) }
     }
 
-    /// Goes on with a look-up: decides, and either sends a request or ends it.
+    /// Continues a lookup: decides, and either sends a request or ends it.
     fn go_on(&self, state: &mut State, at: At, call: Call) -> Option<String> {
         let (object, view) = self.view(state, at, &call);
         debug_assert!(view.entry == DentryState::Absent || kind(object) == view.entry, "{view:?}");
@@ -221,7 +221,8 @@ impl Directories {
         if !call.wants {
             return None;
         }
-        // Who filled the directory to find a name is told of it, whatever may be kept.
+        // A caller that lists the directory for a name gets its result, whether or not it may be
+        // cached.
         self.judge(state, at, &call, seen[call.name])
     }
 
@@ -236,7 +237,7 @@ impl Directories {
         own.complete = Some(Complete { label, is_listed });
     }
 
-    /// The client does not learn whether its change was executed.
+    /// A reply is lost: the client does not know whether its change was executed.
     pub(super) fn lose(&self, state: &State, at: At, call: Call, each: &mut Each<'_>) {
         let names = touched(call.request, call.name);
         if names.is_empty() || state.losses == self.bounds.losses {

@@ -1,10 +1,10 @@
-//! What is kept of a directory that a pass made complete.
+//! The cached state of a directory that a pass made complete.
 
 use curt_policy::NameLabel;
 
 use super::state::{NAMES, Object};
 
-/// The names of a directory: all that it has.
+/// All names of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Complete {
     pub(super) label: NameLabel,
@@ -12,7 +12,7 @@ pub(super) struct Complete {
 }
 
 impl Complete {
-    /// The name leads to `object` now.
+    /// The name now leads to `object`.
     pub(super) fn enter(&mut self, name: usize, object: Object) {
         self.is_listed[name] = object.is_some();
     }

@@ -1,6 +1,6 @@
-//! Freshness of what a complete directory says: who looks a name up that was never asked for is
-//! told what was true of it at most so long ago as the options say, and never anything from before
-//! a change that the same client made or was told of.
+//! Freshness of the answers of a complete directory. A lookup of a name that was never requested
+//! returns what was true at most as long ago as the options permit, and never a state before a
+//! change that the same client made or has seen.
 //!
 //! A directory with two names, listed in one reply or in two. Two clients and strangers create,
 //! remove, rename and replace before, between, during and after the replies of passes. Client 0 may
@@ -22,7 +22,7 @@ use crate::{
     time::{Grain, TICK},
 };
 
-/// One client fills and looks up while strangers change what they like.
+/// One client fills and looks up while strangers make any change.
 const ALONE: Bounds = Bounds {
     threads: 1,
     operations: [2, 0],
@@ -48,7 +48,7 @@ const WIDE: Bounds = Bounds {
     changes: true,
     ..ALONE
 };
-/// The same in one reply, while a stranger changes names, too.
+/// The same in one reply, while a stranger changes names as well.
 const CROWD: Bounds = Bounds { strangers: 1, replies: 1, ..WIDE };
 /// Two clients that both list, look up and change.
 const PAIR: Bounds = Bounds {
@@ -109,7 +109,7 @@ fn by_default_a_complete_directory_can_miss_only_what_is_changed_in_the_same_tic
 }
 
 #[test]
-fn a_server_that_reads_names_before_attributes_is_seen_through_by_the_guard() {
+fn the_guard_covers_a_server_that_reads_names_before_attributes() {
     for grain in [Grain::Fine, Grain::Coarse] {
         for bounds in [ALONE, PASS] {
             let halves = Bounds { halves: true, strangers: 1, ..bounds };

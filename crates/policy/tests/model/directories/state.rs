@@ -1,4 +1,4 @@
-//! What the model consists of, and what happens in it.
+//! The state of the model and its steps.
 
 use std::fmt;
 
@@ -14,16 +14,16 @@ use crate::{
     time::Time,
 };
 
-/// Names that the directory can have. The first comes first in a listing, in a reply of its own if
-/// there are two.
+/// The number of names that the directory can have. The first comes first in a listing; with two
+/// replies, each has one name.
 pub(super) const NAMES: usize = 2;
 
-/// Missing at first.
+/// Missing initially.
 pub(super) const EARLY: usize = 0;
-/// There at first.
+/// Present initially.
 pub(super) const LATE: usize = 1;
 
-/// The object that a name leads to; `None`: the name is missing.
+/// The object of a name; `None`: the name is missing.
 pub(super) type Object = Option<u8>;
 
 #[derive(Clone, Debug, Hash)]
@@ -39,10 +39,10 @@ pub(super) struct State {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Server {
-    /// Of each name, what it leads to.
+    /// The objects of each name.
     pub(super) history: [History<Object>; NAMES],
     pub(super) changes: Changes,
-    /// Objects that were ever made.
+    /// The number of objects created so far.
     pub(super) made: u8,
 }
 
@@ -60,28 +60,28 @@ pub(super) struct Client {
 pub(super) enum Thread {
     Idle,
     Waiting(Call),
-    /// The server has read the names of a listing's reply, and not yet the directory's attributes.
+    /// The server has read the names for a listing's reply, but not yet the directory's attributes.
     Half(Call, Listed),
     Answered(Call, Reply),
-    /// More of a listing is to be asked for.
+    /// The listing needs a further request.
     Paused(Call),
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Call {
     pub(super) request: Request,
-    /// The name that is wanted, made, removed or renamed to.
+    /// The name that is looked up, created, removed or the target of a rename.
     pub(super) name: usize,
     pub(super) began: Moment,
     pub(super) sent_at: Moment,
     pub(super) ticket: MutationTicket,
-    /// Of each name when the request was sent.
+    /// The count of changes of each name when the request was sent.
     pub(super) changes: [u8; NAMES],
     /// The name's floor when the operation began.
     pub(super) floor: usize,
-    /// Of a listing: what came before.
+    /// The result of the listing so far.
     pub(super) pass: Option<(ListingScan, Listed)>,
-    /// A look-up waits for what a listing tells of its name.
+    /// A lookup waits for its name in the listing.
     pub(super) wants: bool,
 }
 
@@ -89,36 +89,36 @@ pub(super) struct Call {
 pub(super) enum Request {
     Getattr,
     Lookup,
-    /// The names from this one on, in one reply or up to the next.
+    /// The names from this one, in one reply or up to the next.
     List(usize),
     Create,
     Remove,
-    /// The other name is given to the object.
+    /// The object gets the other name.
     Rename,
 }
 
-/// What a reply of a listing says of the names in it.
+/// The objects of the names in a reply of a listing.
 pub(super) type Listed = [Object; NAMES];
 
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Reply {
     pub(super) before: PreOpState,
     pub(super) after: Facts,
-    /// Where the names lead before, and after.
+    /// The objects of the names before and after.
     pub(super) was: Listed,
     pub(super) is: Listed,
-    /// Where in the names' histories this was.
+    /// The positions of these states in the names' histories.
     pub(super) positions: [usize; NAMES],
 }
 
-/// What another client does at once.
+/// A change that another client makes immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Change {
     Create(usize),
     Remove(usize),
-    /// To this name, replacing what is there.
+    /// To this name, replacing its object.
     Rename(usize),
-    /// With a new object.
+    /// By a new object.
     Replace(usize),
 }
 
@@ -160,7 +160,7 @@ impl fmt::Debug for Step {
 }
 
 impl State {
-    /// Somebody gives names other objects, all at once.
+    /// A client gives names other objects, all at once.
     pub(super) fn change(&mut self, by: usize, now: &[(usize, Object)]) {
         self.server.changes.make(by, self.time);
         for (name, object) in now {
@@ -183,7 +183,7 @@ impl Server {
         Some(self.made)
     }
 
-    /// What a change does to names, if it can be done.
+    /// The effect of a change on names, if it is possible.
     pub(super) fn effect(&mut self, change: Change) -> Option<Vec<(usize, Object)>> {
         match change {
             Change::Create(name) if self.object(name).is_none() => Some(vec![(name, self.make())]),
@@ -198,7 +198,7 @@ impl Server {
     }
 }
 
-/// What is known of a name that leads there.
+/// The cache state of a name with this object.
 pub(super) fn kind(object: Object) -> DentryState {
     if object.is_some() { DentryState::Positive } else { DentryState::Negative }
 }

@@ -1,4 +1,4 @@
-//! The steps of the model, and what the server does.
+//! The steps of the model, and the server.
 
 use core::time::Duration;
 
@@ -14,27 +14,27 @@ use crate::{
     time::Time,
 };
 
-/// A mistake put into the client on purpose.
+/// A fault that is planted in the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Planted {
     Nothing,
     /// A directory stays complete when its stamp changes.
     EpochIgnored,
-    /// What a complete directory says is dated by its last request.
+    /// The answers of a complete directory are dated by its last request.
     DatedByTheLastRequest,
-    /// Replies are dated by when they arrived.
+    /// Replies are dated by their arrival.
     DatedByArrival,
-    /// What a complete directory says is never asked for again although its stamp was young.
+    /// The answers of a complete directory are never confirmed although its stamp was recent.
     GuardLeftOut,
-    /// Names that we make are not entered into a complete directory.
+    /// Names that the client creates are not entered into a complete directory.
     OwnNamesNotEntered,
-    /// A pass counts although a change of ours met it.
+    /// A pass counts although a change of this client overlapped it.
     OwnChangesIgnored,
-    /// A name that was let go counts as missing.
+    /// An evicted name counts as missing.
     LetGoIsMissing,
-    /// A missing name stays although CREATE said that it exists.
+    /// A negative entry stays although CREATE returned EEXIST.
     ExistsIgnored,
-    /// A pass counts although its replies are of different states.
+    /// A pass counts although its replies show different states.
     TornCounts,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Directories {
     pub(super) bounds: Bounds,
 }
 
-/// How much may happen.
+/// The bounds of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Threads of client 0; client 1 has one.
@@ -54,7 +54,7 @@ pub(super) struct Bounds {
     pub(super) operations: [u8; 2],
     /// Changes by strangers.
     pub(super) strangers: u8,
-    /// Names that are let go for want of room.
+    /// Names that are evicted.
     pub(super) evictions: u8,
     /// Replies to changes that are lost.
     pub(super) losses: u8,
@@ -66,7 +66,7 @@ pub(super) struct Bounds {
     pub(super) prompt: bool,
     /// The server reads names first and the directory's attributes later.
     pub(super) halves: bool,
-    /// Clients change names, too.
+    /// Clients change names as well.
     pub(super) changes: bool,
 }
 
@@ -196,7 +196,7 @@ impl Directories {
         }
     }
 
-    /// The server takes a request; it may have more to do with it.
+    /// The server receives a request; it may need a further step for it.
     fn take(&self, state: &mut State, at: (usize, usize), call: Call) -> bool {
         let listed = state.server.objects();
         if matches!(call.request, Request::List(_)) && self.bounds.halves {
@@ -223,7 +223,7 @@ impl Directories {
         each(step, next, None);
     }
 
-    /// The server answers; of a listing, `listed` is what it read.
+    /// The server replies; for a listing, `listed` is what it read.
     fn answer(&self, state: &mut State, (client, thread): (usize, usize), call: Call, listed: Listed) {
         let before = self.facts(&state.server).as_before();
         let was = state.server.objects();
@@ -256,7 +256,7 @@ impl Directories {
         self.setting.facts(FileKind::Directory, server.changes.last)
     }
 
-    /// Is this what a look-up may be told that began at `began`?
+    /// Checks the result of a lookup that began at `began`.
     pub(super) fn judge(
         &self,
         state: &State,

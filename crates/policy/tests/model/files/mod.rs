@@ -1,9 +1,9 @@
-//! Close-to-open of one file of two blocks: who opens sees every write whose writer had closed
+//! Close-to-open of one file of two blocks: an open sees every write whose writer had closed
 //! before.
 //!
-//! Client 0 has two threads (so that its own requests overtake one another), client 1 has one. A
-//! read is open, READ if the cached pages do not serve, close. A write is open, write of one block,
-//! close (which waits for the WRITE).
+//! Client 0 has two threads, so that its own requests overtake one another; client 1 has one. A
+//! read is open, READ if the cached pages are not valid, close. A write is open, write of one
+//! block, close (which waits for the WRITE).
 
 mod state;
 mod world;
@@ -20,10 +20,10 @@ use crate::{
 /// Two clients, one thread each.
 const PAIR: Bounds =
     Bounds { threads: 1, operations: [3, 2], strangers: 0, ticks: 0, prompt: false, delegates: false };
-/// The same while time passes, with fewer operations.
+/// The same with ticks, and with fewer operations.
 const SLOW_PAIR: Bounds =
     Bounds { threads: 1, operations: [2, 1], strangers: 0, ticks: 2, prompt: true, delegates: false };
-/// One client among strangers while time passes.
+/// One client and strangers, with ticks.
 const ALONE: Bounds =
     Bounds { threads: 1, operations: [3, 0], strangers: 2, ticks: 3, prompt: true, delegates: false };
 /// One client with two threads whose requests overtake each other.
@@ -33,7 +33,7 @@ const WIDE: Bounds =
 /// The same with one stranger.
 const NARROW: Bounds = Bounds { strangers: 1, ..WIDE };
 
-/// Close-to-open asks at each open, so that no lifetime matters: it is the default.
+/// Close-to-open revalidates at each open, so the default lifetime is used.
 const fn setting(grain: Grain, guard: RacyGuard) -> Setting {
     Setting { grain, guard, lifetime: None }
 }
@@ -72,7 +72,7 @@ fn without_the_guard_a_second_change_within_a_tick_is_missed() {
     find_planted(&files, 14);
 }
 
-/// One client alone with its file: nobody else's change can hide in a tick, so no guard is needed.
+/// One client and no other: no change of others can be hidden in a tick, so no guard is needed.
 const LONELY: Bounds =
     Bounds { threads: 2, operations: [4, 0], strangers: 0, ticks: 0, prompt: true, delegates: false };
 

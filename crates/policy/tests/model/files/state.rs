@@ -1,4 +1,4 @@
-//! What the model consists of, and what happens in it.
+//! The state of the model and its steps.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub(super) struct State {
     pub(super) time: Time,
     pub(super) server: Server,
     pub(super) clients: [Client; 2],
-    /// Number of writes begun: the next block's content.
+    /// Number of writes begun: the content of the next block.
     pub(super) written: u8,
     pub(super) strangers: u8,
     pub(super) ticks: u8,
@@ -25,9 +25,9 @@ pub(super) struct State {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Server {
-    /// The contents of each block in the order the server took them.
+    /// The contents of each block in the order of the WRITEs.
     pub(super) history: [Vec<Block>; 2],
-    /// For each block, how many of those were written by somebody who has closed.
+    /// For each block, the number of these whose writer has closed.
     pub(super) closed: [usize; 2],
     pub(super) changes: Changes,
     /// Which clients hold a read delegation.
@@ -59,7 +59,7 @@ pub(super) struct Call {
     pub(super) began: Moment,
     pub(super) sent_at: Moment,
     pub(super) ticket: MutationTicket,
-    /// What had been closed when the operation began.
+    /// The closed contents when the operation began.
     pub(super) floor: [usize; 2],
 }
 
@@ -75,9 +75,9 @@ pub(super) struct Reply {
     pub(super) before: PreOpState,
     pub(super) after: Facts,
     pub(super) blocks: [Block; 2],
-    /// How many contents of the written block there are now.
+    /// The number of contents of the written block.
     pub(super) taken: usize,
-    /// It brings a delegation, which was not recalled since.
+    /// The reply contains a delegation, which was not recalled since.
     pub(super) delegated: bool,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Debug for Step {
 }
 
 impl State {
-    /// The server takes new contents of a block from a client or a stranger.
+    /// The server accepts new contents of a block from a client or a stranger.
     pub(super) fn change(&mut self, by: usize, block: usize, content: Block) {
         self.server.changes.make(by, self.time);
         self.server.history[block].push(content);
@@ -124,7 +124,7 @@ impl Client {
         self.label = None;
     }
 
-    /// What a read sees without any request.
+    /// The result of a read without a request.
     pub(super) fn cached(&self) -> Option<[Block; 2]> {
         let block = |block: usize| self.dirty[block].or(self.clean[block]);
         Some([block(0)?, block(1)?])

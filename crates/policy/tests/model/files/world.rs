@@ -1,4 +1,4 @@
-//! The steps of the model: what clients and server do, by the real decisions.
+//! The steps of the model: clients and server, by the crate's own decisions.
 
 use core::time::Duration;
 
@@ -18,19 +18,19 @@ use crate::{
     time::Time,
 };
 
-/// A mistake put into the client on purpose.
+/// A fault that is planted in the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Planted {
     Nothing,
-    /// What a WRITE found before it is not compared with what was known.
+    /// The pre-operation attributes of a WRITE are not compared with the known ones.
     BeforeNotCompared,
-    /// READ replies are kept although a WRITE of ours was on its way.
+    /// READ replies are cached although a WRITE of this client was in flight.
     TicketIgnored,
-    /// Pages are kept although their epoch ended.
+    /// Pages are kept although their epoch has ended.
     PagesAlwaysKept,
-    /// Open believes fresh attributes (`nocto`) where the model demands close-to-open.
+    /// Open uses fresh attributes (`nocto`) where the model requires close-to-open.
     OpenBelievesFresh,
-    /// A delegation is believed after it was recalled.
+    /// A delegation is used after it was recalled.
     DelegationKept,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Files {
     pub(super) bounds: Bounds,
 }
 
-/// How much may happen.
+/// The bounds of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Threads of client 0; client 1 has one.
@@ -54,7 +54,7 @@ pub(super) struct Bounds {
     pub(super) ticks: u8,
     /// Requests reach the server at once; only replies take time.
     pub(super) prompt: bool,
-    /// The server delegates the file to whoever opens it while no other client writes.
+    /// The server delegates the file to a client that opens it while no other client writes.
     pub(super) delegates: bool,
 }
 
@@ -161,7 +161,7 @@ impl Files {
         let wrong = self.go_on(&mut next, client, thread, began, floor);
         each(Step::BeginRead(client, thread), next, wrong);
 
-        // Each client has its block; what matters is that the other's lies in the same file.
+        // Each client writes its own block; both blocks are in the same file.
         let block = client;
         if state.clients[client].dirty[block].is_none() {
             let mut next = self.moved(state);
@@ -186,7 +186,7 @@ impl Files {
         }
     }
 
-    /// Goes on with a read that began at `began`: decides, and either sends a request or ends it.
+    /// Continues a read that began at `began`: decides, and either sends a request or ends it.
     pub(super) fn go_on(
         &self,
         state: &mut State,
@@ -232,7 +232,7 @@ impl Files {
         }
     }
 
-    /// Is this what a reader may see whose open began when `floor` had been closed?
+    /// Checks the result of a read whose open began when `floor` had been closed.
     pub(super) fn judge(
         &self,
         state: &State,
@@ -242,7 +242,7 @@ impl Files {
     ) -> Option<String> {
         (0..2).find_map(|block| {
             let position = state.server.history[block].iter().position(|content| *content == blocks[block]);
-            // Until it is taken, a write of our own is what this client sees.
+            // Until it is sent, this client sees its own write.
             let own = state.clients[client].dirty[block] == Some(blocks[block]);
             let stale = !own && position.is_some_and(|position| position + 1 < floor[block]);
             stale.then(|| {
@@ -278,8 +278,8 @@ impl Files {
         state.clients[client].threads[thread] = Thread::Answered(call, reply);
     }
 
-    /// Before `by` writes, all others give their delegations back, those included of which replies
-    /// tell that are still on their way (RFC 8881 §2.10.6.3).
+    /// Before `by` writes, all others return their delegations, including those in replies that are
+    /// still in flight (RFC 8881 §2.10.6.3).
     fn recall(&self, state: &mut State, by: usize) {
         for client in (0..2).filter(|client| *client != by) {
             state.server.delegated[client] = false;
@@ -299,7 +299,7 @@ impl Files {
         self.setting.facts(FileKind::Regular, server.changes.last)
     }
 
-    /// A WRITE of ours was answered.
+    /// A WRITE of this client was answered.
     fn learn_written(
         &self,
         own: &mut Client,
@@ -375,7 +375,7 @@ impl Files {
     }
 }
 
-/// What is known of the file when it is opened.
+/// The known state of the file at an open.
 fn open_view(own: &Client, began: Moment, now: Moment, options: &CacheOptions) -> OpenView {
     OpenView {
         kind: own.attributes.facts().map(|facts| facts.kind),

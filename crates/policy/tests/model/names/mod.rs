@@ -1,8 +1,8 @@
-//! Freshness of names: who looks a name up is told what was true of it at most so long ago as the
-//! options say, and never anything from before a change that the same client made or was told of.
+//! Freshness of names. A lookup returns what was true at most as long ago as the options permit,
+//! and never a state before a change that the same client made or has seen.
 //!
-//! A directory with two names. Client 0 may have two threads, client 1 has one, strangers change
-//! names at once.
+//! A directory with two names. Client 0 may have two threads, client 1 has one, and strangers
+//! change names immediately.
 
 mod state;
 mod world;
@@ -54,7 +54,7 @@ fn by_default_only_a_name_changed_in_the_same_tick_after_our_own_change_can_be_m
     holds(Grain::Coarse, RacyGuard::Auto, &[(NOAC, PAIR), (SHORT, ALONE), (NOAC, WIDE)]);
 }
 
-/// Changes whose replies never come, and which the server may execute late.
+/// Changes whose replies are lost, and which the server may execute late.
 const LOSSY: Bounds = Bounds { strangers: 0, losses: 1, ..WIDE };
 
 // SEMANTICS: rpc-10.

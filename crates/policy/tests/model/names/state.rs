@@ -1,4 +1,4 @@
-//! What the model consists of, and what happens in it.
+//! The state of the model and its steps.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use crate::{
     time::Time,
 };
 
-/// The name that is looked up, and missing at first.
+/// The name that is looked up; missing initially.
 pub(super) const WANTED: usize = 0;
-/// Another name, there at first, that only clients change, and only once.
+/// Another name, present initially, that only clients change, and only once.
 pub(super) const OTHER: usize = 1;
 
 #[derive(Clone, Debug, Hash)]
@@ -23,14 +23,14 @@ pub(super) struct State {
     pub(super) clients: [Client; 2],
     pub(super) strangers: u8,
     pub(super) losses: u8,
-    /// A change that its client gave up before the server executed it.
+    /// A change that its client cancelled before the server executed it.
     pub(super) orphan: Option<(usize, Request)>,
     pub(super) ticks: u8,
 }
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Server {
-    /// Of each name, whether it is there.
+    /// Whether each name exists.
     pub(super) history: [History<bool>; 2],
     pub(super) changes: Changes,
 }
@@ -54,7 +54,7 @@ pub(super) enum Thread {
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Call {
     pub(super) request: Request,
-    /// The name that is wanted.
+    /// The name of the request.
     pub(super) name: usize,
     pub(super) began: Moment,
     pub(super) sent_at: Moment,
@@ -76,10 +76,10 @@ pub(super) enum Request {
 pub(super) struct Reply {
     pub(super) before: PreOpState,
     pub(super) after: Facts,
-    /// Whether the name was there before, and is after.
+    /// Whether the name existed before, and exists after.
     pub(super) was: bool,
     pub(super) is: bool,
-    /// Where in the name's history this was.
+    /// The position of this state in the name's history.
     pub(super) position: usize,
 }
 

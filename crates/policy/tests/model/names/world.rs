@@ -1,4 +1,4 @@
-//! The steps of the model: what clients and server do, by the real decisions.
+//! The steps of the model: clients and server, by the crate's own decisions.
 
 use core::time::Duration;
 
@@ -17,19 +17,19 @@ use crate::{
     time::Time,
 };
 
-/// A mistake put into the client on purpose.
+/// A fault that is planted in the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Planted {
     Nothing,
-    /// What a change found before it is not compared with what was known.
+    /// The pre-operation attributes of a change are not compared with the known ones.
     BeforeNotCompared,
-    /// Replies are dated by when they arrived.
+    /// Replies are dated by their arrival.
     DatedByArrival,
-    /// LOOKUP replies are kept although a change of ours was on its way.
+    /// LOOKUP replies are cached although a change of this client was in flight.
     TicketIgnored,
-    /// Names are served whatever became of their directory.
+    /// Names are served although their directory's epoch has ended.
     EpochIgnored,
-    /// A missing name stays although CREATE said that it exists.
+    /// A negative entry stays although CREATE returned EEXIST.
     ExistsIgnored,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Names {
     pub(super) bounds: Bounds,
 }
 
-/// How much may happen.
+/// The bounds of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Threads of client 0; client 1 has one.
@@ -49,7 +49,7 @@ pub(super) struct Bounds {
     pub(super) operations: [u8; 2],
     /// Changes by strangers.
     pub(super) strangers: u8,
-    /// Changes whose replies are given up.
+    /// Changes whose replies are lost.
     pub(super) losses: u8,
     /// Ticks that may pass.
     pub(super) ticks: u8,
@@ -194,8 +194,7 @@ impl Names {
         }
     }
 
-    /// Goes on with a look-up that began at `began`: decides, and either sends a request or ends
-    /// it.
+    /// Continues a lookup that began at `began`: decides, and either sends a request or ends it.
     pub(super) fn go_on(
         &self,
         state: &mut State,
@@ -232,7 +231,7 @@ impl Names {
         None
     }
 
-    /// Is this what a look-up may be told that began at `began`?
+    /// Checks the result of a lookup that began at `began`.
     pub(super) fn judge(
         &self,
         state: &State,
@@ -300,7 +299,7 @@ impl Names {
         }
     }
 
-    /// The client does not learn whether its change was executed, nor whether it will be.
+    /// A reply is lost: the client does not know whether its change was or will be executed.
     fn give_up(
         &self,
         state: &State,
@@ -338,7 +337,7 @@ impl Names {
         name.changes += 1;
         name.floor = name.floor.max(reply.position);
         if reply.was == reply.is && call.request == Request::Create {
-            // EEXIST: the name is there, but leads we do not know where.
+            // EEXIST: the name exists, but its object is unknown.
             if self.planted != Planted::ExistsIgnored {
                 name.entry = None;
             }
