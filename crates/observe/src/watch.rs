@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_hears_until_it_is_removed_and_no_more_than_the_limit_may() {
+    fn a_watcher_receives_until_it_is_removed_and_their_number_is_limited() {
         let watchers = Watchers::default();
         let heard = Arc::new(Heard::default());
         let watcher: Arc<dyn Watcher> = Arc::<Heard>::clone(&heard);

@@ -58,7 +58,7 @@ mod tests {
 
     // SEMANTICS: cto-5.
     #[test]
-    fn whoever_comes_back_goes_on_behind_the_last_and_then_from_the_first() {
+    fn iteration_continues_after_the_last_number_and_wraps_to_the_first() {
         let handles = FuseFhTable::default();
         let fhs: Vec<_> = (0..5).map(|number| handles.add(Arc::new(number))).collect();
         let order =

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_is_told_and_nobody_else_and_places_are_bounded() {
+    fn only_watchers_receive_events_and_their_number_is_bounded() {
         tell("before");
         let watch = EventWatch::begin(&[EVENT]).expect("a place");
         tell("one");

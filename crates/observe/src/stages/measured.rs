@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_what_is_not_measured_or_not_named() {
+    fn unmeasured_and_unnamed_stages_are_not_recorded() {
         let times = StageTimes::default();
         proceed(RequestStage::Decode);
         drop(enter(RequestStage::Open, "open"));

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_graph_gets_the_next_of_that_procedure() {
+    fn a_waiting_reader_gets_the_next_graph_of_its_procedure() {
         let times = StageTimes::default();
         assert!(times.next_graph(WRITE, Duration::from_millis(1)).is_none());
         std::thread::scope(|scope| {

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_told_as_they_are_shown() {
+    fn operations_are_parsed_as_they_are_printed() {
         for operation in LatencyOperation::value_variants() {
             let name = operation.name();
             assert_eq!(serde_json::json!(operation), name);

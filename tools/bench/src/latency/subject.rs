@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_are_told_with_or_without_their_process() {
+    fn peers_are_parsed_with_or_without_their_process() {
         let peer = |pid| PeerServer {
             name: "ganesha".into(),
             address: "127.0.0.1:2049".into(),
