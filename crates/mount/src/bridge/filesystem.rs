@@ -183,8 +183,8 @@ impl Filesystem for Bridge {
         let op = self.op(context);
         let open = || ops::open(&op, inode(node), convert::open_flags(open.flags));
         let opened = match open() {
-            // knfsd opens without a path, so the kernel does not look the name up and retry. Without
-            // a retry here, knfsd's client would get NFS3ERR_STALE.
+            // knfsd opens without a path, so the kernel does not look the name up and retry.
+            // Without a retry here, knfsd's client would get NFS3ERR_STALE.
             Err(Errno::STALE) if context.is_of_kernel() => open()?,
             opened => opened?,
         };
