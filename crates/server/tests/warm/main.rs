@@ -77,9 +77,9 @@ fn main() -> ExitCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Memory,
-    /// A local tree in memory. There is no WRITE, because after a slow one another thread reads the
-    /// connection, and tracing makes it slow. An object that was not used for a while is opened
-    /// again.
+    /// A local directory, whose contents are in the page cache. There is no WRITE, because after a
+    /// slow one another thread reads the connection, and tracing makes it slow. An object that was
+    /// not used for a while is opened again.
     Disk,
 }
 
