@@ -116,12 +116,12 @@ impl ClientCounters {
         }
     }
 
-    /// A copy of all present values.
+    /// A copy of all current values.
     #[must_use]
     pub fn snapshot(&self) -> ClientSnapshot {
         ClientSnapshot { requests: self.procedures.snapshot(), events: self.events.snapshot() }
     }
 }
 
-/// All counters of one client at one moment.
+/// All counters of one client at one time.
 pub type ClientSnapshot = CallSnapshot<ClientCounter>;

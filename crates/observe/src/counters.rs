@@ -17,11 +17,11 @@ pub enum Unit {
     Events,
     /// A remote procedure call.
     Requests,
-    /// Eight bits.
+    /// A byte.
     Bytes,
-    /// Thousandths of a millisecond.
+    /// A microsecond.
     Microseconds,
-    /// Thousandths of a microsecond.
+    /// A nanosecond.
     Nanoseconds,
 }
 
@@ -49,10 +49,10 @@ pub trait Counter: Copy + Eq + fmt::Debug + 'static {
     /// published.
     fn name(self) -> &'static str;
 
-    /// What is counted.
+    /// The unit of the count.
     fn unit(self) -> Unit;
 
-    /// What one count means, a sentence.
+    /// The meaning of one count, a sentence.
     fn meaning(self) -> &'static str;
 }
 
@@ -113,14 +113,14 @@ impl<C: Counter> Counters<C> {
         self.values.add(counter.index(), amount);
     }
 
-    /// The present value of one counter.
+    /// The current value of one counter.
     #[must_use]
     pub fn value(&self, counter: C) -> u64 {
         self.values.sum(counter.index())
     }
 
-    /// A copy of all present values. Counters that are incremented meanwhile may be in it or not,
-    /// each by itself.
+    /// A copy of all current values. Each counter that is incremented meanwhile may or may not be
+    /// included.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<C> {
         Snapshot { values: self.values.sums().collect(), rows: PhantomData }
@@ -139,7 +139,7 @@ impl<C: Counter> fmt::Debug for Counters<C> {
     }
 }
 
-/// The values of a table at one moment, or the difference of two such.
+/// The values of a table at one time, or the difference of two of these.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot<C: Counter> {
     values: Box<[u64]>,
@@ -153,7 +153,7 @@ impl<C: Counter> Snapshot<C> {
         self.values[counter.index()]
     }
 
-    /// What was counted between `earlier` and this snapshot (0 where `earlier` has more).
+    /// The difference between `earlier` and this snapshot (0 where `earlier` has more).
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let values =
@@ -167,7 +167,7 @@ impl<C: Counter> Snapshot<C> {
     }
 }
 
-/// The counters of a client or a server at one moment, or the difference of two such.
+/// The counters of a client or a server at one time, or the difference of two of these.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(bound = "")]
 pub struct CallSnapshot<C: Counter> {
@@ -184,7 +184,7 @@ impl<C: Counter> Default for CallSnapshot<C> {
 }
 
 impl<C: Counter> CallSnapshot<C> {
-    /// The counts between `earlier` and this.
+    /// The difference between `earlier` and this.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self { requests: self.requests.since(&earlier.requests), events: self.events.since(&earlier.events) }
@@ -226,11 +226,11 @@ impl<C: Counter> Serialize for Snapshot<C> {
     }
 }
 
-/// Names that this version does not know are ignored and missing ones are 0, so that a newer `curt
-/// stat` can read an older mount and the other way round.
+/// Unknown names are ignored and missing ones are 0, so that a newer `curt stat` can read an older
+/// mount and the other way round.
 impl<'de, C: Counter> Deserialize<'de> for Snapshot<C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // What is no number is not ours: rows may stand in an object with other fields.
+        // Values other than numbers are skipped: rows may be in an object with other fields.
         let named = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
         let values = C::ALL
             .iter()

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-/// Checks that a document of the repository has this text. With `CURT_WRITE_DOCUMENTS=1` it is
-/// written.
+/// Checks that a document of the repository has this text. With `CURT_WRITE_DOCUMENTS=1` it writes
+/// the document.
 pub(crate) fn check(path: &str, text: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     if std::env::var_os("CURT_WRITE_DOCUMENTS").is_some() {

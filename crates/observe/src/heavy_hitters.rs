@@ -1,19 +1,19 @@
-//! The heaviest keys among more than can be counted: a bounded table of counts.
+//! A bounded table of counts, which finds the most frequent of more keys than it can hold.
 //!
 //! The space-saving sketch (Metwally, Agrawal, El Abbadi 2005): a key that is not in a full table
-//! takes the place of the lightest one and its count with it. So a count is never too small, and
-//! too large by at most its [`error`](CountEstimate::error); every key that has more than one of
-//! `limit` of all is in the table.
+//! replaces the one with the lowest count and inherits that count. So a count is never too small,
+//! and too large by at most its [`error`](CountEstimate::error). Every key with more than one
+//! `limit`th of all counts is in the table.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// How often a key was counted.
+/// The estimated count of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountEstimate {
     /// The largest possible count.
     pub count: u64,
-    /// How much of it may belong to other keys.
+    /// The part of it that may belong to other keys.
     pub error: u64,
 }
 
@@ -33,13 +33,13 @@ pub struct HeavyHitters<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V> HeavyHitters<K, V> {
-    /// A table of `limit` keys, which is at least 1.
+    /// A table of `limit` keys; `limit` is at least 1.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), counts: HashMap::new() }
     }
 
-    /// Counts `key`; what is known of one that was not in the table is made by `value`.
+    /// Counts `key`. `value` makes the value of a key that was not in the table.
     pub fn count(&mut self, key: K, value: impl FnOnce() -> V) {
         if let Some((count, _)) = self.counts.get_mut(&key) {
             count.count += 1;
@@ -59,7 +59,7 @@ impl<K: Eq + Hash + Clone, V> HeavyHitters<K, V> {
         self.counts.insert(key, (count, value()));
     }
 
-    /// What is in the table, in no order.
+    /// The entries of the table, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, CountEstimate, &V)> {
         self.counts.iter().map(|(key, (count, value))| (key, *count, value))
     }

@@ -1,12 +1,12 @@
-//! Counts work in progress on all threads, so that one can wait until none is left.
+//! Counts work in progress on all threads, so that a thread can wait until none is left.
 //!
-//! Work carries a mark ([`WorkMark`], [`crate::scope`]). Owns a count for each mark. Unmarked work
+//! Work carries a mark ([`WorkMark`], [`crate::scope`]), and each mark has a count. Unmarked work
 //! costs nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Marks with counts of their own; if there are more at a time they share counts, and a wait may
-/// include another's work.
+/// Number of marks with their own counts. If there are more at a time, marks share counts, and a
+/// wait may include other work.
 const MARKS: usize = 64;
 
 /// A label of work.
@@ -35,11 +35,10 @@ impl WorkMark {
     /// No mark.
     pub const NONE: Self = Self(0);
 
-    /// Another mark than the last.
+    /// A mark that differs from the last.
     #[must_use]
     pub fn another() -> Self {
-        // Relaxed: it is a number and no more. 0 comes again only after four thousand million
-        // marks.
+        // Relaxed: it orders no other memory. 0 recurs only after 2^32 marks.
         Self(NEXT.fetch_add(1, Ordering::Relaxed).max(1))
     }
 
@@ -47,7 +46,8 @@ impl WorkMark {
     #[must_use]
     pub fn counts(self) -> WorkCounts {
         self.count().map_or(WorkCounts { now: 0, begun: 0 }, |count| {
-            // Acquire: who sees that work has ended sees all that it did (Release in its drop).
+            // Acquire: a thread that sees the end of work sees all its effects (Release in its
+            // drop).
             let now = count.now.load(Ordering::Acquire);
             WorkCounts { now, begun: count.begun.load(Ordering::Acquire) }
         })

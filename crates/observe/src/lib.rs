@@ -1,21 +1,21 @@
-//! Counters and events: one table of names, units and meanings.
+//! Counters and events: tables of names, units and meanings.
 //!
 //! Counters are incremented where a decision is made, never derived afterwards. Each has one row in
 //! one table ([`client::ClientCounter`], [`operations::OperationFigure`],
-//! [`transport::TransportFigure`], [`server::ServerCounter`]): its name, its unit and what one
-//! count means. A [`Counters`] holds the values, [`Counters::snapshot`] copies them, two snapshots
-//! can be [subtracted](Snapshot::since), and a snapshot serialises as a map from name to number, so
-//! that the tables of two runs can be compared.
+//! [`transport::TransportFigure`], [`server::ServerCounter`]) with its name, its unit and the
+//! meaning of one count. A [`Counters`] holds the values, [`Counters::snapshot`] copies them, two
+//! snapshots can be [subtracted](Snapshot::since), and a snapshot is serialised as a map from name
+//! to number, so that the tables of two runs can be compared.
 //!
-//! [`causes`] has the reasons why a request is sent or saved; [`scope`] holds on whose behalf and
-//! why a thread works; [`watch`] notifies observers of each request; [`in_progress`] waits for
-//! the last.
+//! [`causes`] lists the reasons why a request is sent or saved; [`scope`] attributes a thread's
+//! work to a process and a cause; [`watch`] notifies observers of each request; [`in_progress`]
+//! waits for the end of work.
 //!
 //! [`events`] are the tracepoints.
 //!
-//! Of the protocols this crate knows the table of operations ([`Operation`]) alone. It knows no
-//! clock outside of [`stages`], [`events`], [`control`] and [`explain`]. All crates may use it but
-//! those of the protocols' types (`types`, `xdr`, `proto`) and of decisions (`policy`,
+//! Of the protocols this crate depends only on the table of operations ([`Operation`]). It uses no
+//! clock outside of [`stages`], [`events`], [`control`] and [`explain`]. All crates may use it,
+//! except those of the protocols' types (`types`, `xdr`, `proto`) and of decisions (`policy`,
 //! `linux-model`).
 
 mod counters;

@@ -1,16 +1,16 @@
 //! The text of the kernel's `/proc/self/mountstats` for one NFS mount: statvers 1.1, RPC iostats
 //! 1.1.
 //!
-//! Owns the layout alone; the caller fills the numbers into [`Mountstats`]. The lines, their order
-//! and the number of fields in each are those of Linux 6 (fs/nfs/super.c, net/sunrpc/stats.c), as
-//! mountstats(8), nfsiostat(8) and Prometheus' node_exporter parse them.
+//! This module only owns the layout; the caller sets the numbers in [`Mountstats`]. The lines,
+//! their order and the number of fields in each are those of Linux 6 (fs/nfs/super.c,
+//! net/sunrpc/stats.c), as parsed by mountstats(8), nfsiostat(8) and Prometheus' node_exporter.
 
 use std::fmt::Write as _;
 
 use crate::operations::{OperationFigure, OperationSnapshot};
 use crate::transport::{TransportFigure, TransportReport};
 
-/// The fields of the `events:` line, in its order, as mountstats(8) calls them.
+/// The fields of the `events:` line in order, with their names in mountstats(8).
 pub const EVENTS: [&str; 27] = [
     "inoderevalidates",
     "dentryrevalidates",
@@ -59,18 +59,18 @@ const MILLISECOND: u64 = 1_000_000;
 /// Nanoseconds of a second, the unit of the connect time.
 const SECOND: u64 = 1_000_000_000;
 
-/// The figures of one mount.
+/// The statistics of one mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mountstats {
     /// `server:/path`.
     pub device: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub mount_point: String,
     /// The options in force, with commas between them.
     pub options: String,
     /// Seconds since it was mounted.
     pub age: u64,
-    /// What the server can do, with commas between: `caps=0x7,wtmult=512,…`.
+    /// The capabilities and sizes of the server, separated by commas: `caps=0x7,wtmult=512,…`.
     pub capabilities: String,
     /// The security flavour's number (RFC 5531): 1 is AUTH_SYS.
     pub flavour: u32,
@@ -80,7 +80,7 @@ pub struct Mountstats {
     pub bytes: [u64; BYTES.len()],
     /// The traffic of all connections, on one line.
     pub transport: TransportReport,
-    /// Each procedure's figures.
+    /// The statistics of each procedure.
     pub operations: OperationSnapshot,
 }
 
@@ -143,7 +143,7 @@ impl Mountstats {
     }
 }
 
-/// A word that stays one word: what would end it is written in octal, as the kernel does.
+/// A word without separators: these are written in octal, as the kernel does.
 fn escaped(word: &str) -> String {
     let mut text = String::with_capacity(word.len());
     for character in word.chars() {

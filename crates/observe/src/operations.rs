@@ -1,9 +1,9 @@
-//! Statistics of a client's requests per procedure: the figures of the kernel's mountstats, and
+//! Statistics of a client's requests per procedure: those of the kernel's mountstats, and
 //! round-trip times.
 //!
-//! Sums since the mount, as the Linux client keeps them (per-op statistics, RPC iostats 1.1), in
-//! finer units. Each request is counted when it has ended, in this thread's shard of the table:
-//! that takes no lock, and no cache line that other processors write.
+//! Sums since the mount as in the Linux client (per-op statistics, RPC iostats 1.1), in finer
+//! units. Each request is counted when it has ended, in the shard of its thread: this takes no
+//! lock, and no cache line that other processors write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::procedures::ProcedureCalls;
 use crate::shard::Sharded;
 
 counter_table! {
-    /// A figure that is kept of each procedure.
+    /// A statistic of each procedure.
     OperationFigure {
         Operations "operations" Requests "A request ended, with or without a reply; it counts once, however often it was sent.";
         Transmissions "transmissions" Requests "A request was written to a socket; the excess over operations was sent again.";
@@ -31,8 +31,8 @@ counter_table! {
     }
 }
 
-/// The upper bounds of the histogram of round-trip times, in nanoseconds; there is one more bucket
-/// without a bound.
+/// The upper bounds of the histogram of round-trip times, in nanoseconds; one more bucket has no
+/// bound.
 pub const ROUND_TRIP_BOUNDS: [u64; 17] = [
     50_000,
     100_000,
@@ -53,15 +53,15 @@ pub const ROUND_TRIP_BOUNDS: [u64; 17] = [
     10_000_000_000,
 ];
 
-/// The figures and the histogram of one procedure.
+/// The statistics and the histogram of one procedure.
 const PER_PROCEDURE: usize = OperationFigure::ALL.len() + ROUND_TRIP_BOUNDS.len() + 1;
 
-/// One request that has ended.
+/// A completed request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompletedRequest {
-    /// How many times it was sent.
+    /// Number of transmissions.
     pub transmissions: u64,
-    /// It timed out.
+    /// Whether it timed out.
     pub timed_out: bool,
     /// See [`OperationFigure::BytesSent`].
     pub bytes_sent: u64,
@@ -71,13 +71,13 @@ pub struct CompletedRequest {
     pub queue: Duration,
     /// See [`OperationFigure::Execution`].
     pub execution: Duration,
-    /// The server refused it, or gave no answer.
+    /// The server returned an error, or did not reply.
     pub failed: bool,
-    /// The server answered that it is busy (`NFS3ERR_JUKEBOX`).
+    /// The server replied that it is busy (`NFS3ERR_JUKEBOX`).
     pub delayed: bool,
 }
 
-/// The figures of all procedures, shared by whoever makes requests.
+/// The statistics of all procedures, shared by all threads that send requests.
 pub struct OperationCounters {
     numbers: Sharded,
 }
@@ -89,7 +89,7 @@ impl Default for OperationCounters {
 }
 
 impl OperationCounters {
-    /// Adds a request that has ended.
+    /// Adds a completed request.
     pub fn ended(&self, operation: Operation, request: &CompletedRequest) {
         let first = operation.index() * PER_PROCEDURE;
         let round_trip = nanoseconds(request.execution.saturating_sub(request.queue));
@@ -112,7 +112,7 @@ impl OperationCounters {
         self.numbers.add(first + OperationFigure::ALL.len() + class, 1);
     }
 
-    /// One figure of an operation.
+    /// One statistic of an operation.
     #[must_use]
     pub fn value(&self, operation: Operation, figure: OperationFigure) -> u64 {
         self.numbers.sum(operation.index() * PER_PROCEDURE + figure.index())
@@ -124,7 +124,7 @@ impl OperationCounters {
         Operation::nfs().map(|operation| self.value(operation, OperationFigure::Operations)).sum()
     }
 
-    /// A copy of all present figures of NFS.
+    /// A copy of all current statistics of NFS.
     #[must_use]
     pub fn snapshot(&self) -> OperationSnapshot {
         let figures = |operation: Operation| {
@@ -147,20 +147,20 @@ impl std::fmt::Debug for OperationCounters {
     }
 }
 
-/// One procedure's figures at one moment, or the difference of two such.
+/// One procedure's statistics at one time, or the difference of two of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcedureFigures {
     /// The sums.
     #[serde(flatten)]
     pub figures: Snapshot<OperationFigure>,
-    /// How many round trips are in each bucket of [`ROUND_TRIP_BOUNDS`], and in the last one, which
+    /// Number of round trips in each bucket of [`ROUND_TRIP_BOUNDS`], and in the last one, which
     /// has no bound.
     pub round_trips: Vec<u64>,
 }
 
 impl ProcedureFigures {
-    /// One figure.
+    /// One statistic.
     #[must_use]
     pub fn value(&self, figure: OperationFigure) -> u64 {
         self.figures.value(figure)
@@ -187,29 +187,29 @@ impl ProcedureFigures {
     }
 }
 
-/// All procedures' figures at one moment, by the procedure's name.
+/// All procedures' statistics at one time, by the procedure's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationSnapshot(BTreeMap<String, ProcedureFigures>);
 
 impl OperationSnapshot {
-    /// The figures of the procedure called `name` (zeros for an unknown name).
+    /// The statistics of the procedure `name` (zeros for an unknown name).
     #[must_use]
     pub fn of(&self, name: &str) -> ProcedureFigures {
         self.0.get(name).cloned().unwrap_or_default()
     }
 
-    /// Name and figures in the order of [`Operation::nfs`].
+    /// Names and statistics in the order of [`Operation::nfs`].
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, ProcedureFigures)> + '_ {
         Operation::nfs().map(|operation| (operation.name(), self.of(operation.name())))
     }
 
-    /// The sum of a figure over all procedures.
+    /// The sum of a statistic over all procedures.
     #[must_use]
     pub fn total(&self, figure: OperationFigure) -> u64 {
         self.0.values().map(|procedure| procedure.value(figure)).sum()
     }
 
-    /// How often each procedure was called.
+    /// Number of calls of each procedure.
     #[must_use]
     pub fn calls(&self) -> ProcedureCalls {
         self.iter()
@@ -217,7 +217,7 @@ impl OperationSnapshot {
             .collect()
     }
 
-    /// The figures between `earlier` and this.
+    /// The difference between `earlier` and this.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let differences = self.0.iter().map(|(name, now)| {
@@ -256,7 +256,7 @@ mod tests {
     fn queue_and_round_trip_add_up_to_the_execution() {
         let operations = OperationCounters::default();
         operations.ended(READ, &request(30, 130));
-        // A clock that stood still while the transport's own went on.
+        // The clock stood still while the transport's clock continued.
         operations.ended(READ, &request(30, 0));
         let snapshot = operations.snapshot().of("READ");
         let figures = [

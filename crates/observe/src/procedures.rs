@@ -1,4 +1,4 @@
-//! How often each operation was called, for a client or a server.
+//! Numbers of calls of each operation, for a client or a server.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ impl ProcedureCounters {
         self.calls.add(operation.index(), 1);
     }
 
-    /// A copy of all present values of NFS.
+    /// A copy of all current values of NFS.
     #[must_use]
     pub fn snapshot(&self) -> ProcedureCalls {
         let calls = |operation: Operation| (operation.name().to_owned(), self.calls.sum(operation.index()));
@@ -39,12 +39,12 @@ impl fmt::Debug for ProcedureCounters {
     }
 }
 
-/// Calls per operation of NFS at one moment, by the operation's name.
+/// Calls per operation of NFS at one time, by the operation's name.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcedureCalls(BTreeMap<String, u64>);
 
 impl ProcedureCalls {
-    /// Calls of the operation called `name` (0 for an unknown name).
+    /// Calls of the operation `name` (0 for an unknown name).
     #[must_use]
     pub fn value(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
@@ -61,7 +61,7 @@ impl ProcedureCalls {
         Operation::nfs().map(|operation| (operation.name(), self.value(operation.name())))
     }
 
-    /// What was called between `earlier` and this.
+    /// The difference between `earlier` and this.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self(

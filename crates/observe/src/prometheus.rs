@@ -1,8 +1,8 @@
 //! Prometheus' text format, version 0.0.4: families of numbers with their descriptions.
 //!
-//! Owns names, escaping and the order of lines. Its output is always valid: names are checked,
-//! label values and texts are escaped, a family's samples follow its HELP and TYPE, and each family
-//! occurs once.
+//! This module owns names, escaping and the order of lines. Its output is always valid: names are
+//! checked, label values and texts are escaped, a family's samples follow its HELP and TYPE, and
+//! each family occurs once.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
@@ -23,7 +23,7 @@ pub type Label<'a> = (&'a str, &'a str);
 pub enum MetricType {
     /// A sum that only grows; its name ends with `_total`.
     Counter,
-    /// A value at one moment.
+    /// A current value.
     Gauge,
     /// Counts in buckets, with their sum.
     Histogram,
@@ -63,10 +63,10 @@ macro_rules! metrics {
 }
 
 impl Exposition {
-    /// Begins a family. All its samples are to be written to the returned value.
+    /// Begins a family. The caller writes all its samples to the returned value.
     ///
     /// # Panics
-    /// The name is none, does not fit the kind, or was used before: names are constants of ours.
+    /// The name is invalid, does not fit the kind, or was used before: names are constants.
     pub fn family(&mut self, name: &str, kind: MetricType, meaning: &str) -> MetricFamily<'_> {
         assert!(is_name(name), "{name}");
         assert_eq!(name.ends_with("_total"), kind == MetricType::Counter, "{name}");
@@ -77,7 +77,7 @@ impl Exposition {
         MetricFamily { exposition: self, name: name.to_owned(), kind }
     }
 
-    /// A family of one number: a counter if its name says so, a gauge if not.
+    /// A family of one number: a counter if its name ends with `_total`, otherwise a gauge.
     pub fn one(&mut self, name: &str, meaning: &str, labels: &[Label<'_>], value: impl Display) {
         let kind = if name.ends_with("_total") { MetricType::Counter } else { MetricType::Gauge };
         self.family(name, kind, meaning).sample(labels, value);
@@ -117,7 +117,7 @@ impl MetricFamily<'_> {
     /// Bounds and sum are given in nanoseconds and written in seconds.
     ///
     /// # Panics
-    /// The family is no histogram.
+    /// The family is not a histogram.
     pub fn histogram(&mut self, labels: &[Label<'_>], bounds: &[u64], classes: &[u64], sum: u64) {
         assert_eq!(self.kind, MetricType::Histogram, "{}", self.name);
         let mut total = 0;
@@ -150,7 +150,7 @@ impl MetricFamily<'_> {
     }
 }
 
-/// Nanoseconds as the seconds that Prometheus wants.
+/// Converts nanoseconds to seconds, the unit of Prometheus.
 #[must_use]
 pub fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / NANOSECONDS
@@ -165,12 +165,12 @@ fn family_name<C: Counter>(prefix: &str, counter: C) -> String {
         Unit::Microseconds => (name.trim_end_matches("_us"), "_seconds"),
         Unit::Nanoseconds => (name.trim_end_matches("_ns"), "_seconds"),
     };
-    // "bytes_sent" is "sent_bytes" there.
+    // "bytes_sent" becomes "sent_bytes".
     let name = match (name.strip_prefix("bytes_"), unit) {
         (Some(rest), "_bytes") => rest,
         _ => name,
     };
-    // A name may not end like a part of a histogram.
+    // A name may not end like a series of a histogram.
     let name = name.strip_suffix("_sum").unwrap_or(name);
     format!("{prefix}_{name}{unit}_total")
 }

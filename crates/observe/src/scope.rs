@@ -1,11 +1,11 @@
-//! On whose behalf this thread works, and why it sends a request: what the request is attributed
-//! to.
+//! The scope of a thread: the process for which it works and the cause of the requests that it
+//! sends. Requests are attributed to it.
 //!
-//! Owns one value per thread. Code that receives a program's operation enters it ([`operation`]);
-//! code that sends a request whose procedure alone does not show the reason gives it
-//! ([`with_cause`]); work that is passed to another thread takes the value along ([`carried`]).
-//! These are only labels: no decision depends on them. One can wait until nothing with a given
-//! label is in progress any more ([`crate::in_progress`]).
+//! Each thread has one value. Code that receives a program's operation enters it ([`operation`]).
+//! Code that sends a request sets the cause if the procedure alone does not determine it
+//! ([`with_cause`]). Work that is passed to another thread carries the value ([`carried`]). These
+//! are only labels: no decision depends on them. A thread can wait until no work with a given label
+//! is in progress ([`crate::in_progress`]).
 
 use std::cell::Cell;
 
@@ -14,19 +14,18 @@ use curt_proto::Operation;
 use crate::causes::Cause;
 use crate::in_progress::{WorkInProgress, WorkMark};
 
-/// Who, about what, and why.
+/// The process, object and cause of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestScope {
-    /// The program's thread, by the kernel's number; 0: none.
+    /// The program's thread id; 0: none.
     pub process: u32,
-    /// The client's number of the inode that the operation is about (of a name: its directory's);
-    /// 0: none.
+    /// The client's number of the operation's inode (for a name: its directory's); 0: none.
     pub object: u64,
     /// A watcher's own number for the operation's path; 0: none.
     pub path: u32,
-    /// Why a request is sent; `None`: its procedure tells.
+    /// The cause of a request; `None`: its procedure determines it.
     pub cause: Option<Cause>,
-    /// The mark of work whose end can be awaited.
+    /// The mark of work whose end can be waited for.
     pub mark: WorkMark,
 }
 
@@ -40,7 +39,7 @@ thread_local! {
 pub struct ScopeGuard {
     before: RequestScope,
     _work: WorkInProgress,
-    /// Not `Send`: what one thread entered, another cannot leave.
+    /// Not `Send`: a scope is left on the thread that entered it.
     not_send: std::marker::PhantomData<*const ()>,
 }
 
@@ -50,21 +49,21 @@ impl Drop for ScopeGuard {
     }
 }
 
-/// What is in force on this thread.
+/// The current scope of this thread.
 #[must_use]
 pub fn current() -> RequestScope {
     CURRENT.get()
 }
 
-/// The cause of a request that this thread sends now: calls of programs whose operations are not
-/// known are part of mounting.
+/// The cause of a request that this thread sends now. Calls of programs without a table of
+/// operations are part of mounting.
 #[must_use]
 pub fn cause(operation: Option<Operation>) -> Cause {
     let usual = || operation.map_or(Cause::Mount, Cause::of_operation);
     current().cause.unwrap_or_else(usual)
 }
 
-/// From now on this is the thread's scope.
+/// Enters a scope on this thread.
 pub fn enter(scope: RequestScope) -> ScopeGuard {
     ScopeGuard {
         before: CURRENT.replace(scope),
@@ -73,31 +72,31 @@ pub fn enter(scope: RequestScope) -> ScopeGuard {
     }
 }
 
-/// From now on this thread works for `process` on `object`.
+/// Enters the operation of `process` on `object` on this thread.
 pub fn operation(process: u32, object: u64) -> ScopeGuard {
     enter(RequestScope { process, object, ..RequestScope::default() })
 }
 
-/// Requests from now on have this cause.
+/// Sets the cause of later requests.
 pub fn with_cause(cause: Cause) -> ScopeGuard {
     enter(RequestScope { cause: Some(cause), ..current() })
 }
 
-/// Requests from now on have this cause, unless they have another already.
+/// Sets the cause of later requests, unless one is set already.
 pub fn with_default_cause(cause: Cause) -> ScopeGuard {
     let now = current();
     enter(RequestScope { cause: now.cause.or(Some(cause)), ..now })
 }
 
-/// Requests from now on are about `object`.
+/// Sets the object of later requests.
 pub fn for_object(object: u64) -> ScopeGuard {
     let now = current();
     let path = if now.object == object { now.path } else { 0 };
     enter(RequestScope { object, path, ..now })
 }
 
-/// A task that works on behalf of its creator's scope, on whatever thread it runs; it gives its
-/// causes itself. It is in progress from now on.
+/// Wraps a task so that it runs in its creator's process, object and mark on any thread; it sets
+/// its causes itself. It is in progress from now on.
 #[must_use]
 pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
     let scope = RequestScope { cause: None, ..current() };
@@ -112,7 +111,7 @@ pub fn carried(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + S
     })
 }
 
-/// The same for a task that runs after a delay. Nobody waits for its end.
+/// The same for a task that runs after a delay. A wait for the end of work does not include it.
 #[must_use]
 pub fn carried_later(task: Box<dyn FnOnce() + Send + 'static>) -> Box<dyn FnOnce() + Send + 'static> {
     let _unmarked = enter(RequestScope { mark: WorkMark::NONE, ..current() });

@@ -7,7 +7,7 @@ use crate::procedures::ProcedureCounters;
 use crate::stages::StageTimes;
 
 counter_table! {
-    /// Something that a server does and its operator should know of.
+    /// A counter of interest to the operator of a server.
     ServerCounter {
         Requests "requests" Requests "A call was received.";
         RequestsMount "requests_mount" Requests "A call of the MOUNT protocol was received.";
@@ -43,14 +43,14 @@ counter_table! {
     }
 }
 
-/// All numbers of one server.
+/// All statistics of one server.
 #[derive(Debug, Default)]
 pub struct ServerCounters {
     /// Events and sums.
     pub events: Counters<ServerCounter>,
     /// Calls received, per procedure.
     pub procedures: ProcedureCounters,
-    /// Where their time went.
+    /// The times of the stages of requests.
     pub stages: Arc<StageTimes>,
 }
 
@@ -65,12 +65,12 @@ impl ServerCounters {
         self.events.add(counter, amount);
     }
 
-    /// A copy of all present values.
+    /// A copy of all current values.
     #[must_use]
     pub fn snapshot(&self) -> ServerSnapshot {
         ServerSnapshot { requests: self.procedures.snapshot(), events: self.events.snapshot() }
     }
 }
 
-/// All counters of one server at one moment.
+/// All counters of one server at one time.
 pub type ServerSnapshot = CallSnapshot<ServerCounter>;

@@ -1,16 +1,16 @@
-//! Sharded counters: in which part of a table of numbers a thread counts.
+//! Sharded counters: the part of a table of numbers in which a thread counts.
 //!
-//! A number that many threads add to is kept in as many parts as there are shards, far enough apart
-//! that no two share a cache line; readers add the parts up. A thread counts in one shard all its
-//! life, so that counting is an addition to memory that mostly this thread's processor writes.
+//! A number to which many threads add is split into one part per shard, far enough apart that no
+//! two share a cache line; readers add the parts. A thread always counts in one shard, so that
+//! counting is an addition to memory that mostly this thread's processor writes.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How many parts a table has. More threads than that share them in turn.
+/// Number of parts of a table. If there are more threads, they share the parts.
 pub(crate) const SHARDS: usize = 16;
 
-/// Numbers of one cache line and its neighbour, which processors fetch with it.
+/// Numbers in one cache line and its neighbour, which processors fetch with it.
 const LINE: usize = 16;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -19,12 +19,12 @@ thread_local! {
     static MINE: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The part that this thread counts in, below [`SHARDS`].
+/// The shard of this thread, below [`SHARDS`].
 #[inline]
 pub(crate) fn mine() -> usize {
     MINE.with(|mine| {
         mine.get().unwrap_or_else(|| {
-            // Relaxed: it only has to spread threads.
+            // Relaxed: it only spreads the threads.
             let next = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
             mine.set(Some(next));
             next
@@ -54,7 +54,7 @@ impl Sharded {
     #[inline]
     pub(crate) fn add(&self, index: usize, amount: u64) {
         let line = mine() * self.per_shard + index / LINE;
-        // Relaxed: a number orders nothing; readers want a number, not a moment.
+        // Relaxed: a counter orders no other memory, and readers need no consistent snapshot.
         self.lines[line].0[index % LINE].fetch_add(amount, Ordering::Relaxed);
     }
 

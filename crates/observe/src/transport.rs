@@ -1,11 +1,11 @@
-//! The traffic of a client's connections: the figures of the kernel's `xprt:` line.
+//! The traffic of a client's connections: the statistics of the kernel's `xprt:` line.
 
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Snapshot, counter_table};
 
 counter_table! {
-    /// A figure that is kept of a transport, summed over its connections.
+    /// A statistic of a transport, summed over its connections.
     TransportFigure {
         Binds "binds" Requests "A portmapper was asked for the server's port before a connection was made.";
         Connects "connects" Events "A connection to the server was made.";
@@ -20,7 +20,7 @@ counter_table! {
     }
 }
 
-/// A transport's figures at one moment.
+/// A transport's statistics at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransportReport {
@@ -31,20 +31,20 @@ pub struct TransportReport {
     pub port: u16,
     /// Seconds since the last request or reply.
     pub idle_seconds: u64,
-    /// The most requests that were in progress at once on one connection.
+    /// Maximum number of requests in progress at once on one connection.
     pub most_at_once: u64,
-    /// How many connections there are.
+    /// Number of connections.
     pub connections: u64,
 }
 
 impl TransportReport {
-    /// One figure.
+    /// One statistic.
     #[must_use]
     pub fn value(&self, figure: TransportFigure) -> u64 {
         self.figures.value(figure)
     }
 
-    /// The sums between `earlier` and this; other values are the present ones.
+    /// The differences between `earlier` and this; other values are current.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self { figures: self.figures.since(&earlier.figures), ..self.clone() }

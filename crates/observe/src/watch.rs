@@ -1,6 +1,6 @@
-//! Observers of a client's requests: those that are sent, and those that are saved.
+//! Observers of a client's requests, both sent and saved.
 //!
-//! Owns the list of watchers. While there are none, it costs one relaxed load.
+//! This module owns the list of watchers. Without watchers it costs one relaxed load.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use curt_proto::Operation;
 use crate::client::ClientCounter;
 use crate::scope::{self, RequestScope};
 
-/// An observer of requests. Called on the threads that send them, with no lock of the client's held
-/// except perhaps an inode's: it must not call the client.
+/// An observer of requests. It is called on the threads that send them, with no lock of the client
+/// held except perhaps an inode's: it must not call the client.
 pub trait Watcher: Send + Sync {
     /// A request was answered, or timed out.
     fn sent(&self, operation: Operation, scope: &RequestScope);
@@ -22,14 +22,14 @@ pub trait Watcher: Send + Sync {
     fn counted(&self, counter: ClientCounter, scope: &RequestScope);
 }
 
-/// The present watchers.
+/// The current watchers.
 #[derive(Default)]
 pub struct Watchers {
     any: AtomicBool,
     all: RwLock<Vec<Arc<dyn Watcher>>>,
 }
 
-/// How many may watch one client at a time.
+/// Maximum number of watchers of one client.
 pub const WATCHERS_MAX: usize = 8;
 
 impl Watchers {
@@ -42,7 +42,7 @@ impl Watchers {
             return false;
         }
         all.push(watcher);
-        // Relaxed: a request that is under way may be heard of or not.
+        // Relaxed: a request in progress may or may not be reported.
         self.any.store(true, Relaxed);
         true
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_hears_until_it_is_removed_and_no_more_than_the_limit_may() {
+    fn a_watcher_receives_until_it_is_removed_and_their_number_is_limited() {
         let watchers = Watchers::default();
         let heard = Arc::new(Heard::default());
         let watcher: Arc<dyn Watcher> = Arc::<Heard>::clone(&heard);

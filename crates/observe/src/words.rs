@@ -25,7 +25,7 @@ macro_rules! word_table {
                 match self { $(Self::$row => $name,)* }
             }
 
-            /// What it means, a sentence.
+            /// Its meaning, a sentence.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$row => $meaning,)* }

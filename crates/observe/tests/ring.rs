@@ -1,5 +1,5 @@
-//! The ring of a process that lives, and the copy that a panic leaves. A process has one ring, and
-//! any panic in it is the ring's first, so this test is a program.
+//! The ring of a running process, and the copy that a panic leaves. A process has one ring, and a
+//! copy is made at its first panic only, so this test is a program of its own.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -46,14 +46,14 @@ fn spoil(bytes: &[u8]) {
     }
 }
 
-/// The copies that are left in `directory`.
+/// The copies in `directory`.
 fn copies(directory: &Path) -> Vec<PathBuf> {
     let mut rings = ring::left_behind(directory).expect("the directory");
     rings.retain(|path| path.to_string_lossy().ends_with("-panic.ring"));
     rings
 }
 
-/// A thread panics while the process goes on.
+/// A thread panics and the process continues.
 fn a_panic_leaves_a_copy(directory: &Path, last: &RecordedValue) {
     assert!(copies(directory).is_empty(), "none was made");
     keep_in_ring(&[Event::NfsUmount, Event::CurtPanicked]);

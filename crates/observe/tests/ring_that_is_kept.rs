@@ -1,10 +1,10 @@
-//! A ring that stays although nobody was killed. A process has one ring, so this test is one.
+//! A ring that stays although no process was killed. A process has one ring, so this test is one.
 
 use curt_observe::events::{self, Event, EventRing, RecordedProcess, RecordingItem, RecordingReader};
 use curt_observe::probe;
 
 #[test]
-fn a_ring_stays_where_the_end_was_not_asked_for() {
+fn a_ring_file_stays_unless_its_removal_is_requested() {
     let directory = std::env::temp_dir().join(format!("curt-ring-kept-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let origin = RecordedProcess { pid: 5, ..RecordedProcess::default() };

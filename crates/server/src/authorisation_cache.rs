@@ -1,15 +1,15 @@
-//! What a connection remembers of its last requests, so that the next one need not repeat the work:
-//! a file and a caller are granted together, by one comparison of the handle, the credential and
-//! the generation of decisions.
+//! The authorisation cache of a connection. It caches the results of the last requests, so that the
+//! next request need not repeat the work. One comparison of the handle, the credential and the
+//! generation of decisions finds a file together with its caller.
 //!
-//! The layers, each used only if the one above has no answer: the last files with their callers;
-//! the last exports with the decision for this client; the last callers, squashed. Signature checks
-//! are not remembered separately, because checking costs less than looking up
+//! The levels, each used only on a miss in the one above: the last files with their callers; the
+//! last exports with the decision for this client; the last callers, squashed. Signature checks are
+//! not cached separately, because a check costs less than a look-up
 //! (docs/decisions/request-layers.md).
 //!
-//! Invariants: refusals are not remembered; what was decided in another generation
+//! Invariants: refusals are not cached; a decision of another generation
 //! (`ExportsTable::generation`) is never used again; everything is bounded, and belongs to one
-//! connection, so that connections never wait for each other's locks.
+//! connection, so that connections never contend for locks.
 
 use std::sync::{Arc, Weak};
 
@@ -21,16 +21,16 @@ use crate::exports::{CredentialFlavor, Export, ExportRules};
 use crate::file_handle::{ExportId, FileSystemId, HandleContents, SIGNATURE};
 use crate::identity::SquashedIdentity;
 
-/// How many files with their callers are remembered.
+/// Maximum number of cached files with their callers.
 const FILES_MAX: usize = 8;
-/// How many exports are remembered, with the decisions about them.
+/// Maximum number of cached exports with the decisions about them.
 const EXPORTS_MAX: usize = 8;
-/// How many callers are remembered.
+/// Maximum number of cached callers.
 const CALLERS_MAX: usize = 16;
 
 /// Permission for a caller to use a file of an export, under these rules.
 pub(crate) struct Authorisation {
-    /// The generation in which it was decided.
+    /// The generation of the decision.
     pub(crate) generation: u64,
     pub(crate) handle: FileHandle,
     pub(crate) who: CallerCredential,
@@ -50,7 +50,7 @@ pub(crate) struct CallerCredential {
 }
 
 impl CallerCredential {
-    /// None for flavours that are not spoken here.
+    /// The caller of a credential; none for flavours that this server does not support.
     pub(crate) fn of(credential: &OpaqueAuth<'_>) -> Option<Self> {
         let flavor = CredentialFlavor::of(credential)?;
         let (uid, gid, groups) = match credential {
@@ -61,20 +61,20 @@ impl CallerCredential {
     }
 }
 
-/// The memory of one connection.
+/// The authorisation cache of one connection.
 #[derive(Default)]
 pub(crate) struct AuthorisationCache(Mutex<AuthorisationCacheState>);
 
 #[derive(Default)]
 struct AuthorisationCacheState {
     generation: u64,
-    /// Each with a part of its handle, to be compared first.
+    /// Each with the tag of its handle, which is compared first.
     authorisations: Vec<(u64, Arc<Authorisation>)>,
-    /// The one used last, which is mostly used again.
+    /// The index of the entry used last: most often the next request uses it again.
     last_used: usize,
     exports: Vec<CachedDecision>,
     callers: Vec<CachedIdentity>,
-    /// Which of these are replaced next.
+    /// Indexes of the entries that are replaced next.
     next_victim: usize,
 }
 
@@ -92,8 +92,8 @@ struct CachedIdentity {
 }
 
 impl AuthorisationCacheState {
-    /// The memory, without decisions of earlier generations; none if this generation is no longer
-    /// the latest.
+    /// The cache, emptied if its entries are of an earlier generation; none if `generation` is no
+    /// longer the latest.
     fn of_generation(&mut self, generation: u64) -> Option<&mut Self> {
         if self.generation < generation {
             *self = Self { generation, ..Self::default() };
@@ -103,7 +103,7 @@ impl AuthorisationCacheState {
 }
 
 impl AuthorisationCache {
-    /// The grant for a handle and a credential.
+    /// The cached grant for a handle and a credential.
     pub(crate) fn find(
         &self,
         generation: u64,
@@ -123,7 +123,7 @@ impl AuthorisationCache {
         last.authorisations.get(last.last_used).map(|(_, grant)| Arc::clone(grant))
     }
 
-    /// Keeps a grant, if need be in the place of another.
+    /// Adds a grant; it replaces another if the cache is full.
     pub(crate) fn insert(&self, grant: Authorisation) -> Arc<Authorisation> {
         let mut last = self.0.lock();
         let Some(last) = last.of_generation(grant.generation) else {
@@ -137,7 +137,7 @@ impl AuthorisationCache {
             last.last_used = (last.last_used + 1) % FILES_MAX;
             let (other, kept) = &mut last.authorisations[last.last_used];
             *other = mark;
-            // In the memory of the older one, if nobody uses that any more.
+            // Reuse the allocation of the replaced grant if no request uses it.
             match Arc::get_mut(kept) {
                 Some(kept) => *kept = grant,
                 None => *kept = Arc::new(grant),
@@ -146,7 +146,7 @@ impl AuthorisationCache {
         Arc::clone(&last.authorisations[last.last_used].1)
     }
 
-    /// What was decided of an export for this client.
+    /// The cached decision about an export for this client.
     pub(crate) fn find_decision(
         &self,
         generation: u64,
@@ -178,7 +178,7 @@ impl AuthorisationCache {
         insert_bounded(&mut last.exports, decision, EXPORTS_MAX, &mut last.next_victim);
     }
 
-    /// The identity for a credential under these rules.
+    /// The cached identity for a credential under these rules.
     pub(crate) fn find_identity(
         &self,
         generation: u64,
@@ -214,7 +214,7 @@ impl AuthorisationCache {
     }
 }
 
-/// Puts something among at most `most`, in the place of another if need be.
+/// Adds an item to at most `most`; it replaces another if they are full.
 fn insert_bounded<T>(kept: &mut Vec<T>, new: T, most: usize, turn: &mut usize) {
     if kept.len() < most {
         kept.push(new);
@@ -229,17 +229,18 @@ fn handle_tag(handle: &[u8]) -> u64 {
     handle.get(SIGNATURE).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// The memories of all connections: what they hold of exports that are gone must be dropped at
-/// once, because a file system that is in use cannot be unmounted.
+/// The authorisation caches of all connections. References to removed exports must be dropped at
+/// once, because a file system in use cannot be unmounted.
 #[derive(Default)]
 pub(crate) struct AuthorisationCaches(Mutex<Vec<Weak<AuthorisationCache>>>);
 
 impl AuthorisationCaches {
-    /// Those of a new connection.
+    /// Registers the cache of a new connection.
     pub(crate) fn new_cache(&self) -> Arc<AuthorisationCache> {
         let grants = Arc::new(AuthorisationCache::default());
         let mut all = self.0.lock();
-        // Only when the memory would have to grow: so the look costs little for each that is added.
+        // Ended connections are removed only when the vector would have to grow: amortised constant
+        // time.
         if all.len() == all.capacity() {
             all.retain(|other| other.strong_count() > 0);
         }
@@ -247,7 +248,7 @@ impl AuthorisationCaches {
         grants
     }
 
-    /// Has every connection forget what was decided before `generation`.
+    /// Drops the decisions before `generation` of all connections.
     pub(crate) fn invalidate(&self, generation: u64) {
         let all: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         for grants in all {

@@ -1,5 +1,5 @@
 //! Resolves a handle and a credential to a [`VerifiedHandle`]: signature, export, rules, identity.
-//! Each step is skipped where the connection remembers its result ([`AuthorisationCache`]).
+//! A step is skipped if the connection has cached its result ([`AuthorisationCache`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,8 +25,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         let _stage = stages::enter(RequestStage::Handle, "handle");
         let who = self.caller_credential()?;
         let grants = self.authorisation_cache();
-        // Read before anything is decided under it: a reload in between then makes the grant
-        // outdated.
+        // Read before the decision: a reload in between makes the grant outdated.
         let generation = self.service.exports.generation();
         let counters = &self.service.counters;
         let known = grants.and_then(|grants| grants.find(generation, handle, &who));
@@ -50,7 +49,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         self.check_request(grant)
     }
 
-    /// Resolves the contents of a handle that this server made, for this caller.
+    /// Resolves decoded contents of a handle for this caller. The handle is signed again.
     pub(crate) fn target(&mut self, signed: HandleContents) -> Result<VerifiedHandle<'r>, Refusal> {
         let who = self.caller_credential()?;
         let generation = self.service.exports.generation();
@@ -63,12 +62,12 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         CallerCredential::of(self.credential).ok_or_else(|| CallFailure::Denied(AuthStatus::TooWeak).into())
     }
 
-    /// What this connection remembers.
+    /// The authorisation cache of this connection.
     fn authorisation_cache(&self) -> Option<&'c Arc<AuthorisationCache>> {
         self.context.service_data(|| self.service.authorisations.new_cache())
     }
 
-    /// Decides export, rules and identity, as far as the connection does not remember them.
+    /// Decides export, rules and identity, or takes them from the connection's cache.
     fn authorise(
         &mut self,
         generation: u64,
@@ -81,11 +80,11 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         Ok(Authorisation { generation, handle, who, signed, export, rules, identity })
     }
 
-    /// Checks what has to be checked on every request. If anything may take long, another thread
-    /// goes on reading the connection.
+    /// The checks that every request needs. If one may take long, the thread first hands the
+    /// connection over.
     fn check_request(&mut self, grant: Arc<Authorisation>) -> Result<VerifiedHandle<'r>, Refusal> {
-        // subtree_check searches the file system: the path up, and a directory, perhaps a long one,
-        // for the file's name.
+        // subtree_check accesses the file system: the parents, and perhaps a long directory, for
+        // the file's name.
         if grant.export.vfs.may_block() == MayBlock::Always || grant.rules.subtree_check {
             self.context.may_block();
         }
@@ -125,8 +124,8 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
                 ExportDecision::Open(export, rules) => break (export, rules),
                 ExportDecision::Refused(refusal) => return Err(refusal),
                 ExportDecision::Unknown(question) => {
-                    // No lock is held while waiting, and other calls of this connection need not
-                    // wait as well.
+                    // No lock is held during the wait, and the connection is handed over, so that
+                    // its other calls do not wait.
                     self.context.may_block();
                     if !exports.names().wait(&question, deadline) {
                         return Err(Fault::Jukebox.into());
@@ -162,8 +161,8 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
             .map_err(|status| Refusal::Call(CallFailure::Denied(status)))?;
         let identity = Arc::new(match SquashedIdentity::managed_uid(self.credential, rules) {
             Some(uid) => self.with_groups_of(uid, sent, rules)?,
-            // The anonymous user has no groups but its own where those of users are this machine's
-            // to say.
+            // The anonymous user has only its own group if groups come from this machine's user
+            // database.
             None if self.service.exports.manages_groups() => sent.without_groups(),
             None => sent,
         });
@@ -174,7 +173,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         Ok(identity)
     }
 
-    /// The caller with the groups that this machine knows for it, if `--manage-gids` is on.
+    /// The caller with the groups of this machine's user database, if `--manage-gids` is on.
     fn with_groups_of(
         &mut self,
         uid: u32,
@@ -198,7 +197,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
     }
 }
 
-/// Emits the event that a handle was verified or refused; `hit`: the connection remembered it.
+/// Emits the event that a handle was verified or refused; `hit`: by the connection's cache.
 fn trace_verified(handle: &[u8], hit: bool, fault: Option<Fault>) {
     probe!(NfsdFhVerify {
         fhandle: handle_hash(handle),

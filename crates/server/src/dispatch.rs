@@ -1,4 +1,4 @@
-//! Finds the program and version of a call. Decodes no arguments.
+//! Finds the program and version of a call. It does not decode arguments.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl RpcService for NfsService {
         let outcome = self.dispatch(call, context, reply);
         match outcome {
             Ok(()) => {}
-            // It is a duplicate, and counted as such.
+            // The call is a duplicate, and counted as one.
             Err(CallFailure::NoReply) => reply.truncate(start),
             Err(failure) => {
                 self.counters.count(ServerCounter::RequestsRejected);
@@ -87,8 +87,8 @@ impl RpcService for NfsService {
     }
 }
 
-/// The status with which results begin. Of MOUNT's procedures only MNT has one (RFC 1813, 5.2.1):
-/// what DUMP and EXPORT begin with says whether a list goes on.
+/// The status at the beginning of results. Of MOUNT's procedures only MNT has one (RFC 1813 section
+/// 5.2.1); DUMP and EXPORT begin with the flag whether a list continues.
 fn status_of(program: u32, procedure: u32, results: &[u8]) -> u32 {
     let has_one = match program {
         nfs3::PROGRAM => true,

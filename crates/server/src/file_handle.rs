@@ -1,12 +1,12 @@
-//! File handles: how a file's identity is encoded for clients, and verified when it comes back.
+//! File handles: how a file's identity is encoded for clients, and verified in requests.
 //!
-//! A handle is 20 bytes of ours and at most 44 of the file system's: version 1, scheme 1, the
-//! kernel's type 1, length of the object's own part 1 (0: it is alone), export 4, file system 4,
-//! SipHash-2-4 tag 8 over all the rest. Behind the object's part may follow that of the directory
-//! it was found in, its type first (`subtree_check`). So a handle survives a restart, and only the
-//! server can make one. Bytes that do not have this layout are `NFS3ERR_BADHANDLE`. A handle with a
-//! wrong tag is `NFS3ERR_STALE`, because it cannot be distinguished from one signed before
-//! `--new-key`, whose holders must look their files up again.
+//! A handle consists of 20 bytes of the server and at most 44 of the file system: version 1, scheme
+//! 1, the kernel's type 1, length of the object's own part 1 (0: there is no other part), export 4,
+//! file system 4, SipHash-2-4 tag 8 over all the rest. The object's part may be followed by that of
+//! the directory in which it was found, its type first (`subtree_check`). So a handle survives a
+//! restart, and only the server can make one. Bytes that do not have this layout are
+//! `NFS3ERR_BADHANDLE`. A handle with a wrong tag is `NFS3ERR_STALE`, because it cannot be
+//! distinguished from one signed before `--new-key`, whose holders must look their files up again.
 
 use arrayvec::ArrayVec;
 use curt_types::{Fault, FileHandle};
@@ -15,45 +15,45 @@ use siphasher::sip::SipHasher24;
 
 /// The layout's version.
 const VERSION: u8 = 1;
-/// The bytes that are signed and stand before the tag.
+/// The number of signed bytes before the tag.
 const HEAD: usize = 12;
-/// The bytes of the tag.
+/// The size of the tag in bytes.
 const TAG: usize = 8;
-/// Where in a handle the tag is.
+/// The position of the tag in a handle.
 pub(crate) const SIGNATURE: std::ops::Range<usize> = HEAD..HEAD + TAG;
-/// The bytes before the file system's.
+/// The number of bytes before those of the file system.
 const OURS: usize = HEAD + TAG;
 
 const _: () = assert!(OURS + curt_vfs::HANDLE_BYTES_MAX <= curt_proto::nfs3::FILE_HANDLE_MAX);
 
-/// The secret that handles are signed with.
+/// The key that signs handles.
 #[derive(Clone, Copy)]
 pub(crate) struct HandleKey(SipHasher24);
 
-/// An export's number, kept over restarts; never 0.
+/// An export's number, stable over restarts; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ExportId(pub(crate) u32);
 
-/// A file system's number, kept over restarts; never 0.
+/// A file system's number, stable over restarts; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileSystemId(pub(crate) u32);
 
 impl FileSystemId {
-    /// The fsid that clients see where the administrator gave none (`fsid=`): above all that
-    /// `fsid=N` can be, which has 32 bits. Clients take two file systems of one fsid for one.
+    /// The fsid that clients see if the administrator set none (`fsid=`). It is above the range of
+    /// `fsid=N`, which has 32 bits. Clients take two file systems with one fsid for one.
     pub(crate) const fn fsid(self) -> u64 {
         1 << 32 | self.0 as u64
     }
 }
 
-/// What a handle stands for.
+/// The contents of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandleContents {
     pub(crate) export: ExportId,
     pub(crate) file_system: FileSystemId,
     pub(crate) node: NodeHandle,
-    /// The directory that it was found in: only with `subtree_check`, and only of what is no
-    /// directory itself.
+    /// The directory in which the object was found: only with `subtree_check`, and only for objects
+    /// other than directories.
     pub(crate) parent: Option<NodeHandle>,
 }
 
@@ -70,7 +70,7 @@ impl HandleKey {
         self.0.hash(&bytes[..length]).to_be_bytes()
     }
 
-    /// The handle that clients are given.
+    /// Encodes and signs a handle.
     pub(crate) fn sign(&self, signed: &HandleContents) -> FileHandle {
         let (tail, own) = tail(signed);
         let node = tail.as_slice();
@@ -87,7 +87,7 @@ impl HandleKey {
         FileHandle::new(&bytes[..OURS + node.len()]).expect("20 and at most 44 bytes are at most 128")
     }
 
-    /// What a handle stands for, if it is ours.
+    /// Decodes and verifies a handle.
     pub(crate) fn verify(&self, handle: &[u8]) -> Result<HandleContents, Fault> {
         let (head, rest) = handle.split_first_chunk::<HEAD>().ok_or(Fault::Badhandle)?;
         let (tag, node) = rest.split_first_chunk::<TAG>().ok_or(Fault::Badhandle)?;
@@ -98,7 +98,7 @@ impl HandleKey {
         let scheme = HandleScheme::from_number(scheme).ok_or(Fault::Badhandle)?;
         let (node_handle, parent) = parts(scheme, kind, own, node).ok_or(Fault::Badhandle)?;
         let expected = u64::from_ne_bytes(self.tag(head, node));
-        // Compared as numbers: how long it takes tells nothing of how many bytes were right.
+        // Compared as numbers, in constant time.
         if expected != u64::from_ne_bytes(*tag) {
             return Err(Fault::Stale);
         }
@@ -111,14 +111,14 @@ impl HandleKey {
     }
 }
 
-/// Whether handles of a tree have room for the directory that a file was found in, as
-/// `subtree_check` needs, by the handle of its root.
+/// Whether handles of a tree have room for a parent directory, as `subtree_check` needs, judged by
+/// the handle of the root.
 #[must_use]
 pub fn have_room_for_parents(root: &NodeHandle) -> bool {
     root.bytes().len() * 2 < curt_vfs::HANDLE_BYTES_MAX
 }
 
-/// The bytes behind the tag, and how many of them are the object's own: 0 if all are.
+/// The bytes after the tag, and the length of the object's own part: 0 if it is all of them.
 fn tail(signed: &HandleContents) -> (ArrayVec<u8, { curt_vfs::HANDLE_BYTES_MAX }>, u8) {
     let mut bytes = ArrayVec::new();
     let node = signed.node.bytes();
@@ -127,8 +127,8 @@ fn tail(signed: &HandleContents) -> (ArrayVec<u8, { curt_vfs::HANDLE_BYTES_MAX }
         return (bytes, 0);
     };
     let fits = !node.is_empty() && node.len() + 1 + parent.bytes().len() <= bytes.capacity();
-    // Exports whose handles have no room do not begin with `subtree_check`; without its parent a
-    // file is stale there.
+    // An export whose handles have no room for a parent is refused `subtree_check`. There, a file
+    // without its parent is stale.
     if !fits {
         return (bytes, 0);
     }
@@ -137,7 +137,7 @@ fn tail(signed: &HandleContents) -> (ArrayVec<u8, { curt_vfs::HANDLE_BYTES_MAX }
     (bytes, u8::try_from(node.len()).unwrap_or(0))
 }
 
-/// The object and the directory that it was found in, from the bytes behind the tag.
+/// The object and its parent directory, from the bytes after the tag.
 fn parts(scheme: HandleScheme, kind: u8, own: u8, tail: &[u8]) -> Option<(NodeHandle, Option<NodeHandle>)> {
     if own == 0 {
         return Some((NodeHandle::new(scheme, kind, tail)?, None));

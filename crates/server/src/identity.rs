@@ -1,4 +1,4 @@
-//! The identity that a caller is mapped to: its credential after the export's squashing.
+//! The identity to which a caller is mapped: its credential after the export's squashing.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use curt_vfs::FsCred;
 
 use crate::exports::{ExportRules, Squash};
 
-/// uid 0 and gid 0, which squashing is about.
+/// uid 0 and gid 0, which `root_squash` replaces.
 const ROOT: u32 = 0;
-/// The id that means "none" to system calls: a client that sends it must not keep the ids of the
-/// caller before.
+/// The id that means "no change" to system calls. A client that sends it must not get the ids of
+/// the previous caller.
 const NO_ID: u32 = u32::MAX;
 
 /// A caller's ids after squashing.
@@ -22,12 +22,12 @@ pub(crate) struct SquashedIdentity {
     groups: CallerGroups,
 }
 
-/// A caller's groups besides its main one.
+/// The supplementary groups of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum CallerGroups {
-    /// As its credential said.
+    /// Those of its credential.
     Sent(ArrayVec<u32, GROUPS_MAX>),
-    /// As this machine knows them (`--manage-gids`).
+    /// Those of this machine's user database (`--manage-gids`).
     Managed(Arc<[u32]>),
 }
 
@@ -35,7 +35,7 @@ impl SquashedIdentity {
     /// Maps a credential under the rules of an export. AUTH_NONE is the anonymous user.
     ///
     /// # Errors
-    /// For flavours that are not spoken here.
+    /// For flavours that this server does not support.
     pub(crate) fn of(credential: &OpaqueAuth<'_>, rules: &ExportRules) -> Result<Self, AuthStatus> {
         let (anonymous_uid, anonymous_gid) = (rules.anonymous_uid, rules.anonymous_gid);
         let anonymous =
@@ -62,7 +62,7 @@ impl SquashedIdentity {
         })
     }
 
-    /// The caller as the file system takes it. It is privileged if it is uid 0 after squashing.
+    /// The caller's identity for the file system. It is privileged if its uid is 0 after squashing.
     pub(crate) fn caller(&self) -> FsCred<'_> {
         let groups: &[u32] = match &self.groups {
             CallerGroups::Sent(groups) => groups,
@@ -71,7 +71,8 @@ impl SquashedIdentity {
         FsCred::new(self.uid, self.gid, groups)
     }
 
-    /// The user whose groups this machine looks up: none if the caller becomes the anonymous user.
+    /// The user whose groups are looked up on this machine; none if the caller becomes the
+    /// anonymous user.
     pub(crate) fn managed_uid(credential: &OpaqueAuth<'_>, rules: &ExportRules) -> Option<u32> {
         match (credential, rules.squash) {
             (OpaqueAuth::Sys(sys), Squash::Root) if sys.uid == ROOT => None,
@@ -80,13 +81,12 @@ impl SquashedIdentity {
         }
     }
 
-    /// The same without the groups that the credential said.
+    /// This identity without the groups of the credential.
     pub(crate) fn without_groups(self) -> Self {
         Self { groups: CallerGroups::Sent(ArrayVec::new()), ..self }
     }
 
-    /// The same with the groups that this machine knows for the user, squashed under the export's
-    /// rules.
+    /// This identity with the user's groups of this machine, squashed under the export's rules.
     pub(crate) fn with_groups(self, known: Arc<[u32]>, rules: &ExportRules) -> Self {
         let anonymous = rules.anonymous_gid;
         let squashed = |gid: &u32| *gid == ROOT && rules.squash == Squash::Root;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_ever_becomes_privileged() {
+    fn only_an_unsquashed_root_is_privileged() {
         for squash in [Squash::None, Squash::Root, Squash::All] {
             for uid in [1, 77, 65_534, u32::MAX] {
                 assert!(!squashed(squash, uid, 0, &[0]).3);

@@ -1,11 +1,11 @@
-//! The NFS server: dispatch, handles, exports, identities, and what each request means.
+//! The NFS server: dispatch, handles, exports, identities, and the meaning of each request.
 //!
-//! A call comes in from `curt-rpc`, is decoded (`v3`), its handle verified, the export's rules
-//! applied, the caller's identity squashed (`authorise`), and only then does a verb (`ops`) ask the
-//! [`Vfs`](curt_vfs::Vfs). Invariants: nothing of the file system is touched for a handle that this
-//! server did not sign; no answer names anything outside of the export its handle belongs to; why a
-//! request fails is a [`Fault`](curt_types::Fault) until a protocol version has a status for it. It
-//! must not know sockets, threads, or how a tree is stored.
+//! A call comes from `curt-rpc`. It is decoded (`v3`), its handle is verified, the export's rules
+//! are applied and the caller's identity is squashed (`authorise`). Then a verb (`ops`) calls the
+//! [`Vfs`](curt_vfs::Vfs). Invariants: no file is accessed for a handle that this server did not
+//! sign; no reply names an object outside the export of its handle; the cause of a failure is a
+//! [`Fault`](curt_types::Fault) until a protocol version encodes it as a status. This crate does
+//! not depend on sockets, threads, or how a tree is stored.
 
 mod authorisation_cache;
 mod authorise;

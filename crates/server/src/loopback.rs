@@ -1,5 +1,5 @@
-//! A transport that calls a service in the same process, on the caller's thread: for tests and
-//! replays that want every request counted, nothing concurrent, and a clock of their own.
+//! A transport that calls a service in the same process, on the caller's thread. It is for tests
+//! and replays that count every request, have no concurrency, and control the clock.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use curt_xdr::{DecodeError, put_fixed};
 /// When the hook of a [`LoopbackTransport`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopbackStep {
-    /// Before the service sees the call: the clock may advance by the way there.
+    /// Before the service is called: the clock may advance by the time to the server.
     Sent,
-    /// After the service answered: the clock may advance by the work and the way back.
+    /// After the service has replied: the clock may advance by the time of the work and back.
     Answered,
 }
 
-/// Called around each request with its program and procedure.
+/// Called before and after each request with its program and procedure.
 type LoopbackHook = dyn Fn(LoopbackStep, u32, u32) + Send + Sync;
 
-/// The first number of the next loopback's calls. Relaxed: only the numbers have to differ, for a
-/// service takes a call that it has seen for a duplicate.
+/// The first xid of the next loopback. Relaxed: the xids only have to differ, because a service
+/// takes a repeated xid for a duplicate.
 static FIRST_XID: AtomicU32 = AtomicU32::new(1);
 
-/// More calls than one loopback makes while a service remembers those of another.
+/// More calls than one loopback makes while a service caches the replies to another.
 const XIDS_EACH: u32 = 1 << 24;
 
-/// A transport straight into a service.
+/// A transport that calls a service directly.
 pub struct LoopbackTransport {
     service: Arc<dyn RpcService>,
     client: SocketAddr,
@@ -52,7 +52,7 @@ impl LoopbackTransport {
         }
     }
 
-    /// The same with another address of the client.
+    /// The same with another client address.
     #[must_use]
     pub const fn from_address(mut self, client: SocketAddr) -> Self {
         self.client = client;
@@ -104,11 +104,11 @@ impl Transport for LoopbackTransport {
             CallFailure::ProgramMismatch(versions) => CallError::ProgramMismatch(versions),
             CallFailure::ProcedureUnavailable => CallError::ProcedureUnavailable,
             CallFailure::GarbageArguments => CallError::GarbageArguments,
-            // Without a network nothing comes twice, so that nothing is dropped.
+            // Without a network there are no duplicates, so no call is dropped.
             CallFailure::SystemError | CallFailure::NoReply => CallError::SystemError,
             CallFailure::Denied(status) => CallError::Denied(status),
         })?;
-        // As a real connection would: a reply that is longer than the call allows for.
+        // A real connection fails here, too: the reply is longer than the call allows.
         if results.len() > request.results_max {
             let length = u32::try_from(results.len()).unwrap_or(u32::MAX);
             let limit = u32::try_from(request.results_max).unwrap_or(u32::MAX);

@@ -15,10 +15,10 @@ use crate::ops::{BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
 use crate::replay::ExecutionWindow;
 use crate::service::NfsService;
 
-/// Why a request ends before its operation begins.
+/// Why a request ends before its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The operation fails so.
+    /// The operation fails with this fault.
     Fault(Fault),
     /// The call is rejected at the RPC level, without results.
     Call(CallFailure),
@@ -36,27 +36,27 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// What an operation needs besides its targets and arguments.
+/// The context of an operation besides its targets and arguments.
 pub(crate) struct NfsRequest<'r, 'c> {
     pub(crate) service: &'r NfsService,
     pub(crate) credential: &'r OpaqueAuth<'r>,
     pub(crate) context: &'r mut CallContext<'c>,
-    /// The change is not to be made: it may have been made in this time, and succeeds if the tree
-    /// shows that.
+    /// The change may have been made in this window. It is not made again, and succeeds if the tree
+    /// shows that it was made.
     pub(crate) repeated: Option<ExecutionWindow>,
 }
 
 impl NfsRequest<'_, '_> {
-    /// Call this before an operation on `target` that may wait for a disk: another thread then goes
-    /// on reading the connection.
+    /// To be called before an operation on `target` that may wait for a disk: the thread hands the
+    /// connection over.
     pub(crate) fn may_block(&mut self, target: &VerifiedHandle<'_>) {
         if target.vfs().may_block() != MayBlock::Never {
             self.context.may_block();
         }
     }
 
-    /// Call this before a query about `target` that is answered from memory if the object was used
-    /// recently: if it was not, another thread goes on reading the connection.
+    /// To be called before a query of `target`, which takes no I/O if the object was used recently.
+    /// If it was not, the thread hands the connection over.
     pub(crate) fn may_block_on_metadata(&mut self, target: &VerifiedHandle<'_>) {
         if !target.vfs().is_in_memory(&target.node) {
             self.context.may_block();
@@ -64,7 +64,7 @@ impl NfsRequest<'_, '_> {
     }
 }
 
-/// A file, and the caller on whose behalf it is used.
+/// A file and its caller.
 pub(crate) struct VerifiedHandle<'r> {
     service: &'r NfsService,
     pub(crate) node: NodeHandle,
@@ -76,14 +76,14 @@ impl<'r> VerifiedHandle<'r> {
         Self { service, node: authorisation.signed.node, authorisation }
     }
 
-    /// The tree that it is in. The file-system stage begins here, because callers use the tree at
-    /// once.
+    /// The tree that contains it. The file-system stage begins here, because callers use the tree
+    /// at once.
     pub(crate) fn vfs(&self) -> &dyn Vfs {
         stages::proceed(RequestStage::FileSystem);
         &*self.authorisation.export.vfs
     }
 
-    /// The hash that stands for the handle in events.
+    /// The hash of the handle in events.
     pub(crate) fn handle_hash(&self) -> u32 {
         curt_observe::events::handle_hash(self.handle().as_bytes())
     }
@@ -100,7 +100,7 @@ impl<'r> VerifiedHandle<'r> {
         &self.authorisation.rules
     }
 
-    /// The handle that it came by, or would have come by.
+    /// The object's handle.
     pub(crate) fn handle(&self) -> &FileHandle {
         &self.authorisation.handle
     }
@@ -109,41 +109,41 @@ impl<'r> VerifiedHandle<'r> {
         self.authorisation.rules.read_only
     }
 
-    /// Refuses changes where the export is read-only, as the file system would if it were.
+    /// Refuses changes in a read-only export, with the error of a read-only file system.
     pub(crate) fn writable(&self) -> Result<(), Fault> {
         if self.read_only() { Err(Fault::Rofs) } else { Ok(()) }
     }
 
-    /// Refuses changes that take two objects, of which the other is in another export.
+    /// Refuses changes of two objects in different exports.
     pub(crate) fn same_export(&self, other: &Self) -> Result<(), Fault> {
         if self.export().id == other.export().id { Ok(()) } else { Err(Fault::Xdev) }
     }
 
-    /// Present attributes, for replies that have none from an operation; none if the handle does
-    /// not resolve.
+    /// The current attributes, for replies that have none from an operation; none if the handle is
+    /// stale.
     pub(crate) fn attributes(&self) -> Option<Attributes> {
         let attributes = self.vfs().attributes(&self.node).ok()?;
         Some(self.exported(attributes))
     }
 
-    /// As [`Self::attributes`], for a change that was not begun.
+    /// As [`Self::attributes`], for a change that was not attempted.
     pub(crate) fn unchanged(&self) -> Wcc {
         Wcc { before: None, after: self.attributes() }
     }
 
-    /// The result of a change that was not begun.
+    /// The result of a change that was not attempted.
     pub(crate) fn not_begun<T>(&self, fault: Fault) -> WccOp<T> {
         OpResult { attributes: self.unchanged(), value: Err(fault) }
     }
 
-    /// Shows whether unstable writes to this target's tree may have been lost: to be read before a
-    /// write and after a commit.
+    /// The write verifier: whether unstable writes to this target's tree may have been lost. It is
+    /// read before a write and after a commit.
     pub(crate) fn write_verifier(&self) -> [u8; 8] {
         self.service.write_verifiers.of(self.vfs().losses())
     }
 
-    /// Attributes as clients see them: with the fsid that lasts over restarts, which the kernel's
-    /// device does not.
+    /// Attributes as clients see them: with the fsid that is stable over restarts, unlike the
+    /// kernel's device number.
     pub(crate) fn exported(&self, attributes: Attributes) -> Attributes {
         Attributes { fsid: self.export().fsid, ..attributes }
     }
@@ -152,7 +152,7 @@ impl<'r> VerifiedHandle<'r> {
         Wcc { after: wcc.after.map(|after| self.exported(after)), ..wcc }
     }
 
-    /// The result of a change that takes this and another target, after which they are as they are.
+    /// The result of a change of this and another target that was not made.
     pub(crate) fn both_unchanged(&self, current: &Self, value: Result<(), Fault>) -> BothOp {
         OpResult {
             attributes: BothAttributes { saved: self.unchanged(), current: current.unchanged() },
@@ -160,7 +160,7 @@ impl<'r> VerifiedHandle<'r> {
         }
     }
 
-    /// The result of a query of the tree.
+    /// Converts the result of a query of the tree.
     pub(crate) fn post_op<T>(&self, result: PostOpResult<T>) -> PostOp<T> {
         OpResult {
             attributes: result.attributes.map(|attributes| self.exported(attributes)),
@@ -168,7 +168,7 @@ impl<'r> VerifiedHandle<'r> {
         }
     }
 
-    /// The result of a change in the tree.
+    /// Converts the result of a change in the tree.
     pub(crate) fn wcc<T>(&self, result: WccResult<T>) -> WccOp<T> {
         OpResult {
             attributes: self.exported_wcc(Wcc { before: result.before, after: result.after }),
@@ -176,7 +176,7 @@ impl<'r> VerifiedHandle<'r> {
         }
     }
 
-    /// The object that was found or made in this directory under `name`.
+    /// An object that was found or created in this directory with the name `name`.
     pub(crate) fn child(&self, node: &VfsNode, name: &[u8]) -> FoundObject {
         let is_checked = self.rules().subtree_check && node.attributes.kind != FileKind::Directory;
         if is_checked {

@@ -1,4 +1,4 @@
-//! The service: what it is made of, and what its operator may do with it.
+//! The service: its parts, and the operations of its operator.
 
 use std::sync::Arc;
 
@@ -16,43 +16,43 @@ use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
 use crate::state::{PersistentState, StateError, random};
 use crate::write_verifier::WriteVerifiers;
 
-/// The longest record of a call that a service can execute: a WRITE of all the data that it takes,
+/// Maximum size of the record of a call that a service can execute: a WRITE of the maximum size,
 /// with its handle, offset, count, stability, and the length of the data. All other arguments are
 /// shorter.
 pub const RECORD_MAX: usize = CALL_HEADER_MAX + 4 + nfs3::FILE_HANDLE_MAX + 20 + nfs3::DATA_MAX;
 
-/// What a service is made of.
+/// The parts of a service.
 pub struct Setup {
-    /// What it keeps over restarts.
+    /// The state that it keeps over restarts.
     pub state: PersistentState,
-    /// What it exports.
+    /// The exports.
     pub exports: Vec<ExportDefinition>,
     /// Its counters.
     pub counters: Arc<ServerCounters>,
 }
 
-/// Why a service cannot be made of a [`Setup`].
+/// Why a service cannot be made from a [`Setup`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// No client could mount a path as long as this.
+    /// The path of an export is longer than clients can mount.
     #[error("the path {path} has {length} bytes; the MOUNT protocol takes {limit}", limit = mount3::PATH_MAX)]
     PathTooLong {
         /// The export's path.
         path: String,
-        /// How long it is.
+        /// Its length in bytes.
         length: usize,
     },
-    /// Two exports with one path: clients could not tell them apart.
+    /// Two exports with one path, which clients could not distinguish.
     #[error("{0} is exported twice")]
     Twice(String),
-    /// `subtree_check` where handles have no room for it.
+    /// `subtree_check`, for which the handles of the export have no room.
     #[error("{0}: the file system's handles are too long for subtree_check: use no_subtree_check")]
     NoRoomForParents(String),
-    /// The threads that ask name services cannot be started.
+    /// The threads that query name services cannot be started.
     #[error("cannot start a thread for name services: {0}")]
     Threads(std::io::Error),
 }
@@ -71,8 +71,8 @@ pub struct NfsService {
 }
 
 impl NfsService {
-    /// Gives exports and file systems their lasting numbers and begins a new life (a new write
-    /// verifier).
+    /// Assigns exports and file systems their stable numbers and begins a new run with a new write
+    /// verifier.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -80,7 +80,7 @@ impl NfsService {
         Self::with_environment(setup, Box::new(SystemNames), TimeSource::System)
     }
 
-    /// As [`Self::new`], with another name service and another clock than this machine's.
+    /// As [`Self::new`], with the given name service and clock instead of this machine's.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -110,10 +110,10 @@ impl NfsService {
         Ok(service)
     }
 
-    /// Replaces the exports, at once for all requests that begin afterwards; if that fails, the old
-    /// ones stay. Handles of what is no longer exported are stale. Returns what changed.
+    /// Replaces the exports atomically for all later requests; on an error the old ones stay.
+    /// Handles of removed exports are stale. Returns the changes.
     ///
-    /// To be called by no thread that serves: names may have to be resolved.
+    /// A serving thread must not call it: it may wait for name services.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -126,21 +126,21 @@ impl NfsService {
         Ok(difference)
     }
 
-    /// From now on a user's groups are those that this machine knows, whatever the credential says:
-    /// AUTH_SYS has room for sixteen (`--manage-gids`).
+    /// Uses the groups of this machine's user database from now on, whatever the credential
+    /// contains: AUTH_SYS has room for sixteen (`--manage-gids`).
     ///
     /// # Errors
-    /// The threads that ask name services cannot be started.
+    /// The threads that query name services cannot be started.
     pub fn manage_groups(&self) -> std::io::Result<()> {
         self.exports.manage_groups()
     }
 
-    /// From now on saves the calls that change names or attributes and their replies in the state
-    /// directory, and answers those that an earlier run saved. Does nothing where no state outlives
-    /// the process.
+    /// Saves the calls that change names or attributes and their replies in the state directory
+    /// from now on, and answers calls that an earlier run saved. Does nothing if the state is in
+    /// memory.
     ///
     /// # Errors
-    /// The file cannot be read or made.
+    /// The file cannot be read or created.
     pub fn save_replies(&mut self) -> std::io::Result<()> {
         match self.state.replies_file() {
             Some(path) => self.reply_cache.save(&path, &self.state.derived_secret("saved replies")),
@@ -148,10 +148,9 @@ impl NfsService {
         }
     }
 
-    /// Makes everything that was written durable: for the end of a server. Errors are logged by
-    /// path.
+    /// Makes all written data durable, at the end of a server. Errors are logged with their paths.
     ///
-    /// Returns whether all of it was.
+    /// Returns whether all data are durable.
     pub fn sync_all(&self) -> bool {
         let mut all = true;
         for export in self.exports.current().iter() {
@@ -164,7 +163,7 @@ impl NfsService {
         all
     }
 
-    /// The counters of all exports' file caches, added up; none if no export has a file cache.
+    /// The sum of the counters of all exports' file caches; none if no export has a file cache.
     #[must_use]
     pub fn file_cache(&self) -> Option<FileCacheCounters> {
         let exports = self.exports.current();
@@ -180,7 +179,7 @@ impl NfsService {
     }
 }
 
-/// Refuses a path that MOUNT cannot carry.
+/// Refuses a path that is too long for MOUNT.
 pub(crate) fn check_path(path: &[u8]) -> Result<(), SetupError> {
     if path.len() <= mount3::PATH_MAX {
         return Ok(());

@@ -1,9 +1,9 @@
-//! The name services that only the C library reaches (nsswitch): host look-ups that distinguish "no
+//! Name services that only the C library can query (nsswitch): host look-ups that distinguish "no
 //! such host" from "no answer", reverse look-ups, netgroups and users' groups.
 //!
-//! JUSTIFICATION: nsswitch.conf decides which files, directories and servers say who is in a
-//! netgroup or a group, and only the C library loads its modules; without it, what administrators
-//! set up would not apply.
+//! JUSTIFICATION: nsswitch.conf configures which files, directories and servers define netgroups
+//! and groups, and only the C library loads its modules. Without it, the administrator's
+//! configuration would not apply.
 #![allow(unsafe_code, reason = "calls of the C library, see the justification above")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -11,14 +11,14 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-/// The longest name that a reverse look-up may give, in bytes with its end (NI_MAXHOST).
+/// Maximum length of a name from a reverse look-up in bytes, with its NUL (NI_MAXHOST).
 const NAME_BYTES: usize = 1025;
-/// The most groups that one user can have (NGROUPS_MAX of Linux).
+/// Maximum number of groups of a user (NGROUPS_MAX of Linux).
 const GROUPS_MAX: usize = 65_536;
-/// Room for one line of the user database, in bytes.
+/// Size of the buffer for one line of the user database, in bytes.
 const USER_LINE_BYTES: usize = 64 << 10;
 
-/// Held while the C library is asked about netgroups.
+/// Held during queries of netgroups.
 static NETGROUPS: Mutex<()> = Mutex::new(());
 
 unsafe extern "C" {
@@ -31,8 +31,8 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The name of an address by the reverse look-up, which its owner may have invented. `Some(None)`:
-/// it has none; `None`: no responsible service answered.
+/// The name of an address by the reverse look-up, which the zone's owner may have invented.
+/// `Some(None)`: the address has no name; `None`: no responsible service answered.
 pub(crate) fn name_of(address: IpAddr) -> Option<Option<String>> {
     let mut name = [0; NAME_BYTES];
     let status = match address {
@@ -121,8 +121,8 @@ pub(crate) fn addresses_of(host: &str) -> Option<Vec<IpAddr>> {
     Some(addresses)
 }
 
-/// Errors of this thread's last call that say that a name service could not be asked; others are
-/// left by look-ups that ended.
+/// Errno values of this thread's last call that mean that a name service could not be queried;
+/// look-ups leave other values, too.
 const UNASKED: [c_int; 9] = [
     libc::EAGAIN,
     libc::ECONNREFUSED,
@@ -142,26 +142,26 @@ fn forget_errors() {
     unsafe { *place = 0 };
 }
 
-/// Whether a name service could not be asked since errors were forgotten: for calls that have no
-/// other way to say so.
+/// Whether a name service could not be queried since errno was cleared, for calls that cannot
+/// report it otherwise.
 fn was_unasked() -> bool {
     let error = std::io::Error::last_os_error().raw_os_error();
     error.is_some_and(|error| UNASKED.contains(&error))
 }
 
-/// Whether a netgroup has a machine of this name (or address, in text); `None` if no responsible
-/// service answered, as far as the C library says.
+/// Whether a netgroup contains a machine with this name (or address, as text); `None` if no
+/// responsible service answered, as far as the C library reports it.
 pub(crate) fn in_netgroup(group: &str, host: &str) -> Option<bool> {
     let (Ok(group), Ok(host)) = (CString::new(group), CString::new(host)) else {
         return Some(false);
     };
     let any = std::ptr::null();
-    // The C library does not promise that two threads may ask about netgroups at once (innetgr(3):
-    // MT-Unsafe race:netgrent).
+    // The C library does not permit two threads to query netgroups at once (innetgr(3): MT-Unsafe
+    // race:netgrent).
     let _alone = NETGROUPS.lock();
     forget_errors();
-    // SAFETY: both are strings with an end, null means any user and any domain, and no other thread
-    // of ours asks meanwhile.
+    // SAFETY: both are NUL-terminated strings, null means any user and any domain, and the lock
+    // excludes other threads of this process.
     let has = unsafe { innetgr(group.as_ptr(), host.as_ptr(), any, any) == 1 };
     (has || !was_unasked()).then_some(has)
 }
@@ -177,8 +177,8 @@ pub(crate) fn groups_of(uid: u32) -> Option<Option<Vec<u32>>> {
     // the bytes it is said to have.
     let status =
         unsafe { libc::getpwuid_r(uid, &raw mut user, line.as_mut_ptr(), line.len(), &raw mut found) };
-    // "No such user" is no error (POSIX); what modules of the C library leave as the error when
-    // their server is down may be ENOENT.
+    // "No such user" is no error (POSIX); modules of the C library may leave ENOENT when their
+    // server does not answer.
     if status != 0 {
         return None;
     }
@@ -195,7 +195,7 @@ pub(crate) fn groups_of(uid: u32) -> Option<Option<Vec<u32>>> {
         let count = usize::try_from(count).ok()?;
         if status >= 0 {
             groups.truncate(count);
-            // A database that could not be asked is left out silently.
+            // An unreachable database is skipped without an error.
             return (!was_unasked()).then_some(Some(groups));
         }
         if groups.len() >= GROUPS_MAX {

@@ -1,21 +1,21 @@
-//! Write verifiers: they stay the same as long as no unstable write to a tree can have been lost
-//! (RFC 1813 section 3.3.7), so that clients know what to send again.
+//! Write verifiers. They stay the same as long as no unstable write to a tree can have been lost
+//! (RFC 1813 section 3.3.7). If one changes, the client repeats its writes.
 //!
-//! A tree counts its losses itself ([`Vfs::losses`](curt_vfs::Vfs::losses)), and has counted one
-//! before anybody can be told that a commit went well. A WRITE reads the number before it writes, a
-//! COMMIT after it committed: when data get lost at the same moment, the two then differ, and the
-//! data are sent once too often rather than once too seldom.
+//! A tree counts its losses itself ([`Vfs::losses`](curt_vfs::Vfs::losses)), and has counted a loss
+//! before any COMMIT can succeed after it. A WRITE reads the number before it writes, a COMMIT
+//! after it has committed. If data are lost in between, the verifiers differ, and the client sends
+//! the data again, at worst without need.
 
 /// The verifiers of this run of the server.
 pub(crate) struct WriteVerifiers(u64);
 
 impl WriteVerifiers {
-    /// Starts with a random number, so that no other run is likely to have had it.
+    /// Starts with a random number, so that no other run is likely to have the same.
     pub(crate) const fn new(instance: u64) -> Self {
         Self(instance)
     }
 
-    /// The verifier of a tree that has lost data this many times.
+    /// The verifier of a tree after `losses` losses.
     pub(crate) const fn of(&self, losses: u64) -> [u8; 8] {
         self.0.wrapping_add(losses).to_be_bytes()
     }

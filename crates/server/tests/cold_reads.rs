@@ -1,4 +1,4 @@
-//! What a connection does while one of its reads or listings waits for a disk.
+//! A connection while one of its reads or listings waits for a disk.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "shared by the tests of this folder")]
@@ -23,11 +23,10 @@ use curt_xdr::decode_all;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-/// How long the disk waits before it gives up.
+/// Maximum time for which the disk waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A tree whose reads and listings wait for a disk, and whose disk waits until somebody asks how
-/// full it is, or for a name.
+/// A tree whose reads and listings wait for a disk, and whose disk waits for an FSSTAT or a LOOKUP.
 struct Cold {
     tree: MemoryVfs,
     state: Mutex<Disk>,
@@ -47,14 +46,14 @@ impl Cold {
         self.bell.notify_all();
     }
 
-    /// Whether the disk came to be in that state in time.
+    /// Whether the disk reached that state in time.
     fn wait_for(&self, state: Disk) -> bool {
         let mut now = self.state.lock();
         !self.bell.wait_while_for(&mut now, |now| *now != state, PATIENCE).timed_out()
     }
 }
 
-/// Hands a call on to the tree in memory.
+/// Forwards a call to the tree in memory.
 macro_rules! as_in_memory {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
         $(fn $name(&self, $($argument: $kind),*) -> $answer {
@@ -107,7 +106,7 @@ impl Vfs for Cold {
         found
     }
 
-    /// Waits in the middle of the directory until somebody has looked a name up in the same tree.
+    /// Waits in the middle of the directory until a name in the same tree has been looked up.
     fn read_directory(
         &self,
         caller: &FsCred<'_>,
@@ -190,7 +189,7 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
 }
 
 #[test]
-fn a_small_read_that_waits_for_a_disk_keeps_nobody_waiting() {
+fn a_small_read_that_waits_for_a_disk_delays_no_other_call() {
     let tree = MemoryVfs::new(MemoryOptions::default());
     let made =
         tree.create(&FsCred::ROOT, &tree.root(), b"file", CreateMode::Guarded(&SetAttributes::default()));

@@ -1,4 +1,4 @@
-//! READs that are answered with pieces of a file, over a connection.
+//! READs that are answered with ranges of a file, over a connection.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "wire/mod.rs"]
@@ -48,7 +48,7 @@ fn ask(wire: &mut Wire, file: NfsFh3, offset: u64, count: u32) {
     wire.send(procedure, &arguments);
 }
 
-/// What a READ brought: the bytes, and whether they are the last.
+/// The result of a READ: the bytes, and whether they are the last.
 fn decoded(results: &[u8]) -> Result<(Vec<u8>, bool), NfsStat3> {
     match decode_all(results).unwrap() {
         NfsResult::Ok(ReadOk { attributes, count, eof, data }) => {
@@ -79,7 +79,7 @@ fn pieces_of_a_file_and_copies_are_the_same_bytes() {
             (u64::from(SIZE) - 1, 1 << 20),
             (u64::from(SIZE), 1 << 20),
         ];
-        // All at once, so that pieces and copies stand side by side in what is sent.
+        // All at once, so that ranges and copies are adjacent in the sent data.
         let first = wire.xid + 1;
         for (offset, count) in ranges {
             ask(&mut wire, file, offset, count);

@@ -1,4 +1,4 @@
-//! Exports are replaced while clients work: no request may fail, and what is no longer exported is
+//! Exports are replaced while clients work: no request may fail, and handles of removed exports are
 //! stale at once.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,15 +19,15 @@ use curt_types::SetAttributes;
 use curt_vfs::{CreateMode, FsCred, MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Opaque, decode_all};
 
-/// How often the exports are replaced.
+/// Number of reloads.
 const RELOADS: usize = 50;
-/// How many clients work meanwhile, each on a connection of its own.
+/// Number of clients, each on its own connection.
 const CLIENTS: usize = 4;
-/// How much each of them must have done between two reloads.
+/// Minimum number of operations of each client between two reloads.
 const CALLS_BETWEEN: usize = 20;
 
-/// The tree for everybody or for a network, with or without neighbours, by rules that all let a
-/// client go on.
+/// The tree for all clients or for a network, with or without other exports, by rules that permit a
+/// client to continue.
 fn exports(round: usize, tree: &Arc<MemoryVfs>) -> Vec<ExportDefinition> {
     let vfs: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(tree);
     let mut rules = calling::open_rules();
@@ -50,7 +50,7 @@ fn exports(round: usize, tree: &Arc<MemoryVfs>) -> Vec<ExportDefinition> {
     exports
 }
 
-/// A connection of its own, and the file on it.
+/// A new connection, and the file on it.
 struct Worker {
     transport: TcpTransport,
     root: NfsFh3,
@@ -82,7 +82,7 @@ impl Worker {
         decode_all::<NfsResult<WriteOk, WccData>>(&written).unwrap().status()
     }
 
-    /// One of each, and what became of them.
+    /// One client of each kind, and its result.
     fn work(&self) -> [NfsStat3; 3] {
         let looked = calling::lookup(&self.transport, self.root, b"file");
         let looked = looked.map_or_else(|status| status, |_| NfsStat3::Ok);
@@ -124,7 +124,7 @@ fn fifty_reloads_fail_no_request_and_the_last_makes_all_handles_stale() {
         for worker in &workers {
             assert_eq!(worker.work(), [NfsStat3::Stale; 3]);
         }
-        // The last request's own hold of it may outlive its reply by a moment.
+        // The last request may hold its reference for a moment after its reply.
         let end = Instant::now() + Duration::from_secs(60);
         while Arc::strong_count(&tree) > 1 {
             assert!(Instant::now() < end, "a connection keeps what is exported no longer");

@@ -1,5 +1,5 @@
-//! What a server keeps over a restart, over a directory of this machine: handles and exclusive
-//! creates, and what `--new-key` takes away.
+//! The state that a server keeps over a restart, over a directory of this machine: handles,
+//! exclusive creates, and the effect of `--new-key`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "shared by the tests of this folder")]
@@ -19,7 +19,7 @@ use curt_server::{
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
 use curt_xdr::{Encode, decode_all};
 
-/// One life of a server that exports `top/export` as /export.
+/// One run of a server that exports `top/export` as /export.
 struct Life(LoopbackTransport);
 
 impl Life {
@@ -62,7 +62,7 @@ impl Life {
     }
 }
 
-/// Whoever runs the tests: without privileges a directory can only be served as its owner.
+/// The user that runs the tests: without privileges a directory can only be served as its owner.
 fn myself() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
@@ -126,7 +126,8 @@ fn another_file_system_at_the_same_path_makes_old_handles_stale() {
     let life = Life::begin(top.path(), HandleChoice::Auto);
     let root = life.root();
     drop(life);
-    // The state says that the path belonged to another file system, as after a disk was exchanged.
+    // According to the state, the path belonged to another file system, as after a disk was
+    // replaced.
     let numbers = top.path().join("state/numbers");
     let text = std::fs::read_to_string(&numbers).unwrap();
     let (head, _) = text.split_once("filesystem 1 ").unwrap();

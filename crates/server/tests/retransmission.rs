@@ -1,5 +1,5 @@
-//! Calls that a client sends twice, because its connection ended before the reply came: over a new
-//! connection and from another port. The second one gets the reply of the first and changes
+//! Calls that a client retransmits because its connection ended before the reply: over a new
+//! connection and from another port. The second one gets the reply to the first and changes
 //! nothing, whatever happened in between.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RE
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
-/// The bytes of a record's length, and of an accepted reply's header after it.
+/// The sizes of a record mark, and of an accepted reply's header after it, in bytes.
 const MARK: usize = 4;
 const HEADER: usize = 24;
 
@@ -71,7 +71,7 @@ impl Bed {
         bed
     }
 
-    /// A call with a number of its own, as it goes over the wire.
+    /// A call with a new xid, as it is sent.
     fn record(&self, procedure: (u32, u32, u32), arguments: &dyn Encode) -> Vec<u8> {
         let credential = RpcCredential::Sys(AuthSysCredential {
             machine_name: MachineName::new(b"test"),
@@ -92,7 +92,7 @@ impl Bed {
         self.record((PROGRAM, VERSION, procedure.number()), arguments)
     }
 
-    /// Sends a record over a connection of its own and returns the body of the reply.
+    /// Sends a record over a new connection and returns the body of the reply.
     fn send(&self, record: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.write_all(record).unwrap();
@@ -121,7 +121,7 @@ impl Bed {
         self.status(NfsProcedure::Lookup, &self.at(name)) == NfsStat3::Ok
     }
 
-    /// Makes a file of three bytes.
+    /// Creates a file of three bytes.
     fn file(&self, name: &str) -> NfsFh3 {
         let how = CreateHow::Guarded(Sattr::default());
         let arguments = CreateArguments { place: self.at(name), how };
@@ -162,8 +162,8 @@ impl Bed {
         self.attributes(file).size
     }
 
-    /// Sends a call, does what `between` does, sends the same call over another connection, and
-    /// compares the replies.
+    /// Sends a call, calls `between`, sends the same call over another connection, and compares the
+    /// replies.
     fn twice(&self, procedure: NfsProcedure, arguments: &dyn Encode, between: impl FnOnce()) {
         let hits = || self.counters.events.value(ServerCounter::ReplyCacheHit);
         let (record, before) = (self.nfs(procedure, arguments), hits());
@@ -255,7 +255,7 @@ fn what_failed_fails_in_the_same_way_and_other_calls_of_that_number_do_not() {
     bed.file("late");
     assert_eq!(bed.send(&record), refused);
     assert!(bed.exists("late"));
-    // The number is used again, for a name of the same length; and once more for the first.
+    // The xid is used again, for a name of the same length; and once more for the first.
     bed.file("more");
     let again = |name| {
         bed.xid.store(u32::from_be_bytes(record[4..8].try_into().unwrap()), Ordering::Relaxed);
@@ -277,7 +277,7 @@ fn a_client_that_left_before_the_reply_came_finds_it_when_it_is_back() {
         &MkdirArguments { place: bed.at("directory"), attributes: Sattr::default() },
     );
     for _ in 0..50 {
-        // The first may be executed at any moment: before, while and after the next one comes.
+        // The first may be executed at any time: before, during and after the next one.
         let mut stream = TcpStream::connect(bed.address).unwrap();
         stream.write_all(&record).unwrap();
         drop(stream);

@@ -1,4 +1,4 @@
-//! What a connection does while one of its calls of MOUNT waits for a name service.
+//! A connection while one of its calls of MOUNT waits for a name service.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "shared by the tests of this folder")]
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use calling::{ROOT, call};
 
-/// Says what it is asked, and answers when it is told to.
+/// Reports each query, and answers when the test permits it.
 struct Slow {
     asked: Sender<()>,
     answer: Mutex<Receiver<()>>,
@@ -27,7 +27,7 @@ struct Slow {
 
 impl Slow {
     fn wait(&self) {
-        // Whoever has ended needs neither.
+        // The other side may have ended.
         let _ = self.asked.send(());
         let _ = self.answer.lock().recv();
     }
@@ -53,8 +53,8 @@ impl NameService for Slow {
     }
 }
 
-/// A server of a directory for hosts whose names `names` know, which ends with the test's process,
-/// and one connection to it.
+/// A server of a directory for hosts whose names `names` resolves, which ends with the test's
+/// process, and one connection to it.
 fn serve(names: Slow) -> TcpTransport {
     let rules = ExportRules { secure_ports: false, ..ExportRules::default() };
     let tree = Arc::new(MemoryVfs::new(MemoryOptions::default()));
@@ -80,7 +80,7 @@ fn a_mount_that_waits_for_a_name_holds_up_no_other_call_of_its_connection() {
     std::thread::scope(|scope| {
         let mounting = scope.spawn(|| call(transport, ROOT, (mount3::PROGRAM, 1), &path));
         asks.recv().unwrap();
-        // It is answered before the name is known, or else the mount has waited in vain.
+        // It is answered before the name is known, or the mount has timed out.
         call(transport, ROOT, (nfs3::PROGRAM, 0), &());
         drop(answer);
         let mounted = mounting.join().unwrap();

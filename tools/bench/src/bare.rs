@@ -1,10 +1,9 @@
-//! What FUSE itself allows: a file system of one file that is always in memory, without a server
-//! behind it.
+//! The limit of FUSE itself: a file system of one file in memory, without a server.
 //!
-//! It shows how fast a mount could read at most if the network and the server took no time. Where
-//! it is slow instead, its READ and FSYNC take their time and the kernel keeps nothing of it. Where
-//! it asks an echo server, each GETATTR takes a round trip besides: what is left between it and a
-//! mount is deciding, and the server's work.
+//! It shows how fast a mount could read if the network and the server took no time. As a slow file
+//! system, its READ and FSYNC are delayed and the kernel caches nothing. With an echo server, each
+//! GETATTR takes a round trip: the difference to a mount is the client's decisions, and the
+//! server's work.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -29,19 +28,19 @@ const NODE: NodeId = NodeId(2);
 /// Bytes of a GETATTR call over TCP: record mark, call, AUTH_SYS of root without groups, a file
 /// handle of 40 bytes.
 const CALL_BYTES: usize = 4 + 24 + 36 + 8 + 44;
-/// Bytes of its reply: record mark, reply, status, attributes.
+/// Size of its reply in bytes: record mark, reply, status, attributes.
 const REPLY_BYTES: usize = 4 + 24 + 4 + 84;
 const READ_AHEAD_KIB: u32 = 2048;
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// How it answers.
+/// The behaviour of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BareBehaviour {
-    /// At once, and the kernel keeps everything.
+    /// It replies at once, and the kernel caches everything.
     Quick,
-    /// READ and FSYNC after so long, and the kernel keeps nothing.
+    /// READ and FSYNC take this time, and the kernel caches nothing.
     Slow(Duration),
-    /// GETATTR once this echo server has answered, and the kernel keeps no attributes.
+    /// GETATTR waits for this echo server, and the kernel caches no attributes.
     Echo(SocketAddr),
 }
 
@@ -57,7 +56,7 @@ struct OneFileFilesystem {
     echo: Option<Mutex<TcpStream>>,
 }
 
-/// Nothing waits here for long, so nothing is interrupted.
+/// No operation waits for long, so none is interrupted.
 #[derive(Debug, Default)]
 pub(super) struct NeverInterrupted;
 
@@ -69,7 +68,7 @@ impl Interruption for NeverInterrupted {
     }
 }
 
-/// A mount of it, as long as this lives.
+/// A mount of it; unmounted when dropped.
 #[derive(Debug)]
 pub(super) struct BareMount {
     mount: FuseMount,
@@ -90,7 +89,7 @@ impl BareMount {
             source: "curt-bare".to_owned(),
             subtype: "curt-bare".to_owned(),
             flags: MountFlags { nosuid: true, nodev: true, ..MountFlags::default() },
-            // A server serves it to others.
+            // A server exports it.
             allow_other: !slowness.is_zero(),
         };
         let (mount, device) = FuseMount::new(directory, &options)?;
@@ -104,12 +103,12 @@ impl BareMount {
             echo: echo.map(Mutex::new),
         };
         let session = FuseSession::start(device, Arc::new(bare), &FuseSessionOptions::default())?;
-        // As a mount of ours has it; only root may set it.
+        // As for a mount of Curt; only root may set it.
         let _ = mount.set_read_ahead(READ_AHEAD_KIB);
         Ok(Self { mount, session })
     }
 
-    /// Unmounts it, though somebody may still have it open.
+    /// Unmounts it, even if it is in use.
     pub(super) fn end(self) -> Result<()> {
         let detached = self.mount.detach();
         self.session.interrupt_all();
@@ -165,7 +164,7 @@ impl Filesystem for OneFileFilesystem {
     }
 
     fn open(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: &OpenIn) -> Result<OpenOut, Errno> {
-        // Past the page cache each read is a cold one.
+        // Without the page cache each read is a cold one.
         let flags = if self.slowness.is_zero() { 0 } else { open_reply::DIRECT_IO };
         Ok(OpenOut { fh: FuseFh(1), flags })
     }

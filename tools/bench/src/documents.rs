@@ -1,7 +1,7 @@
-//! `cargo xtask bench documents`: the tables of the documents that asked for fewer NFS requests,
-//! beside ours.
+//! `cargo xtask bench documents`: the tables of the documents that proposed fewer NFS requests,
+//! compared with Curt's.
 //!
-//! Knows how they are printed; what is done is [`curt_bench::library::documents`]'s.
+//! This module prints them; [`curt_bench::library::documents`] computes them.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! `cargo xtask bench fuse`: what a GETATTR through a mount costs, beside a bare FUSE file system
-//! that asks an echo server.
+//! `cargo xtask bench fuse`: the cost of a GETATTR through a mount, compared with a bare FUSE file
+//! system that calls an echo server.
 
 use std::fs::File;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use super::bare::{self, BareBehaviour, BareMount};
 use super::latency::echo;
 use super::statistics::{compared, median};
 
-/// What `cargo xtask bench fuse` takes.
+/// Arguments of `cargo xtask bench fuse`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FuseArguments {
     /// Rounds; each measures both sides
@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
     let ours = File::open(mounted.directory().join(bare::FILE))?;
     let reference = File::open(directory.path().join(bare::FILE))?;
     let (mut our_rounds, mut reference_rounds) = (Vec::new(), Vec::new());
-    // The first round of each is not counted: caches and threads warm up.
+    // The first round of each is not counted: it warms up caches and threads.
     for round in 0..=arguments.rounds {
         let values = (microseconds(&ours, arguments.calls)?, microseconds(&reference, arguments.calls)?);
         if round > 0 {

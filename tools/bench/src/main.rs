@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     match bench(&Arguments::parse().bench) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        // Whoever read standard output has read enough.
+        // The reader of standard output has closed it.
         Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("curt-tools-bench: {error:#}");
@@ -110,7 +110,7 @@ fn say(line: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Prints tables, each of which is a list of rows under its name; as JSON or for people.
+/// Prints tables, each a list of rows with a name; as JSON or as text.
 fn print_rows(as_json: bool, tables: &Value) -> Result<()> {
     if as_json {
         return say(&tables.to_string());
@@ -130,7 +130,7 @@ fn print_rows(as_json: bool, tables: &Value) -> Result<()> {
     Ok(())
 }
 
-/// What stands in a row, with its names: words first.
+/// The values in a row with their names: words first.
 fn cells(prefix: &str, row: &Value) -> Vec<(String, String)> {
     let mut cells = Vec::new();
     for (name, value) in row.as_object().into_iter().flatten() {
@@ -146,7 +146,7 @@ fn cells(prefix: &str, row: &Value) -> Vec<(String, String)> {
                 let parts: Vec<_> = parts.map(|cells| cells.collect::<Vec<_>>().join(" ")).collect();
                 cells.push((name, parts.join(", ")));
             }
-            // Of rounds: the lowest and the highest.
+            // Of the rounds: the lowest and the highest.
             Value::Array(values) => {
                 let values: Vec<f64> = values.iter().filter_map(Value::as_f64).collect();
                 let low = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -161,7 +161,7 @@ fn cells(prefix: &str, row: &Value) -> Vec<(String, String)> {
     cells
 }
 
-/// Prints comparisons, and on which machine they were made.
+/// Prints comparisons, and a description of the machine.
 fn print_compared(as_json: bool, compared: &[Value]) -> Result<()> {
     if as_json {
         return say(&json!({ "machine": Machine::this(), "compared": compared }).to_string());

@@ -1,6 +1,5 @@
-//! `cargo xtask bench names`: how many operations a second on names that are known to be there, and
-//! on names that are known to be missing. `cargo xtask bench memory`: what a mount's daemon needs
-//! to know many names.
+//! `cargo xtask bench names`: operations per second on cached existing names, and on cached missing
+//! names. `cargo xtask bench memory`: the memory of a mount's daemon for many names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,14 +13,14 @@ use serde_json::json;
 
 use crate::{print_rows, say};
 
-/// What is measured: who may search is judged by mode bits, or by what the server said.
+/// The cases: search permission decided by mode bits, or by the server's reply.
 const ROWS: [(&str, &str); 2] =
     [("judged by mode bits", "noaccesscheck"), ("judged by the server", "accesscheck,lookupcache=all")];
 
-/// Names in one directory: fewer than the missing ones that a mount remembers of each.
+/// Names in one directory: fewer than the missing names that a mount caches for each.
 const PER_DIRECTORY: usize = 1000;
 
-/// What `cargo xtask bench names` takes.
+/// Arguments of `cargo xtask bench names`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NamesArguments {
     /// How many names of each kind
@@ -35,7 +34,7 @@ pub(crate) struct NamesArguments {
     json: bool,
 }
 
-/// What `cargo xtask bench memory` takes.
+/// Arguments of `cargo xtask bench memory`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MemoryArguments {
     /// How many names
@@ -109,7 +108,7 @@ pub(super) fn run_memory(arguments: &MemoryArguments) -> Result<bool> {
     Ok(true)
 }
 
-/// Makes so many names.
+/// Creates so many names.
 fn make(top: &Path, names: usize) -> Result<()> {
     let bar = progress_bar("making the files");
     bar.set_length(names as u64);
@@ -125,7 +124,7 @@ fn make(top: &Path, names: usize) -> Result<()> {
     Ok(())
 }
 
-/// Where a name is.
+/// The path of a name.
 fn name(first: &str, number: usize) -> PathBuf {
     Path::new(&format!("directory-{}", number / PER_DIRECTORY)).join(format!("{first}-{number}"))
 }
@@ -136,7 +135,7 @@ fn measure(
     exists: bool,
     limit: Duration,
 ) -> Result<(f64, f64, u64)> {
-    // Once around, so that all are known.
+    // One pass, so that all names are cached.
     paths.iter().try_for_each(|path| stat(path, exists))?;
     let before = mounted.report()?;
     let start = Instant::now();

@@ -1,9 +1,10 @@
-//! `cargo xtask bench read`: a large file through a mount, beside libnfs from the same server.
+//! `cargo xtask bench read`: a large file through a mount, compared with libnfs and the same
+//! server.
 //!
-//! Every round mounts anew, so that the client is cold; the server has the file in its memory for
-//! both sides. Beside them a FUSE file system that has the file in its own memory shows what is
-//! left for a mount at most, and reading with O_DIRECT what the kernel's page cache costs.
-//! Processor time is told as well, and whose it was: it depends less on what else the machine does.
+//! Every round mounts again, so that the client is cold; the server has the file in memory for both
+//! sides. For comparison, a FUSE file system with the file in its own memory shows the upper limit
+//! of a mount, and reads with O_DIRECT show the cost of the kernel's page cache. The processor time
+//! of each process is reported as well: it depends less on the load of the machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,12 +23,12 @@ use super::bare::{self, BareBehaviour, BareMount};
 use super::spent::{ProcessorShare, ResourceUse, measure};
 use super::statistics::{compared, median};
 
-/// Bytes of one read(2) or write(2).
+/// Size of one read(2) or write(2) in bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// The file that is read, and what its content follows from.
+/// The file, and the seed of its contents.
 const SOURCE: &str = "source";
 
-/// What `cargo xtask bench read` takes.
+/// Arguments of `cargo xtask bench read`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchReadArguments {
     /// The file's size in MiB
@@ -54,20 +55,20 @@ pub(super) fn run(arguments: &BenchReadArguments) -> Result<bool> {
     }?;
     let source = own.path().join(SOURCE);
     make(&source, arguments.mib)?;
-    // libnfs writes there as whoever runs this, whom the server may take for nobody.
+    // libnfs writes there as the current user, whom the server may squash.
     let written = own.path().join("written");
     fs::create_dir(&written)?;
     fs::set_permissions(&written, PermissionsExt::from_mode(0o777))?;
     fs::set_permissions(own.path(), PermissionsExt::from_mode(0o755))?;
     let mut world = Testbed::serving(&Curt::beside()?, own.path(), None)?;
-    // Of the first round only the content counts: it is compared.
+    // In the first round only the contents are compared.
     let mounted = world.mount("3", &arguments.options)?;
     compare(&mounted.directory().join(SOURCE))?;
     mounted.end()?;
     let mut rounds = ReadRounds::default();
     for round in 0..arguments.rounds {
-        // Memory that was used a moment ago costs less than memory that the host has to give first:
-        // nobody always comes second.
+        // Recently used memory costs less than memory that the host has to provide first, so the
+        // order alternates.
         if round.is_multiple_of(2) {
             rounds.through_mount(&mut world, arguments)?;
             rounds.beside(&world, own.path(), arguments.mib)?;
@@ -80,11 +81,11 @@ pub(super) fn run(arguments: &BenchReadArguments) -> Result<bool> {
     Ok(true)
 }
 
-/// What each round spent, by what was done.
+/// The cost of each round, by operation.
 #[derive(Debug, Default)]
 struct ReadRounds(BTreeMap<&'static str, Vec<ResourceUse>>);
 
-/// What is compared with what: ours and the reference, each with its name in what is printed.
+/// The two sides of a comparison: Curt and the reference, each with its printed name.
 const COMPARED: [(&str, [(&str, &str); 2]); 4] = [
     ("cold read", [("read", "mount"), ("cat", "nfs-cat")]),
     ("read with O_DIRECT", [("direct", "mount"), ("cat", "nfs-cat")]),
@@ -105,7 +106,7 @@ impl ReadRounds {
         Ok(())
     }
 
-    /// Reads and writes through a mount that is made for it.
+    /// Reads and writes through a new mount.
     fn through_mount(&mut self, world: &mut Testbed, arguments: &BenchReadArguments) -> Result<()> {
         let mounted = world.mount("3", &arguments.options)?;
         let others = [("daemon", mounted.pid()), ("server", server(world)?)];
@@ -118,8 +119,7 @@ impl ReadRounds {
         mounted.end()
     }
 
-    /// Does the same without a mount, from and to what the server has at `exported`; and without a
-    /// server.
+    /// The same without a mount, on the server's files at `exported`; and without a server.
     fn beside(&mut self, world: &Testbed, exported: &Path, mib: u64) -> Result<()> {
         let others = [("server", server(world)?)];
         let port = world.port().context("the server was started here")?;
@@ -159,7 +159,7 @@ impl ReadRounds {
     }
 }
 
-/// The medians of each one's share, times `factor`.
+/// The medians of each process's share, multiplied by `factor`.
 fn shares(rounds: &[ResourceUse], factor: f64) -> Value {
     let parties = rounds.first().map_or(&[][..], |first| first.shares.as_slice());
     let one = |(index, party): (usize, &ProcessorShare)| {
@@ -180,7 +180,7 @@ fn server(world: &Testbed) -> Result<u32> {
 fn make(path: &Path, mib: u64) -> Result<()> {
     let mut file = File::create(path).with_context(|| path.display().to_string())?;
     let mut piece = vec![0; PIECE_BYTES];
-    // The content repeats within a piece, so all pieces are alike.
+    // The contents repeat for each piece, so all pieces are equal.
     ContentPattern::of(SOURCE.as_bytes()).fill(0, &mut piece);
     for _ in 0..mib {
         file.write_all(&piece)?;

@@ -1,40 +1,39 @@
-//! What some work costs: how long it takes, and how much processor time it takes of all who take
-//! part in it.
+//! The cost of some work: elapsed time, and the processor time of all processes that take part.
 //!
-//! Where other work shares the machine the second is the steadier measure.
+//! On a shared machine, processor time is the steadier measure.
 
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// What was spent.
+/// The cost.
 #[derive(Clone, Debug)]
 pub(super) struct ResourceUse {
-    /// From beginning to end.
+    /// Elapsed time.
     pub(super) seconds: f64,
-    /// By each who took part.
+    /// Processor time of each process.
     pub(super) shares: Vec<ProcessorShare>,
 }
 
 /// One process's processor time, or a part of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessorShare {
-    /// Who it is.
+    /// The name of the process.
     pub(super) who: &'static str,
-    /// Seconds in its own code.
+    /// Seconds in user mode.
     pub(super) user: f64,
-    /// Seconds in the kernel for it.
+    /// Seconds in the kernel.
     pub(super) system: f64,
 }
 
 impl ResourceUse {
-    /// User and system time of all together.
+    /// User and system time of all processes.
     pub(super) fn processor_seconds(&self) -> f64 {
         self.shares.iter().map(|share| share.user + share.system).sum()
     }
 }
 
-/// Does `work`. Part in it have this process with the children that end meanwhile, as `own`, and
+/// Runs `work` and measures it: this process with the children that end meanwhile, as `own`, and
 /// the processes `others`.
 pub(super) fn measure(
     own: &'static str,
@@ -64,8 +63,8 @@ fn share(who: &'static str, pid: u32) -> Result<ProcessorShare> {
     Ok(ProcessorShare { who, user, system })
 }
 
-/// Of fields 14 to 17 of proc(5)'s stat, utime, stime, cutime, cstime: user and system time. The
-/// name before them may have anything in it.
+/// User and system time: fields 14 to 17 of proc(5)'s stat (utime, stime, cutime, cstime). The name
+/// before them may contain any bytes.
 fn ticks(line: &str) -> Option<[u64; 2]> {
     const BEFORE: usize = 11;
     let (_, fields) = line.rsplit_once(") ")?;

@@ -1,19 +1,19 @@
-//! Medians, their intervals, and what 99 of 100 do not exceed. Nothing is assumed of how the values
-//! are distributed.
+//! Medians with their confidence intervals, and 99th percentiles. They assume no distribution of
+//! the values.
 
 use serde_json::{Value, json};
 
-/// What an interval is to hold with.
+/// The confidence level of an interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// The median; of an even number the lower middle one. 0 of none.
+/// The median; of an even number of values the lower of the middle two. 0 for no values.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
 }
 
-/// A median and the interval in which that of endlessly many rounds lies with 95 %.
+/// A median and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ConfidenceInterval {
     pub(super) median: f64,
@@ -21,8 +21,8 @@ pub(super) struct ConfidenceInterval {
     pub(super) high: f64,
 }
 
-/// Two things measured in turns, as JSON: the name of each side with its value in each round, and
-/// the median of the rounds' ratios, ours by reference.
+/// Two interleaved measurements as JSON: the name of each side with its value in each round, and
+/// the median of the rounds' ratios, Curt by reference.
 pub(super) fn compared(what: &str, unit: &str, ours: (&str, Vec<f64>), reference: (&str, Vec<f64>)) -> Value {
     let ratios = ours.1.iter().zip(&reference.1);
     let ratios: Vec<f64> = ratios.map(|(ours, reference)| ours / reference).collect();
@@ -31,7 +31,7 @@ pub(super) fn compared(what: &str, unit: &str, ours: (&str, Vec<f64>), reference
     json!({ "what": what, "unit": unit, "ours": ours, "reference": reference, "ratio": median(&ratios) })
 }
 
-/// The median of the ratios of what was measured in the same round, with its interval.
+/// The median of the ratios of measurements in the same round, with its interval.
 pub(super) fn paired(ours: &[f64], reference: &[f64]) -> ConfidenceInterval {
     let ratios: Vec<f64> = ours.iter().zip(reference).map(|(ours, reference)| ours / reference).collect();
     interval(&ratios)
@@ -57,7 +57,7 @@ fn middle(sorted: &[f64]) -> f64 {
     f64::midpoint(median(sorted), upper)
 }
 
-/// How many of `count` sorted values lie on each side beyond the interval.
+/// The number of `count` sorted values on each side outside of the interval.
 fn left_out(count: usize) -> usize {
     let mut probability = 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
     let mut tail = 0.0;
@@ -71,12 +71,12 @@ fn left_out(count: usize) -> usize {
     count.saturating_sub(1) / 2
 }
 
-/// What all but a hundredth of the values do not exceed; 0 of none.
+/// The 99th percentile; 0 for no values.
 pub(super) fn p99(values: &mut [u32]) -> u32 {
     at_rank(values, 99, 100)
 }
 
-/// The middle of many values; 0 of none.
+/// The median of many values; 0 for no values.
 pub(super) fn p50(values: &mut [u32]) -> u32 {
     at_rank(values, 1, 2)
 }

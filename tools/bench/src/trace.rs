@@ -1,8 +1,8 @@
-//! `cargo xtask bench trace`: what an event costs that nobody wants, and one that somebody wants.
+//! `cargo xtask bench trace`: the cost of a disabled event, and of an enabled one.
 //!
-//! Two parts: the time of an event by itself, round by round with the ways interleaved; and a
-//! thread that tells of a steady number of events each second while another takes them out and
-//! makes a recording of them, as a daemon does for `curt trace`.
+//! Two parts: the time of an event by itself, with the cases interleaved in each round; and a
+//! thread that emits a steady rate of events while another one drains and records them, as a daemon
+//! does for `curt trace`.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,16 +19,17 @@ use serde_json::{Value, json};
 use crate::statistics::median;
 use crate::{print_rows, say};
 
-/// What is told of in every round: two numbers, a name and an error, as most events of a mount.
+/// The fields of the event in every round: two numbers, a name and an error, as most events of a
+/// mount.
 const EVENT: Event = Event::NfsLookupExit;
-/// What is told of where an object's event is measured.
+/// The object of the event with an object.
 const OBJECT: Event = Event::NfsGetattrExit;
-/// A handle as `curt serve` gives it out, of a file on ext4.
+/// A handle of `curt serve`, for a file on ext4.
 const HANDLE: [u8; 28] = [0x5a; 28];
 /// Events of one round.
 const ROUND: u32 = 20_000;
 
-/// What `cargo xtask bench trace` takes.
+/// Arguments of `cargo xtask bench trace`.
 #[derive(Debug, clap::Args)]
 pub(super) struct BenchTraceArguments {
     /// Rounds of 20,000 events for each case
@@ -63,10 +64,10 @@ pub(super) fn run(arguments: &BenchTraceArguments) -> Result<bool> {
     Ok(true)
 }
 
-/// The median round of each way, in nanoseconds of this thread's processor time for one event: the
-/// same loop without an event; nobody wants it; it is kept in the ring; somebody watches it, and
-/// the buffer was empty before each round; the same, of one about an object (nine fields, one of
-/// them made of its handle); somebody watches, and does not read.
+/// The median round of each case, in nanoseconds of this thread's processor time per event: the
+/// same loop without an event; disabled; written to the ring; watched, with an empty buffer before
+/// each round; the same for an event about an object (nine fields, one of them computed from its
+/// handle); watched, with a full buffer.
 fn costs(rounds: u32) -> Result<Value> {
     let mut times = [const { Vec::new() }; 6];
     let mut records = Vec::new();
@@ -83,7 +84,7 @@ fn costs(rounds: u32) -> Result<Value> {
         drop(watch);
         let watch = EventWatch::begin(&[EVENT])?;
         times[3].push(round(emit));
-        // Two rounds more and there is no room.
+        // After two more rounds the buffer is full.
         while watch.lost() == 0 {
             round(emit);
         }
@@ -129,8 +130,8 @@ fn spent(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// What a steady stream of events takes, in percent of one processor: of the thread that emits
-/// them, and of the one that takes them out and sends them.
+/// The cost of a steady stream of events, in percent of one processor: of the thread that emits
+/// them, and of the one that drains and sends them.
 fn steady(arguments: &BenchTraceArguments, origin: &RecordedProcess) -> Result<Value> {
     let watch = EventWatch::begin(&[EVENT])?;
     let mut writer = RecordingWriter::new(origin.clone())?;
@@ -138,7 +139,7 @@ fn steady(arguments: &BenchTraceArguments, origin: &RecordedProcess) -> Result<V
     let (told, telling, elapsed, sending) = std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(&watch, &mut writer, &ended));
         let (told, telling, elapsed) = emit_steadily(arguments);
-        // Relaxed: it orders nothing.
+        // Relaxed: it orders no other memory.
         ended.store(true, Ordering::Relaxed);
         (told, telling, elapsed, sender.join())
     });
@@ -150,8 +151,8 @@ fn steady(arguments: &BenchTraceArguments, origin: &RecordedProcess) -> Result<V
     }))
 }
 
-/// Tells of so many events each millisecond; how many, with which processor time (that of the loop
-/// alone taken off), in what time.
+/// Emits so many events each millisecond. Returns their number, their processor time (without that
+/// of the loop), and the elapsed time.
 fn emit_steadily(arguments: &BenchTraceArguments) -> (u32, Duration, Duration) {
     let each = arguments.rate / 1000;
     let (began, mut told, mut telling) = (Instant::now(), 0, Duration::ZERO);
@@ -166,7 +167,7 @@ fn emit_steadily(arguments: &BenchTraceArguments) -> (u32, Duration, Duration) {
     (told, telling, began.elapsed())
 }
 
-/// What a daemon does for whoever watches, but for the socket; returns its processor time.
+/// The work of a daemon for a watcher, without the socket. Returns its processor time.
 fn send(watch: &EventWatch, writer: &mut RecordingWriter, ended: &AtomicBool) -> Duration {
     let before = spent(ClockId::ThreadCPUTime);
     let mut records = Vec::new();

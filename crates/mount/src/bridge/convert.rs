@@ -6,10 +6,10 @@ use curt_types::{Attributes, Device, FileKind, SetAttributes, SetTime, Timestamp
 
 use crate::kernel_quirks::name_lifetime::NAME_VALID;
 
-/// The block size for stat(2): what one READ or WRITE carries best.
+/// The block size for stat(2): the preferred size of READ and WRITE.
 const BLOCK_SIZE: u32 = 1 << 20;
 
-/// S_IFMT's bits of a kind.
+/// The S_IFMT bits of a kind.
 pub(super) const fn type_bits(kind: FileKind) -> u32 {
     match kind {
         FileKind::Fifo => 0o010_000,
@@ -47,9 +47,9 @@ pub(super) fn stat(from: &client::InodeStat) -> fuse::AttrOut {
     fuse::AttrOut { attributes: attributes(&from.attributes), valid: from.valid }
 }
 
-/// An object that was found. Inode ids are never used again within a mount, so all its objects have
-/// one `generation`, by which their handles are told from those of another mount. The kernel wants
-/// the root's to be 0.
+/// A found object. Inode ids are never reused within a mount, so all its objects have one
+/// `generation`, which distinguishes their handles from those of another mount. The kernel requires
+/// 0 for the root.
 pub(super) fn found(from: &client::FoundInode, generation: u32) -> fuse::EntryOut {
     let is_root = from.id == client::InodeId::ROOT;
     fuse::EntryOut {
@@ -68,7 +68,7 @@ pub(super) fn entry(from: &client::LookupResult, generation: u32) -> fuse::Entry
     }
 }
 
-/// What is to be set; the plan says what a protocol can express.
+/// The attributes to be set; the plan contains those that the protocol can express.
 pub(super) fn set_attributes(from: &fuse::SetattrIn) -> SetAttributes {
     SetAttributes {
         mode: from.mode.map(|mode| mode & 0o7777),
@@ -88,7 +88,7 @@ fn set_time(from: Option<fuse::SetattrTime>) -> SetTime {
     }
 }
 
-/// What mknod(2) is to make, with the numbers of a device; a regular file is none of them.
+/// The type of object for mknod(2), with device numbers; regular files are not included.
 pub(super) fn node(new: &fuse::MknodIn) -> Option<(FileKind, Device)> {
     let kind = match new.mode & 0o170_000 {
         0o010_000 => FileKind::Fifo,
@@ -104,7 +104,7 @@ pub(super) fn node(new: &fuse::MknodIn) -> Option<(FileKind, Device)> {
     Some((kind, Device { major, minor }))
 }
 
-/// The flags of open(2) that matter to a client.
+/// The flags of open(2) that a client uses.
 pub(super) fn open_flags(flags: u32) -> client::OpenFlags {
     const ACCESS_MODE: u32 = 0o3;
     const WRITE_ONLY: u32 = 0o1;

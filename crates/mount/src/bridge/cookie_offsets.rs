@@ -1,21 +1,21 @@
-//! A listing's cookies as offsets for the kernel: it treats d_off as signed, while servers use all
-//! 64 bits.
+//! Directory offsets for the kernel from a listing's cookies: the kernel treats d_off as signed,
+//! while servers use all 64 bits of a cookie.
 //!
 //! A cookie below 2^63 - 2^32 is its own offset, so that telldir(3) and seekdir(3) work for any
-//! length of time. Larger ones are numbered by the open directory that returned them. Bounds: the
-//! last [`NUMBERS_MAX`] are remembered, 8 bytes each; a listing in order needs only the last,
-//! seekdir(3) finds the others.
+//! length of time. Larger ones are numbered by the open directory that returned them. The last
+//! [`NUMBERS_MAX`] are cached, 8 bytes each; a sequential listing needs only the last one,
+//! seekdir(3) the others.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-/// The first offset that is a number and not a cookie. Not lower: half of what ext4 gives is above
-/// 2^62.
+/// The first offset that is a number and not a cookie. It cannot be lower: half of ext4's cookies
+/// are above 2^62.
 const NUMBERED: u64 = (1 << 63) - (1 << 32);
 
-/// Numbered cookies that one open directory remembers.
+/// Maximum number of numbered cookies of one open directory.
 const NUMBERS_MAX: usize = 1 << 20;
 
 /// The large cookies that one open directory has returned.
@@ -26,17 +26,16 @@ pub(super) struct CookieOffsets {
 
 #[derive(Debug, Default)]
 struct NumberedCookies {
-    /// The number of the first that is remembered.
+    /// The number of the first cached cookie.
     first: u64,
     cookies: VecDeque<u64>,
-    /// The number of the cookie that was returned or asked for last: a listing that is read again
-    /// gets the same numbers.
+    /// The number of the cookie that was returned or used last: a repeated listing gets the same
+    /// numbers.
     last: Option<u64>,
 }
 
 impl CookieOffsets {
-    /// The offset by which the kernel may come back to `cookie`; `None` once 2^32 had to be
-    /// numbered.
+    /// The offset for `cookie`; `None` after 2^32 numbered cookies.
     pub(super) fn offset(&self, cookie: u64) -> Option<u64> {
         if cookie < NUMBERED {
             return Some(cookie);
@@ -48,15 +47,14 @@ impl CookieOffsets {
         (number < 1 << 32).then(|| NUMBERED + number)
     }
 
-    /// The cookie behind an offset.
+    /// The cookie for an offset.
     ///
     /// # Errors
-    /// EINVAL: this directory never returned it, or has returned too many since.
+    /// EINVAL: this directory never returned the offset, or has returned too many since.
     pub(super) fn cookie(&self, offset: u64) -> Result<u64, Errno> {
         let told = &mut *self.numbered.lock();
         let Some(number) = offset.checked_sub(NUMBERED) else {
-            // The beginning, or a cookie: what is numbered next follows nothing that was numbered
-            // before.
+            // The beginning, or a cookie: the next numbered cookie does not follow another one.
             if offset == 0 {
                 *told = NumberedCookies::default();
             }
@@ -107,7 +105,7 @@ mod tests {
         for cookie in 1 << 63..(1 << 63) + 100_u64 {
             told.push(offsets.offset(cookie).expect("few are numbered"));
         }
-        // The kernel comes back in the middle, as after a buffer that was full.
+        // The kernel continues in the middle, as after a full buffer.
         assert_eq!(offsets.cookie(told[49]), Ok((1 << 63) + 49));
         assert_eq!(offsets.offset((1 << 63) + 50), Some(told[50]));
         assert_eq!(offsets.numbered.lock().cookies.len(), 100);

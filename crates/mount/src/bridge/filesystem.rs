@@ -1,4 +1,4 @@
-//! The operations: each converts the request, calls the client, and converts its answer.
+//! The operations: each converts the request, calls the client, and converts the result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,7 +17,7 @@ use super::cookie_offsets::CookieOffsets;
 use super::{Bridge, FuseInterrupt, FuseOpcode, FuseOpenDirectory, convert, inode};
 use crate::kernel_quirks::{direct_write_pages, names_in_use, unawaited_release};
 
-/// S_IFREG: what mknod(2) makes by CREATE.
+/// S_IFREG: mknod(2) creates such a file by CREATE.
 const REGULAR: u32 = 0o100_000;
 const TYPE: u32 = 0o170_000;
 
@@ -59,8 +59,7 @@ impl Filesystem for Bridge {
         _: Option<FuseFh>,
     ) -> Result<AttrOut, Errno> {
         self.operations.count(FuseOpcode::Getattr);
-        // umount(8) asks this of the root before it does anything: a server that is gone must not
-        // keep it.
+        // umount(8) calls this for the root first: a silent server must not block it.
         if node == NodeId::ROOT {
             context.give_up_on_silence();
         }
@@ -80,7 +79,7 @@ impl Filesystem for Bridge {
             self.client.live_counters().count(ClientCounter::SetSize);
         }
         let (op, wanted) = (self.op(context), convert::set_attributes(set));
-        // The kernel names an open file for ftruncate(2), and none for truncate(2).
+        // The kernel passes an open file for ftruncate(2), and none for truncate(2).
         let stat = match set.fh {
             Some(fh) => ops::setattr_open(&op, &*self.files.get(fh)?, &wanted)?,
             None => ops::setattr(&op, inode(node), &wanted)?,
@@ -184,8 +183,8 @@ impl Filesystem for Bridge {
         let op = self.op(context);
         let open = || ops::open(&op, inode(node), convert::open_flags(open.flags));
         let opened = match open() {
-            // knfsd opens without a path, so that no kernel looks the name up and tries again: it
-            // would tell its client that the file is gone.
+            // knfsd opens without a path, so the kernel does not look the name up and retry.
+            // Without a retry here, knfsd's client would get NFS3ERR_STALE.
             Err(Errno::STALE) if context.is_of_kernel() => open()?,
             opened => opened?,
         };
@@ -234,8 +233,8 @@ impl Filesystem for Bridge {
         self.operations.count(FuseOpcode::Write);
         let file = self.files.get(write.fh)?;
         let op = self.op(context);
-        // Pages go back to where they are mapped, though the kernel may take an open file with
-        // O_APPEND for it.
+        // Pages are written at their offsets, although the kernel may pass an open file with
+        // O_APPEND.
         let taken = if write.from_cache {
             ops::write_at(&op, &file, write.offset, data)
         } else {
@@ -251,8 +250,8 @@ impl Filesystem for Bridge {
 
     fn statfs(&self, context: &BridgeContext<'_>, node: NodeId) -> Result<StatfsOut, Errno> {
         self.operations.count(FuseOpcode::Statfs);
-        // umount(8) without a utab entry asks this, too, and makes nothing of the answer. Everybody
-        // else wants it.
+        // umount(8) without a utab entry also calls this, and ignores the result. All other callers
+        // need it.
         let is_umount = node == NodeId::ROOT && context.is_called("umount");
         if is_umount {
             context.give_up_on_silence();
@@ -277,7 +276,7 @@ impl Filesystem for Bridge {
         self.operations.count(FuseOpcode::Flush);
         let file = self.files.get(fh)?;
         if file.flags().write {
-            // Data that are not sent when the wait ends are still written behind.
+            // Data that are not sent when the wait ends are written in the background.
             context.give_up_on_exit();
         }
         ops::flush(&self.op(context), &file)
@@ -305,7 +304,8 @@ impl Filesystem for Bridge {
         self.operations.count(FuseOpcode::Opendir);
         let open = ops::opendir(&self.op(context), inode(node))?;
         let directory = Arc::new(FuseOpenDirectory { open, offsets: CookieOffsets::default() });
-        // No flag: the kernel's own copy of a listing would hide from us which names are looked up.
+        // No flag: the kernel's cache of a listing would hide from the client which names are
+        // looked up.
         Ok(OpenOut { fh: self.directories.add(directory), flags: 0 })
     }
 
@@ -321,8 +321,8 @@ impl Filesystem for Bridge {
         let directory = self.directories.get(fh)?;
         let cookie = directory.offsets.cookie(offset)?;
         let plus = listing.is_plus();
-        // The kernel asks so in the middle of a directory only if names were looked up that it was
-        // told before, perhaps by its own copies, which we do not hear of.
+        // In the middle of a directory, the kernel requests this only if it has looked up names
+        // that it got before, perhaps in its own cache, which the client does not see.
         if plus && offset != 0 {
             ops::names_are_used(&directory.open);
         }
@@ -348,7 +348,7 @@ impl Filesystem for Bridge {
 
     fn access(&self, context: &BridgeContext<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
         self.operations.count(FuseOpcode::Access);
-        // F_OK: the look-up that led here has answered it.
+        // F_OK: the preceding look-up has answered it.
         if mask == 0 {
             return Ok(());
         }
@@ -356,7 +356,7 @@ impl Filesystem for Bridge {
     }
 }
 
-/// The answer to the kernel's READ, as the client knows it.
+/// The reply to the kernel's READ, from the client's result.
 struct KernelReadTarget {
     reply: ReadReply,
     bytes: AtomicU64,

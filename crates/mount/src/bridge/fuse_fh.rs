@@ -1,4 +1,4 @@
-//! The files and directories that the kernel has open, by the numbers that we gave it.
+//! Open files and directories, by the file handle numbers (fh) of FUSE.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use curt_fuse::FuseFh;
 use parking_lot::RwLock;
 use rustix::io::Errno;
 
-/// Open files or directories by their number. Numbers are never used twice.
+/// Open files or directories by number. Numbers are never reused.
 #[derive(Debug)]
 pub(super) struct FuseFhTable<T> {
     open: RwLock<HashMap<u64, Arc<T>>>,
@@ -22,22 +22,22 @@ impl<T> Default for FuseFhTable<T> {
 }
 
 impl<T> FuseFhTable<T> {
-    /// Keeps what was opened.
+    /// Adds an open file or directory.
     pub(super) fn add(&self, opened: Arc<T>) -> FuseFh {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.open.write().insert(number, opened);
         FuseFh(number)
     }
 
-    /// What a number stands for.
+    /// The file or directory with this number.
     ///
     /// # Errors
-    /// EBADF: nothing is open under it, which only a faulty kernel can ask.
+    /// EBADF: the number is unknown, which only a faulty kernel sends.
     pub(super) fn get(&self, fh: FuseFh) -> Result<Arc<T>, Errno> {
         self.open.read().get(&fh.0).cloned().ok_or(Errno::BADF)
     }
 
-    /// Everything that is open, by number: first those above `last`, then the others.
+    /// All open files or directories by number: first those above `last`, then the others.
     pub(super) fn all_from(&self, last: FuseFh) -> Vec<(FuseFh, Arc<T>)> {
         let open = self.open.read();
         let mut all: Vec<_> = open.iter().map(|(number, of)| (FuseFh(*number), Arc::clone(of))).collect();
@@ -46,7 +46,7 @@ impl<T> FuseFhTable<T> {
         all
     }
 
-    /// Forgets a number and returns what it stood for.
+    /// Removes a number and returns its file or directory.
     pub(super) fn remove(&self, fh: FuseFh) -> Option<Arc<T>> {
         self.open.write().remove(&fh.0)
     }
@@ -58,7 +58,7 @@ mod tests {
 
     // SEMANTICS: cto-5.
     #[test]
-    fn whoever_comes_back_goes_on_behind_the_last_and_then_from_the_first() {
+    fn iteration_continues_after_the_last_number_and_wraps_to_the_first() {
         let handles = FuseFhTable::default();
         let fhs: Vec<_> = (0..5).map(|number| handles.add(Arc::new(number))).collect();
         let order =

@@ -1,16 +1,15 @@
-//! Invalidating the kernel's caches after changes that the client found by itself, on a thread of
-//! its own.
+//! Invalidates the kernel's caches after changes that the client detected, on a separate thread.
 //!
-//! The client finds them during operations that may hold pages of the same file (a READ does): the
-//! kernel would wait for those pages while the operation waits for the kernel. An open is
-//! different: it notifies the kernel itself, before it is answered, and leaves nothing pending
-//! ([`InvalidationQueue::take_pending`]). A read that finds a change waits until all pages but its
-//! own are dropped. When the others are notified: see
+//! The client detects changes during operations that may hold pages of the same file (a READ does):
+//! the kernel would wait for those pages while the operation waits for the kernel. An open differs:
+//! it notifies the kernel itself before its reply, and leaves nothing pending
+//! ([`InvalidationQueue::take_pending`]). A read that detects a change waits until all pages except
+//! its own are dropped. For the time of the other notifications see
 //! [`crate::kernel_quirks::late_attributes`].
 //!
-//! When names of a directory changed the kernel is notified as for a file: it caches attributes,
-//! and no names. For attributes alone it is notified at once: that takes no page and no lock of the
-//! kernel's that an operation could hold.
+//! A directory whose names changed is treated as a file: the kernel caches its attributes, and no
+//! names. A change of attributes alone is notified at once, because that takes no page and no
+//! kernel lock that an operation could hold.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,48 +24,49 @@ use rustix::io::Errno;
 
 use crate::kernel_quirks::late_attributes::PendingInvalidations;
 
-/// The offset that invalidates attributes and no page.
+/// The offset that invalidates attributes and no pages.
 const ATTRIBUTES_ALONE: i64 = -1;
 
-/// Bytes of a page.
+/// The size of a page in bytes.
 const PAGE: u64 = 4096;
 
-/// How long an open, or a read that found a change, waits while other threads notify the kernel of
-/// its file. That takes a moment, unless a page's READ waits for a silent server: they must not
-/// hang with it.
+/// Maximum time for which an open, or a read that detected a change, waits while other threads
+/// notify the kernel about its file. Usually this is short, unless a page's READ waits for a silent
+/// server, which must not block the open or read.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many reads may wait for that at once; more are answered at once.
+/// Maximum number of reads that wait for that at once; further ones do not wait.
 const AROUND_MAX: usize = 64;
 
 /// Inodes whose pages in the kernel's cache are invalid, until the kernel has been notified.
 #[derive(Debug, Default)]
 pub struct InvalidationQueue {
     state: Mutex<InvalidationQueueState>,
-    /// Signalled when something becomes pending, or has been done.
+    /// Signalled when an inode becomes pending, or a notification is complete.
     moved: Condvar,
-    /// How many are pending or in progress: while there are none, replies need not look for any.
+    /// Number of pending notifications and those in progress: while it is zero, replies skip the
+    /// check.
     unfinished: AtomicUsize,
     notifier: OnceLock<Notifier>,
-    /// The kernel drops pages by itself when a reply carries another time or size.
+    /// The kernel drops pages itself when a reply contains another time or size.
     kernel_compares: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct InvalidationQueueState {
     pending: PendingInvalidations,
-    /// The inodes of which the kernel is being notified.
+    /// The inodes for which a notification is in progress.
     notifying: Option<InodeId>,
-    /// What reads wait for, of one inode each; the first is in progress.
+    /// Notifications for which reads wait, each of one inode; the first is in progress.
     around: VecDeque<Around>,
-    /// How many reads have had what they waited for.
+    /// Number of completed notifications for reads.
     arounds_done: u64,
-    /// Since when the first of `around` is in progress.
+    /// The time since which the first of `around` is in progress.
     around_since: Option<Instant>,
     ended: bool,
 }
 
-/// The pages of a file but those that a read holds, which waits until they are dropped.
+/// The pages of a file except those of a read, which waits until they are dropped.
 #[derive(Clone, Debug)]
 struct Around {
     inode: InodeId,
@@ -75,28 +75,29 @@ struct Around {
     size: u64,
 }
 
-/// What the kernel is to be notified of.
+/// A notification to the kernel.
 enum Notice {
     All(InodeId),
     Around(Around),
 }
 
 impl Around {
-    /// The first byte of the first page that is held, and that behind the last one.
+    /// The offsets of the first page of the read, and of the end of its last page.
     fn pages(&self) -> Range<u64> {
         let start = self.held.start - self.held.start % PAGE;
         start..self.held.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
     }
 
-    /// Has the kernel drop the pages, and take the file for no smaller than it is if that touches
-    /// none of those that are held. Otherwise it asks at the next read: its attributes are void.
+    /// Makes the kernel drop the pages, and keep at least its size of the file if that touches no
+    /// page of the read. Otherwise the kernel requests the size at the next read, because its
+    /// attributes are invalid.
     fn drop_pages(&self, notifier: &Notifier) {
         let (node, held) = (NodeId(self.inode.0), self.pages());
         let last = self.size.saturating_sub(1);
         if let Ok(length @ 1..) = i64::try_from(held.start) {
             let _ = notifier.invalidate_inode(node, 0, length);
         }
-        // Behind the largest offset there is nothing but attributes.
+        // An offset beyond the largest one invalidates only attributes.
         let behind = i64::try_from(held.end).unwrap_or(ATTRIBUTES_ALONE);
         let _ = notifier.invalidate_inode(node, behind, 0);
         if !held.contains(&last) {
@@ -105,15 +106,15 @@ impl Around {
     }
 }
 
-/// Has the kernel drop what it keeps of a file, and take it for no smaller than `size`: whoever
-/// maps it need not have asked how large it is, and what is stored behind its end is lost.
+/// Makes the kernel drop its cache of a file, and sets a size of at least `size`: a program that
+/// maps the file need not have requested its size, and stores beyond the end are lost.
 pub(super) fn renew(notifier: &Notifier, node: NodeId, size: u64) {
     // ENOENT: the kernel has no copy. ENODEV: the mount has ended.
     let _ = notifier.invalidate_inode(node, 0, 0);
     let _ = notifier.enlarge(node, size);
 }
 
-/// While it lives, a request for an inode's attributes is being answered.
+/// A request for an inode's attributes is in progress while this lives.
 #[derive(Debug)]
 pub(super) struct AttributeReplyGuard<'a> {
     changes: &'a InvalidationQueue,
@@ -166,13 +167,13 @@ impl InvalidationQueue {
         Ok(())
     }
 
-    /// Ends the thread.
+    /// Stops the thread.
     pub fn end(&self) {
         self.state.lock().ended = true;
         self.moved.notify_all();
     }
 
-    /// Waits until the kernel is to be notified of an inode, and returns it.
+    /// Waits for a pending inode, and returns it.
     fn next(&self) -> Option<Notice> {
         let mut state = self.state.lock();
         while !state.ended {
@@ -194,20 +195,20 @@ impl InvalidationQueue {
         None
     }
 
-    /// To be called after every change of the state.
+    /// Called after every change of the state.
     fn count(&self, state: &InvalidationQueueState) {
         let count = state.pending.len() + usize::from(state.notifying.is_some());
         self.unfinished.store(count, Ordering::Release);
         self.moved.notify_all();
     }
 
-    /// Begins to answer a request for `inode`'s attributes, which may find a change.
+    /// Begins a request for `inode`'s attributes, which may detect a change.
     pub(super) fn answering(&self, inode: InodeId) -> AttributeReplyGuard<'_> {
         self.state.lock().pending.begin_answering(inode);
         AttributeReplyGuard { changes: self, inode }
     }
 
-    /// A reply that is about to be sent gives the kernel this size of `inode`.
+    /// Records that a reply, which is about to be sent, contains this size of `inode`.
     pub(super) fn note_replied_size(&self, inode: InodeId, size: u64) {
         if self.unfinished.load(Ordering::Acquire) == 0 {
             return;
@@ -218,8 +219,8 @@ impl InvalidationQueue {
         self.count(&state);
     }
 
-    /// Takes over what is pending for `inode`. Returns whether anything was: then the caller has to
-    /// notify the kernel.
+    /// Removes the pending notification for `inode`. Returns whether there was one: then the caller
+    /// has to notify the kernel.
     pub(super) fn take_pending(&self, inode: InodeId) -> bool {
         if self.unfinished.load(Ordering::Acquire) == 0 {
             return false;
@@ -248,9 +249,9 @@ impl ChangeObserver for InvalidationQueue {
         self.contents_changed(id, None);
     }
 
-    /// The read holds pages of its own, which nobody may wait for before it is answered. If another
-    /// read of the same file has pages dropped at this moment, this one is answered at once; so it
-    /// is if the thread has long been waiting for a page.
+    /// The read holds pages of its own, for which no thread may wait before the reply. The reply is
+    /// sent at once if pages for another read of the same file are being dropped now, or if the
+    /// thread has long been waiting for a page.
     fn read_found_change(&self, id: InodeId, range: Range<u64>, size: u64) {
         let mut state = self.state.lock();
         let is_stuck = state.around_since.is_some_and(|since| since.elapsed() >= NOTIFY_TIMEOUT);
@@ -282,7 +283,7 @@ impl ChangeObserver for InvalidationQueue {
 
     fn attributes_changed(&self, id: InodeId) {
         if let Some(notifier) = self.notifier.get() {
-            // ENOENT: the kernel keeps none. ENODEV: the mount has ended.
+            // ENOENT: the kernel has no copy. ENODEV: the mount has ended.
             let _ = notifier.invalidate_inode(NodeId(id.0), ATTRIBUTES_ALONE, 0);
         }
     }

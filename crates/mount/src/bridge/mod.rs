@@ -1,10 +1,10 @@
 //! FUSE request -> client call -> FUSE reply.
 //!
-//! Owns the numbers of open files, the lifetimes of the kernel's caches and their invalidation;
-//! every decision about requests is the client's. Architecture invariants: no lifetime is longer
-//! than the client's own knowledge; a change of data that an open finds is notified before the open
-//! is answered, with no lock held; access is decided by the client alone, never by the kernel from
-//! cached mode bits.
+//! The bridge owns the numbers of open files, the timeouts of the kernel's caches and their
+//! invalidation; the client makes every decision about requests. Invariants: no timeout is longer
+//! than that of the client's own cache entry; a change of data that an open detects is notified
+//! before the reply to the open, with no lock held; the client alone decides access, never the
+//! kernel from cached mode bits.
 
 mod convert;
 mod cookie_offsets;
@@ -33,7 +33,7 @@ use fuse_fh::FuseFhTable;
 
 use crate::kernel_quirks::names_in_use::NamesInUse;
 
-/// Answers the kernel's requests by calls of a client.
+/// Answers the kernel's requests by calls to a client.
 #[derive(Debug)]
 pub struct Bridge {
     client: Arc<Superblock>,
@@ -43,7 +43,7 @@ pub struct Bridge {
     changes: Arc<InvalidationQueue>,
     notifier: OnceLock<Notifier>,
     in_use: OnceLock<NamesInUse>,
-    /// Of all objects, in the kernel's handles: it differs from one mount to the next.
+    /// The generation of all objects in the kernel's handles: it differs between mounts.
     generation: u32,
     operations: FuseOpcodeCounts,
 }
@@ -56,7 +56,7 @@ struct FuseOpenDirectory {
 }
 
 impl Bridge {
-    /// A bridge to this client, whose observer `changes` is.
+    /// A bridge to this client, with the client's observer `changes`.
     #[must_use]
     pub fn new(client: Arc<Superblock>, callers: CallerTable, changes: Arc<InvalidationQueue>) -> Self {
         client.serves_kernel();
@@ -73,13 +73,13 @@ impl Bridge {
         }
     }
 
-    /// Gives the notifier, which is there only once the session is.
+    /// Sets the notifier, which exists only after the session.
     pub fn set_notifier(&self, notifier: Notifier) {
-        // A second session of one bridge does not exist.
+        // A bridge has one session.
         let _ = self.notifier.set(notifier);
     }
 
-    /// Gives the mount's device number, by which its names are found that are in use.
+    /// Sets the mount's device number, which is needed to find names in use.
     pub fn set_device(&self, device: (u32, u32)) {
         // It is mounted once.
         let _ = self.in_use.set(NamesInUse::new(device));
@@ -95,13 +95,13 @@ impl Bridge {
         convert::stat(stat)
     }
 
-    /// The number of the kernel's requests, by operation.
+    /// The counts of the kernel's requests, by operation.
     #[must_use]
     pub fn operations(&self) -> BTreeMap<String, u64> {
         self.operations.snapshot()
     }
 
-    /// The operation that a request asks for: it begins with the one reading of the clock.
+    /// The operation for a request. It begins with its only reading of the clock.
     fn op(&self, context: &FuseContext<'_, FuseInterrupt>) -> Op<'_> {
         let now = self.callers.now();
         let interrupt = context.interruption().0.clone();
@@ -109,7 +109,7 @@ impl Bridge {
         self.client.op_since(&caller, now)
     }
 
-    /// Keeps an opened file, and tells the kernel of changed data first.
+    /// Adds an opened file, and notifies the kernel of changed data first.
     fn opened(&self, op: &Op<'_>, node: NodeId, opened: curt_client::OpenResult) -> OpenOut {
         let is_untold = self.changes.take_pending(inode(node));
         if is_untold || opened.data == PageCacheState::Changed {
@@ -144,7 +144,7 @@ operations! {
     Opendir "OPENDIR"; Readdir "READDIR"; Readdirplus "READDIRPLUS"; Releasedir "RELEASEDIR"; Access "ACCESS";
 }
 
-/// Requests of the kernel, by operation.
+/// Counts of the kernel's requests, by operation.
 #[derive(Debug, Default)]
 struct FuseOpcodeCounts([AtomicU64; NAMES.len()]);
 
@@ -153,7 +153,7 @@ impl FuseOpcodeCounts {
         self.0[operation as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All numbers, by name.
+    /// All counts, by name.
     fn snapshot(&self) -> BTreeMap<String, u64> {
         let numbers = self.0.iter().map(|number| number.load(Ordering::Relaxed));
         NAMES.iter().map(|name| (*name).to_owned()).zip(numbers).collect()

@@ -1,8 +1,8 @@
-//! Revalidating files that stay open, for readers that the kernel serves from its page cache.
+//! Revalidates open files, for readers that the kernel serves from its page cache.
 //!
-//! Owns the thread that does so, and how often. It is the only one that waits for these answers, so
-//! a silent server holds up nothing else. The kernel is notified of changes by
-//! [`super::invalidation`].
+//! This module owns the revalidation thread and its interval. Only this thread waits for these
+//! replies, so a silent server blocks nothing else. [`super::invalidation`] notifies the kernel of
+//! changes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use curt_rpc::client::Interrupt;
 
 use super::Bridge;
 
-/// How long after its attributes expired an open file is revalidated, at most, while there are not
-/// too many.
+/// Maximum time from the expiry of an open file's attributes to their revalidation, unless there
+/// are too many files.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Requests in each round at most; the next round begins with the files behind the last that was
-/// asked about, so that of more open files each has its turn.
+/// Maximum number of requests in each round. The next round begins after the last file of this one,
+/// so that all of more open files are revalidated in turn.
 const GETATTRS_PER_ROUND_MAX: usize = 64;
 
-/// Rechecks until this value is dropped.
+/// Revalidates until this value is dropped.
 #[derive(Debug)]
 pub struct OpenFileRevalidation {
     end: Interrupt,
@@ -31,7 +31,7 @@ impl OpenFileRevalidation {
     /// Starts the thread.
     ///
     /// # Errors
-    /// There is none to be had.
+    /// The thread cannot be started.
     pub fn start(bridge: &Arc<Bridge>) -> std::io::Result<Self> {
         let end = Interrupt::new();
         let (bridge, ended) = (Arc::downgrade(bridge), end.clone());
@@ -58,7 +58,7 @@ fn run(bridge: &Weak<Bridge>, end: &Interrupt) {
             if left == 0 || end.is_raised() {
                 break;
             }
-            // A failure is the reader's to find out, too.
+            // Ignored: the reader gets the same error.
             if ops::revalidate_open_file(&bridge.client, &file, end) != Ok(false) {
                 left -= 1;
                 last = number;

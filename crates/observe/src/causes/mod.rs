@@ -1,11 +1,10 @@
-//! Why a request is sent, and what saves one: the terms in which a command's requests are
-//! explained.
+//! The causes of requests, and the rules that save requests: the terms in which a command's
+//! requests are explained.
 //!
-//! Every request has exactly one [`Cause`]: the one that its sender named
-//! ([`crate::scope::with_cause`]), otherwise the one that follows from its operation
-//! ([`Cause::of_operation`]). Every request that was saved has the [`Rule`] that saved it; each is
-//! counted where the decision is made, as a [`ClientCounter`], so [`Rule::of`] is a table from
-//! counters to rules.
+//! Every request has exactly one [`Cause`]: the one set by its sender
+//! ([`crate::scope::with_cause`]), otherwise the one of its operation ([`Cause::of_operation`]).
+//! Every saved request has the [`Rule`] that saved it. Each is counted where the decision is made,
+//! as a [`ClientCounter`], so [`Rule::of`] maps counters to rules.
 
 mod document;
 
@@ -100,7 +99,7 @@ impl Cause {
 }
 
 impl Rule {
-    /// The rule that a counter counts, if what it counts is a request that was not sent.
+    /// The rule that a counter counts, if it counts saved requests.
     #[must_use]
     pub const fn of(counter: ClientCounter) -> Option<Self> {
         match counter {

@@ -1,8 +1,8 @@
 //! Buffers of records. A buffer is divided into lanes; a thread writes to a lane that is free.
 //!
-//! No thread ever waits here: a lane that another thread is writing to is skipped, and if no lane
-//! has room the event is lost and counted. All memory consists of atomic words, so that a buffer
-//! can lie in a file that outlives the process. Lock order: none.
+//! No thread waits here: a lane to which another thread is writing is skipped, and if no lane has
+//! room the event is lost and counted. All memory consists of atomic words, so that a buffer can be
+//! in a file that outlives the process. No locks are taken.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,10 +23,10 @@ pub(super) const LOST: usize = 2;
 /// Words taken out or overwritten since the beginning.
 pub(super) const TAIL: usize = 8;
 
-/// What happens to a record for which there is no room.
+/// How a record is handled if there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OverflowPolicy {
-    /// It is lost: older records are kept for the reader.
+    /// It is lost: older records stay for the reader.
     Keep,
     /// It overwrites the oldest.
     Overwrite,
@@ -46,13 +46,13 @@ pub(super) struct EventBuffer<M> {
     policy: OverflowPolicy,
 }
 
-/// How many words a buffer needs whose lanes have `lane_words` each.
+/// Number of words of a buffer whose lanes have `lane_words` each.
 pub(super) const fn words_needed(lane_words: usize) -> usize {
     SHARDS * (CONTROL_WORDS + lane_words)
 }
 
 impl<M: AsRef<[AtomicU64]>> EventBuffer<M> {
-    /// A buffer in this memory, which is all zero or contains a buffer already.
+    /// A buffer in this memory, which is all zero or already contains a buffer.
     pub(super) fn new(memory: M, lane_words: usize, policy: OverflowPolicy) -> Self {
         assert!(lane_words.is_power_of_two() && lane_words > 2 * RECORD_WORDS_MAX);
         assert_eq!(memory.as_ref().len(), words_needed(lane_words));
@@ -78,14 +78,14 @@ impl<M: AsRef<[AtomicU64]>> EventBuffer<M> {
         self.shard(home).control[LOST].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes out all records that are there. For one reader at a time.
+    /// Removes and returns all records. For one reader at a time.
     pub(super) fn drain(&self, out: &mut Vec<u64>) {
         for number in 0..SHARDS {
             self.shard(number).drain(out);
         }
     }
 
-    /// How many records have been lost or overwritten.
+    /// Number of lost or overwritten records.
     pub(super) fn lost(&self) -> u64 {
         let lanes = (0..SHARDS).map(|number| self.shard(number));
         lanes.map(|lane| lane.control[LOST].load(Ordering::Relaxed)).sum()
@@ -99,7 +99,7 @@ struct BufferShard<'a> {
 
 impl BufferShard<'_> {
     fn word(&self, position: u64) -> &AtomicU64 {
-        // A power of two, so that the remainder is right after an overflow, too.
+        // A power of two, so that the remainder stays correct after an overflow.
         let index = usize::try_from(position).unwrap_or_default() & (self.words.len() - 1);
         &self.words[index]
     }
@@ -111,7 +111,7 @@ impl BufferShard<'_> {
         values: &[FieldValue<'_>],
     ) -> Result<(), PushError> {
         let lock = &self.control[LOCK];
-        // Acquire and, below, Release: who takes the lane next sees all that was written.
+        // Acquire and, below, Release: the next thread in this lane sees all that was written.
         if lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return Err(PushError::Busy);
         }
@@ -128,7 +128,7 @@ impl BufferShard<'_> {
     ) -> Result<(), PushError> {
         let needed = record::words(values) as u64;
         let head = self.control[HEAD].load(Ordering::Relaxed);
-        // Pairs with the reader's: what it has taken out may be written over.
+        // Pairs with the reader's store: records that it has removed may be overwritten.
         let mut tail = self.control[TAIL].load(Ordering::Acquire);
         while head.wrapping_sub(tail).saturating_add(needed) > self.words.len() as u64 {
             if policy == OverflowPolicy::Keep {
@@ -141,7 +141,7 @@ impl BufferShard<'_> {
             self.word(position).store(word, Ordering::Relaxed);
             position = position.wrapping_add(1);
         });
-        // Last, so that a reader, or who finds the file after a crash, sees whole records alone.
+        // Stored last, so that a reader, also after a crash, sees only whole records.
         self.control[HEAD].store(position, Ordering::Release);
         Ok(())
     }
@@ -149,7 +149,7 @@ impl BufferShard<'_> {
     /// Drops the oldest record; returns the new tail.
     fn forget_oldest(&self, head: u64, tail: u64) -> u64 {
         let length = record::length(self.word(tail).load(Ordering::Relaxed)) as u64;
-        // Somebody has written to the file: what is in it is no use.
+        // Another program has changed the file: its contents are invalid.
         let is_sound = (1..=RECORD_WORDS_MAX as u64).contains(&length) && length <= head.wrapping_sub(tail);
         let next = if is_sound { tail.wrapping_add(length) } else { head };
         self.control[TAIL].store(next, Ordering::Release);

@@ -1,9 +1,9 @@
 //! Events in Chrome's trace format, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
 //!
-//! What a thread enters and leaves is a slice of that thread (`B` and `E`); what may end on another
-//! thread is an asynchronous slice (`b` and `e`); everything else is an instant (`i`). Slices are
-//! always balanced: an end that began before the recording is shown as an instant, and what is open
-//! at the end of the recording is closed there.
+//! A span of one thread is a slice of that thread (`B` and `E`); a span that may end on another
+//! thread is an asynchronous slice (`b` and `e`); all other events are instants (`i`). Slices are
+//! always balanced: an end whose beginning was not recorded is shown as an instant, and slices that
+//! are open at the end of the recording are closed there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -13,8 +13,8 @@ use serde_json::{Value as Json, json};
 use super::formatter::{EventFormatter, fields};
 use super::recording::{EventRecord, RecordedEvent, RecordedValue, RecordingHead};
 
-/// How many slices may be open at the same time on a thread, and how many asynchronous ones in all.
-/// Further ones are shown as instants.
+/// Maximum number of open slices on a thread, and of open asynchronous slices in all. Further ones
+/// are shown as instants.
 const OPEN_MAX: usize = 10_000;
 
 /// Writes a trace.
@@ -50,7 +50,7 @@ impl<W: Write> ChromeTraceWriter<W> {
         Ok(chrome)
     }
 
-    /// Adds an event. To be called in the order of time.
+    /// Adds an event. To be called in order of time.
     ///
     /// # Errors
     /// `out`'s.
@@ -83,7 +83,7 @@ impl<W: Write> ChromeTraceWriter<W> {
             ("exit", _) => {
                 let open = self.slices.entry(record.thread).or_default();
                 if let Some(place) = open.iter().rposition(|one| *one == name) {
-                    // What was entered within it and not left: its end was lost.
+                    // The end of a nested slice was lost.
                     let inner = open.split_off(place + 1);
                     open.pop();
                     for name in inner.iter().rev() {
@@ -111,7 +111,7 @@ impl<W: Write> ChromeTraceWriter<W> {
         }))
     }
 
-    /// Ends the trace: closes what is open.
+    /// Ends the trace and closes open slices.
     ///
     /// # Errors
     /// `out`'s.
@@ -147,7 +147,7 @@ impl<W: Write> ChromeTraceWriter<W> {
     }
 }
 
-/// The name of a slice: the event's name without the part that says beginning or end, and the
+/// The name of a slice: the event's name without its last word (the beginning or end), and the
 /// procedure.
 fn slice_name(record: &EventRecord, shape: &RecordedEvent) -> String {
     let name = shape.operation();

@@ -38,15 +38,15 @@ word_table! {
 pub struct EventDescription {
     /// Its name, as traced and as a probe.
     pub name: &'static str,
-    /// Whether it stays.
+    /// The stability of its name and fields.
     pub stability: EventStability,
-    /// How often it happens.
+    /// Its frequency.
     pub frequency: EventFrequency,
     /// Its relation to others in time.
     pub span: EventSpan,
-    /// Its fields, in the order in which a probe gives them as arguments.
+    /// Its fields, in the order of a probe's arguments.
     pub fields: &'static [Field],
-    /// What it means, a sentence.
+    /// Its meaning, a sentence.
     pub meaning: &'static str,
 }
 
@@ -106,10 +106,10 @@ macro_rules! define {
 with_events!(define);
 
 impl Event {
-    /// How many there are.
+    /// Number of events.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Whether anybody wants it: one relaxed load.
+    /// Whether the event is enabled, that is, has a destination: one relaxed load.
     #[inline]
     #[must_use]
     pub fn is_wanted(self) -> bool {

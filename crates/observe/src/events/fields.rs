@@ -1,11 +1,11 @@
-//! The fields of events: each has one name, one type and one meaning, in whichever event it occurs.
+//! The fields of events. Each has one name, one type and one meaning in all events.
 
 use std::marker::PhantomData;
 
 use crate::words::word_table;
 
 word_table! {
-    /// How a field is stored in a record and shown to people.
+    /// How a field is stored in a record and printed.
     FieldKind {
         Number "number" "A number, shown in decimal.";
         Hex "hex" "An identifier or a set of bits, shown in hexadecimal.";
@@ -35,9 +35,9 @@ pub enum FieldValue<'a> {
 pub struct Field {
     /// Its name, never changed once published.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: FieldKind,
-    /// What it means, a phrase.
+    /// Its meaning, a phrase.
     pub meaning: &'static str,
 }
 
@@ -119,8 +119,8 @@ impl<'a> From<&'a String> for TextValue<'a> {
     }
 }
 
-/// Declares the fields: name, the name that is shown if Rust does not allow it, holder, kind and
-/// meaning of each.
+/// Declares the fields: name, printed name if Rust does not allow it, holder, kind and meaning of
+/// each.
 macro_rules! fields {
     (@name $name:ident) => { stringify!($name) };
     (@name $name:ident $shown:literal) => { $shown };

@@ -1,40 +1,40 @@
-//! Which events of a recording are shown: the flags of `curt trace`.
+//! The filter of `curt trace`: which events of a recording its flags select.
 //!
-//! Most events do not have all that the flags ask for. So the filter follows what was entered on
-//! each thread and not left, and what has begun and not ended: an event within it has its user, and
-//! is below the path that it is below.
+//! Most events do not have all the fields that the flags refer to. So the filter tracks the spans
+//! that are open on each thread, and those that end by number: an event within a span has the
+//! span's user and path.
 
 use std::collections::BTreeMap;
 
 use super::pattern::fits;
 use super::recording::{EventRecord, RecordedEvent, RecordedValue};
 
-/// On how many threads spans may be open, how many that end with a number, and how many inside each
-/// other. Further ones are not followed.
+/// Maximum number of threads with open spans, of open spans that end by number, and of nested
+/// spans. Further ones are not tracked.
 const OPEN_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 64;
-/// How many paths are known at the same time.
+/// Maximum number of known paths.
 const PATHS_MAX: usize = 1 << 20;
 
-/// What an event has to be to be shown.
+/// The flags: an event is shown if it matches all of them.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// Its name matches one of these patterns; there are none: any.
+    /// Its name matches one of these patterns; without patterns every name matches.
     pub events: Vec<String>,
-    /// It is about what is at this path or below it. The root of the mount is `/`.
+    /// Its object is at this path or below it. The root of the mount is `/`.
     pub path: Option<Vec<u8>>,
-    /// A program of this user caused it.
+    /// A process of this user caused it.
     pub uid: Option<u64>,
-    /// It ends what took at least so many nanoseconds.
+    /// It ends a span of at least this many nanoseconds.
     pub slower: Option<u64>,
-    /// By thread, the outermost first, each with the name of what was entered.
+    /// The open spans by thread, the outermost first, each with its name.
     entered: BTreeMap<u32, Vec<(String, OpenSpan)>>,
-    /// By the number with which it ends.
+    /// The open spans that end by number.
     begun: BTreeMap<u64, OpenSpan>,
     paths: BTreeMap<u64, Vec<u8>>,
 }
 
-/// What has begun and not ended.
+/// An open span.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpenSpan {
     began: u64,
@@ -43,26 +43,26 @@ struct OpenSpan {
 }
 
 impl EventFilter {
-    /// A filter of these flags; see the fields.
+    /// A filter with these flags; see the fields.
     #[must_use]
     pub fn new(events: Vec<String>, path: Option<Vec<u8>>, uid: Option<u64>, slower: Option<u64>) -> Self {
         Self { events, path, uid, slower, ..Self::default() }
     }
 
-    /// Whether events that are not shown decide on others: all have to be passed to the filter.
+    /// Whether events that are not shown affect others: then all have to be passed to the filter.
     #[must_use]
     pub const fn needs_all_events(&self) -> bool {
         self.path.is_some() || self.uid.is_some() || self.slower.is_some()
     }
 
-    /// Takes note of an object's path.
+    /// Records an object's path.
     pub fn name_object(&mut self, object: u64, path: Vec<u8>) {
         if self.path.is_some() && (self.paths.len() < PATHS_MAX || self.paths.contains_key(&object)) {
             self.paths.insert(object, path);
         }
     }
 
-    /// Whether an event is shown. To be asked for all events, in the order of time.
+    /// Whether an event is shown. To be called for all events, in order of time.
     pub fn passes(&mut self, record: &EventRecord, shape: &RecordedEvent) -> bool {
         let name = shape.name.as_bytes();
         let is_wanted = self.events.iter().any(|pattern| fits(pattern.as_bytes(), name));
@@ -75,7 +75,7 @@ impl EventFilter {
                 .is_none_or(|slower| has_ended(shape) && record.time.saturating_sub(span.began) >= slower)
     }
 
-    /// The innermost span that an event begins, ends or is in.
+    /// The innermost span that an event begins, ends or is within.
     fn span(&mut self, record: &EventRecord, shape: &RecordedEvent) -> OpenSpan {
         if !self.needs_all_events() {
             return OpenSpan::default();
@@ -88,7 +88,7 @@ impl EventFilter {
         let outer = match (shape.span.as_str(), entered) {
             ("end", _) => self.begun.remove(&number),
             ("exit", Some(open)) => {
-                // The ends of what was entered within it were lost.
+                // The ends of nested spans were lost.
                 let at = open.iter().rposition(|(name, _)| *name == shape.operation());
                 at.and_then(|at| open.drain(at..).next()).map(|(_, span)| span)
             }
@@ -99,7 +99,8 @@ impl EventFilter {
             span.began = record.time;
         }
         span.uid = number_of(record, shape, "uid").or(span.uid);
-        // A reply is read by whichever thread reads then, which works for something else.
+        // A reply is read by any thread that reads at that time, which may work for another
+        // operation.
         let is_elsewhere = shape.span == "end" && outer.is_some();
         match text(record, shape, "export").zip(self.path.as_ref()) {
             Some((export, prefix)) => span.is_below = is_below(export, prefix),
@@ -112,7 +113,7 @@ impl EventFilter {
         span
     }
 
-    /// Keeps what holds for the events that follow within the span.
+    /// Records the user and path for the events within the span.
     fn keep(&mut self, thread: u32, number: u64, shape: &RecordedEvent, span: OpenSpan) {
         let has_room = self.entered.len() < OPEN_MAX || self.entered.contains_key(&thread);
         match shape.span.as_str() {
@@ -133,7 +134,7 @@ impl EventFilter {
         }
     }
 
-    /// Whether an event's own object, or a name in it, is below the path that is asked for.
+    /// Whether an event's own object, or a name in it, is below the path of the flag.
     fn names_path(&self, record: &EventRecord, shape: &RecordedEvent) -> bool {
         let Some((path, prefix)) = self.paths.get(&record.object).zip(self.path.as_ref()) else {
             return false;
@@ -180,8 +181,8 @@ mod tests {
     use super::super::Event;
     use super::*;
 
-    /// Events in the order of time, one each millisecond: thread, object, event, and its numbers
-    /// and names in the order of its fields.
+    /// Events in order of time, one each millisecond: thread, object, event, and its numbers and
+    /// names in the order of its fields.
     fn shown(filter: &mut EventFilter, events: &[(u32, u64, Event, &str)]) -> Vec<&'static str> {
         let mut names = Vec::new();
         for (number, (thread, object, event, values)) in events.iter().enumerate() {
@@ -207,7 +208,7 @@ mod tests {
         names
     }
 
-    /// Two users, each with an operation and its request, and a request of nobody.
+    /// Two users, each with an operation and its request, and a request without a user.
     const OPERATIONS: [(u32, u64, Event, &str); 9] = [
         (1, 7, Event::NfsLookupEnter, "11 1000 70 c.h"),
         (1, 7, Event::RpcCall, "501 LOOKUP"),

@@ -23,7 +23,7 @@ impl EventFormatter {
         Self { threads: BTreeMap::new(), program: format!("curt-{}", head.origin.program) }
     }
 
-    /// Notes a thread's name.
+    /// Records a thread's name.
     pub fn name_thread(&mut self, thread: u32, name: String) {
         self.threads.insert(thread, name);
     }
@@ -43,7 +43,7 @@ impl EventFormatter {
             printable(self.thread(record.thread).as_bytes(), false),
             record.thread,
             rest / 1000,
-            // A recording says itself what its events are called.
+            // A recording contains the names of its events.
             printable(shape.name.as_bytes(), false)
         );
         for (field, value) in shape.fields.iter().zip(&record.values) {
@@ -76,7 +76,7 @@ impl EventFormatter {
     }
 }
 
-/// The fields as JSON: numbers, and texts of which what is not UTF-8 is replaced.
+/// The fields as JSON: numbers, and texts in which invalid UTF-8 is replaced.
 #[must_use]
 pub fn fields(record: &EventRecord, shape: &RecordedEvent) -> Json {
     let pairs = shape.fields.iter().zip(&record.values).map(|(field, value)| {

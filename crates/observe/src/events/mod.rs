@@ -1,13 +1,13 @@
 //! Events: tracepoints in client and server.
 //!
-//! One table (`table.rs`) has a row for each event. [`probe!`](crate::probe) emits one. It is seen
-//! in three ways: by a probe in the program's file to which bpftrace, perf or SystemTap attach; by
-//! a [`EventWatch`], which `curt trace` reads through a control socket; and in a [ring](ring) in a
-//! file that outlives the process. An event that nobody wants costs one relaxed load. One that is
-//! wanted costs a copy of its fields: emitting never waits, makes no system call and allocates no
-//! memory. What does not fit in a buffer is lost and counted.
+//! One table (`table.rs`) has a row for each event. [`probe!`](crate::probe) emits one. It has
+//! three destinations: a probe in the program's file to which bpftrace, perf or SystemTap attach;
+//! an [`EventWatch`], which `curt trace` reads through a control socket; and a [ring](ring) in a
+//! file that outlives the process. A disabled event costs one relaxed load. An enabled one costs a
+//! copy of its fields: emitting never waits, makes no system call and allocates no memory. An event
+//! that does not fit in a buffer is lost and counted.
 //!
-//! Must not know what a request is: events are given numbers and names.
+//! This module does not depend on requests: events contain numbers and names.
 
 mod buffer;
 mod document;
@@ -40,9 +40,9 @@ pub use ring::{EventRing, RingLevel};
 pub use short::{ShortText, handle_hash, procedure_name};
 pub use sinks::{EventWatch, TooManyWatches, WATCHERS_MAX, keep_in_ring, now, time_of_day_offset};
 
-/// Emits an event, if anybody wants it: `probe!(NfsGetattrExit { fileid: 5_u64, size: 0_u64, error:
-/// 0 })`. Otherwise the values are not even evaluated. A `let` evaluates what several of them are
-/// taken from, also only if the event is wanted: `probe!(let known = file.known(); NfsSizeGrow {
+/// Emits an event if it is enabled: `probe!(NfsGetattrExit { fileid: 5_u64, size: 0_u64, error: 0
+/// })`. Otherwise the values are not evaluated. A `let` evaluates a common source of several
+/// values, also only if the event is enabled: `probe!(let known = file.known(); NfsSizeGrow {
 /// fileid: known.fileid, … })`.
 #[macro_export]
 macro_rules! probe {

@@ -1,7 +1,7 @@
-//! The names of errnos, statuses and file types: each table has numbers, each before its name.
+//! The names of errnos, statuses and file types: tables of numbers and names.
 
-/// Errno, as negative numbers in events (errno(3); the numbers are the same on every processor we
-/// know).
+/// Errno, as negative numbers in events (errno(3); the numbers are the same on every supported
+/// processor).
 const ERRNOS: &str = "\
     1 EPERM 2 ENOENT 4 EINTR 5 EIO 6 ENXIO 9 EBADF 11 EAGAIN 12 ENOMEM 13 EACCES 16 EBUSY \
     17 EEXIST 18 EXDEV 19 ENODEV 20 ENOTDIR 21 EISDIR 22 EINVAL 23 ENFILE 24 EMFILE 26 ETXTBSY \
@@ -19,11 +19,11 @@ const STATUSES: &str = "\
     10001 NFS3ERR_BADHANDLE 10002 NFS3ERR_NOT_SYNC 10003 NFS3ERR_BAD_COOKIE 10004 NFS3ERR_NOTSUPP \
     10005 NFS3ERR_TOOSMALL 10006 NFS3ERR_SERVERFAULT 10007 NFS3ERR_BADTYPE 10008 NFS3ERR_JUKEBOX";
 
-/// Types of files, as the upper bits of a mode have them (inode(7)).
+/// Types of files, in the upper bits of a mode (inode(7)).
 const TYPES: &str = "\
     1 FIFO 2 CHR 4 DIR 6 BLK 8 REG 10 LNK 12 SOCK";
 
-/// The word behind a number.
+/// The name for a number.
 fn name_in(table: &'static str, number: u64) -> Option<&'static str> {
     let number = number.to_string();
     let mut words = table.split_whitespace();

@@ -13,7 +13,7 @@ pub struct NoSuchEvent(pub String);
 #[must_use]
 pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
-    // Where the last star stands, and what it was tried to stand for until now.
+    // The position of the last star, and the text that it has matched so far.
     let mut star: Option<(usize, usize)> = None;
     while read < text.len() {
         match pattern.get(at) {
@@ -79,7 +79,7 @@ mod tests {
         ] {
             assert_eq!(fits(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
         }
-        // Nothing that takes for ever.
+        // No exponential time.
         assert!(!fits(&b"*a".repeat(500), &[b'b'; 5000]));
     }
 

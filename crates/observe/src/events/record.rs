@@ -7,15 +7,15 @@
 
 use super::fields::FieldValue;
 
-/// The most bytes that are kept of a text: a name of NFSv3 has no more.
+/// Maximum recorded length of a text in bytes: names of NFSv3 are no longer.
 pub const TEXT_MAX: usize = 255;
-/// The most fields of an event: USDT probes have no more arguments either.
+/// Maximum number of fields of an event: USDT probes have no more arguments either.
 pub const FIELDS_MAX: usize = 12;
-/// The most texts among them.
+/// Maximum number of texts among them.
 pub const TEXTS_MAX: usize = 4;
 /// Words before the fields.
 pub const HEADER_WORDS: usize = 3;
-/// The longest record of this version, in words.
+/// Maximum length of a record of this version, in words.
 pub const RECORD_WORDS_MAX: usize = HEADER_WORDS + FIELDS_MAX + TEXTS_MAX * TEXT_MAX.div_ceil(8);
 /// Set in the length of a text that was truncated.
 pub const CUT: u64 = 1 << 63;
@@ -72,7 +72,7 @@ pub fn length(first: u64) -> usize {
     usize::try_from(first & 0xffff).unwrap_or_default()
 }
 
-/// How many words a value takes.
+/// Number of words of a value.
 fn words_of(value: &FieldValue<'_>) -> usize {
     match value {
         FieldValue::Number(_) | FieldValue::Signed(_) => 1,
@@ -80,13 +80,13 @@ fn words_of(value: &FieldValue<'_>) -> usize {
     }
 }
 
-/// How many words a record of these values takes.
+/// Number of words of a record of these values.
 #[must_use]
 pub fn words(values: &[FieldValue<'_>]) -> usize {
     HEADER_WORDS + values.iter().map(words_of).sum::<usize>()
 }
 
-/// Gives a record's words to `put`, one after the other.
+/// Passes a record's words to `put` in order.
 pub fn encode(header: &RecordHeader, values: &[FieldValue<'_>], mut put: impl FnMut(u64)) {
     put(header.first_word(words(values)));
     put(header.time);

@@ -2,10 +2,10 @@
 //! own events and fields, so that any version can read what another one wrote.
 //!
 //! It consists of 64-bit words, little-endian: [`MAGIC`]; the length in bytes of a description in
-//! JSON ([`RecordingHead`]), which follows, padded with zeros to whole words; then
-//! [records](super::record) and marks, without anything between them. A ring has the memory of a
-//! buffer instead, from the next page on. The reader returns the same items of both. It trusts
-//! nothing: lengths are checked against limits before memory is allocated.
+//! JSON ([`RecordingHead`]), which follows, padded with zeros to whole words; then contiguous
+//! [records](super::record) and marks. A ring has the memory of a buffer instead, beginning at the
+//! next page. The reader returns the same items of both. The contents are not trusted: lengths are
+//! checked against limits before memory is allocated.
 
 mod head;
 mod ring_memory;
@@ -25,18 +25,18 @@ pub use writer::{RecordSubject, RecordingWriter};
 
 /// The first word of a recording and of a ring.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CURTEVT2");
-/// The longest record of any version, in words; this one's is shorter.
+/// Maximum length of a record of any version, in words; that of this version is shorter.
 const WORDS_MAX: usize = 4096;
 
 const _: () = assert!(RECORD_WORDS_MAX <= WORDS_MAX);
 
-/// Why a recording cannot be read, or not any further.
+/// Why a recording, or the rest of it, cannot be read.
 #[derive(Debug, Error)]
 pub enum RecordingError {
     /// The system's error.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It does not begin as a recording does.
+    /// It does not begin like a recording.
     #[error("not a recording or ring of Curt")]
     NoRecording,
     /// Its description is invalid.
@@ -70,11 +70,11 @@ pub struct EventRecord {
     pub thread: u32,
     /// The object of the operation that the thread worked for; 0: none.
     pub object: u64,
-    /// Which event, by its index in the description.
+    /// The event, by its index in the description.
     pub event: usize,
     /// Its fields.
     pub values: Vec<RecordedValue>,
-    /// All of it, as it was read.
+    /// The whole record as read.
     pub words: Vec<u64>,
 }
 
@@ -89,7 +89,7 @@ pub enum RecordingItem {
     Thread(u32, String),
     /// An object's path.
     Object(u64, Vec<u8>),
-    /// The end: how many events there were, and how many were lost.
+    /// The end, with the numbers of recorded and lost events.
     End {
         /// Events in the recording.
         told: u64,
@@ -106,7 +106,8 @@ pub struct RecordingReader<'a> {
 }
 
 impl<'a> RecordingReader<'a> {
-    /// Begins. A ring's process may still live; what it writes meanwhile may be missing.
+    /// Begins to read. A ring's process may still run; events that it writes meanwhile may be
+    /// missing.
     ///
     /// # Errors
     /// It is not a recording, or a damaged ring.
@@ -129,7 +130,7 @@ impl<'a> RecordingReader<'a> {
         &self.head
     }
 
-    /// The next item; nothing at the end.
+    /// The next item; none at the end.
     ///
     /// # Errors
     /// [`RecordingError`]; nothing can be read afterwards.
@@ -148,7 +149,7 @@ impl<'a> RecordingReader<'a> {
                 words.push(read_word(&mut self.source)?.ok_or(RecordingError::CutOff)?);
             }
             let item = decode(words, &self.head).ok_or(RecordingError::Spoilt(self.items))?;
-            // A mark of a later version says nothing to this one.
+            // An unknown mark of a later version is skipped.
             if let Some(item) = item {
                 return Ok(Some(item));
             }
@@ -156,7 +157,7 @@ impl<'a> RecordingReader<'a> {
     }
 }
 
-/// Reads a word; nothing at the end.
+/// Reads a word; none at the end.
 fn read_word(mut source: impl Read) -> Result<Option<u64>, RecordingError> {
     let mut word = [0; 8];
     let mut filled = 0;

@@ -1,14 +1,14 @@
-//! The ring: a file in which a process keeps its last events, and which remains if the process is
-//! killed or fails.
+//! The ring: a file with the last events of a process, which remains if the process is killed or
+//! fails.
 //!
-//! It begins as a [recording](super::recording) does; the memory of a buffer follows, from the next
-//! page on. The file is mapped: writing an event to it is writing to memory.
+//! It begins like a [recording](super::recording); the memory of a buffer follows at the next page.
+//! The file is mapped: writing an event to it is writing to memory.
 //!
-//! A process that ends as it was asked to removes its ring, and so does one that could not start,
-//! because it prints the reason itself. The ring remains after a fatal signal, a panic of the main
-//! thread, and [`EventRing::keep`]. If another thread panics and the process continues, the ring is
-//! overwritten in time; so a copy is made at that moment, once per process, and remains. The newest
-//! [`LEFT_MAX`] rings are kept.
+//! A process removes its ring at a normal end, and also if it could not start, because it prints
+//! the reason itself. The ring remains after a fatal signal, a panic of the main thread, and
+//! [`EventRing::keep`]. If another thread panics and the process continues, later events overwrite
+//! the ring. So a copy is made at the panic, once per process, and remains. The newest [`LEFT_MAX`]
+//! rings are retained.
 
 mod level;
 
@@ -30,34 +30,34 @@ pub use level::{RingLevel, UnknownRingLevel};
 
 /// Words of each lane: 64 KiB, half a mebibyte in all.
 const SHARD_WORDS: usize = 8 * 1024;
-/// How many rings of processes that were killed or failed are kept.
+/// Maximum number of retained rings of processes that were killed or failed.
 pub const LEFT_MAX: usize = 8;
-/// The ending of a ring's name.
+/// The suffix of a ring's name.
 const ENDING: &str = "ring";
 
-/// What follows the process's number in the name of a copy.
+/// The text after the process id in the name of a copy.
 const PANIC: &str = "-panic";
 
 /// This process's ring. Dropping it removes its file, unless the thread is panicking.
 #[derive(Debug)]
 pub struct EventRing {
     path: PathBuf,
-    /// Locked as long as the process lives, so that others can tell.
+    /// Locked as long as the process lives, so that other processes can check that.
     _file: File,
     copy: Arc<PanicCopy>,
 }
 
-/// Where the ring is copied to when a thread panics.
+/// The file to which the ring is copied when a thread panics.
 #[derive(Debug)]
 struct PanicCopy {
     path: PathBuf,
-    /// Opened in advance, because a thread that panics may not be allowed to create files; none
-    /// once it has been written.
+    /// Opened in advance, because a panicking thread may not be allowed to create files; none once
+    /// it has been written.
     file: Mutex<Option<File>>,
 }
 
 impl EventRing {
-    /// Creates this process's ring in `directory`, which exists. It keeps no events yet: see
+    /// Creates this process's ring in `directory`, which must exist. It receives no events yet: see
     /// [`keep_in_ring`](super::keep_in_ring). To be called once in a process.
     ///
     /// # Errors
@@ -80,15 +80,15 @@ impl EventRing {
         Ok(ring)
     }
 
-    /// Leaves the ring's file behind, for a process that ends because of an error.
+    /// Leaves the ring's file in place, for a process that ends because of an error.
     pub fn keep(self) {
         sinks::keep_in_ring(&[]);
         self.copy.remove_unused();
-        // Not its end: that would take the file away.
+        // Skip the destructor, which would remove the file.
         std::mem::forget(self);
     }
 
-    /// Where it is.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -98,7 +98,7 @@ impl EventRing {
         let beginning = head.words()?;
         let start = RecordingHead::memory_at(beginning.len());
         let words = start + words_needed(SHARD_WORDS);
-        // All of it now: there is no room later is a signal that ends the process.
+        // Allocate all space now: a lack of space later would be a fatal signal.
         fallocate(&self._file, FallocateFlags::empty(), 0, (words * size_of::<u64>()) as u64)?;
         let memory = super::sys::map(&self._file, words)?;
         for (word, value) in memory.iter().zip(beginning) {
@@ -114,8 +114,8 @@ impl EventRing {
 }
 
 impl EventRing {
-    /// From now on the first thread that panics writes a copy, with the place of the panic as its
-    /// last event.
+    /// From now on the first panicking thread writes a copy, whose last event is the location of
+    /// the panic.
     fn copy_when_somebody_panics(&self, memory: &'static [AtomicU64]) {
         let (copy, before) = (Arc::clone(&self.copy), std::panic::take_hook());
         std::panic::set_hook(Box::new(move |panic| {
@@ -130,15 +130,15 @@ impl EventRing {
 }
 
 impl PanicCopy {
-    /// Writes a copy of the ring, unless that was done before. Needs no right and no system call
-    /// except those of writing.
+    /// Writes a copy of the ring, unless there is one already. This needs no permission and no
+    /// system call other than write and close.
     fn write(&self, memory: &[AtomicU64]) {
         let mut kept = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut file) = kept.take() else { return };
         let words = memory.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
         let bytes: Vec<u8> = words.collect();
-        // There is nobody to be told; its end is missing if there is no room. Closed, it is
-        // nobody's any more.
+        // An error cannot be reported; without space the end of the copy is missing. Closing the
+        // file releases its lock.
         let _ = file.write_all(&bytes);
     }
 
@@ -156,10 +156,10 @@ impl Drop for EventRing {
         sinks::keep_in_ring(&[]);
         self.copy.remove_unused();
         if std::thread::panicking() {
-            // The ring itself says all that the copy does.
+            // The ring itself contains all events of the copy.
             let _ = fs::remove_file(&self.copy.path);
         } else {
-            // Nobody wants to know what led to a good end.
+            // The events before a normal end are not needed.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -171,13 +171,13 @@ fn make(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
     let file = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)?;
-    // Whoever looks which rings are left holds it for a moment at most.
+    // A process that lists the rings holds the lock for a moment at most.
     flock(&file, FlockOperation::LockExclusive)?;
     Ok(file)
 }
 
-/// The rings in `directory` of processes that were killed, failed, or had a thread that panicked,
-/// the newest first.
+/// The rings in `directory` of processes that were killed, failed, or had a panicking thread, the
+/// newest first.
 ///
 /// # Errors
 /// The directory cannot be read. If it does not exist there are none.
@@ -192,7 +192,7 @@ pub fn left_behind(directory: &Path) -> io::Result<Vec<PathBuf>> {
         let path = entry?.path();
         if path.extension().is_some_and(|ending| ending == ENDING) && is_left(&path) {
             let metadata = fs::symlink_metadata(&path);
-            // A copy that was never made.
+            // A copy that was never written.
             if metadata.as_ref().is_ok_and(|made| made.len() == 0) {
                 continue;
             }
@@ -204,7 +204,7 @@ pub fn left_behind(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(rings.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Whether nobody holds it any more.
+/// Whether no process holds its lock.
 fn is_left(path: &Path) -> bool {
     let mut options = OpenOptions::new();
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
@@ -212,8 +212,8 @@ fn is_left(path: &Path) -> bool {
     file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
-/// Renames the ring of an earlier process with this number: in a container every daemon may have
-/// the same number.
+/// Renames the ring of an earlier process with this process id: in a container every daemon may
+/// have the same one.
 fn rename_earlier(path: &Path) -> io::Result<()> {
     let made = match fs::symlink_metadata(path) {
         Ok(made) => made.mtime(),

@@ -20,7 +20,7 @@ impl ShortText {
     #[must_use]
     pub fn of(shown: impl fmt::Display) -> Self {
         let mut short = Self { bytes: [0; Self::SIZE], length: 0 };
-        // It fails where there is no room: the rest is left out.
+        // It fails if there is no room: the text is truncated.
         let _ = write!(short, "{shown}");
         short
     }
@@ -42,7 +42,7 @@ impl fmt::Write for ShortText {
     }
 }
 
-/// The name of an operation of NFS; of another program its number and the procedure's.
+/// The name of an operation of NFS; for other programs, the numbers of program and procedure.
 #[must_use]
 pub fn procedure_name(program: u32, version: u32, procedure: u32) -> ShortText {
     match Operation::of_call(program, version, procedure) {
@@ -51,14 +51,14 @@ pub fn procedure_name(program: u32, version: u32, procedure: u32) -> ShortText {
     }
 }
 
-/// The CRC-32 of a handle: what tshark and Linux's tracepoints show instead of its bytes.
+/// The CRC-32 of a handle, which tshark and Linux's tracepoints print instead of its bytes.
 #[must_use]
 pub fn handle_hash(handle: &[u8]) -> u32 {
     let (eights, rest) = handle.as_chunks::<8>();
     let mut hash = !0;
     for eight in eights {
         let bytes = u64::from_le_bytes(*eight) ^ u64::from(hash);
-        // The first byte has seven behind it.
+        // Seven bytes follow the first.
         let shifted = bytes.to_le_bytes().into_iter().zip(TABLES.iter().rev());
         hash = shifted.fold(0, |sum, (byte, table)| sum ^ table[usize::from(byte)]);
     }
@@ -66,8 +66,8 @@ pub fn handle_hash(handle: &[u8]) -> u32 {
     !rest.iter().fold(hash, step)
 }
 
-/// What each byte adds to the CRC if so many zero bytes follow: eight bytes of a handle are
-/// processed at once, because many events contain it.
+/// The contribution of each byte to the CRC if so many zero bytes follow. Eight bytes of a handle
+/// are processed at once, because many events contain it.
 static TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {

@@ -1,8 +1,8 @@
-//! Where events go: probes, the buffers of watchers, and the ring that outlives the process.
+//! Destinations of events: probes, the buffers of watchers, and the ring that outlives the process.
 //!
-//! Owns the buffers. Each has a bit in the word of every event that it wants. Buffers are created
-//! once, reused, and never freed, so that a thread that is about to write to one never finds it
-//! gone.
+//! This module owns the buffers. Each has a bit in the word of every event that it receives.
+//! Buffers are created once, reused, and never freed, so that a thread that is about to write to
+//! one never finds it freed.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,23 +18,23 @@ use super::record::RecordHeader;
 use super::sys;
 use crate::scope;
 
-/// How many watchers there may be at the same time.
+/// Maximum number of watchers at the same time.
 pub const WATCHERS_MAX: usize = 4;
 
 /// Words of each lane of a watcher's buffer: 512 KiB, half a second of 100,000 events each second
 /// in all lanes together.
 const WATCH_SHARD_WORDS: usize = 64 * 1024;
 
-/// The first bit for buffers; the ring's. Those of watchers follow.
+/// The first bit for buffers, which is the ring's. Those of watchers follow.
 const FIRST_BIT: u32 = 1 << 16;
 
 static WATCHERS: [WatchBuffer; WATCHERS_MAX] = [const { WatchBuffer::new() }; WATCHERS_MAX];
 static RING: OnceLock<EventBuffer<&'static [AtomicU64]>> = OnceLock::new();
-/// Held while what the ring keeps is changed.
+/// Held while the set of the ring's events is changed.
 static RING_EVENTS: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// This thread's number, asked of the system once; 0: not yet.
+    /// This thread's id, cached; 0: not read yet.
     static THREAD: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -49,7 +49,7 @@ impl WatchBuffer {
     }
 }
 
-/// Passes an event to all who want it.
+/// Passes an event to all its destinations.
 pub(super) fn emit(event: Event, values: &[FieldValue<'_>]) {
     let wanted = sys::wanted(event);
     if wanted & sys::PROBED != 0 {
@@ -74,14 +74,14 @@ pub(super) fn emit(event: Event, values: &[FieldValue<'_>]) {
     }
 }
 
-/// The monotonic clock in nanoseconds: the time of events, and of other tracers that are asked for
-/// it.
+/// The monotonic clock in nanoseconds: the time of events, and of other tracers that use this
+/// clock.
 #[must_use]
 pub fn now() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// What has to be added to the time of an event to have the time of day, in nanoseconds since 1970.
+/// The offset from the time of an event to the time of day, in nanoseconds since 1970.
 #[must_use]
 pub fn time_of_day_offset() -> u64 {
     nanoseconds(ClockId::Realtime).saturating_sub(now())
@@ -89,7 +89,7 @@ pub fn time_of_day_offset() -> u64 {
 
 fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
-    // Neither clock is before its beginning.
+    // Neither clock is negative.
     let part = |number: i64| u64::try_from(number).unwrap_or_default();
     part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
 }
@@ -113,7 +113,7 @@ fn bit(watcher: usize) -> u32 {
 #[error("there are already {WATCHERS_MAX} watchers, the maximum: end one of them")]
 pub struct TooManyWatches;
 
-/// Receives some events from now until it is dropped.
+/// Receives some events until it is dropped.
 #[derive(Debug)]
 pub struct EventWatch {
     number: usize,
@@ -127,7 +127,7 @@ impl EventWatch {
     /// # Errors
     /// There are too many watchers already.
     pub fn begin(events: &[Event]) -> Result<Self, TooManyWatches> {
-        // Acquire: what the last one left in the buffer is seen, and thrown away.
+        // Acquire: the remaining records of the last user are visible, and discarded.
         let number = WATCHERS.iter().position(|watcher| !watcher.taken.swap(true, Ordering::Acquire));
         let number = number.ok_or(TooManyWatches)?;
         let buffer = WATCHERS[number].buffer.get_or_init(|| {
@@ -142,14 +142,14 @@ impl EventWatch {
         Ok(Self { number, events: events.to_vec(), lost_before: buffer.lost() })
     }
 
-    /// Takes out the records since the last time.
+    /// Removes and returns the records since the last call.
     pub fn drain(&self, out: &mut Vec<u64>) {
         if let Some(buffer) = WATCHERS[self.number].buffer.get() {
             buffer.drain(out);
         }
     }
 
-    /// How many events did not fit since the beginning.
+    /// Number of events that did not fit since the beginning.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let buffer = WATCHERS[self.number].buffer.get();
@@ -158,7 +158,7 @@ impl EventWatch {
 }
 
 impl EventWatch {
-    /// Receives nothing from now on; what it has received can still be [taken out](Self::drain).
+    /// Stops receiving; events received before can still be [drained](Self::drain).
     pub fn stop(&self) {
         for event in &self.events {
             sys::stop_wanting(*event, bit(self.number));
@@ -174,12 +174,12 @@ impl Drop for EventWatch {
     }
 }
 
-/// Gives the process its ring; returns whether it had none.
+/// Sets the process's ring. Returns whether it had none.
 pub(super) fn set_ring(ring: EventBuffer<&'static [AtomicU64]>) -> bool {
     RING.set(ring).is_ok()
 }
 
-/// Has the ring keep these events and no others, from now on.
+/// Sets the events that the ring receives from now on.
 pub fn keep_in_ring(events: &[Event]) {
     let _held = RING_EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
     for event in Event::ALL {
@@ -196,7 +196,7 @@ mod tests {
     use super::super::record;
     use super::*;
 
-    /// The test's own events: others of this process may use any but these.
+    /// The test's own events: other tests in this process use different ones.
     const EVENT: Event = Event::NfsAsyncRenameDone;
 
     fn tell(name: &str) {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_is_told_and_nobody_else_and_places_are_bounded() {
+    fn only_watchers_receive_events_and_their_number_is_bounded() {
         tell("before");
         let watch = EventWatch::begin(&[EVENT]).expect("a place");
         tell("one");
@@ -230,7 +230,7 @@ mod tests {
         assert!(!EVENT.is_wanted());
         let again = EventWatch::begin(&[EVENT]).expect("a place");
         assert_eq!(records(&again), 0);
-        // Nobody reads: the buffer is full once, and the rest is counted.
+        // Without a reader the buffer fills up once, and further events are counted.
         let told = 100_000;
         (0..told).for_each(|_| tell("a name of some length"));
         let lost = again.lost();

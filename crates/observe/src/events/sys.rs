@@ -1,4 +1,4 @@
-//! The USDT probes that other programs attach to, the word of each event that says who wants it,
+//! The USDT probes to which other programs attach, the word of each event with its destinations,
 //! and the memory of the ring.
 //!
 //! JUSTIFICATION: a probe is a note in the program's file that names an instruction, an argument
@@ -6,9 +6,9 @@
 //! assembly can write such notes. A mapped file outlives a process that is killed; safe Rust cannot
 //! map one.
 //!
-//! The counter ("semaphore") is the lower half of the event's word in [`WANTED`]: there the kernel
-//! counts the attached programs; in the upper half we mark which buffers want the event. So one
-//! load covers both.
+//! The counter ("semaphore") is the lower half of the event's word in [`WANTED`]: the kernel counts
+//! the attached programs in it. The upper half has a bit for each buffer that receives the event.
+//! So one load covers both.
 
 #![allow(unsafe_code)]
 
@@ -36,25 +36,25 @@ pub(super) const PROBED: u32 = 0xffff;
 
 #[inline]
 pub(super) fn wanted(event: Event) -> u32 {
-    // Relaxed: whoever misses a change for one event sees it for the next.
+    // Relaxed: a thread that misses a change for one event sees it for the next.
     WANTED[event.index()].load(Ordering::Relaxed)
 }
 
-/// Marks that the buffer of this bit wants the event from now on.
+/// Enables the event for the buffer of this bit.
 pub(super) fn want(event: Event, bit: u32) {
     WANTED[event.index()].fetch_or(bit, Ordering::Relaxed);
 }
 
-/// Marks that it does not want it any more.
+/// Disables it for that buffer.
 pub(super) fn stop_wanting(event: Event, bit: u32) {
     WANTED[event.index()].fetch_and(!bit, Ordering::Relaxed);
 }
 
-/// What an attached program gets: a word for each field; for a text, the address of its bytes,
-/// which end with a zero.
+/// The arguments for an attached program: a word for each field; for a text, the address of its
+/// NUL-terminated bytes.
 struct ProbeArguments {
     words: [u64; FIELDS_MAX],
-    /// Copied to the stack, which is in memory: attached programs read memory without causing page
+    /// Copied to the stack, which is resident: attached programs read memory without causing page
     /// faults.
     texts: [[u8; TEXT_MAX + 1]; TEXTS_MAX],
 }
@@ -78,12 +78,12 @@ pub(super) fn fire(event: Event, values: &[FieldValue<'_>]) {
         };
     }
     fire_with(event, &arguments.words);
-    // The texts have to be there until now.
+    // The texts have to live until now.
     std::hint::black_box(&arguments.texts);
 }
 
-/// How a field is described to attached programs: its size, negative if signed, and its offset from
-/// the register.
+/// The description of a field for attached programs: its size, negative if signed, and its offset
+/// from the register.
 #[cfg(target_arch = "x86_64")]
 macro_rules! operands {
     (;$($offset:literal)*) => { "" };
@@ -170,12 +170,12 @@ macro_rules! fire_each {
 
 with_events!(fire_each);
 
-/// On other processors there are no probes; everything else is the same.
+/// Other processors have no probes; everything else is the same.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn fire_with(_: Event, _: &[u64; FIELDS_MAX]) {}
 
-/// Maps the first `words` words of a file for good, shared with the file, so that what is written
-/// there stays when the process is gone.
+/// Maps the first `words` words of a file until the process ends, shared with the file, so that
+/// written data survive the process.
 ///
 /// # Errors
 /// mmap(2)'s.

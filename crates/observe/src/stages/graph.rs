@@ -5,21 +5,21 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// The most spans that are kept of a request; a listing has thousands of system calls.
+/// Maximum number of recorded spans of a request; a listing has thousands of system calls.
 const SPANS_MAX: usize = 4096;
 /// Spans that took at least this long are marked, in microseconds.
 const LONG_US: f64 = 10.0;
 
-/// Something that a request did.
+/// A span: a step of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GraphSpan {
-    /// What it was.
+    /// The name of the step.
     pub name: String,
-    /// How deep it is nested; the outermost is 0.
+    /// The depth of its nesting; 0 is the outermost.
     pub depth: usize,
-    /// When it began, in microseconds from the request's beginning.
+    /// Its beginning in microseconds after the request's beginning.
     pub at_us: f64,
-    /// How long it took, what is nested in it included.
+    /// Its duration in microseconds, nested spans included.
     pub took_us: f64,
 }
 
@@ -28,7 +28,7 @@ pub struct GraphSpan {
 pub struct CallGraph {
     /// The spans.
     pub spans: Vec<GraphSpan>,
-    /// How many more there were.
+    /// Number of further spans, which were not recorded.
     pub left_out: usize,
 }
 
@@ -71,7 +71,7 @@ fn close(text: &mut String, span: Option<&GraphSpan>) {
     }
 }
 
-/// With a mark before what is long.
+/// A duration, with a mark if it is long.
 fn duration(microseconds: f64) -> String {
     let mark = if microseconds >= LONG_US { "+" } else { " " };
     format!("{mark} {microseconds:>7.3} us")
@@ -81,7 +81,7 @@ fn duration(microseconds: f64) -> String {
 pub(super) struct GraphRecorder {
     start: Instant,
     graph: CallGraph,
-    /// The spans that have not ended, by index; none for those that are left out.
+    /// Indexes of the spans that have not ended; none for those that are not recorded.
     open: Vec<Option<usize>>,
 }
 
@@ -92,7 +92,7 @@ impl GraphRecorder {
         recording
     }
 
-    /// The innermost span ends, and another begins in its place.
+    /// Ends the innermost span and begins another in its place.
     pub(super) fn proceed(&mut self, name: &'static str, now: Instant) {
         self.leave(now);
         self.enter(name, now);

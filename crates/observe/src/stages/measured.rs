@@ -1,4 +1,4 @@
-//! The request that this thread measures now.
+//! The request that this thread measures.
 
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
@@ -11,15 +11,15 @@ use super::graph::GraphRecorder;
 use super::{RequestStage, StageTimes};
 
 thread_local! {
-    /// Whether a request is measured and its clock runs. Apart from the rest, so that looking costs
-    /// next to nothing.
+    /// Whether a request is measured and its clock runs. Separate from the rest, so that a check is
+    /// cheap.
     static MEASURED: Cell<bool> = const { Cell::new(false) };
     static RUNNING: RefCell<Option<MeasuredRequest>> = const { RefCell::new(None) };
-    /// Requests that came while some are measured.
+    /// Number of requests since measuring was enabled.
     static COME: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether this is the one request of `every` that is measured.
+/// Whether this request is the one of `every` that is measured.
 #[cold]
 pub(super) fn is_next(every: u32) -> bool {
     let come = COME.get().wrapping_add(1);
@@ -27,7 +27,7 @@ pub(super) fn is_next(every: u32) -> bool {
     come.is_multiple_of(every)
 }
 
-/// What is known of it.
+/// The measured request.
 pub(super) struct MeasuredRequest {
     operation: Option<Operation>,
     stage: RequestStage,
@@ -39,7 +39,7 @@ pub(super) struct MeasuredRequest {
 }
 
 impl MeasuredRequest {
-    /// Charges what has passed to the stage that it was in.
+    /// Adds the elapsed time to the current stage.
     fn charge(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.since).as_nanos();
         self.spent[self.stage.index()] += u64::try_from(passed).unwrap_or(u64::MAX);
@@ -52,7 +52,7 @@ impl MeasuredRequest {
         self.entered[stage.index()] = true;
     }
 
-    /// The stages that it was in, with their nanoseconds.
+    /// The stages of the request, with their nanoseconds.
     pub(super) fn stages(&self) -> impl Iterator<Item = (RequestStage, u64)> {
         let all = RequestStage::ALL.into_iter().zip(self.spent).zip(self.entered);
         all.filter_map(|(stage, entered)| entered.then_some(stage))
@@ -66,8 +66,8 @@ pub fn is_measured() -> bool {
     MEASURED.get()
 }
 
-/// Begins to measure a request: its bytes are there and are received now. One that was not finished
-/// is forgotten.
+/// Begins to measure a request, whose bytes are available and are received now. An unfinished one
+/// is dropped.
 pub fn begin(times: &StageTimes) {
     let mut entered = [false; RequestStage::ALL.len()];
     entered[RequestStage::Receive.index()] = true;
@@ -85,7 +85,7 @@ pub fn begin(times: &StageTimes) {
     MEASURED.set(true);
 }
 
-/// What was begun was no request: the client sent nothing, or ended the connection.
+/// Drops the measurement: no request was received, or the client closed the connection.
 #[inline]
 pub fn forget() {
     if MEASURED.replace(false) {
@@ -93,7 +93,7 @@ pub fn forget() {
     }
 }
 
-/// The request is in this stage from now on.
+/// Continues the request in this stage.
 #[inline]
 pub fn proceed(stage: RequestStage) {
     if is_measured() {
@@ -107,8 +107,8 @@ pub fn proceed(stage: RequestStage) {
     }
 }
 
-/// The request is in this stage until what is returned is dropped, and then again where it was.
-/// `name` is what a graph shows.
+/// Enters a stage until the returned value is dropped, then returns to the previous one. `name` is
+/// the name in a graph.
 #[inline]
 #[must_use]
 pub fn enter(stage: RequestStage, name: &'static str) -> StageGuard {
@@ -127,7 +127,7 @@ fn switch_stage(stage: RequestStage, name: &'static str) -> Option<RequestStage>
     })
 }
 
-/// A stage inside another; it ends when this is dropped.
+/// A nested stage; it ends when this is dropped.
 #[derive(Debug)]
 pub struct StageGuard {
     before: Option<RequestStage>,
@@ -150,7 +150,7 @@ impl Drop for StageGuard {
     }
 }
 
-/// Says what the request asks for. A request of which it is not said is not counted.
+/// Sets the operation of the request. A request without one is not recorded.
 #[inline]
 pub fn set_operation(operation: Operation) {
     if is_measured() {
@@ -158,8 +158,8 @@ pub fn set_operation(operation: Operation) {
     }
 }
 
-/// The clock stops until [`finish`] with [`RequestStage::Send`]: the reply waits for others that
-/// are sent with it.
+/// Stops the clock until [`finish`] with [`RequestStage::Send`]: the reply waits for others that
+/// are sent together.
 #[inline]
 pub fn suspend() {
     if MEASURED.replace(false) {
@@ -167,8 +167,8 @@ pub fn suspend() {
     }
 }
 
-/// Runs `send`, which sends the reply of the request that this thread measures, if it does; then
-/// the request is done.
+/// Runs `send`, which sends the reply to the measured request, if any; then the request is
+/// complete.
 #[inline]
 pub fn finish<T>(times: &StageTimes, send: impl FnOnce() -> T) -> T {
     if RUNNING.with_borrow(Option::is_none) {
@@ -203,7 +203,7 @@ fn with_running<T>(work: impl FnOnce(&mut MeasuredRequest) -> T) -> Option<T> {
     RUNNING.with_borrow_mut(|running| running.as_mut().map(work))
 }
 
-/// For tests of those who draw: a graph of one request as it would be measured.
+/// For tests of formatters: a graph of one request with fixed times.
 #[cfg(test)]
 pub(super) fn graph_of(work: impl FnOnce()) -> CallGraph {
     let recording = GraphRecorder::new(Instant::now());
@@ -279,7 +279,7 @@ mod tests {
         finish(&times, || ());
         let took = start.elapsed().as_secs_f64() * 1e6;
         let report = times.report();
-        // However long this thread was kept from running besides.
+        // However long this thread was not scheduled besides.
         let most = (took - 5000.0) * 1.01;
         assert!(report.procedures["GETATTR"].total.p50_us <= most, "{took} µs: {report:?}");
     }
@@ -289,14 +289,14 @@ mod tests {
         let times = StageTimes::default();
         begin(&times);
         forget();
-        // The next one of this thread is not measured.
+        // The next one on this thread is not measured.
         set_operation(Operation::Nfs3(NfsProcedure::Getattr));
         finish(&times, || ());
         assert!(times.report().procedures.is_empty());
     }
 
     #[test]
-    fn nothing_is_kept_of_what_is_not_measured_or_not_named() {
+    fn unmeasured_and_unnamed_stages_are_not_recorded() {
         let times = StageTimes::default();
         proceed(RequestStage::Decode);
         drop(enter(RequestStage::Open, "open"));

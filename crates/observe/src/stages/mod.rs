@@ -1,12 +1,11 @@
-//! Where a request's time goes in a server, stage by stage: from receiving its last bytes to
-//! sending the last of its reply.
+//! The time of a request in a server, stage by stage: from the receipt of its last bytes to the end
+//! of sending its reply.
 //!
-//! At any moment a request is in exactly one stage, so its stages add up to all of its time. A
-//! thread measures one request at a time: it [begins](begin), [goes on](proceed) to the next stage,
-//! [enters](enter) stages inside others, and [ends](finish). While nothing is measured, each of
-//! these is a look at a flag of the thread, and whether a request is to be measured is one relaxed
-//! load and a branch ([`StageTimes::is_due`]). This module reads a clock; nothing else in this
-//! crate does.
+//! At any moment a request is in exactly one stage, so the stages add up to its total time. A
+//! thread measures one request at a time: it [begins](begin), [proceeds](proceed) to the next
+//! stage, [enters](enter) nested stages, and [finishes](finish). While nothing is measured, each of
+//! these only checks a flag of the thread, and the decision whether to measure a request costs one
+//! relaxed load and a branch ([`StageTimes::is_due`]).
 
 mod graph;
 mod measured;
@@ -19,7 +18,7 @@ pub use measured::{StageGuard, begin, enter, finish, forget, is_measured, procee
 pub use times::{BucketCounts, Percentiles, ProcedureTimes, StageReport, StageTimes};
 
 word_table! {
-    /// A part of what a server does for a request, in the order in which it passes them.
+    /// A part of a server's work for a request. A request passes them in this order.
     RequestStage {
         Receive "receive" "The system call that takes the request from the socket; waiting for it is not counted.";
         Decode "decode" "The record, the call's header and the procedure's arguments.";

@@ -1,4 +1,4 @@
-//! What was measured of all requests: a histogram for each procedure and stage.
+//! The measured stage times of all requests: a histogram for each procedure and stage.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,26 +13,26 @@ use super::RequestStage;
 use super::graph::CallGraph;
 use super::measured::{MeasuredRequest, is_next};
 
-/// The longest time that is told apart, in nanoseconds: a minute.
+/// The largest distinguishable time in nanoseconds: a minute.
 const LONGEST: u64 = 60_000_000_000;
-/// Significant decimal digits that are kept of a time.
+/// Significant decimal digits of a recorded time.
 const DIGITS: u8 = 2;
 
 /// Stage times of one server.
 pub struct StageTimes {
-    /// One request of so many is measured; 0: none.
+    /// One request of this many is measured; 0: none.
     every: AtomicU32,
-    /// The same, or 1 while somebody waits for a graph.
+    /// The same, or 1 while a thread waits for a graph.
     in_force: AtomicU32,
     procedures: [Mutex<Option<Box<ProcedureHistograms>>>; Operation::COUNT],
     wanted: Mutex<GraphWanted>,
     drawn: Condvar,
 }
 
-/// The graph that somebody waits for.
+/// The graph for which a thread waits.
 #[derive(Default)]
 struct GraphWanted {
-    /// How many wait.
+    /// Number of waiting threads.
     waiting: usize,
     operation: Option<Operation>,
     graph: Option<CallGraph>,
@@ -41,53 +41,54 @@ struct GraphWanted {
 struct ProcedureHistograms {
     total: Histogram<u32>,
     stages: [Option<Histogram<u32>>; RequestStage::ALL.len()],
-    /// What the histograms' times come to, in nanoseconds: they keep two digits of each.
+    /// The exact sum of the times in nanoseconds: the histograms record only two digits of each.
     total_sum: u64,
     stage_sums: [u64; RequestStage::ALL.len()],
 }
 
-/// The times of a procedure, or of one of its stages, sorted into classes.
+/// The times of a procedure, or of one of its stages, in buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketCounts {
     /// The procedure's name.
     pub procedure: &'static str,
-    /// The stage; `None`: all of the request.
+    /// The stage; `None`: the whole request.
     pub stage: Option<RequestStage>,
-    /// How many did not exceed each bound and exceeded the one before, and how many exceeded all.
+    /// The number of times in each bucket: above the previous bound and at most at its own. The
+    /// last one has no bound.
     pub counts: Vec<u64>,
     /// The sum of the times, in nanoseconds.
     pub sum: u64,
 }
 
-/// What is known of a time, in microseconds.
+/// The distribution of a time, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// How many were measured.
+    /// The number of measured times.
     pub count: u64,
-    /// Half of them took no longer.
+    /// The median.
     pub p50_us: f64,
-    /// Of a hundred, 99 took no longer.
+    /// The 99th percentile.
     pub p99_us: f64,
 }
 
 /// A procedure's times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcedureTimes {
-    /// How many requests were measured.
+    /// The number of measured requests.
     pub count: u64,
     /// All of a request's stages together.
     pub total: Percentiles,
-    /// Each stage that a request was in, by name. A stage that is skipped where something was
-    /// remembered has fewer requests.
+    /// Each stage of the requests, by name. A stage that is skipped on a cache hit has fewer
+    /// requests.
     pub stages: BTreeMap<String, Percentiles>,
 }
 
-/// What a server tells of its stages.
+/// A server's report of its stages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageReport {
-    /// One request of so many is measured; 0: none.
+    /// One request of this many is measured; 0: none.
     pub every: u32,
-    /// By name; those of which a request was measured.
+    /// The procedures with measured requests, by name.
     pub procedures: BTreeMap<String, ProcedureTimes>,
 }
 
@@ -104,49 +105,50 @@ impl Default for StageTimes {
 }
 
 impl StageTimes {
-    /// Measures one request of `every` from now on; 0: none. What was measured stays.
+    /// Measures one request of `every` from now on; 0: none. Recorded times stay.
     pub fn set_every(&self, every: u32) {
         let wanted = lock(&self.wanted);
         self.every.store(every, Ordering::Relaxed);
         self.apply(&wanted);
     }
 
-    /// While somebody waits for a graph, every request is measured.
+    /// While a thread waits for a graph, every request is measured.
     fn apply(&self, wanted: &GraphWanted) {
         let every = self.every.load(Ordering::Relaxed);
         let now = if wanted.waiting > 0 { 1 } else { every };
         self.in_force.store(now, Ordering::Relaxed);
     }
 
-    /// Whether the request that this thread takes next is to be measured.
+    /// Whether this thread measures its next request.
     #[inline]
     #[must_use]
     pub fn is_due(&self) -> bool {
-        // Relaxed: who misses a change for one request sees it for the next.
+        // Relaxed: a thread that misses a change for one request sees it for the next.
         let every = self.in_force.load(Ordering::Relaxed);
         every != 0 && is_next(every)
     }
 
-    /// Whether somebody waits for a graph.
+    /// Whether a thread waits for a graph.
     #[must_use]
     pub(super) fn wants_graph(&self) -> bool {
         lock(&self.wanted).waiting > 0
     }
 
-    /// Forgets what was measured.
+    /// Drops the recorded times.
     pub fn clear(&self) {
         for procedure in &self.procedures {
             *lock(procedure) = None;
         }
     }
 
-    /// Waits until a request of this operation has been measured, for at most `patience`, and
-    /// returns what it did.
+    /// Waits up to `patience` until a request of this operation has been measured, and returns its
+    /// graph.
     #[must_use]
     pub fn next_graph(&self, operation: Operation, patience: Duration) -> Option<CallGraph> {
         let deadline = Instant::now() + patience;
         let mut wanted = lock(&self.wanted);
-        // Who asks last is answered; an earlier one waits on, or in vain.
+        // The latest caller gets the next graph; an earlier one continues to wait, and may time
+        // out.
         wanted.operation = Some(operation);
         wanted.graph = None;
         wanted.waiting += 1;
@@ -164,7 +166,7 @@ impl StageTimes {
         wanted.graph.take()
     }
 
-    /// A request's graph, for whoever waits for one of that operation.
+    /// Passes a request's graph to the thread that waits for one of its operation.
     pub(super) fn offer(&self, operation: Operation, graph: impl FnOnce() -> CallGraph) {
         let mut wanted = lock(&self.wanted);
         if wanted.waiting > 0 && wanted.operation == Some(operation) && wanted.graph.is_none() {
@@ -193,7 +195,7 @@ impl StageTimes {
         procedure.total_sum += total;
     }
 
-    /// What was measured so far, sorted into classes by bounds that ascend, in nanoseconds.
+    /// The recorded times, in buckets with these ascending bounds in nanoseconds.
     #[must_use]
     pub fn classes(&self, bounds: &[u64]) -> Vec<BucketCounts> {
         let mut all = Vec::new();
@@ -218,7 +220,7 @@ impl StageTimes {
         all
     }
 
-    /// What was measured so far.
+    /// The report of the recorded times.
     #[must_use]
     pub fn report(&self) -> StageReport {
         let mut procedures = BTreeMap::new();
@@ -250,7 +252,7 @@ fn histogram() -> Histogram<u32> {
     Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds and digits are in hdrhistogram's range")
 }
 
-/// A time is in the class of the lowest of those that the histogram does not tell from it.
+/// A time is in the bucket of the lowest time that the histogram does not distinguish from it.
 fn sorted(histogram: &Histogram<u32>, bounds: &[u64]) -> Vec<u64> {
     let mut counts = vec![0; bounds.len() + 1];
     for recorded in histogram.iter_recorded() {
@@ -267,7 +269,7 @@ fn percentiles(histogram: &Histogram<u32>) -> Percentiles {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whatever panicked meanwhile: numbers are always whole.
+    // A panic of another holder is ignored: the numbers are always consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -291,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_graph_gets_the_next_of_that_procedure() {
+    fn a_waiting_reader_gets_the_next_graph_of_its_procedure() {
         let times = StageTimes::default();
         assert!(times.next_graph(WRITE, Duration::from_millis(1)).is_none());
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| times.next_graph(WRITE, Duration::from_secs(60)));
             while !waiting.is_finished() {
                 for operation in [Operation::Nfs3(NfsProcedure::Getattr), WRITE] {
-                    // Off, and yet due while somebody waits.
+                    // Off, and yet due while a thread waits.
                     if times.is_due() {
                         begin(&times);
                         set_operation(operation);

@@ -1,12 +1,12 @@
-//! The five ways in which exports(5) names client machines, and their precedence.
+//! The five kinds of clients in exports(5), and their precedence.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::pattern;
 
-/// Machines, as exports(5) names them. Ordered as they take precedence where several match one
-/// machine.
+/// The machines that a client entry of exports(5) names. The order is that of precedence where
+/// several match one machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientSpec {
     /// One machine by its address.
@@ -15,22 +15,22 @@ pub enum ClientSpec {
     Host(String),
     /// A network.
     Network(IpNetwork),
-    /// All machines whose names fit a pattern with `*`, `?` or `[...]`, in lower case.
+    /// All machines whose names match a pattern with `*`, `?` or `[...]`, in lower case.
     Pattern(String),
     /// The machines of a netgroup (`@group`).
     Netgroup(String),
-    /// Everybody (`*`).
+    /// All clients (`*`).
     Anyone,
 }
 
-/// Addresses that begin alike.
+/// A range of addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IpNetwork {
     address: IpAddr,
     bits: u8,
 }
 
-/// The ways of naming a client, the preferred first; a host's name and its address are one way.
+/// The kinds of clients, in order of precedence; a host's name and its address are one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientSpecKind {
     /// A machine by name or address.
@@ -41,7 +41,7 @@ pub enum ClientSpecKind {
     Pattern,
     /// A netgroup.
     Netgroup,
-    /// Everybody.
+    /// All clients.
     Anyone,
 }
 
@@ -57,39 +57,39 @@ impl fmt::Display for ClientSpecKind {
     }
 }
 
-/// Why a word does not name a client.
+/// Why a word is not a valid client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientSpecError {
     /// A network's address or mask is wrong.
     #[error("not a network: {0} (write 192.168.1.0/24, 192.168.1.0/255.255.255.0 or fd00::/64)")]
     Network(&'static str),
-    /// A pattern is one of addresses.
+    /// A pattern of addresses.
     #[error("* and ? match names, not addresses: write a network, such as 192.168.1.0/24")]
     PatternOfAddresses,
-    /// A class of characters does not end.
+    /// A class of characters without its end.
     #[error("missing ]")]
     Class,
-    /// Nothing but `@`.
+    /// A lone `@`.
     #[error("a netgroup needs a name: @name")]
     Netgroup,
-    /// Not the name of a netgroup.
+    /// Not a valid name of a netgroup.
     #[error("not a netgroup: {0:?} is not allowed in its name")]
     NetgroupName(char),
-    /// A Kerberos pseudo client.
+    /// A Kerberos pseudo client (`gss/krb5`).
     #[error("gss/ clients are not supported: write a host or *")]
     Gss,
-    /// Not the name of a host.
+    /// Not a valid name of a host.
     #[error("not a host name: {0:?} is not allowed")]
     Host(char),
     /// A quoted word that would be options without its quotes.
     #[error("a host name cannot begin with -")]
     Dash,
-    /// Longer than any name of a host.
+    /// Longer than the longest name of a host.
     #[error("too long for a host name (253 characters at most)")]
     Long,
 }
 
-/// The longest name of a host, in characters (RFC 1035 section 2.3.4, without the root's dot).
+/// The longest name of a host, in bytes (RFC 1035 section 2.3.4, without the root's dot).
 const HOST_MAX: usize = 253;
 
 impl ClientSpec {
@@ -111,7 +111,7 @@ impl ClientSpec {
             if group.is_empty() {
                 return Err(ClientSpecError::Netgroup);
             }
-            // A name with a blank or a quote in it is a line that was not meant so.
+            // A blank or a quote in a name shows that the line is mistyped.
             let in_group = |it: char| it.is_ascii_graphic() && !"\"#(),\\/@".contains(it);
             return match group.chars().find(|it| !in_group(*it)) {
                 Some(wrong) => Err(ClientSpecError::NetgroupName(wrong)),
@@ -151,8 +151,7 @@ impl ClientSpec {
         }
     }
 
-    /// The way in which the client is named; they take precedence in the order of
-    /// [`ClientSpecKind`].
+    /// The kind of the client; clients take precedence in the order of [`ClientSpecKind`].
     #[must_use]
     pub const fn kind(&self) -> ClientSpecKind {
         match self {
@@ -172,7 +171,7 @@ impl ClientSpec {
 }
 
 impl fmt::Display for ClientSpec {
-    /// As exports(5) writes it.
+    /// The client as written in exports(5).
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => write!(formatter, "{address}"),
@@ -185,8 +184,8 @@ impl fmt::Display for ClientSpec {
 }
 
 impl IpNetwork {
-    /// A network from its address and the prefix length or mask after the `/`. Bits of the address
-    /// beyond the mask are ignored.
+    /// Parses a network: its address, and the prefix length or mask after the `/`. Bits of the
+    /// address beyond the mask are ignored.
     fn parse(address: &str, mask: &str) -> Result<Self, ClientSpecError> {
         let address = parse_address(address).ok_or(ClientSpecError::Network("not an address"))?;
         let width = match address {
@@ -212,7 +211,8 @@ impl IpNetwork {
         Ok(Self { address, bits })
     }
 
-    /// Whether an address lies in it. An IPv4 address must not be given mapped into IPv6.
+    /// Whether the network contains an address. An IPv4-mapped IPv6 address must be converted
+    /// before.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let differing = match (self.address, address) {
@@ -224,7 +224,7 @@ impl IpNetwork {
     }
 }
 
-/// How many bits a mask such as 255.255.255.0 keeps.
+/// The prefix length of a mask such as 255.255.255.0.
 fn bits_of_mask(address: IpAddr, mask: &str) -> Result<u8, ClientSpecError> {
     let wrong = ClientSpecError::Network("not a mask");
     let mask = mask.parse::<IpAddr>().map_err(|_| wrong)?;
@@ -247,7 +247,7 @@ fn bits_of_mask(address: IpAddr, mask: &str) -> Result<u8, ClientSpecError> {
     u8::try_from(ones).map_err(|_| ClientSpecError::Network("not a mask"))
 }
 
-/// An address, which for IPv6 may stand in brackets.
+/// Parses an address; an IPv6 address may be in brackets.
 fn parse_address(word: &str) -> Option<IpAddr> {
     let bare = word
         .strip_prefix('[')

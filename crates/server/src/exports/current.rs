@@ -16,30 +16,30 @@ use crate::file_handle::have_room_for_parents;
 use crate::service::SetupError;
 use crate::state::PersistentState;
 
-/// How long a load waits for the addresses of all its hosts: those that are unknown by then are
+/// Maximum time for which a load waits for the addresses of all hosts. The remaining ones are
 /// resolved later.
 const HOSTS_TIME: Duration = Duration::from_secs(10);
 
-/// How long a call waits for a name service.
+/// Maximum time for which a call waits for a name service.
 const NAMES_TIME: Duration = Duration::from_secs(5);
 
 /// The current exports.
 pub(crate) struct ExportsTable {
     current: RwLock<Arc<Exports>>,
-    /// Changes whenever the exports, names or groups change, on which decisions depend. Pairs with
-    /// itself: a decision loads it (Acquire) before all that it depends on; a change adds to it
+    /// Incremented whenever exports, names or groups change, on which decisions depend. Pairs with
+    /// itself: a decision loads it (Acquire) before all that it depends on; a change increments it
     /// (Release) afterwards.
     generation: Arc<AtomicU64>,
     names: Arc<NameServiceCache>,
     /// Whether users' groups are looked up here (`--manage-gids`).
     pub(super) manages_groups: AtomicBool,
-    /// How long a call waits for a name service.
+    /// Maximum time for which a call waits for a name service.
     pub(crate) name_service_timeout: Duration,
     clock: TimeSource,
 }
 
 impl ExportsTable {
-    /// No exports yet.
+    /// An empty table.
     pub(crate) fn new(service: Box<dyn NameService>, clock: TimeSource) -> Self {
         let generation = Arc::new(AtomicU64::new(1));
         let names = Arc::new(NameServiceCache::new(service, Arc::clone(&generation), clock.clone()));
@@ -53,13 +53,13 @@ impl ExportsTable {
         }
     }
 
-    /// The generation of decisions that are made now. What was decided under another generation
-    /// must be decided again; a decision has the generation that was read before it was begun.
+    /// The generation of decisions that are made now. A decision of another generation must be made
+    /// again. The generation of a decision is the one that was read before it was begun.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// To be called after each change on which decisions depend.
+    /// The caller has changed something on which decisions depend.
     pub(super) fn bump_generation(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -69,8 +69,8 @@ impl ExportsTable {
         Arc::clone(&self.current.read())
     }
 
-    /// Until when a call that begins now waits for a name service, before it is told to come back
-    /// (`NFS3ERR_JUKEBOX`).
+    /// The deadline of a call that begins now and waits for a name service. After it the client
+    /// gets `NFS3ERR_JUKEBOX`.
     pub(crate) fn deadline(&self) -> Instant {
         self.clock.now() + self.name_service_timeout
     }
@@ -80,8 +80,8 @@ impl ExportsTable {
         &self.names
     }
 
-    /// Replaces the current exports, at once for all requests that begin afterwards. Nothing
-    /// changes if that fails. Not for serving threads.
+    /// Replaces the current exports atomically for all later requests. Nothing changes on an error.
+    /// Not for serving threads.
     pub(crate) fn replace(
         &self,
         state: &PersistentState,
@@ -120,14 +120,14 @@ impl ExportsTable {
         Ok(())
     }
 
-    /// Starts what asks name services.
+    /// Starts the threads that query name services.
     pub(crate) fn start_names(&self) -> Result<(), SetupError> {
         self.names.start().map_err(SetupError::Threads)
     }
 }
 
-/// Closes what is held open of trees that are no longer served, so that requests that still use one
-/// for a moment do not keep its file system from being unmounted.
+/// Closes the cached descriptors of trees that are no longer served, so that requests in progress
+/// on one do not prevent the unmounting of its file system.
 fn close_unused(old: &Exports, new: &Exports) {
     let is_served = |export: &Arc<Export>| new.iter().any(|other| Arc::ptr_eq(&other.vfs, &export.vfs));
     for export in old.iter().filter(|export| !is_served(export)) {
@@ -135,7 +135,7 @@ fn close_unused(old: &Exports, new: &Exports) {
     }
 }
 
-/// Gives exports and file systems their lasting numbers.
+/// Assigns exports and file systems their stable numbers.
 fn number(state: &PersistentState, definitions: Vec<ExportDefinition>) -> Result<Vec<Export>, SetupError> {
     let mut numbered: Vec<Export> = Vec::new();
     for definition in definitions {
@@ -164,12 +164,12 @@ fn number(state: &PersistentState, definitions: Vec<ExportDefinition>) -> Result
     Ok(numbered)
 }
 
-/// What a reload changed, a line for each client of each export.
+/// The changes of a reload, a line for each client of each export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportsDifference {
     /// New exports.
     pub added: Vec<String>,
-    /// Exports that are gone: their handles are stale.
+    /// Removed exports: their handles are stale.
     pub removed: Vec<String>,
     /// Exports whose rules changed.
     pub changed: Vec<String>,

@@ -1,6 +1,6 @@
 //! Which exports a given client would get from files of exports(5), and by which line. The rules
-//! are a server's, but names are resolved at once: where no name service answers, a server lets the
-//! client wait; here the line does not match.
+//! are those of a server, but names are resolved at once: if no name service answers, a server lets
+//! the client wait, and here the line does not match.
 
 use std::net::IpAddr;
 
@@ -9,18 +9,18 @@ use super::name_service_cache::{NameService, checked_name, is_member};
 use super::parser::ExportsEntry;
 use super::pattern;
 
-/// What a client gets of one path.
+/// The lines that match a client for one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportExplanation<'e> {
     /// The path.
     pub path: &'e [u8],
-    /// The line that applies to the client; none: it may not use the path.
+    /// The line that applies to the client; none if it may not use the path.
     pub applied: Option<&'e ExportsEntry>,
-    /// Lines that match it as well, but do not apply.
+    /// Lines that also match it, but do not apply.
     pub others: Vec<&'e ExportsEntry>,
 }
 
-/// What the machine at an address would get for each path, in the order of the lines.
+/// The access that the machine at an address would have to each path, in the order of the lines.
 #[must_use]
 pub fn explain<'e>(
     entries: &'e [ExportsEntry],
@@ -42,7 +42,7 @@ pub fn explain<'e>(
         }
     }
     for explanation in &mut explanations {
-        // Stable, as in a server's table.
+        // A stable sort, as in a server's table.
         explanation.others.sort_by_key(|entry| entry.client.kind());
         if !explanation.others.is_empty() {
             explanation.applied = Some(explanation.others.remove(0));
@@ -97,13 +97,13 @@ mod tests {
                          /b @trusted(anonuid=8) *.lab(anonuid=9)\n\
                          /c alias(anonuid=10) fd00::/16(anonuid=11) @trusted(anonuid=12)\n";
 
-    /// Which line a client gets of each path, by its anonuid; 0: none.
+    /// The line that a client gets for each path, by its anonuid; 0: none.
     const EXPECTED: [(&str, [u32; 3]); 6] = [
-        // Both name and address are hosts: the first holds.
+        // Name and address are both hosts: the first line applies.
         ("10.0.0.1", [6, 9, 0]),
         ("10.0.0.2", [4, 9, 10]),
         ("10.0.0.3", [4, 8, 12]),
-        // An invented name is none.
+        // A name that the owner of the reverse zone invented does not match.
         ("10.0.0.9", [5, 0, 0]),
         ("fd00::6", [3, 9, 11]),
         ("192.168.1.1", [1, 0, 0]),

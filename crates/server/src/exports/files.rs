@@ -1,4 +1,4 @@
-//! The files that define the exports, read together.
+//! Reading the files that define the exports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -9,17 +9,17 @@ use super::Fsid;
 use super::parser::{ExportsEntry, ExportsProblem, FileLine, ParsedExports, Severity};
 use super::text::escape;
 
-/// The file that is read if no other is named.
+/// The default file.
 pub const EXPORTS_FILE: &str = "/etc/exports";
-/// The directory whose `*.exports` are read with it.
+/// The directory whose `*.exports` are read as well by default.
 pub const EXPORTS_DIRECTORY: &str = "/etc/exports.d";
-/// The largest file that is read, in bytes: far more than any such file has.
+/// Maximum size of a file in bytes, far above that of a real one.
 const FILE_MAX: u64 = 4 << 20;
 
-/// Reads the named files, or those of exports(5); of a directory, its `*.exports` in the order of
-/// their names.
+/// Reads the given files, or those of exports(5). Of a directory, reads its `*.exports` in the
+/// order of their names.
 ///
-/// A file that cannot be read is a problem like any other. exports(5)'s own files may be missing.
+/// A file that cannot be read is reported as a problem. The default files may be missing.
 #[must_use]
 pub fn read_exports(named: &[PathBuf]) -> ParsedExports {
     let mut parsed = ParsedExports::default();
@@ -90,7 +90,7 @@ fn cannot_read(file: &Path, error: &io::Error, parsed: &mut ParsedExports) {
     });
 }
 
-/// Finds lines that contradict each other.
+/// Finds contradictory lines.
 fn check(parsed: &mut ParsedExports) {
     let mut problems = Vec::new();
     let mut say = |severity, entry: &ExportsEntry, message| {
@@ -121,7 +121,7 @@ fn check(parsed: &mut ParsedExports) {
             say(Severity::Error, entry, message);
         }
     }
-    // As clients see them: two UUIDs, or a UUID and a number, may be one fsid.
+    // Compared as clients see them: two UUIDs, or a UUID and a number, may have one fsid.
     let mut by_fsid: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for entry in &parsed.entries {
         let Some(fsid) = entry.options.fsid() else {
@@ -186,7 +186,7 @@ mod tests {
 
     // SEMANTICS: export-6.
     #[test]
-    fn lines_that_contradict_each_other_are_told() {
+    fn contradictory_lines_are_reported() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("exports");
         let text = "/a x(rw)\n/a x(ro)\n/b x(fsid=1) y(fsid=1)\n/b z(fsid=2)\n/c x(fsid=1)\n\

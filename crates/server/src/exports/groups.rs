@@ -1,5 +1,5 @@
-//! `--manage-gids`: a user's groups as this machine knows them, instead of the sixteen that
-//! AUTH_SYS can carry.
+//! `--manage-gids`: a user's groups from the user database of this machine, instead of the sixteen
+//! that AUTH_SYS can carry.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,19 +7,19 @@ use std::sync::atomic::Ordering;
 use super::current::ExportsTable;
 use super::name_service_cache::NameQuery;
 
-/// Which groups a caller has besides its main one.
+/// The supplementary groups of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ManagedGroups {
-    /// Those that its credential says.
+    /// Those of its credential.
     AsSent,
-    /// These, from this machine's user database; none if it has no such user.
+    /// Those of this machine's user database; none if it does not contain the user.
     Groups(Arc<[u32]>),
-    /// They are not known until this question has been answered.
+    /// Unknown until this query has been answered.
     Unknown(NameQuery),
 }
 
 impl ExportsTable {
-    /// From now on groups are those that this machine knows.
+    /// Uses the groups of this machine's user database from now on.
     pub(crate) fn manage_groups(&self) -> std::io::Result<()> {
         self.names().start()?;
         self.manages_groups.store(true, Ordering::Release);
@@ -27,19 +27,19 @@ impl ExportsTable {
         Ok(())
     }
 
-    /// Whether no groups count but those that this machine knows.
+    /// Whether groups come from this machine's user database.
     pub(crate) fn manages_groups(&self) -> bool {
         self.manages_groups.load(Ordering::Acquire)
     }
 
-    /// Which groups a user has who was not squashed.
+    /// The groups of a user who is not squashed.
     pub(crate) fn groups_of(&self, uid: u32) -> ManagedGroups {
         if !self.manages_groups() {
             return ManagedGroups::AsSent;
         }
         match self.names().groups(uid) {
             Some(Some(groups)) => ManagedGroups::Groups(groups),
-            // As mountd does: who is unknown here has no groups here.
+            // As mountd: an unknown user has no groups.
             Some(None) => ManagedGroups::Groups(Arc::from([])),
             None => ManagedGroups::Unknown(NameQuery::Groups(uid)),
         }

@@ -1,11 +1,11 @@
-//! What is exported, to whom, and by which rules (exports(5)).
+//! Exports, their clients and their rules (exports(5)).
 //!
-//! From text to decision: `parser` reads a file into lines, `options` parses what is in
-//! parentheses, `clients` the clients that a line names; the binary opens the directories and
-//! passes in [`ExportDefinition`]s; `table` decides who may use which export, and how; `names`
-//! caches the answers of name services. A [`table::Exports`] never changes: a reload makes another
-//! one, and decisions by the old one are recognised by its generation. Must not know requests or
-//! procedures.
+//! From text to decision: `parser` reads a file into lines, `options` parses the list in
+//! parentheses, `clients` the clients of a line; the binary opens the directories and passes in
+//! [`ExportDefinition`]s; `table` decides which client may use which export, and by which rules;
+//! `name_service_cache` caches the answers of name services. A [`table::Exports`] never changes: a
+//! reload makes another one, and the generation distinguishes decisions by the old one. This module
+//! does not depend on requests or procedures.
 
 mod clients;
 mod current;
@@ -40,25 +40,24 @@ pub(crate) use rules::Flavor as CredentialFlavor;
 pub use rules::{ExportRules, Flavor, RulesByFlavor, Squash};
 pub(crate) use table::{Export, ExportDecision, MatchedClient};
 
-/// A tree that is to be exported.
+/// A tree to be exported.
 pub struct ExportDefinition {
     /// The path that clients mount: absolute, its bytes as clients must send them.
     pub path: Vec<u8>,
-    /// Another path by which clients may mount it: where the first leads, if there are symbolic
-    /// links on the way.
+    /// Another path by which clients may mount it: the first path with its symbolic links resolved.
     pub canonical_path: Option<Vec<u8>>,
     /// The tree.
     pub vfs: Arc<dyn Vfs>,
-    /// Who may use it, and how.
+    /// Its clients and their rules.
     pub clients: Vec<ExportClient>,
-    /// Its identity, instead of the file system's own (`fsid=`).
+    /// Its configured identity, which replaces the file system's own (`fsid=`).
     pub fsid: Option<Fsid>,
-    /// Whether EXPORT lists it: not if it is only entered from another (`crossmnt`).
+    /// Whether EXPORT lists it: no if it is only entered from another (`crossmnt`).
     pub listed: bool,
 }
 
 impl ExportDefinition {
-    /// A tree that everybody may use under the same rules.
+    /// A tree that all clients may use under the same rules.
     #[must_use]
     pub fn for_everyone(path: Vec<u8>, vfs: Arc<dyn Vfs>, rules: ExportRules) -> Self {
         Self {
@@ -72,18 +71,18 @@ impl ExportDefinition {
     }
 }
 
-/// Who may use an export, and how.
+/// A client of an export and its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportClient {
-    /// Who.
+    /// The client.
     pub client: ClientSpec,
-    /// How.
+    /// Its rules, for each flavour.
     pub rules: RulesByFlavor,
-    /// The rules as exports(5) writes them; empty if they were not read from a file.
+    /// The rules as written in exports(5); empty if they were not read from a file.
     pub options: String,
 }
 
-/// An export's identity, whatever device it is on (`fsid=`).
+/// An export's configured identity, independent of its device (`fsid=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fsid {
     /// A number; 0 is `root`.
@@ -93,7 +92,7 @@ pub enum Fsid {
 }
 
 impl Fsid {
-    /// The fsid that clients see: a UUID is folded as knfsd does, both halves by exclusive or.
+    /// The fsid that clients see: a UUID is folded as knfsd does, by exclusive or of its halves.
     pub(crate) fn number(self) -> u64 {
         match self {
             Self::Number(number) => number.into(),
@@ -105,8 +104,8 @@ impl Fsid {
         }
     }
 
-    /// The key under which the state keeps the file system's number: FNV-1a over its kind and its
-    /// bytes, so that it is unlikely to equal a file system's own identity.
+    /// The key of the file system's number in the state: FNV-1a over its kind and its bytes, so
+    /// that it is unlikely to equal the identity of another file system.
     pub(crate) fn identity(self) -> u64 {
         let (kind, bytes) = match self {
             Self::Number(number) => (b"fsid=number:", u128::from(number).to_be_bytes()),

@@ -1,13 +1,12 @@
-//! A cache of name services' answers about clients and users, filled by threads of its own.
+//! A cache of name services' answers about clients and users, filled by its own threads.
 //!
-//! A name service may take seconds, or never answer; so a thread that serves requests never asks
-//! one. It uses the cached answer, or leaves its question here and waits, holding no lock, for a
-//! bounded time. Every [`REFRESH`], answers that were used are asked for again and the others are
-//! forgotten; then the generation of all decisions changes, so that they are made anew. "There is
-//! none" is an answer, too. While the responsible name service does not answer, its last answer is
-//! kept, so that clients do not lose their mounts because a name server is down. If there is no
-//! last answer, the question stays open, and is asked again when somebody needs it, at most every
-//! [`RETRY`].
+//! A name service may take seconds, or never answer, so a serving thread never queries one. It uses
+//! the cached answer. On a miss it queues the query and waits, without a lock, for a bounded time.
+//! Every [`REFRESH`], answers that were used are queried again and the others are dropped; then the
+//! generation of all decisions changes, so that they are made again. A negative answer is an
+//! answer, too. While the responsible name service does not answer, its last answer stays valid, so
+//! that clients do not lose their mounts because a name server is down. If there is no last answer,
+//! the query is repeated when it is needed, at most every [`RETRY`].
 
 mod queue;
 mod service;
@@ -27,23 +26,23 @@ use queue::QueryQueue;
 pub use service::{NameService, SystemNames};
 pub(super) use service::{checked_name, is_member};
 
-/// How long an answer is used before it is asked for again.
+/// Time after which an answer is queried again.
 const REFRESH: Duration = Duration::from_secs(60);
-/// How soon a question is asked again that nobody answered.
+/// Minimum time between two attempts of a query without an answer.
 const RETRY: Duration = Duration::from_secs(2);
-/// How many questions are asked at once; if all of them hang, others wait.
+/// Number of queries in progress at once; if all of them hang, others wait.
 const WORKERS: usize = 24;
-/// The most answers that are kept, and the most questions that may wait.
+/// Maximum number of cached answers, and of queued queries.
 const ANSWERS_MAX: usize = 16_384;
 
-/// A question to a name service.
+/// A query to a name service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NameQuery {
     /// The addresses of a host.
     Addresses(Box<str>),
-    /// The name of an address, if that name has the address.
+    /// The name of an address, if that name resolves to the address.
     Name(IpAddr),
-    /// Whether a netgroup has a machine.
+    /// Whether a netgroup contains a machine.
     Member(Box<str>, IpAddr),
     /// A user's groups.
     Groups(u32),
@@ -61,18 +60,18 @@ enum NameAnswer {
 /// A cached answer.
 struct CachedAnswer {
     answer: NameAnswer,
-    /// Whether it was used since it was last asked for.
+    /// Whether it was used since the last query.
     used: bool,
 }
 
-/// Answers and questions. Its lock is never held while a service is asked.
+/// Answers and queries. The lock is never held during a query.
 #[derive(Default)]
 struct NameServiceCacheState {
     cached: HashMap<NameQuery, CachedAnswer>,
     queue: QueryQueue,
-    /// Those in the queue, and those that are being asked.
+    /// Queries in the queue or in progress.
     pending: HashSet<NameQuery>,
-    /// Those that no service answered, and when.
+    /// Queries that no service answered, and when.
     unanswered: HashMap<NameQuery, Instant>,
     started: bool,
     closing: bool,
@@ -81,13 +80,13 @@ struct NameServiceCacheState {
 struct NameServiceCacheInner {
     service: Box<dyn NameService>,
     state: Mutex<NameServiceCacheState>,
-    /// Waited on by the workers.
+    /// The workers wait on it.
     work: Condvar,
-    /// Waited on by those who need an answer.
+    /// Threads that need an answer wait on it.
     answered: Condvar,
-    /// Waited on by the thread that asks again.
+    /// The refresh thread waits on it.
     closing: Condvar,
-    /// Of all decisions; see [`super::ExportsTable`].
+    /// The generation of all decisions; see [`super::ExportsTable`].
     generation: Arc<AtomicU64>,
     clock: TimeSource,
 }
@@ -108,8 +107,9 @@ impl NameServiceCache {
         }))
     }
 
-    /// Starts the threads that ask, unless they run. Not to be called by a serving thread: the new
-    /// threads would inherit its identity and capabilities, which are too few for name services.
+    /// Starts the threads that query, unless they run. A serving thread must not call it: the new
+    /// threads would inherit its identity and capabilities, which are not sufficient for name
+    /// services.
     pub(super) fn start(&self) -> std::io::Result<()> {
         if std::mem::replace(&mut self.0.state.lock().started, true) {
             return Ok(());
@@ -122,7 +122,7 @@ impl NameServiceCache {
         (0..WORKERS).try_for_each(|_| spawn(NameServiceCacheInner::work))
     }
 
-    /// The addresses of a host, as far as is known now.
+    /// The addresses of a host. If they are not cached, queues the query and returns `None`.
     pub(super) fn addresses(&self, host: &str) -> Option<Arc<[IpAddr]>> {
         match self.0.cached(NameQuery::Addresses(host.into()))? {
             NameAnswer::Addresses(addresses) => Some(addresses),
@@ -130,7 +130,7 @@ impl NameServiceCache {
         }
     }
 
-    /// The name of a machine, in lower case, as far as is known now.
+    /// The name of a machine, in lower case. `None` if it is not cached, as in [`Self::addresses`].
     pub(super) fn name(&self, address: IpAddr) -> Option<Option<Arc<str>>> {
         match self.0.cached(NameQuery::Name(address))? {
             NameAnswer::Name(name) => Some(name),
@@ -138,7 +138,8 @@ impl NameServiceCache {
         }
     }
 
-    /// Whether a netgroup has a machine, as far as is known now.
+    /// Whether a netgroup contains a machine. `None` if it is not cached, as in
+    /// [`Self::addresses`].
     pub(super) fn member(&self, group: &str, address: IpAddr) -> Option<bool> {
         match self.0.cached(NameQuery::Member(group.into(), address))? {
             NameAnswer::Member(is) => Some(is),
@@ -146,7 +147,8 @@ impl NameServiceCache {
         }
     }
 
-    /// A user's groups, or that there is no such user, as far as is known now.
+    /// A user's groups, or that there is no such user. `None` if it is not cached, as in
+    /// [`Self::addresses`].
     pub(crate) fn groups(&self, uid: u32) -> Option<Option<Arc<[u32]>>> {
         match self.0.cached(NameQuery::Groups(uid))? {
             NameAnswer::Groups(groups) => Some(groups),
@@ -154,8 +156,8 @@ impl NameServiceCache {
         }
     }
 
-    /// Asks for the addresses of these hosts, which are kept from now on even if they are not used,
-    /// and waits for them until `deadline`. Those of other hosts are forgotten.
+    /// Queries the addresses of these hosts and waits for them until `deadline`. From now on these
+    /// stay cached even if unused; those of other hosts are dropped.
     pub(super) fn preload_hosts<'h>(&self, hosts: impl Iterator<Item = &'h str>, deadline: Instant) {
         let questions: HashSet<NameQuery> = hosts.map(|host| NameQuery::Addresses(host.into())).collect();
         let mut book = self.0.state.lock();
@@ -166,8 +168,8 @@ impl NameServiceCache {
         }
     }
 
-    /// Waits for the answer to a question until `deadline`, unless nobody answers. Returns whether
-    /// there is one.
+    /// Waits for the answer to a query until `deadline`, or until no service has answered. Returns
+    /// whether there is an answer.
     pub(crate) fn wait(&self, question: &NameQuery, deadline: Instant) -> bool {
         let mut book = self.0.state.lock();
         loop {
@@ -194,7 +196,7 @@ impl Drop for NameServiceCache {
 }
 
 impl NameServiceCacheInner {
-    /// The cached answer; if there is none, puts the question.
+    /// The cached answer; if there is none, queues the query.
     fn cached(&self, question: NameQuery) -> Option<NameAnswer> {
         let mut book = self.state.lock();
         if let Some(kept) = book.cached.get_mut(&question) {
@@ -205,8 +207,8 @@ impl NameServiceCacheInner {
         None
     }
 
-    /// Puts a question, if there is room for it. `false`: no service answered it a moment ago, and
-    /// it is not asked again yet.
+    /// Queues a query, if there is room for it. Returns `false` if no service answered it a moment
+    /// ago, so that it is not repeated yet.
     fn enqueue(&self, book: &mut MutexGuard<'_, NameServiceCacheState>, question: NameQuery) -> bool {
         let asked = book.unanswered.get(&question);
         if asked.is_some_and(|asked| self.clock.since(*asked) < RETRY) {
@@ -220,7 +222,7 @@ impl NameServiceCacheInner {
         true
     }
 
-    /// A worker: asks the questions that were put.
+    /// The main function of a worker.
     fn work(&self) {
         let mut book = self.state.lock();
         while !book.closing {
@@ -241,19 +243,19 @@ impl NameServiceCacheInner {
                 continue;
             };
             if book.cached.len() >= ANSWERS_MAX && !book.cached.contains_key(&question) {
-                // Any other: whoever needs it asks once more. The decisions that were made of it
-                // are made anew.
+                // Drop another answer, so that the next use repeats the query. The decisions that
+                // depend on it are made again.
                 let other = book.cached.keys().next().cloned();
                 other.map(|other| book.cached.remove(&other));
                 self.generation.fetch_add(1, Ordering::Release);
             }
-            // What is asked again, nobody has used since.
+            // A refreshed answer has not been used since.
             let used = !book.cached.contains_key(&question);
             book.cached.insert(question, CachedAnswer { answer, used });
         }
     }
 
-    /// None: no responsible service answered.
+    /// Executes a query. None: no responsible service answered.
     fn ask(&self, question: &NameQuery) -> Option<NameAnswer> {
         let service = &*self.service;
         Some(match question {
@@ -264,7 +266,7 @@ impl NameServiceCacheInner {
         })
     }
 
-    /// The thread that asks again.
+    /// The main function of the refresh thread.
     fn refresh_loop(&self) {
         let mut book = self.state.lock();
         while !book.closing {
@@ -276,8 +278,7 @@ impl NameServiceCacheInner {
         }
     }
 
-    /// Forgets answers that were not used, asks for the others again, and has all decisions made
-    /// anew.
+    /// Drops unused answers, queries the others again, and increments the generation.
     fn refresh(&self, book: &mut MutexGuard<'_, NameServiceCacheState>) {
         let of_the_table = |question: &NameQuery| matches!(question, NameQuery::Addresses(_));
         book.cached.retain(|question, kept| std::mem::take(&mut kept.used) || of_the_table(question));
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_kept_and_so_is_that_there_is_none() {
+    fn positive_and_negative_answers_are_cached() {
         let service = Scripted::default().user(7, &[70, 71]);
         let asked = Arc::clone(&service.asked);
         let (names, _) = names(service);
@@ -330,7 +331,7 @@ mod tests {
 
     // SEMANTICS: export-9.
     #[test]
-    fn a_service_that_hangs_holds_up_only_those_who_need_its_answer() {
+    fn a_hanging_name_service_delays_only_requests_that_need_its_answer() {
         let mut service = Scripted::default().user(7, &[70]);
         let released = Arc::new(AtomicBool::new(false));
         let gate = Arc::clone(&released);
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_forgets_the_unused_asks_the_rest_and_changes_the_generation() {
+    fn a_refresh_drops_unused_answers_queries_the_others_and_changes_the_generation() {
         let service = Scripted::default().user(7, &[70]).user(8, &[80]);
         let (asked, users) = (Arc::clone(&service.asked), Arc::clone(&service.users));
         let (names, generation) = names(service);
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_the_table_are_kept_unused_and_those_of_an_old_table_are_not() {
+    fn unused_hosts_of_the_current_table_stay_cached_and_those_of_an_old_table_do_not() {
         let service = Scripted::default().host("a", "10.0.0.1").host("b", "10.0.0.2");
         let (names, _) = names(service);
         names.preload_hosts(["a", "b", "none"].into_iter(), soon());
@@ -392,7 +393,7 @@ mod tests {
 
     // SEMANTICS: export-10.
     #[test]
-    fn what_was_known_is_kept_while_nobody_answers_and_what_was_not_stays_open() {
+    fn without_a_reply_cached_answers_stay_and_other_queries_remain_open() {
         let service = Scripted::default().host("a", "10.0.0.1").user(7, &[70]).member("group", "a");
         let asked = Arc::clone(&service.asked);
         let silent = Arc::clone(&service.silent);
@@ -416,7 +417,7 @@ mod tests {
         for question in questions(two, 8) {
             for _ in 0..3 {
                 assert!(!names.wait(&question, soon()), "at once, and not for long");
-                // However long this takes.
+                // The last attempt stays recent, however long the test takes.
                 let unanswered = &mut names.0.state.lock().unanswered;
                 unanswered.values_mut().for_each(|asked| *asked = soon());
             }
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_answers_are_kept_than_the_limit() {
+    fn the_number_of_cached_answers_is_limited() {
         let (names, generation) = names(Scripted::default());
         let last = u32::try_from(ANSWERS_MAX).unwrap();
         for uid in 0..=last {

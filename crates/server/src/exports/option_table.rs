@@ -1,26 +1,26 @@
-//! Every option of exports(5): how it is treated, and what it does.
+//! The options of exports(5): how each is treated, and its effect.
 
 use super::Fsid;
 use super::options::{FlavorOptions, MountPoint, Options};
 use super::rules::Flavor;
 
-/// The id that means "none" to system calls.
+/// The id that means "no change" to system calls.
 const NO_ID: u32 = u32::MAX;
 
 /// How an option is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionSupport {
-    /// It does what exports(5) says.
+    /// Works as in exports(5).
     Honoured,
-    /// It asks for what is the case anyway.
+    /// Accepted: it requests behaviour that the server always has.
     Accepted,
-    /// It is accepted with a warning that says what differs.
+    /// Accepted with a warning that says what differs.
     Warned,
-    /// It is an error; the text says what to do instead.
+    /// An error; the text says what to use instead.
     Refused,
 }
 
-/// Every option, as it may be written, and how it is treated.
+/// Every option, as it may be written, and its treatment.
 pub const OPTIONS: [(&str, OptionSupport); 54] = {
     use OptionSupport::{Accepted, Honoured, Refused, Warned};
     [
@@ -81,17 +81,17 @@ pub const OPTIONS: [(&str, OptionSupport); 54] = {
     ]
 };
 
-/// Remarks about an option that was accepted.
+/// Warnings about an accepted option.
 pub(super) type OptionWarning = Option<&'static str>;
 
-/// Applies the options of one list, in their order.
+/// Applies the options of one list in order.
 pub(super) struct OptionListParser<'o> {
     options: &'o mut Options,
-    /// The options before the first `sec=` of the list, with which each flavour begins.
+    /// The options before the first `sec=` of the list: the initial options of each flavour.
     before: FlavorOptions,
-    /// The flavours to which options apply now; none: all.
+    /// The flavours to which options apply now; if there is none, they apply to all.
     current_flavors: Vec<Flavor>,
-    /// Whether this list named flavours, which then replace those of the line's defaults.
+    /// Whether this list has named flavours, which then replace those of the line's defaults.
     has_sec: bool,
 }
 
@@ -100,7 +100,7 @@ impl<'o> OptionListParser<'o> {
         Self { before: options.defaults, options, current_flavors: Vec::new(), has_sec: false }
     }
 
-    /// Applies one option. An error says why it is not accepted, and what to write instead.
+    /// Applies one option. An error contains the reason and the alternative.
     pub(super) fn take(&mut self, word: &[u8]) -> Result<OptionWarning, String> {
         let (name, value) = match word.iter().position(|byte| *byte == b'=') {
             Some(at) => (&word[..at], Some(&word[at + 1..])),
@@ -152,7 +152,7 @@ impl<'o> OptionListParser<'o> {
         Ok(None)
     }
 
-    /// Changes what flavours may differ in: for those that the last `sec=` named, or for all.
+    /// Sets an option that may differ between flavours: for those of the last `sec=`, or for all.
     fn permit(&mut self, change: impl Fn(&mut FlavorOptions)) {
         if self.current_flavors.is_empty() {
             change(&mut self.options.defaults);
@@ -218,7 +218,8 @@ fn xprtsec(list: &str) -> Result<(), String> {
     }
 }
 
-/// An id, which may be written as a negative number of 32 bits; not the one that means "no id".
+/// Parses an id, which may be written as a negative number of 32 bits. The id that means "no
+/// change" is refused.
 fn id(text: &str) -> Result<u32, String> {
     let number: i64 = text.parse().map_err(|_| "expected a number".to_owned())?;
     let id = match number {
@@ -246,7 +247,7 @@ fn fsid(text: &str) -> Result<Fsid, String> {
         .ok_or_else(|| "expected a number of 32 bits, root, or a UUID".into())
 }
 
-/// Why an option is not accepted.
+/// Why an option is refused.
 fn refusal(name: &str) -> String {
     match name {
         "pnfs" => "pNFS needs NFSv4, which this version does not support: leave it out",
@@ -281,7 +282,8 @@ mod tests {
         Ok((options, remarks))
     }
 
-    /// Words that say the opposite, so that a word of a default shows that it is taken, too.
+    /// Options with the opposite meaning, so that an option equal to a default is seen to be
+    /// parsed.
     const OPPOSITES: &str = "rw,async,insecure,no_root_squash,all_squash,nohide,crossmnt,subtree_check";
 
     #[test]
@@ -294,8 +296,7 @@ mod tests {
                 taken.as_ref().is_ok_and(|(options, _)| options != before)
             };
             match fate {
-                // Transport security without any is all there is: it is honoured by there being no
-                // other.
+                // `xprtsec=none` requests no transport security, and the server has none.
                 OptionSupport::Honoured if word == "xprtsec=none" => assert!(alone.is_ok()),
                 OptionSupport::Honoured => {
                     let effective = changes(&alone, &Options::default()) || changes(&after, &opposites);
@@ -311,7 +312,7 @@ mod tests {
         }
     }
 
-    /// The page that users read.
+    /// The page of the user's documentation.
     const DOCUMENTATION: &str = include_str!("../../../../docs/exports.md");
 
     #[test]

@@ -1,5 +1,5 @@
-//! The options of one client of an export: what stands in parentheses in exports(5), with its
-//! defaults, and printed so that it reads back.
+//! The options of one client of an export: the list in parentheses in exports(5), its defaults, and
+//! its text, which can be parsed again.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use super::Fsid;
 use super::rules::{ExportRules, Flavor, NOBODY, RulesByFlavor, Squash};
 use super::text::escape;
 
-/// The options of one client of an export, all that are honoured. What is only accepted leaves no
-/// trace here.
+/// The options of one client of an export that have an effect. Options that are only accepted are
+/// not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is one pair of words of exports(5), and any of them goes with any other"
 )]
 pub struct Options {
-    /// What holds where no flavour has its own.
+    /// The options for flavours without their own.
     pub(super) defaults: FlavorOptions,
-    /// The flavours of `sec=`, each with what was said after it; empty without `sec=`.
+    /// The flavours of `sec=`, each with the options after it; empty without `sec=`.
     pub(super) flavors: ArrayVec<(Flavor, FlavorOptions), 2>,
     pub(super) secure: bool,
     pub(super) asynchronous: bool,
@@ -33,7 +33,7 @@ pub struct Options {
     pub(super) mount_point: Option<MountPoint>,
 }
 
-/// What may differ from flavour to flavour.
+/// The options that may differ between flavours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FlavorOptions {
     pub(super) read_only: bool,
@@ -41,7 +41,7 @@ pub(super) struct FlavorOptions {
     pub(super) all_squash: bool,
 }
 
-/// What must be mounted for an export to be served (`mountpoint`).
+/// The directory that must be a mount point for an export to be served (`mountpoint`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountPoint {
     /// The export itself.
@@ -72,7 +72,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What they make of a client's requests.
+    /// The rules for a client's requests.
     #[must_use]
     pub fn rules(&self) -> RulesByFlavor {
         if self.flavors.is_empty() {
@@ -102,44 +102,44 @@ impl Options {
         }
     }
 
-    /// What the export is known by, if that was said (`fsid=`).
+    /// The configured identity of the export, if any (`fsid=`).
     #[must_use]
     pub const fn fsid(&self) -> Option<Fsid> {
         self.fsid
     }
 
-    /// What must be mounted for it to be served (`mountpoint`).
+    /// The directory that must be a mount point for the export to be served (`mountpoint`).
     #[must_use]
     pub const fn mount_point(&self) -> Option<&MountPoint> {
         self.mount_point.as_ref()
     }
 
-    /// Whether file systems that are mounted below are entered (`crossmnt`).
+    /// Whether clients can enter file systems that are mounted below the export (`crossmnt`).
     #[must_use]
     pub const fn crosses_mounts(&self) -> bool {
         self.crossmnt
     }
 
-    /// Whether each request finds out where its file is (`subtree_check`).
+    /// Whether each request checks the location of its file (`subtree_check`).
     #[must_use]
     pub const fn checks_subtree(&self) -> bool {
         self.subtree_check
     }
 
-    /// Whether it is entered from the export that it is mounted in (`nohide`).
+    /// Whether clients can enter it from the export in which it is mounted (`nohide`).
     #[must_use]
     pub const fn is_nohide(&self) -> bool {
         self.nohide
     }
 
-    /// Whether changes are answered before they are on stable storage (`async`).
+    /// Whether replies are sent before changes are on stable storage (`async`).
     #[must_use]
     pub const fn is_async(&self) -> bool {
         self.asynchronous
     }
 
-    /// The same for a file system that is mounted below: all but what belongs to the one above
-    /// alone.
+    /// The options of a file system that is mounted below: all but those that apply only to the
+    /// export itself.
     #[must_use]
     pub fn for_submount(&self) -> Self {
         Self { fsid: None, mount_point: None, ..self.clone() }
@@ -158,7 +158,7 @@ impl FlavorOptions {
 }
 
 impl fmt::Display for Options {
-    /// All of them, defaults included, as exports(5) writes them.
+    /// All options, defaults included, as written in exports(5).
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let choose = |is, yes, no| if is { yes } else { no };
         let mut words: Vec<String> = self.defaults.words().map(str::to_owned).into();
@@ -189,7 +189,7 @@ impl fmt::Display for Options {
 }
 
 impl fmt::Display for Fsid {
-    /// As exports(5) writes it.
+    /// The options as written in exports(5).
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(0) => formatter.write_str("root"),

@@ -1,9 +1,9 @@
 //! The text of exports(5): lines of a path and its clients, each with options.
 //!
-//! Words are separated by blanks, and kept whole by double quotes; a backslash and three octal
-//! digits are a byte, a backslash at the end of a line continues it, `#` at the beginning of a word
-//! begins a comment. The parser never guesses: an unknown word is an error with its file and line,
-//! and the line is left out.
+//! Blanks separate words, except in double quotes. A backslash and three octal digits are a byte; a
+//! backslash at the end of a line continues it; `#` at the beginning of a word begins a comment.
+//! The parser never guesses: an unknown word is an error with its file and line, and the line is
+//! ignored.
 
 use std::fmt::{self, Write as _};
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::option_table::OptionListParser;
 use super::options::Options;
 use super::text::{self, escape};
 
-/// The most clients of all exports together; it bounds the size of a reply to EXPORT.
+/// Maximum number of clients of all exports together; it bounds the size of a reply to EXPORT.
 pub const EXPORTS_MAX: usize = 16_384;
 
 /// A line of a file.
@@ -37,16 +37,16 @@ impl fmt::Display for FileLine {
     }
 }
 
-/// What one client may do with one path.
+/// The options of one client for one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportsEntry {
-    /// The path: absolute.
+    /// The path, which is absolute.
     pub path: Vec<u8>,
-    /// Who.
+    /// The client.
     pub client: ClientSpec,
-    /// How.
+    /// Its options.
     pub options: Options,
-    /// Where that is written.
+    /// The position in the file.
     pub place: FileLine,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for ExportsEntry {
 /// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The line is served, but perhaps not as was meant.
+    /// The line is served, but perhaps not as intended.
     Warning,
     /// The line cannot be served.
     Error,
@@ -71,17 +71,17 @@ pub enum Severity {
 pub struct ExportsProblem {
     /// Its severity.
     pub severity: Severity,
-    /// Where it is.
+    /// Its position.
     pub place: FileLine,
-    /// The word it is about, if it is about one.
+    /// The word that causes it, if there is one.
     pub word: String,
-    /// What is wrong, and what to do.
+    /// The error and its remedy.
     pub message: String,
 }
 
 impl fmt::Display for ExportsProblem {
-    /// `FILE:LINE: error: WORD: MESSAGE`, which is one line and nothing but text, whatever the file
-    /// and the word are called.
+    /// `FILE:LINE: error: WORD: MESSAGE`: one line without control characters, whatever the names
+    /// of the file and the word.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
             Severity::Warning => "warning",
@@ -96,23 +96,23 @@ impl fmt::Display for ExportsProblem {
     }
 }
 
-/// The contents of files.
+/// The parsed contents of files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedExports {
-    /// What is exported, in the order of the files.
+    /// The exports, in the order of the files.
     pub entries: Vec<ExportsEntry>,
     /// The problems.
     pub problems: Vec<ExportsProblem>,
 }
 
 impl ParsedExports {
-    /// Whether anything cannot be served as it is written.
+    /// Whether there is an error: a line that cannot be served.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// Adds what a file says.
+    /// Parses the text of a file and adds its entries.
     pub fn read(&mut self, file: &Path, text: &[u8]) {
         ExportsParser { rest: text, place: FileLine { file: file.into(), line: 1 }, parsed: self }.run();
     }
@@ -128,14 +128,14 @@ struct ExportsParser<'t, 'p> {
     parsed: &'p mut ParsedExports,
 }
 
-/// What ends a word before a blank does.
+/// Characters other than blanks that end a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WordEnd {
     Nowhere,
     AtParenthesis,
 }
 
-/// The rest of the line cannot be parsed.
+/// Error: the rest of the line cannot be parsed.
 struct UnusableLine;
 
 impl ExportsParser<'_, '_> {
@@ -143,14 +143,14 @@ impl ExportsParser<'_, '_> {
         while !self.rest.is_empty() {
             let before = self.parsed.entries.len();
             if self.line().is_err() {
-                // Half a line would be served otherwise than was meant.
+                // A partly parsed line would not be served as intended.
                 self.parsed.entries.truncate(before);
                 while !matches!(self.next(), None | Some(b'\n')) {}
             }
         }
     }
 
-    /// One line, with what continues it.
+    /// Parses one line with its continuation lines.
     fn line(&mut self) -> Result<(), UnusableLine> {
         self.skip_blanks();
         if self.at_end_of_line() {
@@ -181,11 +181,11 @@ impl ExportsParser<'_, '_> {
         Ok(())
     }
 
-    /// A path alone: as exportfs takes it. The line is passed already.
+    /// Adds a path without a client, which exportfs accepts. The line is consumed already.
     fn nobody_is_named(&mut self, path: Vec<u8>, defaults: Options) {
         let message = "no client is given: exported to every client with the default options; write * if this is intended";
         self.add_problem(Severity::Warning, &escape(&path), message);
-        // Where there is no room for it, that is said.
+        // Report it if there is no room for the entry.
         let _ = self.add(path, ClientSpec::Anyone, defaults);
     }
 
@@ -208,8 +208,8 @@ impl ExportsParser<'_, '_> {
         Ok(whole)
     }
 
-    /// A client and its options. `bare` is the client before it, if that had none; returns this
-    /// one, if it has none.
+    /// Parses a client and its options. `bare` is the previous client, if it had none. Returns this
+    /// client, if it has none.
     fn client(
         &mut self,
         path: &[u8],
@@ -267,8 +267,8 @@ impl ExportsParser<'_, '_> {
         Ok(())
     }
 
-    /// A word up to a blank, without its quotes and escapes. Quotes keep blanks and what ends a
-    /// word.
+    /// A word up to a blank, without its quotes and escapes. In quotes, blanks and characters that
+    /// end a word are kept.
     fn word(&mut self, ends: WordEnd) -> Result<Vec<u8>, UnusableLine> {
         let mut word = Vec::new();
         let mut quoted = false;
@@ -288,7 +288,7 @@ impl ExportsParser<'_, '_> {
         Ok(word)
     }
 
-    /// The words of a list of options, and its end.
+    /// The words of a list of options, up to its end.
     fn list(&mut self) -> Result<Vec<Vec<u8>>, UnusableLine> {
         let mut words = vec![Vec::new()];
         let mut quoted = false;
@@ -311,14 +311,14 @@ impl ExportsParser<'_, '_> {
         Ok(words)
     }
 
-    /// Adds a byte to a word, or the byte that it and three octal digits stand for.
+    /// Adds a byte to a word, or the byte that a backslash and three octal digits encode.
     fn push(&mut self, word: &mut Vec<u8>, byte: u8) {
         if byte == b'\\'
             && let Some([_, high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7']) =
                 self.rest.first_chunk()
         {
             word.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'));
-            // The last of the four is passed by who called.
+            // The caller consumes the last of the four.
             self.rest = &self.rest[3..];
         } else {
             word.push(byte);
@@ -331,7 +331,7 @@ impl ExportsParser<'_, '_> {
         }
     }
 
-    /// Whether the line ends here, a comment counting as its end; then it is passed.
+    /// Whether the line ends here, perhaps with a comment. If so, the end is consumed.
     fn at_end_of_line(&mut self) -> bool {
         match self.peek() {
             None => true,
@@ -347,7 +347,7 @@ impl ExportsParser<'_, '_> {
         }
     }
 
-    /// The next byte; the end of a line that is continued counts as a blank.
+    /// The next byte; a continued end of line counts as a blank.
     fn peek(&self) -> Option<u8> {
         match self.rest {
             [b'\\', b'\n', ..] | [b'\\', b'\r', b'\n', ..] => Some(b' '),

@@ -16,11 +16,11 @@ pub(super) fn is_whole(pattern: &str) -> bool {
     true
 }
 
-/// Whether a name fits a pattern; both in lower case. The time is bounded by the product of their
-/// lengths.
+/// Whether a name matches a pattern; both are in lower case. The time is bounded by the product of
+/// their lengths.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.as_bytes(), name.as_bytes());
-    // Where the last * stood, and how much of the name it has not swallowed yet.
+    // The position after the last *, and how much of the name it has not matched yet.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         if let Some((b'*', after)) = pattern.split_first() {
@@ -46,7 +46,7 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The rest of a pattern whose first part matches a byte.
+/// The rest of a pattern whose first element matches a byte.
 fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     let (first, after) = pattern.split_first()?;
     match first {
@@ -59,7 +59,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     }
 }
 
-/// A class's members and what follows it. A `]` that comes first is a member.
+/// The members of a class and the rest of the pattern. A `]` in first position is a member.
 fn class(inside: &[u8]) -> Option<(&[u8], &[u8])> {
     let negated = usize::from(matches!(inside.first(), Some(b'^' | b'!')));
     let end = inside.iter().skip(negated + 1).position(|byte| *byte == b']')?;

@@ -1,51 +1,51 @@
-//! What a client may do with an export, once it is known which of the export's clients it is.
+//! The rules of an export for a client.
 
 use arrayvec::ArrayVec;
 use curt_rpc::auth::OpaqueAuth;
 
-/// Nobody's uid and gid.
+/// The uid and gid of the user `nobody`.
 pub(super) const NOBODY: u32 = 65_534;
 
-/// Whose ids are replaced by the anonymous ones (exports(5)).
+/// The ids that are replaced by the anonymous ones (exports(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Squash {
-    /// Those of uid 0 and gid 0 (`root_squash`).
+    /// uid 0 and gid 0 (`root_squash`).
     #[default]
     Root,
-    /// Nobody's (`no_root_squash`).
+    /// None (`no_root_squash`).
     None,
-    /// Everybody's (`all_squash`).
+    /// All (`all_squash`).
     All,
 }
 
-/// What a client may do with an export (exports(5)).
+/// The rules of an export for a client (exports(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is one pair of words of exports(5), and any of them goes with any other"
 )]
 pub struct ExportRules {
-    /// Nothing can be changed (`ro`).
+    /// The export is read-only (`ro`).
     pub read_only: bool,
-    /// Whose ids are replaced.
+    /// The ids that are squashed.
     pub squash: Squash,
-    /// The user that squashed callers become (`anonuid`).
+    /// The uid of squashed callers (`anonuid`).
     pub anonymous_uid: u32,
-    /// The group that squashed callers become (`anongid`).
+    /// The gid of squashed callers (`anongid`).
     pub anonymous_gid: u32,
-    /// Only requests from ports below 1024 are served (`secure`): then it takes root on the
-    /// client's machine to choose one's uid.
+    /// Only requests from ports below 1024 are served (`secure`), so that only root on the client
+    /// can claim any uid.
     pub secure_ports: bool,
-    /// Changes are answered before they are on stable storage (`async`), as knfsd does: a WRITE is
-    /// said to be as durable as it was asked to be, COMMIT does nothing, and what a crash of this
-    /// machine loses is lost silently.
+    /// Replies are sent before changes are on stable storage (`async`), as by knfsd: a WRITE
+    /// reports the requested stability, COMMIT does nothing, and a crash of this machine loses data
+    /// silently.
     pub asynchronous: bool,
     /// Each request checks whether its file still lies below the export, in directories that the
     /// caller may search (`subtree_check`).
     pub subtree_check: bool,
-    /// Mounted below another export, it is entered from there (`nohide`).
+    /// Clients can enter it from the export below which it is mounted (`nohide`).
     pub nohide: bool,
-    /// File systems that are mounted below it are entered from it (`crossmnt`).
+    /// Clients can enter file systems that are mounted below it (`crossmnt`).
     pub crossmnt: bool,
     /// READDIRPLUS is answered (not `nordirplus`).
     pub readdirplus: bool,
@@ -70,17 +70,17 @@ impl Default for ExportRules {
     }
 }
 
-/// How a caller says who it is (`sec=`).
+/// How a caller authenticates (`sec=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavor {
-    /// Not at all: the anonymous user (`sec=none`, AUTH_NONE).
+    /// Not at all: it is the anonymous user (`sec=none`, AUTH_NONE).
     None,
-    /// By ids that are believed (`sec=sys`, AUTH_SYS).
+    /// By ids that are trusted (`sec=sys`, AUTH_SYS).
     Sys,
 }
 
 impl Flavor {
-    /// How a credential says it; none for flavours that are not spoken here.
+    /// The flavour of a credential; none if this server does not support it.
     pub(crate) const fn of(credential: &OpaqueAuth<'_>) -> Option<Self> {
         match credential {
             OpaqueAuth::None => Some(Self::None),
@@ -89,7 +89,7 @@ impl Flavor {
         }
     }
 
-    /// RPC's number (RFC 5531 section 8.1).
+    /// The number in RPC (RFC 5531 section 8.1).
     pub(crate) const fn number(self) -> u32 {
         match self {
             Self::None => 0,
@@ -97,7 +97,7 @@ impl Flavor {
         }
     }
 
-    /// The word of exports(5).
+    /// The name in exports(5).
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -110,13 +110,13 @@ impl Flavor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesByFlavor {
     offered: ArrayVec<(Flavor, ExportRules), 2>,
-    /// Whether AUTH_NONE is taken though only AUTH_SYS is offered: where no `sec=` is given, as
-    /// knfsd does.
+    /// Whether AUTH_NONE is accepted although only AUTH_SYS is offered: without `sec=`, as by
+    /// knfsd.
     none_tolerated: bool,
 }
 
 impl RulesByFlavor {
-    /// One set of rules, and no `sec=`: AUTH_SYS is offered, AUTH_NONE taken too, as the anonymous
+    /// One set of rules without `sec=`: AUTH_SYS is offered; AUTH_NONE is accepted as the anonymous
     /// user.
     #[must_use]
     pub fn without_sec(rules: ExportRules) -> Self {
@@ -140,7 +140,7 @@ impl RulesByFlavor {
         found.map(|(_, rules)| rules)
     }
 
-    /// The rules that hold whatever the flavour: all but who may write and who is squashed.
+    /// The rules that do not depend on the flavour: all except read-only and squashing.
     pub(crate) fn common(&self) -> &ExportRules {
         &self.offered.first().expect("rules are made with a flavour").1
     }
@@ -150,7 +150,7 @@ impl RulesByFlavor {
         self.offered.iter().map(|(flavor, _)| *flavor)
     }
 
-    /// The same with other rules for each flavour.
+    /// Replaces the rules of each flavour.
     #[must_use]
     pub fn map(mut self, change: impl Fn(ExportRules) -> ExportRules) -> Self {
         for (_, rules) in &mut self.offered {

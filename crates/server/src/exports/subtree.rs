@@ -1,12 +1,12 @@
 //! `subtree_check`: whether a file still lies below its export, in directories that the caller may
 //! search.
 //!
-//! A handle alone does not tell where a file is: it stays good when others move the file out of the
-//! export. With this option handles of all but directories carry the directory that the file was
-//! found in; it must still have the file, and the way up from it must lead to the export's root.
-//! That costs a look-up for the file and one for each directory above. A file that was renamed into
-//! another directory is stale, as with knfsd; that is found out by listing the whole directory,
-//! once until it changes.
+//! A handle alone does not determine the location of a file: it stays valid when the file is
+//! renamed out of the export. With this option a handle, except a directory's, contains the
+//! directory in which the file was found. That directory must still contain the file, and its
+//! parents must lead to the export's root. This costs a look-up for the file and one for each
+//! directory above it. A file that was renamed into another directory is stale, as with knfsd. To
+//! find that out, the whole directory is listed once for each of its changes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,31 +14,31 @@ use curt_sync::ClockCache;
 use curt_types::{Access, Fault, FileKind, Timestamp};
 use curt_vfs::{FsCred, NodeHandle, ReaddirDetail, Vfs, Visit};
 
-/// The most files whose place is remembered. For others the whole directory is searched.
+/// Maximum number of cached locations. For other files the whole directory is searched.
 const NAMES_MAX: usize = 16_384;
-/// The most directories that are followed upwards.
+/// Maximum number of parent directories in a path to the root.
 const DEPTH_MAX: usize = 4096;
 
-/// How old a directory's change time must be so that every later change shows: some file systems
-/// have a resolution of two seconds.
+/// Age of a directory's change time from which every later change has a different one: some file
+/// systems have a resolution of two seconds.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// The result of searching a directory for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum CachedSearch {
-    /// The file, under this name: a hint, which is checked.
+    /// The file was found with this name: a hint, which is verified.
     Under(Box<[u8]>),
-    /// Nothing, when the directory had this change time, which every later change alters.
+    /// No such file. The directory had this change time, which every later change alters.
     Nothing(Timestamp),
 }
 
 struct CachedPlace {
-    /// A directory, and a file that was looked for there.
+    /// A directory, and a file that was searched for in it.
     at: (NodeHandle, NodeHandle),
     search: CachedSearch,
 }
 
-/// Where files were seen last, and where not.
+/// Cached results of searches.
 pub(crate) struct SubtreeCache(ClockCache<CachedPlace>);
 
 impl Default for SubtreeCache {
@@ -48,7 +48,7 @@ impl Default for SubtreeCache {
 }
 
 impl SubtreeCache {
-    /// Notes that a file was seen in a directory.
+    /// Caches the location of a file.
     pub(crate) fn insert_found(&self, directory: &NodeHandle, node: &NodeHandle, name: &[u8]) {
         self.insert(directory, node, CachedSearch::Under(name.into()));
     }
@@ -64,8 +64,8 @@ impl SubtreeCache {
         self.0.read(at, |known| known.at == at, |known| known.search.clone())
     }
 
-    /// Whether a directory has a file: by the name that it had last, or else by any. `now` is a
-    /// time before the search.
+    /// Whether a directory contains a file, by its cached name, else by a search of all names.
+    /// `now` is a time before the search.
     fn contains(
         &self,
         vfs: &dyn Vfs,
@@ -106,7 +106,8 @@ impl SubtreeCache {
                     self.insert_found(directory, node, &name);
                     return Ok(true);
                 }
-                // The inode of another file system that is mounted there, or renamed meanwhile.
+                // The inode is of another file system that is mounted there, or was renamed
+                // meanwhile.
                 Some(_) => {}
                 None if ended => {
                     if is_settled(changed, now) {
@@ -120,7 +121,7 @@ impl SubtreeCache {
     }
 }
 
-/// Whether any change from `now` on results in another change time than this.
+/// Whether each change from `now` on results in a change time other than this.
 fn is_settled(changed: Timestamp, now: SystemTime) -> bool {
     let since = now.duration_since(UNIX_EPOCH).ok();
     let limit = since.and_then(|since| since.checked_sub(SETTLED));
@@ -130,12 +131,11 @@ fn is_settled(changed: Timestamp, now: SystemTime) -> bool {
     })
 }
 
-/// Whether a request for a file may be served. `parent` is the directory that its handle says it is
-/// in.
+/// Checks whether a file may be used. `parent` is the directory in its handle.
 ///
 /// # Errors
-/// `NFS3ERR_STALE`: it is elsewhere, or the way to it is closed to the caller; what the file system
-/// says otherwise.
+/// `NFS3ERR_STALE`: the file is elsewhere, or the caller may not search a directory above it; other
+/// errors of the file system.
 pub(crate) fn check(
     vfs: &dyn Vfs,
     places: &SubtreeCache,
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_served_where_its_handle_says_it_is_and_whoever_may_search_the_way() {
+    fn subtree_check_serves_a_file_in_its_directory_to_callers_that_may_search_the_path() {
         let vfs = MemoryVfs::new(MemoryOptions { root_mode: 0o755, ..MemoryOptions::default() });
         let (open, closed) =
             (directory(&vfs, &vfs.root(), "o", 0o755), directory(&vfs, &vfs.root(), "c", 0o700));
@@ -263,7 +263,7 @@ mod tests {
             let moved = vfs.rename(&FsCred::ROOT, from, b"f", to, b"f");
             moved.value.unwrap();
         };
-        // Long after whatever the test does, and the moment of the last change.
+        // A time long after the test, and the time of the last change.
         let later = SystemTime::now() + Duration::from_secs(3600);
         let changed = || vfs.attributes(&from).unwrap().ctime;
         let at_once = || {
@@ -280,7 +280,7 @@ mod tests {
         assert!(is_remembered());
         move_it(&to, &from);
         assert_eq!(has(later), Ok(true), "the directory changed");
-        // What is remembered is believed without a look: here of a file that is there.
+        // A cached result is used without a search: here a wrong one, for a file that exists.
         places.insert(&from, &node, CachedSearch::Nothing(changed()));
         assert_eq!(has(later), Ok(false));
         file(&vfs, &from, "other");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_names_are_remembered_than_the_limit() {
+    fn the_number_of_cached_names_is_limited() {
         let places = SubtreeCache::default();
         let node = |at: u32| {
             let bytes = at.to_be_bytes();

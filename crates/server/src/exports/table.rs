@@ -1,5 +1,5 @@
-//! An immutable set of exports, found by number or path, and the decision who may use which of
-//! them, and how.
+//! An immutable set of exports, found by number or path, and the decision which client may use
+//! which export, and by which rules.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,43 +24,44 @@ pub(crate) struct Export {
     pub(crate) file_system: FileSystemId,
     /// The file system's number that clients see (fsid).
     pub(crate) fsid: u64,
-    /// The paths it can be mounted by, one component each: as it was written, and where that leads.
+    /// The paths by which it can be mounted, split into components: as written, and with symbolic
+    /// links resolved.
     paths: Vec<Vec<Vec<u8>>>,
     path: Vec<u8>,
     pub(crate) vfs: Arc<dyn Vfs>,
-    /// In the order of precedence.
+    /// Its clients in order of precedence.
     clients: Vec<ExportClient>,
     /// Whether EXPORT lists it.
     pub(crate) listed: bool,
-    /// The exports that are mounted on directories of this one, by the directory that each covers.
+    /// The exports that are mounted on directories of this one, by the covered directory.
     children: HashMap<NodeHandle, ExportId>,
-    /// The export that this one is mounted in, and the directory there that it covers.
+    /// The export in which this one is mounted, and the covered directory there.
     parent_export: Option<(ExportId, NodeHandle)>,
-    /// Where files were seen, for `subtree_check`.
+    /// The cached locations of files, for `subtree_check`.
     pub(crate) subtree_cache: SubtreeCache,
 }
 
 /// The decision about a request on an export.
 pub(crate) enum ExportDecision {
-    /// It is served under these rules.
+    /// The request is served under these rules.
     Open(Arc<Export>, ExportRules),
-    /// It is refused.
+    /// The request is refused.
     Refused(Refusal),
-    /// It takes the answer to this question to know.
+    /// The decision needs the answer to this query.
     Unknown(NameQuery),
 }
 
-/// Which client of an export a machine is.
+/// The client entry of an export that matches a machine.
 pub(crate) enum MatchedClient<'e> {
-    /// This one.
+    /// This entry.
     Client(&'e ExportClient),
-    /// None.
+    /// No entry.
     Nobody,
-    /// It takes the answer to this question to know.
+    /// The match needs the answer to this query.
     Unknown(NameQuery),
 }
 
-/// Whether a machine is a client.
+/// Whether a machine matches a client entry.
 enum ClientMatch {
     Yes,
     No,
@@ -73,7 +74,7 @@ impl Export {
         let split = |path: &[u8]| components(path).map(<[u8]>::to_vec).collect::<Vec<_>>();
         let mut paths = vec![split(&path)];
         paths.extend(leads_to.map(|path| split(&path)).filter(|other| *other != paths[0]));
-        // Stable: of two of one kind the first comes first.
+        // A stable sort: of two entries of one kind the first one takes precedence.
         clients.sort_by_key(|client| client.client.kind());
         Self {
             id,
@@ -90,10 +91,10 @@ impl Export {
         }
     }
 
-    /// Which client of this export a machine is: the first that it matches, in the order of
-    /// precedence. A host whose addresses are unknown could be any machine: they are waited for
+    /// The client entry of this export that applies to a machine: the first match in order of
+    /// precedence. A host whose addresses are unknown could be any machine. They are waited for
     /// only if the line that applies otherwise has other rules, so that a name that cannot be
-    /// resolved gives nobody too many rights and delays few.
+    /// resolved grants no excess rights and delays few clients.
     pub(crate) fn client(&self, address: IpAddr, names: &NameServiceCache) -> MatchedClient<'_> {
         let mut open: Vec<(&ExportClient, NameQuery)> = Vec::new();
         for client in &self.clients {
@@ -113,12 +114,12 @@ impl Export {
         first.map_or(MatchedClient::Nobody, |(_, question)| MatchedClient::Unknown(question))
     }
 
-    /// Whether both can be mounted by the same path.
+    /// Whether both can be mounted by one path.
     pub(crate) fn has_same_path(&self, other: &Self) -> bool {
         self.paths.iter().any(|path| other.paths.contains(path))
     }
 
-    /// Whether clients take both for one file system, which they are not.
+    /// Whether clients would wrongly take both for one file system.
     pub(crate) fn has_same_fsid(&self, other: &Self) -> bool {
         self.fsid == other.fsid && self.file_system != other.file_system
     }
@@ -139,15 +140,15 @@ impl Export {
         self.children.get(node).copied()
     }
 
-    /// The export that this one is mounted in, and the directory there that it covers.
+    /// The export in which this one is mounted, and the covered directory there.
     pub(crate) const fn parent_export(&self) -> Option<(ExportId, NodeHandle)> {
         self.parent_export
     }
 }
 
-/// All exports at one time.
+/// All exports of one generation.
 pub(crate) struct Exports {
-    /// By their numbers, ascending.
+    /// In ascending order of numbers.
     exports: Vec<Arc<Export>>,
     names: Arc<NameServiceCache>,
 }
@@ -172,7 +173,7 @@ impl Exports {
     ///
     /// As with knfsd, the handles of an export that a client may not use are stale for it, because
     /// the client got them when it could; and requests from an unreserved port, which any user of
-    /// the client can open, are refused.
+    /// the client can use, are refused.
     pub(crate) fn decide(
         &self,
         client: SocketAddr,
@@ -181,7 +182,7 @@ impl Exports {
         file_system: FileSystemId,
     ) -> ExportDecision {
         let refused = |fault| ExportDecision::Refused(Refusal::Fault(fault));
-        // An export that is no more, or another file system at its place: the handle was good once.
+        // The export was removed, or another file system replaced it: the handle was valid once.
         let export = self.by_id(id).filter(|export| export.file_system == file_system);
         let Some(export) = export else {
             return refused(Fault::Stale);
@@ -200,8 +201,8 @@ impl Exports {
         }
     }
 
-    /// The exports that a path lies in, the innermost first, each with the components below its
-    /// root.
+    /// The exports that contain a path, the innermost first, each with the path's components below
+    /// its root.
     pub(crate) fn containing<'p>(&self, path: &'p [u8]) -> Vec<(&Arc<Export>, Vec<&'p [u8]>)> {
         let wanted: Vec<&[u8]> = components(path).collect();
         let within = |export: &Export| {
@@ -217,12 +218,12 @@ impl Exports {
 }
 
 impl ExportClient {
-    /// Whether a request comes from a port that any user of the client can open.
+    /// Whether a request comes from an unreserved port, which any user of the client can use.
     pub(crate) fn refuses_port(&self, client: SocketAddr) -> bool {
         self.rules.common().secure_ports && client.port() >= 1024
     }
 
-    /// Everybody, under one set of rules.
+    /// One client entry for all clients, under one set of rules.
     #[must_use]
     pub fn everyone(rules: ExportRules) -> Self {
         Self { client: ClientSpec::Anyone, rules: RulesByFlavor::without_sec(rules), options: String::new() }
@@ -251,8 +252,8 @@ fn matches(client: &ClientSpec, address: IpAddr, names: &NameServiceCache) -> Cl
     }
 }
 
-/// Finds out which exports are mounted on directories of others: those whose root is not what the
-/// other has at their path.
+/// Finds the exports that are mounted on directories of others: those whose root differs from the
+/// directory that the other has at their path.
 fn find_mounts(exports: &mut [Export]) {
     let mut found = Vec::new();
     for (at, child) in exports.iter().enumerate() {
@@ -281,8 +282,8 @@ fn find_mounts(exports: &mut [Export]) {
     }
 }
 
-/// Whether a directory is the root of another tree, by device and inode number: the handles of one
-/// directory differ if one tree's are the kernel's and the other's come from a table.
+/// Whether a directory is the root of another tree, by device and inode number. Handles cannot be
+/// compared: one tree's may be of the kernel and the other's of a table.
 fn is_root_of(vfs: &dyn Vfs, directory: &NodeHandle, other: &dyn Vfs) -> bool {
     let [this, root] = [(vfs, directory), (other, &other.root())].map(|(vfs, node)| vfs.attributes(node));
     matches!((this, root), (Ok(this), Ok(root)) if (this.fsid, this.fileid) == (root.fsid, root.fileid))
@@ -326,7 +327,7 @@ mod tests {
             ..ExportClient::everyone(rules)
         };
         let (ro, rw) = (|word| client(word, read_only), |word| client(word, ExportRules::default()));
-        // Nobody asks: no host is ever known.
+        // No query is answered: every host is unknown.
         let names =
             NameServiceCache::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)), TimeSource::System);
         let machine = "10.0.0.1".parse().unwrap();

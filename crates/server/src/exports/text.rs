@@ -1,9 +1,9 @@
-//! Paths as exports(5) writes them: a byte that would mean something else is a backslash and three
-//! octal digits.
+//! Paths in the syntax of exports(5): a byte with a special meaning is a backslash and three octal
+//! digits.
 
 use std::fmt::{self, Write};
 
-/// A path so that it reads back as one word.
+/// A path, escaped so that it is parsed as one word.
 pub(super) fn escape(path: &[u8]) -> String {
     let mut text = String::new();
     for byte in path {
@@ -17,7 +17,7 @@ pub(super) fn escape(path: &[u8]) -> String {
     text
 }
 
-/// What is written through it stays on one line: control characters are escaped as in a path.
+/// A writer that keeps its output on one line: control characters are escaped as in a path.
 pub(super) struct EscapedLine<'f, 'a>(pub(super) &'f mut fmt::Formatter<'a>);
 
 impl Write for EscapedLine<'_, '_> {

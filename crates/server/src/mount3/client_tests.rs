@@ -71,7 +71,7 @@ fn ask(service: &NfsService, client: &str, procedure: u32, arguments: &[u8]) -> 
     reply
 }
 
-/// The export that a client gets for a path, and the flavours it is told.
+/// The export that a client gets for a path, and the flavours in the reply.
 fn mount(service: &NfsService, client: &str, path: &str) -> Result<(String, Vec<u32>), MountStat3> {
     let mut arguments = Vec::new();
     DirPath(Opaque::new(path.as_bytes()).unwrap()).encode(&mut arguments);
@@ -97,13 +97,13 @@ fn a_client_mounts_the_innermost_export_that_is_open_to_it() {
         // Open, but only to reserved ports.
         ("10.0.0.2:5000", "/srv/inner", Err(MountStat3::Acces)),
         ("10.0.0.2:500", "/srv/inner", Ok(("/srv/inner", vec![1]))),
-        // Closed: what the outer export has there.
+        // Not open: the client gets the directory in the outer export.
         ("10.0.0.3:5000", "/srv/inner/deep", Ok(("/srv", vec![1]))),
-        // Everybody, from reserved ports alone.
+        // All clients, from reserved ports only.
         ("192.168.0.1:5000", "/srv", Err(MountStat3::Acces)),
         ("192.168.0.1:500", "/srv/inner", Ok(("/srv", vec![1]))),
         ("[::ffff:10.0.0.3]:5000", "/srv", Ok(("/srv", vec![1]))),
-        // By both its names.
+        // By either of its paths.
         ("[fe80::1]:5000", "/open/inner", Ok(("/open", vec![1]))),
         ("[fe80::1]:5000", "/where/it/is/inner", Ok(("/open", vec![1]))),
         ("[fe80::1]:5000", "/where/it", Err(MountStat3::Noent)),
@@ -115,7 +115,7 @@ fn a_client_mounts_the_innermost_export_that_is_open_to_it() {
 }
 
 #[test]
-fn whoever_asks_is_told_of_the_exports_that_are_open_to_it_with_all_their_clients() {
+fn export_lists_the_exports_that_a_client_may_use_with_all_their_clients() {
     let service = service();
     let (outer, inner, open) = ("/srv 10.0.0.0/8,*", "/srv/inner 10.0.0.1,10.0.0.2", "/open ");
     let rows = [

@@ -1,4 +1,4 @@
-//! MOUNT version 3 (RFC 1813 appendix I), and version 1 but for its MNT.
+//! MOUNT version 3 (RFC 1813 appendix I), and version 1 except its MNT.
 
 #[cfg(test)]
 mod client_tests;
@@ -22,7 +22,7 @@ pub(crate) use remote_mounts::RemoteMountTable;
 use crate::exports::{ClientSpec, Export};
 use crate::service::NfsService;
 
-/// Runs one procedure and appends its results.
+/// Executes one procedure and appends its results.
 pub(crate) fn call(
     service: &NfsService,
     call: &CallMessage<'_>,
@@ -40,9 +40,9 @@ pub(crate) fn call(
     };
     match procedure {
         MountProcedure::Null => {}
-        // A handle of version 1 has 32 bytes, ours have more.
+        // A handle of version 1 has 32 bytes; the handles of this server are longer.
         MountProcedure::Mount if call.version == VERSION_1 => MountStat3::Acces.number().encode(reply),
-        // It may wait for a name service, and for the disk that the path is on.
+        // MNT may wait for a name service, and for the disk that contains the path.
         MountProcedure::Mount => {
             context.may_block();
             mount::mount(service, context, path.bytes()).encode(reply);
@@ -50,7 +50,7 @@ pub(crate) fn call(
         MountProcedure::Dump => dump(service, reply),
         MountProcedure::Unmount => service.remote_mounts.forget(context.peer().ip(), path.bytes()),
         MountProcedure::UnmountAll => service.remote_mounts.forget_all(context.peer().ip()),
-        // For a name service, too.
+        // EXPORT may wait for a name service.
         MountProcedure::Export => {
             context.may_block();
             exports(service, context.peer(), reply);
@@ -70,9 +70,9 @@ fn dump(service: &NfsService, reply: &mut Vec<u8>) {
     MountList(entries).encode(reply);
 }
 
-/// The exports that have a line for this client, each with all its clients, as written. Others are
-/// not listed; an administrator can use `curt exports`. If no name service answers in time, the
-/// export is listed: it may be one for this client.
+/// The exports that this client may use, each with all its clients as written. Other exports are
+/// not listed; an administrator can use `curt exports`. An export is also listed if no name service
+/// answers in time, because this client may be one of its clients.
 fn exports(service: &NfsService, asker: SocketAddr, reply: &mut Vec<u8>) {
     let exports = service.exports.current();
     let deadline = service.exports.deadline();
@@ -96,8 +96,8 @@ fn exports(service: &NfsService, asker: SocketAddr, reply: &mut Vec<u8>) {
     ExportList(entries).encode(reply);
 }
 
-/// The clients of an export as they were written; none at all where everybody is the only one, as
-/// older clients expect.
+/// The clients of an export as written. The list is empty if `*` is the only client, as older
+/// clients expect.
 fn groups(export: &Export) -> Vec<String> {
     match export.clients() {
         [only] if only.client == ClientSpec::Anyone => Vec::new(),

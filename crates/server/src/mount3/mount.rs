@@ -19,14 +19,14 @@ use crate::v3::wire_handle;
 /// The longest component of a path, in bytes.
 const COMPONENT_MAX: usize = 255;
 
-/// What a client may mount.
+/// A directory that a client may mount.
 struct MountTarget {
     export: Arc<Export>,
     node: NodeHandle,
     flavors: Vec<u32>,
 }
 
-/// Answers MNT and remembers who mounted what.
+/// Answers MNT and records the client and the path for DUMP.
 pub(super) fn mount(service: &NfsService, context: &CallContext<'_>, path: &[u8]) -> MountReply {
     match find(service, context.peer(), path) {
         Ok(MountTarget { export, node, flavors }) => {
@@ -48,8 +48,8 @@ pub(super) fn mount(service: &NfsService, context: &CallContext<'_>, path: &[u8]
     }
 }
 
-/// Finds the innermost export around a path that is open to the client, and what the path names in
-/// it.
+/// Finds the innermost export that contains a path and is open to the client, and resolves the path
+/// in it.
 fn find(service: &NfsService, client: SocketAddr, path: &[u8]) -> Result<MountTarget, MountStat3> {
     let exports = service.exports.current();
     let mut refused = MountStat3::Noent;
@@ -69,7 +69,7 @@ fn find(service: &NfsService, client: SocketAddr, path: &[u8]) -> Result<MountTa
     Err(refused)
 }
 
-/// An export's rules for a client, if it has any; if need be, waits for names until `deadline`.
+/// An export's rules for a client, if it has any. Waits for name services until `deadline`.
 pub(super) fn entry_of(
     service: &NfsService,
     export: &Export,
@@ -82,13 +82,13 @@ pub(super) fn entry_of(
             MatchedClient::Client(entry) => return Ok(Some(entry.clone())),
             MatchedClient::Nobody => return Ok(None),
             MatchedClient::Unknown(question) if names.wait(&question, deadline) => {}
-            // There is no "come back" in MOUNT; clients try again when the server failed.
+            // MOUNT has no status like NFS3ERR_JUKEBOX; clients retry after MNT3ERR_SERVERFAULT.
             MatchedClient::Unknown(_) => return Err(MountStat3::Serverfault),
         }
     }
 }
 
-/// The status for an error on the way to the directory that is to be mounted.
+/// The status for an error in the resolution of the directory.
 fn status_of(error: Error) -> MountStat3 {
     match Fault::from(error) {
         Fault::Perm => MountStat3::Perm,
@@ -102,9 +102,8 @@ fn status_of(error: Error) -> MountStat3 {
     }
 }
 
-/// Walks down as root, because on the client only root mounts; what a user may then do in the
-/// directory is decided at each request. Symbolic links are not followed: they could lead out of
-/// the export.
+/// Resolves the path as root, because only root mounts on the client. Each later request is checked
+/// with its own caller. Symbolic links are not followed: they could lead out of the export.
 fn walk(export: &Export, below: &[&[u8]]) -> Result<NodeHandle, Error> {
     let mut at = export.vfs.root();
     for name in below {
@@ -120,7 +119,7 @@ fn walk(export: &Export, below: &[&[u8]]) -> Result<NodeHandle, Error> {
         }
         at = node.handle;
     }
-    // An export whose root is gone is told now rather than at the first request.
+    // Report an export whose root is gone now rather than at the first request.
     export.vfs.attributes(&at)?;
     Ok(at)
 }

@@ -1,5 +1,5 @@
-//! Who has mounted what, for DUMP: informative only, and forgotten when the server ends. A client
-//! that never unmounts is remembered until newer ones need its place.
+//! The mounts that DUMP lists. They are informative only, and lost when the server ends. The entry
+//! of a client that never unmounts stays until newer entries evict it.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -7,18 +7,18 @@ use std::net::IpAddr;
 use curt_proto::mount3::PATH_MAX;
 use parking_lot::Mutex;
 
-/// Most mounts that are remembered; with [`PATH_MAX`] it bounds the memory.
+/// Maximum number of entries; with [`PATH_MAX`] it bounds the memory.
 const CLIENTS_MAX: usize = 4096;
-/// Most of one client, so that it takes the places of its own and not those of others: each
-/// spelling of a path is a mount.
+/// Maximum number of entries of one client. Above it, a client evicts its own entries and not those
+/// of others: each spelling of a path is an entry.
 const OF_ONE_MAX: usize = 64;
 
-/// The remembered mounts, oldest first.
+/// The entries, oldest first.
 #[derive(Default)]
 pub(crate) struct RemoteMountTable(Mutex<VecDeque<(IpAddr, Vec<u8>)>>);
 
 impl RemoteMountTable {
-    /// A client mounted a path, perhaps again.
+    /// Adds or renews the entry of a client and a path.
     pub(crate) fn add(&self, client: IpAddr, path: &[u8]) {
         debug_assert!(path.len() <= PATH_MAX);
         let mut mounts = self.0.lock();
@@ -33,17 +33,17 @@ impl RemoteMountTable {
         mounts.push_back((client, path.to_vec()));
     }
 
-    /// A client unmounted a path.
+    /// Removes the entry of a client and a path.
     pub(crate) fn forget(&self, client: IpAddr, path: &[u8]) {
         self.0.lock().retain(|(other, mounted)| *other != client || mounted != path);
     }
 
-    /// A client unmounted everything.
+    /// Removes all entries of a client.
     pub(crate) fn forget_all(&self, client: IpAddr) {
         self.0.lock().retain(|(other, _)| *other != client);
     }
 
-    /// All, oldest first.
+    /// All entries, oldest first.
     pub(crate) fn list(&self) -> Vec<(String, Vec<u8>)> {
         self.0.lock().iter().map(|(client, path)| (client.to_string(), path.clone())).collect()
     }
@@ -73,7 +73,7 @@ mod tests {
         }
         assert_eq!(clients.list().len(), CLIENTS_MAX);
         assert_eq!(clients.list()[0].0, "0.0.0.10");
-        // One that mounts without end takes its own places only, once it has as many as it may.
+        // A client at its maximum evicts only its own entries.
         for number in 0..10 * OF_ONE_MAX {
             clients.add(client(9), format!("/{number}").as_bytes());
         }

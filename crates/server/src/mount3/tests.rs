@@ -124,7 +124,7 @@ fn version_1_answers_all_but_mnt_and_version_2_nothing() {
 }
 
 #[test]
-fn dump_lists_who_mounted_until_they_unmount() {
+fn dump_lists_a_mount_until_its_client_unmounts() {
     let service = service();
     let dump = || {
         let reply = call(&service, 3, 2, &[]).unwrap();

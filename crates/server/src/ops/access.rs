@@ -5,10 +5,10 @@ use curt_types::Access;
 use super::PostOp;
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// The rights that a read-only export grants to nobody.
+/// The rights that a read-only export never grants.
 const CHANGES: Access = Access::MODIFY.with(Access::EXTEND).with(Access::DELETE);
 
-/// Which of the rights in `asked` the caller has.
+/// The rights in `asked` that the caller has.
 pub(crate) fn access(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,

@@ -5,8 +5,8 @@ use curt_types::{Attributes, Fault, SetAttributes, Timestamp};
 use super::WccOp;
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// The largest size that a file offset can say (`i64::MAX`); CVE-2022-48828 was a server without
-/// this limit.
+/// The largest size that a file offset can represent (`i64::MAX`); CVE-2022-48828 was a server
+/// without this limit.
 pub(super) const MAX_SIZE: u64 = i64::MAX as u64;
 
 pub(crate) fn getattr(
@@ -18,7 +18,7 @@ pub(crate) fn getattr(
     Ok(current.exported(attributes))
 }
 
-/// With `guard`, nothing changes unless that is the object's ctime.
+/// With `guard`, the attributes change only if it equals the object's ctime.
 pub(crate) fn setattr(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
@@ -33,8 +33,8 @@ pub(crate) fn setattr(
     current.wcc(vfs.set_attributes(&current.caller(), &current.node, set, guard))
 }
 
-/// Whether these attributes can be set. Ids of all ones mean "none" to system calls and nobody on
-/// the wire.
+/// Whether these attributes can be set. An id of all ones means "no change" to system calls, and is
+/// not a valid id in a request.
 pub(super) fn check(set: &SetAttributes) -> Result<(), Fault> {
     let is_none = |id: Option<u32>| id == Some(u32::MAX);
     if is_none(set.uid) || is_none(set.gid) || set.size.is_some_and(|size| size > MAX_SIZE) {

@@ -3,7 +3,7 @@
 use super::{OpResult, WccOp};
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// Makes what was written durable, and returns the write verifier.
+/// Makes written data durable, and returns the write verifier.
 pub(crate) fn commit(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,

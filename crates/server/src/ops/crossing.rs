@@ -1,4 +1,4 @@
-//! From one export into another that is mounted in it, and back (`crossmnt`, `nohide`).
+//! Crossing from an export into another that is mounted in it, and back (`crossmnt`, `nohide`).
 
 use curt_types::Fault;
 use curt_vfs::NodeHandle;
@@ -31,8 +31,8 @@ pub(super) fn enter(
     Some(OpResult { attributes: above.attributes(), value: Ok(root) })
 }
 
-/// `..` of the root of an export that was entered from another: the directory there that it is
-/// mounted in. None for every other directory and name.
+/// The parent of an export's root, if the export was entered from another: the directory on which
+/// it is mounted. None for every other directory and name.
 pub(super) fn leave(
     request: &mut NfsRequest<'_, '_>,
     below: &VerifiedHandle<'_>,

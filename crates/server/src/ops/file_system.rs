@@ -14,7 +14,7 @@ pub(crate) fn space(
     current.post_op(current.vfs().space(&current.node))
 }
 
-/// FSINFO and PATHCONF: what the file system can do.
+/// FSINFO and PATHCONF: the limits and capabilities of the file system.
 pub(crate) fn limits(request: &mut NfsRequest<'_, '_>, current: &VerifiedHandle<'_>) -> PostOp<Limits> {
     request.may_block_on_metadata(current);
     current.post_op(current.vfs().limits(&current.node))

@@ -6,7 +6,7 @@ use super::name::{NamePurpose, check};
 use super::{BothAttributes, BothOp, OpResult, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// Gives the saved target another name, in the current target.
+/// Adds a name for the saved target to the current target.
 pub(crate) fn link(
     request: &mut NfsRequest<'_, '_>,
     saved: &VerifiedHandle<'_>,

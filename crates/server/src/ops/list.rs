@@ -1,9 +1,9 @@
 //! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17).
 //!
-//! The directory's attributes are taken before its entries are read: should it change meanwhile, a
-//! client that caches the entries under them sees at the next look that they are old. The cookie
-//! verifier is always zero, for cookies stay valid while a directory changes; one that is not zero
-//! came from another server.
+//! The directory's attributes are read before its entries. If the directory changes in between, a
+//! client that caches the entries under these attributes finds out at its next revalidation. The
+//! cookie verifier is always zero, because cookies stay valid while a directory changes. Another
+//! verifier is of another server.
 
 use curt_types::{Attributes, Fault};
 use curt_vfs::{ReaddirDetail, VfsDirEntry, Visit};
@@ -11,20 +11,20 @@ use curt_vfs::{ReaddirDetail, VfsDirEntry, Visit};
 use super::FoundObject;
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// A reply of up to so many bytes, some hundred names, is made from memory in less than a
-/// millisecond: waking another thread for the calls behind it is not worth while.
+/// A reply of up to this many bytes, some hundred names, is made from memory in less than a
+/// millisecond. That is too short to wake another thread for the calls behind it.
 const SHORT_MAX: u32 = 64 << 10;
 
-/// What is asked for.
+/// The arguments of a listing.
 pub(crate) struct Listing {
     pub(crate) cookie: u64,
     pub(crate) verifier: [u8; 8],
-    /// The most bytes of the reply.
+    /// Maximum size of the reply in bytes.
     pub(crate) size: u32,
     pub(crate) detail: ReaddirDetail,
 }
 
-/// Whether the current target may be listed so; the attributes of before.
+/// Checks whether the current target may be listed. Returns its attributes.
 pub(crate) fn open_directory(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
@@ -44,7 +44,7 @@ pub(crate) fn open_directory(
     Ok(current.attributes())
 }
 
-/// Visits the entries of the current target, and says whether the last was among them.
+/// Visits the entries of the current target. Returns whether the last was among them.
 pub(crate) fn entries(
     current: &VerifiedHandle<'_>,
     listing: &Listing,
@@ -56,8 +56,8 @@ pub(crate) fn entries(
     Ok(listed.value?)
 }
 
-/// The object of an entry, if it was wanted. What is mounted there is found by LOOKUP, which knows
-/// whether this caller may enter it.
+/// The object of an entry, if requested. An object that is mounted there is found by LOOKUP, which
+/// checks whether this caller may enter it.
 pub(crate) fn object_of_entry(current: &VerifiedHandle<'_>, entry: &VfsDirEntry<'_>) -> Option<FoundObject> {
     let node = entry.node.as_ref()?;
     let is_covered = current.export().child_at(&node.handle).is_some();

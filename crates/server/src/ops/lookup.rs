@@ -5,7 +5,7 @@ use super::name::{NamePurpose, check};
 use super::{FoundObject, OpResult, PostOp};
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// Finds `name` in the current target, whose attributes come with it.
+/// Looks up `name` in the current target, and returns the target's attributes too.
 pub(crate) fn lookup(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,

@@ -7,12 +7,12 @@ use super::name::{NamePurpose, check};
 use super::{FoundObject, WccOp, attributes, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// The bits of a major device number that Linux has.
+/// The number of bits of a major device number in Linux.
 const MAJOR_BITS: u32 = 12;
-/// The bits of a minor device number that Linux has.
+/// The number of bits of a minor device number in Linux.
 const MINOR_BITS: u32 = 20;
 
-/// Makes an object called `name` in the current target.
+/// Creates an object with the name `name` in the current target.
 pub(crate) fn make(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
@@ -36,7 +36,8 @@ pub(crate) fn make(
     current.wcc(made).map(|made| current.child(&made.node, name))
 }
 
-/// Refuses numbers that would name another device, and attributes that cannot be set.
+/// Refuses device numbers that Linux would truncate to another device, and attributes that cannot
+/// be set.
 fn check_object(object: NewNode<'_>) -> Result<(), Fault> {
     if let NewNode::Special(SpecialFile::BlockDevice(device) | SpecialFile::CharacterDevice(device), _) =
         object

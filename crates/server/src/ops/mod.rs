@@ -1,13 +1,14 @@
-//! What requests mean, a file per verb, in terms that NFSv3 and NFSv4 share: which exports allow
-//! it, which names may be used, what may block, what is told of objects before and after.
+//! The meaning of requests, a file per verb, in terms that NFSv3 and NFSv4 share: the rules of
+//! exports, valid names, operations that may block, attributes before and after an operation.
 //!
-//! A verb takes the request and its current target, and LINK and RENAME the saved target as well:
-//! what an NFSv4 compound calls its current and saved filehandle (RFC 8881 section 16.2.3.1) and
-//! NFSv3 has among its arguments. Its result has the attributes that replies carry, whether or not
-//! it succeeded. Verbs know nothing of procedures, statuses or XDR.
+//! A verb takes the request and its current target; LINK and RENAME take the saved target as well.
+//! These are the current and saved filehandle of an NFSv4 compound (RFC 8881 section 16.2.3.1), and
+//! handles among the arguments in NFSv3. The result has the attributes that replies carry, on
+//! success and on failure. Verbs do not depend on procedures, statuses or XDR.
 //!
-//! A verb that may block says so first. That includes every change, because names and attributes
-//! are durable before the reply, but not an unstable WRITE, which only reaches the page cache.
+//! A verb that may block reports that before. That includes every change, because names and
+//! attributes are durable before the reply, but not an unstable WRITE, which only reaches the page
+//! cache.
 
 mod access;
 mod attributes;
@@ -43,8 +44,8 @@ pub(crate) use remove::remove;
 pub(crate) use rename::rename;
 pub(crate) use write::write;
 
-/// What became of a request: its result or why it failed, and what is told of its objects either
-/// way.
+/// The outcome of a request: its result or its fault, and in either case the attributes of its
+/// objects.
 #[must_use]
 pub(crate) struct OpResult<T, A> {
     pub(crate) attributes: A,
@@ -52,28 +53,28 @@ pub(crate) struct OpResult<T, A> {
 }
 
 impl<T, A> OpResult<T, A> {
-    /// The same with another value, if it succeeded.
+    /// Maps the result of a success.
     pub(crate) fn map<U>(self, value: impl FnOnce(T) -> U) -> OpResult<U, A> {
         OpResult { attributes: self.attributes, value: self.value.map(value) }
     }
 }
 
-/// The result of a query: with the attributes of the object, or of the directory looked into.
+/// The outcome of a query, with the attributes of the object, or of the directory of a LOOKUP.
 pub(crate) type PostOp<T> = OpResult<T, Option<Attributes>>;
 
-/// The result of a change: with the attributes before and after of the object or directory.
+/// The outcome of a change, with the attributes before and after of the object or directory.
 pub(crate) type WccOp<T> = OpResult<T, Wcc>;
 
-/// The result of a change that takes both targets.
+/// The outcome of a change that takes both targets.
 pub(crate) type BothOp = OpResult<(), BothAttributes>;
 
-/// What is told of both targets.
+/// The attributes of both targets.
 pub(crate) struct BothAttributes {
     pub(crate) saved: Wcc,
     pub(crate) current: Wcc,
 }
 
-/// An object that was found or made.
+/// An object that was found or created.
 pub(crate) struct FoundObject {
     pub(crate) handle: FileHandle,
     pub(crate) attributes: Option<Attributes>,

@@ -1,12 +1,12 @@
-//! Which names a client may use for what (RFC 1813 section 3.2, and what sections 3.3.8 to 3.3.15
-//! say of "." and "..").
+//! The names that a client may use in each operation (RFC 1813 section 3.2; sections 3.3.8 to
+//! 3.3.15 for "." and "..").
 
 use curt_types::Fault;
 
-/// The longest name in bytes; file systems may have lower limits of their own.
+/// The longest name in bytes; file systems may have lower limits.
 const NAME_BYTES_MAX: usize = 255;
 
-/// What is to be done with a name.
+/// The operation on a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamePurpose {
     /// LOOKUP: "." and ".." have their usual meaning.
@@ -21,10 +21,10 @@ pub(crate) enum NamePurpose {
     Rename,
 }
 
-/// The name's bytes, if it may be used so.
+/// Checks whether a name is valid for the purpose.
 pub(crate) fn check(name: &[u8], purpose: NamePurpose) -> Result<(), Fault> {
     match (name, purpose) {
-        // "The server should return the error, NFS3ERR_ACCES": for none at all, and for what it
+        // RFC 1813 section 3.2 requires NFS3ERR_ACCES for an empty name and for one that the server
         // cannot handle.
         (b"", _) => return Err(Fault::Acces),
         (b"." | b"..", NamePurpose::Create) | (b"..", NamePurpose::RemoveDirectory) => {

@@ -1,6 +1,6 @@
-//! READ (RFC 1813 section 3.3.6). Data go straight from the file into the reply: small amounts are
-//! copied from the page cache, large ones are sent from it to the socket. Before waiting for a
-//! disk, the thread leaves the connection to others.
+//! READ (RFC 1813 section 3.3.6). Small amounts of data are copied from the page cache into the
+//! reply; large ones are sent from the page cache to the socket. Before it waits for a disk, the
+//! thread hands the connection over.
 
 use curt_observe::{ServerCounter, probe};
 use curt_types::Fault;
@@ -13,12 +13,12 @@ use crate::request::{NfsRequest, VerifiedHandle};
 /// The largest READ, WRITE and READDIR, in bytes.
 pub(crate) const TRANSFER_MAX: u32 = 1 << 20;
 
-/// Where data cannot be sent from files: the size in bytes from which copying alone justifies
+/// Where data cannot be sent from files: the size in bytes from which the copy alone justifies
 /// handing the connection over.
 const LARGE_COPY: u32 = 256 << 10;
 
-/// Reads up to `count` bytes from `offset`: they are appended to `data`, or the result says where
-/// they are.
+/// Reads up to `count` bytes from `offset`. They are appended to `data`, or the result contains the
+/// range of the file.
 pub(crate) fn read(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
@@ -30,8 +30,8 @@ pub(crate) fn read(
     let (vfs, caller) = (current.vfs(), current.caller());
     let end = offset.checked_add(u64::from(count));
     let fetched = if end.is_none_or(|end| end > MAX_SIZE) {
-        // No file reaches beyond the largest offset, and system calls would return an error instead
-        // of no data. Reading nothing still checks whether the caller may read.
+        // No file extends beyond the largest offset, and system calls would return an error instead
+        // of no data. A read of nothing still checks whether the caller may read.
         let PostOpResult { attributes, value } = vfs.read(&caller, &current.node, MAX_SIZE, 0, data);
         let value = value.map(|read| FetchResult::Copied(curt_vfs::ReadResult { eof: true, ..read }));
         Some(PostOpResult { attributes, value })
@@ -47,7 +47,7 @@ pub(crate) fn read(
             fetch(true, data)
         })
     };
-    // A tree answers when it may wait.
+    // With `wait` a tree always returns a result.
     let Some(fetched) = fetched else {
         return OpResult { attributes: None, value: Err(Fault::Serverfault) };
     };

@@ -3,7 +3,7 @@
 use super::PostOp;
 use crate::request::VerifiedHandle;
 
-/// The target of the symbolic link that the current target is.
+/// The target of a symbolic link, which is the current target.
 pub(crate) fn readlink(current: &VerifiedHandle<'_>) -> PostOp<Vec<u8>> {
     let mut target = Vec::new();
     let read = current.vfs().read_link(&current.caller(), &current.node, &mut target);

@@ -4,8 +4,8 @@ use super::name::{NamePurpose, check};
 use super::{WccOp, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// Removes `name` from the current target: an empty directory's if that is the purpose, else
-/// anything else's.
+/// Removes `name` from the current target: an empty directory or any other object, according to the
+/// purpose.
 pub(crate) fn remove(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,

@@ -6,7 +6,7 @@ use super::name::{NamePurpose, check};
 use super::{BothAttributes, BothOp, OpResult, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// Renames what is called `from` in the saved target to `to` in the current target.
+/// Renames `from` in the saved target to `to` in the current target.
 pub(crate) fn rename(
     request: &mut NfsRequest<'_, '_>,
     saved: &VerifiedHandle<'_>,

@@ -1,14 +1,14 @@
-//! Changes that an earlier run of the server may have made without telling: when a call comes again
-//! that was interrupted and that failed as one does that was executed before
-//! (`replay::reply_cache::interrupted`), the tree may show that it was.
+//! Changes that an earlier run of the server may have made without a reply. A call was interrupted,
+//! and is repeated after a restart. If it fails like one that was executed before
+//! (`replay::reply_cache::interrupted`), the tree may show that it was executed.
 //!
-//! A name that was to be made is the call's own if its object is of the right kind, is as new as
-//! the call (its ctime lies between the call's beginning and this run's), holds nothing yet, and
-//! its directory has changed since. A name that was to be taken away and is not there is the call's
-//! own if the directory has changed since the call began; a rename's object has to be at the other
-//! name, and its ctime in that time.
+//! An existing name is the result of a repeated creation if its object is of the right kind, is as
+//! new as the call (its ctime is between the beginning of the call and of this run), is still
+//! empty, and its directory has changed since. A missing name is the result of a repeated removal
+//! if the directory has changed since the call began. After a rename, in addition, the object has
+//! to be at the new name, with a ctime in that window.
 //!
-//! All of it is rare, and may wait for a disk.
+//! These functions are rarely called, and may wait for a disk.
 
 use curt_types::{Attributes, Fault, FileKind, SetAttributes, Timestamp};
 use curt_vfs::{CreateMode, CreatedNode, Error, NewNode, ReaddirDetail, VfsNode, Visit, WccResult};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::replay::ExecutionWindow;
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// As [`super::make()`], which failed because the name exists.
+/// Repeats [`super::make()`], which failed because the name exists.
 pub(super) fn make(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
@@ -40,7 +40,7 @@ pub(super) fn make(
     WccResult { before: None, after, value }
 }
 
-/// As [`super::link()`], which failed because the name exists.
+/// Repeats [`super::link()`], which failed because the name exists.
 pub(super) fn link(
     request: &mut NfsRequest<'_, '_>,
     saved: &VerifiedHandle<'_>,
@@ -53,7 +53,7 @@ pub(super) fn link(
     (is_own && make_durable(current)).then_some(()).ok_or(Fault::Exist)
 }
 
-/// As [`super::remove()`], which failed because there is no such name.
+/// Repeats [`super::remove()`], which failed because the name does not exist.
 pub(super) fn remove(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
@@ -65,7 +65,7 @@ pub(super) fn remove(
     WccResult { before: None, after, value: is_own.then_some(()).ok_or(Error::Os(Errno::NOENT)) }
 }
 
-/// As [`super::rename()`], which failed because there is no such name.
+/// Repeats [`super::rename()`], which failed because the name does not exist.
 pub(super) fn rename(
     request: &mut NfsRequest<'_, '_>,
     saved: &VerifiedHandle<'_>,
@@ -78,7 +78,7 @@ pub(super) fn rename(
     (is_own && make_durable(current)).then_some(()).ok_or(Fault::Noent)
 }
 
-/// Whether `time` lies in `window`. A file system that keeps whole seconds has cut off the rest.
+/// Whether `time` lies in `window`. A time in whole seconds was truncated by the file system.
 fn is_within(time: Timestamp, window: ExecutionWindow) -> bool {
     is_since(time, window.from) && time <= window.until
 }
@@ -87,13 +87,14 @@ fn is_since(time: Timestamp, from: Timestamp) -> bool {
     time >= from || time.nanoseconds() == 0 && time.seconds() == from.seconds()
 }
 
-/// The attributes of a directory that has changed since `window` began.
+/// The attributes of a directory, if it has changed since `window` began.
 fn changed_since(directory: &VerifiedHandle<'_>, window: ExecutionWindow) -> Option<Attributes> {
     let now = directory.vfs().attributes(&directory.node).ok()?;
     is_since(now.mtime, window.from).then_some(now)
 }
 
-/// The object at a name, if both have changed in `window`, the directory perhaps later.
+/// The object at a name, if both have changed in `window`; the directory may have changed later,
+/// too.
 fn new_at(
     directory: &VerifiedHandle<'_>,
     name: &[u8],
@@ -105,13 +106,13 @@ fn new_at(
     is_new.then_some((node, above))
 }
 
-/// The reply says that the change is durable, and whoever made it ended perhaps before it was.
+/// The reply promises a durable change, and the earlier run may have ended before the sync.
 fn make_durable(directory: &VerifiedHandle<'_>) -> bool {
     directory.vfs().sync_all().is_ok()
 }
 
-/// Whether the owner and the mode of `node` are those that the caller would have given it. A
-/// default ACL takes bits away; setgid comes from the directory.
+/// Whether `node` has the owner and the mode that the caller would have set. A default ACL may
+/// remove mode bits; setgid is inherited from the directory.
 fn is_of_caller(directory: &VerifiedHandle<'_>, node: &VfsNode, object: NewNode<'_>) -> bool {
     const SET_GID: u32 = 0o2000;
     let set = object.set();
@@ -121,8 +122,8 @@ fn is_of_caller(directory: &VerifiedHandle<'_>, node: &VfsNode, object: NewNode<
     is_owner && (node.attributes.kind == FileKind::Symlink || mode & 0o7777 & !wanted == 0)
 }
 
-/// Whether `node` is of the right kind and as empty as a new one. An unchecked create takes what
-/// exists, and an exclusive one recognises its own file.
+/// Whether `node` is of the right kind and as empty as a new one. UNCHECKED accepts an existing
+/// file, and EXCLUSIVE recognises its own.
 fn is_as_made(directory: &VerifiedHandle<'_>, node: &VfsNode, object: NewNode<'_>) -> bool {
     let is = |kind| node.attributes.kind == kind;
     match object {
@@ -153,8 +154,8 @@ fn leads_to(directory: &VerifiedHandle<'_>, link: &VfsNode, target: &[u8]) -> bo
     answer.value.is_ok() && read == target
 }
 
-/// Sets owner, group and times, for the server may have ended between making an object and setting
-/// them. What the caller may not set stays as it is, as when it is made.
+/// Sets owner, group and times, because the server may have ended after it created the object and
+/// before it set them. Attributes that the caller may not set stay unchanged, as at creation.
 fn set_rest(directory: &VerifiedHandle<'_>, node: &mut VfsNode, object: NewNode<'_>) {
     let set = object.set();
     let caller = directory.caller();

@@ -10,7 +10,7 @@ use crate::request::{NfsRequest, VerifiedHandle};
 /// The result of a WRITE.
 pub(crate) struct Written {
     pub(crate) count: u32,
-    /// How durable it is, as far as the client is told.
+    /// The stability that the reply reports.
     pub(crate) committed: Stability,
     pub(crate) verifier: [u8; 8],
 }
@@ -25,10 +25,10 @@ pub(crate) fn write(
     if let Err(fault) = current.writable().and_then(|()| check(offset, data)) {
         return current.not_begun(fault);
     }
-    // `async`: the reply says what was asked for, as knfsd's does.
+    // `async`: the reply reports the requested stability, as knfsd's does.
     let is_async = current.rules().asynchronous;
     let asked = if is_async { Stability::Unstable } else { stability };
-    // Read before anything is written, on either way.
+    // The verifier is read before the write, whether or not the write may block.
     let verifier = current.write_verifier();
     let (vfs, caller, node) = (current.vfs(), current.caller(), &current.node);
     let ready = match asked {
@@ -56,7 +56,7 @@ pub(crate) fn write(
     })
 }
 
-/// Whether a file can have data there.
+/// Whether a file can have data in this range.
 fn check(offset: u64, data: &[u8]) -> Result<(), Fault> {
     let end = u64::try_from(data.len()).ok().and_then(|length| offset.checked_add(length));
     match end {

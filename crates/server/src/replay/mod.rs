@@ -1,11 +1,11 @@
-//! What answers a request that comes again.
+//! Repeated requests.
 //!
-//! A client that lost its connection does not know which of its calls were executed, and sends
-//! them again. A MKDIR that is executed twice answers "exists", a REMOVE "no such file": for
-//! programs that is an error that nobody made. The protocol version decides how a repetition is
-//! known: NFSv3 has only the transaction number and the call's bytes ([`reply_cache`]); a session
-//! of NFSv4.1 has slots. The caller says what is executed, and which requests are remembered
-//! ([`Replay`], [`Execution`]): this module knows no operations.
+//! A client that lost its connection does not know which of its calls were executed, and repeats
+//! them. A MKDIR that is executed twice fails with "exists", a REMOVE with "no such file": programs
+//! see a false error. The protocol version decides how a repetition is recognised: NFSv3 has only
+//! the xid and the call's bytes ([`reply_cache`]); a session of NFSv4.1 has slots. The caller
+//! specifies what is executed, and for which requests replies are cached ([`Replay`],
+//! [`Execution`]): this module knows no operations.
 
 pub(crate) mod reply_cache;
 
@@ -15,21 +15,21 @@ use curt_types::{Fault, Timestamp};
 
 use self::reply_cache::ReplyCache;
 
-/// What answers repetitions of a request.
+/// How repetitions of a request are answered.
 #[derive(Clone, Copy)]
 pub(crate) enum Replay<'r> {
-    /// Nothing: it can be executed again, and touches no lock of this module.
+    /// By executing them again, without a lock of this module.
     Nothing,
-    /// Its reply is kept, by transaction number, peer and content.
+    /// From the cached reply, by xid, peer and content.
     ReplyCache(&'r ReplyCache),
 }
 
-/// A request as it is executed.
+/// The execution of a request.
 pub(crate) trait Execution {
-    /// Executes it and appends its results; says how it failed, if it did.
+    /// Executes the request and appends its results. Returns its fault if it failed.
     ///
-    /// With a window, it has failed and may have been executed before, in that time: then nothing
-    /// is changed, and it succeeds if that is so.
+    /// With a window, the request has failed and may have been executed before, in that window.
+    /// Then this call changes nothing, and succeeds if the tree shows that it was executed.
     fn run(
         &mut self,
         repeated: Option<ExecutionWindow>,
@@ -37,31 +37,31 @@ pub(crate) trait Execution {
         reply: &mut Vec<u8>,
     ) -> Result<Option<Fault>, CallFailure>;
 
-    /// The names that it makes and takes away, as far as its arguments say: `name` has a number for
-    /// each handle of a directory and name in it.
+    /// The names that it creates and removes, as far as its arguments show. `name` hashes the
+    /// handle of a directory and a name in it.
     fn subjects(&self, name: &dyn Fn(&[u8], &[u8]) -> u64) -> Subjects;
 }
 
-/// The names that a request changes, by number; zero for none.
+/// The names that a request changes, as hashes; zero for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subjects {
-    /// The name that it makes.
+    /// The name that it creates.
     pub(crate) made: u64,
-    /// The name that it takes away.
+    /// The name that it removes.
     pub(crate) taken: u64,
 }
 
-/// When a request was executed, if it was.
+/// The window in which a request was executed, if it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExecutionWindow {
-    /// When it began.
+    /// The time at which it began.
     pub(crate) from: Timestamp,
-    /// When this run of the server began, which has not executed it.
+    /// The time at which this run of the server began, which has not executed it.
     pub(crate) until: Timestamp,
 }
 
 impl Replay<'_> {
-    /// Answers `call` with what it was answered before, or by its execution.
+    /// Answers `call` with its cached reply, or executes it.
     pub(crate) fn answer(
         self,
         call: &CallMessage<'_>,

@@ -1,4 +1,4 @@
-//! Files that are either old or new, never half: written beside, made durable, renamed.
+//! Atomic replacement of files: written under another name, made durable, renamed.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -10,10 +10,10 @@ use rustix::io::Errno;
 
 use super::StateError;
 
-/// Far more than any file of the state has: a bound for what is read.
+/// Maximum size of a file that is read, far above that of any file of the state.
 const FILE_MAX: u64 = 16 << 20;
 
-/// Makes a directory that only its owner may use, unless it exists.
+/// Creates a directory for its owner alone, unless it exists.
 pub(super) fn make_directory(path: &Path) -> Result<(), StateError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed(path))
 }
@@ -29,12 +29,13 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
     Ok(Some(bytes))
 }
 
-/// Gives a file these bytes (mode 0600) so that a crash leaves the old ones or the new ones.
+/// Replaces the contents of a file (mode 0600) atomically: after a crash it has the old or the new
+/// bytes.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
     let beside = path.with_extension(format!("{}.new", std::process::id()));
     let written = write_durably(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
     if let Err(source) = written {
-        // Best effort: the error that counts is the first.
+        // Best effort: the first error is returned.
         let _ = std::fs::remove_file(&beside);
         return Err(StateError::Io { path: path.to_owned(), source });
     }
@@ -48,7 +49,7 @@ fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Keeps others from using the state until it is dropped.
+/// Excludes other servers from the state until it is dropped.
 pub(super) fn lock(directory: &Path) -> Result<File, StateError> {
     let path: PathBuf = directory.join("lock");
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -60,7 +61,7 @@ pub(super) fn lock(directory: &Path) -> Result<File, StateError> {
     }
 }
 
-/// Refuses a directory that others than this process's user could read a key from or put one into.
+/// Refuses a directory in which users other than that of this process could read or replace a key.
 pub(super) fn check_owner(directory: &Path) -> Result<(), StateError> {
     let status = std::fs::metadata(directory).map_err(failed(directory))?;
     if !status.is_dir() {
@@ -77,8 +78,8 @@ pub(super) fn check_owner(directory: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
-/// Refuses a secret that others than its owner may read or change, as one that was copied back with
-/// another mode.
+/// Refuses a secret that others than its owner may read or change, for example after it was
+/// restored with another mode.
 pub(super) fn check_secret(path: &Path) -> Result<(), StateError> {
     let status = match std::fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,4 +1,4 @@
-//! Which export and which file system has which number. A number is never given to another.
+//! The numbers of exports and file systems. A number is never reused.
 //!
 //! As text: `export N PATH` with the path's unusual bytes as `%XX`, `filesystem N IDENTITY` in
 //! hexadecimal.
@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The numbers that were given.
+/// The assigned numbers.
 #[derive(Clone, Default)]
 pub(super) struct PersistentIds {
     exports: BTreeMap<Vec<u8>, u32>,

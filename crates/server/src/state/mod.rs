@@ -1,6 +1,6 @@
-//! What a server keeps over restarts: its key, and the numbers of exports and file systems, so that
-//! clients' handles stay valid. It is in the state directory, which only its owner may read, and
-//! one server at a time uses.
+//! The state that a server keeps over restarts: its key, and the numbers of exports and file
+//! systems, so that clients' handles stay valid. It is in the state directory, which only its owner
+//! may read and only one server at a time uses.
 
 mod files;
 mod ids;
@@ -15,20 +15,20 @@ use siphasher::sip::SipHasher24;
 use crate::file_handle::{ExportId, FileSystemId, HandleKey};
 use ids::PersistentIds;
 
-/// The file of the secret that handles are signed with.
+/// The file with the key that signs handles.
 const KEY_FILE: &str = "handle-key";
-/// The file of the numbers.
+/// The file with the numbers.
 const NUMBERS_FILE: &str = "numbers";
-/// The file of the last replies.
+/// The file with the last replies.
 const REPLIES_FILE: &str = "replies";
-/// The bytes of the secret.
+/// The size of the key in bytes.
 const KEY_BYTES: usize = 16;
 
 /// A server's state.
 pub struct PersistentState {
-    /// None: nothing outlives the process.
+    /// The state directory; without one, nothing outlives the process.
     directory: Option<PathBuf>,
-    /// Held for as long as this lasts: no other server may give numbers.
+    /// The lock of the directory: no other server may assign numbers.
     _lock: Option<File>,
     secret: [u8; KEY_BYTES],
     ids: Mutex<PersistentIds>,
@@ -38,34 +38,34 @@ pub struct PersistentState {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// A file or directory of the state failed.
+    /// An operation on a file or directory of the state failed.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// How.
+        /// The error.
         source: std::io::Error,
     },
-    /// A file of the state has not the format that this server writes. It is left as it is.
+    /// A file of the state does not have the format that this server writes. It is not changed.
     #[error("{path} is damaged: {what}; move it away to create a new one (clients must then mount again)", path = path.display())]
     Damaged {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         what: String,
     },
-    /// Another server uses it.
+    /// Another server uses the state.
     #[error("{path} is in use by another server: stop that one", path = .0.display())]
     InUse(PathBuf),
-    /// It belongs to another user, who could make handles of any file.
+    /// The state belongs to another user, who could sign handles for any file.
     #[error("{path} belongs to user {owner}, who could read the key that handles are signed with", path = path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
     },
-    /// Others could put a key of theirs into it.
+    /// Others could replace its key.
     #[error("others may write to {path} (mode {mode:o}): chmod go-w it", path = path.display())]
     Open {
         /// The directory.
@@ -73,26 +73,25 @@ pub enum StateError {
         /// Its mode.
         mode: u32,
     },
-    /// Others may read or change the secret.
+    /// Others may read or change the key.
     #[error(
         "other users can read the key {path} (mode {mode:o}) and forge handles: chmod 600 it, or, if it may have been read, \
          give a new key (curt serve --new-key; clients must then mount again)",
         path = path.display()
     )]
     Exposed {
-        /// The secret's file.
+        /// The file with the key.
         path: PathBuf,
         /// Its mode.
         mode: u32,
     },
-    /// No random number was to be had.
+    /// The system provided no random number.
     #[error("getrandom failed: {0}")]
     Random(rustix::io::Errno),
 }
 
 impl PersistentState {
-    /// Opens the state in `directory`, or begins it: the directory is made (mode 0700) with a new
-    /// key (mode 0600).
+    /// Opens the state in `directory`, or creates it (mode 0700) with a new key (mode 0600).
     ///
     /// # Errors
     /// [`StateError`].
@@ -114,7 +113,7 @@ impl PersistentState {
         })
     }
 
-    /// A state that ends with the process: handles are stale after a restart.
+    /// A state in memory: handles are stale after a restart.
     ///
     /// # Errors
     /// [`StateError::Random`].
@@ -122,15 +121,14 @@ impl PersistentState {
         Ok(Self::with_key(random()?))
     }
 
-    /// A state with a known key that ends with the process, for tests whose handles must be the
-    /// same in each run.
+    /// A state in memory with a given key, for tests whose handles must be the same in each run.
     #[must_use]
     pub fn with_key(secret: [u8; KEY_BYTES]) -> Self {
         Self { directory: None, _lock: None, secret, ids: Mutex::default() }
     }
 
-    /// Replaces the key of the state in `directory` (made if need be): all handles that were given
-    /// are stale from the next start on. Returns the new key.
+    /// Replaces the key of the state in `directory`, which is created if necessary: all existing
+    /// handles are stale from the next start on. Returns the new key.
     ///
     /// # Errors
     /// [`StateError`].
@@ -143,8 +141,8 @@ impl PersistentState {
         HandleKey::new(&self.secret)
     }
 
-    /// A secret for another purpose, which does not tell the one that handles are signed with. The
-    /// same after a restart.
+    /// Derives a secret for another purpose, from which the key cannot be computed. It is the same
+    /// after a restart.
     pub(crate) fn derived_secret(&self, purpose: &str) -> [u8; KEY_BYTES] {
         let hasher = SipHasher24::new_with_key(&self.secret);
         let half = |number: u8| {
@@ -159,17 +157,17 @@ impl PersistentState {
         secret
     }
 
-    /// Where replies are saved; none if nothing outlives the process.
+    /// The file in which replies are saved; none for a state in memory.
     pub(crate) fn replies_file(&self) -> Option<PathBuf> {
         Some(self.directory.as_ref()?.join(REPLIES_FILE))
     }
 
-    /// The number of the export with this path; a new one if it has none.
+    /// The number of the export with this path. A new export gets a new number.
     pub(crate) fn export_id(&self, path: &[u8]) -> Result<ExportId, StateError> {
         self.number(|numbers| numbers.export(path)).map(ExportId)
     }
 
-    /// The number of the file system with this identity; a new one if it has none.
+    /// The number of the file system with this identity. A new one gets a new number.
     pub(crate) fn file_system_id(&self, identity: u64) -> Result<FileSystemId, StateError> {
         self.number(|numbers| numbers.file_system(identity)).map(FileSystemId)
     }
@@ -189,7 +187,7 @@ impl PersistentState {
     }
 }
 
-/// Makes the directory, unless it exists, and keeps other servers from it until what is returned is
+/// Creates the directory, unless it exists, and locks it against other servers until the result is
 /// dropped.
 fn begin(directory: &Path) -> Result<File, StateError> {
     files::make_directory(directory)?;
@@ -244,7 +242,7 @@ mod tests {
         assert_eq!(given, (ExportId(1), ExportId(2), FileSystemId(1)));
         drop(first);
         let second = PersistentState::open(&path).unwrap();
-        // In another order, and with newcomers.
+        // In another order, and with new exports.
         assert_eq!(second.export_id(b"/new").unwrap(), ExportId(3));
         assert_eq!(second.file_system_id(5).unwrap(), FileSystemId(2));
         assert_eq!(numbers(&second), given);

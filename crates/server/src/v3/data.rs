@@ -14,7 +14,7 @@ use super::{Results, finish, not_begun, on_data, wcc};
 use crate::ops;
 use crate::request::NfsRequest;
 
-/// Status, the flag of the attributes, the attributes, count, eof, and the length of the data.
+/// The size of status, flag of the attributes, attributes, count, eof, and length of the data.
 const HEAD: usize = 4 + 4 + Fattr::ENCODED + 4 + 4 + 4;
 
 const _: () = assert!(ops::TRANSFER_MAX as usize == DATA_MAX);
@@ -44,8 +44,8 @@ pub(super) fn read(
     };
     let copied = reply.len() - start - HEAD;
     debug_assert_eq!(copied, if piece.is_some() { 0 } else { read.count as usize });
-    // Encoded behind the data and then moved before them, since only now is the head's content
-    // known.
+    // The head is encoded after the data and then moved before them, because its contents are known
+    // only now.
     let tail = reply.len();
     NfsStat3::Ok.encode(reply);
     attributes.encode(reply);

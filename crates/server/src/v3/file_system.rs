@@ -8,7 +8,7 @@ use super::{Results, post_op};
 use crate::ops;
 use crate::request::NfsRequest;
 
-/// Sizes should be multiples of this: a page, in bytes.
+/// Preferred multiple of transfer sizes: a page, in bytes.
 const TRANSFER_MULTIPLE: u32 = 4096;
 
 pub(super) fn fsstat(request: &mut NfsRequest<'_, '_>, root: NfsFh3) -> Results<FsstatOk, Option<Fattr>> {
@@ -22,7 +22,7 @@ pub(super) fn fsstat(request: &mut NfsRequest<'_, '_>, root: NfsFh3) -> Results<
             total_files: space.files_total,
             free_files: space.files_free,
             available_files: space.files_available,
-            // Nobody promises that nothing will change.
+            // `invarsec`: no period without changes is promised.
             invariant_seconds: 0,
         }
     }))

@@ -16,8 +16,8 @@ use super::{finish, wire_handle};
 use crate::ops::{self, Listing};
 use crate::request::{NfsRequest, VerifiedHandle};
 
-/// The status before READDIR3resok. RFC 1813 (3.3.16, 3.3.17) does not count it; it is counted
-/// here, because a client may have room for no more results than it asked for.
+/// The size of the status before READDIR3resok. RFC 1813 (3.3.16, 3.3.17) does not count it. It is
+/// counted here, because a client may have room for no more results than it requested.
 const STATUS_BYTES: u32 = 4;
 
 pub(super) fn readdir(
@@ -66,7 +66,7 @@ fn list(
     });
     let Err(fault) = listed else { return Ok(()) };
     reply.truncate(start);
-    // Asked again, for the directory may be gone by now.
+    // Checked again, because the directory may have been removed by now.
     let attributes = current.attributes().map(Fattr::from);
     finish(Ok(NfsResult::<(), _>::Failed(fault.into(), attributes)), reply)
 }

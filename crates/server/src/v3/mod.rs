@@ -1,9 +1,9 @@
-//! NFSv3 (RFC 1813 section 3.3): arguments are decoded, handles become targets, a verb of
-//! [`ops`](crate::ops) does what is asked for, and its result is encoded.
+//! NFSv3 (RFC 1813 section 3.3): decodes arguments, resolves handles to targets, calls a verb of
+//! [`ops`](crate::ops), and encodes its result.
 //!
 //! The files are those of the procedures' types in `proto::nfs3::calls`. Every failure whose handle
 //! resolves carries attributes. READ, READLINK, READDIR and READDIRPLUS write their results
-//! straight into the reply.
+//! directly into the reply.
 
 mod data;
 mod file_system;
@@ -29,7 +29,7 @@ use crate::replay::{Execution, ExecutionWindow, Replay, Subjects};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::service::NfsService;
 
-/// What a procedure's results are made of.
+/// The parts of a procedure's results.
 type Results<T, F> = Result<NfsResult<T, F>, Refusal>;
 
 /// Answers a call of the program's version 3.
@@ -49,10 +49,10 @@ pub(crate) fn call(
     replay.answer(call, context, reply, &mut execution)
 }
 
-/// Whether replies to `procedure` are kept: those of calls that cannot be repeated, and of calls
-/// that can but would undo what was done since if they came late (SETATTR of a size, CREATE of a
-/// file that is there). WRITE and COMMIT can be repeated, and a client sends no other WRITE of a
-/// range before it knows what became of the first.
+/// Whether replies to `procedure` are cached: those to non-idempotent calls, and to calls that
+/// would undo later changes if they were repeated late (SETATTR of a size, CREATE of an existing
+/// file). WRITE and COMMIT can be repeated, and a client sends no other WRITE of a range before it
+/// has the result of the first.
 const fn is_cached(procedure: NfsProcedure) -> bool {
     match procedure {
         NfsProcedure::Setattr
@@ -80,7 +80,7 @@ const fn is_cached(procedure: NfsProcedure) -> bool {
     }
 }
 
-/// A call of a procedure, as the reply cache executes it.
+/// A call of a procedure, executed by the reply cache.
 struct ProcedureCall<'r> {
     service: &'r NfsService,
     procedure: NfsProcedure,
@@ -152,7 +152,7 @@ impl ProcedureCall<'_> {
     }
 }
 
-/// Runs one procedure and appends its results.
+/// Executes one procedure and appends its results.
 fn run(
     procedure: NfsProcedure,
     request: &mut NfsRequest<'_, '_>,
@@ -207,8 +207,8 @@ fn finish<T: Encode, F: Encode + Default>(
     Ok(())
 }
 
-/// The results of a verb: `wire` gives the attributes the form that they have on the wire, and `ok`
-/// adds them to the value.
+/// The results of a verb: `wire` converts the attributes to wire types, and `ok` combines them with
+/// the value.
 fn results<T, A, R, W>(
     result: OpResult<T, A>,
     wire: impl FnOnce(A) -> W,
@@ -231,15 +231,15 @@ fn wcc<T, R>(result: WccOp<T>, ok: impl FnOnce(T, WccData) -> R) -> NfsResult<R,
     results(result, WccData::from, ok)
 }
 
-/// The results of a change that arguments of this version make impossible. Where the export is
-/// read-only, that is said first.
+/// The results of a change that arguments of this version make impossible. A read-only export takes
+/// precedence.
 fn not_begun<T>(target: &VerifiedHandle<'_>, fault: Fault) -> NfsResult<T, WccData> {
     let fault = target.writable().err().unwrap_or(fault);
     wcc(target.not_begun::<T>(fault), |value, _| value)
 }
 
-/// For procedures in whose lists of errors the RFC says `NFS3ERR_INVAL` for any object that is not
-/// of the right type, directories included.
+/// For procedures for which the RFC lists `NFS3ERR_INVAL` for any object of another type,
+/// directories included.
 fn on_data<T, A>(result: OpResult<T, A>) -> OpResult<T, A> {
     OpResult {
         value: result.value.map_err(|fault| match fault {
@@ -250,12 +250,12 @@ fn on_data<T, A>(result: OpResult<T, A>) -> OpResult<T, A> {
     }
 }
 
-/// A handle of ours as it is on the wire.
+/// A handle of this server as a wire type.
 pub(crate) fn wire_handle(handle: &FileHandle) -> NfsFh3 {
     NfsFh3::new(handle.as_bytes()).expect("ours have at most 64 bytes")
 }
 
-/// What a client wants set.
+/// The attributes to be set.
 fn set_attributes(set: &Sattr) -> Result<SetAttributes, Fault> {
     Ok(SetAttributes {
         mode: set.mode,
@@ -275,7 +275,7 @@ fn set_time(set: TimeHow) -> Result<SetTime, Fault> {
     })
 }
 
-/// A time that a client sent; one with a second or more of nanoseconds is invalid.
+/// A time from a client; one with a second or more of nanoseconds is invalid.
 fn timestamp(time: curt_proto::nfs3::NfsTime) -> Result<Timestamp, Fault> {
     if time.nanoseconds >= 1_000_000_000 {
         return Err(Fault::Inval);

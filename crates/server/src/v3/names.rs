@@ -70,7 +70,7 @@ pub(super) fn mknod(
         MknodData::CharacterDevice(set, device) => (SpecialFile::CharacterDevice((*device).into()), set),
         MknodData::Socket(set) => (SpecialFile::Socket, set),
         MknodData::Fifo(set) => (SpecialFile::Fifo, set),
-        // A type that has a procedure of its own, or is unknown.
+        // The type has a procedure of its own, or is unknown.
         MknodData::Other(_) => return make(request, arguments.place, Err(&Fault::Badtype)),
     };
     let set = set_attributes(set);
@@ -78,7 +78,7 @@ pub(super) fn mknod(
     make(request, arguments.place, node)
 }
 
-/// What CREATE, MKDIR, SYMLINK and MKNOD share.
+/// The common part of CREATE, MKDIR, SYMLINK and MKNOD.
 fn make(
     request: &mut NfsRequest<'_, '_>,
     place: DirOpArgs<'_>,
@@ -135,8 +135,8 @@ pub(super) fn link(
     Ok(results(linked, wire, |(), wcc| wcc))
 }
 
-/// What RENAME and LINK share: if one of the two handles does not resolve, the reply has the
-/// attributes of the other.
+/// The common part of RENAME and LINK: if one of the two handles does not resolve, the reply has
+/// the attributes of the other.
 fn both<'r>(
     request: &mut NfsRequest<'r, '_>,
     saved: &NfsFh3,

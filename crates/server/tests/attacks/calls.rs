@@ -1,4 +1,4 @@
-//! A tree with one object of each type, and a good call of each procedure for any of them.
+//! A tree with one object of each type, and a valid call of each procedure for any of them.
 
 use curt_proto::nfs3::{
     AccessArguments, AccessMask, CommitArguments, Cookie, CookieVerifier, CreateArguments, CreateHow,
@@ -10,7 +10,7 @@ use curt_xdr::{Encode, Opaque};
 
 use crate::wire::{Refused, Served, Wire, memory};
 
-/// A server and what is in its tree.
+/// A server and the contents of its tree.
 pub(crate) struct World {
     pub(crate) served: Served,
     pub(crate) wire: Wire,
@@ -18,7 +18,7 @@ pub(crate) struct World {
     pub(crate) objects: Vec<(&'static str, NfsFh3)>,
 }
 
-/// Every type that can be made, by its name in the tree.
+/// Every type that can be created, by its name in the tree.
 pub(crate) const TYPES: [&str; 7] = ["file", "directory", "link", "fifo", "socket", "block", "character"];
 
 impl World {
@@ -34,8 +34,7 @@ impl World {
         self.objects.iter().find(|(known, _)| *known == name).unwrap().1
     }
 
-    /// That whatever was done has harmed nobody: this connection, another, and the tree are as they
-    /// were.
+    /// Checks that the calls did no harm: this connection, another, and the tree are as before.
     pub(crate) fn is_unharmed(&mut self) {
         let mut other = self.served.connect();
         for (name, handle) in &self.objects {
@@ -49,7 +48,7 @@ impl World {
     }
 }
 
-/// Makes the object of that type and name.
+/// Creates the object of that type and name.
 fn make(wire: &mut Wire, directory: NfsFh3, name: &str) -> NfsFh3 {
     let place = DirOpArgs { directory, name: Filename::new(name.as_bytes()).unwrap() };
     let attributes = Sattr { mode: Some(0o777), ..Sattr::default() };
@@ -77,7 +76,7 @@ fn make(wire: &mut Wire, directory: NfsFh3, name: &str) -> NfsFh3 {
     }
 }
 
-/// Bytes that are arguments already.
+/// Arguments that are already encoded.
 pub(crate) struct Raw<'a>(pub(crate) &'a [u8]);
 
 impl Encode for Raw<'_> {
@@ -92,8 +91,7 @@ pub(crate) fn bytes(value: &dyn Encode) -> Vec<u8> {
     out
 }
 
-/// The arguments of a call that a client could mean: of `object`, with `name` in the place of each
-/// name, and a second name beside.
+/// Arguments that a client could send: for `object`, with `name` for each name, and a second name.
 pub(crate) fn arguments(procedure: NfsProcedure, object: NfsFh3, name: &[u8], other: NfsFh3) -> Vec<u8> {
     let place = DirOpArgs { directory: object, name: Filename::new(name).unwrap() };
     let attributes = Sattr { mode: Some(0o700), ..Sattr::default() };
@@ -166,12 +164,12 @@ fn nameless(procedure: NfsProcedure, object: NfsFh3) -> Vec<u8> {
     }
 }
 
-/// The status that results begin with.
+/// The status at the beginning of results.
 pub(crate) fn status(results: &[u8]) -> NfsStat3 {
     NfsStat3::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).expect("a status of the RFC")
 }
 
-/// Calls NFS with any bytes.
+/// Sends an NFS call with any bytes.
 pub(crate) fn call(wire: &mut Wire, procedure: NfsProcedure, arguments: &[u8]) -> Result<NfsStat3, Refused> {
     use curt_proto::nfs3::{PROGRAM, VERSION};
     let results = wire.raw((PROGRAM, VERSION, procedure.number()), arguments)?;

@@ -1,6 +1,6 @@
-//! Who one says one is: credentials that are no credentials (CVE-2026-4747, CVE-2007-3999: bodies
-//! of 400 bytes and more), flavours that are weaker than an export wants, groups in any order and
-//! number (CVE-2018-1000028), and setters that do not ask whose the file is (CVE-2016-1237).
+//! Credentials: malformed ones (CVE-2026-4747, CVE-2007-3999: bodies of 400 bytes and more),
+//! flavours that are weaker than an export requires, groups in any order and number
+//! (CVE-2018-1000028), and setters that do not check the owner (CVE-2016-1237).
 
 use std::io::Write;
 
@@ -14,8 +14,7 @@ use curt_rpc::record;
 use crate::calls::{World, arguments, bytes, call};
 use crate::wire::{Answer, Refused, Served, Wire, export, memory, open_rules, user};
 
-/// A GETATTR of `object` with any credential and verifier: flavour, length that is announced,
-/// bytes.
+/// A GETATTR of `object` with any credential and verifier: flavour, announced length, bytes.
 fn with_auth(wire: &mut Wire, object: NfsFh3, auths: [(u32, u32, &[u8]); 2]) -> Answer {
     wire.xid += 1;
     let mut out = Vec::new();
@@ -45,8 +44,7 @@ fn credentials_and_verifiers_of_any_length_and_flavour_are_taken_or_denied() {
     let none: (u32, u32, &[u8]) = (0, 0, &[]);
     for length in [0_u32, 4, 100, 400] {
         let body = vec![0x41; length as usize];
-        // Flavours that are not spoken here: AUTH_SHORT, AUTH_DH, RPCSEC_GSS, AUTH_TLS, and what
-        // nobody knows.
+        // Unsupported flavours: AUTH_SHORT, AUTH_DH, RPCSEC_GSS, AUTH_TLS, and unknown ones.
         for flavor in [2, 3, 6, 7, 390_003, u32::MAX] {
             let answer = with_auth(&mut world.wire, object, [(flavor, length, &body), none]);
             assert_eq!(answer, denied(AuthStatus::TooWeak), "{flavor} with {length} bytes");
@@ -63,8 +61,8 @@ fn credentials_and_verifiers_of_any_length_and_flavour_are_taken_or_denied() {
         let answer = with_auth(&mut world.wire, object, [none, (0, length, &body)]);
         assert_eq!(answer, denied(AuthStatus::BadVerifier), "{length} bytes");
     }
-    // AUTH_SYS: a machine name of 256 bytes, 17 groups, a count of groups that is a lie, bytes
-    // after the end.
+    // AUTH_SYS: a machine name of 256 bytes, 17 groups, a false count of groups, bytes after the
+    // end.
     let sys = |name: u32, groups: u32, tail: usize| {
         let mut body: Vec<u8> = [0, name].map(u32::to_be_bytes).concat();
         body.resize(body.len() + name as usize, b'm');
@@ -84,7 +82,7 @@ fn credentials_and_verifiers_of_any_length_and_flavour_are_taken_or_denied() {
     world.is_unharmed();
 }
 
-/// The rules hold for bare handles too, and not only at MOUNT (chimera#991).
+/// The rules hold for handles that MOUNT did not return, too (chimera#991).
 #[test]
 fn a_handle_alone_opens_nothing_that_its_export_does_not() {
     use curt_server::{ExportRules, Squash};
@@ -128,7 +126,7 @@ fn a_handle_alone_opens_nothing_that_its_export_does_not() {
 }
 
 #[test]
-fn every_attribute_asks_whose_the_file_is() {
+fn every_change_of_an_attribute_checks_the_owner() {
     let mut world = World::new();
     let object = world.object("file");
     let keep = Sattr::default();

@@ -1,6 +1,6 @@
-//! Ways out of an export: handles that were guessed, of another export or the whole file system;
+//! Escapes from an export: guessed handles, handles of another export or the whole file system;
 //! `..` at the root; names that lead from one export into another; symbolic links, and directories
-//! that become links while somebody looks (CVE-2021-3178, NetExec's and nfswolf's tricks,
+//! that are replaced by links during a look-up (CVE-2021-3178, NetExec's and nfswolf's techniques,
 //! CVE-2026-3864).
 
 use std::fs;
@@ -32,7 +32,7 @@ fn handles_that_were_never_given_open_nothing() {
         forged.push(good[..at].to_vec());
     }
     forged.push([&*good, &[0; 4]].concat());
-    // knfsd's and Ganesha's layouts.
+    // The layouts of knfsd and Ganesha.
     forged.push([&[1, 0, 7, 1][..], &[2; 24]].concat());
     forged.push([&b"C"[..], &[0; 40]].concat());
     forged.retain(|bytes| *bytes != good);
@@ -127,8 +127,8 @@ fn the_root_of_a_sub_directory_is_its_own_parent_and_links_lead_nowhere() {
     }
 }
 
-/// While a directory and a link to the secret's directory change places, whoever goes through the
-/// name never gets out.
+/// While a directory and a link to the secret's directory are exchanged, a look-up by the name
+/// never leaves the export.
 #[test]
 fn a_directory_that_becomes_a_link_leads_nowhere() {
     let below = Below::new();

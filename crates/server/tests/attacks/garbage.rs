@@ -1,6 +1,6 @@
-//! Bytes that are no arguments: cut off, with lengths that are lies, with a tail that nobody asked
-//! for (CVE-2022-43945, -50235, rpcbomb, CVE-2025-40324: decoders that went on after an error, or
-//! allocated what a length said).
+//! Malformed arguments: truncated, with false lengths, with trailing bytes (CVE-2022-43945, -50235,
+//! rpcbomb, CVE-2025-40324: decoders that continued after an error, or allocated what a length
+//! announced).
 
 use curt_proto::mount3;
 use curt_proto::nfs3::{self, NfsProcedure};
@@ -26,7 +26,7 @@ fn arguments_cut_at_any_place_are_garbage_and_change_nothing() {
 }
 
 #[test]
-fn a_tail_that_nobody_asked_for_is_garbage() {
+fn trailing_bytes_after_arguments_are_garbage() {
     let mut world = World::new();
     let (directory, other) = (world.object("directory"), world.root);
     for procedure in NfsProcedure::ALL {
@@ -50,7 +50,7 @@ fn lengths_that_are_lies_allocate_nothing_and_reach_nothing() {
             for lie in [u32::MAX, 0x8000_0000, 0x7fff_ffff, 65, 1 << 20] {
                 let mut bad = good.clone();
                 bad.splice(at..at + 4, lie.to_be_bytes());
-                // Whatever it means now, it is answered.
+                // Whatever it means now, it has to get a reply.
                 let _: Answer = world.wire.raw((nfs3::PROGRAM, nfs3::VERSION, procedure.number()), &bad);
             }
         }

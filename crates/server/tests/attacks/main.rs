@@ -1,7 +1,7 @@
-//! Attacks: each class of fault that servers of NFS were found to have, where it exists in NFSv3,
-//! MOUNT or portmap, is tried here. SECURITY.md lists the classes. What belongs to records and
-//! connections (half records, clients that never read, too many fragments) is tried in curt-rpc's
-//! tests, forged credentials of one connection in `grants`.
+//! Attacks: each class of fault that was found in NFS servers and exists in NFSv3, MOUNT or
+//! portmap. SECURITY.md lists the classes. Attacks on records and connections (partial records,
+//! clients that never read, too many fragments) are in curt-rpc's tests, forged credentials on one
+//! connection in `grants`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../wire/mod.rs"]

@@ -1,6 +1,6 @@
-//! Names that are no names, in every procedure that takes one (FreeBSD's "/" in READDIR, an
-//! over-long LOOKUP name that overflowed a buffer in 2026): with NUL or "/", ".", "..", none at
-//! all, 255, 256 and 65,535 bytes, and what is no UTF-8.
+//! Invalid names, in every procedure that takes one (FreeBSD's "/" in READDIR, an over-long LOOKUP
+//! name that overflowed a buffer in 2026): with NUL or "/", ".", "..", empty, of 255, 256 and
+//! 65,535 bytes, and invalid UTF-8.
 
 use curt_proto::nfs3::{NfsFh3, NfsProcedure, NfsStat3};
 use curt_rpc::message::AcceptStatus;
@@ -51,8 +51,8 @@ fn no_procedure_takes_a_name_that_is_none() {
     world.is_unharmed();
 }
 
-/// Names longer than the wire's own limit of ours: knfsd answers GARBAGE_ARGS as well, and no
-/// connection ends.
+/// Names longer than the limit of this server's decoder: the reply is GARBAGE_ARGS, as knfsd's, and
+/// the connection stays open.
 #[test]
 fn a_name_of_any_length_that_a_record_has_room_for_is_answered() {
     let mut world = World::new();
@@ -77,7 +77,7 @@ fn a_name_of_any_length_that_a_record_has_room_for_is_answered() {
     world.is_unharmed();
 }
 
-/// Good arguments, but for one string that is as long as this.
+/// Valid arguments, except for one string of this length.
 fn with_long(
     short: &[u8],
     length: usize,
@@ -99,7 +99,7 @@ fn with_long(
 }
 
 #[test]
-fn names_of_any_other_bytes_are_kept_as_they_are() {
+fn names_of_any_other_bytes_are_stored_unchanged() {
     let mut world = World::new();
     let directory = world.object("directory");
     let longest = [b'n'; 255];

@@ -1,4 +1,4 @@
-//! Numbers at the edges of what 31, 32, 63 and 64 bits say, in every size, offset, count and cookie
+//! Numbers at the limits of 31, 32, 63 and 64 bits, in every size, offset, count and cookie
 //! (CVE-2021-47107: READDIR with count 0; CVE-2022-48828: a negative size; CVE-2022-43945: a reply
 //! at exactly the limit).
 
@@ -162,7 +162,7 @@ fn listings_of_any_count_and_cookie_fit_their_count_or_are_refused() {
     world.is_unharmed();
 }
 
-/// A reply of the largest READ, one beyond it, and the record of the largest WRITE, and one beyond
+/// A reply to the largest READ, one byte more, and the record of the largest WRITE, and one beyond
 /// that.
 #[test]
 fn the_largest_transfers_pass_and_larger_ones_do_not() {
@@ -185,7 +185,7 @@ fn the_largest_transfers_pass_and_larger_ones_do_not() {
         let tail = &results[results.len() - DATA_MAX..];
         assert!(tail[0] == 0 && tail[1..].iter().all(|byte| *byte == 7));
     }
-    // Data of one word more than may be: count and length say so, and it is there.
+    // One word of data more than the maximum, announced by count and length, and sent.
     let length_at = arguments.len() - DATA_MAX - 4;
     let longer = u32::try_from(DATA_MAX + 4).unwrap().to_be_bytes();
     arguments.splice(length_at..length_at + 4, longer);

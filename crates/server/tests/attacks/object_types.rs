@@ -4,7 +4,7 @@ use curt_proto::nfs3::{NfsProcedure, NfsStat3};
 
 use crate::calls::{TYPES, World, arguments, call};
 
-/// What a procedure says of an object that is not of its type; none if it takes any.
+/// The status of a procedure for an object of another type; none if it takes any type.
 fn refusals(procedure: NfsProcedure, kind: &str) -> Option<&'static [NfsStat3]> {
     let (file, directory, link) = (kind == "file", kind == "directory", kind == "link");
     match procedure {
@@ -62,7 +62,7 @@ fn every_procedure_refuses_objects_of_other_types_and_takes_its_own() {
                     "{procedure} of a {kind}: {status}"
                 ),
             }
-            // What was made in the directory goes again.
+            // Remove the object that was created in the directory.
             for remove in [NfsProcedure::Remove, NfsProcedure::Rmdir] {
                 let directory = world.object("directory");
                 let arguments = crate::calls::arguments(remove, directory, b"name", root);

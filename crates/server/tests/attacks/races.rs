@@ -1,5 +1,5 @@
-//! Things that happen at once: calls sent twice, exports that go and come while they are used,
-//! connections that end in the middle, and thousands of calls before one reply is read.
+//! Concurrent events: duplicate calls, exports that are removed and added during use, connections
+//! that end in the middle, and thousands of calls before one reply is read.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,8 +74,8 @@ fn connections_that_end_in_the_middle_of_anything_leave_nothing_behind() {
     }
 }
 
-/// The same call twice, byte by byte, over the same connection and another: one effect, one answer,
-/// of whatever length.
+/// One call twice with equal bytes, over the same connection and another: one effect, one reply, of
+/// any length.
 #[test]
 fn a_call_that_comes_twice_has_one_effect_and_the_same_reply_however_long() {
     let mut world = World::new();

@@ -1,6 +1,6 @@
-//! MOUNT, which anybody may call without being anybody (MON_NAME tricks, rpcbomb): what it
-//! remembers is bounded, and what one client says changes nothing for another. Of portmap we are a
-//! client; it is the system's rpcbind that serves it.
+//! MOUNT, which needs no authentication (MON_NAME exploits, rpcbomb): its list of mounts is
+//! bounded, and the calls of one client do not affect another. This server is only a client of
+//! portmap; the system's rpcbind serves it.
 
 use curt_proto::mount3::{self, DirPath, MountProcedure, PATH_MAX};
 use curt_rpc::auth::RpcCredential;
@@ -47,11 +47,11 @@ fn paths_of_any_length_and_bytes_mount_what_is_exported_and_nothing_else() {
 }
 
 #[test]
-fn what_is_remembered_of_mounts_is_bounded_and_unmounting_harms_nobody() {
+fn the_list_of_mounts_is_bounded_and_unmounting_affects_no_other_client() {
     let mut world = World::new();
     world.wire.who = RpcCredential::None;
     for turn in 0..3000_u32 {
-        // Each spelling is another mount to whoever keeps a list.
+        // Each spelling is another mount in the list.
         let slashes = (0..12).map(|bit| if turn >> bit & 1 == 0 { "/" } else { "/." });
         let path: String = std::iter::once("/one").chain(slashes).collect();
         ask(&mut world.wire, 3, MountProcedure::Mount, path.as_bytes());

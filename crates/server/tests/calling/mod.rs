@@ -1,5 +1,5 @@
-//! Calls of version 3 as a test's client makes them, over a transport that several threads may
-//! share, and a server for them.
+//! Calls of version 3 by a test's client, over a transport that several threads may share, and a
+//! server for them.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use curt_rpc::server::{Limits, RpcServer};
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
 use curt_xdr::{Encode, Opaque, decode_all};
 
-/// User and group of those who call.
+/// User and group of the caller.
 pub(crate) const ROOT: (u32, u32) = (0, 0);
 
-/// Everybody, on any port, as whom they say they are.
+/// All clients, on any port, not squashed.
 pub(crate) fn open_rules() -> ExportRules {
     ExportRules { squash: Squash::None, secure_ports: false, ..ExportRules::default() }
 }
 
-/// What a server of `exports` needs that remembers nothing of an earlier one.
+/// The setup of a server of `exports` with its state in memory.
 pub(crate) fn setup(exports: Vec<ExportDefinition>) -> Setup {
     Setup {
         state: PersistentState::with_key([9; 16]),
@@ -50,7 +50,7 @@ pub(crate) fn connect(address: SocketAddr) -> TcpTransport {
     TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never()).unwrap()
 }
 
-/// What the server answers to a call of a user and group, which has to succeed; at most 4 KiB.
+/// The results of a call of a user and group, which has to succeed; at most 4 KiB.
 pub(crate) fn call(
     transport: &dyn Transport,
     (uid, gid): (u32, u32),
@@ -96,7 +96,7 @@ pub(crate) fn mount(transport: &dyn Transport, who: (u32, u32), path: &str) -> N
     }
 }
 
-/// What a name stands for.
+/// The handle of a name.
 pub(crate) fn lookup(transport: &dyn Transport, directory: NfsFh3, name: &[u8]) -> Result<NfsFh3, NfsStat3> {
     let name = Filename::new(name).unwrap();
     let found = nfs(transport, NfsProcedure::Lookup, &DirOpArgs { directory, name });

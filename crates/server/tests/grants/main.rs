@@ -1,5 +1,5 @@
-//! What a connection remembers of its last requests gives nobody what is another's, and nothing
-//! that was taken back.
+//! The authorisation cache of a connection grants no caller the rights of another, and no revoked
+//! rights.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../wire/mod.rs"]
@@ -50,8 +50,8 @@ fn callers_on_one_connection_keep_their_own_rights() {
     let mut wire = served.connect();
     let root = wire.mount("/one");
     let file = make(&mut wire, root, "secret");
-    // More callers than are remembered, over and over, the owner and root among them; stamp and
-    // machine do not matter.
+    // More callers than the cache holds, repeatedly, the owner and root among them; stamp and
+    // machine name do not matter.
     for _ in 0..3 {
         for uid in 990..1030 {
             wire.who = user(uid, uid, &[uid]);
@@ -122,7 +122,7 @@ fn equal_requests_ask_no_lower_layer() {
         assert_eq!(counters.map(value), expected);
     }
     assert_eq!(value(ServerCounter::TokenHit), 199);
-    // Another caller: only who it is has to be found out.
+    // Another caller: only its identity has to be determined.
     wire.who = user(5, 5, &[]);
     getattr(&mut wire, file).unwrap();
     assert_eq!(counters.map(value), [3, 2, 1, 1, 2]);
@@ -147,9 +147,9 @@ fn other_rules_count_from_the_next_request_on() {
     assert_eq!(read(&mut wire, file), NfsStat3::Ok);
 }
 
-/// A file system that somebody uses cannot be unmounted.
+/// A file system in use cannot be unmounted.
 #[test]
-fn an_export_that_is_no_more_is_let_go_by_idle_connections() {
+fn idle_connections_release_a_removed_export() {
     let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
     let served =
         Served::new(vec![export("/one", Arc::<MemoryVfs>::clone(&vfs), open_rules()), memory("/two", 2)]);
@@ -159,7 +159,7 @@ fn an_export_that_is_no_more_is_let_go_by_idle_connections() {
         getattr(wire, root).unwrap();
     }
     served.service.replace_exports(vec![memory("/two", 2)]).unwrap();
-    // The last request's own hold of it may outlive its reply by a moment.
+    // The last request may hold its reference for a moment after its reply.
     let end = std::time::Instant::now() + wire::PATIENCE;
     while Arc::strong_count(&vfs) > 1 {
         assert!(std::time::Instant::now() < end, "somebody holds it");

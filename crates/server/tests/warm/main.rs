@@ -1,6 +1,7 @@
-//! What a warm call costs beside its way through the socket: system calls, counted in a server that
-//! is traced, and allocations, counted in one in this process. Warm means: after 100 equal calls on
-//! one connection. Where tracing is not allowed that part says so and is left out.
+//! The cost of a warm call besides its transport through the socket: system calls, counted in a
+//! traced server process, and allocations, counted in a server in this process. Warm means: after
+//! 100 equal calls on one connection. Where tracing is not permitted, that part is skipped with a
+//! message.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../../../rpc/tests/warm/sys.rs"]
@@ -33,18 +34,18 @@ use curt_xdr::{Encode, Opaque};
 use parking_lot::Mutex;
 use wire::{PATIENCE, Served, Wire, export, open_rules, user};
 
-/// Says that this process is the one to be traced, and what it serves.
+/// Marks this process as the traced server, and contains the kind of its tree.
 const TRACED: &str = "CURT_TRACED";
 const PATH: &str = "/warm";
 const WARM: usize = 100;
-/// How often, in as many calls, a right to write may be checked anew, as happens four times a
-/// second: far less than once each.
+/// How often, in as many calls, the right to write may be checked again. This happens four times a
+/// second: far less than once per call.
 const CHECKS_MAX: usize = 20;
 const SIZE: u32 = 4096;
-/// More than ever go by until one is undisturbed.
+/// Maximum number of rounds until one is undisturbed.
 const ROUNDS: usize = 100;
 
-/// Which system calls are a socket's: one to receive, one to send.
+/// The system calls of a socket: one to receive, one to send.
 const SOCKET: [libc::c_long; 5] =
     [libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_sendmsg, libc::SYS_sendfile];
 
@@ -52,13 +53,13 @@ fn main() -> ExitCode {
     if let Some(directory) = std::env::var_os(TRACED) {
         serve_until_killed(Path::new(&directory));
     }
-    // In memory: how long a disk takes makes no difference there.
+    // In memory, so that the latency of a disk makes no difference.
     let parent = Path::new("/dev/shm");
     let directory = if parent.is_dir() { tempfile::tempdir_in(parent) } else { tempfile::tempdir() };
     let directory = directory.unwrap();
     make_file(directory.path());
     let mut good = count_allocations(directory.path());
-    // Events that somebody wants take no memory and no call either.
+    // Enabled events cost no allocation and no system call either.
     let watch = EventWatch::begin(Event::ALL).unwrap();
     good &= count_allocations(directory.path());
     let mut told = Vec::new();
@@ -72,17 +73,17 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Where what is served is kept.
+/// The storage of the exported tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Memory,
-    /// What is in memory all the same. No WRITE, since those that take long have others read the
-    /// connection on, and being traced takes long. What was not used for a while is looked for
-    /// anew.
+    /// A local directory, whose contents are in the page cache. There is no WRITE, because after a
+    /// slow one another thread reads the connection, and tracing makes it slow. An object that was
+    /// not used for a while is opened again.
     Disk,
 }
 
-/// Counts the system calls of a traced server, where that is allowed.
+/// Counts the system calls of a traced server, if tracing is permitted.
 fn trace(directory: &Path, place: Place) -> bool {
     println!("{place:?}");
     match start_traced(directory) {
@@ -94,7 +95,7 @@ fn trace(directory: &Path, place: Place) -> bool {
     }
 }
 
-/// The caller whose calls are counted: nobody special where that can be chosen.
+/// The caller whose calls are counted: an unprivileged one if that can be chosen.
 fn caller() -> (u32, u32) {
     if rustix::process::geteuid().is_root() {
         (1000, 1000)
@@ -103,7 +104,7 @@ fn caller() -> (u32, u32) {
     }
 }
 
-/// A file of the caller's that is old enough for what is remembered of it to be believed.
+/// A file of the caller that is old enough for cached results about it to be used.
 fn make_file(directory: &Path) {
     let path = directory.join("file");
     std::fs::write(&path, [7; SIZE as usize]).unwrap();
@@ -130,7 +131,7 @@ fn serve(directory: &Path) -> Served {
 
 fn serve_until_killed(directory: &Path) -> ! {
     let served = serve(directory);
-    // All events are told of, to a reader who never reads.
+    // All events are enabled, for a reader that never reads.
     let _watch = EventWatch::begin(Event::ALL).unwrap();
     println!("{}", served.address);
     std::io::stdout().flush().unwrap();
@@ -139,8 +140,7 @@ fn serve_until_killed(directory: &Path) -> ! {
     }
 }
 
-/// The calls that are counted: what each is called, its record, and how many system calls it may
-/// take.
+/// The counted calls: the name and record of each, and the maximum number of its system calls.
 fn calls(wire: &mut Wire) -> Vec<(&'static str, Vec<u8>, usize)> {
     let directory = wire.mount(PATH);
     let NfsResult::Ok(found) = wire.lookup(directory, b"file") else {
@@ -177,7 +177,7 @@ fn encoded(procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
     out
 }
 
-/// One call and its reply, which has to be a success; allocates nothing.
+/// Sends a call and receives its reply, which has to be a success. Allocates nothing.
 fn exchange(stream: &mut TcpStream, call: &[u8], reply: &mut [u8]) {
     stream.write_all(call).unwrap();
     let mut mark = [0; 4];
@@ -198,8 +198,7 @@ fn count_allocations(directory: &Path) -> bool {
         for _ in 0..WARM {
             exchange(&mut wire.stream, &call, &mut reply);
         }
-        // The first good one of some rounds: a thread that closes what is idle allocates now and
-        // then.
+        // The first undisturbed round: the thread that closes idle objects allocates now and then.
         let round = || {
             let before = counting::allocations();
             for _ in 0..WARM {
@@ -215,7 +214,7 @@ fn count_allocations(directory: &Path) -> bool {
     good
 }
 
-/// What the tracer and the client tell each other.
+/// State that the tracer and the client share.
 #[derive(Default)]
 struct Count {
     armed: AtomicBool,
@@ -243,7 +242,7 @@ impl Count {
         self.waits.store(receives, Ordering::SeqCst);
     }
 
-    /// Begins or ends counting, at a moment when nothing is being done.
+    /// Begins or ends counting while no call is in progress.
     fn arm(&self, armed: bool) {
         let deadline = Instant::now() + PATIENCE;
         while !self.waits.load(Ordering::SeqCst) {
@@ -260,7 +259,7 @@ fn start_traced(directory: &Path) -> std::io::Result<Child> {
     sys::spawn(&mut command)
 }
 
-/// Traces `server` on this thread, which started it, while another one is its client.
+/// Traces `server` on this thread, which started it, while another thread is its client.
 fn count_calls(mut server: Child, place: Place) -> bool {
     let count = Arc::new(Count::default());
     let stdout = BufReader::new(server.stdout.take().unwrap());
@@ -271,7 +270,7 @@ fn count_calls(mut server: Child, place: Place) -> bool {
             let address = stdout.lines().next().unwrap().unwrap();
             count_each(address.parse().unwrap(), &counted, place)
         }));
-        // Whatever became of it, the tracer ends with what it traces.
+        // On success and on failure, the tracer ends with the traced process.
         let killed = server.kill();
         good.is_ok_and(|good| good) && killed.is_ok()
     });
@@ -281,7 +280,7 @@ fn count_calls(mut server: Child, place: Place) -> bool {
             let name = std::fs::read_to_string(format!("/proc/{pid}/task/{}/comm", event.thread));
             name.is_ok_and(|name| name.trim() == "curt-serve")
         });
-        // A thread gives itself its name with its first calls.
+        // The first calls of a thread include setting its name.
         if !is_serving && event.number == Some(libc::SYS_recvfrom) {
             serving.insert(event.thread, true);
         }
@@ -312,8 +311,8 @@ fn count_each(address: SocketAddr, count: &Count, place: Place) -> bool {
                 exchange(&mut wire.stream, &call, &mut reply);
             });
             let is_good = all <= most * WARM + checks && socket <= 2 * WARM;
-            // A client that is kept from running for long has the server wait for it otherwise:
-            // what counts is the best round.
+            // If the client is not scheduled for long, the server makes other calls to wait for it.
+            // So the best round counts.
             if is_good || Instant::now() > until {
                 break is_good;
             }
@@ -321,12 +320,12 @@ fn count_each(address: SocketAddr, count: &Count, place: Place) -> bool {
     }
     match place {
         Place::Memory => good & count_names(&mut wire, count),
-        // Names are durable before they are answered: others read the connection on meanwhile.
+        // Names are durable before the reply, so the connection is handed over meanwhile.
         Place::Disk => good,
     }
 }
 
-/// How many system calls so many calls take, and how many of the socket's.
+/// The number of system calls of so many calls, and the number of those on the socket.
 fn count_round(name: &str, count: &Count, mut exchange: impl FnMut()) -> (usize, usize) {
     count.arm(true);
     (0..WARM).for_each(|_| exchange());
@@ -338,12 +337,12 @@ fn count_round(name: &str, count: &Count, mut exchange: impl FnMut()) -> (usize,
     (all, socket)
 }
 
-/// The most system calls of a CREATE and the REMOVE after it: the directory before and after each,
-/// the file made, looked at, its handle and closed; its handle, looked at, and removed.
+/// Maximum number of system calls of a CREATE and the REMOVE after it: stat of the directory before
+/// and after each; open, stat, handle and close of the new file; its handle, stat, and unlink.
 const MADE_AND_REMOVED: usize = 6 + 5;
 
-/// Names that are made and removed: each call with a number of its own, else it would be taken for
-/// the same one sent again.
+/// Names that are created and removed. Each call has its own xid, because otherwise it would be a
+/// duplicate.
 fn count_names(wire: &mut Wire, count: &Count) -> bool {
     let directory = wire.mount(PATH);
     let place = DirOpArgs { directory, name: Filename::new(b"made").unwrap() };
@@ -367,8 +366,7 @@ fn count_names(wire: &mut Wire, count: &Count) -> bool {
         round();
         count.arm(false);
         let mut others = std::mem::take(&mut *count.others.lock());
-        // Replies are kept for a while, for which memory has to grow; and a debug build asks of
-        // each descriptor that it closes.
+        // Cached replies need memory; and a debug build checks each descriptor that it closes.
         for number in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_brk, libc::SYS_fcntl] {
             others.remove(&number);
         }

@@ -1,7 +1,7 @@
 //! Counts the system calls of a traced process.
 //!
-//! JUSTIFICATION: ptrace has no safe binding; the kernel counts calls nowhere that any process may
-//! read.
+//! JUSTIFICATION: ptrace has no safe binding, and the kernel provides no count of system calls that
+//! any process may read.
 #![allow(unsafe_code, reason = "ptrace, and a child that asks to be traced")]
 
 use std::io;
@@ -15,7 +15,7 @@ pub(crate) struct Event {
     pub(crate) number: Option<libc::c_long>,
 }
 
-/// Starts a process, to be traced by the calling thread, with all the threads it will have.
+/// Starts a process, which the calling thread traces with all its threads.
 pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
     let ask = || {
         // SAFETY: the call takes no memory; it is the only one between fork and exec.
@@ -32,8 +32,8 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Tells `seen` each system call that any thread of the traced process begins (with its number) or
-/// ends, until all have ended.
+/// Calls `seen` for each system call that any thread of the traced process begins (with its number)
+/// or ends, until all threads have ended.
 pub(crate) fn trace(mut seen: impl FnMut(Event)) -> io::Result<()> {
     loop {
         let (thread, status) = match wait(-1) {
@@ -49,7 +49,7 @@ pub(crate) fn trace(mut seen: impl FnMut(Event)) -> io::Result<()> {
         if is_call && let Ok(number) = entered(thread) {
             seen(Event { thread, number });
         }
-        // A new thread begins with a SIGSTOP that is not for it.
+        // A new thread begins with a SIGSTOP, which is not delivered.
         let pass_on = if is_call || signal == libc::SIGTRAP || signal == libc::SIGSTOP { 0 } else { signal };
         match go_on(thread, pass_on) {
             // It was killed meanwhile.
@@ -59,7 +59,7 @@ pub(crate) fn trace(mut seen: impl FnMut(Event)) -> io::Result<()> {
     }
 }
 
-/// The call that a thread has just begun; `None` if it ends one.
+/// The system call that a thread has just begun; `None` if it ends one.
 fn entered(thread: libc::pid_t) -> io::Result<Option<libc::c_long>> {
     // SAFETY: the structure is plain numbers, for which zeros are values.
     let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };

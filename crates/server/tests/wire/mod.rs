@@ -1,4 +1,4 @@
-//! A server over sockets, and a client whose every byte the test decides.
+//! A server over sockets, and a client that sends any bytes.
 
 use std::{
     io::{Read, Write},
@@ -23,7 +23,7 @@ use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RE
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
 
-/// How long a reply is waited for.
+/// Maximum time to wait for a reply.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server.
@@ -35,12 +35,12 @@ pub struct Served {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Everybody, on any port, as whom they say they are.
+/// All clients, on any port, not squashed.
 pub fn open_rules() -> ExportRules {
     ExportRules { squash: Squash::None, secure_ports: false, ..ExportRules::default() }
 }
 
-/// An empty tree in memory, under `path`.
+/// An empty tree in memory, exported as `path`.
 pub fn memory(path: &str, instance: u64) -> ExportDefinition {
     let options = MemoryOptions { instance, ..MemoryOptions::default() };
     export(path, Arc::new(MemoryVfs::new(options)), open_rules())
@@ -89,7 +89,7 @@ impl Drop for Served {
     }
 }
 
-/// A caller, as it says.
+/// The credential of a caller.
 pub fn user(uid: u32, gid: u32, groups: &[u32]) -> RpcCredential {
     RpcCredential::Sys(AuthSysCredential {
         machine_name: MachineName::new(b"test"),
@@ -103,11 +103,11 @@ pub fn user(uid: u32, gid: u32, groups: &[u32]) -> RpcCredential {
 pub struct Wire {
     pub stream: TcpStream,
     pub xid: u32,
-    /// Who asks from now on.
+    /// The caller of later calls.
     pub who: RpcCredential,
 }
 
-/// How a call ended that was read as a call.
+/// How a call failed that was parsed as a call.
 pub type Answer = Result<Vec<u8>, Refused>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Wire {
         self.stream.write_all(&out).unwrap();
     }
 
-    /// The next reply; none if the connection ended instead.
+    /// The next reply; none if the connection was closed.
     pub fn receive(&mut self) -> Option<(u32, Answer)> {
         let mut mark = [0; 4];
         self.stream.read_exact(&mut mark).ok()?;
@@ -145,7 +145,7 @@ impl Wire {
         Some((header.xid, answer))
     }
 
-    /// A call of any bytes and its answer.
+    /// Sends a call of any bytes and returns its reply.
     pub fn raw(&mut self, procedure: (u32, u32, u32), arguments: &[u8]) -> Answer {
         self.send(procedure, arguments);
         let (xid, answer) = self.receive().expect("a reply");
@@ -153,7 +153,7 @@ impl Wire {
         answer
     }
 
-    /// An NFS call and its results.
+    /// Sends an NFS call and returns its results.
     pub fn nfs(&mut self, procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
         let mut bytes = Vec::new();
         arguments.encode(&mut bytes);
@@ -161,7 +161,7 @@ impl Wire {
         self.raw(procedure, &bytes).unwrap()
     }
 
-    /// An NFS call and its outcome, whose results the test need not borrow.
+    /// Sends an NFS call and returns its results, which do not borrow from the connection.
     pub fn ask<T, F>(&mut self, procedure: NfsProcedure, arguments: &dyn Encode) -> NfsResult<T, F>
     where
         NfsResult<T, F>: for<'a> Decode<'a>,
@@ -180,7 +180,7 @@ impl Wire {
         }
     }
 
-    /// What a name stands for.
+    /// The handle of a name.
     pub fn lookup(&mut self, directory: NfsFh3, name: &[u8]) -> NfsResult<LookupOk, Option<Fattr>> {
         let name = Filename::new(name).unwrap();
         self.ask(NfsProcedure::Lookup, &DirOpArgs { directory, name })

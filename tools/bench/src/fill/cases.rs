@@ -1,4 +1,4 @@
-//! What is counted: programs that use few of many names, or all of them once. Filling directories
+//! The counted cases: programs that use few of many names, or all of them once. Filling directories
 //! must not cost them much.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::{
 };
 use curt_bench::processes::names::open_directory;
 
-/// What was sent and received.
+/// The traffic of a case.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct FillCost {
     requests: u64,
@@ -24,7 +24,7 @@ pub(super) struct FillCost {
     seconds: f64,
 }
 
-/// What a case may cost more than without.
+/// The permitted additional cost of a case.
 #[derive(Clone, Copy, Debug)]
 enum CostBound {
     /// 2 % more requests and 10 % more bytes.
@@ -34,7 +34,7 @@ enum CostBound {
 }
 
 impl CostBound {
-    /// Whether requests and bytes are within it.
+    /// Whether requests and bytes are within the bound.
     fn holds(self, off: (u64, u64), auto: (u64, u64)) -> bool {
         match self {
             Self::Share => auto.0 * 100 <= off.0 * 102 && auto.1 * 100 <= off.1 * 110,
@@ -83,7 +83,7 @@ pub(super) fn run(place: &mut FillSetup<'_>, shape: &FillTreeSizes, top: &Path) 
             tree::run("tar -x", tar.arg("-f").arg(&archive))
         })?,
         case(place, format!("rm -r of {files} files"), CostBound::Share, &|mounted, mode| {
-            // Not the directory itself: the one above it is the server's.
+            // Not the directory itself: its parent belongs to the server.
             let all = std::fs::read_dir(mounted.join(into(mode)))?.collect::<Result<Vec<_>, _>>()?;
             let mut rm = Command::new("rm");
             rm.arg("-r").args(all.iter().map(std::fs::DirEntry::path));
@@ -106,7 +106,7 @@ fn look(path: &Path) -> Result<()> {
 }
 
 impl FillSetup<'_> {
-    /// What `run` costs below a mount of its own, writing back included.
+    /// The traffic of `run` below a new mount, write-back included.
     fn cost(&mut self, mode: DirfillMode, run: impl FnOnce(&Path) -> Result<()>) -> Result<FillCost> {
         let mounted = self.mount(mode)?;
         let began = Instant::now();

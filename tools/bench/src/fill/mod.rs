@@ -1,8 +1,8 @@
-//! `cargo xtask bench fill`: what it costs and saves to have directories answer for their names
-//! (`dirfill=auto`), beside `dirfill=off`.
+//! `cargo xtask bench fill`: the costs and savings of directories that answer for their names
+//! (`dirfill=auto`), compared with `dirfill=off`.
 //!
-//! Owns the cases and the bounds that they are held to. A relay counts requests and bytes; where
-//! time is measured it also makes the way to the server longer, by as much each way.
+//! This module owns the cases and their bounds. A relay counts requests and bytes; where time is
+//! measured it also delays both directions equally.
 
 mod cases;
 mod tree;
@@ -18,7 +18,7 @@ use serde_json::json;
 use self::tree::FillTreeSizes;
 use crate::print_rows;
 
-/// What `cargo xtask bench fill` takes.
+/// Arguments of `cargo xtask bench fill`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Each run is a mount of its own, through the relay. JSON: {\"machine\",\"options\",\"cases\":[{\"case\",\"off\":{\"requests\",\"received\",\"seconds\"},\"auto\":{same},\
@@ -64,7 +64,7 @@ pub(crate) struct FillArguments {
     json: bool,
 }
 
-/// The two that are compared.
+/// The two compared settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DirfillMode {
     Off,
@@ -82,7 +82,7 @@ impl DirfillMode {
     }
 }
 
-/// A server, the relay before it, and how they are mounted.
+/// A server, its relay, and the mount options.
 struct FillSetup<'a> {
     world: Testbed,
     relay: CountingRelay,
@@ -91,7 +91,7 @@ struct FillSetup<'a> {
 }
 
 impl FillSetup<'_> {
-    /// Serves `export` behind a relay whose way takes so many milliseconds there and back.
+    /// Serves `export` behind a relay that adds so many milliseconds to a round trip.
     fn serving<'a>(
         export: &std::path::Path,
         delay_ms: f64,
@@ -119,7 +119,7 @@ impl FillSetup<'_> {
     }
 }
 
-/// Runs it; whether every bound holds.
+/// Runs the benchmark. Returns whether every bound holds.
 pub(super) fn run(arguments: &FillArguments) -> Result<bool> {
     let mut cases = Vec::new();
     if !arguments.no_cases {

@@ -1,4 +1,4 @@
-//! The trees of the counted cases, made once: many directories of which one name each is wanted,
+//! The trees of the counted cases, created once: many directories of which one name each is used,
 //! one huge directory, and an archive for tar.
 
 use std::fs;
@@ -9,17 +9,17 @@ use anyhow::{Context, Result, ensure};
 
 use curt_bench::processes::{names as listed, progress_bar};
 
-/// The directory in the archive that holds all. Nothing of the directory that it is unpacked in is
-/// changed: that is another's.
+/// The top directory in the archive. tar does not change the directory in which it unpacks the
+/// archive, because another user owns it.
 const ARCHIVED: &str = "files";
 
 /// Files of the archive in one directory.
 const ARCHIVED_PER_DIRECTORY: u32 = 100;
 
-/// Bytes of each.
+/// Size of each in bytes.
 const ARCHIVED_BYTES: usize = 1024;
 
-/// How large the trees are.
+/// The sizes of the trees.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillTreeSizes {
     /// Directories, and names in each.
@@ -53,7 +53,7 @@ impl FillTreeSizes {
         top.join(format!("files-{}.tar", self.files))
     }
 
-    /// Makes what is not there, and returns what is to be served.
+    /// Creates what does not exist, and returns the directory to serve.
     pub(super) fn make(&self, top: &Path) -> Result<PathBuf> {
         ensure!(
             self.directories > 0 && self.names > 0 && self.huge > 0 && self.files > 0,
@@ -106,7 +106,7 @@ fn directory(number: u32) -> String {
     format!("directory{number:05}")
 }
 
-/// Runs a program that prints nothing that is wanted.
+/// Runs a program and ignores its output.
 pub(super) fn run(what: &str, command: &mut Command) -> Result<()> {
     let status =
         command.stdin(Stdio::null()).stdout(Stdio::null()).status().with_context(|| what.to_owned())?;

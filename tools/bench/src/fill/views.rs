@@ -1,5 +1,5 @@
-//! What is timed: the first view of page on a fresh mount, over ways of different length, both
-//! kinds in turns.
+//! The timed cases: the first view of page on a new mount, with round trips of different length,
+//! both settings in alternation.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use serde_json::{Value, json};
 use super::{DirfillMode, FillArguments, FillSetup};
 use crate::statistics::{ConfidenceInterval, paired};
 
-/// Threads that make the tree.
+/// Number of threads that create the tree.
 const JOBS: usize = 8;
 
-/// Views may be so many times as slow.
+/// Maximum permitted ratio of the times.
 const SLOWER_MAX: f64 = 1.05;
 
-/// From so long a round trip on,
+/// The round-trip time in milliseconds from which on
 const LONG_MS: f64 = 1.0;
-/// they have to be so many times as fast.
+/// views have to be faster by this factor.
 const FASTER_MIN: f64 = 1.3;
 
-/// Times all of them.
+/// Times all cases.
 pub(super) fn run(arguments: &FillArguments) -> Result<Vec<Value>> {
     let top = tree_directory(Workload::Page, arguments.page_tree.as_deref(), JOBS)?;
     let mut all = Vec::new();
     for delay_ms in &arguments.delays {
         eprintln!("page's first view, {delay_ms} ms more a round trip");
         let mut place = FillSetup::serving(&top, *delay_ms, arguments)?;
-        // The server has read the tree once before anything is timed.
+        // The server reads the tree once before the measurement.
         view(&mut place, DirfillMode::Off)?;
         let (mut off, mut auto, mut requests) = (Vec::new(), Vec::new(), [0, 0]);
         for round in 0..arguments.rounds {
             let mut turns = DirfillMode::BOTH;
-            // Nobody is always first.
+            // The order alternates.
             if round % 2 == 1 {
                 turns.reverse();
             }
@@ -62,7 +62,7 @@ fn holds(delay_ms: f64, faster: f64) -> bool {
     faster >= 1.0 / SLOWER_MAX && (delay_ms < LONG_MS || faster >= FASTER_MIN)
 }
 
-/// Seconds and requests of one view on a mount of its own.
+/// Seconds and requests of one view on a new mount.
 fn view(place: &mut FillSetup<'_>, mode: DirfillMode) -> Result<(f64, u64)> {
     let mounted = place.mount(mode)?;
     let mut command = Curt::beside()?.command();

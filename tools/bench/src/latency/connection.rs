@@ -1,5 +1,5 @@
-//! The client that measures: one thread, calls made beforehand, all that can be sent in one send.
-//! It costs every server the same, and little.
+//! The measuring client: one thread, prepared calls, and one send for all that can be sent. Its
+//! cost is small and the same for every server.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -14,13 +14,13 @@ use rustix::net::{RecvFlags, sockopt};
 
 use super::operations::{PreparedCalls, ReplyChecks, slot_of};
 
-/// Room for replies, in bytes: those of all slots of the longest listing, or one READ of the most
-/// bytes and its head.
+/// Size of the buffer for replies in bytes: those of all slots for the longest listing, or one READ
+/// of the maximum size and its head.
 const INPUT_BYTES: usize = 2 << 20;
-/// How long a server may be silent, in seconds.
+/// Maximum time without a reply, in seconds.
 const SILENCE_MAX: u64 = 30;
 
-/// A connection, what is called on it, and how the replies are checked.
+/// A connection, its calls, and the check of the replies.
 pub(super) struct LatencyConnection {
     stream: TcpStream,
     pub(super) calls: PreparedCalls,
@@ -33,13 +33,13 @@ pub(super) struct LatencyConnection {
     left: usize,
 }
 
-/// A call that waits for its reply.
+/// A call in progress.
 #[derive(Clone, Copy)]
 struct SentCall {
-    /// Its number; 0: none.
+    /// Its xid; 0: none.
     number: u32,
     sent: Instant,
-    /// How long the last one took.
+    /// The time of the last call.
     took: Duration,
 }
 
@@ -59,8 +59,8 @@ impl LatencyConnection {
         }
     }
 
-    /// Makes the calls of these slots, each so much after the one before if there is an `interval`;
-    /// returns how long each took.
+    /// Makes the calls of these slots, with `interval` between them if there is one. Returns the
+    /// time of each.
     pub(super) fn times(
         &mut self,
         slots: impl Iterator<Item = usize> + Clone,
@@ -92,13 +92,13 @@ impl LatencyConnection {
         self.waiting += 1;
     }
 
-    /// Sends what was made; the clock of its calls starts.
+    /// Sends the prepared calls; their clock starts.
     fn send(&mut self) -> Result<()> {
         if self.output.is_empty() {
             return Ok(());
         }
         let now = Instant::now();
-        // Those that were made since are those in the output.
+        // The calls prepared since are those in the output.
         let mut at = 0;
         while at < self.output.len() {
             let slot = slot_of(number_at(&self.output[at..]));
@@ -117,7 +117,7 @@ impl LatencyConnection {
         Ok(())
     }
 
-    /// Takes what is there, checks it, and sends as many calls again.
+    /// Receives replies, checks them, and sends as many calls again.
     fn receive(&mut self, flags: RecvFlags, latencies: &mut Vec<u32>) -> Result<()> {
         let received = match rustix::net::recv(&self.stream, &mut self.input[self.filled..], flags) {
             Ok((_, 0)) => bail!("the server closed the connection"),
@@ -152,8 +152,8 @@ impl LatencyConnection {
     }
 }
 
-/// Makes `operations` calls, spread over the connections evenly; appends how long each took, in
-/// nanoseconds, and returns how long they took together.
+/// Makes `operations` calls, spread evenly over the connections. Appends the time of each in
+/// nanoseconds, and returns the total time.
 pub(super) fn run(
     connections: &mut [LatencyConnection],
     operations: usize,
@@ -193,7 +193,7 @@ fn receive_from_all(connections: &mut [LatencyConnection], latencies: &mut Vec<u
     Ok(())
 }
 
-/// The length of the record at the beginning, mark included, if all of it is there.
+/// The length of the record at the beginning, record mark included, if it is complete.
 fn record_length(bytes: &[u8]) -> Result<Option<usize>> {
     let Some(mark) = bytes.first_chunk::<MARK_SIZE>() else {
         return Ok(None);
@@ -206,19 +206,19 @@ fn record_length(bytes: &[u8]) -> Result<Option<usize>> {
     Ok((bytes.len() >= length).then_some(length))
 }
 
-/// The number of a call or a reply.
+/// The xid of a call or a reply.
 #[inline]
 fn number_at(record: &[u8]) -> u32 {
     u32::from_be_bytes([record[4], record[5], record[6], record[7]])
 }
 
-/// Prepares a connection for short calls and replies. Between processes of one machine both ends
-/// send without pacing, as `curt serve` does by itself there: so the echo and the floor, which do
-/// it at their ends as well, stay the least that can be had.
+/// Prepares a connection for short calls and replies. On one machine both ends send without pacing,
+/// as `curt serve` does by itself: the echo and the floor do it too, so that they remain the lower
+/// limit.
 pub(super) fn prepare(stream: &TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     if stream.peer_addr()?.ip().is_loopback() {
-        // Where there is no such choice, it is nobody's.
+        // Ignored where the kernel has no such option.
         let _same = sockopt::set_tcp_congestion(stream, "reno");
     }
     Ok(())
@@ -233,7 +233,7 @@ pub(super) fn connect(address: impl ToSocketAddrs) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Makes one call alone; returns the whole record that answers it, its mark included.
+/// Makes one call alone. Returns its whole reply record, record mark included.
 pub(super) fn exchange(stream: &mut TcpStream, call: &[u8]) -> Result<Vec<u8>> {
     stream.write_all(call)?;
     let (mut reply, mut filled) = (vec![0; INPUT_BYTES], 0);

@@ -1,6 +1,6 @@
-//! What can be had at best: a server that receives, does the system calls that an operation cannot
-//! do without (or none at all), and sends a reply that was made beforehand. It knows no protocol,
-//! keeps no state and asks nobody who calls.
+//! The lower limit of latency: a server that receives, makes the system calls that an operation
+//! needs (or none at all), and sends a prepared reply. It implements no protocol, has no state and
+//! checks no caller.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
@@ -19,40 +19,40 @@ use serde::{Deserialize, Serialize};
 use super::connection::{self, prepare};
 use super::load::LatencyOperation;
 
-/// How long it may take to be there.
+/// Maximum time of its start.
 const START: Duration = Duration::from_secs(20);
-/// Room for what is received at once, in bytes.
+/// Size of the receive buffer in bytes.
 const INPUT_BYTES: usize = 1 << 20;
-/// The longest description of a task.
+/// Maximum length of the description of a task.
 const TASK_MAX: u64 = 4 << 20;
-/// Room for entries of a directory, in bytes.
+/// Size of the buffer for entries of a directory, in bytes.
 const ENTRIES_BYTES: usize = 32 << 10;
 
-/// What a connection is for; said first on it, as a line of JSON.
+/// The task of a connection; the first message on it, as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EchoTask {
     /// The length of each call, in bytes.
     pub(crate) call_bytes: usize,
-    /// What each is answered with, once its number is put in.
+    /// The reply to each call, except its xid.
     pub(crate) reply: Vec<u8>,
-    /// None: it is an echo.
+    /// None for an echo.
     pub(crate) work: Option<EchoWork>,
 }
 
-/// The system calls of an operation, and where in calls and replies what they need is, in bytes
-/// from the beginning.
+/// The system calls of an operation, and the offsets of their arguments in calls and replies, in
+/// bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct EchoWork {
     pub(super) operation: LatencyOperation,
-    /// The file or the directory that it is about.
+    /// The file or directory of the operation.
     pub(super) path: PathBuf,
-    /// The offset in a call, if it has one.
+    /// The file offset in a call, if it has one.
     pub(super) offset_at: usize,
-    /// The data or the name in a call; of READ, the data in a reply.
+    /// The data or the name in a call; for READ, the data in a reply.
     pub(super) data: Range<usize>,
 }
 
-/// Starts it as a second process; where it listens.
+/// Starts it as a separate process. Returns its address.
 pub(crate) fn start() -> Result<(Daemon, SocketAddr)> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
     let mut command = crate::own_program();
@@ -72,7 +72,7 @@ pub(crate) fn connect(address: SocketAddr, task: &EchoTask) -> Result<TcpStream>
     Ok(stream)
 }
 
-/// Serves on loopback until the process ends, each connection with a thread.
+/// Serves on loopback until the process ends, with a thread for each connection.
 pub(crate) fn serve(port: u16) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     for stream in listener.incoming() {
@@ -89,9 +89,9 @@ pub(crate) fn serve(port: u16) -> Result<()> {
 fn answer(mut stream: TcpStream) -> Result<()> {
     prepare(&stream)?;
     let mut line = String::new();
-    // Nothing follows before it is taken.
+    // The peer sends nothing more before the reply.
     BufReader::new((&stream).take(TASK_MAX)).read_line(&mut line)?;
-    // Whoever only looks whether somebody listens says nothing.
+    // A probe of the port sends nothing.
     if line.is_empty() {
         return Ok(());
     }
@@ -126,7 +126,7 @@ fn answer(mut stream: TcpStream) -> Result<()> {
     }
 }
 
-/// What is open for the work.
+/// The open files of a task.
 struct EchoWorker {
     work: EchoWork,
     file: File,

@@ -1,4 +1,4 @@
-//! What is measured: which operation, how many at once, and on which processors.
+//! The load: an operation, the number at once, and the processors.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a READ and a WRITE.
+/// Size of a READ and a WRITE in bytes.
 pub(super) const BLOCK_BYTES: usize = 4096;
 /// Names in the directory that READDIRPLUS lists.
 pub(super) const LISTED_NAMES: usize = 100;
-/// The most connections of a shape.
+/// Maximum number of connections of a shape.
 pub(super) const CONNECTIONS_MAX: usize = 16;
-/// The most operations that are outstanding on one connection.
+/// Maximum number of operations in progress on one connection.
 pub(super) const OUTSTANDING_MAX: usize = 64;
 
 /// An operation that is measured.
@@ -38,7 +38,7 @@ pub(super) enum LatencyOperation {
 }
 
 impl LatencyOperation {
-    /// The procedure's name; of WRITE with its stability.
+    /// The procedure's name; for WRITE with its stability.
     pub(super) fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
@@ -48,18 +48,18 @@ impl LatencyOperation {
         matches!(self, Self::WriteUnstable | Self::WriteFileSync)
     }
 
-    /// Whether it makes or removes a name, another one in each call.
+    /// Whether it creates or removes a name, a different one in each call.
     pub(super) const fn changes_names(self) -> bool {
         matches!(self, Self::Create | Self::Remove)
     }
 
-    /// How many bytes of data it moves, if it moves any.
+    /// The number of bytes of data that it transfers, if any.
     pub(super) fn bytes(self) -> Option<usize> {
         (self == Self::Read || self.writes()).then_some(BLOCK_BYTES)
     }
 }
 
-/// How many operations are under way at once.
+/// The number of operations in progress at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoadShape {
     /// On each connection.
@@ -67,7 +67,7 @@ pub(super) struct LoadShape {
     pub(super) connections: usize,
 }
 
-/// Those that are measured.
+/// The measured shapes.
 pub(super) const SHAPES: [LoadShape; 4] = [
     LoadShape::new(1, 1),
     LoadShape::new(16, 1),
@@ -80,7 +80,7 @@ impl LoadShape {
         Self { outstanding, connections }
     }
 
-    /// Operations under way on all connections.
+    /// Operations in progress on all connections.
     pub(super) const fn at_once(self) -> usize {
         self.outstanding * self.connections
     }
@@ -92,13 +92,13 @@ impl fmt::Display for LoadShape {
     }
 }
 
-/// Where client and servers run.
+/// The processors of client and servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Placement {
-    /// Wherever the kernel puts them.
+    /// The kernel places them.
     Any,
-    /// All on one processor: nobody is woken on another, so what is left is work.
+    /// All on one processor: without wake-ups across processors, only work is measured.
     OneCpu,
 }
 
@@ -117,7 +117,7 @@ impl ProcessorSets {
         Ok(Self { all, one })
     }
 
-    /// Puts this thread and all threads of these processes there; those that they start follow.
+    /// Moves this thread and all threads of these processes there; later threads inherit it.
     pub(super) fn place(&self, placement: Placement, pids: &[u32]) -> Result<()> {
         let set = match placement {
             Placement::Any => &self.all,
@@ -125,7 +125,7 @@ impl ProcessorSets {
         };
         sched_setaffinity(None, set).context("this program cannot choose its processor")?;
         for pid in pids {
-            // Twice: a thread that was just being started by one that had not been moved yet.
+            // Twice, because a thread that was not moved yet may have started another one.
             for _ in 0..2 {
                 place_threads(*pid, set).with_context(|| format!("the processors of process {pid}"))?;
             }
@@ -133,9 +133,9 @@ impl ProcessorSets {
         Ok(())
     }
 
-    /// Lets this thread and a server begin a sample on the same processor. With
-    /// [`Placement::Any`] the kernel may move them from there. Without it a server keeps the place
-    /// that chance gave it long ago, which alone makes a threefold difference.
+    /// Lets this thread and a server begin a sample on the same processor. With [`Placement::Any`]
+    /// the kernel may move them from there. Otherwise a server would keep its random initial
+    /// placement, which alone makes a difference of a factor of three.
     pub(super) fn begin(&self, placement: Placement, pid: Option<u32>) -> Result<()> {
         if let (Placement::Any, Some(pid)) = (placement, pid) {
             self.place(Placement::OneCpu, &[pid])?;
@@ -149,7 +149,7 @@ fn place_threads(pid: u32, set: &CpuSet) -> Result<()> {
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         let thread: i32 = thread?.file_name().to_string_lossy().parse()?;
         match sched_setaffinity(Pid::from_raw(thread), set) {
-            // It has ended.
+            // The thread has ended.
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_told_as_they_are_shown() {
+    fn operations_are_parsed_as_they_are_printed() {
         for operation in LatencyOperation::value_variants() {
             let name = operation.name();
             assert_eq!(serde_json::json!(operation), name);

@@ -1,8 +1,8 @@
-//! `cargo xtask bench latency`: what an operation costs beside the least that it could cost.
+//! `cargo xtask bench latency`: the time of an operation compared with its lower limit.
 //!
-//! Everything is measured in turns within one run: an echo of the same sizes, the floor (the echo
-//! with the system calls that the operation cannot do without), our server, the same without its
-//! file cache, and whichever other servers are named.
+//! Everything is measured in alternation within one run: an echo of the same sizes, the floor (the
+//! echo with the system calls that the operation needs), Curt's server, the same without its file
+//! cache, and other servers on request.
 
 mod connection;
 pub(super) mod echo;
@@ -29,14 +29,14 @@ use self::mounted::LatencyMount;
 use self::rounds::{GROUPS, MeasurementCell, SampleSize};
 use self::subject::{LatencySubject, PeerServer, SubjectRole, SubjectSetup};
 
-/// As whom root asks: servers treat root itself specially.
+/// The caller if this program runs as root: servers treat root specially.
 const USER: u32 = 1000;
-/// Where temporary files cost no disk.
+/// The directory for temporary files in memory.
 const MEMORY: &str = "/dev/shm";
-/// Pairs of a slow and a quick call, of each kind.
+/// Number of pairs of a slow and a quick call, of each kind.
 const SLOW_PAIRS: usize = 300;
 
-/// What `cargo xtask bench latency` takes.
+/// Arguments of `cargo xtask bench latency`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  cargo xtask bench latency --peer ganesha=127.0.0.1:2049/srv/data,pid=$(pidof ganesha.nfsd)"
@@ -93,7 +93,7 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
             ours.insert(made).path().to_owned()
         }
     };
-    // Whoever asks makes the files.
+    // The caller owns the files.
     let permissions = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(&directory, permissions)
         .with_context(|| format!("{} must be this user's", directory.display()))?;
@@ -107,7 +107,7 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
     let mounted = curt.filter(|_| arguments.mount).map(LatencyMount::new).transpose()?;
     let processors = ProcessorSets::allowed()?;
     let measured = all(arguments, &mut subjects, mounted.as_ref(), &processors, &setup);
-    // Whatever happened, what was made is taken away.
+    // Remove the files on success and on failure.
     processors.place(Placement::Any, &[])?;
     if let Some(mount) = mounted {
         mount.mounted.end()?;
@@ -118,7 +118,7 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
     Ok(report)
 }
 
-/// Who asks: this user, or some other where that is root.
+/// The caller: this user, or another one if that is root.
 fn credential() -> RpcCredential {
     let own = rustix::process::geteuid();
     let user = if own.is_root() { USER } else { own.as_raw() };
@@ -149,7 +149,7 @@ fn subjects(arguments: &LatencyArguments, setup: &SubjectSetup<'_>) -> Result<Ve
     Ok(subjects)
 }
 
-/// What is measured: operations that go together, in each shape and placement.
+/// The measurements: groups of operations, in each shape and placement.
 fn cells(arguments: &LatencyArguments) -> Vec<MeasurementCell> {
     let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
     let mut cells = Vec::new();
@@ -201,7 +201,7 @@ fn all(
     }
     place(processors, Placement::Any, subjects)?;
     bar.set_message("sizes");
-    // Our server with its file cache and without, on the processor of this thread.
+    // Curt's server with its file cache and without, on the processor of this thread.
     let servers = |round| {
         let setup = SubjectSetup { prefix: &format!("{}-{round}", setup.prefix), ..*setup };
         let servers = [

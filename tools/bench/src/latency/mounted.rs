@@ -1,6 +1,6 @@
-//! The same operations as system calls on a mount of our server: what an application waits for. The
-//! mount keeps no attributes and no names, and data bypass the page cache, so that each call asks
-//! the server.
+//! The same operations as system calls on a mount of Curt's server: the latency of an application.
+//! The mount caches no attributes and no names, and data bypass the page cache, so that each call
+//! sends a request.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -16,23 +16,23 @@ use super::operations::block;
 use super::subject::LatencySubject;
 use super::tree::{LISTED, MADE, file_name, written_name};
 
-/// With these each call asks the server.
+/// With these options each call sends a request.
 const OPTIONS: &str = "noac,lookupcache=none,noaccesscheck";
 
-/// A mount, and the tree on it that is used.
+/// A mount, and the tree on it.
 pub(super) struct LatencyMount {
     pub(super) mounted: MountProcess,
     tree: PathBuf,
 }
 
 impl LatencyMount {
-    /// Mounts our server.
+    /// Mounts Curt's server.
     pub(super) fn new(curt: &mut LatencySubject) -> Result<Self> {
         let (mounted, tree) = curt.mount(OPTIONS).context("the mount")?;
         Ok(Self { mounted, tree })
     }
 
-    /// Makes as many calls, one after the other; what is written is of this generation.
+    /// Makes so many calls one after the other; they write data of this generation.
     pub(super) fn run(
         &self,
         operation: LatencyOperation,
@@ -105,6 +105,6 @@ impl LatencyMount {
     }
 }
 
-/// A block of memory where O_DIRECT wants it.
+/// A block of memory with the alignment of O_DIRECT.
 #[repr(align(4096))]
 struct AlignedBlock([u8; BLOCK_BYTES]);

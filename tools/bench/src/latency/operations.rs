@@ -1,8 +1,8 @@
-//! The operations: the calls of each, made beforehand (a call is then only copied, numbered and
-//! sent), what the replies are held against, and the system calls that each needs.
+//! The operations: the prepared calls of each (a call is only copied, numbered and sent), the
+//! expected replies, and the system calls that each needs.
 //!
-//! A reply that is the same as one that was decoded and found right is right; what differs is
-//! decoded. So every byte is looked at, and the same is done for every server.
+//! A reply is correct if it equals one that was decoded and checked; a different one is decoded. So
+//! every byte is checked, and the work is the same for every server.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -25,21 +25,21 @@ use super::echo::EchoWork;
 use super::load::{BLOCK_BYTES, LISTED_NAMES, LatencyOperation};
 use super::tree::{self, LatencyTree};
 
-/// Bits of a call's number that say its slot; the others count.
+/// Bits of the xid that contain the slot; the others are a counter.
 const SLOT_BITS: u32 = 8;
-/// Digits of a name that is made and removed again.
+/// Digits of a name that is created and removed.
 const NAME_DIGITS: usize = 8;
-/// The most bytes of a listing: room for all names at once.
+/// Maximum size of a listing in bytes: all names fit in one reply.
 const LISTING_BYTES: u32 = 64 << 10;
 
-/// What is written and read: different in each block and each generation.
+/// The contents of files: they differ in each block and each generation.
 pub(super) fn block(number: usize, generation: u64, bytes: usize) -> Vec<u8> {
     let mut block = vec![0; bytes];
     ContentPattern::of(format!("{number} {generation}").as_bytes()).fill(0, &mut block);
     block
 }
 
-/// A call of NFS as a record; its number is put in when it is sent.
+/// A call of NFS as a record; the xid is set when it is sent.
 pub(super) fn call(credential: &RpcCredential, procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
     let mut out = Vec::new();
     let body = record::begin_record(&mut out);
@@ -49,14 +49,14 @@ pub(super) fn call(credential: &RpcCredential, procedure: NfsProcedure, argument
     out
 }
 
-/// A call that reads so many bytes.
+/// A READ of so many bytes.
 pub(super) fn read(credential: &RpcCredential, file: NfsFh3, offset: usize, count: usize) -> Result<Vec<u8>> {
     let (offset, count) = (offset as u64, u32::try_from(count)?);
     let arguments = ReadArguments { file, offset, count };
     Ok(call(credential, NfsProcedure::Read, &arguments))
 }
 
-/// A call that writes `data`.
+/// A WRITE of `data`.
 pub(super) fn write(
     credential: &RpcCredential,
     file: NfsFh3,
@@ -77,19 +77,19 @@ pub(super) fn write(
 /// The calls of one connection, one for each slot.
 pub(super) struct PreparedCalls {
     slots: Vec<Vec<u8>>,
-    /// Where in a call its name is, if each has another one: it ends in digits.
+    /// The offset of the name in a call, if it differs between calls: it ends in digits.
     name: Option<Range<usize>>,
     next_name: u32,
     next_number: u32,
 }
 
 impl PreparedCalls {
-    /// Calls that are always the same.
+    /// Constant calls.
     pub(super) fn ready(slots: Vec<Vec<u8>>) -> Self {
         Self { slots, name: None, next_name: 0, next_number: 1 }
     }
 
-    /// Calls of `operation` on what belongs to connection `connection` in `tree`.
+    /// Calls of `operation` on the objects of connection `connection` in `tree`.
     pub(super) fn new(
         operation: LatencyOperation,
         tree: &LatencyTree,
@@ -141,7 +141,7 @@ impl PreparedCalls {
         Ok(calls)
     }
 
-    /// How many there can be at once.
+    /// Maximum number of calls in progress.
     pub(super) fn slots_count(&self) -> usize {
         self.slots.len()
     }
@@ -156,12 +156,12 @@ impl PreparedCalls {
         &self.slots[0]
     }
 
-    /// Names begin anew: what was made is now removed.
+    /// Restarts the names: the created ones are removed now.
     pub(super) fn rewind(&mut self) {
         self.next_name = 0;
     }
 
-    /// Appends the next call of `slot` and returns its number.
+    /// Appends the next call of `slot` and returns its xid.
     pub(super) fn put(&mut self, slot: usize, out: &mut Vec<u8>) -> u32 {
         let own = u8::try_from(slot).expect("a connection has at most 256 slots");
         let number = (self.next_number << SLOT_BITS) | u32::from(own);
@@ -176,8 +176,8 @@ impl PreparedCalls {
         number
     }
 
-    /// The system calls that `operation` needs, whose calls these are and whose first `reply` this
-    /// is; the tree of connection `connection` is at `directory`.
+    /// The system calls that `operation` needs for these calls, of which `reply` is the first
+    /// reply; the tree of connection `connection` is at `directory`.
     pub(super) fn work(
         &self,
         operation: LatencyOperation,
@@ -188,9 +188,9 @@ impl PreparedCalls {
         let (call, file) = (self.sample(), tree::file_name(connection));
         let (name, offset_at, data) = match operation {
             LatencyOperation::Getattr | LatencyOperation::Access => (file, 0, 0..0),
-            // The offset and the count end the call.
+            // The offset and the count are the end of the call.
             LatencyOperation::Read => (file, call.len() - 12, find(reply, &block(0, 0, BLOCK_BYTES))?),
-            // Offset, count, stability, length and data end the call.
+            // Offset, count, stability, length and data are the end of the call.
             LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
                 let data_at = call.len() - BLOCK_BYTES;
                 (tree::written_name(connection), data_at - 20, data_at..call.len())
@@ -206,12 +206,12 @@ impl PreparedCalls {
     }
 }
 
-/// The slot of the call with this number.
+/// The slot of the call with this xid.
 pub(super) const fn slot_of(number: u32) -> usize {
     (number & ((1 << SLOT_BITS) - 1)) as usize
 }
 
-/// The first name that a connection makes; the others differ in the digits at its end.
+/// The first name of a connection; the others differ in the digits at the end.
 fn made_name(connection: usize) -> Vec<u8> {
     format!("made-{connection:02}-{:0NAME_DIGITS$x}", 0).into_bytes()
 }
@@ -232,28 +232,28 @@ pub(super) fn named(directory: NfsFh3, name: &[u8]) -> Result<DirOpArgs<'_>> {
     Ok(DirOpArgs { directory, name: Filename::new(name)? })
 }
 
-/// What the replies of one connection are to be.
+/// The expected replies of one connection.
 #[derive(Clone, Copy)]
 enum ExpectedReply {
-    /// The bytes that are known, whatever they mean: an echo's.
+    /// These bytes, as from an echo.
     Known,
-    /// A success, whatever it says.
+    /// Any success.
     Success,
-    /// What this operation is to be answered with.
+    /// The correct reply to this operation.
     Of(LatencyOperation),
 }
 
-/// What the replies of one connection are held against.
+/// Checks the replies of one connection.
 pub(super) struct ReplyChecks {
     expected: ExpectedReply,
-    /// What LOOKUP finds.
+    /// The result of LOOKUP.
     found: Option<NfsFh3>,
-    /// Of READ: each slot's data.
+    /// For READ: each slot's data.
     blocks: Vec<Vec<u8>>,
-    /// What each READ and WRITE moves, and how long the file is.
+    /// The length of each READ and WRITE, and the size of the file.
     block_bytes: usize,
     file_bytes: u64,
-    /// The last reply of each slot that was found right, without its mark and number.
+    /// The last correct reply of each slot, without its record mark and xid.
     verified: Vec<Vec<u8>>,
 }
 
@@ -283,7 +283,7 @@ impl ReplyChecks {
         }
     }
 
-    /// For replies that are this record, but for the number.
+    /// For replies that equal this record, except the xid.
     pub(super) fn echo(record: &[u8], slots_count: usize) -> Self {
         Self {
             verified: vec![record[MARK_SIZE + 4..].to_vec(); slots_count],
@@ -307,7 +307,7 @@ impl ReplyChecks {
         }
     }
 
-    /// Checks the record that answers the call with this number.
+    /// Checks the reply to the call with this xid.
     #[inline]
     pub(super) fn check(&mut self, number: u32, record: &[u8]) -> Result<()> {
         let (slot, bytes) = (slot_of(number), &record[MARK_SIZE + 4..]);
@@ -321,7 +321,7 @@ impl ReplyChecks {
             ExpectedReply::Of(operation) => operation,
         };
         self.decode(operation, slot, record)?;
-        // Replies to changes never repeat; remembering them would only cost time.
+        // Replies to changes never repeat, so they are not cached.
         if !operation.writes() && !operation.changes_names() {
             self.verified[slot].clear();
             self.verified[slot].extend_from_slice(bytes);
@@ -334,8 +334,8 @@ impl ReplyChecks {
             LatencyOperation::Getattr => is_file(Some(&decoded::<Fattr>(record)?)),
             LatencyOperation::Access => {
                 let reply = decoded::<AccessOk>(record)?;
-                // Read, modify and extend: the owner of a file of mode 0644 has these, and no more
-                // than was asked for.
+                // Read, modify and extend: the rights of the owner of a file of mode 0644, and only
+                // requested ones.
                 let granted = reply.access.0;
                 ensure!(granted & 0x0d == 0x0d && granted <= 0x3f, "access {granted:#x}");
                 is_file(reply.attributes.as_ref())
@@ -383,7 +383,7 @@ fn results(record: &[u8]) -> Result<&[u8]> {
     }
 }
 
-/// What a record answers, if that is a success.
+/// The results in a record, if it is a success.
 pub(super) fn decoded<'a, T: Decode<'a>>(record: &'a [u8]) -> Result<T> {
     let mut decoder = Decoder::new(results(record)?);
     let status = decoder.get::<NfsStat3>()?;

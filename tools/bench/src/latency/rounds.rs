@@ -1,5 +1,5 @@
-//! The measuring itself: every subject in every round, so that what else the machine does falls on
-//! all of them alike; and what is reported of it.
+//! The measurement: every subject in every round, so that other load of the machine affects all of
+//! them equally; and the reported values.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::mounted::LatencyMount;
 use super::subject::{LatencySubject, SubjectRole};
 use crate::statistics::{median, p50, p99, paired};
 
-/// What is measured together: REMOVE takes away what CREATE made.
+/// Operations that are measured together: REMOVE removes the names that CREATE has created.
 pub(super) const GROUPS: [&[LatencyOperation]; 8] = [
     &[LatencyOperation::Getattr],
     &[LatencyOperation::Access],
@@ -23,34 +23,34 @@ pub(super) const GROUPS: [&[LatencyOperation]; 8] = [
     &[LatencyOperation::Create, LatencyOperation::Remove],
     &[LatencyOperation::ReaddirPlus],
 ];
-/// Operations of each slot that are made before each sample.
+/// Operations of each slot before each sample.
 const WARM_UP: usize = 4;
-/// A sample has at most so many times the fewest operations: a clock that jumps must not make a run
-/// endless.
+/// Maximum number of operations in a sample, as a multiple of the minimum: a jump of the clock must
+/// not make a run endless.
 const SAMPLES_MAX: u128 = 100;
 
-/// How much is measured.
+/// The amount of measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampleSize {
     /// Rounds, each of every subject.
     pub(super) rounds: u16,
-    /// How long our server is to be measured in each round.
+    /// Time of each sample of Curt's server.
     pub(super) sample: Duration,
-    /// The fewest operations of a sample on one connection.
+    /// Minimum number of operations of a sample on one connection.
     pub(super) operations_min: usize,
 }
 
-/// Where and how a group is measured.
+/// The placement and shape in which a group is measured.
 #[derive(Clone, Copy)]
 pub(super) struct MeasurementCell {
     pub(super) operations: &'static [LatencyOperation],
     pub(super) shape: LoadShape,
     pub(super) placement: Placement,
-    /// Differs from cell to cell: what is written does, too.
+    /// Differs between cells, and so do the written data.
     pub(super) generation: u64,
 }
 
-/// What is known of one subject and operation.
+/// The measured values of one subject and operation.
 #[derive(Clone, Default)]
 struct SubjectSamples {
     /// Each round's median, in microseconds.
@@ -100,7 +100,7 @@ pub(super) fn measure(
     let mut measured = vec![through_mount.clone(); subjects.len()];
     for round in 0..effort.rounds {
         let mut order: Vec<usize> = (0..subjects.len()).collect();
-        // Everyone follows everyone else as often as the other way round.
+        // Each subject follows each other one equally often.
         if round % 2 == 1 {
             order.reverse();
         }
@@ -137,8 +137,8 @@ pub(super) fn measure(
     Ok(rows.collect())
 }
 
-/// How many operations make a sample of the wanted length; they have been made once then, and the
-/// server is warm.
+/// The number of operations in a sample of the required length. They have been executed once then,
+/// and the server is warm.
 fn calibrate(
     cell: MeasurementCell,
     effort: &SampleSize,
@@ -176,8 +176,7 @@ fn sample(
 ) -> Result<()> {
     let warm_up = (WARM_UP * cell.shape.at_once()).min(operations);
     for (connections, measured) in connections.iter_mut().zip(measured) {
-        // A connection that was left alone for a while is woken first, and its thread's memory is
-        // in a cache again.
+        // The connection may have been idle: wake its thread and warm the caches.
         connection::run(connections, warm_up, &mut Vec::new())?;
         let mut latencies = Vec::with_capacity(operations);
         let before = subject.processor_time();
@@ -190,8 +189,8 @@ fn sample(
     Ok(())
 }
 
-/// What is reported of an operation. Times are medians over the rounds, in microseconds; the keys
-/// are an interface.
+/// The reported values of an operation. Times are medians over the rounds, in microseconds; the
+/// keys are an interface.
 fn row(
     cell: MeasurementCell,
     operation: LatencyOperation,
@@ -208,7 +207,7 @@ fn row(
     let peers = subjects.iter().zip(&measured);
     let peers = peers.filter(|(subject, _)| subject.0 == SubjectRole::Peer);
     let peers = peers.map(|((_, name, is_known), samples)| {
-        // One that cannot be moved to the others' processor was not measured on it.
+        // A server that could not be moved to the same processor was not measured there.
         let is_comparable = cell.placement == Placement::Any || *is_known;
         let figures = json!({
             "us": is_comparable.then(|| median(&samples.medians)),
@@ -228,11 +227,11 @@ fn row(
         "floor_us": us(SubjectRole::Floor),
         "curt_us": us(SubjectRole::Curt),
         "curt_p99_us": p99,
-        // Ours by the floor's, of the same round: the median, and its interval of 95 %.
+        // Curt by the floor, in the same round: the median, and its interval of 95 %.
         "ratio": ratio.median,
         "ratio_low": ratio.low,
         "ratio_high": ratio.high,
-        // Of ours.
+        // Of Curt's server.
         "ops_per_s": median(&measured[curt].rates),
         "cpu_us": measured[curt].processor_us(),
         "filecache_off_us": us(SubjectRole::Uncached),

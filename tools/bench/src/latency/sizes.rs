@@ -1,13 +1,12 @@
-//! The document's table: sizes from 1 KiB to 16 MiB, written, written again, read and read again,
-//! with the file cache and without.
+//! The table of sizes: 1 KiB to 16 MiB, written, rewritten, read and reread, with the file cache
+//! and without.
 //!
-//! What is larger than a WRITE or READ may be is sent as several at once, as a client's kernel
-//! would. Each round has two servers of its own, started for it: where a process happens to have
-//! its memory makes some sizes a few percent faster or slower for as long as it lives, and would be
-//! taken for an effect of the cache. Within a round each size is measured in the order with,
-//! without, without, with, or the other way round, so that what changes steadily meanwhile falls on
-//! both alike. All of it is on one processor: what is compared is work, and not where the kernel
-//! puts a thread.
+//! Larger sizes than the maximum of a WRITE or READ are sent as several calls at once, as a kernel
+//! client does. Each round starts two new servers: the memory layout of a process makes some sizes
+//! a few percent faster or slower for its lifetime, which would look like an effect of the cache.
+//! Within a round each size is measured in the order with, without, without, with, or the reverse,
+//! so that a steady change of load affects both sides equally. Everything runs on one processor:
+//! the comparison is of work, not of the kernel's placement of threads.
 
 use std::time::Duration;
 
@@ -26,16 +25,16 @@ use crate::statistics::{median, paired};
 const LEAST: usize = 1 << 10;
 /// The largest.
 pub(super) const MOST: usize = 16 << 20;
-/// How much of a file is written in one pass, within the bounds of [`COUNTS`].
+/// Bytes of a file that are written in one pass, within the bounds of [`COUNTS`].
 const FILE_BYTES: usize = 4 << 20;
-/// How many sizes a file has at least, and at most.
+/// Minimum and maximum number of units of this size in a file.
 const COUNTS: (usize, usize) = (2, 256);
 /// The file.
 const NAME: &str = "size";
-/// The passes, in their order.
+/// The passes in order.
 const PASSES: [&str; 4] = ["write", "rewrite", "read", "reread"];
 
-/// The sizes up to the largest that is wanted.
+/// The sizes up to the requested maximum.
 fn all(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(LEAST), |size| Some(size * 2)).take_while(move |size| *size <= most.min(MOST))
 }
@@ -65,7 +64,7 @@ pub(super) fn measure(
     let rows = all(largest).zip(&measured).flat_map(|(bytes, [on, off])| {
         PASSES.into_iter().zip(on.iter().zip(off)).map(move |(pass, (on, off))| {
             let ratio = paired(on, off);
-            // With by without, of the same round: the median, and its interval of 95 %.
+            // With by without, in the same round: the median, and its interval of 95 %.
             json!({
                 "bytes": bytes, "pass": pass, "on_us": median(on), "off_us": median(off),
                 "ratio": ratio.median, "ratio_low": ratio.low, "ratio_high": ratio.high,
@@ -75,13 +74,13 @@ pub(super) fn measure(
     Ok(rows.collect())
 }
 
-/// The turns of a round: 0 is the server with the file cache.
+/// The order of a round: 0 is the server with the file cache.
 const fn turns(round: u16) -> [usize; 4] {
     if round.is_multiple_of(2) { [0, 1, 1, 0] } else { [1, 0, 0, 1] }
 }
 
-/// One size on both servers; of both turns of a side their geometric mean, so that the ratio of the
-/// sides is the mean of the ratios.
+/// One size on both servers. The value of a side is the geometric mean of its two samples, so that
+/// the ratio of the sides is the mean of the ratios.
 fn one_round(
     size: usize,
     round: u16,
@@ -109,7 +108,7 @@ struct SizeTestFile<'a> {
     file: NfsFh3,
     writing: LatencyConnection,
     reading: LatencyConnection,
-    /// How many calls make a size, and how many sizes the file has.
+    /// Number of calls for one unit of the size, and number of units in the file.
     calls: usize,
     count: usize,
 }
@@ -139,8 +138,8 @@ impl<'a> SizeTestFile<'a> {
         })
     }
 
-    /// The four passes over the file, which is empty before; each one's median for a size, in
-    /// microseconds.
+    /// The four passes over the file, which is empty before. Returns the median of each for a unit,
+    /// in microseconds.
     fn round(&mut self) -> Result<[f64; 4]> {
         let empty = SetattrArguments {
             object: self.file,
@@ -187,7 +186,7 @@ mod tests {
         let sizes: Vec<usize> = all(usize::MAX).collect();
         assert_eq!((sizes.len(), sizes[0], sizes[14]), (15, 1024, 16 << 20));
         assert_eq!(all(4096).count(), 3);
-        // A call's number has room for that many slots.
+        // The xid has room for that many slots.
         assert!(sizes.iter().all(|size| {
             let count = (FILE_BYTES / size).clamp(COUNTS.0, COUNTS.1);
             count * (size / (*size).min(DATA_MAX)) <= 256

@@ -1,9 +1,9 @@
-//! How much a slow operation on one export delays a quick one on another, sent behind it over the
+//! The delay of a quick operation on one export by a slow one on another, sent before it over the
 //! same connection.
 //!
-//! The slow export is a file system of ours that takes its time for data (FUSE); the quick one lies
-//! in memory. A pair is sent at once, or the quick call a little after the slow one, and the quick
-//! call's time is compared with that of one that is alone, in turns.
+//! The slow export is a FUSE file system of this program that delays data; the quick one is in
+//! memory. A pair is sent at once, or the quick call a little after the slow one. The quick call's
+//! time is compared with that of a single call, in alternation.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,21 +24,21 @@ use super::tree::LatencyExport;
 use crate::bare::{self, BareBehaviour, BareMount};
 use crate::statistics::median;
 
-/// What the slow operations take.
+/// The time of the slow operations.
 const SLOWNESS: Duration = Duration::from_millis(5);
-/// Bytes of the slow file.
+/// Size of the slow file in bytes.
 const SLOW_BYTES: u64 = 1 << 20;
-/// Before these many pairs of a kind nothing is counted.
+/// Number of pairs of a kind before the first that is counted.
 const WARM: usize = 20;
-/// How long after the slow call the quick one is sent, where it is not sent with it.
+/// Time from the slow call to the quick one, if they are not sent together.
 const LATER: Duration = Duration::from_millis(1);
-/// The most that a quick call may be delayed, in µs.
+/// Maximum permitted delay of a quick call in µs.
 const DELAY_MAX_US: f64 = 200.0;
 /// The quick file.
 const QUICK: &str = "quick";
 
-/// Measures both slow operations, with so many pairs of each kind; also whether no quick call was
-/// delayed by more than it may.
+/// Measures both slow operations, with so many pairs of each kind. Also returns whether every delay
+/// was permitted.
 pub(super) fn measure(credential: &RpcCredential, pairs: usize) -> Result<(Vec<Value>, bool)> {
     ensure!(rustix::process::geteuid().is_root(), "--slow needs root: it mounts a slow file system");
     let place = tempfile::Builder::new().prefix("curt-slow-").tempdir()?;

@@ -1,4 +1,4 @@
-//! Who is measured: the echo, the floor, our server with and without its file cache, and other
+//! The subjects: the echo, the floor, Curt's server with and without its file cache, and other
 //! servers.
 
 use std::ffi::OsStr;
@@ -46,12 +46,12 @@ impl FromStr for PeerServer {
     }
 }
 
-/// What a subject is.
+/// The kind of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SubjectRole {
     /// Receives and sends.
     Echo,
-    /// Does the system calls of an operation besides.
+    /// Makes the system calls of an operation as well.
     Floor,
     /// `curt serve`.
     Curt,
@@ -61,28 +61,28 @@ pub(super) enum SubjectRole {
     Peer,
 }
 
-/// Where our servers' files are, and as whom they are asked for.
+/// The directory of the servers' files, and the caller of the requests.
 pub(super) struct SubjectSetup<'a> {
-    /// What is exported.
+    /// The exported directory.
     pub(super) directory: &'a Path,
     pub(super) credential: &'a RpcCredential,
-    /// The name of each tree begins so.
+    /// The prefix of each tree's name.
     pub(super) prefix: &'a str,
 }
 
-/// One of them.
+/// A subject.
 pub(super) struct LatencySubject {
     pub(super) role: SubjectRole,
     pub(super) name: String,
-    /// Its process, where it runs on this machine and is known.
+    /// Its process id, if it runs on this machine and is known.
     pub(super) pid: Option<u32>,
     pub(super) tree: LatencyTree,
-    /// The echo is not where its tree is.
+    /// The echo does not run in its tree.
     address: SocketAddr,
     credential: RpcCredential,
-    /// Connections that are kept from one measurement to the next.
+    /// Connections that stay open between measurements.
     streams: Vec<TcpStream>,
-    /// Where the tree is on this machine, for the floor.
+    /// The directory of the tree on this machine, for the floor.
     directory: PathBuf,
     world: Option<Testbed>,
     _echo: Option<Daemon>,
@@ -104,7 +104,7 @@ impl LatencySubject {
         Ok(Self { pid: world.server_pid(), world: Some(world), ..subject })
     }
 
-    /// A server that runs already.
+    /// A running server.
     pub(super) fn peer(setup: &SubjectSetup<'_>, peer: &PeerServer) -> Result<Self> {
         let (host, port) = peer.address.rsplit_once(':').context("an address has a port")?;
         let export = LatencyExport::mount(host, port.parse()?, None, peer.path.as_bytes(), setup.credential);
@@ -113,7 +113,7 @@ impl LatencySubject {
         Ok(Self { pid: peer.pid, ..subject })
     }
 
-    /// The echo or the floor, whose replies are those of `curt` made beforehand.
+    /// The echo or the floor, whose replies are prepared ones of `curt`.
     pub(super) fn bare(setup: &SubjectSetup<'_>, role: SubjectRole, curt: &Self) -> Result<Self> {
         let name = if role == SubjectRole::Echo { "echo" } else { "floor" };
         let (echo, address) = echo::start()?;
@@ -139,7 +139,7 @@ impl LatencySubject {
         })
     }
 
-    /// Mounts our server; the directory of the tree on it.
+    /// Mounts Curt's server. Returns the directory of the tree on the mount.
     pub(super) fn mount(&mut self, options: &str) -> Result<(MountProcess, PathBuf)> {
         let world = self.world.as_mut().context("only our server is mounted")?;
         let mounted = world.mount("3", options)?;
@@ -147,7 +147,7 @@ impl LatencySubject {
         Ok((mounted, tree))
     }
 
-    /// A connection for each of the shape's.
+    /// The connections of a shape.
     pub(super) fn connections(
         &mut self,
         operation: LatencyOperation,
@@ -182,7 +182,7 @@ impl LatencySubject {
         Ok(LatencyConnection::new(stream, calls, checks))
     }
 
-    /// The connection of that number, made when it is wanted first.
+    /// The connection with that number, created at its first use.
     pub(super) fn stream(&mut self, connection: usize) -> Result<TcpStream> {
         while self.streams.len() <= connection {
             self.streams.push(connect(self.address)?);
@@ -190,7 +190,7 @@ impl LatencySubject {
         Ok(self.streams[connection].try_clone()?)
     }
 
-    /// What our server answers to the first of the calls. What it changes is as it was afterwards.
+    /// The reply of Curt's server to the first of the calls. Afterwards its change is undone.
     fn reply_to(&self, operation: LatencyOperation, calls: &PreparedCalls) -> Result<Vec<u8>> {
         let mut stream = connect(self.tree.export.address)?;
         if !operation.changes_names() {
@@ -208,12 +208,12 @@ impl LatencySubject {
         })
     }
 
-    /// How long its process has used a processor, where it is known.
+    /// The processor time of its process, if known.
     pub(super) fn processor_time(&self) -> Option<Duration> {
         processor_time(self.pid?).ok()
     }
 
-    /// Checks that what was written is there.
+    /// Checks that written data are there.
     pub(super) fn verify(
         &self,
         operation: LatencyOperation,
@@ -235,7 +235,7 @@ impl LatencySubject {
 }
 
 impl SubjectSetup<'_> {
-    /// What our server at `port` exports.
+    /// The export of Curt's server at `port`.
     fn export(&self, port: u16) -> Result<LatencyExport> {
         let path = self.directory.as_os_str().as_encoded_bytes();
         LatencyExport::mount("127.0.0.1", port, Some(port), path, self.credential)
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_are_told_with_or_without_their_process() {
+    fn peers_are_parsed_with_or_without_their_process() {
         let peer = |pid| PeerServer {
             name: "ganesha".into(),
             address: "127.0.0.1:2049".into(),

@@ -1,4 +1,4 @@
-//! What the operations work on, made through the server that is measured, call by call.
+//! The files of the operations, created through the measured server, call by call.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -20,16 +20,16 @@ use super::connection::{connect, exchange};
 use super::load::{BLOCK_BYTES, CONNECTIONS_MAX, LISTED_NAMES, OUTSTANDING_MAX};
 use super::operations::{block, call, decoded, named, read, write};
 
-/// How long mounting may take.
+/// Timeout of mounting.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Blocks of each file: one for each slot, and one that is never read, so that no READ meets the
+/// Blocks of each file: one for each slot, and one that is never read, so that no READ reaches the
 /// end.
 const FILE_BLOCKS: usize = OUTSTANDING_MAX + 1;
 /// Bytes of each file.
 pub(super) const FILE_BYTES: u64 = (FILE_BLOCKS * BLOCK_BYTES) as u64;
-/// The directory of names that are listed.
+/// The directory for listings.
 pub(super) const LISTED: &str = "listed";
-/// The directory of names that are made.
+/// The directory for created names.
 pub(super) const MADE: &str = "made";
 
 /// The file that a connection reads.
@@ -42,12 +42,12 @@ pub(super) fn written_name(connection: usize) -> String {
     format!("written-{connection:02}")
 }
 
-/// A name in the directory that is listed.
+/// A name in the directory for listings.
 pub(super) fn listed_name(number: usize) -> String {
     format!("name-{number:03}")
 }
 
-/// An export of a server, for what comes before and after measuring.
+/// An export of a server, for the calls before and after the measurement.
 pub(super) struct LatencyExport {
     stream: RefCell<TcpStream>,
     pub(super) address: SocketAddr,
@@ -56,8 +56,8 @@ pub(super) struct LatencyExport {
 }
 
 impl LatencyExport {
-    /// Mounts `path` of the server at `port`; without `mount_port` its portmapper says where MOUNT
-    /// is.
+    /// Mounts `path` of the server at `port`; without `mount_port` its portmapper is queried for
+    /// MOUNT.
     pub(super) fn mount(
         host: &str,
         port: u16,
@@ -89,7 +89,7 @@ impl LatencyExport {
         })
     }
 
-    /// Makes a call, and hands its record to `decode`.
+    /// Makes a call, and passes its reply record to `decode`.
     fn reply<T>(&self, call: &[u8], decode: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         decode(&exchange(&mut self.stream.borrow_mut(), call)?)
     }
@@ -109,7 +109,7 @@ impl LatencyExport {
         self.call(NfsProcedure::Lookup, &place, |reply| Ok(decoded::<LookupOk>(reply)?.object))
     }
 
-    /// The object that CREATE or MKDIR made; a server need not tell it (RFC 1813 section 3.3.8).
+    /// The object of CREATE or MKDIR; a server need not return it (RFC 1813 section 3.3.8).
     fn made(
         &self,
         directory: NfsFh3,
@@ -131,7 +131,7 @@ impl LatencyExport {
         self.made(directory, name, NfsProcedure::Mkdir, &MkdirArguments { place, attributes })
     }
 
-    /// Makes a file of [`FILE_BYTES`].
+    /// Creates a file of [`FILE_BYTES`].
     fn make_filled(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
         let file = self.make_file(directory, name)?;
         for number in 0..FILE_BLOCKS {
@@ -146,12 +146,12 @@ impl LatencyExport {
         Ok(file)
     }
 
-    /// Takes a name away by REMOVE or RMDIR.
+    /// Removes a name by REMOVE or RMDIR.
     pub(super) fn remove(&self, procedure: NfsProcedure, directory: NfsFh3, name: &str) -> Result<()> {
         self.change(procedure, &named(directory, name.as_bytes())?)
     }
 
-    /// Calls whatever changes attributes alone.
+    /// Makes a call that changes only attributes.
     pub(super) fn change(&self, procedure: NfsProcedure, arguments: &dyn Encode) -> Result<()> {
         self.call(procedure, arguments, |reply| decoded::<WccData>(reply).map(drop))
     }
@@ -166,19 +166,18 @@ pub(super) struct LatencyTree {
     /// The name of the directory in the export.
     pub(super) name: String,
     pub(super) export: LatencyExport,
-    /// All of it.
+    /// The directory of all the files.
     pub(super) directory: NfsFh3,
     /// Two files for each connection: one is read and never written, the other one written.
     pub(super) files: Vec<[NfsFh3; 2]>,
     /// A directory of [`LISTED_NAMES`] empty files.
     pub(super) listed: NfsFh3,
-    /// An empty directory, for names that are made and removed.
+    /// An empty directory, for names that are created and removed.
     pub(super) made: NfsFh3,
 }
 
 impl LatencyTree {
-    /// Makes it below the root of an export. What an earlier run left there under that name is an
-    /// error.
+    /// Creates it below the root of an export. An existing name of an earlier run is an error.
     pub(super) fn make(export: LatencyExport, name: String) -> Result<Self> {
         let directory = export.make_directory(export.root, &name)?;
         let listed = export.make_directory(directory, LISTED)?;
@@ -199,7 +198,8 @@ impl LatencyTree {
         })
     }
 
-    /// Reads back what the slots of a connection have written, which is to be of this generation.
+    /// Reads back the data that the slots of a connection have written, which have to be of this
+    /// generation.
     pub(super) fn verify(&self, connection: usize, slots: usize, generation: u64) -> Result<()> {
         let [_, file] = self.files[connection];
         for slot in 0..slots {
@@ -215,7 +215,7 @@ impl LatencyTree {
         Ok(())
     }
 
-    /// Removes it again. A name that is left where names are made and removed is an error.
+    /// Removes it. A remaining name in the directory for created names is an error.
     pub(super) fn remove(&self) -> Result<()> {
         let (export, directory) = (&self.export, self.directory);
         for number in 0..LISTED_NAMES {

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_and_slow_peers_keep_nobody_waiting() {
+    fn silent_and_slow_peers_delay_no_other_peer() {
         // More than any socket buffer holds.
         const SIZE: usize = 16 << 20;
         let (serving, address) = serving(SIZE);

@@ -1,17 +1,17 @@
-//! The rules of Chrome's trace format. Tests alone need them: of this crate, of whole programs, and
-//! of recordings that are fuzzed.
+//! The rules of Chrome's trace format. Only tests use them: of this crate, of whole programs, and
+//! of fuzzed recordings.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-/// Holds a trace against the rules of its format: an array of objects that each have `ph`, `ts`,
-/// `pid`, `tid`, `name` and `args`, of known phases; slices that end on their thread in the order
-/// in which they were begun, and asynchronous ones by category and id; time that does not go back
-/// on a thread.
+/// Checks a trace against the rules of its format: an array of objects that each have `ph`, `ts`,
+/// `pid`, `tid`, `name` and `args`, of known phases; slices that end on their thread in the reverse
+/// order of their beginning, and asynchronous ones by category and id; non-decreasing time on each
+/// thread.
 ///
 /// # Errors
-/// The first rule that does not hold.
+/// The first violated rule.
 pub(super) fn check(text: &str) -> Result<usize, String> {
     let events: Vec<Json> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut open: BTreeMap<u64, Vec<String>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The description at the beginning of a recording: which process was recorded, and its events with
-//! their fields.
+//! The description at the beginning of a recording: the recorded process, and its events with their
+//! fields.
 
 use std::io::{self, Read};
 
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::{MAGIC, RecordingError, read_word};
 use crate::events::{event::Event, fields::FieldKind};
 
-/// The longest description, in bytes.
+/// Maximum length of a description in bytes.
 pub(super) const HEAD_MAX: u64 = 1 << 20;
 
-/// The process that the events come from.
+/// The recorded process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedProcess {
     /// Version of Curt.
     pub curt: String,
-    /// The process.
+    /// Its process id.
     pub pid: u32,
-    /// What it is: `mount` or `serve`.
+    /// Its kind: `mount` or `serve`.
     pub program: String,
-    /// What it does: `server:/path on /directory`, or what is exported.
+    /// Its task: `server:/path on /directory`, or the exported paths.
     pub subject: String,
-    /// Added to a time it gives the time of day: nanoseconds since 1970.
+    /// The offset from the time of an event to the time of day, in nanoseconds since 1970.
     pub time_of_day_offset: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct RecordedProcess {
 pub struct RecordedField {
     /// Its name.
     pub name: String,
-    /// The name of its kind. One that this version does not know is a number.
+    /// The name of its kind. An unknown kind is read as a number.
     pub kind: String,
 }
 
@@ -49,9 +49,9 @@ pub struct RecordedEvent {
 /// The memory of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingLayout {
-    /// The shards of its buffer.
+    /// Number of shards of its buffer.
     pub shards: usize,
-    /// The words of each, without its header.
+    /// Number of words of each, without its header.
     pub shard_words: usize,
 }
 
@@ -60,10 +60,10 @@ pub struct RingLayout {
 pub struct RecordingHead {
     /// The process.
     pub origin: RecordedProcess,
-    /// Of a ring: its memory follows, and no records.
+    /// Only in a ring: its memory follows instead of records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring: Option<RingLayout>,
-    /// The events by their numbers.
+    /// The events, indexed by number.
     pub events: Vec<RecordedEvent>,
 }
 
@@ -81,7 +81,7 @@ impl RecordedEvent {
 }
 
 impl RecordedEvent {
-    /// What begins or ends, which two events have in common: the name without its last word.
+    /// The common part of the names of the two events of a span: the name without its last word.
     #[must_use]
     pub fn operation(&self) -> &str {
         let endings = ["_enter", "_exit", "_call", "_reply", "_done"];
@@ -91,7 +91,7 @@ impl RecordedEvent {
 }
 
 impl RecordedField {
-    /// Its kind; a number if it is not known.
+    /// Its kind; a number if it is unknown.
     #[must_use]
     pub fn kind(&self) -> FieldKind {
         FieldKind::named(&self.kind).unwrap_or(FieldKind::Number)
@@ -99,7 +99,7 @@ impl RecordedField {
 }
 
 impl RecordingHead {
-    /// The events of this version, of that process.
+    /// The description of this version's events, for that process.
     #[must_use]
     pub fn new(origin: RecordedProcess) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl RecordingHead {
         }
     }
 
-    /// The beginning of a recording: [`MAGIC`], and the description after its length.
+    /// The beginning of a recording: [`MAGIC`], the length of the description, and the description.
     pub(in crate::events) fn words(&self) -> io::Result<Vec<u64>> {
         let text = serde_json::to_vec(self)?;
         let mut words = vec![MAGIC, text.len() as u64];
@@ -121,14 +121,14 @@ impl RecordingHead {
         Ok(words)
     }
 
-    /// Where the memory of a ring begins, in words, behind such a beginning.
+    /// The offset of a ring's memory after such a beginning, in words.
     pub(in crate::events) const fn memory_at(beginning: usize) -> usize {
         /// Words of a page.
         const PAGE_WORDS: usize = 512;
         beginning.next_multiple_of(PAGE_WORDS)
     }
 
-    /// The description, and how many words it took with the length before it.
+    /// The description, and its length in words with the length field before it.
     pub(in crate::events) fn read(mut source: impl Read) -> Result<(Self, usize), RecordingError> {
         let length = read_word(&mut source)?.ok_or(RecordingError::CutOff)?;
         if length > HEAD_MAX {

@@ -1,4 +1,4 @@
-//! The memory of a ring, as records in the order of time. Nothing in it is trusted: its process may
+//! The memory of a ring, as records in order of time. The contents are not trusted: the process may
 //! have been killed at any moment, and the file may have been changed since.
 
 use std::io::Read;
@@ -7,13 +7,13 @@ use super::{RecordingError, RecordingHead, RecordingItem, RecordingWriter, RingL
 use crate::events::buffer::{CONTROL_WORDS, HEAD, LOST, TAIL};
 use crate::events::record::{self, HEADER_WORDS, RECORD_WORDS_MAX};
 
-/// The largest ring that is read, in bytes.
+/// Maximum size of a ring in bytes.
 const READ_MAX: u64 = 64 << 20;
-/// The most shards of a ring that is read.
+/// Maximum number of shards of a ring.
 const READ_SHARDS_MAX: usize = 1024;
 
-/// The records, as a recording has them behind its description. The memory begins after `filling`
-/// words.
+/// The records, as a recording contains them after its description. The memory begins after
+/// `filling` words.
 pub(super) fn read(
     source: impl Read,
     filling: usize,
@@ -44,7 +44,7 @@ pub(super) fn read(
     Ok(writer.take())
 }
 
-/// Takes the records of a shard with their times, as far as they make sense.
+/// Appends the valid records of a shard with their times.
 fn read_shard(control: &[u64], words: &[u64], head: &RecordingHead, records: &mut Vec<(Vec<u64>, u64)>) {
     let (end, mut at) = (control[HEAD], control[TAIL]);
     let mut unread = end.wrapping_sub(at).min(words.len() as u64);

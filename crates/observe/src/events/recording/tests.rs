@@ -1,4 +1,4 @@
-//! What is written is read again, and nothing else is believed.
+//! Written recordings can be read again, and invalid ones are rejected.
 
 use super::head::HEAD_MAX;
 use super::*;
@@ -96,7 +96,7 @@ fn a_recording_that_ends_anywhere_is_cut_off_there() {
 #[test]
 fn any_byte_may_be_wrong() {
     let bytes = bytes();
-    // Most of it is the description; its middle says nothing new.
+    // Most of it is the description; offsets in its middle add no case.
     let steps = (0..bytes.len()).filter(|at| at % 97 == 0 || *at + 600 > bytes.len() || *at < 64);
     for at in steps {
         for value in [0, 1, 0x7f, 0xff] {

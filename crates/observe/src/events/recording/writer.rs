@@ -9,10 +9,10 @@ use crate::events::{
     sinks,
 };
 
-/// Of how many threads and objects it is remembered that they are named; then they are named again.
+/// Number of threads and objects recorded as named; above it they are named again.
 const NAMED_MAX: usize = 1 << 16;
 
-/// What an event is attributed to, by its number.
+/// The source of an event, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RecordSubject {
     /// A thread, which has a name.
@@ -30,18 +30,18 @@ pub struct RecordingWriter {
 }
 
 impl RecordingWriter {
-    /// Begins: the first bytes are there.
+    /// Begins a recording: its first bytes are available.
     ///
     /// # Errors
-    /// None that we know.
+    /// None known.
     pub fn new(origin: RecordedProcess) -> io::Result<Self> {
         Self::of(&RecordingHead::new(origin))
     }
 
-    /// Begins a recording of events as they are described there.
+    /// Begins a recording of events with this description.
     ///
     /// # Errors
-    /// None that we know.
+    /// None known.
     pub fn of(head: &RecordingHead) -> io::Result<Self> {
         let mut writer = Self::default();
         writer.put(head.words()?);
@@ -61,14 +61,14 @@ impl RecordingWriter {
         self.mark(&mark, &[FieldValue::Text(name)]);
     }
 
-    /// Adds an event that was read.
+    /// Adds an event that was read from another recording.
     pub fn record(&mut self, words: &[u64]) {
         self.put(words.iter().copied());
         self.events += 1;
     }
 
-    /// Adds records as they came out of an [`EventWatch`](crate::events::EventWatch). `name`
-    /// returns the name of a thread that is new, and the path of an object that is new.
+    /// Adds records of an [`EventWatch`](crate::events::EventWatch). `name` returns the name of a
+    /// new thread and the path of a new object.
     pub fn records(&mut self, records: &[u64], name: impl Fn(RecordSubject) -> Option<Vec<u8>>) {
         let mut rest = records;
         while let Some(header) = RecordHeader::of(rest) {
@@ -103,7 +103,7 @@ impl RecordingWriter {
         self.mark(&header, &[FieldValue::Number(self.events), FieldValue::Number(lost)]);
     }
 
-    /// Takes the bytes written since the last time.
+    /// Removes and returns the bytes written since the last call.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

@@ -1,4 +1,4 @@
-//! Which events a ring keeps.
+//! The levels of a ring.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::super::event::{Event, EventFrequency};
 use crate::words::word_table;
 
 word_table! {
-    /// Which events a ring keeps.
+    /// The set of events that a ring receives.
     #[derive(Default)]
     RingLevel {
         Off "off" "None.";

@@ -1,23 +1,23 @@
-//! The questions that wait for a worker, scheduled fairly among those who need the answers.
+//! The queue of queries, scheduled fairly among their sources.
 //!
-//! A client with many addresses can cause as many questions, each of which hangs if the reverse
-//! zone is dead. So a network counts as one asker, of which only some questions may wait and a few
-//! may be asked at once; more than one only while workers remain for others. So these are not held
-//! up.
+//! A client with many addresses can cause as many queries, each of which hangs if the reverse zone
+//! is dead. So a network counts as one source. Only some of its queries may be queued and a few may
+//! be in progress; more than one only while workers remain for other sources. So other sources are
+//! not delayed.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use super::{ANSWERS_MAX, NameQuery, WORKERS};
 
-/// How many questions of one network may wait.
+/// Maximum number of queued queries of one network.
 pub(super) const OF_A_NETWORK_MAX: usize = 1024;
-/// How many questions of one network are asked at once.
+/// Maximum number of queries of one network in progress.
 pub(super) const AT_ONCE_OF_A_NETWORK: usize = 2;
-/// How many questions about hosts of the exports, or about users, are asked at once.
+/// Maximum number of queries about hosts of the exports, or about users, in progress.
 pub(super) const AT_ONCE_OF_OURS: usize = WORKERS / 2;
 
-/// Who needs an answer.
+/// The source of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum QuerySource {
     /// The exports, for their hosts.
@@ -62,26 +62,26 @@ impl QuerySource {
     }
 }
 
-/// The questions of one asker; it has no entry without any.
+/// The queries of one source; a source without queries has no entry.
 #[derive(Default)]
 struct SourceQueue {
     waiting: VecDeque<NameQuery>,
     asked: usize,
 }
 
-/// The questions that wait, and how many of each asker's are being asked.
+/// The queued queries, and the number of each source's queries in progress.
 #[derive(Default)]
 pub(super) struct QueryQueue {
     by_source: HashMap<QuerySource, SourceQueue>,
-    /// Those who have questions waiting, each once, the next first.
+    /// Sources with queued queries, each once, the next first.
     round_robin: VecDeque<QuerySource>,
     waiting: usize,
-    /// How many are being asked, of all.
+    /// Number of all queries in progress.
     asked: usize,
 }
 
 impl QueryQueue {
-    /// Takes a question, unless too many wait. The same one is not to be put twice.
+    /// Adds a query, unless too many are queued. The caller must not add a query twice.
     pub(super) fn put(&mut self, question: NameQuery) -> bool {
         let asker = QuerySource::of(&question);
         let of_asker = self.by_source.get(&asker).map_or(0, |share| share.waiting.len());
@@ -96,7 +96,7 @@ impl QueryQueue {
         true
     }
 
-    /// The next question that may be asked now; [`QueryQueue::ended`] is to be called when it was.
+    /// Removes the next query that may begin now. The caller calls [`QueryQueue::ended`] after it.
     pub(super) fn take(&mut self) -> Option<NameQuery> {
         for _ in 0..self.round_robin.len() {
             let asker = self.round_robin.pop_front()?;
@@ -118,7 +118,7 @@ impl QueryQueue {
         None
     }
 
-    /// A question that was taken is asked no longer.
+    /// A removed query has ended.
     pub(super) fn ended(&mut self, question: &NameQuery) {
         let asker = QuerySource::of(question);
         if let Some(share) = self.by_source.get_mut(&asker) {

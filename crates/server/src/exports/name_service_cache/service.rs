@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use crate::sys;
 
-/// A name service. Each call may take long; none is made by a serving thread. `None` from any of
-/// them: no responsible service answered, which is not the same as "there is none".
+/// A name service. Each call may take long, so no serving thread makes one. `None` from any of them
+/// means that no responsible service answered, which differs from a negative answer.
 pub trait NameService: Send + Sync {
     /// The addresses of a host, an empty list if it is unknown.
     fn addresses(&self, host: &str) -> Option<Vec<IpAddr>>;
@@ -13,7 +13,7 @@ pub trait NameService: Send + Sync {
     /// The name that the reverse look-up of an address gives, if any.
     fn name(&self, address: IpAddr) -> Option<Option<String>>;
 
-    /// Whether a netgroup has a machine, by its name or by its address in text.
+    /// Whether a netgroup contains a machine, by its name or by its address as text.
     fn in_netgroup(&self, group: &str, host: &str) -> Option<bool>;
 
     /// A user's groups, the main one first, if there is such a user.
@@ -46,8 +46,8 @@ impl NameService for SystemNames {
     }
 }
 
-/// The name of a machine, in lower case and without the final dot: only if the addresses of that
-/// name include this one, because the owner of an address's reverse zone can give it any name.
+/// The name of a machine, in lower case and without the final dot. A name is trusted only if its
+/// addresses include this one, because the owner of an address's reverse zone can set any name.
 /// None: no responsible service answered.
 pub(in crate::exports) fn checked_name(service: &dyn NameService, address: IpAddr) -> Option<Option<String>> {
     let Some(name) = service.name(address)? else {
@@ -58,8 +58,8 @@ pub(in crate::exports) fn checked_name(service: &dyn NameService, address: IpAdd
     Some(addresses.contains(&address).then_some(name))
 }
 
-/// Whether a netgroup has a machine by its name, by the first part of its name, or by its address.
-/// None: it is not known to have it, and for one of these no responsible service answered.
+/// Whether a netgroup contains a machine, by its name, by the first label of its name, or by its
+/// address. None: no match is known, and for one of these no responsible service answered.
 pub(in crate::exports) fn is_member(service: &dyn NameService, group: &str, address: IpAddr) -> Option<bool> {
     let name = checked_name(service, address);
     let mut all_known = name.is_some();
@@ -91,12 +91,12 @@ pub(in crate::exports) mod tests {
 
     use super::*;
 
-    /// Names from tables of the test's.
+    /// A name service with the tables of a test.
     pub(in crate::exports) struct Scripted {
         pub(in crate::exports) asked: Arc<AtomicUsize>,
         pub(in crate::exports) users: Arc<Mutex<BTreeMap<u32, Vec<u32>>>>,
         pub(in crate::exports) before_name: Box<dyn Fn() + Send + Sync>,
-        /// Whether nobody answers who would know.
+        /// Whether no responsible service answers.
         pub(in crate::exports) silent: Arc<AtomicBool>,
         forward: BTreeMap<String, Vec<IpAddr>>,
         reverse: BTreeMap<IpAddr, String>,
@@ -127,7 +127,7 @@ pub(in crate::exports) mod tests {
             self
         }
 
-        /// A host whose name and address agree.
+        /// A host whose name and address match each other.
         pub(in crate::exports) fn host(self, name: &str, address: &str) -> Self {
             self.forward(name, address).reverse(address, name)
         }
@@ -206,7 +206,7 @@ pub(in crate::exports) mod tests {
     fn the_system_knows_its_own_host() {
         let local: IpAddr = "127.0.0.1".parse().unwrap();
         assert!(SystemNames.addresses("localhost").unwrap().contains(&local));
-        // Without a network nobody can say so.
+        // Without a network no service answers.
         assert!(SystemNames.addresses("no-such-host.invalid").is_none_or(|all| all.is_empty()));
         assert_eq!(SystemNames.addresses("127.0.0.1"), Some(vec![local]));
         assert_eq!(SystemNames.addresses("::1"), Some(vec!["::1".parse().unwrap()]));

@@ -1,5 +1,5 @@
-//! What lines of exports(5) are read as, what is refused and what is warned about; what is printed
-//! reads back.
+//! How lines of exports(5) are parsed, errors, warnings, and that printed entries can be parsed
+//! again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use proptest::prelude::*;
 

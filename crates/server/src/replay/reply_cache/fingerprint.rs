@@ -1,4 +1,5 @@
-//! What distinguishes two calls with one xid: a keyed hash over every significant byte of a call.
+//! The fingerprint of a call, which distinguishes calls with one xid: a keyed hash over every
+//! significant byte.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
@@ -9,10 +10,11 @@ use siphasher::sip::SipHasher13;
 
 use super::table::ReplyCacheKey;
 
-/// Ports below this are root's on the client.
+/// Ports below this are reserved for root on the client.
 const RESERVED_PORTS_END: u16 = 1024;
 
-/// A hash of a call. Peers cannot make two calls that agree, for they do not know the key.
+/// The fingerprint. Peers cannot make two calls with one fingerprint, because they do not know the
+/// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint(pub(super) u64);
 
@@ -23,9 +25,9 @@ impl FingerprintHasher {
         Self(SipHasher13::new_with_key(&secret))
     }
 
-    /// Program, version, procedure, credential, arguments and their lengths. Not the stamp of
-    /// AUTH_SYS, which some clients renew when they retransmit a call. Of the peer's port only what
-    /// matters to exports: whether it is reserved.
+    /// Hashes program, version, procedure, credential, arguments and their lengths. It does not
+    /// hash the stamp of AUTH_SYS, which some clients renew when they retransmit a call. Of the
+    /// peer's port it hashes only whether it is reserved, because exports depend on that.
     pub(super) fn of(&self, call: &CallMessage<'_>, peer: SocketAddr) -> Fingerprint {
         let mut hasher = self.0;
         (call.program, call.version, call.procedure).hash(&mut hasher);
@@ -43,14 +45,14 @@ impl FingerprintHasher {
         Fingerprint(hasher.finish())
     }
 
-    /// The number of a name in a directory.
+    /// The hash of a name in a directory.
     pub(super) fn of_name(&self, directory: &[u8], name: &[u8]) -> u64 {
         let mut hasher = self.0;
         (directory, name).hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Where calls of `key` are kept, to be taken modulo the number of places.
+    /// The shard of `key`, modulo the number of shards.
     pub(super) fn place(&self, key: &ReplyCacheKey) -> usize {
         let mut hasher = self.0;
         key.hash(&mut hasher);

@@ -1,13 +1,13 @@
 //! Calls that an earlier run of the server began and did not answer.
 //!
-//! Whether such a call changed anything is not known. When its client sends it again, it is
-//! executed; if it then fails as a call does that was executed before (the name that it makes
-//! exists; there is none that it takes away), the tree is looked at (`ops::repeated`). Before that,
-//! this module says whether another call is known to have made the same change since, for of two
-//! clients that made one directory only one may be told so.
+//! It is not known whether such a call has changed anything. When its client repeats it, it is
+//! executed. If it then fails as a call does that was executed before (the name that it creates
+//! exists; the name that it removes does not), the tree is examined (`ops::repeated`). Before that,
+//! this module checks whether another call is known to have made the same change since: of two
+//! clients that create one directory, only one may get a success.
 //!
-//! Nothing is remembered for longer than replies are kept, and nothing at all if there is no such
-//! call.
+//! Calls are recorded no longer than replies are cached. Without interrupted calls this module
+//! records nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,11 +20,10 @@ use super::super::{ExecutionWindow, Subjects};
 use super::fingerprint::Fingerprint;
 use super::table::ReplyCacheKey;
 
-/// How many changes are remembered that calls have made since. Beyond that interrupted calls are
-/// forgotten.
+/// Maximum number of recorded changes by later calls. Above it the interrupted calls are dropped.
 const CHANGES_MAX: usize = 64 << 10;
 
-/// More than any step of the coarse clock that file systems take their times from.
+/// Longer than any step of the coarse clock from which file systems take their times.
 const GRAIN: Duration = Duration::from_millis(20);
 
 /// A call that was begun.
@@ -33,47 +32,47 @@ pub(super) struct Begun {
     pub(super) key: ReplyCacheKey,
     pub(super) fingerprint: Fingerprint,
     pub(super) subjects: Subjects,
-    /// When, on a clock that all processes of this boot share.
+    /// The time on a clock that all processes of this boot share.
     pub(super) at: Duration,
-    /// When, on the clock that file systems take their times from.
+    /// The time on the clock from which file systems take their times.
     pub(super) time: Timestamp,
 }
 
 impl Subjects {
-    /// The names that it changes, and whether it makes them.
+    /// The names that it changes, and whether it creates them.
     fn changes(self) -> impl Iterator<Item = (u64, bool)> {
         let changes = [(self.taken, false), (self.made, true)];
         changes.into_iter().filter(|(name, _)| *name != 0)
     }
 
-    /// The change that shows whether the call was executed: a rename takes its name away, whatever
-    /// it replaces.
+    /// The change that shows whether the call was executed. For a rename, it is the removal of the
+    /// old name, whether or not another object is replaced.
     fn mark(self) -> Option<(u64, bool)> {
         self.changes().next()
     }
 }
 
-/// What a call did to a name last.
+/// The last change of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LastChange {
-    /// Whether the name was made, or taken away.
+    /// Whether the name was created or removed.
     is_made: bool,
     at: Duration,
 }
 
-/// That an interrupted call made its change, as far as calls can tell.
+/// A claim that an interrupted call made its change, as far as later calls show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
-    /// When it was executed, if it was.
+    /// The window in which it was executed, if it was.
     pub(super) window: ExecutionWindow,
-    /// What another call had done before.
+    /// The earlier change of the name by another call.
     before: Option<LastChange>,
 }
 
-/// All such calls.
+/// All interrupted calls.
 #[derive(Default)]
 pub(super) struct InterruptedCalls {
-    /// Relaxed: who misses a call that is being forgotten looks for it under the lock.
+    /// Relaxed: a thread that reads an outdated value finds out under the lock.
     any: AtomicBool,
     known: Mutex<KnownCalls>,
 }
@@ -81,16 +80,16 @@ pub(super) struct InterruptedCalls {
 #[derive(Default)]
 struct KnownCalls {
     calls: HashMap<ReplyCacheKey, Begun>,
-    /// The last change of each name, by the calls that are known.
+    /// The last change of each name by known calls.
     changes: HashMap<u64, LastChange>,
     until: Timestamp,
-    /// When the last of `calls` is too old.
+    /// The time at which the last of `calls` expires.
     end: Duration,
 }
 
 impl InterruptedCalls {
-    /// Remembers calls, each of which may be executed until `age` after its beginning, and those
-    /// that were answered.
+    /// Records interrupted calls, each of which may be executed until `age` after its beginning,
+    /// and answered calls.
     pub(super) fn new(
         calls: impl Iterator<Item = Begun>,
         answered: impl Iterator<Item = (Subjects, Duration)>,
@@ -114,8 +113,8 @@ impl InterruptedCalls {
         Self { any: AtomicBool::new(!known.calls.is_empty()), known: Mutex::new(known) }
     }
 
-    /// The call that now comes again, if it was interrupted. Another call of its number says that
-    /// its client is done with it.
+    /// Removes and returns the call that is repeated now, if it was interrupted. Another call with
+    /// its xid shows that its client no longer waits for it.
     pub(super) fn take(&self, key: ReplyCacheKey, fingerprint: Fingerprint, now: Duration) -> Option<Begun> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -126,9 +125,9 @@ impl InterruptedCalls {
         call.filter(|call| call.fingerprint == fingerprint && in_time)
     }
 
-    /// Has `call`, which failed, be the one that made its change, unless it failed otherwise than a
-    /// call that was executed before, or another made that change since it began, or so shortly
-    /// before that no ctime tells.
+    /// Claims its change for `call`, which failed. There is no claim if it failed otherwise than a
+    /// call that was executed before, or if another call made the change since it began, or so
+    /// shortly before that the ctime cannot show the difference.
     pub(super) fn claim(&self, call: &Begun, failed: Fault, now: Duration) -> Option<Claim> {
         let (name, is_made) = call.subjects.mark()?;
         if failed != if is_made { Fault::Exist } else { Fault::Noent } {
@@ -144,7 +143,7 @@ impl InterruptedCalls {
         Some(Claim { window, before })
     }
 
-    /// Takes a claim back: the tree shows that the call changed nothing.
+    /// Withdraws a claim: the tree shows that the call changed nothing.
     pub(super) fn unclaim(&self, call: &Begun, claim: Claim) {
         let Some((name, _)) = call.subjects.mark() else {
             return;
@@ -156,7 +155,7 @@ impl InterruptedCalls {
         };
     }
 
-    /// Notes that another call made its changes.
+    /// Records the changes of another call.
     pub(super) fn changed(&self, subjects: Subjects, now: Duration) {
         if !self.any.load(Ordering::Relaxed) {
             return;
@@ -238,21 +237,21 @@ mod tests {
         let (first, second) = (call(1, 80, MADE), call(1, 90, MADE));
         let taken = interrupted(&[first, second], &[]).take(first.key, first.fingerprint, NOW);
         assert_eq!(taken, Some(first));
-        // With another content it is another call.
+        // With other contents it is another call.
         let other = Begun { fingerprint: Fingerprint(2), ..second };
         let taken = interrupted(&[first, other], &[]).take(first.key, Fingerprint(2), NOW);
         assert_eq!(taken, Some(other));
     }
 
     #[test]
-    fn of_two_calls_that_make_or_take_one_name_one_is_told_that_it_did() {
+    fn of_two_calls_that_create_or_remove_one_name_only_one_succeeds() {
         let renamed = Subjects { made: 9, taken: 5 };
         for (subjects, others, is_the_same) in [
             (MADE, MADE, true),
             (TAKEN, TAKEN, true),
             (renamed, TAKEN, true),
             (TAKEN, renamed, true),
-            // A name that a rename made is not made again.
+            // A name that a rename created is not created again.
             (Subjects { made: 9, taken: 0 }, renamed, true),
             (MADE, TAKEN, false),
             (TAKEN, MADE, false),
@@ -266,7 +265,7 @@ mod tests {
                 let claimed = claim(&calls, &own).is_some();
                 assert_eq!(claimed, !(is_since && is_the_same), "{subjects:?} {others:?} at {at}");
             }
-            // The other call may come in this run, answered or claimed.
+            // The other call may be executed in this run, with a reply or a claim.
             let calls = interrupted(&[own], &[]);
             calls.changed(others, NOW);
             assert_eq!(claim(&calls, &own).is_some(), !is_the_same);

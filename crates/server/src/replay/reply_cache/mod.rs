@@ -1,18 +1,17 @@
-//! Replies that were sent, for calls that come twice (RFC 1813 section 4.5, the duplicate request
-//! cache).
+//! The duplicate request cache (RFC 1813 section 4.5): sent replies, for calls that are repeated.
 //!
-//! The reply of each call that changes names or attributes is kept for a while, and a call that is
-//! the same in every byte that means something, from the same address and with the same transaction
-//! number, is answered with it, over whatever connection and from whatever port it comes.
+//! The reply to each call that changes names or attributes is cached for a while. It is sent again
+//! for a call from the same address with the same xid and the same significant bytes, over any
+//! connection and from any port.
 //!
-//! What is kept in memory goes with the process. So calls and replies are saved as well
-//! ([`saved`]), in a file that a server which is killed leaves to the next one, and calls that were
-//! begun and not answered are recognised ([`interrupted`]).
+//! The memory of the process is lost when it ends. So calls and replies are also saved in a file
+//! for the next run ([`saved`]), even if the server is killed. Calls that were begun and not
+//! answered are recognised ([`interrupted`]).
 //!
-//! Invariants: no caller is answered with what was said to another (a keyed hash over the
-//! credential and arguments must agree, too); what is kept is bounded in number and bytes, and a
-//! client that sends much displaces its own replies first; no lock is held while a call is
-//! executed; a call that is being executed when its duplicate comes is not executed twice.
+//! Invariants: no caller gets the reply to another (a keyed hash over the credential and arguments
+//! must match, too); the cache is bounded in number and bytes, and a client that sends many calls
+//! evicts its own replies first; no lock is held while a call is executed; a call in progress is
+//! not executed again for its duplicate.
 
 mod fingerprint;
 mod interrupted;
@@ -44,24 +43,24 @@ use self::saved::SavedReplies;
 use self::table::{ExecutionId, ReplyCacheKey, ReplyCacheLookup, ReplyCacheShardLimits, ReplyCacheTable};
 use super::Execution;
 
-/// The longest reply that is kept, in bytes. The longest there is, of a RENAME or a CREATE, has
-/// less than 300.
+/// Maximum size of a cached reply in bytes. The longest reply, to a RENAME or a CREATE, has less
+/// than 300.
 pub(crate) const REPLY_MAX: usize = 1024;
 
-/// How much is kept and for how long.
+/// The limits of the cache.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyCacheLimits {
-    /// Replies at once, a multiple of the number of shards.
+    /// Maximum number of replies, a multiple of the number of shards.
     pub(crate) entries: usize,
-    /// Bytes of replies at once, what it costs to find them included.
+    /// Maximum bytes of replies, including the indexes.
     pub(crate) bytes: usize,
-    /// How long a reply is kept: a client that has not asked again by then does not ask again with
-    /// the same number.
+    /// Time for which a reply is cached: a client that has not retransmitted a call by then does
+    /// not do so any more.
     pub(crate) age: Duration,
-    /// How long a duplicate waits for the end of the first. After that it is dropped; the first
-    /// one's reply still comes, and so may another duplicate.
+    /// Maximum time for which a duplicate waits for the end of the first call. After that it is
+    /// dropped. The reply to the first call still comes, and there may be another duplicate.
     pub(crate) wait: Duration,
-    /// How many duplicates wait at once, each with a serving thread. One more is dropped.
+    /// Maximum number of duplicates that wait, each on a serving thread. Further ones are dropped.
     pub(crate) waiters: usize,
 }
 
@@ -77,10 +76,10 @@ impl Default for ReplyCacheLimits {
     }
 }
 
-/// As many locks as threads could want at once on machines of today.
+/// As many shards as threads that contend for locks on machines of today.
 const SHARDS: usize = 32;
 
-/// What was answered lately.
+/// The duplicate request cache.
 pub(crate) struct ReplyCache {
     shards: Box<[ReplyCacheShard]>,
     fingerprints: FingerprintHasher,
@@ -94,12 +93,12 @@ pub(crate) struct ReplyCache {
 
 struct ReplyCacheShard {
     table: Mutex<ReplyCacheTable>,
-    /// Rung whenever a call of this shard has ended.
+    /// Notified when a call of this shard has ended.
     ended: Condvar,
 }
 
 impl ReplyCache {
-    /// An empty one. `secret` keeps peers from making calls that look the same to it.
+    /// An empty cache. `secret` keys the hash, so that peers cannot cause collisions.
     pub(crate) fn new(
         bounds: ReplyCacheLimits,
         secret: [u8; 16],
@@ -125,8 +124,8 @@ impl ReplyCache {
         }
     }
 
-    /// From now on saves calls and replies in the file at `path`, and knows those of earlier runs
-    /// that are in it.
+    /// Saves calls and replies in the file at `path` from now on, and loads those of earlier runs
+    /// from it.
     pub(crate) fn save(&mut self, path: &Path, secret: &[u8; 16]) -> io::Result<()> {
         let (saved, calls) = SavedReplies::open(path, secret)?;
         let now = self.now();
@@ -157,7 +156,7 @@ impl ReplyCache {
         &self.shards[self.fingerprints.place(key) % SHARDS]
     }
 
-    /// Answers `call` with what it was answered before, or by its execution, whose reply is kept.
+    /// Answers `call` with its cached reply, or executes it and caches the reply.
     pub(super) fn answer(
         &self,
         call: &CallMessage<'_>,
@@ -199,7 +198,7 @@ impl ReplyCache {
                 }
                 ReplyCacheLookup::Running(first) => {
                     drop(table);
-                    // The calls behind it are not to wait.
+                    // Hand the connection over, so that the calls behind this one do not wait.
                     context.may_block();
                     if !self.wait(shard, key, first) {
                         counters.count(ServerCounter::ReplyCacheDropped);
@@ -212,7 +211,7 @@ impl ReplyCache {
         }
     }
 
-    /// Executes a call that is not known, and saves that it begins and how it ends.
+    /// Executes a new call, and saves its beginning and its reply.
     fn execute(
         &self,
         key: ReplyCacheKey,
@@ -259,7 +258,7 @@ impl ReplyCache {
         Ok(())
     }
 
-    /// Keeps the reply to a call that was executed; whether it did.
+    /// Caches the reply to an executed call. Returns whether it was cached.
     fn insert(&self, running: &mut ExecutingCall<'_>, reply: &[u8]) -> bool {
         if reply.len() > REPLY_MAX {
             return false;
@@ -269,14 +268,14 @@ impl ReplyCache {
         running.is_cached
     }
 
-    /// A time that all processes of this boot share, and that no administrator sets.
+    /// A clock that all processes of this boot share, and that an administrator cannot set.
     fn now(&self) -> Duration {
         self.clock.since_boot()
     }
 
-    /// Waits for the end of a call that another thread executes; whether it came in time.
+    /// Waits for the end of a call in progress on another thread. Returns whether it ended in time.
     fn wait(&self, shard: &ReplyCacheShard, key: ReplyCacheKey, first: ExecutionId) -> bool {
-        // Relaxed: a bound, which orders nothing.
+        // Relaxed: a limit, which orders no other memory.
         let allowed = self.waiters.fetch_add(1, Ordering::Relaxed) < self.bounds.waiters;
         let mut table = shard.table.lock();
         let runs = |table: &mut ReplyCacheTable| allowed && table.is_running(key, first);
@@ -286,14 +285,14 @@ impl ReplyCache {
     }
 }
 
-/// The earliest time that a file system may give to a change made from now on: that of the coarse
+/// The earliest time that a file system may set for a change made from now on: that of the coarse
 /// clock.
 fn earliest_change_time() -> Timestamp {
     timestamp(ClockId::RealtimeCoarse)
 }
 
-/// The latest time that a file system may have given to a change made until now: since Linux 6.13
-/// some use the fine clock where a time has been asked for (multigrain timestamps).
+/// The latest time that a file system may have set for a change made until now. Since Linux 6.13
+/// some use the fine clock after a query of the time (multigrain timestamps).
 fn latest_change_time() -> Timestamp {
     timestamp(ClockId::Realtime)
 }
@@ -303,13 +302,13 @@ fn timestamp(clock: ClockId) -> Timestamp {
     Timestamp::new(time.tv_sec, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// Whether results are those of a success: in every version they begin with a status, which then
-/// is zero.
+/// Whether results are those of a success: in every version they begin with a status, and zero is
+/// success.
 fn is_success(results: &[u8]) -> bool {
     results.starts_with(&[0; 4])
 }
 
-/// Tells that a call had come before.
+/// Emits the event that a call is a duplicate.
 fn trace_duplicate(call: &CallMessage<'_>, context: &CallContext<'_>, reason: &str) {
     probe!(NfsdDrcFound {
         xid: call.xid,
@@ -319,8 +318,8 @@ fn trace_duplicate(call: &CallMessage<'_>, context: &CallContext<'_>, reason: &s
     });
 }
 
-/// A call that is being executed, until this goes: also by a panic. A duplicate that waits is then
-/// executed itself, if nothing was kept.
+/// A call in progress. It ends when this is dropped, also by a panic. If no reply was cached then,
+/// a waiting duplicate is executed itself.
 struct ExecutingCall<'a> {
     shard: &'a ReplyCacheShard,
     key: ReplyCacheKey,

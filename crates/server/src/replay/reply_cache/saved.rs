@@ -1,15 +1,14 @@
-//! The last calls that change names or attributes and their replies, in a file that outlives the
+//! A file with the last calls that change names or attributes, and their replies. It outlives the
 //! process.
 //!
-//! A call is written twice into one slot: when it begins, and with its reply before that is sent.
-//! Nothing is synced: what a process has written stays in the page cache when it is killed, and
-//! that is all this is for. After a loss of power or a reboot the file means nothing, which it says
-//! itself: its header has the boot id. Each slot has a checksum, keyed with the server's secret, so
-//! that a torn slot, a damaged file, and one of another server are nothing but replies that are not
-//! known.
+//! A call is written twice into one slot: when it begins, and with its reply before the reply is
+//! sent. The file is not synced: written data stay in the page cache when the process is killed,
+//! and only this case is covered. After a loss of power or a reboot the file is not valid; its
+//! header contains the boot id. Each slot has a checksum, keyed with the server's secret. So the
+//! replies of a torn slot, a damaged file or another server's file are ignored.
 //!
-//! The file has a header of one slot's size and then [`SLOTS`] slots, used in turn. All numbers are
-//! little-endian.
+//! The file consists of a header of one slot's size and [`SLOTS`] slots, used as a ring. All
+//! numbers are little-endian.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -29,53 +28,53 @@ use super::interrupted::Begun;
 use super::table::ReplyCacheKey;
 
 const MAGIC: [u8; 8] = *b"CURTRPLY";
-/// The only layout until now.
+/// The version of the layout.
 const FORMAT: u32 = 1;
-/// The bytes of a slot.
+/// The size of a slot in bytes.
 const SLOT: usize = 512;
-/// How many calls are kept: far more than clients wait for at any moment, which is what they send
-/// again.
+/// The number of saved calls: far more than clients have in progress at any time, which are those
+/// that they retransmit.
 const SLOTS: usize = 4096;
 const FILE: usize = SLOT * (1 + SLOTS);
 /// The bytes of a slot before the reply.
 const HEAD: usize = 88;
-/// The longest reply that a slot has room for. The longest there is, of a RENAME or a CREATE, has
-/// less than 300 bytes.
+/// Maximum size of a saved reply. The longest reply, to a RENAME or a CREATE, has less than 300
+/// bytes.
 const REPLY_MAX: usize = SLOT - HEAD;
 
 const STATE_BEGUN: u16 = 1;
 const STATE_ANSWERED: u16 = 2;
 
-/// Where the kernel tells which boot this is.
+/// The kernel's file with the boot id.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// The length of a boot id in its text.
+/// The length of a boot id as text.
 const BOOT_ID_BYTES: usize = 36;
 
-/// The file that calls are saved in.
+/// The file with the saved calls.
 pub(super) struct SavedReplies {
     file: File,
     checksums: SipHasher13,
-    /// The number of the next call. Relaxed: it only has to be each call's own.
+    /// The number of the next call. Relaxed: it only has to be unique.
     next: AtomicU64,
-    /// A write failed: nothing is saved any more.
+    /// A write failed: calls are not saved any more.
     failed: AtomicBool,
 }
 
-/// A call that was found in the file.
+/// A call in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SavedCall {
     pub(super) begun: Begun,
-    /// When it was answered and with what; none if the server ended before.
+    /// The time of its reply, and the reply; none if the server ended before.
     pub(super) answer: Option<(Duration, Box<[u8]>)>,
 }
 
-/// The number of a call, which says its slot.
+/// The number of a call, which determines its slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotNumber(u64);
 
 impl SavedReplies {
-    /// Opens the file at `path`, or makes it, and returns the calls in it in the order in which
-    /// they began. What is no such file of this boot and this server is replaced by an empty one.
+    /// Opens or creates the file at `path`. Returns its calls in the order in which they began. A
+    /// file that is damaged, or of another boot or server, is replaced by an empty one.
     pub(super) fn open(path: &Path, secret: &[u8; 16]) -> io::Result<(Self, Vec<SavedCall>)> {
         Self::open_in_boot(path, secret, &boot_id()?)
     }
@@ -113,7 +112,7 @@ impl SavedReplies {
         Ok((saved, calls.into_iter().map(|(_, call)| call).collect()))
     }
 
-    /// Everything that is in the file; none if it has another length.
+    /// The contents of the file; none if its length is wrong.
     fn contents(&self) -> io::Result<Option<Vec<u8>>> {
         if self.file.metadata()?.len() != FILE as u64 {
             return Ok(None);
@@ -123,8 +122,8 @@ impl SavedReplies {
         Ok(Some(bytes))
     }
 
-    /// Empties the file. All its room is taken now. The header comes last, for without it the file
-    /// means nothing.
+    /// Empties the file and allocates all its space. The header is written last, because without it
+    /// the file is not valid.
     fn begin_anew(&self, header: &[u8; SLOT]) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.write_all_at(&vec![0; FILE], 0)?;
@@ -140,13 +139,13 @@ impl SavedReplies {
         header
     }
 
-    /// Writes the checksum of the first `length` bytes in front of them.
+    /// Writes the checksum of the first `length` bytes before them.
     fn seal(&self, bytes: &mut [u8; SLOT], length: usize) {
         let checksum = self.checksums.hash(&bytes[8..length]);
         bytes[..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Saves that a call begins, unless saving has failed.
+    /// Saves the beginning of a call, unless saving has failed.
     pub(super) fn begin(&self, begun: &Begun) -> Option<SlotNumber> {
         if self.failed.load(Ordering::Relaxed) {
             return None;
@@ -156,7 +155,8 @@ impl SavedReplies {
         Some(number)
     }
 
-    /// Saves the reply to a call. One that is too long stays a call that was not answered.
+    /// Saves the reply to a call. A call with a reply that is too long stays unanswered in the
+    /// file.
     pub(super) fn answer(&self, number: SlotNumber, begun: &Begun, at: Duration, reply: &[u8]) {
         if reply.len() <= REPLY_MAX && !self.failed.load(Ordering::Relaxed) {
             self.write(number, begun, Some((at, reply)));
@@ -197,7 +197,7 @@ impl SavedReplies {
         }
     }
 
-    /// The call in a slot, if there is a whole one that belongs there.
+    /// The call in a slot, if the slot is complete and in its place.
     fn read(&self, place: usize, slot: &[u8]) -> Option<(u64, SavedCall)> {
         let number = u64::from_le_bytes(field(slot, 8)?);
         let length = usize::from(u16::from_le_bytes(field(slot, 36)?));
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// A file with calls 0 to 9, of which those from 5 on are not answered.
+    /// A file with calls 0 to 9, of which those from 5 on have no reply.
     fn ten(path: &Path) -> Vec<SavedCall> {
         let (saved, before) = SavedReplies::open_in_boot(path, &SECRET, &BOOT).unwrap();
         assert_eq!(before, []);
@@ -273,7 +273,7 @@ mod tests {
             if let Some((at, reply)) = &answer {
                 saved.answer(number, &begun, *at, reply);
             }
-            // The time of an answered call is that of its answer.
+            // The time of an answered call is that of its reply.
             let at = answer.as_ref().map_or(begun.at, |(at, _)| *at);
             SavedCall { begun: Begun { at, ..begun }, answer }
         });
@@ -294,7 +294,7 @@ mod tests {
         let (saved, _) = SavedReplies::open_in_boot(&path, &SECRET, &BOOT).unwrap();
         saved.begin(&begun(10)).unwrap();
         assert_eq!(found(&path).len(), 11);
-        // The oldest go first.
+        // The oldest calls are overwritten first.
         for xid in 0..u32::try_from(SLOTS).unwrap() - 3 {
             saved.begin(&begun(xid)).unwrap();
         }
@@ -327,7 +327,7 @@ mod tests {
             assert_eq!(found(&path), []);
             assert_eq!(ten(&path).len(), 10, "it works again");
         }
-        // A new file is for its owner alone.
+        // Only its owner may access a new file.
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::remove_file(&path).unwrap();
         ten(&path);
@@ -350,7 +350,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
-        /// Whatever became of the bytes, what is found was saved.
+        /// Whatever happens to the bytes, only calls that were saved are found.
         // SEMANTICS: restart-4.
         #[test]
         fn of_a_damaged_file_only_whole_calls_are_found(

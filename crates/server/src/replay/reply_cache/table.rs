@@ -1,8 +1,9 @@
-//! One shard's calls: those that run, and the replies of those that ran.
+//! One shard: calls in progress, and the replies to executed calls.
 //!
-//! Knows no clock and no lock. Invariants: `order`, `households` and the kept entries hold the same
-//! sequence numbers; those of a household are in rising order; what is kept is within its bounds
-//! after each change. Calls that run are as many as threads serve, and are not counted.
+//! It has no clock and no lock. Invariants: `order`, `households` and the cached entries hold the
+//! same sequence numbers; those of a household are in ascending order; the entries are within their
+//! bounds after each change. Calls in progress are not counted: there are at most as many as
+//! serving threads.
 
 use std::collections::{BTreeMap, HashMap, VecDeque, hash_map};
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,23 +11,23 @@ use std::time::Duration;
 
 use super::fingerprint::Fingerprint;
 
-/// What an entry costs beside its reply, in bytes, about: its places in four collections.
+/// Approximate cost of an entry in bytes besides its reply: its places in four collections.
 pub(super) const ENTRY_COST: usize = 192;
 
-/// What a call is found by. A client has at most one call of a number at a time (RFC 5531 section
-/// 9), so one with another fingerprint says that the older is done with.
+/// The key of a call. A client has at most one call with an xid at a time (RFC 5531 section 9), so
+/// a call with another fingerprint shows that the client no longer waits for the older one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ReplyCacheKey {
-    /// Without its port: a new connection has another.
+    /// The peer's address without its port, which differs on a new connection.
     pub(super) peer: IpAddr,
     pub(super) xid: u32,
 }
 
-/// The number of one execution.
+/// The sequence number of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ExecutionId(u64);
 
-/// One shard's part of the bounds.
+/// One shard's part of the limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReplyCacheShardLimits {
     pub(super) entries: usize,
@@ -34,28 +35,28 @@ pub(super) struct ReplyCacheShardLimits {
     pub(super) age: Duration,
 }
 
-/// What is to be done about a call.
+/// How to handle a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReplyCacheLookup<'t> {
-    /// It was executed, and answered so.
+    /// It was executed: send this reply.
     Replay(&'t CachedReply),
-    /// It is to be executed, and its reply to be brought.
+    /// Execute it and cache its reply.
     Execute(ExecutionId),
-    /// It is being executed.
+    /// It is in progress.
     Running(ExecutionId),
-    /// It is to be executed, but a call of the same number and another content runs: nothing can be
-    /// kept of it.
+    /// Execute it, but do not cache its reply: another call with the same xid and other contents is
+    /// in progress.
     ExecuteUncached,
 }
 
-/// Who shares a part of the room: an IPv4 address, or the /64 network that one IPv6 host may choose
-/// its addresses from.
+/// The unit that shares a part of the cache: an IPv4 address, or the /64 network from which one
+/// IPv6 host may choose its addresses.
 type ReplyCacheClient = IpAddr;
 
 pub(super) struct ReplyCacheTable {
     bounds: ReplyCacheShardLimits,
     entries: HashMap<ReplyCacheKey, ReplyCacheEntry>,
-    /// Kept replies, the oldest first, with the time since which they are kept.
+    /// Cached replies, oldest first, each with the time at which it was cached.
     order: BTreeMap<ExecutionId, (ReplyCacheKey, Duration)>,
     clients: HashMap<ReplyCacheClient, VecDeque<ExecutionId>>,
     bytes: usize,
@@ -68,12 +69,12 @@ struct ReplyCacheEntry {
     reply: Option<CachedReply>,
 }
 
-/// A reply that was given.
+/// A cached reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CachedReply {
     since: Duration,
     pub(super) reply: Box<[u8]>,
-    /// By an earlier run of the server.
+    /// Whether an earlier run of the server sent it.
     pub(super) is_restored: bool,
 }
 
@@ -89,7 +90,7 @@ impl ReplyCacheTable {
         }
     }
 
-    /// Says what to do about a call that came at `now`.
+    /// Decides how to handle a call that is received at `now`.
     pub(super) fn lookup(
         &mut self,
         key: ReplyCacheKey,
@@ -98,7 +99,7 @@ impl ReplyCacheTable {
     ) -> ReplyCacheLookup<'_> {
         let ticket = self.ticket();
         let first = ReplyCacheEntry { fingerprint, execution: ticket, reply: None };
-        // The key is hashed once, but for calls that came before.
+        // The key of a new call is hashed once.
         let known = match self.entries.entry(key) {
             hash_map::Entry::Vacant(place) => {
                 place.insert(first);
@@ -112,7 +113,7 @@ impl ReplyCacheTable {
             (true, None) => return ReplyCacheLookup::Running(known.execution),
             (false, None) => return ReplyCacheLookup::ExecuteUncached,
             (true, Some(true)) => {}
-            // The number is used again.
+            // The client uses the xid again.
             (_, Some(_)) => {
                 self.remove(key);
                 self.entries.insert(key, first);
@@ -124,8 +125,8 @@ impl ReplyCacheTable {
         }
     }
 
-    /// Keeps a reply that an earlier run of the server gave at `since`; whether there was room, and
-    /// no later call of its number.
+    /// Caches a reply that an earlier run of the server sent at `since`. Returns whether there was
+    /// room, and no later call with its xid.
     pub(super) fn restore(
         &mut self,
         key: ReplyCacheKey,
@@ -147,7 +148,7 @@ impl ReplyCacheTable {
         })
     }
 
-    /// Keeps the reply to the call that was begun as `ticket`; whether there was room.
+    /// Caches the reply to the call that was begun as `ticket`. Returns whether there was room.
     pub(super) fn insert(
         &mut self,
         key: ReplyCacheKey,
@@ -164,8 +165,8 @@ impl ReplyCacheTable {
             return false;
         }
         entry.reply = Some(CachedReply { since: now, reply: reply.into(), is_restored: false });
-        // Replies are kept in the order in which they were made, which is not that in which the
-        // calls began.
+        // Replies are cached in the order in which they were made, which differs from the order in
+        // which the calls began.
         entry.execution = later;
         self.bytes += cost;
         self.order.insert(later, (key, now));
@@ -180,7 +181,7 @@ impl ReplyCacheTable {
         true
     }
 
-    /// Forgets a call that was begun and not kept.
+    /// Removes a call that was begun and whose reply is not cached.
     pub(super) fn abandon(&mut self, key: ReplyCacheKey, ticket: ExecutionId) {
         if self.is_running(key, ticket) {
             self.entries.remove(&key);
@@ -196,7 +197,7 @@ impl ReplyCacheTable {
         ExecutionId(self.next)
     }
 
-    /// Forgets what is too old.
+    /// Removes expired replies.
     fn expire(&mut self, now: Duration) {
         while let Some((_, (key, since))) = self.order.first_key_value() {
             if now.saturating_sub(*since) < self.bounds.age {
@@ -206,8 +207,8 @@ impl ReplyCacheTable {
         }
     }
 
-    /// Forgets the oldest reply of `own`, if it has its share of the room, else of whoever has
-    /// most; never the only one of `own`. Whether there was one.
+    /// Evicts the oldest reply of `own` if it has its share of the cache, else of the household
+    /// with the most replies; never the only one of `own`. Returns whether there was one.
     fn evict(&mut self, own: ReplyCacheClient) -> bool {
         let share = self.order.len() / self.clients.len().max(1);
         let owned = self.clients.get(&own).map_or(0, VecDeque::len);
@@ -225,7 +226,7 @@ impl ReplyCacheTable {
         true
     }
 
-    /// Forgets a kept reply.
+    /// Removes a cached reply.
     fn remove(&mut self, key: ReplyCacheKey) {
         let Some(entry) = self.entries.remove(&key) else {
             return;
@@ -245,7 +246,7 @@ impl ReplyCacheTable {
         }
     }
 
-    /// How many replies are kept, and their bytes.
+    /// The number of cached replies, and their bytes.
     #[cfg(test)]
     pub(super) fn size(&self) -> (usize, usize) {
         let members: usize = self.clients.values().map(VecDeque::len).sum();
@@ -255,7 +256,7 @@ impl ReplyCacheTable {
         (self.order.len(), self.bytes)
     }
 
-    /// How many calls run.
+    /// The number of calls in progress.
     #[cfg(test)]
     pub(super) fn running(&self) -> usize {
         self.entries.len() - self.order.len()

@@ -1,5 +1,4 @@
-//! What is kept, for how long and for whom; and that nobody is answered with what was not said to
-//! him.
+//! The contents of the reply cache, their lifetime and owners; no caller gets the reply to another.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -34,7 +33,7 @@ fn key(peer: &str, xid: u32) -> ReplyCacheKey {
     ReplyCacheKey { peer, xid }
 }
 
-/// Has a call executed and its reply kept.
+/// Executes a call and caches its reply.
 fn execute(table: &mut ReplyCacheTable, key: ReplyCacheKey, reply: &[u8], now: Duration) -> bool {
     let ReplyCacheLookup::Execute(ticket) = table.lookup(key, SAME, now) else {
         panic!("{key:?} is not new");
@@ -51,7 +50,7 @@ fn assert_replay(begin: ReplyCacheLookup<'_>, reply: &[u8]) {
     }
 }
 
-/// Whether a call would be answered from what is kept.
+/// Whether a call would be answered from the cache.
 fn is_known(table: &mut ReplyCacheTable, key: ReplyCacheKey, now: Duration) -> bool {
     match table.lookup(key, SAME, now) {
         ReplyCacheLookup::Replay(_) => true,
@@ -64,13 +63,13 @@ fn is_known(table: &mut ReplyCacheTable, key: ReplyCacheKey, now: Duration) -> b
 }
 
 #[test]
-fn a_reply_is_kept_until_its_time_is_over() {
+fn a_reply_is_cached_until_it_expires() {
     let mut table = table(8, 8000);
     let call = key("10.0.0.1", 7);
     assert!(execute(&mut table, call, b"reply", START));
     assert_replay(table.lookup(call, SAME, START + AGE - Duration::from_nanos(1)), b"reply");
     assert!(matches!(table.lookup(call, SAME, START + AGE), ReplyCacheLookup::Execute(_)));
-    // What is too old goes as soon as something is kept, whoever sent it.
+    // Expired replies are removed as soon as any reply is cached, whatever its client.
     let mut table = self::table(8, 8000);
     for xid in 0..8 {
         assert!(execute(&mut table, key("10.0.0.1", xid), b"reply", START));
@@ -86,13 +85,13 @@ fn a_number_that_is_used_again_is_a_new_call() {
     assert!(execute(&mut table, call, b"old", START));
     let ReplyCacheLookup::Execute(ticket) = table.lookup(call, OTHER, START) else { panic!("not new") };
     assert_eq!(table.size(), (0, 0), "the old reply is forgotten");
-    // While that runs: its duplicate waits, and the old call, which nobody can be waiting for, is
-    // not mixed up with it.
+    // While that call is in progress, its duplicate waits. The old call, for which no client can
+    // wait any more, is not confused with it.
     assert_eq!(table.lookup(call, OTHER, START), ReplyCacheLookup::Running(ticket));
     assert_eq!(table.lookup(call, SAME, START), ReplyCacheLookup::ExecuteUncached);
     assert!(table.insert(call, ticket, b"new", START));
     assert_replay(table.lookup(call, OTHER, START), b"new");
-    // Another peer's number is another number.
+    // The same xid of another peer is another call.
     assert!(matches!(table.lookup(key("10.0.0.2", 7), OTHER, START), ReplyCacheLookup::Execute(_)));
 }
 
@@ -134,7 +133,7 @@ fn a_busy_client_displaces_its_own_replies_and_not_a_quiet_ones() {
     for xid in 0..4 {
         assert!(is_known(&mut table, key("10.0.0.1", xid), START), "{xid}");
     }
-    // Nor does one that chooses its addresses: a /64 of IPv6 is one client.
+    // Nor does a client that chooses its addresses: a /64 of IPv6 is one client.
     for host in 0..100 {
         let address = format!("2001:db8::{host:x}");
         assert!(execute(&mut table, key(&address, 1), b"many", START));
@@ -143,7 +142,7 @@ fn a_busy_client_displaces_its_own_replies_and_not_a_quiet_ones() {
         assert!(is_known(&mut table, key("10.0.0.1", xid), START), "{xid}");
     }
     assert_eq!(table.size().0, 16);
-    // A new client takes its place from whoever has most, and keeps it.
+    // A new client evicts a reply of the client with the most, and keeps its own.
     assert!(execute(&mut table, key("10.0.0.3", 1), b"new", START));
     assert!(is_known(&mut table, key("10.0.0.3", 1), START));
     assert!(is_known(&mut table, key("10.0.0.1", 0), START));
@@ -186,7 +185,7 @@ fn call<'a>(xid: u32, credential: OpaqueAuth<'a>, arguments: &'a [u8]) -> CallMe
     CallMessage { xid, program: curt_proto::nfs3::PROGRAM, version: 3, procedure: 9, credential, arguments }
 }
 
-/// A cache and how often a call was executed in it.
+/// A cache and the number of executions in it.
 struct Bed {
     cache: ReplyCache,
     counters: Arc<ServerCounters>,
@@ -225,7 +224,7 @@ impl Bed {
         }
     }
 
-    /// Sends the call of number `xid` from `port`; `work` is done while it is executed.
+    /// Sends the call with the xid `xid` from `port`; `work` runs during its execution.
     fn send(
         &self,
         xid: u32,
@@ -271,7 +270,7 @@ fn a_call_that_has_no_results_is_forgotten() {
     let fails = |_: &mut Vec<u8>| Err(CallFailure::GarbageArguments);
     assert_eq!(bed.send(1, 700, fails), Err(CallFailure::GarbageArguments));
     assert_eq!(bed.send(1, 700, says(b"done")).unwrap(), b"done");
-    // So is one that panicked.
+    // A call that panicked is executed again, too.
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         bed.send(2, 700, |_| std::panic::resume_unwind(Box::new("in the middle")))
     }));
@@ -280,7 +279,7 @@ fn a_call_that_has_no_results_is_forgotten() {
 }
 
 #[test]
-fn the_longest_reply_is_kept_and_a_longer_one_is_not() {
+fn a_reply_of_the_maximum_length_is_cached_and_a_longer_one_is_not() {
     let bed = Bed::new(ReplyCacheLimits::default());
     for (xid, length, executions) in [(1, REPLY_MAX, 1), (2, REPLY_MAX + 1, 2)] {
         bed.executed.store(0, Ordering::SeqCst);

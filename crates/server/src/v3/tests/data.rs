@@ -24,7 +24,7 @@ fn write(
     fixture.call(NfsProcedure::Write, &WriteArguments { file, offset, count, stable: stability, data })
 }
 
-/// What READ says: the data, whether they end the file, and the file's attributes.
+/// The result of READ: the data, whether they reach the end of the file, and the attributes.
 fn read(fixture: &Fixture, file: NfsFh3, offset: u64, count: u32) -> Result<(Vec<u8>, bool), NfsStat3> {
     let results = fixture.raw(6, &bytes_of(&ReadArguments { file, offset, count })).unwrap();
     match decode_all::<NfsResult<ReadOk<'_>, ReadFail>>(&results).unwrap() {
@@ -128,7 +128,7 @@ fn the_verifier_is_the_same_until_data_may_be_lost() {
     assert_eq!(ok.verifier, second);
 }
 
-/// fsync tells of lost data once, and whoever makes a change durable may be the one who hears it.
+/// fsync reports lost data once, perhaps to a caller that makes another change durable.
 #[test]
 fn a_change_that_hears_of_lost_data_changes_the_verifier() {
     let fixture = Fixture::new();

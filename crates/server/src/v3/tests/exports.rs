@@ -1,4 +1,4 @@
-//! What the options of exports do to requests: crossing mounts, `subtree_check`, `async`,
+//! The effect of options of exports on requests: crossing mounts, `subtree_check`, `async`,
 //! `nordirplus`, flavours, and reloads.
 
 use std::sync::Arc;
@@ -190,7 +190,7 @@ fn with_subtree_check_a_handle_is_good_where_the_file_was_found() {
     assert_eq!(status(&fixture, seen), NfsStat3::Stale);
     let moved = found(fixture.lookup(closed, b"moved")).object;
     assert_eq!(status(&fixture, moved), NfsStat3::Ok);
-    // A handle from before the option was set does not say where its file is.
+    // A handle from before the option was set does not contain the directory of its file.
     let without = Fixture::new();
     let file = without.make_file(without.root(), b"file", 0o666);
     let checked = ExportRules { subtree_check: true, ..rules() };
@@ -259,7 +259,7 @@ fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
         .service
         .replace_exports(vec![export("/one", &fixture.vfs, rules()), export("/three", &memory(3), rules())]);
     assert_eq!(same.unwrap().to_string(), "nothing changed");
-    // What cannot be served leaves everything as it was.
+    // An invalid reload leaves everything unchanged.
     let twice = vec![export("/one", &fixture.vfs, rules()), export("/one/", &memory(4), rules())];
     assert!(fixture.service.replace_exports(twice).is_err());
     assert_eq!(status(one), NfsStat3::Ok);

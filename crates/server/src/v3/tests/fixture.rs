@@ -1,5 +1,4 @@
-//! A server with one export (and a second one where asked), and calls to it as one caller or
-//! another.
+//! A server with one export (a second one on request), and calls to it as different callers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -63,12 +62,12 @@ impl Fixture {
         Self { service: NfsService::new(setup).unwrap(), vfs, client, uid: 0, gid: 0, groups: &[] }
     }
 
-    /// Another caller from now on.
+    /// Sets the caller of later calls.
     pub(super) const fn become_user(&mut self, uid: u32, gid: u32) {
         (self.uid, self.gid) = (uid, gid);
     }
 
-    /// Other groups are sent from now on.
+    /// Sets the groups of later calls.
     pub(super) const fn send_groups(&mut self, groups: &'static [u32]) {
         self.groups = groups;
     }
@@ -98,7 +97,7 @@ impl Fixture {
         let groups = AuthSysGids::first_of(self.groups);
         let sys = AuthSys { stamp: 0, machine_name: b"test", uid: self.uid, gid: self.gid, groups };
         let credential = OpaqueAuth::Sys(sys);
-        // Relaxed: only the numbers have to differ, for each call here is a new one.
+        // Relaxed: the xids only have to differ, because each call here is new.
         static XID: AtomicU32 = AtomicU32::new(1);
         let call = CallMessage {
             xid: XID.fetch_add(1, Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! Handles that are not, or no longer, good: for every procedure.
+//! Invalid and stale handles, for every procedure.
 
 use curt_proto::nfs3::{NfsFh3, NfsProcedure, NfsStat3};
 use curt_vfs::{HandleScheme, NodeHandle};
@@ -8,7 +8,7 @@ use crate::ExportRules;
 use crate::file_handle::{ExportId, FileSystemId, HandleContents};
 use crate::v3::wire_handle;
 
-/// Arguments of each procedure that begin with this handle and are well formed.
+/// Well-formed arguments of each procedure that begin with this handle.
 fn arguments(procedure: NfsProcedure, handle: NfsFh3) -> Vec<u8> {
     let mut bytes = bytes_of(&handle);
     let name = [0, 0, 0, 1, b'n', 0, 0, 0];

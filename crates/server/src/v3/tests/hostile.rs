@@ -1,4 +1,4 @@
-//! Names and bytes that mean harm.
+//! Malicious names and bytes.
 
 use curt_proto::nfs3::{
     CreateArguments, CreateHow, CreateOk, MkdirArguments, NfsProcedure, NfsResult, NfsStat3, RenameArguments,
@@ -47,7 +47,7 @@ fn bad_names_get_the_rfcs_status_from_every_procedure_that_takes_one() {
     }
 }
 
-/// Whatever the bytes, a call ends with results or a reject, and the next one is served.
+/// A call with any bytes ends with results or a reject, and the next call is served.
 #[test]
 fn noise_is_answered_or_rejected() {
     let fixture = Fixture::new();
@@ -57,7 +57,7 @@ fn noise_is_answered_or_rejected() {
         let mut arguments = if round % 2 == 0 { handle.clone() } else { Vec::new() };
         for _ in 0..round % 50 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // Small words are more often good ones.
+            // Small words are more often valid.
             let [.., last] = state.to_be_bytes();
             let [first, ..] = state.to_be_bytes();
             arguments.extend([0, 0, 0, if first < 200 { first % 9 } else { last }]);

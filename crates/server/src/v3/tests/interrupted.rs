@@ -1,5 +1,5 @@
-//! Calls that come again after the server was killed, over a directory of this machine: before the
-//! change, after it, and after the reply was saved.
+//! Calls that are repeated after the server was killed, over a directory of this machine: before
+//! the change, after it, and after the reply was saved.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -31,7 +31,7 @@ struct Run {
     root: NfsFh3,
 }
 
-/// When a run is killed.
+/// The time at which a run is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Killed {
     BeforeTheChange,
@@ -94,7 +94,7 @@ impl Run {
         Self { service, counters, root }
     }
 
-    /// Sends a call of number `xid` from another port each time.
+    /// Sends a call with the xid `xid`, each time from another port.
     fn send(&self, xid: u32, procedure: NfsProcedure, arguments: &[u8]) -> Vec<u8> {
         let (call, mut context) = call(xid, procedure, arguments);
         let mut reply = Vec::new();
@@ -156,7 +156,7 @@ fn status(results: &[u8]) -> NfsStat3 {
     NfsStat3::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).unwrap()
 }
 
-/// A directory where things are old.
+/// A directory with old times.
 fn top() -> tempfile::TempDir {
     let top = tempfile::tempdir().unwrap();
     let export = top.path().join("export");
@@ -166,7 +166,7 @@ fn top() -> tempfile::TempDir {
     top
 }
 
-/// Waits until what is changed from now on has a later time.
+/// Waits until later changes have a later time.
 fn wait_for_the_clock(export: &Path) {
     let last = std::fs::metadata(export).unwrap();
     let probe = export.join("probe");
@@ -187,7 +187,7 @@ fn mkdir(directory: NfsFh3, name: &str) -> Vec<u8> {
     })
 }
 
-/// Every call that cannot be repeated, on a tree with `old file` and `old directory`.
+/// Every non-idempotent call, on a tree with `old file` and `old directory`.
 fn unrepeatable(run: &Run) -> Vec<(NfsProcedure, Vec<u8>)> {
     let attributes = Sattr { mode: Some(0o640), ..Sattr::default() };
     let at =
@@ -216,7 +216,7 @@ fn unrepeatable(run: &Run) -> Vec<(NfsProcedure, Vec<u8>)> {
 
 // SEMANTICS: restart-1.
 #[test]
-fn a_call_that_comes_again_after_a_kill_at_any_moment_is_told_of_its_own_work() {
+fn a_call_repeated_after_a_kill_at_any_moment_gets_the_result_of_its_own_execution() {
     use Killed::{AfterTheChange, AfterTheReplyWasSaved, BeforeTheChange};
     let count = unrepeatable(&Run::begin(top().path())).len();
     for (number, when) in (0..count).flat_map(|number| {
@@ -226,7 +226,7 @@ fn a_call_that_comes_again_after_a_kill_at_any_moment_is_told_of_its_own_work() 
         let run = Run::begin(top.path());
         let (procedure, arguments) = unrepeatable(&run).swap_remove(number);
         run.killed(when, 7, procedure, &arguments);
-        // The next run may be killed before the client is back.
+        // The next run may be killed before the client has reconnected.
         drop(Run::begin(top.path()));
         let run = Run::begin(top.path());
         let first = run.send(7, procedure, &arguments);
@@ -236,18 +236,18 @@ fn a_call_that_comes_again_after_a_kill_at_any_moment_is_told_of_its_own_work() 
         let expected = [when == AfterTheChange, when == AfterTheReplyWasSaved].map(u64::from);
         assert_eq!(counted, expected, "{procedure} {when:?}");
         assert_eq!(run.counted(ServerCounter::ReplyCacheRestored), expected[1]);
-        // From now on it is a reply like any other.
+        // From now on it is an ordinary cached reply.
         assert_eq!(run.send(7, procedure, &arguments), first);
         drop(run);
         assert_eq!(Run::begin(top.path()).send(7, procedure, &arguments), first);
-        // Another call is not taken for it.
+        // Another call is not mistaken for it.
         let again = Run::begin(top.path()).status(8, procedure, &arguments);
         assert!(matches!(again, NfsStat3::Exist | NfsStat3::Noent), "{procedure}: {again}");
     }
 }
 
 #[test]
-fn what_is_recognised_is_told_with_its_handle_and_attributes() {
+fn a_recognised_creation_returns_handle_and_attributes() {
     let top = top();
     let run = Run::begin(top.path());
     let arguments = mkdir(run.root, "made");
@@ -265,7 +265,7 @@ fn what_is_recognised_is_told_with_its_handle_and_attributes() {
 
 // SEMANTICS: restart-3.
 #[test]
-fn what_was_there_or_not_there_before_is_nobodys_work() {
+fn objects_present_or_missing_before_are_not_taken_for_a_calls_work() {
     let top = top();
     let run = Run::begin(top.path());
     let root = run.root;
@@ -287,17 +287,17 @@ fn what_was_there_or_not_there_before_is_nobodys_work() {
     }
 }
 
-/// Waits until the last change of the export is older than a step of its clock, and changes nothing
+/// Waits until the last change of the export is older than a step of its clock, without a change
 /// there.
 fn wait_for_the_clock_alone() {
     let elsewhere = tempfile::tempdir().unwrap();
     wait_for_the_clock(elsewhere.path());
 }
 
-/// As a lock: of several who make one directory, one has made it.
+/// As for a lock: of several clients that create one directory, one has created it.
 // SEMANTICS: restart-2.
 #[test]
-fn of_two_clients_whose_mkdirs_were_interrupted_one_is_told_that_it_made_the_directory() {
+fn of_two_clients_whose_mkdirs_were_interrupted_only_one_succeeds() {
     let top = top();
     let run = Run::begin(top.path());
     let arguments = mkdir(run.root, "lock");
@@ -308,7 +308,7 @@ fn of_two_clients_whose_mkdirs_were_interrupted_one_is_told_that_it_made_the_dir
     assert_eq!(told.map(|status| status == NfsStat3::Ok).iter().filter(|made| **made).count(), 1);
     drop(run);
 
-    // One of them was answered before the other's was begun, or while it was executed.
+    // One of them was answered before the other was begun, or while it was executed.
     for is_answered_first in [true, false] {
         let top = self::top();
         let run = Run::begin(top.path());
@@ -369,7 +369,7 @@ fn replies_of_another_server_or_none_at_all_are_no_replies() {
     }
     std::fs::remove_file(&replies).unwrap();
     assert_eq!(again(), NfsStat3::Exist);
-    // With another key the handles are others, too; a file of the first is nothing to the second.
+    // With another key the handles differ, too; the file of another server is ignored.
     std::fs::write(&replies, &saved).unwrap();
     PersistentState::new_key(&top.path().join("state")).unwrap();
     let run = Run::begin(top.path());
@@ -396,11 +396,11 @@ fn a_truncation_that_was_answered_is_not_done_again_by_the_next_run() {
     assert_eq!(std::fs::read(&file).unwrap(), b"written since");
 }
 
-/// SEMANTICS.md says so.
+/// Documented in SEMANTICS.md.
 // SEMANTICS: restart-5.
 // SEMANTICS: restart-2.
 #[test]
-fn an_object_that_has_more_rights_than_were_asked_for_is_anothers() {
+fn an_object_with_more_rights_than_requested_is_not_taken_for_a_calls_work() {
     let top = top();
     let run = Run::begin(top.path());
     let arguments = mkdir(run.root, "made");

@@ -11,7 +11,7 @@ use super::fixture::{Fixture, bytes_of};
 /// A name and the cookie after it.
 type Named = (Vec<u8>, u64);
 
-/// One READDIR: names with cookies, and whether the directory ended.
+/// One READDIR: names with cookies, and whether the end was reached.
 fn readdir(
     fixture: &Fixture,
     directory: NfsFh3,
@@ -25,7 +25,7 @@ fn readdir(
         NfsResult::Ok(mut ok) => {
             let most = usize::try_from(count).unwrap();
             assert!(results.len() <= most, "{} bytes of {count}", results.len());
-            // Left out only where they would leave no room for an entry, or for the end.
+            // Attributes are omitted only if they would leave no room for an entry, or for the end.
             let is_told = ok.attributes == Some(fixture.attributes(directory));
             assert!(is_told || ok.attributes.is_none() && results.len() + 84 > most);
             let entry = |entry: DirectoryEntry<'_>| (entry.name.bytes().to_vec(), entry.cookie.0);
@@ -140,10 +140,10 @@ fn a_reply_that_holds_no_entry_is_too_small() {
 }
 
 /// RFC 1813 sections 3.3.16 and 3.3.17: count and maxcount bound the result with all its XDR
-/// overhead. The status is counted, too, though it stands before READDIR3resok: a client may have
-/// room for no more than it said.
+/// overhead. The status is counted, too, although it precedes READDIR3resok: a client may have room
+/// for no more than it requested.
 #[test]
-fn no_listing_is_longer_than_was_asked_for_whatever_the_count() {
+fn no_listing_is_longer_than_the_requested_count() {
     let fixture = Fixture::new();
     let directory = fixture.make_directory(fixture.root(), b"directory", 0o755);
     for length in 1..=255 {
@@ -173,7 +173,7 @@ fn no_listing_is_longer_than_was_asked_for_whatever_the_count() {
 }
 
 proptest::proptest! {
-    /// A listing in replies of any size comes to its end, with each name once.
+    /// A listing in replies of any size reaches its end, with each name once.
     #[test]
     fn replies_of_any_size_lead_through_the_whole_directory(
         lengths in proptest::collection::btree_set(1_usize..=255, 0..12),
@@ -190,7 +190,7 @@ proptest::proptest! {
     }
 }
 
-/// How many names a listing has in replies of up to `count` bytes.
+/// The number of names in a listing with replies of up to `count` bytes.
 fn close_directory(fixture: &Fixture, directory: NfsFh3, procedure: u32, count: u32) -> usize {
     let (mut names, mut cookie, verifier) = (0, Cookie(0), CookieVerifier::default());
     loop {
@@ -256,7 +256,7 @@ fn plus_keeps_both_budgets_and_goes_on_where_it_stopped() {
     assert!(bytes <= 2000 && (8..20).contains(&entries) && !eof, "{entries} entries, {bytes} bytes");
     let (entries, _, eof) = plus(&fixture, &ReaddirPlusArguments { directory_count: 320, ..whole }).unwrap();
     assert!((8..14).contains(&entries) && !eof, "{entries} entries");
-    // A dircount that holds no entry must not end a listing for good.
+    // A dircount too small for an entry must not end a listing.
     let (entries, _, _) = plus(&fixture, &ReaddirPlusArguments { directory_count: 0, ..whole }).unwrap();
     assert_eq!(entries, 1);
     for max_count in [0, 31, 55] {
@@ -265,7 +265,7 @@ fn plus_keeps_both_budgets_and_goes_on_where_it_stopped() {
     }
 }
 
-/// CVE-2021-3178: the parent of an export's root was told by READDIRPLUS.
+/// CVE-2021-3178: READDIRPLUS returned the parent of an export's root.
 #[test]
 fn dot_dot_of_the_root_is_the_root_itself() {
     let fixture = Fixture::new();

@@ -1,5 +1,5 @@
-//! Calls in, replies out, over a tree in memory whose clock stands still: `fixture` makes both, the
-//! others hold the replies against RFC 1813, one file for each kind of procedure.
+//! Calls to a server over a tree in memory with a fixed clock. `fixture` makes both. The other
+//! files compare the replies with RFC 1813, one file for each kind of procedure.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attributes;

@@ -1,4 +1,4 @@
-//! Exports to names of hosts while a name service does not answer.
+//! Exports to host names while a name service does not answer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::exports::export;
 use super::fixture::{Fixture, memory, rules};
 use crate::{ExportClient, ExportDefinition, NameService, NfsService, PersistentState, Setup};
 
-/// A name service that answers nothing until it is released.
+/// A name service that does not answer until it is released.
 struct Hanging(Arc<AtomicBool>);
 
 impl Hanging {
@@ -44,7 +44,7 @@ impl NameService for Hanging {
     }
 }
 
-/// A name service whose servers do not answer.
+/// A name service that cannot reach its servers.
 struct Silent;
 
 impl NameService for Silent {
@@ -67,7 +67,7 @@ impl NameService for Silent {
 
 // SEMANTICS: export-10.
 #[test]
-fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
+fn while_no_name_service_answers_clients_get_jukebox() {
     let mut fixture = Fixture::new();
     let of = |path: &str, client: &str| ExportDefinition {
         clients: vec![ExportClient {
@@ -97,7 +97,7 @@ fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
 
 // SEMANTICS: export-9.
 #[test]
-fn a_request_that_needs_a_name_is_told_to_come_back_and_holds_up_no_other() {
+fn a_request_that_needs_a_name_gets_jukebox_and_delays_no_other() {
     let mut fixture = Fixture::new();
     let named = ExportDefinition {
         clients: vec![ExportClient {

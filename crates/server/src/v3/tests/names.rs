@@ -94,7 +94,7 @@ fn an_exclusive_create_sent_twice_makes_one_file() {
 }
 
 #[test]
-fn every_kind_of_object_can_be_made_and_told() {
+fn every_kind_of_object_can_be_created_and_is_reported_as_that_kind() {
     let fixture = Fixture::new();
     let root = fixture.root();
     let set = Sattr { mode: Some(0o600), ..Sattr::default() };
@@ -228,7 +228,7 @@ fn nothing_leads_from_one_export_into_another() {
 }
 
 #[test]
-fn the_good_one_of_two_handles_is_told_of() {
+fn if_one_of_two_handles_is_invalid_the_reply_has_the_attributes_of_the_other() {
     let fixture = Fixture::new();
     let root = fixture.root();
     let bad = NfsFh3::new(b"bad").unwrap();

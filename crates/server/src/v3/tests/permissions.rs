@@ -1,4 +1,4 @@
-//! Who may do what: ACCESS and squashing, as seen through the procedures.
+//! Permissions: ACCESS and squashing, as seen through the procedures.
 
 use curt_proto::nfs3::{
     AccessArguments, AccessMask, AccessOk, Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3,
@@ -40,7 +40,7 @@ fn a_read_only_export_grants_no_change() {
 }
 
 #[test]
-fn a_squashed_root_is_nobody() {
+fn a_squashed_root_is_the_anonymous_user() {
     let mut fixture = Fixture::with_rules(ExportRules { squash: Squash::Root, ..rules() });
     let root = fixture.root();
     assert_eq!(access(&fixture, root), AccessMask::READ.or(AccessMask::LOOKUP).0, "mode 755 of uid 0");
@@ -70,7 +70,7 @@ fn files_belong_to_whom_the_caller_is_taken_for() {
 
 // SEMANTICS: export-7.
 #[test]
-fn whoever_becomes_nobody_brings_no_groups_where_this_machine_says_which() {
+fn with_manage_gids_a_squashed_caller_has_no_groups_of_its_credential() {
     let mut fixture = Fixture::with_rules(ExportRules { squash: Squash::Root, ..rules() });
     let set = SetAttributes { gid: Some(42), ..SetAttributes::with_mode(0o640) };
     let made = fixture.vfs.create(&FsCred::ROOT, &fixture.vfs.root(), b"file", CreateMode::Guarded(&set));

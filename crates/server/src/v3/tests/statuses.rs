@@ -1,4 +1,4 @@
-//! Which status a client gets for which error of a file system.
+//! The status that a client gets for each error of a file system.
 
 use curt_proto::nfs3::NfsStat3;
 use curt_types::Fault;
