@@ -264,15 +264,16 @@ impl LocalVfs {
         let unnamed = times.and_then(|(mtime, atime)| {
             let file = open(b".", flags | OFlags::TMPFILE).ok()?;
             set_both_times(&file, mtime, atime).ok()?;
-            Some(file)
+            let path = proc_path(file.as_fd());
+            match rustix::fs::linkat(CWD, path.as_str(), parent, name, AtFlags::SYMLINK_FOLLOW) {
+                Ok(()) => Some(Ok(file)),
+                Err(Errno::EXIST) => Some(Err(Errno::EXIST)),
+                Err(_) => None,
+            }
         });
         let file = match (unnamed, times) {
-            (Some(file), _) => {
-                let path = proc_path(file.as_fd());
-                rustix::fs::linkat(CWD, path.as_str(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
-                file
-            }
-            // Not all file systems have files without names, and what else failed fails again.
+            (Some(linked), _) => linked?,
+            // Not all file systems support files without names. Other errors occur again.
             (None, Some((mtime, atime))) => {
                 let file = open(name, new)?;
                 if let Err(errno) = set_both_times(&file, mtime, atime) {
@@ -374,10 +375,12 @@ mod tests {
         std::thread::scope(|scope| {
             let watcher = scope.spawn(|| {
                 (0..500).all(|number| {
+                    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
                     let times = loop {
                         if let Ok(metadata) = std::fs::metadata(name(number)) {
                             break metadata.modified().unwrap();
                         }
+                        assert!(std::time::Instant::now() < deadline, "{number} was not created");
                     };
                     times < std::time::UNIX_EPOCH + std::time::Duration::from_secs(1)
                 })

@@ -1,8 +1,8 @@
 //! A bare FUSE loop over a directory of this machine: what a mount would cost if its file system
 //! decided nothing, kept nothing and sent nothing.
 //!
-//! The kernel may keep names, missing names, attributes and pages, as long as a mount of Curt
-//! allows. Every request it does send becomes the same system call on the directory.
+//! The kernel may cache attributes and pages as long as on a mount of Curt with default options,
+//! and no names. Each request becomes the same system call on the directory.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -24,8 +24,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// For how long the kernel may keep names and attributes: the default of a mount's kernelnames=.
-pub(super) const LIFETIME: Duration = Duration::from_secs(1);
+/// How long the kernel may cache names: not at all, as on a mount of Curt.
+const NAME_LIFETIME: Duration = Duration::ZERO;
+/// How long the kernel may cache attributes: as on a mount of Curt with default options (acregmin).
+const ATTRIBUTE_LIFETIME: Duration = Duration::from_secs(3);
 /// As a mount of Curt has it.
 const READ_AHEAD_KIB: u32 = 2048;
 
@@ -133,12 +135,22 @@ impl Passthrough {
         self.open.write().remove(&fh.0);
     }
 
+    /// Gives a new object to the caller, if this process may, and finds it.
+    fn created(&self, context: &LoopContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
+        if rustix::process::geteuid().is_root() {
+            let (uid, gid) = (Uid::from_raw(context.uid), Gid::from_raw(context.gid));
+            let directory = self.node(parent)?;
+            rustix::fs::chownat(&directory.file, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        self.find(parent, name)
+    }
+
     /// Finds a name, and counts the look-up.
     fn find(&self, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
         let parent = self.node(parent)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&parent.file, name, flags, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(EntryOut::missing(LIFETIME)),
+            Err(Errno::NOENT) => return Ok(EntryOut::missing(NAME_LIFETIME)),
             result => result?,
         };
         let stat = rustix::fs::fstat(&file)?;
@@ -155,8 +167,8 @@ impl Passthrough {
         Ok(EntryOut {
             node,
             generation: 0,
-            entry_valid: LIFETIME,
-            attributes_valid: LIFETIME,
+            entry_valid: NAME_LIFETIME,
+            attributes_valid: ATTRIBUTE_LIFETIME,
             attributes: attributes(&stat),
         })
     }
@@ -207,6 +219,7 @@ impl Filesystem for Passthrough {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
+        self.count();
         let mut nodes = self.nodes.write();
         let is_gone = nodes
             .get(&node.0)
@@ -219,7 +232,7 @@ impl Filesystem for Passthrough {
     fn getattr(&self, _: &LoopContext<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
         self.count();
         let stat = rustix::fs::fstat(&self.node(node)?.file)?;
-        Ok(AttrOut { attributes: attributes(&stat), valid: LIFETIME })
+        Ok(AttrOut { attributes: attributes(&stat), valid: ATTRIBUTE_LIFETIME })
     }
 
     fn setattr(&self, _: &LoopContext<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
@@ -249,7 +262,7 @@ impl Filesystem for Passthrough {
             rustix::fs::utimensat(&known.file, "", &times, AtFlags::EMPTY_PATH)?;
         }
         let stat = rustix::fs::fstat(&known.file)?;
-        Ok(AttrOut { attributes: attributes(&stat), valid: LIFETIME })
+        Ok(AttrOut { attributes: attributes(&stat), valid: ATTRIBUTE_LIFETIME })
     }
 
     fn readlink(&self, _: &LoopContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
@@ -261,20 +274,26 @@ impl Filesystem for Passthrough {
 
     fn symlink(
         &self,
-        _: &LoopContext<'_>,
+        context: &LoopContext<'_>,
         parent: NodeId,
         name: &[u8],
         target: &[u8],
     ) -> Result<EntryOut, Errno> {
         self.count();
         rustix::fs::symlinkat(target, &self.node(parent)?.file, name)?;
-        self.find(parent, name)
+        self.created(context, parent, name)
     }
 
-    fn mkdir(&self, _: &LoopContext<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<EntryOut, Errno> {
+    fn mkdir(
+        &self,
+        context: &LoopContext<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<EntryOut, Errno> {
         self.count();
         rustix::fs::mkdirat(&self.node(parent)?.file, name, Mode::from_raw_mode(mode))?;
-        self.find(parent, name)
+        self.created(context, parent, name)
     }
 
     fn unlink(&self, _: &LoopContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
@@ -320,7 +339,7 @@ impl Filesystem for Passthrough {
 
     fn create(
         &self,
-        _: &LoopContext<'_>,
+        context: &LoopContext<'_>,
         parent: NodeId,
         name: &[u8],
         create: &CreateIn,
@@ -329,7 +348,7 @@ impl Filesystem for Passthrough {
         let flags = open_flags(create.flags) | OFlags::CREATE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(create.mode);
         let file = rustix::fs::openat(&self.node(parent)?.file, name, flags, mode)?;
-        Ok((self.find(parent, name)?, self.keep_open(file)))
+        Ok((self.created(context, parent, name)?, self.keep_open(file)))
     }
 
     fn read(&self, _: &LoopContext<'_>, _: NodeId, read: &ReadIn, reply: &ReadReply) -> Result<(), Errno> {
