@@ -218,13 +218,17 @@ impl DentryCache {
         Some(CachedDentry { child: slot.child.clone(), label: slot.label })
     }
 
-    /// Caches an entry of `name` in `directory`; returns the previous one.
-    pub(crate) fn keep(&self, directory: InodeId, name: &[u8], kept: CachedDentry) -> Option<CachedDentry> {
+    /// Caches an entry of `name` in `directory`; returns the previous one, and adds evicted ones to
+    /// `evicted`. The caller drops them without a lock, because the drop of an inode takes locks.
+    pub(crate) fn keep(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+        kept: CachedDentry,
+        evicted: &mut Vec<CachedDentry>,
+    ) -> Option<CachedDentry> {
         let missing = kept.child.is_none();
         let hash = self.hash(directory, name);
-        // Entries removed from the table are dropped here after the lock is released, because the
-        // drop of an inode takes other locks.
-        let mut dropped = Vec::new();
         let mut table = self.table.lock();
         let index = table.find(hash, directory, name);
         let former = index.and_then(|index| table.remove(hash, index));
@@ -234,7 +238,7 @@ impl DentryCache {
         while let Some(index) = table.over(&self.limits, directory) {
             let slot = table.slab.slot(index);
             let (hash, missing) = (self.hash(slot.directory, slot.name.as_bytes()), slot.is_missing());
-            dropped.extend(table.remove(hash, index));
+            evicted.extend(table.remove(hash, index));
             self.counters.count(if missing { ClientCounter::NegEvict } else { ClientCounter::PosEvict });
         }
         drop(table);

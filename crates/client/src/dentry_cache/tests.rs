@@ -36,11 +36,11 @@ fn missing() -> CachedDentry {
 #[test]
 fn an_entry_is_found_by_its_directory_and_its_name() {
     let (cache, _) = cache(10, 10);
-    cache.keep(InodeId(1), b"a", missing());
+    cache.keep(InodeId(1), b"a", missing(), &mut Vec::new());
     assert!(cache.find(InodeId(1), b"a").is_some());
     assert!(cache.find(InodeId(2), b"a").is_none());
     assert!(cache.find(InodeId(1), b"b").is_none());
-    cache.keep(InodeId(1), b"a", missing());
+    cache.keep(InodeId(1), b"a", missing(), &mut Vec::new());
     assert_eq!(cache.len(), (0, 1), "kept again, not twice");
     assert!(cache.forget(InodeId(1), b"a").is_some());
     assert!(cache.forget(InodeId(1), b"a").is_none());
@@ -51,11 +51,11 @@ fn an_entry_is_found_by_its_directory_and_its_name() {
 fn the_least_recently_used_entry_is_dropped_at_the_bound() {
     let (cache, counters) = cache(3, 3);
     for name in [b"a", b"b", b"c"] {
-        cache.keep(InodeId(1), name, missing());
+        cache.keep(InodeId(1), name, missing(), &mut Vec::new());
     }
     assert_eq!(counters.events.value(ClientCounter::NegEvict), 0);
     assert!(cache.find(InodeId(1), b"a").is_some(), "used again");
-    cache.keep(InodeId(1), b"d", missing());
+    cache.keep(InodeId(1), b"d", missing(), &mut Vec::new());
     assert!(cache.find(InodeId(1), b"b").is_none());
     for name in [b"a", b"c", b"d"] {
         assert!(cache.find(InodeId(1), name).is_some());
@@ -66,9 +66,9 @@ fn the_least_recently_used_entry_is_dropped_at_the_bound() {
 #[test]
 fn negative_entries_of_one_directory_are_bounded() {
     let (cache, _) = cache(100, 2);
-    cache.keep(InodeId(2), b"x", missing());
+    cache.keep(InodeId(2), b"x", missing(), &mut Vec::new());
     for name in 0..50_u8 {
-        cache.keep(InodeId(1), &[name + 1], missing());
+        cache.keep(InodeId(1), &[name + 1], missing(), &mut Vec::new());
     }
     assert_eq!(cache.len(), (0, 3));
     assert!(cache.find(InodeId(2), b"x").is_some());
@@ -80,7 +80,7 @@ fn slots_are_reused_across_slab_chunks() {
     let (cache, _) = cache(3 * SLAB_CHUNK, usize::MAX);
     for round in 0..3_u32 {
         for number in 0..u32::try_from(3 * SLAB_CHUNK).expect("a small number") {
-            cache.keep(InodeId(u64::from(round)), &number.to_be_bytes(), missing());
+            cache.keep(InodeId(u64::from(round)), &number.to_be_bytes(), missing(), &mut Vec::new());
         }
     }
     assert_eq!(cache.len(), (0, 3 * SLAB_CHUNK));

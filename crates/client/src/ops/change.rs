@@ -126,7 +126,7 @@ pub(crate) fn learn_own(
     let NameChangeOutcome { absorbed, is_alone, sent_at, number, .. } = ended;
     let learned = rules::learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
     list_own(directory, name, child, number, learned);
-    names::cache_learned(sb, directory, name, child, learned)
+    names::cache_learned(sb, directory, name, child, learned, None)
 }
 
 /// Applies a change by this client to the cached listing of the directory.

@@ -565,7 +565,7 @@ fn learn(
     if child.is_none() && learned == DentryUpdate::Forget {
         sb.count(ClientCounter::NegRejectRace);
     }
-    names::cache_learned(sb, directory, name, child, learned)
+    names::cache_learned(sb, directory, name, child, learned, Some(ticket))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use curt_observe::ClientCounter;
-use curt_policy::{Moment, NameLabel, names::DentryUpdate};
+use curt_policy::{Moment, MutationTicket, NameLabel, names::DentryUpdate};
 use curt_types::FileKind;
 
 use crate::{
@@ -60,19 +60,23 @@ pub(crate) fn cache_learned(
     name: &[u8],
     child: Option<&Arc<Inode>>,
     learned: DentryUpdate,
+    ticket: Option<MutationTicket>,
 ) -> Option<NameLabel> {
-    let (label, former) = cache_name(sb, directory, name, child, learned);
+    let (label, former) = cache_name(sb, directory, name, child, learned, ticket);
     drop(former);
     label
 }
 
-/// The same; also returns the previous entry.
+/// The same; also returns the previous entry. With `ticket`, the name comes from a reply that was
+/// judged before: it is not cached if a change of this client began since. A change drops its name
+/// when it begins and when it ends, and the epoch of the label outlives it.
 pub(crate) fn cache_name(
     sb: &Superblock,
     directory: &Arc<Inode>,
     name: &[u8],
     child: Option<&Arc<Inode>>,
     learned: DentryUpdate,
+    ticket: Option<MutationTicket>,
 ) -> (Option<NameLabel>, Option<CachedDentry>) {
     let label = match learned {
         DentryUpdate::Positive(label) | DentryUpdate::Negative(label) => label,
@@ -92,7 +96,16 @@ pub(crate) fn cache_name(
         learn_parent(sb, directory, child, label.sent_at);
     }
     let kept = CachedDentry { child: child.map(Arc::clone), label };
-    (Some(label), sb.dentries.keep(directory.id(), name, kept))
+    let mut evicted = Vec::new();
+    // Under the directory's lock: a change that begins afterwards drops the entry.
+    let facts = directory.facts();
+    if ticket.is_some_and(|ticket| !facts.state.is_undisturbed(ticket)) {
+        return (None, None);
+    }
+    let former = sb.dentries.keep(directory.id(), name, kept, &mut evicted);
+    drop(facts);
+    drop(evicted);
+    (Some(label), former)
 }
 
 /// The object of the last cached result for `name`, however old. It must not be served, only used

@@ -65,7 +65,7 @@ pub(crate) fn note_negative_from_listing(
     label: NameLabel,
     filled: FillOutcome,
 ) {
-    let _ = names::cache_learned(sb, directory, name, None, DentryUpdate::Negative(label));
+    let _ = names::cache_learned(sb, directory, name, None, DentryUpdate::Negative(label), None);
     // A change of this client may have created the name since the search; this would overwrite its
     // entry.
     let still = negative_from_listing(sb, directory, name).map(|absence| absence.label);

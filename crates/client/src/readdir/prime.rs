@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use curt_observe::{ClientCounter, events::Event, probe};
-use curt_policy::{Freshness, NameLabel, names::DentryUpdate};
+use curt_policy::{Freshness, MutationTicket, NameLabel, names::DentryUpdate};
 use curt_types::FileKind;
 
 use super::reply::ReaddirReply;
@@ -75,7 +75,7 @@ pub(super) fn prime(
         let was_used = child.mark_refreshed_in(directory);
         expired += u32::from(was_expired && was_used);
         if let Some(label) = label {
-            primed += u64::from(prime_name(sb, directory, listed, &child, label, count));
+            primed += u64::from(prime_name(sb, directory, listed, &child, label, reply.origin.ticket, count));
         }
     }
     sb.core.counters.add(ClientCounter::NamesPrimed, primed);
@@ -90,10 +90,15 @@ fn prime_name(
     listed: &ReaddirEntry,
     child: &Arc<Inode>,
     label: NameLabel,
+    ticket: MutationTicket,
     count: PrimeCounting,
 ) -> bool {
     let name = &*listed.name;
-    let former = names::cache_name(sb, directory, name, Some(child), DentryUpdate::Positive(label)).1;
+    let learned = DentryUpdate::Positive(label);
+    let (cached, former) = names::cache_name(sb, directory, name, Some(child), learned, Some(ticket));
+    if cached.is_none() {
+        return false;
+    }
     let is_child = |kept: &CachedDentry| kept.child.as_ref().is_some_and(|known| Arc::ptr_eq(known, child));
     macro_rules! trace_name {
         ($event:ident) => {
