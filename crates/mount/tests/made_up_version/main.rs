@@ -149,7 +149,9 @@ fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device
     });
     let mut count = |call| calls.remove(&call).unwrap_or(0);
     let (reads, writes) = (count(libc::SYS_read), count(libc::SYS_write));
-    assert!(reads.abs_diff(LOOKUPS) <= 1 && writes.abs_diff(LOOKUPS) <= 1, "{reads} {writes}");
+    // A thread may be about to read, or have begun to, when counting begins and when it ends.
+    assert!(reads.abs_diff(LOOKUPS) <= LOOKUPS / 20, "{reads}");
+    assert!(writes.abs_diff(LOOKUPS) <= 1, "{writes}");
     // Every 10 ms the client checks whether the caller is still the same task.
     let _ = count(libc::SYS_newfstatat) + count(libc::SYS_statx);
     // Occasionally a thread does something for the first time.

@@ -1,4 +1,4 @@
-//! The cost of a lookup that is answered from the cache.
+//! The cost of a lookup that is answered from the cache, and names that a reply may not enter.
 #![allow(clippy::unwrap_used, dead_code, reason = "a test may end in a panic; others use the rest")]
 
 #[path = "../../../../rpc/tests/warm/sys.rs"]
@@ -9,10 +9,10 @@ mod world;
 use std::sync::atomic::Ordering::Relaxed;
 
 use curt_client::ops;
-use curt_policy::CacheOptions;
+use curt_policy::{CacheOptions, NameLabel, names::DentryUpdate};
 
 use self::world::{World, user};
-use crate::{InodeId, LookupResult, inode::FACTS_LOCKED};
+use crate::{InodeId, LookupResult, inode::FACTS_LOCKED, ops::names};
 
 /// More rounds than are needed until no other test allocates during one.
 const ROUNDS: usize = 1000;
@@ -55,4 +55,30 @@ fn a_lookup_from_memory_locks_its_directory_once_reads_the_clock_once_and_alloca
         assert_eq!(mounted.sent(), "");
         forget(held);
     }
+}
+
+/// A removal that begins and ends between the arrival of a reply and the caching of its names does
+/// not end the epoch of their label.
+#[test]
+fn a_reply_does_not_enter_a_name_that_was_removed_since_it_arrived() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    let (me, top) = (user(1000), mounted.client.root());
+    let directory = ops::mkdir(&mounted.client.op(&me), top, b"directory", 0o755).unwrap().id;
+    mounted.put(&me, directory, "file", 0o644, b"bytes");
+    let sb = &mounted.client;
+    let inode = sb.find_inode(directory).unwrap();
+    let child = names::cached_dentry(sb, &inode, b"file").and_then(|kept| kept.child).unwrap();
+    let (ticket, epoch) = {
+        let facts = inode.facts();
+        (facts.state.ticket(), facts.contents().unwrap())
+    };
+    let arrived = DentryUpdate::Positive(NameLabel { epoch, sent_at: sb.core.now() });
+    let enter = |ticket| names::cache_learned(sb, &inode, b"file", Some(&child), arrived, Some(ticket));
+    assert!(enter(ticket).is_some());
+    ops::unlink(&mounted.client.op(&me), directory, b"file").unwrap();
+    assert_eq!(inode.facts().contents(), Some(epoch));
+    assert_eq!(enter(ticket), None);
+    let kept = names::cached_dentry(sb, &inode, b"file");
+    assert!(kept.is_none_or(|kept| kept.child.is_none()));
 }
