@@ -1,5 +1,7 @@
 //! A server that is killed and restarted repeatedly: calls without a reply are executed again, and
-//! its duplicate request cache is lost. No program may get an error because of this.
+//! its duplicate request cache is lost. No program may get an error because of this,
+//! unless the step took more than a second: a server that is starved of processor ends its
+//! connections late, and its client cannot tell a restart then.
 
 use std::time::{Duration, Instant};
 

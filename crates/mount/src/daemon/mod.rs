@@ -185,13 +185,13 @@ fn settled(settings: &Settings) -> Settings {
 }
 
 /// The bridge and its observers.
-type LinuxObjectState = ObservedFilesystem<Bridge, (TracepointObserver, Arc<Explainer>)>;
+type MountedFilesystem = ObservedFilesystem<Bridge, (TracepointObserver, Arc<Explainer>)>;
 
 /// A live mount, and what ends with it.
 struct LiveMount {
     running: Arc<MountControl>,
     mount: Arc<FuseMount>,
-    session: FuseSession<LinuxObjectState>,
+    session: FuseSession<MountedFilesystem>,
     changes: Arc<InvalidationQueue>,
     rechecks: OpenFileRevalidation,
     control: Option<control::ControlSocket>,
@@ -346,9 +346,9 @@ fn reading_revalidates(settings: &Settings) -> bool {
 
 fn start_session(
     device: FuseDevice,
-    seen: Arc<LinuxObjectState>,
+    seen: Arc<MountedFilesystem>,
     settings: &Settings,
-) -> Result<FuseSession<LinuxObjectState>, MountFailure> {
+) -> Result<FuseSession<MountedFilesystem>, MountFailure> {
     let locks = settings.local_locks;
     let only_user = match settings.generic.allow {
         AllowedUsers::Root => Some(rustix::process::geteuid().as_raw()),

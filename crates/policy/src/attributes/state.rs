@@ -301,19 +301,6 @@ impl AttributeState {
         Absorbed { stands, ..absorbed }
     }
 
-    /// Absorbs the attributes of an object that this client has just created and that did not exist
-    /// before (a guarded or exclusive CREATE, MKDIR, SYMLINK, MKNOD): no other client's change can
-    /// be hidden by its first stamp.
-    pub fn absorb_created(&mut self, report: AttributeReport, options: &CacheOptions) -> Absorbed {
-        let first = self.known.is_none();
-        let absorbed = self.absorb(report, options);
-        if let Some(known) = self.known.as_mut().filter(|_| first) {
-            known.epoch_since = None;
-            known.own_change_at = Some(report.received_at);
-        }
-        absorbed
-    }
-
     fn take(&mut self, report: AttributeReport, options: &CacheOptions) -> Absorbed {
         let Some(known) = self.known else {
             self.known = Some(KnownAttributes::first(report, options));
