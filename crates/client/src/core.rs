@@ -9,17 +9,18 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
 use curt_observe::{ClientCounter, ClientCounters};
 use curt_policy::{
-    CacheOptions, Moment, ServerClock,
+    CacheOptions, Moment, ServerClock, kernel_cache,
     prefetch::PrefetchBenefit,
     retransmitted::{ClockOffset, Execution},
 };
+use curt_rpc::client::Interrupt;
 use curt_types::Timestamp;
 use parking_lot::{Mutex, RwLock};
 
@@ -47,6 +48,10 @@ pub(crate) struct MountCore {
     pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
     /// The user of the library is a kernel (FUSE).
     pub(crate) serves_kernel: AtomicBool,
+    /// No name is to be kept by a kernel.
+    pub(crate) withholds_names: AtomicBool,
+    /// The [`Moment`] at which the last lifetime of a name ends that a kernel was granted.
+    names_end: AtomicU64,
     clock: Arc<dyn Clock>,
     /// Origin of the [`Moment`] scale: one second before the mount, so that a time before the first
     /// request can be expressed.
@@ -101,6 +106,8 @@ impl MountCore {
             registry: InodeRegistry::default(),
             observer: parts.observer,
             serves_kernel: AtomicBool::new(false),
+            withholds_names: AtomicBool::new(false),
+            names_end: AtomicU64::new(0),
             start,
             clock: parts.clock,
             options: RwLock::new(parts.options),
@@ -139,6 +146,21 @@ impl MountCore {
 
     pub(crate) fn set_options(&self, options: CacheOptions) {
         *self.options.write() = options;
+    }
+
+    /// Lets `duration` pass, or less if `interrupt` is raised.
+    pub(crate) fn pause(&self, duration: Duration, interrupt: &Interrupt) {
+        self.clock.pause(duration, interrupt);
+    }
+
+    /// A kernel was granted a lifetime of a name.
+    pub(crate) fn note_name_lifetime(&self, end: Moment) {
+        self.names_end.fetch_max(end.nanoseconds(), Relaxed);
+    }
+
+    /// When the kernel keeps no name any more.
+    pub(crate) fn names_expire(&self) -> Option<Moment> {
+        kernel_cache::expiry(Some(Moment::from_nanoseconds(self.names_end.load(Relaxed))))
     }
 
     pub(crate) fn count(&self, counter: ClientCounter) {

@@ -51,6 +51,7 @@ pub mod errno;
 mod fileid_map;
 mod identity;
 mod inode;
+mod kernel_dentries;
 mod last_found;
 mod op;
 mod open_file;

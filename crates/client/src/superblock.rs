@@ -13,7 +13,7 @@ use std::{
 };
 
 use curt_observe::{ClientCounter, ClientCounters, ClientSnapshot};
-use curt_policy::CacheOptions;
+use curt_policy::{CacheOptions, kernel_cache::wait_for};
 use curt_rpc::client::Interrupt;
 use curt_types::{FileHandle, FileKind};
 use rustix::io::Errno;
@@ -30,6 +30,7 @@ use crate::{
     errno,
     identity::{Caller, InodeId},
     inode::{Inode, LookedUpInodes, SingleFlight},
+    kernel_dentries::KernelDentries,
     last_found::LastFound,
     open_unlink::NameLocks,
     protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
@@ -80,6 +81,8 @@ pub struct Superblock {
     pub(crate) fills_in_flight: SingleFlight,
     /// Results of lookups that could not be cached.
     pub(crate) last_found: LastFound,
+    /// Objects that the kernel finds in its own cache of names.
+    pub(crate) kernel_dentries: KernelDentries,
     looked_up: LookedUpInodes,
 }
 
@@ -153,6 +156,7 @@ impl Superblock {
             drops: SingleFlight::default(),
             fills_in_flight: SingleFlight::default(),
             last_found: LastFound::default(),
+            kernel_dentries: KernelDentries::default(),
             looked_up: held,
             core,
         })
@@ -348,6 +352,25 @@ impl Superblock {
     pub fn serves_kernel(&self) {
         // Relaxed: a reader of the old value acts as if its lookup had come before.
         self.core.serves_kernel.store(true, Relaxed);
+    }
+
+    /// Whether the kernel may cache names. On a server that ignores case the kernel would keep
+    /// entries that another spelling of the name has changed.
+    pub(crate) fn grants_names(&self) -> bool {
+        self.serves_a_kernel()
+            && !self.core.withholds_names.load(Relaxed)
+            && !self.path_limits.case_insensitive
+    }
+
+    /// Stops granting name lifetimes to the kernel, or grants them again as the options say.
+    pub fn withhold_names(&self, withholds: bool) {
+        self.core.withholds_names.store(withholds, Relaxed);
+    }
+
+    /// How long the kernel may still cache names that it was granted until now.
+    #[must_use]
+    pub fn names_kept_for(&self) -> Duration {
+        wait_for(self.core.names_expire(), self.core.now())
     }
 
     /// Whether the user of the library is a kernel.

@@ -22,7 +22,7 @@ use crate::{
     access::{AccessDecision, AccessReason, AccessView, AllowedBy, decide_access},
     attributes::{Absorbed, AttributeState, Freshness, MutationTicket},
     facts::Epoch,
-    kernel_cache,
+    kernel_cache::{self, DirectoryView},
     options::{CacheOptions, LookupCache},
     server_clock::ServerClock,
     time::{Moment, left},
@@ -238,14 +238,12 @@ pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions
 pub struct LookupView<'a> {
     /// The cached entry of the name and its label.
     pub entry: Option<(DentryState, NameLabel)>,
-    /// The directory's state.
-    pub directory: &'a AttributeState,
+    /// The directory.
+    pub directory: DirectoryView<'a>,
     /// The freshness of its attributes for this operation.
     pub freshness: Freshness,
     /// The caller's rights on it.
     pub access: AccessView,
-    /// The clock of its file system.
-    pub clock: &'a ServerClock,
     /// The time of the lookup.
     pub wanted: LookupTime,
 }
@@ -278,7 +276,7 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
     };
     let name = NameView {
         directory: view.freshness,
-        ..NameView::of(state, label, view.directory, view.clock, view.wanted, options)
+        ..NameView::of(state, label, view.directory.attributes, view.directory.clock, view.wanted, options)
     };
     let may_search = || decide_access(&view.access, view.freshness, Access::LOOKUP, options);
     match decide_lookup(&name, NameIntent::Use, options) {
@@ -289,8 +287,7 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
                 entry_valid: kernel_cache::name_lifetime(
                     state,
                     label,
-                    view.directory,
-                    view.clock,
+                    &view.directory,
                     view.wanted.now,
                     options,
                 ),

@@ -106,6 +106,7 @@ impl Inode {
             }
             Some(access::ModeBitsComparison::Agree) | None => {}
         }
+        facts.note_search_denied(asked.without(granted), self.core.options().users);
         let rights = facts.state.rights();
         let former = facts.access_cache.find(identity.number);
         self.keep_answer(&mut facts, identity, AccessEntry::absorb(former, asked, granted, rights, sent_at));
@@ -123,6 +124,7 @@ impl Inode {
     pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
         let mut facts = self.facts();
         self.trace_invalidate(&facts, "access", "the server refused what it allows");
+        facts.note_search_denied(rights, self.core.options().users);
         facts.state.dispute_rights();
         let epoch = facts.state.rights();
         self.keep_answer(

@@ -8,6 +8,7 @@
 
 mod access;
 mod flags;
+mod name_lifetimes;
 mod owner;
 mod registry;
 mod single_flight;

@@ -11,6 +11,7 @@ use std::{
 
 use curt_policy::{
     Epoch, Moment, NameLabel,
+    kernel_cache::NameLifetimes,
     prefetch::{LookupOrder, PrefetchRecord},
 };
 
@@ -63,6 +64,10 @@ pub(crate) struct DirectoryState {
     pub(crate) last_getattr_alone: Option<InodeId>,
     /// The child that is looked up repeatedly.
     pub(crate) create_probe: Option<CreateProbe>,
+    /// Lifetimes of names that the kernel was granted.
+    pub(crate) name_lifetimes: NameLifetimes,
+    /// The server denied search to a caller whom the mode bits permit it.
+    pub(super) search_was_denied: bool,
     /// Names that requests in flight change, and whether two of these change the same name.
     changes_in_flight: Vec<PendingNameChange>,
     last_change: u64,

@@ -13,7 +13,10 @@ use crate::{
     identity::InodeId,
     inode::Inode,
     op::Op,
-    ops::{attributes, change, last_close::OpenGuard, lookup, names::ResolvedName, open, retransmitted},
+    ops::{
+        attributes, change, kernel_names, last_close::OpenGuard, lookup, names::ResolvedName, open,
+        retransmitted,
+    },
     protocol::CreateRequest,
     superblock::Superblock,
 };
@@ -78,6 +81,7 @@ pub fn create(
     flags: OpenFlags,
 ) -> Result<(FoundInode, OpenResult), Errno> {
     let directory = op.sb.find_directory(directory)?;
+    kernel_names::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     // Until it is counted as open nobody here removes it.
     let turn = op.sb.name_locks.lock(directory.id(), name, op.interrupt())?;
@@ -147,6 +151,7 @@ pub fn mknod(
 /// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE.
 pub fn make_file(op: &Op<'_>, directory: InodeId, name: &[u8], mode: u32) -> Result<FoundInode, Errno> {
     let directory = op.sb.find_directory(directory)?;
+    kernel_names::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     let flags = OpenFlags { exclusive: true, ..OpenFlags::default() };
     let (inode, ended) = traced_create(op, &directory, name, flags, &CreateRequest::file(mode))?;
@@ -160,6 +165,7 @@ fn make_found(
     new: &CreateRequest<'_>,
 ) -> Result<FoundInode, Errno> {
     let directory = op.sb.find_directory(directory)?;
+    kernel_names::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     let (inode, ended) = make(op, &directory, name, new)?;
     found_made(op, &directory, name, &inode, ended)

@@ -20,7 +20,7 @@ use crate::{
     inode::{InFlightEnd, Inode},
     op::Op,
     open_file::OpenFile,
-    ops::attributes,
+    ops::{attributes, kernel_names},
     readdir::prefetch,
     superblock::Superblock,
 };
@@ -201,6 +201,7 @@ pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
         return Ok(());
     }
     let inode = op.sb.find_inode(id)?;
+    kernel_names::check_path(op, &inode)?;
     let kind = inode.facts().state.facts().map(|known| known.kind);
     let kind = match kind {
         Some(kind) => kind,

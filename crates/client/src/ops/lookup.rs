@@ -8,7 +8,7 @@ use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
-    kernel_cache,
+    kernel_cache::{attribute_lifetime, may_keep_name_of},
     names::{
         self as rules, DentryState as Known, DentryUpdate, LookupDecision, LookupFinding, LookupReason,
         LookupTime, LookupView, decide_cached_lookup,
@@ -25,7 +25,7 @@ use crate::{
     inode::{CreateProbe, Inode, InodeFacts, TypeState},
     op::Op,
     ops::{
-        attributes, getattr,
+        attributes, getattr, kernel_names,
         last_close::OpenGuard,
         names::{self, ResolvedName},
         open_retry,
@@ -192,9 +192,10 @@ fn hold_for_open(
 /// LOOKUP.
 pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResult, Errno> {
     let directory = op.sb.find_inode(directory)?;
+    kernel_names::check_path(op, &directory)?;
     let (mut resolved, mut hit) = resolve_by(op, &directory, name, LookupBy::User)?;
-    if let (ResolvedName::Object(inode, Some(label)), Some(NameHit { is_create_probe: true, .. })) =
-        (&resolved, hit)
+    if let (ResolvedName::Object(inode, Some(label)), Some(from_memory)) = (&resolved, hit)
+        && (from_memory.is_create_probe || is_asked_for_anyway(op, &directory, inode, *label))
     {
         let kept = CachedDentry { child: Some(Arc::clone(inode)), label: *label };
         count_lookup(op.sb, LookupReason::Unknown, Some(&kept));
@@ -208,7 +209,8 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
     }
     let entry_valid = |known, label| match hit {
         Some(hit) => hit.entry_valid,
-        None => name_lifetime(op, &directory, known, label),
+        None if name == b".." => Duration::ZERO,
+        None => kernel_names::grant_learned(op, &directory, known, label),
     };
     match resolved {
         ResolvedName::Object(inode, label) => {
@@ -222,20 +224,28 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
     }
 }
 
+/// Whether a name that could be answered from memory is looked up at the server, because the kernel
+/// sent a LOOKUP although its own entry is valid: the name is about to be created exclusively or to
+/// be replaced (LOOKUP_EXCL, LOOKUP_RENAME_TARGET). If the name still exists, the kernel returns
+/// EEXIST by itself.
+fn is_asked_for_anyway(op: &Op<'_>, directory: &Arc<Inode>, inode: &Inode, label: NameLabel) -> bool {
+    label.sent_at < op.began && op.sb.kernel_dentries.lasted(inode.id(), directory, op.began)
+}
+
 /// The result for an object that was found under a name; counts one lookup of it.
 pub(crate) fn found(
     op: &Op<'_>,
-    directory: &Inode,
+    directory: &Arc<Inode>,
     inode: &Arc<Inode>,
     label: Option<NameLabel>,
 ) -> Result<FoundInode, Errno> {
-    let entry_valid = name_lifetime(op, directory, Known::Positive, label);
+    let entry_valid = kernel_names::grant_learned(op, directory, Known::Positive, label);
     found_for(op, directory, inode, entry_valid)
 }
 
 fn found_for(
     op: &Op<'_>,
-    directory: &Inode,
+    directory: &Arc<Inode>,
     inode: &Arc<Inode>,
     entry_valid: Duration,
 ) -> Result<FoundInode, Errno> {
@@ -243,21 +253,17 @@ fn found_for(
     let (attributes, valid) = {
         let facts = inode.facts();
         let attributes = inode.attributes_in(&facts).ok_or(Errno::STALE)?;
-        (attributes, kernel_cache::attribute_lifetime(&facts.state, now, &op.options))
+        (attributes, attribute_lifetime(&facts.state, now, &op.options))
     };
+    let is_kept = !entry_valid.is_zero()
+        && may_keep_name_of(attributes.kind)
+        && op.sb.kernel_dentries.grant(inode.id(), directory, now, now.plus(entry_valid));
+    let entry_valid = if is_kept { entry_valid } else { Duration::ZERO };
     // While data are dirty, the server determines times and size: stat(2) must request them.
     let attributes_valid = if inode.has_unsent() { Duration::ZERO } else { valid };
     directory.tells_a_name();
     op.sb.hold(inode);
     Ok(FoundInode { id: inode.id(), attributes, entry_valid, attributes_valid })
-}
-
-fn name_lifetime(op: &Op<'_>, directory: &Inode, known: Known, label: Option<NameLabel>) -> Duration {
-    let Some(label) = label else { return Duration::ZERO };
-    let now = op.now();
-    let facts = directory.facts();
-    let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
-    kernel_cache::name_lifetime(known, label, &facts.state, &clock, now, &op.options)
 }
 
 /// Resolves `name`, from the cache if it is valid.
@@ -386,7 +392,8 @@ fn next_step(
         facts.begin_lookup()?;
     }
     let kept = if is_parent { facts.parent() } else { kept };
-    let decision = decide_name(op, directory, &facts, kept.as_ref());
+    let is_granted = by == LookupBy::User && !is_parent;
+    let decision = decide_name(op, directory, &mut facts, kept.as_ref(), is_granted);
     let is_create_probe = match (decision, &kept) {
         (LookupDecision::Serve { .. }, Some(kept)) if by == LookupBy::User => {
             is_create_probe(op, &mut facts, kept)
@@ -397,8 +404,8 @@ fn next_step(
     if let LookupDecision::Lookup(_) = decision
         && let Some(absence) = absence::negative_from_listing(op.sb, directory, name)
     {
-        let facts = directory.facts();
-        let by_listing = decide_name(op, directory, &facts, Some(&absence));
+        let mut facts = directory.facts();
+        let by_listing = decide_name(op, directory, &mut facts, Some(&absence), is_granted);
         drop(facts);
         return Ok(match by_listing {
             LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, kept),
@@ -435,22 +442,31 @@ fn step(
     }
 }
 
+/// Decides, and grants the name a lifetime if it is answered from memory and `is_granted`.
 fn decide_name(
     op: &Op<'_>,
     directory: &Inode,
-    facts: &InodeFacts,
+    facts: &mut InodeFacts,
     kept: Option<&CachedDentry>,
+    is_granted: bool,
 ) -> LookupDecision {
     let now = op.now();
+    let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
     let view = LookupView {
         entry: kept.map(|kept| (kept.state(), kept.label)),
-        directory: &facts.state,
+        directory: directory.directory_view(facts, &clock),
         freshness: facts.freshness(op.time(), &op.options),
         access: directory.access_view(facts, &op.identity, false, now),
-        clock: &op.sb.core.server_clock(facts.fsid().unwrap_or(0)),
         wanted: LookupTime { began: op.began, now },
     };
-    decide_cached_lookup(&view, &op.options)
+    match (decide_cached_lookup(&view, &op.options), kept) {
+        (LookupDecision::Serve { entry_valid, allowed_by }, Some(kept)) => {
+            let lifetime = if is_granted { entry_valid } else { Duration::ZERO };
+            let entry_valid = kernel_names::grant(op, facts, kept.state(), kept.label, lifetime);
+            LookupDecision::Serve { entry_valid, allowed_by }
+        }
+        (decision, _) => decision,
+    }
 }
 
 fn note_hit(sb: &Superblock, directory: &Inode, name: &[u8], kept: &CachedDentry) {

@@ -2,13 +2,15 @@
 //!
 //! Each function takes the [`Op`](crate::Op) of its operation, which is created once per request.
 //! Shared steps are in files below all of the operations: `attributes` and `names` (one request and
-//! the processing of its reply), `change` (the steps of all changes of names), `last_close`.
+//! the processing of its reply), `kernel_names` (names that the kernel caches), `change` (the steps
+//! of all changes of names), `last_close`.
 
 pub(crate) mod attributes;
 pub(crate) mod change;
 pub(crate) mod close;
 pub(crate) mod create;
 pub(crate) mod getattr;
+pub(crate) mod kernel_names;
 pub(crate) mod last_close;
 pub(crate) mod link;
 pub(crate) mod lookup;

@@ -32,6 +32,7 @@ use crate::{
     ops::{
         attributes,
         getattr::{self, SiblingAttributes},
+        kernel_names,
         last_close::OpenGuard,
         open_retry, setattr,
     },
@@ -59,6 +60,7 @@ fn intent(flags: OpenFlags) -> OpenIntent {
 /// of GETATTR, ACCESS and, with `truncate`, SETATTR.
 pub fn open(op: &Op<'_>, id: InodeId, flags: OpenFlags) -> Result<OpenResult, Errno> {
     let inode = op.sb.find_inode(id)?;
+    kernel_names::check_path(op, &inode)?;
     let came_back = open_retry::take_stale_open(op);
     if let Some(held) = &came_back {
         held.note_size(&inode);

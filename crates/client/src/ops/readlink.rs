@@ -11,7 +11,7 @@ use crate::{
     identity::InodeId,
     inode::{CachedLinkText, Inode, TypeState},
     op::Op,
-    ops::{attributes, getattr},
+    ops::{attributes, getattr, kernel_names},
 };
 
 /// The target of a symbolic link, from the cache while the link's attributes are valid.
@@ -20,6 +20,7 @@ use crate::{
 /// EINVAL if the object is not a symbolic link; those of READLINK and GETATTR.
 pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     let inode = op.sb.find_inode(id)?;
+    kernel_names::check_path(op, &inode)?;
     if let Some(text) = cached_link_text(op, &inode)? {
         return Ok(text);
     }

@@ -17,7 +17,7 @@ use crate::{
     open_unlink::RemovalGuard,
     ops::{
         change::{self, NameChangeOutcome, prove_change},
-        last_close, lookup,
+        kernel_names, last_close, lookup,
         names::{self, ResolvedName},
         rename, retransmitted,
     },
@@ -31,6 +31,7 @@ use crate::{
 /// ENOENT, EACCES, EISDIR or EPERM for a directory, EROFS and the others of REMOVE.
 pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
     let directory = op.sb.find_directory(directory)?;
+    kernel_names::check_path(op, &directory)?;
     lookup::check_name(op.sb, name)?;
     if matches!(name, b"." | b"..") {
         return Err(Errno::ISDIR);
@@ -66,6 +67,7 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
 /// ENOTEMPTY, ENOENT, ENOTDIR, EACCES, EROFS and the others of RMDIR.
 pub fn rmdir(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
     let directory = op.sb.find_directory(directory)?;
+    kernel_names::check_path(op, &directory)?;
     lookup::check_name(op.sb, name)?;
     match name {
         b"." => return Err(Errno::INVAL),

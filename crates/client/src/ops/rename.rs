@@ -14,6 +14,7 @@ use crate::{
     op::Op,
     ops::{
         change::{self, NameChange, NameChangeOutcome, prove_change},
+        kernel_names,
         last_close::{self, OpenGuard},
         link, lookup,
         names::{self, ResolvedName},
@@ -97,6 +98,8 @@ pub fn rename(
         return Err(Errno::INVAL);
     }
     let (old, new) = (op.sb.find_directory(from.0)?, op.sb.find_directory(to.0)?);
+    kernel_names::check_path(op, &old)?;
+    kernel_names::check_path(op, &new)?;
     lookup::check_name(op.sb, from.1)?;
     lookup::check_name(op.sb, to.1)?;
     if [from.1, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
@@ -133,6 +136,7 @@ pub fn rename(
     {
         last_close::note_removed(op, removal.of());
     }
+    kernel_names::note_renamed(op, &old, &new, moved.as_ref());
     Ok(())
 }
 

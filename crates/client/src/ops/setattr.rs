@@ -13,7 +13,7 @@ use crate::{
     inode::Inode,
     op::Op,
     open_file::OpenFile,
-    ops::{attributes, getattr},
+    ops::{attributes, getattr, kernel_names},
 };
 
 /// Traces a truncation; `cur_size` is the old size if the event is enabled.
@@ -37,17 +37,25 @@ fn trace_truncate(inode: &Inode, cur_size: Option<u64>, new_size: u64) {
 /// EACCES; EFBIG; those of SETATTR; EINTR.
 pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
+    kernel_names::check_path(op, &inode)?;
+    setattr_found(op, &inode, set)
+}
+
+fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result<InodeStat, Errno> {
     if set.size.is_some() {
         // Servers (knfsd 6.1, `curt serve`) allow this to a file's owner whatever the mode, for
         // files that are open for writing (RFC 1813, section 4.4). truncate(2) has no open file.
-        getattr::require(op, &inode, Access::MODIFY)?;
+        getattr::require(op, inode, Access::MODIFY)?;
     }
     if *set != SetAttributes::default() {
-        set_attributes(op, &inode, set)?;
+        set_attributes(op, inode, set)?;
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            kernel_names::await_closed(op, inode);
+        }
     }
     match set.size {
-        Some(_) => stat_resized(op, &inode),
-        None => getattr::stat(op, &inode),
+        Some(_) => stat_resized(op, inode),
+        None => getattr::stat(op, inode),
     }
 }
 
@@ -58,7 +66,7 @@ pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeSta
 /// As [`super::setattr`].
 pub fn setattr_open(op: &Op<'_>, file: &OpenFile, set: &SetAttributes) -> Result<InodeStat, Errno> {
     if set.size.is_none() || !file.flags().write {
-        return setattr(op, file.id(), set);
+        return setattr_found(op, &file.inode, set);
     }
     let opener = Op::new(op.sb, file.opener(), op.interrupt().clone(), op.began);
     set_attributes(&opener, &file.inode, set)?;

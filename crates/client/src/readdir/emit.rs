@@ -25,7 +25,7 @@ use crate::{
     identity::InodeId,
     inode::{Inode, TypeState},
     op::Op,
-    ops::{getattr, lookup, open},
+    ops::{getattr, kernel_names, lookup, open},
 };
 
 /// One readdir call: the reader, its position, and the receiver of the names.
@@ -113,6 +113,8 @@ impl ReaddirCall<'_> {
             match self.at.listing.step(self.at.ordinal) {
                 ListingStep::Names { chunk, index, is_last } => {
                     let first = self.at.ordinal;
+                    let listed = self.at.listing.label().map(|label| label.epoch);
+                    kernel_names::await_listed(op, &directory.inode, listed);
                     let stop = self.emit_chunk(&chunk, index);
                     let had = index + (self.at.ordinal - first) as usize;
                     let of = chunk.len();
@@ -340,6 +342,7 @@ fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Resu
 /// EACCES, ENOTDIR; those of ACCESS and GETATTR.
 pub fn opendir(op: &Op<'_>, id: InodeId) -> Result<OpenDirectory, Errno> {
     let inode = op.sb.find_directory(id)?;
+    kernel_names::check_path(op, &inode)?;
     let intent = curt_policy::OpenIntent { read: true, ..curt_policy::OpenIntent::default() };
     debug_assert_eq!(intent.needs(), Access::READ, "listing takes the right to read");
     open::decide_open(op, &inode, intent)?;

@@ -8,6 +8,7 @@ mod closing;
 mod copies;
 mod forgotten;
 mod judges;
+mod kernel_names;
 mod limits;
 mod listings;
 mod meetings;

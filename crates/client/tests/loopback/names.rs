@@ -121,6 +121,8 @@ fn a_name_that_is_looked_up_repeatedly_is_requested_ever_more_rarely() {
     let me = root();
     mounted.client.serves_kernel();
     let seconds = |use_it: bool| {
+        // The kernel does not keep the name from before.
+        world.seconds(2);
         mounted.lookup(&me, directory, "there").unwrap();
         mounted.sent();
         for _ in 0..20 {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use curt_client::data::ReadTarget;
-use curt_client::{DirEmit, DirEntry, RenameMode, ops};
+use curt_client::{DirEmit, DirEntry, PageCacheState, RenameMode, ops};
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, MknodIn, NodeId,
     OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
@@ -202,7 +202,11 @@ impl Filesystem for Bridge {
         let flags = convert::open_flags(create.flags);
         let op = self.op(context);
         let (made, opened) = ops::create(&op, inode(parent), name, create.mode & 0o7777, flags)?;
-        let entry = self.found(&made);
+        let mut entry = self.found(&made);
+        if opened.data == PageCacheState::Changed {
+            // The reply may take a while: the lifetime would begin later than the client believes.
+            entry.entry_valid = Duration::ZERO;
+        }
         Ok((entry, self.opened(&op, entry.node, opened)))
     }
 

@@ -171,7 +171,8 @@ fn listen_for_figures(address: &metrics::MetricsAddress) -> Result<MetricsListen
 fn settled(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     let generic = &mut settings.generic;
-    if rustix::process::geteuid().is_root() {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
         if generic.allow == AllowedUsers::Default {
             generic.allow = AllowedUsers::Other;
         }
@@ -179,8 +180,11 @@ fn settled(settings: &Settings) -> Settings {
         generic.nosuid = true;
         generic.nodev = true;
     }
-    settings.cache.users =
-        if generic.allow == AllowedUsers::Default { MountUsers::One } else { MountUsers::Many };
+    settings.cache.users = if generic.allow == AllowedUsers::Default {
+        MountUsers::One(user.as_raw())
+    } else {
+        MountUsers::Many
+    };
     settings
 }
 

@@ -2,7 +2,7 @@
 //! requests that Linux would have sent.
 //!
 //! There is one explanation at a time, from the start of a command to its end. Meanwhile the kernel
-//! may not cache attributes, so that each operation of the command is observed (this is a
+//! may not cache names and attributes, so that each operation of the command is observed (this is a
 //! [`crate::observed::OperationObserver`]). The client answers from its cache what the kernel would
 //! have answered from its own, so the requests are the same, with one exception
 //! (`docs/decisions/explaining.md`). While nothing is explained, an operation costs one relaxed
@@ -29,6 +29,8 @@ use crate::options::Settings;
 
 /// Maximum wait for the end of the command's operations, including write-back.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
+/// Maximum wait for the end of the lifetimes of names: `curt explain` waits 10 s for a reply.
+const NAMES_KEPT_MAX: Duration = Duration::from_secs(8);
 /// Interval of the checks.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -49,6 +51,9 @@ pub enum ExplainError {
     /// Too many watchers.
     #[error("this mount has too many watchers")]
     TooManyWatchers,
+    /// The kernel keeps names for too long.
+    #[error("the kernel still keeps names of this mount for {} s (kernelnames=); try again then", .0.as_secs())]
+    NamesKept(Duration),
     /// This process has no explanation.
     #[error("this process explains no command on this mount")]
     Nothing,
@@ -83,6 +88,7 @@ impl Explainer {
             return Err(ExplainError::Busy(other.head()));
         }
         self.clear(&mut present);
+        self.await_names()?;
         let limits = self.client.server_limits();
         let options = Options {
             cache: linux.cache,
@@ -104,11 +110,25 @@ impl Explainer {
         let explanation = Arc::new(CommandExplanation::new(head, options, root, Instant::now()));
         let watcher: Arc<dyn Watcher> = Arc::<CommandExplanation>::clone(&explanation);
         if !self.client.wire().watchers().add(watcher) {
+            self.client.withhold_names(false);
             return Err(ExplainError::TooManyWatchers);
         }
         *present = Some(explanation);
         // Relaxed: an operation in progress may be counted or not.
         self.is_on.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Waits until the kernel keeps no name of this mount: it answers for them without a request.
+    /// From now on it is granted none.
+    fn await_names(&self) -> Result<(), ExplainError> {
+        self.client.withhold_names(true);
+        let kept = self.client.names_kept_for();
+        if kept > NAMES_KEPT_MAX {
+            self.client.withhold_names(false);
+            return Err(ExplainError::NamesKept(kept));
+        }
+        thread::sleep(kept);
         Ok(())
     }
 
@@ -152,6 +172,7 @@ impl Explainer {
 
     fn clear(&self, present: &mut Option<Arc<CommandExplanation>>) {
         self.is_on.store(false, Relaxed);
+        self.client.withhold_names(false);
         if let Some(former) = present.take() {
             let watcher: Arc<dyn Watcher> = former;
             self.client.wire().watchers().remove(&watcher);

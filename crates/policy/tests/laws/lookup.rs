@@ -6,7 +6,7 @@ use curt_policy::{
     AccessDecision, AttributeReport, AttributeState, Moment, NameDecision, NameIntent, NameLabel, NameView,
     ServerClock,
     access::{AllowedBy, decide_access},
-    kernel_cache::name_lifetime,
+    kernel_cache::{DirectoryView, name_lifetime},
     names::{DentryState, LookupDecision, LookupTime, LookupView, decide_cached_lookup, decide_lookup},
 };
 use curt_types::Access;
@@ -34,10 +34,9 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
         let wanted = LookupTime { began: at(6000), now: at(case.pick(&[6000, 90_000])) };
         let view = LookupView {
             entry: Some((entry, label)),
-            directory: &state,
+            directory: DirectoryView { attributes: &state, is_disputed: case.bool(), clock: &clock },
             freshness: case.freshness(),
             access: case.access_view(),
-            clock: &clock,
             wanted,
         };
         let name = NameView {
@@ -54,7 +53,7 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
         assert_eq!(is_served, may_serve && may_search == AccessDecision::Allow);
         if let LookupDecision::Serve { entry_valid, allowed_by } = decision {
             served += 1;
-            let promised = name_lifetime(entry, label, &state, &clock, wanted.now, &options);
+            let promised = name_lifetime(entry, label, &view.directory, wanted.now, &options);
             assert_eq!(entry_valid, promised);
             let granted = view.access.entry.is_some_and(|entry| entry.granted.contains(Access::LOOKUP));
             assert_eq!(allowed_by == AllowedBy::Server, granted);

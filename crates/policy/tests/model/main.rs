@@ -13,6 +13,7 @@ mod directories;
 mod explore;
 mod files;
 mod names;
+mod search;
 mod server;
 mod setting;
 mod table;

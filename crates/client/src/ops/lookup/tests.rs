@@ -6,7 +6,7 @@ mod sys;
 #[path = "../../../tests/loopback/world.rs"]
 mod world;
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use curt_client::ops;
 use curt_policy::{CacheOptions, NameLabel, names::DentryUpdate};
@@ -19,15 +19,27 @@ const ROUNDS: usize = 1000;
 
 #[test]
 fn a_lookup_from_memory_locks_its_directory_once_reads_the_clock_once_and_allocates_nothing() {
+    for kernel_names in [Duration::ZERO, KEPT] {
+        cost_of_lookups(kernel_names);
+    }
+}
+
+/// How long a kernel keeps names, if it does; each is looked up again when that has ended.
+const KEPT: Duration = Duration::from_millis(1);
+
+fn cost_of_lookups(kernel_names: Duration) {
     let world = World::new();
-    let mounted = world.mount(CacheOptions::default());
+    let mounted = world.mount(CacheOptions { kernel_names, ..CacheOptions::default() });
     mounted.client.serves_kernel();
     mounted.teach_time(&world);
     let (me, top) = (user(1000), mounted.client.root());
     let directory = ops::mkdir(&mounted.client.op(&me), top, b"directory", 0o755).unwrap().id;
     mounted.put(&me, directory, "file", 0o644, b"bytes");
-    world.pass(std::time::Duration::from_secs(1));
-    let lookup = |name: &[u8]| ops::lookup(&mounted.client.op(&me), directory, name).unwrap();
+    world.pass(Duration::from_secs(1));
+    let lookup = |name: &[u8]| {
+        world.pass(KEPT);
+        ops::lookup(&mounted.client.op(&me), directory, name).unwrap()
+    };
     let forget = |result: LookupResult| match result {
         LookupResult::Positive(found) => mounted.client.forget(found.id, 1),
         LookupResult::Negative { .. } => {}

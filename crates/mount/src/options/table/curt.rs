@@ -6,7 +6,7 @@ use curt_observe::events::RingLevel;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
 use super::super::row::OptionRow;
-use super::super::values::{number, one_of, seconds, size};
+use super::super::values::{number, one_of, seconds, short_time, size};
 use super::{flag, refused, valued_own};
 
 const LATER_LOCKS: &str =
@@ -36,6 +36,10 @@ pub(super) const ROWS: &[OptionRow] = &[
     }),
     flag("nonegnamecache", |s, _| {
         s.cache.missing_name_lifetime = Duration::ZERO;
+        Ok(())
+    }),
+    valued_own("kernelnames", "N", |s, v| {
+        s.cache.kernel_names = short_time(v)?;
         Ok(())
     }),
     valued_own("neg_racy_guard", "auto|on|off", |s, v| {

@@ -1,0 +1,141 @@
+//! Names that a kernel keeps for a moment: their lifetimes, and what these make necessary.
+//!
+//! The kernel answers for such a name without a request, and nothing takes a lifetime back. So a
+//! caller may have come along directories of which no look-up told ([`check_path`]), and a reply
+//! that contradicts what the kernel keeps has to wait ([`await_closed`], [`note_renamed`],
+//! [`await_listed`]).
+
+use std::{sync::Arc, time::Duration};
+
+use curt_policy::{
+    AccessDecision, Epoch, Moment, NameLabel,
+    kernel_cache::{self, expiry, wait_for},
+    names::DentryState,
+};
+use curt_types::Access;
+use rustix::io::Errno;
+
+use crate::{
+    inode::{Inode, InodeFacts},
+    op::Op,
+    ops::{attributes, getattr},
+};
+
+/// Components of the longest path (PATH_MAX).
+const DEPTH_MAX: usize = 2048;
+
+/// Grants a name of the directory whose `facts` these are the lifetime that policy allows; nothing
+/// if no kernel asks.
+pub(crate) fn grant(
+    op: &Op<'_>,
+    facts: &mut InodeFacts,
+    state: DentryState,
+    label: NameLabel,
+    lifetime: Duration,
+) -> Duration {
+    if lifetime.is_zero() || !op.sb.grants_names() {
+        return Duration::ZERO;
+    }
+    let end = op.now().plus(lifetime);
+    facts.by_type.directory().name_lifetimes.grant(state, label.epoch, end);
+    op.sb.core.note_name_lifetime(end);
+    lifetime
+}
+
+/// The lifetime of a name of `directory` that was just learned.
+pub(crate) fn grant_learned(
+    op: &Op<'_>,
+    directory: &Inode,
+    state: DentryState,
+    label: Option<NameLabel>,
+) -> Duration {
+    let Some(label) = label else { return Duration::ZERO };
+    let mut facts = directory.facts();
+    let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
+    let view = directory.directory_view(&facts, &clock);
+    let lifetime = kernel_cache::name_lifetime(state, label, &view, op.now(), &op.options);
+    grant(op, &mut facts, state, label, lifetime)
+}
+
+/// Makes sure that the caller may search the directories through which the kernel may have let him
+/// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
+/// this directory, and so on. Whoever did not come by a path is not asked for more, but where a
+/// lifetime outlasts the permission.
+///
+/// # Errors
+/// EACCES; those of ACCESS and GETATTR.
+pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    if op.sb.core.names_expire() <= Some(op.now()) {
+        return Ok(());
+    }
+    let mut at = Arc::clone(inode);
+    for _ in 0..DEPTH_MAX {
+        let Some(directory) = op.sb.kernel_dentries.directory_of(at.id(), op.now()) else {
+            return Ok(());
+        };
+        match attributes::access_decision(op, &directory, Access::LOOKUP, false) {
+            AccessDecision::Allow => {}
+            AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
+                getattr::require(op, &directory, Access::LOOKUP)?;
+            }
+        }
+        at = directory;
+    }
+    Err(Errno::ACCESS)
+}
+
+/// If somebody may not search `directory` after its attributes were set, waits until the kernel
+/// keeps no name of it.
+pub(crate) fn await_closed(op: &Op<'_>, directory: &Inode) {
+    let expiry = {
+        let facts = directory.facts();
+        let is_closed = !directory.everybody_may_search(&facts, op.options.users);
+        facts.name_lifetimes().expiry().filter(|_| is_closed)
+    };
+    await_expiry(op, expiry);
+}
+
+/// A name of `from` that leads to `moved`, if that is known, was given to `to`. The kernel keeps it
+/// there for as long as it would have in `from`; if somebody may not search `to`, waits for that.
+pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, moved: Option<&Arc<Inode>>) {
+    if Arc::ptr_eq(from, to) {
+        return;
+    }
+    let end = match moved {
+        Some(moved) => op.sb.kernel_dentries.end_of(moved.id()),
+        None => from.facts().name_lifetimes().present_end(),
+    };
+    let Some(end) = end.filter(|end| expiry(Some(*end)) > Some(op.now())) else {
+        return;
+    };
+    let is_open = {
+        let mut facts = to.facts();
+        let is_open = to.everybody_may_search(&facts, op.options.users);
+        if is_open {
+            let lifetimes = &mut facts.by_type.directory().name_lifetimes;
+            // The epoch does not matter to present names.
+            lifetimes.grant(DentryState::Positive, Epoch::default(), end);
+        }
+        is_open
+    };
+    if !is_open {
+        await_expiry(op, expiry(Some(end)));
+    } else if let Some(moved) = moved {
+        op.sb.kernel_dentries.rename(moved.id(), to, op.now());
+    }
+}
+
+/// Waits until the kernel takes no name for missing that a listing of `directory` in the epoch
+/// `listed` may show.
+pub(crate) fn await_listed(op: &Op<'_>, directory: &Inode, listed: Option<Epoch>) {
+    let expiry = directory.facts().name_lifetimes().expiry_of_listed(listed);
+    await_expiry(op, expiry);
+}
+
+/// Whoever is killed meanwhile does not wait.
+fn await_expiry(op: &Op<'_>, expiry: Option<Moment>) {
+    let wait = wait_for(expiry, op.now());
+    if !wait.is_zero() {
+        op.sb.core.pause(wait, op.interrupt());
+    }
+}

@@ -1,0 +1,278 @@
+//! Names that a kernel keeps for a moment: which, for how long, what is asked in spite of them, and
+//! what waits for them.
+
+use std::time::Duration;
+
+use curt_client::{DirEmit, InodeId, LookupResult, OpenFlags, RenameMode, ops};
+use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
+use curt_types::{Device, FileKind, SetAttributes};
+use rustix::io::Errno;
+
+use crate::world::{BenchMount, World, root, user};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// `open` and `closed`, which everybody may search and only user 1000, each with a file, made an
+/// hour ago; and a mount of them that serves a kernel.
+fn kept(world: &World, cache: CacheOptions) -> BenchMount {
+    let maker = world.mount(CacheOptions::default());
+    let me = user(1000);
+    for (name, mode) in [(b"open".as_slice(), 0o755), (b"closed", 0o700)] {
+        let directory = ops::mkdir(&maker.client.op(&me), maker.client.root(), name, mode).unwrap();
+        maker.put(&me, directory.id, "file", 0o644, b"x");
+    }
+    world.seconds(3600);
+    let mounted = world.mount(CacheOptions { fill: FillMode::Off, ..cache });
+    mounted.teach_time(world);
+    mounted.client.serves_kernel();
+    mounted
+}
+
+fn directory(mounted: &BenchMount, name: &str) -> InodeId {
+    let found = mounted.lookup(&user(1000), mounted.client.root(), name).unwrap();
+    mounted.sent();
+    found.id
+}
+
+/// For how long a kernel that looks `name` up may keep it.
+fn lifetime(mounted: &BenchMount, directory: InodeId, name: &str) -> Duration {
+    match ops::lookup(&mounted.client.op(&user(1000)), directory, name.as_bytes()).unwrap() {
+        LookupResult::Positive(found) => found.entry_valid,
+        LookupResult::Negative { entry_valid } => entry_valid,
+    }
+}
+
+fn mode(mode: u32) -> SetAttributes {
+    SetAttributes { mode: Some(mode), ..SetAttributes::default() }
+}
+
+// SEMANTICS: name-16.
+// SEMANTICS: perm-10.
+#[test]
+fn a_kernel_keeps_names_of_directories_that_everybody_may_search_for_as_long_as_the_option_says() {
+    let world = World::new();
+    for (users, in_closed) in
+        [(MountUsers::Many, false), (MountUsers::One(1000), true), (MountUsers::One(1001), false)]
+    {
+        for access in [AccessMode::Server, AccessMode::ModeBits] {
+            let world = World::new();
+            let mounted = kept(&world, CacheOptions { users, access, ..CacheOptions::default() });
+            let (open, closed) = (directory(&mounted, "open"), directory(&mounted, "closed"));
+            for name in ["file", "missing"] {
+                for _ in 0..2 {
+                    assert_eq!(lifetime(&mounted, open, name), SECOND, "{name}");
+                    let expected = if in_closed { SECOND } else { Duration::ZERO };
+                    assert_eq!(lifetime(&mounted, closed, name), expected, "{name} {users:?}");
+                    world.seconds(1);
+                }
+            }
+        }
+    }
+    let mounted = kept(&world, CacheOptions { kernel_names: Duration::ZERO, ..CacheOptions::default() });
+    let open = directory(&mounted, "open");
+    assert_eq!(lifetime(&mounted, open, "file"), Duration::ZERO);
+    assert_eq!(lifetime(&mounted, open, "missing"), Duration::ZERO);
+}
+
+#[test]
+fn no_lifetime_outlasts_what_is_believed_and_programs_get_none() {
+    let world = World::new();
+    let half = Duration::from_millis(500);
+    let cache = CacheOptions { missing_name_lifetime: SECOND, ..CacheOptions::default() };
+    let mounted = kept(&world, cache);
+    let open = directory(&mounted, "open");
+    let _ = lifetime(&mounted, open, "missing");
+    world.pass(half);
+    let left = lifetime(&mounted, open, "missing");
+    assert!(!left.is_zero() && left <= half, "{left:?}");
+    mounted.client.withhold_names(true);
+    assert_eq!(lifetime(&mounted, open, "file"), Duration::ZERO, "while a command is explained");
+    assert!(mounted.client.names_kept_for() <= SECOND);
+    let program = world.mount(CacheOptions::default());
+    program.teach_time(&world);
+    let open = directory(&program, "open");
+    assert_eq!(lifetime(&program, open, "file"), Duration::ZERO);
+}
+
+// SEMANTICS: posix-9.
+#[test]
+fn what_a_kernel_opens_without_asking_it_looks_up_each_time() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let top = mounted.client.root();
+    for kind in [FileKind::Fifo, FileKind::Socket] {
+        let name = format!("{kind:?}");
+        let op = &mounted.client.op(&root());
+        let made = ops::mknod(op, top, name.as_bytes(), kind, Device::default(), 0o600).unwrap();
+        assert_eq!(made.entry_valid, Duration::ZERO);
+        assert_eq!(lifetime(&mounted, top, &name), Duration::ZERO);
+    }
+    let link = ops::symlink(&mounted.client.op(&root()), top, b"link", b"open").unwrap();
+    assert_eq!(link.entry_valid, SECOND);
+}
+
+// SEMANTICS: name-6.
+#[test]
+fn a_name_that_is_asked_for_although_the_kernel_keeps_it_is_looked_up_at_the_server() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let open = directory(&mounted, "open");
+    assert_eq!(lifetime(&mounted, open, "file"), SECOND);
+    mounted.sent();
+    let other = world.mount(CacheOptions::default());
+    let there = directory(&other, "open");
+    ops::unlink(&other.client.op(&user(1000)), there, b"file").unwrap();
+    let found = mounted.lookup(&user(1000), open, "file");
+    assert_eq!((found.map(drop), mounted.sent().as_str()), (Err(Errno::NOENT), "LOOKUP 1"));
+    ops::mkdir(&mounted.client.op(&user(1000)), open, b"file", 0o755).unwrap();
+    world.seconds(2);
+    let _ = lifetime(&mounted, open, "file");
+    mounted.sent();
+    world.seconds(1);
+    assert_eq!(lifetime(&mounted, open, "file"), SECOND);
+    assert_eq!(mounted.sent(), "", "afterwards it is answered from memory");
+}
+
+/// What user 2000 is told who has found a file by names that the kernel kept.
+fn refused(mounted: &BenchMount, directory: InodeId, file: InodeId) -> Vec<Result<(), Errno>> {
+    let stranger = user(2000);
+    let op = || mounted.client.op(&stranger);
+    let top = mounted.client.root();
+    let flags = OpenFlags::reading();
+    vec![
+        ops::open(&op(), file, flags).map(|opened| ops::release(&mounted.client, &opened.file)),
+        ops::access(&op(), file, 4),
+        ops::setattr(&op(), file, &mode(0o666)).map(drop),
+        ops::link(&op(), file, top, b"link").map(drop),
+        ops::lookup(&op(), directory, b"file").map(drop),
+        ops::opendir(&op(), directory).map(drop),
+        ops::create(&op(), directory, b"new", 0o644, OpenFlags::writing()).map(drop),
+        ops::mkdir(&op(), directory, b"new", 0o755).map(drop),
+        ops::symlink(&op(), directory, b"new", b"x").map(drop),
+        ops::unlink(&op(), directory, b"file"),
+        ops::rmdir(&op(), directory, b"file"),
+        ops::rename(&op(), (directory, b"file"), (top, b"moved"), RenameMode::Replace),
+        ops::rename(&op(), (top, b"open"), (directory, b"moved"), RenameMode::Replace),
+    ]
+}
+
+// SEMANTICS: perm-10.
+#[test]
+fn whoever_came_by_names_that_the_kernel_keeps_is_checked_along_the_path() {
+    for access in [AccessMode::Server, AccessMode::ModeBits] {
+        let world = World::new();
+        let mounted = kept(&world, CacheOptions { access, ..CacheOptions::default() });
+        let me = user(1000);
+        let open = directory(&mounted, "open");
+        let below = ops::mkdir(&mounted.client.op(&me), open, b"below", 0o777).unwrap().id;
+        let file = mounted.put(&me, below, "file", 0o666, b"x").id;
+        // No change can carry the same time any more.
+        world.pass(SECOND / 10);
+        assert_eq!(lifetime(&mounted, below, "file"), SECOND);
+        assert_eq!(lifetime(&mounted, open, "below"), SECOND);
+        let stranger = user(2000);
+        assert_eq!(mounted.cat(&stranger, file).unwrap(), b"x", "everybody may search the path");
+        // Another client closes the directory above, which is noticed.
+        let other = world.mount(CacheOptions::default());
+        let there = directory(&other, "open");
+        ops::setattr(&other.client.op(&me), there, &mode(0o700)).unwrap();
+        let _ = ops::lookup_id(&mounted.client.op(&me), open).unwrap();
+        let said = refused(&mounted, below, file);
+        assert!(said.iter().all(|said| *said == Err(Errno::ACCESS)), "{access:?}: {said:?}");
+        // When the kernel keeps nothing any more, whoever asks has come by another way: a working
+        // directory, a descriptor, a bind mount.
+        world.seconds(2);
+        assert_eq!(mounted.cat(&stranger, file).unwrap(), b"x");
+        assert!(ops::lookup(&mounted.client.op(&stranger), below, b"file").is_ok());
+        assert!(ops::lookup(&mounted.client.op(&stranger), open, b"below").is_err());
+    }
+}
+
+// SEMANTICS: perm-7.
+#[test]
+fn chmod_returns_when_the_kernel_keeps_no_name_of_a_directory_that_it_closes() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let me = user(1000);
+    let open = directory(&mounted, "open");
+    let chmod = |bits| {
+        let before = world.clock.passed();
+        ops::setattr(&mounted.client.op(&me), open, &mode(bits)).unwrap();
+        world.clock.passed() - before
+    };
+    assert!(chmod(0o711) < SECOND / 2, "everybody may search it still");
+    // No change can carry the same time any more.
+    world.pass(SECOND / 10);
+    assert_eq!(lifetime(&mounted, open, "file"), SECOND);
+    assert!(chmod(0o755) < SECOND / 2);
+    world.pass(SECOND / 4);
+    let waited = chmod(0o700);
+    assert!(waited > SECOND / 2 && waited < SECOND, "{waited:?}");
+    assert_eq!(lifetime(&mounted, open, "file"), Duration::ZERO);
+    assert!(chmod(0o500) < SECOND / 2, "nothing is kept any more");
+}
+
+// SEMANTICS: perm-7.
+#[test]
+fn rename_into_a_closed_directory_returns_when_the_kernel_does_not_keep_the_name() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let me = user(1000);
+    let top = mounted.client.root();
+    let (open, closed) = (directory(&mounted, "open"), directory(&mounted, "closed"));
+    let rename = |from, to| {
+        let before = world.clock.passed();
+        ops::rename(&mounted.client.op(&me), from, to, RenameMode::Replace).unwrap();
+        world.clock.passed() - before
+    };
+    let file = mounted.lookup(&me, open, "file").unwrap().id;
+    assert!(rename((open, b"file"), (open, b"again")) < SECOND / 2);
+    // The kernel keeps the name where it moved it: there it is checked who may search.
+    assert!(rename((open, b"again"), (top, b"again")) < SECOND / 2);
+    assert_eq!(mounted.cat(&user(2000), file).unwrap(), b"x");
+    let waited = rename((top, b"again"), (closed, b"again"));
+    assert!(waited > SECOND / 2, "{waited:?}");
+    assert!(rename((closed, b"again"), (open, b"file")) < SECOND / 2);
+    assert!(rename((open, b"file"), (closed, b"file")) < SECOND / 2, "nobody has looked it up");
+}
+
+// SEMANTICS: list-9.
+#[test]
+fn a_listing_with_a_name_that_the_kernel_takes_for_missing_comes_when_it_does_not_any_more() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let me = user(1000);
+    let open = directory(&mounted, "open");
+    let list = || {
+        let before = world.clock.passed();
+        let mut names = Vec::new();
+        let listed = ops::opendir(&mounted.client.op(&me), open).unwrap();
+        let mut cookie = 0;
+        loop {
+            let (had, from) = (names.len(), cookie);
+            let mut take = |entry: &curt_client::DirEntry<'_>| {
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+                cookie = entry.cookie;
+                DirEmit::Taken
+            };
+            ops::readdir(&mounted.client.op(&me), &listed, from, false, &mut take).unwrap();
+            if names.len() == had {
+                break;
+            }
+        }
+        (names.contains(&"new".to_owned()), world.clock.passed() - before)
+    };
+    assert_eq!(lifetime(&mounted, open, "new"), SECOND);
+    let (is_listed, waited) = list();
+    assert!(!is_listed && waited < SECOND / 2, "it is as missing as before: {waited:?}");
+    world.seconds(2);
+    assert_eq!(lifetime(&mounted, open, "new"), SECOND);
+    let other = world.mount(CacheOptions::default());
+    let there = directory(&other, "open");
+    other.put(&me, there, "new", 0o644, b"x");
+    let _ = ops::lookup_id(&mounted.client.op(&me), open).unwrap();
+    let (is_listed, waited) = list();
+    assert!(is_listed && waited > SECOND / 2, "{waited:?}");
+    let (is_listed, waited) = list();
+    assert!(is_listed && waited < SECOND / 2, "{waited:?}");
+}
