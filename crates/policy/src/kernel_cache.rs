@@ -69,11 +69,12 @@ pub fn everybody_may_search(directory: Option<Facts>, is_disputed: bool, users: 
     let Some(facts) = directory.filter(|_| !is_disputed) else {
         return false;
     };
-    is_world_searchable(&facts)
-        || match users {
-            MountUsers::One(uid) => may_search_in_any_group(&facts, uid),
-            MountUsers::Many => false,
-        }
+    match users {
+        MountUsers::One(uid) => is_world_searchable(&facts) || may_search_in_any_group(&facts, uid),
+        MountUsers::Many => is_world_searchable(&facts),
+        // The kernel lets those in whom the daemon refuses.
+        MountUsers::WithRoot => false,
+    }
 }
 
 /// Whether the mode bits let `uid` search the directory, whatever groups the process has. They do

@@ -180,10 +180,10 @@ fn settled(settings: &Settings) -> Settings {
         generic.nosuid = true;
         generic.nodev = true;
     }
-    settings.cache.users = if generic.allow == AllowedUsers::Default {
-        MountUsers::One(user.as_raw())
-    } else {
-        MountUsers::Many
+    settings.cache.users = match generic.allow {
+        AllowedUsers::Default => MountUsers::One(user.as_raw()),
+        AllowedUsers::Other => MountUsers::Many,
+        AllowedUsers::Root => MountUsers::WithRoot,
     };
     settings
 }

@@ -36,7 +36,7 @@ fn a_name_is_granted_a_lifetime_only_where_every_user_may_search() {
     for_each_case(|case| {
         let kernel_names = case.pick(&[Duration::ZERO, MILLISECOND * 1000, MINUTE * 2]);
         let names = case.name_options();
-        let users = case.pick(&[MountUsers::One(1000), MountUsers::Many]);
+        let users = case.pick(&[MountUsers::One(1000), MountUsers::Many, MountUsers::WithRoot]);
         let directories = TimeoutRange { min: MINUTE / 2, max: MINUTE };
         let options = CacheOptions { kernel_names, users, directories, ..names };
         let mode = case.pick(&[0o755, 0o750, 0o705, 0o700, 0o711, 0o644, 0o055]);
@@ -61,9 +61,9 @@ fn a_name_is_granted_a_lifetime_only_where_every_user_may_search() {
             let by_uid = match (options.users, uid) {
                 (MountUsers::One(user), owner) if user == owner => mode & 0o100 != 0,
                 (MountUsers::One(_), _) => mode & 0o011 == 0o011,
-                (MountUsers::Many, _) => false,
+                (MountUsers::Many | MountUsers::WithRoot, _) => false,
             };
-            assert!(!is_disputed && options.attribute_cache);
+            assert!(!is_disputed && options.attribute_cache && options.users != MountUsers::WithRoot);
             assert!(is_world_searchable(&facts) || by_uid, "{mode:o} {uid} {:?}", options.users);
         }
     });
