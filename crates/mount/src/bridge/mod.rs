@@ -15,7 +15,7 @@ mod revalidation;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use curt_client::caller::CallerTable;
@@ -43,6 +43,8 @@ pub struct Bridge {
     changes: Arc<InvalidationQueue>,
     notifier: OnceLock<Notifier>,
     in_use: OnceLock<NamesInUse>,
+    /// The kernel decides fcntl(2) locks.
+    has_local_locks: AtomicBool,
     /// The generation of all objects in the kernel's handles: it differs between mounts.
     generation: u32,
     operations: FuseOpcodeCounts,
@@ -68,6 +70,7 @@ impl Bridge {
             changes,
             notifier: OnceLock::new(),
             in_use: OnceLock::new(),
+            has_local_locks: AtomicBool::new(false),
             generation: random(),
             operations: FuseOpcodeCounts::default(),
         }
@@ -83,6 +86,11 @@ impl Bridge {
     pub fn set_device(&self, device: (u32, u32)) {
         // It is mounted once.
         let _ = self.in_use.set(NamesInUse::new(device));
+    }
+
+    /// The kernel decides fcntl(2) locks: no close(2) has to release any here.
+    pub fn set_local_locks(&self) {
+        self.has_local_locks.store(true, Ordering::Relaxed);
     }
 
     fn found(&self, found: &FoundInode) -> EntryOut {
@@ -121,7 +129,10 @@ impl Bridge {
             };
             ops::drop_copies(op, &opened.file, is_untold, drop_copies);
         }
-        OpenOut { fh: self.files.add(opened.file), flags: open_reply::KEEP_CACHE }
+        // Without unwritten data and locks there is nothing to flush.
+        let is_flushed = opened.file.flags().write || !self.has_local_locks.load(Ordering::Relaxed);
+        let flush = if is_flushed { 0 } else { open_reply::NOFLUSH };
+        OpenOut { fh: self.files.add(opened.file), flags: open_reply::KEEP_CACHE | flush }
     }
 }
 

@@ -226,6 +226,9 @@ impl LiveMount {
             .map_err(|error| MountFailure::lasting(ExitStatus::Failed, error.to_string(), ""))?;
         let mount = Arc::new(mount);
         bridge.set_notifier(device.notifier());
+        if settings.local_locks.posix {
+            bridge.set_local_locks();
+        }
         // FUSE file systems have no block device: their major number is 0.
         if let Some(minor) = mount.minor() {
             bridge.set_device((0, minor));
