@@ -8,8 +8,8 @@ use curt_tests::network::Network;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// `$m` is a mount, `$s` the exported directory. `stranger` runs a command as user 2000, and `is_refused` one
-/// that has to fail with EACCES.
+/// `$m` is a mount, `$s` the exported directory. `stranger` runs a command as user 2000, and
+/// `is_refused` one that has to fail with EACCES.
 const BEGIN: &str = r#"
     export LC_ALL=C
     stranger() { setpriv --reuid=2000 --regid=2000 --clear-groups "$@"; }

@@ -1,8 +1,8 @@
 //! Objects that a kernel finds by a name without asking: in which directory, and until when.
 //!
 //! Owns storage only: [`curt_policy::kernel_cache`] says how long a lifetime is, and
-//! [`crate::ops::kernel_names`] what is checked because of it. Invariant: an object has lifetimes in
-//! one directory at a time, so that it is known whose permission a caller needs who came through
+//! [`crate::ops::kernel_names`] what is checked because of it. Invariant: an object has lifetimes
+//! in one directory at a time, so that it is known whose permission a caller needs who came through
 //! the kernel's cache. Only lifetimes that last, and those that ended a moment ago, take memory.
 
 use std::{

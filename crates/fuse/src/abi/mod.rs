@@ -185,8 +185,8 @@ numbers! {
         DIRECT_IO = 1 << 0;
         /// The kernel keeps its cached pages of the file.
         KEEP_CACHE = 1 << 1;
-        /// The kernel sends no FLUSH when the file is closed. It releases POSIX locks only by FLUSH, if
-        /// the daemon decides them.
+        /// The kernel sends no FLUSH when the file is closed. It releases POSIX locks only by
+        /// FLUSH, if the daemon decides them.
         NOFLUSH = 1 << 5;
     }
 }
