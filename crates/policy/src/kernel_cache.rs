@@ -4,8 +4,8 @@
 //! Owns the lifetimes of names and attributes, and which replies must wait for them to end: a
 //! granted lifetime is never revoked. Invariants: a lifetime ends no later than that of our own
 //! cache entry, and that of a name no later than `kernelnames` after the grant. No lifetime is
-//! granted for names in a directory that some user of this mount may not search by mode, because the
-//! kernel checks no search permission for cached names.
+//! granted for names in a directory that some user of this mount may not search by mode, because
+//! the kernel checks no search permission for cached names.
 
 use core::time::Duration;
 
