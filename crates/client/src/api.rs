@@ -194,6 +194,11 @@ pub trait ChangeObserver: Send + Sync + fmt::Debug {
         let _ = (id, range, size);
     }
 
+    /// A kernel's copy of a symbolic link's target is invalid.
+    fn target_changed(&self, id: InodeId) {
+        self.contents_changed(id, None);
+    }
+
     /// This client changed an object in the background: cached attributes are invalid.
     fn attributes_changed(&self, id: InodeId);
 }

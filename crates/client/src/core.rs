@@ -50,6 +50,8 @@ pub(crate) struct MountCore {
     pub(crate) serves_kernel: AtomicBool,
     /// No name is to be kept by a kernel.
     pub(crate) withholds_names: AtomicBool,
+    /// The kernel caches the targets of symbolic links until it is notified.
+    pub(crate) kernel_keeps_targets: AtomicBool,
     /// The [`Moment`] at which the last lifetime of a name ends that a kernel was granted.
     names_end: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -107,6 +109,7 @@ impl MountCore {
             observer: parts.observer,
             serves_kernel: AtomicBool::new(false),
             withholds_names: AtomicBool::new(false),
+            kernel_keeps_targets: AtomicBool::new(false),
             names_end: AtomicU64::new(0),
             start,
             clock: parts.clock,

@@ -362,9 +362,20 @@ impl Superblock {
             && !self.path_limits.case_insensitive
     }
 
-    /// Stops granting name lifetimes to the kernel, or grants them again as the options say.
+    /// Stops granting name lifetimes to the kernel, or grants them again as the options say. In
+    /// between it keeps no targets of symbolic links either.
     pub fn withhold_names(&self, withholds: bool) {
         self.core.withholds_names.store(withholds, Relaxed);
+        if let Some(observer) = self.core.observer.as_ref().filter(|_| withholds) {
+            for link in self.looked_up.filtered(|inode| inode.has_link_text()) {
+                observer.target_changed(link.id());
+            }
+        }
+    }
+
+    /// Declares that the kernel caches the targets of symbolic links until it is notified.
+    pub fn kernel_keeps_targets(&self) {
+        self.core.kernel_keeps_targets.store(true, Relaxed);
     }
 
     /// How long the kernel may still cache names that it was granted until now.

@@ -1,7 +1,7 @@
 //! INIT: the version and the features of a mount.
 //!
-//! Features are tested, never versions; only the sizes of the structures depend on the version.
-//! Pure: bytes in, bytes out.
+//! Features are tested, not versions, except where no feature shows a kernel's fault
+//! ([`SYMLINKS_MINOR_MIN`]) and for the sizes of the structures. Pure: bytes in, bytes out.
 
 use crate::{
     abi::{MAJOR, MINOR, MINOR_MIN, encode::SmallReply, feature},
@@ -16,6 +16,11 @@ const PAGE_BYTES: u32 = 4096;
 /// because beyond it the kernel delays reads of cached files behind others that wait for a silent
 /// server.
 const BACKGROUND_MAX: u16 = 4096;
+
+/// The first minor version (7.43, Linux 6.15) of which each kernel returns the cached target of a
+/// symbolic link in its full length. Earlier ones cut it to the size in the link's attributes
+/// (`page_get_link`), which a server may report as 0.
+const SYMLINKS_MINOR_MIN: u32 = 43;
 
 /// Features that depend on the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +104,8 @@ pub(crate) fn negotiate(init: &InitIn, wishes: RequestedFeatures) -> InitReply {
         return InitReply::TooOld;
     }
     let minor = init.minor.min(MINOR);
-    let features = wanted(wishes) & init.features;
+    let links = if minor < SYMLINKS_MINOR_MIN { 0 } else { feature::CACHE_SYMLINKS };
+    let features = (wanted(wishes) | links) & init.features;
     let agreed = NegotiatedFeatures { minor, features };
     InitReply::Agreed(init_reply(minor, init.readahead_max, features), agreed)
 }
@@ -162,6 +168,13 @@ mod tests {
         let flock =
             agreed(45, u64::MAX, RequestedFeatures { flock_locks: true, ..RequestedFeatures::default() });
         assert!(flock.has(feature::FLOCK_LOCKS) && !flock.has(feature::POSIX_LOCKS));
+    }
+
+    #[test]
+    fn link_targets_are_cached_only_by_kernels_that_return_them_whole() {
+        assert!(agreed(43, u64::MAX, LOCKS).has(feature::CACHE_SYMLINKS));
+        assert!(!agreed(42, u64::MAX, LOCKS).has(feature::CACHE_SYMLINKS));
+        assert!(!agreed(45, 0, LOCKS).has(feature::CACHE_SYMLINKS));
     }
 
     #[test]

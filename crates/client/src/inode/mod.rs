@@ -287,6 +287,7 @@ impl Inode {
         drop(facts);
         match &self.core.observer {
             Some(observer) if is_directory => observer.names_changed(self.id),
+            Some(observer) if kind == Some(FileKind::Symlink) => observer.target_changed(self.id),
             Some(observer) => observer.contents_changed(self.id, Some(size_before)),
             None => {}
         }

@@ -163,6 +163,12 @@ impl LookedUpInodes {
         self.inodes.lock().find(hash, |inode| inode.id() == id).map(Arc::clone)
     }
 
+    /// Those that satisfy `condition`.
+    pub(crate) fn filtered(&self, condition: impl Fn(&Inode) -> bool) -> Vec<Arc<Inode>> {
+        let all: Vec<_> = self.inodes.lock().iter().map(Arc::clone).collect();
+        all.into_iter().filter(|inode| condition(inode)).collect()
+    }
+
     /// Counts one more lookup.
     pub(crate) fn hold(&self, inode: &Arc<Inode>) {
         let hash = self.hasher.hash_one(inode.id());

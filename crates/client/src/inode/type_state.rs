@@ -121,6 +121,13 @@ pub(crate) struct SillyName {
 /// The reason of an invalidated listing in trace events.
 const LOCAL_CHANGE_REASON: &str = "it was changed here, and maybe elsewhere";
 
+impl Inode {
+    /// Whether the target of this symbolic link is cached.
+    pub(crate) fn has_link_text(&self) -> bool {
+        matches!(self.facts().by_type, TypeState::Link(_))
+    }
+}
+
 impl TypeState {
     pub(crate) fn directory(&mut self) -> &mut DirectoryState {
         if !matches!(self, Self::Directory(_)) {

@@ -28,7 +28,7 @@ use crate::{
         attributes, getattr, kernel_names,
         last_close::OpenGuard,
         names::{self, ResolvedName},
-        open_retry,
+        open_retry, readlink,
     },
     readdir::{FillOutcome, absence, prefetch},
     superblock::Superblock,
@@ -214,6 +214,7 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
     };
     match resolved {
         ResolvedName::Object(inode, label) => {
+            readlink::revalidate_target(op, &inode)?;
             let valid = entry_valid(Known::Positive, label);
             let found = found_for(op, &directory, &inode, valid)?;
             Ok(LookupResult::Positive(found))

@@ -276,3 +276,49 @@ fn a_listing_with_a_name_that_the_kernel_takes_for_missing_comes_when_it_does_no
     let (is_listed, waited) = list();
     assert!(is_listed && waited < SECOND / 2, "{waited:?}");
 }
+
+// SEMANTICS: name-17.
+#[test]
+fn a_target_that_the_kernel_caches_is_revalidated_by_lookups_and_ends_when_the_link_changes() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let me = user(1000);
+    let open = directory(&mounted, "open");
+    let link = ops::symlink(&mounted.client.op(&me), open, b"link", b"where").unwrap();
+    world.seconds(3600);
+    let look_up = || mounted.lookup(&me, open, "link").map(drop);
+    let told = || std::mem::take(&mut *mounted.told.contents.lock()).contains(&link.id);
+    let read = || ops::readlink(&mounted.client.op(&me), link.id).unwrap();
+    look_up().unwrap();
+    assert_eq!(&*read(), b"where");
+    mounted.client.kernel_keeps_targets();
+    mounted.sent();
+    // The name is still valid, the link's attributes are not.
+    world.seconds(20);
+    look_up().unwrap();
+    assert_eq!((mounted.sent().contains("GETATTR"), told()), (true, false));
+    ops::getattr(&mounted.client.op(&me), link.id).unwrap();
+    // The kernel's entry of the name has expired again.
+    world.seconds(2);
+    look_up().unwrap();
+    assert_eq!(mounted.sent(), "", "its attributes are valid");
+    let other = world.mount(CacheOptions::default());
+    let there = other.lookup(&me, directory(&other, "open"), "link").unwrap();
+    let owner = SetAttributes { gid: Some(1000), ..SetAttributes::default() };
+    ops::setattr(&other.client.op(&root()), there.id, &owner).unwrap();
+    world.seconds(3600);
+    look_up().unwrap();
+    assert!(told(), "the kernel drops the target");
+    mounted.sent();
+    assert_eq!(&*read(), b"where");
+    assert_eq!(mounted.sent(), "READLINK 1");
+    // While a command is explained, each use of the link is seen.
+    assert!(!told());
+    mounted.client.withhold_names(true);
+    assert!(told());
+    let _ = read();
+    assert!(told());
+    mounted.client.withhold_names(false);
+    let _ = read();
+    assert!(!told());
+}

@@ -173,6 +173,8 @@ numbers! {
         HANDLE_KILLPRIV_V2 = 1 << 28;
         /// The request and the reply have a second word of features.
         INIT_EXT = 1 << 30;
+        /// The kernel caches the targets of symbolic links until it is notified.
+        CACHE_SYMLINKS = 1 << 23;
         /// Entries can be expired instead of dropped.
         HAS_EXPIRE_ONLY = 1 << 35;
     }

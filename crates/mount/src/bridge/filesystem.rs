@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use curt_client::data::ReadTarget;
-use curt_client::{DirEmit, DirEntry, PageCacheState, RenameMode, ops};
+use curt_client::{DirEmit, DirEntry, LookupResult, PageCacheState, RenameMode, ops};
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, MknodIn, NodeId,
     OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
 };
 use curt_observe::ClientCounter;
+use curt_types::FileKind;
 use rustix::io::Errno;
 
 use super::cookie_offsets::CookieOffsets;
@@ -37,7 +38,13 @@ impl Filesystem for Bridge {
             b"." => ops::lookup_id(&op, inode(parent)),
             name => ops::lookup(&op, inode(parent), name),
         };
-        Ok(convert::entry(&entry?, self.generation))
+        let entry = entry?;
+        if let LookupResult::Positive(found) = &entry
+            && found.attributes.kind == FileKind::Symlink
+        {
+            self.changes.await_target_dropped(found.id);
+        }
+        Ok(convert::entry(&entry, self.generation))
     }
 
     fn refused_lookup(&self, parent: NodeId, name: &[u8], refusal: Errno) -> Errno {

@@ -7,6 +7,9 @@
 //! its own are dropped. For the time of the other notifications see
 //! [`crate::kernel_quirks::late_attributes`].
 //!
+//! Nothing of a symbolic link is compared by the kernel, so it is notified of each change of a link
+//! at once, and replies that show the change wait for that.
+//!
 //! A directory whose names changed is treated as a file: the kernel caches its attributes, and no
 //! names. A change of attributes alone is notified at once, because that takes no page and no
 //! kernel lock that an operation could hold.
@@ -55,6 +58,8 @@ pub struct InvalidationQueue {
 #[derive(Debug, Default)]
 struct InvalidationQueueState {
     pending: PendingInvalidations,
+    /// Symbolic links whose cached targets are invalid. They are notified at once.
+    links: VecDeque<InodeId>,
     /// The inodes for which a notification is in progress.
     notifying: Option<InodeId>,
     /// Notifications for which reads wait, each of one inode; the first is in progress.
@@ -181,6 +186,10 @@ impl InvalidationQueue {
                 state.around_since = Some(Instant::now());
                 return Some(Notice::Around(around));
             }
+            if let Some(link) = state.links.pop_front() {
+                state.notifying = Some(link);
+                return Some(Notice::All(link));
+            }
             match state.pending.next(Instant::now()) {
                 Ok(inode) => {
                     state.notifying = Some(inode);
@@ -197,7 +206,7 @@ impl InvalidationQueue {
 
     /// Called after every change of the state.
     fn count(&self, state: &InvalidationQueueState) {
-        let count = state.pending.len() + usize::from(state.notifying.is_some());
+        let count = state.pending.len() + state.links.len() + usize::from(state.notifying.is_some());
         self.unfinished.store(count, Ordering::Release);
         self.moved.notify_all();
     }
@@ -236,6 +245,21 @@ impl InvalidationQueue {
         self.count(&state);
         taken
     }
+
+    /// Waits until the kernel has dropped the target of a symbolic link whose new attributes a
+    /// reply is about to show, but not for long: it waits itself for a READLINK of the link.
+    pub(super) fn await_target_dropped(&self, link: InodeId) {
+        if self.unfinished.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let deadline = Instant::now() + NOTIFY_TIMEOUT;
+        let mut state = self.state.lock();
+        while !state.ended && (state.notifying == Some(link) || state.links.contains(&link)) {
+            if self.moved.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+    }
 }
 
 impl ChangeObserver for InvalidationQueue {
@@ -247,6 +271,14 @@ impl ChangeObserver for InvalidationQueue {
 
     fn names_changed(&self, id: InodeId) {
         self.contents_changed(id, None);
+    }
+
+    fn target_changed(&self, id: InodeId) {
+        let mut state = self.state.lock();
+        if !state.links.contains(&id) {
+            state.links.push_back(id);
+        }
+        self.count(&state);
     }
 
     /// The read holds pages of its own, for which no thread may wait before the reply. The reply is

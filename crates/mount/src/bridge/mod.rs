@@ -24,6 +24,7 @@ use curt_client::{
 };
 use curt_fuse::{EntryOut, FuseContext, Interruption, NodeId, Notifier, OpenOut, open_reply};
 use curt_rpc::client::Interrupt;
+use curt_types::{Attributes, FileKind};
 
 pub use invalidation::InvalidationQueue;
 pub use revalidation::OpenFileRevalidation;
@@ -94,13 +95,22 @@ impl Bridge {
     }
 
     fn found(&self, found: &FoundInode) -> EntryOut {
-        self.changes.note_replied_size(found.id, found.attributes.size);
+        self.note_reply(found.id, &found.attributes);
         convert::found(found, self.generation)
     }
 
     fn stat(&self, node: NodeId, stat: &InodeStat) -> curt_fuse::AttrOut {
-        self.changes.note_replied_size(inode(node), stat.attributes.size);
+        self.note_reply(inode(node), &stat.attributes);
         convert::stat(stat)
+    }
+
+    /// A reply is about to show these attributes.
+    fn note_reply(&self, id: InodeId, attributes: &Attributes) {
+        if attributes.kind == FileKind::Symlink {
+            self.changes.await_target_dropped(id);
+        } else {
+            self.changes.note_replied_size(id, attributes.size);
+        }
     }
 
     /// The counts of the kernel's requests, by operation.

@@ -19,7 +19,7 @@ use curt_client::threads::{BackgroundThreads, MonotonicClock};
 use curt_client::{Environment, Superblock};
 use curt_fuse::{
     FuseDevice, FuseMount, FuseSession, FuseSessionEnd, FuseSessionOptions, MountFlags, MountOptions,
-    RequestedFeatures,
+    RequestedFeatures, feature,
 };
 use curt_observe::control::{
     self, MOUNT_SOCKET, RequestOriginCounter,
@@ -237,6 +237,9 @@ impl LiveMount {
         let observers = (TracepointObserver::new(&client), Arc::clone(&explainer));
         let observed = Arc::new(ObservedFilesystem::new(Arc::clone(bridge), observers));
         let session = start_session(device, observed, &settings).inspect_err(|_| shutdown::detach(&mount))?;
+        if session.negotiated().has(feature::CACHE_SYMLINKS) {
+            client.kernel_keeps_targets();
+        }
         explainer.set_request_barrier(session.request_barrier());
         changes
             .start(session.notifier(), reading_revalidates(&plan.settings))
