@@ -25,6 +25,11 @@ use crate::{
 /// and the kernel rounds it up by at most two ticks of its clock (10 ms each with HZ=100).
 pub const EXPIRY_DELAY: Duration = Duration::from_millis(50);
 
+/// How long no name of a directory is granted a lifetime after a rename moved one into a directory
+/// that some user may not search: programs that move many names look each up first, and each rename
+/// would wait for its lifetime.
+pub const WITHHELD_AFTER_RENAME: Duration = Duration::from_secs(10);
+
 /// What is known of the directory of a name.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryView<'a> {
@@ -106,6 +111,8 @@ pub struct NameLifetimes {
     missing: Option<(Moment, Epoch)>,
     /// Of names that were missing in an earlier one.
     formerly_missing: Option<Moment>,
+    /// Until then no more are granted.
+    withheld_until: Option<Moment>,
 }
 
 impl NameLifetimes {
@@ -122,6 +129,17 @@ impl NameLifetimes {
                 self.missing = Some((end, epoch));
             }
         }
+    }
+
+    /// A rename at `now` moved a name of the directory to where some user may not search.
+    pub fn withhold(&mut self, now: Moment) {
+        self.withheld_until = Some(now.plus(WITHHELD_AFTER_RENAME));
+    }
+
+    /// Whether a lifetime may be granted at `now`.
+    #[must_use]
+    pub fn may_grant(&self, now: Moment) -> bool {
+        self.withheld_until.is_none_or(|end| end <= now)
     }
 
     /// When the kernel has no name of the directory any more: somebody who may not search it then

@@ -36,8 +36,12 @@ pub(crate) fn grant(
     if lifetime.is_zero() || !op.sb.grants_names() {
         return Duration::ZERO;
     }
+    let lifetimes = &mut facts.by_type.directory().name_lifetimes;
+    if !lifetimes.may_grant(op.now()) {
+        return Duration::ZERO;
+    }
     let end = op.now().plus(lifetime);
-    facts.by_type.directory().name_lifetimes.grant(state, label.epoch, end);
+    lifetimes.grant(state, label.epoch, end);
     op.sb.core.note_name_lifetime(end);
     lifetime
 }
@@ -95,8 +99,9 @@ pub(crate) fn await_closed(op: &Op<'_>, directory: &Inode) {
     await_expiry(op, expiry);
 }
 
-/// A name of `from` that leads to `moved`, if that is known, was given to `to`. The kernel keeps it
-/// there for as long as it would have in `from`; if somebody may not search `to`, waits for that.
+/// A name of `from` that leads to `moved`, if that is known, was renamed into `to`. The kernel
+/// caches it there for as long as it would have in `from`. If some user may not search `to`, waits
+/// for the end of that, and grants no more lifetimes in `from` for a while.
 pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, moved: Option<&Arc<Inode>>) {
     if Arc::ptr_eq(from, to) {
         return;
@@ -105,13 +110,11 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
         Some(moved) => op.sb.kernel_dentries.end_of(moved.id()),
         None => from.facts().name_lifetimes().present_end(),
     };
-    let Some(end) = end.filter(|end| expiry(Some(*end)) > Some(op.now())) else {
-        return;
-    };
+    let end = end.filter(|end| expiry(Some(*end)) > Some(op.now()));
     let is_open = {
         let mut facts = to.facts();
         let is_open = to.everybody_may_search(&facts, op.options.users);
-        if is_open {
+        if let Some(end) = end.filter(|_| is_open) {
             let lifetimes = &mut facts.by_type.directory().name_lifetimes;
             // The epoch does not matter to present names.
             lifetimes.grant(DentryState::Positive, Epoch::default(), end);
@@ -119,8 +122,11 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
         is_open
     };
     if !is_open {
-        await_expiry(op, expiry(Some(end)));
-    } else if let Some(moved) = moved {
+        if op.sb.grants_names() {
+            from.facts().by_type.directory().name_lifetimes.withhold(op.now());
+        }
+        await_expiry(op, expiry(end));
+    } else if let (Some(moved), Some(_)) = (moved, end) {
         op.sb.kernel_dentries.rename(moved.id(), to, op.now());
     }
 }

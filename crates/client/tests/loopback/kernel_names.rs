@@ -236,6 +236,29 @@ fn rename_into_a_closed_directory_returns_when_the_kernel_does_not_keep_the_name
     assert!(rename((open, b"file"), (closed, b"file")) < SECOND / 2, "nobody has looked it up");
 }
 
+#[test]
+fn of_many_names_that_are_moved_into_a_closed_directory_only_the_first_takes_time() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let me = user(1000);
+    let (open, closed) = (directory(&mounted, "open"), directory(&mounted, "closed"));
+    for number in 0..100 {
+        mounted.put(&me, open, &number.to_string(), 0o644, b"x");
+    }
+    world.seconds(3600);
+    let before = world.clock.passed();
+    for number in 0..100 {
+        let name = number.to_string();
+        let _ = lifetime(&mounted, open, &name);
+        let (from, to) = ((open, name.as_bytes()), (closed, name.as_bytes()));
+        ops::rename(&mounted.client.op(&me), from, to, RenameMode::Replace).unwrap();
+    }
+    let taken = world.clock.passed() - before;
+    assert!(taken > SECOND / 2 && taken < SECOND * 2, "{taken:?}");
+    world.seconds(20);
+    assert_eq!(lifetime(&mounted, open, "file"), SECOND, "afterwards names are kept again");
+}
+
 // SEMANTICS: list-9.
 #[test]
 fn a_listing_with_a_name_that_the_kernel_takes_for_missing_comes_when_it_does_not_any_more() {
