@@ -99,6 +99,11 @@ pub(crate) fn await_closed(op: &Op<'_>, directory: &Inode) {
     await_expiry(op, expiry);
 }
 
+/// Whether the kernel may have a present name of `directory`, which it then uses without a LOOKUP.
+pub(crate) fn may_be_cached(op: &Op<'_>, directory: &Inode) -> bool {
+    expiry(directory.facts().name_lifetimes().present_end()) > Some(op.now())
+}
+
 /// A name of `from` that leads to `moved`, if that is known, was renamed into `to`. The kernel
 /// caches it there for as long as it would have in `from`. If some user may not search `to`, waits
 /// for the end of that, and grants no more lifetimes in `from` for a while.

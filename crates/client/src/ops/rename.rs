@@ -82,6 +82,20 @@ pub(crate) fn sillyrename(
     Err(Errno::BUSY)
 }
 
+/// The object that is about to be renamed, if it is known. The kernel sends no LOOKUP for a name
+/// that it caches, and a failed change may have dropped the name here since: then it is looked up,
+/// because the rename changes the object's attributes.
+fn source(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<Option<Arc<Inode>>, Errno> {
+    let known = op.sb.dentries.find(directory.id(), name).and_then(|kept| kept.child);
+    if known.is_some() || !kernel_names::may_be_cached(op, directory) {
+        return Ok(known);
+    }
+    match lookup::resolve(op, directory, name)? {
+        ResolvedName::Object(inode, _) => Ok(Some(inode)),
+        ResolvedName::Missing(_) => Ok(None),
+    }
+}
+
 /// Renames `from` to `to`, replacing an existing target. A replaced file that is open here keeps a
 /// silly name until its last release.
 ///
@@ -107,7 +121,7 @@ pub fn rename(
     }
     let places = ((old.id(), from.1), (new.id(), to.1));
     let _turns = op.sb.name_locks.lock_both(places.0, places.1, op.interrupt())?;
-    let moved = op.sb.dentries.find(old.id(), from.1).and_then(|kept| kept.child);
+    let moved = source(op, &old, from.1)?;
     let is_moved = |target: &Arc<Inode>| moved.as_ref().is_some_and(|moved| Arc::ptr_eq(moved, target));
     let target = remove::removal_target(op, &new, to.1)?;
     let former = match &target {

@@ -237,6 +237,24 @@ fn rename_into_a_closed_directory_returns_when_the_kernel_does_not_keep_the_name
 }
 
 #[test]
+fn what_is_moved_without_a_lookup_has_new_attributes_although_its_name_was_dropped_here() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let me = user(1000);
+    let (top, open) = (mounted.client.root(), directory(&mounted, "open"));
+    let file = mounted.lookup(&me, open, "file").unwrap().id;
+    let rename = |to| ops::rename(&mounted.client.op(&me), (open, b"file"), to, RenameMode::Replace);
+    // A change that fails drops the name; the kernel keeps its own.
+    assert!(rename((top, b"closed")).is_err());
+    world.pass(SECOND / 10);
+    rename((open, b"again")).unwrap();
+    let seen = ops::getattr(&mounted.client.op(&me), file).unwrap().attributes;
+    let other = world.mount(CacheOptions::default());
+    let there = other.lookup(&me, directory(&other, "open"), "again").unwrap();
+    assert_eq!(seen.ctime, there.attributes.ctime);
+}
+
+#[test]
 fn of_many_names_that_are_moved_into_a_closed_directory_only_the_first_takes_time() {
     let world = World::new();
     let mounted = kept(&world, CacheOptions::default());
