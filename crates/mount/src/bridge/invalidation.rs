@@ -14,7 +14,7 @@
 //! names. A change of attributes alone is notified at once, because that takes no page and no
 //! kernel lock that an operation could hold.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -59,7 +59,7 @@ pub struct InvalidationQueue {
 struct InvalidationQueueState {
     pending: PendingInvalidations,
     /// Symbolic links whose cached targets are invalid. They are notified at once.
-    links: VecDeque<InodeId>,
+    links: BTreeSet<u64>,
     /// The inodes for which a notification is in progress.
     notifying: Option<InodeId>,
     /// Notifications for which reads wait, each of one inode; the first is in progress.
@@ -186,7 +186,7 @@ impl InvalidationQueue {
                 state.around_since = Some(Instant::now());
                 return Some(Notice::Around(around));
             }
-            if let Some(link) = state.links.pop_front() {
+            if let Some(link) = state.links.pop_first().map(InodeId) {
                 state.notifying = Some(link);
                 return Some(Notice::All(link));
             }
@@ -254,7 +254,7 @@ impl InvalidationQueue {
         }
         let deadline = Instant::now() + NOTIFY_TIMEOUT;
         let mut state = self.state.lock();
-        while !state.ended && (state.notifying == Some(link) || state.links.contains(&link)) {
+        while !state.ended && (state.notifying == Some(link) || state.links.contains(&link.0)) {
             if self.moved.wait_until(&mut state, deadline).timed_out() {
                 break;
             }
@@ -275,9 +275,7 @@ impl ChangeObserver for InvalidationQueue {
 
     fn target_changed(&self, id: InodeId) {
         let mut state = self.state.lock();
-        if !state.links.contains(&id) {
-            state.links.push_back(id);
-        }
+        state.links.insert(id.0);
         self.count(&state);
     }
 

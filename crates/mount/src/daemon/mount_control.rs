@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use curt_client::{InodeId, Superblock};
 use curt_observe::ClientSnapshot;
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
 use crate::bridge::Bridge;
-use crate::explain::{ExplainError, Explainer};
+use crate::explain::{ExplainError, Explainer, NAMES_KEPT_MAX};
 use crate::helper::{Utab, UtabEntry};
 use crate::options::{
     self, Atime, GenericSettings, SecurityFlavor, Settings, format_options, format_utab_options, remounted,
@@ -177,7 +178,9 @@ impl MountControl {
         if next.generic != settings.generic {
             self.set_flags(&next.generic)?;
         }
+        let is_same = next.cache == settings.cache;
         self.client.set_options(next.cache);
+        let kept = if is_same { Duration::ZERO } else { self.client.names_kept_for() };
         *settings = next;
         let text = format_options(&settings);
         if table
@@ -187,6 +190,9 @@ impl MountControl {
             tracing::warn!(%error, "/run/mount/utab shows the old options");
         }
         tracing::info!(options = text, "remounted");
+        drop(settings);
+        // What the kernel has cached by the old options is not used after the remount.
+        thread::sleep(kept.min(NAMES_KEPT_MAX));
         Ok(text)
     }
 }

@@ -29,8 +29,8 @@ use crate::options::Settings;
 
 /// Maximum wait for the end of the command's operations, including write-back.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
-/// Maximum wait for the end of the lifetimes of names: `curt explain` waits 10 s for a reply.
-const NAMES_KEPT_MAX: Duration = Duration::from_secs(8);
+/// Maximum wait for the end of the lifetimes of names: a control client waits 10 s for a reply.
+pub(crate) const NAMES_KEPT_MAX: Duration = Duration::from_secs(8);
 /// Interval of the checks.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
