@@ -20,7 +20,7 @@ use curt_policy::{
     prefetch::PrefetchBenefit,
     retransmitted::{ClockOffset, Execution},
 };
-use curt_types::Timestamp;
+use curt_types::{Timestamp, WriteVerifier};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
     environment::Clock,
     fileid_map::FileidMap,
     inode::InodeRegistry,
-    protocol::{Fsinfo, Protocol, WriteVerifier},
+    protocol::{Fsinfo, Protocol},
 };
 
 /// Most file systems whose clocks are tracked; names in further ones are always treated as racy.

@@ -14,6 +14,7 @@ use std::{
     time::Instant,
 };
 
+use curt_types::WriteVerifier;
 use parking_lot::MutexGuard;
 
 use super::{
@@ -21,7 +22,7 @@ use super::{
 };
 use crate::{
     data::{DataError, SharedBytes},
-    protocol::{OpenContext, WriteVerifier},
+    protocol::OpenContext,
 };
 
 /// A READ in flight.

@@ -36,9 +36,9 @@ use std::{
 };
 
 use curt_rpc::client::CallError;
-use curt_types::{Attributes, Fault, FileHandle, Wcc};
+use curt_types::{Attributes, Fault, FileHandle, Wcc, WriteVerifier};
 
-use crate::{api::InodeEventFields, protocol::WriteVerifier};
+use crate::api::InodeEventFields;
 
 pub use file::FileData;
 pub use in_place_read::ReadTarget;

@@ -11,7 +11,7 @@ use std::{ops::Range, sync::Arc};
 
 use curt_observe::{ClientCounter, probe, scope};
 use curt_rpc::client::CallError;
-use curt_types::{Stability, Wcc};
+use curt_types::{Stability, Wcc, WriteVerifier};
 
 use super::{
     DataError, DataOwner, DataPlane,
@@ -20,7 +20,7 @@ use super::{
     segment::{SegmentState, SegmentToWrite},
     shared_bytes::SharedBytes,
 };
-use crate::protocol::{OpenCaller, OpenContext, WriteReply, WriteVerifier};
+use crate::protocol::{OpenCaller, OpenContext, WriteReply};
 
 /// Maximum WRITEs of one file in flight.
 const WORKERS_MAX: usize = 8;

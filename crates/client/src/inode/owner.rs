@@ -2,13 +2,12 @@
 
 use std::{ops::Range, time::Instant};
 
-use curt_types::{Attributes, FileHandle, Wcc};
+use curt_types::{Attributes, FileHandle, Wcc, WriteVerifier};
 
 use super::Inode;
 use crate::{
     api::InodeEventFields,
     data::{DataOwner, FileData},
-    protocol::WriteVerifier,
 };
 
 impl DataOwner for Inode {

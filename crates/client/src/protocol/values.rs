@@ -6,9 +6,11 @@
 use std::{sync::Arc, time::Instant};
 
 use curt_rpc::{auth::RpcCredential, client::Interrupt};
-use curt_types::{Attributes, Device, Fault, FileHandle, FileKind, Stability, Timestamp, Wcc};
+use curt_types::{
+    Attributes, CookieVerifier, Device, Fault, FileHandle, FileKind, Stability, Timestamp, Wcc, WriteVerifier,
+};
 
-use super::{CookieVerifier, RpcCaller, WriteVerifier};
+use super::RpcCaller;
 use crate::data::SharedBytes;
 
 /// The reply to a call that the server executed: its result, and the attributes of the objects

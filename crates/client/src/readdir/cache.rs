@@ -15,8 +15,8 @@ use curt_observe::{ClientCounter, events::Event, probe};
 use curt_policy::{
     AttributeState, Epoch, MutationTicket, NameLabel, complete::ListingScan, readdir::NAMES_WITHOUT_STAT_MAX,
 };
-use curt_proto::nfs3::CookieVerifier;
 use curt_rpc::client::Interrupt;
+use curt_types::CookieVerifier;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 

@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use curt_client::data::SharedBytes;
 use curt_client::protocol::{
-    Answer, CookieVerifier, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest,
-    LookupReply, NfsReply, OpenCaller, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage,
-    RenameAttributes, RpcCaller, RpcClient, WriteReply, WriteVerifier,
+    Answer, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
+    OpenCaller, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller,
+    RpcClient, WriteReply,
 };
 use curt_client::threads::MonotonicClock;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_types::{
-    Access, Attributes, Device, Fault, FileHandle, FileKind, PreOpState, SetAttributes, Stability, Timestamp,
-    Wcc,
+    Access, Attributes, CookieVerifier, Device, Fault, FileHandle, FileKind, PreOpState, SetAttributes,
+    Stability, Timestamp, Wcc, WriteVerifier,
 };
 use parking_lot::Mutex;
 

@@ -3,6 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use curt_rpc::auth::RpcCredential;
+use curt_types::WriteVerifier;
 
 use super::random::Random;
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
         segments::Segments,
         shared_bytes::{ReadBytes, SharedBytes},
     },
-    protocol::{OpenContext, WriteVerifier},
+    protocol::OpenContext,
 };
 
 const SIZE: u64 = 300;

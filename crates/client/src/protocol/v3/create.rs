@@ -7,8 +7,8 @@
 use std::hash::{BuildHasher, RandomState};
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateOk, CreateVerifier, DirOpArgs, MkdirArguments, MknodArguments,
-    MknodData, NfsPath, NfsProcedure, SymlinkArguments,
+    CreateArguments, CreateHow, CreateOk, CreateVerf3, DirOpArgs, MkdirArguments, MknodArguments, MknodData,
+    NfsPath, NfsProcedure, SymlinkArguments,
 };
 use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Wcc};
 use curt_xdr::Encode;
@@ -71,7 +71,7 @@ impl NfsV3 {
     ) -> Answer<CreatedObject, Wcc> {
         // Random, and different for each call: the keys of RandomState are the process's own.
         let told = (directory.as_bytes(), place.name.bytes(), self.rpc.now());
-        let verifier = CreateVerifier(RandomState::new().hash_one(told).to_be_bytes());
+        let verifier = CreateVerf3(RandomState::new().hash_one(told).to_be_bytes());
         let made = self.create_file(caller, place, CreateHow::Exclusive(verifier))?;
         if made.outcome == Err(Fault::Notsupp) {
             let made = self.create_file(caller, place, CreateHow::Guarded(set.into()))?;

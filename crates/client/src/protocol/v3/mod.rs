@@ -22,13 +22,13 @@ use curt_proto::nfs3::{
     SetattrArguments, VERSION, WccData,
 };
 use curt_rpc::client::{CallError, ReplySink};
-use curt_types::{Access, Attributes, Fault, FileHandle, SetAttributes, Stability, Wcc};
+use curt_types::{Access, Attributes, Fault, FileHandle, SetAttributes, Stability, Wcc, WriteVerifier};
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
     Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LookupReply,
     NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes, RpcCaller,
-    RpcClient, WriteReply, WriteVerifier,
+    RpcClient, WriteReply,
     rpc_client::{CallResult, CallSpec},
 };
 
@@ -185,7 +185,7 @@ impl Protocol for NfsV3 {
 
     fn commit(&self, open: OpenCaller<'_>, file: &FileHandle) -> Answer<WriteVerifier, Wcc> {
         let arguments = CommitArguments { file: nfs_fh3(file)?, offset: 0, count: 0 };
-        let committed = |ok: CommitOk| (ok.verifier, ok.wcc.into());
+        let committed = |ok: CommitOk| (ok.verifier.into(), ok.wcc.into());
         self.ask(open.rpc(), NfsProcedure::Commit, &arguments, committed, wcc)
     }
 

@@ -126,7 +126,7 @@ impl NfsV3 {
         }
         let written = |ok: WriteOk| {
             let written =
-                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier };
+                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier.into() };
             (written, ok.wcc.into())
         };
         Ok(reply(&incoming, outcome, written, wcc))

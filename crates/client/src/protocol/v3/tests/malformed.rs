@@ -1,6 +1,6 @@
 //! Malformed results of each procedure.
 
-use curt_proto::nfs3::{self, NfsPath};
+use curt_proto::nfs3::{self, NfsPath, WriteVerf3};
 use curt_types::{Device, FileKind};
 
 use super::*;
@@ -59,13 +59,13 @@ fn data(try_one: TryOne<'_>) {
         wcc: wcc_data(),
         count: 3,
         committed: nfs3::StableHow::FileSync,
-        verifier: WriteVerifier([7; 8]),
+        verifier: WriteVerf3([7; 8]),
     };
     try_one("WRITE", ok(written), &|rig| {
         let write = |open: OpenCaller<'_>| rig.v3.write(open, &file, 0, Stability::Unstable, b"abc");
         rig.with_open(write).map(|a| a.outcome.is_ok())
     });
-    let committed = CommitOk { wcc: wcc_data(), verifier: WriteVerifier([7; 8]) };
+    let committed = CommitOk { wcc: wcc_data(), verifier: WriteVerf3([7; 8]) };
     try_one("COMMIT", ok(committed), &|rig| {
         rig.with_open(|open| rig.v3.commit(open, &file)).map(|a| a.outcome.is_ok())
     });

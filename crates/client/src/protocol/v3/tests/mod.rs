@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 use curt_observe::Operation;
 use curt_proto::nfs3::{
-    self, Cookie, DirectoryEntry, DirectoryEntryPlus, Fileid, Ftype, ListingEncoder, NfsTime,
+    self, Cookie, CookieVerf3, DirectoryEntry, DirectoryEntryPlus, Fileid, Ftype, ListingEncoder, NfsTime,
     ReaddirArguments, WccAttr,
 };
 use curt_rpc::{
     auth::RpcCredential,
     client::{CallReply, Interrupt, RpcRequest, Transport},
 };
-use curt_types::{SetTime, Timestamp};
+use curt_types::{CookieVerifier, SetTime, Timestamp};
 use parking_lot::Mutex;
 
 use super::*;
 use crate::{
     environment::Clock,
     errno,
-    protocol::{CookieVerifier, OpenContext, OperationFigure},
+    protocol::{OpenContext, OperationFigure},
 };
 
 #[derive(Debug)]
@@ -148,7 +148,7 @@ fn place() -> DirOpArgs<'static> {
 }
 
 fn listing(out: &mut Vec<u8>, plus: bool) {
-    let verifier = CookieVerifier([3; 8]);
+    let verifier = CookieVerf3([3; 8]);
     let mut encoder = ListingEncoder::new(out, 4096, 4096, Some(fattr()), verifier).unwrap();
     for (number, text) in [(1, "a"), (2, "bc")] {
         let (fileid, name, cookie) =
@@ -243,7 +243,7 @@ fn listings_are_decoded_in_order_with_all_fields() {
     rig.sent(&ReaddirArguments {
         directory: wire_handle("directory"),
         cookie: Cookie(5),
-        verifier,
+        verifier: verifier.into(),
         count: 4096,
     });
 }
@@ -255,7 +255,7 @@ fn names_that_no_directory_can_contain_are_malformed() {
         let mut results = Vec::new();
         NfsStat3::Ok.encode(&mut results);
         let mut encoder =
-            ListingEncoder::new(&mut results, 4096, 4096, None, CookieVerifier::default()).unwrap();
+            ListingEncoder::new(&mut results, 4096, 4096, None, CookieVerf3::default()).unwrap();
         let name = Filename::new(text.as_bytes()).unwrap();
         encoder.push(&DirectoryEntry { fileid: Fileid(1), name, cookie: Cookie(1) }).unwrap();
         encoder.finish(true);
