@@ -24,7 +24,11 @@ use rustix::io::Errno;
 
 use crate::{
     identity::InodeId,
-    inode::{InFlightCall, InFlightEnd, Inode, InodeFacts, TypeState},
+    inode::{
+        Inode, InodeFacts,
+        single_flight::{InFlightCall, InFlightEnd},
+        type_state::TypeState,
+    },
 };
 
 /// The removal of a name of a file that is not open here. Dropping it ends the removal.

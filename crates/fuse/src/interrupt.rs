@@ -29,7 +29,10 @@ use crate::{
     caller_state,
     filesystem::Interruption,
     request::InHeader,
-    session::{SERVER_SILENCE, STACK_BYTES, WaitControl, WorkerStage, WorkerStages},
+    session::{
+        SERVER_SILENCE, STACK_BYTES, WaitControl,
+        request_barrier::{WorkerStage, WorkerStages},
+    },
 };
 
 /// Interval of the checks of callers.

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use curt_rpc::client::{CallError, Interrupt};
 
 use super::{DataError, DataOwner, DataPlane, OpenData, UnsentData, file::FileState};
-use crate::inode::tracepoints::{trace_enter, trace_exit};
+use crate::event_fields::{trace_enter, trace_exit};
 
 impl DataPlane {
     /// Writes all bytes accepted so far to stable storage (close, fsync). Each failure is reported

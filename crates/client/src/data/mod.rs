@@ -38,7 +38,7 @@ use std::{
 use curt_rpc::client::CallError;
 use curt_types::{Attributes, Fault, FileHandle, Wcc, WriteVerifier};
 
-use crate::api::InodeEventFields;
+use crate::event_fields::InodeEventFields;
 
 pub use file::FileData;
 pub use in_place_read::ReadTarget;

@@ -8,7 +8,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 use curt_policy::prefetch::PrefetchBenefit;
 use curt_types::FileKind;
 
-use super::{Inode, InodeFacts, TypeState};
+use super::{Inode, InodeFacts, type_state::TypeState};
 
 /// Its name was prefetched with another name, was not cached before, and has not been used since:
 /// the first use saves a request.
@@ -65,7 +65,7 @@ impl Inode {
         if let Some(parent) = self.parent() {
             parent.facts().by_type.directory().prefetch.below.spared();
         }
-        self.core.learn_prefetch(PrefetchBenefit::spared);
+        self.core().learn_prefetch(PrefetchBenefit::spared);
         true
     }
 

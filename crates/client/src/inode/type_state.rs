@@ -14,11 +14,11 @@ use curt_policy::{
     prefetch::{LookupOrder, PrefetchRecord},
 };
 
-use super::{Inode, PendingRemovals};
+use super::{Inode, single_flight::PendingRemovals};
 use crate::{
     credentials::InternedCaller,
     identity::InodeId,
-    readdir::{DirectoryListing, LocalChange},
+    readdir::{cache::DirectoryListing, local_changes::LocalChange},
 };
 
 /// The state that depends on the type.

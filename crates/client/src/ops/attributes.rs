@@ -14,10 +14,8 @@ use rustix::io::Errno;
 use crate::{
     data::DataError,
     errno,
-    inode::{
-        Inode,
-        tracepoints::{trace_enter, trace_exit},
-    },
+    event_fields::{trace_enter, trace_exit},
+    inode::Inode,
     op::Op,
     superblock::Superblock,
 };

@@ -20,7 +20,7 @@ use crate::{
     op::Op,
     ops::{attributes, names},
     protocol::NfsReply,
-    readdir::LocalChange,
+    readdir::local_changes::LocalChange,
     superblock::Superblock,
 };
 

@@ -211,7 +211,7 @@ fn make(
             return Ok((inode, ended));
         }
     };
-    let inode = op.sb.core.registry.inode(&op.sb.core, &created.handle);
+    let inode = op.sb.registry.inode(&created.handle);
     inode.clear_stale();
     match &created.attributes {
         Some(attributes) => {

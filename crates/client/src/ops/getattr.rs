@@ -17,7 +17,7 @@ use crate::{
     data::{DataOwner, FileData},
     errno,
     identity::InodeId,
-    inode::{InFlightEnd, Inode},
+    inode::{Inode, single_flight::InFlightEnd},
     op::Op,
     open_file::OpenFile,
     ops::attributes,

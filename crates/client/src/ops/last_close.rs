@@ -11,7 +11,10 @@ use rustix::io::Errno;
 
 use crate::{
     errno,
-    inode::{Inode, OpenState, SillyName, TypeState},
+    inode::{
+        Inode,
+        type_state::{OpenState, SillyName, TypeState},
+    },
     op::Op,
     open_unlink::{RemovalGuard, begin_open},
     ops::{

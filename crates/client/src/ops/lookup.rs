@@ -22,7 +22,10 @@ use crate::{
     dentry_cache::CachedDentry,
     errno,
     identity::InodeId,
-    inode::{CreateProbe, Inode, InodeFacts, TypeState},
+    inode::{
+        Inode, InodeFacts,
+        type_state::{CreateProbe, TypeState},
+    },
     op::Op,
     ops::{
         attributes, getattr,
@@ -30,7 +33,10 @@ use crate::{
         names::{self, ResolvedName},
         open_retry,
     },
-    readdir::{FillOutcome, absence, prefetch},
+    readdir::{
+        absence,
+        prefetch::{self, FillOutcome},
+    },
     superblock::Superblock,
 };
 
@@ -144,7 +150,7 @@ pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, kept: &Cached
 /// ESTALE: the object is gone, or its ID was dropped. Those of GETATTR.
 pub fn lookup_id(op: &Op<'_>, id: InodeId) -> Result<LookupResult, Errno> {
     let held = op.sb.find_inode(id).ok();
-    let inode = held.or_else(|| op.sb.core.registry.forgotten(id)).ok_or(Errno::STALE)?;
+    let inode = held.or_else(|| op.sb.registry.forgotten(id)).ok_or(Errno::STALE)?;
     attributes::send_getattr(op, &inode)?;
     found(op, &inode, &inode, None).map(LookupResult::Positive)
 }
@@ -528,7 +534,7 @@ pub(crate) fn send_lookup(
     match answer.outcome {
         Ok(found) => {
             directory.prove(&op.identity, Access::LOOKUP, sent_at);
-            let inode = op.sb.core.registry.inode(&op.sb.core, &found.handle);
+            let inode = op.sb.registry.inode(&found.handle);
             inode.clear_stale();
             match &found.attributes {
                 Some(attributes) => {

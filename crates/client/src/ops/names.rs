@@ -11,7 +11,7 @@ use curt_types::FileKind;
 
 use crate::{
     dentry_cache::CachedDentry,
-    inode::{Inode, InodeFacts, TypeState as ByKind},
+    inode::{Inode, InodeFacts, type_state::TypeState as ByKind},
     superblock::Superblock,
 };
 

@@ -26,7 +26,7 @@ use crate::{
     api::{OpenFlags, OpenResult, PageCacheState},
     data::{DataOwner, OpenMode},
     identity::InodeId,
-    inode::{InFlightCall, Inode},
+    inode::{Inode, single_flight::InFlightCall},
     op::Op,
     open_file::OpenFile,
     ops::{
@@ -277,7 +277,7 @@ fn drop_copies_of(
 }
 
 /// Records that the copies invalidated up to the value `seen` of
-/// [`crate::inode::OpenState::copies_invalidated`] are dropped.
+/// [`crate::inode::type_state::OpenState::copies_invalidated`] are dropped.
 fn note_dropped(inode: &Inode, seen: u32) {
     let mut facts = inode.facts();
     let file = facts.by_type.file();

@@ -9,7 +9,10 @@ use rustix::io::Errno;
 use crate::{
     errno,
     identity::InodeId,
-    inode::{CachedLinkText, Inode, TypeState},
+    inode::{
+        Inode,
+        type_state::{CachedLinkText, TypeState},
+    },
     op::Op,
     ops::{attributes, getattr},
 };

@@ -10,7 +10,10 @@ use crate::{
     api::RenameMode,
     errno,
     identity::InodeId,
-    inode::{Inode, SillyName, TypeState},
+    inode::{
+        Inode,
+        type_state::{SillyName, TypeState},
+    },
     op::Op,
     ops::{
         change::{self, NameChange, NameChangeOutcome, prove_change},

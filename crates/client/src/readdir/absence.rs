@@ -12,7 +12,7 @@ use curt_policy::{
     prefetch::PrefetchBenefit,
 };
 
-use super::{FillOutcome, cache::DirectoryListing};
+use super::{cache::DirectoryListing, prefetch::FillOutcome};
 use crate::{
     dentry_cache::CachedDentry,
     inode::Inode,

@@ -25,7 +25,7 @@ use super::{
     memory::{ListingMemory, ListingMemoryCharge},
     reply::{ListingGap, ListingOrigin, ReaddirCookie, ReaddirResult},
 };
-use crate::inode::{InFlightCall, InFlightEnd};
+use crate::inode::single_flight::{InFlightCall, InFlightEnd};
 
 /// The next step of a reader at its position.
 #[derive(Debug)]

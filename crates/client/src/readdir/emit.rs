@@ -23,7 +23,7 @@ use super::{
 use crate::{
     api::{DirEmit, DirEntry, FoundInode},
     identity::InodeId,
-    inode::{Inode, TypeState},
+    inode::{Inode, type_state::TypeState},
     op::Op,
     ops::{getattr, lookup, open},
 };

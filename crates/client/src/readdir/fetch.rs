@@ -26,7 +26,10 @@ use crate::{
     core::MountCore,
     credentials::InternedCaller,
     errno,
-    inode::{InFlightCall, InFlightEnd, Inode},
+    inode::{
+        Inode,
+        single_flight::{InFlightCall, InFlightEnd},
+    },
     op::Op,
     ops::attributes,
     protocol::{ListRequest, NfsReply, RpcCaller},

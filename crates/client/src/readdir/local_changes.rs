@@ -151,7 +151,7 @@ mod tests {
     use curt_types::CookieVerifier;
 
     use super::{
-        super::{ListingMemory, reply::ListingOrigin},
+        super::{memory::ListingMemory, reply::ListingOrigin},
         *,
     };
 

@@ -18,16 +18,17 @@ use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use super::{
-    NamePresence, absence,
+    absence,
     cache::DirectoryListing,
     cursor::ListingReader,
     fetch::{FetchTurn, ReaddirRequester, reply_max},
+    local_changes::NamePresence,
     prime::{PrimeCounting, is_due, prime},
     reply::{ListingGap, ReaddirError, ReaddirReply},
 };
 use crate::{
     errno,
-    inode::{InFlightCall, Inode, TypeState},
+    inode::{Inode, single_flight::InFlightCall, type_state::TypeState},
     op::Op,
     ops::{attributes, names},
     superblock::Superblock,

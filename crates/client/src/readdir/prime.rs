@@ -65,7 +65,7 @@ pub(super) fn prime(
         if matches!(&*listed.name, b"." | b"..") || !is_own {
             continue;
         }
-        let child = sb.core.registry.inode(&sb.core, handle);
+        let child = sb.registry.inode(handle);
         let number = sb.core.numbering.number(attributes.fsid, attributes.fileid);
         if child.attributes().is_some_and(|known| known.fileid != number) {
             continue;

@@ -4,7 +4,7 @@
 //! An operation that is unknown, or that this crate never offers, is [`RequestBody::Unsupported`]
 //! and not an error.
 
-mod body;
+pub(crate) mod body;
 
 use crate::{
     abi::{
@@ -13,8 +13,6 @@ use crate::{
     },
     values::{CreateIn, FuseFh, LkIn, MknodIn, NodeId, OpenIn, ReadIn, ReleaseIn, SetattrIn, WriteIn},
 };
-
-pub(crate) use body::parse;
 
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +115,7 @@ pub(crate) fn split(bytes: &[u8]) -> Result<(InHeader, &[u8]), MalformedRequest>
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{body::parse, *};
     use crate::abi::opcode;
 
     fn request(number: u32, body: &[u8]) -> Vec<u8> {

@@ -3,7 +3,7 @@
 //! Threads read the device and handle requests; [`worker_pool`] determines their number, [`worker`]
 //! is the loop of each thread, [`serve`] handles one request.
 
-mod request_barrier;
+pub(crate) mod request_barrier;
 mod serve;
 mod worker;
 mod worker_pool;
@@ -30,8 +30,7 @@ use crate::{
 };
 
 pub use request_barrier::RequestBarrier;
-pub(crate) use request_barrier::{WorkerStage, WorkerStages};
-
+use request_barrier::WorkerStages;
 use worker_pool::{FuseWorkerPool, ReaderHandover};
 
 /// The server counts as silent after this time without a reply.
@@ -266,7 +265,7 @@ fn agree(device: &FuseDevice, wishes: RequestedFeatures) -> Result<NegotiatedFea
         let Ok((header, body)) = request::split(&buffer.bytes()[..length]) else {
             continue;
         };
-        let Ok(RequestBody::Init(init)) = request::parse(&header, body) else {
+        let Ok(RequestBody::Init(init)) = request::body::parse(&header, body) else {
             continue;
         };
         let (mut reply, agreed) = match negotiate(&init, wishes) {

@@ -15,7 +15,7 @@ use crate::{
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply},
     request::{InHeader, RequestBody},
-    session::{WorkerStage, WorkerStages},
+    session::request_barrier::{WorkerStage, WorkerStages},
     sys::PageBuffer,
     values::{AttrOut, NodeId, ReadIn},
 };

@@ -12,7 +12,8 @@ use std::{
 use rustix::io::Errno;
 
 use super::{
-    FuseSessionEnd, FuseSessionShared, REQUEST_BYTES_MAX, WorkerStage,
+    FuseSessionEnd, FuseSessionShared, REQUEST_BYTES_MAX,
+    request_barrier::WorkerStage,
     serve::{ReplyBuffers, RequestHandler},
     worker_pool::FuseWorkerStep,
 };
@@ -93,7 +94,7 @@ impl<F: Filesystem> FuseWorker<'_, F> {
             tracing::warn!("a request of {length} bytes from the kernel has no header; dropped");
             return;
         };
-        let operation = match request::parse(&header, body) {
+        let operation = match request::body::parse(&header, body) {
             Ok(RequestBody::Interrupt { unique }) => {
                 shared.requests.interrupt(unique);
                 return;
