@@ -161,8 +161,8 @@ impl DataPlane {
     }
 
     /// Clean bytes cached of all files.
-    #[must_use]
-    pub fn cached_bytes(&self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn cached_bytes(&self) -> u64 {
         self.bounds.cache.held()
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
-    NameDecision, NameIntent, NameView,
+    NameDecision, NameView,
     names::{DentryState as Known, LookupTime, decide_lookup},
     prefetch::{Want, decide},
     readdir::{ListingContinuation, decide_continuation, names_between_decisions},
@@ -282,7 +282,7 @@ fn fresh_listing(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Arc<Directory
             };
             let mut view = NameView::of(Known::Positive, label, &facts.state, &clock, wanted, &op.options);
             view.directory = facts.freshness(op.time(), &op.options);
-            (decide_lookup(&view, NameIntent::Use, &op.options), listing)
+            (decide_lookup(&view, &op.options), listing)
         };
         match decision {
             NameDecision::ServePositive => {
@@ -294,7 +294,7 @@ fn fresh_listing(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Arc<Directory
                 let _why = scope::with_cause(Cause::ListingCheck);
                 getattr::revalidate(op, inode)?;
             }
-            NameDecision::ServeNegative | NameDecision::Lookup(_) | NameDecision::LeaveToServer => break,
+            NameDecision::ServeNegative | NameDecision::Lookup(_) => break,
         }
     }
     Ok(None)
