@@ -8,7 +8,7 @@ use curt_policy::{
     AccessEntry, Moment, UnixCredential,
     access::{self, AccessView},
 };
-use curt_types::Access;
+use curt_types::{Access, Fault};
 
 use super::{Inode, InodeFacts};
 use crate::credentials::InternedCaller;
@@ -86,6 +86,26 @@ impl Inode {
             identity,
             AccessEntry::absorb(None, rights, Access::NONE, epoch, sent_at),
         );
+    }
+
+    /// Records that the server refused `identity` an operation that requires `rights`.
+    pub(crate) fn note_refusal(
+        &self,
+        identity: &InternedCaller,
+        status: Fault,
+        rights: Access,
+        sent_at: Moment,
+    ) {
+        if status != Fault::Acces {
+            return;
+        }
+        let view = self.access_view(&self.facts(), identity, false, self.core().now());
+        let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
+        if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
+            self.disprove(identity, rights, sent_at);
+        } else {
+            self.absorb_answer(identity, rights, Access::NONE, sent_at);
+        }
     }
 
     fn keep_answer(&self, facts: &mut InodeFacts, identity: &InternedCaller, entry: AccessEntry) {

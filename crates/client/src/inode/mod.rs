@@ -29,14 +29,15 @@ use curt_policy::{
     attributes::{across_restart, decide_getattr},
     kernel_cache::revokes_names,
 };
-use curt_types::{Attributes, Device, FileHandle, FileKind, PreOpState, Timestamp, Wcc};
+use curt_types::{Attributes, Device, Fault, FileHandle, FileKind, PreOpState, Timestamp, Wcc};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use self::{registry::InodeRegistry, type_state::TypeState};
 use crate::{
     core::MountCore,
-    data::FileData,
+    data::{DataError, FileData},
+    errno,
     event_fields::{trace_enter, trace_exit},
     identity::InodeId,
 };
@@ -343,6 +344,23 @@ impl Inode {
         self.set_stale();
         facts.state.distrust(now);
         facts.state.dispute_contents();
+    }
+
+    /// The errno of a failed request about it; records that the handle is stale if the status says
+    /// so.
+    pub(crate) fn note_failed_status(&self, status: Fault) -> Errno {
+        if matches!(status, Fault::Stale | Fault::Badhandle) {
+            self.mark_stale();
+        }
+        errno::of_fault(status)
+    }
+
+    /// The same for a failed operation on its data.
+    pub(crate) fn note_data_error(&self, error: DataError) -> Errno {
+        match error {
+            DataError::Status(status) => self.note_failed_status(status),
+            error => errno::of_data(error),
+        }
     }
 
     /// Invalidates the cached attributes, because an event has changed them.

@@ -15,12 +15,7 @@ use curt_types::{Access, Fault, Wcc};
 use rustix::io::Errno;
 
 use crate::{
-    errno,
-    inode::Inode,
-    op::Op,
-    ops::{attributes, names},
-    protocol::NfsReply,
-    readdir::local_changes::LocalChange,
+    errno, inode::Inode, op::Op, ops::names, protocol::NfsReply, readdir::local_changes::LocalChange,
     superblock::Superblock,
 };
 
@@ -160,6 +155,6 @@ pub(crate) fn refused_change(
     // The change has already dropped the cached name.
     let change = LocalChange::Refused { name, exists: status == Fault::Exist, stands: ended.absorbed.stands };
     directory.facts().by_type.directory().apply_change_to_listing(ended.number, Some(change));
-    attributes::note_refusal(op, directory, status, Access::MODIFY, ended.sent_at);
-    attributes::note_failed_status(directory, status)
+    directory.note_refusal(&op.identity, status, Access::MODIFY, ended.sent_at);
+    directory.note_failed_status(status)
 }

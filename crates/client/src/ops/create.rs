@@ -13,7 +13,7 @@ use crate::{
     identity::InodeId,
     inode::Inode,
     op::Op,
-    ops::{attributes, change, last_close::OpenGuard, lookup, names::ResolvedName, open, retransmitted},
+    ops::{change, getattr, last_close::OpenGuard, lookup, names::ResolvedName, open, retransmitted},
     protocol::CreateRequest,
     superblock::Superblock,
 };
@@ -217,7 +217,7 @@ fn make(
         Some(attributes) => {
             let _ = inode.absorb(attributes, ended.sent_at);
         }
-        None => attributes::send_getattr(op, &inode)?,
+        None => getattr::send_getattr(op, &inode)?,
     }
     // A prefetch did not bring this inode in: it counts as used.
     inode.note_use();

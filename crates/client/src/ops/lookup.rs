@@ -28,7 +28,7 @@ use crate::{
     },
     op::Op,
     ops::{
-        attributes, getattr,
+        access, getattr,
         last_close::OpenGuard,
         names::{self, ResolvedName},
         open_retry,
@@ -151,7 +151,7 @@ pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, kept: &Cached
 pub fn lookup_id(op: &Op<'_>, id: InodeId) -> Result<LookupResult, Errno> {
     let held = op.sb.find_inode(id).ok();
     let inode = held.or_else(|| op.sb.registry.forgotten(id)).ok_or(Errno::STALE)?;
-    attributes::send_getattr(op, &inode)?;
+    getattr::send_getattr(op, &inode)?;
     found(op, &inode, &inode, None).map(LookupResult::Positive)
 }
 
@@ -289,7 +289,7 @@ fn resolve_by(
         if by == LookupBy::User {
             directory.facts().begin_lookup()?;
         }
-        getattr::require(op, directory, Access::LOOKUP)?;
+        access::require(op, directory, Access::LOOKUP)?;
         op.sb.count(counter);
         return Ok((ResolvedName::Object(Arc::clone(directory), None), None));
     }
@@ -303,18 +303,21 @@ fn resolve_by(
             LookupStep::Serve(resolved, hit) => {
                 if let (NameHitSource::Listing, ResolvedName::Missing(Some(label))) = (hit.source, &resolved)
                 {
-                    absence::note_negative_from_listing(op.sb, directory, name, *label, filled);
+                    absence::note_negative_from_listing(op.sb, directory, name, *label);
+                    if filled != FillOutcome::Sent {
+                        directory.note_spared();
+                    }
                 }
-                attributes::count_allowed_by(op.sb, hit.allowed_by, why);
+                access::count_allowed_by(op.sb, hit.allowed_by, why);
                 return Ok((resolved, Some(hit)));
             }
             LookupStep::Deny => {
-                attributes::count_denied(op.sb, why);
+                access::count_denied(op.sb, why);
                 return Err(Errno::ACCESS);
             }
             LookupStep::Revalidate => revalidate_for_name(op, directory, name)?,
             LookupStep::AskAccess(reason) => {
-                attributes::send_access(op, directory, reason)?;
+                access::send_access(op, directory, reason)?;
                 why = Some(reason);
             }
             LookupStep::Lookup(reason, former) => {
@@ -507,7 +510,7 @@ pub(crate) fn revalidate_name(
     {
         return Ok(resolved);
     }
-    match attributes::access_decision(op, directory, Access::LOOKUP, false) {
+    match access::access_decision(op, directory, Access::LOOKUP, false) {
         AccessDecision::Allow => Ok(match usable.child {
             Some(child) => ResolvedName::Object(child, None),
             None => ResolvedName::Missing(None),
@@ -540,7 +543,7 @@ pub(crate) fn send_lookup(
                 Some(attributes) => {
                     let _ = inode.absorb(attributes, sent_at);
                 }
-                None => attributes::send_getattr(op, &inode)?,
+                None => getattr::send_getattr(op, &inode)?,
             }
             let label = learn(op.sb, &learning, Some(&inode));
             inode.note_use();
@@ -553,8 +556,8 @@ pub(crate) fn send_lookup(
             Ok(ResolvedName::Missing(learn(op.sb, &learning, None)))
         }
         Err(status) => {
-            attributes::note_refusal(op, directory, status, Access::LOOKUP, sent_at);
-            Err(attributes::note_failed_status(directory, status))
+            directory.note_refusal(&op.identity, status, Access::LOOKUP, sent_at);
+            Err(directory.note_failed_status(status))
         }
     }
 }

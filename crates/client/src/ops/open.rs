@@ -30,7 +30,7 @@ use crate::{
     op::Op,
     open_file::OpenFile,
     ops::{
-        attributes,
+        access,
         getattr::{self, SiblingAttributes},
         last_close::OpenGuard,
         open_retry, setattr,
@@ -142,7 +142,7 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
     for _ in op.rounds() {
         match open_decision(op, inode, intent) {
             OpenDecision::Serve(served) => {
-                attributes::count_allowed(op, inode, intent.needs(), why);
+                access::count_allowed(op, inode, intent.needs(), why);
                 inode.note_use();
                 match served {
                     OpenServed::Confirmed | OpenServed::Delegated => {}
@@ -161,11 +161,11 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
                 getattr::revalidate_with(op, inode, beside)?;
             }
             OpenDecision::Ask(reason) => {
-                attributes::send_access(op, inode, reason)?;
+                access::send_access(op, inode, reason)?;
                 why = Some(reason);
             }
             OpenDecision::Deny => {
-                attributes::count_denied(op.sb, why);
+                access::count_denied(op.sb, why);
                 return Err(Errno::ACCESS);
             }
         }

@@ -12,7 +12,7 @@ use curt_policy::{
     prefetch::PrefetchBenefit,
 };
 
-use super::{cache::DirectoryListing, prefetch::FillOutcome};
+use super::cache::DirectoryListing;
 use crate::{
     dentry_cache::CachedDentry,
     inode::Inode,
@@ -57,13 +57,11 @@ pub(crate) fn negative_from_listing(sb: &Superblock, directory: &Inode, name: &[
 }
 
 /// Caches `name` as a negative entry after a complete directory answered that it is missing.
-/// `filled`: the earlier outcome of the fill.
 pub(crate) fn note_negative_from_listing(
     sb: &Superblock,
     directory: &Arc<Inode>,
     name: &[u8],
     label: NameLabel,
-    filled: FillOutcome,
 ) {
     let _ = names::cache_learned(sb, directory, name, None, DentryUpdate::Negative(label), None);
     // A change of this client may have created the name since the search; this would overwrite its
@@ -71,9 +69,6 @@ pub(crate) fn note_negative_from_listing(
     let still = negative_from_listing(sb, directory, name).map(|absence| absence.label);
     if still != Some(label) {
         drop(names::uncache_name(sb, directory, name));
-    }
-    if filled != FillOutcome::Sent {
-        directory.note_spared();
     }
     sb.count(ClientCounter::DirFillMissing);
 }

@@ -31,7 +31,6 @@ use crate::{
         single_flight::{InFlightCall, InFlightEnd},
     },
     op::Op,
-    ops::attributes,
     protocol::{ListRequest, NfsReply, RpcCaller},
     superblock::Superblock,
 };
@@ -395,8 +394,8 @@ pub(super) fn extend_listing(
             Ok(ListingExtension::Refused)
         }
         Err(ReaddirError::Refused(status, sent_at)) => {
-            attributes::note_refusal(op, inode, status, Access::READ, sent_at);
-            Err(attributes::note_failed_status(inode, status))
+            inode.note_refusal(&op.identity, status, Access::READ, sent_at);
+            Err(inode.note_failed_status(status))
         }
         Err(ReaddirError::Failed(error)) => Err(errno::of_call(error)),
         Err(ReaddirError::Stuck) => Err(Errno::IO),

@@ -30,7 +30,7 @@ use crate::{
     errno,
     inode::{Inode, single_flight::InFlightCall, type_state::TypeState},
     op::Op,
-    ops::{attributes, names},
+    ops::{access, names},
     superblock::Superblock,
 };
 
@@ -160,8 +160,8 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
         return Ok(FillOutcome::Nothing);
     };
     // LOOKUP proves search permission, READDIRPLUS does not.
-    let search = attributes::access_decision(op, directory, Access::LOOKUP, false);
-    if search != AccessDecision::Allow || !attributes::may_list(op, directory) {
+    let search = access::access_decision(op, directory, Access::LOOKUP, false);
+    if search != AccessDecision::Allow || !access::may_list(op, directory) {
         return Ok(FillOutcome::Nothing);
     }
     match op.sb.fills_in_flight.join(directory.id()) {
@@ -274,7 +274,7 @@ fn fault_of(op: &Op<'_>, directory: &Arc<Inode>, error: ReaddirError) -> Result<
     match error {
         ReaddirError::Refused(Fault::Notsupp, _) | ReaddirError::Stuck => Ok(()),
         ReaddirError::Refused(status, sent_at) => {
-            attributes::note_refusal(op, directory, status, Access::READ, sent_at);
+            directory.note_refusal(&op.identity, status, Access::READ, sent_at);
             Ok(())
         }
         ReaddirError::Failed(CallError::ProcedureUnavailable | CallError::Malformed(_)) => Ok(()),
@@ -312,7 +312,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
         Some(bytes) => (ordinal, bytes),
         None if !listing.is_large() => return false,
         None => match decide_for_name(op.sb, inode, |view| Want::ListedName(view)) {
-            Some(bytes) if attributes::may_list(op, inode) => (around, bytes),
+            Some(bytes) if access::may_list(op, inode) => (around, bytes),
             Some(_) | None => return false,
         },
     };
@@ -369,7 +369,7 @@ pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bo
         ..PrefetchView::default()
     };
     let bytes = decide(Want::Attributes(&view), &op.options);
-    let Some(bytes) = bytes.filter(|_| attributes::may_list(op, &home)) else {
+    let Some(bytes) = bytes.filter(|_| access::may_list(op, &home)) else {
         let mut facts = home.facts();
         let kept = facts.by_type.directory();
         if kept.last_getattr_alone.replace(inode.id()) != Some(inode.id()) {
