@@ -182,7 +182,7 @@ pub trait ChangeObserver: Send + Sync + fmt::Debug {
     /// the file up again. When this returns, the kernel must have dropped them and must ignore
     /// replies to its earlier requests. `size` is the current size. Called by an open; may wait for
     /// reads of the file.
-    fn copies_void(&self, id: InodeId, size: u64) {
+    fn invalidate_pages(&self, id: InodeId, size: u64) {
         let _ = size;
         self.contents_changed(id, None);
     }

@@ -112,8 +112,8 @@ impl Superblock {
         let identities = CallerInterner::new(security);
         let us = identities.of(&Caller::new(0, 0, &[]));
         let never = Interrupt::never();
-        let asker = RpcCaller { credential: &us.credential, interrupt: &never };
-        let answer = protocol.attributes(asker, &root.handle).map_err(errno::of_call)?;
+        let caller = RpcCaller { credential: &us.credential, interrupt: &never };
+        let answer = protocol.attributes(caller, &root.handle).map_err(errno::of_call)?;
         let attributes = answer.outcome.map_err(errno::of_fault)?;
         let clock = Arc::clone(&environment.clock);
         let plane = DataPlane::new(
@@ -192,7 +192,7 @@ impl Superblock {
             return false;
         };
         match self.dentries.find(directory.id(), name) {
-            Some(kept) => kept.child.is_some_and(|child| child.is_held()),
+            Some(cached) => cached.child.is_some_and(|child| child.is_held()),
             None => true,
         }
     }

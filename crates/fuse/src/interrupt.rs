@@ -74,7 +74,7 @@ pub(crate) struct InFlightRequests<I> {
 
 impl<I> fmt::Debug for InFlightRequests<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flights").field("threads", &self.all.lock().len()).finish_non_exhaustive()
+        f.debug_struct("InFlightRequests").field("threads", &self.all.lock().len()).finish_non_exhaustive()
     }
 }
 

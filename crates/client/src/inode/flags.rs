@@ -73,7 +73,7 @@ impl Inode {
     /// because a server may return a directory as its own parent, or a file as `..`.
     pub(crate) fn parent(&self) -> Option<Arc<Self>> {
         let parent = match &self.facts().by_type {
-            TypeState::Directory(kept) => kept.parent.as_ref()?.0.upgrade()?,
+            TypeState::Directory(directory) => directory.parent.as_ref()?.0.upgrade()?,
             TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => return None,
         };
         let kind = parent.facts().state.facts().map(|known| known.kind);

@@ -57,12 +57,12 @@ impl Inode {
         let now = self.core().now();
         let attributes = facts.state.freshness(now, now, &self.core().options());
         let copies = facts.by_type.file_if_any();
-        let has_void_data = copies.is_some_and(|file| file.copies_invalidated != file.copies_dropped);
+        let has_invalid_data = copies.is_some_and(|file| file.copies_invalidated != file.copies_dropped);
         let mut bits = 0;
         if matches!(attributes, Freshness::Expired | Freshness::Unknown) {
             bits |= INVALID_CHANGE;
         }
-        if has_void_data {
+        if has_invalid_data {
             bits |= INVALID_DATA;
         }
         bits

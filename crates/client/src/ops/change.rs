@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use curt_policy::{
     Absorbed, Moment,
-    names::{self as rules, DentryUpdate, LookupFinding as Said},
+    names::{DentryUpdate, LookupFinding},
 };
 use curt_rpc::client::CallError;
 use curt_types::{Access, Fault, Wcc};
@@ -117,9 +117,9 @@ pub(crate) fn learn_own(
     child: Option<&Arc<Inode>>,
     ended: NameChangeOutcome,
 ) -> Option<curt_policy::NameLabel> {
-    let said = if child.is_some() { Said::Object } else { Said::Nothing };
+    let said = if child.is_some() { LookupFinding::Object } else { LookupFinding::Nothing };
     let NameChangeOutcome { absorbed, is_alone, sent_at, number, .. } = ended;
-    let learned = rules::learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
+    let learned = curt_policy::names::learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
     list_own(directory, name, child, number, learned);
     names::cache_learned(sb, directory, name, child, learned, None)
 }

@@ -127,7 +127,7 @@ pub(crate) fn revalidate_with(
     inode: &Arc<Inode>,
     beside: SiblingAttributes,
 ) -> Result<(), Errno> {
-    let mut departure = match op.sb.getattrs_in_flight.join(inode.id()) {
+    let mut owner = match op.sb.getattrs_in_flight.join(inode.id()) {
         Ok(flight) => {
             op.sb.count(ClientCounter::AttrShared);
             return match flight.wait(op.interrupt()) {
@@ -139,7 +139,7 @@ pub(crate) fn revalidate_with(
                 None => Err(Errno::INTR),
             };
         }
-        Err(departure) => departure,
+        Err(owner) => owner,
     };
     if inode.facts().state.facts().is_none() {
         op.sb.count(ClientCounter::AttrInvalidated);
@@ -149,7 +149,7 @@ pub(crate) fn revalidate_with(
     op.sb.count(ClientCounter::AttrExpired);
     let _why = scope::with_default_cause(Cause::AttributesExpired);
     if with_softreval(op, |op| ask_again(op, inode, beside))?.is_none() {
-        departure.end = InFlightEnd::Silent;
+        owner.end = InFlightEnd::Silent;
     }
     Ok(())
 }

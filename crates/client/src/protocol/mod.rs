@@ -15,7 +15,7 @@ use std::{fmt, ops::Range, sync::Arc};
 use curt_rpc::client::CallError;
 use curt_types::{Access, Attributes, FileHandle, SetAttributes, Stability, Wcc, WriteVerifier};
 
-pub use curt_observe::{CompletedRequest, OperationCounters as Statistics, OperationFigure};
+pub use curt_observe::{CompletedRequest, OperationCounters, OperationFigure};
 pub use rpc_client::{RpcCaller, RpcClient};
 pub use values::*;
 
@@ -88,12 +88,14 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         is_directory: bool,
     ) -> Answer<(), Wcc>;
 
-    /// Renames an object, replacing an existing target. Each place is a directory and a name in it.
+    /// Renames an object, replacing an existing target.
     fn rename(
         &self,
         caller: RpcCaller<'_>,
-        from: (&FileHandle, &[u8]),
-        to: (&FileHandle, &[u8]),
+        old_directory: &FileHandle,
+        old_name: &[u8],
+        new_directory: &FileHandle,
+        new_name: &[u8],
     ) -> Answer<(), RenameAttributes>;
 
     /// Adds a name to a file.

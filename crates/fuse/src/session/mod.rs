@@ -113,7 +113,7 @@ pub struct FuseSession<F: Filesystem> {
 
 impl<F: Filesystem> fmt::Debug for FuseSession<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("negotiated", &self.shared.negotiated).finish_non_exhaustive()
+        f.debug_struct("FuseSession").field("negotiated", &self.shared.negotiated).finish_non_exhaustive()
     }
 }
 

@@ -37,7 +37,7 @@ pub struct ExplainedOperation {
 
 impl fmt::Debug for ExplainedOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").finish_non_exhaustive()
+        f.debug_struct("ExplainedOperation").finish_non_exhaustive()
     }
 }
 
@@ -104,8 +104,8 @@ fn completed<'a>(
         }),
         FuseOperation::Unlink((parent, name)) => Some(FileOperation::Unlink(object(parent), name)),
         FuseOperation::Rmdir((parent, name)) => Some(FileOperation::Rmdir(object(parent), name)),
-        FuseOperation::Rename(from, to) => {
-            Some(FileOperation::Rename((object(from.0), from.1), (object(to.0), to.1)))
+        FuseOperation::Rename((parent, name), (new_parent, new_name)) => {
+            Some(FileOperation::Rename((object(parent), name), (object(new_parent), new_name)))
         }
         FuseOperation::Link(_, (parent, name)) => Some(FileOperation::Link(object(parent), name, entry()?)),
         _ => completed_on_object(operation, outcome),

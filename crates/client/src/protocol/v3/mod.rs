@@ -121,10 +121,12 @@ impl Protocol for NfsV3 {
     fn rename(
         &self,
         caller: RpcCaller<'_>,
-        from: (&FileHandle, &[u8]),
-        to: (&FileHandle, &[u8]),
+        old_directory: &FileHandle,
+        old_name: &[u8],
+        new_directory: &FileHandle,
+        new_name: &[u8],
     ) -> Answer<(), RenameAttributes> {
-        let (Some(from), Some(to)) = (place(from.0, from.1), place(to.0, to.1)) else {
+        let (Some(from), Some(to)) = (place(old_directory, old_name), place(new_directory, new_name)) else {
             return Ok(self.refusal(Fault::Nametoolong));
         };
         let arguments = RenameArguments { from, to };
