@@ -18,7 +18,7 @@ use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use rustix::io::Errno;
 
 use crate::{
-    trouble::{Kind, Trouble},
+    failures::{Kind, Trouble},
     world::{BenchMount, World, root},
 };
 

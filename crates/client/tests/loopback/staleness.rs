@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    pairs::Dice,
+    two_clients::Dice,
     world::{BenchMount, Scripted, World, root},
 };
 

@@ -9,8 +9,8 @@ use curt_rpc::client::Interrupt;
 use rustix::io::Errno;
 
 use crate::{
-    meetings::{Meeting, reading},
     mutations::list,
+    open_unlink::{Meeting, reading},
     world::{World, root},
 };
 

@@ -18,8 +18,8 @@ use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use rustix::io::Errno;
 
 use crate::{
+    failures::{Kind, Trouble},
     mutations::list,
-    trouble::{Kind, Trouble},
     world::{BenchMount, World, root, user},
 };
 
