@@ -1,8 +1,8 @@
 //! The state that all parts of one mount share: options in force, clocks, counters and the
 //! protocol.
 //!
-//! Owns no inode: the inode registry holds a reference to the core, never the reverse. Its locks are
-//! leaves: no other lock is taken under them.
+//! Owns no inode: the inode registry holds a reference to the core, never the reverse. Its locks
+//! are leaves: no other lock is taken under them.
 
 use std::{
     collections::HashMap,

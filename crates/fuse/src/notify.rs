@@ -1,7 +1,7 @@
 //! Notifications that invalidate the kernel's caches.
 //!
-//! [`Notifier::invalidate_inode`] waits for pages that are being read or written. Never call it while
-//! holding a lock that a reply needs.
+//! [`Notifier::invalidate_inode`] waits for pages that are being read or written. Never call it
+//! while holding a lock that a reply needs.
 
 use std::{
     io::IoSlice,

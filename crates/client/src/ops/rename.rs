@@ -86,8 +86,8 @@ pub(crate) fn sillyrename(
     Err(Errno::BUSY)
 }
 
-/// Renames `old_name` to `new_name`, replacing an existing target. A replaced file that is open here keeps a
-/// silly name until its last release.
+/// Renames `old_name` to `new_name`, replacing an existing target. A replaced file that is open
+/// here keeps a silly name until its last release.
 ///
 /// # Errors
 /// EINVAL for modes that NFSv3 does not support; ENOENT, EXDEV, ENOTEMPTY, EACCES, EROFS and the

@@ -86,7 +86,13 @@ impl Filesystem for Toy {
         Ok(EntryOut { attributes: curt_fuse::FuseAttr { device: new.device, ..entry.attributes }, ..entry })
     }
 
-    fn mkdir(&self, context: &ToyContext<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<EntryOut, Errno> {
+    fn mkdir(
+        &self,
+        context: &ToyContext<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<EntryOut, Errno> {
         self.stuck.pass("mkdir", context.interruption())?;
         self.make(parent, name, 0o040_000 | mode, b"", (context.uid, context.gid))
     }
@@ -163,7 +169,13 @@ impl Filesystem for Toy {
         Ok((self.make(parent, name, create.mode, b"", (context.uid, context.gid))?, OPENED))
     }
 
-    fn read(&self, context: &ToyContext<'_>, node: NodeId, read: &ReadIn, reply: &ReadReply) -> Result<(), Errno> {
+    fn read(
+        &self,
+        context: &ToyContext<'_>,
+        node: NodeId,
+        read: &ReadIn,
+        reply: &ReadReply,
+    ) -> Result<(), Errno> {
         self.stuck.pass("read", context.interruption())?;
         let mut tree = self.tree.lock();
         let data = &tree.node(node)?.data;
@@ -177,7 +189,13 @@ impl Filesystem for Toy {
         Ok(())
     }
 
-    fn write(&self, context: &ToyContext<'_>, node: NodeId, write: &WriteIn, data: &[u8]) -> Result<u32, Errno> {
+    fn write(
+        &self,
+        context: &ToyContext<'_>,
+        node: NodeId,
+        write: &WriteIn,
+        data: &[u8],
+    ) -> Result<u32, Errno> {
         self.stuck.pass("write", context.interruption())?;
         if write.from_cache {
             self.stuck.pass("write from the cache", context.interruption())?;

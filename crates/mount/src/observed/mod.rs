@@ -164,8 +164,8 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
             => EntryOut, |entry| FuseOperationReply::Entry(entry), withhold at_once;
         open(node: NodeId, open: &OpenIn) as FuseOperation::Open(node, open) => OpenOut, |opened| FuseOperationReply::Opened(opened);
         create(parent: NodeId, name: &[u8], create: &CreateIn) as FuseOperation::Create((parent, name), create)
-            => (EntryOut, OpenOut), |made| FuseOperationReply::Created(&made.0, &made.1),
-            withhold |made: (EntryOut, OpenOut)| (at_once(made.0), made.1);
+            => (EntryOut, OpenOut), |(entry, opened)| FuseOperationReply::Created(entry, opened),
+            withhold |(entry, opened): (EntryOut, OpenOut)| (at_once(entry), opened);
         read(node: NodeId, read: &ReadIn, reply: &ReadReply) as FuseOperation::Read(node, read)
             => (), |()| FuseOperationReply::Bytes(reply.sent_bytes());
         write(node: NodeId, write: &WriteIn, data: &[u8]) as FuseOperation::Write(node, write, data.len())
