@@ -1,11 +1,9 @@
 //! The kernel's FUSE protocol, version 7.45: numbers of operations and flags.
 //!
 //! All constants of include/uapi/linux/fuse.h that this crate uses are here, under shorter names.
-//! This module does not depend on descriptors or threads; [`parse`] decodes requests, [`encode`]
-//! encodes replies.
+//! This module does not depend on descriptors or threads; [`encode`] encodes replies.
 
 pub(crate) mod encode;
-pub(crate) mod parse;
 
 /// Major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;

@@ -265,7 +265,7 @@ fn agree(device: &FuseDevice, wishes: RequestedFeatures) -> Result<NegotiatedFea
         let Ok((header, body)) = request::split(&buffer.bytes()[..length]) else {
             continue;
         };
-        let Ok(RequestBody::Init(init)) = request::body::parse(&header, body) else {
+        let Ok(RequestBody::Init(init)) = request::parse(&header, body) else {
             continue;
         };
         let (mut reply, agreed) = match negotiate(&init, wishes) {

@@ -94,7 +94,7 @@ impl<F: Filesystem> FuseWorker<'_, F> {
             tracing::warn!("a request of {length} bytes from the kernel has no header; dropped");
             return;
         };
-        let operation = match request::body::parse(&header, body) {
+        let operation = match request::parse(&header, body) {
             Ok(RequestBody::Interrupt { unique }) => {
                 shared.requests.interrupt(unique);
                 return;
