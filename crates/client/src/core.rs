@@ -26,7 +26,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     api::ChangeObserver,
     credentials::CallerInterner,
-    data::{DataPlane, OFFSET_MAX},
+    data::{DataPlane, options::OFFSET_MAX},
     environment::Clock,
     fileid_map::FileidMap,
     protocol::{Fsinfo, Protocol},

@@ -21,8 +21,8 @@ use super::{
     cache::DataBounds, errors::ErrorRecord, monitor::Monitor, segment::SegmentUsage, segments::Segments,
 };
 use crate::{
-    data::{DataError, SharedBytes},
-    protocol::OpenContext,
+    data::{errors::DataError, shared_bytes::SharedBytes},
+    protocol::values::OpenContext,
 };
 
 /// A READ in flight.

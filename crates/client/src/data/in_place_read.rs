@@ -16,13 +16,15 @@ use curt_rpc::client::Interrupt;
 use curt_types::Attributes;
 
 use super::{
-    DataError, DataOwner, DataPlane, OpenData,
+    errors::DataError,
     file::{FetchedRange, FileState, ReadInFlight},
+    owner::{DataOwner, event_status, trace_failure},
+    plane::{DataPlane, OpenData},
     read::ReadProgress,
     segment::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::{OpenCaller, ReadSink};
+use crate::protocol::values::{OpenCaller, ReadSink};
 
 /// The destination of a read.
 pub trait ReadTarget: Send + Sync {
@@ -181,11 +183,11 @@ impl DataPlane {
             offset,
             res: brought().0,
             eof: brought().1,
-            error: super::event_status(&read),
+            error: event_status(&read),
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        super::trace_failure(owner, offset, count, &read);
+        trace_failure(owner, offset, count, &read);
         read
     }
 

@@ -16,15 +16,18 @@ use curt_observe::{Cause, ClientCounter, scope};
 use curt_rpc::client::Interrupt;
 
 use super::{
-    DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData,
     cache::DataCache,
+    errors::DataError,
     file::{FetchedRange, FileState, ReadInFlight},
     in_place_read::{InPlaceRead, ReadTarget},
+    options::OFFSET_MAX,
+    owner::DataOwner,
+    plane::{DataPlane, OpenData},
     readahead::{self, UNIT},
     segment::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::OpenCaller;
+use crate::protocol::values::OpenCaller;
 
 /// Maximum READs of one file in flight, read-ahead included.
 const FETCHES_MAX: usize = 16;

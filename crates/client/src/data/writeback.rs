@@ -14,13 +14,15 @@ use curt_rpc::client::CallError;
 use curt_types::{Stability, Wcc, WriteVerifier};
 
 use super::{
-    DataError, DataOwner, DataPlane,
     cache::DataCache,
+    errors::DataError,
     file::{FileState, WriteInFlight},
+    owner::{DataOwner, event_status, trace_failure},
+    plane::DataPlane,
     segment::{SegmentState, SegmentToWrite},
     shared_bytes::SharedBytes,
 };
-use crate::protocol::{OpenCaller, OpenContext, WriteReply};
+use crate::protocol::values::{OpenCaller, OpenContext, WriteReply};
 
 /// Maximum WRITEs of one file in flight.
 const WORKERS_MAX: usize = 8;
@@ -148,12 +150,12 @@ impl DataPlane {
             offset,
             res,
             stable,
-            error: super::event_status(&written),
+            error: event_status(&written),
             verifier: u64::from_be_bytes(verifier),
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        super::trace_failure(owner, offset, bytes.len() as u64, &written);
+        trace_failure(owner, offset, bytes.len() as u64, &written);
         written
     }
 
@@ -276,7 +278,7 @@ impl DataPlane {
         };
         probe!(let subject = owner.event_fields(); NfsCommitDone {
             fileid: subject.fileid,
-            error: super::event_status(&result),
+            error: event_status(&result),
             verifier: result.as_ref().map_or(0, |verifier| u64::from_be_bytes(verifier.0)),
             dev: subject.dev,
             fhandle: subject.fhandle

@@ -10,8 +10,8 @@ use curt_types::{
     Attributes, CookieVerifier, Device, Fault, FileHandle, FileKind, Stability, Timestamp, Wcc, WriteVerifier,
 };
 
-use super::RpcCaller;
-use crate::data::SharedBytes;
+use super::rpc_client::RpcCaller;
+use crate::data::shared_bytes::SharedBytes;
 
 /// The reply to a call that the server executed: its result, and the attributes of the objects
 /// concerned, which a refusal may carry as well.

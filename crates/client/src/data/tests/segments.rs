@@ -13,7 +13,7 @@ use crate::{
         segments::Segments,
         shared_bytes::{ReadBytes, SharedBytes},
     },
-    protocol::OpenContext,
+    protocol::values::OpenContext,
 };
 
 const SIZE: u64 = 300;

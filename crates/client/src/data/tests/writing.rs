@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{
     data::{
-        DataError, DataOptions, OpenMode, block_pool::BlockPool, segment::WriteOrigin, segments::Segments,
-        shared_bytes::SharedBytes,
+        block_pool::BlockPool, errors::DataError, options::DataOptions, plane::OpenMode,
+        segment::WriteOrigin, segments::Segments, shared_bytes::SharedBytes,
     },
-    protocol::OpenContext,
+    protocol::values::OpenContext,
 };
 
 const FULL: u32 = 28;
