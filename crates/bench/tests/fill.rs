@@ -198,8 +198,8 @@ fn root() -> Caller {
 }
 
 fn rename(client: &Superblock, directory: InodeId, from: &str, to: &str) {
-    let (from, to) = ((directory, from.as_bytes()), (directory, to.as_bytes()));
-    ops::rename(&client.op(&root()), from, to, RenameMode::Replace).unwrap();
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    ops::rename(&client.op(&root()), directory, from, directory, to, RenameMode::Replace).unwrap();
 }
 
 fn make(client: &Superblock, directory: InodeId, name: &str) {

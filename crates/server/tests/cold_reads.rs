@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, Fattr, FsstatOk, NfsProcedure, NfsResult, ReadArguments, ReadFail, ReadOk,
+    Cookie, CookieVerf3, Fattr, FsstatOk, NfsProcedure, NfsResult, ReadArguments, ReadFail, ReadOk,
     ReaddirArguments,
 };
 use curt_rpc::client::TcpTransport;
@@ -176,7 +176,7 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
     let listing = ReaddirArguments {
         directory: root,
         cookie: Cookie(0),
-        verifier: CookieVerifier::default(),
+        verifier: CookieVerf3::default(),
         count: 4000,
     };
     std::thread::scope(|scope| {

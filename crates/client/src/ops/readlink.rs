@@ -9,9 +9,12 @@ use rustix::io::Errno;
 use crate::{
     errno,
     identity::InodeId,
-    inode::{CachedLinkText, Inode, TypeState},
+    inode::{
+        Inode,
+        type_state::{CachedLinkText, TypeState},
+    },
     op::Op,
-    ops::{attributes, getattr},
+    ops::getattr,
 };
 
 /// The target of a symbolic link, from the cache while the link's attributes are valid.
@@ -27,7 +30,7 @@ pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     let sent_at = op.sb.core.moment(answer.sent_at);
     let adopted =
         answer.attributes.as_ref().is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
-    let text = answer.outcome.map_err(|status| attributes::note_failed_status(&inode, status))?;
+    let text = answer.outcome.map_err(|status| inode.note_failed_status(status))?;
     let mut facts = inode.facts();
     let is_link = facts.state.facts().is_some_and(|known| known.kind == FileKind::Symlink);
     if let (true, true, Some(epoch)) = (is_link, adopted, facts.contents()) {

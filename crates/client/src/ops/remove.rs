@@ -11,7 +11,7 @@ use curt_types::Fault;
 use rustix::io::Errno;
 
 use crate::{
-    identity::InodeId,
+    identity::{InodeId, NameKey},
     inode::Inode,
     op::Op,
     open_unlink::RemovalGuard,
@@ -35,7 +35,7 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
     if matches!(name, b"." | b"..") {
         return Err(Errno::ISDIR);
     }
-    let _turn = op.sb.name_locks.lock(directory.id(), name, op.interrupt())?;
+    let _name_lock = op.sb.name_locks.lock(NameKey::new(directory.id(), name), op.interrupt())?;
     let target = removal_target(op, &directory, name)?;
     if let RemovalTarget::Open(target) = &target
         && !op.protocol().keeps_removed_files()
@@ -72,7 +72,7 @@ pub fn rmdir(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> 
         b".." => return Err(Errno::NOTEMPTY),
         _ => {}
     }
-    let former = op.sb.dentries.find(directory.id(), name).and_then(|kept| kept.child);
+    let former = op.sb.dentries.find(directory.id(), name).and_then(|cached| cached.child);
     let target = names::last_object(op.sb, &directory, name);
     await_last_closes(op, &directory, name, former.as_ref())?;
     let send = || op.protocol().remove(op.rpc_caller(), directory.handle(), name, true);
@@ -126,9 +126,9 @@ pub(crate) fn removal_target(
     directory: &Arc<Inode>,
     name: &[u8],
 ) -> Result<RemovalTarget, Errno> {
-    let kept = names::cached_dentry(op.sb, directory, name).and_then(|kept| kept.child);
-    await_last_closes(op, directory, name, kept.as_ref())?;
-    if let Some(child) = kept
+    let child = names::cached_dentry(op.sb, directory, name).and_then(|cached| cached.child);
+    await_last_closes(op, directory, name, child.as_ref())?;
+    if let Some(child) = child
         && let Some(removal) = RemovalGuard::begin(&child)
     {
         return Ok(RemovalTarget::Closed(removal));
@@ -174,6 +174,6 @@ pub fn may_hold_removed_files(sb: &Superblock, directory: InodeId, name: &[u8]) 
     if sb.silly_directories.is_empty() {
         return false;
     }
-    let known = sb.dentries.find(directory, name).and_then(|kept| kept.child);
+    let known = sb.dentries.find(directory, name).and_then(|cached| cached.child);
     known.is_none_or(|known| sb.silly_directories.contains(known.id()))
 }

@@ -13,7 +13,7 @@ use crate::{
     inode::Inode,
     op::Op,
     open_file::OpenFile,
-    ops::{attributes, getattr},
+    ops::{access, getattr},
 };
 
 /// Traces a truncation; `cur_size` is the old size if the event is enabled.
@@ -40,7 +40,7 @@ pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeSta
     if set.size.is_some() {
         // Servers (knfsd 6.1, `curt serve`) allow this to a file's owner whatever the mode, for
         // files that are open for writing (RFC 1813, section 4.4). truncate(2) has no open file.
-        getattr::require(op, &inode, Access::MODIFY)?;
+        access::require(op, &inode, Access::MODIFY)?;
     }
     if *set != SetAttributes::default() {
         set_attributes(op, &inode, set)?;
@@ -109,5 +109,5 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
     } else {
         let _ = inode.end_mutation(&answer.attributes, sent_at);
     }
-    answer.outcome.map_err(|status| attributes::note_failed_status(inode, status))
+    answer.outcome.map_err(|status| inode.note_failed_status(status))
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, CreateOk, Fattr, LookupOk,
+    CommitArguments, CommitOk, Cookie, CookieVerf3, CreateArguments, CreateHow, CreateOk, Fattr, LookupOk,
     NfsFh3, NfsProcedure, NfsResult, NfsStat3, ReaddirPlusArguments, RenameArguments, RenameWcc, Sattr,
     StableHow, WccData, WriteArguments, WriteOk,
 };
@@ -118,7 +118,7 @@ fn list(fixture: &Fixture, directory: NfsFh3) -> Vec<u8> {
     let arguments = ReaddirPlusArguments {
         directory,
         cookie: Cookie(0),
-        verifier: CookieVerifier::default(),
+        verifier: CookieVerf3::default(),
         directory_count: 4096,
         max_count: 8192,
     };

@@ -1,7 +1,7 @@
 //! LOOKUP, ACCESS, READLINK, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateOk, CreateVerifier, Fattr, Ftype, LinkArguments, LinkWcc, LookupOk,
+    CreateArguments, CreateHow, CreateOk, CreateVerf3, Fattr, Ftype, LinkArguments, LinkWcc, LookupOk,
     MknodArguments, MknodData, NfsFh3, NfsPath, NfsProcedure, NfsResult, NfsStat3, ReadlinkOk,
     RenameArguments, RenameWcc, Sattr, SpecData, SymlinkArguments, WccData,
 };
@@ -86,7 +86,7 @@ fn create_exists_as_its_mode_says() {
 fn an_exclusive_create_sent_twice_makes_one_file() {
     let fixture = Fixture::new();
     let root = fixture.root();
-    let how = |last| CreateHow::Exclusive(CreateVerifier([1, 2, 3, 4, 5, 6, 7, last]));
+    let how = |last| CreateHow::Exclusive(CreateVerf3([1, 2, 3, 4, 5, 6, 7, last]));
     let NfsResult::Ok(first) = create(&fixture, root, b"file", how(8)) else { panic!("refused") };
     let NfsResult::Ok(retry) = create(&fixture, root, b"file", how(8)) else { panic!("a retry is no error") };
     assert_eq!(first.object, retry.object);
