@@ -5,7 +5,8 @@ use std::io::{BufReader, Cursor};
 use std::str::FromStr;
 use std::time::Duration;
 
-use curt_observe::ProcedureCalls;
+use curt_observe::CallCounts;
+use curt_proto::nfs3::NfsProcedure;
 use flate2::bufread::{DeflateDecoder, GzDecoder};
 
 use crate::trace::WorkloadTrace;
@@ -55,30 +56,29 @@ impl Workload {
     /// The NFSv3 requests of the Linux 6.1 client with default options against knfsd, recorded with
     /// the command in BENCHMARKS.md.
     #[must_use]
-    pub fn linux_requests(self) -> ProcedureCalls {
-        let counts: &[(&str, u64)] = match self {
+    pub fn linux_requests(self) -> CallCounts {
+        let counts: &[(NfsProcedure, u64)] = match self {
             Self::Page => &[
-                ("NULL", 1),
-                ("GETATTR", 6_676),
-                ("LOOKUP", 1_409),
-                ("ACCESS", 1_391),
-                ("READ", 1_126),
-                ("FSINFO", 2),
-                ("PATHCONF", 1),
+                (NfsProcedure::Null, 1),
+                (NfsProcedure::Getattr, 6_676),
+                (NfsProcedure::Lookup, 1_409),
+                (NfsProcedure::Access, 1_391),
+                (NfsProcedure::Read, 1_126),
+                (NfsProcedure::Fsinfo, 2),
+                (NfsProcedure::Pathconf, 1),
             ],
             Self::Build => &[
-                ("NULL", 1),
-                ("GETATTR", 19_795),
-                ("LOOKUP", 1_175),
-                ("ACCESS", 1_484),
-                ("READ", 1_673),
-                ("READDIRPLUS", 55),
-                ("FSINFO", 2),
-                ("PATHCONF", 1),
+                (NfsProcedure::Null, 1),
+                (NfsProcedure::Getattr, 19_795),
+                (NfsProcedure::Lookup, 1_175),
+                (NfsProcedure::Access, 1_484),
+                (NfsProcedure::Read, 1_673),
+                (NfsProcedure::ReaddirPlus, 55),
+                (NfsProcedure::Fsinfo, 2),
+                (NfsProcedure::Pathconf, 1),
             ],
         };
-        let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), *count));
-        counts.collect()
+        counts.iter().copied().collect()
     }
 
     /// Its trace.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use curt_bench::processes::{Curt, Testbed};
+use curt_proto::nfs3::NfsProcedure;
 
 use super::bare::{self, BareBehaviour, BareMount};
 use super::latency::echo;
@@ -44,7 +45,7 @@ pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
             reference_rounds.push(values.1);
         }
     }
-    let asked = mounted.report()?.counters.requests.value("GETATTR");
+    let asked = mounted.report()?.counters.requests.value(NfsProcedure::Getattr);
     let calls = u64::try_from(arguments.calls * (arguments.rounds + 1))?;
     ensure!(
         asked >= calls,

@@ -12,7 +12,7 @@ use curt_client::caller::RpcSecurity;
 use curt_client::environment::{Background, BackgroundTask, Clock};
 use curt_client::protocol::{Protocol, RpcCaller, RpcClient, v3::NfsV3};
 use curt_client::{ChangeObserver, ClientOptions, Environment, MountedRoot, Superblock};
-use curt_observe::{Operation, ProcedureCalls, ProcedureCounters, ServerCounters};
+use curt_observe::{CallCounters, CallCounts, Operation, ServerCounters};
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3;
 use curt_rpc::auth::RpcCredential;
@@ -136,7 +136,7 @@ pub struct InProcessServer {
 pub struct InProcessMount {
     /// The client.
     pub client: Superblock,
-    requests: Arc<ProcedureCounters>,
+    requests: Arc<CallCounters>,
     received: Arc<AtomicU64>,
     background: Arc<InlineBackground>,
 }
@@ -211,7 +211,7 @@ impl InProcessServer {
         request: Duration,
         observer: Option<Arc<dyn ChangeObserver>>,
     ) -> Result<InProcessMount, InProcessServerError> {
-        let requests = Arc::new(ProcedureCounters::default());
+        let requests = Arc::new(CallCounters::default());
         let (clock, count) = (Arc::clone(&self.clock), Arc::clone(&requests));
         let service = Arc::<NfsService>::clone(&self.service);
         let transport = LoopbackTransport::new(service).with_hook(move |moment, program, procedure| {
@@ -249,7 +249,7 @@ impl fmt::Debug for InProcessServer {
 impl InProcessMount {
     /// Number of requests received by the server.
     #[must_use]
-    pub fn requests(&self) -> ProcedureCalls {
+    pub fn requests(&self) -> CallCounts {
         self.requests.snapshot()
     }
 

@@ -3,7 +3,7 @@
 //!
 //! The counts and the model of Linux are under one lock, which is the last in the lock order: it is
 //! taken while a request is counted, possibly under an inode's lock. Totals are exact: each request
-//! is counted for its cause and procedure, and also for a path and a process, of which a limited
+//! is counted for its cause and operation, and also for a path and a process, of which a limited
 //! number is kept.
 
 use std::collections::{BTreeMap, HashMap};

@@ -41,7 +41,7 @@ pub(crate) fn call(
 ) -> Result<(), CallFailure> {
     let procedure = NfsProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
     let operation = Operation::Nfs3(procedure);
-    service.counters.procedures.count(operation);
+    service.counters.calls.count(operation);
     stages::set_operation(operation);
     let replay =
         if is_cached(procedure) { Replay::ReplyCache(&service.reply_cache) } else { Replay::Nothing };
