@@ -10,7 +10,7 @@ use curt_proto::nfs3::NfsProcedure;
 
 use super::bare::{self, BareBehaviour, BareMount};
 use super::latency::echo;
-use super::statistics::{compared, median};
+use super::statistics::{ComparedSide, compared, median};
 
 /// Arguments of `cargo xtask bench fuse`.
 #[derive(Debug, clap::Args)]
@@ -54,8 +54,9 @@ pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
     drop((ours, reference));
     bare.end()?;
     mounted.end()?;
-    let (ours, reference) = (("mount", our_rounds), ("bare FUSE + echo", reference_rounds));
-    super::print_compared(arguments.json, &[compared("GETATTR", "µs", ours, reference)])?;
+    let ours = ComparedSide { name: "mount", rounds: our_rounds };
+    let reference = ComparedSide { name: "bare FUSE + echo", rounds: reference_rounds };
+    super::print_compared(arguments.json, &[compared("GETATTR", "µs", &ours, &reference)])?;
     Ok(true)
 }
 
