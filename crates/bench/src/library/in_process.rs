@@ -107,7 +107,7 @@ impl Background for InlineBackground {
 
 impl fmt::Debug for InlineBackground {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Inline").finish_non_exhaustive()
+        out.debug_struct("InlineBackground").finish_non_exhaustive()
     }
 }
 
@@ -242,7 +242,7 @@ impl InProcessServer {
 
 impl fmt::Debug for InProcessServer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("World").field("clock", &self.clock).finish_non_exhaustive()
+        out.debug_struct("InProcessServer").field("clock", &self.clock).finish_non_exhaustive()
     }
 }
 
@@ -268,7 +268,7 @@ impl InProcessMount {
 
 impl fmt::Debug for InProcessMount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Mounted").field("client", &self.client).finish_non_exhaustive()
+        out.debug_struct("InProcessMount").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
