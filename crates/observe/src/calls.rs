@@ -87,6 +87,8 @@ impl fmt::Debug for CallCounts {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
     use curt_proto::{mount3::MountProcedure, nfs3::NfsProcedure};
 
     use super::*;

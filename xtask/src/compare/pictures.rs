@@ -8,9 +8,17 @@ use anyhow::{Context, Result};
 
 use super::tables::{ANY_PROCESSOR, ONE_PROCESSOR};
 
-/// The pictures: file, and what it shows.
-const PICTURES: [(&str, fn(&str) -> Result<BarChart>); 2] =
-    [("docs/latency.svg", servers), ("docs/latency-mount.svg", mount)];
+/// A picture.
+struct Picture {
+    file: &'static str,
+    /// What it shows of the document.
+    shown: fn(&str) -> Result<BarChart>,
+}
+
+const PICTURES: [Picture; 2] = [
+    Picture { file: "docs/latency.svg", shown: servers },
+    Picture { file: "docs/latency-mount.svg", shown: mount },
+];
 
 /// Width of the picture, of the names at its left, and of the values at its right, in pixels.
 const WIDTH: f64 = 800.0;
@@ -43,7 +51,7 @@ struct BarGroup {
 /// A table is missing, or a picture cannot be written.
 pub(super) fn write(root: &Path) -> Result<()> {
     let document = std::fs::read_to_string(root.join("BENCHMARKS.md"))?;
-    for (file, shown) in PICTURES {
+    for Picture { file, shown } in PICTURES {
         let svg = shown(&document).with_context(|| format!("the table for {file}"))?.svg();
         std::fs::write(root.join(file), svg).with_context(|| file.to_owned())?;
     }
@@ -161,7 +169,7 @@ mod tests {
     fn the_pictures_show_the_tables_of_the_document() {
         let root = crate::root();
         let document = std::fs::read_to_string(root.join("BENCHMARKS.md")).unwrap();
-        for (file, shown) in PICTURES {
+        for Picture { file, shown } in PICTURES {
             let drawn = shown(&document).unwrap().svg();
             let written = std::fs::read_to_string(root.join(file)).unwrap();
             assert!(drawn == written, "{file} is not from this table; cargo xtask compare pictures draws it");
