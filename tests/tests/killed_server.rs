@@ -1,12 +1,12 @@
 //! A server that is killed and restarted repeatedly: calls without a reply are executed again, and
 //! its duplicate request cache is lost. No program may get an error because of this.
 //!
-//! One case is excused, because SEMANTICS.md (rpc-12) excepts it: the server's connection was closed
-//! more than a second after the call was sent, so that the client cannot tell a restart from an
-//! outage. A server that is starved of processor answers and ends that late. The time of the call is
-//! not known here. It was sent after the program's step began, and after the server that closed
-//! the connection was started: a step is excused only if a server was dead more than a second after
-//! the later of these, and before the step ended.
+//! One case is excused, because SEMANTICS.md (rpc-12) excepts it: the server's connection was
+//! closed more than a second after the call was sent, so that the client cannot tell a restart from
+//! an outage. A server that is starved of processor answers and ends that late. The time of the
+//! call is not known here. It was sent after the program's step began, and after the server that
+//! closed the connection was started: a step is excused only if a server was dead more than a
+//! second after the later of these, and before the step ended.
 
 use std::time::{Duration, Instant};
 
