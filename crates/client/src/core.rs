@@ -1,8 +1,8 @@
 //! The state that all parts of one mount share: options in force, clocks, counters and the
 //! protocol.
 //!
-//! Owns no inode: inodes hold a reference to the core, never the reverse. Its locks are leaves: no
-//! other lock is taken under them.
+//! Owns no inode: the inode registry holds a reference to the core, never the reverse. Its locks
+//! are leaves: no other lock is taken under them.
 
 use std::{
     collections::HashMap,
@@ -21,17 +21,16 @@ use curt_policy::{
     retransmitted::{ClockOffset, Execution},
 };
 use curt_rpc::client::Interrupt;
-use curt_types::Timestamp;
+use curt_types::{Timestamp, WriteVerifier};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
     api::ChangeObserver,
     credentials::CallerInterner,
-    data::{DataPlane, OFFSET_MAX},
+    data::{DataPlane, options::OFFSET_MAX},
     environment::Clock,
     fileid_map::FileidMap,
-    inode::InodeRegistry,
-    protocol::{Fsinfo, Protocol, WriteVerifier},
+    protocol::{Fsinfo, Protocol},
 };
 
 /// Most file systems whose clocks are tracked; names in further ones are always treated as racy.
@@ -44,7 +43,6 @@ pub(crate) struct MountCore {
     pub(crate) counters: Arc<ClientCounters>,
     pub(crate) identities: CallerInterner,
     pub(crate) numbering: FileidMap,
-    pub(crate) registry: InodeRegistry,
     pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
     /// The user of the library is a kernel (FUSE).
     pub(crate) serves_kernel: AtomicBool,
@@ -105,7 +103,6 @@ impl MountCore {
             counters: parts.counters,
             identities: parts.identities,
             numbering: FileidMap::new(parts.root_fsid),
-            registry: InodeRegistry::default(),
             observer: parts.observer,
             serves_kernel: AtomicBool::new(false),
             withholds_names: AtomicBool::new(false),
@@ -259,6 +256,6 @@ impl MountCore {
 
 impl fmt::Debug for MountCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core").field("counters", &self.counters).finish_non_exhaustive()
+        f.debug_struct("MountCore").field("counters", &self.counters).finish_non_exhaustive()
     }
 }

@@ -48,6 +48,7 @@ pub mod data;
 mod dentry_cache;
 pub mod environment;
 pub mod errno;
+mod event_fields;
 mod fileid_map;
 mod identity;
 mod inode;
@@ -66,7 +67,6 @@ mod statfs;
 mod superblock;
 pub mod threads;
 
-pub use api::InodeEventFields;
 pub use api::{
     ChangeObserver, DirEmit, DirEntry, FileSystemStatistics, FoundInode, InodeStat, LookupResult, OpenFlags,
     OpenResult, PageCacheState, RenameMode,
@@ -74,6 +74,7 @@ pub use api::{
 pub use caller::CallerTable;
 pub use config::{ClientOptions, Environment, Limits};
 pub use environment::{Background, BackgroundTask, Clock};
+pub use event_fields::InodeEventFields;
 pub use identity::{Caller, InodeId};
 pub use op::Op;
 pub use open_file::OpenFile;

@@ -19,7 +19,7 @@ use curt_types::{FileHandle, FileKind};
 use rustix::io::Errno;
 
 use crate::{
-    api::{FileSystemStatistics, InodeEventFields, InodeStat},
+    api::{FileSystemStatistics, InodeStat},
     caller::RpcSecurity,
     config::{ClientOptions, Environment},
     core::{MountCore, MountCoreParts},
@@ -28,13 +28,18 @@ use crate::{
     dentry_cache::DentryCache,
     environment::Background,
     errno,
+    event_fields::InodeEventFields,
     identity::{Caller, InodeId},
-    inode::{Inode, LookedUpInodes, SingleFlight},
+    inode::{
+        Inode,
+        registry::{InodeRegistry, LookedUpInodes},
+        single_flight::SingleFlight,
+    },
     kernel_dentries::KernelDentries,
     last_found::LastFound,
     open_unlink::NameLocks,
     protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
-    readdir::ListingMemory,
+    readdir::memory::ListingMemory,
     sillyrename::SillyDirectories,
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
@@ -58,6 +63,7 @@ pub struct MountedRoot {
 /// valid until all its lookups are returned ([`Superblock::forget`]).
 pub struct Superblock {
     pub(crate) core: Arc<MountCore>,
+    pub(crate) registry: Arc<InodeRegistry>,
     pub(crate) dentries: DentryCache,
     pub(crate) root: Arc<Inode>,
     pub(crate) server_limits: Fsinfo,
@@ -109,8 +115,8 @@ impl Superblock {
         let identities = CallerInterner::new(security);
         let us = identities.of(&Caller::new(0, 0, &[]));
         let never = Interrupt::never();
-        let asker = RpcCaller { credential: &us.credential, interrupt: &never };
-        let answer = protocol.attributes(asker, &root.handle).map_err(errno::of_call)?;
+        let caller = RpcCaller { credential: &us.credential, interrupt: &never };
+        let answer = protocol.attributes(caller, &root.handle).map_err(errno::of_call)?;
         let attributes = answer.outcome.map_err(errno::of_fault)?;
         let clock = Arc::clone(&environment.clock);
         let plane = DataPlane::new(
@@ -134,7 +140,8 @@ impl Superblock {
             options: behaviour.cache,
             limits: root.limits,
         });
-        let inode = core.registry.inode(&core, &root.handle);
+        let registry = InodeRegistry::new(Arc::clone(&core));
+        let inode = registry.inode(&root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
         let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&counters));
         let held = LookedUpInodes::default();
@@ -158,6 +165,7 @@ impl Superblock {
             last_found: LastFound::default(),
             kernel_dentries: KernelDentries::default(),
             looked_up: held,
+            registry,
             core,
         })
     }
@@ -174,7 +182,7 @@ impl Superblock {
         if id != self.root.id() {
             let gone = self.looked_up.release(id, lookups);
             if let Some(inode) = gone.filter(|_| self.serves_a_kernel()) {
-                self.core.registry.add_forgotten(&inode);
+                self.registry.add_forgotten(&inode);
                 self.looked_up.last_forgotten.add(inode);
             }
         }
@@ -188,7 +196,7 @@ impl Superblock {
             return false;
         };
         match self.dentries.find(directory.id(), name) {
-            Some(kept) => kept.child.is_some_and(|child| child.is_held()),
+            Some(cached) => cached.child.is_some_and(|child| child.is_held()),
             None => true,
         }
     }
@@ -247,7 +255,7 @@ impl Superblock {
     #[must_use]
     pub fn cached_counts(&self) -> (usize, usize, usize) {
         let (present, missing) = self.dentries.len();
-        (self.core.registry.len(), present, missing)
+        (self.registry.len(), present, missing)
     }
 
     /// Bytes of memory used by directory listings.
@@ -307,7 +315,7 @@ impl Superblock {
 
     fn name_by_paths(&self, files: Vec<UnsentData>) -> Vec<UnsentData> {
         let named = files.into_iter().map(|file| {
-            let inode = self.core.registry.inode(&self.core, &file.handle);
+            let inode = self.registry.inode(&file.handle);
             match self.path(inode.id()) {
                 Some(path) => UnsentData { label: path.escape_ascii().to_string(), ..file },
                 None => file,

@@ -78,7 +78,6 @@ fn wanted(wishes: RequestedFeatures) -> u64 {
         // Without it each write requests the attribute security.capability.
         | feature::HANDLE_KILLPRIV_V2
         | feature::INIT_EXT
-        | feature::HAS_EXPIRE_ONLY
         // READDIRPLUS costs 13 times as much per name, so it is only for listings whose names are
         // then looked up, as determined by the kernel.
         | feature::DO_READDIRPLUS
@@ -197,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_reply_has_the_kernels_size_and_one_mebibyte() {
-        let mut reply = init_reply(45, 4096, feature::HAS_EXPIRE_ONLY);
+        let mut reply = init_reply(45, 4096, 1 << 35);
         let bytes = reply.finish(1);
         assert_eq!(bytes.len(), 16 + 64);
         assert_eq!(bytes[16 + 20..16 + 24], IO_BYTES_MAX.to_ne_bytes());

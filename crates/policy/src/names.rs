@@ -37,18 +37,6 @@ pub struct NameLabel {
     pub sent_at: Moment,
 }
 
-/// The intent of a lookup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NameIntent {
-    /// To use the object: stat, open, a component of a path, the source of a link.
-    Use,
-    /// To create it, or to require that it does not exist: O_CREAT, mkdir, the target of link,
-    /// symlink, mknod or rename.
-    Make,
-    /// To remove or rename it: the request itself resolves the name at the server.
-    Remove,
-}
-
 /// The state of a name in the DentryCache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DentryState {
@@ -183,8 +171,6 @@ pub enum NameDecision {
     RevalidateDirectory,
     /// Send LOOKUP, for the reason given.
     Lookup(LookupReason),
-    /// Send the operation itself; no lookup is needed before it.
-    LeaveToServer,
 }
 
 /// Why a LOOKUP is sent.
@@ -201,11 +187,7 @@ pub enum LookupReason {
 }
 
 /// Decides one lookup.
-pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions) -> NameDecision {
-    match intent {
-        NameIntent::Use => {}
-        NameIntent::Make | NameIntent::Remove => return NameDecision::LeaveToServer,
-    }
+pub fn decide_lookup(view: &NameView, options: &CacheOptions) -> NameDecision {
     let serve = match view.entry {
         DentryState::Absent => return NameDecision::Lookup(LookupReason::Unknown),
         DentryState::Positive => NameDecision::ServePositive,
@@ -279,9 +261,8 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
         ..NameView::of(state, label, view.directory.attributes, view.directory.clock, view.wanted, options)
     };
     let may_search = || decide_access(&view.access, view.freshness, Access::LOOKUP, options);
-    match decide_lookup(&name, NameIntent::Use, options) {
+    match decide_lookup(&name, options) {
         NameDecision::Lookup(reason) => LookupDecision::Lookup(reason),
-        NameDecision::LeaveToServer => LookupDecision::Lookup(LookupReason::Unknown),
         NameDecision::ServePositive | NameDecision::ServeNegative => match may_search() {
             AccessDecision::Allow => LookupDecision::Serve {
                 entry_valid: kernel_cache::name_lifetime(

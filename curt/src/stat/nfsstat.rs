@@ -1,9 +1,9 @@
-//! nfsstat(8)'s layout: calls of each procedure, and the client's decisions.
+//! nfsstat(8)'s layout: calls of each operation, and the client's decisions.
 
 use std::fmt::Write as _;
 
 use curt_observe::control::MountReport;
-use curt_observe::{ClientSnapshot, Counter as _, ProcedureCalls};
+use curt_observe::{CallCounts, ClientSnapshot, Counter as _};
 
 /// A mount's statistics as text.
 pub(super) fn mount(report: &MountReport, all: bool) -> String {
@@ -30,7 +30,7 @@ pub(crate) fn requests(counters: &ClientSnapshot, version: &str) -> String {
     let retransmissions = counters.events.value(curt_observe::ClientCounter::RpcRetransmit);
     let head = row(&["calls", "retrans", "authrefrsh"]);
     let numbers = row(&[total, retransmissions, total]);
-    format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &procedures(&counters.requests)
+    format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &operations(&counters.requests)
 }
 
 /// Words or numbers in nfsstat's columns of eleven characters; longer ones widen their column, so
@@ -42,14 +42,14 @@ pub(super) fn row(cells: &[impl std::fmt::Display]) -> String {
 }
 
 /// nfsstat's table: a line of names, a line of counts with their percentage.
-pub(super) fn procedures(calls: &ProcedureCalls) -> String {
+pub(super) fn operations(calls: &CallCounts) -> String {
     const COLUMNS: usize = 6;
     let total = calls.total();
     let mut text = String::new();
     let calls: Vec<_> = calls.iter().collect();
     for row in calls.chunks(COLUMNS) {
-        for (name, _) in row {
-            let _ = write!(text, "{:<17}", name.to_ascii_lowercase());
+        for (operation, _) in row {
+            let _ = write!(text, "{:<17}", operation.name().to_ascii_lowercase());
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
@@ -72,8 +72,8 @@ mod tests {
 
     fn counters() -> ClientCounters {
         let counters = ClientCounters::default();
-        (0..3).for_each(|_| counters.procedures.count(Operation::Nfs3(NfsProcedure::Getattr)));
-        counters.procedures.count(Operation::Nfs3(NfsProcedure::Lookup));
+        (0..3).for_each(|_| counters.calls.count(Operation::Nfs3(NfsProcedure::Getattr)));
+        counters.calls.count(Operation::Nfs3(NfsProcedure::Lookup));
         counters.count(ClientCounter::NegHit);
         counters
     }
@@ -98,8 +98,8 @@ mod tests {
     fn large_numbers_do_not_run_together() {
         assert_eq!(super::row(&[53_687_091_200_u64, 34_748_074]), "53687091200 34748074   \n");
         let counters = ClientCounters::default();
-        counters.procedures.count(Operation::Nfs3(NfsProcedure::Getattr));
-        let text = super::procedures(&counters.snapshot().requests);
+        counters.calls.count(Operation::Nfs3(NfsProcedure::Getattr));
+        let text = super::operations(&counters.snapshot().requests);
         assert!(text.contains("1         100%"), "{text}");
     }
 

@@ -14,14 +14,15 @@ use std::{
     time::Instant,
 };
 
+use curt_types::WriteVerifier;
 use parking_lot::MutexGuard;
 
 use super::{
     cache::DataBounds, errors::ErrorRecord, monitor::Monitor, segment::SegmentUsage, segments::Segments,
 };
 use crate::{
-    data::{DataError, SharedBytes},
-    protocol::{OpenContext, WriteVerifier},
+    data::{errors::DataError, shared_bytes::SharedBytes},
+    protocol::values::OpenContext,
 };
 
 /// A READ in flight.

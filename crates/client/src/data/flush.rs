@@ -8,8 +8,13 @@ use std::{sync::Arc, time::Duration};
 
 use curt_rpc::client::{CallError, Interrupt};
 
-use super::{DataError, DataOwner, DataPlane, OpenData, UnsentData, file::FileState};
-use crate::inode::tracepoints::{trace_enter, trace_exit};
+use super::{
+    errors::DataError,
+    file::FileState,
+    owner::{DataOwner, event_status},
+    plane::{DataPlane, OpenData, UnsentData},
+};
+use crate::event_fields::{trace_enter, trace_exit};
 
 impl DataPlane {
     /// Writes all bytes accepted so far to stable storage (close, fsync). Each failure is reported
@@ -168,7 +173,7 @@ fn traced_writeback(
 ) -> Result<(), DataError> {
     trace_enter!(owner.event_fields(), NfsWritebackInodeEnter {});
     let done = wait();
-    trace_exit!(owner.event_fields(), NfsWritebackInodeExit { error: super::event_status(&done) });
+    trace_exit!(owner.event_fields(), NfsWritebackInodeExit { error: event_status(&done) });
     done
 }
 

@@ -224,15 +224,15 @@ impl DentryCache {
         &self,
         directory: InodeId,
         name: &[u8],
-        kept: CachedDentry,
+        dentry: CachedDentry,
         evicted: &mut Vec<CachedDentry>,
     ) -> Option<CachedDentry> {
-        let missing = kept.child.is_none();
+        let missing = dentry.child.is_none();
         let hash = self.hash(directory, name);
         let mut table = self.table.lock();
         let index = table.find(hash, directory, name);
         let former = index.and_then(|index| table.remove(hash, index));
-        table.insert(hash, directory, name, kept, |hash_of| {
+        table.insert(hash, directory, name, dentry, |hash_of| {
             self.hash(hash_of.directory, hash_of.name.as_bytes())
         });
         while let Some(index) = table.over(&self.limits, directory) {
@@ -306,10 +306,10 @@ impl DentryTable {
         hash: u64,
         directory: InodeId,
         name: &[u8],
-        kept: CachedDentry,
+        dentry: CachedDentry,
         rehash: impl Fn(&DentrySlot) -> u64,
     ) {
-        let CachedDentry { child, label } = kept;
+        let CachedDentry { child, label } = dentry;
         let missing = child.is_none();
         let slot = DentrySlot {
             directory,

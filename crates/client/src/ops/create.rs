@@ -10,13 +10,10 @@ use super::change::{NameChangeOutcome, prove_change};
 use crate::{
     api::{FoundInode, OpenFlags, OpenResult},
     errno,
-    identity::InodeId,
+    identity::{InodeId, NameKey},
     inode::Inode,
     op::Op,
-    ops::{
-        attributes, change, kernel_names, last_close::OpenGuard, lookup, names::ResolvedName, open,
-        retransmitted,
-    },
+    ops::{access, change, getattr, last_close::OpenGuard, lookup, names::ResolvedName, open, retransmitted},
     protocol::CreateRequest,
     superblock::Superblock,
 };
@@ -81,17 +78,17 @@ pub fn create(
     flags: OpenFlags,
 ) -> Result<(FoundInode, OpenResult), Errno> {
     let directory = op.sb.find_directory(directory)?;
-    kernel_names::check_path(op, &directory)?;
+    access::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     // Until it is counted as open nobody here removes it.
-    let turn = op.sb.name_locks.lock(directory.id(), name, op.interrupt())?;
+    let name_lock = op.sb.name_locks.lock(NameKey::new(directory.id(), name), op.interrupt())?;
     let new = CreateRequest { is_exclusive: flags.exclusive, ..CreateRequest::file(mode) };
     let made = traced_create(op, &directory, name, flags, &new);
     match made {
         Ok((inode, ended)) => {
             let opening = OpenGuard::of_new(op.sb, &inode);
             let found = found_made(op, &directory, name, &inode, ended)?;
-            drop(turn);
+            drop(name_lock);
             // The creator may use the file with the flags of its open, whatever the mode (POSIX,
             // open).
             let flags = OpenFlags { truncate: false, ..flags };
@@ -100,7 +97,7 @@ pub fn create(
         Err(Errno::EXIST) if !flags.exclusive => {
             // The file existed, or our own request was executed twice. The name is looked up at the
             // server, because the cache had no entry or a negative one.
-            drop(turn);
+            drop(name_lock);
             match lookup::send_lookup(op, &directory, name, None)? {
                 ResolvedName::Object(inode, label) => {
                     let opened = open::open_inode(op, &inode, flags, false)?;
@@ -151,7 +148,7 @@ pub fn mknod(
 /// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE.
 pub fn make_file(op: &Op<'_>, directory: InodeId, name: &[u8], mode: u32) -> Result<FoundInode, Errno> {
     let directory = op.sb.find_directory(directory)?;
-    kernel_names::check_path(op, &directory)?;
+    access::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     let flags = OpenFlags { exclusive: true, ..OpenFlags::default() };
     let (inode, ended) = traced_create(op, &directory, name, flags, &CreateRequest::file(mode))?;
@@ -165,7 +162,7 @@ fn make_found(
     new: &CreateRequest<'_>,
 ) -> Result<FoundInode, Errno> {
     let directory = op.sb.find_directory(directory)?;
-    kernel_names::check_path(op, &directory)?;
+    access::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     let (inode, ended) = make(op, &directory, name, new)?;
     found_made(op, &directory, name, &inode, ended)
@@ -217,13 +214,13 @@ fn make(
             return Ok((inode, ended));
         }
     };
-    let inode = op.sb.core.registry.inode(&op.sb.core, &created.handle);
+    let inode = op.sb.registry.inode(&created.handle);
     inode.clear_stale();
     match &created.attributes {
         Some(attributes) => {
             let _ = inode.absorb(attributes, ended.sent_at);
         }
-        None => attributes::send_getattr(op, &inode)?,
+        None => getattr::send_getattr(op, &inode)?,
     }
     // A prefetch did not bring this inode in: it counts as used.
     inode.note_use();

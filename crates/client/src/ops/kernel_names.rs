@@ -1,28 +1,22 @@
-//! Names that a kernel keeps for a moment: their lifetimes, and what these make necessary.
+//! Names that the kernel caches for a moment: their lifetimes, and what these make necessary.
 //!
-//! The kernel answers for such a name without a request, and nothing takes a lifetime back. So a
-//! caller may have come along directories of which no look-up told ([`check_path`]), and a reply
-//! that contradicts what the kernel keeps has to wait ([`await_closed`], [`note_renamed`],
+//! The kernel answers for such a name without a request, and a lifetime is never revoked. So a
+//! caller may have passed directories that no LOOKUP showed ([`super::access::check_path`]), and a
+//! reply that contradicts what the kernel has cached waits ([`await_closed`], [`note_renamed`],
 //! [`await_listed`]).
 
 use std::{sync::Arc, time::Duration};
 
 use curt_policy::{
-    AccessDecision, Epoch, Moment, NameLabel,
+    Epoch, Moment, NameLabel,
     kernel_cache::{self, expiry, wait_for},
     names::DentryState,
 };
-use curt_types::Access;
-use rustix::io::Errno;
 
 use crate::{
     inode::{Inode, InodeFacts},
     op::Op,
-    ops::{attributes, getattr},
 };
-
-/// Components of the longest path (PATH_MAX).
-const DEPTH_MAX: usize = 2048;
 
 /// Grants a name of the directory whose `facts` these are the lifetime that policy allows; nothing
 /// if no kernel asks.
@@ -59,33 +53,6 @@ pub(crate) fn grant_learned(
     let view = directory.directory_view(&facts, &clock);
     let lifetime = kernel_cache::name_lifetime(state, label, &view, op.now(), &op.options);
     grant(op, &mut facts, state, label, lifetime)
-}
-
-/// Makes sure that the caller may search the directories through which the kernel may have let him
-/// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
-/// this directory, and so on. Whoever did not come by a path is not asked for more, but where a
-/// lifetime outlasts the permission.
-///
-/// # Errors
-/// EACCES; those of ACCESS and GETATTR.
-pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    if op.sb.core.names_expire() <= Some(op.now()) {
-        return Ok(());
-    }
-    let mut at = Arc::clone(inode);
-    for _ in 0..DEPTH_MAX {
-        let Some(directory) = op.sb.kernel_dentries.directory_of(at.id(), op.now()) else {
-            return Ok(());
-        };
-        match attributes::access_decision(op, &directory, Access::LOOKUP, false) {
-            AccessDecision::Allow => {}
-            AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
-                getattr::require(op, &directory, Access::LOOKUP)?;
-            }
-        }
-        at = directory;
-    }
-    Err(Errno::ACCESS)
 }
 
 /// If somebody may not search `directory` after its attributes were set, waits until the kernel

@@ -10,8 +10,8 @@ use curt_policy::{
     access::AllowedBy,
     kernel_cache::{attribute_lifetime, may_keep_name_of},
     names::{
-        self as rules, DentryState as Known, DentryUpdate, LookupDecision, LookupFinding, LookupReason,
-        LookupTime, LookupView, decide_cached_lookup,
+        DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupReason, LookupTime, LookupView,
+        decide_cached_lookup,
     },
 };
 use curt_types::{Access, Fault, FileKind};
@@ -22,15 +22,21 @@ use crate::{
     dentry_cache::CachedDentry,
     errno,
     identity::InodeId,
-    inode::{CreateProbe, Inode, InodeFacts, TypeState},
+    inode::{
+        Inode, InodeFacts,
+        type_state::{CreateProbe, TypeState},
+    },
     op::Op,
     ops::{
-        attributes, getattr, kernel_names,
+        access, getattr, kernel_names,
         last_close::OpenGuard,
         names::{self, ResolvedName},
         open_retry, readlink,
     },
-    readdir::{FillOutcome, absence, prefetch},
+    readdir::{
+        absence,
+        prefetch::{self, FillOutcome},
+    },
     superblock::Superblock,
 };
 
@@ -86,8 +92,8 @@ enum LookupStep {
 }
 
 impl CachedDentry {
-    fn state(&self) -> Known {
-        if self.child.is_some() { Known::Positive } else { Known::Negative }
+    fn state(&self) -> DentryState {
+        if self.child.is_some() { DentryState::Positive } else { DentryState::Negative }
     }
 }
 
@@ -109,8 +115,8 @@ impl InodeFacts {
 
     /// Records a request about a child: listings with attributes (READDIRPLUS) are useful.
     pub(crate) fn note_stat(&mut self) {
-        if let TypeState::Directory(kept) = &mut self.by_type {
-            kept.names_since_stat = 0;
+        if let TypeState::Directory(directory) = &mut self.by_type {
+            directory.names_since_stat = 0;
         }
     }
 }
@@ -119,19 +125,19 @@ impl InodeFacts {
 /// is the only name that is looked up in the directory of `facts`, repeatedly, and nothing is done
 /// with its object. That is the pattern of a program that tries to create the name until another
 /// client removes it.
-pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, kept: &CachedDentry) -> bool {
-    let Some(inode) = kept.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
+pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, cached: &CachedDentry) -> bool {
+    let Some(inode) = cached.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
         return false;
     };
-    if kept.label.sent_at >= op.began {
+    if cached.label.sent_at >= op.began {
         return false;
     }
     let is_unused = inode.mark_looked_up();
-    let insistence = &mut facts.by_type.directory().create_probe;
-    match insistence {
-        Some(insistence) if is_unused => insistence.is_due(inode.id(), op.began),
+    let probe = &mut facts.by_type.directory().create_probe;
+    match probe {
+        Some(probe) if is_unused => probe.is_due(inode.id(), op.began),
         Some(_) | None => {
-            *insistence = Some(CreateProbe::of(inode.id(), op.began));
+            *probe = Some(CreateProbe::of(inode.id(), op.began));
             false
         }
     }
@@ -144,8 +150,8 @@ pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, kept: &Cached
 /// ESTALE: the object is gone, or its ID was dropped. Those of GETATTR.
 pub fn lookup_id(op: &Op<'_>, id: InodeId) -> Result<LookupResult, Errno> {
     let held = op.sb.find_inode(id).ok();
-    let inode = held.or_else(|| op.sb.core.registry.forgotten(id)).ok_or(Errno::STALE)?;
-    attributes::send_getattr(op, &inode)?;
+    let inode = held.or_else(|| op.sb.registry.forgotten(id)).ok_or(Errno::STALE)?;
+    getattr::send_getattr(op, &inode)?;
     found(op, &inode, &inode, None).map(LookupResult::Positive)
 }
 
@@ -192,15 +198,15 @@ fn hold_for_open(
 /// LOOKUP.
 pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResult, Errno> {
     let directory = op.sb.find_inode(directory)?;
-    kernel_names::check_path(op, &directory)?;
+    access::check_path(op, &directory)?;
     let (mut resolved, mut hit) = resolve_by(op, &directory, name, LookupBy::User)?;
     if let (ResolvedName::Object(inode, Some(label)), Some(from_memory)) = (&resolved, hit)
         && (from_memory.is_create_probe || is_asked_for_anyway(op, &directory, inode, *label))
     {
-        let kept = CachedDentry { child: Some(Arc::clone(inode)), label: *label };
-        count_lookup(op.sb, LookupReason::Unknown, Some(&kept));
+        let cached = CachedDentry { child: Some(Arc::clone(inode)), label: *label };
+        count_lookup(op.sb, LookupReason::Unknown, Some(&cached));
         let _why = scope::with_cause(Cause::NameAgain);
-        resolved = revalidate_name(op, &directory, name, LookupReason::Unknown, Some(kept))?;
+        resolved = revalidate_name(op, &directory, name, LookupReason::Unknown, Some(cached))?;
         hit = None;
     }
     if !op.sb.stale_opens.is_empty() {
@@ -215,12 +221,12 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
     match resolved {
         ResolvedName::Object(inode, label) => {
             readlink::revalidate_target(op, &inode)?;
-            let valid = entry_valid(Known::Positive, label);
+            let valid = entry_valid(DentryState::Positive, label);
             let found = found_for(op, &directory, &inode, valid)?;
             Ok(LookupResult::Positive(found))
         }
         ResolvedName::Missing(label) => {
-            Ok(LookupResult::Negative { entry_valid: entry_valid(Known::Negative, label) })
+            Ok(LookupResult::Negative { entry_valid: entry_valid(DentryState::Negative, label) })
         }
     }
 }
@@ -240,7 +246,7 @@ pub(crate) fn found(
     inode: &Arc<Inode>,
     label: Option<NameLabel>,
 ) -> Result<FoundInode, Errno> {
-    let entry_valid = kernel_names::grant_learned(op, directory, Known::Positive, label);
+    let entry_valid = kernel_names::grant_learned(op, directory, DentryState::Positive, label);
     found_for(op, directory, inode, entry_valid)
 }
 
@@ -290,7 +296,7 @@ fn resolve_by(
         if by == LookupBy::User {
             directory.facts().begin_lookup()?;
         }
-        getattr::require(op, directory, Access::LOOKUP)?;
+        access::require(op, directory, Access::LOOKUP)?;
         op.sb.count(counter);
         return Ok((ResolvedName::Object(Arc::clone(directory), None), None));
     }
@@ -304,18 +310,21 @@ fn resolve_by(
             LookupStep::Serve(resolved, hit) => {
                 if let (NameHitSource::Listing, ResolvedName::Missing(Some(label))) = (hit.source, &resolved)
                 {
-                    absence::note_negative_from_listing(op.sb, directory, name, *label, filled);
+                    absence::note_negative_from_listing(op.sb, directory, name, *label);
+                    if filled != FillOutcome::Sent {
+                        directory.note_spared();
+                    }
                 }
-                attributes::count_allowed_by(op.sb, hit.allowed_by, why);
+                access::count_allowed_by(op.sb, hit.allowed_by, why);
                 return Ok((resolved, Some(hit)));
             }
             LookupStep::Deny => {
-                attributes::count_denied(op.sb, why);
+                access::count_denied(op.sb, why);
                 return Err(Errno::ACCESS);
             }
             LookupStep::Revalidate => revalidate_for_name(op, directory, name)?,
             LookupStep::AskAccess(reason) => {
-                attributes::send_access(op, directory, reason)?;
+                access::send_access(op, directory, reason)?;
                 why = Some(reason);
             }
             LookupStep::Lookup(reason, former) => {
@@ -387,17 +396,17 @@ fn next_step(
     round: usize,
 ) -> Result<LookupStep, Errno> {
     let is_parent = name == b"..";
-    let kept = if is_parent { None } else { names::cached_name(op.sb, directory, name) };
+    let cached = if is_parent { None } else { names::cached_name(op.sb, directory, name) };
     let mut facts = directory.facts();
     if by == LookupBy::User && round == 0 {
         facts.begin_lookup()?;
     }
-    let kept = if is_parent { facts.parent() } else { kept };
+    let cached = if is_parent { facts.parent() } else { cached };
     let is_granted = by == LookupBy::User && !is_parent;
-    let decision = decide_name(op, directory, &mut facts, kept.as_ref(), is_granted);
-    let is_create_probe = match (decision, &kept) {
-        (LookupDecision::Serve { .. }, Some(kept)) if by == LookupBy::User => {
-            is_create_probe(op, &mut facts, kept)
+    let decision = decide_name(op, directory, &mut facts, cached.as_ref(), is_granted);
+    let is_create_probe = match (decision, &cached) {
+        (LookupDecision::Serve { .. }, Some(cached)) if by == LookupBy::User => {
+            is_create_probe(op, &mut facts, cached)
         }
         _ => false,
     };
@@ -409,11 +418,11 @@ fn next_step(
         let by_listing = decide_name(op, directory, &mut facts, Some(&absence), is_granted);
         drop(facts);
         return Ok(match by_listing {
-            LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, kept),
+            LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, cached),
             better => step(op.sb, directory, name, better, Some(absence), NameHitSource::Listing, false),
         });
     }
-    Ok(step(op.sb, directory, name, decision, kept, NameHitSource::Name, is_create_probe))
+    Ok(step(op.sb, directory, name, decision, cached, NameHitSource::Name, is_create_probe))
 }
 
 fn step(
@@ -421,16 +430,16 @@ fn step(
     directory: &Inode,
     name: &[u8],
     decision: LookupDecision,
-    kept: Option<CachedDentry>,
+    cached: Option<CachedDentry>,
     source: NameHitSource,
     is_create_probe: bool,
 ) -> LookupStep {
-    match (decision, kept) {
-        (LookupDecision::Serve { entry_valid, allowed_by }, Some(kept)) => {
-            note_hit(sb, directory, name, &kept);
-            let resolved = match kept.child {
-                Some(child) => ResolvedName::Object(child, Some(kept.label)),
-                None => ResolvedName::Missing(Some(kept.label)),
+    match (decision, cached) {
+        (LookupDecision::Serve { entry_valid, allowed_by }, Some(cached)) => {
+            note_hit(sb, directory, name, &cached);
+            let resolved = match cached.child {
+                Some(child) => ResolvedName::Object(child, Some(cached.label)),
+                None => ResolvedName::Missing(Some(cached.label)),
             };
             let hit = NameHit { source, entry_valid, allowed_by, is_create_probe };
             LookupStep::Serve(resolved, hit)
@@ -439,7 +448,7 @@ fn step(
         (LookupDecision::Deny, _) => LookupStep::Deny,
         (LookupDecision::Revalidate, _) => LookupStep::Revalidate,
         (LookupDecision::AskAccess(reason), _) => LookupStep::AskAccess(reason),
-        (LookupDecision::Lookup(reason), kept) => LookupStep::Lookup(reason, kept),
+        (LookupDecision::Lookup(reason), cached) => LookupStep::Lookup(reason, cached),
     }
 }
 
@@ -448,19 +457,19 @@ fn decide_name(
     op: &Op<'_>,
     directory: &Inode,
     facts: &mut InodeFacts,
-    kept: Option<&CachedDentry>,
+    cached: Option<&CachedDentry>,
     is_granted: bool,
 ) -> LookupDecision {
     let now = op.now();
     let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
     let view = LookupView {
-        entry: kept.map(|kept| (kept.state(), kept.label)),
+        entry: cached.map(|cached| (cached.state(), cached.label)),
         directory: directory.directory_view(facts, &clock),
         freshness: facts.freshness(op.time(), &op.options),
         access: directory.access_view(facts, &op.identity, false, now),
         wanted: LookupTime { began: op.began, now },
     };
-    match (decide_cached_lookup(&view, &op.options), kept) {
+    match (decide_cached_lookup(&view, &op.options), cached) {
         (LookupDecision::Serve { entry_valid, allowed_by }, Some(kept)) => {
             let lifetime = if is_granted { entry_valid } else { Duration::ZERO };
             let entry_valid = kernel_names::grant(op, facts, kept.state(), kept.label, lifetime);
@@ -470,13 +479,13 @@ fn decide_name(
     }
 }
 
-fn note_hit(sb: &Superblock, directory: &Inode, name: &[u8], kept: &CachedDentry) {
-    sb.count(match (name, &kept.child) {
+fn note_hit(sb: &Superblock, directory: &Inode, name: &[u8], cached: &CachedDentry) {
+    sb.count(match (name, &cached.child) {
         (b"..", _) => ClientCounter::DotdotHit,
         (_, Some(_)) => ClientCounter::PosHit,
         (_, None) => ClientCounter::NegHit,
     });
-    if let Some(child) = &kept.child
+    if let Some(child) = &cached.child
         && child.note_use()
         && directory.note_spared()
     {
@@ -485,7 +494,7 @@ fn note_hit(sb: &Superblock, directory: &Inode, name: &[u8], kept: &CachedDentry
 }
 
 fn count_lookup(sb: &Superblock, why: LookupReason, former: Option<&CachedDentry>) {
-    let was_missing = former.map(|kept| kept.child.is_none());
+    let was_missing = former.map(|cached| cached.child.is_none());
     sb.count(match (was_missing, why) {
         (None, _) => ClientCounter::PosMiss,
         (Some(false), _) => ClientCounter::PosStale,
@@ -518,7 +527,7 @@ pub(crate) fn revalidate_name(
     {
         return Ok(resolved);
     }
-    match attributes::access_decision(op, directory, Access::LOOKUP, false) {
+    match access::access_decision(op, directory, Access::LOOKUP, false) {
         AccessDecision::Allow => Ok(match usable.child {
             Some(child) => ResolvedName::Object(child, None),
             None => ResolvedName::Missing(None),
@@ -545,13 +554,13 @@ pub(crate) fn send_lookup(
     match answer.outcome {
         Ok(found) => {
             directory.prove(&op.identity, Access::LOOKUP, sent_at);
-            let inode = op.sb.core.registry.inode(&op.sb.core, &found.handle);
+            let inode = op.sb.registry.inode(&found.handle);
             inode.clear_stale();
             match &found.attributes {
                 Some(attributes) => {
                     let _ = inode.absorb(attributes, sent_at);
                 }
-                None => attributes::send_getattr(op, &inode)?,
+                None => getattr::send_getattr(op, &inode)?,
             }
             let label = learn(op.sb, &learning, Some(&inode));
             inode.note_use();
@@ -564,8 +573,8 @@ pub(crate) fn send_lookup(
             Ok(ResolvedName::Missing(learn(op.sb, &learning, None)))
         }
         Err(status) => {
-            attributes::note_refusal(op, directory, status, Access::LOOKUP, sent_at);
-            Err(attributes::note_failed_status(directory, status))
+            directory.note_refusal(&op.identity, status, Access::LOOKUP, sent_at);
+            Err(directory.note_failed_status(status))
         }
     }
 }
@@ -578,7 +587,7 @@ fn learn(
 ) -> Option<NameLabel> {
     let LookupReplyContext { directory, name, ticket, adopted, sent_at } = *learning;
     let said = if child.is_some() { LookupFinding::Object } else { LookupFinding::Nothing };
-    let learned = rules::learn(said, ticket, &directory.facts().state, adopted, sent_at);
+    let learned = curt_policy::names::learn(said, ticket, &directory.facts().state, adopted, sent_at);
     if child.is_none() && learned == DentryUpdate::Forget {
         sb.count(ClientCounter::NegRejectRace);
     }

@@ -12,9 +12,12 @@ use rustix::io::Errno;
 use crate::{
     errno,
     identity::InodeId,
-    inode::{CachedLinkText, Inode, TypeState},
+    inode::{
+        Inode,
+        type_state::{CachedLinkText, TypeState},
+    },
     op::Op,
-    ops::{attributes, getattr, kernel_names},
+    ops::{access, getattr},
 };
 
 /// The target of a symbolic link, from the cache while the link's attributes are valid.
@@ -23,7 +26,7 @@ use crate::{
 /// EINVAL if the object is not a symbolic link; those of READLINK and GETATTR.
 pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     let inode = op.sb.find_inode(id)?;
-    kernel_names::check_path(op, &inode)?;
+    access::check_path(op, &inode)?;
     if let Some(text) = cached_link_text(op, &inode)? {
         forbid_caching_unless(op, &inode, true);
         return Ok(text);
@@ -32,7 +35,7 @@ pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     let sent_at = op.sb.core.moment(answer.sent_at);
     let adopted =
         answer.attributes.as_ref().is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
-    let text = answer.outcome.map_err(|status| attributes::note_failed_status(&inode, status))?;
+    let text = answer.outcome.map_err(|status| inode.note_failed_status(status))?;
     let mut facts = inode.facts();
     let is_link = facts.state.facts().is_some_and(|known| known.kind == FileKind::Symlink);
     let epoch = facts.contents().filter(|_| is_link && adopted);

@@ -13,7 +13,7 @@ use crate::{
     inode::Inode,
     op::Op,
     open_file::OpenFile,
-    ops::{attributes, getattr, kernel_names},
+    ops::{access, getattr, kernel_names},
 };
 
 /// Traces a truncation; `cur_size` is the old size if the event is enabled.
@@ -37,7 +37,7 @@ fn trace_truncate(inode: &Inode, cur_size: Option<u64>, new_size: u64) {
 /// EACCES; EFBIG; those of SETATTR; EINTR.
 pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
-    kernel_names::check_path(op, &inode)?;
+    access::check_path(op, &inode)?;
     setattr_found(op, &inode, set)
 }
 
@@ -45,7 +45,7 @@ fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result
     if set.size.is_some() {
         // Servers (knfsd 6.1, `curt serve`) allow this to a file's owner whatever the mode, for
         // files that are open for writing (RFC 1813, section 4.4). truncate(2) has no open file.
-        getattr::require(op, inode, Access::MODIFY)?;
+        access::require(op, inode, Access::MODIFY)?;
     }
     if *set != SetAttributes::default() {
         set_attributes(op, inode, set)?;
@@ -117,5 +117,5 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
     } else {
         let _ = inode.end_mutation(&answer.attributes, sent_at);
     }
-    answer.outcome.map_err(|status| attributes::note_failed_status(inode, status))
+    answer.outcome.map_err(|status| inode.note_failed_status(status))
 }

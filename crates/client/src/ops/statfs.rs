@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use crate::{api::FileSystemStatistics, errno, identity::InodeId, op::Op, ops::attributes};
+use crate::{api::FileSystemStatistics, errno, identity::InodeId, op::Op};
 
 /// Space and number of files of the file system of `id`; at most one second old.
 ///
@@ -18,6 +18,6 @@ pub fn statfs(op: &Op<'_>, id: InodeId) -> Result<FileSystemStatistics, Errno> {
     if let Some(attributes) = &answer.attributes {
         let _ = inode.absorb(attributes, sent_at);
     }
-    let space = answer.outcome.map_err(|status| attributes::note_failed_status(&inode, status))?;
+    let space = answer.outcome.map_err(|status| inode.note_failed_status(status))?;
     Ok(op.sb.fsstat.keep(id, inode.fsid(), sent_at, &space))
 }

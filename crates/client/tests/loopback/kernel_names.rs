@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use curt_client::{DirEmit, InodeId, LookupResult, OpenFlags, RenameMode, ops};
+use curt_client::{Caller, DirEmit, InodeId, LookupResult, OpenFlags, RenameMode, ops};
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
 use curt_types::{Device, FileKind, SetAttributes};
 use rustix::io::Errno;
@@ -40,6 +40,15 @@ fn lifetime(mounted: &BenchMount, directory: InodeId, name: &str) -> Duration {
         LookupResult::Positive(found) => found.entry_valid,
         LookupResult::Negative { entry_valid } => entry_valid,
     }
+}
+
+fn rename(
+    mounted: &BenchMount,
+    caller: &Caller,
+    from: (InodeId, &[u8]),
+    to: (InodeId, &[u8]),
+) -> Result<(), Errno> {
+    ops::rename(&mounted.client.op(caller), from.0, from.1, to.0, to.1, RenameMode::Replace)
 }
 
 fn mode(mode: u32) -> SetAttributes {
@@ -151,8 +160,8 @@ fn refused(mounted: &BenchMount, directory: InodeId, file: InodeId) -> Vec<Resul
         ops::symlink(&op(), directory, b"new", b"x").map(drop),
         ops::unlink(&op(), directory, b"file"),
         ops::rmdir(&op(), directory, b"file"),
-        ops::rename(&op(), (directory, b"file"), (top, b"moved"), RenameMode::Replace),
-        ops::rename(&op(), (top, b"open"), (directory, b"moved"), RenameMode::Replace),
+        rename(mounted, &stranger, (directory, b"file"), (top, b"moved")),
+        rename(mounted, &stranger, (top, b"open"), (directory, b"moved")),
     ]
 }
 
@@ -220,20 +229,20 @@ fn rename_into_a_closed_directory_returns_when_the_kernel_does_not_keep_the_name
     let me = user(1000);
     let top = mounted.client.root();
     let (open, closed) = (directory(&mounted, "open"), directory(&mounted, "closed"));
-    let rename = |from, to| {
+    let timed = |from: (InodeId, &[u8]), to: (InodeId, &[u8])| {
         let before = world.clock.passed();
-        ops::rename(&mounted.client.op(&me), from, to, RenameMode::Replace).unwrap();
+        rename(&mounted, &me, from, to).unwrap();
         world.clock.passed() - before
     };
     let file = mounted.lookup(&me, open, "file").unwrap().id;
-    assert!(rename((open, b"file"), (open, b"again")) < SECOND / 2);
+    assert!(timed((open, b"file"), (open, b"again")) < SECOND / 2);
     // The kernel keeps the name where it moved it: there it is checked who may search.
-    assert!(rename((open, b"again"), (top, b"again")) < SECOND / 2);
+    assert!(timed((open, b"again"), (top, b"again")) < SECOND / 2);
     assert_eq!(mounted.cat(&user(2000), file).unwrap(), b"x");
-    let waited = rename((top, b"again"), (closed, b"again"));
+    let waited = timed((top, b"again"), (closed, b"again"));
     assert!(waited > SECOND / 2, "{waited:?}");
-    assert!(rename((closed, b"again"), (open, b"file")) < SECOND / 2);
-    assert!(rename((open, b"file"), (closed, b"file")) < SECOND / 2, "nobody has looked it up");
+    assert!(timed((closed, b"again"), (open, b"file")) < SECOND / 2);
+    assert!(timed((open, b"file"), (closed, b"file")) < SECOND / 2, "nobody has looked it up");
 }
 
 #[test]
@@ -243,11 +252,11 @@ fn what_is_moved_without_a_lookup_has_new_attributes_although_its_name_was_dropp
     let me = user(1000);
     let (top, open) = (mounted.client.root(), directory(&mounted, "open"));
     let file = mounted.lookup(&me, open, "file").unwrap().id;
-    let rename = |to| ops::rename(&mounted.client.op(&me), (open, b"file"), to, RenameMode::Replace);
+    let moves = |to: (InodeId, &[u8])| rename(&mounted, &me, (open, b"file"), to);
     // A change that fails drops the name; the kernel keeps its own.
-    assert!(rename((top, b"closed")).is_err());
+    assert!(moves((top, b"closed")).is_err());
     world.pass(SECOND / 10);
-    rename((open, b"again")).unwrap();
+    moves((open, b"again")).unwrap();
     let seen = ops::getattr(&mounted.client.op(&me), file).unwrap().attributes;
     let other = world.mount(CacheOptions::default());
     let there = other.lookup(&me, directory(&other, "open"), "again").unwrap();
@@ -269,7 +278,7 @@ fn of_many_names_that_are_moved_into_a_closed_directory_only_the_first_takes_tim
         let name = number.to_string();
         let _ = lifetime(&mounted, open, &name);
         let (from, to) = ((open, name.as_bytes()), (closed, name.as_bytes()));
-        ops::rename(&mounted.client.op(&me), from, to, RenameMode::Replace).unwrap();
+        rename(&mounted, &me, from, to).unwrap();
     }
     let taken = world.clock.passed() - before;
     assert!(taken > SECOND / 2 && taken < SECOND * 2, "{taken:?}");

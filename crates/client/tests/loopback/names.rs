@@ -192,8 +192,7 @@ fn dot_and_dotdot_cost_nothing_and_dotdot_follows_a_rename() {
     assert_eq!(mounted.lookup(&me, directory, "..").unwrap().id, top);
     let sent = mounted.sent();
     assert!(!sent.contains("LOOKUP"), "{sent}");
-    ops::rename(&mounted.client.op(&me), (directory, b"inner"), (top, b"moved"), RenameMode::Replace)
-        .unwrap();
+    ops::rename(&mounted.client.op(&me), directory, b"inner", top, b"moved", RenameMode::Replace).unwrap();
     assert_eq!(mounted.lookup(&me, inner.id, "..").unwrap().id, top);
 }
 

@@ -1,11 +1,9 @@
 //! The kernel's FUSE protocol, version 7.45: numbers of operations and flags.
 //!
 //! All constants of include/uapi/linux/fuse.h that this crate uses are here, under shorter names.
-//! This module does not depend on descriptors or threads; [`parse`] decodes requests, [`encode`]
-//! encodes replies.
+//! This module does not depend on descriptors or threads; [`encode`] encodes replies.
 
 pub(crate) mod encode;
-pub(crate) mod parse;
 
 /// Major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
@@ -175,8 +173,6 @@ numbers! {
         INIT_EXT = 1 << 30;
         /// The kernel caches the targets of symbolic links until it is notified.
         CACHE_SYMLINKS = 1 << 23;
-        /// Entries can be expired instead of dropped.
-        HAS_EXPIRE_ONLY = 1 << 35;
     }
 }
 
@@ -248,17 +244,10 @@ numbers! {
     pub(crate) mod notify: i32 {
         /// Invalidates pages and attributes of an object.
         INVAL_INODE = 2;
-        /// Invalidates a name.
-        INVAL_ENTRY = 3;
         /// Stores bytes in the kernel's cache.
         STORE = 4;
-        /// A name was removed on the server.
-        DELETE = 6;
     }
 }
-
-/// INVAL_ENTRY expires the name, without effect on processes that use it.
-pub(crate) const EXPIRE_ONLY: u32 = 1 << 0;
 
 /// The name of an operation, for log lines.
 #[must_use]

@@ -156,8 +156,10 @@ impl Filesystem for Bridge {
     fn rename(
         &self,
         context: &BridgeContext<'_>,
-        from: (NodeId, &[u8]),
-        to: (NodeId, &[u8]),
+        parent: NodeId,
+        name: &[u8],
+        new_parent: NodeId,
+        new_name: &[u8],
         flags: u32,
     ) -> Result<(), Errno> {
         self.operations.count(FuseOpcode::Rename);
@@ -169,8 +171,9 @@ impl Filesystem for Bridge {
             EXCHANGE => RenameMode::Exchange,
             _ => return Err(Errno::INVAL),
         };
-        unawaited_release::wait(&self.client, context, inode(to.0), to.1);
-        ops::rename(&self.op(context), (inode(from.0), from.1), (inode(to.0), to.1), mode)
+        let (directory, new_directory) = (inode(parent), inode(new_parent));
+        unawaited_release::wait(&self.client, context, new_directory, new_name);
+        ops::rename(&self.op(context), directory, name, new_directory, new_name, mode)
     }
 
     fn link(

@@ -304,7 +304,7 @@ impl ChangeObserver for InvalidationQueue {
         }
     }
 
-    fn copies_void(&self, id: InodeId, size: u64) {
+    fn invalidate_pages(&self, id: InodeId, size: u64) {
         self.take_pending(id);
         if let Some(notifier) = self.notifier.get() {
             renew(notifier, NodeId(id.0), size);

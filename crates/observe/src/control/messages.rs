@@ -132,7 +132,7 @@ pub struct MountReport {
     pub counters: crate::ClientSnapshot,
     /// Requests from the kernel to the daemon, by operation.
     pub fuse: BTreeMap<String, u64>,
-    /// Statistics of each procedure's requests.
+    /// Statistics of each operation's requests.
     pub operations: crate::OperationSnapshot,
     /// The traffic of the connections.
     pub transport: crate::TransportReport,

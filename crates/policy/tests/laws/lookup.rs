@@ -3,8 +3,7 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AttributeReport, AttributeState, Moment, NameDecision, NameIntent, NameLabel, NameView,
-    ServerClock,
+    AccessDecision, AttributeReport, AttributeState, Moment, NameDecision, NameLabel, NameView, ServerClock,
     access::{AllowedBy, decide_access},
     kernel_cache::{DirectoryView, name_lifetime},
     names::{DentryState, LookupDecision, LookupTime, LookupView, decide_cached_lookup, decide_lookup},
@@ -44,7 +43,7 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
             ..NameView::of(entry, label, &state, &clock, wanted, &options)
         };
         let may_serve = matches!(
-            decide_lookup(&name, NameIntent::Use, &options),
+            decide_lookup(&name, &options),
             NameDecision::ServePositive | NameDecision::ServeNegative
         );
         let may_search = decide_access(&view.access, view.freshness, Access::LOOKUP, &options);

@@ -1,11 +1,14 @@
 //! Conversions between the wire types and those of the crate `types`.
 
 use curt_types::{
-    Attributes, ChangeStamp, Device, FileHandle, FileKind, PreOpState, SetAttributes, SetTime, Stability,
-    Timestamp, Wcc,
+    Attributes, ChangeStamp, CookieVerifier, Device, FileHandle, FileKind, PreOpState, SetAttributes,
+    SetTime, Stability, Timestamp, Wcc, WriteVerifier,
 };
 
-use super::{Fattr, Fileid, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr, WccData};
+use super::{
+    CookieVerf3, Fattr, Fileid, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr,
+    WccData, WriteVerf3,
+};
 
 impl From<NfsTime> for Timestamp {
     fn from(time: NfsTime) -> Self {
@@ -174,6 +177,24 @@ impl From<Device> for SpecData {
 impl From<SpecData> for Device {
     fn from(numbers: SpecData) -> Self {
         Self { major: numbers.major, minor: numbers.minor }
+    }
+}
+
+impl From<CookieVerifier> for CookieVerf3 {
+    fn from(verifier: CookieVerifier) -> Self {
+        Self(verifier.0)
+    }
+}
+
+impl From<CookieVerf3> for CookieVerifier {
+    fn from(verifier: CookieVerf3) -> Self {
+        Self(verifier.0)
+    }
+}
+
+impl From<WriteVerf3> for WriteVerifier {
+    fn from(verifier: WriteVerf3) -> Self {
+        Self(verifier.0)
     }
 }
 

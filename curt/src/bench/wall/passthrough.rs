@@ -309,14 +309,16 @@ impl Filesystem for Passthrough {
     fn rename(
         &self,
         _: &LoopContext<'_>,
-        from: (NodeId, &[u8]),
-        to: (NodeId, &[u8]),
+        parent: NodeId,
+        name: &[u8],
+        new_parent: NodeId,
+        new_name: &[u8],
         flags: u32,
     ) -> Result<(), Errno> {
         self.count();
-        let (old, new) = (self.node(from.0)?, self.node(to.0)?);
+        let (old, new) = (self.node(parent)?, self.node(new_parent)?);
         let flags = RenameFlags::from_bits_retain(flags);
-        rustix::fs::renameat_with(&old.file, from.1, &new.file, to.1, flags)
+        rustix::fs::renameat_with(&old.file, name, &new.file, new_name, flags)
     }
 
     fn link(

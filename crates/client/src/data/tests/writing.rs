@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{
     data::{
-        DataError, DataOptions, OpenMode, block_pool::BlockPool, segment::WriteOrigin, segments::Segments,
-        shared_bytes::SharedBytes,
+        block_pool::BlockPool, errors::DataError, options::DataOptions, plane::OpenMode,
+        segment::WriteOrigin, segments::Segments, shared_bytes::SharedBytes,
     },
-    protocol::OpenContext,
+    protocol::values::OpenContext,
 };
 
 const FULL: u32 = 28;
@@ -56,10 +56,10 @@ fn whole_blocks_that_the_writer_caches_are_dropped_once_they_are_durable() {
         let before = rig.plane.unwritten_bytes() + rig.plane.cached_bytes();
         assert_eq!(before, 4 * 4096, "until a COMMIT the server may lose them");
         rig.flush(&open).unwrap();
-        let kept = rig.plane.cached_bytes();
+        let cached = rig.plane.cached_bytes();
         assert_eq!(rig.plane.unwritten_bytes(), 0);
         assert_eq!(rig.read(&rig.open(), 0, contents.len()).unwrap(), contents);
-        kept
+        cached
     };
     assert_eq!(kept_after(OpenMode::default(), 4096), 4096, "the first bytes of a file stay");
     assert_eq!(kept_after(OpenMode::default(), 1000), 4 * 4096, "a kernel keeps no part of a page");

@@ -80,7 +80,7 @@ fn a_reply_does_not_enter_a_name_that_was_removed_since_it_arrived() {
     mounted.put(&me, directory, "file", 0o644, b"bytes");
     let sb = &mounted.client;
     let inode = sb.find_inode(directory).unwrap();
-    let child = names::cached_dentry(sb, &inode, b"file").and_then(|kept| kept.child).unwrap();
+    let child = names::cached_dentry(sb, &inode, b"file").and_then(|cached| cached.child).unwrap();
     let (ticket, epoch) = {
         let facts = inode.facts();
         (facts.state.ticket(), facts.contents().unwrap())
@@ -91,6 +91,6 @@ fn a_reply_does_not_enter_a_name_that_was_removed_since_it_arrived() {
     ops::unlink(&mounted.client.op(&me), directory, b"file").unwrap();
     assert_eq!(inode.facts().contents(), Some(epoch));
     assert_eq!(enter(ticket), None);
-    let kept = names::cached_dentry(sb, &inode, b"file");
-    assert!(kept.is_none_or(|kept| kept.child.is_none()));
+    let cached = names::cached_dentry(sb, &inode, b"file");
+    assert!(cached.is_none_or(|cached| cached.child.is_none()));
 }

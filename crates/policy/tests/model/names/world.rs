@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Facts, Moment, Mutation, NameDecision, NameIntent, NameView, ServerClock,
+    AttributeState, CacheOptions, Facts, Moment, Mutation, NameDecision, NameView, ServerClock,
     kernel_cache::{self, DirectoryView},
     names::{self, DentryState, LookupFinding, LookupTime},
 };
@@ -231,12 +231,11 @@ impl Names {
         if self.planted == Planted::EpochIgnored {
             view.same_contents = true;
         }
-        let request = match names::decide_lookup(&view, NameIntent::Use, &options) {
+        let request = match names::decide_lookup(&view, &options) {
             NameDecision::ServePositive => return self.told(state, client, name, true, (began, floor)),
             NameDecision::ServeNegative => return self.told(state, client, name, false, (began, floor)),
             NameDecision::RevalidateDirectory => Request::Getattr,
             NameDecision::Lookup(_) => Request::Lookup,
-            NameDecision::LeaveToServer => unreachable!("a look-up is for use"),
         };
         let ticket = own.directory.ticket();
         let call = Call { request, name, began, sent_at: now, ticket, changes: 0, floor };

@@ -1,52 +1,92 @@
-//! Sends GETATTR and ACCESS for one inode, and applies the replies to its caches. `getattr` decides
-//! when they are sent.
+//! access(2), and the check of rights that every operation makes: whether the caller has them, and
+//! ACCESS where only the server can tell.
 
 use std::sync::Arc;
 
 use curt_observe::{Cause, ClientCounter, scope};
 use curt_policy::{
-    AccessDecision, AccessReason, Moment,
+    AccessDecision, AccessReason,
     access::{AllowedBy, decide_access},
 };
-use curt_types::{Access, Fault};
+use curt_types::Access;
 use rustix::io::Errno;
 
 use crate::{
-    data::DataError,
-    errno,
-    inode::{
-        Inode,
-        tracepoints::{trace_enter, trace_exit},
-    },
-    op::Op,
-    superblock::Superblock,
+    errno, identity::InodeId, inode::Inode, op::Op, ops::getattr::revalidate, superblock::Superblock,
 };
 
-pub(crate) fn send_getattr(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    let reason = scope::current().cause.unwrap_or(Cause::AttributesUnknown);
-    trace_enter!(inode.event_fields(), NfsRevalidateInodeEnter { reason: reason.name() });
-    let answer = send_getattr_untraced(op, inode);
-    trace_exit!(inode.event_fields(), NfsRevalidateInodeExit { error: errno::event_status(&answer) });
-    answer
-}
+/// Components of the longest path (PATH_MAX).
+const DEPTH_MAX: usize = 2048;
 
-fn send_getattr_untraced(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    let answer = op.protocol().attributes(op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
-    match answer.outcome {
-        Ok(attributes) => {
-            let _ = inode.absorb(&attributes, op.sb.core.moment(answer.sent_at));
-            Ok(())
+/// access(2) with `mask` (R_OK 4, W_OK 2, X_OK 1; 0 checks nothing).
+///
+/// # Errors
+/// EACCES; those of ACCESS and GETATTR.
+pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
+    if mask & 7 == 0 {
+        return Ok(());
+    }
+    let inode = op.sb.find_inode(id)?;
+    check_path(op, &inode)?;
+    let kind = inode.facts().state.facts().map(|known| known.kind);
+    let kind = match kind {
+        Some(kind) => kind,
+        None => {
+            revalidate(op, &inode)?;
+            inode.facts().state.facts().ok_or(Errno::IO)?.kind
         }
-        Err(status) => Err(note_failed_status(inode, status)),
-    }
+    };
+    require(op, &inode, Access::from_access_mask(mask, kind))
 }
 
-/// The errno of a failed request about `inode`; records it if the handle is stale.
-pub(crate) fn note_failed_status(inode: &Inode, status: Fault) -> Errno {
-    if matches!(status, Fault::Stale | Fault::Badhandle) {
-        inode.mark_stale();
+/// Makes sure that the caller may search the directories through which the kernel may have let him
+/// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
+/// this directory, and so on. Whoever did not come by a path is not asked for more, but where a
+/// lifetime outlasts the permission.
+///
+/// # Errors
+/// EACCES; those of ACCESS and GETATTR.
+pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    if op.sb.core.names_expire() <= Some(op.now()) {
+        return Ok(());
     }
-    errno::of_fault(status)
+    let mut at = Arc::clone(inode);
+    for _ in 0..DEPTH_MAX {
+        let Some(directory) = op.sb.kernel_dentries.directory_of(at.id(), op.now()) else {
+            return Ok(());
+        };
+        match access_decision(op, &directory, Access::LOOKUP, false) {
+            AccessDecision::Allow => {}
+            AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
+                require(op, &directory, Access::LOOKUP)?;
+            }
+        }
+        at = directory;
+    }
+    Err(Errno::ACCESS)
+}
+
+/// Checks that the caller has the rights `needs` on `inode`.
+pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Access) -> Result<(), Errno> {
+    let mut why = None;
+    for _ in op.rounds() {
+        match access_decision(op, inode, needs, false) {
+            AccessDecision::Allow => {
+                count_allowed(op, inode, needs, why);
+                return Ok(());
+            }
+            AccessDecision::Deny => {
+                count_denied(op.sb, why);
+                return Err(Errno::ACCESS);
+            }
+            AccessDecision::Revalidate => revalidate(op, inode)?,
+            AccessDecision::Ask(reason) => {
+                send_access(op, inode, reason)?;
+                why = Some(reason);
+            }
+        }
+    }
+    Err(Errno::IO)
 }
 
 pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Access, is_foreign: bool) -> AccessDecision {
@@ -80,7 +120,7 @@ pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Resu
             inode.absorb_answer(&op.identity, rights, granted, sent_at);
             Ok(())
         }
-        Err(status) => Err(note_failed_status(inode, status)),
+        Err(status) => Err(inode.note_failed_status(status)),
     }
 }
 
@@ -121,20 +161,6 @@ pub(crate) fn count_denied(sb: &Superblock, why: Option<AccessReason>) {
     }
 }
 
-/// Records that the server refused the caller an operation on `inode` that requires `rights`.
-pub(crate) fn note_refusal(op: &Op<'_>, inode: &Inode, status: Fault, rights: Access, sent_at: Moment) {
-    if status != Fault::Acces {
-        return;
-    }
-    let view = inode.access_view(&inode.facts(), &op.identity, false, op.now());
-    let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
-    if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
-        inode.disprove(&op.identity, rights, sent_at);
-    } else {
-        inode.absorb_answer(&op.identity, rights, Access::NONE, sent_at);
-    }
-}
-
 /// Whether the server is expected to let the caller list the directory. A wrong answer does not
 /// affect LOOKUP.
 pub(crate) fn may_list(op: &Op<'_>, directory: &Inode) -> bool {
@@ -147,11 +173,4 @@ pub(crate) fn may_list(op: &Op<'_>, directory: &Inode) -> bool {
             view.local.is_none_or(|bits| bits.contains(Access::READ))
         }
     }
-}
-
-pub(crate) fn data_error(inode: &Inode, error: DataError) -> Errno {
-    if let DataError::Status(status) = error {
-        return note_failed_status(inode, status);
-    }
-    errno::of_data(error)
 }
