@@ -199,6 +199,18 @@ pub trait ChangeObserver: Send + Sync + fmt::Debug {
         self.contents_changed(id, None);
     }
 
+    /// Waits until the kernel has dropped the targets of `id` that [`Self::target_changed`] was
+    /// called for, but not for long.
+    fn await_target_dropped(&self, id: InodeId) {
+        let _ = id;
+    }
+
+    /// Whether the kernel may still have such a target of `id`.
+    fn keeps_changed_target(&self, id: InodeId) -> bool {
+        let _ = id;
+        false
+    }
+
     /// This client changed an object in the background: cached attributes are invalid.
     fn attributes_changed(&self, id: InodeId);
 }

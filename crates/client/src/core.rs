@@ -46,8 +46,8 @@ pub(crate) struct MountCore {
     pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
     /// The user of the library is a kernel (FUSE).
     pub(crate) serves_kernel: AtomicBool,
-    /// No name is to be kept by a kernel.
-    pub(crate) withholds_names: AtomicBool,
+    /// The [`Moment`] until which no name is to be kept by a kernel; zero: now it may be.
+    names_withheld_until: AtomicU64,
     /// The kernel caches the targets of symbolic links until it is notified.
     pub(crate) kernel_keeps_targets: AtomicBool,
     /// The [`Moment`] at which the last lifetime of a name ends that a kernel was granted.
@@ -105,7 +105,7 @@ impl MountCore {
             numbering: FileidMap::new(parts.root_fsid),
             observer: parts.observer,
             serves_kernel: AtomicBool::new(false),
-            withholds_names: AtomicBool::new(false),
+            names_withheld_until: AtomicU64::new(0),
             kernel_keeps_targets: AtomicBool::new(false),
             names_end: AtomicU64::new(0),
             start,
@@ -153,9 +153,30 @@ impl MountCore {
         self.clock.pause(duration, interrupt);
     }
 
+    /// Lets a kernel keep no name for at least this time; zero: it may again.
+    pub(crate) fn withhold_names(&self, duration: Duration) {
+        if duration.is_zero() {
+            self.names_withheld_until.store(0, Relaxed);
+        } else {
+            self.names_withheld_until.fetch_max(self.now().plus(duration).nanoseconds(), Relaxed);
+        }
+    }
+
+    /// Whether no name is to be kept by a kernel.
+    pub(crate) fn withholds_names(&self) -> bool {
+        let until = self.names_withheld_until.load(Relaxed);
+        until != 0 && Moment::from_nanoseconds(until) > self.now()
+    }
+
     /// A kernel was granted a lifetime of a name.
     pub(crate) fn note_name_lifetime(&self, end: Moment) {
         self.names_end.fetch_max(end.nanoseconds(), Relaxed);
+    }
+
+    /// Whether the caller of an operation may have passed directories by names that the kernel kept.
+    pub(crate) fn checks_paths(&self, now: Moment) -> bool {
+        let end = self.names_end.load(Relaxed);
+        end != 0 && kernel_cache::end_of_checks(Moment::from_nanoseconds(end)) > now
     }
 
     /// When the kernel keeps no name any more.

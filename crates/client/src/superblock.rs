@@ -365,16 +365,14 @@ impl Superblock {
     /// Whether the kernel may cache names. On a server that ignores case the kernel would keep
     /// entries that another spelling of the name has changed.
     pub(crate) fn grants_names(&self) -> bool {
-        self.serves_a_kernel()
-            && !self.core.withholds_names.load(Relaxed)
-            && !self.path_limits.case_insensitive
+        self.serves_a_kernel() && !self.core.withholds_names() && !self.path_limits.case_insensitive
     }
 
-    /// Stops granting name lifetimes to the kernel, or grants them again as the options say. In
-    /// between it keeps no targets of symbolic links either.
-    pub fn withhold_names(&self, withholds: bool) {
-        self.core.withholds_names.store(withholds, Relaxed);
-        if let Some(observer) = self.core.observer.as_ref().filter(|_| withholds) {
+    /// Grants the kernel no lifetimes of names for this time from now on, and lets it keep no
+    /// targets of symbolic links. Zero: they are granted again as the options say.
+    pub fn withhold_names(&self, duration: Duration) {
+        self.core.withhold_names(duration);
+        if let Some(observer) = self.core.observer.as_ref().filter(|_| !duration.is_zero()) {
             for link in self.looked_up.filtered(|inode| inode.has_link_text()) {
                 observer.target_changed(link.id());
             }
@@ -382,7 +380,7 @@ impl Superblock {
     }
 
     /// Declares that the kernel caches the targets of symbolic links until it is notified.
-    pub fn kernel_keeps_targets(&self) {
+    pub fn set_kernel_keeps_targets(&self) {
         self.core.kernel_keeps_targets.store(true, Relaxed);
     }
 

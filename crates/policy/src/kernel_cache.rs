@@ -22,13 +22,22 @@ use crate::{
 };
 
 /// How much later than granted a lifetime can end. It begins when the kernel processes the reply,
-/// and the kernel rounds it up by at most two ticks of its clock (10 ms each with HZ=100).
+/// and the kernel rounds it up by at most two ticks of its clock (10 ms each with HZ=100). It is no
+/// bound if the daemon or the caller gets no processor time: see [`CHECKED_AFTER_EXPIRY`].
 pub const EXPIRY_DELAY: Duration = Duration::from_millis(50);
+
+/// How long after the end of a lifetime an operation is still checked along the path. A caller that
+/// gets no processor time lets the lifetime begin late, or walks in time and acts late.
+pub const CHECKED_AFTER_EXPIRY: Duration = Duration::from_secs(30);
 
 /// How long no name of a directory is granted a lifetime after a rename moved one into a directory
 /// that some user may not search: programs that move many names look each up first, and each rename
 /// would wait for its lifetime.
 pub const WITHHELD_AFTER_RENAME: Duration = Duration::from_secs(10);
+
+/// How long no missing name of a directory is granted a lifetime after a listing of it had to wait:
+/// a listing takes many requests, and each would wait for the names looked up since the last.
+pub const WITHHELD_AFTER_LISTING: Duration = Duration::from_secs(10);
 
 /// What is known of the directory of a name.
 #[derive(Clone, Copy, Debug)]
@@ -95,8 +104,8 @@ pub fn attribute_lifetime(object: &AttributeState, now: Moment, options: &CacheO
     if object.is_changing() { Duration::ZERO } else { object.remaining(now, options) }
 }
 
-/// Whether names that were granted a lifetime while the directory was as in `before` must be
-/// invalidated, because some user may not search the directory any more.
+/// Whether some user may not search a directory any more whose names were granted lifetimes while
+/// it was as in `before`.
 #[must_use]
 pub const fn revokes_names(before: &Facts, after: &Facts) -> bool {
     is_world_searchable(before) && !is_world_searchable(after)
@@ -111,16 +120,22 @@ pub struct NameLifetimes {
     missing: Option<(Moment, Epoch)>,
     /// Of names that were missing in an earlier one.
     formerly_missing: Option<Moment>,
-    /// Until then no more are granted.
+    /// Until then no more are granted, and none to missing names.
     withheld_until: Option<Moment>,
+    missing_withheld_until: Option<Moment>,
 }
 
 impl NameLifetimes {
-    /// A name has a lifetime until `end`.
+    /// A present name has a lifetime until `end`.
+    pub fn grant_present(&mut self, end: Moment) {
+        self.present = self.present.max(Some(end));
+    }
+
+    /// A name has a lifetime until `end`. `epoch`: that of the directory's contents.
     pub fn grant(&mut self, entry: DentryState, epoch: Epoch, end: Moment) {
         match (entry, self.missing) {
             (DentryState::Absent, _) => {}
-            (DentryState::Positive, _) => self.present = self.present.max(Some(end)),
+            (DentryState::Positive, _) => self.grant_present(end),
             (DentryState::Negative, Some((former, of))) if of == epoch => {
                 self.missing = Some((former.max(end), epoch));
             }
@@ -136,10 +151,21 @@ impl NameLifetimes {
         self.withheld_until = Some(now.plus(WITHHELD_AFTER_RENAME));
     }
 
-    /// Whether a lifetime may be granted at `now`.
+    /// A listing of the directory has to wait at `now` for the end of lifetimes.
+    pub fn withhold_missing(&mut self, now: Moment) {
+        self.missing_withheld_until = Some(now.plus(WITHHELD_AFTER_LISTING));
+    }
+
+    /// Whether a name may be granted a lifetime at `now`.
     #[must_use]
-    pub fn may_grant(&self, now: Moment) -> bool {
-        self.withheld_until.is_none_or(|end| end <= now)
+    pub fn may_grant(&self, entry: DentryState, now: Moment) -> bool {
+        let withheld_until = match entry {
+            DentryState::Positive => self.withheld_until,
+            DentryState::Negative | DentryState::Absent => {
+                self.withheld_until.max(self.missing_withheld_until)
+            }
+        };
+        withheld_until.is_none_or(|end| end <= now)
     }
 
     /// When the kernel has no name of the directory any more: somebody who may not search it then
@@ -168,6 +194,12 @@ impl NameLifetimes {
 #[must_use]
 pub fn expiry(end: Option<Moment>) -> Option<Moment> {
     end.map(|end| end.plus(EXPIRY_DELAY))
+}
+
+/// Until when operations are checked because of a lifetime that ends at `end`.
+#[must_use]
+pub fn end_of_checks(end: Moment) -> Moment {
+    end.plus(CHECKED_AFTER_EXPIRY)
 }
 
 /// How long a reply has to wait at `now` so that it comes after `expiry`.

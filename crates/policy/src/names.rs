@@ -22,7 +22,7 @@ use crate::{
     access::{AccessDecision, AccessReason, AccessView, AllowedBy, decide_access},
     attributes::{Absorbed, AttributeState, Freshness, MutationTicket},
     facts::Epoch,
-    kernel_cache::{self, DirectoryView},
+    kernel_cache::DirectoryView,
     options::{CacheOptions, LookupCache},
     server_clock::ServerClock,
     time::{Moment, left},
@@ -236,8 +236,6 @@ pub struct LookupView<'a> {
 pub enum LookupDecision {
     /// Serve the cached entry.
     Serve {
-        /// How long the caller may cache it.
-        entry_valid: Duration,
         /// The basis on which the caller may search the directory.
         allowed_by: AllowedBy,
     },
@@ -264,16 +262,9 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
     match decide_lookup(&name, options) {
         NameDecision::Lookup(reason) => LookupDecision::Lookup(reason),
         NameDecision::ServePositive | NameDecision::ServeNegative => match may_search() {
-            AccessDecision::Allow => LookupDecision::Serve {
-                entry_valid: kernel_cache::name_lifetime(
-                    state,
-                    label,
-                    &view.directory,
-                    view.wanted.now,
-                    options,
-                ),
-                allowed_by: view.access.allowed_by(Access::LOOKUP),
-            },
+            AccessDecision::Allow => {
+                LookupDecision::Serve { allowed_by: view.access.allowed_by(Access::LOOKUP) }
+            }
             AccessDecision::Deny => LookupDecision::Deny,
             AccessDecision::Revalidate => LookupDecision::Revalidate,
             AccessDecision::Ask(reason) => LookupDecision::AskAccess(reason),

@@ -272,7 +272,8 @@ impl Inode {
             self.invalidate_contents(facts, before.size);
         } else if is_closed {
             drop(facts);
-            // Access by names that the kernel has cached would not be checked.
+            // The kernel's copy of the directory's attributes has the old mode. The names that it
+            // has cached expire by themselves.
             if let Some(observer) = &self.core().observer {
                 observer.names_changed(self.id);
             }

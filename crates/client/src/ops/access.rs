@@ -12,7 +12,8 @@ use curt_types::Access;
 use rustix::io::Errno;
 
 use crate::{
-    errno, identity::InodeId, inode::Inode, op::Op, ops::getattr::revalidate, superblock::Superblock,
+    errno, identity::InodeId, inode::Inode, kernel_dentries::NamePlace, op::Op, ops::getattr::revalidate,
+    superblock::Superblock,
 };
 
 /// Components of the longest path (PATH_MAX).
@@ -41,29 +42,57 @@ pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
 
 /// Makes sure that the caller may search the directories through which the kernel may have let him
 /// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
-/// this directory, and so on. Whoever did not come by a path is not asked for more, but where a
-/// lifetime outlasts the permission.
+/// this directory, and so on. Whoever did not come by a path is not asked for more, but for a while
+/// after the permission has ended.
 ///
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
 pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    if op.sb.core.names_expire() <= Some(op.now()) {
+    if !op.sb.core.checks_paths(op.now()) {
         return Ok(());
     }
-    let mut at = Arc::clone(inode);
-    for _ in 0..DEPTH_MAX {
-        let Some(directory) = op.sb.kernel_dentries.directory_of(at.id(), op.now()) else {
-            return Ok(());
-        };
-        match access_decision(op, &directory, Access::LOOKUP, false) {
-            AccessDecision::Allow => {}
-            AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
-                require(op, &directory, Access::LOOKUP)?;
-            }
+    let dentries = &op.sb.kernel_dentries;
+    let Some(place) = dentries.place_of(inode.id(), op.now()) else {
+        return Ok(());
+    };
+    match check_place(op, place) {
+        // A file may have been found by any of its names.
+        Err(Errno::ACCESS) => {
+            let mut others = dentries.other_places_of(inode.id(), op.now()).into_iter();
+            if others.any(|place| check_place(op, place).is_ok()) { Ok(()) } else { Err(Errno::ACCESS) }
         }
-        at = directory;
+        result => result,
+    }
+}
+
+fn check_place(op: &Op<'_>, mut place: NamePlace) -> Result<(), Errno> {
+    for _ in 0..DEPTH_MAX {
+        check_search(op, &place)?;
+        match op.sb.kernel_dentries.place_of(place.directory.id(), op.now()) {
+            Some(above) => place = above,
+            None => return Ok(()),
+        }
     }
     Err(Errno::ACCESS)
+}
+
+/// Checks that the caller may search the directory of `place`. When the kernel does not keep the
+/// name any more, only a caller that got no processor time meanwhile can have used it, so nothing is
+/// requested for a directory that everybody may search as far as is known.
+fn check_search(op: &Op<'_>, place: &NamePlace) -> Result<(), Errno> {
+    let directory = &place.directory;
+    if !place.is_kept {
+        let facts = directory.facts();
+        if directory.everybody_may_search(&facts, op.options.users) {
+            return Ok(());
+        }
+    }
+    match access_decision(op, directory, Access::LOOKUP, false) {
+        AccessDecision::Allow => Ok(()),
+        AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
+            require(op, directory, Access::LOOKUP)
+        }
+    }
 }
 
 /// Checks that the caller has the rights `needs` on `inode`.

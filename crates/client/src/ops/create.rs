@@ -13,7 +13,13 @@ use crate::{
     identity::{InodeId, NameKey},
     inode::Inode,
     op::Op,
-    ops::{access, change, getattr, last_close::OpenGuard, lookup, names::ResolvedName, open, retransmitted},
+    ops::{
+        access, change, getattr,
+        last_close::OpenGuard,
+        lookup,
+        names::{NameInDirectory, ResolvedName},
+        open, retransmitted,
+    },
     protocol::CreateRequest,
     superblock::Superblock,
 };
@@ -99,9 +105,10 @@ pub fn create(
             // server, because the cache had no entry or a negative one.
             drop(name_lock);
             match lookup::send_lookup(op, &directory, name, None)? {
-                ResolvedName::Object(inode, label) => {
+                ResolvedName::Object(inode, _) => {
                     let opened = open::open_inode(op, &inode, flags, false)?;
-                    let found = lookup::found(op, &directory, &inode, label)?;
+                    // No label, so no lifetime: before the reply, the kernel may have to drop pages.
+                    let found = lookup::found(op, NameInDirectory::new(&directory, name), &inode, None)?;
                     Ok((found, opened))
                 }
                 ResolvedName::Missing(_) => Err(Errno::NOENT),
@@ -184,8 +191,7 @@ fn found_made(
     ended: NameChangeOutcome,
 ) -> Result<FoundInode, Errno> {
     let label = change::learn_own(op.sb, directory, name, Some(inode), ended);
-    let found = lookup::found(op, directory, inode, label)?;
-    Ok(found)
+    lookup::found(op, NameInDirectory::new(directory, name), inode, label)
 }
 
 /// Creates `name` and finds the inode of the new object.

@@ -14,7 +14,9 @@ use crate::{
     ops::{
         access,
         change::{self, NameChange, NameChangeOutcome, prove_change},
-        create, lookup, retransmitted,
+        create, lookup,
+        names::NameInDirectory,
+        retransmitted,
     },
 };
 
@@ -29,8 +31,7 @@ pub fn link(op: &Op<'_>, id: InodeId, directory: InodeId, name: &[u8]) -> Result
     create::check_new_name(op.sb, name)?;
     let ended = link_at_server(op, &inode, &directory, name)?;
     let label = change::learn_own(op.sb, &directory, name, Some(&inode), ended);
-    let found = lookup::found(op, &directory, &inode, label)?;
-    Ok(found)
+    lookup::found(op, NameInDirectory::new(&directory, name), &inode, label)
 }
 
 /// Sends LINK and applies the attributes of file and directory in its reply.

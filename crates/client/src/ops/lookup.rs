@@ -8,7 +8,7 @@ use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
-    kernel_cache::{attribute_lifetime, may_keep_name_of},
+    kernel_cache::attribute_lifetime,
     names::{
         DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupReason, LookupTime, LookupView,
         decide_cached_lookup,
@@ -30,7 +30,7 @@ use crate::{
     ops::{
         access, getattr, kernel_names,
         last_close::OpenGuard,
-        names::{self, ResolvedName},
+        names::{self, NameInDirectory, ResolvedName},
         open_retry, readlink,
     },
     readdir::{
@@ -72,8 +72,6 @@ enum LookupBy {
 #[derive(Debug, Clone, Copy)]
 struct NameHit {
     source: NameHitSource,
-    /// How long the caller may cache the name.
-    entry_valid: Duration,
     allowed_by: AllowedBy,
     /// LOOKUP is sent nevertheless: the caller may be about to create the name.
     is_create_probe: bool,
@@ -152,7 +150,7 @@ pub fn lookup_id(op: &Op<'_>, id: InodeId) -> Result<LookupResult, Errno> {
     let held = op.sb.find_inode(id).ok();
     let inode = held.or_else(|| op.sb.registry.forgotten(id)).ok_or(Errno::STALE)?;
     getattr::send_getattr(op, &inode)?;
-    found(op, &inode, &inode, None).map(LookupResult::Positive)
+    found(op, NameInDirectory::new(&inode, b"."), &inode, None).map(LookupResult::Positive)
 }
 
 /// If the caller's open failed with ESTALE, holds the file that `name` refers to for the retry.
@@ -199,7 +197,7 @@ fn hold_for_open(
 pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResult, Errno> {
     let directory = op.sb.find_inode(directory)?;
     access::check_path(op, &directory)?;
-    let (mut resolved, mut hit) = resolve_by(op, &directory, name, LookupBy::User)?;
+    let (mut resolved, hit) = resolve_by(op, &directory, name, LookupBy::User)?;
     if let (ResolvedName::Object(inode, Some(label)), Some(from_memory)) = (&resolved, hit)
         && (from_memory.is_create_probe || is_asked_for_anyway(op, &directory, inode, *label))
     {
@@ -207,26 +205,18 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
         count_lookup(op.sb, LookupReason::Unknown, Some(&cached));
         let _why = scope::with_cause(Cause::NameAgain);
         resolved = revalidate_name(op, &directory, name, LookupReason::Unknown, Some(cached))?;
-        hit = None;
     }
     if !op.sb.stale_opens.is_empty() {
         resolved = hold_for_open(op, &directory, name, resolved)?;
-        hit = None;
     }
-    let entry_valid = |known, label| match hit {
-        Some(hit) => hit.entry_valid,
-        None if name == b".." => Duration::ZERO,
-        None => kernel_names::grant_learned(op, &directory, known, label),
-    };
+    let name = NameInDirectory::new(&directory, name);
     match resolved {
         ResolvedName::Object(inode, label) => {
             readlink::revalidate_target(op, &inode)?;
-            let valid = entry_valid(DentryState::Positive, label);
-            let found = found_for(op, &directory, &inode, valid)?;
-            Ok(LookupResult::Positive(found))
+            found(op, name, &inode, label).map(LookupResult::Positive)
         }
         ResolvedName::Missing(label) => {
-            Ok(LookupResult::Negative { entry_valid: entry_valid(DentryState::Negative, label) })
+            Ok(LookupResult::Negative { entry_valid: kernel_names::grant(op, name, None, label) })
         }
     }
 }
@@ -239,37 +229,25 @@ fn is_asked_for_anyway(op: &Op<'_>, directory: &Arc<Inode>, inode: &Inode, label
     label.sent_at < op.began && op.sb.kernel_dentries.lasted(inode.id(), directory, op.began)
 }
 
-/// The result for an object that was found under a name; counts one lookup of it.
+/// The result for an object that was found under a name; counts one lookup of it. The reply is sent
+/// without a further wait: the lifetimes in it begin now.
 pub(crate) fn found(
     op: &Op<'_>,
-    directory: &Arc<Inode>,
+    name: NameInDirectory<'_>,
     inode: &Arc<Inode>,
     label: Option<NameLabel>,
 ) -> Result<FoundInode, Errno> {
-    let entry_valid = kernel_names::grant_learned(op, directory, DentryState::Positive, label);
-    found_for(op, directory, inode, entry_valid)
-}
-
-fn found_for(
-    op: &Op<'_>,
-    directory: &Arc<Inode>,
-    inode: &Arc<Inode>,
-    entry_valid: Duration,
-) -> Result<FoundInode, Errno> {
-    let now = op.now();
+    readlink::await_target_dropped(op, inode);
     let (attributes, valid) = {
         let facts = inode.facts();
         let attributes = inode.attributes_in(&facts).ok_or(Errno::STALE)?;
-        (attributes, attribute_lifetime(&facts.state, now, &op.options))
+        (attributes, attribute_lifetime(&facts.state, op.now(), &op.options))
     };
-    let is_kept = !entry_valid.is_zero()
-        && may_keep_name_of(attributes.kind)
-        && op.sb.kernel_dentries.grant(inode.id(), directory, now, now.plus(entry_valid));
-    let entry_valid = if is_kept { entry_valid } else { Duration::ZERO };
     // While data are dirty, the server determines times and size: stat(2) must request them.
     let attributes_valid = if inode.has_unsent() { Duration::ZERO } else { valid };
-    directory.tells_a_name();
+    name.directory.tells_a_name();
     op.sb.hold(inode);
+    let entry_valid = kernel_names::grant(op, name, Some((inode, attributes.kind)), label);
     Ok(FoundInode { id: inode.id(), attributes, entry_valid, attributes_valid })
 }
 
@@ -402,8 +380,7 @@ fn next_step(
         facts.begin_lookup()?;
     }
     let cached = if is_parent { facts.parent() } else { cached };
-    let is_granted = by == LookupBy::User && !is_parent;
-    let decision = decide_name(op, directory, &mut facts, cached.as_ref(), is_granted);
+    let decision = decide_name(op, directory, &facts, cached.as_ref());
     let is_create_probe = match (decision, &cached) {
         (LookupDecision::Serve { .. }, Some(cached)) if by == LookupBy::User => {
             is_create_probe(op, &mut facts, cached)
@@ -414,9 +391,7 @@ fn next_step(
     if let LookupDecision::Lookup(_) = decision
         && let Some(absence) = absence::negative_from_listing(op.sb, directory, name)
     {
-        let mut facts = directory.facts();
-        let by_listing = decide_name(op, directory, &mut facts, Some(&absence), is_granted);
-        drop(facts);
+        let by_listing = decide_name(op, directory, &directory.facts(), Some(&absence));
         return Ok(match by_listing {
             LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, cached),
             better => step(op.sb, directory, name, better, Some(absence), NameHitSource::Listing, false),
@@ -435,13 +410,13 @@ fn step(
     is_create_probe: bool,
 ) -> LookupStep {
     match (decision, cached) {
-        (LookupDecision::Serve { entry_valid, allowed_by }, Some(cached)) => {
+        (LookupDecision::Serve { allowed_by }, Some(cached)) => {
             note_hit(sb, directory, name, &cached);
             let resolved = match cached.child {
                 Some(child) => ResolvedName::Object(child, Some(cached.label)),
                 None => ResolvedName::Missing(Some(cached.label)),
             };
-            let hit = NameHit { source, entry_valid, allowed_by, is_create_probe };
+            let hit = NameHit { source, allowed_by, is_create_probe };
             LookupStep::Serve(resolved, hit)
         }
         (LookupDecision::Serve { .. }, None) => LookupStep::Lookup(LookupReason::Unknown, None),
@@ -452,13 +427,11 @@ fn step(
     }
 }
 
-/// Decides, and grants the name a lifetime if it is answered from memory and `is_granted`.
 fn decide_name(
     op: &Op<'_>,
     directory: &Inode,
-    facts: &mut InodeFacts,
+    facts: &InodeFacts,
     cached: Option<&CachedDentry>,
-    is_granted: bool,
 ) -> LookupDecision {
     let now = op.now();
     let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
@@ -469,14 +442,7 @@ fn decide_name(
         access: directory.access_view(facts, &op.identity, false, now),
         wanted: LookupTime { began: op.began, now },
     };
-    match (decide_cached_lookup(&view, &op.options), cached) {
-        (LookupDecision::Serve { entry_valid, allowed_by }, Some(kept)) => {
-            let lifetime = if is_granted { entry_valid } else { Duration::ZERO };
-            let entry_valid = kernel_names::grant(op, facts, kept.state(), kept.label, lifetime);
-            LookupDecision::Serve { entry_valid, allowed_by }
-        }
-        (decision, _) => decision,
-    }
+    decide_cached_lookup(&view, &op.options)
 }
 
 fn note_hit(sb: &Superblock, directory: &Inode, name: &[u8], cached: &CachedDentry) {

@@ -52,7 +52,7 @@ pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
 fn forbid_caching_unless(op: &Op<'_>, inode: &Inode, may_cache: bool) {
     let core = &op.sb.core;
     if core.kernel_keeps_targets.load(Relaxed)
-        && (!may_cache || core.withholds_names.load(Relaxed))
+        && (!may_cache || core.withholds_names())
         && let Some(observer) = &core.observer
     {
         observer.target_changed(inode.id());
@@ -67,6 +67,23 @@ pub(crate) fn revalidate_target(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), E
     }
     let is_valid = inode.facts().can_be_served(op.time(), &op.options);
     if is_valid { Ok(()) } else { getattr::revalidate(op, inode) }
+}
+
+/// If `inode` is a symbolic link that has changed, waits until the kernel has dropped its target.
+pub(crate) fn await_target_dropped(op: &Op<'_>, inode: &Inode) {
+    if let Some(observer) = op.sb.core.observer.as_ref().filter(|_| must_await_target(op, inode)) {
+        observer.await_target_dropped(inode.id());
+        // The clock is read again.
+        let _ = op.interrupt();
+    }
+}
+
+/// Whether a reply that shows `inode` has to wait for that.
+pub(crate) fn must_await_target(op: &Op<'_>, inode: &Inode) -> bool {
+    let core = &op.sb.core;
+    core.kernel_keeps_targets.load(Relaxed)
+        && core.observer.as_ref().is_some_and(|observer| observer.keeps_changed_target(inode.id()))
+        && inode.facts().state.facts().is_some_and(|known| known.kind == FileKind::Symlink)
 }
 
 fn cached_link_text(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Box<[u8]>>, Errno> {

@@ -25,7 +25,7 @@ use crate::{
     identity::InodeId,
     inode::{Inode, type_state::TypeState},
     op::Op,
-    ops::{access, getattr, kernel_names, lookup, open},
+    ops::{access, getattr, kernel_names, lookup, names::NameInDirectory, open, readlink},
 };
 
 /// One readdir call: the reader, its position, and the receiver of the names.
@@ -114,7 +114,13 @@ impl ReaddirCall<'_> {
                 ListingStep::Names { chunk, index, is_last } => {
                     let first = self.at.ordinal;
                     let listed = self.at.listing.label().map(|label| label.epoch);
-                    kernel_names::await_listed(op, &directory.inode, listed);
+                    let waits = kernel_names::contradicts_missing(op, &directory.inode, listed);
+                    if waits && self.count > 0 {
+                        return Ok(());
+                    }
+                    if waits {
+                        kernel_names::await_listed(op, &directory.inode, listed);
+                    }
                     let stop = self.emit_chunk(&chunk, index);
                     let had = index + (self.at.ordinal - first) as usize;
                     let of = chunk.len();
@@ -216,7 +222,11 @@ impl ReaddirCall<'_> {
         if contents != Some(cached.label.epoch) || is_old {
             return None;
         }
-        lookup::found(op, inode, &child, Some(cached.label)).ok()
+        // Names in the buffer have lifetimes, so nothing here waits.
+        if readlink::must_await_target(op, &child) {
+            return None;
+        }
+        lookup::found(op, NameInDirectory::new(inode, entry.name), &child, Some(cached.label)).ok()
     }
 
     /// Requests the names after the last chunk, if the reader will need them soon.

@@ -1,10 +1,18 @@
 //! Names that a kernel keeps for a moment: which, for how long, what is asked in spite of them, and
 //! what waits for them.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use curt_client::{Caller, DirEmit, InodeId, LookupResult, OpenFlags, RenameMode, ops};
-use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
+use curt_client::{Caller, ClientOptions, DirEmit, InodeId, LookupResult, OpenFlags, RenameMode, ops};
+use curt_policy::{
+    AccessMode, CacheOptions, FillMode, MountUsers,
+    kernel_cache::{CHECKED_AFTER_EXPIRY, EXPIRY_DELAY, WITHHELD_AFTER_LISTING},
+};
+use curt_proto::nfs3::NfsProcedure;
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_types::{Device, FileKind, SetAttributes};
 use rustix::io::Errno;
 
@@ -15,6 +23,10 @@ const SECOND: Duration = Duration::from_secs(1);
 /// `open` and `closed`, which everybody may search and only user 1000, each with a file, made an
 /// hour ago; and a mount of them that serves a kernel.
 fn kept(world: &World, cache: CacheOptions) -> BenchMount {
+    kept_over(world, cache, world.way())
+}
+
+fn kept_over(world: &World, cache: CacheOptions, transport: Arc<dyn Transport>) -> BenchMount {
     let maker = world.mount(CacheOptions::default());
     let me = user(1000);
     for (name, mode) in [(b"open".as_slice(), 0o755), (b"closed", 0o700)] {
@@ -22,7 +34,8 @@ fn kept(world: &World, cache: CacheOptions) -> BenchMount {
         maker.put(&me, directory.id, "file", 0o644, b"x");
     }
     world.seconds(3600);
-    let mounted = world.mount(CacheOptions { fill: FillMode::Off, ..cache });
+    let cache = CacheOptions { fill: FillMode::Off, ..cache };
+    let mounted = world.mount_over(ClientOptions { cache, ..ClientOptions::default() }, transport);
     mounted.teach_time(world);
     mounted.client.serves_kernel();
     mounted
@@ -94,7 +107,7 @@ fn no_lifetime_outlasts_what_is_believed_and_programs_get_none() {
     world.pass(half);
     let left = lifetime(&mounted, open, "missing");
     assert!(!left.is_zero() && left <= half, "{left:?}");
-    mounted.client.withhold_names(true);
+    mounted.client.withhold_names(Duration::MAX);
     assert_eq!(lifetime(&mounted, open, "file"), Duration::ZERO, "while a command is explained");
     assert!(mounted.client.names_kept_for() <= SECOND);
     let program = world.mount(CacheOptions::default());
@@ -151,6 +164,7 @@ fn refused(mounted: &BenchMount, directory: InodeId, file: InodeId) -> Vec<Resul
     vec![
         ops::open(&op(), file, flags).map(|opened| ops::release(&mounted.client, &opened.file)),
         ops::access(&op(), file, 4),
+        ops::statfs(&op(), file).map(drop),
         ops::setattr(&op(), file, &mode(0o666)).map(drop),
         ops::link(&op(), file, top, b"link").map(drop),
         ops::lookup(&op(), directory, b"file").map(drop),
@@ -188,9 +202,13 @@ fn whoever_came_by_names_that_the_kernel_keeps_is_checked_along_the_path() {
         let _ = ops::lookup_id(&mounted.client.op(&me), open).unwrap();
         let said = refused(&mounted, below, file);
         assert!(said.iter().all(|said| *said == Err(Errno::ACCESS)), "{access:?}: {said:?}");
-        // When the kernel keeps nothing any more, whoever asks has come by another way: a working
-        // directory, a descriptor, a bind mount.
+        // The caller may have walked in time, and not run since.
         world.seconds(2);
+        let said = refused(&mounted, below, file);
+        assert!(said.iter().all(|said| *said == Err(Errno::ACCESS)), "{access:?}: {said:?}");
+        // Much later, whoever asks has come by another way: a working directory, a descriptor (also
+        // one with O_PATH of then), a bind mount.
+        world.pass(CHECKED_AFTER_EXPIRY);
         assert_eq!(mounted.cat(&stranger, file).unwrap(), b"x");
         assert!(ops::lookup(&mounted.client.op(&stranger), below, b"file").is_ok());
         assert!(ops::lookup(&mounted.client.op(&stranger), open, b"below").is_err());
@@ -286,6 +304,63 @@ fn of_many_names_that_are_moved_into_a_closed_directory_only_the_first_takes_tim
     assert_eq!(lifetime(&mounted, open, "file"), SECOND, "afterwards names are kept again");
 }
 
+/// How much time passes while names of `directory` are listed in calls that return ten, with
+/// `between` after each.
+fn time_of_listing(
+    world: &World,
+    mounted: &BenchMount,
+    directory: InodeId,
+    mut between: impl FnMut(),
+) -> Duration {
+    let me = user(1000);
+    let listed = ops::opendir(&mounted.client.op(&me), directory).unwrap();
+    let (mut cookie, mut waited) = (0, Duration::ZERO);
+    loop {
+        let (mut taken, from) = (0, cookie);
+        let mut take = |entry: &curt_client::DirEntry<'_>| {
+            if taken == 10 {
+                return DirEmit::Full;
+            }
+            taken += 1;
+            cookie = entry.cookie;
+            DirEmit::Taken
+        };
+        let before = world.clock.passed();
+        ops::readdir(&mounted.client.op(&me), &listed, from, false, &mut take).unwrap();
+        waited += world.clock.passed() - before;
+        if taken == 0 {
+            return waited;
+        }
+        between();
+    }
+}
+
+// SEMANTICS: list-9.
+#[test]
+fn a_long_listing_waits_once_although_missing_names_are_looked_up_beside_it() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let open = directory(&mounted, "open");
+    for number in 0..300 {
+        mounted.put(&user(1000), open, &number.to_string(), 0o644, b"x");
+    }
+    world.seconds(3600);
+    let other = world.mount(CacheOptions::default());
+    let there = directory(&other, "open");
+    let mut number = 0;
+    let waited = time_of_listing(&world, &mounted, open, || {
+        number += 1;
+        other.put(&user(1000), there, "changes", 0o644, b"x");
+        ops::unlink(&other.client.op(&user(1000)), there, b"changes").unwrap();
+        world.pass(Duration::from_millis(50));
+        let _ = ops::lookup_id(&mounted.client.op(&user(1000)), open).unwrap();
+        let _ = lifetime(&mounted, open, &format!("missing {number}"));
+    });
+    assert!(waited > SECOND / 2 && waited < SECOND * 2, "{waited:?}");
+    world.pass(WITHHELD_AFTER_LISTING);
+    assert_eq!(lifetime(&mounted, open, "missing"), SECOND, "afterwards they are kept again");
+}
+
 // SEMANTICS: list-9.
 #[test]
 fn a_listing_with_a_name_that_the_kernel_takes_for_missing_comes_when_it_does_not_any_more() {
@@ -341,7 +416,7 @@ fn a_target_that_the_kernel_caches_is_revalidated_by_lookups_and_ends_when_the_l
     let read = || ops::readlink(&mounted.client.op(&me), link.id).unwrap();
     look_up().unwrap();
     assert_eq!(&*read(), b"where");
-    mounted.client.kernel_keeps_targets();
+    mounted.client.set_kernel_keeps_targets();
     mounted.sent();
     // The name is still valid, the link's attributes are not.
     world.seconds(20);
@@ -364,11 +439,138 @@ fn a_target_that_the_kernel_caches_is_revalidated_by_lookups_and_ends_when_the_l
     assert_eq!(mounted.sent(), "READLINK 1");
     // While a command is explained, each use of the link is seen.
     assert!(!told());
-    mounted.client.withhold_names(true);
+    mounted.client.withhold_names(Duration::MAX);
     assert!(told());
     let _ = read();
     assert!(told());
-    mounted.client.withhold_names(false);
+    mounted.client.withhold_names(Duration::ZERO);
     let _ = read();
     assert!(!told());
+}
+
+/// Runs `meanwhile` once, while a GETATTR is under way.
+struct DuringGetattr {
+    next: Arc<dyn Transport>,
+    meanwhile: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
+    has_run: OnceLock<()>,
+}
+
+impl std::fmt::Debug for DuringGetattr {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("DuringGetattr")
+    }
+}
+
+impl Transport for DuringGetattr {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
+        if request.procedure == NfsProcedure::Getattr.number()
+            && let Some(meanwhile) = self.meanwhile.get()
+            && self.has_run.set(()).is_ok()
+        {
+            meanwhile();
+        }
+        self.next.call(request, interrupt)
+    }
+}
+
+/// A mount with a link whose attributes have expired, so that a lookup of it sends GETATTR; the
+/// name has not.
+fn with_old_link(world: &World, transport: Arc<dyn Transport>) -> BenchMount {
+    let mounted = kept_over(world, CacheOptions::default(), transport);
+    let me = user(1000);
+    let open = directory(&mounted, "open");
+    let link = ops::symlink(&mounted.client.op(&me), open, b"link", b"where").unwrap();
+    world.seconds(3600);
+    let _ = lifetime(&mounted, open, "link");
+    ops::readlink(&mounted.client.op(&me), link.id).unwrap();
+    mounted.client.set_kernel_keeps_targets();
+    world.seconds(20);
+    mounted.sent();
+    mounted
+}
+
+// SEMANTICS: name-16.
+#[test]
+fn a_lifetime_begins_when_the_reply_is_made() {
+    let world = World::new();
+    let mounted = with_old_link(&world, world.way());
+    let open = directory(&mounted, "open");
+    let granted = lifetime(&mounted, open, "link");
+    assert!(mounted.sent().contains("GETATTR"));
+    assert!(!granted.is_zero());
+    assert!(mounted.client.names_kept_for() >= granted + EXPIRY_DELAY);
+    // The directory's record: a chmod that closes it waits for as long.
+    let before = world.clock.passed();
+    ops::setattr(&mounted.client.op(&user(1000)), open, &mode(0o700)).unwrap();
+    assert!(world.clock.passed() - before >= granted + EXPIRY_DELAY);
+}
+
+// SEMANTICS: perm-7.
+#[test]
+fn a_name_that_is_renamed_while_it_is_looked_up_has_no_lifetime_that_the_rename_did_not_await() {
+    let world = World::new();
+    let meanwhile = Arc::new(OnceLock::new());
+    let transport =
+        DuringGetattr { next: world.way(), meanwhile: Arc::clone(&meanwhile), has_run: OnceLock::new() };
+    let mounted = Arc::new(with_old_link(&world, Arc::new(transport)));
+    let (open, closed) = (directory(&mounted, "open"), directory(&mounted, "closed"));
+    let renaming = Arc::clone(&mounted);
+    let renames: Box<dyn Fn() + Send + Sync> = Box::new(move || {
+        rename(&renaming, &user(1000), (open, b"link"), (closed, b"link")).unwrap();
+    });
+    assert!(meanwhile.set(renames).is_ok());
+    let granted = lifetime(&mounted, open, "link");
+    assert!(mounted.lookup(&user(1000), closed, "link").is_ok(), "it was renamed");
+    assert_eq!(granted, Duration::ZERO);
+}
+
+// SEMANTICS: name-6.
+#[test]
+fn a_file_that_another_client_created_first_is_opened_without_a_lifetime_and_then_served_from_memory() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let open = directory(&mounted, "open");
+    let other = world.mount(CacheOptions::default());
+    other.put(&user(1000), directory(&other, "open"), "new", 0o644, b"x");
+    world.pass(SECOND / 10);
+    let op = mounted.client.op(&user(1000));
+    let (found, opened) = ops::create(&op, open, b"new", 0o644, OpenFlags::reading()).unwrap();
+    // Before the reply, the kernel may have to drop pages.
+    assert_eq!(found.entry_valid, Duration::ZERO);
+    ops::release(&mounted.client, &opened.file);
+    mounted.sent();
+    let _ = lifetime(&mounted, open, "new");
+    assert!(!mounted.sent().contains("LOOKUP"), "nobody asked in spite of a lifetime");
+}
+
+// SEMANTICS: perm-10.
+#[test]
+fn whoever_found_a_file_by_another_of_its_names_is_not_refused() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let (me, stranger, top) = (user(1000), user(2000), mounted.client.root());
+    let open = directory(&mounted, "open");
+    let file = mounted.put(&me, open, "shared", 0o666, b"x").id;
+    ops::link(&mounted.client.op(&me), file, top, b"hard").unwrap();
+    world.seconds(60);
+    assert_eq!(lifetime(&mounted, open, "shared"), SECOND);
+    let other = world.mount(CacheOptions::default());
+    ops::setattr(&other.client.op(&me), directory(&other, "open"), &mode(0o700)).unwrap();
+    let _ = ops::lookup_id(&mounted.client.op(&me), open).unwrap();
+    assert_eq!(mounted.cat(&stranger, file).unwrap_err(), Errno::ACCESS);
+    mounted.lookup(&stranger, top, "hard").unwrap();
+    assert_eq!(mounted.cat(&stranger, file).unwrap(), b"x");
+}
+
+#[test]
+fn lifetimes_that_are_withheld_for_a_time_are_granted_again_afterwards() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let open = directory(&mounted, "open");
+    mounted.client.withhold_names(SECOND * 10);
+    mounted.client.withhold_names(SECOND * 5);
+    world.seconds(8);
+    assert_eq!(lifetime(&mounted, open, "file"), Duration::ZERO);
+    world.seconds(8);
+    assert_eq!(lifetime(&mounted, open, "file"), SECOND);
 }

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use curt_client::data::ReadTarget;
-use curt_client::{DirEmit, DirEntry, LookupResult, PageCacheState, RenameMode, ops};
+use curt_client::{DirEmit, DirEntry, PageCacheState, RenameMode, ops};
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, MknodIn, NodeId,
     OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
 };
 use curt_observe::ClientCounter;
-use curt_types::FileKind;
 use rustix::io::Errno;
 
 use super::cookie_offsets::CookieOffsets;
@@ -38,13 +37,7 @@ impl Filesystem for Bridge {
             b"." => ops::lookup_id(&op, inode(parent)),
             name => ops::lookup(&op, inode(parent), name),
         };
-        let entry = entry?;
-        if let LookupResult::Positive(found) = &entry
-            && found.attributes.kind == FileKind::Symlink
-        {
-            self.changes.await_target_dropped(found.id);
-        }
-        Ok(convert::entry(&entry, self.generation))
+        Ok(convert::entry(&entry?, self.generation))
     }
 
     fn refused_lookup(&self, parent: NodeId, name: &[u8], refusal: Errno) -> Errno {
@@ -215,6 +208,7 @@ impl Filesystem for Bridge {
         let mut entry = self.found(&made);
         if opened.data == PageCacheState::Changed {
             // The reply may take a while: the lifetime would begin later than the client believes.
+            // The client grants none to a file that existed.
             entry.entry_valid = Duration::ZERO;
         }
         Ok((entry, self.opened(&op, entry.node, opened)))

@@ -245,20 +245,11 @@ impl InvalidationQueue {
         self.count(&state);
         taken
     }
+}
 
-    /// Waits until the kernel has dropped the target of a symbolic link whose new attributes a
-    /// reply is about to show, but not for long: it waits itself for a READLINK of the link.
-    pub(super) fn await_target_dropped(&self, link: InodeId) {
-        if self.unfinished.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let deadline = Instant::now() + NOTIFY_TIMEOUT;
-        let mut state = self.state.lock();
-        while !state.ended && (state.notifying == Some(link) || state.links.contains(&link.0)) {
-            if self.moved.wait_until(&mut state, deadline).timed_out() {
-                break;
-            }
-        }
+impl InvalidationQueueState {
+    fn is_target_pending(&self, link: InodeId) -> bool {
+        !self.ended && (self.notifying == Some(link) || self.links.contains(&link.0))
     }
 }
 
@@ -277,6 +268,24 @@ impl ChangeObserver for InvalidationQueue {
         let mut state = self.state.lock();
         state.links.insert(id.0);
         self.count(&state);
+    }
+
+    /// The notification itself waits for a READLINK of the link.
+    fn await_target_dropped(&self, id: InodeId) {
+        if self.unfinished.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let deadline = Instant::now() + NOTIFY_TIMEOUT;
+        let mut state = self.state.lock();
+        while state.is_target_pending(id) {
+            if self.moved.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+    }
+
+    fn keeps_changed_target(&self, id: InodeId) -> bool {
+        self.unfinished.load(Ordering::Acquire) != 0 && self.state.lock().is_target_pending(id)
     }
 
     /// The read holds pages of its own, for which no thread may wait before the reply. The reply is

@@ -20,11 +20,12 @@ use std::sync::{Arc, OnceLock};
 
 use curt_client::caller::CallerTable;
 use curt_client::{
-    FoundInode, InodeId, InodeStat, Op, OpenDirectory, OpenFile, PageCacheState, Superblock, ops,
+    ChangeObserver as _, FoundInode, InodeId, InodeStat, Op, OpenDirectory, OpenFile, PageCacheState,
+    Superblock, ops,
 };
 use curt_fuse::{EntryOut, FuseContext, Interruption, NodeId, Notifier, OpenOut, open_reply};
 use curt_rpc::client::Interrupt;
-use curt_types::{Attributes, FileKind};
+use curt_types::FileKind;
 
 pub use invalidation::InvalidationQueue;
 pub use revalidation::OpenFileRevalidation;
@@ -94,23 +95,21 @@ impl Bridge {
         self.has_local_locks.store(true, Ordering::Relaxed);
     }
 
+    /// The lifetime of the name has begun: nothing may wait until the reply is sent.
     fn found(&self, found: &FoundInode) -> EntryOut {
-        self.note_reply(found.id, &found.attributes);
+        if found.attributes.kind != FileKind::Symlink {
+            self.changes.note_replied_size(found.id, found.attributes.size);
+        }
         convert::found(found, self.generation)
     }
 
     fn stat(&self, node: NodeId, stat: &InodeStat) -> curt_fuse::AttrOut {
-        self.note_reply(inode(node), &stat.attributes);
-        convert::stat(stat)
-    }
-
-    /// A reply is about to show these attributes.
-    fn note_reply(&self, id: InodeId, attributes: &Attributes) {
-        if attributes.kind == FileKind::Symlink {
-            self.changes.await_target_dropped(id);
+        if stat.attributes.kind == FileKind::Symlink {
+            self.changes.await_target_dropped(inode(node));
         } else {
-            self.changes.note_replied_size(id, attributes.size);
+            self.changes.note_replied_size(inode(node), stat.attributes.size);
         }
+        convert::stat(stat)
     }
 
     /// The counts of the kernel's requests, by operation.

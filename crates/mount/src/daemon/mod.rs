@@ -238,7 +238,7 @@ impl LiveMount {
         let observed = Arc::new(ObservedFilesystem::new(Arc::clone(bridge), observers));
         let session = start_session(device, observed, &settings).inspect_err(|_| shutdown::detach(&mount))?;
         if session.negotiated().has(feature::CACHE_SYMLINKS) {
-            client.kernel_keeps_targets();
+            client.set_kernel_keeps_targets();
         }
         explainer.set_request_barrier(session.request_barrier());
         changes

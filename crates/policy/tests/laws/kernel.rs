@@ -7,8 +7,8 @@ use curt_policy::{
     TimeoutRange,
     access::is_world_searchable,
     kernel_cache::{
-        DirectoryView, EXPIRY_DELAY, NameLifetimes, attribute_lifetime, everybody_may_search,
-        may_keep_name_of, name_lifetime, wait_for,
+        DirectoryView, EXPIRY_DELAY, NameLifetimes, WITHHELD_AFTER_LISTING, attribute_lifetime,
+        everybody_may_search, may_keep_name_of, name_lifetime, wait_for,
     },
     names::{DentryState, remaining},
 };
@@ -113,6 +113,18 @@ fn a_listing_waits_for_names_that_were_missing_in_another_state_of_the_directory
     assert_eq!(wait_for(names.expiry(), at(8000)), MILLISECOND * 1000 + EXPIRY_DELAY);
     assert_eq!(wait_for(names.expiry(), at(10_000)), Duration::ZERO);
     assert_eq!(wait_for(None, at(0)), Duration::ZERO);
+}
+
+// SEMANTICS: list-9.
+#[test]
+fn after_a_listing_has_waited_no_missing_name_has_a_lifetime_for_a_while() {
+    let mut names = NameLifetimes::default();
+    names.withhold_missing(at(1000));
+    let end = at(1000).plus(WITHHELD_AFTER_LISTING);
+    assert!(!names.may_grant(DentryState::Negative, at(2000)) && names.may_grant(DentryState::Negative, end));
+    assert!(names.may_grant(DentryState::Positive, at(2000)), "a present name contradicts no listing");
+    names.withhold(at(1000));
+    assert!(!names.may_grant(DentryState::Positive, at(2000)));
 }
 
 /// 6.3.

@@ -1,9 +1,10 @@
 //! Names that a kernel keeps let nobody into a directory that he may not search: whoever may not is
 //! told of a name no later than the kernel may keep it after the client could know, and not at all
-//! once a chmod of this client's own has returned.
+//! once a chmod of this client's own, or a rename into a closed directory, has returned.
 //!
 //! A directory that its owner and others change, its owner, who looks up a name of it, and somebody
-//! else, whom the kernel answers without a request where it can. Requests are answered at once.
+//! else, whom the kernel answers without a request where it can. A look-up is decided, answered
+//! later, and received by the kernel a moment after that. Other requests are answered at once.
 
 use core::time::Duration;
 use std::fmt;
@@ -32,6 +33,10 @@ enum Planted {
     ChmodReturnsAtOnce,
     /// The kernel may keep a name for longer than the client believes it.
     KeptBeyondBelief,
+    /// A lifetime is computed and recorded when the look-up is decided, and begins with the reply.
+    RecordedBeforeTheReply,
+    /// A rename waits for what was recorded of the object, and later replies grant lifetimes.
+    GrantedAfterARename,
 }
 
 #[derive(Debug)]
@@ -42,6 +47,8 @@ struct Search {
     ticks: u8,
     changes: u8,
     look_ups: u8,
+    /// Whether the name is renamed.
+    renames: bool,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -53,8 +60,16 @@ struct State {
     directory: AttributeState,
     clock: ServerClock,
     lifetimes: NameLifetimes,
+    /// The owner's look-up, if one is under way.
+    look_up: Option<LookUp>,
     /// When the lifetime of the name ends that the kernel keeps.
     kernel: Option<Moment>,
+    /// When the lifetime ends that was recorded of the object.
+    object: Option<Moment>,
+    /// The name was renamed here into a directory that is not everybody's; the rename waits for
+    /// this.
+    is_moved: bool,
+    renaming: Option<Moment>,
     /// A chmod of ours waits for this.
     closing: Option<Moment>,
     /// A chmod of ours has closed it, and nobody has opened it since.
@@ -64,13 +79,31 @@ struct State {
     look_ups: u8,
 }
 
+/// A look-up by the directory's owner.
+#[derive(Clone, Copy, Debug, Hash)]
+enum LookUp {
+    /// It is decided to answer it from memory; the lifetime that the name had then.
+    Decided(NameLabel, Duration),
+    /// The reply was made then, with this lifetime.
+    Answered(Moment, Duration),
+}
+
+/// The longest time from the reply until the kernel has received it, and by how much the kernel
+/// rounds a lifetime up. Together they are less than [`EXPIRY_DELAY`].
+const RECEIVED_AFTER: Duration = Duration::from_millis(20);
+const ROUNDED_BY: Duration = Duration::from_millis(20);
+
 #[derive(Clone, Copy)]
 enum Step {
     Tick,
     ChmodElsewhere(bool),
     ChmodHere(bool),
     ChmodReturns,
+    RenameHere,
+    RenameReturns,
     OwnerLooksUp,
+    LookUpIsAnswered,
+    KernelReceivesReply,
     OtherIsToldByTheKernel,
 }
 
@@ -83,7 +116,11 @@ impl fmt::Debug for Step {
             Self::ChmodHere(true) => "its owner lets everybody search it here",
             Self::ChmodHere(false) => "its owner closes it here",
             Self::ChmodReturns => "his chmod returns",
+            Self::RenameHere => "its owner renames the name into a closed directory here",
+            Self::RenameReturns => "his rename returns",
             Self::OwnerLooksUp => "its owner looks the name up",
+            Self::LookUpIsAnswered => "he is answered",
+            Self::KernelReceivesReply => "the kernel receives the answer",
             Self::OtherIsToldByTheKernel => "the kernel tells somebody else of the name",
         })
     }
@@ -125,8 +162,8 @@ impl State {
 }
 
 impl Search {
-    /// The owner's look-up: the server lets him, and the kernel keeps what it is told.
-    fn look_up(&self, state: &mut State) {
+    /// The owner's look-up: the server lets him.
+    fn decide(&self, state: &mut State) {
         let options = options();
         let now = state.time.moment();
         state.look_ups += 1;
@@ -135,21 +172,38 @@ impl Search {
         }
         let Some(epoch) = state.directory.contents() else { return };
         let label = NameLabel { epoch, sent_at: now };
+        let lifetime = self.lifetime(state, label);
+        state.look_up = Some(LookUp::Decided(label, lifetime));
+        if self.planted == Planted::RecordedBeforeTheReply {
+            record(state, label, lifetime);
+        }
+    }
+
+    fn lifetime(&self, state: &State, label: NameLabel) -> Duration {
+        let (options, now) = (options(), state.time.moment());
         let view = DirectoryView { attributes: &state.directory, is_disputed: false, clock: &state.clock };
-        let lifetime = match self.planted {
-            Planted::KeptWhereSomeMayNotSearch | Planted::KeptBeyondBelief
-                if self.planted == Planted::KeptWhereSomeMayNotSearch
-                    || everybody_may_search(state.directory.facts(), false, options.users) =>
+        match self.planted {
+            Planted::KeptWhereSomeMayNotSearch => options.kernel_names,
+            Planted::KeptBeyondBelief
+                if everybody_may_search(state.directory.facts(), false, options.users) =>
             {
                 options.kernel_names
             }
+            _ if state.is_moved && self.planted != Planted::GrantedAfterARename => Duration::ZERO,
             _ => name_lifetime(DentryState::Positive, label, &view, now, &options),
-        };
-        if !lifetime.is_zero() {
-            let end = now.plus(lifetime);
-            state.lifetimes.grant(DentryState::Positive, epoch, end);
-            state.kernel = Some(end);
         }
+    }
+
+    /// The reply: the lifetime begins.
+    fn answer(&self, state: &mut State, label: NameLabel, decided: Duration) {
+        let lifetime = if self.planted == Planted::RecordedBeforeTheReply {
+            decided
+        } else {
+            let lifetime = self.lifetime(state, label);
+            record(state, label, lifetime);
+            lifetime
+        };
+        state.look_up = Some(LookUp::Answered(state.time.moment(), lifetime));
     }
 
     /// What is wrong if somebody else is told of the name.
@@ -157,10 +211,22 @@ impl Search {
         if state.is_closed_here && state.closing.is_none() {
             return Some("a chmod of this client's has closed the directory".to_owned());
         }
+        if state.is_moved && state.renaming.is_none() {
+            return Some("a rename of this client's has moved the name".to_owned());
+        }
         let allowance = TICK + EXPIRY_DELAY;
         let at = (state.time.moment(), 0);
         let wrong = state.is_open.judge(true, at, allowance);
         wrong.map(|_| format!("it was closed for more than {allowance:?}"))
+    }
+}
+
+/// Records a lifetime that begins now.
+fn record(state: &mut State, label: NameLabel, lifetime: Duration) {
+    if !lifetime.is_zero() {
+        let end = state.time.moment().plus(lifetime);
+        state.lifetimes.grant(DentryState::Positive, label.epoch, end);
+        state.object = state.object.max(Some(end));
     }
 }
 
@@ -180,7 +246,11 @@ impl World for Search {
             directory: AttributeState::unknown(),
             clock: ServerClock::new(Duration::ZERO),
             lifetimes: NameLifetimes::default(),
+            look_up: None,
             kernel: None,
+            object: None,
+            is_moved: false,
+            renaming: None,
             closing: None,
             is_closed_here: false,
             ticks: 0,
@@ -191,7 +261,9 @@ impl World for Search {
 
     fn steps(&self, state: &State, each: &mut dyn FnMut(Step, State, Option<String>)) {
         let now = state.time.moment();
-        if state.ticks < self.ticks {
+        let is_due =
+            matches!(state.look_up, Some(LookUp::Answered(at, _)) if now.since(at) >= RECEIVED_AFTER);
+        if state.ticks < self.ticks && !is_due {
             let time = state.time.after_tick();
             each(Step::Tick, State { time, ticks: state.ticks + 1, ..state.clone() }, None);
         }
@@ -213,31 +285,60 @@ impl World for Search {
         if state.closing.is_some_and(|until| until <= now) {
             each(Step::ChmodReturns, State { closing: None, ..state.moved() }, None);
         }
-        if state.look_ups < self.look_ups {
-            let mut next = state.moved();
-            self.look_up(&mut next);
-            each(Step::OwnerLooksUp, next, None);
+        if state.renaming.is_some_and(|until| until <= now) {
+            each(Step::RenameReturns, State { renaming: None, ..state.moved() }, None);
         }
-        // As late as a kernel can.
-        if expiry(state.kernel).is_some_and(|expiry| now < expiry) {
+        if self.renames && !state.is_moved {
+            let mut next = state.moved();
+            next.is_moved = true;
+            next.renaming = expiry(next.object);
+            each(Step::RenameHere, next, None);
+        }
+        match state.look_up {
+            None if state.look_ups < self.look_ups && !state.is_moved => {
+                let mut next = state.moved();
+                self.decide(&mut next);
+                each(Step::OwnerLooksUp, next, None);
+            }
+            Some(LookUp::Decided(label, decided)) => {
+                let mut next = state.moved();
+                self.answer(&mut next, label, decided);
+                each(Step::LookUpIsAnswered, next, None);
+            }
+            Some(LookUp::Answered(_, lifetime)) => {
+                let end = (!lifetime.is_zero()).then(|| now.plus(lifetime).plus(ROUNDED_BY));
+                let next = State { look_up: None, kernel: state.kernel.max(end), ..state.moved() };
+                each(Step::KernelReceivesReply, next, None);
+            }
+            None => {}
+        }
+        if state.kernel.is_some_and(|end| now < end) {
             each(Step::OtherIsToldByTheKernel, state.moved(), self.judge(state));
         }
     }
 }
 
 fn search(planted: Planted, is_open: bool) -> Search {
-    Search { planted, is_open, ticks: 9, changes: 3, look_ups: 3 }
+    Search { planted, is_open, ticks: 9, changes: 2, look_ups: 2, renames: false }
+}
+
+/// The same, but its name is renamed instead of its mode changed.
+fn renaming(planted: Planted) -> Search {
+    Search { changes: 0, renames: true, ..search(planted, true) }
 }
 
 // SEMANTICS: perm-10.
 #[test]
 fn a_kernel_that_keeps_names_lets_nobody_in_who_may_not_for_longer_than_it_may_keep_them() {
     hold([true, false].map(|is_open| search(Planted::Nothing, is_open)));
+    hold([renaming(Planted::Nothing)]);
 }
 
 #[test]
 fn every_planted_mistake_about_searching_is_found() {
-    find_planted(&search(Planted::KeptWhereSomeMayNotSearch, false), 2);
-    find_planted(&search(Planted::ChmodReturnsAtOnce, true), 3);
-    find_planted(&search(Planted::KeptBeyondBelief, true), 12);
+    find_planted(&search(Planted::KeptWhereSomeMayNotSearch, false), 4);
+    find_planted(&search(Planted::ChmodReturnsAtOnce, true), 5);
+    find_planted(&search(Planted::KeptBeyondBelief, true), 14);
+    find_planted(&search(Planted::RecordedBeforeTheReply, true), 14);
+    find_planted(&renaming(Planted::GrantedAfterARename), 6);
 }
