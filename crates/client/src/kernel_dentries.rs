@@ -59,13 +59,9 @@ pub(crate) struct NamePlace {
     pub(crate) is_kept: bool,
 }
 
-fn is_same(kept: &Weak<Inode>, directory: &Arc<Inode>) -> bool {
-    std::ptr::eq(kept.as_ptr(), Arc::as_ptr(directory))
-}
-
 impl KernelDentry {
     fn is_in(&self, directory: &Arc<Inode>) -> bool {
-        is_same(&self.directory, directory)
+        std::ptr::eq(self.directory.as_ptr(), Arc::as_ptr(directory))
     }
 
     fn may_be_kept(&self, now: Moment) -> bool {
@@ -77,13 +73,14 @@ impl KernelDentry {
     }
 
     /// Adds a directory in which the object was found; replaces the oldest if there are too many.
-    fn with(mut self, directory: &Arc<Inode>) -> Self {
-        if !self.is_in(directory) && !self.others.iter().any(|other| is_same(other, directory)) {
+    fn with(mut self, directory: Weak<Inode>) -> Self {
+        let mut known = std::iter::once(&self.directory).chain(&self.others);
+        if !known.any(|known| known.ptr_eq(&directory)) {
             let mut others = self.others.into_vec();
             if others.len() == OTHERS_MAX {
                 others.remove(0);
             }
-            others.push(Arc::downgrade(directory));
+            others.push(directory);
             self.others = others.into_boxed_slice();
         }
         self
@@ -116,14 +113,14 @@ impl KernelDentries {
         let dentry = match former {
             Some(former) if former.is_in(directory) => KernelDentry { end: end.max(former.end), ..former },
             Some(former) if former.may_be_kept(now) => {
-                kept.keep(object, former.with(directory), now);
+                kept.keep(object, former.with(Arc::downgrade(directory)), now);
                 return false;
             }
             former => {
                 let dentry =
                     KernelDentry { end, directory: Arc::downgrade(directory), others: Box::default() };
-                match former.and_then(|former| former.directory.upgrade()) {
-                    Some(former) => dentry.with(&former),
+                match former {
+                    Some(former) => dentry.with(former.directory),
                     None => dentry,
                 }
             }
@@ -136,7 +133,7 @@ impl KernelDentries {
     pub(crate) fn note_found(&self, object: InodeId, directory: &Arc<Inode>, now: Moment) {
         let mut kept = self.0.lock();
         if let Some(dentry) = kept.find(object).filter(|dentry| dentry.is_checked(now)).cloned() {
-            kept.keep(object, dentry.with(directory), now);
+            kept.keep(object, dentry.with(Arc::downgrade(directory)), now);
         }
     }
 
@@ -188,7 +185,7 @@ impl KernelDentries {
         let moved = if dentry.is_in(from) && !has_links {
             KernelDentry { directory: Arc::downgrade(to), ..dentry }
         } else {
-            dentry.with(to)
+            dentry.with(Arc::downgrade(to))
         };
         kept.keep(object, moved, now);
     }

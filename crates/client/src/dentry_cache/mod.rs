@@ -218,6 +218,22 @@ impl DentryCache {
         Some(CachedDentry { child: slot.child.clone(), label: slot.label })
     }
 
+    /// Whether an entry of `name` in `directory` with this label is cached that leads to `child` or
+    /// is negative. Takes no reference, whose drop could take locks.
+    pub(crate) fn has(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+        child: Option<&Arc<Inode>>,
+        label: NameLabel,
+    ) -> bool {
+        let hash = self.hash(directory, name);
+        let table = self.table.lock();
+        let Some(index) = table.find(hash, directory, name) else { return false };
+        let slot = table.slab.slot(index);
+        slot.label.epoch == label.epoch && slot.child.as_ref().map(Arc::as_ptr) == child.map(Arc::as_ptr)
+    }
+
     /// Caches an entry of `name` in `directory`; returns the previous one, and adds evicted ones to
     /// `evicted`. The caller drops them without a lock, because the drop of an inode takes locks.
     pub(crate) fn keep(

@@ -59,7 +59,7 @@ fn grant_labelled(
     let view = directory.directory_view(&facts, &clock);
     let lifetime = name_lifetime(state, label, &view, now, &op.options);
     let may_grant = facts.name_lifetimes().may_grant(state, now);
-    if lifetime.is_zero() || !may_grant || !name.is_cached(op.sb, child, label) {
+    if lifetime.is_zero() || !may_grant || !op.sb.dentries.has(directory.id(), name.name, child, label) {
         return Duration::ZERO;
     }
     let end = now.plus(lifetime);

@@ -43,15 +43,6 @@ impl<'a> NameInDirectory<'a> {
         NameKey::new(self.directory.id(), self.name)
     }
 
-    /// Whether it is cached with this label, and leads to `child` or is missing.
-    pub(crate) fn is_cached(&self, sb: &Superblock, child: Option<&Arc<Inode>>, label: NameLabel) -> bool {
-        let is_same = |cached: &CachedDentry| {
-            cached.label.epoch == label.epoch
-                && cached.child.as_ref().map(Arc::as_ptr) == child.map(Arc::as_ptr)
-        };
-        sb.dentries.find(self.directory.id(), self.name).as_ref().is_some_and(is_same)
-    }
-
     /// The object of its cached name.
     pub(crate) fn cached_child(&self, sb: &Superblock) -> Option<Arc<Inode>> {
         sb.dentries.find(self.directory.id(), self.name).and_then(|cached| cached.child)
