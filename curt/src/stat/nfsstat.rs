@@ -7,8 +7,13 @@ use curt_observe::{CallCounts, ClientSnapshot, Counter as _};
 
 /// A mount's statistics as text.
 pub(super) fn mount(report: &MountReport, all: bool) -> String {
+    let uring = match report.fuse_uring {
+        Some(true) => "enabled on this machine, not used",
+        Some(false) => "not enabled on this machine",
+        None => "not in this kernel",
+    };
     let mut text = format!(
-        "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n\n",
+        "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n  FUSE over io_uring: {uring}\n\n",
         report.source,
         report.mount_point.display(),
         report.vers,
@@ -118,5 +123,8 @@ mod tests {
             "{text}"
         );
         assert!(mount(&report, true).contains("pos_hit"));
+        assert!(text.contains("FUSE over io_uring: not in this kernel"), "{text}");
+        let report = MountReport { fuse_uring: Some(true), ..report };
+        assert!(mount(&report, false).contains("FUSE over io_uring: enabled"));
     }
 }

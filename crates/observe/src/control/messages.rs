@@ -136,6 +136,9 @@ pub struct MountReport {
     pub operations: crate::OperationSnapshot,
     /// The traffic of the connections.
     pub transport: crate::TransportReport,
+    /// Whether the machine's administrator has enabled FUSE over io_uring, which is not used;
+    /// `None` if the kernel does not have it.
+    pub fuse_uring: Option<bool>,
     /// The daemon's current memory usage.
     pub held: MemoryUsage,
     /// Properties that the server reported.
