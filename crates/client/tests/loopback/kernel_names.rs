@@ -574,3 +574,27 @@ fn lifetimes_that_are_withheld_for_a_time_are_granted_again_afterwards() {
     world.seconds(8);
     assert_eq!(lifetime(&mounted, open, "file"), SECOND);
 }
+
+// SEMANTICS: perm-10.
+#[test]
+fn whoever_walked_before_a_chmod_and_runs_later_is_checked_too() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let (me, stranger) = (user(1000), user(2000));
+    let open = directory(&mounted, "open");
+    let file = mounted.put(&me, open, "new", 0o666, b"x").id;
+    world.pass(SECOND / 10);
+    assert_eq!(lifetime(&mounted, open, "new"), SECOND);
+    ops::setattr(&mounted.client.op(&me), open, &mode(0o700)).unwrap();
+    mounted.sent();
+    world.seconds(5);
+    assert_eq!(mounted.cat(&stranger, file).unwrap_err(), Errno::ACCESS);
+    assert_eq!(mounted.cat(&me, file).unwrap(), b"x");
+    // As long as everybody may search, nothing is asked when the lifetime has ended.
+    ops::setattr(&mounted.client.op(&me), open, &mode(0o755)).unwrap();
+    world.seconds(20);
+    mounted.sent();
+    let _ = ops::access(&mounted.client.op(&me), file, 0);
+    ops::statfs(&mounted.client.op(&stranger), file).unwrap();
+    assert_eq!(mounted.sent(), "FSSTAT 1");
+}
