@@ -76,9 +76,9 @@ fn check_place(op: &Op<'_>, mut place: NamePlace) -> Result<(), Errno> {
     Err(Errno::ACCESS)
 }
 
-/// Checks that the caller may search the directory of `place`. When the kernel does not keep the
-/// name any more, only a caller that got no processor time meanwhile can have used it, so nothing is
-/// requested for a directory that everybody may search as far as is known.
+/// Checks that the caller may search the directory of `place`. When the kernel should not keep the
+/// name any more, few callers can have used it, so nothing is requested for a directory that
+/// everybody may search as far as is known.
 fn check_search(op: &Op<'_>, place: &NamePlace) -> Result<(), Errno> {
     let directory = &place.directory;
     if !place.is_kept {

@@ -107,7 +107,7 @@ pub fn create(
             match lookup::send_lookup(op, &directory, name, None)? {
                 ResolvedName::Object(inode, _) => {
                     let opened = open::open_inode(op, &inode, flags, false)?;
-                    // No label, so no lifetime: before the reply, the kernel may have to drop pages.
+                    // No label, so no lifetime: the kernel may have to drop pages first.
                     let found = lookup::found(op, NameInDirectory::new(&directory, name), &inode, None)?;
                     Ok((found, opened))
                 }
