@@ -173,7 +173,7 @@ impl MountCore {
         self.names_end.fetch_max(end.nanoseconds(), Relaxed);
     }
 
-    /// Whether the caller of an operation may have passed directories by names that the kernel kept.
+    /// Whether callers may have passed directories by names that the kernel kept.
     pub(crate) fn checks_paths(&self, now: Moment) -> bool {
         let end = self.names_end.load(Relaxed);
         end != 0 && kernel_cache::end_of_checks(Moment::from_nanoseconds(end)) > now
