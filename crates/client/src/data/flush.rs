@@ -81,6 +81,35 @@ impl DataPlane {
         traced_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
     }
 
+    /// As [`DataPlane::flush_unsent`], before a SETATTR that sets the size. While the result is
+    /// held, no WRITE beyond `size` is in flight: not of bytes that a restarted server has lost
+    /// either, which are sent again.
+    ///
+    /// # Errors
+    /// EINTR if interrupted.
+    pub fn begin_resize(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        size: u64,
+        interrupt: &Interrupt,
+    ) -> Result<ResizeInFlight, DataError> {
+        let file = owner.data();
+        let target = file.core.lock().writes;
+        loop {
+            self.flush_unsent(owner, interrupt)?;
+            let begins = |state: &mut FileState| {
+                if !state.stopped && !state.is_answered(target) {
+                    // Bytes became dirty again.
+                    return Some(false);
+                }
+                state.begin_resize(size).then_some(true)
+            };
+            if file.core.wait_for(interrupt, begins)? {
+                return Ok(ResizeInFlight { plane: Arc::clone(self), owner: Arc::clone(owner) });
+            }
+        }
+    }
+
     /// As [`DataPlane::flush_unsent`], and waits until the bytes are on stable storage.
     ///
     /// # Errors
@@ -163,6 +192,26 @@ impl DataPlane {
         state.targets.stable_at = lone_segment(&state);
         drop(state);
         self.start_workers(owner);
+    }
+}
+
+/// A SETATTR of a file's size is in flight. WRITEs beyond the size may begin when this is dropped.
+#[must_use]
+pub struct ResizeInFlight {
+    plane: Arc<DataPlane>,
+    owner: Arc<dyn DataOwner>,
+}
+
+impl Drop for ResizeInFlight {
+    fn drop(&mut self) {
+        let mut state = self.owner.data().core.lock();
+        state.resizing = None;
+        let waits = state.segments.dirty_count() > 0;
+        drop(state);
+        self.owner.data().core.notify_all();
+        if waits {
+            self.plane.start_workers(&self.owner);
+        }
     }
 }
 

@@ -34,6 +34,7 @@ mod tests;
 
 pub use errors::DataError;
 pub use file::FileData;
+pub use flush::ResizeInFlight;
 pub use in_place_read::ReadTarget;
 pub use options::DataOptions;
 pub use owner::DataOwner;

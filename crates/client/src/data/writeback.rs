@@ -2,10 +2,12 @@
 //!
 //! Owns the order of WRITE and COMMIT. Several workers serve one file, each with one request at a
 //! time; each chooses its next step under the file's lock. Rules: two WRITEs that overlap are never
-//! in flight together. Bytes are held until a COMMIT sent after their WRITE reply returns the
-//! verifier of that reply; otherwise they are sent again. After a change of the verifier, all bytes
-//! written until then are sent and committed before any of them is reported as durable, because the
-//! overwrite of lost bytes may exist only in memory here. Must not know which callers wait.
+//! in flight together, nor a SETATTR of the size and a WRITE beyond that size: the server may have
+//! restarted, and bytes that are sent again would extend the file after its truncation. Bytes are
+//! held until a COMMIT sent after their WRITE reply returns the verifier of that reply; otherwise
+//! they are sent again. After a change of the verifier, all bytes written until then are sent and
+//! committed before any of them is reported as durable, because the overwrite of lost bytes may
+//! exist only in memory here. Must not know which callers wait.
 
 use std::{ops::Range, sync::Arc};
 
@@ -385,12 +387,17 @@ impl FileState {
 
     fn next_write(&mut self) -> Option<WriteBackStep> {
         let Self {
-            segments, writes_in_flight: flights, targets: wants, writes_sent: flights_started, ..
+            segments,
+            writes_in_flight: flights,
+            targets: wants,
+            writes_sent: flights_started,
+            resizing,
+            ..
         } = self;
         let is_free = |range: &Range<u64>| {
             let overlaps =
                 |flight: &WriteInFlight| flight.range.start < range.end && range.start < flight.range.end;
-            !flights.values().any(overlaps)
+            resizing.is_none_or(|size| range.end <= size) && !flights.values().any(overlaps)
         };
         let number = *flights_started + 1;
         let whole = segments.start_write(number, true, |range, _| is_free(&range));

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::{
     api::InodeStat,
-    data::{DataOwner, FileData},
+    data::{DataOwner, FileData, ResizeInFlight},
     errno,
     event_fields::{trace_enter, trace_exit},
     identity::InodeId,
@@ -104,6 +104,20 @@ pub(crate) fn flush_unsent(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno>
     }
     let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
     op.sb.core.data.flush_unsent(&owner, op.interrupt()).map_err(errno::of_data)
+}
+
+/// Writes all dirty data before a SETATTR of the size; while the result is held, no WRITE beyond
+/// `size` is in flight.
+pub(crate) fn begin_resize(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+    size: u64,
+) -> Result<Option<ResizeInFlight>, Errno> {
+    if inode.data_if_any().is_none() {
+        return Ok(None);
+    }
+    let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
+    op.sb.core.data.begin_resize(&owner, size, op.interrupt()).map(Some).map_err(errno::of_data)
 }
 
 /// Writes all dirty data and commits them.

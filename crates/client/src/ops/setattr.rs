@@ -94,6 +94,7 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
     } else {
         getattr::flush_unsent(op, inode)?;
     }
+    let resize = set.size.map(|size| getattr::begin_resize(op, inode, size)).transpose()?;
     let cur_size = Event::NfsSizeTruncate.is_wanted().then(|| inode.event_fields().size);
     inode.begin_mutation();
     let sent_at = op.now();
@@ -109,6 +110,7 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
     if let (Ok(()), Some(size), Some(data)) = (&answer.outcome, set.size, inode.data_if_any()) {
         data.truncated(size);
     }
+    drop(resize);
     if let (Ok(()), Some(new_size)) = (&answer.outcome, set.size) {
         trace_truncate(inode, cur_size, new_size);
     }

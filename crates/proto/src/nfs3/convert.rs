@@ -11,6 +11,7 @@ use super::{
 };
 
 impl From<NfsTime> for Timestamp {
+    #[inline]
     fn from(time: NfsTime) -> Self {
         Self::new(i64::from(time.seconds), time.nanoseconds)
     }
@@ -19,6 +20,7 @@ impl From<NfsTime> for Timestamp {
 impl From<Timestamp> for NfsTime {
     /// nfstime3 has unsigned seconds (RFC 1813 section 2.5): times before 1970 and after 2106 are
     /// clamped, as in the Linux client.
+    #[inline]
     fn from(time: Timestamp) -> Self {
         match u32::try_from(time.seconds()) {
             Ok(seconds) => Self { seconds, nanoseconds: time.nanoseconds() },
@@ -28,6 +30,7 @@ impl From<Timestamp> for NfsTime {
 }
 
 impl From<Fattr> for Attributes {
+    #[inline]
     fn from(fattr: Fattr) -> Self {
         Self {
             kind: fattr.kind.into(),
@@ -49,6 +52,7 @@ impl From<Fattr> for Attributes {
 }
 
 impl From<Attributes> for Fattr {
+    #[inline]
     fn from(attributes: Attributes) -> Self {
         Self {
             kind: attributes.kind.into(),
@@ -69,6 +73,7 @@ impl From<Attributes> for Fattr {
 }
 
 impl From<Ftype> for FileKind {
+    #[inline]
     fn from(kind: Ftype) -> Self {
         match kind {
             Ftype::Regular => Self::Regular,
@@ -83,6 +88,7 @@ impl From<Ftype> for FileKind {
 }
 
 impl From<FileKind> for Ftype {
+    #[inline]
     fn from(kind: FileKind) -> Self {
         match kind {
             FileKind::Regular => Self::Regular,
@@ -104,6 +110,7 @@ impl From<NfsFh3> for FileHandle {
 }
 
 impl From<WccData> for Wcc {
+    #[inline]
     fn from(wcc: WccData) -> Self {
         let before = |before: WccAttr| {
             let (mtime, ctime) = (before.mtime.into(), before.ctime.into());
@@ -114,6 +121,7 @@ impl From<WccData> for Wcc {
 }
 
 impl From<Wcc> for WccData {
+    #[inline]
     fn from(wcc: Wcc) -> Self {
         let before = |before: PreOpState| match (before.size(), before.stamp()) {
             (Some(size), ChangeStamp::Times { mtime, ctime }) => {
@@ -126,6 +134,7 @@ impl From<Wcc> for WccData {
 }
 
 impl From<SetTime> for TimeHow {
+    #[inline]
     fn from(set: SetTime) -> Self {
         match set {
             SetTime::Keep => Self::DontChange,
@@ -136,6 +145,7 @@ impl From<SetTime> for TimeHow {
 }
 
 impl From<SetAttributes> for Sattr {
+    #[inline]
     fn from(set: SetAttributes) -> Self {
         Self {
             mode: set.mode,
@@ -149,6 +159,7 @@ impl From<SetAttributes> for Sattr {
 }
 
 impl From<Stability> for StableHow {
+    #[inline]
     fn from(stability: Stability) -> Self {
         match stability {
             Stability::Unstable => Self::Unstable,
@@ -159,6 +170,7 @@ impl From<Stability> for StableHow {
 }
 
 impl From<StableHow> for Stability {
+    #[inline]
     fn from(stability: StableHow) -> Self {
         match stability {
             StableHow::Unstable => Self::Unstable,
@@ -169,30 +181,35 @@ impl From<StableHow> for Stability {
 }
 
 impl From<Device> for SpecData {
+    #[inline]
     fn from(device: Device) -> Self {
         Self { major: device.major, minor: device.minor }
     }
 }
 
 impl From<SpecData> for Device {
+    #[inline]
     fn from(numbers: SpecData) -> Self {
         Self { major: numbers.major, minor: numbers.minor }
     }
 }
 
 impl From<CookieVerifier> for CookieVerf3 {
+    #[inline]
     fn from(verifier: CookieVerifier) -> Self {
         Self(verifier.0)
     }
 }
 
 impl From<CookieVerf3> for CookieVerifier {
+    #[inline]
     fn from(verifier: CookieVerf3) -> Self {
         Self(verifier.0)
     }
 }
 
 impl From<WriteVerf3> for WriteVerifier {
+    #[inline]
     fn from(verifier: WriteVerf3) -> Self {
         Self(verifier.0)
     }

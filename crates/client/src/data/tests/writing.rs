@@ -327,6 +327,32 @@ fn truncation_cuts_what_was_written_and_fetched() {
     assert_eq!(rig.server.state().disk, expected);
 }
 
+// SEMANTICS: write-3.
+#[test]
+fn bytes_that_a_restarted_server_lost_are_not_sent_while_the_file_is_truncated() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    let never = curt_rpc::client::Interrupt::never();
+    rig.write(&open, 0, &[1; 8192]).unwrap();
+    rig.write(&open, 8192, &[2; 100]).unwrap();
+    rig.plane.flush_unsent(&rig.owner, &never).unwrap();
+    rig.server.state().restart();
+    let resize = rig.plane.begin_resize(&rig.owner, 5000, &never).unwrap();
+    rig.server.take_seen();
+    // The COMMIT finds that all bytes are lost.
+    rig.plane.write_behind(&rig.owner);
+    let beyond = |(procedure, offset, length, _): &(u32, u64, u32, u32)| {
+        *procedure == WRITE && offset + u64::from(*length) > 5000
+    };
+    assert!(!rig.server.take_seen().iter().any(beyond));
+    rig.server.state().memory.resize(5000, 0);
+    *rig.file.believed.lock() = Some(5000);
+    rig.file.data.truncated(5000);
+    drop(resize);
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.server.state().disk, [1; 5000]);
+}
+
 #[test]
 fn each_writers_bytes_go_with_its_credential() {
     let rig = Rig::inline(&[], small());
