@@ -84,11 +84,10 @@ fn whoever_works_below_a_closed_directory_goes_on() -> Result<()> {
         makes one; chmod 777 $m/one/below; mkdir -m 755 $s/bound; mount --bind $m/one/below $s/bound
         cd $m/one/below; exec 3<file; chmod 700 $m/one
         works() {
-            stranger cat file && stranger stat file && stranger ls . && stranger mkdir new && stranger rmdir new &&
-                stranger cat /proc/self/fd/3 && stranger cat $s/bound/file
+            stranger cat file >/dev/null; stranger stat file >/dev/null; stranger ls . >/dev/null; stranger mkdir new; stranger rmdir new
+            stranger cat /proc/self/fd/3 >/dev/null; stranger cat $s/bound/file >/dev/null
         }
-        until works >/dev/null 2>&1; do sleep 0.1; done
-        works >/dev/null; works >/dev/null; cd /; umount $s/bound; is_all_refused one
+        works; works; cd /; umount $s/bound; is_all_refused one
         ",
     )
 }

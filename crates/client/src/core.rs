@@ -176,7 +176,7 @@ impl MountCore {
     /// Whether callers may have passed directories by names that the kernel kept.
     pub(crate) fn checks_paths(&self, now: Moment) -> bool {
         let end = self.names_end.load(Relaxed);
-        end != 0 && kernel_cache::end_of_checks(Moment::from_nanoseconds(end)) > now
+        end != 0 && kernel_cache::expiry(Some(Moment::from_nanoseconds(end))) > Some(now)
     }
 
     /// When the kernel keeps no name any more.

@@ -12,8 +12,7 @@ use curt_types::Access;
 use rustix::io::Errno;
 
 use crate::{
-    errno, identity::InodeId, inode::Inode, kernel_dentries::NamePlace, op::Op, ops::getattr::revalidate,
-    superblock::Superblock,
+    errno, identity::InodeId, inode::Inode, op::Op, ops::getattr::revalidate, superblock::Superblock,
 };
 
 /// Components of the longest path (PATH_MAX).
@@ -42,8 +41,8 @@ pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
 
 /// Makes sure that the caller may search the directories through which the kernel may have let him
 /// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
-/// this directory, and so on. Whoever did not come by a path is not asked for more, but for a while
-/// after the permission has ended.
+/// this directory, and so on. Whoever did not come by a path is not asked for more, unless the
+/// permission ended while the names lasted.
 ///
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
@@ -52,41 +51,31 @@ pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
         return Ok(());
     }
     let dentries = &op.sb.kernel_dentries;
-    let Some(place) = dentries.place_of(inode.id(), op.now()) else {
+    let Some(directory) = dentries.directory_of(inode.id(), op.now()) else {
         return Ok(());
     };
-    match check_place(op, place) {
+    match check_path_to(op, directory) {
         // A file may have been found by any of its names.
         Err(Errno::ACCESS) => {
-            let mut others = dentries.other_places_of(inode.id(), op.now()).into_iter();
-            if others.any(|place| check_place(op, place).is_ok()) { Ok(()) } else { Err(Errno::ACCESS) }
+            let mut others = dentries.other_directories_of(inode.id(), op.now()).into_iter();
+            if others.any(|other| check_path_to(op, other).is_ok()) { Ok(()) } else { Err(Errno::ACCESS) }
         }
         result => result,
     }
 }
 
-fn check_place(op: &Op<'_>, mut place: NamePlace) -> Result<(), Errno> {
+fn check_path_to(op: &Op<'_>, mut directory: Arc<Inode>) -> Result<(), Errno> {
     for _ in 0..DEPTH_MAX {
-        check_search(op, &place)?;
-        match op.sb.kernel_dentries.place_of(place.directory.id(), op.now()) {
-            Some(above) => place = above,
+        check_search(op, &directory)?;
+        match op.sb.kernel_dentries.directory_of(directory.id(), op.now()) {
+            Some(above) => directory = above,
             None => return Ok(()),
         }
     }
     Err(Errno::ACCESS)
 }
 
-/// Checks that the caller may search the directory of `place`. When the kernel should not keep the
-/// name any more, few callers can have used it, so nothing is requested for a directory that
-/// everybody may search as far as is known.
-fn check_search(op: &Op<'_>, place: &NamePlace) -> Result<(), Errno> {
-    let directory = &place.directory;
-    if !place.is_kept {
-        let facts = directory.facts();
-        if directory.everybody_may_search(&facts, op.options.users) {
-            return Ok(());
-        }
-    }
+fn check_search(op: &Op<'_>, directory: &Arc<Inode>) -> Result<(), Errno> {
     match access_decision(op, directory, Access::LOOKUP, false) {
         AccessDecision::Allow => Ok(()),
         AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
