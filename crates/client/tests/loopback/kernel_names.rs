@@ -570,3 +570,32 @@ fn lifetimes_that_are_withheld_for_a_time_are_granted_again_afterwards() {
     world.seconds(8);
     assert_eq!(lifetime(&mounted, open, "file"), SECOND);
 }
+
+// SEMANTICS: perm-10.
+#[test]
+fn whoever_came_by_a_name_that_a_rename_of_another_name_left_is_let_in() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let (me, stranger) = (user(1000), user(2000));
+    let top = mounted.client.root();
+    let open = directory(&mounted, "open");
+    let other = ops::mkdir(&mounted.client.op(&me), top, b"other", 0o755).unwrap().id;
+    let file = mounted.lookup(&me, open, "file").unwrap().id;
+    ops::link(&mounted.client.op(&me), file, open, b"link").unwrap();
+    world.pass(SECOND / 10);
+    assert_eq!(lifetime(&mounted, open, "file"), SECOND);
+    assert_eq!(lifetime(&mounted, open, "link"), SECOND);
+    rename(&mounted, &me, (open, b"file"), (other, b"file")).unwrap();
+    assert_eq!(mounted.cat(&stranger, file).unwrap(), b"x");
+    // Another client closes the directory that the file was moved to: the other name is left.
+    let there = world.mount(CacheOptions::default());
+    let closed = directory(&there, "other");
+    ops::setattr(&there.client.op(&me), closed, &mode(0o700)).unwrap();
+    let _ = ops::lookup_id(&mounted.client.op(&me), other).unwrap();
+    assert_eq!(mounted.cat(&stranger, file).unwrap(), b"x");
+    // It closes the directory of the other name too.
+    let closed = directory(&there, "open");
+    ops::setattr(&there.client.op(&me), closed, &mode(0o700)).unwrap();
+    let _ = ops::lookup_id(&mounted.client.op(&me), open).unwrap();
+    assert_eq!(mounted.cat(&stranger, file).unwrap_err(), Errno::ACCESS);
+}
