@@ -42,9 +42,10 @@ const ENTRY_BYTES: usize = 124;
 const HANDLE_BYTES: usize = 36;
 
 /// The outcome of a fill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum FillOutcome {
     /// The name takes a LOOKUP.
+    #[default]
     Nothing,
     /// The name is to be searched again: another caller requested it with others.
     ByOther,
