@@ -471,7 +471,10 @@ fn hit_reply(
         return HitReply::AfterLookup;
     }
     // A reply for a symbolic link waits until the kernel has dropped an old target.
-    let is_ready = child.map_or(cached.child.is_none(), |child| child.attributes.kind != FileKind::Symlink);
+    let is_ready = match child {
+        Some(child) => child.attributes.kind != FileKind::Symlink,
+        None => cached.child.is_none(),
+    };
     if !is_ready || !op.sb.stale_opens.is_empty() {
         return HitReply::AfterWait;
     }
