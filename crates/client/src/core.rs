@@ -26,11 +26,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     api::ChangeObserver,
-    credentials::CallerInterner,
+    caller::CallerInterner,
     data::{DataPlane, options::OFFSET_MAX},
-    environment::Clock,
     fileid_map::FileidMap,
     protocol::{Fsinfo, Protocol},
+    threads::Clock,
 };
 
 /// Most file systems whose clocks are tracked; names in further ones are always treated as racy.

@@ -16,7 +16,7 @@ use curt_policy::{
 };
 use parking_lot::Mutex;
 
-use crate::{identity::InodeId, inode::Inode};
+use crate::{api::InodeId, inode::Inode};
 
 /// Room that an empty table keeps for what comes, in entries.
 const CAPACITY_KEPT: usize = 16_384;

@@ -19,24 +19,20 @@ use curt_types::{FileHandle, FileKind};
 use rustix::io::Errno;
 
 use crate::{
-    api::{FileSystemStatistics, InodeStat},
-    caller::RpcSecurity,
+    api::{FileSystemStatistics, InodeId, InodeStat},
+    caller::{Caller, CallerInterner, RpcSecurity},
     config::{ClientOptions, Environment},
     core::{MountCore, MountCoreParts},
-    credentials::CallerInterner,
     data::{DataPlane, UnsentData},
     dentry_cache::DentryCache,
-    environment::Background,
     errno,
     event_fields::InodeEventFields,
-    identity::{Caller, InodeId},
     inode::{
         Inode,
         registry::{InodeRegistry, LookedUpInodes},
         single_flight::SingleFlight,
     },
     kernel_dentries::KernelDentries,
-    last_found::LastFound,
     open_unlink::NameLocks,
     protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
     readdir::memory::ListingMemory,
@@ -44,6 +40,7 @@ use crate::{
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
     statfs::FsstatCache,
+    threads::Background,
 };
 
 /// The server's replies at mount time.
@@ -85,8 +82,6 @@ pub struct Superblock {
     pub(crate) drops: SingleFlight,
     /// Requests in flight for all names of a directory, which other operations may share.
     pub(crate) fills_in_flight: SingleFlight,
-    /// Results of lookups that could not be cached.
-    pub(crate) last_found: LastFound,
     /// Objects that the kernel finds in its own cache of names.
     pub(crate) kernel_dentries: KernelDentries,
     looked_up: LookedUpInodes,
@@ -162,7 +157,6 @@ impl Superblock {
             getattrs_in_flight: SingleFlight::default(),
             drops: SingleFlight::default(),
             fills_in_flight: SingleFlight::default(),
-            last_found: LastFound::default(),
             kernel_dentries: KernelDentries::default(),
             looked_up: held,
             registry,

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use curt_client::caller::RpcSecurity;
-use curt_client::environment::{Background, BackgroundTask, Clock};
 use curt_client::protocol::{Protocol, RpcCaller, RpcClient, v3::NfsV3};
+use curt_client::{Background, BackgroundTask, Clock};
 use curt_client::{ChangeObserver, ClientOptions, Environment, MountedRoot, Superblock};
 use curt_observe::{CallCounters, CallCounts, Operation, ServerCounters};
 use curt_proto::mount3::{self, DirPath, MountReply};

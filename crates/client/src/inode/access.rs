@@ -11,7 +11,7 @@ use curt_policy::{
 use curt_types::{Access, Fault};
 
 use super::{Inode, InodeFacts};
-use crate::credentials::InternedCaller;
+use crate::caller::InternedCaller;
 
 impl Inode {
     /// The rights of `identity` as input for policy. `is_foreign`: the data to be served were read

@@ -36,11 +36,11 @@ use rustix::io::Errno;
 
 use self::{registry::InodeRegistry, type_state::TypeState};
 use crate::{
+    api::InodeId,
     core::MountCore,
     data::{DataError, FileData},
     errno,
     event_fields::{trace_enter, trace_exit},
-    identity::InodeId,
 };
 
 /// An inode and its cached state.

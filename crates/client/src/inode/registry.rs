@@ -28,7 +28,7 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 
 use super::Inode;
-use crate::{core::MountCore, identity::InodeId};
+use crate::{api::InodeId, core::MountCore};
 
 /// All live inodes of one mount.
 #[derive(Debug)]

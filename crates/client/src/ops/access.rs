@@ -12,7 +12,7 @@ use curt_types::Access;
 use rustix::io::Errno;
 
 use crate::{
-    errno, identity::InodeId, inode::Inode, kernel_dentries::NamePlace, op::Op, ops::getattr::revalidate,
+    api::InodeId, errno, inode::Inode, kernel_dentries::NamePlace, op::Op, ops::getattr::revalidate,
     superblock::Superblock,
 };
 

@@ -8,18 +8,12 @@ use rustix::{fs::OFlags, io::Errno};
 
 use super::change::{NameChangeOutcome, prove_change};
 use crate::{
-    api::{FoundInode, OpenFlags, OpenResult},
+    api::{FoundInode, InodeId, OpenFlags, OpenResult},
+    dentry_cache::{NameInDirectory, NameKey, ResolvedName},
     errno,
-    identity::{InodeId, NameKey},
     inode::Inode,
     op::Op,
-    ops::{
-        access, change, getattr,
-        last_close::OpenGuard,
-        lookup,
-        names::{NameInDirectory, ResolvedName},
-        open, retransmitted,
-    },
+    ops::{access, change, getattr, last_close::OpenGuard, lookup, open, retransmitted},
     protocol::CreateRequest,
     superblock::Superblock,
 };

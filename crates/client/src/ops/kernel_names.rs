@@ -15,9 +15,9 @@ use curt_policy::{
 use curt_types::FileKind;
 
 use crate::{
+    dentry_cache::NameInDirectory,
     inode::{Inode, InodeFacts},
     op::Op,
-    ops::names::NameInDirectory,
 };
 
 /// How long the kernel may cache `name`, which leads to `child` or is missing, from now on. Called

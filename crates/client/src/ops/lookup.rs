@@ -18,21 +18,15 @@ use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
 
 use crate::{
-    api::{FoundInode, LookupResult},
-    dentry_cache::CachedDentry,
+    api::{FoundInode, InodeId, LookupResult},
+    dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
-    identity::InodeId,
     inode::{
         Inode, InodeFacts,
         type_state::{CreateProbe, TypeState},
     },
     op::Op,
-    ops::{
-        access, getattr, kernel_names,
-        last_close::OpenGuard,
-        names::{self, NameInDirectory, ResolvedName},
-        open_retry, readlink,
-    },
+    ops::{access, getattr, kernel_names, last_close::OpenGuard, open_retry, readlink},
     readdir::{
         absence,
         prefetch::{self, FillOutcome},
@@ -429,7 +423,7 @@ fn next_step(
 ) -> Result<LookupStep, Errno> {
     let NameInDirectory { directory, name: bytes } = name;
     let is_parent = bytes == b"..";
-    let cached = if is_parent { None } else { names::cached_name(op.sb, directory, bytes) };
+    let cached = if is_parent { None } else { op.sb.dentries.cached_name(directory, bytes) };
     // Read first, because no two inodes are locked at once.
     let child = cached.as_ref().and_then(|cached| cached.child.as_ref());
     let child = child.filter(|_| by == LookupBy::User).and_then(|child| last_found(op, child));
@@ -614,7 +608,7 @@ pub(crate) fn send_lookup(
             }
             let label = learn(op.sb, &learning, Some(&inode));
             inode.note_use();
-            names::note_false_negative(op.sb, directory, former.as_ref(), label);
+            note_false_negative(op.sb, directory, former.as_ref(), label);
             Ok(ResolvedName::Object(inode, label))
         }
         Err(Fault::Noent) => {
@@ -626,6 +620,21 @@ pub(crate) fn send_lookup(
             directory.note_refusal(&op.identity, status, Access::LOOKUP, sent_at);
             Err(directory.note_failed_status(status))
         }
+    }
+}
+
+/// Handles a negative entry that was wrong although the directory's timestamps are unchanged: the
+/// server's timestamps are coarser than assumed.
+fn note_false_negative(
+    sb: &Superblock,
+    directory: &Inode,
+    former: Option<&CachedDentry>,
+    label: Option<NameLabel>,
+) {
+    let was_missing = former.filter(|cached| cached.child.is_none()).map(|cached| cached.label.epoch);
+    if was_missing.is_some() && was_missing == label.map(|label| label.epoch) {
+        sb.count(ClientCounter::NegFalse);
+        sb.core.proven_coarse(directory.fsid().unwrap_or(0));
     }
 }
 
@@ -641,7 +650,7 @@ fn learn(
     if child.is_none() && learned == DentryUpdate::Forget {
         sb.count(ClientCounter::NegRejectRace);
     }
-    names::cache_learned(sb, directory, name, child, learned, Some(ticket))
+    sb.dentries.cache_learned(directory, name, child, learned, Some(ticket))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The operations: one file per system call or NFS procedure, and the steps that several share.
 //!
 //! Each function takes the [`Op`](crate::Op) of its operation, which is created once per request.
-//! Shared steps are in files of their own: `names` (what replies say about names), `kernel_names`
+//! Shared steps are in files of their own: `kernel_names`
 //! (names that the kernel caches), `change` (the steps of all changes of names), `last_close`.
 
 pub(crate) mod access;
@@ -13,7 +13,6 @@ pub(crate) mod kernel_names;
 pub(crate) mod last_close;
 pub(crate) mod link;
 pub(crate) mod lookup;
-pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod open_retry;
 pub(crate) mod read;

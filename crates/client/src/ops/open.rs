@@ -23,9 +23,8 @@ use curt_types::{FileKind, SetAttributes};
 use rustix::io::Errno;
 
 use crate::{
-    api::{OpenFlags, OpenResult, PageCacheState},
+    api::{InodeId, OpenFlags, OpenResult, PageCacheState},
     data::{DataOwner, OpenMode},
-    identity::InodeId,
     inode::{Inode, single_flight::InFlightCall},
     op::Op,
     open_file::OpenFile,

@@ -7,9 +7,9 @@ use curt_types::{Fault, FileKind};
 use rustix::io::Errno;
 
 use crate::{
-    api::RenameMode,
+    api::{InodeId, RenameMode},
+    dentry_cache::{NameInDirectory, ResolvedName},
     errno,
-    identity::InodeId,
     inode::{
         Inode,
         type_state::{SillyName, TypeState},
@@ -21,7 +21,6 @@ use crate::{
         kernel_names,
         last_close::{self, OpenGuard},
         link, lookup,
-        names::{self, NameInDirectory, ResolvedName},
         remove::{self, RemovalTarget},
         retransmitted,
     },
@@ -92,7 +91,7 @@ pub(crate) fn sillyrename(
 /// that it caches, and a failed change may have dropped the name here since: then it is looked up,
 /// because the rename changes the object's attributes.
 fn source(op: &Op<'_>, from: &NameInDirectory<'_>) -> Result<Option<Arc<Inode>>, Errno> {
-    let known = from.cached_child(op.sb);
+    let known = from.cached_child(&op.sb.dentries);
     if known.is_some() || !kernel_names::may_be_cached(op, from.directory) {
         return Ok(known);
     }
@@ -209,9 +208,9 @@ pub(crate) fn rename_at_server(
     to: NameInDirectory<'_>,
     former: Option<&Arc<Inode>>,
 ) -> Result<(), Errno> {
-    let source = names::last_object(op.sb, from.directory, from.name);
-    let moved = from.cached_child(op.sb);
-    let replaced = to.cached_child(op.sb);
+    let source = op.sb.dentries.last_object(from.directory, from.name);
+    let moved = from.cached_child(&op.sb.dentries);
+    let replaced = to.cached_child(&op.sb.dentries);
     let change_from = NameChange::begin(op.sb, from.directory, from.name);
     let change_to = NameChange::begin(op.sb, to.directory, to.name);
     let answer = op.protocol().rename(

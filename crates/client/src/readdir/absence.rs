@@ -14,9 +14,8 @@ use curt_policy::{
 
 use super::cache::DirectoryListing;
 use crate::{
-    dentry_cache::CachedDentry,
+    dentry_cache::{CachedDentry, ResolvedName},
     inode::Inode,
-    ops::names::{self, ResolvedName},
     superblock::Superblock,
 };
 
@@ -63,12 +62,12 @@ pub(crate) fn note_negative_from_listing(
     name: &[u8],
     label: NameLabel,
 ) {
-    let _ = names::cache_learned(sb, directory, name, None, DentryUpdate::Negative(label), None);
+    let _ = sb.dentries.cache_learned(directory, name, None, DentryUpdate::Negative(label), None);
     // A change of this client may have created the name since the search; this would overwrite its
     // entry.
     let still = negative_from_listing(sb, directory, name).map(|absence| absence.label);
     if still != Some(label) {
-        drop(names::uncache_name(sb, directory, name));
+        drop(sb.dentries.uncache_name(directory, name));
     }
     sb.count(ClientCounter::DirFillMissing);
 }

@@ -21,11 +21,11 @@ use super::{
     fetch::{ListingExtension, extend_listing, send_readahead},
 };
 use crate::{
-    api::{DirEmit, DirEntry, FoundInode},
-    identity::InodeId,
+    api::{DirEmit, DirEntry, FoundInode, InodeId},
+    dentry_cache::NameInDirectory,
     inode::{Inode, type_state::TypeState},
     op::Op,
-    ops::{access, getattr, kernel_names, lookup, names::NameInDirectory, open, readlink},
+    ops::{access, getattr, kernel_names, lookup, open, readlink},
 };
 
 /// One readdir call: the reader, its position, and the receiver of the names.

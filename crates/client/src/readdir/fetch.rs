@@ -23,8 +23,8 @@ use super::{
     reply::{ListingGap, ListingOrigin, ReaddirCookie, ReaddirError, ReaddirReply, ReaddirResult},
 };
 use crate::{
+    caller::InternedCaller,
     core::MountCore,
-    credentials::InternedCaller,
     errno,
     inode::{
         Inode,

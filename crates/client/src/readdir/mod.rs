@@ -41,7 +41,7 @@ use std::sync::Arc;
 use cursor::ReaddirCursor;
 use parking_lot::Mutex;
 
-use crate::{credentials::InternedCaller, identity::InodeId, inode::Inode};
+use crate::{api::InodeId, caller::InternedCaller, inode::Inode};
 
 /// An open directory.
 #[derive(Debug)]

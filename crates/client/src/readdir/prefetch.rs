@@ -30,7 +30,7 @@ use crate::{
     errno,
     inode::{Inode, single_flight::InFlightCall, type_state::TypeState},
     op::Op,
-    ops::{access, names},
+    ops::access,
     superblock::Superblock,
 };
 
@@ -103,7 +103,7 @@ fn note_fill(
 ) -> bool {
     let count = reply.map_or(0, ReaddirReply::count);
     let label = reply.and_then(|reply| reply.origin.label);
-    let cached = names::cached_dentry(sb, directory, name).filter(|cached| Some(cached.label) == label);
+    let cached = sb.dentries.cached_dentry(directory, name).filter(|cached| Some(cached.label) == label);
     let child = cached.and_then(|cached| cached.child);
     let is_listed = |reply: &ReaddirReply| reply.page.names.iter().any(|listed| *listed.name == *name);
     let holds_it = child.is_some() || is_complete && !reply.is_some_and(is_listed);

@@ -11,9 +11,7 @@ use curt_policy::{Freshness, MutationTicket, NameLabel, names::DentryUpdate};
 use curt_types::FileKind;
 
 use super::reply::ReaddirReply;
-use crate::{
-    dentry_cache::CachedDentry, inode::Inode, ops::names, protocol::ReaddirEntry, superblock::Superblock,
-};
+use crate::{dentry_cache::CachedDentry, inode::Inode, protocol::ReaddirEntry, superblock::Superblock};
 
 /// What is counted while names are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +93,7 @@ fn prime_name(
 ) -> bool {
     let name = &*listed.name;
     let learned = DentryUpdate::Positive(label);
-    let (cached, former) = names::cache_name(sb, directory, name, Some(child), learned, Some(ticket));
+    let (cached, former) = sb.dentries.cache_name(directory, name, Some(child), learned, Some(ticket));
     if cached.is_none() {
         return false;
     }
@@ -118,7 +116,7 @@ fn prime_name(
     let is_other =
         |cached: &CachedDentry| cached.label == label && cached.child.is_some() && !is_child(cached);
     if former.as_ref().is_some_and(is_other) {
-        drop(names::uncache_name(sb, directory, name));
+        drop(sb.dentries.uncache_name(directory, name));
         return false;
     }
     let was_known = former.is_some_and(|cached| cached.label.epoch == label.epoch);

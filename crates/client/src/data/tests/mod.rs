@@ -37,9 +37,8 @@ use super::{
     write::WritePosition,
 };
 use crate::{
-    environment::{Background, BackgroundTask, Clock},
     protocol::rpc_client::RpcClient,
-    threads::BackgroundThreads,
+    threads::{Background, BackgroundTask, BackgroundThreads, Clock},
 };
 use server::Server;
 

@@ -36,8 +36,8 @@ use parking_lot::Mutex;
 
 use super::NfsV3;
 use crate::{
-    environment::Clock,
     protocol::{Fsinfo, Pathconf, RpcCaller, RpcClient},
+    threads::Clock,
 };
 
 pub use error::{MountError, MountRetry, OfferedVersions, ServiceKind};

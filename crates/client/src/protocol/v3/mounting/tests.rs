@@ -11,7 +11,7 @@ use super::{
 
 #[test]
 fn the_export_must_offer_the_flavour_in_use() {
-    let sys = crate::caller::RpcSecurity::sys().credential(&crate::identity::Caller::new(0, 0, &[]));
+    let sys = crate::caller::RpcSecurity::sys().credential(&crate::caller::Caller::new(0, 0, &[]));
     for (offered, takes_sys, takes_none) in [
         (&[][..], true, true),
         (&[1], true, false),
@@ -85,7 +85,7 @@ fn export_of(host: &ScriptedHost, nfs_port: Option<u16>, mount_port: Option<u16>
         mount_server: None,
         mount_family: AddressFamily::Any,
         mount_port,
-        credential: crate::caller::RpcSecurity::sys().credential(&crate::identity::Caller::new(0, 0, &[])),
+        credential: crate::caller::RpcSecurity::sys().credential(&crate::caller::Caller::new(0, 0, &[])),
         timeout: Duration::from_secs(20),
     }
 }
