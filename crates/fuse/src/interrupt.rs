@@ -334,8 +334,8 @@ impl<'a, I: Interruption> FuseContext<'a, I> {
     }
 
     /// Also raises the interruption once the server has been silent for 1 s
-    /// ([`crate::Filesystem::silent_for`]): the method has an alternative result. Called before the method
-    /// waits.
+    /// ([`crate::Filesystem::silent_for`]): the method has an alternative result. Called before the
+    /// method waits.
     pub fn give_up_on_silence(&self) {
         self.request.state.lock().on_silence = true;
         self.requests.start_caller_checks();
