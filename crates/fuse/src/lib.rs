@@ -14,6 +14,7 @@ mod channel;
 mod filesystem;
 mod interrupt;
 mod listing;
+pub mod mountinfo;
 mod negotiate;
 mod notify;
 mod reply;

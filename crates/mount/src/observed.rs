@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curt_client::{InodeEventFields, InodeId, Superblock};
+use curt_client::{InodeEventFields, InodeId, Superblock, trace_enter, trace_exit};
 use curt_fuse::{
     AttrOut, CreateIn, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockRange, MknodIn,
     NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
@@ -419,37 +419,6 @@ macro_rules! event {
     };
 }
 
-/// The event that an operation on an object begins, with the common fields.
-macro_rules! enter {
-    ($subject:expr, $event:ident: $($field:ident $(: $value:expr)?),*) => {
-        probe!(let subject = $subject; $event {
-            $($field $(: $value)?,)*
-            fileid: subject.fileid,
-            dev: subject.dev,
-            fhandle: subject.fhandle,
-            version: subject.version,
-            cache_validity: subject.cache_validity
-        })
-    };
-}
-
-/// The event that an operation on an object is done, with the common fields.
-macro_rules! exit {
-    ($subject:expr, $event:ident: $($field:ident $(: $value:expr)?),*) => {
-        probe!(let subject = $subject; $event {
-            $($field $(: $value)?,)*
-            fileid: subject.fileid,
-            dev: subject.dev,
-            fhandle: subject.fhandle,
-            object_type: subject.object_type,
-            version: subject.version,
-            size: subject.size,
-            cache_validity: subject.cache_validity,
-            nfsi_flags: subject.nfsi_flags
-        })
-    };
-}
-
 impl OperationObserver for TracepointObserver {
     type Seen = ();
 
@@ -457,8 +426,12 @@ impl OperationObserver for TracepointObserver {
         let (pid, uid) = (caller.thread, caller.uid);
         match *operation {
             FuseOperation::Lookup((at, name)) => event!(NfsLookupEnter: pid, uid, dir: self.fileid(at), name),
-            FuseOperation::Getattr(node) => enter!(self.event_fields(node), NfsGetattrEnter: pid, uid),
-            FuseOperation::Setattr(node, _) => enter!(self.event_fields(node), NfsSetattrEnter: pid, uid),
+            FuseOperation::Getattr(node) => {
+                trace_enter!(self.event_fields(node), NfsGetattrEnter { pid, uid })
+            }
+            FuseOperation::Setattr(node, _) => {
+                trace_enter!(self.event_fields(node), NfsSetattrEnter { pid, uid })
+            }
             FuseOperation::Readlink(node) => event!(NfsReadlinkEnter: pid, uid, fileid: self.fileid(node)),
             FuseOperation::Symlink((at, name), target) => {
                 event!(NfsSymlinkEnter: pid, uid, dir: self.fileid(at), name, target)
@@ -491,13 +464,13 @@ impl OperationObserver for TracepointObserver {
             }
             FuseOperation::Statfs(node) => event!(NfsStatfsEnter: pid, uid, fileid: self.fileid(node)),
             FuseOperation::Flush(node) => event!(NfsFlushEnter: pid, uid, fileid: self.fileid(node)),
-            FuseOperation::Fsync(node) => enter!(self.event_fields(node), NfsFsyncEnter: pid, uid),
+            FuseOperation::Fsync(node) => trace_enter!(self.event_fields(node), NfsFsyncEnter { pid, uid }),
             FuseOperation::Opendir(node) => event!(NfsOpendirEnter: pid, uid, dir: self.fileid(node)),
             FuseOperation::Readdir(node, (_, cookie), plus) => {
                 event!(NfsReaddirEnter: pid, uid, dir: self.fileid(node), cookie, plus)
             }
             FuseOperation::Access(node, mask) => {
-                enter!(self.event_fields(node), NfsAccessEnter: pid, uid, mask)
+                trace_enter!(self.event_fields(node), NfsAccessEnter { pid, uid, mask })
             }
             // No program waits for these.
             FuseOperation::Release(..)
@@ -520,8 +493,8 @@ impl OperationObserver for TracepointObserver {
             FuseOperation::Lookup((at, name)) => {
                 event!(NfsLookupExit: dir: self.fileid(at), name, fileid: found(outcome), error)
             }
-            FuseOperation::Getattr(node) => exit!(self.event_fields(node), NfsGetattrExit: error),
-            FuseOperation::Setattr(node, _) => exit!(self.event_fields(node), NfsSetattrExit: error),
+            FuseOperation::Getattr(node) => trace_exit!(self.event_fields(node), NfsGetattrExit { error }),
+            FuseOperation::Setattr(node, _) => trace_exit!(self.event_fields(node), NfsSetattrExit { error }),
             FuseOperation::Readlink(node) => {
                 event!(NfsReadlinkExit: fileid: self.fileid(node), target: target(outcome), error)
             }
@@ -556,13 +529,16 @@ impl OperationObserver for TracepointObserver {
             }
             FuseOperation::Statfs(node) => event!(NfsStatfsExit: fileid: self.fileid(node), error),
             FuseOperation::Flush(node) => event!(NfsFlushExit: fileid: self.fileid(node), error),
-            FuseOperation::Fsync(node) => exit!(self.event_fields(node), NfsFsyncExit: error),
+            FuseOperation::Fsync(node) => trace_exit!(self.event_fields(node), NfsFsyncExit { error }),
             FuseOperation::Opendir(node) => event!(NfsOpendirExit: dir: self.fileid(node), error),
             FuseOperation::Readdir(node, (_, cookie), _) => {
                 event!(NfsReaddirExit: dir: self.fileid(node), cookie, entries: entries(outcome), error)
             }
             FuseOperation::Access(node, mask) => {
-                exit!(self.event_fields(node), NfsAccessExit: mask, permitted: if error == 0 { mask } else { 0 }, error)
+                trace_exit!(
+                    self.event_fields(node),
+                    NfsAccessExit { mask, permitted: if error == 0 { mask } else { 0 }, error }
+                )
             }
             FuseOperation::Release(..)
             | FuseOperation::Releasedir(..)
