@@ -355,16 +355,7 @@ fn failed<'a>(operation: &FuseOperation<'a>, outcome: &FuseOperationResult<'a>) 
         FuseOperation::Write(node, write, count) => Some(written(node, write, count)),
         FuseOperation::Release(_, release) => Some(FileOperation::Release(OpenId(release.fh.0))),
         FuseOperation::Releasedir(_, fh) => Some(FileOperation::Release(OpenId(fh.0))),
-        FuseOperation::Lookup(_)
-        | FuseOperation::Getattr(_)
-        | FuseOperation::Readlink(_)
-        | FuseOperation::Read(..)
-        | FuseOperation::Statfs(_)
-        | FuseOperation::Readdir(..)
-        | FuseOperation::Fsyncdir(_)
-        | FuseOperation::Access(..)
-        | FuseOperation::Getlk(_)
-        | FuseOperation::Setlk(_) => None,
+        _ => None,
     }
 }
 
@@ -429,18 +420,7 @@ fn completed_on_object<'a>(
             Ok(_) | Err(_) => None,
         },
         FuseOperation::Releasedir(_, fh) => Some(FileOperation::Release(OpenId(fh.0))),
-        FuseOperation::Fsyncdir(_) | FuseOperation::Getlk(_) | FuseOperation::Setlk(_) => None,
-        // They have a name.
-        FuseOperation::Lookup(_)
-        | FuseOperation::Access(..)
-        | FuseOperation::Symlink(..)
-        | FuseOperation::Mknod(..)
-        | FuseOperation::Mkdir(..)
-        | FuseOperation::Create(..)
-        | FuseOperation::Unlink(_)
-        | FuseOperation::Rmdir(_)
-        | FuseOperation::Rename(..)
-        | FuseOperation::Link(..) => None,
+        _ => None,
     }
 }
 

@@ -472,12 +472,8 @@ impl OperationObserver for TracepointObserver {
             FuseOperation::Access(node, mask) => {
                 trace_enter!(self.event_fields(node), NfsAccessEnter { pid, uid, mask })
             }
-            // No program waits for these.
-            FuseOperation::Release(..)
-            | FuseOperation::Releasedir(..)
-            | FuseOperation::Fsyncdir(_)
-            | FuseOperation::Getlk(_)
-            | FuseOperation::Setlk(_) => {}
+            // No program waits for the others.
+            _ => {}
         }
     }
 
@@ -540,11 +536,7 @@ impl OperationObserver for TracepointObserver {
                     NfsAccessExit { mask, permitted: if error == 0 { mask } else { 0 }, error }
                 )
             }
-            FuseOperation::Release(..)
-            | FuseOperation::Releasedir(..)
-            | FuseOperation::Fsyncdir(_)
-            | FuseOperation::Getlk(_)
-            | FuseOperation::Setlk(_) => {}
+            _ => {}
         }
     }
 }

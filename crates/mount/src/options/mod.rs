@@ -1,9 +1,9 @@
 //! The options of a mount: those of nfs(5) and mount(8), with the same names, units and defaults,
 //! and Curt's own.
 //!
-//! `table` has a row for each option with its treatment; none is ignored silently, except those that
-//! mount(8) reads itself. [`parse()`] converts an option string into [`Settings`] and remarks for
-//! the user.
+//! `table` has a row for each option with its treatment; none is ignored silently, except those
+//! that mount(8) reads itself. [`parse()`] converts an option string into [`Settings`] and remarks
+//! for the user.
 
 mod format;
 mod parse;
