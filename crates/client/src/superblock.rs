@@ -28,7 +28,7 @@ use crate::{
     errno,
     event_fields::InodeEventFields,
     inode::{
-        Inode,
+        Inode, InodeFlag,
         registry::{InodeRegistry, LookedUpInodes},
         single_flight::SingleFlight,
     },
@@ -186,7 +186,8 @@ impl Superblock {
     /// names of the directory, and no cached information excludes this one.
     #[must_use]
     pub fn may_be_cached(&self, directory: InodeId, name: &[u8]) -> bool {
-        let Some(directory) = self.looked_up.find(directory).filter(|held| held.told_names()) else {
+        let Some(directory) = self.looked_up.find(directory).filter(|held| held.has(InodeFlag::ToldNames))
+        else {
             return false;
         };
         match self.dentries.find(directory.id(), name) {
@@ -270,7 +271,7 @@ impl Superblock {
             return Ok(Arc::clone(&self.root));
         }
         let inode = self.looked_up.find(id).ok_or(Errno::STALE)?;
-        inode.clear_looked_up();
+        inode.clear(InodeFlag::LookedUp);
         Ok(inode)
     }
 

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::{
     api::InodeId,
     config::Limits,
-    inode::{Inode, InodeFacts, type_state::TypeState},
+    inode::{Inode, InodeFacts, InodeFlag, type_state::TypeState},
     last_found::LastFound,
 };
 
@@ -369,7 +369,7 @@ impl DentryCache {
     /// The same for a name other than `..`.
     pub(crate) fn cached_name(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
         let cached = self.find(directory.id(), name)?;
-        if cached.child.as_ref().is_some_and(|child| child.is_stale()) {
+        if cached.child.as_ref().is_some_and(|child| child.has(InodeFlag::Stale)) {
             // The handle is stale; the name may refer to another object by now.
             self.counters.count(ClientCounter::StaleRetry);
             self.forget(directory.id(), name);

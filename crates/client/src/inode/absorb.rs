@@ -12,7 +12,7 @@ use curt_types::{Attributes, ChangeStamp, FileKind, PreOpState, Wcc};
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 
-use super::{Inode, InodeFacts, StatOnlyAttributes, type_state::TypeState};
+use super::{Inode, InodeFacts, InodeFlag, StatOnlyAttributes, type_state::TypeState};
 use crate::event_fields::{InodeEventFields, trace_enter, trace_exit};
 
 /// The kind of reply that changed the size.
@@ -54,7 +54,7 @@ impl Inode {
     /// Ends a request that has set the size for the kernel, which then has the new size itself.
     pub(crate) fn end_resizing(&self, wcc: &Wcc, sent_at: Moment) {
         let _ = self.end_change(wcc, sent_at, SizeChangeCause::Set);
-        self.seems_no_larger();
+        self.clear(InodeFlag::Shrunk);
     }
 
     fn end_change(&self, wcc: &Wcc, sent_at: Moment, cause: SizeChangeCause) -> Absorbed {
@@ -236,7 +236,7 @@ impl Inode {
     fn flags(&self, facts: &InodeFacts) -> u32 {
         let is_removed = matches!(&facts.by_type, TypeState::File(file) if file.silly.is_some());
         let mut bits = 0;
-        if self.is_stale() {
+        if self.has(InodeFlag::Stale) {
             bits |= STALE;
         }
         if is_removed {

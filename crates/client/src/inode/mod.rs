@@ -3,8 +3,9 @@
 //! Owns an inode's attributes and their age, its access cache, its state as a directory, symbolic
 //! link or open file, and its data. Policy decides how cached rights are used, and how long a
 //! lifetime of a name is. Invariants: attributes from replies enter through [`Inode::absorb`] or
-//! [`Inode::end_mutation`] only, which decide what they invalidate; the lock of the facts is never held across a request or a callback, nor while another inode's is taken;
-//! under it only the locks of the data half are taken.
+//! [`Inode::end_mutation`] only, which decide what they invalidate; the lock of the facts is never
+//! held across a request or a callback, nor while another inode's is taken; under it only the locks
+//! of the data half are taken.
 
 mod absorb;
 mod owner;
@@ -185,7 +186,7 @@ impl Inode {
         let now = self.core().now();
         let mut facts = self.facts();
         self.trace_invalidate(&facts, "names", "its handle is stale");
-        self.set_stale();
+        self.set(InodeFlag::Stale);
         facts.state.distrust(now);
         facts.state.dispute_contents();
     }
@@ -289,7 +290,7 @@ impl Inode {
         now: Moment,
     ) -> AccessView {
         let bits = match facts.state.facts() {
-            Some(known) if !self.bits_are_disputed() && identity.may_use_mode_bits() => {
+            Some(known) if !self.has(InodeFlag::BitsDisputed) && identity.may_use_mode_bits() => {
                 access::mode_bits_rights(&known, credential(identity))
             }
             Some(_) | None => None,
@@ -313,9 +314,11 @@ impl Inode {
         let lesson = bits.filter(|_| identity.may_use_mode_bits());
         let lesson = lesson.map(|bits| access::compare(bits, asked, granted));
         match lesson {
-            Some(access::ModeBitsComparison::ServerGrantsMore) => self.dispute_bits(),
+            Some(access::ModeBitsComparison::ServerGrantsMore) => {
+                self.set(InodeFlag::BitsDisputed);
+            }
             Some(access::ModeBitsComparison::ServerGrantsLess) => {
-                self.dispute_bits();
+                self.set(InodeFlag::BitsDisputed);
                 if identity.distrust_mode_bits() {
                     let (uid, gid) = (identity.uid, identity.gid);
                     tracing::info!(
@@ -424,49 +427,61 @@ impl Inode {
     }
 
     fn is_search_disputed(&self, facts: &InodeFacts) -> bool {
-        self.bits_are_disputed() || facts.search_was_denied()
+        self.has(InodeFlag::BitsDisputed) || facts.search_was_denied()
     }
 }
 
-/// Its name was prefetched with another name, was not cached before, and has not been used since:
-/// the first use saves a request.
-const PRIMED: u8 = 1;
-/// It was used since its attributes were last fetched together with those of siblings.
-const USED_SINCE_REFRESH: u8 = 2;
-/// The server reported the handle as stale.
-const STALE: u8 = 4;
-/// The server's decision differed from the mode bits: they no longer decide about access to this
-/// inode.
-const BITS_DISPUTED: u8 = 8;
-/// It was looked up, and no other operation has used it since.
-const LOOKED_UP: u8 = 16;
-/// Its size has decreased, and it is not certain that the kernel knows the smaller size.
-const SHRUNK: u8 = 32;
+/// A flag of an inode. All accesses are relaxed.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(crate) enum InodeFlag {
+    /// Its name was prefetched with another name, was not cached before, and has not been used
+    /// since: the first use saves a request.
+    Primed = 1,
+    /// It was used since its attributes were last fetched together with those of siblings.
+    UsedSinceRefresh = 2,
+    /// The server reported the handle as stale.
+    Stale = 4,
+    /// The server's decision differed from the mode bits: they no longer decide about access to
+    /// this inode.
+    BitsDisputed = 8,
+    /// It was looked up, and no other operation has used it since.
+    LookedUp = 16,
+    /// Its size has decreased, and it is not certain that the kernel knows the smaller size.
+    Shrunk = 32,
+    /// All its lookups were returned once, and the registry has its ID.
+    Forgotten = 64,
+    /// A name in it has been returned to a caller since its lookups were last counted from 0.
+    ToldNames = 128,
+}
 
-/// A name in it has been returned to a caller since its lookups were last counted from 0.
-const TOLD_NAMES: u8 = 128;
+impl Inode {
+    /// Whether it has a flag.
+    pub(crate) fn has(&self, flag: InodeFlag) -> bool {
+        self.flags.load(Relaxed) & flag as u8 != 0
+    }
 
-/// All its lookups were returned once, and the registry has its ID.
-const FORGOTTEN: u8 = 64;
+    /// Sets a flag; returns whether it was set before.
+    pub(crate) fn set(&self, flag: InodeFlag) -> bool {
+        self.has(flag) || self.flags.fetch_or(flag as u8, Relaxed) & flag as u8 != 0
+    }
 
-const _: () = assert!(
-    PRIMED + USED_SINCE_REFRESH + STALE + BITS_DISPUTED + LOOKED_UP + SHRUNK == 63
-        && FORGOTTEN == 64
-        && TOLD_NAMES == 128,
-    "each flag is a bit of its own"
-);
+    /// Clears a flag; returns whether it was set before.
+    pub(crate) fn clear(&self, flag: InodeFlag) -> bool {
+        self.has(flag) && self.flags.fetch_and(!(flag as u8), Relaxed) & flag as u8 != 0
+    }
+}
 
 impl Inode {
     /// Records a use: an operation requested it or was answered from the cache. Returns whether
     /// this is the first use of a prefetched name, which saves a request.
     pub(crate) fn note_use(&self) -> bool {
-        let marks = self.flags.load(Relaxed);
-        let is_first = marks & USED_SINCE_REFRESH == 0
-            && self.flags.fetch_or(USED_SINCE_REFRESH, Relaxed) & USED_SINCE_REFRESH == 0;
-        if is_first && let Some(home) = self.listed_in() {
+        if !self.set(InodeFlag::UsedSinceRefresh)
+            && let Some(home) = self.listed_in()
+        {
             home.facts().by_type.directory().prefetch.used();
         }
-        marks & PRIMED != 0 && self.flags.fetch_and(!PRIMED, Relaxed) & PRIMED != 0
+        self.clear(InodeFlag::Primed)
     }
 
     /// Records that a prefetched name of this directory was used, which saved a request. Returns
@@ -498,34 +513,16 @@ impl Inode {
         (kind == Some(FileKind::Directory)).then_some(parent)
     }
 
-    /// Marks its name as prefetched.
-    pub(crate) fn mark_primed(&self) {
-        self.flags.fetch_or(PRIMED, Relaxed);
-    }
-
     /// Records that its attributes were fetched with those of others in the directory `home`.
     /// Returns whether it had been used since the previous such fetch.
     pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>) -> bool {
-        self.clear_stale();
+        self.clear(InodeFlag::Stale);
         let mut facts = self.facts();
         let is_known = facts.listed_in.as_ref().is_some_and(|known| known.as_ptr() == Arc::as_ptr(home));
         let former = if is_known { None } else { facts.listed_in.replace(Arc::downgrade(home)) };
         drop(facts);
         drop(former);
-        self.flags.fetch_and(!USED_SINCE_REFRESH, Relaxed) & USED_SINCE_REFRESH != 0
-    }
-
-    /// Records a lookup; returns whether no other operation has used the inode since the previous
-    /// one.
-    pub(crate) fn mark_looked_up(&self) -> bool {
-        self.flags.fetch_or(LOOKED_UP, Relaxed) & LOOKED_UP != 0
-    }
-
-    /// Records a use other than a lookup.
-    pub(crate) fn clear_looked_up(&self) {
-        if self.flags.load(Relaxed) & LOOKED_UP != 0 {
-            self.flags.fetch_and(!LOOKED_UP, Relaxed);
-        }
+        self.clear(InodeFlag::UsedSinceRefresh)
     }
 
     /// Records that the size has decreased, so that the kernel's size and copies may be invalid.
@@ -534,72 +531,12 @@ impl Inode {
         // its size.
         let _ = facts.by_type.file();
         facts.invalidate_copies();
-        self.flags.fetch_or(SHRUNK, Relaxed);
+        self.set(InodeFlag::Shrunk);
     }
 
     /// Records that a SETATTR of the size failed for the kernel, which then keeps its old size.
     pub(crate) fn may_seem_larger_again(&self) {
         self.shrinks(&mut self.facts());
-    }
-
-    /// Whether the kernel may assume a size larger than the file's.
-    pub(crate) fn may_seem_larger(&self) -> bool {
-        self.flags.load(Relaxed) & SHRUNK != 0
-    }
-
-    /// Records that the kernel's size is not larger than the file's.
-    pub(crate) fn seems_no_larger(&self) {
-        self.flags.fetch_and(!SHRUNK, Relaxed);
-    }
-
-    /// Whether the server reported the handle as stale.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.flags.load(Relaxed) & STALE != 0
-    }
-
-    /// Records that the server reported the handle as stale.
-    pub(crate) fn set_stale(&self) {
-        self.flags.fetch_or(STALE, Relaxed);
-    }
-
-    /// Records that the server returned the handle again.
-    pub(crate) fn clear_stale(&self) {
-        self.flags.fetch_and(!STALE, Relaxed);
-    }
-
-    pub(crate) fn bits_are_disputed(&self) -> bool {
-        self.flags.load(Relaxed) & BITS_DISPUTED != 0
-    }
-
-    pub(crate) fn dispute_bits(&self) {
-        self.flags.fetch_or(BITS_DISPUTED, Relaxed);
-    }
-
-    /// Records that a name in this directory is returned to a caller.
-    pub(crate) fn tells_a_name(&self) {
-        if self.flags.load(Relaxed) & TOLD_NAMES == 0 {
-            self.flags.fetch_or(TOLD_NAMES, Relaxed);
-        }
-    }
-
-    /// Whether a name in it was returned to a caller since its lookups were last counted from 0.
-    pub(crate) fn told_names(&self) -> bool {
-        self.flags.load(Relaxed) & TOLD_NAMES != 0
-    }
-
-    /// Begins the counting of lookups from 0.
-    pub(crate) fn begins_to_be_held(&self) {
-        self.flags.fetch_and(!TOLD_NAMES, Relaxed);
-    }
-
-    /// Records that all its lookups were returned.
-    pub(crate) fn is_forgotten(&self) {
-        self.flags.fetch_or(FORGOTTEN, Relaxed);
-    }
-
-    /// Whether all its lookups were returned once.
-    pub(crate) fn was_forgotten(&self) -> bool {
-        self.flags.load(Relaxed) & FORGOTTEN != 0
     }
 
     /// The directory in whose listing it was last returned.
@@ -702,7 +639,7 @@ impl InodeAccessCache {
 impl Drop for Inode {
     fn drop(&mut self) {
         self.registry.forget(&self.handle);
-        if self.was_forgotten() {
+        if self.has(InodeFlag::Forgotten) {
             self.registry.end_forgotten(self.id);
         }
     }

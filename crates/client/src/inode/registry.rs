@@ -27,7 +27,7 @@ use curt_types::FileHandle;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
-use super::Inode;
+use super::{Inode, InodeFlag};
 use crate::{api::InodeId, core::MountCore};
 
 /// All live inodes of one mount.
@@ -108,7 +108,7 @@ impl InodeRegistry {
 
     /// Records that all lookups of `inode` were returned.
     pub(crate) fn add_forgotten(&self, inode: &Arc<Inode>) {
-        inode.is_forgotten();
+        inode.set(InodeFlag::Forgotten);
         let forgotten = &mut *self.forgotten.lock();
         if forgotten.by_id.insert(inode.id(), Arc::downgrade(inode)).is_some() {
             return;
@@ -176,7 +176,7 @@ impl LookedUpInodes {
         let mut inodes = self.inodes.lock();
         if inode.add_lookup() == 1 {
             // A caller that uses names in it holds a lookup of it.
-            inode.begins_to_be_held();
+            inode.clear(InodeFlag::ToldNames);
             inodes.insert_unique(hash, Arc::clone(inode), |other| self.hasher.hash_one(other.id()));
         }
     }

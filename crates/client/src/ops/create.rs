@@ -11,7 +11,7 @@ use crate::{
     api::{FoundInode, InodeId, OpenFlags, OpenResult},
     dentry_cache::{NameInDirectory, NameKey, ResolvedName},
     errno,
-    inode::Inode,
+    inode::{Inode, InodeFlag},
     op::Op,
     ops::{access, change, getattr, last_close::OpenGuard, lookup, open, retransmitted},
     protocol::CreateRequest,
@@ -215,7 +215,7 @@ fn make(
         }
     };
     let inode = op.sb.registry.inode(&created.handle);
-    inode.clear_stale();
+    inode.clear(InodeFlag::Stale);
     match &created.attributes {
         Some(attributes) => {
             let _ = inode.absorb(attributes, ended.sent_at);

@@ -22,13 +22,13 @@ use crate::{
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
     inode::{
-        Inode, InodeFacts,
+        Inode, InodeFacts, InodeFlag,
         type_state::{CreateProbe, TypeState},
     },
     op::Op,
     ops::{access, getattr, kernel_names, last_close::OpenGuard, open_retry, readlink},
     readdir::{
-        absence,
+        names,
         prefetch::{self, FillOutcome},
     },
     superblock::Superblock,
@@ -134,7 +134,7 @@ fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, cached: &CachedDentry) -
     if cached.label.sent_at >= op.began {
         return false;
     }
-    let is_unused = inode.mark_looked_up();
+    let is_unused = inode.set(InodeFlag::LookedUp);
     let probe = &mut facts.by_type.directory().create_probe;
     match probe {
         Some(probe) if is_unused => probe.is_due(inode.id(), op.began),
@@ -269,7 +269,7 @@ fn last_found(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
 
 /// Counts one lookup of `inode`, which was found in `directory`.
 fn count_found(sb: &Superblock, directory: &Inode, inode: &Arc<Inode>) {
-    directory.tells_a_name();
+    directory.set(InodeFlag::ToldNames);
     sb.hold(inode);
 }
 
@@ -297,7 +297,7 @@ fn resolve_by(
             LookupStep::Serve(resolved, hit) => {
                 if let (NameHitSource::Listing, ResolvedName::Missing(Some(label))) = (hit.source, &resolved)
                 {
-                    absence::note_negative_from_listing(op.sb, directory, name, *label);
+                    names::note_negative_from_listing(op.sb, directory, name, *label);
                     if prefetches.filled != FillOutcome::Sent {
                         directory.note_spared();
                     }
@@ -321,7 +321,7 @@ fn resolve_by(
                 count_lookup(op.sb, reason, former.as_ref());
                 let _why = former.is_some().then(|| scope::with_cause(Cause::NameAgain));
                 let resolved = revalidate_name(op, directory, name, reason, former)?;
-                absence::compare_with_listing(op.sb, directory, name, reason, &resolved);
+                names::compare_with_listing(op.sb, directory, name, reason, &resolved);
                 return Ok((resolved, None));
             }
         }
@@ -441,7 +441,7 @@ fn next_step(
     };
     drop(facts);
     if let LookupDecision::Lookup(_) = decision
-        && let Some(absence) = absence::negative_from_listing(op.sb, directory, bytes)
+        && let Some(absence) = names::negative_from_listing(op.sb, directory, bytes)
     {
         let by_listing = decide_name(op, directory, &directory.facts(), Some(&absence));
         return Ok(match by_listing {
@@ -599,7 +599,7 @@ pub(crate) fn send_lookup(
         Ok(found) => {
             directory.prove(&op.identity, Access::LOOKUP, sent_at);
             let inode = op.sb.registry.inode(&found.handle);
-            inode.clear_stale();
+            inode.clear(InodeFlag::Stale);
             match &found.attributes {
                 Some(attributes) => {
                     let _ = inode.absorb(attributes, sent_at);

@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::{inode::Inode, op::Op, ops::last_close, superblock::Superblock};
+use crate::{
+    inode::{Inode, InodeFlag},
+    op::Op,
+    ops::last_close,
+    superblock::Superblock,
+};
 
 /// Records that the operation's open fails with ESTALE; a kernel will look the name up again and
 /// retry once. Returns whether the retry will be recognised.
@@ -57,7 +62,7 @@ impl StaleOpenHold<'_> {
                 && file.write_opens == 0
         });
         if looked_up && is_quiet {
-            inode.seems_no_larger();
+            inode.clear(InodeFlag::Shrunk);
         }
     }
 }

@@ -15,15 +15,14 @@ use rustix::io::Errno;
 
 use super::{
     OpenDirectory,
-    cache::{DirectoryListing, ListingStep},
-    chunk::{ListedEntry, ListingChunk},
+    cache::{DirectoryListing, ListedEntry, ListingChunk, ListingStep},
     cursor::{CursorPosition, ReaddirCursor},
     fetch::{ListingExtension, extend_listing, send_readahead},
 };
 use crate::{
     api::{DirEmit, DirEntry, FoundInode, InodeId},
     dentry_cache::NameInDirectory,
-    inode::{Inode, type_state::TypeState},
+    inode::{Inode, InodeFlag, type_state::TypeState},
     op::Op,
     ops::{access, getattr, kernel_names, lookup, open, readlink},
 };
@@ -215,7 +214,7 @@ impl ReaddirCall<'_> {
         }
         let (op, inode) = (self.op, &self.directory.inode);
         let cached = op.sb.dentries.find(inode.id(), entry.name)?;
-        let child = cached.child.filter(|child| !child.is_stale())?;
+        let child = cached.child.filter(|child| !child.has(InodeFlag::Stale))?;
         // One lock after the other: the server may list a directory in itself.
         let contents = inode.facts().contents();
         let is_old = child.facts().state.remaining(op.now(), &op.options).is_zero();
