@@ -22,7 +22,7 @@ use crate::{
     api::{FileSystemStatistics, InodeId, InodeStat},
     caller::{Caller, CallerInterner, RpcSecurity},
     config::{ClientOptions, Environment},
-    core::{MountCore, MountCoreParts},
+    core::MountCore,
     data::{DataPlane, UnsentData},
     dentry_cache::DentryCache,
     errno,
@@ -103,46 +103,24 @@ impl Superblock {
         behaviour: &ClientOptions,
         environment: &Environment,
     ) -> Result<Self, Errno> {
-        let counters = Arc::new(ClientCounters {
-            watchers: Arc::clone(protocol.rpc().watchers()),
-            ..ClientCounters::default()
-        });
         let identities = CallerInterner::new(security);
         let us = identities.of(&Caller::new(0, 0, &[]));
         let never = Interrupt::never();
         let caller = RpcCaller { credential: &us.credential, interrupt: &never };
         let answer = protocol.attributes(caller, &root.handle).map_err(errno::of_call)?;
         let attributes = answer.outcome.map_err(errno::of_fault)?;
-        let clock = Arc::clone(&environment.clock);
-        let plane = DataPlane::new(
-            Arc::clone(&protocol),
-            behaviour.data,
-            Arc::clone(&counters),
-            Arc::clone(&clock),
-            Arc::clone(&environment.background),
-        );
+        let core = MountCore::new(protocol, identities, attributes.fsid, root.limits, behaviour, environment);
         let patience = behaviour.soft_revalidation.map(|limit| {
-            SoftRevalidation::new(limit, Arc::clone(&clock), Arc::clone(&environment.background))
-        });
-        let core = MountCore::new(MountCoreParts {
-            protocol,
-            data: plane,
-            counters: Arc::clone(&counters),
-            identities,
-            root_fsid: attributes.fsid,
-            observer: environment.observer.clone(),
-            clock,
-            options: behaviour.cache,
-            limits: root.limits,
+            SoftRevalidation::new(limit, Arc::clone(&environment.clock), Arc::clone(&environment.background))
         });
         let registry = InodeRegistry::new(Arc::clone(&core));
         let inode = registry.inode(&root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
-        let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&counters));
+        let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&core.counters));
         let held = LookedUpInodes::default();
         held.hold(&inode);
         Ok(Self {
-            dentries: DentryCache::new(behaviour.limits, counters),
+            dentries: DentryCache::new(behaviour.limits, Arc::clone(&core.counters)),
             root: inode,
             server_limits: root.limits,
             path_limits: root.path_limits,
@@ -177,7 +155,7 @@ impl Superblock {
             let gone = self.looked_up.release(id, lookups);
             if let Some(inode) = gone.filter(|_| self.serves_a_kernel()) {
                 self.registry.add_forgotten(&inode);
-                self.looked_up.last_forgotten.add(inode);
+                self.looked_up.keep_forgotten(inode);
             }
         }
     }

@@ -29,7 +29,7 @@ use super::{
     readahead::{self, ReadaheadState},
 };
 use crate::{
-    protocol::{Protocol, values::OpenContext},
+    protocol::{OpenContext, Protocol},
     threads::{Background, Clock},
 };
 

@@ -155,7 +155,8 @@ impl InodeRegistry {
 pub(crate) struct LookedUpInodes {
     hasher: RandomState,
     inodes: Mutex<HashTable<Arc<Inode>>>,
-    pub(crate) last_forgotten: LastForgotten,
+    /// The most recent inodes whose lookups were all returned, oldest first.
+    last_forgotten: Mutex<VecDeque<Arc<Inode>>>,
 }
 
 impl LookedUpInodes {
@@ -191,21 +192,16 @@ impl LookedUpInodes {
         }
         Some(entry.remove().0)
     }
-}
 
-/// Most inodes that are kept alive by this list only. Each takes some hundred bytes.
-const LAST_MAX: usize = 16_384;
-
-/// The most recent inodes whose lookups were all returned, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct LastForgotten(Mutex<VecDeque<Arc<Inode>>>);
-
-impl LastForgotten {
-    pub(crate) fn add(&self, inode: Arc<Inode>) {
-        let mut last = self.0.lock();
+    /// Keeps `inode`, whose lookups were all returned, alive for a while.
+    pub(crate) fn keep_forgotten(&self, inode: Arc<Inode>) {
+        let mut last = self.last_forgotten.lock();
         let oldest = (last.len() == LAST_MAX).then(|| last.pop_front());
         last.push_back(inode);
         drop(last);
         drop(oldest);
     }
 }
+
+/// Most inodes that are kept alive by this list only. Each takes some hundred bytes.
+const LAST_MAX: usize = 16_384;

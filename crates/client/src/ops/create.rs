@@ -13,7 +13,7 @@ use crate::{
     errno,
     inode::{Inode, InodeFlag},
     op::Op,
-    ops::{access, change, getattr, last_close::OpenGuard, lookup, open, retransmitted},
+    ops::{access, change, close::OpenGuard, getattr, lookup, open, retransmitted},
     protocol::CreateRequest,
     superblock::Superblock,
 };

@@ -26,7 +26,7 @@ use crate::{
         type_state::{CreateProbe, TypeState},
     },
     op::Op,
-    ops::{access, getattr, kernel_names, last_close::OpenGuard, open_retry, readlink},
+    ops::{access, close::OpenGuard, getattr, kernel_names, open_retry, readlink},
     readdir::{
         names,
         prefetch::{self, FillOutcome},

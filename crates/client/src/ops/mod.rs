@@ -2,7 +2,7 @@
 //!
 //! Each function takes the [`Op`](crate::Op) of its operation, which is created once per request.
 //! Shared steps are in files of their own: `kernel_names`
-//! (names that the kernel caches), `change` (the steps of all changes of names), `last_close`.
+//! (names that the kernel caches), `change` (the steps of all changes of names).
 
 pub(crate) mod access;
 pub(crate) mod change;
@@ -10,7 +10,6 @@ pub(crate) mod close;
 pub(crate) mod create;
 pub(crate) mod getattr;
 pub(crate) mod kernel_names;
-pub(crate) mod last_close;
 pub(crate) mod link;
 pub(crate) mod lookup;
 pub(crate) mod open;

@@ -30,8 +30,8 @@ use crate::{
     open_file::OpenFile,
     ops::{
         access,
+        close::OpenGuard,
         getattr::{self, SiblingAttributes},
-        last_close::OpenGuard,
         open_retry, setattr,
     },
     protocol::OpenContext,

@@ -19,7 +19,7 @@ use crate::{
     ops::{
         access,
         change::{self, NameChangeOutcome, prove_change},
-        last_close, lookup, rename, retransmitted,
+        close, lookup, rename, retransmitted,
     },
     superblock::Superblock,
 };
@@ -43,7 +43,7 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
     {
         return rename::sillyrename(op, &directory, name, target);
     }
-    let (outcome, ended) = last_close::remove_at_server(op, &directory, name)?;
+    let (outcome, ended) = close::remove_at_server(op, &directory, name)?;
     let removed = match &target {
         RemovalTarget::Closed(removal) => Some(removal.of()),
         RemovalTarget::Open(target) => Some(target),
@@ -53,7 +53,7 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
         Ok(()) => {
             let _ = change::learn_own(op.sb, &directory, name, None, ended);
             if let Some(removed) = removed {
-                last_close::note_removed(op, removed);
+                close::note_removed(op, removed);
             }
             Ok(())
         }

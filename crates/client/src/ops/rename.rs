@@ -18,9 +18,8 @@ use crate::{
     ops::{
         access,
         change::{self, NameChange, NameChangeOutcome, prove_change},
-        kernel_names,
-        last_close::{self, OpenGuard},
-        link, lookup,
+        close::{self, OpenGuard},
+        kernel_names, link, lookup,
         remove::{self, RemovalTarget},
         retransmitted,
     },
@@ -76,11 +75,11 @@ pub(crate) fn sillyrename(
         };
         // A second name of the same file was removed.
         if let Some(former) = former {
-            last_close::remove_silly(op.sb, target, &former);
+            close::remove_silly(op.sb, target, &former);
         }
         // The file was closed in the meantime.
         if let Some(abandoned) = abandoned {
-            last_close::remove_silly_name(op.sb, target, &abandoned);
+            close::remove_silly_name(op.sb, target, &abandoned);
         }
         return Ok(());
     }
@@ -155,7 +154,7 @@ pub fn rename(
     if let RemovalTarget::Closed(removal) = &target
         && !is_moved(removal.of())
     {
-        last_close::note_removed(op, removal.of());
+        close::note_removed(op, removal.of());
     }
     kernel_names::note_renamed(op, &old, &new, moved.as_ref());
     Ok(())
@@ -177,7 +176,7 @@ fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>
         Ok(ended) => {
             let _ = change::learn_own(op.sb, place.directory, place.name, Some(target), ended);
             forget();
-            last_close::remove_silly(op.sb, target, &silly);
+            close::remove_silly(op.sb, target, &silly);
         }
         // The target was replaced after all, or another client has created the name: the silly name
         // is removed at the last close.
@@ -241,7 +240,7 @@ pub(crate) fn rename_at_server(
     if let Some(replaced) =
         replaced.filter(|replaced| !moved.is_some_and(|moved| Arc::ptr_eq(&moved, replaced)))
     {
-        last_close::note_removed(op, &replaced);
+        close::note_removed(op, &replaced);
     }
     Ok(())
 }

@@ -207,15 +207,30 @@ fn mounting_can_be_interrupted() {
     let hold = host.hold();
     let export = export_of(&host, Some(host.port), Some(host.port));
     let interrupt = Interrupt::new();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let clock = Arc::new(crate::threads::MonotonicClock);
         let mounting =
             scope.spawn(|| mount(&export, Arc::new(NoTransportEvents), clock, &interrupt).map(drop));
         while host.asked.lock().len() < 2 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         interrupt.raise();
         assert_eq!(mounting.join().unwrap(), Err(MountError::Interrupted));
     });
     drop(hold);
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[test]
+fn work_that_ends_in_time_is_not_delayed() {
+    assert!(!within(LONG, &Interrupt::never(), |ends| ends.is_raised()));
+}
+
+#[test]
+fn work_is_interrupted_by_the_limit_and_by_the_caller() {
+    assert!(within(Duration::from_millis(1), &Interrupt::never(), |ends| ends.wait_for(LONG)));
+    let interrupt = Interrupt::new();
+    interrupt.raise();
+    assert!(within(LONG, &interrupt, |ends| ends.wait_for(LONG)));
 }

@@ -74,11 +74,8 @@ fn data(try_one: TryOne<'_>) {
 /// CREATE, MKDIR, SYMLINK and MKNOD.
 fn making(try_one: TryOne<'_>) {
     let directory = handle("directory");
-    let made = CreateOk {
-        object: Some(wire_handle("file")),
-        attributes: Some(fattr()),
-        directory: wcc_data(),
-    };
+    let made =
+        CreateOk { object: Some(wire_handle("file")), attributes: Some(fattr()), directory: wcc_data() };
     for (procedure, new) in [
         ("CREATE", CreateRequest::file(0o644)),
         ("MKDIR", CreateRequest::directory(0o755)),
