@@ -2,8 +2,8 @@
 //! requests that Linux would have sent.
 //!
 //! There is one explanation at a time, from the start of a command to its end. Meanwhile the kernel
-//! may not cache names and attributes, so that each operation of the command is observed (this is a
-//! [`crate::observed::OperationObserver`]). The client answers from its cache what the kernel would
+//! may not cache names and attributes, so that each operation of the command is observed
+//! ([`crate::observed`]). The client answers from its cache what the kernel would
 //! have answered from its own, so the requests are the same, with one exception
 //! (`docs/decisions/explaining.md`). While nothing is explained, an operation costs one relaxed
 //! load more.
@@ -26,9 +26,8 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::observed::{
-    FuseCaller, FuseOperation, FuseOperationReply, FuseOperationResult, OperationObserver,
-};
+use crate::bridge::BridgeContext;
+use crate::observed::{FuseOperation, FuseOperationReply, FuseOperationResult};
 use crate::options::Settings;
 
 /// Maximum wait for the end of the command's operations, including write-back.
@@ -233,44 +232,33 @@ const DIRECTORY: u32 = 0o040_000;
 const LINK: u32 = 0o120_000;
 
 /// An operation in progress that an explanation observes.
-#[allow(unnameable_types, reason = "nobody but the observed file system holds one")]
-pub struct ExplainedOperation {
+pub(crate) struct ExplainedOperation {
     explanation: Arc<CommandExplanation>,
+    caller: CredentialId,
     _entered: ScopeGuard,
 }
 
-impl fmt::Debug for ExplainedOperation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExplainedOperation").finish_non_exhaustive()
+impl Explainer {
+    /// An operation begins; `None` if no command is being explained.
+    pub(crate) fn enter(
+        &self,
+        context: &BridgeContext<'_>,
+        operation: &FuseOperation<'_>,
+    ) -> Option<ExplainedOperation> {
+        let explanation = self.present()?;
+        let (node, name) = operation.place();
+        let entered = explanation.enter(context.tid, object(node), name);
+        let caller = CredentialId(u64::from(context.uid) << 32 | u64::from(context.gid));
+        Some(ExplainedOperation { explanation, caller, _entered: entered })
     }
 }
 
-impl OperationObserver for Arc<Explainer> {
-    type Seen = Option<ExplainedOperation>;
-
-    fn begins(&self, caller: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen {
-        let explanation = self.present()?;
-        let (node, name) = operation.place();
-        let entered = explanation.enter(caller.thread, object(node), name);
-        Some(ExplainedOperation { explanation, _entered: entered })
-    }
-
-    fn ended(
-        &self,
-        caller: &FuseCaller,
-        operation: &FuseOperation<'_>,
-        outcome: &FuseOperationResult<'_>,
-        seen: Self::Seen,
-    ) {
-        let Some(watched) = seen else { return };
+impl ExplainedOperation {
+    /// The operation has ended with this outcome.
+    pub(crate) fn end(&self, operation: &FuseOperation<'_>, outcome: &FuseOperationResult<'_>) {
         if let Some(happened) = completed(operation, outcome) {
-            let caller = CredentialId(u64::from(caller.uid) << 32 | u64::from(caller.gid));
-            watched.explanation.completed(caller, &happened);
+            self.explanation.completed(self.caller, &happened);
         }
-    }
-
-    fn withholds_lifetimes(seen: &Self::Seen) -> bool {
-        seen.is_some()
     }
 }
 

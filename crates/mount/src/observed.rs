@@ -1,115 +1,74 @@
-//! A file system whose operations are observed: an observer is called at the start and at the end
-//! of each.
+//! The bridge, with each operation observed at its start and at its end: by tracepoints, and by an
+//! explanation if one is in progress ([`crate::explain`]).
 //!
-//! All operations of [`Filesystem`] pass their observers here: [`TracepointObserver`], which emits
-//! events, and [`crate::explain`]. Invariant: observers do not change operations, and change the
-//! reply only by setting its timeouts to zero ([`OperationObserver::withholds_lifetimes`]).
+//! Invariant: observers do not change operations, and change the reply only by setting its timeouts
+//! to zero, while an explanation wants the kernel to ask again each time.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use curt_client::{InodeEventFields, InodeId, Superblock, trace_enter, trace_exit};
 use curt_fuse::{
-    AttrOut, CreateIn, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockRange, MknodIn,
-    NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
+    AttrOut, CreateIn, DirentBuffer, EntryOut, Filesystem, FuseFh, LkIn, LockRange, MknodIn, NodeId, OpenIn,
+    OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
 };
 use curt_observe::probe;
 use rustix::io::Errno;
 
-/// An observer of operations. Called on the thread that performs the operation, which waits
-/// meanwhile.
-pub trait OperationObserver: Send + Sync + 'static {
-    /// What it knows of an operation in progress.
-    type Seen;
+use crate::bridge::{Bridge, BridgeContext, FuseInterrupt};
+use crate::explain::{ExplainedOperation, Explainer};
 
-    /// An operation begins.
-    fn begins(&self, caller: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen;
-
-    /// It has ended with this outcome. (The kernel may have the data of a READ already.)
-    fn ended(
-        &self,
-        caller: &FuseCaller,
-        operation: &FuseOperation<'_>,
-        outcome: &FuseOperationResult<'_>,
-        seen: Self::Seen,
-    );
-
-    /// Whether answers must not carry lifetimes, so that the kernel asks again each time.
-    fn withholds_lifetimes(_: &Self::Seen) -> bool {
-        false
-    }
+/// The bridge of a client, and the observers of its operations.
+pub(crate) struct ObservedFilesystem {
+    bridge: Arc<Bridge>,
+    client: Arc<Superblock>,
+    explainer: Arc<Explainer>,
 }
 
-/// Both observe; the first sees an operation begin first and end last.
-impl<A: OperationObserver, B: OperationObserver> OperationObserver for (A, B) {
-    type Seen = (A::Seen, B::Seen);
-
-    fn begins(&self, caller: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen {
-        let first = self.0.begins(caller, operation);
-        (first, self.1.begins(caller, operation))
-    }
-
-    fn ended(
-        &self,
-        caller: &FuseCaller,
-        operation: &FuseOperation<'_>,
-        outcome: &FuseOperationResult<'_>,
-        seen: Self::Seen,
-    ) {
-        self.1.ended(caller, operation, outcome, seen.1);
-        self.0.ended(caller, operation, outcome, seen.0);
-    }
-
-    fn withholds_lifetimes(seen: &Self::Seen) -> bool {
-        A::withholds_lifetimes(&seen.0) || B::withholds_lifetimes(&seen.1)
-    }
-}
-
-/// A file system that is observed by `O`.
-pub struct ObservedFilesystem<F, O> {
-    inner: Arc<F>,
-    observer: O,
-}
-
-impl<F, O> fmt::Debug for ObservedFilesystem<F, O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObservedFilesystem").finish_non_exhaustive()
-    }
-}
-
-impl<F: Filesystem, O: OperationObserver> ObservedFilesystem<F, O> {
-    /// Passes all operations to `inner`, observed by `observer`.
-    #[must_use]
-    pub const fn new(inner: Arc<F>, observer: O) -> Self {
-        Self { inner, observer }
+impl ObservedFilesystem {
+    pub(crate) const fn new(bridge: Arc<Bridge>, client: Arc<Superblock>, explainer: Arc<Explainer>) -> Self {
+        Self { bridge, client, explainer }
     }
 
     /// Performs an operation; also returns whether its reply may have timeouts.
     fn observe<T>(
         &self,
-        context: &ObservedContext<'_, F>,
+        context: &BridgeContext<'_>,
         operation: &FuseOperation<'_>,
-        perform: impl FnOnce(&F) -> Result<T, Errno>,
+        perform: impl FnOnce(&Bridge) -> Result<T, Errno>,
         answer: impl for<'t> FnOnce(&'t T) -> FuseOperationReply<'t>,
     ) -> (Result<T, Errno>, bool) {
-        let caller = caller(context);
-        let seen = self.observer.begins(&caller, operation);
+        let explained = self.begin(context, operation);
         context.mark_received();
-        let promises = !O::withholds_lifetimes(&seen);
-        let result = perform(&self.inner);
+        let promises = explained.is_none();
+        let result = perform(&self.bridge);
         let outcome = FuseOperationResult(result.as_ref().map(answer).map_err(|errno| *errno));
-        self.observer.ended(&caller, operation, &outcome, seen);
+        self.end(operation, &outcome, explained);
         (result, promises)
     }
-}
 
-const fn caller<I>(context: &FuseContext<'_, I>) -> FuseCaller {
-    FuseCaller { thread: context.tid, uid: context.uid, gid: context.gid }
-}
+    fn begin(
+        &self,
+        context: &BridgeContext<'_>,
+        operation: &FuseOperation<'_>,
+    ) -> Option<ExplainedOperation> {
+        self.trace_begin(context, operation);
+        self.explainer.enter(context, operation)
+    }
 
-/// The context of a call of `F`.
-type ObservedContext<'a, F> = FuseContext<'a, <F as Filesystem>::Interruption>;
+    /// An operation has ended with this outcome. (The kernel may have the data of a READ already.)
+    fn end(
+        &self,
+        operation: &FuseOperation<'_>,
+        outcome: &FuseOperationResult<'_>,
+        explained: Option<ExplainedOperation>,
+    ) {
+        if let Some(explained) = explained {
+            explained.end(operation, outcome);
+        }
+        self.trace_end(operation, outcome);
+    }
+}
 
 const fn done<T>(_: &T) -> FuseOperationReply<'_> {
     FuseOperationReply::Done
@@ -128,8 +87,8 @@ const fn stat_at_once(stat: AttrOut) -> AttrOut {
 macro_rules! observed_methods {
     ($($method:ident($($argument:ident: $type:ty),*) as $operation:expr
         => $result:ty, $answer:expr $(, withhold $withhold:expr)?;)*) => {$(
-        fn $method(&self, context: &ObservedContext<'_, F>, $($argument: $type),*) -> Result<$result, Errno> {
-            let perform = |inner: &F| inner.$method(context, $($argument),*);
+        fn $method(&self, context: &BridgeContext<'_>, $($argument: $type),*) -> Result<$result, Errno> {
+            let perform = |bridge: &Bridge| bridge.$method(context, $($argument),*);
             let observed = self.observe(context, &$operation, perform, $answer);
             $(if let (Ok(result), false) = observed {
                 return Ok($withhold(result));
@@ -139,8 +98,8 @@ macro_rules! observed_methods {
     )*};
 }
 
-impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O> {
-    type Interruption = F::Interruption;
+impl Filesystem for ObservedFilesystem {
+    type Interruption = FuseInterrupt;
 
     observed_methods! {
         lookup(parent: NodeId, name: &[u8]) as FuseOperation::Lookup((parent, name)) => EntryOut, |entry| FuseOperationReply::Entry(entry), withhold at_once;
@@ -177,29 +136,24 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
     }
 
     fn silent_for(&self) -> Option<Duration> {
-        self.inner.silent_for()
+        self.bridge.silent_for()
     }
 
     fn refused_lookup(&self, parent: NodeId, name: &[u8], refusal: Errno) -> Errno {
-        self.inner.refused_lookup(parent, name, refusal)
+        self.bridge.refused_lookup(parent, name, refusal)
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        self.inner.forget(node, lookups);
+        self.bridge.forget(node, lookups);
     }
 
-    fn readlink(
-        &self,
-        context: &ObservedContext<'_, F>,
-        node: NodeId,
-        target: &mut Vec<u8>,
-    ) -> Result<(), Errno> {
+    fn readlink(&self, context: &BridgeContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
         let operation = FuseOperation::Readlink(node);
         let (result, _) = self.observe(
             context,
             &operation,
-            move |inner| {
-                inner.readlink(context, node, target)?;
+            move |bridge| {
+                bridge.readlink(context, node, target)?;
                 Ok(&target[..])
             },
             |target| FuseOperationReply::Target(target),
@@ -207,40 +161,38 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
         result.map(drop)
     }
 
-    fn release(&self, context: &ObservedContext<'_, F>, node: NodeId, release: &ReleaseIn) {
+    fn release(&self, context: &BridgeContext<'_>, node: NodeId, release: &ReleaseIn) {
         let operation = FuseOperation::Release(node, release);
-        let caller = caller(context);
-        let seen = self.observer.begins(&caller, &operation);
+        let explained = self.begin(context, &operation);
         // It marks itself as received, as soon as later requests wait for it where necessary.
-        self.inner.release(context, node, release);
+        self.bridge.release(context, node, release);
         context.mark_received();
-        self.observer.ended(&caller, &operation, &FuseOperationResult(Ok(FuseOperationReply::Done)), seen);
+        self.end(&operation, &FuseOperationResult(Ok(FuseOperationReply::Done)), explained);
     }
 
     fn readdir(
         &self,
-        context: &ObservedContext<'_, F>,
+        context: &BridgeContext<'_>,
         node: NodeId,
         fh: FuseFh,
         offset: u64,
         listing: &mut DirentBuffer<'_>,
     ) -> Result<(), Errno> {
         let operation = FuseOperation::Readdir(node, (fh, offset), listing.is_plus());
-        let caller = caller(context);
-        let seen = self.observer.begins(&caller, &operation);
+        let explained = self.begin(context, &operation);
         context.mark_received();
-        if O::withholds_lifetimes(&seen) {
+        if explained.is_some() {
             listing.clear_lifetimes();
         }
-        let result = self.inner.readdir(context, node, fh, offset, listing);
+        let result = self.bridge.readdir(context, node, fh, offset, listing);
         let outcome = FuseOperationResult(result.map(|()| FuseOperationReply::Listed(listing)));
-        self.observer.ended(&caller, &operation, &outcome, seen);
+        self.end(&operation, &outcome, explained);
         result
     }
 
-    fn releasedir(&self, context: &ObservedContext<'_, F>, node: NodeId, fh: FuseFh) {
-        let perform = |inner: &F| {
-            inner.releasedir(context, node, fh);
+    fn releasedir(&self, context: &BridgeContext<'_>, node: NodeId, fh: FuseFh) {
+        let perform = |bridge: &Bridge| {
+            bridge.releasedir(context, node, fh);
             Ok(())
         };
         // It has no result.
@@ -248,25 +200,10 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
     }
 }
 
-/// The caller. The thread is 0 for requests of the kernel itself, or if the caller is in a pid
-/// namespace that the daemon cannot see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FuseCaller {
-    /// The thread.
-    pub thread: u32,
-    /// The fsuid.
-    pub uid: u32,
-    /// The fsgid.
-    pub gid: u32,
-}
-
-/// An operation with its arguments. A name comes with its directory.
+/// An operation with its arguments, named as the methods of [`Filesystem`]. A name comes with its
+/// directory.
 #[derive(Clone, Copy, Debug)]
-#[expect(
-    missing_docs,
-    reason = "the names are those of the methods of Filesystem, whose documentation says what each does"
-)]
-pub enum FuseOperation<'a> {
+pub(crate) enum FuseOperation<'a> {
     Lookup((NodeId, &'a [u8])),
     Getattr(NodeId),
     Setattr(NodeId, &'a SetattrIn),
@@ -299,8 +236,7 @@ pub enum FuseOperation<'a> {
 
 impl<'a> FuseOperation<'a> {
     /// The object, or the directory and the name in it.
-    #[must_use]
-    pub const fn place(&self) -> (NodeId, Option<&'a [u8]>) {
+    pub(crate) const fn place(&self) -> (NodeId, Option<&'a [u8]>) {
         match *self {
             Self::Lookup((parent, name))
             | Self::Symlink((parent, name), _)
@@ -334,7 +270,7 @@ impl<'a> FuseOperation<'a> {
 
 /// The result of a successful operation.
 #[derive(Clone, Copy, Debug)]
-pub enum FuseOperationReply<'a> {
+pub(crate) enum FuseOperationReply<'a> {
     /// The entry of a name; without a node: the name does not exist.
     Entry(&'a EntryOut),
     /// Attributes.
@@ -355,12 +291,11 @@ pub enum FuseOperationReply<'a> {
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug)]
-pub struct FuseOperationResult<'a>(pub Result<FuseOperationReply<'a>, Errno>);
+pub(crate) struct FuseOperationResult<'a>(pub(crate) Result<FuseOperationReply<'a>, Errno>);
 
 impl FuseOperationResult<'_> {
     /// The object of a name, if it was found or created.
-    #[must_use]
-    pub fn entry(&self) -> Option<&EntryOut> {
+    pub(crate) fn entry(&self) -> Option<&EntryOut> {
         match self.0 {
             Ok(FuseOperationReply::Entry(entry) | FuseOperationReply::Created(entry, _))
                 if entry.node != NodeId(0) =>
@@ -372,43 +307,12 @@ impl FuseOperationResult<'_> {
     }
 
     /// 0, or the errno. A missing name is an entry without a node, and ENOENT for the program.
-    #[must_use]
-    pub fn errno(&self) -> Option<Errno> {
+    pub(crate) fn errno(&self) -> Option<Errno> {
         match self.0 {
             Ok(FuseOperationReply::Entry(entry)) if entry.node == NodeId(0) => Some(Errno::NOENT),
             Ok(_) => None,
             Err(errno) => Some(errno),
         }
-    }
-}
-
-/// Emits the events of operations on a client's mount.
-pub struct TracepointObserver {
-    client: Arc<Superblock>,
-}
-
-impl fmt::Debug for TracepointObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TracepointObserver").finish_non_exhaustive()
-    }
-}
-
-impl TracepointObserver {
-    /// Emits the events of this client's operations.
-    #[must_use]
-    pub fn new(client: &Arc<Superblock>) -> Self {
-        Self { client: Arc::clone(client) }
-    }
-
-    /// The common fields of events about an object.
-    fn event_fields(&self, node: NodeId) -> InodeEventFields {
-        self.client.event_fields(InodeId(node.0))
-    }
-
-    /// The file's fileid as programs see it; 0 if unknown.
-    fn fileid(&self, node: NodeId) -> u64 {
-        let stat = self.client.last_attributes(InodeId(node.0));
-        stat.map_or(0, |stat| stat.attributes.fileid)
     }
 }
 
@@ -419,11 +323,22 @@ macro_rules! event {
     };
 }
 
-impl OperationObserver for TracepointObserver {
-    type Seen = ();
+impl ObservedFilesystem {
+    /// The common fields of events about an object.
+    fn event_fields(&self, node: NodeId) -> InodeEventFields {
+        self.client.event_fields(InodeId(node.0))
+    }
 
-    fn begins(&self, caller: &FuseCaller, operation: &FuseOperation<'_>) {
-        let (pid, uid) = (caller.thread, caller.uid);
+    /// The file's fileid as programs see it; 0 if unknown.
+    fn fileid(&self, node: NodeId) -> u64 {
+        let stat = self.client.last_attributes(InodeId(node.0));
+        stat.map_or(0, |stat| stat.attributes.fileid)
+    }
+
+    /// Emits the event that an operation begins. While the events are disabled, an operation costs
+    /// two loads more.
+    fn trace_begin(&self, context: &BridgeContext<'_>, operation: &FuseOperation<'_>) {
+        let (pid, uid) = (context.tid, context.uid);
         match *operation {
             FuseOperation::Lookup((at, name)) => event!(NfsLookupEnter: pid, uid, dir: self.fileid(at), name),
             FuseOperation::Getattr(node) => {
@@ -477,13 +392,8 @@ impl OperationObserver for TracepointObserver {
         }
     }
 
-    fn ended(
-        &self,
-        _: &FuseCaller,
-        operation: &FuseOperation<'_>,
-        outcome: &FuseOperationResult<'_>,
-        _seen: (),
-    ) {
+    /// Emits the event that an operation has ended.
+    fn trace_end(&self, operation: &FuseOperation<'_>, outcome: &FuseOperationResult<'_>) {
         let error = outcome.errno().map_or(0, |errno| -errno.raw_os_error());
         match *operation {
             FuseOperation::Lookup((at, name)) => {

@@ -202,7 +202,8 @@ impl Bridge {
     }
 }
 
-type BridgeContext<'a> = FuseContext<'a, FuseInterrupt>;
+/// The context of an operation.
+pub type BridgeContext<'a> = FuseContext<'a, FuseInterrupt>;
 
 impl Filesystem for Bridge {
     type Interruption = FuseInterrupt;
