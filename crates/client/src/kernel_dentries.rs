@@ -8,15 +8,20 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use curt_policy::{Moment, kernel_cache::expiry};
 use parking_lot::Mutex;
 
-use crate::{identity::InodeId, inode::Inode};
+use crate::{api::InodeId, inode::Inode};
 
 /// Room that an empty table keeps for what comes, in entries.
 const CAPACITY_KEPT: usize = 16_384;
+
+/// How long after a lifetime was granted a request can arrive that the kernel sent without knowing
+/// of it: other threads were looking the name up at the same time.
+const RECEIVED_AFTER: Duration = Duration::from_millis(10);
 
 /// Maximum number of further directories that are remembered for an object with several names.
 const OTHERS_MAX: usize = 4;
@@ -42,6 +47,8 @@ struct Generation {
 
 #[derive(Clone, Debug)]
 struct KernelDentry {
+    /// When its lifetime was granted; a lifetime that follows another one immediately continues it.
+    begin: Moment,
     end: Moment,
     directory: Weak<Inode>,
     /// Other directories in which LOOKUP found the object meanwhile: callers may have come by any.
@@ -96,12 +103,18 @@ impl KernelDentries {
         let mut kept = self.0.lock();
         let former = kept.find(object).filter(|former| former.may_be_kept(now)).cloned();
         let dentry = match former {
-            Some(former) if former.is_in(directory) => KernelDentry { end: end.max(former.end), ..former },
+            Some(former) if former.is_in(directory) => {
+                let begin = if former.end > now { former.begin } else { now };
+                KernelDentry { begin, end: end.max(former.end), ..former }
+            }
             Some(former) => {
                 kept.keep(object, former.with(Arc::downgrade(directory)), now);
                 return false;
             }
-            None => KernelDentry { end, directory: Arc::downgrade(directory), others: Box::default() },
+            None => {
+                let directory = Arc::downgrade(directory);
+                KernelDentry { begin: now, end, directory, others: Box::default() }
+            }
         };
         kept.keep(object, dentry, now);
         true
@@ -115,25 +128,22 @@ impl KernelDentries {
         }
     }
 
-    /// The directory in which the kernel may have found `object` without asking; `None` if its
-    /// callers need not be checked.
-    pub(crate) fn directory_of(&self, object: InodeId, now: Moment) -> Option<Arc<Inode>> {
-        let kept = self.0.lock();
-        kept.find(object).filter(|dentry| dentry.may_be_kept(now))?.directory.upgrade()
-    }
-
-    /// The other directories by which a caller may have come to `object`.
-    pub(crate) fn other_directories_of(&self, object: InodeId, now: Moment) -> Vec<Arc<Inode>> {
+    /// The directories in which the kernel may have found `object` without asking, the likeliest
+    /// last; none if its callers need not be checked.
+    pub(crate) fn directories_of(&self, object: InodeId, now: Moment) -> Vec<Arc<Inode>> {
         let kept = self.0.lock();
         let dentry = kept.find(object).filter(|dentry| dentry.may_be_kept(now));
-        dentry.into_iter().flat_map(|dentry| dentry.others.iter().filter_map(Weak::upgrade)).collect()
+        let directories = dentry.into_iter().flat_map(|dentry| dentry.others.iter().chain([&dentry.directory]));
+        directories.filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether the lifetime of its name in `directory` lasted at `moment`: whoever asked for it
-    /// then did so in spite of it.
+    /// Whether the lifetime of its name in `directory` lasted at `moment`, and the kernel knew of it:
+    /// whoever asked for it then did so in spite of it.
     pub(crate) fn lasted(&self, object: InodeId, directory: &Arc<Inode>, moment: Moment) -> bool {
         let kept = self.0.lock();
-        kept.find(object).is_some_and(|dentry| dentry.is_in(directory) && dentry.end > moment)
+        kept.find(object).is_some_and(|dentry| {
+            dentry.is_in(directory) && dentry.begin.plus(RECEIVED_AFTER) <= moment && moment < dentry.end
+        })
     }
 
     /// When the lifetime of the name that leads to `object` ends, or has ended.
@@ -166,8 +176,6 @@ impl KernelDentries {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn at(milliseconds: u64) -> Moment {
@@ -177,7 +185,12 @@ mod tests {
     #[test]
     fn what_has_expired_goes_and_what_lasts_stays() {
         let mut kept = Generations::default();
-        let dentry = |end| KernelDentry { end: at(end), directory: Weak::new(), others: Box::default() };
+        let dentry = |end| KernelDentry {
+            begin: at(0),
+            end: at(end),
+            directory: Weak::new(),
+            others: Box::default(),
+        };
         for object in 0..1000 {
             // Each lasts a second.
             let now = 1000 + object * 100;

@@ -9,10 +9,9 @@ use std::{
 };
 
 use crate::{
-    api::OpenFlags,
-    credentials::InternedCaller,
+    api::{InodeId, OpenFlags},
+    caller::InternedCaller,
     data::{DataOwner, OpenData},
-    identity::InodeId,
     inode::Inode,
 };
 

@@ -5,5 +5,5 @@ pub mod daemon;
 pub mod explain;
 pub mod helper;
 mod kernel_quirks;
-pub mod observed;
+mod observed;
 pub mod options;

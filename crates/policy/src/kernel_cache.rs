@@ -14,11 +14,11 @@ use curt_types::FileKind;
 use crate::{
     access::is_world_searchable,
     attributes::AttributeState,
-    facts::{Epoch, Facts},
+    attributes::{Epoch, Facts},
     names::{self, DentryState, NameLabel},
     options::{CacheOptions, MountUsers},
-    server_clock::ServerClock,
     time::Moment,
+    time::ServerClock,
 };
 
 /// How much later than granted a lifetime is taken to end. It begins when the kernel processes the

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
-use curt_client::environment::Clock;
+use curt_client::Clock;
 use curt_client::{Caller, OpenDirectory, Superblock};
 use curt_types::{Attributes, FileKind};
 use rustix::io::Errno;

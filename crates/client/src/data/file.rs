@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     data::{errors::DataError, shared_bytes::SharedBytes},
-    protocol::values::OpenContext,
+    protocol::OpenContext,
 };
 
 /// A READ in flight.

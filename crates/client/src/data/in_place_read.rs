@@ -24,7 +24,7 @@ use super::{
     segment::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::values::{OpenCaller, ReadSink};
+use crate::protocol::{OpenCaller, ReadSink};
 
 /// The destination of a read.
 pub trait ReadTarget: Send + Sync {

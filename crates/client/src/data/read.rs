@@ -27,7 +27,7 @@ use super::{
     segment::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::values::OpenCaller;
+use crate::protocol::OpenCaller;
 
 /// Maximum READs of one file in flight, read-ahead included.
 const FETCHES_MAX: usize = 16;

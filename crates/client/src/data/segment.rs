@@ -8,7 +8,7 @@ use std::{ops::Range, sync::Arc};
 use super::{block_pool::Block, shared_bytes::SharedBytes};
 use curt_types::WriteVerifier;
 
-use crate::protocol::values::OpenContext;
+use crate::protocol::OpenContext;
 
 /// The write-back state of a segment.
 #[derive(Clone, Debug)]

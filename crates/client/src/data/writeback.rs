@@ -24,7 +24,7 @@ use super::{
     segment::{SegmentState, SegmentToWrite},
     shared_bytes::SharedBytes,
 };
-use crate::protocol::values::{OpenCaller, OpenContext, WriteReply};
+use crate::protocol::{OpenCaller, OpenContext, WriteReply};
 
 /// Maximum WRITEs of one file in flight.
 const WORKERS_MAX: usize = 8;

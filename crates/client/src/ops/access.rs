@@ -12,22 +12,19 @@ use curt_types::Access;
 use rustix::io::Errno;
 
 use crate::{
-    errno, identity::InodeId, inode::Inode, op::Op, ops::getattr::revalidate, superblock::Superblock,
+    api::InodeId, errno, inode::Inode, op::Op, ops::getattr::revalidate, superblock::Superblock,
 };
 
-/// Components of the longest path (PATH_MAX).
-const DEPTH_MAX: usize = 2048;
-
-/// access(2) with `mask` (R_OK 4, W_OK 2, X_OK 1; 0 checks nothing).
+/// access(2) with `mask` (R_OK 4, W_OK 2, X_OK 1; 0 checks only the path).
 ///
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
 pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
+    let inode = op.sb.find_inode(id)?;
+    check_path(op, &inode)?;
     if mask & 7 == 0 {
         return Ok(());
     }
-    let inode = op.sb.find_inode(id)?;
-    check_path(op, &inode)?;
     let kind = inode.facts().state.facts().map(|known| known.kind);
     let kind = match kind {
         Some(kind) => kind,
@@ -41,8 +38,8 @@ pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
 
 /// Makes sure that the caller may search the directories through which the kernel may have let him
 /// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
-/// this directory, and so on. Whoever did not come by a path is not asked for more, unless the
-/// permission ended while the names lasted.
+/// this directory, and so on. Of several directories one that he may search is enough. Whoever did
+/// not come by a path is not asked for more, unless the permission ended while the names lasted.
 ///
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
@@ -50,29 +47,32 @@ pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     if !op.sb.core.checks_paths(op.now()) {
         return Ok(());
     }
-    let dentries = &op.sb.kernel_dentries;
-    let Some(directory) = dentries.directory_of(inode.id(), op.now()) else {
+    let mut ways = op.sb.kernel_dentries.directories_of(inode.id(), op.now());
+    let Some(last) = ways.last() else {
         return Ok(());
     };
-    match check_path_to(op, directory) {
-        // A file may have been found by any of its names.
-        Err(Errno::ACCESS) => {
-            let mut others = dentries.other_directories_of(inode.id(), op.now()).into_iter();
-            if others.any(|other| check_path_to(op, other).is_ok()) { Ok(()) } else { Err(Errno::ACCESS) }
+    let mut passed = vec![last.id()];
+    let mut refusal = Errno::ACCESS;
+    while let Some(directory) = ways.pop() {
+        match check_search(op, &directory) {
+            Ok(()) => {
+                let above = op.sb.kernel_dentries.directories_of(directory.id(), op.now());
+                if above.is_empty() {
+                    return Ok(());
+                }
+                for directory in above {
+                    if !passed.contains(&directory.id()) {
+                        passed.push(directory.id());
+                        ways.push(directory);
+                    }
+                }
+            }
+            // He may have come by another name, or the object was moved away from here.
+            Err(error @ (Errno::ACCESS | Errno::STALE | Errno::NOENT)) => refusal = error,
+            Err(error) => return Err(error),
         }
-        result => result,
     }
-}
-
-fn check_path_to(op: &Op<'_>, mut directory: Arc<Inode>) -> Result<(), Errno> {
-    for _ in 0..DEPTH_MAX {
-        check_search(op, &directory)?;
-        match op.sb.kernel_dentries.directory_of(directory.id(), op.now()) {
-            Some(above) => directory = above,
-            None => return Ok(()),
-        }
-    }
-    Err(Errno::ACCESS)
+    Err(refusal)
 }
 
 fn check_search(op: &Op<'_>, directory: &Arc<Inode>) -> Result<(), Errno> {

@@ -45,27 +45,6 @@ pub(super) fn stat(from: &client::InodeStat) -> fuse::AttrOut {
     fuse::AttrOut { attributes: attributes(&from.attributes), valid: from.valid }
 }
 
-/// A found object. Inode ids are never reused within a mount, so all its objects have one
-/// `generation`, which distinguishes their handles from those of another mount. The kernel requires
-/// 0 for the root.
-pub(super) fn found(from: &client::FoundInode, generation: u32) -> fuse::EntryOut {
-    let is_root = from.id == client::InodeId::ROOT;
-    fuse::EntryOut {
-        node: fuse::NodeId(from.id.0),
-        generation: if is_root { 0 } else { u64::from(generation) },
-        entry_valid: from.entry_valid,
-        attributes_valid: from.attributes_valid,
-        attributes: attributes(&from.attributes),
-    }
-}
-
-pub(super) fn entry(from: &client::LookupResult, generation: u32) -> fuse::EntryOut {
-    match from {
-        client::LookupResult::Positive(object) => found(object, generation),
-        client::LookupResult::Negative { entry_valid } => fuse::EntryOut::missing(*entry_valid),
-    }
-}
-
 /// The attributes to be set; the plan contains those that the protocol can express.
 pub(super) fn set_attributes(from: &fuse::SetattrIn) -> SetAttributes {
     SetAttributes {

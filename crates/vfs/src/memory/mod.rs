@@ -5,7 +5,7 @@
 //! cookies, and increases the ctime of an object at each change while its time step is 1 ns, so
 //! that each change is visible. Reading does not set atime. One lock protects the whole tree: each
 //! operation is one atomic step, including its WCC attributes. It does not read the system's clock:
-//! time comes from a [`TimeSource`].
+//! time comes from a [`WallClock`].
 
 mod build;
 mod content;
@@ -33,7 +33,7 @@ use crate::ReaddirDetail;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::result::{PostOpResult, VfsNode, WccResult};
-use crate::time::{SystemTimeSource, TimeSource};
+use crate::time::{SystemWallClock, WallClock};
 
 pub use self::build::MemoryTreeBuilder;
 pub use self::content::ContentFormula;
@@ -42,7 +42,7 @@ pub use self::fault::FaultPoint;
 /// Options of a tree in memory.
 pub struct MemoryOptions {
     /// The source of time.
-    pub time: Arc<dyn TimeSource>,
+    pub time: Arc<dyn WallClock>,
     /// The step of times: 1 ns, or longer to simulate some file systems.
     pub time_step: Duration,
     /// Maximum number of written bytes (`ENOSPC` beyond); bytes of a formula do not count.
@@ -61,7 +61,7 @@ pub struct MemoryOptions {
 impl Default for MemoryOptions {
     fn default() -> Self {
         Self {
-            time: Arc::new(SystemTimeSource),
+            time: Arc::new(SystemWallClock),
             time_step: Duration::from_nanos(1),
             bytes_max: 1 << 30,
             files_max: 1 << 20,

@@ -13,7 +13,7 @@ use crate::{
         segments::Segments,
         shared_bytes::{ReadBytes, SharedBytes},
     },
-    protocol::values::OpenContext,
+    protocol::OpenContext,
 };
 
 const SIZE: u64 = 300;

@@ -19,7 +19,7 @@ use crate::{
         block_pool::BlockPool, errors::DataError, options::DataOptions, plane::OpenMode,
         segment::WriteOrigin, segments::Segments, shared_bytes::SharedBytes,
     },
-    protocol::values::OpenContext,
+    protocol::OpenContext,
 };
 
 const FULL: u32 = 28;

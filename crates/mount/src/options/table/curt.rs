@@ -5,9 +5,8 @@ use std::time::Duration;
 use curt_observe::events::RingLevel;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
-use super::super::row::OptionRow;
 use super::super::values::{number, one_of, seconds, short_time, size};
-use super::{flag, refused, valued_own};
+use super::{OptionRow, flag, refused, valued_own};
 
 const LATER_LOCKS: &str =
     "byte-range locks on the wire are not supported by this version; use nolock or local_lock";
