@@ -180,12 +180,12 @@ impl MountCore {
     /// Whether callers may have passed directories by names that the kernel kept.
     pub(crate) fn checks_paths(&self, now: Moment) -> bool {
         let end = self.names_end.load(Relaxed);
-        end != 0 && kernel_cache::expiry(Some(Moment::from_nanoseconds(end))) > Some(now)
+        end != 0 && kernel_cache::with_expiry_delay(Some(Moment::from_nanoseconds(end))) > Some(now)
     }
 
     /// When the kernel keeps no name any more.
     pub(crate) fn names_expire(&self) -> Option<Moment> {
-        kernel_cache::expiry(Some(Moment::from_nanoseconds(self.names_end.load(Relaxed))))
+        kernel_cache::with_expiry_delay(Some(Moment::from_nanoseconds(self.names_end.load(Relaxed))))
     }
 
     pub(crate) fn count(&self, counter: ClientCounter) {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use curt_policy::{Moment, kernel_cache::expiry};
+use curt_policy::{Moment, kernel_cache::with_expiry_delay};
 use parking_lot::Mutex;
 
 use crate::{api::InodeId, inode::Inode};
@@ -61,7 +61,7 @@ impl KernelDentry {
     }
 
     fn may_be_kept(&self, now: Moment) -> bool {
-        expiry(Some(self.end)) > Some(now)
+        with_expiry_delay(Some(self.end)) > Some(now)
     }
 
     /// Adds a directory in which the object was found; replaces the oldest if there are too many.
@@ -85,7 +85,7 @@ impl Generations {
     }
 
     fn keep(&mut self, object: InodeId, dentry: KernelDentry, now: Moment) {
-        if self.older.end.is_none_or(|end| expiry(Some(end)) <= Some(now)) {
+        if self.older.end.is_none_or(|end| with_expiry_delay(Some(end)) <= Some(now)) {
             std::mem::swap(&mut self.newer, &mut self.older);
             self.newer.end = None;
             self.newer.by_object.clear();
@@ -133,7 +133,8 @@ impl KernelDentries {
     pub(crate) fn directories_of(&self, object: InodeId, now: Moment) -> Vec<Arc<Inode>> {
         let kept = self.0.lock();
         let dentry = kept.find(object).filter(|dentry| dentry.may_be_kept(now));
-        let directories = dentry.into_iter().flat_map(|dentry| dentry.others.iter().chain([&dentry.directory]));
+        let directories =
+            dentry.into_iter().flat_map(|dentry| dentry.others.iter().chain([&dentry.directory]));
         directories.filter_map(Weak::upgrade).collect()
     }
 
@@ -185,12 +186,8 @@ mod tests {
     #[test]
     fn what_has_expired_goes_and_what_lasts_stays() {
         let mut kept = Generations::default();
-        let dentry = |end| KernelDentry {
-            begin: at(0),
-            end: at(end),
-            directory: Weak::new(),
-            others: Box::default(),
-        };
+        let dentry =
+            |end| KernelDentry { begin: at(0), end: at(end), directory: Weak::new(), others: Box::default() };
         for object in 0..1000 {
             // Each lasts a second.
             let now = 1000 + object * 100;

@@ -342,12 +342,17 @@ impl Superblock {
     }
 
     /// Grants the kernel no lifetimes of names for this time from now on, and lets it keep no
-    /// targets of symbolic links. Zero: they are granted again as the options say.
+    /// targets of symbolic links; returns when it has none. Zero: they are granted again as the options say.
     pub fn withhold_names(&self, duration: Duration) {
         self.core.withhold_names(duration);
         if let Some(observer) = self.core.observer.as_ref().filter(|_| !duration.is_zero()) {
-            for link in self.looked_up.filtered(|inode| inode.has_link_text()) {
+            let links = self.looked_up.filtered(|inode| inode.has_link_text());
+            for link in &links {
                 observer.target_changed(link.id());
+            }
+            // They are notified in this order.
+            if let Some(last) = links.iter().map(|link| link.id()).max() {
+                observer.await_target_dropped(last);
             }
         }
     }

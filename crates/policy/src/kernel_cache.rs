@@ -24,7 +24,7 @@ use crate::{
 /// How much later than granted a lifetime is taken to end. It begins when the kernel processes the
 /// reply, the kernel rounds it up by at most two ticks of its clock (10 ms each with HZ=100), and a
 /// caller that has walked a path in time sends its request a moment later. It is no bound for a
-/// caller that gets no processor time in between.
+/// caller that gets no processor time in between, or waits for a lock or a page.
 pub const EXPIRY_DELAY: Duration = Duration::from_millis(50);
 
 /// How long no name of a directory is granted a lifetime after a rename moved one into a directory
@@ -117,8 +117,9 @@ pub struct NameLifetimes {
     missing: Option<(Moment, Epoch)>,
     /// Of names that were missing in an earlier one.
     formerly_missing: Option<Moment>,
-    /// Until then no more are granted, and none to missing names.
+    /// Until then no more are granted.
     withheld_until: Option<Moment>,
+    /// Until then none are granted to missing names.
     missing_withheld_until: Option<Moment>,
 }
 
@@ -169,7 +170,7 @@ impl NameLifetimes {
     /// needs a look-up.
     #[must_use]
     pub fn expiry(&self) -> Option<Moment> {
-        expiry(self.present.max(self.missing.map(|(end, _)| end)).max(self.formerly_missing))
+        with_expiry_delay(self.present.max(self.missing.map(|(end, _)| end)).max(self.formerly_missing))
     }
 
     /// When the kernel has no present name of the directory any more.
@@ -183,14 +184,14 @@ impl NameLifetimes {
     #[must_use]
     pub fn expiry_of_listed(&self, listed: Option<Epoch>) -> Option<Moment> {
         let contradicted = self.missing.filter(|(_, epoch)| listed != Some(*epoch)).map(|(end, _)| end);
-        expiry(contradicted.max(self.formerly_missing))
+        with_expiry_delay(contradicted.max(self.formerly_missing))
     }
 }
 
 /// When the kernel has no name any more whose lifetime ends at `end`. Until then operations are
 /// checked along the path.
 #[must_use]
-pub fn expiry(end: Option<Moment>) -> Option<Moment> {
+pub fn with_expiry_delay(end: Option<Moment>) -> Option<Moment> {
     end.map(|end| end.plus(EXPIRY_DELAY))
 }
 

@@ -11,9 +11,7 @@ use curt_policy::{
 use curt_types::Access;
 use rustix::io::Errno;
 
-use crate::{
-    api::InodeId, errno, inode::Inode, op::Op, ops::getattr::revalidate, superblock::Superblock,
-};
+use crate::{api::InodeId, errno, inode::Inode, op::Op, ops::getattr::revalidate, superblock::Superblock};
 
 /// access(2) with `mask` (R_OK 4, W_OK 2, X_OK 1; 0 checks only the path).
 ///

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use curt_policy::{
     Epoch, Moment, NameLabel,
-    kernel_cache::{expiry, may_keep_name_of, name_lifetime, wait_for},
+    kernel_cache::{may_keep_name_of, name_lifetime, wait_for, with_expiry_delay},
     names::DentryState,
 };
 use curt_types::FileKind;
@@ -85,7 +85,10 @@ fn record_lifetime(
     let state = if child.is_some() { DentryState::Positive } else { DentryState::Negative };
     let (now, directory) = (op.now(), name.directory);
     let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
-    let lifetime = name_lifetime(state, label, &directory.directory_view(facts, &clock), now, &op.options);
+    // A remount may have come since the operation began; it waits for what was granted before.
+    let longest = op.sb.core.options().kernel_names;
+    let view = directory.directory_view(facts, &clock);
+    let lifetime = name_lifetime(state, label, &view, now, &op.options).min(longest);
     let may_grant = facts.name_lifetimes().may_grant(state, now);
     if lifetime.is_zero() || !may_grant || !op.sb.dentries.has(directory.id(), name.name, child, label) {
         return Duration::ZERO;
@@ -113,8 +116,8 @@ pub(crate) fn await_closed(op: &Op<'_>, directory: &Inode) {
 }
 
 /// Whether the kernel may have a present name of `directory`, which it then uses without a LOOKUP.
-pub(crate) fn may_be_cached(op: &Op<'_>, directory: &Inode) -> bool {
-    expiry(directory.facts().name_lifetimes().present_end()) > Some(op.now())
+pub(crate) fn kernel_may_have_names(op: &Op<'_>, directory: &Inode) -> bool {
+    with_expiry_delay(directory.facts().name_lifetimes().present_end()) > Some(op.now())
 }
 
 /// A name of `from` that leads to `moved`, if that is known, was renamed into `to`. The kernel
@@ -135,7 +138,7 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
     let has_links = moved
         .and_then(|moved| moved.attributes())
         .is_some_and(|known| known.kind != FileKind::Directory && known.nlink > 1);
-    let end = end.filter(|end| expiry(Some(*end)) > Some(op.now()));
+    let end = end.filter(|end| with_expiry_delay(Some(*end)) > Some(op.now()));
     let is_open = {
         let mut facts = to.facts();
         let is_open = to.everybody_may_search(&facts, op.options.users);
@@ -151,7 +154,7 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
         if op.sb.grants_names() {
             from.facts().by_type.directory().name_lifetimes.withhold(op.now());
         }
-        await_expiry(op, expiry(end));
+        await_expiry(op, with_expiry_delay(end));
     }
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn sillyrename(
 /// because the rename changes the object's attributes.
 fn source(op: &Op<'_>, from: &NameInDirectory<'_>) -> Result<Option<Arc<Inode>>, Errno> {
     let known = from.cached_child(&op.sb.dentries);
-    if known.is_some() || !kernel_names::may_be_cached(op, from.directory) {
+    if known.is_some() || !kernel_names::kernel_may_have_names(op, from.directory) {
         return Ok(known);
     }
     match lookup::resolve(op, from.directory, from.name)? {

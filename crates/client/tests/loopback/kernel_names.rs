@@ -144,15 +144,74 @@ fn a_name_that_is_asked_for_although_the_kernel_keeps_it_is_looked_up_at_the_ser
     let other = world.mount(CacheOptions::default());
     let there = directory(&other, "open");
     ops::unlink(&other.client.op(&user(1000)), there, b"file").unwrap();
+    world.pass(SECOND / 50);
     let found = mounted.lookup(&user(1000), open, "file");
     assert_eq!((found.map(drop), mounted.sent().as_str()), (Err(Errno::NOENT), "LOOKUP 1"));
     ops::mkdir(&mounted.client.op(&user(1000)), open, b"file", 0o755).unwrap();
-    world.seconds(2);
-    let _ = lifetime(&mounted, open, "file");
+    // The directory's attributes change no more, and are believed longer each time.
+    for _ in 0..3 {
+        world.seconds(2);
+        let _ = lifetime(&mounted, open, "file");
+    }
     mounted.sent();
     world.seconds(1);
     assert_eq!(lifetime(&mounted, open, "file"), SECOND);
     assert_eq!(mounted.sent(), "", "afterwards it is answered from memory");
+}
+
+// SEMANTICS: name-6.
+#[test]
+fn whoever_asks_for_a_name_at_the_same_time_as_others_is_answered_from_memory() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let open = directory(&mounted, "open");
+    assert_eq!(lifetime(&mounted, open, "file"), SECOND);
+    // The lifetime ends, and several threads ask for the name; the first is answered.
+    world.seconds(2);
+    let me = user(1000);
+    let others = [(); 3].map(|()| mounted.client.op(&me));
+    world.pass(SECOND / 1000);
+    assert_eq!(lifetime(&mounted, open, "file"), SECOND);
+    let late = mounted.client.op(&me);
+    mounted.sent();
+    for op in others.iter().chain([&late]) {
+        assert!(ops::lookup(op, open, b"file").is_ok());
+    }
+    assert_eq!(mounted.sent(), "");
+}
+
+// SEMANTICS: perm-10.
+#[test]
+fn whoever_came_by_a_directory_that_another_client_moved_is_let_in_where_it_is_now() {
+    let world = World::new();
+    let mounted = kept(&world, CacheOptions::default());
+    let (me, stranger) = (user(1000), user(2000));
+    let top = mounted.client.root();
+    let open = directory(&mounted, "open");
+    let made = |parent, name: &[u8]| ops::mkdir(&mounted.client.op(&me), parent, name, 0o755).unwrap().id;
+    let (other, moved) = (made(top, b"other"), made(open, b"moved"));
+    let file = mounted.put(&me, moved, "file", 0o644, b"x").id;
+    world.pass(SECOND / 10);
+    for (parent, name) in [(top, "open"), (top, "other"), (open, "moved"), (moved, "file")] {
+        assert_eq!(lifetime(&mounted, parent, name), SECOND, "{name}");
+    }
+    // Another client moves the directory, and closes the one that it was in.
+    let there = world.mount(CacheOptions::default());
+    let (from, to) = (directory(&there, "open"), directory(&there, "other"));
+    rename(&there, &me, (from, b"moved"), (to, b"moved")).unwrap();
+    ops::setattr(&there.client.op(&me), from, &mode(0o700)).unwrap();
+    for id in [open, other] {
+        let _ = ops::lookup_id(&mounted.client.op(&me), id).unwrap();
+    }
+    assert_eq!(mounted.cat(&stranger, file).unwrap_err(), Errno::ACCESS, "he may have come by the old path");
+    let _ = lifetime(&mounted, other, "moved");
+    assert_eq!(mounted.cat(&stranger, file).unwrap(), b"x");
+    // The other directory is removed.
+    let others = ops::unlink(&there.client.op(&me), from, b"file")
+        .and_then(|()| ops::rmdir(&there.client.op(&me), there.client.root(), b"open"));
+    others.unwrap();
+    let _ = ops::lookup_id(&mounted.client.op(&me), open).unwrap_err();
+    assert_eq!(mounted.cat(&stranger, file).unwrap(), b"x");
 }
 
 /// What user 2000 is told who has found a file by names that the kernel kept.
@@ -164,6 +223,7 @@ fn refused(mounted: &BenchMount, directory: InodeId, file: InodeId) -> Vec<Resul
     vec![
         ops::open(&op(), file, flags).map(|opened| ops::release(&mounted.client, &opened.file)),
         ops::access(&op(), file, 4),
+        ops::access(&op(), file, 0),
         ops::statfs(&op(), file).map(drop),
         ops::setattr(&op(), file, &mode(0o666)).map(drop),
         ops::link(&op(), file, top, b"link").map(drop),
