@@ -21,7 +21,7 @@ use super::{
     owner::{DataOwner, event_status, trace_failure},
     plane::{DataPlane, OpenData},
     read::ReadProgress,
-    segment::SegmentUsage,
+    segments::SegmentUsage,
     shared_bytes::ReadBytes,
 };
 use crate::protocol::{OpenCaller, ReadSink};

@@ -24,7 +24,7 @@ use super::{
     owner::DataOwner,
     plane::{DataPlane, OpenData},
     readahead::{self, UNIT},
-    segment::SegmentUsage,
+    segments::SegmentUsage,
     shared_bytes::ReadBytes,
 };
 use crate::protocol::OpenCaller;

@@ -6,7 +6,6 @@
 //! before the reply to the open, with no lock held; the client alone decides access, never the
 //! kernel from cached mode bits.
 
-mod convert;
 mod cookie_offsets;
 mod fuse_fh;
 mod invalidation;
@@ -22,16 +21,16 @@ use curt_client::caller::CallerTable;
 use curt_client::data::ReadTarget;
 use curt_client::{
     ChangeObserver as _, DirEmit, DirEntry, FoundInode, InodeId, InodeStat, LookupResult, Op, OpenDirectory,
-    OpenFile, PageCacheState, RenameMode, Superblock, ops,
+    OpenFile, OpenFlags, PageCacheState, RenameMode, Superblock, ops,
 };
 use curt_fuse::{
-    AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, Interruption,
-    MknodIn, NodeId, Notifier, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
-    open_reply,
+    AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseAttr, FuseContext, FuseFh, FuseTime,
+    Interruption, MknodIn, NodeId, Notifier, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn,
+    SetattrTime, StatfsOut, WriteIn, device_number, device_parts, open_reply,
 };
 use curt_observe::ClientCounter;
 use curt_rpc::client::Interrupt;
-use curt_types::FileKind;
+use curt_types::{Attributes, Device, FileKind, SetAttributes, SetTime, Timestamp};
 use rustix::io::Errno;
 
 pub use invalidation::InvalidationQueue;
@@ -117,7 +116,7 @@ impl Bridge {
             generation: if found.id == InodeId::ROOT { 0 } else { u64::from(self.generation) },
             entry_valid: found.entry_valid,
             attributes_valid: found.attributes_valid,
-            attributes: convert::attributes(&found.attributes),
+            attributes: fuse_attr(&found.attributes),
         }
     }
 
@@ -135,7 +134,7 @@ impl Bridge {
         } else {
             self.changes.note_replied_size(inode(node), stat.attributes.size);
         }
-        convert::stat(stat)
+        attr_out(stat)
     }
 
     /// The counts of the kernel's requests, by operation.
@@ -195,7 +194,7 @@ impl Bridge {
             name: entry.name,
             inode: entry.fileid,
             next: offset,
-            mode: entry.kind.map_or(0, convert::type_bits),
+            mode: entry.kind.map_or(0, type_bits),
         };
         let object = entry.found.as_ref().map(|found| self.found(found));
         if listing.push(&name, object.as_ref()) { DirEmit::Taken } else { DirEmit::Full }
@@ -250,7 +249,7 @@ impl Filesystem for Bridge {
         match ops::getattr(&self.op(context, FuseOpcode::Getattr), inode(node)) {
             Ok(stat) => Ok(self.stat(node, &stat)),
             Err(Errno::INTR) if node == NodeId::ROOT => {
-                self.client.last_attributes(inode(node)).map(|stat| convert::stat(&stat)).ok_or(Errno::INTR)
+                self.client.last_attributes(inode(node)).map(|stat| attr_out(&stat)).ok_or(Errno::INTR)
             }
             Err(error) => Err(error),
         }
@@ -260,7 +259,7 @@ impl Filesystem for Bridge {
         if set.size.is_some() {
             self.client.live_counters().count(ClientCounter::SetSize);
         }
-        let (op, wanted) = (self.op(context, FuseOpcode::Setattr), convert::set_attributes(set));
+        let (op, wanted) = (self.op(context, FuseOpcode::Setattr), set_attributes(set));
         // The kernel passes an open file for ftruncate(2), and none for truncate(2).
         let stat = match set.fh {
             Some(fh) => ops::setattr_open(&op, &*self.files.get(fh)?, &wanted)?,
@@ -297,7 +296,7 @@ impl Filesystem for Bridge {
         if new.mode & TYPE == REGULAR || new.mode & TYPE == 0 {
             return Ok(self.found(&ops::make_file(&op, parent, name, new.mode & 0o7777)?));
         }
-        let (kind, device) = convert::node(new).ok_or(Errno::INVAL)?;
+        let (kind, device) = special_file(new).ok_or(Errno::INVAL)?;
         let made = ops::mknod(&op, parent, name, kind, device, new.mode & 0o7777)?;
         Ok(self.found(&made))
     }
@@ -357,7 +356,7 @@ impl Filesystem for Bridge {
 
     fn open(&self, context: &BridgeContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
         let op = self.op(context, FuseOpcode::Open);
-        let open = || ops::open(&op, inode(node), convert::open_flags(open.flags));
+        let open = || ops::open(&op, inode(node), open_flags(open.flags));
         let opened = match open() {
             // knfsd opens without a path, so the kernel does not look the name up and retry.
             // Without a retry here, knfsd's client would get NFS3ERR_STALE.
@@ -374,7 +373,7 @@ impl Filesystem for Bridge {
         name: &[u8],
         create: &CreateIn,
     ) -> Result<(EntryOut, OpenOut), Errno> {
-        let flags = convert::open_flags(create.flags);
+        let flags = open_flags(create.flags);
         let op = self.op(context, FuseOpcode::Create);
         let (made, opened) = ops::create(&op, inode(parent), name, create.mode & 0o7777, flags)?;
         let mut entry = self.found(&made);
@@ -608,4 +607,132 @@ fn random() -> u32 {
 
 fn inode(node: NodeId) -> InodeId {
     InodeId(node.0)
+}
+
+/// The block size for stat(2): the preferred size of READ and WRITE.
+const BLOCK_SIZE: u32 = 1 << 20;
+
+/// The S_IFMT bits of a kind.
+const fn type_bits(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Fifo => 0o010_000,
+        FileKind::CharacterDevice => 0o020_000,
+        FileKind::Directory => 0o040_000,
+        FileKind::BlockDevice => 0o060_000,
+        FileKind::Regular => 0o100_000,
+        FileKind::Symlink => 0o120_000,
+        FileKind::Socket => 0o140_000,
+    }
+}
+
+fn fuse_attr(from: &Attributes) -> FuseAttr {
+    FuseAttr {
+        inode: from.fileid,
+        size: from.size,
+        blocks: from.used.div_ceil(512),
+        atime: fuse_time(from.atime),
+        mtime: fuse_time(from.mtime),
+        ctime: fuse_time(from.ctime),
+        mode: type_bits(from.kind) | (from.mode & 0o7777),
+        links: from.nlink,
+        uid: from.uid,
+        gid: from.gid,
+        device: device_number(from.rdev.major, from.rdev.minor),
+        block_size: BLOCK_SIZE,
+    }
+}
+
+fn fuse_time(from: Timestamp) -> FuseTime {
+    FuseTime { seconds: from.seconds(), nanoseconds: from.nanoseconds() }
+}
+
+fn attr_out(from: &InodeStat) -> AttrOut {
+    AttrOut { attributes: fuse_attr(&from.attributes), valid: from.valid }
+}
+
+/// The attributes to be set; the plan contains those that the protocol can express.
+fn set_attributes(from: &SetattrIn) -> SetAttributes {
+    SetAttributes {
+        mode: from.mode.map(|mode| mode & 0o7777),
+        uid: from.uid,
+        gid: from.gid,
+        size: from.size,
+        atime: set_time(from.atime),
+        mtime: set_time(from.mtime),
+    }
+}
+
+fn set_time(from: Option<SetattrTime>) -> SetTime {
+    match from {
+        None => SetTime::Keep,
+        Some(SetattrTime::Now) => SetTime::ServerTime,
+        Some(SetattrTime::To(time)) => SetTime::Time(Timestamp::new(time.seconds, time.nanoseconds)),
+    }
+}
+
+/// The type of object for mknod(2), with device numbers; regular files are not included.
+fn special_file(new: &MknodIn) -> Option<(FileKind, Device)> {
+    let kind = match new.mode & 0o170_000 {
+        0o010_000 => FileKind::Fifo,
+        0o020_000 => FileKind::CharacterDevice,
+        0o060_000 => FileKind::BlockDevice,
+        0o140_000 => FileKind::Socket,
+        _ => return None,
+    };
+    let (major, minor) = match kind {
+        FileKind::CharacterDevice | FileKind::BlockDevice => device_parts(new.device),
+        _ => (0, 0),
+    };
+    Some((kind, Device { major, minor }))
+}
+
+/// The flags of open(2) that a client uses.
+fn open_flags(flags: u32) -> OpenFlags {
+    const ACCESS_MODE: u32 = 0o3;
+    const WRITE_ONLY: u32 = 0o1;
+    const READ_WRITE: u32 = 0o2;
+    const EXCLUSIVE: u32 = 0o200;
+    const TRUNCATE: u32 = 0o1000;
+    const APPEND: u32 = 0o2000;
+    const DSYNC: u32 = 0o10_000;
+    const DIRECT: u32 = 0o40_000;
+    /// The kernel's internal flag for an open by execve(2).
+    const EXECUTE: u32 = 0x20;
+    let has = |flag| flags & flag == flag;
+    let mode = flags & ACCESS_MODE;
+    OpenFlags {
+        read: mode != WRITE_ONLY,
+        write: mode == WRITE_ONLY || mode == READ_WRITE,
+        truncate: has(TRUNCATE),
+        append: has(APPEND),
+        exclusive: has(EXCLUSIVE),
+        direct: has(DIRECT),
+        // O_SYNC contains O_DSYNC.
+        sync: has(DSYNC),
+        execute: has(EXECUTE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_open_2_are_understood() {
+        let read = open_flags(0o100_000);
+        assert!(read.read && !read.write && !read.execute);
+        assert!(open_flags(0x20).execute);
+        let write = open_flags(0o1 | 0o1000 | 0o2000);
+        assert!(!write.read && write.write && write.truncate && write.append && !write.sync);
+        let both = open_flags(0o2 | 0o4_010_000 | 0o40_000 | 0o200);
+        assert!(both.read && both.write && both.sync && both.direct && both.exclusive);
+    }
+
+    #[test]
+    fn only_what_mknod_makes_is_a_node() {
+        let node_of = |mode| special_file(&MknodIn { mode, device: device_number(8, 1) });
+        assert_eq!(node_of(0o010_644), Some((FileKind::Fifo, Device::default())));
+        assert_eq!(node_of(0o060_644), Some((FileKind::BlockDevice, Device { major: 8, minor: 1 })));
+        assert_eq!(node_of(0o100_644), None);
+    }
 }

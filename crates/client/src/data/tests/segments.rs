@@ -9,8 +9,7 @@ use super::random::Random;
 use crate::{
     data::{
         block_pool::BlockPool,
-        segment::{SegmentState, SegmentToWrite, SegmentUsage, WriteOrigin},
-        segments::Segments,
+        segments::{SegmentState, SegmentToWrite, SegmentUsage, Segments, WriteOrigin},
         shared_bytes::{ReadBytes, SharedBytes},
     },
     protocol::OpenContext,
