@@ -24,7 +24,6 @@ use std::time::Duration;
 
 use curt_types::Timestamp;
 use parking_lot::RwLock;
-use rustix::io::Errno;
 
 use self::directory::{DOT_COOKIE, DOT_DOT_COOKIE, MemoryDirectory};
 use self::fault::InjectedFaults;
@@ -76,7 +75,6 @@ impl Default for MemoryOptions {
 pub struct MemoryVfs {
     tree: RwLock<MemoryTree>,
     options: MemoryOptions,
-    read_only: std::sync::atomic::AtomicBool,
     faults: InjectedFaults,
 }
 
@@ -96,12 +94,7 @@ impl MemoryVfs {
             ctime: now,
         };
         let tree = RwLock::new(MemoryTree::new(options.instance, root));
-        Self { tree, options, read_only: false.into(), faults: InjectedFaults::default() }
-    }
-
-    /// Sets whether changes fail with `EROFS`.
-    pub fn set_read_only(&self, read_only: bool) {
-        self.read_only.store(read_only, std::sync::atomic::Ordering::Relaxed);
+        Self { tree, options, faults: InjectedFaults::default() }
     }
 
     /// The next `times` operations of that kind fail with `error` and have no effect.
@@ -138,11 +131,6 @@ impl MemoryVfs {
     /// The current time, in the tree's step.
     fn stamp(&self) -> Timestamp {
         in_steps(self.options.time.now(), self.options.time_step)
-    }
-
-    fn check_writable(&self) -> Result<(), Errno> {
-        let read_only = self.read_only.load(std::sync::atomic::Ordering::Relaxed);
-        if read_only { Err(Errno::ROFS) } else { Ok(()) }
     }
 
     /// Runs a change of the object of `handle`, and returns its attributes before and after.

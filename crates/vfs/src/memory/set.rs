@@ -35,7 +35,6 @@ impl MemoryVfs {
         if set.size.is_some() {
             inode.content()?;
         }
-        self.check_writable()?;
         let owned = inode.owned();
         owned.check_chown(caller, set.uid, set.gid)?;
         if let Some(size) = set.size {
