@@ -231,9 +231,9 @@ fn ask(
     rustix::net::send(socket, &record, SendFlags::NOSIGNAL)?;
     let mut received = Vec::new();
     let mut silence: Option<Silence> = None;
-    let interval = Timespec { tv_sec: i64::try_from(LOOK_INTERVAL.as_secs()).unwrap_or(1), tv_nsec: 0 };
+    let interval = Timespec::try_from(LOOK_INTERVAL).ok();
     while !is_reply(&received, call.xid)? {
-        match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&interval)) {
+        match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], interval.as_ref()) {
             Ok(0) => {
                 let now = options.clock.now();
                 let silence = silence.get_or_insert_with(|| Silence::new(now));
