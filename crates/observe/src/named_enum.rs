@@ -1,6 +1,7 @@
 //! Enums whose variants have names and meanings.
 
 /// Declares an enum whose variants have a name and a meaning.
+#[macro_export]
 macro_rules! named_enum {
     ($(#[$outer:meta])* $table:ident { $($(#[$inner:meta])* $row:ident $name:literal $meaning:literal;)* }) => {
         $(#[$outer])*
@@ -39,5 +40,3 @@ macro_rules! named_enum {
         }
     };
 }
-
-pub(crate) use named_enum;

@@ -12,7 +12,7 @@ use curt_proto::Operation;
 use curt_proto::nfs3::NfsProcedure;
 
 use crate::client::ClientCounter;
-use crate::named_enum::named_enum;
+use crate::named_enum;
 
 pub use document::list;
 

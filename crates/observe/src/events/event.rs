@@ -3,7 +3,7 @@
 use super::fields::{Field, FieldValue, of, word};
 use super::table::with_events;
 use super::{sinks, sys};
-use crate::named_enum::named_enum;
+use crate::named_enum;
 
 named_enum! {
     /// Whether an event's name and fields can change.

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::named_enum::named_enum;
+use crate::named_enum;
 
 named_enum! {
     /// How a field is stored in a record and printed.

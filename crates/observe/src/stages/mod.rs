@@ -11,7 +11,7 @@ mod graph;
 mod measured;
 mod times;
 
-use crate::named_enum::named_enum;
+use crate::named_enum;
 
 pub use graph::{CallGraph, GraphSpan};
 pub use measured::{StageGuard, begin, enter, finish, forget, is_measured, proceed, set_operation, suspend};

@@ -38,7 +38,7 @@ use super::{
     tcp::TcpTransportInner,
 };
 use crate::{
-    message::{call::encode_call_header, reply::decode_reply_header},
+    message::{call::call_record, reply::decode_reply_header},
     record::{self, MARK_SIZE},
     security::credential::RpcCredential,
 };
@@ -222,11 +222,8 @@ fn ask(
 ) -> io::Result<()> {
     let keep_alive = KeepAlive::of(options);
     keep_alive.every(LOOK_INTERVAL).set(socket)?;
-    let mut record = Vec::new();
-    let body = record::begin_record(&mut record);
     let (program, version) = call.program;
-    encode_call_header(&mut record, call.xid, program, version, NULL, &RpcCredential::None);
-    record::finish_record(&mut record, body, 0);
+    let record = call_record(call.xid, program, version, NULL, &RpcCredential::None, &());
     // It fits the empty buffer of a new connection.
     rustix::net::send(socket, &record, SendFlags::NOSIGNAL)?;
     let mut received = Vec::new();

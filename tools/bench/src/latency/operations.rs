@@ -17,8 +17,8 @@ use curt_proto::nfs3::{
     ReaddirPlusArguments, Sattr, StableHow, VERSION, WriteArguments,
 };
 use curt_rpc::auth::RpcCredential;
-use curt_rpc::message::{AcceptStatus, decode_reply_header, encode_call_header};
-use curt_rpc::record::{self, MARK_SIZE};
+use curt_rpc::message::{AcceptStatus, call_record, decode_reply_header};
+use curt_rpc::record::MARK_SIZE;
 use curt_types::FileHandle;
 use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
 
@@ -44,12 +44,7 @@ pub(super) fn block(number: usize, generation: u64, bytes: usize) -> Vec<u8> {
 
 /// A call of NFS as a record; the xid is set when it is sent.
 pub(super) fn call(credential: &RpcCredential, procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
-    let mut out = Vec::new();
-    let body = record::begin_record(&mut out);
-    encode_call_header(&mut out, 0, PROGRAM, VERSION, procedure.number(), credential);
-    arguments.encode(&mut out);
-    record::finish_record(&mut out, body, 0);
-    out
+    call_record(0, PROGRAM, VERSION, procedure.number(), credential, arguments)
 }
 
 /// A READ of so many bytes.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::super::event::{Event, EventFrequency};
-use crate::named_enum::named_enum;
+use crate::named_enum;
 
 named_enum! {
     /// The set of events that a ring receives.
