@@ -85,8 +85,8 @@ impl Limits {
 }
 
 named_enum! {
-    /// The limit that was reached: each is logged and counted. Its name is the option of `curt serve`
-    /// that changes the limit. (The quota of threads of a client follows from their number.)
+    /// The limit that was reached: each is logged and counted. Its name is the option of `curt
+    /// serve` that changes the limit. (The quota of threads of a client follows from their number.)
     ResourceLimit {
         Connections "max-connections" "All connections.";
         ConnectionsPerClient "max-connections-per-client" "Connections of a client.";
