@@ -18,7 +18,6 @@ mod set;
 mod tree;
 mod vfs;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,9 +47,6 @@ pub struct MemoryOptions {
     pub bytes_max: u64,
     /// Maximum number of objects (`ENOSPC` beyond).
     pub files_max: u64,
-    /// Maximum number of bytes written by each user (`EDQUOT` beyond, unless the writer is
-    /// privileged).
-    pub quotas: HashMap<u32, u64>,
     /// Part of each handle: must differ between trees.
     pub instance: u64,
     /// The root directory's permission bits.
@@ -64,7 +60,6 @@ impl Default for MemoryOptions {
             time_step: Duration::from_nanos(1),
             bytes_max: 1 << 30,
             files_max: 1 << 20,
-            quotas: HashMap::new(),
             instance: 1,
             root_mode: 0o755,
         }
@@ -108,13 +103,13 @@ impl MemoryVfs {
         let fileids: Vec<u64> = tree.inodes.keys().copied().collect();
         for fileid in fileids {
             let inode = tree.inode_mut(fileid);
-            let (before, uid) = (inode.used(), inode.uid);
+            let before = inode.used();
             if let InodeBody::Regular { content, durable } = &mut inode.body
                 && let Some(durable) = durable.take()
             {
                 *content = durable;
                 let after = content.used();
-                tree.charge(uid, before, after);
+                tree.charge(before, after);
             }
         }
     }
