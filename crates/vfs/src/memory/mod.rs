@@ -18,13 +18,11 @@ mod set;
 mod tree;
 mod vfs;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use curt_types::Timestamp;
 use parking_lot::RwLock;
-use rustix::io::Errno;
 
 use self::directory::{DOT_COOKIE, DOT_DOT_COOKIE, MemoryDirectory};
 use self::fault::InjectedFaults;
@@ -49,9 +47,6 @@ pub struct MemoryOptions {
     pub bytes_max: u64,
     /// Maximum number of objects (`ENOSPC` beyond).
     pub files_max: u64,
-    /// Maximum number of bytes written by each user (`EDQUOT` beyond, unless the writer is
-    /// privileged).
-    pub quotas: HashMap<u32, u64>,
     /// Part of each handle: must differ between trees.
     pub instance: u64,
     /// The root directory's permission bits.
@@ -65,7 +60,6 @@ impl Default for MemoryOptions {
             time_step: Duration::from_nanos(1),
             bytes_max: 1 << 30,
             files_max: 1 << 20,
-            quotas: HashMap::new(),
             instance: 1,
             root_mode: 0o755,
         }
@@ -76,7 +70,6 @@ impl Default for MemoryOptions {
 pub struct MemoryVfs {
     tree: RwLock<MemoryTree>,
     options: MemoryOptions,
-    read_only: std::sync::atomic::AtomicBool,
     faults: InjectedFaults,
 }
 
@@ -96,12 +89,7 @@ impl MemoryVfs {
             ctime: now,
         };
         let tree = RwLock::new(MemoryTree::new(options.instance, root));
-        Self { tree, options, read_only: false.into(), faults: InjectedFaults::default() }
-    }
-
-    /// Sets whether changes fail with `EROFS`.
-    pub fn set_read_only(&self, read_only: bool) {
-        self.read_only.store(read_only, std::sync::atomic::Ordering::Relaxed);
+        Self { tree, options, faults: InjectedFaults::default() }
     }
 
     /// The next `times` operations of that kind fail with `error` and have no effect.
@@ -115,13 +103,13 @@ impl MemoryVfs {
         let fileids: Vec<u64> = tree.inodes.keys().copied().collect();
         for fileid in fileids {
             let inode = tree.inode_mut(fileid);
-            let (before, uid) = (inode.used(), inode.uid);
+            let before = inode.used();
             if let InodeBody::Regular { content, durable } = &mut inode.body
                 && let Some(durable) = durable.take()
             {
                 *content = durable;
                 let after = content.used();
-                tree.charge(uid, before, after);
+                tree.charge(before, after);
             }
         }
     }
@@ -138,11 +126,6 @@ impl MemoryVfs {
     /// The current time, in the tree's step.
     fn stamp(&self) -> Timestamp {
         in_steps(self.options.time.now(), self.options.time_step)
-    }
-
-    fn check_writable(&self) -> Result<(), Errno> {
-        let read_only = self.read_only.load(std::sync::atomic::Ordering::Relaxed);
-        if read_only { Err(Errno::ROFS) } else { Ok(()) }
     }
 
     /// Runs a change of the object of `handle`, and returns its attributes before and after.
