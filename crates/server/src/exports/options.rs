@@ -132,6 +132,12 @@ impl Options {
         self.nohide
     }
 
+    /// Whether replies are sent before changes are on stable storage (`async`).
+    #[must_use]
+    pub const fn is_async(&self) -> bool {
+        self.asynchronous
+    }
+
     /// The options of a file system that is mounted below: all but those that apply only to the
     /// export itself.
     #[must_use]
