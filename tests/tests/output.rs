@@ -15,7 +15,7 @@ fn a_full_device_is_reported_and_a_closed_pipe_is_not() -> Result<()> {
     let commands = [
         ("curt", "curt exports", format!("exports -c {file}")),
         ("curt", "curt serve", format!("serve --check -c {file}")),
-        ("curt-tools-bench", "curt-tools-bench", "documents".to_owned()),
+        ("curt-tools-bench", "curt-tools-bench", "trace --rounds 1 --seconds 1".to_owned()),
     ];
     for (file, name, words) in commands {
         let run = |output: Stdio| -> Result<(Option<i32>, String)> {

@@ -12,12 +12,9 @@ pub mod child;
 pub mod content;
 pub mod library;
 pub mod make;
-mod memory;
 pub mod processes;
 pub mod replay;
 pub mod report;
 pub mod trace;
 pub mod tree;
 pub mod workload;
-
-pub use memory::memory;

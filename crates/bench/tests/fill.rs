@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
+mod in_process;
+
 use std::fmt::Write as _;
 use std::io::BufReader;
 use std::ops::Range;
 use std::time::Duration;
 
-use curt_bench::library::{FollowLinks, InProcessMount, InProcessServer, SimulatedKernel};
+use curt_bench::library::{FollowLinks, SimulatedKernel};
 use curt_bench::tree::WorkloadTree;
 use curt_client::{
     Caller, ClientOptions, DirEmit, Errno, InodeId, LookupResult, OpenFlags, RenameMode, Superblock, ops,
@@ -19,6 +21,8 @@ use curt_proto::nfs3::NfsProcedure;
 use curt_server::{ExportRules, Squash};
 use curt_types::{FileKind, SetAttributes, SetTime};
 use curt_vfs::MemoryOptions;
+
+use in_process::{InProcessMount, InProcessServer};
 
 const REQUEST: Duration = Duration::from_micros(200);
 const OPERATION: Duration = Duration::from_micros(20);

@@ -9,15 +9,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
+mod in_process;
+
 use std::time::Duration;
 
-use curt_bench::library::{InProcessServer, replay};
+use curt_bench::library::replay;
 use curt_bench::trace::TraceOperation;
 use curt_bench::workload::Workload;
 use curt_client::{Caller, ClientOptions};
 use curt_observe::CallCounts;
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
 use curt_proto::nfs3::NfsProcedure;
+
+use in_process::InProcessServer;
 
 const REQUEST: Duration = Duration::from_micros(200);
 const VIEW_PAUSE: Duration = Duration::from_secs(1);

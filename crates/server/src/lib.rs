@@ -13,7 +13,6 @@ mod dispatch;
 mod exports;
 mod file_handle;
 mod identity;
-mod loopback;
 mod mount3;
 mod ops;
 mod replay;
@@ -31,6 +30,5 @@ pub use exports::{
     Options, ParsedExports, RulesByFlavor, Severity, Squash, SystemNames, explain, read_exports,
 };
 pub use file_handle::have_room_for_parents;
-pub use loopback::{LoopbackStep, LoopbackTransport};
 pub use service::{NfsService, RECORD_MAX, Setup, SetupError};
 pub use state::{PersistentState, StateError};

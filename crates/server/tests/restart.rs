@@ -8,14 +8,13 @@ mod calling;
 use std::path::Path;
 use std::sync::Arc;
 
+use curt_loopback::LoopbackTransport;
 use curt_observe::ServerCounters;
 use curt_proto::nfs3::{
     self, CreateArguments, CreateHow, CreateOk, CreateVerf3, DirOpArgs, Fattr, Filename, NfsFh3,
     NfsProcedure, NfsResult, NfsStat3, WccData,
 };
-use curt_server::{
-    ExportDefinition, ExportRules, LoopbackTransport, NfsService, PersistentState, Setup, Squash,
-};
+use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
 use curt_xdr::{Encode, decode_all};
 

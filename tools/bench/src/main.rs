@@ -2,7 +2,6 @@
 //! builds and runs it. It starts the program `curt` that lies beside it.
 
 mod bare;
-mod documents;
 mod fill;
 mod fuse;
 mod latency;
@@ -48,9 +47,6 @@ enum Bench {
     /// Costs and savings of dirfill=auto compared with dirfill=off, through a relay: requests,
     /// bytes and time
     Fill(fill::FillArguments),
-    /// Requests of two published proposals for fewer requests, compared with Curt's, with a
-    /// scripted clock
-    Documents(documents::DocumentsArguments),
     /// The cost of an event that is disabled, kept in the ring, or watched, and of 100,000 per
     /// second: processor time
     Trace(trace::BenchTraceArguments),
@@ -86,7 +82,6 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Names(arguments) => names::run(arguments),
         Bench::Memory(arguments) => names::run_memory(arguments),
         Bench::Fill(arguments) => fill::run(arguments),
-        Bench::Documents(arguments) => documents::run(arguments),
         Bench::Trace(arguments) => trace::run(arguments),
         Bench::Latency(arguments) => latency::run(arguments),
         Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),

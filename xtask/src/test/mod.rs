@@ -135,19 +135,7 @@ fn units(parts: &mut Vec<TestPart>, programs: &[binaries::TestBinary], tries: Re
 }
 
 fn release_build() -> Result<TestSummary> {
-    cargo(&[
-        "build",
-        "--release",
-        "-p",
-        "curt",
-        "-p",
-        "curt-bench",
-        "-p",
-        "curt-tools-bench",
-        "-p",
-        "curt-tests",
-        "--bins",
-    ])
+    cargo(&["build", "--release", "-p", "curt", "-p", "curt-tools-bench", "-p", "curt-tests", "--bins"])
 }
 
 fn part(parts: &mut Vec<TestPart>, name: &'static str, work: impl FnOnce() -> Result<TestSummary>) {

@@ -12,14 +12,13 @@ use curt_client::{
     threads::MonotonicClock,
     threads::{Background, Clock},
 };
+use curt_loopback::LoopbackTransport;
 use curt_proto::mount3;
 use curt_rpc::{
     auth::{MachineName, RpcCredential},
     client::{CallError, CallReply, Interrupt, RpcRequest, Transport},
 };
-use curt_server::{
-    ExportDefinition, ExportRules, LoopbackTransport, NfsService, PersistentState, Setup, Squash,
-};
+use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Opaque, decode_all};

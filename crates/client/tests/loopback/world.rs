@@ -18,6 +18,7 @@ use curt_client::{
     ops,
     protocol::{RpcCaller, RpcClient, v3::NfsV3},
 };
+use curt_loopback::{LoopbackStep, LoopbackTransport};
 use curt_observe::{ClientCounter, ClientSnapshot};
 use curt_policy::CacheOptions;
 use curt_proto::mount3;
@@ -25,10 +26,7 @@ use curt_rpc::{
     auth::{MachineName, RpcCredential},
     client::{Interrupt, RpcRequest, Transport},
 };
-use curt_server::{
-    ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
-    Squash,
-};
+use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_types::{FileHandle, Timestamp};
 use curt_vfs::{MemoryOptions, MemoryVfs, WallClock};
 use curt_xdr::Decode;

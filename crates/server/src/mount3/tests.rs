@@ -5,19 +5,15 @@ use std::sync::Arc;
 
 use curt_observe::ServerCounters;
 use curt_proto::mount3::{DirPath, ExportList, MountList, MountReply, MountStat3, PROGRAM};
-use curt_proto::nfs3::{NfsFh3, NfsProcedure};
-use curt_rpc::auth::{OpaqueAuth, RpcCredential};
-use curt_rpc::client::{Interrupt, RpcRequest, Transport as _};
+use curt_proto::nfs3::NfsFh3;
+use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::message::{CallMessage, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
 use curt_types::SetAttributes;
 use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, NewNode, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
-use crate::{
-    ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
-    SetupError,
-};
+use crate::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, SetupError};
 
 fn service() -> NfsService {
     let vfs = MemoryVfs::new(MemoryOptions::default());
@@ -174,35 +170,4 @@ fn export_lists_paths_for_everybody() {
     assert_eq!(list.0.len(), 1);
     assert_eq!(list.0[0].path.0.bytes(), b"/srv/data");
     assert!(list.0[0].groups.is_empty());
-}
-
-#[test]
-fn loopback_calls_the_hook_around_each_request() {
-    let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let hook = {
-        let seen = Arc::clone(&seen);
-        move |moment, program, procedure| seen.lock().push((moment, program, procedure))
-    };
-    let transport = LoopbackTransport::new(Arc::new(service())).with_hook(hook);
-    let arguments = DirPath(Opaque::new(b"/srv/data").unwrap());
-    let request = RpcRequest {
-        program: PROGRAM,
-        version: 3,
-        procedure: 1,
-        credential: &RpcCredential::None,
-        arguments: &arguments,
-        bulk: &[],
-        results_max: 100,
-    };
-    let reply = transport.call(&request, &Interrupt::never()).unwrap();
-    let MountReply::Ok(ok) = decode_all(reply.results()).unwrap() else { panic!("refused") };
-    assert_eq!(*seen.lock(), [(LoopbackStep::Sent, PROGRAM, 1), (LoopbackStep::Answered, PROGRAM, 1)]);
-    let getattr = RpcRequest {
-        program: curt_proto::nfs3::PROGRAM,
-        procedure: NfsProcedure::Getattr.number(),
-        arguments: &ok.root,
-        ..request
-    };
-    assert_eq!(transport.call(&getattr, &Interrupt::never()).unwrap().results().len(), 88);
-    assert!(transport.call(&RpcRequest { results_max: 80, ..getattr }, &Interrupt::never()).is_err());
 }

@@ -1,17 +1,18 @@
-//! A workload's tree in memory, for servers in one process: the bytes follow from the paths and
-//! take no memory.
+//! A workload's tree in memory: the bytes follow from the paths and take no memory.
 
 use std::sync::Arc;
 
+use curt_bench::content::PathContent;
+use curt_bench::tree::{TreeEntryKind, WorkloadTree};
 use curt_types::Timestamp;
 use curt_vfs::{ContentFormula, MemoryOptions, MemoryTreeBuilder, MemoryVfs};
 
-use crate::content::PathContent;
-use crate::tree::{TreeEntryKind, WorkloadTree};
+/// The bytes of a workload's files.
+struct WorkloadContent;
 
-impl ContentFormula for PathContent {
+impl ContentFormula for WorkloadContent {
     fn fill(&self, path: &[u8], offset: u64, buffer: &mut [u8]) {
-        Self::fill(*self, path, offset, buffer);
+        PathContent.fill(path, offset, buffer);
     }
 }
 
@@ -20,12 +21,12 @@ impl ContentFormula for PathContent {
 ///
 /// # Errors
 /// Those of the file system, if the options leave too little space.
-pub fn memory(
+pub(super) fn memory(
     tree: &WorkloadTree,
     options: MemoryOptions,
     time: Timestamp,
 ) -> Result<MemoryVfs, rustix::io::Errno> {
-    let mut builder = MemoryTreeBuilder::new(options, Arc::new(PathContent), time);
+    let mut builder = MemoryTreeBuilder::new(options, Arc::new(WorkloadContent), time);
     for entry in tree.entries() {
         let path = entry.path.as_bytes();
         match &entry.kind {
@@ -35,17 +36,4 @@ pub fn memory(
         }
     }
     Ok(builder.build())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
-
-    use super::*;
-    use crate::workload::Workload;
-
-    #[test]
-    fn the_page_tree_fits_into_memory() {
-        memory(&Workload::Page.tree(), MemoryOptions::default(), Timestamp::new(1, 0)).unwrap();
-    }
 }

@@ -8,6 +8,9 @@
 use std::io::BufReader;
 use std::time::Duration;
 
+use curt_bench::library::{FollowLinks, SimulatedKernel};
+use curt_bench::report::ComparisonColumn;
+use curt_bench::tree::WorkloadTree;
 use curt_client::{Caller, ClientOptions};
 use curt_observe::CallCounts;
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
@@ -16,25 +19,23 @@ use curt_server::{ExportRules, Squash};
 use curt_vfs::MemoryOptions;
 use rustix::io::Errno;
 
-use super::{FollowLinks, InProcessMount, InProcessServer, InProcessServerError, SimulatedKernel};
-use crate::report::ComparisonColumn;
-use crate::tree::WorkloadTree;
+use crate::in_process::{InProcessMount, InProcessServer, InProcessServerError};
 
 /// Time between two operations of a program.
 const OPERATION: Duration = Duration::from_micros(20);
 
 /// A table: the document's numbers and Curt's for the same workload.
 #[derive(Debug)]
-pub struct DocumentTable {
+pub(crate) struct DocumentTable {
     /// The workload.
-    pub title: String,
+    pub(crate) title: String,
     /// The document's columns and Curt's.
-    pub columns: Vec<ComparisonColumn>,
+    pub(crate) columns: Vec<ComparisonColumn>,
 }
 
 /// Why a table cannot be computed.
 #[derive(Debug, thiserror::Error)]
-pub enum DocumentError {
+pub(crate) enum DocumentError {
     /// The server or the mount cannot be created.
     #[error(transparent)]
     World(#[from] InProcessServerError),
@@ -47,7 +48,7 @@ pub enum DocumentError {
 ///
 /// # Errors
 /// [`DocumentError`].
-pub fn comparisons(request: Duration) -> Result<Vec<DocumentTable>, DocumentError> {
+pub(crate) fn comparisons(request: Duration) -> Result<Vec<DocumentTable>, DocumentError> {
     Ok(vec![
         page_views("five views of a page", &[0, 1300, 1900, 2400, 2800], request)?,
         page_views(

@@ -110,3 +110,56 @@ impl Transport for LoopbackTransport {
         Ok(CallReply::from_results(results))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use curt_proto::mount3::{DirPath, MountReply, PROGRAM};
+    use curt_proto::nfs3::NfsProcedure;
+    use curt_rpc::auth::RpcCredential;
+    use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup};
+    use curt_vfs::{MemoryOptions, MemoryVfs};
+    use curt_xdr::{Opaque, decode_all};
+
+    use super::*;
+
+    #[test]
+    fn loopback_calls_the_hook_around_each_request() {
+        let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
+        let export = ExportDefinition::for_everyone(b"/srv/data".to_vec(), vfs, ExportRules::default());
+        let service = NfsService::new(Setup {
+            state: PersistentState::with_key([1; 16]),
+            exports: vec![export],
+            counters: Arc::default(),
+        });
+        let service = service.unwrap();
+        let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let hook = {
+            let seen = Arc::clone(&seen);
+            move |moment, program, procedure| seen.lock().push((moment, program, procedure))
+        };
+        let transport = LoopbackTransport::new(Arc::new(service)).with_hook(hook);
+        let arguments = DirPath(Opaque::new(b"/srv/data").unwrap());
+        let request = RpcRequest {
+            program: PROGRAM,
+            version: 3,
+            procedure: 1,
+            credential: &RpcCredential::None,
+            arguments: &arguments,
+            bulk: &[],
+            results_max: 100,
+        };
+        let reply = transport.call(&request, &Interrupt::never()).unwrap();
+        let MountReply::Ok(ok) = decode_all(reply.results()).unwrap() else { panic!("refused") };
+        assert_eq!(*seen.lock(), [(LoopbackStep::Sent, PROGRAM, 1), (LoopbackStep::Answered, PROGRAM, 1)]);
+        let getattr = RpcRequest {
+            program: curt_proto::nfs3::PROGRAM,
+            procedure: NfsProcedure::Getattr.number(),
+            arguments: &ok.root,
+            ..request
+        };
+        assert_eq!(transport.call(&getattr, &Interrupt::never()).unwrap().results().len(), 88);
+        assert!(transport.call(&RpcRequest { results_max: 80, ..getattr }, &Interrupt::never()).is_err());
+    }
+}

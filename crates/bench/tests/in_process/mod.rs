@@ -3,29 +3,31 @@
 //! Both sides use the scripted clock: it advances only by the script and by each request. Each
 //! request is executed on the caller's thread, so that a run with one thread is the same each time.
 
+#![allow(dead_code, reason = "each test uses a part")]
+
+mod tree;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use curt_bench::tree::WorkloadTree;
 use curt_client::caller::RpcSecurity;
 use curt_client::protocol::{Protocol, RpcCaller, RpcClient, v3::NfsV3};
 use curt_client::{Background, BackgroundTask, Clock};
 use curt_client::{ChangeObserver, ClientOptions, Environment, MountedRoot, Superblock};
+use curt_loopback::{LoopbackStep, LoopbackTransport};
 use curt_observe::{CallCounters, CallCounts, Operation, ServerCounters};
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3;
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
-use curt_server::{
-    ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
-};
+use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup};
 use curt_types::{FileHandle, Timestamp};
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs, WallClock};
 use curt_xdr::{Opaque, decode_all};
 use parking_lot::Mutex;
-
-use crate::tree::WorkloadTree;
 
 /// The server's time at which the trees were made: not a round number, as on real clocks.
 const TREE_MADE: Timestamp = Timestamp::new(1_700_000_000, 123_456_789);
@@ -38,7 +40,7 @@ const MOUNT_RESULTS_MAX: usize = 4096;
 
 /// A clock that advances only on request.
 #[derive(Debug)]
-pub struct ScriptedClock {
+pub(crate) struct ScriptedClock {
     start: Instant,
     /// Nanoseconds since `start`.
     passed: AtomicU64,
@@ -50,18 +52,18 @@ impl ScriptedClock {
     }
 
     /// Advances the clock by `duration`.
-    pub fn advance(&self, duration: Duration) {
+    pub(crate) fn advance(&self, duration: Duration) {
         self.passed.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// Advances the clock to `since_start`, unless it is later.
-    pub fn advance_to(&self, since_start: Duration) {
+    pub(crate) fn advance_to(&self, since_start: Duration) {
         self.passed.fetch_max(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// The time since the script began.
     #[must_use]
-    pub fn passed(&self) -> Duration {
+    pub(crate) fn passed(&self) -> Duration {
         Duration::from_nanos(self.passed.load(Relaxed))
     }
 }
@@ -113,7 +115,7 @@ impl fmt::Debug for InlineBackground {
 
 /// Why a server or mount cannot be created.
 #[derive(Debug, thiserror::Error)]
-pub enum InProcessServerError {
+pub(crate) enum InProcessServerError {
     /// The tree does not fit into memory.
     #[error("the tree does not fit into memory: {0}")]
     Tree(rustix::io::Errno),
@@ -126,16 +128,16 @@ pub enum InProcessServerError {
 }
 
 /// A server and its clock.
-pub struct InProcessServer {
+pub(crate) struct InProcessServer {
     clock: Arc<ScriptedClock>,
     vfs: Arc<MemoryVfs>,
     service: Arc<NfsService>,
 }
 
 /// A client of a [`InProcessServer`].
-pub struct InProcessMount {
+pub(crate) struct InProcessMount {
     /// The client.
-    pub client: Superblock,
+    pub(crate) client: Superblock,
     requests: Arc<CallCounters>,
     received: Arc<AtomicU64>,
     background: Arc<InlineBackground>,
@@ -160,7 +162,7 @@ impl InProcessServer {
     ///
     /// # Errors
     /// [`InProcessServerError`].
-    pub fn new(tree: &WorkloadTree) -> Result<Self, InProcessServerError> {
+    pub(crate) fn new(tree: &WorkloadTree) -> Result<Self, InProcessServerError> {
         Self::with_rules(tree, ExportRules::default(), MemoryOptions::default())
     }
 
@@ -168,14 +170,14 @@ impl InProcessServer {
     ///
     /// # Errors
     /// [`InProcessServerError`].
-    pub fn with_rules(
+    pub(crate) fn with_rules(
         tree: &WorkloadTree,
         rules: ExportRules,
         options: MemoryOptions,
     ) -> Result<Self, InProcessServerError> {
         let clock = ScriptedClock::new();
         let options = MemoryOptions { time: Arc::new(ScriptedWallClock(Arc::clone(&clock))), ..options };
-        let vfs = Arc::new(crate::memory(tree, options, TREE_MADE).map_err(InProcessServerError::Tree)?);
+        let vfs = Arc::new(tree::memory(tree, options, TREE_MADE).map_err(InProcessServerError::Tree)?);
         let export = ExportDefinition::for_everyone(
             PATH.to_vec(),
             Arc::<MemoryVfs>::clone(&vfs) as Arc<dyn Vfs>,
@@ -191,13 +193,13 @@ impl InProcessServer {
 
     /// The clock.
     #[must_use]
-    pub const fn clock(&self) -> &Arc<ScriptedClock> {
+    pub(crate) const fn clock(&self) -> &Arc<ScriptedClock> {
         &self.clock
     }
 
     /// The exported tree, for local changes at the server.
     #[must_use]
-    pub const fn vfs(&self) -> &Arc<MemoryVfs> {
+    pub(crate) const fn vfs(&self) -> &Arc<MemoryVfs> {
         &self.vfs
     }
 
@@ -205,7 +207,7 @@ impl InProcessServer {
     ///
     /// # Errors
     /// [`InProcessServerError::Mount`].
-    pub fn mount(
+    pub(crate) fn mount(
         &self,
         behaviour: &ClientOptions,
         request: Duration,
@@ -249,18 +251,18 @@ impl fmt::Debug for InProcessServer {
 impl InProcessMount {
     /// Number of requests received by the server.
     #[must_use]
-    pub fn requests(&self) -> CallCounts {
+    pub(crate) fn requests(&self) -> CallCounts {
         self.requests.snapshot()
     }
 
     /// Bytes of all results.
     #[must_use]
-    pub fn received(&self) -> u64 {
+    pub(crate) fn received(&self) -> u64 {
         self.received.load(Relaxed)
     }
 
     /// Runs the delayed tasks (write-back, cleaning up).
-    pub fn run_delayed(&self) {
+    pub(crate) fn run_delayed(&self) {
         let due = std::mem::take(&mut *self.background.later.lock());
         due.into_iter().for_each(|task| task());
     }

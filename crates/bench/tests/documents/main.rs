@@ -1,13 +1,18 @@
 //! The tables of the documents that proposed to send fewer requests: Curt sends no more than they
-//! do.
+//! do. `cargo test -p curt-bench --test documents -- --nocapture` prints them.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
+#[path = "../in_process/mod.rs"]
+mod in_process;
+mod tables;
+
 use std::time::Duration;
 
-use curt_bench::library::documents::comparisons;
 use curt_bench::report::comparison;
 use curt_proto::nfs3::NfsProcedure;
+
+use tables::comparisons;
 
 #[test]
 fn the_documents_tables_are_met() {
