@@ -243,9 +243,9 @@ fn a_request_is_in_transit_until_the_file_system_marks_it_received() {
     let one_thread = curt_fuse::FuseSessionOptions { readers: 1, threads_max: 1, ..toy::session_options() };
     let fixture = Fixture::with(toy, &one_thread);
     std::os::unix::fs::symlink("x", fixture.path("link")).unwrap();
-    let arrivals = fixture.session.request_barrier();
+    let barrier = fixture.session.request_barrier();
     let soon = |why: &str, have_come: bool| {
-        eventually(why, TIMEOUT, || arrivals.is_clear() == have_come);
+        eventually(why, TIMEOUT, || barrier.is_clear() == have_come);
     };
     let stuck = |operation: &'static str, script: &str| {
         fixture.toy.stuck.on(operation);
@@ -263,7 +263,7 @@ fn a_request_is_in_transit_until_the_file_system_marks_it_received() {
     second.wait().unwrap();
     soon("both are answered", true);
     let mut third = stuck("readlink", "exec readlink $M/link");
-    assert!(!arrivals.is_clear(), "the thread has it, and nobody says that it has arrived");
+    assert!(!barrier.is_clear(), "the thread has it, and nobody says that it has arrived");
     fixture.toy.stuck.release();
     third.wait().unwrap();
     soon("it is answered", true);

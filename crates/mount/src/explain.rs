@@ -77,9 +77,9 @@ impl Explainer {
     }
 
     /// Sets the barrier that shows whether all requests of the kernel have arrived.
-    pub fn set_request_barrier(&self, arrivals: RequestBarrier) {
+    pub fn set_request_barrier(&self, barrier: RequestBarrier) {
         // There is one session per explainer.
-        let _ = self.request_barrier.set(arrivals);
+        let _ = self.request_barrier.set(barrier);
     }
 
     /// Explains the requests of `head` and its descendants from now on, with `linux` as the options
@@ -279,8 +279,8 @@ fn completed<'a>(
         },
         // Linux sends ACCESS for denials as well, and caches them.
         FuseOperation::Access(node, mask) => {
-            let is_told = mask != 0 && matches!(outcome.0, Ok(_) | Err(Errno::ACCESS));
-            is_told.then_some(FileOperation::Access(object(node)))
+            let has_answer = mask != 0 && matches!(outcome.0, Ok(_) | Err(Errno::ACCESS));
+            has_answer.then_some(FileOperation::Access(object(node)))
         }
         _ if outcome.0.is_err() => failed(operation, outcome),
         FuseOperation::Symlink((parent, name), _) => {

@@ -19,7 +19,7 @@ fn a_ring_file_stays_unless_its_removal_is_requested() {
     let item = left.next_item().expect("an event");
     assert!(matches!(item, Some(RecordingItem::Event(_))), "{item:?}");
     let item = left.next_item().expect("its end");
-    assert_eq!(item, Some(RecordingItem::End { told: 1, lost: 0 }));
+    assert_eq!(item, Some(RecordingItem::End { events: 1, lost: 0 }));
     let files = std::fs::read_dir(&directory).expect("the directory").count();
     assert_eq!(files, 1, "and nothing beside it");
     std::fs::remove_dir_all(directory).expect("the directory");

@@ -251,8 +251,8 @@ pub enum ModeBitsComparison {
 /// Compares the server's result with the mode bits in the same reply. Only read and search are
 /// compared: a read-only export denies writes that the mode bits allow.
 pub fn compare(local: Access, asked: Access, granted: Access) -> ModeBitsComparison {
-    let telling = asked.common(Access::READ.with(Access::LOOKUP).with(Access::EXECUTE));
-    let (local, granted) = (local.common(telling), granted.common(telling));
+    let compared = asked.common(Access::READ.with(Access::LOOKUP).with(Access::EXECUTE));
+    let (local, granted) = (local.common(compared), granted.common(compared));
     if !granted.contains(local) {
         ModeBitsComparison::ServerGrantsLess
     } else if !local.contains(granted) {

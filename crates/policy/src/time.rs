@@ -78,10 +78,10 @@ pub struct ServerClock {
 }
 
 impl ServerClock {
-    /// No times were seen yet. `told` is FSINFO's time_delta (RFC 1813 §3.3.19), zero if unknown.
+    /// No times were seen yet. `time_delta` is FSINFO's (RFC 1813 §3.3.19), zero if unknown.
     #[must_use]
-    pub const fn new(told: Duration) -> Self {
-        Self { offset: None, time_delta: told, seen: None, raised: Duration::ZERO }
+    pub const fn new(time_delta: Duration) -> Self {
+        Self { offset: None, time_delta, seen: None, raised: Duration::ZERO }
     }
 
     /// Absorbs the ctime of any reply, which arrived at `received_at`.

@@ -26,8 +26,8 @@ mod write_verifier;
 pub use exports::{
     ClientSpec, ClientSpecError, ClientSpecKind, CredentialFlavor, EXPORTS_DIRECTORY, EXPORTS_FILE,
     EXPORTS_MAX, ExportClient, ExportDefinition, ExportExplanation, ExportRules, ExportsDifference,
-    ExportsEntry, ExportsProblem, FileLine, Fsid, IpNetwork, MountPoint, NameService, OPTIONS, OptionSupport,
-    Options, ParsedExports, RulesByFlavor, Severity, Squash, SystemNames, explain, read_exports,
+    ExportsEntry, ExportsProblem, FileLine, Fsid, IpNetwork, MountPoint, NameService, Options, ParsedExports,
+    RulesByFlavor, Severity, Squash, SystemNames, explain, read_exports,
 };
 pub use file_handle::have_room_for_parents;
 pub use service::{NfsService, RECORD_MAX, Setup, SetupError};

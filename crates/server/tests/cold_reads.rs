@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Cold {
     tree: MemoryVfs,
     state: Mutex<Disk>,
-    bell: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,13 +43,13 @@ enum Disk {
 impl Cold {
     fn become_(&self, state: Disk) {
         *self.state.lock() = state;
-        self.bell.notify_all();
+        self.changed.notify_all();
     }
 
     /// Whether the disk reached that state in time.
     fn wait_for(&self, state: Disk) -> bool {
         let mut now = self.state.lock();
-        !self.bell.wait_while_for(&mut now, |now| *now != state, PATIENCE).timed_out()
+        !self.changed.wait_while_for(&mut now, |now| *now != state, PATIENCE).timed_out()
     }
 }
 
@@ -157,7 +157,7 @@ impl Vfs for Cold {
 /// The disk of `tree`, and a connection to a server of it as /cold, which ends with the test's
 /// process.
 fn serve(tree: MemoryVfs) -> (Arc<Cold>, TcpTransport) {
-    let disk = Arc::new(Cold { tree, state: Mutex::new(Disk::Idle), bell: Condvar::new() });
+    let disk = Arc::new(Cold { tree, state: Mutex::new(Disk::Idle), changed: Condvar::new() });
     let vfs = Arc::<Cold>::clone(&disk);
     let exports = vec![ExportDefinition::for_everyone(b"/cold".to_vec(), vfs, calling::open_rules())];
     let service = NfsService::new(calling::setup(exports)).unwrap();

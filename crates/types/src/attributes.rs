@@ -97,7 +97,7 @@ impl PreOpState {
         Self { size, stamp }
     }
 
-    /// Its length in bytes, if that was told.
+    /// Its length in bytes, if the reply contains it.
     #[must_use]
     #[inline]
     pub const fn size(&self) -> Option<u64> {

@@ -171,7 +171,7 @@ impl App {
     /// The line above the tables.
     pub(super) fn title(&self) -> String {
         let about = match &self.now.data {
-            SampleData::Nobody(why) => return format!("curt top: {why}; what was told last:"),
+            SampleData::Nobody(why) => return format!("curt top: {why}; the last report:"),
             SampleData::Mounts(mounts) => match &self.only {
                 Some(only) => only.clone(),
                 None => format!("{} mounts", mounts.len()),

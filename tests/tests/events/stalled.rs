@@ -46,7 +46,7 @@ fn stall(world: &mut World) -> Option<(u64, u64)> {
             Ok(Some(
                 RecordingItem::CompleteUntil(_) | RecordingItem::Thread(..) | RecordingItem::Object(..),
             )) => {}
-            Ok(Some(RecordingItem::End { told, lost })) => {
+            Ok(Some(RecordingItem::End { events: told, lost })) => {
                 assert_eq!(told, events);
                 return Some((told, lost));
             }

@@ -136,18 +136,18 @@ fn steady(arguments: &BenchTraceArguments, origin: &RecordedProcess) -> Result<V
     let watch = EventWatch::begin(&[EVENT])?;
     let mut writer = RecordingWriter::new(origin.clone())?;
     let ended = AtomicBool::new(false);
-    let (told, telling, elapsed, sending) = std::thread::scope(|scope| {
+    let (emitted, emitting, elapsed, sending) = std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(&watch, &mut writer, &ended));
-        let (told, telling, elapsed) = emit_steadily(arguments);
+        let (emitted, emitting, elapsed) = emit_steadily(arguments);
         // Relaxed: it orders no other memory.
         ended.store(true, Ordering::Relaxed);
-        (told, telling, elapsed, sender.join())
+        (emitted, emitting, elapsed, sender.join())
     });
     let sending = sending.map_err(|_| anyhow::anyhow!("the sender failed"))?;
     let percent = |time: Duration| time.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
     Ok(json!({
-        "events_per_second": f64::from(told) / elapsed.as_secs_f64(),
-        "telling_percent": percent(telling), "sending_percent": percent(sending), "lost": watch.lost(),
+        "events_per_second": f64::from(emitted) / elapsed.as_secs_f64(),
+        "emitting_percent": percent(emitting), "sending_percent": percent(sending), "lost": watch.lost(),
     }))
 }
 
@@ -155,16 +155,16 @@ fn steady(arguments: &BenchTraceArguments, origin: &RecordedProcess) -> Result<V
 /// of the loop), and the elapsed time.
 fn emit_steadily(arguments: &BenchTraceArguments) -> (u32, Duration, Duration) {
     let each = arguments.rate / 1000;
-    let (began, mut told, mut telling) = (Instant::now(), 0, Duration::ZERO);
+    let (began, mut emitted, mut emitting) = (Instant::now(), 0, Duration::ZERO);
     for turn in 0..arguments.seconds * 1000 {
         let before = spent(ClockId::ThreadCPUTime);
         (0..each).for_each(emit);
-        telling += spent(ClockId::ThreadCPUTime).saturating_sub(before);
-        told += each;
+        emitting += spent(ClockId::ThreadCPUTime).saturating_sub(before);
+        emitted += each;
         let next = began + Duration::from_millis(u64::from(turn) + 1);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    (told, telling, began.elapsed())
+    (emitted, emitting, began.elapsed())
 }
 
 /// The work of a daemon for a watcher, without the socket. Returns its processor time.

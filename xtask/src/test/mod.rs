@@ -179,7 +179,7 @@ fn conclusion(all: &TestSummary) -> bool {
 }
 
 fn checked(name: &str, well: Result<bool>) -> Result<TestSummary> {
-    let failure = || TestSummary::failure(TestFailure::of(name, "told where it ran"));
+    let failure = || TestSummary::failure(TestFailure::of(name, "see its output"));
     Ok(if well? { TestSummary::success() } else { failure() })
 }
 

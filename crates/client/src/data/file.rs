@@ -149,7 +149,7 @@ pub(super) struct FileState {
     /// Number of times that this client or another may have moved the end of the file.
     pub(super) resizes: u64,
     /// Number of times that fetched data became invalid because another client changed the file.
-    pub(super) voids: u64,
+    pub(super) invalidations: u64,
     /// The end of the server's file as found by a READ.
     pub(super) server_end: Option<u64>,
     /// When the READ was sent that fetched the first bytes returned to a reader since the last
@@ -272,7 +272,7 @@ impl FileData {
         state.segments.cut_clean();
         state.fetches.clear();
         state.resizes += 1;
-        state.voids += 1;
+        state.invalidations += 1;
         state.server_end = None;
         state.pages_since = None;
     }

@@ -57,8 +57,8 @@ pub(super) struct ReadProgress {
     fresh_end: Option<u64>,
     /// [`FileState::resizes`] when the read began.
     resizes_at_start: u64,
-    /// [`FileState::voids`] when the read began; `None`: it does not start again.
-    voids: Option<u64>,
+    /// [`FileState::invalidations`] when the read began; `None`: it does not start again.
+    invalidations: Option<u64>,
     /// Minimum bytes to fetch for a gap.
     fetch: u64,
     /// READs begin at whole units, until a server returns fewer bytes than reach the gap.
@@ -180,7 +180,7 @@ impl DataPlane {
             fetched: Vec::new(),
             fresh_end: None,
             resizes_at_start: 0,
-            voids: None,
+            invalidations: None,
             fetch: advice.fetch,
             whole_units: u64::from(self.options.read_size) >= UNIT,
         };
@@ -213,7 +213,7 @@ impl DataPlane {
 
     /// Assembles the result, or finds what is missing for it.
     fn next_step(&self, state: &mut FileState, reading: &ReadProgress) -> ReadStep {
-        if reading.voids.is_some_and(|voids| voids != state.voids) {
+        if reading.invalidations.is_some_and(|invalidations| invalidations != state.invalidations) {
             return ReadStep::Restart;
         }
         let mut bytes = ReadBytes::default();
@@ -378,14 +378,14 @@ impl ReadProgress {
     /// Discards the fetched data and the end of file. `again`: another restart is allowed.
     fn restart(&mut self, owner: &Arc<dyn DataOwner>, again: bool) {
         self.fetched.clear();
-        let (resizes, voids) = {
+        let (resizes, invalidations) = {
             let state = owner.data().core.lock();
-            (state.resizes, state.voids)
+            (state.resizes, state.invalidations)
         };
         // After reading the counters: they then detect a change in between.
         self.fresh_end = owner.fresh_size();
         self.resizes_at_start = resizes;
-        self.voids = again.then_some(voids);
+        self.invalidations = again.then_some(invalidations);
     }
 
     /// Whether the server's file is known to end at or before `position`.

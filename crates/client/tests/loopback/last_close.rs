@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::{
     mutations::list,
-    open_unlink::{Meeting, reading},
+    open_unlink::{HeldRequests, reading},
     world::{World, root},
 };
 
@@ -18,8 +18,8 @@ use crate::{
 #[test]
 fn an_open_retried_by_a_kernel_after_a_replacement_is_not_refused_again() {
     let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let held_requests = HeldRequests::of(&world, CacheOptions::default());
+    let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let client = &mounted.client;
     client.serves_kernel();
     let me = Caller { pid: 7, ..root() };
@@ -28,21 +28,21 @@ fn an_open_retried_by_a_kernel_after_a_replacement_is_not_refused_again() {
         mounted.put(&root(), top, name, 0o644, text);
     }
     mounted.cat(&me, file.id).unwrap();
-    meeting.hold(NfsProcedure::Rename);
+    held_requests.hold(NfsProcedure::Rename);
     thread::scope(|scope| {
-        let replacing = scope.spawn(|| meeting.replace("second", "f"));
-        meeting.here.wait();
+        let replacing = scope.spawn(|| held_requests.replace("second", "f"));
+        held_requests.here.wait();
         let opening = scope.spawn(|| ops::open(&client.op(&me), file.id, reading()).map(drop));
-        meeting.go_on();
+        held_requests.go_on();
         assert_eq!(replacing.join().unwrap(), Ok(()));
         assert_eq!(opening.join().unwrap(), Err(Errno::STALE));
     });
     let found = mounted.lookup(&me, top, "f").unwrap();
-    meeting.replace("third", "f").unwrap();
+    held_requests.replace("third", "f").unwrap();
     assert_eq!(mounted.cat(&me, found.id).as_deref(), Ok(&b"second"[..]));
     assert_eq!(list(mounted, top), ["f", "fourth"], "the last close removes it");
     let found = mounted.lookup(&me, top, "f").unwrap();
-    meeting.replace("fourth", "f").unwrap();
+    held_requests.replace("fourth", "f").unwrap();
     let late = ops::open(&client.op(&me), found.id, reading()).map(drop);
     assert_eq!(late, Err(Errno::STALE), "nobody had turned it away before");
     mounted.lookup(&me, top, "f").unwrap();
@@ -80,8 +80,8 @@ type Way<'a> = &'a (dyn Fn(&Caller) -> Result<(), Errno> + Sync);
 #[test]
 fn removing_or_replacing_a_directory_waits_only_for_the_last_closes_in_it() {
     let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let held_requests = HeldRequests::of(&world, CacheOptions::default());
+    let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let client = &mounted.client;
     let remove = |me: &Caller| ops::rmdir(&client.op(me), top, b"d");
     let replace = |me: &Caller| ops::rename(&client.op(me), top, b"empty", top, b"d", RenameMode::Replace);
@@ -94,10 +94,10 @@ fn removing_or_replacing_a_directory_waits_only_for_the_last_closes_in_it() {
         let opened = ops::open(&client.op(&root()), file.id, reading()).unwrap();
         ops::unlink(&client.op(&root()), directory.id, b"f").unwrap();
         assert_eq!(way(&root()), Err(Errno::NOTEMPTY), "it is open still");
-        meeting.hold(NfsProcedure::Remove);
+        held_requests.hold(NfsProcedure::Remove);
         thread::scope(|scope| {
             scope.spawn(|| ops::release(client, &opened.file));
-            meeting.here.wait();
+            held_requests.here.wait();
             let (tell, told) = mpsc::channel();
             scope.spawn(move || tell.send(way(&root())));
             let called_off = Caller { interrupt: Interrupt::new(), ..root() };
@@ -105,7 +105,7 @@ fn removing_or_replacing_a_directory_waits_only_for_the_last_closes_in_it() {
             let hurried = way(&called_off);
             let other = ops::rmdir(&client.op(&root()), top, b"other");
             let early = told.recv_timeout(Duration::from_millis(100));
-            meeting.go_on();
+            held_requests.go_on();
             assert!(early.is_err(), "it waits for the close's end: {early:?}");
             assert_eq!((hurried, other), (Err(Errno::INTR), Ok(())));
             assert_eq!(told.recv().unwrap(), Ok(()));

@@ -29,14 +29,14 @@ pub(crate) fn reading() -> OpenFlags {
 }
 
 /// A mount on which the next request of one procedure can be delayed.
-pub(crate) struct Meeting {
+pub(crate) struct HeldRequests {
     pub(crate) mounted: BenchMount,
     trouble: Arc<Trouble>,
     pub(crate) here: Arc<Barrier>,
     there: Arc<Barrier>,
 }
 
-impl Meeting {
+impl HeldRequests {
     pub(crate) fn of(world: &World, cache: CacheOptions) -> Self {
         let trouble = Trouble::before(world.way());
         let behaviour = ClientOptions { cache, ..ClientOptions::default() };
@@ -83,11 +83,15 @@ impl Meeting {
 
 /// Opens a file, and delays the reply that grants the open until `remove` is done. Returns the
 /// contents read then.
-fn remove_while_opening(meeting: &Meeting, file: InodeId, remove: impl FnOnce()) -> Result<Vec<u8>, Errno> {
-    let client = &meeting.mounted.client;
+fn remove_while_opening(
+    held_requests: &HeldRequests,
+    file: InodeId,
+    remove: impl FnOnce(),
+) -> Result<Vec<u8>, Errno> {
+    let client = &held_requests.mounted.client;
     // From now on the rights of the caller are cached.
-    meeting.mounted.cat(&root(), file).unwrap();
-    meeting.hold_reply(NfsProcedure::Getattr);
+    held_requests.mounted.cat(&root(), file).unwrap();
+    held_requests.hold_reply(NfsProcedure::Getattr);
     thread::scope(|scope| {
         let opener = scope.spawn(|| {
             let opened = ops::open(&client.op(&root()), file, reading())?;
@@ -95,9 +99,9 @@ fn remove_while_opening(meeting: &Meeting, file: InodeId, remove: impl FnOnce())
             ops::release(client, &opened.file);
             read
         });
-        meeting.here.wait();
+        held_requests.here.wait();
         remove();
-        meeting.go_on();
+        held_requests.go_on();
         opener.join().unwrap()
     })
 }
@@ -109,10 +113,10 @@ type Change<'a> = &'a (dyn Fn(&str) -> Result<(), Errno> + Sync);
 #[test]
 fn a_file_that_is_removed_while_it_is_being_opened_lives_until_its_last_close() {
     let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let held_requests = HeldRequests::of(&world, CacheOptions::default());
+    let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"here");
-    let read = remove_while_opening(&meeting, file.id, || {
+    let read = remove_while_opening(&held_requests, file.id, || {
         ops::unlink(&mounted.client.op(&root()), top, b"f").unwrap();
     });
     assert_eq!(read.as_deref(), Ok(&b"here"[..]));
@@ -123,11 +127,11 @@ fn a_file_that_is_removed_while_it_is_being_opened_lives_until_its_last_close() 
 #[test]
 fn a_file_that_is_replaced_while_it_is_being_opened_lives_until_its_last_close() {
     let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let held_requests = HeldRequests::of(&world, CacheOptions::default());
+    let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"old");
     mounted.put(&root(), top, "g", 0o644, b"new");
-    let read = remove_while_opening(&meeting, file.id, || meeting.replace("g", "f").unwrap());
+    let read = remove_while_opening(&held_requests, file.id, || held_requests.replace("g", "f").unwrap());
     assert_eq!(read.as_deref(), Ok(&b"old"[..]));
     assert_eq!(list(mounted, top), ["f"]);
 }
@@ -135,16 +139,16 @@ fn a_file_that_is_replaced_while_it_is_being_opened_lives_until_its_last_close()
 #[test]
 fn a_file_whose_open_is_refused_after_it_was_removed_leaves_no_name() {
     let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let held_requests = HeldRequests::of(&world, CacheOptions::default());
+    let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let file = mounted.put(&root(), top, "f", 0o600, b"secret");
-    meeting.hold_reply(NfsProcedure::Access);
+    held_requests.hold_reply(NfsProcedure::Access);
     thread::scope(|scope| {
         let opener =
             scope.spawn(|| ops::open(&mounted.client.op(&user(1000)), file.id, reading()).map(|_| ()));
-        meeting.here.wait();
+        held_requests.here.wait();
         let removed = ops::unlink(&mounted.client.op(&root()), top, b"f");
-        meeting.go_on();
+        held_requests.go_on();
         assert_eq!((removed, opener.join().unwrap()), (Ok(()), Err(Errno::ACCESS)));
     });
     assert_eq!(mounted.counter(ClientCounter::SillyRename), 1);
@@ -155,17 +159,17 @@ fn a_file_whose_open_is_refused_after_it_was_removed_leaves_no_name() {
 /// Delays the removal that `remove` requests, and opens the file meanwhile. The open waits, can be
 /// interrupted, and then fails because the file is removed.
 fn open_while_removing(
-    meeting: &Meeting,
+    held_requests: &HeldRequests,
     file: InodeId,
     procedure: NfsProcedure,
     remove: impl FnOnce() + Send,
 ) {
-    let client = &meeting.mounted.client;
-    meeting.mounted.cat(&root(), file).unwrap();
-    meeting.hold(procedure);
+    let client = &held_requests.mounted.client;
+    held_requests.mounted.cat(&root(), file).unwrap();
+    held_requests.hold(procedure);
     thread::scope(|scope| {
         let remover = scope.spawn(remove);
-        meeting.here.wait();
+        held_requests.here.wait();
         let (tell, told) = mpsc::channel();
         let called_off = Caller { interrupt: Interrupt::new(), ..root() };
         let impatient = called_off.clone();
@@ -174,7 +178,7 @@ fn open_while_removing(
         let early = told.recv_timeout(Duration::from_millis(100));
         called_off.interrupt.raise();
         let hurried = hurried.join().unwrap();
-        meeting.go_on();
+        held_requests.go_on();
         remover.join().unwrap();
         assert!(early.is_err(), "it waits for the removal's end: {early:?}");
         assert_eq!(hurried, Err(Errno::INTR));
@@ -187,10 +191,10 @@ fn open_while_removing(
 fn an_open_during_a_removal_waits_for_its_end() {
     let world = World::new();
     for cache in [CacheOptions::default(), CacheOptions { close_to_open: false, ..CacheOptions::default() }] {
-        let meeting = Meeting::of(&world, cache);
-        let (mounted, top) = (&meeting.mounted, meeting.top());
+        let held_requests = HeldRequests::of(&world, cache);
+        let (mounted, top) = (&held_requests.mounted, held_requests.top());
         let file = mounted.put(&root(), top, "f", 0o644, b"here");
-        open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
+        open_while_removing(&held_requests, file.id, NfsProcedure::Remove, || {
             ops::unlink(&mounted.client.op(&root()), top, b"f").unwrap();
         });
         assert_eq!(mounted.counter(ClientCounter::SillyRename), 0);
@@ -201,12 +205,12 @@ fn an_open_during_a_removal_waits_for_its_end() {
 #[test]
 fn an_open_during_a_replacement_waits_for_its_end() {
     let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let held_requests = HeldRequests::of(&world, CacheOptions::default());
+    let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"old");
     mounted.put(&root(), top, "g", 0o644, b"new");
-    open_while_removing(&meeting, file.id, NfsProcedure::Rename, || {
-        meeting.replace("g", "f").unwrap();
+    open_while_removing(&held_requests, file.id, NfsProcedure::Rename, || {
+        held_requests.replace("g", "f").unwrap();
     });
     assert_eq!(list(mounted, top), ["f"]);
 }
@@ -214,14 +218,14 @@ fn an_open_during_a_replacement_waits_for_its_end() {
 #[test]
 fn an_open_during_the_removal_of_an_uncached_name_waits_for_its_end() {
     let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
+    let held_requests = HeldRequests::of(&world, CacheOptions::default());
     let other = world.mount(CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"here");
     let there = other.client.root();
     let moved = ops::rename(&other.client.op(&root()), there, b"f", there, b"g", RenameMode::Replace);
     moved.unwrap();
-    open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
+    open_while_removing(&held_requests, file.id, NfsProcedure::Remove, || {
         ops::unlink(&mounted.client.op(&root()), top, b"g").unwrap();
     });
 }
@@ -231,12 +235,12 @@ fn an_open_during_the_removal_of_an_uncached_name_waits_for_its_end() {
 fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
     let world = World::new();
     // A cached name may be opened without a request; another one is looked up individually.
-    let meeting = Meeting::of(
+    let held_requests = HeldRequests::of(
         &world,
         CacheOptions { close_to_open: false, fill: FillMode::Off, ..CacheOptions::default() },
     );
     let other = world.mount(CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let below = ops::mkdir(&mounted.client.op(&root()), top, b"d", 0o755).unwrap();
     let known = [
         mounted.put(&root(), top, "near", 0o644, b"near"),
@@ -253,7 +257,7 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
         Ok(())
     };
     let remove = |name: &str| ops::unlink(&mounted.client.op(&root()), top, name.as_bytes());
-    let replace = |name: &str| meeting.replace("new", name);
+    let replace = |name: &str| held_requests.replace("new", name);
     let changes: [(Change<'_>, NfsProcedure); 2] =
         [(&remove, NfsProcedure::Remove), (&replace, NfsProcedure::Rename)];
     for (change, last) in changes {
@@ -265,16 +269,16 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
             for file in &known {
                 mounted.cat(&root(), file.id).unwrap();
             }
-            meeting.hold(held);
+            held_requests.hold(held);
             thread::scope(|scope| {
                 let changer = scope.spawn(|| change(&name));
-                meeting.here.wait();
+                held_requests.here.wait();
                 mounted.sent();
                 let (tell, told) = mpsc::channel();
                 scope.spawn(move || tell.send(open_all()));
                 let opened = told.recv_timeout(Duration::from_secs(60));
                 let sent = mounted.sent();
-                meeting.go_on();
+                held_requests.go_on();
                 assert_eq!(changer.join().unwrap(), Ok(()));
                 assert_eq!(opened, Ok(Ok(())), "opens wait while {held:?} does");
                 assert_eq!(sent, "", "nothing has to be asked");
@@ -286,12 +290,12 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
 #[test]
 fn an_open_during_the_removal_at_the_last_close_waits_for_its_end() {
     let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let held_requests = HeldRequests::of(&world, CacheOptions::default());
+    let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"here");
     let opened = ops::open(&mounted.client.op(&root()), file.id, reading()).unwrap();
     ops::unlink(&mounted.client.op(&root()), top, b"f").unwrap();
-    open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
+    open_while_removing(&held_requests, file.id, NfsProcedure::Remove, || {
         ops::release(&mounted.client, &opened.file);
     });
     assert!(list(mounted, top).is_empty());
@@ -300,16 +304,16 @@ fn an_open_during_the_removal_at_the_last_close_waits_for_its_end() {
 #[test]
 fn an_open_during_a_failed_removal_succeeds() {
     let world = World::new();
-    let meeting = Meeting::of(&world, CacheOptions::default());
-    let (mounted, top) = (&meeting.mounted, meeting.top());
+    let held_requests = HeldRequests::of(&world, CacheOptions::default());
+    let (mounted, top) = (&held_requests.mounted, held_requests.top());
     let directory = ops::mkdir(&mounted.client.op(&root()), top, b"d", 0o755).unwrap();
     let file = mounted.put(&root(), directory.id, "f", 0o644, b"here");
-    meeting.hold(NfsProcedure::Remove);
+    held_requests.hold(NfsProcedure::Remove);
     thread::scope(|scope| {
         let remover = scope.spawn(|| ops::unlink(&mounted.client.op(&user(1000)), directory.id, b"f"));
-        meeting.here.wait();
+        held_requests.here.wait();
         let reader = scope.spawn(|| mounted.cat(&root(), file.id));
-        meeting.go_on();
+        held_requests.go_on();
         assert_eq!(remover.join().unwrap(), Err(Errno::ACCESS));
         assert_eq!(reader.join().unwrap().as_deref(), Ok(&b"here"[..]));
     });

@@ -1,6 +1,6 @@
 //! The maximum age of results: random histories of two clients, the other one acting before,
 //! between and during this one's requests. Every result must have been true within the time that
-//! the options permit. Directories that answer for their names (`dirfill=auto`) must meet the same
+//! the options permit. Directories that answer for their names (`dirfill=auto`) must keep the same
 //! bounds as others.
 
 use std::{
@@ -152,13 +152,13 @@ fn write(mounted: &BenchMount, id: InodeId, size: u64) {
 }
 
 /// The transport to the server, on which the other client acts.
-struct Meeting {
+struct InterferingTransport {
     way: Arc<dyn Transport>,
     stranger: Arc<OnceLock<Mutex<Stranger>>>,
 }
 
-impl Meeting {
-    fn meet(&self) {
+impl InterferingTransport {
+    fn interfere(&self) {
         // The lock is held while its holder acts itself, or excludes the other client.
         if let Some(mut stranger) = self.stranger.get().and_then(Mutex::try_lock)
             && stranger.dice.below(6) == 0
@@ -168,12 +168,12 @@ impl Meeting {
     }
 }
 
-impl Transport for Meeting {
+impl Transport for InterferingTransport {
     fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
-        self.meet();
+        self.interfere();
         let reply = self.way.call(request, interrupt);
         if request.program == nfs3::PROGRAM {
-            self.meet();
+            self.interfere();
         }
         reply
     }
@@ -226,9 +226,9 @@ impl Run {
         let directories = make_directories(&there);
         world.seconds(100);
         let stranger = Arc::new(OnceLock::new());
-        let meeting = Meeting { way: world.way(), stranger: Arc::clone(&stranger) };
+        let transport = InterferingTransport { way: world.way(), stranger: Arc::clone(&stranger) };
         let behaviour = ClientOptions { cache, ..ClientOptions::default() };
-        let here = world.mount_over(behaviour, Arc::new(meeting));
+        let here = world.mount_over(behaviour, Arc::new(transport));
         let mut other = Stranger {
             mounted: there,
             directories,

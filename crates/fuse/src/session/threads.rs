@@ -49,7 +49,7 @@ struct FuseWorkerPoolState {
     is_limit_logged: bool,
 }
 
-/// The parking place of an idle thread.
+/// Where an idle thread waits.
 #[derive(Debug, Default)]
 struct IdleWorker {
     is_woken: Mutex<bool>,

@@ -13,13 +13,13 @@ use rustix::io::Errno;
 #[derive(Debug, Default)]
 pub struct Token {
     raised: Mutex<bool>,
-    bell: Condvar,
+    raised_or_released: Condvar,
 }
 
 impl Interruption for Token {
     fn raise(&self) {
         *self.raised.lock() = true;
-        self.bell.notify_all();
+        self.raised_or_released.notify_all();
     }
 
     fn is_raised(&self) -> bool {
@@ -91,7 +91,7 @@ impl Stuck {
             if *raised {
                 return Err(Errno::INTR);
             }
-            token.bell.wait_for(&mut raised, Duration::from_millis(20));
+            token.raised_or_released.wait_for(&mut raised, Duration::from_millis(20));
             if !self.state.lock().operations.contains(operation) {
                 return Ok(());
             }

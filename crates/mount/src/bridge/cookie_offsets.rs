@@ -40,10 +40,10 @@ impl CookieOffsets {
         if cookie < NUMBERED {
             return Some(cookie);
         }
-        let told = &mut *self.numbered.lock();
-        let next = told.last.map_or(told.first, |last| last + 1);
-        let number = if told.cookie(next) == Some(cookie) { next } else { told.add(cookie) };
-        told.last = Some(number);
+        let numbered = &mut *self.numbered.lock();
+        let next = numbered.last.map_or(numbered.first, |last| last + 1);
+        let number = if numbered.cookie(next) == Some(cookie) { next } else { numbered.add(cookie) };
+        numbered.last = Some(number);
         (number < 1 << 32).then(|| NUMBERED + number)
     }
 
@@ -52,16 +52,16 @@ impl CookieOffsets {
     /// # Errors
     /// EINVAL: this directory never returned the offset, or has returned too many since.
     pub(super) fn cookie(&self, offset: u64) -> Result<u64, Errno> {
-        let told = &mut *self.numbered.lock();
+        let numbered = &mut *self.numbered.lock();
         let Some(number) = offset.checked_sub(NUMBERED) else {
             // The beginning, or a cookie: the next numbered cookie does not follow another one.
             if offset == 0 {
-                *told = NumberedCookies::default();
+                *numbered = NumberedCookies::default();
             }
             return Ok(offset);
         };
-        let cookie = told.cookie(number).ok_or(Errno::INVAL)?;
-        told.last = Some(number);
+        let cookie = numbered.cookie(number).ok_or(Errno::INVAL)?;
+        numbered.last = Some(number);
         Ok(cookie)
     }
 }
@@ -101,13 +101,13 @@ mod tests {
     #[test]
     fn a_listing_that_is_read_again_takes_no_more_room() {
         let offsets = CookieOffsets::default();
-        let mut told = Vec::new();
+        let mut numbered = Vec::new();
         for cookie in 1 << 63..(1 << 63) + 100_u64 {
-            told.push(offsets.offset(cookie).expect("few are numbered"));
+            numbered.push(offsets.offset(cookie).expect("few are numbered"));
         }
         // The kernel continues in the middle, as after a full buffer.
-        assert_eq!(offsets.cookie(told[49]), Ok((1 << 63) + 49));
-        assert_eq!(offsets.offset((1 << 63) + 50), Some(told[50]));
+        assert_eq!(offsets.cookie(numbered[49]), Ok((1 << 63) + 49));
+        assert_eq!(offsets.offset((1 << 63) + 50), Some(numbered[50]));
         assert_eq!(offsets.numbered.lock().cookies.len(), 100);
         assert_eq!(offsets.cookie(0), Ok(0));
         assert_eq!(offsets.numbered.lock().cookies.len(), 0, "a new pass numbers anew");

@@ -154,15 +154,15 @@ impl Bridge {
 
     /// Adds an opened file, and notifies the kernel of changed data first.
     fn opened(&self, op: &Op<'_>, node: NodeId, opened: curt_client::OpenResult) -> OpenOut {
-        let is_untold = self.changes.take_pending(inode(node));
-        if is_untold || opened.data == PageCacheState::Changed {
+        let has_pending = self.changes.take_pending(inode(node));
+        if has_pending || opened.data == PageCacheState::Changed {
             let drop_copies = || {
                 let known = self.client.last_attributes(inode(node));
                 if let (Some(notifier), Some(stat)) = (self.notifier.get(), known) {
                     invalidation::renew(notifier, node, stat.attributes.size);
                 }
             };
-            ops::drop_copies(op, &opened.file, is_untold, drop_copies);
+            ops::drop_copies(op, &opened.file, has_pending, drop_copies);
         }
         // Without unwritten data and locks there is nothing to flush.
         let is_flushed = opened.file.flags().write || !self.has_local_locks.load(Relaxed);

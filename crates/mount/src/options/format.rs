@@ -3,10 +3,12 @@
 
 use std::fmt::{Display, Write as _};
 
-use curt_policy::{AccessMode, FillMode, ListingMode, LookupCache, PlusMode, RacyGuard};
+use curt_policy::{AccessMode, ListingMode, PlusMode};
 use curt_rpc::client::{AddressFamily, RecoveryMode};
 
-use super::settings::{AllowedUsers, Atime, FigureSettings, LocalLocks, SecurityFlavor, Settings};
+use super::settings::{AllowedUsers, Atime, FigureSettings, SecurityFlavor, Settings};
+use super::table::{FILL_MODES, LOCAL_LOCKS, LOOKUP_CACHES, RACY_GUARDS};
+use super::values::word_of;
 
 /// The options in force; parsing them returns the same settings.
 #[must_use]
@@ -142,14 +144,7 @@ impl OptionString {
             SecurityFlavor::None => "none",
         };
         self.value("sec", flavour);
-        let LocalLocks { posix, flock } = settings.local_locks;
-        let local = match (posix, flock) {
-            (false, false) => "none",
-            (true, true) => "all",
-            (false, true) => "flock",
-            (true, false) => "posix",
-        };
-        self.value("local_lock", local);
+        self.value("local_lock", word_of(&settings.local_locks, LOCAL_LOCKS));
     }
 
     fn cache(&mut self, settings: &Settings) {
@@ -167,33 +162,17 @@ impl OptionString {
             AccessMode::Server => "accesscheck",
             AccessMode::ModeBits => "noaccesscheck",
         });
-        let names = match cache.names {
-            LookupCache::All => "all",
-            LookupCache::Positive => "pos",
-            LookupCache::None => "none",
-        };
-        self.value("lookupcache", names);
+        self.value("lookupcache", word_of(&cache.names, LOOKUP_CACHES));
         self.value("nametimeo", cache.name_lifetime.as_secs());
         self.value("negnametimeo", cache.missing_name_lifetime.as_secs());
         self.value("kernelnames", cache.kernel_names.as_secs_f64());
-        let guard = match cache.racy_guard {
-            RacyGuard::Auto => "auto",
-            RacyGuard::On => "on",
-            RacyGuard::Off => "off",
-        };
-        self.value("neg_racy_guard", guard);
+        self.value("neg_racy_guard", word_of(&cache.racy_guard, RACY_GUARDS));
         self.word(match cache.plus {
             PlusMode::Auto => "rdirplus",
             PlusMode::Never => "rdirplus=none",
             PlusMode::Always => "rdirplus=force",
         });
-        self.value(
-            "dirfill",
-            match cache.fill {
-                FillMode::Auto => "auto",
-                FillMode::Off => "off",
-            },
-        );
+        self.value("dirfill", word_of(&cache.fill, FILL_MODES));
         if cache.listing == ListingMode::Restart {
             self.word("readdir=restart");
         }

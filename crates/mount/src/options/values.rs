@@ -68,6 +68,11 @@ pub(super) fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Stri
     })
 }
 
+/// The first word of a value.
+pub(super) fn word_of<T: PartialEq>(value: &T, words: &[(&'static str, T)]) -> &'static str {
+    words.iter().find(|(_, of)| of == value).map_or("", |(word, _)| word)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

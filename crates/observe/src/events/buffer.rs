@@ -1,6 +1,6 @@
-//! Buffers of records. A buffer is divided into lanes; a thread writes to a lane that is free.
+//! Buffers of records. A buffer is divided into shards; a thread writes to a shard that is free.
 //!
-//! No thread waits here: a lane to which another thread is writing is skipped, and if no lane has
+//! No thread waits here: a shard to which another thread is writing is skipped, and if no shard has
 //! room the event is lost and counted. All memory consists of atomic words, so that a buffer can be
 //! in a file that outlives the process. No locks are taken.
 
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::fields::FieldValue;
 use super::record::{self, RECORD_WORDS_MAX, RecordHeader};
 
-/// Lanes of a buffer.
+/// Shards of a buffer.
 pub(super) const SHARDS: usize = 8;
-/// Words of a lane's header, in two cache lines.
+/// Words of a shard's header, in two cache lines.
 pub(super) const CONTROL_WORDS: usize = 16;
 
 /// 1 while a thread writes.
@@ -32,7 +32,7 @@ pub(super) enum OverflowPolicy {
     Overwrite,
 }
 
-/// Why a lane did not take a record.
+/// Why a shard did not take a record.
 enum PushError {
     Busy,
     Full,
@@ -46,17 +46,17 @@ pub(super) struct EventBuffer<M> {
     policy: OverflowPolicy,
 }
 
-/// Number of words of a buffer whose lanes have `lane_words` each.
-pub(super) const fn words_needed(lane_words: usize) -> usize {
-    SHARDS * (CONTROL_WORDS + lane_words)
+/// Number of words of a buffer whose shards have `shard_words` each.
+pub(super) const fn words_needed(shard_words: usize) -> usize {
+    SHARDS * (CONTROL_WORDS + shard_words)
 }
 
 impl<M: AsRef<[AtomicU64]>> EventBuffer<M> {
     /// A buffer in this memory, which is all zero or already contains a buffer.
-    pub(super) fn new(memory: M, lane_words: usize, policy: OverflowPolicy) -> Self {
-        assert!(lane_words.is_power_of_two() && lane_words > 2 * RECORD_WORDS_MAX);
-        assert_eq!(memory.as_ref().len(), words_needed(lane_words));
-        Self { memory, shard_words: lane_words, policy }
+    pub(super) fn new(memory: M, shard_words: usize, policy: OverflowPolicy) -> Self {
+        assert!(shard_words.is_power_of_two() && shard_words > 2 * RECORD_WORDS_MAX);
+        assert_eq!(memory.as_ref().len(), words_needed(shard_words));
+        Self { memory, shard_words, policy }
     }
 
     fn shard(&self, number: usize) -> BufferShard<'_> {
@@ -66,7 +66,7 @@ impl<M: AsRef<[AtomicU64]>> EventBuffer<M> {
         BufferShard { control, words }
     }
 
-    /// Writes a record, if a lane is free and has room.
+    /// Writes a record, if a shard is free and has room.
     pub(super) fn push(&self, header: &RecordHeader, values: &[FieldValue<'_>]) {
         let home = usize::try_from(header.thread).unwrap_or_default();
         for number in 0..SHARDS {
@@ -87,8 +87,8 @@ impl<M: AsRef<[AtomicU64]>> EventBuffer<M> {
 
     /// Number of lost or overwritten records.
     pub(super) fn lost(&self) -> u64 {
-        let lanes = (0..SHARDS).map(|number| self.shard(number));
-        lanes.map(|lane| lane.control[LOST].load(Ordering::Relaxed)).sum()
+        let shards = (0..SHARDS).map(|number| self.shard(number));
+        shards.map(|shard| shard.control[LOST].load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -111,7 +111,7 @@ impl BufferShard<'_> {
         values: &[FieldValue<'_>],
     ) -> Result<(), PushError> {
         let lock = &self.control[LOCK];
-        // Acquire and, below, Release: the next thread in this lane sees all that was written.
+        // Acquire and, below, Release: the next thread in this shard sees all that was written.
         if lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return Err(PushError::Busy);
         }
@@ -170,11 +170,11 @@ impl BufferShard<'_> {
 mod tests {
     use super::*;
 
-    const LANE: usize = 512;
+    const SHARD_SIZE: usize = 512;
 
     fn buffer(policy: OverflowPolicy) -> EventBuffer<Box<[AtomicU64]>> {
-        let memory = (0..words_needed(LANE)).map(|_| AtomicU64::new(0)).collect();
-        EventBuffer::new(memory, LANE, policy)
+        let memory = (0..words_needed(SHARD_SIZE)).map(|_| AtomicU64::new(0)).collect();
+        EventBuffer::new(memory, SHARD_SIZE, policy)
     }
 
     fn push(buffer: &EventBuffer<Box<[AtomicU64]>>, thread: u32, number: u64) {
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_full_buffer_keeps_what_it_has_and_counts_what_it_loses() {
         let buffer = buffer(OverflowPolicy::Keep);
-        let room = LANE / RECORD * SHARDS;
+        let room = SHARD_SIZE / RECORD * SHARDS;
         (0..room as u64).for_each(|number| push(&buffer, 3, number));
         assert_eq!(buffer.lost(), 0);
         (0..7).for_each(|number| push(&buffer, 3, number));
@@ -219,7 +219,7 @@ mod tests {
         let buffer = buffer(OverflowPolicy::Overwrite);
         (0..10_000).for_each(|number| push(&buffer, 3, number));
         let kept = drained(&buffer);
-        assert!(kept.len() >= LANE / RECORD - 1);
+        assert!(kept.len() >= SHARD_SIZE / RECORD - 1);
         assert!(kept.iter().copied().eq(10_000 - kept.len() as u64..10_000));
         assert_eq!(buffer.lost(), 10_000 - kept.len() as u64);
     }

@@ -92,7 +92,7 @@ pub enum RecordingItem {
     /// The end, with the numbers of recorded and lost events.
     End {
         /// Events in the recording.
-        told: u64,
+        events: u64,
         /// Events that did not fit.
         lost: u64,
     },
@@ -184,7 +184,7 @@ fn decode(words: Vec<u64>, head: &RecordingHead) -> Option<Option<RecordingItem>
             RecordingItem::Thread(header.thread, name)
         }
         MARK_OBJECT => RecordingItem::Object(header.object, take_text(&mut fields)?.0),
-        MARK_END => RecordingItem::End { told: fields.next()?, lost: fields.next()? },
+        MARK_END => RecordingItem::End { events: fields.next()?, lost: fields.next()? },
         mark if mark >= MARKS => return Some(None),
         event => {
             let event = usize::from(event);

@@ -28,7 +28,7 @@ use super::sinks;
 
 pub use level::{RingLevel, UnknownRingLevel};
 
-/// Words of each lane: 64 KiB, half a mebibyte in all.
+/// Words of each shard: 64 KiB, half a mebibyte in all.
 const SHARD_WORDS: usize = 8 * 1024;
 /// Maximum number of retained rings of processes that were killed or failed.
 pub const LEFT_MAX: usize = 8;
@@ -104,8 +104,8 @@ impl EventRing {
         for (word, value) in memory.iter().zip(beginning) {
             word.store(value.to_le(), Ordering::Relaxed);
         }
-        let lanes: &'static [AtomicU64] = &memory[start..];
-        if sinks::set_ring(EventBuffer::new(lanes, SHARD_WORDS, OverflowPolicy::Overwrite)) {
+        let shards: &'static [AtomicU64] = &memory[start..];
+        if sinks::set_ring(EventBuffer::new(shards, SHARD_WORDS, OverflowPolicy::Overwrite)) {
             Ok(memory)
         } else {
             Err(io::Error::new(io::ErrorKind::AlreadyExists, "this process has a ring"))

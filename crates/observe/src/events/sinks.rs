@@ -21,8 +21,8 @@ use crate::scope;
 /// Maximum number of watchers at the same time.
 pub const WATCHERS_MAX: usize = 4;
 
-/// Words of each lane of a watcher's buffer: 512 KiB, half a second of 100,000 events each second
-/// in all lanes together.
+/// Words of each shard of a watcher's buffer: 512 KiB, half a second of 100,000 events each second
+/// in all shards together.
 const WATCH_SHARD_WORDS: usize = 64 * 1024;
 
 /// The first bit for buffers, which is the ring's. Those of watchers follow.

@@ -33,7 +33,6 @@ pub use explain::{ExportExplanation, explain};
 pub use files::{EXPORTS_DIRECTORY, EXPORTS_FILE, read_exports};
 pub(crate) use groups::ManagedGroups;
 pub use name_service_cache::{NameService, SystemNames};
-pub use option_table::{OPTIONS, OptionSupport};
 pub use options::{MountPoint, Options};
 pub use parser::{EXPORTS_MAX, ExportsEntry, ExportsProblem, FileLine, ParsedExports, Severity};
 pub use rules::{CredentialFlavor, ExportRules, RulesByFlavor, Squash};

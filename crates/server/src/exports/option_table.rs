@@ -7,80 +7,6 @@ use super::rules::CredentialFlavor;
 /// The id that means "no change" to system calls.
 const NO_ID: u32 = u32::MAX;
 
-/// How an option is treated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptionSupport {
-    /// Works as in exports(5).
-    Honoured,
-    /// Accepted: it requests behaviour that the server always has.
-    Accepted,
-    /// Accepted with a warning that says what differs.
-    Warned,
-    /// An error; the text says what to use instead.
-    Refused,
-}
-
-/// Every option, as it may be written, and its treatment.
-pub const OPTIONS: [(&str, OptionSupport); 54] = {
-    use OptionSupport::{Accepted, Honoured, Refused, Warned};
-    [
-        ("ro", Honoured),
-        ("rw", Honoured),
-        ("sync", Honoured),
-        ("async", Honoured),
-        ("secure", Honoured),
-        ("insecure", Honoured),
-        ("wdelay", Accepted),
-        ("no_wdelay", Accepted),
-        ("root_squash", Honoured),
-        ("no_root_squash", Honoured),
-        ("all_squash", Honoured),
-        ("no_all_squash", Honoured),
-        ("anonuid=1000", Honoured),
-        ("anongid=100", Honoured),
-        ("hide", Honoured),
-        ("nohide", Honoured),
-        ("crossmnt", Honoured),
-        ("nocrossmnt", Honoured),
-        ("no_crossmnt", Honoured),
-        ("subtree_check", Honoured),
-        ("no_subtree_check", Honoured),
-        ("fsid=7", Honoured),
-        ("fsid=root", Honoured),
-        ("fsid=0d5a8b04-6c3c-4b8e-9d7c-2f3f1f0d4e11", Honoured),
-        ("mountpoint", Honoured),
-        ("mountpoint=/mnt", Honoured),
-        ("mp", Honoured),
-        ("mp=/mnt", Honoured),
-        ("nordirplus", Honoured),
-        ("sec=sys", Honoured),
-        ("sec=none", Honoured),
-        ("sec=sys:none", Honoured),
-        ("sec=krb5", Refused),
-        ("sec=krb5i", Refused),
-        ("sec=krb5p", Refused),
-        ("xprtsec=none", Honoured),
-        ("xprtsec=tls", Refused),
-        ("xprtsec=mtls", Refused),
-        ("acl", Accepted),
-        ("no_acl", Accepted),
-        ("secure_locks", Warned),
-        ("insecure_locks", Warned),
-        ("auth_nlm", Warned),
-        ("no_auth_nlm", Warned),
-        ("no_pnfs", Accepted),
-        ("pnfs", Refused),
-        ("refer=/path@host", Refused),
-        ("replicas=/path@host", Refused),
-        ("security_label", Refused),
-        ("reexport=auto-fsidnum", Refused),
-        ("fsid=num", Refused),
-        ("anonuid=-1", Refused),
-        ("mountpoint=relative", Refused),
-        ("sec=", Refused),
-    ]
-};
-
 /// Warnings about an accepted option.
 pub(super) type OptionWarning = Option<&'static str>;
 
@@ -272,12 +198,86 @@ mod tests {
     use super::*;
     use crate::exports::Squash;
 
+    /// How an option is treated.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum OptionSupport {
+        /// Works as in exports(5).
+        Honoured,
+        /// Accepted: it requests behaviour that the server always has.
+        Accepted,
+        /// Accepted with a warning that says what differs.
+        Warned,
+        /// An error; the text says what to use instead.
+        Refused,
+    }
+
+    /// Every option, as it may be written, and its treatment.
+    const OPTIONS: [(&str, OptionSupport); 54] = {
+        use OptionSupport::{Accepted, Honoured, Refused, Warned};
+        [
+            ("ro", Honoured),
+            ("rw", Honoured),
+            ("sync", Honoured),
+            ("async", Honoured),
+            ("secure", Honoured),
+            ("insecure", Honoured),
+            ("wdelay", Accepted),
+            ("no_wdelay", Accepted),
+            ("root_squash", Honoured),
+            ("no_root_squash", Honoured),
+            ("all_squash", Honoured),
+            ("no_all_squash", Honoured),
+            ("anonuid=1000", Honoured),
+            ("anongid=100", Honoured),
+            ("hide", Honoured),
+            ("nohide", Honoured),
+            ("crossmnt", Honoured),
+            ("nocrossmnt", Honoured),
+            ("no_crossmnt", Honoured),
+            ("subtree_check", Honoured),
+            ("no_subtree_check", Honoured),
+            ("fsid=7", Honoured),
+            ("fsid=root", Honoured),
+            ("fsid=0d5a8b04-6c3c-4b8e-9d7c-2f3f1f0d4e11", Honoured),
+            ("mountpoint", Honoured),
+            ("mountpoint=/mnt", Honoured),
+            ("mp", Honoured),
+            ("mp=/mnt", Honoured),
+            ("nordirplus", Honoured),
+            ("sec=sys", Honoured),
+            ("sec=none", Honoured),
+            ("sec=sys:none", Honoured),
+            ("sec=krb5", Refused),
+            ("sec=krb5i", Refused),
+            ("sec=krb5p", Refused),
+            ("xprtsec=none", Honoured),
+            ("xprtsec=tls", Refused),
+            ("xprtsec=mtls", Refused),
+            ("acl", Accepted),
+            ("no_acl", Accepted),
+            ("secure_locks", Warned),
+            ("insecure_locks", Warned),
+            ("auth_nlm", Warned),
+            ("no_auth_nlm", Warned),
+            ("no_pnfs", Accepted),
+            ("pnfs", Refused),
+            ("refer=/path@host", Refused),
+            ("replicas=/path@host", Refused),
+            ("security_label", Refused),
+            ("reexport=auto-fsidnum", Refused),
+            ("fsid=num", Refused),
+            ("anonuid=-1", Refused),
+            ("mountpoint=relative", Refused),
+            ("sec=", Refused),
+        ]
+    };
+
     fn taken(list: &str) -> Result<(Options, Vec<&'static str>), String> {
         let mut options = Options::default();
-        let mut taker = OptionListParser::new(&mut options);
+        let mut parser = OptionListParser::new(&mut options);
         let mut remarks = Vec::new();
         for word in list.split(',').filter(|word| !word.is_empty()) {
-            remarks.extend(taker.take(word.as_bytes())?);
+            remarks.extend(parser.take(word.as_bytes())?);
         }
         Ok((options, remarks))
     }

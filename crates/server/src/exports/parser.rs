@@ -255,10 +255,10 @@ impl ExportsParser<'_, '_> {
         options: &mut Options,
         words: impl Iterator<Item = Vec<u8>>,
     ) -> Result<(), UnusableLine> {
-        let mut taker = OptionListParser::new(options);
+        let mut parser = OptionListParser::new(options);
         for word in words.filter(|word| !word.is_empty()) {
             let shown = String::from_utf8_lossy(&word).into_owned();
-            match taker.take(&word) {
+            match parser.take(&word) {
                 Ok(None) => {}
                 Ok(Some(remark)) => self.add_problem(Severity::Warning, &shown, remark),
                 Err(message) => return self.refuse(&shown, &message),

@@ -81,7 +81,7 @@ impl<'p> ServableEntries<'p> {
         let error = of_path().find(|problem| problem.severity == Severity::Error);
         let own = error.or_else(|| of_path().find(|problem| problem.place == entry.place));
         let reason = own.and_then(|problem| problem.message.split(": not served").next());
-        Some(reason.unwrap_or("what keeps it is told with another line"))
+        Some(reason.unwrap_or("another line reports the reason"))
     }
 }
 

@@ -78,8 +78,8 @@ impl Protocol for NfsV3 {
 
     fn attributes(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<Attributes, ()> {
         let object = nfs_fh3(object)?;
-        let told = |fattr: Fattr| (fattr.into(), ());
-        self.ask(caller, NfsProcedure::Getattr, &object, told, |(): ()| ())
+        let attributes = |fattr: Fattr| (fattr.into(), ());
+        self.ask(caller, NfsProcedure::Getattr, &object, attributes, |(): ()| ())
     }
 
     fn access(
@@ -350,14 +350,14 @@ impl NfsV3 {
     /// There is no reply, or a malformed one.
     pub fn limits(&self, caller: RpcCaller<'_>, root: &FileHandle) -> Answer<(Fsinfo, Pathconf), ()> {
         let root = nfs_fh3(root)?;
-        let told = |ok: FsinfoOk| (fsinfo(&ok), ());
+        let limits = |ok: FsinfoOk| (fsinfo(&ok), ());
         let dropped = |_: Option<Fattr>| ();
         let arguments = FsinfoArguments { root };
-        let info = self.ask(caller, NfsProcedure::Fsinfo, &arguments, told, dropped)?;
+        let info = self.ask(caller, NfsProcedure::Fsinfo, &arguments, limits, dropped)?;
         let outcome = match info.outcome {
             Ok(limits) => {
-                let told = |ok: PathconfOk| (pathconf(&ok), ());
-                let paths = self.ask(caller, NfsProcedure::Pathconf, &root, told, dropped)?;
+                let path_limits = |ok: PathconfOk| (pathconf(&ok), ());
+                let paths = self.ask(caller, NfsProcedure::Pathconf, &root, path_limits, dropped)?;
                 Ok((limits, paths.outcome.unwrap_or_default()))
             }
             Err(fault) => Err(fault),
@@ -374,8 +374,8 @@ impl NfsV3 {
         set: SetAttributes,
     ) -> Answer<CreatedObject, Wcc> {
         // Random, and different for each call: the keys of RandomState are the process's own.
-        let told = (directory.as_bytes(), place.name.bytes(), self.rpc.now());
-        let verifier = CreateVerf3(RandomState::new().hash_one(told).to_be_bytes());
+        let seed = (directory.as_bytes(), place.name.bytes(), self.rpc.now());
+        let verifier = CreateVerf3(RandomState::new().hash_one(seed).to_be_bytes());
         let made = self.create_file(caller, place, CreateHow::Exclusive(verifier))?;
         if made.outcome == Err(Fault::Notsupp) {
             let made = self.create_file(caller, place, CreateHow::Guarded(set.into()))?;

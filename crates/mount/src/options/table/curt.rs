@@ -6,81 +6,39 @@ use curt_observe::events::RingLevel;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
 use super::super::values::{number, one_of, seconds, short_time, size};
-use super::{OptionRow, flag, refused, valued_own};
+use super::{OptionRow, flag, refused, set, valued_own};
 
 const LATER_LOCKS: &str =
     "byte-range locks on the wire are not supported by this version; use nolock or local_lock";
 
+pub(in crate::options) const RACY_GUARDS: &[(&str, RacyGuard)] =
+    &[("auto", RacyGuard::Auto), ("on", RacyGuard::On), ("off", RacyGuard::Off)];
+pub(in crate::options) const FILL_MODES: &[(&str, FillMode)] =
+    &[("auto", FillMode::Auto), ("off", FillMode::Off)];
+const LISTING_MODES: &[(&str, ListingMode)] =
+    &[("auto", ListingMode::Continue), ("restart", ListingMode::Restart)];
+
 /// The rows.
 pub(super) const ROWS: &[OptionRow] = &[
-    flag("accesscheck", |s, _| {
-        s.cache.access = AccessMode::Server;
-        Ok(())
-    }),
-    flag("noaccesscheck", |s, _| {
-        s.cache.access = AccessMode::ModeBits;
-        Ok(())
-    }),
-    valued_own("sloppycto", "N", |s, v| {
-        s.cache.sloppy_open = seconds(v)?;
-        Ok(())
-    }),
-    valued_own("nametimeo", "N", |s, v| {
-        s.cache.name_lifetime = seconds(v)?;
-        Ok(())
-    }),
-    valued_own("negnametimeo", "N", |s, v| {
-        s.cache.missing_name_lifetime = seconds(v)?;
-        Ok(())
-    }),
-    flag("nonegnamecache", |s, _| {
-        s.cache.missing_name_lifetime = Duration::ZERO;
-        Ok(())
-    }),
-    valued_own("kernelnames", "N", |s, v| {
-        s.cache.kernel_names = short_time(v)?;
-        Ok(())
-    }),
-    valued_own("neg_racy_guard", "auto|on|off", |s, v| {
-        const WORDS: &[(&str, RacyGuard)] =
-            &[("auto", RacyGuard::Auto), ("on", RacyGuard::On), ("off", RacyGuard::Off)];
-        s.cache.racy_guard = one_of(v, WORDS)?;
-        Ok(())
-    }),
+    flag("accesscheck", |s, _| set(&mut s.cache.access, AccessMode::Server)),
+    flag("noaccesscheck", |s, _| set(&mut s.cache.access, AccessMode::ModeBits)),
+    valued_own("sloppycto", "N", |s, v| set(&mut s.cache.sloppy_open, seconds(v)?)),
+    valued_own("nametimeo", "N", |s, v| set(&mut s.cache.name_lifetime, seconds(v)?)),
+    valued_own("negnametimeo", "N", |s, v| set(&mut s.cache.missing_name_lifetime, seconds(v)?)),
+    flag("nonegnamecache", |s, _| set(&mut s.cache.missing_name_lifetime, Duration::ZERO)),
+    valued_own("kernelnames", "N", |s, v| set(&mut s.cache.kernel_names, short_time(v)?)),
+    valued_own("neg_racy_guard", "auto|on|off", |s, v| set(&mut s.cache.racy_guard, one_of(v, RACY_GUARDS)?)),
     valued_own("names_max", "N", |s, v| {
-        s.memory.names = Some(number(v, 1000..=u64::from(u32::MAX), " (names)")?);
-        Ok(())
+        set(&mut s.memory.names, Some(number(v, 1000..=u64::from(u32::MAX), " (names)")?))
     }),
-    valued_own("dirty_max", "SIZE", |s, v| {
-        s.memory.dirty_bytes = Some(size(v, 1 << 20)?);
-        Ok(())
-    }),
-    valued_own("dirfill", "auto|off", |s, v| {
-        const WORDS: &[(&str, FillMode)] = &[("auto", FillMode::Auto), ("off", FillMode::Off)];
-        s.cache.fill = one_of(v, WORDS)?;
-        Ok(())
-    }),
-    valued_own("readdir", "auto|restart", |s, v| {
-        const WORDS: &[(&str, ListingMode)] =
-            &[("auto", ListingMode::Continue), ("restart", ListingMode::Restart)];
-        s.cache.listing = one_of(v, WORDS)?;
-        Ok(())
-    }),
-    valued_own("listing_max", "SIZE", |s, v| {
-        s.memory.listing_bytes = Some(size(v, 1 << 20)?);
-        Ok(())
-    }),
-    valued_own("mountstats", "N", |s, v| {
-        s.figures.mountstats = seconds(v)?;
-        Ok(())
-    }),
-    valued_own("metrics", "PLACE", |s, v| {
-        s.figures.metrics = Some(v.parse()?);
-        Ok(())
-    }),
+    valued_own("dirty_max", "SIZE", |s, v| set(&mut s.memory.dirty_bytes, Some(size(v, 1 << 20)?))),
+    valued_own("dirfill", "auto|off", |s, v| set(&mut s.cache.fill, one_of(v, FILL_MODES)?)),
+    valued_own("readdir", "auto|restart", |s, v| set(&mut s.cache.listing, one_of(v, LISTING_MODES)?)),
+    valued_own("listing_max", "SIZE", |s, v| set(&mut s.memory.listing_bytes, Some(size(v, 1 << 20)?))),
+    valued_own("mountstats", "N", |s, v| set(&mut s.figures.mountstats, seconds(v)?)),
+    valued_own("metrics", "PLACE", |s, v| set(&mut s.figures.metrics, Some(v.parse()?))),
     valued_own("ring", "off|rare|request|operation", |s, v| {
-        s.figures.ring = one_of(v, &RingLevel::ALL.map(|level| (level.name(), level)))?;
-        Ok(())
+        set(&mut s.figures.ring, one_of(v, &RingLevel::ALL.map(|level| (level.name(), level)))?)
     }),
     refused("locks", LATER_LOCKS),
     refused("lockhandoff", LATER_LOCKS),

@@ -5,6 +5,8 @@ mod curt;
 mod generic;
 mod nfs;
 
+pub(super) use self::curt::{FILL_MODES, RACY_GUARDS};
+pub(super) use self::nfs::{LOCAL_LOCKS, LOOKUP_CACHES};
 use super::parse::OptionWord;
 use super::settings::Settings;
 
@@ -143,4 +145,10 @@ const fn refused(name: &'static str, instead: &'static str) -> OptionRow {
 
 const fn refused_as(name: &'static str, values: &'static [&'static str], instead: &'static str) -> OptionRow {
     OptionRow { values, takes: OptionArity::Value, ..refused(name, instead) }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the rows' functions share one type with those that can fail")]
+pub(super) fn set<T>(setting: &mut T, value: T) -> Result<(), String> {
+    *setting = value;
+    Ok(())
 }

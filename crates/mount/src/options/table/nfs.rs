@@ -7,7 +7,7 @@ use curt_rpc::client::{AddressFamily, RecoveryMode};
 
 use super::super::settings::{LocalLocks, SecurityFlavor};
 use super::super::values::{number, one_of, port, seconds, transfer};
-use super::{OptionRow, flag, ignored, refused, refused_as, valued, valued_as};
+use super::{OptionRow, flag, ignored, refused, refused_as, set, valued, valued_as};
 
 const NOT_4: &str = "NFSv4 is not supported by this version; mount with vers=3";
 const NOT_2: &str = "the requested NFS version or transport protocol is not supported; mount with vers=3";
@@ -20,6 +20,19 @@ const NOT_TLS: &str =
 const OF_4: &str = "an option of NFSv4, which is not supported by this version; leave it out";
 
 const VERSIONS_4: &[&str] = &["4", "4.*"];
+
+pub(in crate::options) const LOOKUP_CACHES: &[(&str, LookupCache)] = &[
+    ("all", LookupCache::All),
+    ("pos", LookupCache::Positive),
+    ("positive", LookupCache::Positive),
+    ("none", LookupCache::None),
+];
+pub(in crate::options) const LOCAL_LOCKS: &[(&str, LocalLocks)] = &[
+    ("none", LocalLocks { posix: false, flock: false }),
+    ("all", LocalLocks { posix: true, flock: true }),
+    ("flock", LocalLocks { posix: false, flock: true }),
+    ("posix", LocalLocks { posix: true, flock: false }),
+];
 
 /// Versions, transports, ports and retransmission.
 pub(super) const PROTOCOL: &[OptionRow] = &[
@@ -89,15 +102,7 @@ pub(super) const CACHING: &[OptionRow] = &[
     }),
     flag("cto", |s, _| set(&mut s.cache.close_to_open, true)),
     flag("nocto", |s, _| set(&mut s.cache.close_to_open, false)),
-    valued("lookupcache", |s, v| {
-        const WORDS: &[(&str, LookupCache)] = &[
-            ("all", LookupCache::All),
-            ("pos", LookupCache::Positive),
-            ("positive", LookupCache::Positive),
-            ("none", LookupCache::None),
-        ];
-        set(&mut s.cache.names, one_of(v, WORDS)?)
-    }),
+    valued("lookupcache", |s, v| set(&mut s.cache.names, one_of(v, LOOKUP_CACHES)?)),
     OptionRow {
         takes: super::OptionArity::Either,
         ..valued("rdirplus", |s, v| {
@@ -121,15 +126,7 @@ pub(super) const OTHER: &[OptionRow] = &[
     ignored("nosharecache", "two mounts never share what they know"),
     flag("lock", |s, _| set(&mut s.local_locks, LocalLocks::default())),
     flag("nolock", |s, _| set(&mut s.local_locks, LocalLocks { posix: true, flock: true })),
-    valued("local_lock", |s, v| {
-        const WORDS: &[(&str, LocalLocks)] = &[
-            ("none", LocalLocks { posix: false, flock: false }),
-            ("all", LocalLocks { posix: true, flock: true }),
-            ("flock", LocalLocks { posix: false, flock: true }),
-            ("posix", LocalLocks { posix: true, flock: false }),
-        ];
-        set(&mut s.local_locks, one_of(v, WORDS)?)
-    }),
+    valued("local_lock", |s, v| set(&mut s.local_locks, one_of(v, LOCAL_LOCKS)?)),
     refused(
         "acl",
         "the NFSACL protocol is not supported by this version; leave it out (the server enforces its ACLs)",
@@ -145,12 +142,6 @@ pub(super) const OTHER: &[OptionRow] = &[
     ignored("nofsc", "there is no cache on disk"),
     flag("sloppy", |s, _| set(&mut s.generic.sloppy, true)),
 ];
-
-#[expect(clippy::unnecessary_wraps, reason = "the rows' functions share one type with those that can fail")]
-fn set<T>(setting: &mut T, value: T) -> Result<(), String> {
-    *setting = value;
-    Ok(())
-}
 
 /// Sets a minimum; a maximum below it is raised.
 #[expect(clippy::unnecessary_wraps, reason = "the rows' functions share one type with those that can fail")]

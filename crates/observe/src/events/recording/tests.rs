@@ -65,7 +65,7 @@ fn what_is_written_is_read() {
     let RecordingItem::Event(long) = &items[4] else { panic!("{items:?}") };
     assert_eq!(long.values[1], RecordedValue::Text(vec![b'x'; TEXT_MAX], true));
     assert_eq!(items[5], RecordingItem::CompleteUntil(2000));
-    assert_eq!(items[6], RecordingItem::End { told: 3, lost: 5 });
+    assert_eq!(items[6], RecordingItem::End { events: 3, lost: 5 });
 }
 
 #[test]

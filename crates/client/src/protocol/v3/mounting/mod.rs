@@ -142,9 +142,9 @@ impl MountService {
     /// longer in `showmount -a`.
     pub fn unmount(&self, timeout: Duration, interrupt: &Interrupt) {
         let path = DirPath(Opaque::new(&self.path).unwrap_or_default());
-        let told = self.call(mount3::MountProcedure::Unmount, &path, timeout, interrupt).map(drop);
-        if let Err(error) = told {
-            tracing::debug!(address = %self.address, port = self.port, %error, "UMNT was not heard");
+        let answer = self.call(mount3::MountProcedure::Unmount, &path, timeout, interrupt).map(drop);
+        if let Err(error) = answer {
+            tracing::debug!(address = %self.address, port = self.port, %error, "UMNT failed");
         }
     }
 

@@ -152,8 +152,8 @@ fn file_system(try_one: TryOne<'_>) {
         properties: FsProperties(0x1b),
     };
     try_one("FSINFO", ok(info), &|rig| {
-        let told = |ok: FsinfoOk| (fsinfo(&ok), ());
-        let answer = rig.v3.ask(rig.caller(), NfsProcedure::Fsinfo, &(), told, unsaid);
+        let ok_of = |ok: FsinfoOk| (fsinfo(&ok), ());
+        let answer = rig.v3.ask(rig.caller(), NfsProcedure::Fsinfo, &(), ok_of, unsaid);
         answer.map(|a| a.outcome.is_ok())
     });
     let limits = PathconfOk {
@@ -166,8 +166,8 @@ fn file_system(try_one: TryOne<'_>) {
         case_preserving: true,
     };
     try_one("PATHCONF", ok(limits), &|rig| {
-        let told = |ok: PathconfOk| (pathconf(&ok), ());
-        let answer = rig.v3.ask(rig.caller(), NfsProcedure::Pathconf, &(), told, unsaid);
+        let ok_of = |ok: PathconfOk| (pathconf(&ok), ());
+        let answer = rig.v3.ask(rig.caller(), NfsProcedure::Pathconf, &(), ok_of, unsaid);
         answer.map(|a| a.outcome.is_ok())
     });
 }
