@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::{
-    interrupt::{FuseContext, Interruption},
+    interrupt::FuseContext,
     listing::DirentBuffer,
     reply::ReadReply,
     values::{
@@ -19,9 +19,6 @@ use crate::{
 
 /// Handles the kernel's requests. Methods are called on many threads at once and may wait.
 pub trait Filesystem: Send + Sync + 'static {
-    /// Ends waits.
-    type Interruption: Interruption;
-
     /// The time for which requests have waited without a reply from the server; `None` while none
     /// waits.
     fn silent_for(&self) -> Option<Duration> {
@@ -34,12 +31,7 @@ pub trait Filesystem: Send + Sync + 'static {
     /// `.` refers to `parent` itself, which need not be a directory: a handle of it was opened
     /// (open_by_handle_at(2)), perhaps after the kernel has forgotten it. The kernel may then look
     /// up `..` to find the parent of a directory. Path walks look up neither.
-    fn lookup(
-        &self,
-        context: &FuseContext<'_, Self::Interruption>,
-        parent: NodeId,
-        name: &[u8],
-    ) -> Result<EntryOut, Errno>;
+    fn lookup(&self, context: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno>;
 
     /// The error to return for LOOKUP of `name` instead of `refusal`. For any error but ENOMEM and
     /// EINTR a kernel that has cached the name drops it, and unmounts the file systems that are
@@ -52,37 +44,22 @@ pub trait Filesystem: Send + Sync + 'static {
     fn forget(&self, node: NodeId, lookups: u64);
 
     /// Returns attributes, possibly of an open file.
-    fn getattr(
-        &self,
-        context: &FuseContext<'_, Self::Interruption>,
-        node: NodeId,
-        fh: Option<FuseFh>,
-    ) -> Result<AttrOut, Errno>;
+    fn getattr(&self, context: &FuseContext<'_>, node: NodeId, fh: Option<FuseFh>) -> Result<AttrOut, Errno>;
 
     /// Changes attributes.
-    fn setattr(
-        &self,
-        _: &FuseContext<'_, Self::Interruption>,
-        _node: NodeId,
-        _set: &SetattrIn,
-    ) -> Result<AttrOut, Errno> {
+    fn setattr(&self, _: &FuseContext<'_>, _node: NodeId, _set: &SetattrIn) -> Result<AttrOut, Errno> {
         Err(Errno::NOSYS)
     }
 
     /// Passes the target of a symbolic link to `target`.
-    fn readlink(
-        &self,
-        _: &FuseContext<'_, Self::Interruption>,
-        _node: NodeId,
-        _target: &mut Vec<u8>,
-    ) -> Result<(), Errno> {
+    fn readlink(&self, _: &FuseContext<'_>, _node: NodeId, _target: &mut Vec<u8>) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
 
     /// Creates a symbolic link.
     fn symlink(
         &self,
-        _: &FuseContext<'_, Self::Interruption>,
+        _: &FuseContext<'_>,
         _parent: NodeId,
         _name: &[u8],
         _target: &[u8],
@@ -93,7 +70,7 @@ pub trait Filesystem: Send + Sync + 'static {
     /// Creates a file, device, pipe or socket.
     fn mknod(
         &self,
-        _: &FuseContext<'_, Self::Interruption>,
+        _: &FuseContext<'_>,
         _parent: NodeId,
         _name: &[u8],
         _new: &MknodIn,
@@ -104,7 +81,7 @@ pub trait Filesystem: Send + Sync + 'static {
     /// Creates a directory.
     fn mkdir(
         &self,
-        _: &FuseContext<'_, Self::Interruption>,
+        _: &FuseContext<'_>,
         _parent: NodeId,
         _name: &[u8],
         _mode: u32,
@@ -113,29 +90,19 @@ pub trait Filesystem: Send + Sync + 'static {
     }
 
     /// Removes a name that is not a directory.
-    fn unlink(
-        &self,
-        _: &FuseContext<'_, Self::Interruption>,
-        _parent: NodeId,
-        _name: &[u8],
-    ) -> Result<(), Errno> {
+    fn unlink(&self, _: &FuseContext<'_>, _parent: NodeId, _name: &[u8]) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
 
     /// Removes an empty directory.
-    fn rmdir(
-        &self,
-        _: &FuseContext<'_, Self::Interruption>,
-        _parent: NodeId,
-        _name: &[u8],
-    ) -> Result<(), Errno> {
+    fn rmdir(&self, _: &FuseContext<'_>, _parent: NodeId, _name: &[u8]) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
 
     /// Renames an object; `flags` are those of renameat2(2).
     fn rename(
         &self,
-        _: &FuseContext<'_, Self::Interruption>,
+        _: &FuseContext<'_>,
         _parent: NodeId,
         _name: &[u8],
         _new_parent: NodeId,
@@ -148,7 +115,7 @@ pub trait Filesystem: Send + Sync + 'static {
     /// Creates a hard link.
     fn link(
         &self,
-        _: &FuseContext<'_, Self::Interruption>,
+        _: &FuseContext<'_>,
         _node: NodeId,
         _parent: NodeId,
         _name: &[u8],
@@ -157,17 +124,12 @@ pub trait Filesystem: Send + Sync + 'static {
     }
 
     /// Opens a file.
-    fn open(
-        &self,
-        context: &FuseContext<'_, Self::Interruption>,
-        node: NodeId,
-        open: &OpenIn,
-    ) -> Result<OpenOut, Errno>;
+    fn open(&self, context: &FuseContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno>;
 
     /// Creates and opens a file.
     fn create(
         &self,
-        _: &FuseContext<'_, Self::Interruption>,
+        _: &FuseContext<'_>,
         _parent: NodeId,
         _name: &[u8],
         _create: &CreateIn,
@@ -179,7 +141,7 @@ pub trait Filesystem: Send + Sync + 'static {
     /// returns. Fewer bytes than requested mean the end of the file.
     fn read(
         &self,
-        context: &FuseContext<'_, Self::Interruption>,
+        context: &FuseContext<'_>,
         node: NodeId,
         read: &ReadIn,
         reply: &ReadReply,
@@ -188,7 +150,7 @@ pub trait Filesystem: Send + Sync + 'static {
     /// Writes; returns the number of bytes written.
     fn write(
         &self,
-        _: &FuseContext<'_, Self::Interruption>,
+        _: &FuseContext<'_>,
         _node: NodeId,
         _write: &WriteIn,
         _data: &[u8],
@@ -197,47 +159,29 @@ pub trait Filesystem: Send + Sync + 'static {
     }
 
     /// Returns the sizes of the file system.
-    fn statfs(&self, context: &FuseContext<'_, Self::Interruption>, node: NodeId)
-    -> Result<StatfsOut, Errno>;
+    fn statfs(&self, context: &FuseContext<'_>, node: NodeId) -> Result<StatfsOut, Errno>;
 
     /// A descriptor of an open file is closed; the result is that of close(2).
-    fn flush(
-        &self,
-        _: &FuseContext<'_, Self::Interruption>,
-        _node: NodeId,
-        _fh: FuseFh,
-        _lock_owner: u64,
-    ) -> Result<(), Errno> {
+    fn flush(&self, _: &FuseContext<'_>, _node: NodeId, _fh: FuseFh, _lock_owner: u64) -> Result<(), Errno> {
         Ok(())
     }
 
     /// The last descriptor of an open file is closed. No process waits for it or gets its error.
-    fn release(&self, context: &FuseContext<'_, Self::Interruption>, node: NodeId, release: &ReleaseIn);
+    fn release(&self, context: &FuseContext<'_>, node: NodeId, release: &ReleaseIn);
 
     /// Makes a file's data durable, and unless `data_only` its attributes.
-    fn fsync(
-        &self,
-        _: &FuseContext<'_, Self::Interruption>,
-        _node: NodeId,
-        _fh: FuseFh,
-        _data_only: bool,
-    ) -> Result<(), Errno> {
+    fn fsync(&self, _: &FuseContext<'_>, _node: NodeId, _fh: FuseFh, _data_only: bool) -> Result<(), Errno> {
         Ok(())
     }
 
     /// Opens a directory.
-    fn opendir(
-        &self,
-        context: &FuseContext<'_, Self::Interruption>,
-        node: NodeId,
-        flags: u32,
-    ) -> Result<OpenOut, Errno>;
+    fn opendir(&self, context: &FuseContext<'_>, node: NodeId, flags: u32) -> Result<OpenOut, Errno>;
 
     /// Passes the names after `offset` (0, or the `next` of a name) to `listing`; none means the
     /// end.
     fn readdir(
         &self,
-        context: &FuseContext<'_, Self::Interruption>,
+        context: &FuseContext<'_>,
         node: NodeId,
         fh: FuseFh,
         offset: u64,
@@ -245,45 +189,24 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<(), Errno>;
 
     /// The last descriptor of an open directory is closed.
-    fn releasedir(&self, context: &FuseContext<'_, Self::Interruption>, node: NodeId, fh: FuseFh);
+    fn releasedir(&self, context: &FuseContext<'_>, node: NodeId, fh: FuseFh);
 
     /// Makes a directory's changes durable.
-    fn fsyncdir(
-        &self,
-        _: &FuseContext<'_, Self::Interruption>,
-        _node: NodeId,
-        _fh: FuseFh,
-    ) -> Result<(), Errno> {
+    fn fsyncdir(&self, _: &FuseContext<'_>, _node: NodeId, _fh: FuseFh) -> Result<(), Errno> {
         Ok(())
     }
 
     /// Whether the caller has all permissions of `mask` (R_OK 4, W_OK 2, X_OK 1): access(2) and
     /// chdir(2).
-    fn access(
-        &self,
-        context: &FuseContext<'_, Self::Interruption>,
-        node: NodeId,
-        mask: u32,
-    ) -> Result<(), Errno>;
+    fn access(&self, context: &FuseContext<'_>, node: NodeId, mask: u32) -> Result<(), Errno>;
 
     /// The lock that conflicts with this one, if any.
-    fn getlk(
-        &self,
-        _: &FuseContext<'_, Self::Interruption>,
-        _node: NodeId,
-        _lock: &LkIn,
-    ) -> Result<LockRange, Errno> {
+    fn getlk(&self, _: &FuseContext<'_>, _node: NodeId, _lock: &LkIn) -> Result<LockRange, Errno> {
         Err(Errno::NOLCK)
     }
 
     /// Sets or releases a lock, and waits for it if `wait`.
-    fn setlk(
-        &self,
-        _: &FuseContext<'_, Self::Interruption>,
-        _node: NodeId,
-        _lock: &LkIn,
-        _wait: bool,
-    ) -> Result<(), Errno> {
+    fn setlk(&self, _: &FuseContext<'_>, _node: NodeId, _lock: &LkIn, _wait: bool) -> Result<(), Errno> {
         Err(Errno::NOLCK)
     }
 }

@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+use curt_sync::Interrupt;
 use parking_lot::Mutex;
 
 use crate::{
@@ -42,24 +43,14 @@ const EARLY_MAX: usize = 1024;
 /// Number of checks without a caller after which the checking thread ends.
 const IDLE_CHECKS_MAX: u32 = 20;
 
-/// Ends the wait of a request whose caller no longer waits. One is used for successive requests
-/// until it is raised.
-pub trait Interruption: Default + Send + Sync + 'static {
-    /// Ends all waits under it, now and later.
-    fn raise(&self);
-
-    /// Whether it was raised.
-    fn is_raised(&self) -> bool;
-}
-
 /// The current request of one thread.
 #[derive(Debug)]
-pub(crate) struct InFlightRequest<I> {
-    state: Mutex<InFlightRequestState<I>>,
+pub(crate) struct InFlightRequest {
+    state: Mutex<InFlightRequestState>,
 }
 
 #[derive(Debug)]
-struct InFlightRequestState<I> {
+struct InFlightRequestState {
     /// 0: none.
     unique: u64,
     waits_for_lock: bool,
@@ -67,12 +58,14 @@ struct InFlightRequestState<I> {
     interrupted: bool,
     on_silence: bool,
     on_exit: bool,
-    interruption: Arc<I>,
+    /// Ends the waits of a request whose caller no longer waits. One is used for successive
+    /// requests until it is raised.
+    interruption: Interrupt,
 }
 
 /// All requests in progress.
-pub(crate) struct InFlightRequests<I> {
-    all: Mutex<Vec<Arc<InFlightRequest<I>>>>,
+pub(crate) struct InFlightRequests {
+    all: Mutex<Vec<Arc<InFlightRequest>>>,
     early: Mutex<VecDeque<u64>>,
     early_count: AtomicUsize,
     /// Whether the checking thread runs. Set to false before its last check, so that a thread that
@@ -81,13 +74,13 @@ pub(crate) struct InFlightRequests<I> {
     silent_for: Box<dyn Fn() -> Option<Duration> + Send + Sync>,
 }
 
-impl<I> fmt::Debug for InFlightRequests<I> {
+impl fmt::Debug for InFlightRequests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InFlightRequests").field("threads", &self.all.lock().len()).finish_non_exhaustive()
     }
 }
 
-impl<I: Interruption> InFlightRequests<I> {
+impl InFlightRequests {
     pub(crate) fn new(silent_for: impl Fn() -> Option<Duration> + Send + Sync + 'static) -> Self {
         Self {
             all: Mutex::default(),
@@ -99,7 +92,7 @@ impl<I: Interruption> InFlightRequests<I> {
     }
 
     /// Registers one more thread.
-    pub(crate) fn join(&self) -> Arc<InFlightRequest<I>> {
+    pub(crate) fn join(&self) -> Arc<InFlightRequest> {
         let flight = Arc::new(InFlightRequest {
             state: Mutex::new(InFlightRequestState {
                 unique: 0,
@@ -108,19 +101,19 @@ impl<I: Interruption> InFlightRequests<I> {
                 interrupted: false,
                 on_silence: false,
                 on_exit: false,
-                interruption: Arc::default(),
+                interruption: Interrupt::new(),
             }),
         });
         self.all.lock().push(flight.clone());
         flight
     }
 
-    pub(crate) fn leave(&self, flight: &Arc<InFlightRequest<I>>) {
+    pub(crate) fn leave(&self, flight: &Arc<InFlightRequest>) {
         self.all.lock().retain(|other| !Arc::ptr_eq(other, flight));
     }
 
     /// `flight` begins to handle the request of `header`.
-    pub(crate) fn begin(self: &Arc<Self>, flight: &Arc<InFlightRequest<I>>, header: &InHeader) {
+    pub(crate) fn begin(self: &Arc<Self>, flight: &Arc<InFlightRequest>, header: &InHeader) {
         {
             let mut now = flight.state.lock();
             now.unique = header.unique;
@@ -136,11 +129,11 @@ impl<I: Interruption> InFlightRequests<I> {
     }
 
     /// The request of `flight` is complete.
-    pub(crate) fn end(&self, flight: &InFlightRequest<I>) {
+    pub(crate) fn end(&self, flight: &InFlightRequest) {
         let mut now = flight.state.lock();
         now.unique = 0;
         if now.interruption.is_raised() {
-            now.interruption = Arc::default();
+            now.interruption = Interrupt::new();
         }
     }
 
@@ -180,7 +173,7 @@ impl<I: Interruption> InFlightRequests<I> {
         place.is_some()
     }
 
-    fn interrupt_flight(self: &Arc<Self>, flight: &Arc<InFlightRequest<I>>, unique: u64) {
+    fn interrupt_flight(self: &Arc<Self>, flight: &Arc<InFlightRequest>, unique: u64) {
         let tid = {
             let mut now = flight.state.lock();
             if now.unique != unique {
@@ -262,9 +255,9 @@ struct CallerCheck {
     on_exit: bool,
 }
 
-impl<I: Interruption> InFlightRequest<I> {
+impl InFlightRequest {
     /// The interruption of the current request.
-    pub(crate) fn interruption(&self) -> Arc<I> {
+    pub(crate) fn interruption(&self) -> Interrupt {
         self.state.lock().interruption.clone()
     }
 
@@ -302,21 +295,21 @@ impl<I: Interruption> InFlightRequest<I> {
 }
 
 /// The caller of a request, and how its wait may end.
-pub struct FuseContext<'a, I> {
+pub struct FuseContext<'a> {
     /// The user for file access (fsuid).
     pub uid: u32,
     /// The group for file access (fsgid).
     pub gid: u32,
     /// The calling thread; 0 if it is in a pid namespace that the daemon cannot see.
     pub tid: u32,
-    pub(crate) interruption: &'a I,
-    pub(crate) requests: &'a Arc<InFlightRequests<I>>,
-    pub(crate) request: &'a InFlightRequest<I>,
+    pub(crate) interruption: &'a Interrupt,
+    pub(crate) requests: &'a Arc<InFlightRequests>,
+    pub(crate) request: &'a InFlightRequest,
     pub(crate) stage: &'a WorkerStage,
     pub(crate) stages: &'a WorkerStages,
 }
 
-impl<I> fmt::Debug for FuseContext<'_, I> {
+impl fmt::Debug for FuseContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FuseContext")
             .field("uid", &self.uid)
@@ -326,10 +319,10 @@ impl<I> fmt::Debug for FuseContext<'_, I> {
     }
 }
 
-impl<'a, I: Interruption> FuseContext<'a, I> {
+impl<'a> FuseContext<'a> {
     /// Raised when the caller is being killed, or a signal ends its wait for a lock.
     #[must_use]
-    pub fn interruption(&self) -> &'a I {
+    pub fn interruption(&self) -> &'a Interrupt {
         self.interruption
     }
 
@@ -376,23 +369,8 @@ impl<'a, I: Interruption> FuseContext<'a, I> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
     use crate::values::NodeId;
-
-    #[derive(Debug, Default)]
-    struct Flag(AtomicBool);
-
-    impl Interruption for Flag {
-        fn raise(&self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-
-        fn is_raised(&self) -> bool {
-            self.0.load(Ordering::SeqCst)
-        }
-    }
 
     /// A thread that does not exist counts as being killed.
     const DEAD: u32 = u32::MAX;
@@ -401,7 +379,7 @@ mod tests {
         InHeader { unique, opcode, node: NodeId(1), uid: 0, gid: 0, tid }
     }
 
-    fn flights(silence: Option<Duration>) -> (Arc<InFlightRequests<Flag>>, Arc<InFlightRequest<Flag>>) {
+    fn flights(silence: Option<Duration>) -> (Arc<InFlightRequests>, Arc<InFlightRequest>) {
         let flights = Arc::new(InFlightRequests::new(move || silence));
         let flight = flights.join();
         (flights, flight)
@@ -478,7 +456,7 @@ mod tests {
                 uid: 0,
                 gid: 0,
                 tid,
-                interruption: &*flight.interruption(),
+                interruption: &flight.interruption(),
                 requests: &flights,
                 request: &flight,
                 stage: &stage,

@@ -26,7 +26,7 @@ mod values;
 pub use abi::{feature, open_reply};
 pub use channel::{FuseDevice, FuseMount, FuseMountError, MountFlags, MountOptions};
 pub use filesystem::Filesystem;
-pub use interrupt::{FuseContext, Interruption};
+pub use interrupt::FuseContext;
 pub use listing::{Dirent, DirentBuffer};
 pub use negotiate::{IO_BYTES_MAX, NegotiatedFeatures, RequestedFeatures};
 pub use notify::Notifier;

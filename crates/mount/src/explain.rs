@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use curt_client::mounting::transfer_size;
 use curt_client::{InodeId, Superblock};
-use curt_fuse::{FuseAttr, MknodIn, NodeId, RequestBarrier, WriteIn};
+use curt_fuse::{FuseAttr, FuseContext, MknodIn, NodeId, RequestBarrier, WriteIn};
 use curt_linux_model::{CredentialId, FileOperation, LinuxRequest, ObjectId, OpenId, Options, Seen, Writing};
 use curt_observe::Watcher;
 use curt_observe::explain::{CommandExplanation, ExplainReport};
@@ -26,7 +26,6 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::bridge::BridgeContext;
 use crate::observed::{FuseOperation, FuseOperationReply, FuseOperationResult};
 use crate::options::Settings;
 
@@ -242,7 +241,7 @@ impl Explainer {
     /// An operation begins; `None` if no command is being explained.
     pub(crate) fn enter(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         operation: &FuseOperation<'_>,
     ) -> Option<ExplainedOperation> {
         let explanation = self.present()?;

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use curt_client::{InodeEventFields, InodeId, Superblock, trace_enter, trace_exit};
 use curt_fuse::{
-    AttrOut, CreateIn, DirentBuffer, EntryOut, Filesystem, FuseFh, LkIn, LockRange, MknodIn, NodeId, OpenIn,
-    OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
+    AttrOut, CreateIn, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockRange, MknodIn,
+    NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
 };
 use curt_observe::probe;
 use rustix::io::Errno;
 
-use crate::bridge::{Bridge, BridgeContext, FuseInterrupt};
+use crate::bridge::Bridge;
 use crate::explain::{ExplainedOperation, Explainer};
 
 /// The bridge of a client, and the observers of its operations.
@@ -33,7 +33,7 @@ impl ObservedFilesystem {
     /// Performs an operation; also returns whether its reply may have timeouts.
     fn observe<T>(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         operation: &FuseOperation<'_>,
         perform: impl FnOnce(&Bridge) -> Result<T, Errno>,
         answer: impl for<'t> FnOnce(&'t T) -> FuseOperationReply<'t>,
@@ -47,11 +47,7 @@ impl ObservedFilesystem {
         (result, promises)
     }
 
-    fn begin(
-        &self,
-        context: &BridgeContext<'_>,
-        operation: &FuseOperation<'_>,
-    ) -> Option<ExplainedOperation> {
+    fn begin(&self, context: &FuseContext<'_>, operation: &FuseOperation<'_>) -> Option<ExplainedOperation> {
         self.trace_begin(context, operation);
         self.explainer.enter(context, operation)
     }
@@ -87,7 +83,7 @@ const fn stat_at_once(stat: AttrOut) -> AttrOut {
 macro_rules! observed_methods {
     ($($method:ident($($argument:ident: $type:ty),*) as $operation:expr
         => $result:ty, $answer:expr $(, withhold $withhold:expr)?;)*) => {$(
-        fn $method(&self, context: &BridgeContext<'_>, $($argument: $type),*) -> Result<$result, Errno> {
+        fn $method(&self, context: &FuseContext<'_>, $($argument: $type),*) -> Result<$result, Errno> {
             let perform = |bridge: &Bridge| bridge.$method(context, $($argument),*);
             let observed = self.observe(context, &$operation, perform, $answer);
             $(if let (Ok(result), false) = observed {
@@ -99,8 +95,6 @@ macro_rules! observed_methods {
 }
 
 impl Filesystem for ObservedFilesystem {
-    type Interruption = FuseInterrupt;
-
     observed_methods! {
         lookup(parent: NodeId, name: &[u8]) as FuseOperation::Lookup((parent, name)) => EntryOut, |entry| FuseOperationReply::Entry(entry), withhold at_once;
         getattr(node: NodeId, fh: Option<FuseFh>) as FuseOperation::Getattr(node) => AttrOut, |stat| FuseOperationReply::Stat(stat), withhold stat_at_once;
@@ -147,7 +141,7 @@ impl Filesystem for ObservedFilesystem {
         self.bridge.forget(node, lookups);
     }
 
-    fn readlink(&self, context: &BridgeContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
+    fn readlink(&self, context: &FuseContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
         let operation = FuseOperation::Readlink(node);
         let (result, _) = self.observe(
             context,
@@ -161,7 +155,7 @@ impl Filesystem for ObservedFilesystem {
         result.map(drop)
     }
 
-    fn release(&self, context: &BridgeContext<'_>, node: NodeId, release: &ReleaseIn) {
+    fn release(&self, context: &FuseContext<'_>, node: NodeId, release: &ReleaseIn) {
         let operation = FuseOperation::Release(node, release);
         let explained = self.begin(context, &operation);
         // It marks itself as received, as soon as later requests wait for it where necessary.
@@ -172,7 +166,7 @@ impl Filesystem for ObservedFilesystem {
 
     fn readdir(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         node: NodeId,
         fh: FuseFh,
         offset: u64,
@@ -190,7 +184,7 @@ impl Filesystem for ObservedFilesystem {
         result
     }
 
-    fn releasedir(&self, context: &BridgeContext<'_>, node: NodeId, fh: FuseFh) {
+    fn releasedir(&self, context: &FuseContext<'_>, node: NodeId, fh: FuseFh) {
         let perform = |bridge: &Bridge| {
             bridge.releasedir(context, node, fh);
             Ok(())
@@ -337,7 +331,7 @@ impl ObservedFilesystem {
 
     /// Emits the event that an operation begins. While the events are disabled, an operation costs
     /// two loads more.
-    fn trace_begin(&self, context: &BridgeContext<'_>, operation: &FuseOperation<'_>) {
+    fn trace_begin(&self, context: &FuseContext<'_>, operation: &FuseOperation<'_>) {
         let (pid, uid) = (context.tid, context.uid);
         match *operation {
             FuseOperation::Lookup((at, name)) => event!(NfsLookupEnter: pid, uid, dir: self.fileid(at), name),

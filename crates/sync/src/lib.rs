@@ -6,5 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod clock_cache;
+mod interrupt;
 
 pub use clock_cache::ClockCache;
+pub use interrupt::{Interrupt, Wake, WakerRegistration};

@@ -109,7 +109,7 @@ impl<F: Filesystem> fmt::Debug for FuseSession<F> {
 struct FuseSessionShared<F: Filesystem> {
     device: FuseDevice,
     filesystem: Arc<F>,
-    requests: Arc<InFlightRequests<F::Interruption>>,
+    requests: Arc<InFlightRequests>,
     stages: Arc<WorkerStages>,
     pool: FuseWorkerPool,
     negotiated: NegotiatedFeatures,

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     abi::{opcode, opcode_name},
     filesystem::Filesystem,
-    interrupt::{FuseContext, InFlightRequest, Interruption},
+    interrupt::{FuseContext, InFlightRequest},
     listing::DirentBuffer,
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply, SmallReply},
@@ -95,7 +95,7 @@ fn work<F: Filesystem>(shared: &Arc<FuseSessionShared<F>>, index: usize) {
 struct FuseWorker<'a, F: Filesystem> {
     shared: &'a Arc<FuseSessionShared<F>>,
     device: Arc<OwnedFd>,
-    request: Arc<InFlightRequest<F::Interruption>>,
+    request: Arc<InFlightRequest>,
     stage: Arc<WorkerStage>,
     buffer: PageBuffer,
     reply_buffers: ReplyBuffers,
@@ -154,7 +154,7 @@ impl<F: Filesystem> FuseWorker<'_, F> {
             uid,
             gid,
             tid,
-            interruption: &*interruption,
+            interruption: &interruption,
             requests: &shared.requests,
             request: &self.request,
             stage: &self.stage,
@@ -192,19 +192,16 @@ impl ReplyBuffers {
 }
 
 /// One request in progress.
-struct RequestHandler<'a, I> {
+struct RequestHandler<'a> {
     device: &'a Arc<OwnedFd>,
     header: InHeader,
-    context: &'a FuseContext<'a, I>,
+    context: &'a FuseContext<'a>,
     only_user: Option<u32>,
 }
 
-impl<I: Interruption> RequestHandler<'_, I> {
+impl RequestHandler<'_> {
     /// Has `filesystem` handle the operation.
-    fn serve<F>(&self, filesystem: &F, operation: RequestBody<'_>, reserve: &mut ReplyBuffers)
-    where
-        F: Filesystem<Interruption = I>,
-    {
+    fn serve(&self, filesystem: &impl Filesystem, operation: RequestBody<'_>, reserve: &mut ReplyBuffers) {
         if self.is_somebody_else() {
             return self.error(match operation {
                 RequestBody::Lookup { name } => {
@@ -250,10 +247,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
     }
 
     /// Operations on open files and directories.
-    fn files<F>(&self, filesystem: &F, operation: RequestBody<'_>, reserve: &mut ReplyBuffers)
-    where
-        F: Filesystem<Interruption = I>,
-    {
+    fn files(&self, filesystem: &impl Filesystem, operation: RequestBody<'_>, reserve: &mut ReplyBuffers) {
         let (context, node) = (self.context, self.header.node);
         match operation {
             RequestBody::Open(open) => {
@@ -316,10 +310,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
     }
 
     /// Operations that create, rename or remove a name.
-    fn naming<F>(&self, filesystem: &F, parent: NodeId, operation: RequestBody<'_>)
-    where
-        F: Filesystem<Interruption = I>,
-    {
+    fn naming(&self, filesystem: &impl Filesystem, parent: NodeId, operation: RequestBody<'_>) {
         let context = self.context;
         match operation {
             RequestBody::Symlink { name, target } => {
@@ -351,10 +342,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
         }
     }
 
-    fn read<F>(&self, filesystem: &F, read: &ReadIn)
-    where
-        F: Filesystem<Interruption = I>,
-    {
+    fn read(&self, filesystem: &impl Filesystem, read: &ReadIn) {
         let reply = ReadReply::new(Arc::clone(self.device), self.header.unique, read.size);
         let answer = filesystem.read(self.context, self.header.node, read, &reply);
         if !reply.is_sent() {

@@ -9,20 +9,16 @@ use curt_fuse::{
 };
 use rustix::io::Errno;
 
-use super::{Token, Toy};
-
-type ToyContext<'a> = FuseContext<'a, Token>;
+use super::Toy;
 
 const OPENED: OpenOut = OpenOut { fh: FuseFh(7), flags: open_reply::KEEP_CACHE };
 
 impl Filesystem for Toy {
-    type Interruption = Token;
-
     fn silent_for(&self) -> Option<Duration> {
         self.stuck.silence()
     }
 
-    fn lookup(&self, context: &ToyContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
+    fn lookup(&self, context: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
         // Unlike readlink, which does not call this.
         context.mark_received();
         self.stuck.pass("lookup", context.interruption())?;
@@ -40,7 +36,7 @@ impl Filesystem for Toy {
         *held = held.checked_sub(lookups).expect("no more than was looked up is forgotten");
     }
 
-    fn getattr(&self, context: &ToyContext<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
+    fn getattr(&self, context: &FuseContext<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
         if node == NodeId::ROOT {
             context.give_up_on_silence();
         } else {
@@ -49,14 +45,14 @@ impl Filesystem for Toy {
         self.stat(&mut self.tree.lock(), node)
     }
 
-    fn setattr(&self, context: &ToyContext<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
+    fn setattr(&self, context: &FuseContext<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
         self.stuck.pass("setattr", context.interruption())?;
         let mut tree = self.tree.lock();
         tree.set(node, set)?;
         self.stat(&mut tree, node)
     }
 
-    fn readlink(&self, context: &ToyContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
+    fn readlink(&self, context: &FuseContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
         self.stuck.pass("readlink", context.interruption())?;
         target.extend_from_slice(&self.tree.lock().node(node)?.data);
         Ok(())
@@ -64,7 +60,7 @@ impl Filesystem for Toy {
 
     fn symlink(
         &self,
-        context: &ToyContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         target: &[u8],
@@ -75,7 +71,7 @@ impl Filesystem for Toy {
 
     fn mknod(
         &self,
-        context: &ToyContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         new: &MknodIn,
@@ -88,7 +84,7 @@ impl Filesystem for Toy {
 
     fn mkdir(
         &self,
-        context: &ToyContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         mode: u32,
@@ -97,12 +93,12 @@ impl Filesystem for Toy {
         self.make(parent, name, 0o040_000 | mode, b"", (context.uid, context.gid))
     }
 
-    fn unlink(&self, context: &ToyContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+    fn unlink(&self, context: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.stuck.pass("unlink", context.interruption())?;
         self.tree.lock().node(parent)?.names.remove(name).map(drop).ok_or(Errno::NOENT)
     }
 
-    fn rmdir(&self, context: &ToyContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+    fn rmdir(&self, context: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.stuck.pass("rmdir", context.interruption())?;
         let mut tree = self.tree.lock();
         let id = tree.child(parent, name)?;
@@ -114,7 +110,7 @@ impl Filesystem for Toy {
 
     fn rename(
         &self,
-        context: &ToyContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         new_parent: NodeId,
@@ -137,7 +133,7 @@ impl Filesystem for Toy {
 
     fn link(
         &self,
-        context: &ToyContext<'_>,
+        context: &FuseContext<'_>,
         node: NodeId,
         parent: NodeId,
         name: &[u8],
@@ -149,7 +145,7 @@ impl Filesystem for Toy {
         self.entry(&mut tree, node.0)
     }
 
-    fn open(&self, context: &ToyContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
+    fn open(&self, context: &FuseContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
         self.stuck.pass("open", context.interruption())?;
         let mut tree = self.tree.lock();
         if open.flags & 0o1000 != 0 {
@@ -160,7 +156,7 @@ impl Filesystem for Toy {
 
     fn create(
         &self,
-        context: &ToyContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         create: &CreateIn,
@@ -171,7 +167,7 @@ impl Filesystem for Toy {
 
     fn read(
         &self,
-        context: &ToyContext<'_>,
+        context: &FuseContext<'_>,
         node: NodeId,
         read: &ReadIn,
         reply: &ReadReply,
@@ -191,7 +187,7 @@ impl Filesystem for Toy {
 
     fn write(
         &self,
-        context: &ToyContext<'_>,
+        context: &FuseContext<'_>,
         node: NodeId,
         write: &WriteIn,
         data: &[u8],
@@ -212,7 +208,7 @@ impl Filesystem for Toy {
         Ok(u32::try_from(data.len()).unwrap())
     }
 
-    fn statfs(&self, context: &ToyContext<'_>, _: NodeId) -> Result<StatfsOut, Errno> {
+    fn statfs(&self, context: &FuseContext<'_>, _: NodeId) -> Result<StatfsOut, Errno> {
         self.stuck.pass("statfs", context.interruption())?;
         let sizes = StatfsOut { blocks: 100, blocks_free: 60, blocks_available: 50, ..StatfsOut::default() };
         Ok(StatfsOut {
@@ -225,27 +221,27 @@ impl Filesystem for Toy {
         })
     }
 
-    fn flush(&self, context: &ToyContext<'_>, _: NodeId, _: FuseFh, _: u64) -> Result<(), Errno> {
+    fn flush(&self, context: &FuseContext<'_>, _: NodeId, _: FuseFh, _: u64) -> Result<(), Errno> {
         context.give_up_on_exit();
         self.stuck.pass("flush", context.interruption())
     }
 
-    fn release(&self, context: &ToyContext<'_>, _: NodeId, _: &ReleaseIn) {
+    fn release(&self, context: &FuseContext<'_>, _: NodeId, _: &ReleaseIn) {
         let _ = self.stuck.pass("release", context.interruption());
     }
 
-    fn fsync(&self, context: &ToyContext<'_>, _: NodeId, _: FuseFh, data_only: bool) -> Result<(), Errno> {
+    fn fsync(&self, context: &FuseContext<'_>, _: NodeId, _: FuseFh, data_only: bool) -> Result<(), Errno> {
         self.stuck.pass(if data_only { "fdatasync" } else { "fsync" }, context.interruption())
     }
 
-    fn opendir(&self, context: &ToyContext<'_>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
+    fn opendir(&self, context: &FuseContext<'_>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
         self.stuck.pass("opendir", context.interruption())?;
         Ok(OpenOut { fh: FuseFh(8), flags: 0 })
     }
 
     fn readdir(
         &self,
-        context: &ToyContext<'_>,
+        context: &FuseContext<'_>,
         node: NodeId,
         _: FuseFh,
         offset: u64,
@@ -269,28 +265,28 @@ impl Filesystem for Toy {
         Ok(())
     }
 
-    fn releasedir(&self, context: &ToyContext<'_>, _: NodeId, _: FuseFh) {
+    fn releasedir(&self, context: &FuseContext<'_>, _: NodeId, _: FuseFh) {
         let _ = self.stuck.pass("releasedir", context.interruption());
     }
 
-    fn fsyncdir(&self, context: &ToyContext<'_>, _: NodeId, _: FuseFh) -> Result<(), Errno> {
+    fn fsyncdir(&self, context: &FuseContext<'_>, _: NodeId, _: FuseFh) -> Result<(), Errno> {
         self.stuck.pass("fsyncdir", context.interruption())
     }
 
-    fn access(&self, context: &ToyContext<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
+    fn access(&self, context: &FuseContext<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
         self.stuck.pass("access", context.interruption())?;
         let mode = self.tree.lock().node(node)?.attributes.mode;
         if context.uid == 0 || mode & mask == mask { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
-    fn getlk(&self, context: &ToyContext<'_>, node: NodeId, lock: &LkIn) -> Result<LockRange, Errno> {
+    fn getlk(&self, context: &FuseContext<'_>, node: NodeId, lock: &LkIn) -> Result<LockRange, Errno> {
         self.stuck.pass("getlk", context.interruption())?;
         let held = self.locks.lock().get(&node.0).is_some_and(|owner| *owner != lock.owner);
         let kind = if held { LockKind::Write } else { LockKind::Unlock };
         Ok(LockRange { kind, pid: 4321, ..lock.range })
     }
 
-    fn setlk(&self, context: &ToyContext<'_>, node: NodeId, lock: &LkIn, wait: bool) -> Result<(), Errno> {
+    fn setlk(&self, context: &FuseContext<'_>, node: NodeId, lock: &LkIn, wait: bool) -> Result<(), Errno> {
         self.stuck.pass(if lock.flock { "flock" } else { "fcntl" }, context.interruption())?;
         loop {
             {
@@ -310,7 +306,7 @@ impl Filesystem for Toy {
             if !wait {
                 return Err(Errno::AGAIN);
             }
-            if curt_fuse::Interruption::is_raised(context.interruption()) {
+            if context.interruption().is_raised() {
                 return Err(Errno::INTR);
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -23,7 +23,7 @@ use curt_fuse::{
 use tempfile::TempDir;
 
 pub use tree::Toy;
-pub use waits::{Stuck, Token};
+pub use waits::Stuck;
 
 /// A mount of the test file system, unmounted when dropped.
 pub struct Fixture {

@@ -5,27 +5,9 @@ use std::{
     time::Duration,
 };
 
-use curt_fuse::Interruption;
-use parking_lot::{Condvar, Mutex};
+use curt_sync::Interrupt;
+use parking_lot::Mutex;
 use rustix::io::Errno;
-
-/// Ends a blocked request.
-#[derive(Debug, Default)]
-pub struct Token {
-    raised: Mutex<bool>,
-    raised_or_released: Condvar,
-}
-
-impl Interruption for Token {
-    fn raise(&self) {
-        *self.raised.lock() = true;
-        self.raised_or_released.notify_all();
-    }
-
-    fn is_raised(&self) -> bool {
-        *self.raised.lock()
-    }
-}
 
 /// Which operations block, how many are blocked, and how often each was called.
 #[derive(Debug, Default)]
@@ -71,7 +53,7 @@ impl Stuck {
     }
 
     /// Called at the start of each operation: EINTR if it was blocked and its wait was ended.
-    pub fn pass(&self, operation: &'static str, token: &Token) -> Result<(), Errno> {
+    pub fn pass(&self, operation: &'static str, interruption: &Interrupt) -> Result<(), Errno> {
         {
             let mut state = self.state.lock();
             *state.calls.entry(operation).or_default() += 1;
@@ -80,21 +62,17 @@ impl Stuck {
             }
             state.waiting += 1;
         }
-        let outcome = self.wait(operation, token);
+        let outcome = self.wait(operation, interruption);
         self.state.lock().waiting -= 1;
         outcome
     }
 
-    fn wait(&self, operation: &'static str, token: &Token) -> Result<(), Errno> {
-        let mut raised = token.raised.lock();
-        loop {
-            if *raised {
-                return Err(Errno::INTR);
-            }
-            token.raised_or_released.wait_for(&mut raised, Duration::from_millis(20));
+    fn wait(&self, operation: &'static str, interruption: &Interrupt) -> Result<(), Errno> {
+        while !interruption.wait_for(Duration::from_millis(20)) {
             if !self.state.lock().operations.contains(operation) {
                 return Ok(());
             }
         }
+        Err(Errno::INTR)
     }
 }

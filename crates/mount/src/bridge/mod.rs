@@ -25,11 +25,10 @@ use curt_client::{
 };
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseAttr, FuseContext, FuseFh, FuseTime,
-    Interruption, MknodIn, NodeId, Notifier, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn,
-    SetattrTime, StatfsOut, WriteIn, device_number, device_parts, open_reply,
+    MknodIn, NodeId, Notifier, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, SetattrTime,
+    StatfsOut, WriteIn, device_number, device_parts, open_reply,
 };
 use curt_observe::ClientCounter;
-use curt_rpc::client::Interrupt;
 use curt_types::{Attributes, Device, FileKind, SetAttributes, SetTime, Timestamp};
 use rustix::io::Errno;
 
@@ -144,10 +143,10 @@ impl Bridge {
     }
 
     /// The operation for a request, which is counted. It begins with its only reading of the clock.
-    fn op(&self, context: &BridgeContext<'_>, operation: FuseOpcode) -> Op<'_> {
+    fn op(&self, context: &FuseContext<'_>, operation: FuseOpcode) -> Op<'_> {
         self.operations.count(operation);
         let now = self.callers.now();
-        let interrupt = context.interruption().0.clone();
+        let interrupt = context.interruption().clone();
         let caller = self.callers.caller(context.tid, context.uid, context.gid, interrupt, now);
         self.client.op_since(&caller, now)
     }
@@ -201,17 +200,12 @@ impl Bridge {
     }
 }
 
-/// The context of an operation.
-pub type BridgeContext<'a> = FuseContext<'a, FuseInterrupt>;
-
 impl Filesystem for Bridge {
-    type Interruption = FuseInterrupt;
-
     fn silent_for(&self) -> Option<Duration> {
         self.client.wire().transport().silent_for()
     }
 
-    fn lookup(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
+    fn lookup(&self, context: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
         let op = self.op(context, FuseOpcode::Lookup);
         let entry = match name {
             b"." => ops::lookup_id(&op, inode(parent)),
@@ -235,12 +229,7 @@ impl Filesystem for Bridge {
         self.client.forget(inode(node), lookups);
     }
 
-    fn getattr(
-        &self,
-        context: &BridgeContext<'_>,
-        node: NodeId,
-        _: Option<FuseFh>,
-    ) -> Result<AttrOut, Errno> {
+    fn getattr(&self, context: &FuseContext<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
         // umount(8) calls this for the root first: a silent server must not block it.
         if node == NodeId::ROOT {
             context.give_up_on_silence();
@@ -255,7 +244,7 @@ impl Filesystem for Bridge {
         }
     }
 
-    fn setattr(&self, context: &BridgeContext<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
+    fn setattr(&self, context: &FuseContext<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
         if set.size.is_some() {
             self.client.live_counters().count(ClientCounter::SetSize);
         }
@@ -268,14 +257,14 @@ impl Filesystem for Bridge {
         Ok(self.stat(node, &stat))
     }
 
-    fn readlink(&self, context: &BridgeContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
+    fn readlink(&self, context: &FuseContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
         target.extend_from_slice(&ops::readlink(&self.op(context, FuseOpcode::Readlink), inode(node))?);
         Ok(())
     }
 
     fn symlink(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         target: &[u8],
@@ -286,7 +275,7 @@ impl Filesystem for Bridge {
 
     fn mknod(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         new: &MknodIn,
@@ -303,7 +292,7 @@ impl Filesystem for Bridge {
 
     fn mkdir(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         mode: u32,
@@ -312,18 +301,18 @@ impl Filesystem for Bridge {
         Ok(self.found(&made))
     }
 
-    fn unlink(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+    fn unlink(&self, context: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         ops::unlink(&self.op(context, FuseOpcode::Unlink), inode(parent), name)
     }
 
-    fn rmdir(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+    fn rmdir(&self, context: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         unawaited_release::wait(&self.client, context, inode(parent), name);
         ops::rmdir(&self.op(context, FuseOpcode::Rmdir), inode(parent), name)
     }
 
     fn rename(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         new_parent: NodeId,
@@ -345,7 +334,7 @@ impl Filesystem for Bridge {
 
     fn link(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         node: NodeId,
         parent: NodeId,
         name: &[u8],
@@ -354,7 +343,7 @@ impl Filesystem for Bridge {
         Ok(self.found(&made))
     }
 
-    fn open(&self, context: &BridgeContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
+    fn open(&self, context: &FuseContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
         let op = self.op(context, FuseOpcode::Open);
         let open = || ops::open(&op, inode(node), open_flags(open.flags));
         let opened = match open() {
@@ -368,7 +357,7 @@ impl Filesystem for Bridge {
 
     fn create(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         create: &CreateIn,
@@ -387,7 +376,7 @@ impl Filesystem for Bridge {
 
     fn read(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         _: NodeId,
         read: &ReadIn,
         reply: &ReadReply,
@@ -403,7 +392,7 @@ impl Filesystem for Bridge {
 
     fn write(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         node: NodeId,
         write: &WriteIn,
         data: &[u8],
@@ -425,7 +414,7 @@ impl Filesystem for Bridge {
         u32::try_from(taken).map_err(|_| Errno::OVERFLOW)
     }
 
-    fn statfs(&self, context: &BridgeContext<'_>, node: NodeId) -> Result<StatfsOut, Errno> {
+    fn statfs(&self, context: &FuseContext<'_>, node: NodeId) -> Result<StatfsOut, Errno> {
         // umount(8) without a utab entry also calls this, and ignores the result. All other callers
         // need it.
         let is_umount = node == NodeId::ROOT && context.is_called("umount");
@@ -448,7 +437,7 @@ impl Filesystem for Bridge {
         })
     }
 
-    fn flush(&self, context: &BridgeContext<'_>, _: NodeId, fh: FuseFh, _: u64) -> Result<(), Errno> {
+    fn flush(&self, context: &FuseContext<'_>, _: NodeId, fh: FuseFh, _: u64) -> Result<(), Errno> {
         let file = self.files.get(fh)?;
         if file.flags().write {
             // Data that are not sent when the wait ends are written in the background.
@@ -457,24 +446,18 @@ impl Filesystem for Bridge {
         ops::flush(&self.op(context, FuseOpcode::Flush), &file)
     }
 
-    fn release(&self, context: &BridgeContext<'_>, _: NodeId, release: &ReleaseIn) {
+    fn release(&self, context: &FuseContext<'_>, _: NodeId, release: &ReleaseIn) {
         self.operations.count(FuseOpcode::Release);
         if let Some(file) = self.files.remove(release.fh) {
             ops::release_noting(&self.client, &file, || context.mark_received());
         }
     }
 
-    fn fsync(
-        &self,
-        context: &BridgeContext<'_>,
-        _: NodeId,
-        fh: FuseFh,
-        data_only: bool,
-    ) -> Result<(), Errno> {
+    fn fsync(&self, context: &FuseContext<'_>, _: NodeId, fh: FuseFh, data_only: bool) -> Result<(), Errno> {
         ops::fsync(&self.op(context, FuseOpcode::Fsync), &*self.files.get(fh)?, data_only)
     }
 
-    fn opendir(&self, context: &BridgeContext<'_>, node: NodeId, _: u32) -> Result<OpenOut, Errno> {
+    fn opendir(&self, context: &FuseContext<'_>, node: NodeId, _: u32) -> Result<OpenOut, Errno> {
         let open = ops::opendir(&self.op(context, FuseOpcode::Opendir), inode(node))?;
         let directory = Arc::new(FuseOpenDirectory { open, offsets: CookieOffsets::default() });
         // No flag: the kernel's cache of a listing would hide from the client which names are
@@ -484,7 +467,7 @@ impl Filesystem for Bridge {
 
     fn readdir(
         &self,
-        context: &BridgeContext<'_>,
+        context: &FuseContext<'_>,
         _: NodeId,
         fh: FuseFh,
         offset: u64,
@@ -514,12 +497,12 @@ impl Filesystem for Bridge {
         Ok(())
     }
 
-    fn releasedir(&self, _: &BridgeContext<'_>, _: NodeId, fh: FuseFh) {
+    fn releasedir(&self, _: &FuseContext<'_>, _: NodeId, fh: FuseFh) {
         self.operations.count(FuseOpcode::Releasedir);
         drop(self.directories.remove(fh));
     }
 
-    fn access(&self, context: &BridgeContext<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
+    fn access(&self, context: &FuseContext<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
         ops::access(&self.op(context, FuseOpcode::Access), inode(node), mask)
     }
 }
@@ -576,26 +559,6 @@ impl FuseOpcodeCounts {
     fn snapshot(&self) -> BTreeMap<String, u64> {
         let numbers = self.0.iter().map(|number| number.load(Relaxed));
         NAMES.iter().map(|name| (*name).to_owned()).zip(numbers).collect()
-    }
-}
-
-/// An interrupt of the client that a FUSE session can raise.
-#[derive(Debug, Clone)]
-pub struct FuseInterrupt(Interrupt);
-
-impl Default for FuseInterrupt {
-    fn default() -> Self {
-        Self(Interrupt::new())
-    }
-}
-
-impl Interruption for FuseInterrupt {
-    fn raise(&self) {
-        self.0.raise();
-    }
-
-    fn is_raised(&self) -> bool {
-        self.0.is_raised()
     }
 }
 

@@ -8,15 +8,10 @@
 //! before later requests.
 
 use curt_client::{InodeId, Superblock, ops};
-use curt_fuse::{FuseContext, Interruption};
+use curt_fuse::FuseContext;
 
 /// Waits for requests that arrived earlier, if the directory may have removed files.
-pub(crate) fn wait<I: Interruption>(
-    client: &Superblock,
-    context: &FuseContext<'_, I>,
-    parent: InodeId,
-    name: &[u8],
-) {
+pub(crate) fn wait(client: &Superblock, context: &FuseContext<'_>, parent: InodeId, name: &[u8]) {
     if ops::may_hold_removed_files(client, parent, name) {
         context.wait_for_earlier();
     }

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_sync::Interrupt;
 use rustix::event::PollFlags;
 
 use super::{
@@ -18,7 +19,7 @@ use super::{
     statistics::CallStatistics,
     timer::{CallTimeout, RetransmitTimer},
 };
-use crate::connection::{interrupt::Interrupt, reply::CallReply, reply_sink::ReplySink, request::CallError};
+use crate::connection::{reply::CallReply, reply_sink::ReplySink, request::CallError};
 use crate::{
     clock::TimeSource,
     connection::{

@@ -2,7 +2,8 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::connection::interrupt::Wake as _;
+use curt_sync::Wake as _;
+
 use crate::{connection::waiter::CallWaiter, message::call::CALL_HEADER_MAX};
 
 /// Maximum size of a call of the server in bytes. Calls of NFSv4.1 have a few hundred bytes.

@@ -21,6 +21,7 @@ use std::{
 };
 
 use curt_observe::{events::ShortText, probe};
+use curt_sync::Wake;
 use curt_xdr::DecodeError;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
@@ -37,7 +38,7 @@ use super::{
     statistics::ConnectionStatistics,
     sys,
 };
-use crate::connection::{interrupt::Wake, reply::CallReply, request::CallError};
+use crate::connection::{reply::CallReply, request::CallError};
 use crate::{
     connection::{pending_call::PendingCall, reply_sink::offer, waiter::WakeupFd},
     message::header::{self, MESSAGE_CALL, is_call},

@@ -15,6 +15,7 @@ use std::{
 };
 
 use curt_observe::{events::ShortText, probe};
+use curt_sync::{Interrupt, Wake};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{
@@ -25,10 +26,7 @@ use super::{
     tcp::TcpTransportInner,
     timer::{CallTimeout, RetransmitTimer},
 };
-use crate::connection::{
-    interrupt::{Interrupt, Wake},
-    request::CallError,
-};
+use crate::connection::request::CallError;
 use crate::{clock::TimeSource, connection::waiter::CallWaiter};
 
 /// The pause after the first failure; each further failure doubles it.

@@ -16,6 +16,7 @@ use curt_observe::{
     events::{Event, procedure_name},
     probe, scope,
 };
+use curt_sync::{Interrupt, Wake, WakerRegistration};
 use curt_xdr::padding;
 
 use super::{
@@ -32,7 +33,6 @@ use super::{
     transport::Transport,
 };
 use crate::connection::{
-    interrupt::{Interrupt, Wake, WakerRegistration},
     reply::CallReply,
     reply_sink::ReplySink,
     request::{CallError, RpcRequest},

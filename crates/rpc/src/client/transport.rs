@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use curt_observe::TransportReport;
+use curt_sync::Interrupt;
 
 use super::statistics::CallStatistics;
 use crate::connection::{
-    interrupt::Interrupt,
     reply::CallReply,
     reply_sink::ReplySink,
     request::{CallError, RpcRequest},

@@ -9,7 +9,6 @@
 
 pub(crate) mod answer;
 pub(crate) mod context;
-pub(crate) mod interrupt;
 pub(crate) mod pending_call;
 pub(crate) mod reply;
 pub(crate) mod reply_sink;
@@ -20,7 +19,7 @@ pub(crate) mod waiter;
 
 pub use answer::CallHandler;
 pub use context::CallContext;
-pub use interrupt::{Interrupt, Wake, WakerRegistration};
+pub use curt_sync::{Interrupt, Wake, WakerRegistration};
 pub use reply::CallReply;
 pub use reply_sink::ReplySink;
 pub use request::{CallError, RpcRequest};

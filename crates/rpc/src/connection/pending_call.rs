@@ -2,11 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use curt_sync::Wake;
 use curt_xdr::DecodeError;
 
-use super::{
-    interrupt::Wake, reply::CallReply, reply_sink::ReplySink, request::CallError, waiter::CallWaiter,
-};
+use super::{reply::CallReply, reply_sink::ReplySink, request::CallError, waiter::CallWaiter};
 use crate::{
     message::{
         header,

@@ -14,7 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
-use super::interrupt::Wake;
+use curt_sync::Wake;
 
 /// One for each thread that makes calls.
 pub(crate) struct CallWaiter {

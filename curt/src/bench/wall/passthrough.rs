@@ -14,8 +14,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseAttr, FuseContext, FuseFh, FuseMount,
-    FuseSession, FuseSessionOptions, FuseTime, Interruption, MountFlags, MountOptions, NodeId, OpenIn,
-    OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, SetattrTime, StatfsOut, WriteIn, open_reply,
+    FuseSession, FuseSessionOptions, FuseTime, MountFlags, MountOptions, NodeId, OpenIn, OpenOut, ReadIn,
+    ReadReply, ReleaseIn, SetattrIn, SetattrTime, StatfsOut, WriteIn, open_reply,
 };
 use parking_lot::RwLock;
 use rustix::fs::{
@@ -70,20 +70,6 @@ impl BareLoop {
     }
 }
 
-/// Nothing waits here for long, so nothing is interrupted.
-#[derive(Debug, Default)]
-struct Uninterrupted;
-
-impl Interruption for Uninterrupted {
-    fn raise(&self) {}
-
-    fn is_raised(&self) -> bool {
-        false
-    }
-}
-
-type LoopContext<'a> = FuseContext<'a, Uninterrupted>;
-
 /// An object that the kernel knows.
 #[derive(Debug)]
 struct LoopNode {
@@ -136,7 +122,7 @@ impl Passthrough {
     }
 
     /// Gives a new object to the caller, if this process may, and finds it.
-    fn created(&self, context: &LoopContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
+    fn created(&self, context: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
         if rustix::process::geteuid().is_root() {
             let (uid, gid) = (Uid::from_raw(context.uid), Gid::from_raw(context.gid));
             let directory = self.node(parent)?;
@@ -211,9 +197,7 @@ fn attributes(stat: &Stat) -> FuseAttr {
 }
 
 impl Filesystem for Passthrough {
-    type Interruption = Uninterrupted;
-
-    fn lookup(&self, _: &LoopContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
+    fn lookup(&self, _: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
         self.count();
         self.find(parent, name)
     }
@@ -229,13 +213,13 @@ impl Filesystem for Passthrough {
         }
     }
 
-    fn getattr(&self, _: &LoopContext<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
+    fn getattr(&self, _: &FuseContext<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
         self.count();
         let stat = rustix::fs::fstat(&self.node(node)?.file)?;
         Ok(AttrOut { attributes: attributes(&stat), valid: ATTRIBUTE_LIFETIME })
     }
 
-    fn setattr(&self, _: &LoopContext<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
+    fn setattr(&self, _: &FuseContext<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
         self.count();
         let known = self.node(node)?;
         let path = proc_path(known.file.as_fd());
@@ -265,7 +249,7 @@ impl Filesystem for Passthrough {
         Ok(AttrOut { attributes: attributes(&stat), valid: ATTRIBUTE_LIFETIME })
     }
 
-    fn readlink(&self, _: &LoopContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
+    fn readlink(&self, _: &FuseContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
         self.count();
         let known = self.node(node)?;
         target.extend_from_slice(rustix::fs::readlinkat(&known.file, "", Vec::new())?.as_bytes());
@@ -274,7 +258,7 @@ impl Filesystem for Passthrough {
 
     fn symlink(
         &self,
-        context: &LoopContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         target: &[u8],
@@ -286,7 +270,7 @@ impl Filesystem for Passthrough {
 
     fn mkdir(
         &self,
-        context: &LoopContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         mode: u32,
@@ -296,19 +280,19 @@ impl Filesystem for Passthrough {
         self.created(context, parent, name)
     }
 
-    fn unlink(&self, _: &LoopContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+    fn unlink(&self, _: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.count();
         rustix::fs::unlinkat(&self.node(parent)?.file, name, AtFlags::empty())
     }
 
-    fn rmdir(&self, _: &LoopContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+    fn rmdir(&self, _: &FuseContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.count();
         rustix::fs::unlinkat(&self.node(parent)?.file, name, AtFlags::REMOVEDIR)
     }
 
     fn rename(
         &self,
-        _: &LoopContext<'_>,
+        _: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         new_parent: NodeId,
@@ -323,7 +307,7 @@ impl Filesystem for Passthrough {
 
     fn link(
         &self,
-        _: &LoopContext<'_>,
+        _: &FuseContext<'_>,
         node: NodeId,
         parent: NodeId,
         name: &[u8],
@@ -334,14 +318,14 @@ impl Filesystem for Passthrough {
         self.find(parent, name)
     }
 
-    fn open(&self, _: &LoopContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
+    fn open(&self, _: &FuseContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
         self.count();
         Ok(self.keep_open(self.reopen(node, open_flags(open.flags))?))
     }
 
     fn create(
         &self,
-        context: &LoopContext<'_>,
+        context: &FuseContext<'_>,
         parent: NodeId,
         name: &[u8],
         create: &CreateIn,
@@ -353,7 +337,7 @@ impl Filesystem for Passthrough {
         Ok((self.created(context, parent, name)?, self.keep_open(file)))
     }
 
-    fn read(&self, _: &LoopContext<'_>, _: NodeId, read: &ReadIn, reply: &ReadReply) -> Result<(), Errno> {
+    fn read(&self, _: &FuseContext<'_>, _: NodeId, read: &ReadIn, reply: &ReadReply) -> Result<(), Errno> {
         self.count();
         let file = self.opened(read.fh)?;
         let mut bytes = vec![0; usize::try_from(read.size).unwrap_or(0)];
@@ -362,14 +346,14 @@ impl Filesystem for Passthrough {
         Ok(())
     }
 
-    fn write(&self, _: &LoopContext<'_>, _: NodeId, write: &WriteIn, data: &[u8]) -> Result<u32, Errno> {
+    fn write(&self, _: &FuseContext<'_>, _: NodeId, write: &WriteIn, data: &[u8]) -> Result<u32, Errno> {
         self.count();
         let file = self.opened(write.fh)?;
         let count = rustix::io::pwrite(&*file, data, write.offset)?;
         u32::try_from(count).map_err(|_| Errno::IO)
     }
 
-    fn statfs(&self, _: &LoopContext<'_>, node: NodeId) -> Result<StatfsOut, Errno> {
+    fn statfs(&self, _: &FuseContext<'_>, node: NodeId) -> Result<StatfsOut, Errno> {
         self.count();
         let found = rustix::fs::fstatvfs(&self.node(node)?.file)?;
         Ok(StatfsOut {
@@ -384,22 +368,22 @@ impl Filesystem for Passthrough {
         })
     }
 
-    fn flush(&self, _: &LoopContext<'_>, _: NodeId, _: FuseFh, _: u64) -> Result<(), Errno> {
+    fn flush(&self, _: &FuseContext<'_>, _: NodeId, _: FuseFh, _: u64) -> Result<(), Errno> {
         self.count();
         Ok(())
     }
 
-    fn release(&self, _: &LoopContext<'_>, _: NodeId, release: &ReleaseIn) {
+    fn release(&self, _: &FuseContext<'_>, _: NodeId, release: &ReleaseIn) {
         self.count();
         self.close(release.fh);
     }
 
-    fn fsync(&self, _: &LoopContext<'_>, _: NodeId, fh: FuseFh, _: bool) -> Result<(), Errno> {
+    fn fsync(&self, _: &FuseContext<'_>, _: NodeId, fh: FuseFh, _: bool) -> Result<(), Errno> {
         self.count();
         rustix::fs::fsync(&*self.opened(fh)?)
     }
 
-    fn opendir(&self, _: &LoopContext<'_>, node: NodeId, _: u32) -> Result<OpenOut, Errno> {
+    fn opendir(&self, _: &FuseContext<'_>, node: NodeId, _: u32) -> Result<OpenOut, Errno> {
         self.count();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let opened = self.keep_open(self.reopen(node, flags)?);
@@ -408,7 +392,7 @@ impl Filesystem for Passthrough {
 
     fn readdir(
         &self,
-        _: &LoopContext<'_>,
+        _: &FuseContext<'_>,
         node: NodeId,
         fh: FuseFh,
         offset: u64,
@@ -441,12 +425,12 @@ impl Filesystem for Passthrough {
         Ok(())
     }
 
-    fn releasedir(&self, _: &LoopContext<'_>, _: NodeId, fh: FuseFh) {
+    fn releasedir(&self, _: &FuseContext<'_>, _: NodeId, fh: FuseFh) {
         self.count();
         self.close(fh);
     }
 
-    fn access(&self, _: &LoopContext<'_>, _: NodeId, _: u32) -> Result<(), Errno> {
+    fn access(&self, _: &FuseContext<'_>, _: NodeId, _: u32) -> Result<(), Errno> {
         self.count();
         Ok(())
     }

@@ -51,8 +51,8 @@ impl Interrupt {
         Self(None)
     }
 
-    /// Ends each call that waits with this interrupt, now or later, with
-    /// [`super::CallError::Interrupted`]. Cannot be undone. Has no effect on [`Interrupt::never`].
+    /// Ends each call that waits with this interrupt, now or later. Cannot be undone. Has no effect
+    /// on [`Interrupt::never`].
     pub fn raise(&self) {
         let Some(shared) = &self.0 else { return };
         // Pairs with the load in `is_raised`: wakers registered before the lock below is taken are
