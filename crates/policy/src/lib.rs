@@ -23,6 +23,7 @@ pub mod complete;
 pub mod data;
 pub mod facts;
 pub mod kernel_cache;
+pub mod locks;
 pub mod names;
 pub mod open;
 pub mod options;

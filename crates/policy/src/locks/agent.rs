@@ -1,0 +1,760 @@
+//! The events of the lock agent.
+
+use core::{mem, time::Duration};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use curt_types::{ByteRange, LockType};
+
+use super::{
+    deadlock::{WaitEdges, WaitGraph},
+    ranges::LockRanges,
+    table::{LockRelease, LockTable, LockWaiter, ReleasePhase, Standing, WaiterState},
+    values::{
+        LockAction, LockCall, LockCallId, LockError, LockFileId, LockOpenId, LockOptions, LockOwner,
+        LockProcedure, LockReply, LockRequest, LockRequestId, LockScope, LockTest,
+    },
+};
+use crate::time::Moment;
+
+/// Requests that wait for locks of one file.
+pub const WAITERS_MAX: usize = 16_384;
+/// Releases of one file in progress beyond which a lock that nobody wants is not taken from a
+/// server.
+pub const RELEASES_MAX: usize = 1024;
+/// Owners that are remembered because a LOCK of theirs was cancelled.
+const CANCELLED_MAX: usize = 4096;
+/// The interval at which a server without callbacks is asked again, doubled each time up to the
+/// second one.
+const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// After so many denials the interval grows no more.
+const DENIALS_MAX: u8 = 5;
+/// The same of a server that calls back, in case the callback is lost.
+const BLOCKED_INTERVAL: Duration = Duration::from_secs(30);
+/// How long after its first hand-off a lock is given back to the server.
+const HANDOFF_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// The locks of a mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LockAgent {
+    options: LockOptions,
+    files: BTreeMap<LockFileId, LockTable>,
+    /// The files in which an owner waits, once for each request.
+    waits: BTreeMap<LockOwner, Vec<LockFileId>>,
+    /// Owners of whom a LOCK was cancelled at the server: its callback may still be on its way.
+    cancelled: BTreeSet<(LockFileId, LockOwner)>,
+    /// Where waiters have to be looked at again.
+    changed: VecDeque<(LockFileId, ByteRange)>,
+    actions: Vec<LockAction>,
+}
+
+impl LockAgent {
+    /// A mount without locks.
+    #[must_use]
+    pub fn new(options: LockOptions) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// A lock is wanted.
+    pub fn lock(&mut self, request: LockRequest) -> Vec<LockAction> {
+        let request = whole_for_flock(request);
+        let table = self.files.entry(request.file).or_default();
+        if table.waiters.len() >= WAITERS_MAX {
+            self.answer(request.id, Err(LockError::NoLocks));
+            return self.settle();
+        }
+        table.waiters.push_back(LockWaiter::new(request));
+        let index = table.waiters.len() - 1;
+        self.waits.entry(request.owner).or_default().push(request.file);
+        if self.start_waiter(request.file, index) == Some(Standing::Follows) {
+            self.pause_blocked(request.file, request.range);
+        }
+        self.advance_all();
+        self.check_deadlock(&request);
+        self.settle()
+    }
+
+    /// Whether a lock could be placed.
+    #[must_use]
+    pub fn test(&self, request: LockRequest) -> LockTest {
+        let request = whole_for_flock(request);
+        let table = self.files.get(&request.file);
+        let conflict = table.and_then(|table| table.conflicts(&request, &self.options).next());
+        match (conflict, self.options.scope(request.owner)) {
+            (Some((owner, range, lock_type)), _) => LockTest::Held(owner, range, lock_type),
+            (None, LockScope::Mount) => LockTest::Free,
+            (None, LockScope::Server) => {
+                LockTest::AskServer(table.map_or(request.owner, |table| table.wire_owner(request.owner)))
+            }
+        }
+    }
+
+    /// An owner unlocks bytes of a file; `id` is answered when the server has confirmed it.
+    pub fn unlock(
+        &mut self,
+        id: LockRequestId,
+        file: LockFileId,
+        owner: LockOwner,
+        range: ByteRange,
+        now: Moment,
+    ) -> Vec<LockAction> {
+        let range = if matches!(owner, LockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
+        self.release(LockCallId { file, request: id, owner }, range, Some(id), now);
+        self.settle()
+    }
+
+    /// An owner closes a file (FLUSH), which ends all its locks there; `id` is answered when the
+    /// server has confirmed it.
+    pub fn close(
+        &mut self,
+        id: LockRequestId,
+        file: LockFileId,
+        owner: LockOwner,
+        now: Moment,
+    ) -> Vec<LockAction> {
+        self.cancelled.remove(&(file, owner));
+        self.unlock(id, file, owner, ByteRange::WHOLE, now)
+    }
+
+    /// The last descriptor of an open file description is closed (RELEASE), which ends the locks
+    /// that were made through it. Nobody waits for this.
+    pub fn close_open(
+        &mut self,
+        id: LockRequestId,
+        file: LockFileId,
+        open: LockOpenId,
+        now: Moment,
+    ) -> Vec<LockAction> {
+        let holders = self.files.get(&file).into_iter().flat_map(|table| &table.holders);
+        let owners: Vec<_> =
+            holders.filter(|(_, holder)| holder.open == open).map(|(owner, _)| *owner).collect();
+        for owner in owners {
+            self.cancelled.remove(&(file, owner));
+            self.release(LockCallId { file, request: id, owner }, ByteRange::WHOLE, None, now);
+        }
+        self.settle()
+    }
+
+    /// A caller does not wait any more. It is answered at once; what it has at the server is undone
+    /// after that.
+    pub fn interrupt(&mut self, file: LockFileId, id: LockRequestId) -> Vec<LockAction> {
+        let Some(table) = self.files.get_mut(&file) else { return Vec::new() };
+        let awaited = |waiter: &LockWaiter| waiter.request.id == id && waiter.is_awaited;
+        if let Some(index) = table.waiters.iter().position(awaited) {
+            let waiter = &table.waiters[index];
+            let piece = waiter.pieces.front().filter(|_| waiter.state == WaiterState::Asking);
+            if piece.is_some_and(|piece| table.is_downgrade(&waiter.request, *piece)) {
+                // Others may already have locked what was given up: it cannot be taken back.
+                table.waiters[index].is_awaited = false;
+            } else {
+                self.give_up(file, index);
+            }
+            self.answer(id, Err(LockError::Interrupted));
+        } else if let Some(release) = table.releases.iter_mut().find(|release| release.caller == Some(id)) {
+            release.caller = None;
+            self.answer(id, Err(LockError::Interrupted));
+        }
+        self.settle()
+    }
+
+    /// What came of a call.
+    pub fn replied(&mut self, call: LockCallId, reply: LockReply) -> Vec<LockAction> {
+        let Some(table) = self.files.get(&call.file) else { return Vec::new() };
+        let is_sent = |release: &LockRelease| {
+            release.id == call && release.phase != ReleasePhase::Queued && !release.is_delayed
+        };
+        let asks = |waiter: &LockWaiter| waiter.call() == call && waiter.state == WaiterState::Asking;
+        if let Some(index) = table.releases.iter().position(is_sent) {
+            self.release_replied(call.file, index, reply);
+        } else if let Some(index) = table.waiters.iter().position(asks) {
+            self.lock_replied(call.file, index, reply);
+        }
+        self.settle()
+    }
+
+    /// The server calls back: it has granted a LOCK that was blocked. Whether that is confirmed to
+    /// it; a lock that nobody waits for is released again, for `id`.
+    pub fn granted(
+        &mut self,
+        id: LockRequestId,
+        file: LockFileId,
+        wire_owner: LockOwner,
+        range: ByteRange,
+        lock_type: LockType,
+    ) -> (bool, Vec<LockAction>) {
+        let table = self.files.entry(file).or_default();
+        let waits = |waiter: &LockWaiter| {
+            waiter.is_at_server()
+                && waiter.wire_owner == wire_owner
+                && waiter.request.lock_type == lock_type
+                && waiter.pieces.front() == Some(&range)
+        };
+        let withdrawn = |release: &LockRelease| {
+            let (ReleasePhase::AwaitsLock(piece) | ReleasePhase::Cancels(piece)) = release.phase else {
+                return false;
+            };
+            piece == range && release.wire_owner == wire_owner
+        };
+        let needed = table.needed(wire_owner, range);
+        let is_held = needed.parts(range).iter().all(|(_, held)| *held >= Some(lock_type));
+        let mut is_confirmed = true;
+        if let Some(index) = table.waiters.iter().position(waits) {
+            let waiter = &mut table.waiters[index];
+            match (self.cancelled.contains(&(file, wire_owner)), waiter.state) {
+                (false, _) => self.lock_replied(file, index, LockReply::Granted),
+                // It may be the callback of an earlier LOCK, which was cancelled: only a reply tells.
+                (true, WaiterState::Blocked) => self.send_piece(file, index),
+                (true, _) => waiter.was_called_back = true,
+            }
+        } else if !is_held && !table.releases.iter().any(withdrawn) {
+            let overlaps = |waiter: &LockWaiter| {
+                waiter.is_at_server()
+                    && waiter.wire_owner == wire_owner
+                    && waiter.request.range.overlaps(range)
+            };
+            // Nothing that was not asked for stops what was.
+            let is_asked = table.waiters.iter().any(overlaps);
+            is_confirmed = !is_asked && table.releases.len() < RELEASES_MAX;
+            if is_confirmed {
+                let call = LockCallId { file, request: id, owner: wire_owner };
+                let ranges = LockRanges::of(range, lock_type);
+                let release = LockRelease::new(call, wire_owner, ranges, None);
+                self.push_release(release);
+            }
+        }
+        self.changed.push_back((file, range));
+        (is_confirmed, self.settle())
+    }
+
+    /// The time of [`LockAction::SetTimer`] has come.
+    pub fn timer(&mut self, call: LockCallId) -> Vec<LockAction> {
+        let Some(table) = self.files.get_mut(&call.file) else { return Vec::new() };
+        let delayed = |release: &LockRelease| release.id == call && release.is_delayed;
+        if let Some(index) = table.releases.iter().position(delayed) {
+            table.releases[index].is_delayed = false;
+            self.send_step(call.file, index);
+        } else if let Some(index) = table.waiters.iter().position(|waiter| waiter.call() == call) {
+            let waiter = &mut table.waiters[index];
+            match waiter.state {
+                WaiterState::Polling => {
+                    waiter.state = WaiterState::Queued;
+                    let range = waiter.request.range;
+                    self.changed.push_back((call.file, range));
+                }
+                WaiterState::Blocked => self.send_piece(call.file, index),
+                WaiterState::Queued | WaiterState::Asking => {}
+            }
+        }
+        self.settle()
+    }
+
+    /// What an owner holds of a file.
+    #[must_use]
+    pub fn held(&self, file: LockFileId, owner: LockOwner) -> LockRanges {
+        let holder = self.files.get(&file).and_then(|table| table.holders.get(&owner));
+        holder.map(|holder| holder.ranges.clone()).unwrap_or_default()
+    }
+
+    /// Whether nothing is held, wanted or being released.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    fn answer(&mut self, caller: impl Into<Option<LockRequestId>>, result: Result<(), LockError>) {
+        self.actions.extend(caller.into().map(|request| LockAction::Answer { request, result }));
+    }
+
+    fn settle(&mut self) -> Vec<LockAction> {
+        self.advance_all();
+        mem::take(&mut self.actions)
+    }
+
+    fn advance_all(&mut self) {
+        while let Some((file, range)) = self.changed.pop_front() {
+            self.start_releases(file);
+            self.start_waiters(file, range);
+            self.pause_blocked(file, range);
+            if self.files.get(&file).is_some_and(LockTable::is_empty) {
+                self.files.remove(&file);
+            }
+        }
+    }
+
+    /// The graph of all waits.
+    const fn graph(&self) -> WaitGraph<'_> {
+        WaitGraph { files: &self.files, waits: &self.waits, options: &self.options }
+    }
+
+    /// Fails a new request whose wait would not end. If it waits, waiters before which it comes may
+    /// pass others now: see [`Self::standing`].
+    fn check_deadlock(&mut self, request: &LockRequest) {
+        let Some(table) = self.files.get(&request.file) else { return };
+        let queued =
+            |waiter: &LockWaiter| waiter.request.id == request.id && waiter.state == WaiterState::Queued;
+        let Some(index) = table.waiters.iter().rposition(queued) else { return };
+        if !request.wait || !self.options.is_local_first(request.owner) {
+            return;
+        }
+        let awaited = self.graph().awaited(request, WaitEdges::Locks);
+        if matches!(request.owner, LockOwner::Posix(_)) && awaited.contains(&request.owner) {
+            self.give_up(request.file, index);
+            self.answer(request.id, Err(LockError::Deadlock));
+            return;
+        }
+        for owner in awaited {
+            for file in self.waits.get(&owner).into_iter().flatten() {
+                self.changed.push_back((*file, ByteRange::WHOLE));
+            }
+        }
+    }
+
+    /// Whether a waiter may ask the server.
+    fn standing(&self, table: &LockTable, index: usize) -> Standing {
+        let request = &table.waiters[index].request;
+        let is_local_first = self.options.is_local_first(request.owner);
+        if is_local_first {
+            if table.conflicts(request, &self.options).next().is_some() {
+                return Standing::Conflicts;
+            }
+            if table.is_being_released(request, &self.options)
+                || (request.wait && self.follows_waiter(table, index))
+            {
+                return Standing::Follows;
+            }
+        }
+        let wire_owner = table.wire_owner(request.owner);
+        if table.is_busy(wire_owner, request.range, table.releases.len()) {
+            return Standing::Follows;
+        }
+        Standing::First
+    }
+
+    /// Whether an earlier waiter comes first: one that conflicts, unless it waits for this owner; or
+    /// one that the server refuses the same bytes.
+    fn follows_waiter(&self, table: &LockTable, index: usize) -> bool {
+        let request = &table.waiters[index].request;
+        table.waiters.iter().take(index).any(|earlier| {
+            let other = &earlier.request;
+            if !other.range.overlaps(request.range) || other.owner == request.owner {
+                return false;
+            }
+            if self.options.conflict(request, other.owner, other.lock_type) {
+                return !self.graph().awaited(other, WaitEdges::LocksAndWaiters).contains(&request.owner);
+            }
+            earlier.denials > 0 && other.range.common(request.range) == Some(other.range)
+        })
+    }
+
+    fn start_waiters(&mut self, file: LockFileId, changed: ByteRange) {
+        let mut index = 0;
+        while let Some(table) = self.files.get(&file)
+            && let Some(waiter) = table.waiters.get(index)
+        {
+            let count = table.waiters.len();
+            if waiter.state == WaiterState::Queued && waiter.request.range.overlaps(changed) {
+                self.start_waiter(file, index);
+            }
+            let is_gone = self.files.get(&file).is_none_or(|table| table.waiters.len() < count);
+            index += usize::from(!is_gone);
+        }
+    }
+
+    /// Lets a queued waiter ask the server, or fail, if it is its turn.
+    fn start_waiter(&mut self, file: LockFileId, index: usize) -> Option<Standing> {
+        let table = self.files.get(&file)?;
+        let request = table.waiters[index].request;
+        let standing = self.standing(table, index);
+        match standing {
+            Standing::First => self.ask(file, index),
+            Standing::Conflicts if !request.wait => {
+                self.give_up(file, index);
+                self.answer(request.id, Err(LockError::Held));
+            }
+            Standing::Conflicts | Standing::Follows => {}
+        }
+        Some(standing)
+    }
+
+    /// Asks the server for all of a waiter's lock, or grants it if there is nothing to ask.
+    fn ask(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let request = table.waiters[index].request;
+        let pieces = match self.options.scope(request.owner) {
+            LockScope::Server => table.pieces(&request),
+            LockScope::Mount => VecDeque::new(),
+        };
+        let wire_owner = table.wire_owner(request.owner);
+        let waiter = &mut table.waiters[index];
+        (waiter.pieces, waiter.wire_owner) = (pieces, wire_owner);
+        self.send_piece(file, index);
+    }
+
+    /// Sends the next LOCK of a waiter, or grants its lock if there is none left.
+    fn send_piece(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let waiter = &table.waiters[index];
+        let (request, wire_owner) = (waiter.request, waiter.wire_owner);
+        let Some(range) = waiter.pieces.front().copied() else {
+            let is_awaited = waiter.is_awaited;
+            table.grant(&request);
+            self.remove(file, index);
+            if is_awaited {
+                self.answer(request.id, Ok(()));
+            }
+            return;
+        };
+        // A server that grants a blocked LOCK while another call for the same bytes is on its way
+        // may execute the two in any order: such a LOCK does not block.
+        let may_block = request.wait && !waiter.only_polls;
+        let block = may_block && table.needed(wire_owner, request.range).is_empty();
+        let waiter = &mut table.waiters[index];
+        waiter.state = WaiterState::Asking;
+        let procedure = LockProcedure::Lock { lock_type: request.lock_type, block };
+        let call = LockCall { id: waiter.call(), wire_owner, range, procedure };
+        self.actions.push(LockAction::Send(call));
+    }
+
+    fn lock_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let waiter = &mut table.waiters[index];
+        let (id, is_awaited, wait) = (waiter.request.id, waiter.is_awaited, waiter.request.wait);
+        let answer = match reply {
+            LockReply::Granted if !is_awaited => {
+                let piece = waiter.pieces.pop_front();
+                waiter.acquired.extend(piece);
+                waiter.state = WaiterState::Polling;
+                let owner = waiter.wire_owner;
+                piece.into_iter().for_each(|piece| table.downgrade(owner, piece));
+                LockError::Interrupted
+            }
+            LockReply::Granted => {
+                waiter.acquired.extend(waiter.pieces.pop_front());
+                return self.send_piece(file, index);
+            }
+            LockReply::Blocked if is_awaited && wait => {
+                waiter.state = WaiterState::Blocked;
+                waiter.denials = waiter.denials.max(1);
+                let (call, range) = (waiter.call(), waiter.request.range);
+                if mem::take(&mut waiter.was_called_back) {
+                    return self.send_piece(file, index);
+                }
+                self.actions.push(LockAction::SetTimer { call, after: BLOCKED_INTERVAL });
+                self.changed.push_back((file, range));
+                return;
+            }
+            LockReply::Denied if is_awaited && wait => return self.poll(file, index),
+            LockReply::Grace if is_awaited => return self.poll(file, index),
+            LockReply::Blocked => {
+                waiter.state = WaiterState::Blocked;
+                LockError::Held
+            }
+            LockReply::Denied | LockReply::Grace => {
+                waiter.state = WaiterState::Polling;
+                LockError::Held
+            }
+            LockReply::Refused(error) => {
+                waiter.state = WaiterState::Polling;
+                error
+            }
+            LockReply::Unknown(error) => {
+                waiter.acquired.extend(waiter.pieces.pop_front());
+                waiter.state = WaiterState::Polling;
+                error
+            }
+        };
+        self.give_up(file, index);
+        if is_awaited {
+            self.answer(id, Err(answer));
+        }
+    }
+
+    /// The server has denied a waiter's lock: asks again later, and gives back what it has granted
+    /// of it, so that clients never wait for each other's parts.
+    fn poll(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let waiter = &mut table.waiters[index];
+        waiter.state = WaiterState::Polling;
+        let after = interval(waiter.denials);
+        waiter.denials = (waiter.denials + 1).min(DENIALS_MAX);
+        let (call, range) = (waiter.call(), waiter.request.range);
+        let release = waiter.withdraw();
+        self.actions.push(LockAction::SetTimer { call, after });
+        release.into_iter().for_each(|release| self.push_release(release));
+        self.changed.push_back((file, range));
+    }
+
+    /// Blocked waiters make way for other requests of their owners: the server could grant their
+    /// locks in the middle of those. They poll from now on.
+    fn pause_blocked(&mut self, file: LockFileId, changed: ByteRange) {
+        let mut index = 0;
+        while let Some(table) = self.files.get_mut(&file)
+            && let Some(waiter) = table.waiters.get(index)
+        {
+            let is_paused = waiter.state == WaiterState::Blocked
+                && waiter.request.range.overlaps(changed)
+                && table.is_in_the_way(waiter);
+            if is_paused {
+                let waiter = &mut table.waiters[index];
+                waiter.only_polls = true;
+                let (call, release) = (waiter.call(), waiter.withdraw());
+                self.actions.push(LockAction::SetTimer { call, after: interval(0) });
+                release.into_iter().for_each(|release| self.push_release(release));
+            }
+            index += 1;
+        }
+    }
+
+    /// Removes a waiter from the queue.
+    fn remove(&mut self, file: LockFileId, index: usize) -> Option<LockWaiter> {
+        let table = self.files.get_mut(&file)?;
+        let waiter = table.waiters.remove(index)?;
+        let owner = waiter.request.owner;
+        if let Some(files) = self.waits.get_mut(&owner) {
+            if let Some(position) = files.iter().position(|waits| *waits == file) {
+                files.swap_remove(position);
+            }
+            if files.is_empty() {
+                self.waits.remove(&owner);
+            }
+        }
+        self.changed.push_back((file, waiter.request.range));
+        Some(waiter)
+    }
+
+    /// Removes a waiter, and releases whatever the server may have granted of its lock.
+    fn give_up(&mut self, file: LockFileId, index: usize) {
+        let Some(mut waiter) = self.remove(file, index) else { return };
+        if let Some(release) = waiter.withdraw() {
+            self.push_release(release);
+        } else if let Some(table) = self.files.get_mut(&file) {
+            table.forget_adopted(waiter.request.owner);
+        }
+    }
+
+    /// Takes the locks of an owner within a range from it, and releases them.
+    fn release(&mut self, id: LockCallId, range: ByteRange, caller: Option<LockRequestId>, now: Moment) {
+        if self.hand_off(id, range, caller, now) {
+            return;
+        }
+        let Some(table) = self.files.get_mut(&id.file) else {
+            self.answer(caller, Ok(()));
+            return;
+        };
+        let wire_owner = table.wire_owner(id.owner);
+        let mut ranges = table.take(id.owner, range);
+        // What an earlier, interrupted call releases is not free either before that is done.
+        for earlier in table.releases.iter().filter(|release| release.id.owner == id.owner) {
+            ranges.strengthen(&earlier.ranges.within(range));
+        }
+        if ranges.is_empty() {
+            self.answer(caller, Ok(()));
+        } else {
+            self.push_release(LockRelease::new(id, wire_owner, ranges, caller));
+        }
+    }
+
+    /// Passes a lock to the first waiter for just these bytes without telling the server, if that is
+    /// allowed.
+    fn hand_off(
+        &mut self,
+        id: LockCallId,
+        range: ByteRange,
+        caller: Option<LockRequestId>,
+        now: Moment,
+    ) -> bool {
+        let Some((index, lock, handoffs)) = self.next_owner(id, range, now) else { return false };
+        let Some(table) = self.files.get_mut(&id.file) else { return false };
+        let request = table.waiters[index].request;
+        let wire_owner = table.wire_owner(id.owner);
+        table.take(id.owner, lock);
+        table.adopted.insert(request.owner, wire_owner);
+        table.grant(&request);
+        table.forget_adopted(id.owner);
+        if let Some(next) = table.holders.get_mut(&request.owner) {
+            next.handoffs = Some(handoffs);
+        }
+        self.remove(id.file, index);
+        self.answer(caller, Ok(()));
+        self.answer(request.id, Ok(()));
+        true
+    }
+
+    /// The waiter that an owner may pass its lock on to, the lock, and the first time and number of
+    /// such passes in a row.
+    fn next_owner(
+        &self,
+        id: LockCallId,
+        range: ByteRange,
+        now: Moment,
+    ) -> Option<(usize, ByteRange, (Moment, u32))> {
+        let scope = self.options.scope(id.owner);
+        if scope == LockScope::Mount || !self.options.is_local_first(id.owner) {
+            return None;
+        }
+        let table = self.files.get(&id.file)?;
+        let holder = table.holders.get(&id.owner)?;
+        let (since, count) = holder.handoffs.unwrap_or((now, 0));
+        if count >= self.options.handoffs_max || now.since(since) >= HANDOFF_TIME_MAX {
+            return None;
+        }
+        let mut locks = holder.ranges.overlapping(range);
+        let (lock, lock_type) = locks.next()?;
+        let is_only = locks.next().is_none() && lock.common(range) == Some(lock);
+        let index = table.waiters.iter().position(|waiter| waiter.request.range.overlaps(lock))?;
+        let waiter = &table.waiters[index];
+        let request = &waiter.request;
+        let is_alike = (request.range, request.lock_type) == (lock, lock_type)
+            && waiter.state == WaiterState::Queued
+            && self.options.scope(request.owner) == scope;
+        let wire_owner = table.wire_owner(id.owner);
+        let is_next = table.conflicts(request, &self.options).all(|(owner, ..)| owner == id.owner)
+            && !table.is_being_released(request, &self.options)
+            && !table.is_busy(wire_owner, lock, table.releases.len())
+            && table.may_adopt(request.owner, wire_owner, request.id);
+        (is_only && is_alike && is_next).then_some((index, lock, (since, count + 1)))
+    }
+
+    fn push_release(&mut self, release: LockRelease) {
+        let file = release.id.file;
+        for (range, lock_type) in release.ranges.iter() {
+            self.changed.push_back((file, range));
+            if let ReleasePhase::Cancels(piece) = release.phase
+                && range.overlaps(piece)
+            {
+                if self.cancelled.len() >= CANCELLED_MAX {
+                    self.cancelled.pop_first();
+                }
+                self.cancelled.insert((file, release.wire_owner));
+                self.actions.push(LockAction::Send(LockCall {
+                    id: release.id,
+                    wire_owner: release.wire_owner,
+                    range: piece,
+                    procedure: LockProcedure::Cancel { lock_type },
+                }));
+            }
+        }
+        self.files.entry(file).or_default().releases.push(release);
+    }
+
+    fn start_releases(&mut self, file: LockFileId) {
+        let mut index = 0;
+        while let Some(table) = self.files.get(&file)
+            && let Some(release) = table.releases.get(index)
+        {
+            let is_busy = |(range, _)| table.is_busy(release.wire_owner, range, index);
+            let is_first = release.phase == ReleasePhase::Queued && !release.ranges.iter().any(is_busy);
+            let count = table.releases.len();
+            if is_first {
+                self.restore(file, index);
+            }
+            let is_finished = self.files.get(&file).is_none_or(|table| table.releases.len() < count);
+            index += usize::from(!is_finished);
+        }
+    }
+
+    /// Begins to send the steps of a release.
+    fn restore(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &table.releases[index];
+        let steps = match self.options.scope(release.id.owner) {
+            LockScope::Server => table.steps(release.wire_owner, &release.ranges),
+            LockScope::Mount => VecDeque::new(),
+        };
+        let release = &mut table.releases[index];
+        (release.phase, release.steps) = (ReleasePhase::Restores, steps);
+        self.send_step(file, index);
+    }
+
+    fn send_step(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &table.releases[index];
+        let Some((range, needed)) = release.steps.front().copied() else {
+            return self.finish(file, index);
+        };
+        let procedure = match needed {
+            Some(lock_type) => LockProcedure::Lock { lock_type, block: false },
+            None => LockProcedure::Unlock,
+        };
+        let call = LockCall { id: release.id, wire_owner: release.wire_owner, range, procedure };
+        self.actions.push(LockAction::Send(call));
+    }
+
+    fn release_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &mut table.releases[index];
+        match (release.phase, reply) {
+            (ReleasePhase::AwaitsLock(piece), LockReply::Blocked) => {
+                let mut release = table.releases.remove(index);
+                release.phase = ReleasePhase::Cancels(piece);
+                self.push_release(release);
+            }
+            (
+                ReleasePhase::AwaitsLock(piece),
+                LockReply::Denied | LockReply::Grace | LockReply::Refused(_),
+            ) => {
+                release.ranges.set(piece, None);
+                self.changed.push_back((file, piece));
+                self.restore(file, index);
+            }
+            // knfsd says that it has cancelled a LOCK even if it has granted it before: only an
+            // UNLOCK makes sure.
+            (ReleasePhase::AwaitsLock(_) | ReleasePhase::Cancels(_), _) => self.restore(file, index),
+            (ReleasePhase::Restores, LockReply::Grace | LockReply::Unknown(_) | LockReply::Blocked) => {
+                release.is_delayed = true;
+                let (call, after) = (release.id, interval(release.failures));
+                release.failures = (release.failures + 1).min(DENIALS_MAX);
+                let caller = match reply {
+                    LockReply::Unknown(error) => release.caller.take().zip(Some(error)),
+                    _ => None,
+                };
+                self.actions.push(LockAction::SetTimer { call, after });
+                if let Some((caller, error)) = caller {
+                    self.answer(caller, Err(error));
+                }
+            }
+            (ReleasePhase::Restores, LockReply::Granted | LockReply::Denied | LockReply::Refused(_)) => {
+                let wire_owner = release.wire_owner;
+                let step = release.steps.pop_front();
+                if let (Some((range, Some(_))), true) = (step, reply != LockReply::Granted) {
+                    // A write lock that may have become weaker cannot be had back.
+                    table.downgrade(wire_owner, range);
+                }
+                self.send_step(file, index);
+            }
+            (ReleasePhase::Queued, _) => {}
+        }
+    }
+
+    /// The server holds no more than it has to: the bytes are free here, too.
+    fn finish(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = table.releases.remove(index);
+        table.forget_adopted(release.id.owner);
+        for (range, _) in release.ranges.iter() {
+            // The server may have denied these because of what is free now.
+            for waiter in table.waiters.iter_mut().filter(|waiter| waiter.request.range.overlaps(range)) {
+                if waiter.state == WaiterState::Polling
+                    && waiter.request.owner != release.id.owner
+                    && self.options.is_local_first(waiter.request.owner)
+                {
+                    waiter.state = WaiterState::Queued;
+                }
+            }
+            self.changed.push_back((file, range));
+        }
+        self.answer(release.caller, Ok(()));
+    }
+}
+
+/// The interval before a server is asked again that has denied so often.
+fn interval(denials: u8) -> Duration {
+    let doubled = POLL_INTERVAL.0.saturating_mul(1 << denials);
+    doubled.min(POLL_INTERVAL.1)
+}
+
+fn whole_for_flock(request: LockRequest) -> LockRequest {
+    match request.owner {
+        LockOwner::Flock(_) => LockRequest { range: ByteRange::WHOLE, ..request },
+        LockOwner::Posix(_) | LockOwner::OpenFile(_) => request,
+    }
+}
