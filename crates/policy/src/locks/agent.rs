@@ -201,7 +201,8 @@ impl LockAgent {
             let waiter = &mut table.waiters[index];
             match (self.cancelled.contains(&(file, wire_owner)), waiter.state) {
                 (false, _) => self.lock_replied(file, index, LockReply::Granted),
-                // It may be the callback of an earlier LOCK, which was cancelled: only a reply tells.
+                // It may be the callback of an earlier LOCK, which was cancelled: only a reply
+                // tells.
                 (true, WaiterState::Blocked) => self.send_piece(file, index),
                 (true, _) => waiter.was_called_back = true,
             }
@@ -329,8 +330,8 @@ impl LockAgent {
         Standing::First
     }
 
-    /// Whether an earlier waiter comes first: one that conflicts, unless it waits for this owner; or
-    /// one that the server refuses the same bytes.
+    /// Whether an earlier waiter comes first: one that conflicts, unless it waits for this owner;
+    /// or one that the server refuses the same bytes.
     fn follows_waiter(&self, table: &LockTable, index: usize) -> bool {
         let request = &table.waiters[index].request;
         table.waiters.iter().take(index).any(|earlier| {
@@ -553,8 +554,8 @@ impl LockAgent {
         }
     }
 
-    /// Passes a lock to the first waiter for just these bytes without telling the server, if that is
-    /// allowed.
+    /// Passes a lock to the first waiter for just these bytes without telling the server, if that
+    /// is allowed.
     fn hand_off(
         &mut self,
         id: LockCallId,

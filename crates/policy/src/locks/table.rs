@@ -249,8 +249,8 @@ impl LockTable {
         })
     }
 
-    /// Whether a call for the same owner at the server and bytes of `range` is in progress, or comes
-    /// first: that of a release before number `before`.
+    /// Whether a call for the same owner at the server and bytes of `range` is in progress, or
+    /// comes first: that of a release before number `before`.
     pub(super) fn is_busy(&self, wire_owner: LockOwner, range: ByteRange, before: usize) -> bool {
         let is_first = |(number, release): &(usize, &LockRelease)| {
             release.wire_owner == wire_owner && (*number < before || release.phase != ReleasePhase::Queued)

@@ -39,6 +39,7 @@ const EXCLUSIVE: Bounds = Bounds {
     interrupts: 1,
     timers: 1,
     calls_back: true,
+    are_threads: false,
 };
 /// Upgrades, downgrades and parts.
 const PARTS: Bounds = Bounds {
@@ -49,6 +50,15 @@ const PARTS: Bounds = Bounds {
 /// Readers and a writer.
 const SHARED: Bounds =
     Bounds { menu: &[waiting(Write, BOTH), waiting(Read, LEFT)], operations: [1, 1, 1], ..EXCLUSIVE };
+
+/// Two threads of a process that lock bytes of the same range, and another client.
+const THREADS: Bounds = Bounds {
+    menu: &[waiting(Write, BOTH), waiting(Write, LEFT)],
+    operations: [1, 2, 1],
+    timers: 2,
+    are_threads: true,
+    ..EXCLUSIVE
+};
 
 fn locks(options: LockOptions, bounds: Bounds) -> Locks {
     Locks { options, bounds, planted: Planted::Nothing }
@@ -74,6 +84,11 @@ fn upgrades_and_downgrades_leave_no_gap_and_no_rest() {
 #[test]
 fn readers_and_a_writer_of_two_clients_exclude_each_other() {
     hold([locks(LOCAL_FIRST, SHARED)]);
+}
+
+#[test]
+fn requests_of_two_threads_of_a_process_do_not_overtake_each_other() {
+    hold([locks(LOCAL_FIRST, THREADS), locks(LOCAL_FIRST, Bounds { calls_back: false, ..THREADS })]);
 }
 
 #[test]

@@ -37,6 +37,9 @@ pub(crate) struct Bounds {
     pub(crate) interrupts: u8,
     pub(crate) timers: u8,
     pub(crate) calls_back: bool,
+    /// Processes 0 and 1 are threads of one process, whose locks are one owner's. What a thread may
+    /// rely on while another one changes it is nothing that could be checked.
+    pub(crate) are_threads: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +70,25 @@ pub(crate) enum Step {
     Timer(usize, LockCallId),
 }
 
-fn owner(process: usize) -> LockOwner {
-    LockOwner::Posix(process as u64)
+impl Bounds {
+    fn owner(&self, process: usize) -> LockOwner {
+        LockOwner::Posix(if self.are_threads && process == 1 { 0 } else { process as u64 })
+    }
+
+    /// The processes whose locks are not those of `process`.
+    fn strangers(&self, process: usize) -> impl Iterator<Item = usize> {
+        let (own, all) = (self.owner(process), *self);
+        (0..3).filter(move |other| all.owner(*other) != own)
+    }
+
+    /// What threads rely on is what their mount has recorded.
+    fn share(&self, next: &mut State) {
+        if self.are_threads {
+            let held = next.agents[0].held(FILE, self.owner(0));
+            next.processes[0].held = held.clone();
+            next.processes[1].held = held;
+        }
+    }
 }
 
 fn request_id(process: usize, call: u64) -> LockRequestId {
@@ -122,8 +142,9 @@ impl World for Locks {
         let mut take = |step: Step, change: Change<'_>| {
             let mut next = state.clone();
             let wrong = change(&mut next).or_else(|| {
-                excuse(&mut next);
-                judge(&next)
+                self.bounds.share(&mut next);
+                self.bounds.excuse(&mut next);
+                self.bounds.judge(&next)
             });
             each(step, next, wrong);
         };
@@ -171,13 +192,14 @@ impl Locks {
         let request = LockRequest {
             id: request_id(process, own.calls),
             file: FILE,
-            owner: owner(process),
+            owner: self.bounds.owner(process),
             open: LockOpenId(process as u64),
             range: wanted.range,
             lock_type: wanted.lock_type,
             wait: wanted.wait,
         };
-        excuse(next);
+        self.bounds.share(next);
+        self.bounds.excuse(next);
         let client = CLIENT_OF[process];
         let actions = next.agents[client].lock(request);
         self.act(next, client, actions)
@@ -189,9 +211,10 @@ impl Locks {
         own.held = LockRanges::default();
         own.call = Some(SystemCall::Unlock);
         let (id, client) = (request_id(process, own.calls), CLIENT_OF[process]);
-        excuse(next);
+        self.bounds.share(next);
+        self.bounds.excuse(next);
         let now = Moment::default();
-        let actions = next.agents[client].unlock(id, FILE, owner(process), ByteRange::WHOLE, now);
+        let actions = next.agents[client].unlock(id, FILE, self.bounds.owner(process), ByteRange::WHOLE, now);
         self.act(next, client, actions)
     }
 
@@ -260,7 +283,7 @@ impl Locks {
                     }
                 }
                 LockAction::Answer { request, result } => {
-                    if let Some(wrong) = answered(next, request, result) {
+                    if let Some(wrong) = self.bounds.answered(next, request, result) {
                         return Some(wrong);
                     }
                 }
@@ -282,132 +305,140 @@ impl Locks {
     }
 }
 
-/// A caller is answered.
-fn answered(next: &mut State, request: LockRequestId, result: Result<(), LockError>) -> Option<String> {
-    let (process, number) = caller(request);
-    if number != next.processes[process].calls {
-        return Some(format!("process {process} is answered for an earlier call"));
-    }
-    let call = next.processes[process].call.take();
-    let Some(call) = call else { return Some(format!("process {process} is answered twice")) };
-    let SystemCall::Lock { wanted, before, is_excused } = call else {
-        return result.err().map(|error| format!("an unlock fails: {error:?}"));
-    };
-    match result {
-        Ok(()) => {
-            let others = next.processes.iter().enumerate().filter(|(other, _)| *other != process);
-            for (other, its) in others {
-                if its.conflicts(wanted) {
-                    return Some(format!("processes {process} and {other} hold conflicting locks"));
-                }
-            }
-            next.processes[process].held.set(wanted.range, Some(wanted.lock_type));
-            None
+impl Bounds {
+    /// A caller is answered.
+    fn answered(
+        &self,
+        next: &mut State,
+        request: LockRequestId,
+        result: Result<(), LockError>,
+    ) -> Option<String> {
+        let (process, number) = caller(request);
+        if number != next.processes[process].calls {
+            return Some(format!("process {process} is answered for an earlier call"));
         }
-        Err(LockError::Interrupted) => {
-            // A downgrade may be done yet, anything else not.
-            let held = next.agents[CLIENT_OF[process]].held(FILE, owner(process));
-            let is_kept = held == before;
-            let weaker = before.parts(wanted.range).into_iter().map(|(part, held)| match held {
-                Some(held) => (part, Some(held.min(wanted.lock_type))),
-                None => (part, None),
-            });
-            let own = &mut next.processes[process].held;
-            *own = before.clone();
-            weaker.for_each(|(part, held)| own.set(part, held));
-            (!is_kept).then(|| "an interruption changes the locks".to_owned())
-        }
-        Err(LockError::Held) if !wanted.wait && is_excused => {
-            next.processes[process].held = before;
-            None
-        }
-        Err(LockError::Deadlock) if wanted.wait => {
-            next.processes[process].held = before;
-            None
-        }
-        Err(error) => Some(format!("process {process} fails without a reason: {error:?}")),
-    }
-}
-
-/// Remembers of each attempt whether somebody else may hold the lock.
-fn excuse(next: &mut State) {
-    // Whoever is interrupted is answered before his locks are given back.
-    let is_undoing = next.messages.iter().any(|message| {
-        let id = match message {
-            Message::Call(_, call) => call.id.request,
-            Message::Reply(_, call, _) => call.request,
-            Message::Granted(..) => return true,
+        let call = next.processes[process].call.take();
+        let Some(call) = call else { return Some(format!("process {process} is answered twice")) };
+        let SystemCall::Lock { wanted, before, is_excused } = call else {
+            return result.err().map(|error| format!("an unlock fails: {error:?}"));
         };
-        let (process, number) = caller(id);
-        number == 50 || next.processes[process].interrupted.contains(&number)
-    });
-    for process in 0..3 {
-        let Some(SystemCall::Lock { wanted, .. }) = next.processes[process].call else { continue };
-        let mut others = next.processes.iter().enumerate().filter(|(other, _)| *other != process);
-        let is_held = others.any(|(_, other)| other.conflicts(wanted) || other.is_busy());
-        if let Some(SystemCall::Lock { is_excused, .. }) = &mut next.processes[process].call {
-            *is_excused |= is_held || is_undoing;
+        match result {
+            Ok(()) => {
+                for other in self.strangers(process) {
+                    if next.processes[other].conflicts(wanted) {
+                        return Some(format!("processes {process} and {other} hold conflicting locks"));
+                    }
+                }
+                next.processes[process].held.set(wanted.range, Some(wanted.lock_type));
+                None
+            }
+            Err(LockError::Interrupted) => {
+                // A downgrade may be done yet, anything else not.
+                let held = next.agents[CLIENT_OF[process]].held(FILE, self.owner(process));
+                let is_kept = held == before;
+                let weaker = before.parts(wanted.range).into_iter().map(|(part, held)| match held {
+                    Some(held) => (part, Some(held.min(wanted.lock_type))),
+                    None => (part, None),
+                });
+                let own = &mut next.processes[process].held;
+                *own = before.clone();
+                weaker.for_each(|(part, held)| own.set(part, held));
+                (!is_kept && !self.are_threads).then(|| "an interruption changes the locks".to_owned())
+            }
+            Err(LockError::Held) if !wanted.wait && is_excused => {
+                next.processes[process].held = before;
+                None
+            }
+            Err(LockError::Deadlock) if wanted.wait => {
+                next.processes[process].held = before;
+                None
+            }
+            Err(error) => Some(format!("process {process} fails without a reason: {error:?}")),
         }
     }
-}
 
-/// What is wrong in a state in which nothing is on its way.
-fn judge(state: &State) -> Option<String> {
-    if !state.messages.is_empty() {
-        return None;
-    }
-    for client in 0..2 {
-        let mut expected = LockRanges::default();
-        for (process, its) in CLIENT_OF.iter().enumerate() {
-            if *its == client {
-                let held = state.agents[client].held(FILE, owner(process));
-                let believed = &state.processes[process].held;
-                let has_less = believed.iter().any(|(range, believed)| {
-                    held.parts(range).iter().any(|(_, held)| *held < Some(believed))
-                });
-                if has_less {
-                    return Some(format!("process {process} relies on {believed:?}, and has {held:?}"));
-                }
-                expected.strengthen(&held);
+    /// Remembers of each attempt whether somebody else may hold the lock.
+    fn excuse(&self, next: &mut State) {
+        // Whoever is interrupted is answered before his locks are given back.
+        let is_undoing = next.messages.iter().any(|message| {
+            let id = match message {
+                Message::Call(_, call) => call.id.request,
+                Message::Reply(_, call, _) => call.request,
+                Message::Granted(..) => return true,
+            };
+            let (process, number) = caller(id);
+            number == 50 || next.processes[process].interrupted.contains(&number)
+        });
+        for process in 0..3 {
+            let Some(SystemCall::Lock { wanted, .. }) = next.processes[process].call else { continue };
+            let is_held = self.strangers(process).any(|other| {
+                let other = &next.processes[other];
+                other.conflicts(wanted) || other.is_busy()
+            });
+            if let Some(SystemCall::Lock { is_excused, .. }) = &mut next.processes[process].call {
+                *is_excused |= is_held || is_undoing;
             }
         }
-        let held = state.server.held_for(client);
-        if held != expected {
-            return Some(format!("the server holds {held:?} for client {client}, which has {expected:?}"));
+    }
+
+    /// What is wrong in a state in which nothing is on its way.
+    fn judge(&self, state: &State) -> Option<String> {
+        if !state.messages.is_empty() {
+            return None;
         }
-    }
-    let waits = |process: usize| match &state.processes[process].call {
-        Some(SystemCall::Lock { wanted, .. }) => Some(*wanted),
-        Some(SystemCall::Unlock) | None => None,
-    };
-    if let Some(process) =
-        (0..3).find(|process| matches!(state.processes[*process].call, Some(SystemCall::Unlock)))
-    {
-        return Some(format!("nobody will answer the unlock of process {process}"));
-    }
-    let has_timer = |process: usize| {
-        state
-            .timers
-            .iter()
-            .any(|(_, call)| call.request == request_id(process, state.processes[process].calls))
-    };
-    for process in 0..3 {
-        let Some(wanted) = waits(process) else { continue };
-        let mut others = (0..3).filter(|other| *other != process);
-        let is_held = others.any(|other| {
-            let has_to_wait = waits(other).is_some_and(|its| its.range.overlaps(wanted.range));
-            state.processes[other].conflicts(wanted) || has_to_wait
+        for client in 0..2 {
+            let mut expected = LockRanges::default();
+            for (process, its) in CLIENT_OF.iter().enumerate() {
+                if *its == client {
+                    let held = state.agents[client].held(FILE, self.owner(process));
+                    let believed = &state.processes[process].held;
+                    let has_less = believed.iter().any(|(range, believed)| {
+                        held.parts(range).iter().any(|(_, held)| *held < Some(believed))
+                    });
+                    if has_less {
+                        return Some(format!("process {process} relies on {believed:?}, and has {held:?}"));
+                    }
+                    expected.strengthen(&held);
+                }
+            }
+            let held = state.server.held_for(client);
+            if held != expected {
+                return Some(format!(
+                    "the server holds {held:?} for client {client}, which has {expected:?}"
+                ));
+            }
+        }
+        let waits = |process: usize| match &state.processes[process].call {
+            Some(SystemCall::Lock { wanted, .. }) => Some(*wanted),
+            Some(SystemCall::Unlock) | None => None,
+        };
+        if let Some(process) =
+            (0..3).find(|process| matches!(state.processes[*process].call, Some(SystemCall::Unlock)))
+        {
+            return Some(format!("nobody will answer the unlock of process {process}"));
+        }
+        let has_timer = |process: usize| {
+            state
+                .timers
+                .iter()
+                .any(|(_, call)| call.request == request_id(process, state.processes[process].calls))
+        };
+        for process in 0..3 {
+            let Some(wanted) = waits(process) else { continue };
+            let is_held = self.strangers(process).any(|other| {
+                let has_to_wait = waits(other).is_some_and(|its| its.range.overlaps(wanted.range));
+                state.processes[other].conflicts(wanted) || has_to_wait
+            });
+            if !is_held && !has_timer(process) {
+                return Some(format!("process {process} waits in vain"));
+            }
+        }
+        let waiting: Vec<_> = (0..3).filter(|process| waits(*process).is_some()).collect();
+        let is_hopeless = waiting.iter().all(|process| {
+            let is_held =
+                |other: usize| waits(*process).is_some_and(|wanted| state.processes[other].conflicts(wanted));
+            !has_timer(*process) && !self.strangers(*process).any(is_held)
         });
-        if !is_held && !has_timer(process) {
-            return Some(format!("process {process} waits in vain"));
-        }
+        (!waiting.is_empty() && is_hopeless).then(|| format!("processes {waiting:?} wait for each other"))
     }
-    let waiting: Vec<_> = (0..3).filter(|process| waits(*process).is_some()).collect();
-    let is_hopeless = waiting.iter().all(|process| {
-        let mut others = (0..3).filter(|other| other != process);
-        let wanted = waits(*process);
-        !has_timer(*process)
-            && !others.any(|other| wanted.is_some_and(|wanted| state.processes[other].conflicts(wanted)))
-    });
-    (!waiting.is_empty() && is_hopeless).then(|| format!("processes {waiting:?} wait for each other"))
 }
