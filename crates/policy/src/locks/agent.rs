@@ -27,7 +27,7 @@ const CANCELLED_MAX: usize = 4096;
 /// second one.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// After so many denials the interval grows no more.
-const DENIALS_MAX: u8 = 5;
+pub(super) const DENIALS_MAX: u8 = 5;
 /// The same of a server that calls back, in case the callback is lost.
 const BLOCKED_INTERVAL: Duration = Duration::from_secs(30);
 /// How long after its first hand-off a lock is given back to the server.
@@ -36,15 +36,15 @@ const HANDOFF_TIME_MAX: Duration = Duration::from_millis(250);
 /// The locks of a mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockAgent {
-    options: LockOptions,
-    files: BTreeMap<LockFileId, LockTable>,
+    pub(super) options: LockOptions,
+    pub(super) files: BTreeMap<LockFileId, LockTable>,
     /// The files in which an owner waits, once for each request.
     waits: BTreeMap<LockOwner, Vec<LockFileId>>,
     /// Owners of whom a LOCK was cancelled at the server: its callback may still be on its way.
     cancelled: BTreeSet<(LockFileId, LockOwner)>,
     /// Where waiters have to be looked at again.
-    changed: VecDeque<(LockFileId, ByteRange)>,
-    actions: Vec<LockAction>,
+    pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
+    pub(super) actions: Vec<LockAction>,
 }
 
 impl LockAgent {
@@ -163,7 +163,9 @@ impl LockAgent {
             release.id == call && release.phase != ReleasePhase::Queued && !release.is_delayed
         };
         let asks = |waiter: &LockWaiter| waiter.call() == call && waiter.state == WaiterState::Asking;
-        if let Some(index) = table.releases.iter().position(is_sent) {
+        if self.is_reclaim(call) {
+            self.reclaim_replied(call, reply);
+        } else if let Some(index) = table.releases.iter().position(is_sent) {
             self.release_replied(call.file, index, reply);
         } else if let Some(index) = table.waiters.iter().position(asks) {
             self.lock_replied(call.file, index, reply);
@@ -199,12 +201,13 @@ impl LockAgent {
         let mut is_confirmed = true;
         if let Some(index) = table.waiters.iter().position(waits) {
             let waiter = &mut table.waiters[index];
-            match (self.cancelled.contains(&(file, wire_owner)), waiter.state) {
-                (false, _) => self.lock_replied(file, index, LockReply::Granted),
+            match (waiter.state, self.cancelled.contains(&(file, wire_owner))) {
+                (WaiterState::Blocked, false) => self.lock_replied(file, index, LockReply::Granted),
                 // It may be the callback of an earlier LOCK, which was cancelled: only a reply
                 // tells.
-                (true, WaiterState::Blocked) => self.send_piece(file, index),
-                (true, _) => waiter.was_called_back = true,
+                (WaiterState::Blocked, true) => self.send_piece(file, index),
+                // The LOCK on its way may be executed later than an UNLOCK that follows now.
+                _ => waiter.was_called_back = true,
             }
         } else if !is_held && !table.releases.iter().any(withdrawn) {
             let overlaps = |waiter: &LockWaiter| {
@@ -230,7 +233,9 @@ impl LockAgent {
     pub fn timer(&mut self, call: LockCallId) -> Vec<LockAction> {
         let Some(table) = self.files.get_mut(&call.file) else { return Vec::new() };
         let delayed = |release: &LockRelease| release.id == call && release.is_delayed;
-        if let Some(index) = table.releases.iter().position(delayed) {
+        if table.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_delayed && reclaim.id == call.request) {
+            self.send_reclaim(call.file);
+        } else if let Some(index) = table.releases.iter().position(delayed) {
             table.releases[index].is_delayed = false;
             self.send_step(call.file, index);
         } else if let Some(index) = table.waiters.iter().position(|waiter| waiter.call() == call) {
@@ -265,7 +270,7 @@ impl LockAgent {
         self.actions.extend(caller.into().map(|request| LockAction::Answer { request, result }));
     }
 
-    fn settle(&mut self) -> Vec<LockAction> {
+    pub(super) fn settle(&mut self) -> Vec<LockAction> {
         self.advance_all();
         mem::take(&mut self.actions)
     }
@@ -324,7 +329,8 @@ impl LockAgent {
             }
         }
         let wire_owner = table.wire_owner(request.owner);
-        if table.is_busy(wire_owner, request.range, table.releases.len()) {
+        let is_reclaiming = table.reclaim.is_some() && self.options.scope(request.owner) == LockScope::Server;
+        if is_reclaiming || table.is_busy(wire_owner, request.range, table.releases.len()) {
             return Standing::Follows;
         }
         Standing::First
@@ -592,7 +598,7 @@ impl LockAgent {
         if scope == LockScope::Mount || !self.options.is_local_first(id.owner) {
             return None;
         }
-        let table = self.files.get(&id.file)?;
+        let table = self.files.get(&id.file).filter(|table| table.reclaim.is_none())?;
         let holder = table.holders.get(&id.owner)?;
         let (since, count) = holder.handoffs.unwrap_or((now, 0));
         if count >= self.options.handoffs_max || now.since(since) >= HANDOFF_TIME_MAX {
@@ -748,7 +754,7 @@ impl LockAgent {
 }
 
 /// The interval before a server is asked again that has denied so often.
-fn interval(denials: u8) -> Duration {
+pub(super) fn interval(denials: u8) -> Duration {
     let doubled = POLL_INTERVAL.0.saturating_mul(1 << denials);
     doubled.min(POLL_INTERVAL.1)
 }

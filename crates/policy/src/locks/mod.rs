@@ -22,6 +22,7 @@
 mod agent;
 mod deadlock;
 mod ranges;
+mod reclaim;
 mod table;
 mod values;
 

@@ -22,6 +22,8 @@ pub(super) struct LockTable {
     /// The owner that the server knows, of owners to whom another one's lock was passed; as long as
     /// they have anything here.
     pub(super) adopted: BTreeMap<LockOwner, LockOwner>,
+    /// Its locks are being reclaimed.
+    pub(super) reclaim: Option<LockReclaim>,
 }
 
 /// An owner with locks.
@@ -95,6 +97,16 @@ pub(super) enum ReleasePhase {
     Cancels(ByteRange),
     /// Its steps are sent.
     Restores,
+}
+
+/// How far the locks of a file are reclaimed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LockReclaim {
+    pub(super) id: LockRequestId,
+    /// The lock that is being reclaimed.
+    pub(super) lock: (LockOwner, ByteRange, LockType),
+    pub(super) failures: u8,
+    pub(super) is_delayed: bool,
 }
 
 /// Whether a waiter may ask the server.
@@ -200,7 +212,10 @@ impl LockRelease {
 
 impl LockTable {
     pub(super) fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.waiters.is_empty() && self.releases.is_empty()
+        self.holders.is_empty()
+            && self.waiters.is_empty()
+            && self.releases.is_empty()
+            && self.reclaim.is_none()
     }
 
     /// The owner that the server knows for `owner`.
@@ -255,8 +270,13 @@ impl LockTable {
         let is_first = |(number, release): &(usize, &LockRelease)| {
             release.wire_owner == wire_owner && (*number < before || release.phase != ReleasePhase::Queued)
         };
+        let reclaimed = self.reclaim.as_ref().is_some_and(|reclaim| {
+            let (owner, lock, _) = reclaim.lock;
+            self.wire_owner(owner) == wire_owner && lock.overlaps(range)
+        });
         let mut releases = self.releases.iter().enumerate().filter(is_first);
-        releases.any(|(_, release)| release.ranges.overlapping(range).next().is_some())
+        reclaimed
+            || releases.any(|(_, release)| release.ranges.overlapping(range).next().is_some())
             || self.waiters.iter().any(|waiter| {
                 waiter.is_at_server()
                     && waiter.wire_owner == wire_owner

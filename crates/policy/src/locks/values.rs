@@ -119,6 +119,11 @@ pub enum LockProcedure {
         /// ([`LockReply::Blocked`]).
         block: bool,
     },
+    /// LOCK of what was held before the server was restarted.
+    Reclaim {
+        /// How it was locked.
+        lock_type: LockType,
+    },
     /// UNLOCK.
     Unlock,
     /// CANCEL of a LOCK that is blocked at the server.
@@ -170,6 +175,15 @@ pub enum LockAction {
         request: LockRequestId,
         /// What came of its request.
         result: Result<(), LockError>,
+    },
+    /// A lock could not be reclaimed after the server was restarted: it is not held any more.
+    Lost {
+        /// The file.
+        file: LockFileId,
+        /// Whose lock it was.
+        owner: LockOwner,
+        /// The bytes.
+        range: ByteRange,
     },
     /// Call [`super::LockAgent::timer`] after about this time. The caller adds jitter, so that
     /// clients do not poll in step. A timer that is no longer needed has no effect.

@@ -32,12 +32,19 @@ struct Mount {
     calls: Vec<LockCall>,
     answers: Vec<(u64, Result<(), LockError>)>,
     timers: Vec<(LockCallId, Duration)>,
+    lost: Vec<(LockOwner, ByteRange)>,
 }
 
 impl Mount {
     fn new(options: LockOptions) -> Self {
-        let (calls, answers, timers) = (Vec::new(), Vec::new(), Vec::new());
-        Self { agent: LockAgent::new(options), now: Moment::default(), calls, answers, timers }
+        Self {
+            agent: LockAgent::new(options),
+            now: Moment::default(),
+            calls: Vec::new(),
+            answers: Vec::new(),
+            timers: Vec::new(),
+            lost: Vec::new(),
+        }
     }
 
     fn act(&mut self, actions: Vec<LockAction>) {
@@ -46,6 +53,7 @@ impl Mount {
                 LockAction::Send(call) => self.calls.push(call),
                 LockAction::Answer { request, result } => self.answers.push((request.0, result)),
                 LockAction::SetTimer { call, after } => self.timers.push((call, after)),
+                LockAction::Lost { owner, range, .. } => self.lost.push((owner, range)),
             }
         }
     }
@@ -589,6 +597,21 @@ fn a_callback_after_a_cancel_is_not_taken_for_one_of_the_next_lock() {
 }
 
 #[test]
+fn a_callback_grants_nothing_while_a_lock_is_on_its_way() {
+    let mut mount = mount();
+    mount.lock(1, process(1), WRITE, bytes(0, 9));
+    mount.reply(LockReply::Blocked);
+    mount.fire();
+    let (is_confirmed, actions) =
+        mount.agent.granted(LockRequestId(90), FILE, process(1), bytes(0, 9), WRITE);
+    assert_eq!((is_confirmed, actions), (true, vec![]));
+    mount.reply(LockReply::Blocked);
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), lock(WRITE, true))], "the reply came first");
+    mount.reply(LockReply::Granted);
+    assert_eq!(mount.answers(), [(1, OK)]);
+}
+
+#[test]
 fn another_call_of_the_owner_ends_its_wait_at_the_server_but_not_for_the_caller() {
     let mut mount = mount();
     mount.lock(1, process(1), WRITE, bytes(0, 9));
@@ -646,4 +669,48 @@ fn the_waiters_of_a_file_are_bounded() {
     let count = u64::try_from(WAITERS_MAX).unwrap();
     (0..=count).for_each(|number| mount.lock(10 + number, process(10 + number), READ, bytes(0, 0)));
     assert_eq!(mount.answers(), [(10 + count, Err(LockError::NoLocks))]);
+}
+
+#[test]
+fn a_restarted_server_is_given_its_locks_back_before_anybody_waits_for_it() {
+    let mut mount = mount();
+    mount.holds(1, process(1), READ, bytes(0, 9));
+    mount.holds(2, process(1), WRITE, bytes(20, 29));
+    mount.holds(3, process(2), READ, bytes(0, 9));
+    mount.lock(4, process(3), WRITE, bytes(50, 59));
+    mount.reply(LockReply::Blocked);
+    let actions = mount.agent.server_restarted(LockRequestId(500));
+    mount.act(actions);
+    mount.try_lock(5, process(4), WRITE, bytes(70, 70));
+    let reclaim = |lock_type| LockProcedure::Reclaim { lock_type };
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), reclaim(READ))]);
+    mount.reply(LockReply::Unknown(LockError::Failed(Fault::Io)));
+    assert_eq!(mount.asked(), []);
+    mount.timers.drain(..mount.timers.len() - 1);
+    mount.fire();
+    mount.reply(LockReply::Granted);
+    assert_eq!(mount.asked(), [(process(1), bytes(20, 29), reclaim(WRITE))]);
+    mount.reply(LockReply::Denied);
+    assert_eq!(mount.lost, [(process(1), bytes(20, 29))]);
+    assert_eq!(mount.held(process(1)), LockRanges::of(bytes(0, 9), READ));
+    assert_eq!(mount.asked(), [(process(2), bytes(0, 9), reclaim(READ))]);
+    assert_eq!(mount.answers(), []);
+    mount.reply(LockReply::Granted);
+    let expected =
+        [(process(3), bytes(50, 59), lock(WRITE, true)), (process(4), bytes(70, 70), lock(WRITE, false))];
+    assert_eq!(mount.asked(), expected);
+}
+
+#[test]
+fn an_unlock_during_a_reclaim_is_sent_after_it() {
+    let mut mount = mount();
+    mount.holds(1, process(1), WRITE, bytes(0, 9));
+    let actions = mount.agent.server_restarted(LockRequestId(500));
+    mount.act(actions);
+    mount.unlock(2, process(1), ByteRange::WHOLE);
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), LockProcedure::Reclaim { lock_type: WRITE })]);
+    mount.reply(LockReply::Granted);
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), LockProcedure::Unlock)]);
+    mount.serve();
+    assert_eq!((mount.answers(), mount.agent.is_idle()), (vec![(2, OK)], true));
 }

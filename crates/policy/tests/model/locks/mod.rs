@@ -38,6 +38,7 @@ const EXCLUSIVE: Bounds = Bounds {
     operations: [2, 1, 1],
     interrupts: 1,
     timers: 1,
+    restarts: 0,
     calls_back: true,
     are_threads: false,
 };
@@ -53,7 +54,7 @@ const SHARED: Bounds =
 
 /// Two threads of a process that lock bytes of the same range, and another client.
 const THREADS: Bounds = Bounds {
-    menu: &[waiting(Write, BOTH), waiting(Write, LEFT)],
+    menu: &[waiting(Write, BOTH), trying(Write, LEFT)],
     operations: [1, 2, 1],
     timers: 2,
     are_threads: true,
@@ -89,6 +90,13 @@ fn readers_and_a_writer_of_two_clients_exclude_each_other() {
 #[test]
 fn requests_of_two_threads_of_a_process_do_not_overtake_each_other() {
     hold([locks(LOCAL_FIRST, THREADS), locks(LOCAL_FIRST, Bounds { calls_back: false, ..THREADS })]);
+}
+
+#[test]
+fn a_restarted_server_gets_all_locks_back_before_it_grants_others() {
+    let restarted = Bounds { restarts: 1, operations: [1, 1, 1], ..EXCLUSIVE };
+    let parts = Bounds { restarts: 1, interrupts: 0, ..PARTS };
+    hold([locks(LOCAL_FIRST, restarted), locks(LOCAL_FIRST, parts)]);
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub(crate) struct State {
     pub(crate) timers: BTreeSet<(usize, LockCallId)>,
     pub(crate) interrupts: u8,
     pub(crate) polls: u8,
+    pub(crate) restarts: u8,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -64,6 +65,7 @@ pub(crate) struct OrderedCall {
     /// LOCK, and whether it blocks; or CANCEL; or UNLOCK.
     pub(crate) lock: Option<(LockType, bool)>,
     pub(crate) is_cancel: bool,
+    pub(crate) is_reclaim: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,6 +73,7 @@ pub(crate) enum OrderedReply {
     Granted,
     Denied,
     Blocked,
+    Grace,
 }
 
 impl From<OrderedReply> for LockReply {
@@ -79,6 +82,7 @@ impl From<OrderedReply> for LockReply {
             OrderedReply::Granted => Self::Granted,
             OrderedReply::Denied => Self::Denied,
             OrderedReply::Blocked => Self::Blocked,
+            OrderedReply::Grace => Self::Grace,
         }
     }
 }
@@ -89,9 +93,11 @@ impl From<LockCall> for OrderedCall {
         let (lock, is_cancel) = match procedure {
             LockProcedure::Lock { lock_type, block } => (Some((lock_type, block)), false),
             LockProcedure::Cancel { lock_type } => (Some((lock_type, true)), true),
+            LockProcedure::Reclaim { lock_type } => (Some((lock_type, false)), false),
             LockProcedure::Unlock => (None, false),
         };
-        Self { id, wire_owner, range, lock, is_cancel }
+        let is_reclaim = matches!(procedure, LockProcedure::Reclaim { .. });
+        Self { id, wire_owner, range, lock, is_cancel, is_reclaim }
     }
 }
 
@@ -100,6 +106,7 @@ impl From<LockCall> for OrderedCall {
 pub(crate) struct Server {
     pub(crate) locks: BTreeMap<(usize, LockOwner), LockRanges>,
     pub(crate) blocked: Vec<(usize, LockOwner, ByteRange, LockType)>,
+    pub(crate) is_in_grace: bool,
 }
 
 impl Server {
@@ -124,6 +131,7 @@ impl Server {
                 // Also if it was granted.
                 OrderedReply::Granted
             }
+            Some(_) if self.is_in_grace && !call.is_reclaim => OrderedReply::Grace,
             Some((lock_type, block)) => {
                 let entry = (client, call.wire_owner, call.range, lock_type);
                 if !self.conflicts(owner, call.range, lock_type) {

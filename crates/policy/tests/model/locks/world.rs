@@ -19,6 +19,7 @@ use crate::explore::World;
 type Change<'a> = &'a dyn Fn(&mut State) -> Option<String>;
 
 const FILE: LockFileId = LockFileId(1);
+const RECLAIM: LockRequestId = LockRequestId(1);
 /// Timers that are longer only wait for lost callbacks, and nothing is lost here.
 const POLL_MAX: Duration = Duration::from_secs(2);
 
@@ -36,6 +37,7 @@ pub(crate) struct Bounds {
     pub(crate) operations: [u8; 3],
     pub(crate) interrupts: u8,
     pub(crate) timers: u8,
+    pub(crate) restarts: u8,
     pub(crate) calls_back: bool,
     /// Processes 0 and 1 are threads of one process, whose locks are one owner's. What a thread may
     /// rely on while another one changes it is nothing that could be checked.
@@ -68,6 +70,8 @@ pub(crate) enum Step {
     Reply(usize, LockCallId, LockReply),
     Granted(usize, LockOwner),
     Timer(usize, LockCallId),
+    Restart,
+    GraceEnds,
 }
 
 impl Bounds {
@@ -135,6 +139,7 @@ impl World for Locks {
             timers: BTreeSet::new(),
             interrupts: self.bounds.interrupts,
             polls: self.bounds.timers,
+            restarts: self.bounds.restarts,
         }
     }
 
@@ -167,6 +172,24 @@ impl World for Locks {
         }
         for message in &state.messages {
             self.deliver(message, &mut take);
+        }
+        // Whatever the server sent before has arrived, and calls are sent again.
+        let is_sending = |message: &Message| !matches!(message, Message::Call(..));
+        if state.restarts > 0 && !state.messages.iter().any(is_sending) {
+            take(Step::Restart, &|next| self.restart(next));
+        }
+        let reclaims = |message: &Message| match message {
+            Message::Call(_, call) => call.is_reclaim,
+            Message::Reply(_, call, _) => call.request == RECLAIM,
+            Message::Granted(..) => false,
+        };
+        let is_reclaiming = |(_, call): &(usize, LockCallId)| call.request == RECLAIM;
+        let is_reclaimed = !state.messages.iter().any(reclaims) && !state.timers.iter().any(is_reclaiming);
+        if state.server.is_in_grace && is_reclaimed {
+            take(Step::GraceEnds, &|next| {
+                next.server.is_in_grace = false;
+                None
+            });
         }
         for (client, call) in state.timers.iter().filter(|_| state.polls > 0) {
             take(Step::Timer(*client, *call), &|next| {
@@ -227,6 +250,19 @@ impl Locks {
         self.act(next, client, actions)
     }
 
+    fn restart(&self, next: &mut State) -> Option<String> {
+        next.restarts -= 1;
+        next.server = Server { is_in_grace: true, ..Server::default() };
+        for client in 0..2 {
+            let actions = next.agents[client].server_restarted(RECLAIM);
+            let wrong = self.act(next, client, actions);
+            if wrong.is_some() {
+                return wrong;
+            }
+        }
+        None
+    }
+
     fn deliver(&self, message: &Message, take: &mut dyn FnMut(Step, Change<'_>)) {
         match message {
             Message::Call(client, call) => {
@@ -282,6 +318,7 @@ impl Locks {
                         next.timers.insert((client, call));
                     }
                 }
+                LockAction::Lost { owner, .. } => return Some(format!("{owner:?} loses its lock")),
                 LockAction::Answer { request, result } => {
                     if let Some(wrong) = self.bounds.answered(next, request, result) {
                         return Some(wrong);
@@ -294,6 +331,9 @@ impl Locks {
 
     /// Whether a call is sent, and whether the agent is told at once that it is done.
     fn planted(&self, next: &State, call: LockCall) -> (bool, bool) {
+        if call.id.request == RECLAIM {
+            return (true, false);
+        }
         let (process, number) = caller(call.id.request);
         let is_unlock = call.procedure == LockProcedure::Unlock;
         let is_undone = next.processes[process].interrupted.contains(&number);
@@ -366,6 +406,9 @@ impl Bounds {
                 Message::Reply(_, call, _) => call.request,
                 Message::Granted(..) => return true,
             };
+            if id == RECLAIM {
+                return true;
+            }
             let (process, number) = caller(id);
             number == 50 || next.processes[process].interrupted.contains(&number)
         });
@@ -383,7 +426,8 @@ impl Bounds {
 
     /// What is wrong in a state in which nothing is on its way.
     fn judge(&self, state: &State) -> Option<String> {
-        if !state.messages.is_empty() {
+        let reclaims = |(_, call): &(usize, LockCallId)| call.request == RECLAIM;
+        if !state.messages.is_empty() || state.timers.iter().any(reclaims) {
             return None;
         }
         for client in 0..2 {
@@ -429,7 +473,8 @@ impl Bounds {
                 let has_to_wait = waits(other).is_some_and(|its| its.range.overlaps(wanted.range));
                 state.processes[other].conflicts(wanted) || has_to_wait
             });
-            if !is_held && !has_timer(process) {
+            let is_left = is_held && wanted.wait;
+            if !is_left && !has_timer(process) {
                 return Some(format!("process {process} waits in vain"));
             }
         }
