@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use crate::{
     caller_state,
     listing::DirentBuffer,
+    lock_reply::LockReply,
     reply::ReadReply,
     session::WaitControl,
     values::{
@@ -353,14 +354,16 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOLCK)
     }
 
-    /// Sets or releases a lock, and waits for it if `wait`.
+    /// Sets or releases a lock, and waits for it if `wait`. `reply` is sent at any time, on any
+    /// thread; until then the interruption of `context` tells that the caller no longer waits.
     fn setlk(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
         _node: NodeId,
         _lock: &LkIn,
         _wait: bool,
-    ) -> Result<(), Errno> {
-        Err(Errno::NOLCK)
+        reply: LockReply<Self::Interruption>,
+    ) {
+        reply.send(Err(Errno::NOLCK));
     }
 }

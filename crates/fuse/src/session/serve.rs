@@ -12,6 +12,7 @@ use crate::{
     filesystem::{Filesystem, FuseContext, Interruption},
     interrupt::{InFlightRequest, InFlightRequests, RequestWaitControl},
     listing::DirentBuffer,
+    lock_reply::LockReply,
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply},
     request::{InHeader, RequestBody},
@@ -64,6 +65,10 @@ impl<I: Interruption> RequestHandler<'_, I> {
         F: Filesystem<Interruption = I>,
     {
         if self.is_somebody_else() {
+            if matches!(operation, RequestBody::Setlk { .. }) {
+                let reply = LockReply::new(self.device, self.header.unique, self.requests, self.request);
+                return reply.send(Err(Errno::ACCESS));
+            }
             return self.error(match operation {
                 RequestBody::Lookup { name } => {
                     filesystem.refused_lookup(self.header.node, name, Errno::ACCESS)
@@ -159,7 +164,10 @@ impl<I: Interruption> RequestHandler<'_, I> {
             RequestBody::Getlk(lock) => {
                 self.send(filesystem.getlk(context, node, &lock), |reply, lock| reply.lock(&lock));
             }
-            RequestBody::Setlk { lock, wait } => self.done(filesystem.setlk(context, node, &lock, wait)),
+            RequestBody::Setlk { lock, wait } => {
+                let reply = LockReply::new(self.device, self.header.unique, self.requests, self.request);
+                filesystem.setlk(context, node, &lock, wait, reply);
+            }
             naming => self.naming(filesystem, context, node, naming),
         }
     }

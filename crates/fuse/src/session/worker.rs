@@ -105,13 +105,16 @@ impl<F: Filesystem> FuseWorker<'_, F> {
                 return;
             }
         };
-        shared.requests.begin(&self.request, &header);
-        let interruption = self.request.interruption();
+        // The reply to a request for a lock may be sent after this thread has begun another one.
+        let may_outlive = matches!(operation, RequestBody::Setlk { .. });
+        let request = if may_outlive { shared.requests.join() } else { Arc::clone(&self.request) };
+        shared.requests.begin(&request, &header);
+        let interruption = request.interruption();
         let exchange = RequestHandler {
             device: &self.device,
             header,
             requests: &shared.requests,
-            request: &self.request,
+            request: &request,
             stage: &self.stage,
             stages: &shared.stages,
             interruption: &interruption,
@@ -122,8 +125,12 @@ impl<F: Filesystem> FuseWorker<'_, F> {
         let served = catch_unwind(AssertUnwindSafe(|| exchange.serve(filesystem, operation, reserve)));
         if served.is_err() {
             tracing::error!("{} panicked: replying EIO", opcode_name(header.opcode));
-            reply::send_error(&self.device, header.unique, Errno::IO);
         }
-        shared.requests.end(&self.request);
+        if !may_outlive {
+            if served.is_err() {
+                reply::send_error(&self.device, header.unique, Errno::IO);
+            }
+            shared.requests.end(&self.request);
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockKind,
-    LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
-    open_reply,
+    LockRange, LockReply, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn,
+    StatfsOut, WriteIn, open_reply,
 };
 use rustix::io::Errno;
 
@@ -270,7 +270,13 @@ impl Filesystem for Toy {
         Ok(LockRange { kind, pid: 4321, ..lock.range })
     }
 
-    fn setlk(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn, wait: bool) -> Result<(), Errno> {
+    fn setlk(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: LockReply<Token>) {
+        reply.send(self.set_lock(context, node, lock, wait));
+    }
+}
+
+impl Toy {
+    fn set_lock(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn, wait: bool) -> Result<(), Errno> {
         self.stuck.pass(if lock.flock { "flock" } else { "fcntl" }, context.interruption())?;
         loop {
             {

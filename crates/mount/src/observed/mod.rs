@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curt_fuse::{
-    AttrOut, CreateIn, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockRange, MknodIn,
-    NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
+    AttrOut, CreateIn, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockRange, LockReply,
+    MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
 };
 use rustix::io::Errno;
 
@@ -177,7 +177,6 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
         fsyncdir(node: NodeId, fh: FuseFh) as Op::Fsyncdir(node) => (), done;
         access(node: NodeId, mask: u32) as Op::Access(node, mask) => (), done;
         getlk(node: NodeId, lock: &LkIn) as Op::Getlk(node) => LockRange, done;
-        setlk(node: NodeId, lock: &LkIn, wait: bool) as Op::Setlk(node) => (), done;
     }
 
     fn silent_for(&self) -> Option<Duration> {
@@ -209,6 +208,22 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
             |target| Reply::Target(target),
         );
         result.map(drop)
+    }
+
+    /// The observers see the request, and not its result, which may come much later.
+    fn setlk(
+        &self,
+        context: &ObservedContext<'_, F>,
+        node: NodeId,
+        lock: &LkIn,
+        wait: bool,
+        reply: LockReply<F::Interruption>,
+    ) {
+        let perform = |inner: &F| {
+            inner.setlk(context, node, lock, wait, reply);
+            Ok(())
+        };
+        let _ = self.observe(context, &Op::Setlk(node), perform, done);
     }
 
     fn release(&self, context: &ObservedContext<'_, F>, node: NodeId, release: &ReleaseIn) {
