@@ -6,6 +6,7 @@
 
 use std::{
     fmt,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -36,4 +37,10 @@ pub trait Background: Send + Sync + fmt::Debug {
     /// Runs `task` once `delay` has passed. An implementation with a scripted clock may delay it
     /// until the script releases it.
     fn spawn_after(&self, delay: Duration, task: BackgroundTask);
+
+    /// Other threads, at most `threads_max`, for work that must not wait for the tasks of these.
+    /// `None`: its tasks never wait.
+    fn separate(&self, _threads_max: usize) -> Option<Arc<dyn Background>> {
+        None
+    }
 }

@@ -52,6 +52,7 @@ mod fileid_map;
 mod identity;
 mod inode;
 mod last_found;
+pub mod locks;
 mod op;
 mod open_file;
 mod open_unlink;
@@ -72,8 +73,10 @@ pub use api::{
 };
 pub use caller::CallerTable;
 pub use config::{ClientOptions, Environment, Limits};
+pub use curt_policy::locks::LockOwner;
 pub use environment::{Background, BackgroundTask, Clock};
 pub use identity::{Caller, InodeId};
+pub use locks::{ConflictingLock, LockArguments, LockDone, LockReport, LockReportEntry};
 pub use op::Op;
 pub use open_file::OpenFile;
 pub use protocol::v3::mounting;

@@ -31,6 +31,7 @@ use crate::{
     identity::{Caller, InodeId},
     inode::{Inode, LookedUpInodes, SingleFlight},
     last_found::LastFound,
+    locks::{LockReport, MountLocks},
     open_unlink::NameLocks,
     protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
     readdir::ListingMemory,
@@ -80,6 +81,7 @@ pub struct Superblock {
     pub(crate) fills_in_flight: SingleFlight,
     /// Results of lookups that could not be cached.
     pub(crate) last_found: LastFound,
+    pub(crate) locks: Arc<MountLocks>,
     looked_up: LookedUpInodes,
 }
 
@@ -133,6 +135,7 @@ impl Superblock {
         });
         let inode = core.registry.inode(&core, &root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
+        let locks = MountLocks::new(Arc::clone(&core), behaviour.locks, &environment.background);
         let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&counters));
         let held = LookedUpInodes::default();
         held.hold(&inode);
@@ -153,6 +156,7 @@ impl Superblock {
             drops: SingleFlight::default(),
             fills_in_flight: SingleFlight::default(),
             last_found: LastFound::default(),
+            locks,
             looked_up: held,
             core,
         })
@@ -252,6 +256,17 @@ impl Superblock {
         self.listing_memory.used()
     }
 
+    /// The locks that are held or waited for.
+    #[must_use]
+    pub fn locks(&self) -> LockReport {
+        self.locks.report()
+    }
+
+    /// Ends all requests for locks in progress: the mount ends.
+    pub fn stop_locking(&self) {
+        self.locks.stop();
+    }
+
     /// The data cache and writeback, for memory statistics and unmount.
     #[must_use]
     pub fn data_plane(&self) -> &Arc<DataPlane> {
@@ -327,6 +342,12 @@ impl Superblock {
         }
         names.reverse();
         Some([b"/".as_slice(), &names.join(&b'/')].concat())
+    }
+
+    /// The file handle of `id`; `None` if `id` is unknown.
+    #[must_use]
+    pub fn file_handle(&self, id: InodeId) -> Option<FileHandle> {
+        self.find_inode(id).ok().map(|inode| inode.handle().clone())
     }
 
     /// The last known attributes of `id`, however old, without any request: for a server that does

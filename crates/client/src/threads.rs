@@ -95,6 +95,10 @@ impl Background for BackgroundThreads {
         drop(work);
         self.shared.has_timer.notify_one();
     }
+
+    fn separate(&self, threads_max: usize) -> Option<Arc<dyn Background>> {
+        Some(Arc::new(Self::new(threads_max)))
+    }
 }
 
 impl BackgroundShared {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use curt_rpc::client::Interrupt;
 use rustix::io::Errno;
 
 use crate::{
@@ -26,6 +27,11 @@ pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
     }
     if file.flags.write && file.owner.data().has_unwritten() {
         sb.core.data.write_behind(&file.owner);
+    }
+    if file.locks.was_used() {
+        // Others must see the data once they have the lock.
+        let _ = sb.core.data.flush_unsent(&file.owner, &Interrupt::never());
+        sb.locks.close_open(file);
     }
     let now = sb.core.now();
     let silly = {

@@ -28,7 +28,7 @@ use crate::{
     identity::InodeId,
     inode::{InFlightCall, Inode},
     op::Op,
-    open_file::OpenFile,
+    open_file::{OpenFile, OpenFileLocks},
     ops::{
         attributes,
         getattr::{self, SiblingAttributes},
@@ -131,6 +131,7 @@ pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> O
         data: open_data,
         copies_invalidated: AtomicU32::new(copies_void),
         released: AtomicBool::new(false),
+        locks: OpenFileLocks::default(),
     };
     OpenResult { file: Arc::new(file), data }
 }

@@ -10,6 +10,7 @@ mod forgotten;
 mod judges;
 mod limits;
 mod listings;
+mod locks;
 mod meetings;
 mod memory;
 mod mutations;

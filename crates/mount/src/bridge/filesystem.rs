@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use curt_client::data::ReadTarget;
-use curt_client::{DirEmit, DirEntry, RenameMode, ops};
+use curt_client::{DirEmit, DirEntry, LockOwner, RenameMode, ops};
 use curt_fuse::{
-    AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, MknodIn, NodeId,
-    OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
+    AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockKind,
+    LockRange, LockReply, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn,
+    StatfsOut, WriteIn,
 };
 use curt_observe::ClientCounter;
 use rustix::io::Errno;
@@ -272,14 +273,20 @@ impl Filesystem for Bridge {
         })
     }
 
-    fn flush(&self, context: &BridgeContext<'_>, _: NodeId, fh: FuseFh, _: u64) -> Result<(), Errno> {
+    fn flush(
+        &self,
+        context: &BridgeContext<'_>,
+        _: NodeId,
+        fh: FuseFh,
+        lock_owner: u64,
+    ) -> Result<(), Errno> {
         self.operations.count(FuseOpcode::Flush);
         let file = self.files.get(fh)?;
-        if file.flags().write {
+        if file.flags().write || file.may_hold_locks() {
             // Data that are not sent when the wait ends are written in the background.
             context.give_up_on_exit();
         }
-        ops::flush(&self.op(context), &file)
+        ops::flush_and_unlock(&self.op(context), &file, LockOwner::Posix(lock_owner))
     }
 
     fn release(&self, context: &BridgeContext<'_>, _: NodeId, release: &ReleaseIn) {
@@ -353,6 +360,54 @@ impl Filesystem for Bridge {
             return Ok(());
         }
         ops::access(&self.op(context), inode(node), mask)
+    }
+
+    fn getlk(&self, context: &BridgeContext<'_>, _: NodeId, lock: &LkIn) -> Result<LockRange, Errno> {
+        self.operations.count(FuseOpcode::Getlk);
+        let file = self.files.get(lock.fh)?;
+        let arguments = convert::lock_arguments(lock, false)?;
+        let op = self.op(context);
+        unawaited_release::wait_for_lock(&op, context, &file, &arguments);
+        let found = ops::test_lock(&op, &file, &arguments)?;
+        Ok(convert::lock_range(found.as_ref(), lock.range))
+    }
+
+    fn setlk(
+        &self,
+        context: &BridgeContext<'_>,
+        node: NodeId,
+        lock: &LkIn,
+        wait: bool,
+        reply: LockReply<FuseInterrupt>,
+    ) {
+        self.operations.count(if wait { FuseOpcode::Setlkw } else { FuseOpcode::Setlk });
+        let arguments = convert::lock_arguments(lock, wait);
+        let (file, arguments) = match self.files.get(lock.fh).and_then(|file| Ok((file, arguments?))) {
+            Ok(found) => found,
+            Err(error) => return reply.send(Err(error)),
+        };
+        let op = self.op(context);
+        if lock.range.kind == LockKind::Unlock {
+            let done = Box::new(|result| reply.send(result));
+            return ops::unlock(&op, &file, arguments.owner, arguments.range, done);
+        }
+        if !wait {
+            unawaited_release::wait_for_lock(&op, context, &file, &arguments);
+        }
+        let notifier = self.notifier.get().cloned();
+        ops::lock(
+            &op,
+            &file,
+            arguments,
+            Box::new(move |result| {
+                if let (Ok(()), Some(notifier)) = (result, notifier) {
+                    // Others may have changed the file. ENOENT: the kernel has no copy. ENODEV: the
+                    // mount has ended.
+                    let _ = notifier.invalidate_inode(node, 0, 0);
+                }
+                reply.send(result);
+            }),
+        );
     }
 }
 

@@ -3,10 +3,13 @@
 
 use std::fmt::{Display, Write as _};
 
+use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, FillMode, ListingMode, LookupCache, PlusMode, RacyGuard};
 use curt_rpc::client::{AddressFamily, RecoveryMode};
 
-use super::settings::{AllowedUsers, Atime, FigureSettings, LocalLocks, SecurityFlavor, Settings};
+use super::settings::{
+    AllowedUsers, Atime, FigureSettings, LocalLocks, LockSettings, SecurityFlavor, Settings,
+};
 
 /// The options in force; parsing them returns the same settings.
 #[must_use]
@@ -150,6 +153,14 @@ impl OptionString {
             (true, false) => "posix",
         };
         self.value("local_lock", local);
+        let LockSettings { order, handoffs, lock_port } = settings.locks;
+        if order == LockOrder::ServerFirst {
+            self.value("locks", "server-first");
+        }
+        if handoffs != 0 {
+            self.value("lockhandoff", handoffs);
+        }
+        self.optional("lockport", lock_port);
     }
 
     fn cache(&mut self, settings: &Settings) {
@@ -215,6 +226,7 @@ mod tests {
             "actimeo=600,local_lock=flock,sec=none,names_max=5000,dirty_max=64M,listing_max=16M,readdir=restart,dirfill=off",
             "mountstats=0,metrics=9049,ring=off",
             "ring=operation",
+            "locks=server-first,lockhandoff=16,lockport=4045",
             "mountstats=60,metrics=unix:/run/figures.socket",
         ] {
             let settings = parse(options).unwrap().settings;

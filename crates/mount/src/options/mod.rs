@@ -21,8 +21,8 @@ pub use option_string::{OptionWord, split};
 pub use remount::remounted;
 pub use row::{OptionArity, OptionRow, OptionTreatment};
 pub use settings::{
-    AllowedUsers, Atime, FigureSettings, GenericSettings, LocalLocks, MemorySettings, SecurityFlavor,
-    ServerSettings, Settings, TransportSettings,
+    AllowedUsers, Atime, FigureSettings, GenericSettings, LocalLocks, LockSettings, MemorySettings,
+    SecurityFlavor, ServerSettings, Settings, TransportSettings,
 };
 pub use source::{MountSource, MountSourceError};
 pub use table::{TABLE, own};

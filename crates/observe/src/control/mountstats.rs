@@ -93,7 +93,7 @@ pub fn events(report: &MountReport) -> [u64; EVENTS.len()] {
         "vfssetattr" => requests_of("SETATTR"),
         "vfsflush" => requests_of("FLUSH"),
         "vfsfsync" => requests_of("FSYNC"),
-        "vfslock" => requests_of("SETLK") + requests_of("GETLK"),
+        "vfslock" => requests_of("SETLK") + requests_of("SETLKW") + requests_of("GETLK"),
         "vfsrelease" => requests_of("RELEASE"),
         "congestionwait" => counted(ClientCounter::WriteThrottled),
         "setattrtrunc" => counted(ClientCounter::SetSize),

@@ -266,6 +266,37 @@ impl LockAgent {
         self.files.is_empty()
     }
 
+    /// Whether something is held, wanted or being released in a file.
+    #[must_use]
+    pub fn knows(&self, file: LockFileId) -> bool {
+        self.files.contains_key(&file)
+    }
+
+    /// The owners that hold something of a file, and what.
+    pub fn holders(&self, file: LockFileId) -> impl Iterator<Item = (LockOwner, &LockRanges)> {
+        let holders = self.files.get(&file).into_iter().flat_map(|table| &table.holders);
+        holders.map(|(owner, holder)| (*owner, &holder.ranges))
+    }
+
+    /// The requests that wait in a file, in the order of their arrival.
+    pub fn waiters(&self, file: LockFileId) -> impl Iterator<Item = &LockRequest> {
+        let waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);
+        waiters.filter(|waiter| waiter.is_awaited).map(|waiter| &waiter.request)
+    }
+
+    /// All owners that the server may know, or that a request names.
+    #[must_use]
+    pub fn owners(&self) -> BTreeSet<LockOwner> {
+        let of_table = |table: &LockTable| {
+            let holders = table.holders.keys().copied();
+            let waiters = table.waiters.iter().flat_map(|waiter| [waiter.request.owner, waiter.wire_owner]);
+            let releases = table.releases.iter().flat_map(|release| [release.id.owner, release.wire_owner]);
+            let adopted = table.adopted.iter().flat_map(|(owner, wire_owner)| [*owner, *wire_owner]);
+            holders.chain(waiters).chain(releases).chain(adopted).collect::<Vec<_>>()
+        };
+        self.files.values().flat_map(of_table).collect()
+    }
+
     fn answer(&mut self, caller: impl Into<Option<LockRequestId>>, result: Result<(), LockError>) {
         self.actions.extend(caller.into().map(|request| LockAction::Answer { request, result }));
     }

@@ -8,13 +8,18 @@
 mod create;
 mod listing;
 pub mod mounting;
+pub mod nlm;
 mod transfer;
 
 #[cfg(test)]
 mod tests;
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, Weak},
+};
 
+use curt_policy::locks::{LockError, LockReply};
 use curt_proto::nfs3::{
     AccessArguments, AccessMask, AccessOk, CommitArguments, CommitOk, DirOpArgs, Fattr, Filename,
     FsProperties, FsinfoArguments, FsinfoOk, FsstatOk, LinkArguments, LinkWcc, LookupOk, NfsFh3,
@@ -22,20 +27,23 @@ use curt_proto::nfs3::{
     SetattrArguments, VERSION, WccData,
 };
 use curt_rpc::client::{CallError, ReplySink};
-use curt_types::{Access, Attributes, Fault, FileHandle, SetAttributes, Stability, Wcc};
+use curt_types::{Access, Attributes, ByteRange, Fault, FileHandle, SetAttributes, Stability, Wcc};
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
-    Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LookupReply,
-    NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes, RpcCaller,
-    RpcClient, WriteReply, WriteVerifier,
+    Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LockAnswer,
+    LockEvents, LockMode, LookupReply, NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink,
+    ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner, WriteReply,
+    WriteVerifier,
     rpc_client::{CallResult, CallSpec},
 };
+use nlm::{NlmCalls, NlmClient};
 
 /// NFS version 3 over one connection.
 #[derive(Debug)]
 pub struct NfsV3 {
     rpc: Arc<RpcClient>,
+    nlm: Option<NlmClient>,
 }
 
 impl Protocol for NfsV3 {
@@ -205,13 +213,59 @@ impl Protocol for NfsV3 {
         };
         self.ask(caller, NfsProcedure::Fsstat, &object, space, attributes)
     }
+
+    fn lock(&self, caller: RpcCaller<'_>, file: &FileHandle, lock: &WireLock, mode: LockMode) -> LockAnswer {
+        self.nlm(caller).map_or(NO_LOCKS, |(nlm, calls)| nlm.lock(calls, file, lock, mode))
+    }
+
+    fn unlock(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        owner: WireOwner,
+        range: ByteRange,
+    ) -> LockAnswer {
+        self.nlm(caller).map_or(NO_LOCKS, |(nlm, calls)| nlm.unlock(calls, file, owner, range))
+    }
+
+    fn cancel_lock(&self, caller: RpcCaller<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
+        self.nlm(caller).map_or(NO_LOCKS, |(nlm, calls)| nlm.cancel(calls, file, lock))
+    }
+
+    fn test_lock(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        lock: &WireLock,
+    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+        self.nlm(caller).map_or(Ok(Err(LockError::NoLocks)), |(nlm, calls)| nlm.test(calls, file, lock))
+    }
+
+    fn report_lock_events(&self, events: Weak<dyn LockEvents>) {
+        if let Some(nlm) = &self.nlm {
+            nlm.report(events);
+        }
+    }
 }
+
+/// The reply of a mount without NLM.
+const NO_LOCKS: LockAnswer = Ok(LockReply::Refused(LockError::NoLocks));
 
 impl NfsV3 {
     /// NFS version 3 over the connection of `rpc`.
     #[must_use]
     pub fn new(rpc: Arc<RpcClient>) -> Arc<Self> {
-        Arc::new(Self { rpc })
+        Arc::new(Self { rpc, nlm: None })
+    }
+
+    /// The same, with locks by `nlm`.
+    #[must_use]
+    pub fn with_locks(rpc: Arc<RpcClient>, nlm: NlmClient) -> Arc<Self> {
+        Arc::new(Self { rpc, nlm: Some(nlm) })
+    }
+
+    fn nlm<'a>(&'a self, caller: RpcCaller<'a>) -> Option<(&'a NlmClient, NlmCalls<'a>)> {
+        Some((self.nlm.as_ref()?, NlmCalls { rpc: &self.rpc, caller }))
     }
 
     /// FSINFO and PATHCONF of the root, for a mount. Some servers do not support PATHCONF for all
@@ -293,7 +347,9 @@ impl NfsV3 {
             arguments,
             bulk,
             results_max,
-            jukebox: NfsStat3::Jukebox.number(),
+            jukebox: Some(NfsStat3::Jukebox.number()),
+            status_at: 0,
+            transport: None,
             sink,
         };
         self.rpc.call(caller, outgoing)

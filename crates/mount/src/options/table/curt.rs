@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use curt_observe::events::RingLevel;
+use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
 use super::super::row::OptionRow;
-use super::super::values::{number, one_of, seconds, size};
-use super::{flag, refused, valued_own};
+use super::super::values::{number, one_of, port, seconds, size};
+use super::{flag, valued_own};
 
-const LATER_LOCKS: &str =
-    "byte-range locks on the wire are not supported by this version; use nolock or local_lock";
+/// Hand-offs of a lock in a row: beyond it other machines would wait too long.
+const HANDOFFS_MAX: u32 = 16;
 
 /// The rows.
 pub(super) const ROWS: &[OptionRow] = &[
@@ -79,6 +80,18 @@ pub(super) const ROWS: &[OptionRow] = &[
         s.figures.ring = one_of(v, &RingLevel::ALL.map(|level| (level.name(), level)))?;
         Ok(())
     }),
-    refused("locks", LATER_LOCKS),
-    refused("lockhandoff", LATER_LOCKS),
+    valued_own("locks", "local-first|server-first", |s, v| {
+        const WORDS: &[(&str, LockOrder)] =
+            &[("local-first", LockOrder::LocalFirst), ("server-first", LockOrder::ServerFirst)];
+        s.locks.order = one_of(v, WORDS)?;
+        Ok(())
+    }),
+    valued_own("lockhandoff", "N", |s, v| {
+        s.locks.handoffs = number(v, 0..=HANDOFFS_MAX, "")?;
+        Ok(())
+    }),
+    valued_own("lockport", "N", |s, v| {
+        s.locks.lock_port = port(v)?;
+        Ok(())
+    }),
 ];

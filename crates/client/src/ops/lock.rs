@@ -1,0 +1,125 @@
+//! Locks of fcntl(2) and flock(2).
+
+use std::sync::Arc;
+
+use curt_policy::locks::LockOwner;
+use curt_rpc::client::Interrupt;
+use curt_types::ByteRange;
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+
+use crate::{
+    locks::{ConflictingLock, LockArguments, LockDone},
+    op::Op,
+    open_file::OpenFile,
+    ops::close,
+};
+
+/// Requests a lock, and passes the result to `done`, perhaps before this returns. An interrupt of
+/// the operation ends the wait.
+///
+/// The result is EAGAIN (another owner has it, and the request does not wait), EINTR, EDEADLK,
+/// ENOLCK, or an error of the server. After a grant nothing that was cached of the file is used.
+pub fn lock(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments, done: LockDone) {
+    if let Err(error) = file.locks.check_lost() {
+        return done(Err(error));
+    }
+    op.sb.locks.lock(file, arguments, op.interrupt(), done);
+}
+
+/// Whether another owner of this mount holds a lock that keeps this one from being placed.
+#[must_use]
+pub fn is_locked_here(op: &Op<'_>, file: &OpenFile, arguments: &LockArguments) -> bool {
+    op.sb.locks.is_locked_here(file, arguments)
+}
+
+/// Unlocks a range, after its dirty bytes were sent to the server, and passes the result to `done`
+/// when the server has confirmed it.
+pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRange, done: LockDone) {
+    if let Err(error) = file.locks.check_lost() {
+        return done(Err(error));
+    }
+    let sent = op.sb.core.data.flush_unsent(&file.owner, op.interrupt());
+    if sent.is_err() && op.interrupt().is_raised() {
+        return done(Err(Errno::INTR));
+    }
+    op.sb.locks.unlock(file, owner, range, op.interrupt(), done);
+}
+
+/// The lock of another owner that keeps this one from being placed, if any.
+///
+/// # Errors
+/// ENOLCK; EINTR; an error of the server.
+pub fn test_lock(
+    op: &Op<'_>,
+    file: &OpenFile,
+    arguments: &LockArguments,
+) -> Result<Option<ConflictingLock>, Errno> {
+    op.sb.locks.test(file, arguments, op.interrupt())
+}
+
+/// As [`lock`], but waits for the result.
+///
+/// # Errors
+/// Those of [`lock`].
+pub fn lock_and_wait(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments) -> Result<(), Errno> {
+    wait(|done| lock(op, file, arguments, done))
+}
+
+/// As [`unlock`], but waits for the result.
+///
+/// # Errors
+/// EINTR; EIO if the lock was lost; an error of the server.
+pub fn unlock_and_wait(
+    op: &Op<'_>,
+    file: &Arc<OpenFile>,
+    owner: LockOwner,
+    range: ByteRange,
+) -> Result<(), Errno> {
+    wait(|done| unlock(op, file, owner, range, done))
+}
+
+/// close(2) of one descriptor of the open file by `owner`: writes its data, and then unlocks
+/// everything that the owner has locked in the file.
+///
+/// # Errors
+/// Those of [`close::flush`]. An interrupted caller leaves the rest to the background.
+pub fn flush_and_unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner) -> Result<(), Errno> {
+    let flushed = close::flush(op, file);
+    if !op.sb.locks.holds(file, owner) {
+        return flushed;
+    }
+    if file.inode.has_unsent() {
+        // Others must see the data once they have the lock.
+        let (plane, locks) = (Arc::clone(&op.sb.core.data), Arc::clone(&op.sb.locks));
+        let file = Arc::clone(file);
+        op.sb.background.spawn(Box::new(move || {
+            let _ = plane.flush_unsent(&file.owner, &Interrupt::never());
+            locks.close(&file, owner, &Interrupt::never(), Box::new(drop));
+        }));
+        return flushed;
+    }
+    let unlocked = wait(|done| op.sb.locks.close(file, owner, op.interrupt(), done));
+    match (flushed, unlocked) {
+        (Ok(()), Err(Errno::INTR)) => Err(Errno::INTR),
+        // As in Linux, close(2) does not fail because of a lock.
+        (flushed, _) => flushed,
+    }
+}
+
+/// Waits for a result. An interrupt of the request produces one.
+fn wait(begin: impl FnOnce(LockDone)) -> Result<(), Errno> {
+    let result: Arc<(Mutex<Option<Result<(), Errno>>>, Condvar)> = Arc::default();
+    let setter = Arc::clone(&result);
+    begin(Box::new(move |done| {
+        *setter.0.lock() = Some(done);
+        setter.1.notify_all();
+    }));
+    let mut known = result.0.lock();
+    loop {
+        if let Some(done) = *known {
+            return done;
+        }
+        result.1.wait(&mut known);
+    }
+}
