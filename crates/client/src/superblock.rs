@@ -262,9 +262,10 @@ impl Superblock {
         self.locks.report()
     }
 
-    /// Ends all requests for locks in progress: the mount ends.
-    pub fn stop_locking(&self) {
-        self.locks.stop();
+    /// Unlocks everything that is left, for at most `limit`, and ends all requests for locks: the
+    /// mount ends. After a forced unmount the kernel closes no files.
+    pub fn release_locks(&self, limit: Duration) {
+        self.locks.release_all(limit);
     }
 
     /// The data cache and writeback, for memory statistics and unmount.

@@ -362,7 +362,7 @@ pub trait Filesystem: Send + Sync + 'static {
         _node: NodeId,
         _lock: &LkIn,
         _wait: bool,
-        reply: LockReply<Self::Interruption>,
+        reply: LockReply,
     ) {
         reply.send(Err(Errno::NOLCK));
     }

@@ -1,36 +1,25 @@
-//! The reply to a request for a lock, which may be sent long after the request was read: a wait for a
-//! lock holds no thread.
+//! The reply to a request for a lock, which may be sent long after the request was read.
+//!
+//! A wait for a lock holds no thread.
 
 use std::{fmt, os::fd::OwnedFd, sync::Arc};
 
 use rustix::io::Errno;
 
-use crate::{
-    abi::encode::SmallReply,
-    filesystem::Interruption,
-    interrupt::{InFlightRequest, InFlightRequests},
-    reply,
-};
+use crate::{abi::encode::SmallReply, reply};
 
 /// The reply to SETLK or SETLKW. If it is dropped, EIO is sent.
-pub struct LockReply<I: Interruption> {
+pub struct LockReply {
     device: Arc<OwnedFd>,
     unique: u64,
-    requests: Arc<InFlightRequests<I>>,
-    request: Arc<InFlightRequest<I>>,
-    is_sent: bool,
+    /// Ends the registration of the request; `None`: the reply was sent.
+    end: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl<I: Interruption> LockReply<I> {
-    /// The reply to request `unique`, which is registered as `request`.
-    pub(crate) fn new(
-        device: &Arc<OwnedFd>,
-        unique: u64,
-        requests: &Arc<InFlightRequests<I>>,
-        request: &Arc<InFlightRequest<I>>,
-    ) -> Self {
-        let (device, requests, request) = (Arc::clone(device), Arc::clone(requests), Arc::clone(request));
-        Self { device, unique, requests, request, is_sent: false }
+impl LockReply {
+    /// The reply to request `unique`; `end` is called before it is sent.
+    pub(crate) fn new(device: &Arc<OwnedFd>, unique: u64, end: impl FnOnce() + Send + 'static) -> Self {
+        Self { device: Arc::clone(device), unique, end: Some(Box::new(end)) }
     }
 
     /// Sends the result.
@@ -39,11 +28,8 @@ impl<I: Interruption> LockReply<I> {
     }
 
     fn send_once(&mut self, result: Result<(), Errno>) {
-        if std::mem::replace(&mut self.is_sent, true) {
-            return;
-        }
-        self.requests.end(&self.request);
-        self.requests.leave(&self.request);
+        let Some(end) = self.end.take() else { return };
+        end();
         match result {
             Ok(()) => {
                 let sent = rustix::io::write(&self.device, SmallReply::new().finish(self.unique));
@@ -54,13 +40,13 @@ impl<I: Interruption> LockReply<I> {
     }
 }
 
-impl<I: Interruption> Drop for LockReply<I> {
+impl Drop for LockReply {
     fn drop(&mut self) {
         self.send_once(Err(Errno::IO));
     }
 }
 
-impl<I: Interruption> fmt::Debug for LockReply<I> {
+impl fmt::Debug for LockReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockReply").field("unique", &self.unique).finish_non_exhaustive()
     }

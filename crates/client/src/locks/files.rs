@@ -125,9 +125,9 @@ impl LockedFiles {
     }
 
     /// Forgets the owners and files that an event has left without locks; returns how long the
-    /// owners held them.
-    pub(super) fn tidy(&mut self, agent: &LockAgent, now: Moment) -> Vec<Duration> {
-        let mut held = Vec::new();
+    /// owners held them, and the files.
+    pub(super) fn tidy(&mut self, agent: &LockAgent, now: Moment) -> (Vec<Duration>, Vec<Arc<Inode>>) {
+        let (mut held, mut unlocked) = (Vec::new(), Vec::new());
         for id in std::mem::take(&mut self.touched) {
             let Some(file) = self.files.get_mut(&id) else { continue };
             if agent.holders(id).count() != file.holders.len() {
@@ -142,10 +142,10 @@ impl LockedFiles {
             }
             if !agent.knows(id) {
                 self.handles.remove(file.inode.handle());
-                self.files.remove(&id);
+                unlocked.extend(self.files.remove(&id).map(|file| file.inode));
             }
         }
-        held
+        (held, unlocked)
     }
 }
 
@@ -166,11 +166,12 @@ const OWNERS_KEPT: usize = 1024;
 
 impl WireOwners {
     /// The number of `owner`; `None` if there are too many. `known` returns all owners that have
-    /// locks.
+    /// locks; `forget` gets the numbers of others, which will be used again.
     pub(super) fn number(
         &mut self,
         owner: LockOwner,
         known: impl FnOnce() -> BTreeSet<LockOwner>,
+        forget: impl FnOnce(&[WireOwner]),
     ) -> Option<WireOwner> {
         if let Some(number) = self.numbers.get(&owner) {
             return Some(*number);
@@ -178,14 +179,17 @@ impl WireOwners {
         if self.numbers.len() >= self.tidy_at.max(OWNERS_KEPT) {
             let known = known();
             let Self { numbers, owners, free, .. } = self;
+            let mut forgotten = Vec::new();
             numbers.retain(|owner, number| {
                 let is_known = known.contains(owner);
                 if !is_known {
                     owners.remove(number);
-                    free.push_back(*number);
+                    forgotten.push(*number);
                 }
                 is_known
             });
+            free.extend(&forgotten);
+            forget(&forgotten);
             self.tidy_at = numbers.len() * 2;
         }
         let number = if self.next < OWNERS_MAX {
@@ -214,21 +218,21 @@ mod tests {
         let mut owners = WireOwners::default();
         let first = LockOwner::Posix(7);
         let nobody = BTreeSet::new;
-        assert_eq!(owners.number(first, nobody), Some(WireOwner(0)));
-        assert_eq!(owners.number(LockOwner::Flock(7), nobody), Some(WireOwner(1)));
+        assert_eq!(owners.number(first, nobody, |_| {}), Some(WireOwner(0)));
+        assert_eq!(owners.number(LockOwner::Flock(7), nobody, |_| {}), Some(WireOwner(1)));
         let only_first = || BTreeSet::from([first]);
         for number in 0..u64::from(OWNERS_MAX) * 2 {
-            let given = owners.number(LockOwner::OpenFile(number), only_first);
+            let given = owners.number(LockOwner::OpenFile(number), only_first, |_| {});
             assert!(given.is_some_and(|given| given.0 < OWNERS_MAX && given != WireOwner(0)));
         }
-        assert_eq!(owners.number(first, only_first), Some(WireOwner(0)));
+        assert_eq!(owners.number(first, only_first, |_| {}), Some(WireOwner(0)));
         assert_eq!(owners.owner(WireOwner(0)), Some(first));
         assert!(owners.numbers.len() <= 2 * OWNERS_KEPT);
         let all: BTreeSet<_> = (0..u64::from(OWNERS_MAX)).map(LockOwner::Flock).collect();
         let mut owners = WireOwners::default();
         for owner in &all {
-            assert!(owners.number(*owner, || BTreeSet::from_iter(all.iter().copied())).is_some());
+            assert!(owners.number(*owner, || BTreeSet::from_iter(all.iter().copied()), |_| {}).is_some());
         }
-        assert_eq!(owners.number(first, || all.clone()), None);
+        assert_eq!(owners.number(first, || all.clone(), |_| {}), None);
     }
 }

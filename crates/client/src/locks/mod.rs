@@ -44,7 +44,7 @@ use crate::{
     errno,
     inode::Inode,
     open_file::OpenFile,
-    protocol::{LockEvents, LockMode, RpcCaller, WireLock},
+    protocol::{LockEvents, LockMode, RpcCaller, WireLock, WireOwner},
 };
 use files::{LockedFiles, WireOwners};
 use record::WaitTimes;
@@ -289,9 +289,10 @@ impl MountLocks {
             }
         }
         let LockState { agent, files, .. } = &mut *state;
-        for held in files.tidy(agent, now) {
-            self.times.held(held);
-        }
+        let (held, unlocked) = files.tidy(agent, now);
+        held.into_iter().for_each(|held| self.times.held(held));
+        // Under the mutex: the next LOCK comes after it.
+        unlocked.iter().for_each(|inode| self.core.protocol.forget_locks(inode.handle()));
         // Pairs with the load in `is_idle`.
         self.locked_files.store(files.len(), Ordering::Release);
         effects
@@ -395,7 +396,7 @@ impl MountLocks {
             let Some((inode, identity)) = files.sender(call.id) else {
                 return LockReply::Unknown(LockError::Failed(Fault::Io));
             };
-            let Some(owner) = owners.number(call.wire_owner, || agent.owners()) else {
+            let Some(owner) = self.number(owners, agent, call.wire_owner) else {
                 return LockReply::Refused(LockError::NoLocks);
             };
             (inode, identity, owner)
@@ -427,6 +428,12 @@ impl MountLocks {
         })
     }
 
+    /// The number by which the server knows an owner.
+    fn number(&self, owners: &mut WireOwners, agent: &LockAgent, owner: LockOwner) -> Option<WireOwner> {
+        let forget = |forgotten: &[WireOwner]| self.core.protocol.forget_lock_owners(forgotten);
+        owners.number(owner, || agent.owners(), forget)
+    }
+
     /// The lock of another owner that conflicts, if any.
     pub(crate) fn test(
         &self,
@@ -447,7 +454,7 @@ impl MountLocks {
                 LockTest::AskServer(owner) => owner,
             };
             let LockState { owners, agent, .. } = &mut *state;
-            owners.number(wire_owner, || agent.owners()).ok_or(Errno::NOLCK)?
+            self.number(owners, agent, wire_owner).ok_or(Errno::NOLCK)?
         };
         let _cause = scope::with_cause(Cause::Lock);
         let caller = RpcCaller { credential: &file.identity.credential, interrupt };
@@ -464,9 +471,24 @@ impl MountLocks {
         !self.is_idle() && matches!(self.state.lock().agent.test(request), LockTest::Held(..))
     }
 
-    /// Ends all requests. The locks that are left are held by the server until somebody unlocks
-    /// them.
-    pub(crate) fn stop(&self) {
+    /// Unlocks everything, for at most `limit`, and ends all requests.
+    pub(crate) fn release_all(self: &Arc<Self>, limit: Duration) {
+        let held: Vec<_> = {
+            let state = self.state.lock();
+            let holders = |id| state.agent.holders(id).map(move |(owner, _)| (id, owner));
+            state.files.iter().flat_map(|(id, _)| holders(id)).collect()
+        };
+        if !held.is_empty() {
+            let stop = self.stop.clone();
+            self.timers.spawn_after(limit, Box::new(move || stop.raise()));
+        }
+        for (file, owner) in held {
+            if self.stop.is_raised() {
+                break;
+            }
+            let effects = self.event(|state, now| state.agent.close(self.next_request(), file, owner, now));
+            self.perform(effects);
+        }
         self.stop.raise();
     }
 }

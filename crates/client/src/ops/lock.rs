@@ -107,19 +107,26 @@ pub fn flush_and_unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner) -> 
     }
 }
 
+/// The result of a request that a thread waits for.
+#[derive(Default)]
+struct AwaitedResult {
+    result: Mutex<Option<Result<(), Errno>>>,
+    known: Condvar,
+}
+
 /// Waits for a result. An interrupt of the request produces one.
 fn wait(begin: impl FnOnce(LockDone)) -> Result<(), Errno> {
-    let result: Arc<(Mutex<Option<Result<(), Errno>>>, Condvar)> = Arc::default();
-    let setter = Arc::clone(&result);
-    begin(Box::new(move |done| {
-        *setter.0.lock() = Some(done);
-        setter.1.notify_all();
+    let awaited = Arc::new(AwaitedResult::default());
+    let setter = Arc::clone(&awaited);
+    begin(Box::new(move |result| {
+        *setter.result.lock() = Some(result);
+        setter.known.notify_all();
     }));
-    let mut known = result.0.lock();
+    let mut result = awaited.result.lock();
     loop {
-        if let Some(done) = *known {
-            return done;
+        if let Some(result) = *result {
+            return result;
         }
-        result.1.wait(&mut known);
+        awaited.known.wait(&mut result);
     }
 }

@@ -171,6 +171,12 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         Ok(Err(LockError::NoLocks))
     }
 
+    /// Nothing of a file is locked any more. Must not wait.
+    fn forget_locks(&self, _file: &FileHandle) {}
+
+    /// Owners have no locks any more: their numbers are used for others. Must not wait.
+    fn forget_lock_owners(&self, _owners: &[WireOwner]) {}
+
     /// Passes what the server says about locks of its own accord to `events` from now on.
     fn report_lock_events(&self, _events: Weak<dyn LockEvents>) {}
 

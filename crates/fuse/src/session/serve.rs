@@ -66,8 +66,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
     {
         if self.is_somebody_else() {
             if matches!(operation, RequestBody::Setlk { .. }) {
-                let reply = LockReply::new(self.device, self.header.unique, self.requests, self.request);
-                return reply.send(Err(Errno::ACCESS));
+                return self.lock_reply().send(Err(Errno::ACCESS));
             }
             return self.error(match operation {
                 RequestBody::Lookup { name } => {
@@ -165,8 +164,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
                 self.send(filesystem.getlk(context, node, &lock), |reply, lock| reply.lock(&lock));
             }
             RequestBody::Setlk { lock, wait } => {
-                let reply = LockReply::new(self.device, self.header.unique, self.requests, self.request);
-                filesystem.setlk(context, node, &lock, wait, reply);
+                filesystem.setlk(context, node, &lock, wait, self.lock_reply());
             }
             naming => self.naming(filesystem, context, node, naming),
         }
@@ -241,6 +239,15 @@ impl<I: Interruption> RequestHandler<'_, I> {
         if !reply.is_sent() {
             self.done(answer);
         }
+    }
+
+    /// The reply to a request that is registered by itself.
+    fn lock_reply(&self) -> LockReply {
+        let (requests, request) = (Arc::clone(self.requests), Arc::clone(self.request));
+        LockReply::new(self.device, self.header.unique, move || {
+            requests.end(&request);
+            requests.leave(&request);
+        })
     }
 
     /// Whether the caller is not the user of the mount. Open files remain usable.

@@ -270,7 +270,7 @@ impl Filesystem for Toy {
         Ok(LockRange { kind, pid: 4321, ..lock.range })
     }
 
-    fn setlk(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: LockReply<Token>) {
+    fn setlk(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: LockReply) {
         reply.send(self.set_lock(context, node, lock, wait));
     }
 }

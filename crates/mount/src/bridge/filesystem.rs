@@ -372,14 +372,7 @@ impl Filesystem for Bridge {
         Ok(convert::lock_range(found.as_ref(), lock.range))
     }
 
-    fn setlk(
-        &self,
-        context: &BridgeContext<'_>,
-        node: NodeId,
-        lock: &LkIn,
-        wait: bool,
-        reply: LockReply<FuseInterrupt>,
-    ) {
+    fn setlk(&self, context: &BridgeContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: LockReply) {
         self.operations.count(if wait { FuseOpcode::Setlkw } else { FuseOpcode::Setlk });
         let arguments = convert::lock_arguments(lock, wait);
         let (file, arguments) = match self.files.get(lock.fh).and_then(|file| Ok((file, arguments?))) {

@@ -181,7 +181,10 @@ fn protocol(mounted: &MountedExport, settings: &Settings) -> Arc<NfsV3> {
         host_name: rustix::system::uname().nodename().to_bytes().to_vec(),
         timeout: QUESTION_MAX,
     };
-    NfsV3::with_locks(rpc, NlmClient::new(options, LockHost::new(server_addresses(mounted))))
+    NfsV3::with_locks(
+        rpc,
+        NlmClient::new(options, LockHost::new(server_addresses(mounted), settings.locks.lock_port)),
+    )
 }
 
 /// The addresses that callbacks of the server may come from.

@@ -5,8 +5,8 @@
 //!
 //! Kernels: Linux up to 6.18, the newest that was tested. Shown by
 //! `a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once`
-//! (tests/tests/names.rs) and `a_closed_file_is_not_locked_any_more` (tests/tests/locks.rs). It can be removed when close(2) waits for RELEASE, or RELEASE arrives
-//! before later requests.
+//! (tests/tests/names.rs) and `a_closed_file_is_not_locked_any_more` (tests/tests/locks.rs). It
+//! can be removed when close(2) waits for RELEASE, or RELEASE arrives before later requests.
 
 use curt_client::{InodeId, LockArguments, Op, OpenFile, Superblock, ops};
 use curt_fuse::{FuseContext, Interruption};

@@ -23,12 +23,13 @@ use curt_client::protocol::{LockEvents, WireLock, WireOwner};
 use curt_proto::nsm::{self, MonArguments, MonResult, MonitorCallback, MonitorId, NsmProcedure};
 use curt_proto::{nlm4, portmap};
 use curt_rpc::server::{DatagramServer, Limits, RpcServer};
-use curt_types::{ByteRange, FileHandle, LockType};
+use curt_types::{ByteRange, LockType};
 use curt_xdr::Opaque;
 use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
 use super::programs::{CallbackPrograms, CallbackReceiver, Grant, MONITOR_CALLBACK, record_of};
+use super::record::{self, hexadecimal, parse_handle};
 use super::registration::{self, LocalPortmapper};
 
 /// The name of the socket.
@@ -160,17 +161,14 @@ impl Lines {
 fn format_grant(grant: &Grant) -> String {
     let Grant { svid, file, range, lock_type } = grant;
     let letter = if *lock_type == LockType::Write { 'w' } else { 'r' };
-    let handle: String = file.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{svid} {} {} {letter} {handle}", range.first(), range.last())
+    format!("{svid} {} {} {letter} {}", range.first(), range.last(), hexadecimal(file))
 }
 
 fn parse_grant(words: &[&str]) -> Option<Grant> {
     let [svid, first, last, letter, handle] = words else { return None };
-    let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let bytes: Option<Vec<u8>> = handle.as_bytes().chunks(2).map(digits).collect();
     Some(Grant {
         svid: svid.parse().ok()?,
-        file: FileHandle::new(&bytes?).ok()?,
+        file: parse_handle(handle)?,
         range: ByteRange::new(first.parse().ok()?, last.parse().ok()?)?,
         lock_type: if *letter == "w" { LockType::Write } else { LockType::Read },
     })
@@ -213,6 +211,8 @@ fn serve(listener: UnixListener, own: &Arc<Member>, joined: &mpsc::Sender<()>) -
     };
     welcome(own);
     let _ = joined.send(());
+    // The service before may have been killed.
+    record::begin_to_unlock_abandoned();
     loop {
         let (stream, _) = listener.accept()?;
         if !is_trusted(&stream) || service.others.lock().len() >= MEMBERS_MAX {
@@ -237,6 +237,8 @@ fn serve(listener: UnixListener, own: &Arc<Member>, joined: &mpsc::Sender<()>) -
         let attend = move || {
             remote.attend(lines);
             service.others.lock().retain(|other| !Arc::ptr_eq(other, &remote));
+            // Its process may have been killed.
+            record::begin_to_unlock_abandoned();
         };
         thread::Builder::new().name("curt-lock-peer".into()).spawn(attend)?;
     }
@@ -402,6 +404,8 @@ fn boot_state() -> i32 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+    use curt_types::FileHandle;
 
     use super::*;
 

@@ -6,6 +6,7 @@
 
 mod membership;
 mod programs;
+mod record;
 mod registration;
 mod svid_block;
 
@@ -15,12 +16,15 @@ use std::sync::{Arc, Once, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use curt_client::protocol::LockEvents;
 use curt_client::protocol::v3::nlm::NlmHost;
+use curt_client::protocol::{LockEvents, WireOwner};
+use curt_rpc::auth::RpcCredential;
+use curt_types::FileHandle;
 use parking_lot::Mutex;
 use tracing::warn;
 
 use membership::Member;
+use record::{LockRecord, RecordedServer};
 use svid_block::SvidBlock;
 
 /// How long the first lock waits for the service.
@@ -29,6 +33,8 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The part of a mount in what lock managers share.
 #[derive(Debug)]
 pub(crate) struct LockHost {
+    record: LockRecord,
+    /// Dropped after the record.
     _svids: SvidBlock,
     member: Arc<Member>,
     join: Once,
@@ -37,8 +43,18 @@ pub(crate) struct LockHost {
 impl LockHost {
     /// A mount of a server with these addresses. It joins the service of this network namespace
     /// with its first lock: most mounts never lock.
-    pub(crate) fn new(servers: Vec<IpAddr>) -> Arc<Self> {
+    ///
+    /// `lock_port`: that of the server's lock manager, if it is given.
+    pub(crate) fn new(servers: Vec<IpAddr>, lock_port: Option<u16>) -> Arc<Self> {
+        let directory = record::directory();
+        let has_records = directory.read_dir().is_ok_and(|mut records| records.next().is_some());
+        if has_records {
+            record::begin_to_unlock_abandoned();
+        }
         let svids = SvidBlock::reserve();
+        let address = servers.first().copied().unwrap_or(registration::HERE);
+        let server = RecordedServer { address, port: lock_port };
+        let record = LockRecord::new(&directory, svids.first(), server);
         let member = Member {
             first_svid: svids.first(),
             servers,
@@ -46,7 +62,7 @@ impl LockHost {
             can_be_called: AtomicBool::new(false),
             state: AtomicI32::new(0),
         };
-        Arc::new(Self { _svids: svids, member: Arc::new(member), join: Once::new() })
+        Arc::new(Self { record, _svids: svids, member: Arc::new(member), join: Once::new() })
     }
 }
 
@@ -74,6 +90,18 @@ impl NlmHost for LockHost {
                 Err(error) => warn!(%error, "no thread for the lock service"),
             }
         });
+    }
+
+    fn note_lock(&self, file: &FileHandle, owner: WireOwner, credential: &RpcCredential) {
+        self.record.note(file, owner, credential);
+    }
+
+    fn forget_file(&self, file: &FileHandle) {
+        self.record.forget_file(file);
+    }
+
+    fn forget_owners(&self, owners: &[WireOwner]) {
+        self.record.forget_owners(owners);
     }
 
     fn report(&self, events: Weak<dyn LockEvents>) {

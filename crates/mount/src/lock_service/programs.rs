@@ -259,7 +259,7 @@ mod tests {
         let heard =
             heard.map(|(svid, range)| format!("10.0.0.1 granted {svid} {range:?} {:?}", LockType::Write));
         assert_eq!(*programs.0.0.lock(), heard);
-        assert_eq!(ask(&programs, (nlm4::PROGRAM, 3, 5), "10.0.0.1", &()).is_err(), true);
+        assert!(ask(&programs, (nlm4::PROGRAM, 3, 5), "10.0.0.1", &()).is_err());
     }
 
     #[test]

@@ -33,6 +33,12 @@ impl SvidBlock {
         })
     }
 
+    /// Reserves the block with this first number; `None`: a mount has it.
+    pub(super) fn reserve_at(first: i32) -> Option<Self> {
+        let number = first.checked_sub(FIRST)? / OWNERS_MAX.cast_signed();
+        Some(Self { number, _reservation: Some(Self::bind(number).ok()?) })
+    }
+
     fn bind(number: i32) -> io::Result<UnixListener> {
         let address = SocketAddr::from_abstract_name(format!("curt/svids/{number}"))?;
         UnixListener::bind_addr(&address)
@@ -55,7 +61,8 @@ mod tests {
         assert!(one.first() >= FIRST && other.first().checked_add_unsigned(OWNERS_MAX - 1).is_some());
         let (number, first) = (one.number, one.first());
         drop(one);
-        let reservation = SvidBlock::bind(number).ok();
-        assert_eq!(SvidBlock { number, _reservation: reservation }.first(), first);
+        assert!(SvidBlock::reserve_at(other.first()).is_none(), "it is in use");
+        let again = SvidBlock::reserve_at(first).map(|block| (block.number, block.first()));
+        assert_eq!(again, Some((number, first)));
     }
 }

@@ -217,7 +217,7 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
         node: NodeId,
         lock: &LkIn,
         wait: bool,
-        reply: LockReply<F::Interruption>,
+        reply: LockReply,
     ) {
         let perform = |inner: &F| {
             inner.setlk(context, node, lock, wait, reply);

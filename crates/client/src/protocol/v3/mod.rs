@@ -241,6 +241,18 @@ impl Protocol for NfsV3 {
         self.nlm(caller).map_or(Ok(Err(LockError::NoLocks)), |(nlm, calls)| nlm.test(calls, file, lock))
     }
 
+    fn forget_locks(&self, file: &FileHandle) {
+        if let Some(nlm) = &self.nlm {
+            nlm.host().forget_file(file);
+        }
+    }
+
+    fn forget_lock_owners(&self, owners: &[WireOwner]) {
+        if let Some(nlm) = &self.nlm {
+            nlm.host().forget_owners(owners);
+        }
+    }
+
     fn report_lock_events(&self, events: Weak<dyn LockEvents>) {
         if let Some(nlm) = &self.nlm {
             nlm.report(events);

@@ -56,6 +56,15 @@ pub trait NlmHost: Send + Sync + fmt::Debug {
     /// A lock is about to be requested: the server is monitored from now on.
     fn monitor(&self);
 
+    /// Locks of an owner on a file may be at the server from now on.
+    fn note_lock(&self, _file: &FileHandle, _owner: WireOwner, _credential: &RpcCredential) {}
+
+    /// Nothing of a file is locked any more.
+    fn forget_file(&self, _file: &FileHandle) {}
+
+    /// Owners have no locks any more.
+    fn forget_owners(&self, _owners: &[WireOwner]) {}
+
     /// Passes callbacks of the server to `events`.
     fn report(&self, events: Weak<dyn LockEvents>);
 }
@@ -113,6 +122,10 @@ impl NlmClient {
         Self { transport: Mutex::new(Some(transport)), ..Self::new(options, host) }
     }
 
+    pub(super) fn host(&self) -> &dyn NlmHost {
+        &*self.host
+    }
+
     pub(super) fn report(&self, events: Weak<dyn LockEvents>) {
         self.host.report(events);
     }
@@ -125,6 +138,7 @@ impl NlmClient {
         mode: LockMode,
     ) -> LockAnswer {
         self.host.monitor();
+        self.host.note_lock(file, lock.owner, calls.caller.credential);
         let is_reclaim = mode == LockMode::Reclaim;
         let cookie = self.next_cookie();
         let owner = self.owner(lock.owner);
