@@ -422,9 +422,11 @@ impl MountLocks {
             }
         };
         answer.unwrap_or_else(|error| match error {
-            // The connection is closed only when the mount ends.
             CallError::Unreachable(_) => LockReply::Grace,
-            error => LockReply::Unknown(of_call(error)),
+            error => {
+                tracing::debug!(%error, ?call, "a request for a lock got no reply");
+                LockReply::Unknown(of_call(error))
+            }
         })
     }
 

@@ -1,6 +1,6 @@
 //! Registration of the programs that servers call with this machine's portmapper (version 2: IPv4).
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,12 +49,14 @@ impl LocalPortmapper {
         })
     }
 
-    /// Whether a process that lives has registered the program.
+    /// Whether the program is registered by somebody who has a socket at its port. The socket may
+    /// be bound to any address of this host, so a connection to one of them would not tell.
     fn is_served(&self, program: u32, version: u32) -> bool {
-        match self.port(program, version, PROTOCOL_TCP) {
-            Some(port) => TcpStream::connect_timeout(&SocketAddr::from((HERE, port)), LOCAL_TIMEOUT).is_ok(),
-            None => self.port(program, version, PROTOCOL_UDP).is_some(),
-        }
+        let tables = [(PROTOCOL_TCP, ["tcp", "tcp6"]), (PROTOCOL_UDP, ["udp", "udp6"])];
+        tables.into_iter().any(|(protocol, tables)| {
+            let port = self.port(program, version, protocol);
+            port.is_some_and(|port| tables.iter().any(|table| has_socket(&sockets(table), port)))
+        })
     }
 
     fn call<T: for<'a> Decode<'a>>(
@@ -69,6 +71,22 @@ impl LocalPortmapper {
         let procedure = procedure as u32;
         call(&self.0, (portmap::PROGRAM, RpcbindVersion::Portmap2 as u32, procedure), &mapping)
     }
+}
+
+/// The sockets of this network namespace in one of its tables (proc(5)).
+fn sockets(table: &str) -> String {
+    std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default()
+}
+
+/// Whether a table has a socket that receives at a port: in state LISTEN (TCP) or CLOSE (UDP,
+/// without a peer).
+fn has_socket(table: &str, port: u16) -> bool {
+    table.lines().skip(1).any(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (local, state) = (words.next(), words.nth(1));
+        let at = local.and_then(|local| u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok());
+        at == Some(port) && matches!(state, Some("0A" | "07"))
+    })
 }
 
 /// A connection to a service of this machine. Some services accept calls from reserved ports only.
@@ -103,4 +121,27 @@ pub(super) fn call<T: for<'a> Decode<'a>>(
     };
     let reply = transport.call(&request, &Interrupt::never())?;
     decode_all(reply.results()).map_err(CallError::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+    use std::net::{TcpListener, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn a_service_is_found_whatever_address_it_is_bound_to() {
+        for address in ["127.0.0.1:0", "127.9.9.9:0", "0.0.0.0:0"] {
+            let (tcp, udp) = (TcpListener::bind(address).unwrap(), UdpSocket::bind(address).unwrap());
+            let ports = [tcp.local_addr().unwrap().port(), udp.local_addr().unwrap().port()];
+            assert!(has_socket(&sockets("tcp"), ports[0]), "{address}");
+            assert!(has_socket(&sockets("udp"), ports[1]), "{address}");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(!has_socket(&sockets("tcp"), client.local_addr().unwrap().port()), "it does not listen");
+        assert!(!has_socket("", 1) && !has_socket("head\n 0: nonsense", 1));
+    }
 }

@@ -257,9 +257,11 @@ impl NlmClient {
         };
         match calls.rpc.call(calls.caller, outgoing) {
             Ok(result) => Ok(result.reply),
-            Err(error @ (CallError::ProgramUnavailable | CallError::ProgramMismatch(_))) => {
-                Err(self.missing(&error))
-            }
+            Err(
+                error @ (CallError::ProgramUnavailable
+                | CallError::ProgramMismatch(_)
+                | CallError::ProcedureUnavailable),
+            ) => Err(self.missing(&error)),
             Err(error) => Err(NoNlm::NotNow(error)),
         }
     }
