@@ -355,6 +355,35 @@ fn the_locks_of_a_killed_mount_are_unlocked_by_another_one() -> Result<()> {
     tell(&mut kept, "unlock")
 }
 
+// SEMANTICS: lock-3, lock-14.
+#[test]
+fn another_mount_receives_callbacks_when_the_first_one_is_killed() -> Result<()> {
+    let locking = Locking::new()?;
+    let mut first = locking.mount("first", "")?;
+    let held = locking.locker(&first, "fcntl-write first=0 length=1")?;
+    held.wait_for("locked", MINUTE)?;
+    let (one, other) = (locking.mount("one", "")?, locking.mount("other", "")?);
+    for mount in [&one, &other] {
+        ensure!(locking.refusal(mount, "fcntl-write first=1 length=1")?.is_none(), "it is free");
+    }
+    first.process().signal(Signal::KILL)?;
+    first.process().wait(MINUTE)?;
+    let mut holder = locking.locker(&one, "fcntl-write first=0 length=1")?;
+    holder.wait_for("locked", MINUTE)?;
+    process::until("a callback comes", MINUTES, || {
+        let waiter = locking.passer(&other)?;
+        process::until("the server is asked", MINUTE, || {
+            Ok((locking.counter(&other, "lock_denied")? > 0).then_some(()))
+        })?;
+        tell(&mut holder, "unlock")?;
+        waiter.wait_for("locked", MINUTES)?;
+        let calls = locking.counter(&other, "lock_cb_wakeup")?;
+        holder = locking.locker(&one, "fcntl-write first=0 length=1")?;
+        holder.wait_for("locked", MINUTE)?;
+        Ok((calls > 0).then_some(()))
+    })
+}
+
 // SEMANTICS: lock-10.
 #[test]
 fn locks_outlive_a_restart_of_the_server() -> Result<()> {

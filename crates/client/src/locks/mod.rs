@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use curt_observe::{Cause, ClientCounter, scope};
+use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     Moment,
     locks::{
@@ -175,6 +175,12 @@ impl MountLocks {
         });
         if effects.is_empty() {
             self.core.count(ClientCounter::LockLocalWait);
+            probe!(NfsLockWait {
+                pid: arguments.pid,
+                fileid: file.inode.fileid_if_enabled(Event::NfsLockWait),
+                lock_first: arguments.range.first(),
+                lock_last: arguments.range.last()
+            });
         }
         self.perform(effects);
     }
@@ -349,6 +355,11 @@ impl MountLocks {
         }
         for (inode, range, open) in effects.lost {
             self.core.count(ClientCounter::LockLost);
+            probe!(NfsLockLost {
+                fileid: inode.fileid_if_enabled(Event::NfsLockLost),
+                lock_first: range.first(),
+                lock_last: range.last()
+            });
             tracing::warn!(
                 object = inode.id().0,
                 ?range,
@@ -369,7 +380,9 @@ impl MountLocks {
                     expire(&inode);
                 }
             }
-            (caller.done)(result.map_err(error_of));
+            let result = result.map_err(error_of);
+            trace_answer(&inode, &caller, result);
+            (caller.done)(result);
         }
         effects.sends
     }
@@ -552,6 +565,23 @@ impl Wake for LockInterruption {
         // Whoever raises the interrupt may hold locks that the answer takes.
         let timers = Arc::clone(&locks.timers);
         timers.spawn(Box::new(move || locks.interrupt(file, request)));
+    }
+}
+
+/// Emits the event of an answer.
+fn trace_answer(inode: &Inode, caller: &LockCaller, result: Result<(), Errno>) {
+    let error = errno::event_status(&result);
+    match &caller.wanted {
+        Some(WantedLock { arguments, .. }) => probe!(NfsLockDone {
+            pid: arguments.pid,
+            fileid: inode.fileid_if_enabled(Event::NfsLockDone),
+            lock_first: arguments.range.first(),
+            lock_last: arguments.range.last(),
+            error
+        }),
+        None => {
+            probe!(NfsUnlockDone { fileid: inode.fileid_if_enabled(Event::NfsUnlockDone), error });
+        }
     }
 }
 
