@@ -81,7 +81,8 @@ impl CurtServe {
     /// Its port.
     pub const PORT: u16 = 2049;
 
-    /// Starts it without squashing and waits until it serves; `arguments` follow its own. Its state
+    /// Starts it and waits until it serves; `arguments` follow its own. Nobody is squashed, unless
+    /// they say otherwise. Its state
     /// is in the network's directory.
     ///
     /// # Errors
@@ -96,7 +97,10 @@ impl CurtServe {
             .arg("--state")
             .arg(network.make_directory("state")?);
         // A system call that the filter does not allow ends the server, and fails the test.
-        command.args(["--squash", "none", "--insecure", "--seccomp", "kill"]);
+        command.args(["--insecure", "--seccomp", "kill"]);
+        if !arguments.iter().any(|argument| argument.starts_with("--squash")) {
+            command.arg("--squash=none");
+        }
         command.args(&arguments);
         let running = RunningProcess::start("curt serve", &mut command)?;
         // Its port accepts connections before it is registered with rpcbind.

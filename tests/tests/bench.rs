@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use curt_bench::make;
 use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
+use curt_proto::{Operation, nfs3::NfsProcedure};
 use curt_tests::again::repeated_lookups;
 use curt_tests::capture::Capture;
 use curt_tests::curt::{CurtServe, program, tree};
@@ -36,7 +37,7 @@ const PAGE_EXPIRED: f64 = 1150.0;
 const BUILD_EXPIRED: f64 = 250.0;
 
 /// Procedures whose number depends on the duration of a run.
-const EXPIRING: [&str; 3] = ["GETATTR", "LOOKUP", "READDIRPLUS"];
+const EXPIRING: [NfsProcedure; 3] = [NfsProcedure::Getattr, NfsProcedure::Lookup, NfsProcedure::ReaddirPlus];
 
 /// Runs `curt bench WORKLOAD … --json` in a network, and returns its report.
 fn bench(network: &Network, workload: Workload, arguments: &[&str]) -> Result<RunReport> {
@@ -89,11 +90,12 @@ fn captured(network: &Network, workload: Workload, options: &str) -> Result<RunR
 fn equal(report: &RunReport, other: &BTreeMap<String, u64>, who: &str) -> Result<()> {
     // A server that is silent for some time, on a busy machine, gets NULL over another connection,
     // which is not a call of the mount.
-    for (procedure, count) in report.rpc.iter().filter(|(name, _)| *name != "NULL") {
-        let counted = other.get(procedure).copied().unwrap_or(0);
+    let null = Operation::from(NfsProcedure::Null);
+    for (operation, count) in report.rpc.iter().filter(|(operation, _)| *operation != null) {
+        let counted = other.get(operation.name()).copied().unwrap_or(0);
         ensure!(
             counted == count,
-            "{procedure}: curt says {count}, {who} {counted}\n{other:?}\n{:?}",
+            "{operation}: curt says {count}, {who} {counted}\n{other:?}\n{:?}",
             report.rpc
         );
     }
@@ -112,7 +114,7 @@ fn build_expired(report: &RunReport) -> f64 {
 
 /// The limits of page: with these options and the run's duration.
 fn check_page(report: &RunReport) -> Result<()> {
-    let (total, access) = (report.rpc.total() as f64, report.rpc.value("ACCESS"));
+    let (total, access) = (report.rpc.total() as f64, report.rpc.value(NfsProcedure::Access));
     let late = explained_by_time(report);
     ensure!(report.operations == 24_387 && report.wrong == 0, "{report:?}");
     match report.options.as_str() {
@@ -131,7 +133,10 @@ fn check_build(report: &RunReport) -> Result<()> {
     let bound = 1850.0 + build_expired(report);
     ensure!(report.operations == 234_678 && report.wrong == 0, "{report:?}");
     ensure!(report.rpc.total() as f64 <= bound, "{report:?}");
-    ensure!(report.rpc.value("ACCESS") == 0 && report.rpc.value("LOOKUP") <= 1200, "{report:?}");
+    ensure!(
+        report.rpc.value(NfsProcedure::Access) == 0 && report.rpc.value(NfsProcedure::Lookup) <= 1200,
+        "{report:?}"
+    );
     Ok(())
 }
 
@@ -149,7 +154,7 @@ fn build_stays_within_its_bounds_and_equals_the_wire() -> Result<()> {
     // The hundred thousand calls are counted only here: on the wire they are like the others.
     let top = tree(Workload::Build)?.display().to_string();
     let asking = bench(&Network::new()?, Workload::Build, &["--tree", &top, "--options", "nonegnamecache"])?;
-    ensure!(asking.wrong == 0 && asking.rpc.value("LOOKUP") > 100_000, "{asking:?}");
+    ensure!(asking.wrong == 0 && asking.rpc.value(NfsProcedure::Lookup) > 100_000, "{asking:?}");
     Ok(())
 }
 
@@ -185,10 +190,13 @@ fn explained_by_time(report: &RunReport) -> f64 {
 /// requests as its duration explains.
 fn near(report: &RunReport, embedded: &RunReport) -> Result<()> {
     ensure!(report.wrong == 0, "{report:?}");
-    ensure!(report.rpc.value("ACCESS") == 0 || !report.options.contains("noaccesscheck"), "{report:?}");
+    ensure!(
+        report.rpc.value(NfsProcedure::Access) == 0 || !report.options.contains("noaccesscheck"),
+        "{report:?}"
+    );
     let (theirs, ours) = (report.rpc.total() as f64, embedded.rpc.total() as f64);
     let others = |report: &RunReport| -> f64 {
-        let again: u64 = EXPIRING.iter().map(|name| report.rpc.value(name)).sum();
+        let again: u64 = EXPIRING.into_iter().map(|procedure| report.rpc.value(procedure)).sum();
         (report.rpc.total() - again) as f64
     };
     ensure!(

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
+use curt_proto::nfs3::NfsProcedure;
 use curt_tests::curt::{CurtMount, CurtServe, program, tree};
 use curt_tests::network::Network;
 use curt_tests::process;
@@ -39,10 +40,10 @@ fn dirfill_off_sends_what_was_sent_without_it() -> Result<()> {
         };
         // A name that is looked up repeatedly and not used may be about to be created: in a slow
         // run LOOKUPs are sent after 1, 2, 4 and 8 s.
-        let sent = report.rpc.value("LOOKUP");
+        let sent = report.rpc.value(NfsProcedure::Lookup);
         ensure!((lookups * 98..=lookups * 104).contains(&(sent * 100)), "{text}");
-        ensure!(report.rpc.value("ACCESS") == 0, "{text}");
-        let listings = report.rpc.value("READDIRPLUS");
+        ensure!(report.rpc.value(NfsProcedure::Access) == 0, "{text}");
+        let listings = report.rpc.value(NfsProcedure::ReaddirPlus);
         ensure!(listings == 0 || workload == Workload::Build, "{text}");
     }
     Ok(())

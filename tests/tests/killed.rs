@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, DirOpArgs, Filename, LinkArguments, MkdirArguments, NfsFh3,
-    NfsPath as Target, NfsProcedure, PROGRAM, RenameArguments, Sattr, SymlinkArguments, VERSION,
+    CreateArguments, CreateHow, DirOpArgs, Filename, LinkArguments, MkdirArguments, NfsFh3, NfsPath,
+    NfsProcedure, PROGRAM, RenameArguments, Sattr, SymlinkArguments, VERSION,
 };
 use curt_rpc::message::encode_call_header;
 use curt_rpc::record;
@@ -69,7 +69,7 @@ impl Client<'_> {
             [at(root, &names[0])?, at(root, &names[1])?, at(root, &names[2])?, at(root, &names[3])?];
         let mkdir = MkdirArguments { place: directory, attributes };
         let create = CreateArguments { place: file, how: CreateHow::Guarded(attributes) };
-        let symlink = SymlinkArguments { place: link, attributes, target: Target::new(b"target")? };
+        let symlink = SymlinkArguments { place: link, attributes, target: NfsPath::new(b"target")? };
         self.call(NfsProcedure::Mkdir, &mkdir)?;
         let made = self.call(NfsProcedure::Create, &create)?;
         let mut made = Decoder::new(&made);

@@ -1,11 +1,16 @@
 //! A server that is killed and restarted repeatedly: calls without a reply are executed again, and
-//! its duplicate request cache is lost. No program may get an error because of this,
-//! unless the step took more than a second: a server that is starved of processor ends its
-//! connections late, and its client cannot tell a restart then.
+//! its duplicate request cache is lost. No program may get an error because of this.
+//!
+//! One case is excused, because SEMANTICS.md (rpc-12) excepts it: the server's connection was
+//! closed more than a second after the call was sent, so that the client cannot tell a restart from
+//! an outage. A server that is starved of processor answers and ends that late. The time of the
+//! call is not known here. It was sent after the program's step began, and after the server that
+//! closed the connection was started: a step is excused only if a server was dead more than a
+//! second after the later of these, and before the step ended.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::network::Network;
 use curt_tests::process::RunningProcess;
@@ -39,7 +44,7 @@ def silly(name):
     os.unlink(name)
     os.fstat(file)
     os.close(file)
-done, wrong, slow = 0, 0, 0
+done = 0
 while not select.select([sys.stdin], [], [], 0)[0]:
     for what, step in steps:
         began = time.monotonic()
@@ -47,14 +52,64 @@ while not select.select([sys.stdin], [], [], 0)[0]:
             step()
             done += 1
         except OSError as error:
-            took = time.monotonic() - began
-            if took > 1:
-                slow += 1
-            else:
-                wrong += 1
-            print(f"WRONG {what} after {took:.3f} s: {error}", flush=True)
-print(f"DONE {done} {wrong} {slow}", flush=True)
+            print(f"WRONG {began:.6f} {time.monotonic():.6f} {what}: {error}", flush=True)
+print(f"DONE {done}", flush=True)
 "#;
+
+/// Time after which the client takes the end of a connection for an outage (rpc-12).
+const PROMPT_END_MAX: Duration = Duration::from_secs(1);
+
+/// The life of a server, by the monotonic clock.
+struct ServerLife {
+    /// It was started after this time.
+    started: Duration,
+    /// It was killed, and its connections were closed, before this time.
+    dead: Duration,
+}
+
+/// A step that failed.
+struct FailedStep {
+    began: Duration,
+    ended: Duration,
+    line: String,
+}
+
+impl FailedStep {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("WRONG ")?.split(' ');
+        let mut time = || Some(Duration::from_secs_f64(words.next()?.parse().ok()?));
+        Some(Self { began: time()?, ended: time()?, line: line.to_owned() })
+    }
+
+    /// Whether a call of the step can have been sent more than a second before its connection was
+    /// closed.
+    fn is_excused(&self, lives: &[ServerLife]) -> bool {
+        lives.iter().any(|life| {
+            let sent = self.began.max(life.started);
+            life.dead <= self.ended && life.dead.saturating_sub(sent) > PROMPT_END_MAX
+        })
+    }
+}
+
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+#[test]
+fn a_step_is_excused_only_if_a_server_died_late_after_it_could_have_sent_a_call() {
+    let [begin, later, end] = [10, 11, 13].map(Duration::from_secs);
+    let step = FailedStep { began: begin, ended: end, line: String::new() };
+    let life = |started, dead| ServerLife { started, dead };
+    let moment = Duration::from_millis(1);
+    assert!(!step.is_excused(&[]));
+    assert!(!step.is_excused(&[life(Duration::ZERO, later)]));
+    assert!(step.is_excused(&[life(Duration::ZERO, later + moment)]));
+    assert!(!step.is_excused(&[life(later, later + PROMPT_END_MAX)]), "it was started after the step began");
+    assert!(!step.is_excused(&[life(Duration::ZERO, end + moment)]), "the step had ended");
+    let parsed = FailedStep::parse("WRONG 10.5 13.000000 mkdir: [Errno 17] File exists");
+    assert_eq!(parsed.map(|step| (step.began, step.ended)), Some((Duration::from_millis(10_500), end)));
+}
 
 // SEMANTICS: rpc-12.
 #[test]
@@ -65,6 +120,7 @@ fn a_server_that_is_killed_again_and_again_causes_no_wrong_error() -> Result<()>
     };
     let network = Network::new()?;
     let export = network.make_directory("export")?;
+    let mut started = monotonic();
     let mut server = CurtServe::start(&network, &export, &[])?;
     let mount = CurtMount::start(&network, "mount", &server.source(), &server.ports())?;
     // The reply to a change shows the client the server's time.
@@ -79,32 +135,34 @@ fn a_server_that_is_killed_again_and_again_causes_no_wrong_error() -> Result<()>
         })
         .collect::<Result<Vec<_>>>()?;
     let began = Instant::now();
-    let mut kills = 0;
+    let mut lives = Vec::new();
     while began.elapsed() < duration {
         // It is killed while programs wait for it.
         std::thread::sleep(Duration::from_millis(300));
         server.kill()?;
+        lives.push(ServerLife { started, dead: monotonic() });
+        started = monotonic();
         server.restart(&network)?;
-        kills += 1;
     }
-    let (mut done, mut wrong, mut slow, mut said) = (0, 0, 0, String::new());
+    let (mut done, mut failed) = (0, Vec::new());
     for program in &mut programs {
         program.say("stop\n")?;
     }
     for program in &mut programs {
         program.wait_for("DONE", MINUTES)?;
         let output = program.output();
-        let words = output.lines().find_map(|line| line.strip_prefix("DONE "));
-        let mut numbers = words.unwrap_or_default().split(' ').map(str::parse::<usize>);
-        done += numbers.next().unwrap_or(Ok(0))?;
-        wrong += numbers.next().unwrap_or(Ok(0))?;
-        slow += numbers.next().unwrap_or(Ok(0))?;
-        said.extend(output.lines().filter(|line| line.starts_with("WRONG")).map(|line| format!("{line}\n")));
+        let number = output.lines().find_map(|line| line.strip_prefix("DONE "));
+        done += number.context("it prints the number of its steps")?.parse::<usize>()?;
+        failed.extend(output.lines().filter_map(FailedStep::parse));
     }
-    println!("{done} operations, {kills} kills, {wrong} wrong, {slow} after more than a second");
+    let (excused, wrong): (Vec<_>, Vec<_>) = failed.into_iter().partition(|step| step.is_excused(&lives));
+    let said: String = wrong.iter().map(|step| format!("{}\n", step.line)).collect();
+    println!("{done} steps, {} kills, {} wrong, {} excused", lives.len(), wrong.len(), excused.len());
     ensure!(
-        done > 0 && wrong == 0 && slow * 100 <= done,
-        "{wrong} of {done} operations were told of an error:\n{said}"
+        done > 0 && wrong.is_empty() && excused.len() * 100 <= done,
+        "{} of {done} steps failed, {} more are excused:\n{said}",
+        wrong.len(),
+        excused.len()
     );
     drop(programs);
     mount.unmount()

@@ -266,7 +266,7 @@ print('DONE')";
     Ok(())
 }
 
-// SEMANTICS: lock-2.
+// SEMANTICS: lock-15.
 #[test]
 fn two_hundred_processes_take_turns_with_a_request_for_each_turn() -> Result<()> {
     let seconds = if std::env::var_os("CURT_FULL").is_some() { 60 } else { 10 };
@@ -296,7 +296,7 @@ fn two_hundred_processes_take_turns_with_a_request_for_each_turn() -> Result<()>
     Ok(())
 }
 
-// SEMANTICS: lock-2.
+// SEMANTICS: lock-15.
 #[test]
 fn waiters_take_neither_threads_nor_much_memory() -> Result<()> {
     let count = if std::env::var_os("CURT_FULL").is_some() { 2000 } else { 200 };

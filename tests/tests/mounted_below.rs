@@ -60,6 +60,57 @@ fn what_is_mounted_below_a_mount_stays_where_names_need_no_access_check() -> Res
     what_is_mounted_below_stays("noaccesscheck")
 }
 
+/// Another client creates, renames and removes names beside and above what is mounted, and changes
+/// modes, for `$seconds`. Meanwhile two users walk through the mount, which notices the changes.
+const STORM: &str = r#"
+    mkdir -p $m/here/dir $m/here/deep/dir $m/here/lower; chmod 755 $m $m/here $m/here/deep
+    echo conf >$m/here/lower/conf; cp $(command -v sleep) $m/here/deep/program
+    $m/here/deep/program 600 & running=$!
+    mount -t tmpfs none $m/here/dir; echo inside >$m/here/dir/inside
+    mount -t tmpfs none $m/here/deep/dir; echo inside >$m/here/deep/dir/inside
+    mount -t tmpfs none $w; mkdir $w/upper $w/work $w/merged
+    mount -t overlay -o lowerdir=$m/here/lower,upperdir=$w/upper,workdir=$w/work none $w/merged
+    stays() {
+        [[ $(<$m/here/dir/inside) == inside && $(<$m/here/deep/dir/inside) == inside && $(<$w/merged/conf) == conf ]]
+        [[ $(readlink /proc/$running/exe) == $m/here/deep/program ]]
+    }
+    (while [[ ! -e $w/end ]]; do
+        touch $s/here/new $s/here/deep/new; mv $s/here/new $s/here/moved; mv -f $s/here/moved $s/here/deep/new
+        mkdir $s/here/deep/sub; mv $s/here/deep/sub $s/sub; rmdir $s/sub; rm $s/here/deep/new
+        chmod 711 $s/here; chmod 700 $s/here/deep; chmod 755 $s/here $s/here/deep; echo >>$w/rounds
+    done) & storm=$!
+    trap "touch $w/end; kill $running" EXIT
+    seen=0; end=$((SECONDS + seconds))
+    while ((SECONDS < end)); do
+        for name in $m/here/{new,moved,deep/new,deep/sub} $m/sub; do if [[ -e $name ]]; then seen=1; fi; done
+        ls -l $m/here $m/here/deep >/dev/null 2>&1 || true
+        setpriv --reuid=2000 --regid=2000 --clear-groups stat $m/here/dir/inside $m/here/deep/dir/inside >/dev/null 2>&1 || true
+        stays
+    done
+    touch $w/end; wait $storm; stays; ((seen)); [[ -s $w/rounds ]]
+    kill $running; trap - EXIT; wait $running || true
+    umount $w/merged $w $m/here/dir $m/here/deep/dir
+"#;
+
+// SEMANTICS: attr-5.
+#[test]
+fn what_is_mounted_below_stays_while_another_client_changes_its_directories() -> Result<()> {
+    let seconds = if std::env::var_os("CURT_FULL").is_some() { 60 } else { 5 };
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let room = network.make_directory("room")?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    for options in ["actimeo=1", "actimeo=1,noaccesscheck,kernelnames=0.2"] {
+        let options = format!("{},{options}", server.ports());
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
+        let (m, s, w) = (mount.directory().display(), export.display(), room.display());
+        let places = format!("m={m} s={s} w={w} seconds={seconds}\n");
+        network.shell(&(places + STORM), LIMIT + Duration::from_secs(seconds))?;
+        mount.unmount()?;
+    }
+    Ok(())
+}
+
 /// `$m` is a mount with a closed directory and names in use in it: a mount point, an overlay, a
 /// program and a process's working directory.
 const CLOSED: &str = r#"

@@ -14,16 +14,16 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Number of LOOKUPs by the kernel.
 fn lookups(network: &Network, mount: &Path) -> Result<u64> {
-    counted(network, mount, "fuse")
+    counted(network, mount, "fuse", "LOOKUP")
 }
 
-/// LOOKUPs by the kernel (`fuse`), or sent to the server (`requests`).
-fn counted(network: &Network, mount: &Path, whose: &str) -> Result<u64> {
+/// Requests by the kernel (`fuse`), or to the server (`requests`).
+fn counted(network: &Network, mount: &Path, whose: &str, request: &str) -> Result<u64> {
     let text = process::run(network.command(program("curt")?).args(["stat", "--json"]).arg(mount), MINUTE)?;
     let value: serde_json::Value = serde_json::from_str(&text)?;
     let calls = find(&value, whose).with_context(|| text.clone())?;
     // A missing counter means 0.
-    Ok(find(calls, "LOOKUP").and_then(serde_json::Value::as_u64).unwrap_or(0))
+    Ok(find(calls, request).and_then(serde_json::Value::as_u64).unwrap_or(0))
 }
 
 fn find<'a>(value: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::Value> {
@@ -41,7 +41,7 @@ fn exists(network: &Network, path: &Path) -> Result<bool> {
     Ok(status.success())
 }
 
-// SEMANTICS: attr-5.
+// SEMANTICS: list-9.
 #[test]
 fn what_a_listing_shows_is_there_although_it_was_known_as_missing() -> Result<()> {
     let network = Network::new()?;
@@ -52,9 +52,9 @@ fn what_a_listing_shows_is_there_although_it_was_known_as_missing() -> Result<()
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let seen = mount.directory().join("name");
     until("the missing name is kept", MINUTE, || {
-        let before = counted(&network, mount.directory(), "requests")?;
+        let before = counted(&network, mount.directory(), "requests", "LOOKUP")?;
         ensure!(!exists(&network, &seen)?);
-        Ok((counted(&network, mount.directory(), "requests")? == before).then_some(()))
+        Ok((counted(&network, mount.directory(), "requests", "LOOKUP")? == before).then_some(()))
     })?;
     fs::write(export.join("name"), b"x")?;
     ensure!(!exists(&network, &seen)?, "nobody has asked the server");
@@ -100,21 +100,46 @@ fn a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once
     Ok(())
 }
 
-// SEMANTICS: attr-5.
+/// LOOKUPs by the kernel for ten walks to `name`, after one that is not counted.
+fn ten_walks(network: &Network, mount: &CurtMount, name: &str) -> Result<u64> {
+    exists(network, &mount.directory().join(name))?;
+    let before = lookups(network, mount.directory())?;
+    for _ in 0..10 {
+        exists(network, &mount.directory().join(name))?;
+    }
+    Ok(lookups(network, mount.directory())? - before)
+}
+
+// SEMANTICS: name-16.
 #[test]
-fn every_lookup_reaches_the_daemon() -> Result<()> {
+fn the_kernel_keeps_names_of_directories_that_everybody_may_search_if_it_may() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    fs::write(export.join("name"), b"x")?;
+    for (name, mode) in [("open", 0o711), ("closed", 0o710)] {
+        fs::create_dir(export.join(name))?;
+        fs::write(export.join(name).join("name"), b"x")?;
+        fs::set_permissions(export.join(name), fs::Permissions::from_mode(mode))?;
+    }
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
     let server = CurtServe::start(&network, &export, &[])?;
     for option in ["accesscheck", "noaccesscheck"] {
-        let options = format!("{},actimeo=600,{option}", server.ports());
-        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-        let before = lookups(&network, mount.directory())?;
-        for _ in 0..10 {
-            ensure!(exists(&network, &mount.directory().join("name"))?);
+        let options = |seconds| format!("{},actimeo=600,{option},kernelnames={seconds}", server.ports());
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options(60))?;
+        for name in ["open/name", "open/missing"] {
+            until(
+                "the name is kept",
+                MINUTE,
+                || Ok((ten_walks(&network, &mount, name)? == 0).then_some(())),
+            )?;
         }
-        ensure!(lookups(&network, mount.directory())? - before == 10, "{option}");
+        for name in ["closed/name", "closed/missing"] {
+            until("the directory is kept, and not its names", MINUTE, || {
+                Ok((ten_walks(&network, &mount, name)? == 10).then_some(()))
+            })?;
+        }
+        mount.unmount()?;
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options(0))?;
+        ensure!(ten_walks(&network, &mount, "open/name")? == 20, "{option}");
         mount.unmount()?;
     }
     Ok(())
@@ -209,4 +234,68 @@ fn a_listing_on_a_mount_returns_lasting_names_once_while_others_come_and_go() ->
     })?;
     drop(changes);
     mount.unmount()
+}
+
+/// `$m` has a directory with 300 files, and one with ten directories of 30.
+const LISTED: &str = "mkdir -m 755 $m/wide $m/deep; touch $m/wide/{1..300}; mkdir $m/deep/{1..10}; touch $m/deep/{1..10}/{1..30}";
+
+// SEMANTICS: name-16.
+#[test]
+fn programs_that_stat_each_listed_name_need_no_lookups_while_listings_carry_lifetimes() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    // A lifetime that ends before a program has looked at all names would be no fault.
+    let options = format!("{},actimeo=600,kernelnames=3", server.ports());
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
+    let m = mount.directory().display();
+    network.shell(&format!("m={m}\n{LISTED}"), MINUTE)?;
+    for program in ["ls -l $m/wide", "ls -lR $m/deep", "find $m -size +1", "du -s $m"] {
+        until("only READDIRPLUS is needed", MINUTE, || {
+            // All lifetimes end: only the listing can renew those of the files.
+            std::thread::sleep(Duration::from_millis(3200));
+            let before = lookups(&network, mount.directory())?;
+            network.shell(&format!("m={m}\n{program} >/dev/null"), MINUTE)?;
+            let sent = lookups(&network, mount.directory())? - before;
+            println!("{program}: {sent} LOOKUPs");
+            // Those of the directories of the path.
+            Ok((sent <= 5).then_some(()))
+        })?;
+    }
+    mount.unmount()
+}
+
+// SEMANTICS: name-17.
+#[test]
+fn the_kernel_reads_a_link_once_until_it_changes() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
+    fs::write(export.join("file"), b"x")?;
+    std::os::unix::fs::symlink("file", export.join("link"))?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    for options in ["actimeo=1", "actimeo=1,kernelnames=0"] {
+        let options = format!("{},{options}", server.ports());
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
+        let link = mount.directory().join("link");
+        let readlinks = || counted(&network, mount.directory(), "fuse", "READLINK");
+        // A link that was just changed is read again.
+        until("the target is kept", MINUTE, || {
+            let before = readlinks()?;
+            for _ in 0..20 {
+                ensure!(exists(&network, &link)?);
+            }
+            Ok((readlinks()? == before).then_some(()))
+        })?;
+        let before = readlinks()?;
+        network.shell(&format!("chown -h 1000 {}", export.join("link").display()), MINUTE)?;
+        until("the change ends the kernel's copy", MINUTE, || {
+            ensure!(exists(&network, &link)?);
+            Ok((readlinks()? > before).then_some(()))
+        })?;
+        network.shell(&format!("chown -h 0 {}", export.join("link").display()), MINUTE)?;
+        mount.unmount()?;
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{CurtMount, CurtServe};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
@@ -310,4 +310,43 @@ fn an_access_time_is_the_servers_and_what_is_read_from_memory_moves_none() -> Re
     );
     network.shell(&script, MINUTE)?;
     mount.unmount()
+}
+
+/// How many FLUSHes the kernel has sent.
+const FLUSHES: &str = r#"
+import json, subprocess, sys
+def find(value):
+    found = [value["FLUSH"]] if isinstance(value, dict) and "FLUSH" in value else []
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return found + [flushes for item in inner for flushes in find(item)]
+print(max(find(json.loads(subprocess.check_output([sys.argv[1], "stat", "--json", sys.argv[2]]))), default=0))
+"#;
+
+// SEMANTICS: lock-2.
+#[test]
+fn close_of_a_file_that_was_only_read_is_a_request_only_where_it_may_release_locks() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let flushes = network.directory().join("flushes.py");
+    fs::write(&flushes, FLUSHES)?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    for (options, read) in
+        [("local_lock=none", 1), ("local_lock=flock", 1), ("local_lock=posix", 0), ("nolock", 0)]
+    {
+        let mount =
+            CurtMount::start(&network, "mount", &server.source(), &format!("{},{options}", server.ports()))?;
+        let script = format!(
+            "f={}/f; count() {{ python3 {} {} {}; }}
+             echo x >$f; before=$(count); cat $f >/dev/null; echo $(($(count) - before))
+             before=$(count); echo y >>$f; [[ $(count) -gt $before ]]",
+            mount.directory().display(),
+            flushes.display(),
+            program("curt")?.display(),
+            mount.directory().display()
+        );
+        let said = network.shell(&script, MINUTE)?;
+        ensure!(said.trim() == read.to_string(), "{options}: {said}");
+        mount.unmount()?;
+    }
+    Ok(())
 }

@@ -73,7 +73,7 @@ enum XtaskCommand {
         #[arg(value_name = "NAME", trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Compare with other servers, and write the tables of BENCHMARKS.md
+    /// Compare with other servers, and write the tables and pictures of BENCHMARKS.md
     Compare {
         #[command(subcommand)]
         what: CompareCommand,
@@ -111,6 +111,8 @@ enum CompareCommand {
         #[arg(last = true, requires = "json", value_name = "OPTIONS")]
         more: Vec<String>,
     },
+    /// Draw the pictures of latencies from the tables of BENCHMARKS.md again
+    Pictures,
 }
 
 fn main() -> ExitCode {
@@ -127,6 +129,7 @@ fn main() -> ExitCode {
         XtaskCommand::Bench { arguments } => bench::run(&root(), &arguments),
         XtaskCommand::Packages => packages::install().map(|()| true),
         XtaskCommand::Size { base, json } => size::run(&root(), base.as_deref(), json).map(|()| true),
+        XtaskCommand::Compare { what: CompareCommand::Pictures } => compare::draw(&root()).map(|()| true),
         XtaskCommand::Compare { what: CompareCommand::Latency { rounds, json, from, more } } => match from {
             Some(file) => compare::write_documents(&root(), &file),
             None => compare::latency(&root(), rounds, json, &more),

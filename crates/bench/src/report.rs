@@ -2,36 +2,35 @@
 
 use std::fmt::Write as _;
 
-use curt_observe::{Operation, ProcedureCalls};
+use curt_observe::{CallCounts, Operation};
 use serde::{Deserialize, Serialize};
 
 pub mod chart;
 pub mod progress;
 pub mod ratios;
 
-/// The requests as a map from procedure to number, in the procedures' order, and their total.
+/// The requests as a map from operation to number, in the operations' order, and their total.
 mod requests {
     use std::collections::BTreeMap;
 
-    use curt_observe::ProcedureCalls;
+    use curt_observe::{CallCounts, Operation};
     use serde::ser::SerializeMap;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(calls: &ProcedureCalls, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(calls: &CallCounts, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (name, count) in calls.iter() {
-            map.serialize_entry(name, &count)?;
+        for (operation, count) in calls.iter() {
+            map.serialize_entry(&operation.key(), &count)?;
         }
         map.serialize_entry("total", &calls.total())?;
         map.end()
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<ProcedureCalls, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CallCounts, D::Error> {
         let mut map = BTreeMap::<String, u64>::deserialize(deserializer)?;
         map.remove("total");
-        Ok(map.into_iter().collect())
+        let known = |(key, count): (String, u64)| Some((Operation::from_key(&key)?, count));
+        Ok(map.into_iter().filter_map(known).collect())
     }
 }
 
@@ -54,7 +53,7 @@ pub struct RunReport {
     pub seconds: f64,
     /// Requests since mounting.
     #[serde(with = "requests")]
-    pub rpc: ProcedureCalls,
+    pub rpc: CallCounts,
 }
 
 fn percent(part: u64, whole: u64) -> u64 {
@@ -67,22 +66,22 @@ pub struct ComparisonColumn {
     /// The title: the options.
     pub title: String,
     /// The requests.
-    pub rpc: ProcedureCalls,
+    pub rpc: CallCounts,
     /// The duration of each page in seconds; empty without pages.
     pub pages: Vec<f64>,
 }
 
-/// A table of runs: the requests by procedure with their percentage, without procedures that were
+/// A table of runs: the requests by operation with their percentage, without operations that were
 /// not used; then the duration of each page.
 #[must_use]
 pub fn comparison(columns: &[ComparisonColumn]) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     rows.push(row("requests", columns, |column| column.title.clone()));
     rows.push(row("calls", columns, |column| column.rpc.total().to_string()));
-    for procedure in Operation::nfs().map(Operation::name) {
-        if columns.iter().any(|column| column.rpc.value(procedure) > 0) {
-            rows.push(row(&procedure.to_lowercase(), columns, |column| {
-                let count = column.rpc.value(procedure);
+    for operation in Operation::nfs() {
+        if columns.iter().any(|column| column.rpc.value(operation) > 0) {
+            rows.push(row(&operation.key().to_lowercase(), columns, |column| {
+                let count = column.rpc.value(operation);
                 format!("{count} {:>3}%", percent(count, column.rpc.total()))
             }));
         }
@@ -131,19 +130,26 @@ pub fn lay_out(rows: &[Vec<String>]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
+    use curt_proto::nfs3::NfsProcedure;
+
     use super::*;
 
-    fn counts() -> ProcedureCalls {
-        let some = [("GETATTR", 1308), ("LOOKUP", 416), ("ACCESS", 667), ("READ", 216), ("READDIRPLUS", 2)];
+    fn counts() -> CallCounts {
+        let some = [
+            (NfsProcedure::Getattr, 1308),
+            (NfsProcedure::Lookup, 416),
+            (NfsProcedure::Access, 667),
+            (NfsProcedure::Read, 216),
+            (NfsProcedure::ReaddirPlus, 2),
+        ];
         Operation::nfs()
-            .map(|operation| (operation.name(), 0))
-            .chain(some)
-            .map(|(name, count)| (name.to_owned(), count))
+            .map(|operation| (operation, 0))
+            .chain(some.map(|(procedure, count)| (procedure.into(), count)))
             .collect()
     }
 
     #[test]
-    fn json_has_every_procedure_and_the_total_and_reads_back() {
+    fn json_has_every_operation_and_the_total_and_reads_back() {
         let report = RunReport {
             workload: "page".into(),
             vers: "3".into(),

@@ -5,7 +5,8 @@ use std::io::{BufReader, Cursor};
 use std::str::FromStr;
 use std::time::Duration;
 
-use curt_observe::ProcedureCalls;
+use curt_observe::CallCounts;
+use curt_proto::nfs3::NfsProcedure;
 use flate2::bufread::{DeflateDecoder, GzDecoder};
 
 use crate::trace::WorkloadTrace;
@@ -55,30 +56,29 @@ impl Workload {
     /// The NFSv3 requests of the Linux 6.1 client with default options against knfsd, recorded with
     /// the command in BENCHMARKS.md.
     #[must_use]
-    pub fn linux_requests(self) -> ProcedureCalls {
-        let counts: &[(&str, u64)] = match self {
+    pub fn linux_requests(self) -> CallCounts {
+        let counts: &[(NfsProcedure, u64)] = match self {
             Self::Page => &[
-                ("NULL", 1),
-                ("GETATTR", 6_676),
-                ("LOOKUP", 1_409),
-                ("ACCESS", 1_391),
-                ("READ", 1_126),
-                ("FSINFO", 2),
-                ("PATHCONF", 1),
+                (NfsProcedure::Null, 1),
+                (NfsProcedure::Getattr, 6_676),
+                (NfsProcedure::Lookup, 1_409),
+                (NfsProcedure::Access, 1_391),
+                (NfsProcedure::Read, 1_126),
+                (NfsProcedure::Fsinfo, 2),
+                (NfsProcedure::Pathconf, 1),
             ],
             Self::Build => &[
-                ("NULL", 1),
-                ("GETATTR", 19_795),
-                ("LOOKUP", 1_175),
-                ("ACCESS", 1_484),
-                ("READ", 1_673),
-                ("READDIRPLUS", 55),
-                ("FSINFO", 2),
-                ("PATHCONF", 1),
+                (NfsProcedure::Null, 1),
+                (NfsProcedure::Getattr, 19_795),
+                (NfsProcedure::Lookup, 1_175),
+                (NfsProcedure::Access, 1_484),
+                (NfsProcedure::Read, 1_673),
+                (NfsProcedure::ReaddirPlus, 55),
+                (NfsProcedure::Fsinfo, 2),
+                (NfsProcedure::Pathconf, 1),
             ],
         };
-        let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), *count));
-        counts.collect()
+        counts.iter().copied().collect()
     }
 
     /// Its trace.
@@ -126,6 +126,7 @@ mod tests {
 
     use super::*;
     use crate::trace::{ExpectedResult, PathOperation, TraceOperation};
+    use crate::tree::{TreeEntry, TreeEntryKind};
 
     #[test]
     fn the_built_in_workloads_match_their_readme() {
@@ -133,7 +134,8 @@ mod tests {
             [(Workload::Page, 36_013, 1_670, 288, 24_387), (Workload::Build, 1_882, 92, 45, 234_678)]
         {
             let (tree, trace) = (workload.tree(), workload.trace());
-            assert_eq!(tree.files_count(), files, "{workload}");
+            let is_file = |entry: &&TreeEntry| matches!(entry.kind, TreeEntryKind::File { .. });
+            assert_eq!(tree.entries().iter().filter(is_file).count(), files, "{workload}");
             assert_eq!(tree.entries().len() - files, directories, "{workload}");
             assert_eq!((tree.bytes() + 500_000) / 1_000_000, megabytes, "{workload}");
             assert_eq!(trace.operations_count(), operations, "{workload}");

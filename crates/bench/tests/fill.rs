@@ -13,8 +13,9 @@ use curt_bench::tree::WorkloadTree;
 use curt_client::{
     Caller, ClientOptions, DirEmit, Errno, InodeId, LookupResult, OpenFlags, RenameMode, Superblock, ops,
 };
-use curt_observe::ProcedureCalls;
+use curt_observe::CallCounts;
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
+use curt_proto::nfs3::NfsProcedure;
 use curt_server::{ExportRules, Squash};
 use curt_types::{FileKind, SetAttributes, SetTime};
 use curt_vfs::MemoryOptions;
@@ -22,8 +23,8 @@ use curt_vfs::MemoryOptions;
 const REQUEST: Duration = Duration::from_micros(200);
 const OPERATION: Duration = Duration::from_micros(20);
 
-/// Requests by procedure, and bytes of their results.
-type Cost = (ProcedureCalls, u64);
+/// Requests by operation, and bytes of their results.
+type Cost = (CallCounts, u64);
 
 fn world(lines: &str) -> InProcessServer {
     let tree = WorkloadTree::parse(BufReader::new(lines.as_bytes())).unwrap();
@@ -61,8 +62,9 @@ fn cost(
     (mounted.requests().since(&requests), mounted.received() - received)
 }
 
-fn list(sent: &ProcedureCalls) -> Vec<(&'static str, u64)> {
-    sent.iter().filter(|(_, count)| *count > 0).collect()
+fn list(sent: &CallCounts) -> Vec<(&'static str, u64)> {
+    let sent = sent.iter().filter(|(_, count)| *count > 0);
+    sent.map(|(operation, count)| (operation.name(), count)).collect()
 }
 
 /// The costs without and with, once with ACCESS and once with mode bits; each must be within its
@@ -198,8 +200,8 @@ fn root() -> Caller {
 }
 
 fn rename(client: &Superblock, directory: InodeId, from: &str, to: &str) {
-    let (from, to) = ((directory, from.as_bytes()), (directory, to.as_bytes()));
-    ops::rename(&client.op(&root()), from, to, RenameMode::Replace).unwrap();
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    ops::rename(&client.op(&root()), directory, from, directory, to, RenameMode::Replace).unwrap();
 }
 
 fn make(client: &Superblock, directory: InodeId, name: &str) {
@@ -336,7 +338,7 @@ fn make_directory(client: &Superblock, parent: InodeId, name: &str) -> InodeId {
 fn extracting_5000_files_costs_hardly_more() {
     let world = world("");
     let [off, auto] = compare(&world, share, extract);
-    let lookups = [off, auto].map(|(sent, _)| sent.value("LOOKUP"));
+    let lookups = [off, auto].map(|(sent, _)| sent.value(NfsProcedure::Lookup));
     assert_eq!(lookups, [5053, 3], "all names of a new directory are known to be missing");
 }
 

@@ -182,7 +182,7 @@ pub trait ChangeObserver: Send + Sync + fmt::Debug {
     /// the file up again. When this returns, the kernel must have dropped them and must ignore
     /// replies to its earlier requests. `size` is the current size. Called by an open; may wait for
     /// reads of the file.
-    fn copies_void(&self, id: InodeId, size: u64) {
+    fn invalidate_pages(&self, id: InodeId, size: u64) {
         let _ = size;
         self.contents_changed(id, None);
     }
@@ -194,28 +194,23 @@ pub trait ChangeObserver: Send + Sync + fmt::Debug {
         let _ = (id, range, size);
     }
 
+    /// A kernel's copy of a symbolic link's target is invalid.
+    fn target_changed(&self, id: InodeId) {
+        self.contents_changed(id, None);
+    }
+
+    /// Waits until the kernel has dropped the targets of `id` that [`Self::target_changed`] was
+    /// called for, but not for long.
+    fn await_target_dropped(&self, id: InodeId) {
+        let _ = id;
+    }
+
+    /// Whether the kernel may still have such a target of `id`.
+    fn keeps_changed_target(&self, id: InodeId) -> bool {
+        let _ = id;
+        false
+    }
+
     /// This client changed an object in the background: cached attributes are invalid.
     fn attributes_changed(&self, id: InodeId);
-}
-
-/// The fields that all events about an inode have, named as in Linux's tracepoints. All are zero if
-/// the inode is unknown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct InodeEventFields {
-    /// The server's fsid of its file system.
-    pub dev: u64,
-    /// Its inode number within the mount.
-    pub fileid: u64,
-    /// The CRC-32 of its handle.
-    pub fhandle: u32,
-    /// Its type, in the encoding of the upper bits of the mode.
-    pub object_type: u8,
-    /// Its ctime as a monotonic number.
-    pub version: u64,
-    /// Its size as programs see it.
-    pub size: u64,
-    /// The parts of the cache that are invalid, as Linux's flags.
-    pub cache_validity: u32,
-    /// The state flags, as Linux's flags.
-    pub nfsi_flags: u32,
 }

@@ -96,8 +96,8 @@ impl CallerTable {
             return Arc::default();
         };
         if let Some(known) = known.filter(|known| known.start == start) {
-            if let Some(kept) = self.tasks.lock().get_mut(&task).filter(|kept| kept.start == start) {
-                kept.seen_at = now;
+            if let Some(cached) = self.tasks.lock().get_mut(&task).filter(|cached| cached.start == start) {
+                cached.seen_at = now;
             }
             return known.groups;
         }

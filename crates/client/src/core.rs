@@ -1,36 +1,36 @@
 //! The state that all parts of one mount share: options in force, clocks, counters and the
 //! protocol.
 //!
-//! Owns no inode: inodes hold a reference to the core, never the reverse. Its locks are leaves: no
-//! other lock is taken under them.
+//! Owns no inode: the inode registry holds a reference to the core, never the reverse. Its locks
+//! are leaves: no other lock is taken under them.
 
 use std::{
     collections::HashMap,
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
 use curt_observe::{ClientCounter, ClientCounters};
 use curt_policy::{
-    CacheOptions, Moment, ServerClock,
+    CacheOptions, Moment, ServerClock, kernel_cache,
     prefetch::PrefetchBenefit,
     retransmitted::{ClockOffset, Execution},
 };
-use curt_types::Timestamp;
+use curt_rpc::client::Interrupt;
+use curt_types::{Timestamp, WriteVerifier};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
     api::ChangeObserver,
     credentials::CallerInterner,
-    data::{DataPlane, OFFSET_MAX},
+    data::{DataPlane, options::OFFSET_MAX},
     environment::Clock,
     fileid_map::FileidMap,
-    inode::InodeRegistry,
-    protocol::{Fsinfo, Protocol, WriteVerifier},
+    protocol::{Fsinfo, Protocol},
 };
 
 /// Most file systems whose clocks are tracked; names in further ones are always treated as racy.
@@ -43,10 +43,15 @@ pub(crate) struct MountCore {
     pub(crate) counters: Arc<ClientCounters>,
     pub(crate) identities: CallerInterner,
     pub(crate) numbering: FileidMap,
-    pub(crate) registry: InodeRegistry,
     pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
     /// The user of the library is a kernel (FUSE).
     pub(crate) serves_kernel: AtomicBool,
+    /// The [`Moment`] until which no name is to be kept by a kernel; zero: now it may be.
+    names_withheld_until: AtomicU64,
+    /// The kernel caches the targets of symbolic links until it is notified.
+    pub(crate) kernel_keeps_targets: AtomicBool,
+    /// The [`Moment`] at which the last lifetime of a name ends that a kernel was granted.
+    names_end: AtomicU64,
     clock: Arc<dyn Clock>,
     /// Origin of the [`Moment`] scale: one second before the mount, so that a time before the first
     /// request can be expressed.
@@ -98,9 +103,11 @@ impl MountCore {
             counters: parts.counters,
             identities: parts.identities,
             numbering: FileidMap::new(parts.root_fsid),
-            registry: InodeRegistry::default(),
             observer: parts.observer,
             serves_kernel: AtomicBool::new(false),
+            names_withheld_until: AtomicU64::new(0),
+            kernel_keeps_targets: AtomicBool::new(false),
+            names_end: AtomicU64::new(0),
             start,
             clock: parts.clock,
             options: RwLock::new(parts.options),
@@ -139,6 +146,42 @@ impl MountCore {
 
     pub(crate) fn set_options(&self, options: CacheOptions) {
         *self.options.write() = options;
+    }
+
+    /// Lets `duration` pass, or less if `interrupt` is raised.
+    pub(crate) fn pause(&self, duration: Duration, interrupt: &Interrupt) {
+        self.clock.pause(duration, interrupt);
+    }
+
+    /// Lets a kernel keep no name for at least this time; zero: it may again.
+    pub(crate) fn withhold_names(&self, duration: Duration) {
+        if duration.is_zero() {
+            self.names_withheld_until.store(0, Relaxed);
+        } else {
+            self.names_withheld_until.fetch_max(self.now().plus(duration).nanoseconds(), Relaxed);
+        }
+    }
+
+    /// Whether no name is to be kept by a kernel.
+    pub(crate) fn withholds_names(&self) -> bool {
+        let until = self.names_withheld_until.load(Relaxed);
+        until != 0 && Moment::from_nanoseconds(until) > self.now()
+    }
+
+    /// A kernel was granted a lifetime of a name.
+    pub(crate) fn note_name_lifetime(&self, end: Moment) {
+        self.names_end.fetch_max(end.nanoseconds(), Relaxed);
+    }
+
+    /// Whether callers may have passed directories by names that the kernel kept.
+    pub(crate) fn checks_paths(&self, now: Moment) -> bool {
+        let end = self.names_end.load(Relaxed);
+        end != 0 && kernel_cache::end_of_checks(Moment::from_nanoseconds(end)) > now
+    }
+
+    /// When the kernel keeps no name any more.
+    pub(crate) fn names_expire(&self) -> Option<Moment> {
+        kernel_cache::expiry(Some(Moment::from_nanoseconds(self.names_end.load(Relaxed))))
     }
 
     pub(crate) fn count(&self, counter: ClientCounter) {
@@ -234,6 +277,6 @@ impl MountCore {
 
 impl fmt::Debug for MountCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core").field("counters", &self.counters).finish_non_exhaustive()
+        f.debug_struct("MountCore").field("counters", &self.counters).finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use curt_rpc::client::CallError;
 use curt_types::Fault;
 use rustix::io::Errno;
 
-use crate::data::DataError;
+use crate::data::errors::DataError;
 
 /// The errno for an NFS status.
 #[must_use]

@@ -43,3 +43,16 @@ impl Caller {
         Self { uid, gid, groups: groups.into(), pid: 0, interrupt: Interrupt::never() }
     }
 }
+
+/// A name in a directory, as a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NameKey {
+    directory: InodeId,
+    name: Box<[u8]>,
+}
+
+impl NameKey {
+    pub(crate) fn new(directory: InodeId, name: &[u8]) -> Self {
+        Self { directory, name: name.into() }
+    }
+}

@@ -11,14 +11,14 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{identity::InodeId, inode::Inode};
+use crate::{
+    identity::{InodeId, NameKey},
+    inode::Inode,
+};
 
 /// Most names kept: far more than changes in flight at any time, each of which concerns one or two
 /// names.
 const NAMES_MAX: usize = 4096;
-
-/// A directory and a name in it.
-type NameKey = (InodeId, Box<[u8]>);
 
 /// The most recent names that were found and not cached.
 #[derive(Debug)]
@@ -40,13 +40,13 @@ impl<T> Default for LastFound<T> {
 impl<T> LastFound<T> {
     /// Records that `name` in `directory` refers to `object`.
     pub(crate) fn note(&self, directory: InodeId, name: &[u8], object: &Arc<T>) {
-        let place: NameKey = (directory, name.into());
+        let key = NameKey::new(directory, name);
         let mut names = self.0.lock();
-        let former = names.objects.insert(place.clone(), Arc::downgrade(object));
+        let former = names.objects.insert(key.clone(), Arc::downgrade(object));
         if former.is_some() {
             return;
         }
-        names.order.push_back(place);
+        names.order.push_back(key);
         if names.order.len() > NAMES_MAX
             && let Some(oldest) = names.order.pop_front()
         {
@@ -56,8 +56,8 @@ impl<T> LastFound<T> {
 
     /// The object that `name` in `directory` referred to, if it is still in memory.
     pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Option<Arc<T>> {
-        let place: NameKey = (directory, name.into());
-        self.0.lock().objects.get(&place)?.upgrade()
+        let key = NameKey::new(directory, name);
+        self.0.lock().objects.get(&key)?.upgrade()
     }
 }
 

@@ -48,9 +48,11 @@ pub mod data;
 mod dentry_cache;
 pub mod environment;
 pub mod errno;
+mod event_fields;
 mod fileid_map;
 mod identity;
 mod inode;
+mod kernel_dentries;
 mod last_found;
 pub mod locks;
 mod op;
@@ -66,7 +68,6 @@ mod statfs;
 mod superblock;
 pub mod threads;
 
-pub use api::InodeEventFields;
 pub use api::{
     ChangeObserver, DirEmit, DirEntry, FileSystemStatistics, FoundInode, InodeStat, LookupResult, OpenFlags,
     OpenResult, PageCacheState, RenameMode,
@@ -75,6 +76,7 @@ pub use caller::CallerTable;
 pub use config::{ClientOptions, Environment, Limits};
 pub use curt_policy::locks::LockOwner;
 pub use environment::{Background, BackgroundTask, Clock};
+pub use event_fields::InodeEventFields;
 pub use identity::{Caller, InodeId};
 pub use locks::{ConflictingLock, LockArguments, LockDone, LockReport, LockReportEntry};
 pub use op::Op;

@@ -23,8 +23,12 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    identity::InodeId,
-    inode::{InFlightCall, InFlightEnd, Inode, InodeFacts, TypeState},
+    identity::NameKey,
+    inode::{
+        Inode, InodeFacts,
+        single_flight::{InFlightCall, InFlightEnd},
+        type_state::TypeState,
+    },
 };
 
 /// The removal of a name of a file that is not open here. Dropping it ends the removal.
@@ -115,9 +119,6 @@ fn wait(flight: &Arc<InFlightCall>, interrupt: &Interrupt) -> Result<(), Errno> 
     flight.wait(interrupt).map(|_| ()).ok_or(Errno::INTR)
 }
 
-/// A directory and a name in it.
-type NameKey = (InodeId, Box<[u8]>);
-
 /// Names that this mount is changing. Few at a time.
 #[derive(Debug, Default)]
 pub(crate) struct NameLocks(Mutex<HashMap<NameKey, Arc<InFlightCall>>>);
@@ -131,20 +132,14 @@ pub(crate) struct NameLockGuard<'a> {
 }
 
 impl NameLocks {
-    /// Waits for the right to change `name`. A thread that takes two locks takes them in the order
+    /// Waits for the right to change a name. A thread that takes two locks takes them in the order
     /// of their keys.
     ///
     /// # Errors
     /// EINTR.
-    pub(crate) fn lock(
-        &self,
-        directory: InodeId,
-        name: &[u8],
-        interrupt: &Interrupt,
-    ) -> Result<NameLockGuard<'_>, Errno> {
-        let place: NameKey = (directory, name.into());
+    pub(crate) fn lock(&self, key: NameKey, interrupt: &Interrupt) -> Result<NameLockGuard<'_>, Errno> {
         loop {
-            let other = match self.0.lock().entry(place.clone()) {
+            let other = match self.0.lock().entry(key.clone()) {
                 Entry::Vacant(vacant) => {
                     vacant.insert(Arc::default());
                     break;
@@ -153,7 +148,7 @@ impl NameLocks {
             };
             wait(&other, interrupt)?;
         }
-        Ok(NameLockGuard { locks: self, key: place })
+        Ok(NameLockGuard { locks: self, key })
     }
 
     /// Locks two names, which may be the same.
@@ -162,14 +157,15 @@ impl NameLocks {
     /// EINTR.
     pub(crate) fn lock_both(
         &self,
-        one: (InodeId, &[u8]),
-        other: (InodeId, &[u8]),
+        one: NameKey,
+        other: NameKey,
         interrupt: &Interrupt,
     ) -> Result<(NameLockGuard<'_>, Option<NameLockGuard<'_>>), Errno> {
         let (first, second) = if one <= other { (one, other) } else { (other, one) };
-        let turn = self.lock(first.0, first.1, interrupt)?;
-        let second = (first != second).then(|| self.lock(second.0, second.1, interrupt));
-        Ok((turn, second.transpose()?))
+        let is_same = first == second;
+        let first = self.lock(first, interrupt)?;
+        let second = if is_same { None } else { Some(self.lock(second, interrupt)?) };
+        Ok((first, second))
     }
 }
 
@@ -183,6 +179,7 @@ impl Drop for NameLockGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::InodeId;
 
     #[test]
     fn an_object_of_unknown_type_counts_as_a_file_for_opens_and_removals() {
@@ -197,24 +194,24 @@ mod tests {
 
     #[test]
     fn a_name_lock_is_awaited_until_it_is_released_or_the_waiter_is_interrupted() {
-        let (turns, never) = (NameLocks::default(), Interrupt::never());
+        let (locks, never) = (NameLocks::default(), Interrupt::never());
         let (top, other) = (InodeId(1), InodeId(2));
-        let both = turns.lock_both((other, b"a"), (top, b"b"), &never);
+        let both = locks.lock_both(NameKey::new(other, b"a"), NameKey::new(top, b"b"), &never);
         let impatient = Interrupt::new();
         impatient.raise();
         for (directory, name) in [(other, b"a"), (top, b"b")] {
-            let refused = turns.lock(directory, name, &impatient).map(drop);
+            let refused = locks.lock(NameKey::new(directory, name), &impatient).map(drop);
             assert_eq!(refused, Err(Errno::INTR));
         }
-        let unrelated = turns.lock(top, b"a", &impatient).map(drop);
+        let unrelated = locks.lock(NameKey::new(top, b"a"), &impatient).map(drop);
         assert_eq!(unrelated, Ok(()), "nobody else has it");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| turns.lock(top, b"b", &never).map(drop));
+            let waiting = scope.spawn(|| locks.lock(NameKey::new(top, b"b"), &never).map(drop));
             drop(both);
             assert_eq!(waiting.join().expect("it does not panic"), Ok(()));
         });
-        let same = turns.lock_both((top, b"a"), (top, b"a"), &never);
+        let same = locks.lock_both(NameKey::new(top, b"a"), NameKey::new(top, b"a"), &never);
         assert!(same.is_ok_and(|(_, second)| second.is_none()));
-        assert!(turns.0.lock().is_empty(), "nothing is left of a turn");
+        assert!(locks.0.lock().is_empty(), "no lock is left");
     }
 }

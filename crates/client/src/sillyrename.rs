@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::{
     identity::InodeId,
-    inode::{InFlightCall, InFlightEnd, PendingRemovals},
+    inode::single_flight::{InFlightCall, InFlightEnd, PendingRemovals},
 };
 
 /// The directories that contain silly names. Few at a time.

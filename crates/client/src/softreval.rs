@@ -111,7 +111,7 @@ impl Drop for SoftRevalidationWait<'_> {
 
 impl fmt::Debug for SoftRevalidation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Patience").field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("SoftRevalidation").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct StaleOpenRetry {
     pub(crate) held: Option<Arc<Inode>>,
     /// If the open failed because of the file's size: the count of invalidations of the kernel's
     /// copies at that time, all of which were dropped.
-    pub(crate) copies_void: Option<u32>,
+    pub(crate) copies_invalidated: Option<u32>,
 }
 
 impl StaleOpenRetries {
@@ -54,12 +54,12 @@ impl StaleOpenRetries {
     }
 
     /// Records that the open of thread `pid` failed at `now`; returns whether there was room.
-    pub(crate) fn note(&self, pid: u32, now: Moment, copies_void: Option<u32>) -> bool {
+    pub(crate) fn note(&self, pid: u32, now: Moment, copies_invalidated: Option<u32>) -> bool {
         self.change(|threads| {
             let has_room = threads.len() < THREADS_MAX;
             if has_room {
-                let waiter = StaleOpenRetry { since: now, held: None, copies_void };
-                threads.entry(pid).or_insert(waiter);
+                let retry = StaleOpenRetry { since: now, held: None, copies_invalidated };
+                threads.entry(pid).or_insert(retry);
             }
             has_room
         })
@@ -79,7 +79,7 @@ impl StaleOpenRetries {
     /// before, or `file` itself if the thread has no entry.
     pub(crate) fn hold(&self, pid: u32, file: Arc<Inode>) -> Option<Arc<Inode>> {
         self.change(|threads| match threads.get_mut(&pid) {
-            Some(waiter) => waiter.held.replace(file),
+            Some(retry) => retry.held.replace(file),
             None => Some(file),
         })
     }
@@ -87,10 +87,10 @@ impl StaleOpenRetries {
     /// Removes the entries of threads that did not retry in time; returns their files, which the
     /// caller must release.
     pub(crate) fn expire(&self, now: Moment) -> Vec<Arc<Inode>> {
-        let is_late = |waiter: &mut StaleOpenRetry| now.since(waiter.since) >= RETRY_TIMEOUT;
+        let is_late = |retry: &mut StaleOpenRetry| now.since(retry.since) >= RETRY_TIMEOUT;
         self.change(|threads| {
-            let late = threads.extract_if(|_, waiter| is_late(waiter));
-            late.filter_map(|(_, waiter)| waiter.held).collect()
+            let late = threads.extract_if(|_, retry| is_late(retry));
+            late.filter_map(|(_, retry)| retry.held).collect()
         })
     }
 

@@ -13,13 +13,13 @@ use std::{
 };
 
 use curt_observe::{ClientCounter, ClientCounters, ClientSnapshot};
-use curt_policy::CacheOptions;
+use curt_policy::{CacheOptions, kernel_cache::wait_for};
 use curt_rpc::client::Interrupt;
 use curt_types::{FileHandle, FileKind};
 use rustix::io::Errno;
 
 use crate::{
-    api::{FileSystemStatistics, InodeEventFields, InodeStat},
+    api::{FileSystemStatistics, InodeStat},
     caller::RpcSecurity,
     config::{ClientOptions, Environment},
     core::{MountCore, MountCoreParts},
@@ -28,13 +28,19 @@ use crate::{
     dentry_cache::DentryCache,
     environment::Background,
     errno,
+    event_fields::InodeEventFields,
     identity::{Caller, InodeId},
-    inode::{Inode, LookedUpInodes, SingleFlight},
+    inode::{
+        Inode,
+        registry::{InodeRegistry, LookedUpInodes},
+        single_flight::SingleFlight,
+    },
+    kernel_dentries::KernelDentries,
     last_found::LastFound,
     locks::{LockReport, MountLocks},
     open_unlink::NameLocks,
     protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
-    readdir::ListingMemory,
+    readdir::memory::ListingMemory,
     sillyrename::SillyDirectories,
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
@@ -58,6 +64,7 @@ pub struct MountedRoot {
 /// valid until all its lookups are returned ([`Superblock::forget`]).
 pub struct Superblock {
     pub(crate) core: Arc<MountCore>,
+    pub(crate) registry: Arc<InodeRegistry>,
     pub(crate) dentries: DentryCache,
     pub(crate) root: Arc<Inode>,
     pub(crate) server_limits: Fsinfo,
@@ -82,6 +89,8 @@ pub struct Superblock {
     /// Results of lookups that could not be cached.
     pub(crate) last_found: LastFound,
     pub(crate) locks: Arc<MountLocks>,
+    /// Objects that the kernel finds in its own cache of names.
+    pub(crate) kernel_dentries: KernelDentries,
     looked_up: LookedUpInodes,
 }
 
@@ -108,8 +117,8 @@ impl Superblock {
         let identities = CallerInterner::new(security);
         let us = identities.of(&Caller::new(0, 0, &[]));
         let never = Interrupt::never();
-        let asker = RpcCaller { credential: &us.credential, interrupt: &never };
-        let answer = protocol.attributes(asker, &root.handle).map_err(errno::of_call)?;
+        let caller = RpcCaller { credential: &us.credential, interrupt: &never };
+        let answer = protocol.attributes(caller, &root.handle).map_err(errno::of_call)?;
         let attributes = answer.outcome.map_err(errno::of_fault)?;
         let clock = Arc::clone(&environment.clock);
         let plane = DataPlane::new(
@@ -133,7 +142,8 @@ impl Superblock {
             options: behaviour.cache,
             limits: root.limits,
         });
-        let inode = core.registry.inode(&core, &root.handle);
+        let registry = InodeRegistry::new(Arc::clone(&core));
+        let inode = registry.inode(&root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
         let locks = MountLocks::new(Arc::clone(&core), behaviour.locks, &environment.background);
         let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&counters));
@@ -157,7 +167,9 @@ impl Superblock {
             fills_in_flight: SingleFlight::default(),
             last_found: LastFound::default(),
             locks,
+            kernel_dentries: KernelDentries::default(),
             looked_up: held,
+            registry,
             core,
         })
     }
@@ -174,7 +186,7 @@ impl Superblock {
         if id != self.root.id() {
             let gone = self.looked_up.release(id, lookups);
             if let Some(inode) = gone.filter(|_| self.serves_a_kernel()) {
-                self.core.registry.add_forgotten(&inode);
+                self.registry.add_forgotten(&inode);
                 self.looked_up.last_forgotten.add(inode);
             }
         }
@@ -188,7 +200,7 @@ impl Superblock {
             return false;
         };
         match self.dentries.find(directory.id(), name) {
-            Some(kept) => kept.child.is_some_and(|child| child.is_held()),
+            Some(cached) => cached.child.is_some_and(|child| child.is_held()),
             None => true,
         }
     }
@@ -247,7 +259,7 @@ impl Superblock {
     #[must_use]
     pub fn cached_counts(&self) -> (usize, usize, usize) {
         let (present, missing) = self.dentries.len();
-        (self.core.registry.len(), present, missing)
+        (self.registry.len(), present, missing)
     }
 
     /// Bytes of memory used by directory listings.
@@ -319,7 +331,7 @@ impl Superblock {
 
     fn name_by_paths(&self, files: Vec<UnsentData>) -> Vec<UnsentData> {
         let named = files.into_iter().map(|file| {
-            let inode = self.core.registry.inode(&self.core, &file.handle);
+            let inode = self.registry.inode(&file.handle);
             match self.path(inode.id()) {
                 Some(path) => UnsentData { label: path.escape_ascii().to_string(), ..file },
                 None => file,
@@ -370,6 +382,34 @@ impl Superblock {
     pub fn serves_kernel(&self) {
         // Relaxed: a reader of the old value acts as if its lookup had come before.
         self.core.serves_kernel.store(true, Relaxed);
+    }
+
+    /// Whether the kernel may cache names. On a server that ignores case the kernel would keep
+    /// entries that another spelling of the name has changed.
+    pub(crate) fn grants_names(&self) -> bool {
+        self.serves_a_kernel() && !self.core.withholds_names() && !self.path_limits.case_insensitive
+    }
+
+    /// Grants the kernel no lifetimes of names for this time from now on, and lets it keep no
+    /// targets of symbolic links. Zero: they are granted again as the options say.
+    pub fn withhold_names(&self, duration: Duration) {
+        self.core.withhold_names(duration);
+        if let Some(observer) = self.core.observer.as_ref().filter(|_| !duration.is_zero()) {
+            for link in self.looked_up.filtered(|inode| inode.has_link_text()) {
+                observer.target_changed(link.id());
+            }
+        }
+    }
+
+    /// Declares that the kernel caches the targets of symbolic links until it is notified.
+    pub fn set_kernel_keeps_targets(&self) {
+        self.core.kernel_keeps_targets.store(true, Relaxed);
+    }
+
+    /// How long the kernel may still cache names that it was granted until now.
+    #[must_use]
+    pub fn names_kept_for(&self) -> Duration {
+        wait_for(self.core.names_expire(), self.core.now())
     }
 
     /// Whether the user of the library is a kernel.

@@ -183,7 +183,7 @@ impl Drop for BackgroundThreads {
 impl fmt::Debug for BackgroundThreads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let work = self.shared.work.lock();
-        f.debug_struct("Threads")
+        f.debug_struct("BackgroundThreads")
             .field("threads", &work.threads)
             .field("waiting", &work.tasks.len())
             .finish_non_exhaustive()

@@ -51,16 +51,16 @@ fn every_kind_of_call_ends_when_it_is_interrupted() {
     let silent = silent(RecoveryMode::Hard, LONG);
     let file = FileHandle::new(b"file").unwrap();
     let (nfs, interrupt) = (&silent.protocol, Interrupt::new());
-    let asker = RpcCaller { credential: &RpcCredential::None, interrupt: &interrupt };
+    let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &interrupt };
     let open = OpenContext { owner: 1, credential: Arc::new(RpcCredential::None) };
     let open = OpenCaller { open: &open, interrupt: &interrupt };
     let data = vec![7; 1 << 20];
     std::thread::scope(|scope| {
         let calls = [
-            scope.spawn(|| nfs.attributes(asker, &file).map(drop)),
+            scope.spawn(|| nfs.attributes(caller, &file).map(drop)),
             scope.spawn(|| nfs.read(open, &file, 0..1 << 20, None).map(drop)),
             scope.spawn(|| nfs.write(open, &file, 0, Stability::Unstable, &data).map(drop)),
-            scope.spawn(|| nfs.find(asker, &file, b"name").map(drop)),
+            scope.spawn(|| nfs.find(caller, &file, b"name").map(drop)),
             scope.spawn(|| nfs.commit(open, &file).map(drop)),
         ];
         while nfs.rpc().transport().silent_for().is_none() {
@@ -80,8 +80,8 @@ fn an_interrupted_call_does_not_interrupt_others() {
     let file = FileHandle::new(b"file").unwrap();
     let (one, other) = (Interrupt::new(), Interrupt::new());
     let call = |interrupt: &Interrupt| {
-        let asker = RpcCaller { credential: &RpcCredential::None, interrupt };
-        silent.protocol.attributes(asker, &file).map(drop)
+        let caller = RpcCaller { credential: &RpcCredential::None, interrupt };
+        silent.protocol.attributes(caller, &file).map(drop)
     };
     std::thread::scope(|scope| {
         let stays = scope.spawn(|| call(&other));
@@ -100,9 +100,9 @@ fn soft_mounts_time_out_with_the_configured_error() {
     for (hardness, expected) in [(RecoveryMode::Soft, Errno::IO), (RecoveryMode::SoftErr, Errno::TIMEDOUT)] {
         let silent = silent(hardness, Duration::from_millis(50));
         let never = Interrupt::never();
-        let asker = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
+        let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
         let file = FileHandle::new(b"file").unwrap();
-        let error = silent.protocol.attributes(asker, &file).unwrap_err();
+        let error = silent.protocol.attributes(caller, &file).unwrap_err();
         assert_eq!(errno::of_call(error), expected);
         let getattr = Operation::nfs_named("GETATTR").unwrap();
         assert_eq!(silent.protocol.rpc().statistics().value(getattr, OperationFigure::Timeouts), 1);

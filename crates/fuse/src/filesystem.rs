@@ -43,7 +43,7 @@ pub struct FuseContext<'a, I> {
 
 impl<I> fmt::Debug for FuseContext<'_, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
+        f.debug_struct("FuseContext")
             .field("uid", &self.uid)
             .field("gid", &self.gid)
             .field("tid", &self.tid)
@@ -216,8 +216,10 @@ pub trait Filesystem: Send + Sync + 'static {
     fn rename(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
-        _from: (NodeId, &[u8]),
-        _to: (NodeId, &[u8]),
+        _parent: NodeId,
+        _name: &[u8],
+        _new_parent: NodeId,
+        _new_name: &[u8],
         _flags: u32,
     ) -> Result<(), Errno> {
         Err(Errno::NOSYS)

@@ -29,7 +29,10 @@ use crate::{
     caller_state,
     filesystem::Interruption,
     request::InHeader,
-    session::{SERVER_SILENCE, STACK_BYTES, WaitControl, WorkerStage, WorkerStages},
+    session::{
+        SERVER_SILENCE, STACK_BYTES, WaitControl,
+        request_barrier::{WorkerStage, WorkerStages},
+    },
 };
 
 /// Interval of the checks of callers.
@@ -71,7 +74,7 @@ pub(crate) struct InFlightRequests<I> {
 
 impl<I> fmt::Debug for InFlightRequests<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flights").field("threads", &self.all.lock().len()).finish_non_exhaustive()
+        f.debug_struct("InFlightRequests").field("threads", &self.all.lock().len()).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! INIT: the version and the features of a mount.
 //!
-//! Features are tested, never versions; only the sizes of the structures depend on the version.
-//! Pure: bytes in, bytes out.
+//! Features are tested, not versions, except where no feature shows a kernel's fault
+//! ([`SYMLINKS_MINOR_MIN`]) and for the sizes of the structures. Pure: bytes in, bytes out.
 
 use crate::{
     abi::{MAJOR, MINOR, MINOR_MIN, encode::SmallReply, feature},
@@ -16,6 +16,11 @@ const PAGE_BYTES: u32 = 4096;
 /// because beyond it the kernel delays reads of cached files behind others that wait for a silent
 /// server.
 const BACKGROUND_MAX: u16 = 4096;
+
+/// The first minor version (7.43, Linux 6.15) of which each kernel returns the cached target of a
+/// symbolic link in its full length. Earlier ones cut it to the size in the link's attributes
+/// (`page_get_link`), which a server may report as 0.
+const SYMLINKS_MINOR_MIN: u32 = 43;
 
 /// Features that depend on the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +78,6 @@ fn wanted(wishes: RequestedFeatures) -> u64 {
         // Without it each write requests the attribute security.capability.
         | feature::HANDLE_KILLPRIV_V2
         | feature::INIT_EXT
-        | feature::HAS_EXPIRE_ONLY
         // READDIRPLUS costs 13 times as much per name, so it is only for listings whose names are
         // then looked up, as determined by the kernel.
         | feature::DO_READDIRPLUS
@@ -99,7 +103,8 @@ pub(crate) fn negotiate(init: &InitIn, wishes: RequestedFeatures) -> InitReply {
         return InitReply::TooOld;
     }
     let minor = init.minor.min(MINOR);
-    let features = wanted(wishes) & init.features;
+    let links = if minor < SYMLINKS_MINOR_MIN { 0 } else { feature::CACHE_SYMLINKS };
+    let features = (wanted(wishes) | links) & init.features;
     let agreed = NegotiatedFeatures { minor, features };
     InitReply::Agreed(init_reply(minor, init.readahead_max, features), agreed)
 }
@@ -165,6 +170,13 @@ mod tests {
     }
 
     #[test]
+    fn link_targets_are_cached_only_by_kernels_that_return_them_whole() {
+        assert!(agreed(43, u64::MAX, LOCKS).has(feature::CACHE_SYMLINKS));
+        assert!(!agreed(42, u64::MAX, LOCKS).has(feature::CACHE_SYMLINKS));
+        assert!(!agreed(45, 0, LOCKS).has(feature::CACHE_SYMLINKS));
+    }
+
+    #[test]
     fn the_kernel_drops_pages_by_itself_only_where_reading_is_to_revalidate() {
         // With explicit invalidation alone, a file's old last page would remain when a reply shows
         // that the file has grown.
@@ -184,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_reply_has_the_kernels_size_and_one_mebibyte() {
-        let mut reply = init_reply(45, 4096, feature::HAS_EXPIRE_ONLY);
+        let mut reply = init_reply(45, 4096, 1 << 35);
         let bytes = reply.finish(1);
         assert_eq!(bytes.len(), 16 + 64);
         assert_eq!(bytes[16 + 20..16 + 24], IO_BYTES_MAX.to_ne_bytes());

@@ -1,9 +1,7 @@
 //! Notifications that invalidate the kernel's caches.
 //!
-//! [`Notifier::invalidate_inode`] waits for pages that are being read or written,
-//! [`Notifier::invalidate_entry`] and [`Notifier::delete`] wait for all operations in that
-//! directory. Never call them while holding a lock that a reply needs, and never call those about
-//! names from a method that handles a request in that directory.
+//! [`Notifier::invalidate_inode`] waits for pages that are being read or written. Never call it
+//! while holding a lock that a reply needs.
 
 use std::{
     io::IoSlice,
@@ -14,7 +12,7 @@ use std::{
 use rustix::io::Errno;
 
 use crate::{
-    abi::{EXPIRE_ONLY, encode, notify},
+    abi::{encode, notify},
     sys,
     values::NodeId,
 };
@@ -22,8 +20,8 @@ use crate::{
 /// Size of `fuse_notify_store_out`.
 const ENLARGE_BYTES: usize = 24;
 
-/// Sends notifications. Errors: ENOENT if the kernel does not have the object or name (nothing to
-/// do then), ENOSYS or EINVAL if it does not support the notification, ENODEV after the mount has
+/// Sends notifications. Errors: ENOENT if the kernel does not have the object (nothing to do
+/// then), ENOSYS or EINVAL if it does not support the notification, ENODEV after the mount has
 /// ended.
 #[derive(Clone, Debug)]
 pub struct Notifier {
@@ -52,7 +50,6 @@ impl Notifier {
     ///
     /// # Errors
     /// See [`Notifier`].
-    /// See [`Notifier`].
     pub fn enlarge(&self, node: NodeId, size: u64) -> Result<(), Errno> {
         let Some(last) = size.checked_sub(1) else {
             return Ok(());
@@ -66,44 +63,6 @@ impl Notifier {
             Err(Errno::FAULT) => Ok(()),
             result => result,
         }
-    }
-
-    /// Invalidates a name, present or missing.
-    ///
-    /// # Errors
-    /// See [`Notifier`].
-    pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
-        self.entry(parent, name, 0)
-    }
-
-    /// Expires a name, so that its next use is looked up, without effect on processes that use it
-    /// ([`crate::feature::HAS_EXPIRE_ONLY`]).
-    ///
-    /// # Errors
-    /// See [`Notifier`].
-    pub fn expire_entry(&self, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
-        self.entry(parent, name, EXPIRE_ONLY)
-    }
-
-    /// Reports that `name`, which referred to `child`, was removed on the server; inotify watchers
-    /// get an event.
-    ///
-    /// # Errors
-    /// See [`Notifier`].
-    pub fn delete(&self, parent: NodeId, child: NodeId, name: &[u8]) -> Result<(), Errno> {
-        let length = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
-        self.send(
-            notify::DELETE,
-            &[&parent.0.to_ne_bytes(), &child.0.to_ne_bytes(), &length.to_ne_bytes(), &[0; 4], name, &[0]],
-        )
-    }
-
-    fn entry(&self, parent: NodeId, name: &[u8], flags: u32) -> Result<(), Errno> {
-        let length = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
-        self.send(
-            notify::INVAL_ENTRY,
-            &[&parent.0.to_ne_bytes(), &length.to_ne_bytes(), &flags.to_ne_bytes(), name, &[0]],
-        )
     }
 
     fn send(&self, code: i32, parts: &[&[u8]]) -> Result<(), Errno> {

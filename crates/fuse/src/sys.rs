@@ -79,7 +79,7 @@ unsafe impl Send for PageBuffer {}
 
 impl fmt::Debug for PageBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer").field("length", &self.length).finish_non_exhaustive()
+        f.debug_struct("PageBuffer").field("length", &self.length).finish_non_exhaustive()
     }
 }
 

@@ -164,7 +164,9 @@ impl LinuxClient {
             }
             FileOperation::Unlink(directory, name) => self.linux.unlink(directory, name, now),
             FileOperation::Rmdir(directory, name) => self.linux.remove_directory(directory, name, now),
-            FileOperation::Rename(from, to) => self.linux.rename(from, to, now),
+            FileOperation::Rename((from, from_name), (to, to_name)) => {
+                self.linux.rename(from, from_name, to, to_name, now);
+            }
             FileOperation::Setattr(seen, rights) => {
                 self.note(seen);
                 self.linux.set_attributes(&seen, rights, now);

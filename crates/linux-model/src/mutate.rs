@@ -65,7 +65,7 @@ impl Linux {
 
     /// unlink(2). An open file is renamed (silly rename) instead, and removed at its last close.
     pub(super) fn unlink(&mut self, directory: ObjectId, name: &[u8], now: Moment) {
-        self.remove_or_sillyrename((directory, name), now);
+        self.remove_or_sillyrename(directory, name, now);
         self.keep_own_name(directory, name, LinuxDentryTarget::Negative, now);
     }
 
@@ -77,32 +77,39 @@ impl Linux {
     }
 
     /// rename(2).
-    pub(super) fn rename(&mut self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), now: Moment) {
-        let moved = self.target(from);
-        let replaced = self.target(to);
+    pub(super) fn rename(
+        &mut self,
+        from: ObjectId,
+        from_name: &[u8],
+        to: ObjectId,
+        to_name: &[u8],
+        now: Moment,
+    ) {
+        let moved = self.target(from, from_name);
+        let replaced = self.target(to, to_name);
         if replaced.is_some_and(|id| self.object(id, now).opens > 0 && moved != Some(id)) {
-            self.remove_or_sillyrename(to, now);
+            self.remove_or_sillyrename(to, to_name, now);
         }
         if let Some(id) = moved {
             self.make_durable(id, now);
         }
         self.send(LinuxRequest::Rename);
-        self.refresh_own(from.0, now);
-        self.refresh_own(to.0, now);
-        self.keep_own_name(from.0, from.1, LinuxDentryTarget::Negative, now);
+        self.refresh_own(from, now);
+        self.refresh_own(to, now);
+        self.keep_own_name(from, from_name, LinuxDentryTarget::Negative, now);
         match moved {
             Some(id) => {
                 let object = self.object(id, now);
-                (object.doubtful, object.parent) = (true, Some(to.0));
-                self.keep_own_name(to.0, to.1, LinuxDentryTarget::Inode(id), now);
+                (object.doubtful, object.parent) = (true, Some(to));
+                self.keep_own_name(to, to_name, LinuxDentryTarget::Inode(id), now);
             }
-            None => drop(self.names.remove(&(to.0, Box::from(to.1)))),
+            None => drop(self.names.remove(&(to, Box::from(to_name)))),
         }
     }
 
     /// Removes a name's object, or renames it until its last close.
-    fn remove_or_sillyrename(&mut self, at: (ObjectId, &[u8]), now: Moment) {
-        let target = self.target(at);
+    fn remove_or_sillyrename(&mut self, directory: ObjectId, name: &[u8], now: Moment) {
+        let target = self.target(directory, name);
         match target {
             Some(id) if self.object(id, now).opens > 0 => {
                 self.send(LinuxRequest::FirstUse);
@@ -115,11 +122,11 @@ impl Linux {
             }
             None => self.send(LinuxRequest::Remove),
         }
-        self.refresh_own(at.0, now);
+        self.refresh_own(directory, now);
     }
 
-    fn target(&self, at: (ObjectId, &[u8])) -> Option<ObjectId> {
-        match self.names.get(&(at.0, Box::from(at.1)))?.leads {
+    fn target(&self, directory: ObjectId, name: &[u8]) -> Option<ObjectId> {
+        match self.names.get(&(directory, Box::from(name)))?.leads {
             LinuxDentryTarget::Inode(id) => Some(id),
             LinuxDentryTarget::Listed(_) | LinuxDentryTarget::Negative => None,
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::calls::CallCounters;
 use crate::counters::{CallSnapshot, Counters, counter_table};
-use crate::procedures::ProcedureCounters;
 use crate::watch::Watchers;
 
 counter_table! {
@@ -107,8 +107,8 @@ counter_table! {
 pub struct ClientCounters {
     /// Decisions.
     pub events: Counters<ClientCounter>,
-    /// Requests sent, per procedure.
-    pub procedures: ProcedureCounters,
+    /// Requests sent, per operation.
+    pub calls: CallCounters,
     /// Observers of each decision.
     pub watchers: Arc<Watchers>,
 }
@@ -131,7 +131,7 @@ impl ClientCounters {
     /// A copy of all current values.
     #[must_use]
     pub fn snapshot(&self) -> ClientSnapshot {
-        ClientSnapshot { requests: self.procedures.snapshot(), events: self.events.snapshot() }
+        ClientSnapshot { requests: self.calls.snapshot(), events: self.events.snapshot() }
     }
 }
 

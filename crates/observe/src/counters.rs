@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::procedures::ProcedureCalls;
+use crate::calls::CallCounts;
 use crate::shard::Sharded;
 
 /// The unit of a counter.
@@ -171,15 +171,15 @@ impl<C: Counter> Snapshot<C> {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(bound = "")]
 pub struct CallSnapshot<C: Counter> {
-    /// Requests sent or executed, per procedure.
-    pub requests: ProcedureCalls,
+    /// Requests sent or executed, per operation.
+    pub requests: CallCounts,
     /// The counters of the table.
     pub events: Snapshot<C>,
 }
 
 impl<C: Counter> Default for CallSnapshot<C> {
     fn default() -> Self {
-        Self { requests: ProcedureCalls::default(), events: Snapshot::default() }
+        Self { requests: CallCounts::default(), events: Snapshot::default() }
     }
 }
 

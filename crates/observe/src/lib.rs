@@ -24,6 +24,7 @@ mod generated;
 mod shard;
 mod words;
 
+pub mod calls;
 pub mod causes;
 pub mod client;
 pub mod control;
@@ -32,8 +33,8 @@ pub mod explain;
 pub mod heavy_hitters;
 pub mod in_progress;
 pub mod mountstats;
+mod operation_map;
 pub mod operations;
-pub mod procedures;
 pub mod prometheus;
 pub mod scope;
 pub mod server;
@@ -41,14 +42,14 @@ pub mod stages;
 pub mod transport;
 pub mod watch;
 
+pub use calls::{CallCounters, CallCounts};
 pub use causes::{Cause, Rule};
 pub use client::{ClientCounter, ClientCounters, ClientSnapshot};
 pub use counters::{CallSnapshot, Counter, Counters, Snapshot, Unit};
 pub use curt_proto::Operation;
 pub use operations::{
-    CompletedRequest, OperationCounters, OperationFigure, OperationSnapshot, ProcedureFigures,
+    CompletedRequest, OperationCounters, OperationFigure, OperationSnapshot, OperationStatistics,
 };
-pub use procedures::{ProcedureCalls, ProcedureCounters};
 pub use server::{ServerCounter, ServerCounters, ServerSnapshot};
 pub use transport::{TransportFigure, TransportReport};
 pub use watch::{Watcher, Watchers};

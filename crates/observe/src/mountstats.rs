@@ -80,7 +80,7 @@ pub struct Mountstats {
     pub bytes: [u64; BYTES.len()],
     /// The traffic of all connections, on one line.
     pub transport: TransportReport,
-    /// The statistics of each procedure.
+    /// The statistics of each operation.
     pub operations: OperationSnapshot,
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use curt_proto::Operation;
 use serde::{Deserialize, Serialize};
 
+use crate::calls::CallCounts;
 use crate::counters::{Counter, Snapshot, counter_table};
-use crate::procedures::ProcedureCalls;
 use crate::shard::Sharded;
 
 counter_table! {
@@ -53,8 +53,8 @@ pub const ROUND_TRIP_BOUNDS: [u64; 17] = [
     10_000_000_000,
 ];
 
-/// The statistics and the histogram of one procedure.
-const PER_PROCEDURE: usize = OperationFigure::ALL.len() + ROUND_TRIP_BOUNDS.len() + 1;
+/// The statistics and the histogram of one operation.
+const PER_OPERATION: usize = OperationFigure::ALL.len() + ROUND_TRIP_BOUNDS.len() + 1;
 
 /// A completed request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,21 +77,21 @@ pub struct CompletedRequest {
     pub delayed: bool,
 }
 
-/// The statistics of all procedures, shared by all threads that send requests.
+/// The statistics of all operations, shared by all threads that send requests.
 pub struct OperationCounters {
     numbers: Sharded,
 }
 
 impl Default for OperationCounters {
     fn default() -> Self {
-        Self { numbers: Sharded::new(Operation::COUNT * PER_PROCEDURE) }
+        Self { numbers: Sharded::new(Operation::COUNT * PER_OPERATION) }
     }
 }
 
 impl OperationCounters {
     /// Adds a completed request.
     pub fn ended(&self, operation: Operation, request: &CompletedRequest) {
-        let first = operation.index() * PER_PROCEDURE;
+        let first = operation.index() * PER_OPERATION;
         let round_trip = nanoseconds(request.execution.saturating_sub(request.queue));
         let add = |figure: OperationFigure, amount: u64| {
             if amount != 0 {
@@ -115,7 +115,7 @@ impl OperationCounters {
     /// One statistic of an operation.
     #[must_use]
     pub fn value(&self, operation: Operation, figure: OperationFigure) -> u64 {
-        self.numbers.sum(operation.index() * PER_PROCEDURE + figure.index())
+        self.numbers.sum(operation.index() * PER_OPERATION + figure.index())
     }
 
     /// Requests of NFS.
@@ -128,14 +128,14 @@ impl OperationCounters {
     #[must_use]
     pub fn snapshot(&self) -> OperationSnapshot {
         let figures = |operation: Operation| {
-            let first = operation.index() * PER_PROCEDURE;
+            let first = operation.index() * PER_OPERATION;
             let figures = OperationFigure::ALL.iter().map(|figure| self.numbers.sum(first + figure.index()));
-            let classes = first + OperationFigure::ALL.len()..first + PER_PROCEDURE;
-            let figures = ProcedureFigures {
+            let classes = first + OperationFigure::ALL.len()..first + PER_OPERATION;
+            let figures = OperationStatistics {
                 figures: figures.collect(),
                 round_trips: classes.map(|class| self.numbers.sum(class)).collect(),
             };
-            (operation.name().to_owned(), figures)
+            (operation, figures)
         };
         OperationSnapshot(Operation::nfs().map(figures).collect())
     }
@@ -143,14 +143,14 @@ impl OperationCounters {
 
 impl std::fmt::Debug for OperationCounters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Operations").field("operations", &self.operations()).finish_non_exhaustive()
+        f.debug_struct("OperationCounters").field("operations", &self.operations()).finish_non_exhaustive()
     }
 }
 
-/// One procedure's statistics at one time, or the difference of two of these.
+/// One operation's statistics at one time, or the difference of two of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ProcedureFigures {
+pub struct OperationStatistics {
     /// The sums.
     #[serde(flatten)]
     pub figures: Snapshot<OperationFigure>,
@@ -159,7 +159,7 @@ pub struct ProcedureFigures {
     pub round_trips: Vec<u64>,
 }
 
-impl ProcedureFigures {
+impl OperationStatistics {
     /// One statistic.
     #[must_use]
     pub fn value(&self, figure: OperationFigure) -> u64 {
@@ -187,43 +187,44 @@ impl ProcedureFigures {
     }
 }
 
-/// All procedures' statistics at one time, by the procedure's name.
+/// The statistics of all operations of NFS at one time. In JSON an operation has its
+/// [key](Operation::key).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OperationSnapshot(BTreeMap<String, ProcedureFigures>);
+pub struct OperationSnapshot(
+    #[serde(with = "crate::operation_map")] BTreeMap<Operation, OperationStatistics>,
+);
 
 impl OperationSnapshot {
-    /// The statistics of the procedure `name` (zeros for an unknown name).
+    /// The statistics of an operation.
     #[must_use]
-    pub fn of(&self, name: &str) -> ProcedureFigures {
-        self.0.get(name).cloned().unwrap_or_default()
+    pub fn of(&self, operation: impl Into<Operation>) -> OperationStatistics {
+        self.0.get(&operation.into()).cloned().unwrap_or_default()
     }
 
-    /// Names and statistics in the order of [`Operation::nfs`].
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, ProcedureFigures)> + '_ {
-        Operation::nfs().map(|operation| (operation.name(), self.of(operation.name())))
+    /// Each operation of NFS and its statistics, in the order of [`Operation::nfs`].
+    pub fn iter(&self) -> impl Iterator<Item = (Operation, OperationStatistics)> + '_ {
+        Operation::nfs().map(|operation| (operation, self.of(operation)))
     }
 
-    /// The sum of a statistic over all procedures.
+    /// The sum of a statistic over all operations.
     #[must_use]
     pub fn total(&self, figure: OperationFigure) -> u64 {
-        self.0.values().map(|procedure| procedure.value(figure)).sum()
+        self.0.values().map(|statistics| statistics.value(figure)).sum()
     }
 
-    /// Number of calls of each procedure.
+    /// Number of calls of each operation.
     #[must_use]
-    pub fn calls(&self) -> ProcedureCalls {
+    pub fn calls(&self) -> CallCounts {
         self.iter()
-            .map(|(name, figures)| (name.to_owned(), figures.value(OperationFigure::Operations)))
+            .map(|(operation, figures)| (operation, figures.value(OperationFigure::Operations)))
             .collect()
     }
 
     /// The difference between `earlier` and this.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let differences = self.0.iter().map(|(name, now)| {
-            let then = earlier.of(name);
-            (name.clone(), now.since(&then))
-        });
+        let differences =
+            self.0.iter().map(|(operation, now)| (*operation, now.since(&earlier.of(*operation))));
         Self(differences.collect())
     }
 }
@@ -258,7 +259,7 @@ mod tests {
         operations.ended(READ, &request(30, 130));
         // The clock stood still while the transport's clock continued.
         operations.ended(READ, &request(30, 0));
-        let snapshot = operations.snapshot().of("READ");
+        let snapshot = operations.snapshot().of(READ);
         let figures = [
             OperationFigure::Operations,
             OperationFigure::Transmissions,
@@ -290,7 +291,7 @@ mod tests {
                 ..CompletedRequest::default()
             },
         );
-        assert_eq!(operations.snapshot().of("READ").round_trips, vec![1; 18]);
+        assert_eq!(operations.snapshot().of(READ).round_trips, vec![1; 18]);
     }
 
     #[test]
@@ -302,8 +303,8 @@ mod tests {
         operations.ended(Operation::Nfs3(NfsProcedure::Getattr), &request(1, 2));
         let between = operations.snapshot().since(&before);
         assert_eq!(between.calls().total(), 2);
-        assert_eq!(between.of("READ").value(OperationFigure::RoundTrip), 30_000);
-        assert_eq!(between.of("READ").round_trips.iter().sum::<u64>(), 1);
+        assert_eq!(between.of(READ).value(OperationFigure::RoundTrip), 30_000);
+        assert_eq!(between.of(READ).round_trips.iter().sum::<u64>(), 1);
         assert_eq!(before.since(&between).total(OperationFigure::Operations), 0);
     }
 }

@@ -2,7 +2,7 @@
 //! sends. Requests are attributed to it.
 //!
 //! Each thread has one value. Code that receives a program's operation enters it ([`operation`]).
-//! Code that sends a request sets the cause if the procedure alone does not determine it
+//! Code that sends a request sets the cause if the operation alone does not determine it
 //! ([`with_cause`]). Work that is passed to another thread carries the value ([`carried`]). These
 //! are only labels: no decision depends on them. A thread can wait until no work with a given label
 //! is in progress ([`crate::in_progress`]).
@@ -23,7 +23,7 @@ pub struct RequestScope {
     pub object: u64,
     /// A watcher's own number for the operation's path; 0: none.
     pub path: u32,
-    /// The cause of a request; `None`: its procedure determines it.
+    /// The cause of a request; `None`: its operation determines it.
     pub cause: Option<Cause>,
     /// The mark of work whose end can be waited for.
     pub mark: WorkMark,

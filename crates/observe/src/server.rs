@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::calls::CallCounters;
 use crate::counters::{CallSnapshot, Counters, counter_table};
-use crate::procedures::ProcedureCounters;
 use crate::stages::StageTimes;
 
 counter_table! {
@@ -48,8 +48,8 @@ counter_table! {
 pub struct ServerCounters {
     /// Events and sums.
     pub events: Counters<ServerCounter>,
-    /// Calls received, per procedure.
-    pub procedures: ProcedureCounters,
+    /// Calls received, per operation.
+    pub calls: CallCounters,
     /// The times of the stages of requests.
     pub stages: Arc<StageTimes>,
 }
@@ -68,7 +68,7 @@ impl ServerCounters {
     /// A copy of all current values.
     #[must_use]
     pub fn snapshot(&self) -> ServerSnapshot {
-        ServerSnapshot { requests: self.procedures.snapshot(), events: self.events.snapshot() }
+        ServerSnapshot { requests: self.calls.snapshot(), events: self.events.snapshot() }
     }
 }
 

@@ -7,7 +7,7 @@
 //! Must not know bytes, ranges or where pages are stored.
 
 use crate::{
-    attributes::{Absorbed, AttributeState, MutationTicket},
+    attributes::AttributeState,
     facts::{Epoch, LockingState},
     options::{CacheOptions, RacyGuard},
     server_clock::ServerClock,
@@ -63,42 +63,5 @@ pub const fn decide_written_pages(options: &CacheOptions) -> PagesDecision {
         // Another client's change may have followed this client's within one clock tick of the
         // server.
         RacyGuard::On => PagesDecision::Drop,
-    }
-}
-
-/// The label under which the pages of a READ reply may be cached, after its attributes were
-/// absorbed. `ticket` was taken from `file` before the READ was sent. `adopted`: the reply had
-/// attributes and they are the newest known. `held` is the label of the pages already cached.
-/// `None`: the data may be returned to the caller only.
-#[must_use]
-pub fn learn_pages(
-    held: Option<PagesLabel>,
-    ticket: MutationTicket,
-    file: &AttributeState,
-    adopted: bool,
-    sent_at: Moment,
-) -> Option<PagesLabel> {
-    let epoch = file.contents().filter(|_| adopted && file.is_undisturbed(ticket))?;
-    match held {
-        Some(held) if held.epoch == epoch => Some(held),
-        // Pages of a former epoch are invalid; the caller drops them.
-        Some(_) | None => Some(PagesLabel { epoch, sent_at }),
-    }
-}
-
-/// The label under which written pages may be cached as clean after the server accepted them.
-/// `absorbed` is the result of [`AttributeState::absorb_mutation`] for the WRITE reply. `None`:
-/// drop them and all other pages of the file.
-#[must_use]
-pub fn learn_written(
-    held: Option<PagesLabel>,
-    file: &AttributeState,
-    absorbed: Absorbed,
-    sent_at: Moment,
-) -> Option<PagesLabel> {
-    let epoch = file.contents().filter(|_| absorbed.stands)?;
-    match held {
-        Some(held) => (held.epoch == epoch).then_some(held),
-        None => Some(PagesLabel { epoch, sent_at }),
     }
 }

@@ -1,37 +1,101 @@
-//! The lifetimes granted to a cache in front of the client that answers without a request to it: a
-//! kernel or an application.
+//! The lifetimes granted to a kernel in front of the client, which answers from its own caches
+//! until they end.
 //!
-//! Owns the lifetimes of names and attributes. Invariants: a granted lifetime ends no later than
-//! that of our own cache entry. No lifetime is granted for names in a directory that some user of
-//! this mount may not search, because search permission is not checked for cached names.
+//! Owns the lifetimes of names and attributes, and which replies must wait for them to end: a
+//! granted lifetime is never revoked. Invariants: a lifetime ends no later than that of our own
+//! cache entry, and that of a name no later than `kernelnames` after the grant. No lifetime is
+//! granted for names in a directory that some user of this mount may not search by mode, because
+//! the kernel checks no search permission for cached names.
 
 use core::time::Duration;
+
+use curt_types::FileKind;
 
 use crate::{
     access::is_world_searchable,
     attributes::AttributeState,
-    facts::Facts,
+    facts::{Epoch, Facts},
     names::{self, DentryState, NameLabel},
-    options::{AccessMode, CacheOptions, MountUsers},
+    options::{CacheOptions, MountUsers},
     server_clock::ServerClock,
     time::Moment,
 };
 
-/// How long a name of `directory`, present or missing, may be cached.
+/// How much later than granted a lifetime can end. It begins when the kernel processes the reply,
+/// and the kernel rounds it up by at most two ticks of its clock (10 ms each with HZ=100). It is no
+/// bound if the daemon or the caller gets no processor time: see [`CHECKED_AFTER_EXPIRY`].
+pub const EXPIRY_DELAY: Duration = Duration::from_millis(50);
+
+/// How long after the end of a lifetime an operation is still checked along the path. A caller that
+/// gets no processor time lets the lifetime begin late, or walks in time and acts late.
+pub const CHECKED_AFTER_EXPIRY: Duration = Duration::from_secs(30);
+
+/// How long no name of a directory is granted a lifetime after a rename moved one into a directory
+/// that some user may not search: programs that move many names look each up first, and each rename
+/// would wait for its lifetime.
+pub const WITHHELD_AFTER_RENAME: Duration = Duration::from_secs(10);
+
+/// How long no missing name of a directory is granted a lifetime after a listing of it had to wait:
+/// a listing takes many requests, and each would wait for the names looked up since the last.
+pub const WITHHELD_AFTER_LISTING: Duration = Duration::from_secs(10);
+
+/// What is known of the directory of a name.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectoryView<'a> {
+    /// Its attributes.
+    pub attributes: &'a AttributeState,
+    /// A reply of the server, for any credential, contradicted its mode bits.
+    pub is_disputed: bool,
+    /// The clock of its file system.
+    pub clock: &'a ServerClock,
+}
+
+/// How long a name, present or missing, may be cached.
 #[must_use]
 pub fn name_lifetime(
     entry: DentryState,
     label: NameLabel,
-    directory: &AttributeState,
-    clock: &ServerClock,
+    directory: &DirectoryView<'_>,
     now: Moment,
     options: &CacheOptions,
 ) -> Duration {
-    if names_may_be_kept(directory, options) {
-        names::remaining(entry, label, directory, clock, now, options)
-    } else {
-        Duration::ZERO
+    if !everybody_may_search(directory.attributes.facts(), directory.is_disputed, options.users) {
+        return Duration::ZERO;
     }
+    names::remaining(entry, label, directory.attributes, directory.clock, now, options)
+        .min(options.kernel_names)
+}
+
+/// Whether a name that leads to an object of this kind may have a lifetime. The kernel opens others
+/// without asking.
+#[must_use]
+pub const fn may_keep_name_of(kind: FileKind) -> bool {
+    match kind {
+        FileKind::Regular | FileKind::Directory | FileKind::Symlink => true,
+        FileKind::Fifo | FileKind::Socket | FileKind::CharacterDevice | FileKind::BlockDevice => false,
+    }
+}
+
+/// Whether everybody whose requests the kernel lets through may search a directory with these
+/// attributes, whatever his groups. `is_disputed` as in [`DirectoryView`].
+#[must_use]
+pub fn everybody_may_search(directory: Option<Facts>, is_disputed: bool, users: MountUsers) -> bool {
+    let Some(facts) = directory.filter(|_| !is_disputed) else {
+        return false;
+    };
+    match users {
+        MountUsers::One(uid) => is_world_searchable(&facts) || may_search_in_any_group(&facts, uid),
+        MountUsers::Many => is_world_searchable(&facts),
+        // The kernel lets those in whom the daemon refuses.
+        MountUsers::WithRoot => false,
+    }
+}
+
+/// Whether the mode bits let `uid` search the directory, whatever groups the process has. They do
+/// not decide for uid 0.
+const fn may_search_in_any_group(facts: &Facts, uid: u32) -> bool {
+    let wanted = if facts.uid == uid { 0o100 } else { 0o011 };
+    uid != 0 && matches!(facts.kind, FileKind::Directory) && facts.mode & wanted == wanted
 }
 
 /// How long an object's attributes may be cached.
@@ -40,19 +104,106 @@ pub fn attribute_lifetime(object: &AttributeState, now: Moment, options: &CacheO
     if object.is_changing() { Duration::ZERO } else { object.remaining(now, options) }
 }
 
-/// Whether names that were granted a lifetime while the directory was as in `before` must be
-/// invalidated, because some user may not search the directory any more.
+/// Whether some user may not search a directory any more whose names were granted lifetimes while
+/// it was as in `before`.
 #[must_use]
 pub const fn revokes_names(before: &Facts, after: &Facts) -> bool {
     is_world_searchable(before) && !is_world_searchable(after)
 }
 
-/// Whether every user whose requests arrive may certainly search the directory.
-fn names_may_be_kept(directory: &AttributeState, options: &CacheOptions) -> bool {
-    let open_to_all = directory.facts().is_some_and(|facts| is_world_searchable(&facts));
-    match (options.users, options.access) {
-        (MountUsers::Many, AccessMode::Server) => false,
-        (MountUsers::Many, AccessMode::ModeBits)
-        | (MountUsers::One, AccessMode::Server | AccessMode::ModeBits) => open_to_all,
+/// The lifetimes granted for names of one directory: when the last ones end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NameLifetimes {
+    /// Of present names.
+    present: Option<Moment>,
+    /// Of names that are missing in this epoch of the directory's contents.
+    missing: Option<(Moment, Epoch)>,
+    /// Of names that were missing in an earlier one.
+    formerly_missing: Option<Moment>,
+    /// Until then no more are granted, and none to missing names.
+    withheld_until: Option<Moment>,
+    missing_withheld_until: Option<Moment>,
+}
+
+impl NameLifetimes {
+    /// A present name has a lifetime until `end`.
+    pub fn grant_present(&mut self, end: Moment) {
+        self.present = self.present.max(Some(end));
     }
+
+    /// A name has a lifetime until `end`. `epoch`: that of the directory's contents.
+    pub fn grant(&mut self, entry: DentryState, epoch: Epoch, end: Moment) {
+        match (entry, self.missing) {
+            (DentryState::Absent, _) => {}
+            (DentryState::Positive, _) => self.grant_present(end),
+            (DentryState::Negative, Some((former, of))) if of == epoch => {
+                self.missing = Some((former.max(end), epoch));
+            }
+            (DentryState::Negative, former) => {
+                self.formerly_missing = self.formerly_missing.max(former.map(|(end, _)| end));
+                self.missing = Some((end, epoch));
+            }
+        }
+    }
+
+    /// A rename at `now` moved a name of the directory to where some user may not search.
+    pub fn withhold(&mut self, now: Moment) {
+        self.withheld_until = Some(now.plus(WITHHELD_AFTER_RENAME));
+    }
+
+    /// A listing of the directory has to wait at `now` for the end of lifetimes.
+    pub fn withhold_missing(&mut self, now: Moment) {
+        self.missing_withheld_until = Some(now.plus(WITHHELD_AFTER_LISTING));
+    }
+
+    /// Whether a name may be granted a lifetime at `now`.
+    #[must_use]
+    pub fn may_grant(&self, entry: DentryState, now: Moment) -> bool {
+        let withheld_until = match entry {
+            DentryState::Positive => self.withheld_until,
+            DentryState::Negative | DentryState::Absent => {
+                self.withheld_until.max(self.missing_withheld_until)
+            }
+        };
+        withheld_until.is_none_or(|end| end <= now)
+    }
+
+    /// When the kernel has no name of the directory any more: somebody who may not search it then
+    /// needs a look-up.
+    #[must_use]
+    pub fn expiry(&self) -> Option<Moment> {
+        expiry(self.present.max(self.missing.map(|(end, _)| end)).max(self.formerly_missing))
+    }
+
+    /// When the kernel has no present name of the directory any more.
+    #[must_use]
+    pub fn present_end(&self) -> Option<Moment> {
+        self.present
+    }
+
+    /// When the kernel takes no name for missing any more that may be listed. `listed`: the epoch
+    /// of the listing, if it is of one.
+    #[must_use]
+    pub fn expiry_of_listed(&self, listed: Option<Epoch>) -> Option<Moment> {
+        let contradicted = self.missing.filter(|(_, epoch)| listed != Some(*epoch)).map(|(end, _)| end);
+        expiry(contradicted.max(self.formerly_missing))
+    }
+}
+
+/// When the kernel has no name any more whose lifetime ends at `end`.
+#[must_use]
+pub fn expiry(end: Option<Moment>) -> Option<Moment> {
+    end.map(|end| end.plus(EXPIRY_DELAY))
+}
+
+/// Until when operations are checked because of a lifetime that ends at `end`.
+#[must_use]
+pub fn end_of_checks(end: Moment) -> Moment {
+    end.plus(CHECKED_AFTER_EXPIRY)
+}
+
+/// How long a reply has to wait at `now` so that it comes after `expiry`.
+#[must_use]
+pub fn wait_for(expiry: Option<Moment>, now: Moment) -> Duration {
+    expiry.map_or(Duration::ZERO, |expiry| expiry.since(now))
 }

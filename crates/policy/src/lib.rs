@@ -36,7 +36,7 @@ pub mod time;
 pub use access::{AccessDecision, AccessEntry, AccessReason, AccessView, UnixCredential};
 pub use attributes::{Absorbed, AttributeReport, AttributeState, Freshness, Mutation, MutationTicket};
 pub use facts::{Delegation, Epoch, Facts, LockingState};
-pub use names::{NameDecision, NameIntent, NameLabel, NameView};
+pub use names::{NameDecision, NameLabel, NameView};
 pub use open::{OpenDecision, OpenIntent, OpenView};
 pub use options::{
     AccessMode, CacheOptions, FillMode, ListingMode, LookupCache, MountUsers, PlusMode, RacyGuard,

@@ -22,7 +22,7 @@ use crate::{
     access::{AccessDecision, AccessReason, AccessView, AllowedBy, decide_access},
     attributes::{Absorbed, AttributeState, Freshness, MutationTicket},
     facts::Epoch,
-    kernel_cache,
+    kernel_cache::DirectoryView,
     options::{CacheOptions, LookupCache},
     server_clock::ServerClock,
     time::{Moment, left},
@@ -35,18 +35,6 @@ pub struct NameLabel {
     pub epoch: Epoch,
     /// When the request that found it was sent.
     pub sent_at: Moment,
-}
-
-/// The intent of a lookup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NameIntent {
-    /// To use the object: stat, open, a component of a path, the source of a link.
-    Use,
-    /// To create it, or to require that it does not exist: O_CREAT, mkdir, the target of link,
-    /// symlink, mknod or rename.
-    Make,
-    /// To remove or rename it: the request itself resolves the name at the server.
-    Remove,
 }
 
 /// The state of a name in the DentryCache.
@@ -183,8 +171,6 @@ pub enum NameDecision {
     RevalidateDirectory,
     /// Send LOOKUP, for the reason given.
     Lookup(LookupReason),
-    /// Send the operation itself; no lookup is needed before it.
-    LeaveToServer,
 }
 
 /// Why a LOOKUP is sent.
@@ -201,11 +187,7 @@ pub enum LookupReason {
 }
 
 /// Decides one lookup.
-pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions) -> NameDecision {
-    match intent {
-        NameIntent::Use => {}
-        NameIntent::Make | NameIntent::Remove => return NameDecision::LeaveToServer,
-    }
+pub fn decide_lookup(view: &NameView, options: &CacheOptions) -> NameDecision {
     let serve = match view.entry {
         DentryState::Absent => return NameDecision::Lookup(LookupReason::Unknown),
         DentryState::Positive => NameDecision::ServePositive,
@@ -238,14 +220,12 @@ pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions
 pub struct LookupView<'a> {
     /// The cached entry of the name and its label.
     pub entry: Option<(DentryState, NameLabel)>,
-    /// The directory's state.
-    pub directory: &'a AttributeState,
+    /// The directory.
+    pub directory: DirectoryView<'a>,
     /// The freshness of its attributes for this operation.
     pub freshness: Freshness,
     /// The caller's rights on it.
     pub access: AccessView,
-    /// The clock of its file system.
-    pub clock: &'a ServerClock,
     /// The time of the lookup.
     pub wanted: LookupTime,
 }
@@ -256,8 +236,6 @@ pub struct LookupView<'a> {
 pub enum LookupDecision {
     /// Serve the cached entry.
     Serve {
-        /// How long the caller may cache it.
-        entry_valid: Duration,
         /// The basis on which the caller may search the directory.
         allowed_by: AllowedBy,
     },
@@ -278,24 +256,15 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
     };
     let name = NameView {
         directory: view.freshness,
-        ..NameView::of(state, label, view.directory, view.clock, view.wanted, options)
+        ..NameView::of(state, label, view.directory.attributes, view.directory.clock, view.wanted, options)
     };
     let may_search = || decide_access(&view.access, view.freshness, Access::LOOKUP, options);
-    match decide_lookup(&name, NameIntent::Use, options) {
+    match decide_lookup(&name, options) {
         NameDecision::Lookup(reason) => LookupDecision::Lookup(reason),
-        NameDecision::LeaveToServer => LookupDecision::Lookup(LookupReason::Unknown),
         NameDecision::ServePositive | NameDecision::ServeNegative => match may_search() {
-            AccessDecision::Allow => LookupDecision::Serve {
-                entry_valid: kernel_cache::name_lifetime(
-                    state,
-                    label,
-                    view.directory,
-                    view.clock,
-                    view.wanted.now,
-                    options,
-                ),
-                allowed_by: view.access.allowed_by(Access::LOOKUP),
-            },
+            AccessDecision::Allow => {
+                LookupDecision::Serve { allowed_by: view.access.allowed_by(Access::LOOKUP) }
+            }
             AccessDecision::Deny => LookupDecision::Deny,
             AccessDecision::Revalidate => LookupDecision::Revalidate,
             AccessDecision::Ask(reason) => LookupDecision::AskAccess(reason),

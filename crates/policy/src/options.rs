@@ -86,10 +86,12 @@ pub enum FillMode {
 /// Which users' requests the kernel passes to this mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MountUsers {
-    /// Only those of the mounting user.
-    One,
-    /// Those of several users (`allow_other`, `allow_root`).
+    /// Only those of this user, who mounted.
+    One(u32),
+    /// Those of several users (`allow_other`).
     Many,
+    /// All users'; the daemon refuses all but the user who mounted and root (`allow_root`).
+    WithRoot,
 }
 
 /// The cache-relevant options of one mount.
@@ -124,6 +126,8 @@ pub struct CacheOptions {
     pub listing: ListingMode,
     /// `dirfill=`.
     pub fill: FillMode,
+    /// `kernelnames=`: for how long a kernel may keep a name without asking, at most. Zero is off.
+    pub kernel_names: Duration,
     /// Whether more than one user's requests arrive.
     pub users: MountUsers,
 }
@@ -149,8 +153,8 @@ impl CacheOptions {
 }
 
 impl Default for CacheOptions {
-    /// The defaults of nfs(5), and those of README.md for options that nfs(5) does not have; one
-    /// user.
+    /// The defaults of nfs(5), and those of README.md for options that nfs(5) does not have;
+    /// several users.
     fn default() -> Self {
         Self {
             files: TimeoutRange { min: Duration::from_secs(3), max: Duration::from_secs(60) },
@@ -166,7 +170,8 @@ impl Default for CacheOptions {
             plus: PlusMode::Auto,
             listing: ListingMode::Continue,
             fill: FillMode::Auto,
-            users: MountUsers::One,
+            kernel_names: Duration::from_secs(1),
+            users: MountUsers::Many,
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The operations of all programs under one dense index, for tables that have a row for each.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use crate::mount3::{self, MountProcedure};
 use crate::nfs3::{self, NfsProcedure};
 use crate::nlm4::{self, NlmProcedure};
@@ -12,7 +15,7 @@ macro_rules! procedures {
         $($variant:ident = $number:literal, $name:literal $(, $meaning:literal)?;)*
     ) => {
         $(#[$outer])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u32)]
         pub enum $table {
             $(#[doc = concat!($prefix, $name, $(": ", $meaning,)? ".")] $variant = $number,)*
@@ -46,7 +49,7 @@ macro_rules! procedures {
 pub(crate) use procedures;
 
 /// What a client asks of a server, in any program and version. NFSv4's operations will follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// A procedure of NFSv3.
     Nfs3(NfsProcedure),
@@ -111,7 +114,8 @@ impl Operation {
         }
     }
 
-    /// The RFC's name, without a prefix.
+    /// The RFC's name, without a prefix. Operations of different programs and versions may have
+    /// the same name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -121,11 +125,55 @@ impl Operation {
             Self::Nsm(procedure) => procedure.name(),
         }
     }
+
+    /// The key of its statistics in JSON: no two operations have the same. Operations of NFSv3 have
+    /// their names (`READ`). Those of other programs and later versions have these as prefix
+    /// (`MOUNT.NULL`, `NFSv4.READ`).
+    #[must_use]
+    pub fn key(self) -> Cow<'static, str> {
+        match self {
+            Self::Nfs3(procedure) => procedure.name().into(),
+            Self::Mount(procedure) => format!("MOUNT.{}", procedure.name()).into(),
+        }
+    }
+
+    /// The operation of the NFS program with this key, if it is known.
+    #[must_use]
+    pub fn from_key(key: &str) -> Option<Self> {
+        Self::nfs().find(|operation| operation.key() == key)
+    }
+}
+
+impl From<NfsProcedure> for Operation {
+    fn from(procedure: NfsProcedure) -> Self {
+        Self::Nfs3(procedure)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.key())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
+
+    #[test]
+    fn each_operation_has_a_key_of_its_own() {
+        let mount = MountProcedure::ALL.map(Operation::Mount);
+        let keys: HashSet<_> = Operation::nfs().chain(mount).map(Operation::key).collect();
+        assert_eq!(keys.len(), Operation::COUNT);
+        for operation in Operation::nfs() {
+            assert_eq!(Operation::from_key(&operation.key()), Some(operation));
+        }
+        assert_eq!((Operation::from_key("NFSv4.READ"), Operation::from_key("read")), (None, None));
+        let null = [Operation::Nfs3(NfsProcedure::Null), Operation::Mount(MountProcedure::Null)];
+        assert_eq!(null.map(|operation| operation.to_string()), ["NULL", "MOUNT.NULL"]);
+    }
 
     #[test]
     fn indices_are_dense_and_calls_lead_to_them() {

@@ -50,6 +50,21 @@ impl TimeSource {
         }
     }
 
+    /// The wall clock's time at its last tick: the earliest time that a file system may set for a
+    /// change made from now on (Linux's `CLOCK_REALTIME_COARSE`).
+    #[must_use]
+    pub fn coarse_wall_clock(&self) -> SystemTime {
+        match self {
+            Self::System => {
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+                let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+                let since = Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default());
+                SystemTime::UNIX_EPOCH + since
+            }
+            Self::Scripted(_) => self.wall_clock(),
+        }
+    }
+
     /// The current time of the monotonic clock, which all processes of this boot share.
     #[must_use]
     pub fn since_boot(&self) -> Duration {

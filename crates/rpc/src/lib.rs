@@ -5,7 +5,6 @@
 //! procedures of a program: arguments and results are bytes. Invariants: nothing that a peer sends
 //! causes a panic, blocks a caller that does not wait for that peer, or makes this crate allocate
 //! more memory than was sent and allowed.
-//! was sent and allowed.
 
 pub mod client;
 pub mod clock;
@@ -15,4 +14,10 @@ pub mod record;
 pub mod security;
 pub mod server;
 
-pub use security::auth;
+/// Credentials, verifiers and the flavors AUTH_NONE and AUTH_SYS.
+pub mod auth {
+    pub use crate::security::{
+        auth::*,
+        credential::{AuthSysCredential, ContextCredential, MachineName, RpcCredential},
+    };
+}

@@ -25,10 +25,10 @@ mod v3;
 mod write_verifier;
 
 pub use exports::{
-    ClientSpec, ClientSpecError, ClientSpecKind, EXPORTS_DIRECTORY, EXPORTS_FILE, EXPORTS_MAX, ExportClient,
-    ExportDefinition, ExportExplanation, ExportRules, ExportsDifference, ExportsEntry, ExportsProblem,
-    FileLine, Flavor, Fsid, IpNetwork, MountPoint, NameService, OPTIONS, OptionSupport, Options,
-    ParsedExports, RulesByFlavor, Severity, Squash, SystemNames, explain, read_exports,
+    ClientSpec, ClientSpecError, ClientSpecKind, CredentialFlavor, EXPORTS_DIRECTORY, EXPORTS_FILE,
+    EXPORTS_MAX, ExportClient, ExportDefinition, ExportExplanation, ExportRules, ExportsDifference,
+    ExportsEntry, ExportsProblem, FileLine, Fsid, IpNetwork, MountPoint, NameService, OPTIONS, OptionSupport,
+    Options, ParsedExports, RulesByFlavor, Severity, Squash, SystemNames, explain, read_exports,
 };
 pub use file_handle::have_room_for_parents;
 pub use loopback::{LoopbackStep, LoopbackTransport};

@@ -52,13 +52,6 @@ impl LoopbackTransport {
         }
     }
 
-    /// The same with another client address.
-    #[must_use]
-    pub const fn from_address(mut self, client: SocketAddr) -> Self {
-        self.client = client;
-        self
-    }
-
     /// The same with a hook, called around each request.
     #[must_use]
     pub fn with_hook(mut self, hook: impl Fn(LoopbackStep, u32, u32) + Send + Sync + 'static) -> Self {

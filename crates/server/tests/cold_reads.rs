@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, Fattr, FsstatOk, NfsProcedure, NfsResult, ReadArguments, ReadFail, ReadOk,
+    Cookie, CookieVerf3, Fattr, FsstatOk, NfsProcedure, NfsResult, ReadArguments, ReadFail, ReadOk,
     ReaddirArguments,
 };
 use curt_rpc::client::TcpTransport;
 use curt_server::{ExportDefinition, NfsService};
 use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp};
 use curt_vfs::{
-    CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace, FsCred, Limits as FileLimits,
-    LinkResult, MayBlock, MemoryOptions, MemoryVfs, NewNode, NodeHandle, PostOpResult as Answer, ReadResult,
-    ReaddirDetail, RenameResult, Vfs, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace, FsCred, Limits, LinkResult,
+    MayBlock, MemoryOptions, MemoryVfs, NewNode, NodeHandle, PostOpResult, ReadResult, ReaddirDetail,
+    RenameResult, Vfs, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
 use curt_xdr::decode_all;
 use parking_lot::{Condvar, Mutex};
@@ -70,12 +70,12 @@ impl Vfs for Cold {
         offset: u64,
         count: u32,
         data: &mut Vec<u8>,
-    ) -> Answer<ReadResult> {
+    ) -> PostOpResult<ReadResult> {
         self.become_(Disk::Reading);
         if self.wait_for(Disk::Asked) {
             return self.tree.read(caller, node, offset, count, data);
         }
-        Answer { attributes: None, value: Err(Error::Os(Errno::TIMEDOUT)) }
+        PostOpResult { attributes: None, value: Err(Error::Os(Errno::TIMEDOUT)) }
     }
 
     fn fetch(
@@ -86,10 +86,11 @@ impl Vfs for Cold {
         count: u32,
         how: FetchOptions,
         data: &mut Vec<u8>,
-    ) -> Option<Answer<FetchResult>> {
-        let Answer { attributes, value } = how.wait.then(|| self.read(caller, node, offset, count, data))?;
+    ) -> Option<PostOpResult<FetchResult>> {
+        let PostOpResult { attributes, value } =
+            how.wait.then(|| self.read(caller, node, offset, count, data))?;
         let value = value.map(FetchResult::Copied);
-        Some(Answer { attributes, value })
+        Some(PostOpResult { attributes, value })
     }
 
     fn may_block(&self) -> MayBlock {
@@ -100,7 +101,7 @@ impl Vfs for Cold {
         0
     }
 
-    fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> Answer<VfsNode> {
+    fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode> {
         let found = self.tree.lookup(caller, directory, name);
         self.become_(Disk::Asked);
         found
@@ -114,7 +115,7 @@ impl Vfs for Cold {
         cookie: u64,
         wanted: ReaddirDetail,
         visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
-    ) -> Answer<bool> {
+    ) -> PostOpResult<bool> {
         let mut is_first = true;
         let mut in_time = true;
         let mut wait = |entry: &VfsDirEntry<'_>| {
@@ -126,10 +127,10 @@ impl Vfs for Cold {
         };
         let listed = self.tree.read_directory(caller, directory, cookie, wanted, &mut wait);
         let value = listed.value.and_then(|end| in_time.then_some(end).ok_or(Error::Os(Errno::TIMEDOUT)));
-        Answer { value, ..listed }
+        PostOpResult { value, ..listed }
     }
 
-    fn space(&self, node: &NodeHandle) -> Answer<FileSystemSpace> {
+    fn space(&self, node: &NodeHandle) -> PostOpResult<FileSystemSpace> {
         self.become_(Disk::Asked);
         self.tree.space(node)
     }
@@ -139,8 +140,8 @@ impl Vfs for Cold {
         identity() -> u64;
         attributes(node: &NodeHandle) -> Result<Attributes, Error>;
         set_attributes(caller: &FsCred<'_>, node: &NodeHandle, set: &SetAttributes, guard: Option<Timestamp>) -> WccResult<()>;
-        access(caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> Answer<Access>;
-        read_link(caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Answer<()>;
+        access(caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access>;
+        read_link(caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> PostOpResult<()>;
         write(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, data: &[u8], stability: Stability) -> WccResult<WriteResult>;
         commit(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
         make(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], object: NewNode<'_>) -> WccResult<CreatedNode>;
@@ -148,7 +149,7 @@ impl Vfs for Cold {
         remove_directory(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
         rename(caller: &FsCred<'_>, from: &NodeHandle, from_name: &[u8], to: &NodeHandle, to_name: &[u8]) -> RenameResult;
         link(caller: &FsCred<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> LinkResult;
-        limits(node: &NodeHandle) -> Answer<FileLimits>;
+        limits(node: &NodeHandle) -> PostOpResult<Limits>;
         sync_all() -> Result<(), Error>;
     }
 }
@@ -176,7 +177,7 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
     let listing = ReaddirArguments {
         directory: root,
         cookie: Cookie(0),
-        verifier: CookieVerifier::default(),
+        verifier: CookieVerf3::default(),
         count: 4000,
     };
     std::thread::scope(|scope| {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use curt_observe::ServerCounters;
 use curt_proto::nfs3::{
-    self, CreateArguments, CreateHow, CreateOk, CreateVerifier, DirOpArgs, Fattr, Filename, NfsFh3,
+    self, CreateArguments, CreateHow, CreateOk, CreateVerf3, DirOpArgs, Fattr, Filename, NfsFh3,
     NfsProcedure, NfsResult, NfsStat3, WccData,
 };
 use curt_server::{
@@ -53,7 +53,7 @@ impl Life {
 
     fn create(&self, name: &[u8], verifier: u8) -> Result<NfsFh3, NfsStat3> {
         let place = DirOpArgs { directory: self.root(), name: Filename::new(name).unwrap() };
-        let how = CreateHow::Exclusive(CreateVerifier([verifier; 8]));
+        let how = CreateHow::Exclusive(CreateVerf3([verifier; 8]));
         let results = self.call(NfsProcedure::Create, &CreateArguments { place, how });
         match decode_all::<NfsResult<CreateOk, WccData>>(&results).unwrap() {
             NfsResult::Ok(created) => Ok(created.object.unwrap()),

@@ -26,42 +26,49 @@ impl Access {
 
     /// The set with these bits; unknown bits are dropped.
     #[must_use]
+    #[inline]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
     }
 
     /// The bits.
     #[must_use]
+    #[inline]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
     /// The union of both sets.
     #[must_use]
+    #[inline]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// The intersection of both sets.
     #[must_use]
+    #[inline]
     pub const fn common(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
     /// This set without the other.
     #[must_use]
+    #[inline]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
     /// Whether the set contains all of `other`.
     #[must_use]
+    #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Whether the set is empty.
     #[must_use]
+    #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -69,6 +76,7 @@ impl Access {
     /// The rights to request in one ACCESS for an object of this type: all that may be needed
     /// later, so that one reply is sufficient.
     #[must_use]
+    #[inline]
     pub const fn worth_asking(kind: FileKind) -> Self {
         match kind {
             FileKind::Directory => {
@@ -80,6 +88,7 @@ impl Access {
 
     /// The rights for a mask of access(2) (bits R_OK 4, W_OK 2, X_OK 1) on an object of this type.
     #[must_use]
+    #[inline]
     pub const fn from_access_mask(mask: u32, kind: FileKind) -> Self {
         let mut rights = Self::NONE;
         if mask & 4 != 0 {

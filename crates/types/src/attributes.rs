@@ -66,6 +66,7 @@ pub struct Attributes {
 impl Attributes {
     /// What tells this state of the object from others.
     #[must_use]
+    #[inline]
     pub const fn stamp(&self) -> ChangeStamp {
         match self.change {
             Some(change) => ChangeStamp::Change(change),
@@ -87,6 +88,7 @@ pub struct PreOpState {
 impl PreOpState {
     /// The state of an object of `size` bytes with this stamp.
     #[must_use]
+    #[inline]
     pub const fn new(size: u64, stamp: ChangeStamp) -> Self {
         let size = match stamp {
             ChangeStamp::Times { .. } => size,
@@ -97,6 +99,7 @@ impl PreOpState {
 
     /// Its length in bytes, if that was told.
     #[must_use]
+    #[inline]
     pub const fn size(&self) -> Option<u64> {
         match self.stamp {
             ChangeStamp::Times { .. } => Some(self.size),
@@ -106,6 +109,7 @@ impl PreOpState {
 
     /// What tells it from others.
     #[must_use]
+    #[inline]
     pub const fn stamp(&self) -> ChangeStamp {
         self.stamp
     }

@@ -24,6 +24,7 @@ impl ChangeStamp {
     /// Whether this state is newer than the other. `None` if the stamps do not show this, for
     /// example because they are equal.
     #[must_use]
+    #[inline]
     pub fn later_than(self, other: Self) -> Option<bool> {
         match (self, other) {
             (Self::Times { ctime: this, .. }, Self::Times { ctime: that, .. }) => {
@@ -36,6 +37,7 @@ impl ChangeStamp {
     /// The server's time of the last change, if a further change within the same step of its clock
     /// would leave the same stamp. `None` for a stamp that differs after each change.
     #[must_use]
+    #[inline]
     pub const fn changed_at(self) -> Option<Timestamp> {
         match self {
             Self::Times { ctime, .. } => Some(ctime),
@@ -45,6 +47,7 @@ impl ChangeStamp {
 
     /// The change attribute, if it is one.
     #[must_use]
+    #[inline]
     pub const fn change(self) -> Option<u64> {
         match self {
             Self::Times { .. } => None,
@@ -55,6 +58,7 @@ impl ChangeStamp {
     /// Whether the difference to `other` can be one of attributes alone (owner, mode, links), the
     /// data being the same.
     #[must_use]
+    #[inline]
     pub fn differs_in_attributes_only(self, other: Self) -> bool {
         match (self, other) {
             (Self::Times { mtime, ctime }, Self::Times { mtime: data, ctime: any }) => {

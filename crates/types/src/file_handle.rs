@@ -38,6 +38,7 @@ impl FileHandle {
     ///
     /// # Errors
     /// [`HandleTooLong`] above [`FILE_HANDLE_MAX`].
+    #[inline]
     pub fn new(bytes: &[u8]) -> Result<Self, HandleTooLong> {
         let mut inline = [0; INLINE_MAX];
         let storage = match (inline.get_mut(..bytes.len()), u8::try_from(bytes.len())) {

@@ -15,6 +15,7 @@ mod change_stamp;
 mod fault;
 mod file_handle;
 mod timestamp;
+mod verifier;
 
 pub use access::Access;
 pub use attributes::{Attributes, Device, FileKind, PreOpState, SetAttributes, SetTime, Stability, Wcc};
@@ -23,3 +24,4 @@ pub use change_stamp::ChangeStamp;
 pub use fault::Fault;
 pub use file_handle::{FILE_HANDLE_MAX, FileHandle, HandleTooLong};
 pub use timestamp::Timestamp;
+pub use verifier::{CookieVerifier, WriteVerifier};

@@ -25,6 +25,7 @@ impl Timestamp {
     /// The time from seconds since 1970 and nanoseconds within the second. Some servers send more
     /// than 999,999,999 nanoseconds: these are clamped.
     #[must_use]
+    #[inline]
     pub const fn new(seconds: i64, nanoseconds: u32) -> Self {
         const EARLIEST: i64 = i64::MIN / SECOND + 1;
         const LATEST: i64 = i64::MAX / SECOND - 1;
@@ -41,6 +42,7 @@ impl Timestamp {
 
     /// The time this many nanoseconds after 1970.
     #[must_use]
+    #[inline]
     pub const fn from_nanoseconds(nanoseconds: i64) -> Self {
         match NonZeroU64::new(nanoseconds.cast_unsigned() ^ SIGN) {
             Some(ordered) => Self(ordered),
@@ -50,6 +52,7 @@ impl Timestamp {
 
     /// Whole seconds since 1970, negative before.
     #[must_use]
+    #[inline]
     pub const fn seconds(self) -> i64 {
         self.as_nanoseconds().div_euclid(SECOND)
     }
@@ -57,12 +60,14 @@ impl Timestamp {
     /// Nanoseconds within the second, 0 to 999,999,999.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the remainder is at least 0 and less than a second")]
+    #[inline]
     pub const fn nanoseconds(self) -> u32 {
         self.as_nanoseconds().rem_euclid(SECOND) as u32
     }
 
     /// Nanoseconds since 1970.
     #[must_use]
+    #[inline]
     pub const fn as_nanoseconds(self) -> i64 {
         (self.0.get() ^ SIGN).cast_signed()
     }

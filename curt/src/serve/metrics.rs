@@ -55,8 +55,8 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     }
     let mut calls =
         out.family("curt_server_calls_total", MetricType::Counter, "Calls of NFS, per procedure.");
-    for (procedure, count) in report.counters.requests.iter() {
-        calls.sample(&[("procedure", procedure)], count);
+    for (operation, count) in report.counters.requests.iter() {
+        calls.sample(&[("procedure", &operation.key())], count);
     }
     out.table("curt_server", &[(Vec::new(), &report.counters.events)]);
     let mut limits = out.family(
@@ -74,7 +74,7 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
         "Time of a measured request, from its last byte received to the last byte of its reply.",
     );
     for one in classes.iter().filter(|one| one.stage.is_none()) {
-        requests.histogram(&[("procedure", one.procedure)], bounds, &one.counts, one.sum);
+        requests.histogram(&[("procedure", &one.operation.key())], bounds, &one.counts, one.sum);
     }
     let mut stages = out.family(
         "curt_server_stage_seconds",
@@ -83,7 +83,8 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     );
     for one in classes {
         let Some(stage) = one.stage else { continue };
-        let labels = [("procedure", one.procedure), ("stage", stage.name())];
+        let key = one.operation.key();
+        let labels = [("procedure", &*key), ("stage", stage.name())];
         stages.histogram(&labels, bounds, &one.counts, one.sum);
     }
     out.text()
@@ -116,7 +117,7 @@ mod tests {
     fn a_server_reports_calls_events_caches_and_stages() {
         let counters = ServerCounters::default();
         counters.add(ServerCounter::ReadBytes, 4096);
-        counters.procedures.count(Operation::Nfs3(NfsProcedure::Read));
+        counters.calls.count(Operation::Nfs3(NfsProcedure::Read));
         let mut report = ServerReport {
             counters: counters.snapshot(),
             limits: [("threads".to_owned(), 3)].into(),
@@ -126,7 +127,7 @@ mod tests {
             report.file_cache.insert(line.to_owned(), 5);
         }
         let classes = [None, Some(RequestStage::FileSystem)].map(|stage| BucketCounts {
-            procedure: "READ",
+            operation: Operation::Nfs3(NfsProcedure::Read),
             stage,
             counts: vec![1, 2],
             sum: 7_000,

@@ -1,10 +1,10 @@
-//! mountstats(8)'s layout: a mount's options, bytes and the statistics of each procedure.
+//! mountstats(8)'s layout: a mount's options, bytes and the statistics of each operation.
 
 use std::fmt::Write as _;
 
 use curt_observe::control::{MountReport, mountstats};
 use curt_observe::mountstats::EVENTS;
-use curt_observe::{OperationFigure, ProcedureFigures, TransportFigure};
+use curt_observe::{Operation, OperationFigure, OperationStatistics, TransportFigure};
 
 /// Nanoseconds of a millisecond.
 const MILLISECOND: f64 = 1e6;
@@ -49,22 +49,22 @@ pub(super) fn text(report: &MountReport, all: bool) -> String {
         value(TransportFigure::UnknownXids),
         value(TransportFigure::Backlog).checked_div(sends).unwrap_or(0),
     );
-    let mut procedures: Vec<(&str, ProcedureFigures)> = report.operations.iter().collect();
-    procedures.retain(|(_, figures)| figures.value(OperationFigure::Operations) > 0);
-    // In the order of the procedures if they are equal.
-    procedures.sort_by_key(|(_, figures)| std::cmp::Reverse(figures.value(OperationFigure::Operations)));
+    let mut operations: Vec<(Operation, OperationStatistics)> = report.operations.iter().collect();
+    operations.retain(|(_, figures)| figures.value(OperationFigure::Operations) > 0);
+    // In the order of the operations if they are equal.
+    operations.sort_by_key(|(_, figures)| std::cmp::Reverse(figures.value(OperationFigure::Operations)));
     let total = report.operations.total(OperationFigure::Operations);
-    for (name, figures) in &procedures {
-        procedure(name, figures, total, &mut text);
+    for (operation, figures) in &operations {
+        lines(*operation, figures, total, &mut text);
     }
     text
 }
 
-fn procedure(name: &str, figures: &ProcedureFigures, total: u64, text: &mut String) {
+fn lines(operation: Operation, figures: &OperationStatistics, total: u64, text: &mut String) {
     let value = |figure| figures.value(figure);
     let operations = value(OperationFigure::Operations);
     let percent = |part: u64, whole: u64| (part * 100).checked_div(whole).unwrap_or(0);
-    let _ = write!(text, "{name}:\n\t{operations} ops ({}%)", percent(operations, total));
+    let _ = write!(text, "{operation}:\n\t{operations} ops ({}%)", percent(operations, total));
     let retransmissions = figures.retransmissions();
     let timeouts = value(OperationFigure::Timeouts);
     if retransmissions != 0 || timeouts != 0 {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn procedures_are_sorted_by_number_of_calls() {
+    fn operations_are_sorted_by_number_of_calls() {
         let operations = OperationCounters::default();
         let request = |failed| CompletedRequest {
             transmissions: 1,

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use curt_observe::control::MountReport;
-use curt_observe::{OperationFigure, ProcedureFigures, TransportFigure};
+use curt_observe::{OperationFigure, OperationStatistics, TransportFigure};
+use curt_proto::nfs3::NfsProcedure;
 use serde::Serialize;
 
 /// Nanoseconds of a millisecond.
@@ -17,13 +18,13 @@ const KILOBYTE: f64 = 1024.0;
 pub(super) struct MountRates {
     ops_per_second: f64,
     rpc_backlog: f64,
-    read: ProcedureRates,
-    write: ProcedureRates,
+    read: OperationRates,
+    write: OperationRates,
 }
 
-/// The rates of a procedure.
+/// The rates of an operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-struct ProcedureRates {
+struct OperationRates {
     ops_per_second: f64,
     kb_per_second: f64,
     kb_per_op: f64,
@@ -46,8 +47,8 @@ impl MountRates {
         Self {
             ops_per_second: sends as f64 / seconds,
             rpc_backlog: ratio(backlog as f64, sends as f64) / seconds,
-            read: ProcedureRates::of(&report.operations.of("READ"), seconds),
-            write: ProcedureRates::of(&report.operations.of("WRITE"), seconds),
+            read: OperationRates::of(&report.operations.of(NfsProcedure::Read), seconds),
+            write: OperationRates::of(&report.operations.of(NfsProcedure::Write), seconds),
         }
     }
 
@@ -69,8 +70,8 @@ impl MountRates {
     }
 }
 
-impl ProcedureRates {
-    fn of(figures: &ProcedureFigures, seconds: f64) -> Self {
+impl OperationRates {
+    fn of(figures: &OperationStatistics, seconds: f64) -> Self {
         let value = |figure| figures.value(figure) as f64;
         let operations = value(OperationFigure::Operations);
         let kilobytes =
@@ -155,7 +156,7 @@ mod tests {
         let rates = MountRates::of(&report);
         assert_eq!(
             rates.read,
-            ProcedureRates {
+            OperationRates {
                 ops_per_second: 0.5,
                 kb_per_second: 0.5,
                 kb_per_op: 1.0,
@@ -168,7 +169,7 @@ mod tests {
                 errors_percent: 50.0,
             }
         );
-        assert_eq!(rates.write, ProcedureRates::default());
+        assert_eq!(rates.write, OperationRates::default());
         let text = rates.text(&report);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[1], "nas:/x mounted on /mnt:");

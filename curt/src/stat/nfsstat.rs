@@ -1,14 +1,19 @@
-//! nfsstat(8)'s layout: calls of each procedure, and the client's decisions.
+//! nfsstat(8)'s layout: calls of each operation, and the client's decisions.
 
 use std::fmt::Write as _;
 
 use curt_observe::control::MountReport;
-use curt_observe::{ClientSnapshot, Counter as _, ProcedureCalls};
+use curt_observe::{CallCounts, ClientSnapshot, Counter as _};
 
 /// A mount's statistics as text.
 pub(super) fn mount(report: &MountReport, all: bool) -> String {
+    let uring = match report.fuse_uring {
+        Some(true) => "enabled on this machine, not used",
+        Some(false) => "not enabled on this machine",
+        None => "not in this kernel",
+    };
     let mut text = format!(
-        "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n\n",
+        "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n  FUSE over io_uring: {uring}\n\n",
         report.source,
         report.mount_point.display(),
         report.vers,
@@ -30,7 +35,7 @@ pub(crate) fn requests(counters: &ClientSnapshot, version: &str) -> String {
     let retransmissions = counters.events.value(curt_observe::ClientCounter::RpcRetransmit);
     let head = row(&["calls", "retrans", "authrefrsh"]);
     let numbers = row(&[total, retransmissions, total]);
-    format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &procedures(&counters.requests)
+    format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &operations(&counters.requests)
 }
 
 /// Words or numbers in nfsstat's columns of eleven characters; longer ones widen their column, so
@@ -42,14 +47,14 @@ pub(super) fn row(cells: &[impl std::fmt::Display]) -> String {
 }
 
 /// nfsstat's table: a line of names, a line of counts with their percentage.
-pub(super) fn procedures(calls: &ProcedureCalls) -> String {
+pub(super) fn operations(calls: &CallCounts) -> String {
     const COLUMNS: usize = 6;
     let total = calls.total();
     let mut text = String::new();
     let calls: Vec<_> = calls.iter().collect();
     for row in calls.chunks(COLUMNS) {
-        for (name, _) in row {
-            let _ = write!(text, "{:<17}", name.to_ascii_lowercase());
+        for (operation, _) in row {
+            let _ = write!(text, "{:<17}", operation.name().to_ascii_lowercase());
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
@@ -72,8 +77,8 @@ mod tests {
 
     fn counters() -> ClientCounters {
         let counters = ClientCounters::default();
-        (0..3).for_each(|_| counters.procedures.count(Operation::Nfs3(NfsProcedure::Getattr)));
-        counters.procedures.count(Operation::Nfs3(NfsProcedure::Lookup));
+        (0..3).for_each(|_| counters.calls.count(Operation::Nfs3(NfsProcedure::Getattr)));
+        counters.calls.count(Operation::Nfs3(NfsProcedure::Lookup));
         counters.count(ClientCounter::NegHit);
         counters
     }
@@ -98,8 +103,8 @@ mod tests {
     fn large_numbers_do_not_run_together() {
         assert_eq!(super::row(&[53_687_091_200_u64, 34_748_074]), "53687091200 34748074   \n");
         let counters = ClientCounters::default();
-        counters.procedures.count(Operation::Nfs3(NfsProcedure::Getattr));
-        let text = super::procedures(&counters.snapshot().requests);
+        counters.calls.count(Operation::Nfs3(NfsProcedure::Getattr));
+        let text = super::operations(&counters.snapshot().requests);
         assert!(text.contains("1         100%"), "{text}");
     }
 
@@ -118,5 +123,8 @@ mod tests {
             "{text}"
         );
         assert!(mount(&report, true).contains("pos_hit"));
+        assert!(text.contains("FUSE over io_uring: not in this kernel"), "{text}");
+        let report = MountReport { fuse_uring: Some(true), ..report };
+        assert!(mount(&report, false).contains("FUSE over io_uring: enabled"));
     }
 }

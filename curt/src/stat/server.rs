@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use curt_bench::report::lay_out;
 use curt_observe::control::{self, SetStages};
-use curt_observe::stages::{Percentiles, ProcedureTimes, RequestStage, StageReport};
-use curt_observe::{Counter as _, ServerCounter, ServerSnapshot};
+use curt_observe::stages::{OperationTimes, Percentiles, RequestStage, StageReport};
+use curt_observe::{Counter as _, Operation, ServerCounter, ServerSnapshot};
 
-use super::nfsstat::{procedures, row as row_of};
+use super::nfsstat::{operations, row as row_of};
 use super::{StatArguments, StatReport, StatSource};
 use crate::serve::control::{ServerReport, ServerSelector, find};
 
@@ -133,7 +133,7 @@ fn nfsstat(counters: &ServerSnapshot) -> String {
         + &block("Server reply cache", &["hits", "misses", "nocache"], &replies)
         + &block("Server io stats", &["read", "write"], &io)
         + "Server nfs v3:\n"
-        + &procedures(&counters.requests)
+        + &operations(&counters.requests)
 }
 
 /// Hits and misses of a cache.
@@ -175,7 +175,7 @@ fn layers(report: &ServerReport) -> Vec<Vec<String>> {
 }
 
 fn stages(report: &StageReport) -> String {
-    if report.procedures.is_empty() {
+    if report.operations.is_empty() {
         return match report.every {
             0 => "Time per stage is not measured. Switch it on with: curt stat --server PID --stages 16\n"
                 .to_owned(),
@@ -190,16 +190,14 @@ fn stages(report: &StageReport) -> String {
     let mut head = vec!["procedure".to_owned(), "measured".to_owned(), "all".to_owned()];
     head.extend(RequestStage::ALL.map(|stage| stage.name().to_owned()));
     let mut rows = vec![head];
-    for (name, times) in &report.procedures {
-        rows.push(row(name, times));
-    }
+    rows.extend(report.operations.iter().map(|(operation, times)| row(*operation, times)));
     text += &lay_out(&rows);
     text
 }
 
-fn row(name: &str, times: &ProcedureTimes) -> Vec<String> {
+fn row(operation: Operation, times: &OperationTimes) -> Vec<String> {
     let shown = |times: &Percentiles| format!("{:.2} / {:.2}", times.p50_us, times.p99_us);
-    let mut row = vec![name.to_owned(), times.count.to_string(), shown(&times.total)];
+    let mut row = vec![operation.to_string(), times.count.to_string(), shown(&times.total)];
     row.extend(RequestStage::ALL.map(|stage| {
         let times = times.stages.get(stage.name());
         times.map_or_else(|| "-".to_owned(), shown)

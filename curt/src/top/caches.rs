@@ -5,13 +5,24 @@ use curt_observe::ClientCounter;
 use super::mounts::{KIBIBYTE, MountDelta};
 use super::table::{TableCell, TopTable, share};
 
-/// A cache, its counters of hits and misses, and their unit.
-type CacheRow = (&'static str, &'static [ClientCounter], &'static [ClientCounter], f64);
+/// A cache.
+struct CacheRow {
+    name: &'static str,
+    hits: &'static [ClientCounter],
+    misses: &'static [ClientCounter],
+    /// The counters' unit.
+    unit: f64,
+}
 
 /// The caches of a client.
 macro_rules! caches {
     ($($name:literal $unit:expr, [$($hit:ident)*] [$($miss:ident)*];)*) => {
-        [$(($name, &[$(ClientCounter::$hit),*], &[$(ClientCounter::$miss),*], $unit)),*]
+        [$(CacheRow {
+            name: $name,
+            hits: &[$(ClientCounter::$hit),*],
+            misses: &[$(ClientCounter::$miss),*],
+            unit: $unit,
+        }),*]
     };
 }
 
@@ -28,7 +39,7 @@ const CACHES: [CacheRow; 8] = caches! {
 
 /// The hit rate of each cache, and the requests saved.
 pub(super) fn caches(meant: &[&MountDelta<'_>]) -> TopTable {
-    let row = |(name, hits, misses, unit): &CacheRow| {
+    let row = |CacheRow { name, hits, misses, unit }: &CacheRow| {
         let rate = |counters: &[ClientCounter]| -> f64 {
             let amount = |one: &MountDelta<'_>| {
                 counters.iter().map(|counter| one.done.counters.events.value(*counter)).sum::<u64>()

@@ -4,7 +4,7 @@ use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell as Shown, Clear, Paragraph, Row, Table};
+use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table};
 
 use super::app::App;
 use super::table::TableCell;
@@ -104,9 +104,9 @@ fn title(column: &str) -> String {
 }
 
 /// Numbers are right-aligned.
-fn cell(text: String, is_text: bool) -> Shown<'static> {
+fn cell(text: String, is_text: bool) -> Cell<'static> {
     let alignment = if is_text { Alignment::Left } else { Alignment::Right };
-    Shown::from(Line::from(text).alignment(alignment))
+    Cell::from(Line::from(text).alignment(alignment))
 }
 
 /// Control characters in a name must not move the cursor.

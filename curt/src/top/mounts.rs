@@ -50,7 +50,7 @@ pub(super) fn tables(before: &[MountActivity], now: &[MountActivity], only: Opti
     let causers = |name, of: fn(&MountActivity) -> &[RequestOrigin]| causers(name, &meant, of);
     vec![
         overview(&all),
-        procedures(&meant),
+        operations(&meant),
         caches(&meant),
         causers("processes", |watched| &watched.causers.processes),
         causers("paths", |watched| &watched.causers.paths),
@@ -91,26 +91,26 @@ fn average(nanoseconds: f64, operations: f64) -> TableCell {
     }
 }
 
-fn procedures(meant: &[&MountDelta<'_>]) -> TopTable {
+fn operations(meant: &[&MountDelta<'_>]) -> TopTable {
     let sum = |value: &dyn Fn(&MountDelta<'_>) -> f64| meant.iter().map(|one| value(one)).sum::<f64>();
-    let rows = Operation::nfs().map(Operation::name).filter_map(|name| {
-        let total: u64 = meant.iter().map(|one| one.now.report.counters.requests.value(name)).sum();
+    let rows = Operation::nfs().filter_map(|operation| {
+        let total: u64 = meant.iter().map(|one| one.now.report.counters.requests.value(operation)).sum();
         if total == 0 {
             return None;
         }
-        let of = |figure| sum(&|one| one.done.operations.of(name).value(figure) as f64);
+        let of = |figure| sum(&|one| one.done.operations.of(operation).value(figure) as f64);
         let operations = of(OperationFigure::Operations);
         let rate = |figures: [OperationFigure; 2], unit: f64| {
             sum(&|one| {
-                let procedure = one.done.operations.of(name);
-                one.rate(figures.map(|figure| procedure.value(figure)).iter().sum::<u64>() as f64 / unit)
+                let statistics = one.done.operations.of(operation);
+                one.rate(figures.map(|figure| statistics.value(figure)).iter().sum::<u64>() as f64 / unit)
             })
         };
-        let per_second = sum(&|one| one.rate(one.done.counters.requests.value(name) as f64));
-        let retransmissions = sum(&|one| one.done.operations.of(name).retransmissions() as f64);
+        let per_second = sum(&|one| one.rate(one.done.counters.requests.value(operation) as f64));
+        let retransmissions = sum(&|one| one.done.operations.of(operation).retransmissions() as f64);
         let bytes = [OperationFigure::BytesSent, OperationFigure::BytesReceived];
         Some(vec![
-            TableCell::Text((*name).to_owned()),
+            TableCell::Text(operation.to_string()),
             TableCell::Rate(per_second),
             TableCell::Rate(rate(bytes, KIBIBYTE)),
             average(of(OperationFigure::RoundTrip), operations),

@@ -13,22 +13,22 @@ pub(super) fn tables(before: &ServerReport, now: &ServerReport) -> Vec<TopTable>
     let rate = |amount: u64| {
         TableCell::Rate(if done.age_seconds > 0.0 { amount as f64 / done.age_seconds } else { 0.0 })
     };
-    vec![procedures(&done, now, &rate), layers(&done, now, &rate), stages(now), events(&done, now, &rate)]
+    vec![operations(&done, now, &rate), layers(&done, now, &rate), stages(now), events(&done, now, &rate)]
 }
 
-fn procedures(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCell) -> TopTable {
-    let called = Operation::nfs().map(Operation::name).filter(|name| now.counters.requests.value(name) > 0);
-    let rows = called.map(|name| {
-        let times = now.stages.procedures.get(name);
+fn operations(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCell) -> TopTable {
+    let called = Operation::nfs().filter(|operation| now.counters.requests.value(*operation) > 0);
+    let rows = called.map(|operation| {
+        let times = now.stages.operations.get(&operation);
         let time = |of: fn(&curt_observe::stages::Percentiles) -> f64| {
             times.map_or(TableCell::Nothing, |times| TableCell::Rate(of(&times.total)))
         };
         vec![
-            TableCell::Text((*name).to_owned()),
-            rate(done.counters.requests.value(name)),
+            TableCell::Text(operation.to_string()),
+            rate(done.counters.requests.value(operation)),
             time(|total| total.p50_us),
             time(|total| total.p99_us),
-            TableCell::Count(now.counters.requests.value(name)),
+            TableCell::Count(now.counters.requests.value(operation)),
         ]
     });
     TopTable::new("procedures", 1, "procedure calls_per_s p50_us p99_us calls", rows)
@@ -51,7 +51,7 @@ fn layers(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCe
 
 fn stages(now: &ServerReport) -> TopTable {
     let mut rows = Vec::new();
-    for (name, times) in &now.stages.procedures {
+    for (name, times) in &now.stages.operations {
         for stage in RequestStage::ALL {
             let Some(stage_times) = times.stages.get(stage.name()) else {
                 continue;
@@ -96,9 +96,9 @@ mod tests {
             ..ServerReport::default()
         };
         let read = Operation::Nfs3(NfsProcedure::Read);
-        (0..10).for_each(|_| counters.procedures.count(read));
+        (0..10).for_each(|_| counters.calls.count(read));
         let before = report(10.0);
-        (0..6).for_each(|_| counters.procedures.count(read));
+        (0..6).for_each(|_| counters.calls.count(read));
         counters.add(ServerCounter::TokenHit, 3);
         counters.add(ServerCounter::TokenMiss, 1);
         let tables = tables(&before, &report(12.0));

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use curt_fuse::{
-    AttrOut, DirentBuffer, EntryOut, Filesystem, FuseAttr, FuseContext as Asked, FuseFh, FuseMount,
-    FuseSession, FuseSessionOptions, Interruption, MountFlags, MountOptions, NodeId, OpenIn, OpenOut, ReadIn,
-    ReadReply, ReleaseIn, StatfsOut, open_reply,
+    AttrOut, DirentBuffer, EntryOut, Filesystem, FuseAttr, FuseContext, FuseFh, FuseMount, FuseSession,
+    FuseSessionOptions, Interruption, MountFlags, MountOptions, NodeId, OpenIn, OpenOut, ReadIn, ReadReply,
+    ReleaseIn, StatfsOut, open_reply,
 };
 use rustix::io::Errno;
 
@@ -128,7 +128,7 @@ impl Filesystem for OneFileFilesystem {
 
     fn lookup(
         &self,
-        _: &Asked<'_, NeverInterrupted>,
+        _: &FuseContext<'_, NeverInterrupted>,
         parent: NodeId,
         name: &[u8],
     ) -> Result<EntryOut, Errno> {
@@ -151,7 +151,7 @@ impl Filesystem for OneFileFilesystem {
 
     fn getattr(
         &self,
-        _: &Asked<'_, NeverInterrupted>,
+        _: &FuseContext<'_, NeverInterrupted>,
         node: NodeId,
         _: Option<FuseFh>,
     ) -> Result<AttrOut, Errno> {
@@ -163,7 +163,7 @@ impl Filesystem for OneFileFilesystem {
         Ok(AttrOut { attributes: self.attributes(node), valid: self.attributes_valid })
     }
 
-    fn open(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: &OpenIn) -> Result<OpenOut, Errno> {
+    fn open(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId, _: &OpenIn) -> Result<OpenOut, Errno> {
         // Without the page cache each read is a cold one.
         let flags = if self.slowness.is_zero() { 0 } else { open_reply::DIRECT_IO };
         Ok(OpenOut { fh: FuseFh(1), flags })
@@ -171,7 +171,7 @@ impl Filesystem for OneFileFilesystem {
 
     fn read(
         &self,
-        _: &Asked<'_, NeverInterrupted>,
+        _: &FuseContext<'_, NeverInterrupted>,
         _: NodeId,
         read: &ReadIn,
         reply: &ReadReply,
@@ -183,24 +183,30 @@ impl Filesystem for OneFileFilesystem {
         Ok(())
     }
 
-    fn fsync(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: FuseFh, _: bool) -> Result<(), Errno> {
+    fn fsync(
+        &self,
+        _: &FuseContext<'_, NeverInterrupted>,
+        _: NodeId,
+        _: FuseFh,
+        _: bool,
+    ) -> Result<(), Errno> {
         sleep(self.slowness);
         Ok(())
     }
 
-    fn statfs(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId) -> Result<StatfsOut, Errno> {
+    fn statfs(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId) -> Result<StatfsOut, Errno> {
         Ok(StatfsOut { block_size: 4096, fragment_size: 4096, name_max: 255, ..StatfsOut::default() })
     }
 
-    fn release(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: &ReleaseIn) {}
+    fn release(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId, _: &ReleaseIn) {}
 
-    fn opendir(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
+    fn opendir(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
         Ok(OpenOut { fh: FuseFh(1), flags: 0 })
     }
 
     fn readdir(
         &self,
-        _: &Asked<'_, NeverInterrupted>,
+        _: &FuseContext<'_, NeverInterrupted>,
         _: NodeId,
         _: FuseFh,
         _: u64,
@@ -209,9 +215,9 @@ impl Filesystem for OneFileFilesystem {
         Ok(())
     }
 
-    fn releasedir(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: FuseFh) {}
+    fn releasedir(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId, _: FuseFh) {}
 
-    fn access(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: u32) -> Result<(), Errno> {
+    fn access(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId, _: u32) -> Result<(), Errno> {
         Ok(())
     }
 }

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use curt_bench::processes::{Curt, Testbed};
+use curt_proto::nfs3::NfsProcedure;
 
 use super::bare::{self, BareBehaviour, BareMount};
 use super::latency::echo;
-use super::statistics::{compared, median};
+use super::statistics::{ComparedSide, compared, median};
 
 /// Arguments of `cargo xtask bench fuse`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +45,7 @@ pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
             reference_rounds.push(values.1);
         }
     }
-    let asked = mounted.report()?.counters.requests.value("GETATTR");
+    let asked = mounted.report()?.counters.requests.value(NfsProcedure::Getattr);
     let calls = u64::try_from(arguments.calls * (arguments.rounds + 1))?;
     ensure!(
         asked >= calls,
@@ -53,8 +54,9 @@ pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
     drop((ours, reference));
     bare.end()?;
     mounted.end()?;
-    let (ours, reference) = (("mount", our_rounds), ("bare FUSE + echo", reference_rounds));
-    super::print_compared(arguments.json, &[compared("GETATTR", "µs", ours, reference)])?;
+    let ours = ComparedSide { name: "mount", rounds: our_rounds };
+    let reference = ComparedSide { name: "bare FUSE + echo", rounds: reference_rounds };
+    super::print_compared(arguments.json, &[compared("GETATTR", "µs", &ours, &reference)])?;
     Ok(true)
 }
 

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::bare::{self, BareBehaviour, BareMount};
 use super::spent::{ProcessorShare, ResourceUse, measure};
-use super::statistics::{compared, median};
+use super::statistics::{ComparedSide, compared, median};
 
 /// Size of one read(2) or write(2) in bytes.
 const PIECE_BYTES: usize = 1 << 20;
@@ -141,18 +141,18 @@ impl ReadRounds {
     fn compared(&self, mib: f64) -> Vec<Value> {
         let mut all = Vec::new();
         for (what, sides) in COMPARED {
-            let [ours, reference] = sides.map(|(done, name)| (&self.0[done], name));
-            let each = |(spent, name): (&Vec<ResourceUse>, &'static str),
-                        of: &dyn Fn(&ResourceUse) -> f64| {
-                (name, spent.iter().map(of).collect())
+            let [ours, reference] = sides;
+            let each = |(done, name): (_, &'static str), of: &dyn Fn(&ResourceUse) -> f64| ComparedSide {
+                name,
+                rounds: self.0[done].iter().map(of).collect(),
             };
             let speed = |spent: &ResourceUse| mib * 1.048_576 / spent.seconds;
             let cost = |spent: &ResourceUse| spent.processor_seconds() * 1024.0 / mib;
-            all.push(compared(what, "MB/s", each(ours, &speed), each(reference, &speed)));
+            all.push(compared(what, "MB/s", &each(ours, &speed), &each(reference, &speed)));
             let of_all = format!("{what}, processor time of all who take part");
-            let mut costs = compared(&of_all, "s/GiB", each(ours, &cost), each(reference, &cost));
-            costs["ours"]["shares"] = shares(ours.0, 1024.0 / mib);
-            costs["reference"]["shares"] = shares(reference.0, 1024.0 / mib);
+            let mut costs = compared(&of_all, "s/GiB", &each(ours, &cost), &each(reference, &cost));
+            costs["ours"]["shares"] = shares(&self.0[ours.0], 1024.0 / mib);
+            costs["reference"]["shares"] = shares(&self.0[reference.0], 1024.0 / mib);
             all.push(costs);
         }
         all

@@ -21,13 +21,29 @@ pub(super) struct ConfidenceInterval {
     pub(super) high: f64,
 }
 
-/// Two interleaved measurements as JSON: the name of each side with its value in each round, and
-/// the median of the rounds' ratios, Curt by reference.
-pub(super) fn compared(what: &str, unit: &str, ours: (&str, Vec<f64>), reference: (&str, Vec<f64>)) -> Value {
-    let ratios = ours.1.iter().zip(&reference.1);
-    let ratios: Vec<f64> = ratios.map(|(ours, reference)| ours / reference).collect();
-    let side = |(name, rounds): (&str, Vec<f64>)| json!({ "name": name, "median": median(&rounds), "rounds": rounds });
-    let (ours, reference) = (side(ours), side(reference));
+/// A measurement that is compared with another.
+pub(super) struct ComparedSide<'a> {
+    pub(super) name: &'a str,
+    /// Its value in each round.
+    pub(super) rounds: Vec<f64>,
+}
+
+impl ComparedSide<'_> {
+    fn json(&self) -> Value {
+        json!({ "name": self.name, "median": median(&self.rounds), "rounds": self.rounds })
+    }
+}
+
+/// Two interleaved measurements as JSON, and the median of the rounds' ratios, Curt by reference.
+pub(super) fn compared(
+    what: &str,
+    unit: &str,
+    ours: &ComparedSide<'_>,
+    reference: &ComparedSide<'_>,
+) -> Value {
+    let ratios: Vec<f64> =
+        ours.rounds.iter().zip(&reference.rounds).map(|(ours, reference)| ours / reference).collect();
+    let (ours, reference) = (ours.json(), reference.json());
     json!({ "what": what, "unit": unit, "ours": ours, "reference": reference, "ratio": median(&ratios) })
 }
 
@@ -111,7 +127,12 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round() {
-        let compared = compared("x", "s", ("a", vec![2.0, 9.0, 4.0]), ("b", vec![1.0, 3.0, 4.0]));
+        let compared = compared(
+            "x",
+            "s",
+            &ComparedSide { name: "a", rounds: vec![2.0, 9.0, 4.0] },
+            &ComparedSide { name: "b", rounds: vec![1.0, 3.0, 4.0] },
+        );
         assert_eq!((&compared["ratio"], &compared["ours"]["median"]), (&json!(2.0), &json!(4.0)));
         let ratio = paired(&[2.0, 9.0, 4.0], &[1.0, 3.0, 4.0]);
         assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 1.0, 3.0));

@@ -1,6 +1,8 @@
-//! `cargo xtask compare`: comparisons with other servers, and their tables in the documents.
+//! `cargo xtask compare`: comparisons with other servers, and their tables and pictures in the
+//! documents.
 
 mod goals;
+mod pictures;
 mod tables;
 
 use std::path::Path;
@@ -36,7 +38,7 @@ pub(crate) fn latency(root: &Path, rounds: u16, json: bool, more: &[String]) -> 
         return Ok(());
     }
     write(root, &text)?;
-    println!("BENCHMARKS.md is written");
+    println!("BENCHMARKS.md and its pictures are written");
     Ok(())
 }
 
@@ -53,7 +55,16 @@ fn write(root: &Path, text: &str) -> Result<()> {
     let report: Value = serde_json::from_str(text).context("what the benchmark printed")?;
     let document = root.join("BENCHMARKS.md");
     replace(&document, "latency-summary", &tables::summary(&report)?)?;
-    replace(&document, "latency", &tables::benchmarks(&report)?)
+    replace(&document, "latency", &tables::benchmarks(&report)?)?;
+    pictures::write(root)
+}
+
+/// Draws the pictures from the tables of BENCHMARKS.md.
+///
+/// # Errors
+/// A table is missing, or a picture cannot be written.
+pub(crate) fn draw(root: &Path) -> Result<()> {
+    pictures::write(root)
 }
 
 /// Replaces the text of a document between the markers with that name.

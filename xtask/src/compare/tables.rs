@@ -10,6 +10,10 @@ use super::goals::{GoalMeasure, missed};
 /// The peer to compare with.
 const PEER: &str = "ganesha";
 
+/// The titles of the tables of one operation at a time.
+pub(super) const ANY_PROCESSOR: &str = "One at a time, client and servers on any processor (µs)";
+pub(super) const ONE_PROCESSOR: &str = "One at a time, all on one processor (µs)";
+
 /// A column: its heading, and its cell in a row.
 type Column = (&'static str, fn(&Value) -> String);
 
@@ -49,10 +53,7 @@ const MANY: [Column; 10] = [
 pub(super) fn benchmarks(report: &Value) -> Result<String> {
     let rows = rows(report)?;
     let mut text = String::new();
-    for (placement, title) in [
-        ("any", "One at a time, client and servers on any processor (µs)"),
-        ("one-cpu", "One at a time, all on one processor (µs)"),
-    ] {
+    for (placement, title) in [("any", ANY_PROCESSOR), ("one-cpu", ONE_PROCESSOR)] {
         text += &table(title, &SINGLE, of(rows, 1, 1, placement));
     }
     for (outstanding, connections) in [(16, 1), (64, 1), (16, 16)] {

@@ -178,7 +178,7 @@ fn conclusion(all: &TestSummary) -> bool {
         println!("FAILED {failure}\n");
     }
     for failure in &all.unsteady {
-        println!("UNSTEADY, it failed beside others and passed by itself: {failure}\n");
+        println!("UNSTEADY, a defect to fix: it failed beside others and passed by itself: {failure}\n");
     }
     if *failed > 0 || !all.unsteady.is_empty() {
         println!("all choices at random followed from seed {}", seed::chosen());

@@ -31,14 +31,15 @@ const REPLAYS: [&str; 3] = ["bench", "demo", "explain"];
 /// Binaries that compare times, or need the whole machine: these run alone.
 const ALONE: [&str; 3] = ["connections", "silence", "slow_exports"];
 /// The longest tests start first, so that the last one does not run alone for long.
-const LONGEST: [&str; 17] = [
+const LONGEST: [&str; 18] = [
     "million_names",
     "conformance",
     "listing",
     "replay",
     "data",
     "bench",
-    "linux_writes_100_000_times_at_random",
+    "records_above_their_programs_limit_end_the_connection",
+    "linux_writes_at_random",
     "random_writer_on_a_mount_of_knfsd_finds_nothing_wrong",
     "every_kind_of_line_is_served_to_the_linux_client_and_read_again",
     "curt_and_linux_see_each_others_changes_at_the_next_open",

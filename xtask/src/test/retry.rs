@@ -1,7 +1,7 @@
-//! Failed tests run once more, alone. Some 1,500 tests share two processors with kernels, servers
-//! and each other, so a single failure may be due to the load; a permanent fault fails twice. A
-//! test that passes only alone is reported by name with its failure: it is a fault to be fixed, of
-//! the test or of the code.
+//! Failed tests run once more, alone, so that one unsteady test does not hide the other results of
+//! a run. Some 1,500 tests share two processors with kernels, servers and each other; a permanent
+//! fault fails twice. A test that passes only alone is reported by name with its failure, as
+//! UNSTEADY: a defect of the test or of the code, which has to be fixed (CONTRIBUTING.md).
 
 use anyhow::Result;
 

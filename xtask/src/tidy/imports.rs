@@ -19,8 +19,10 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     for (folder, most) in CHECKED {
         let modules: BTreeMap<Module, &RepositoryFile> =
             files.iter().filter_map(|file| Some((module(file, folder)?, file))).collect();
-        let imports: Imports =
-            modules.iter().map(|(name, file)| (name.clone(), imported(name, file, &modules))).collect();
+        let is_module = |name: &Module| modules.contains_key(name);
+        let uses = modules.iter().map(|(name, file)| (name.clone(), Uses::of(name, file, &is_module)));
+        let uses = uses.collect();
+        let imports: Imports = modules.keys().map(|name| (name.clone(), imported(name, &uses))).collect();
         for circle in circles(&imports).into_iter().filter(|circle| circle.len() > most) {
             let names: Vec<_> = circle.iter().map(|module| module.join("::")).collect();
             complaints.add(
@@ -43,58 +45,112 @@ fn module(file: &RepositoryFile, folder: &str) -> Option<Module> {
     Some(parts)
 }
 
-/// The other modules in a file's `use` lines. Re-exports do not count.
-fn imported(
-    own: &Module,
-    file: &RepositoryFile,
-    modules: &BTreeMap<Module, &RepositoryFile>,
-) -> BTreeSet<Module> {
-    // Invalid Rust is reported elsewhere.
-    let items = syn::parse_file(&file.text).map(|parsed| parsed.items).unwrap_or_default();
-    let mut paths = Vec::new();
-    for item in items {
-        if let Item::Use(import) = item
-            && matches!(import.vis, Visibility::Inherited)
-        {
-            expand(&import.tree, &mut Vec::new(), &mut paths);
-        }
-    }
-    let targets = paths.iter().filter_map(|path| absolute(own, path));
-    let found = targets.filter_map(|path| {
-        // The rest of the path is an item of the longest module.
-        let lengths = (1..=path.len()).rev();
-        let mut known = lengths.map(|length| path[..length].to_vec());
-        known.find(|module| modules.contains_key(module))
-    });
-    found.filter(|module| module != own).collect()
+/// The `use` items of a module, as paths from the crate's root.
+struct Uses {
+    /// Those that the module alone sees.
+    imports: Vec<Import>,
+    /// Those that other modules can import from it (`pub use`, `pub(crate) use`).
+    reexports: Vec<Import>,
 }
 
-fn expand(tree: &UseTree, before: &mut Module, paths: &mut Vec<Module>) {
+/// One name of a `use` item.
+struct Import {
+    path: Module,
+    /// The name by which it is known here; `None`: all names in `path`.
+    name: Option<String>,
+}
+
+impl Uses {
+    fn of(own: &Module, file: &RepositoryFile, is_module: &dyn Fn(&Module) -> bool) -> Self {
+        // Invalid Rust is reported elsewhere.
+        let items = syn::parse_file(&file.text).map(|parsed| parsed.items).unwrap_or_default();
+        let (mut imports, mut reexports) = (Vec::new(), Vec::new());
+        for item in items {
+            if let Item::Use(item) = item {
+                let is_private = matches!(item.vis, Visibility::Inherited);
+                let found = if is_private { &mut imports } else { &mut reexports };
+                let mut names = Vec::new();
+                expand(&item.tree, &mut Vec::new(), &mut names);
+                found.extend(names.into_iter().filter_map(|Import { path, name }| {
+                    Some(Import { path: absolute(own, &path, is_module)?, name })
+                }));
+            }
+        }
+        Self { imports, reexports }
+    }
+}
+
+/// The `use` items of all modules of a crate.
+type AllUses = BTreeMap<Module, Uses>;
+
+/// The other modules from which a module imports: the one that each path names, and those in which
+/// re-exports find the item. A re-export alone is no import.
+fn imported(own: &Module, uses: &AllUses) -> BTreeSet<Module> {
+    let mut found = BTreeSet::new();
+    for import in &uses[own].imports {
+        follow(&import.path, uses, &mut found);
+    }
+    found.remove(own);
+    found
+}
+
+/// Adds the module that a path names, and those to which its re-exports lead.
+fn follow(path: &[String], uses: &AllUses, found: &mut BTreeSet<Module>) {
+    // The rest of the path is an item of the longest module.
+    let mut lengths = (0..=path.len()).rev();
+    let Some(length) = lengths.find(|length| uses.contains_key(&path[..*length])) else {
+        return;
+    };
+    let (module, item) = (&path[..length], path.get(length));
+    let is_new = found.insert(module.to_vec());
+    let reexports = &uses[module].reexports;
+    let named = item.and_then(|item| reexports.iter().find(|reexport| reexport.name.as_ref() == Some(item)));
+    if let Some(named) = named {
+        follow(&[&named.path, &path[length + 1..]].concat(), uses, found);
+    } else if is_new {
+        // A name of a glob could come from each of them.
+        for glob in reexports.iter().filter(|reexport| reexport.name.is_none()) {
+            follow(&glob.path, uses, found);
+        }
+    }
+}
+
+fn expand(tree: &UseTree, before: &mut Module, names: &mut Vec<Import>) {
+    let below = |before: &Module, name: &syn::Ident| [before.as_slice(), &[name.to_string()]].concat();
     match tree {
         UseTree::Path(path) => {
             before.push(path.ident.to_string());
-            expand(&path.tree, before, paths);
+            expand(&path.tree, before, names);
             before.pop();
         }
         UseTree::Group(group) => {
             for tree in &group.items {
-                expand(tree, before, paths);
+                expand(tree, before, names);
             }
         }
-        UseTree::Name(name) => paths.push([before.as_slice(), &[name.ident.to_string()]].concat()),
-        UseTree::Rename(name) => paths.push([before.as_slice(), &[name.ident.to_string()]].concat()),
-        UseTree::Glob(_) => paths.push(before.clone()),
+        // `use module::{self}` names the module.
+        UseTree::Name(name) if name.ident == "self" => {
+            names.push(Import { path: before.clone(), name: before.last().cloned() });
+        }
+        UseTree::Name(name) => {
+            names.push(Import { path: below(before, &name.ident), name: Some(name.ident.to_string()) });
+        }
+        UseTree::Rename(name) => {
+            names.push(Import { path: below(before, &name.ident), name: Some(name.rename.to_string()) });
+        }
+        UseTree::Glob(_) => names.push(Import { path: before.clone(), name: None }),
     }
 }
 
 /// A path from the crate's root; `None` for other crates.
-fn absolute(own: &Module, path: &[String]) -> Option<Module> {
+fn absolute(own: &Module, path: &[String], is_module: &dyn Fn(&Module) -> bool) -> Option<Module> {
     let supers = path.iter().take_while(|part| *part == "super").count();
     match path.first()?.as_str() {
         "crate" => Some(path[1..].to_vec()),
         "self" => Some([own, &path[1..]].concat()),
         "super" => Some([own.get(..own.len().checked_sub(supers)?)?, &path[supers..]].concat()),
-        _ => None,
+        // A module below this one, or another crate.
+        _ => is_module(&[own, &path[..1]].concat()).then(|| [own, path].concat()),
     }
 }
 
@@ -138,17 +194,55 @@ mod tests {
     fn paths_lead_to_modules_from_wherever_they_are_written() {
         let text = "use crate::{data::{Page, flush}, names as n};\nuse super::read::Reader;\nuse std::fs;\n\
             pub(crate) use crate::inode::Inode;\nuse self::inner::*;";
-        let file = |path: &str| RepositoryFile {
-            path: format!("crates/client/src/{path}.rs").into(),
-            text: text.into(),
-        };
-        let all = ["data/mod", "data/flush", "data/read", "data/write", "data/write/inner", "names", "inode"]
-            .map(file);
-        let modules = all.iter().filter_map(|file| Some((module(file, "crates/client/src/")?, file)));
-        let modules: BTreeMap<_, _> = modules.collect();
-        let found = imported(&parts("data::write"), &all[3], &modules);
+        let others = ["data/mod", "data/flush", "data/read", "data/write/inner", "names", "inode"];
+        let others = others.map(|path| (path, ""));
+        let found = imported_by("data::write", &[&others[..], &[("data/write", text)]].concat());
         let wanted = ["data", "data::flush", "data::read", "data::write::inner", "names"];
         assert_eq!(found, wanted.map(parts).into());
+    }
+
+    /// What a module imports, of files with these paths and texts.
+    fn imported_by(own: &str, files: &[(&str, &str)]) -> BTreeSet<Module> {
+        let folder = "crates/client/src/";
+        let file = |(path, text): &(&str, &str)| RepositoryFile {
+            path: format!("{folder}{path}.rs").into(),
+            text: (*text).into(),
+        };
+        let files: Vec<_> = files.iter().map(file).collect();
+        let modules: BTreeMap<_, _> =
+            files.iter().filter_map(|file| Some((module(file, folder)?, file))).collect();
+        let is_module = |name: &Module| modules.contains_key(name);
+        let uses = modules.iter().map(|(name, file)| (name.clone(), Uses::of(name, file, &is_module)));
+        imported(&parts(own), &uses.collect())
+    }
+
+    #[test]
+    fn an_import_through_reexports_counts_for_each_file_up_to_the_item() {
+        let files = |text| {
+            [
+                ("user", text),
+                ("data/mod", "pub(crate) use segments::{List as Segments, Page};\npub use self::flush::*;"),
+                (
+                    "data/segments",
+                    "pub(crate) use crate::list::List;\npub(crate) use crate::list as lists;\npub(crate) struct Page;",
+                ),
+                ("data/flush", "pub fn flush() {}"),
+                ("list", "pub(crate) struct List;"),
+            ]
+        };
+        let cases: [(&str, &[&str]); 6] = [
+            ("use crate::data::segments::lists::List;", &["data::segments", "list"]),
+            ("use crate::data::Page;", &["data", "data::segments"]),
+            ("use crate::data::Segments;", &["data", "data::segments", "list"]),
+            ("use crate::data::segments::List;", &["data::segments", "list"]),
+            ("use crate::data::flush;", &["data::flush"]),
+            ("use crate::data::{self, flush_all};", &["data", "data::flush"]),
+        ];
+        for (text, wanted) in cases {
+            let wanted = wanted.iter().map(|name| parts(name)).collect();
+            assert_eq!(imported_by("user", &files(text)), wanted, "{text}");
+        }
+        assert_eq!(imported_by("data", &files("")), BTreeSet::new(), "a re-export alone is no import");
     }
 
     #[test]

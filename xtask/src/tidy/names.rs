@@ -1,11 +1,13 @@
-//! Checks of definitions: types have unique names, parameters are not destructured tuples, and
-//! functions are not too long.
+//! Checks of definitions: types have unique names, parameters are not tuples whose fields are used,
+//! and functions are not too long.
 
 use std::collections::BTreeMap;
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{FnArg, ItemEnum, ItemMod, ItemStruct, ItemTrait, ItemUnion, Pat, Signature};
+use syn::{
+    Expr, FnArg, ItemEnum, ItemImpl, ItemMod, ItemStruct, ItemTrait, ItemUnion, Member, Pat, Signature, Type,
+};
 
 use super::{Complaints, RepositoryFile};
 
@@ -30,6 +32,8 @@ struct Definitions<'a, 'c> {
     file: &'a RepositoryFile,
     /// Whether it is in a test: only lengths are checked there, because types of tests are local.
     is_in_test: bool,
+    /// Whether it is in an implementation of a trait, which has the trait's parameters.
+    is_in_trait_impl: bool,
     types: &'c mut Types<'a>,
     complaints: &'c mut Complaints,
 }
@@ -38,8 +42,14 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     let mut types = Types::new();
     for file in files.iter().filter(|file| file.has_ending("rs")) {
         match syn::parse_file(&file.text) {
-            Ok(parsed) => Definitions { file, is_in_test: is_test(file), types: &mut types, complaints }
-                .visit_file(&parsed),
+            Ok(parsed) => Definitions {
+                file,
+                is_in_test: is_test(file),
+                is_in_trait_impl: false,
+                types: &mut types,
+                complaints,
+            }
+            .visit_file(&parsed),
             Err(error) => complaints.add(&file.path, 1, format!("is not Rust: {error}")),
         }
     }
@@ -72,6 +82,42 @@ impl Definitions<'_, '_> {
         if !self.is_in_test {
             let definition = TypeDefinition { file: self.file, line: name.span().start().line };
             self.types.entry(name.to_string()).or_default().push(definition);
+        }
+    }
+
+    fn check_function(&mut self, signature: &Signature, body: &syn::Block) {
+        self.check_length(signature, body);
+        if !self.is_in_test {
+            self.check_tuples(signature, body);
+        }
+    }
+
+    /// Reports a parameter that is a tuple and is taken apart: by a pattern, or by its fields'
+    /// numbers.
+    fn check_tuples(&mut self, signature: &Signature, body: &syn::Block) {
+        let mut tuples = Vec::new();
+        let mut is_taken_apart = false;
+        for argument in &signature.inputs {
+            let FnArg::Typed(typed) = argument else { continue };
+            match &*typed.pat {
+                Pat::Tuple(_) => is_taken_apart = true,
+                Pat::Ident(name) if !self.is_in_trait_impl && is_tuple(&typed.ty) => {
+                    tuples.push(name.ident.to_string())
+                }
+                _ => {}
+            }
+        }
+        let mut fields = NumberedFields { tuples: &tuples, used: None };
+        fields.visit_block(body);
+        if is_taken_apart || fields.used.is_some() {
+            self.complaints.add(
+                &self.file.path,
+                signature.span().start().line,
+                format!(
+                    "fn {} takes a tuple apart as a parameter: name a struct, or take fewer",
+                    signature.ident
+                ),
+            );
         }
     }
 
@@ -111,36 +157,56 @@ impl<'ast> Visit<'ast> for Definitions<'_, '_> {
         self.is_in_test = outside;
     }
 
+    fn visit_item_impl(&mut self, block: &'ast ItemImpl) {
+        let outside = self.is_in_trait_impl;
+        self.is_in_trait_impl = block.trait_.is_some();
+        visit::visit_item_impl(self, block);
+        self.is_in_trait_impl = outside;
+    }
+
     fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
-        self.check_length(&function.sig, &function.block);
+        self.check_function(&function.sig, &function.block);
         visit::visit_item_fn(self, function);
     }
 
     fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
-        self.check_length(&function.sig, &function.block);
+        self.check_function(&function.sig, &function.block);
         visit::visit_impl_item_fn(self, function);
     }
 
     fn visit_trait_item_fn(&mut self, function: &'ast syn::TraitItemFn) {
         if let Some(body) = &function.default {
-            self.check_length(&function.sig, body);
+            self.check_function(&function.sig, body);
         }
         visit::visit_trait_item_fn(self, function);
     }
+}
 
-    fn visit_signature(&mut self, signature: &'ast Signature) {
-        let is_tuple =
-            |argument: &FnArg| matches!(argument, FnArg::Typed(typed) if matches!(*typed.pat, Pat::Tuple(_)));
-        if !self.is_in_test && signature.inputs.iter().any(is_tuple) {
-            self.complaints.add(
-                &self.file.path,
-                signature.span().start().line,
-                format!(
-                    "fn {} takes a tuple apart as a parameter: name a struct, or take fewer",
-                    signature.ident
-                ),
-            );
+/// The uses of fields by number in a function: `x.0`.
+struct NumberedFields<'a> {
+    /// The parameters whose types are tuples.
+    tuples: &'a [String],
+    used: Option<String>,
+}
+
+impl<'ast> Visit<'ast> for NumberedFields<'_> {
+    fn visit_expr_field(&mut self, field: &'ast syn::ExprField) {
+        if let (Member::Unnamed(_), Expr::Path(base)) = (&field.member, &*field.base)
+            && let Some(name) = base.path.get_ident().map(ToString::to_string)
+            && self.tuples.contains(&name)
+        {
+            self.used = Some(name);
         }
+        visit::visit_expr_field(self, field);
+    }
+}
+
+/// Whether a type is a tuple or a reference to one.
+fn is_tuple(parameter: &Type) -> bool {
+    match parameter {
+        Type::Tuple(tuple) => !tuple.elems.is_empty(),
+        Type::Reference(reference) => is_tuple(&reference.elem),
+        _ => false,
     }
 }
 
@@ -178,6 +244,18 @@ mod tests {
         let found = complaints(&[file("src/a.rs", text)]);
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[1].starts_with("src/a.rs:2:"));
+    }
+
+    #[test]
+    fn tuples_whose_fields_are_used_by_number_are_found_as_parameters_alone() {
+        let text = "fn a(x: (u8, u8)) -> u8 { x.0 }\nfn b(x: &(u8, u8)) -> u8 { f(|| x.1.max(1)) }\n\
+            struct S(u8);\nimpl S { fn c(&self, y: &S, z: (u8, u8)) -> u8 { g(z); self.0 + y.0 } }\n\
+            fn d(pairs: &[(u8, u8)]) -> u8 { pairs.iter().map(|pair| pair.0).sum() }\n\
+            impl T for S { fn f(x: (u8, u8)) -> u8 { x.0 } }\n\
+            #[cfg(test)]\nmod tests { fn e(x: (u8, u8)) -> u8 { x.0 } }\n";
+        let found = complaints(&[file("src/a.rs", text)]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("src/a.rs:1:") && found[1].starts_with("src/a.rs:2:"), "{found:?}");
     }
 
     fn function(lines: usize) -> String {

@@ -9,8 +9,9 @@ use std::io::BufReader;
 use std::time::Duration;
 
 use curt_client::{Caller, ClientOptions};
-use curt_observe::ProcedureCalls;
+use curt_observe::CallCounts;
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
+use curt_proto::nfs3::NfsProcedure;
 use curt_server::{ExportRules, Squash};
 use curt_vfs::MemoryOptions;
 use rustix::io::Errno;
@@ -72,12 +73,12 @@ fn nonegnamecache() -> CacheOptions {
     CacheOptions { missing_name_lifetime: Duration::ZERO, ..default() }
 }
 
-fn printed(title: &str, calls: &[(&str, u64)], pages: &[f64]) -> ComparisonColumn {
-    let rpc = calls.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+fn printed(title: &str, calls: &[(NfsProcedure, u64)], pages: &[f64]) -> ComparisonColumn {
+    let rpc = calls.iter().copied().collect();
     ComparisonColumn { title: title.to_owned(), rpc, pages: pages.to_vec() }
 }
 
-fn sent(title: &str, requests: ProcedureCalls, pages: Vec<f64>) -> ComparisonColumn {
+fn sent(title: &str, requests: CallCounts, pages: Vec<f64>) -> ComparisonColumn {
     ComparisonColumn { title: title.to_owned(), rpc: requests, pages }
 }
 
@@ -103,9 +104,14 @@ const SITE_MISSING: usize = 416 - SITE_DIRECTORIES - SITE_FILES - SITE_LISTED - 
 fn page_views(title: &str, views: &[u64], request: Duration) -> Result<DocumentTable, DocumentError> {
     let mut columns = Vec::new();
     if views.len() == 5 {
-        let common = [("LOOKUP", 416), ("READLINK", 3), ("READ", 216), ("READDIRPLUS", 2)];
-        let before = [&common[..], &[("GETATTR", 1308), ("ACCESS", 667)]].concat();
-        let after = [&common[..], &[("GETATTR", 902)]].concat();
+        let common = [
+            (NfsProcedure::Lookup, 416),
+            (NfsProcedure::Readlink, 3),
+            (NfsProcedure::Read, 216),
+            (NfsProcedure::ReaddirPlus, 2),
+        ];
+        let before = [&common[..], &[(NfsProcedure::Getattr, 1308), (NfsProcedure::Access, 667)]].concat();
+        let after = [&common[..], &[(NfsProcedure::Getattr, 902)]].concat();
         columns.push(printed("document, before", &before, &[1.287, 0.550, 0.453, 0.343, 0.379]));
         columns.push(printed("document, after", &after, &[0.787, 0.376, 0.385, 0.324, 0.338]));
     }
@@ -181,8 +187,8 @@ struct HeaderSearch {
     missing: usize,
     /// Each compilation creates a file in a directory of the path.
     makes: bool,
-    before: &'static [(&'static str, u64)],
-    after: &'static [(&'static str, u64)],
+    before: &'static [(NfsProcedure, u64)],
+    after: &'static [(NfsProcedure, u64)],
 }
 
 /// Number of directories in the search path.
@@ -196,8 +202,18 @@ const DEPEND: HeaderSearch = HeaderSearch {
     missed: 65,
     missing: 65,
     makes: false,
-    before: &[("LOOKUP", 14_203), ("READ", 548), ("ACCESS", 21_561), ("GETATTR", 454)],
-    after: &[("LOOKUP", 1_268), ("READ", 548), ("ACCESS", 21_575), ("GETATTR", 454)],
+    before: &[
+        (NfsProcedure::Lookup, 14_203),
+        (NfsProcedure::Read, 548),
+        (NfsProcedure::Access, 21_561),
+        (NfsProcedure::Getattr, 454),
+    ],
+    after: &[
+        (NfsProcedure::Lookup, 1_268),
+        (NfsProcedure::Read, 548),
+        (NfsProcedure::Access, 21_575),
+        (NfsProcedure::Getattr, 454),
+    ],
 };
 
 const MAKE: HeaderSearch = HeaderSearch {
@@ -208,8 +224,20 @@ const MAKE: HeaderSearch = HeaderSearch {
     missed: 40,
     missing: 103,
     makes: true,
-    before: &[("LOOKUP", 19_543), ("READ", 2_410), ("WRITE", 5_353), ("CREATE", 442), ("ACCESS", 24_241)],
-    after: &[("LOOKUP", 4_122), ("READ", 2_410), ("WRITE", 5_353), ("CREATE", 442), ("ACCESS", 24_222)],
+    before: &[
+        (NfsProcedure::Lookup, 19_543),
+        (NfsProcedure::Read, 2_410),
+        (NfsProcedure::Write, 5_353),
+        (NfsProcedure::Create, 442),
+        (NfsProcedure::Access, 24_241),
+    ],
+    after: &[
+        (NfsProcedure::Lookup, 4_122),
+        (NfsProcedure::Read, 2_410),
+        (NfsProcedure::Write, 5_353),
+        (NfsProcedure::Create, 442),
+        (NfsProcedure::Access, 24_222),
+    ],
 };
 
 /// The 2006 document's builds: `opens × misses` along an include path, without and with negative

@@ -12,7 +12,7 @@ use curt_client::caller::RpcSecurity;
 use curt_client::environment::{Background, BackgroundTask, Clock};
 use curt_client::protocol::{Protocol, RpcCaller, RpcClient, v3::NfsV3};
 use curt_client::{ChangeObserver, ClientOptions, Environment, MountedRoot, Superblock};
-use curt_observe::{Operation, ProcedureCalls, ProcedureCounters, ServerCounters};
+use curt_observe::{CallCounters, CallCounts, Operation, ServerCounters};
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3;
 use curt_rpc::auth::RpcCredential;
@@ -107,7 +107,7 @@ impl Background for InlineBackground {
 
 impl fmt::Debug for InlineBackground {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Inline").finish_non_exhaustive()
+        out.debug_struct("InlineBackground").finish_non_exhaustive()
     }
 }
 
@@ -136,7 +136,7 @@ pub struct InProcessServer {
 pub struct InProcessMount {
     /// The client.
     pub client: Superblock,
-    requests: Arc<ProcedureCounters>,
+    requests: Arc<CallCounters>,
     received: Arc<AtomicU64>,
     background: Arc<InlineBackground>,
 }
@@ -211,7 +211,7 @@ impl InProcessServer {
         request: Duration,
         observer: Option<Arc<dyn ChangeObserver>>,
     ) -> Result<InProcessMount, InProcessServerError> {
-        let requests = Arc::new(ProcedureCounters::default());
+        let requests = Arc::new(CallCounters::default());
         let (clock, count) = (Arc::clone(&self.clock), Arc::clone(&requests));
         let service = Arc::<NfsService>::clone(&self.service);
         let transport = LoopbackTransport::new(service).with_hook(move |moment, program, procedure| {
@@ -242,14 +242,14 @@ impl InProcessServer {
 
 impl fmt::Debug for InProcessServer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("World").field("clock", &self.clock).finish_non_exhaustive()
+        out.debug_struct("InProcessServer").field("clock", &self.clock).finish_non_exhaustive()
     }
 }
 
 impl InProcessMount {
     /// Number of requests received by the server.
     #[must_use]
-    pub fn requests(&self) -> ProcedureCalls {
+    pub fn requests(&self) -> CallCounts {
         self.requests.snapshot()
     }
 
@@ -268,7 +268,7 @@ impl InProcessMount {
 
 impl fmt::Debug for InProcessMount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Mounted").field("client", &self.client).finish_non_exhaustive()
+        out.debug_struct("InProcessMount").field("client", &self.client).finish_non_exhaustive()
     }
 }
 

@@ -1,9 +1,10 @@
-//! Runs as stacked bars by procedure, in SVG.
+//! Runs as stacked bars by operation, in SVG.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use curt_observe::Operation;
+use curt_proto::nfs3::NfsProcedure;
 
 use super::ComparisonColumn;
 
@@ -11,14 +12,14 @@ use super::ComparisonColumn;
 const SIZE: (u32, u32) = (1200, 540);
 /// The width of the legend in bars: it is beside them and hides none of their numbers.
 const LEGEND_BARS: u32 = 1;
-/// Procedures with their own colour; all others share the last.
-const COLOURS: [(&str, RGBColor); 6] = [
-    ("GETATTR", RGBColor(0x4c, 0x72, 0xb0)),
-    ("LOOKUP", RGBColor(0x55, 0xa8, 0x68)),
-    ("ACCESS", RGBColor(0xc4, 0x4e, 0x52)),
-    ("READ", RGBColor(0x81, 0x72, 0xb2)),
-    ("READDIRPLUS", RGBColor(0xcc, 0xb9, 0x74)),
-    ("others", RGBColor(0x8c, 0x8c, 0x8c)),
+/// Operations with their own colour; all others share the last.
+const COLOURS: [(Option<NfsProcedure>, RGBColor); 6] = [
+    (Some(NfsProcedure::Getattr), RGBColor(0x4c, 0x72, 0xb0)),
+    (Some(NfsProcedure::Lookup), RGBColor(0x55, 0xa8, 0x68)),
+    (Some(NfsProcedure::Access), RGBColor(0xc4, 0x4e, 0x52)),
+    (Some(NfsProcedure::Read), RGBColor(0x81, 0x72, 0xb2)),
+    (Some(NfsProcedure::ReaddirPlus), RGBColor(0xcc, 0xb9, 0x74)),
+    (None, RGBColor(0x8c, 0x8c, 0x8c)),
 ];
 
 /// Why the chart could not be drawn.
@@ -65,13 +66,13 @@ fn draw(
         .draw()?;
     for (rank, (procedure, colour)) in COLOURS.into_iter().enumerate() {
         let pieces = columns.iter().zip(0_u32..).map(|(column, number)| {
-            let below: u64 = COLOURS[..rank].iter().map(|(name, _)| requests(column, name)).sum();
+            let below: u64 = COLOURS[..rank].iter().map(|(coloured, _)| requests(column, *coloured)).sum();
             let (left, right) = (f64::from(number) + 0.2, f64::from(number) + 0.8);
             Rectangle::new([(left, below), (right, below + requests(column, procedure))], colour.filled())
         });
         chart
             .draw_series(pieces)?
-            .label(procedure)
+            .label(procedure.map_or("others", NfsProcedure::name))
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
     }
     let style = TextStyle::from(("sans-serif", 16)).pos(Pos::new(HPos::Center, VPos::Bottom));
@@ -93,12 +94,16 @@ fn index_at(x: f64) -> usize {
     (0..64).take_while(|number| f64::from(*number) + 1.0 <= x).count()
 }
 
-fn requests(column: &ComparisonColumn, procedure: &str) -> u64 {
-    if procedure != "others" {
+/// The requests of a coloured operation, or of all others.
+fn requests(column: &ComparisonColumn, procedure: Option<NfsProcedure>) -> u64 {
+    if let Some(procedure) = procedure {
         return column.rpc.value(procedure);
     }
-    let own = |name: &&str| COLOURS.iter().any(|(coloured, _)| coloured == name);
-    Operation::nfs().map(Operation::name).filter(|name| !own(name)).map(|name| column.rpc.value(name)).sum()
+    let is_coloured = |operation: &Operation| {
+        COLOURS.iter().any(|(procedure, _)| procedure.map(Operation::from) == Some(*operation))
+    };
+    let others = Operation::nfs().filter(|operation| !is_coloured(operation));
+    others.map(|operation| column.rpc.value(operation)).sum()
 }
 
 #[cfg(test)]
@@ -106,14 +111,13 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
     use super::*;
-    use curt_observe::ProcedureCalls;
+    use curt_observe::CallCounts;
 
     #[test]
     fn every_bar_shows_its_total_and_its_options() {
         let column = |title: &str, reads| ComparisonColumn {
             title: title.into(),
-            rpc: [("READ", reads), ("FSINFO", 1), ("ACCESS", 40)]
-                .map(|(name, count)| (name.to_owned(), count))
+            rpc: [(NfsProcedure::Read, reads), (NfsProcedure::Fsinfo, 1), (NfsProcedure::Access, 40)]
                 .into_iter()
                 .collect(),
             pages: Vec::new(),
@@ -132,7 +136,7 @@ mod tests {
     fn the_legend_stands_beside_the_bars() {
         let column = ComparisonColumn {
             title: "defaults".into(),
-            rpc: [("READ".to_owned(), 900)].into_iter().collect(),
+            rpc: [(NfsProcedure::Read, 900)].into_iter().collect(),
             pages: Vec::new(),
         };
         let svg = bars("page", &[column.clone(), column]).unwrap();
@@ -150,9 +154,11 @@ mod tests {
 
     #[test]
     fn colours_cover_every_request() {
-        let rpc: ProcedureCalls =
-            Operation::nfs().map(|operation| operation.name().to_owned()).zip(1..).collect();
+        let rpc: CallCounts = Operation::nfs().zip(1..).collect();
         let column = ComparisonColumn { title: String::new(), rpc, pages: Vec::new() };
-        assert_eq!(COLOURS.iter().map(|(name, _)| requests(&column, name)).sum::<u64>(), column.rpc.total());
+        assert_eq!(
+            COLOURS.iter().map(|(procedure, _)| requests(&column, *procedure)).sum::<u64>(),
+            column.rpc.total()
+        );
     }
 }

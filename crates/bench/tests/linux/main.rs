@@ -10,7 +10,7 @@ use std::time::Duration;
 use curt_bench::trace::TraceOperation;
 use curt_bench::workload::Workload;
 use curt_linux_model::Options;
-use curt_observe::ProcedureCalls;
+use curt_observe::CallCounts;
 use curt_policy::{CacheOptions, TimeoutRange};
 
 use replay::LinuxReplay;
@@ -21,7 +21,7 @@ const OPERATION_PAUSE: Duration = Duration::from_micros(20);
 /// The duration on the kernel, which is itself a process: attributes expire meanwhile.
 const BUILD_LENGTH: Duration = Duration::from_secs(10);
 
-fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
+fn sent(workload: Workload, cache: CacheOptions) -> CallCounts {
     let (tree, trace) = (workload.tree(), workload.trace());
     let options = Options {
         cache,
@@ -69,7 +69,7 @@ fn nocto_and_ten_minutes() -> CacheOptions {
 
 /// Within 5 % of the kernel's counts.
 #[track_caller]
-fn near(sent: &ProcedureCalls, counted: u64) {
+fn near(sent: &CallCounts, counted: u64) {
     let total = sent.total();
     assert!(total.abs_diff(counted) * 20 <= counted, "{total} for {counted}: {sent:?}");
 }

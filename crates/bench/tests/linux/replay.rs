@@ -9,7 +9,7 @@ use curt_bench::tree::{TreeEntryKind, WorkloadTree};
 use curt_linux_model::{
     CredentialId, FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, Seen,
 };
-use curt_observe::{Operation, ProcedureCalls};
+use curt_observe::{CallCounts, Operation};
 use curt_policy::Moment;
 use curt_types::FileKind;
 
@@ -63,12 +63,11 @@ impl<'a> LinuxReplay<'a> {
         self.now = self.now.max(then);
     }
 
-    /// The requests for the operations so far, by procedure.
-    pub(crate) fn requests(&mut self) -> ProcedureCalls {
+    /// The requests for the operations so far, by operation.
+    pub(crate) fn requests(&mut self) -> CallCounts {
         self.linux.finish();
         self.account();
-        let sent =
-            Operation::nfs().map(|operation| (operation.name().to_owned(), self.calls[operation.index()]));
+        let sent = Operation::nfs().map(|operation| (operation, self.calls[operation.index()]));
         sent.filter(|(_, calls)| *calls > 0).collect()
     }
 

@@ -54,28 +54,28 @@ impl BlockPool {
 
     /// Frees the cached blocks. The pool caches no block until the next one is allocated.
     pub(super) fn release(&self) {
-        let mut kept = self.free.lock();
-        kept.keeps = false;
-        let free = mem::take(&mut kept.free);
-        drop(kept);
+        let mut pool = self.free.lock();
+        pool.keeps = false;
+        let free = mem::take(&mut pool.free);
+        drop(pool);
         drop(free);
     }
 
     fn take(&self) -> Vec<u8> {
-        let mut kept = self.free.lock();
-        kept.keeps = true;
-        let free = kept.free.pop();
-        drop(kept);
+        let mut pool = self.free.lock();
+        pool.keeps = true;
+        let free = pool.free.pop();
+        drop(pool);
         free.unwrap_or_else(|| Vec::with_capacity(self.size))
     }
 
     fn put(&self, mut bytes: Vec<u8>) {
         bytes.clear();
-        let mut kept = self.free.lock();
-        if kept.keeps && kept.free.len() < self.free_max {
-            kept.free.push(bytes);
+        let mut pool = self.free.lock();
+        if pool.keeps && pool.free.len() < self.free_max {
+            pool.free.push(bytes);
         } else {
-            drop(kept);
+            drop(pool);
             // Outside the lock: returning pages to the kernel takes time.
             drop(bytes);
         }
@@ -84,7 +84,7 @@ impl BlockPool {
 
 impl fmt::Debug for BlockPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocks").field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("BlockPool").field("size", &self.size).finish_non_exhaustive()
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
 
     const SIZE: usize = 64;
 
-    fn kept(blocks: &BlockPool) -> usize {
+    fn free_blocks(blocks: &BlockPool) -> usize {
         blocks.free.lock().free.len()
     }
 
@@ -172,14 +172,14 @@ mod tests {
         let three = [1, 2, 3].map(|value| blocks.copy_of(&[value; SIZE]));
         let first = three[0].as_ptr();
         drop(three);
-        assert_eq!(kept(&blocks), 2);
+        assert_eq!(free_blocks(&blocks), 2);
         let (second, again) = (blocks.copy_of(&[4; SIZE]), blocks.copy_of(&[5; SIZE]));
-        assert_eq!((again.as_ptr(), kept(&blocks)), (first, 0));
+        assert_eq!((again.as_ptr(), free_blocks(&blocks)), (first, 0));
         let shared = again.share();
         drop(second);
-        assert_eq!(kept(&blocks), 1);
+        assert_eq!(free_blocks(&blocks), 1);
         drop(shared);
-        assert_eq!(kept(&blocks), 2);
+        assert_eq!(free_blocks(&blocks), 2);
     }
 
     #[test]
@@ -189,9 +189,9 @@ mod tests {
         drop(early);
         blocks.release();
         drop(late);
-        assert_eq!(kept(&blocks), 0);
+        assert_eq!(free_blocks(&blocks), 0);
         drop(blocks.copy_of(&[3; SIZE]));
-        assert_eq!(kept(&blocks), 1);
+        assert_eq!(free_blocks(&blocks), 1);
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(block.bytes.capacity(), SIZE);
         let shared = block.share();
         assert_eq!(&shared[..6], [1, 1, 1, 1, 2, 2]);
-        assert_eq!(kept(&blocks), 1, "what was gathered is less than half of a block");
+        assert_eq!(free_blocks(&blocks), 1, "what was gathered is less than half of a block");
     }
 
     #[test]

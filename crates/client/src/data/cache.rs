@@ -1,7 +1,7 @@
 //! The DataCache: bounds the clean bytes of all files and evicts the surplus.
 //!
 //! Owns the order of eviction, the CLOCK algorithm: the oldest segment first. A segment that was
-//! read since it was last examined gets another round. A segment that was read ahead and not yet
+//! read since it was last examined gets another pass. A segment that was read ahead and not yet
 //! read is evicted last. The bytes themselves are in the segments of their files. Must not know why
 //! they were fetched.
 
@@ -114,16 +114,16 @@ impl DataCache {
             return;
         }
         let _dropping = cache.dropping.lock();
-        // The first round clears the marks of use, the second evicts what was not used since.
+        // The first pass clears the marks of use, the second evicts what was not used since.
         // Read-ahead segments that no reader has used are evicted only if nothing else is left.
-        let round = cache.queue.lock().entries.len();
-        let mut turns = round * 3;
-        while cache.held() > cache.limit && turns > 0 {
+        let pass = cache.queue.lock().entries.len();
+        let mut steps = pass * 3;
+        while cache.held() > cache.limit && steps > 0 {
             let Some(entry) = cache.queue.lock().entries.pop_front() else {
                 break;
             };
-            let spare_ahead = turns > round;
-            turns -= 1;
+            let spare_ahead = steps > pass;
+            steps -= 1;
             let Some(file) = entry.file.upgrade() else {
                 continue;
             };

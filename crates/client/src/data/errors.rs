@@ -1,4 +1,4 @@
-//! Recorded write errors: each is reported to each open file once.
+//! Why transfers fail, and recorded write errors: each is reported to each open file once.
 //!
 //! Owns the rule of "once": each failure has a number. An open file stores the number of the last
 //! failure that was reported to it, or that had been reported when it was opened. A failure that
@@ -6,7 +6,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::DataError;
+use curt_rpc::client::CallError;
+use curt_types::Fault;
+
+/// Why a transfer failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DataError {
+    /// The server returned an error status.
+    #[error("the server answered {0:?}")]
+    Status(Fault),
+    /// The server did not reply, or the reply could not be decoded.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The offset and length exceed the maximum file size.
+    #[error("beyond the maximum file size")]
+    TooLarge,
+}
 
 /// The failures of one file's writes.
 #[derive(Debug, Default)]

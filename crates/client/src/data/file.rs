@@ -14,14 +14,15 @@ use std::{
     time::Instant,
 };
 
+use curt_types::WriteVerifier;
 use parking_lot::MutexGuard;
 
 use super::{
     cache::DataBounds, errors::ErrorRecord, monitor::Monitor, segment::SegmentUsage, segments::Segments,
 };
 use crate::{
-    data::{DataError, SharedBytes},
-    protocol::{OpenContext, WriteVerifier},
+    data::{errors::DataError, shared_bytes::SharedBytes},
+    protocol::values::OpenContext,
 };
 
 /// A READ in flight.
@@ -114,6 +115,8 @@ pub(super) struct FileState {
     /// WRITEs in flight, by number.
     pub(super) writes_in_flight: BTreeMap<u64, WriteInFlight>,
     pub(super) writes_sent: u64,
+    /// A SETATTR that sets this size is in flight. No WRITE beyond it begins until the reply.
+    pub(super) resizing: Option<u64>,
     /// Count of WRITE replies. An appender that finds it changed fetches the size again.
     pub(super) write_replies: u64,
     pub(super) targets: WriteBackTargets,
@@ -186,6 +189,17 @@ impl FileState {
             self.restarts += 1;
         }
         self.verifier = Some(verifier);
+    }
+
+    /// Begins to set the size, unless another SETATTR does or a WRITE beyond `size` is in flight;
+    /// whether it began.
+    pub(super) fn begin_resize(&mut self, size: u64) -> bool {
+        let is_free =
+            self.resizing.is_none() && !self.writes_in_flight.values().any(|flight| flight.range.end > size);
+        if is_free {
+            self.resizing = Some(size);
+        }
+        is_free
     }
 
     /// All writes up to `through` were sent and answered.

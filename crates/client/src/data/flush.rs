@@ -8,8 +8,13 @@ use std::{sync::Arc, time::Duration};
 
 use curt_rpc::client::{CallError, Interrupt};
 
-use super::{DataError, DataOwner, DataPlane, OpenData, UnsentData, file::FileState};
-use crate::inode::tracepoints::{trace_enter, trace_exit};
+use super::{
+    errors::DataError,
+    file::FileState,
+    owner::{DataOwner, event_status},
+    plane::{DataPlane, OpenData, UnsentData},
+};
+use crate::event_fields::{trace_enter, trace_exit};
 
 impl DataPlane {
     /// Writes all bytes accepted so far to stable storage (close, fsync). Each failure is reported
@@ -74,6 +79,35 @@ impl DataPlane {
         self.start_workers(owner);
         let is_done = |state: &mut FileState| (state.is_answered(target) || state.stopped).then_some(());
         traced_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
+    }
+
+    /// As [`DataPlane::flush_unsent`], before a SETATTR that sets the size. While the result is
+    /// held, no WRITE beyond `size` is in flight: not of bytes that a restarted server has lost
+    /// either, which are sent again.
+    ///
+    /// # Errors
+    /// EINTR if interrupted.
+    pub fn begin_resize(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        size: u64,
+        interrupt: &Interrupt,
+    ) -> Result<ResizeInFlight, DataError> {
+        let file = owner.data();
+        let target = file.core.lock().writes;
+        loop {
+            self.flush_unsent(owner, interrupt)?;
+            let begins = |state: &mut FileState| {
+                if !state.stopped && !state.is_answered(target) {
+                    // Bytes became dirty again.
+                    return Some(false);
+                }
+                state.begin_resize(size).then_some(true)
+            };
+            if file.core.wait_for(interrupt, begins)? {
+                return Ok(ResizeInFlight { plane: Arc::clone(self), owner: Arc::clone(owner) });
+            }
+        }
     }
 
     /// As [`DataPlane::flush_unsent`], and waits until the bytes are on stable storage.
@@ -161,6 +195,26 @@ impl DataPlane {
     }
 }
 
+/// A SETATTR of a file's size is in flight. WRITEs beyond the size may begin when this is dropped.
+#[must_use]
+pub struct ResizeInFlight {
+    plane: Arc<DataPlane>,
+    owner: Arc<dyn DataOwner>,
+}
+
+impl Drop for ResizeInFlight {
+    fn drop(&mut self) {
+        let mut state = self.owner.data().core.lock();
+        state.resizing = None;
+        let waits = state.segments.dirty_count() > 0;
+        drop(state);
+        self.owner.data().core.notify_all();
+        if waits {
+            self.plane.start_workers(&self.owner);
+        }
+    }
+}
+
 /// Waits for write-back and emits its events.
 fn traced_writeback(
     owner: &Arc<dyn DataOwner>,
@@ -168,7 +222,7 @@ fn traced_writeback(
 ) -> Result<(), DataError> {
     trace_enter!(owner.event_fields(), NfsWritebackInodeEnter {});
     let done = wait();
-    trace_exit!(owner.event_fields(), NfsWritebackInodeExit { error: super::event_status(&done) });
+    trace_exit!(owner.event_fields(), NfsWritebackInodeExit { error: event_status(&done) });
     done
 }
 

@@ -16,13 +16,15 @@ use curt_rpc::client::Interrupt;
 use curt_types::Attributes;
 
 use super::{
-    DataError, DataOwner, DataPlane, OpenData,
+    errors::DataError,
     file::{FetchedRange, FileState, ReadInFlight},
+    owner::{DataOwner, event_status, trace_failure},
+    plane::{DataPlane, OpenData},
     read::ReadProgress,
     segment::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::{OpenCaller, ReadSink};
+use crate::protocol::values::{OpenCaller, ReadSink};
 
 /// The destination of a read.
 pub trait ReadTarget: Send + Sync {
@@ -141,8 +143,8 @@ impl DataPlane {
             let straight = target
                 .filter(|_| whole)
                 .map(|target| self.in_place_read(owner, &fetch, range.clone(), target));
-            let asker = OpenCaller { open: &open.context, interrupt };
-            let Some(fetched) = self.read_once(owner, &fetch, asker, straight.as_ref())? else {
+            let caller = OpenCaller { open: &open.context, interrupt };
+            let Some(fetched) = self.read_once(owner, &fetch, caller, straight.as_ref())? else {
                 return Ok(None);
             };
             position = fetched.until();
@@ -158,7 +160,7 @@ impl DataPlane {
         &self,
         owner: &Arc<dyn DataOwner>,
         fetch: &ReadInFlight,
-        asker: OpenCaller<'_>,
+        caller: OpenCaller<'_>,
         straight: Option<&Arc<InPlaceRead>>,
     ) -> Result<Option<FetchedRange>, DataError> {
         let (offset, count) = (fetch.range.start, fetch.range.end - fetch.range.start);
@@ -170,7 +172,7 @@ impl DataPlane {
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        let read = self.read_untraced(owner, fetch, asker, straight);
+        let read = self.read_untraced(owner, fetch, caller, straight);
         let brought = || match &read {
             Ok(Some(fetched)) => (fetched.bytes.len(), fetched.end),
             Ok(None) => straight.map_or((0, false), |straight| straight.given()),
@@ -181,11 +183,11 @@ impl DataPlane {
             offset,
             res: brought().0,
             eof: brought().1,
-            error: super::event_status(&read),
+            error: event_status(&read),
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        super::trace_failure(owner, offset, count, &read);
+        trace_failure(owner, offset, count, &read);
         read
     }
 
@@ -193,7 +195,7 @@ impl DataPlane {
         &self,
         owner: &Arc<dyn DataOwner>,
         fetch: &ReadInFlight,
-        asker: OpenCaller<'_>,
+        caller: OpenCaller<'_>,
         straight: Option<&Arc<InPlaceRead>>,
     ) -> Result<Option<FetchedRange>, DataError> {
         let range = &fetch.range;
@@ -201,7 +203,7 @@ impl DataPlane {
         let _about = scope::for_object(owner.number());
         let sink = straight.map(|by| Arc::clone(by) as Arc<dyn ReadSink>);
         let range = range.start..range.start + u64::from(count);
-        let answer = self.protocol.read(asker, owner.handle(), range.clone(), sink.as_ref())?;
+        let answer = self.protocol.read(caller, owner.handle(), range.clone(), sink.as_ref())?;
         let Some(answer) = answer else {
             return Ok(None);
         };

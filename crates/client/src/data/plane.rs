@@ -19,17 +19,18 @@ use curt_types::FileHandle;
 use parking_lot::Mutex;
 
 use super::{
-    DataOptions, DataOwner,
     block_pool::BlockPool,
     cache::{DataBounds, DataCache},
     dirty_limit::DirtyLimit,
     errors::ErrorCursor,
     file::FileData,
+    options::DataOptions,
+    owner::DataOwner,
     readahead::{self, ReadaheadState},
 };
 use crate::{
     environment::{Background, Clock},
-    protocol::{OpenContext, Protocol},
+    protocol::{Protocol, values::OpenContext},
 };
 
 /// The data half of a mount.
@@ -161,8 +162,8 @@ impl DataPlane {
     }
 
     /// Clean bytes cached of all files.
-    #[must_use]
-    pub fn cached_bytes(&self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn cached_bytes(&self) -> u64 {
         self.bounds.cache.held()
     }
 

@@ -16,15 +16,18 @@ use curt_observe::{Cause, ClientCounter, scope};
 use curt_rpc::client::Interrupt;
 
 use super::{
-    DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData,
     cache::DataCache,
+    errors::DataError,
     file::{FetchedRange, FileState, ReadInFlight},
     in_place_read::{InPlaceRead, ReadTarget},
+    options::OFFSET_MAX,
+    owner::DataOwner,
+    plane::{DataPlane, OpenData},
     readahead::{self, UNIT},
     segment::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::OpenCaller;
+use crate::protocol::values::OpenCaller;
 
 /// Maximum READs of one file in flight, read-ahead included.
 const FETCHES_MAX: usize = 16;
@@ -143,8 +146,9 @@ impl DataPlane {
                     reading.restart(owner, restarts < RESTARTS_MAX);
                 }
                 ReadStep::Send(fetch, gap_start) => {
-                    let asker = OpenCaller { open: &open.context, interrupt };
-                    let Some(fetched) = self.send_or_read_in_place(owner, &fetch, asker, &reading, target)?
+                    let caller = OpenCaller { open: &open.context, interrupt };
+                    let Some(fetched) =
+                        self.send_or_read_in_place(owner, &fetch, caller, &reading, target)?
                     else {
                         return Ok(None);
                     };
@@ -190,14 +194,14 @@ impl DataPlane {
         &self,
         owner: &Arc<dyn DataOwner>,
         fetch: &Arc<ReadInFlight>,
-        asker: OpenCaller<'_>,
+        caller: OpenCaller<'_>,
         reading: &ReadProgress,
         target: Option<&Arc<dyn ReadTarget>>,
     ) -> Result<Option<FetchedRange>, DataError> {
         let straight = target
             .filter(|_| self.may_read_in_place(reading, fetch))
             .map(|target| self.in_place_read(owner, fetch, reading.range.clone(), target));
-        self.fetch(owner, fetch, asker, straight.as_ref())
+        self.fetch(owner, fetch, caller, straight.as_ref())
     }
 
     /// Counts the bytes that were served from the cache.
@@ -313,8 +317,8 @@ impl DataPlane {
             let context = Arc::clone(&open.context);
             let task = move || {
                 let _why = scope::with_cause(Cause::ReadAhead);
-                let asker = OpenCaller { open: &context, interrupt: &plane.stop };
-                drop(plane.fetch(&owner, &fetch, asker, None));
+                let caller = OpenCaller { open: &context, interrupt: &plane.stop };
+                drop(plane.fetch(&owner, &fetch, caller, None));
             };
             self.background.spawn(Box::new(task));
         }
@@ -326,16 +330,16 @@ impl DataPlane {
         &self,
         owner: &Arc<dyn DataOwner>,
         fetch: &Arc<ReadInFlight>,
-        asker: OpenCaller<'_>,
+        caller: OpenCaller<'_>,
         straight: Option<&Arc<InPlaceRead>>,
     ) -> Result<Option<FetchedRange>, DataError> {
-        let outcome = match self.read_once(owner, fetch, asker, straight) {
+        let outcome = match self.read_once(owner, fetch, caller, straight) {
             Ok(None) => return Ok(None),
             Ok(Some(fetched)) => Ok(fetched),
             Err(error) => Err(error),
         };
         let number = self.bounds.cache.next_number();
-        let mut kept = 0;
+        let mut cached = 0;
         let mut state = owner.data().lock();
         if let Ok(fetched) = &outcome {
             let since = state.pages_since.get_or_insert(fetched.sent_at);
@@ -345,13 +349,13 @@ impl DataPlane {
         if let Some(listed) = listed {
             state.fetches.swap_remove(listed);
             if let Ok(fetched) = &outcome {
-                kept = state.segments.fill(
+                cached = state.segments.fill(
                     fetched.offset,
                     &fetched.bytes,
                     number,
                     fetch.usage.unwrap_or(SegmentUsage::Idle),
                 );
-                if kept > 0 {
+                if cached > 0 {
                     let cache = &self.bounds.cache;
                     cache.enter(&owner.data().core, fetch.range.clone(), number);
                 }
@@ -363,7 +367,7 @@ impl DataPlane {
         let _ = fetch.outcome.set(outcome.clone());
         drop(state);
         owner.data().core.notify_all();
-        if kept > 0 {
+        if cached > 0 {
             DataCache::shrink(&self.bounds);
         }
         outcome.map(Some)

@@ -6,7 +6,9 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{block_pool::Block, shared_bytes::SharedBytes};
-use crate::protocol::{OpenContext, WriteVerifier};
+use curt_types::WriteVerifier;
+
+use crate::protocol::values::OpenContext;
 
 /// The write-back state of a segment.
 #[derive(Clone, Debug)]

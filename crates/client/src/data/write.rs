@@ -9,8 +9,13 @@ use curt_observe::{ClientCounter, events::Event, probe};
 use curt_rpc::client::{CallError, Interrupt};
 
 use super::{
-    DataError, DataOwner, DataPlane, OpenData, dirty_limit::DirtyReservation, monitor::WaitInterrupted,
-    segment::WriteOrigin, shared_bytes::SharedBytes,
+    dirty_limit::DirtyReservation,
+    errors::DataError,
+    monitor::WaitInterrupted,
+    owner::DataOwner,
+    plane::{DataPlane, OpenData},
+    segment::WriteOrigin,
+    shared_bytes::SharedBytes,
 };
 
 /// The position of a write.

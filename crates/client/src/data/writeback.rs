@@ -2,25 +2,29 @@
 //!
 //! Owns the order of WRITE and COMMIT. Several workers serve one file, each with one request at a
 //! time; each chooses its next step under the file's lock. Rules: two WRITEs that overlap are never
-//! in flight together. Bytes are held until a COMMIT sent after their WRITE reply returns the
-//! verifier of that reply; otherwise they are sent again. After a change of the verifier, all bytes
-//! written until then are sent and committed before any of them is reported as durable, because the
-//! overwrite of lost bytes may exist only in memory here. Must not know which callers wait.
+//! in flight together, nor a SETATTR of the size and a WRITE beyond that size: the server may have
+//! restarted, and bytes that are sent again would extend the file after its truncation. Bytes are
+//! held until a COMMIT sent after their WRITE reply returns the verifier of that reply; otherwise
+//! they are sent again. After a change of the verifier, all bytes written until then are sent and
+//! committed before any of them is reported as durable, because the overwrite of lost bytes may
+//! exist only in memory here. Must not know which callers wait.
 
 use std::{ops::Range, sync::Arc};
 
 use curt_observe::{ClientCounter, probe, scope};
 use curt_rpc::client::CallError;
-use curt_types::{Stability, Wcc};
+use curt_types::{Stability, Wcc, WriteVerifier};
 
 use super::{
-    DataError, DataOwner, DataPlane,
     cache::DataCache,
+    errors::DataError,
     file::{FileState, WriteInFlight},
+    owner::{DataOwner, event_status, trace_failure},
+    plane::DataPlane,
     segment::{SegmentState, SegmentToWrite},
     shared_bytes::SharedBytes,
 };
-use crate::protocol::{OpenCaller, OpenContext, WriteReply, WriteVerifier};
+use crate::protocol::values::{OpenCaller, OpenContext, WriteReply};
 
 /// Maximum WRITEs of one file in flight.
 const WORKERS_MAX: usize = 8;
@@ -84,8 +88,8 @@ impl DataPlane {
             // A step that completes without a request may have waiters.
             owner.data().core.notify_all();
             match step {
-                Some(WriteBackStep::Write(departure, flight, stability)) => {
-                    self.send(owner, departure, flight, stability)
+                Some(WriteBackStep::Write(segment, flight, stability)) => {
+                    self.send(owner, segment, flight, stability)
                 }
                 Some(WriteBackStep::Commit { covers, fulfils, writer }) => {
                     self.commit(owner, covers, fulfils, &writer)
@@ -97,8 +101,8 @@ impl DataPlane {
     }
 
     /// Sends one segment, in as many WRITEs as the server needs for it.
-    fn send(&self, owner: &Arc<dyn DataOwner>, departure: SegmentToWrite, flight: u64, stability: Stability) {
-        let SegmentToWrite { offset, bytes, origin } = departure;
+    fn send(&self, owner: &Arc<dyn DataOwner>, segment: SegmentToWrite, flight: u64, stability: Stability) {
+        let SegmentToWrite { offset, bytes, origin } = segment;
         let mut rest = bytes;
         let mut position = offset;
         let result = loop {
@@ -148,12 +152,12 @@ impl DataPlane {
             offset,
             res,
             stable,
-            error: super::event_status(&written),
+            error: event_status(&written),
             verifier: u64::from_be_bytes(verifier),
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        super::trace_failure(owner, offset, bytes.len() as u64, &written);
+        trace_failure(owner, offset, bytes.len() as u64, &written);
         written
     }
 
@@ -165,11 +169,11 @@ impl DataPlane {
         bytes: &SharedBytes,
         stability: Stability,
     ) -> Result<WriteReply, DataError> {
-        let asker = OpenCaller { open: writer, interrupt: &self.stop };
+        let caller = OpenCaller { open: writer, interrupt: &self.stop };
         let _about = scope::for_object(owner.number());
         owner.begin_write();
         let began = self.protocol.rpc().now();
-        let answer = match self.protocol.write(asker, owner.handle(), offset, stability, bytes) {
+        let answer = match self.protocol.write(caller, owner.handle(), offset, stability, bytes) {
             Ok(answer) => answer,
             Err(error) => {
                 owner.absorb_write(&Wcc::default(), began);
@@ -260,14 +264,14 @@ impl DataPlane {
 
     /// Commits the replies up to `covers`, which makes the writes up to `fulfils` durable.
     fn commit(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, writer: &Arc<OpenContext>) {
-        let asker = OpenCaller { open: writer, interrupt: &self.stop };
+        let caller = OpenCaller { open: writer, interrupt: &self.stop };
         let _about = scope::for_object(owner.number());
         probe!(let subject = owner.event_fields(); NfsInitiateCommit {
             fileid: subject.fileid,
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        let result = match self.protocol.commit(asker, owner.handle()) {
+        let result = match self.protocol.commit(caller, owner.handle()) {
             Ok(answer) => {
                 owner.absorb_read(answer.attributes.after.as_ref(), answer.sent_at);
                 answer.outcome.map_err(DataError::Status)
@@ -276,7 +280,7 @@ impl DataPlane {
         };
         probe!(let subject = owner.event_fields(); NfsCommitDone {
             fileid: subject.fileid,
-            error: super::event_status(&result),
+            error: event_status(&result),
             verifier: result.as_ref().map_or(0, |verifier| u64::from_be_bytes(verifier.0)),
             dev: subject.dev,
             fhandle: subject.fhandle
@@ -383,28 +387,33 @@ impl FileState {
 
     fn next_write(&mut self) -> Option<WriteBackStep> {
         let Self {
-            segments, writes_in_flight: flights, targets: wants, writes_sent: flights_started, ..
+            segments,
+            writes_in_flight: flights,
+            targets: wants,
+            writes_sent: flights_started,
+            resizing,
+            ..
         } = self;
         let is_free = |range: &Range<u64>| {
             let overlaps =
                 |flight: &WriteInFlight| flight.range.start < range.end && range.start < flight.range.end;
-            !flights.values().any(overlaps)
+            resizing.is_none_or(|size| range.end <= size) && !flights.values().any(overlaps)
         };
         let number = *flights_started + 1;
         let whole = segments.start_write(number, true, |range, _| is_free(&range));
         let through = wants.send_through;
-        let departure = match whole {
-            Some(departure) => departure,
+        let segment = match whole {
+            Some(segment) => segment,
             None if !segments.waits(through) => return None,
             None => segments
                 .start_write(number, false, |range, origin| origin.first <= through && is_free(&range))?,
         };
         *flights_started = number;
-        let alone = wants.stable_at.take_if(|at| *at == departure.offset).is_some();
+        let alone = wants.stable_at.take_if(|at| *at == segment.offset).is_some();
         let stability = if alone { Stability::FileSync } else { Stability::Unstable };
-        let range = departure.offset..departure.offset + departure.bytes.len() as u64;
-        flights.insert(number, WriteInFlight { range, first: departure.origin.first });
-        Some(WriteBackStep::Write(departure, number, stability))
+        let range = segment.offset..segment.offset + segment.bytes.len() as u64;
+        flights.insert(number, WriteInFlight { range, first: segment.origin.first });
+        Some(WriteBackStep::Write(segment, number, stability))
     }
 }
 

@@ -218,21 +218,37 @@ impl DentryCache {
         Some(CachedDentry { child: slot.child.clone(), label: slot.label })
     }
 
+    /// Whether an entry of `name` in `directory` with this label is cached that leads to `child` or
+    /// is negative. Takes no reference, whose drop could take locks.
+    pub(crate) fn has(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+        child: Option<&Arc<Inode>>,
+        label: NameLabel,
+    ) -> bool {
+        let hash = self.hash(directory, name);
+        let table = self.table.lock();
+        let Some(index) = table.find(hash, directory, name) else { return false };
+        let slot = table.slab.slot(index);
+        slot.label.epoch == label.epoch && slot.child.as_ref().map(Arc::as_ptr) == child.map(Arc::as_ptr)
+    }
+
     /// Caches an entry of `name` in `directory`; returns the previous one, and adds evicted ones to
     /// `evicted`. The caller drops them without a lock, because the drop of an inode takes locks.
     pub(crate) fn keep(
         &self,
         directory: InodeId,
         name: &[u8],
-        kept: CachedDentry,
+        dentry: CachedDentry,
         evicted: &mut Vec<CachedDentry>,
     ) -> Option<CachedDentry> {
-        let missing = kept.child.is_none();
+        let missing = dentry.child.is_none();
         let hash = self.hash(directory, name);
         let mut table = self.table.lock();
         let index = table.find(hash, directory, name);
         let former = index.and_then(|index| table.remove(hash, index));
-        table.insert(hash, directory, name, kept, |hash_of| {
+        table.insert(hash, directory, name, dentry, |hash_of| {
             self.hash(hash_of.directory, hash_of.name.as_bytes())
         });
         while let Some(index) = table.over(&self.limits, directory) {
@@ -306,10 +322,10 @@ impl DentryTable {
         hash: u64,
         directory: InodeId,
         name: &[u8],
-        kept: CachedDentry,
+        dentry: CachedDentry,
         rehash: impl Fn(&DentrySlot) -> u64,
     ) {
-        let CachedDentry { child, label } = kept;
+        let CachedDentry { child, label } = dentry;
         let missing = child.is_none();
         let slot = DentrySlot {
             directory,

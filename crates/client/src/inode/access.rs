@@ -8,54 +8,10 @@ use curt_policy::{
     AccessEntry, Moment, UnixCredential,
     access::{self, AccessView},
 };
-use curt_types::Access;
+use curt_types::{Access, Fault};
 
 use super::{Inode, InodeFacts};
 use crate::credentials::InternedCaller;
-
-/// Most callers cached per inode; beyond it the oldest entry is dropped.
-const ANSWERS_MAX: usize = 32;
-
-/// Entries by the caller's number. Most inodes are used by one caller.
-#[derive(Debug, Default)]
-pub(super) enum InodeAccessCache {
-    #[default]
-    None,
-    One(u32, AccessEntry),
-    Many(Vec<(u32, AccessEntry)>),
-}
-
-impl InodeAccessCache {
-    pub(super) fn find(&self, identity: u32) -> Option<AccessEntry> {
-        match self {
-            Self::None => None,
-            Self::One(number, entry) => (*number == identity).then_some(*entry),
-            Self::Many(many) => many.iter().find(|(number, _)| *number == identity).map(|(_, entry)| *entry),
-        }
-    }
-
-    /// Caches `entry`; returns whether another entry was dropped.
-    pub(super) fn keep(&mut self, identity: u32, entry: AccessEntry) -> bool {
-        match self {
-            Self::None => *self = Self::One(identity, entry),
-            Self::One(number, old) if *number == identity => *old = entry,
-            Self::One(number, old) => *self = Self::Many(vec![(*number, *old), (identity, entry)]),
-            Self::Many(many) => {
-                if let Some((_, old)) = many.iter_mut().find(|(number, _)| *number == identity) {
-                    *old = entry;
-                    return false;
-                }
-                let is_full = many.len() >= ANSWERS_MAX;
-                if is_full {
-                    many.remove(0);
-                }
-                many.push((identity, entry));
-                return is_full;
-            }
-        }
-        false
-    }
-}
 
 impl Inode {
     /// The rights of `identity` as input for policy. `is_foreign`: the data to be served were read
@@ -106,6 +62,7 @@ impl Inode {
             }
             Some(access::ModeBitsComparison::Agree) | None => {}
         }
+        facts.note_search_denied(asked.without(granted), self.core().options().users);
         let rights = facts.state.rights();
         let former = facts.access_cache.find(identity.number);
         self.keep_answer(&mut facts, identity, AccessEntry::absorb(former, asked, granted, rights, sent_at));
@@ -123,6 +80,7 @@ impl Inode {
     pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
         let mut facts = self.facts();
         self.trace_invalidate(&facts, "access", "the server refused what it allows");
+        facts.note_search_denied(rights, self.core().options().users);
         facts.state.dispute_rights();
         let epoch = facts.state.rights();
         self.keep_answer(
@@ -132,39 +90,33 @@ impl Inode {
         );
     }
 
+    /// Records that the server refused `identity` an operation that requires `rights`.
+    pub(crate) fn note_refusal(
+        &self,
+        identity: &InternedCaller,
+        status: Fault,
+        rights: Access,
+        sent_at: Moment,
+    ) {
+        if status != Fault::Acces {
+            return;
+        }
+        let view = self.access_view(&self.facts(), identity, false, self.core().now());
+        let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
+        if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
+            self.disprove(identity, rights, sent_at);
+        } else {
+            self.absorb_answer(identity, rights, Access::NONE, sent_at);
+        }
+    }
+
     fn keep_answer(&self, facts: &mut InodeFacts, identity: &InternedCaller, entry: AccessEntry) {
         if facts.access_cache.keep(identity.number, entry) {
-            self.core.count(ClientCounter::AccessEvict);
+            self.core().count(ClientCounter::AccessEvict);
         }
     }
 }
 
 fn credential(identity: &InternedCaller) -> UnixCredential<'_> {
     UnixCredential { uid: identity.uid, gid: identity.gid, groups: &identity.groups }
-}
-
-#[cfg(test)]
-mod tests {
-    use curt_policy::Epoch;
-
-    use super::*;
-
-    fn entry(bits: u32) -> AccessEntry {
-        AccessEntry::absorb(None, Access::ALL, Access::from_bits(bits), Epoch::default(), Moment::default())
-    }
-
-    #[test]
-    fn each_identity_has_its_own_entry_and_the_oldest_is_dropped_at_the_bound() {
-        let mut answers = InodeAccessCache::default();
-        for identity in 0..=u32::try_from(ANSWERS_MAX).expect("a small number") {
-            let evicted = answers.keep(identity, entry(identity % 32));
-            assert_eq!(evicted, identity as usize == ANSWERS_MAX);
-        }
-        assert_eq!(answers.find(0), None);
-        for identity in 1..=u32::try_from(ANSWERS_MAX).expect("a small number") {
-            assert_eq!(answers.find(identity), Some(entry(identity % 32)));
-        }
-        assert!(!answers.keep(5, entry(0)));
-        assert_eq!(answers.find(5), Some(entry(0)));
-    }
 }

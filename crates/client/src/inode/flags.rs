@@ -8,7 +8,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 use curt_policy::prefetch::PrefetchBenefit;
 use curt_types::FileKind;
 
-use super::{Inode, InodeFacts, TypeState};
+use super::{Inode, InodeFacts, type_state::TypeState};
 
 /// Its name was prefetched with another name, was not cached before, and has not been used since:
 /// the first use saves a request.
@@ -65,7 +65,7 @@ impl Inode {
         if let Some(parent) = self.parent() {
             parent.facts().by_type.directory().prefetch.below.spared();
         }
-        self.core.learn_prefetch(PrefetchBenefit::spared);
+        self.core().learn_prefetch(PrefetchBenefit::spared);
         true
     }
 
@@ -73,7 +73,7 @@ impl Inode {
     /// because a server may return a directory as its own parent, or a file as `..`.
     pub(crate) fn parent(&self) -> Option<Arc<Self>> {
         let parent = match &self.facts().by_type {
-            TypeState::Directory(kept) => kept.parent.as_ref()?.0.upgrade()?,
+            TypeState::Directory(directory) => directory.parent.as_ref()?.0.upgrade()?,
             TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => return None,
         };
         let kind = parent.facts().state.facts().map(|known| known.kind);

@@ -8,11 +8,12 @@
 
 mod access;
 mod flags;
+mod name_lifetimes;
 mod owner;
-mod registry;
-mod single_flight;
-pub(crate) mod tracepoints;
-mod type_state;
+pub(crate) mod registry;
+pub(crate) mod single_flight;
+mod tracepoints;
+pub(crate) mod type_state;
 
 use std::{
     fmt,
@@ -24,28 +25,29 @@ use std::{
 
 use curt_observe::ClientCounter;
 use curt_policy::{
-    Absorbed, AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Freshness, LockingState, Moment,
-    Mutation,
+    Absorbed, AccessEntry, AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Freshness,
+    LockingState, Moment, Mutation,
     attributes::{across_restart, decide_getattr},
     kernel_cache::revokes_names,
 };
-use curt_types::{Attributes, Device, FileHandle, FileKind, PreOpState, Timestamp, Wcc};
+use curt_types::{Attributes, Device, Fault, FileHandle, FileKind, PreOpState, Timestamp, Wcc};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
-pub(crate) use registry::{InodeRegistry, LookedUpInodes};
-pub(crate) use single_flight::{InFlightCall, InFlightEnd, PendingRemovals, SingleFlight};
-pub(crate) use type_state::{CachedLinkText, CreateProbe, OpenState, SillyName, TypeState};
-
-use crate::{core::MountCore, data::FileData, identity::InodeId};
-use access::InodeAccessCache;
-use tracepoints::{SizeChangeCause, trace_enter, trace_exit};
+use self::{registry::InodeRegistry, type_state::TypeState};
+use crate::{
+    core::MountCore,
+    data::{DataError, FileData},
+    errno,
+    event_fields::{trace_enter, trace_exit},
+    identity::InodeId,
+};
 
 /// An inode and its cached state.
 pub(crate) struct Inode {
     id: InodeId,
     handle: FileHandle,
-    core: Arc<MountCore>,
+    registry: Arc<InodeRegistry>,
     facts: Mutex<InodeFacts>,
     data: OnceLock<Box<FileData>>,
     /// Counted lookups; changed only under the lock of their table. The value 2^32 - 1 saturates.
@@ -73,6 +75,17 @@ pub(crate) struct OpTime {
     pub(crate) uses_cache: bool,
 }
 
+/// The kind of reply that changed the size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SizeChangeCause {
+    /// A reply to a change by this client.
+    Wcc,
+    /// A reply to a SETATTR of the size.
+    Set,
+    /// A reply to a request that changes nothing.
+    Update,
+}
+
 /// The mutable state of an inode.
 #[derive(Debug, Default)]
 pub(crate) struct InodeFacts {
@@ -87,16 +100,20 @@ pub(crate) struct InodeFacts {
 }
 
 impl Inode {
-    pub(crate) fn new(id: InodeId, handle: FileHandle, core: Arc<MountCore>) -> Self {
+    pub(crate) fn new(id: InodeId, handle: FileHandle, registry: Arc<InodeRegistry>) -> Self {
         Self {
             id,
             handle,
-            core,
+            registry,
             facts: Mutex::default(),
             data: OnceLock::new(),
             lookups: AtomicU32::new(0),
             flags: AtomicU8::new(0),
         }
+    }
+
+    fn core(&self) -> &MountCore {
+        &self.registry.core
     }
 
     pub(crate) fn id(&self) -> InodeId {
@@ -142,7 +159,7 @@ impl Inode {
 
     /// Its data, created on the first call.
     pub(crate) fn data(&self) -> &FileData {
-        self.data.get_or_init(|| Box::new(self.core.data.new_file()))
+        self.data.get_or_init(|| Box::new(self.core().data.new_file()))
     }
 
     /// Its data, if they were created.
@@ -152,9 +169,9 @@ impl Inode {
 
     /// Applies attributes from a reply to a request that changed nothing.
     pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
-        let received_at = self.core.now();
-        let options = self.core.options();
-        self.core.learn_time(attributes.fsid, attributes.ctime, received_at);
+        let received_at = self.core().now();
+        let options = self.core().options();
+        self.core().learn_time(attributes.fsid, attributes.ctime, received_at);
         let mut facts = self.facts();
         let before = facts.state.facts();
         let report = AttributeReport { facts: Facts::from(attributes), sent_at, received_at };
@@ -181,17 +198,17 @@ impl Inode {
     }
 
     fn end_change(&self, wcc: &Wcc, sent_at: Moment, cause: SizeChangeCause) -> Absorbed {
-        let received_at = self.core.now();
-        let options = self.core.options();
+        let received_at = self.core().now();
+        let options = self.core().options();
         if let Some(after) = &wcc.after {
             let ctime = after.ctime;
             // Only an executed change has a ctime of the server's current time; a refusal returns
             // an older ctime.
             match wcc.before {
                 Some(before) if before.stamp() != after.stamp() => {
-                    self.core.learn_time_of_change(after.fsid, ctime, sent_at, received_at);
+                    self.core().learn_time_of_change(after.fsid, ctime, sent_at, received_at);
                 }
-                Some(_) | None => self.core.learn_time(after.fsid, ctime, received_at),
+                Some(_) | None => self.core().learn_time(after.fsid, ctime, received_at),
             }
         }
         let mut facts = self.facts();
@@ -232,7 +249,7 @@ impl Inode {
             Some(attributes) if absorbed.adopted => {
                 facts.stat_only = Some(StatOnlyAttributes::of(attributes))
             }
-            Some(_) => self.core.count(ClientCounter::AttrStaleReply),
+            Some(_) => self.core().count(ClientCounter::AttrStaleReply),
             None => {}
         }
         let is_newer = attributes.is_none() || absorbed.adopted;
@@ -255,8 +272,9 @@ impl Inode {
             self.invalidate_contents(facts, before.size);
         } else if is_closed {
             drop(facts);
-            // Access by names that the kernel has cached would not be checked.
-            if let Some(observer) = &self.core.observer {
+            // The kernel's copy of the directory's attributes has the old mode. The names that it
+            // has cached expire by themselves.
+            if let Some(observer) = &self.core().observer {
                 observer.names_changed(self.id);
             }
         }
@@ -279,13 +297,14 @@ impl Inode {
         if let Some(data) = self.data_if_any() {
             size_before = data.local_size(size);
             if data.pages_since().is_some() {
-                self.core.count(ClientCounter::DataInvalidated);
+                self.core().count(ClientCounter::DataInvalidated);
             }
             data.invalidate();
         }
         drop(facts);
-        match &self.core.observer {
+        match &self.core().observer {
             Some(observer) if is_directory => observer.names_changed(self.id),
+            Some(observer) if kind == Some(FileKind::Symlink) => observer.target_changed(self.id),
             Some(observer) => observer.contents_changed(self.id, Some(size_before)),
             None => {}
         }
@@ -303,7 +322,7 @@ impl Inode {
 
     pub(crate) fn attributes_in(&self, facts: &InodeFacts) -> Option<Attributes> {
         let mut attributes = facts.stat_only.as_ref()?.with(&facts.state.facts()?);
-        attributes.fileid = self.core.numbering.number(attributes.fsid, attributes.fileid);
+        attributes.fileid = self.core().numbering.number(attributes.fsid, attributes.fileid);
         if let Some(data) = self.data_if_any() {
             attributes.size = data.local_size(attributes.size);
         }
@@ -322,7 +341,7 @@ impl Inode {
 
     /// Marks the handle as stale; cached names of this inode are no longer served.
     pub(crate) fn mark_stale(&self) {
-        let now = self.core.now();
+        let now = self.core().now();
         let mut facts = self.facts();
         self.trace_invalidate(&facts, "names", "its handle is stale");
         self.set_stale();
@@ -330,9 +349,26 @@ impl Inode {
         facts.state.dispute_contents();
     }
 
+    /// The errno of a failed request about it; records that the handle is stale if the status says
+    /// so.
+    pub(crate) fn note_failed_status(&self, status: Fault) -> Errno {
+        if matches!(status, Fault::Stale | Fault::Badhandle) {
+            self.mark_stale();
+        }
+        errno::of_fault(status)
+    }
+
+    /// The same for a failed operation on its data.
+    pub(crate) fn note_data_error(&self, error: DataError) -> Errno {
+        match error {
+            DataError::Status(status) => self.note_failed_status(status),
+            error => errno::of_data(error),
+        }
+    }
+
     /// Invalidates the cached attributes, because an event has changed them.
     pub(crate) fn distrust_attributes(&self) {
-        let now = self.core.now();
+        let now = self.core().now();
         let mut facts = self.facts();
         self.trace_invalidate(&facts, "attributes", "something changed them");
         facts.state.distrust(now);
@@ -441,11 +477,55 @@ impl StatOnlyAttributes {
     }
 }
 
+/// Most callers cached per inode; beyond it the oldest entry is dropped.
+const ANSWERS_MAX: usize = 32;
+
+/// Entries by the caller's number. Most inodes are used by one caller.
+#[derive(Debug, Default)]
+enum InodeAccessCache {
+    #[default]
+    None,
+    One(u32, AccessEntry),
+    Many(Vec<(u32, AccessEntry)>),
+}
+
+impl InodeAccessCache {
+    fn find(&self, identity: u32) -> Option<AccessEntry> {
+        match self {
+            Self::None => None,
+            Self::One(number, entry) => (*number == identity).then_some(*entry),
+            Self::Many(many) => many.iter().find(|(number, _)| *number == identity).map(|(_, entry)| *entry),
+        }
+    }
+
+    /// Caches `entry`; returns whether another entry was dropped.
+    fn keep(&mut self, identity: u32, entry: AccessEntry) -> bool {
+        match self {
+            Self::None => *self = Self::One(identity, entry),
+            Self::One(number, old) if *number == identity => *old = entry,
+            Self::One(number, old) => *self = Self::Many(vec![(*number, *old), (identity, entry)]),
+            Self::Many(many) => {
+                if let Some((_, old)) = many.iter_mut().find(|(number, _)| *number == identity) {
+                    *old = entry;
+                    return false;
+                }
+                let is_full = many.len() >= ANSWERS_MAX;
+                if is_full {
+                    many.remove(0);
+                }
+                many.push((identity, entry));
+                return is_full;
+            }
+        }
+        false
+    }
+}
+
 impl Drop for Inode {
     fn drop(&mut self) {
-        self.core.registry.forget(&self.handle);
+        self.registry.forget(&self.handle);
         if self.was_forgotten() {
-            self.core.registry.end_forgotten(self.id);
+            self.registry.end_forgotten(self.id);
         }
     }
 }
@@ -453,5 +533,31 @@ impl Drop for Inode {
 impl fmt::Debug for Inode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Inode").field(&self.id).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_types::Access;
+
+    use super::*;
+
+    fn entry(bits: u32) -> AccessEntry {
+        AccessEntry::absorb(None, Access::ALL, Access::from_bits(bits), Epoch::default(), Moment::default())
+    }
+
+    #[test]
+    fn each_identity_has_its_own_entry_and_the_oldest_is_dropped_at_the_bound() {
+        let mut answers = InodeAccessCache::default();
+        for identity in 0..=u32::try_from(ANSWERS_MAX).expect("a small number") {
+            let evicted = answers.keep(identity, entry(identity % 32));
+            assert_eq!(evicted, identity as usize == ANSWERS_MAX);
+        }
+        assert_eq!(answers.find(0), None);
+        for identity in 1..=u32::try_from(ANSWERS_MAX).expect("a small number") {
+            assert_eq!(answers.find(identity), Some(entry(identity % 32)));
+        }
+        assert!(!answers.keep(5, entry(0)));
+        assert_eq!(answers.find(5), Some(entry(0)));
     }
 }

@@ -2,13 +2,12 @@
 
 use std::{ops::Range, time::Instant};
 
-use curt_types::{Attributes, FileHandle, Wcc};
+use curt_types::{Attributes, FileHandle, Wcc, WriteVerifier};
 
 use super::Inode;
 use crate::{
-    api::InodeEventFields,
     data::{DataOwner, FileData},
-    protocol::WriteVerifier,
+    event_fields::InodeEventFields,
 };
 
 impl DataOwner for Inode {
@@ -21,8 +20,8 @@ impl DataOwner for Inode {
     }
 
     fn fresh_size(&self) -> Option<u64> {
-        let now = self.core.now();
-        let options = self.core.options();
+        let now = self.core().now();
+        let options = self.core().options();
         // The reader's start time does not matter: read(2) uses attributes until they expire.
         self.facts().fresh_size(now, &options)
     }
@@ -32,12 +31,12 @@ impl DataOwner for Inode {
     }
 
     fn size_max(&self) -> u64 {
-        self.core.size_max(self.fsid())
+        self.core().size_max(self.fsid())
     }
 
     fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant) {
         if let Some(attributes) = attributes {
-            let _ = self.absorb(attributes, self.core.moment(sent_at));
+            let _ = self.absorb(attributes, self.core().moment(sent_at));
         }
     }
 
@@ -45,7 +44,7 @@ impl DataOwner for Inode {
         let size = self.attributes().map_or(0, |known| known.size);
         // A short reply makes the kernel reduce its size, unless the kernel is notified first.
         let is_short = range.end > size;
-        if let Some(observer) = &self.core.observer
+        if let Some(observer) = &self.core().observer
             && !(is_short && self.may_seem_larger())
         {
             observer.read_found_change(self.id, range.clone(), size);
@@ -57,11 +56,11 @@ impl DataOwner for Inode {
     }
 
     fn absorb_write(&self, wcc: &Wcc, sent_at: Instant) {
-        let _ = self.end_mutation(wcc, self.core.moment(sent_at));
+        let _ = self.end_mutation(wcc, self.core().moment(sent_at));
     }
 
     fn note_verifier(&self, verifier: WriteVerifier) {
-        self.core.note_verifier(verifier);
+        self.core().note_verifier(verifier);
     }
 
     fn number(&self) -> u64 {

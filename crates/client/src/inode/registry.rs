@@ -33,6 +33,7 @@ use crate::{core::MountCore, identity::InodeId};
 /// All live inodes of one mount.
 #[derive(Debug)]
 pub(crate) struct InodeRegistry {
+    pub(super) core: Arc<MountCore>,
     hasher: RandomState,
     index: Mutex<InodeIndex>,
     forgotten: Mutex<Forgotten>,
@@ -57,20 +58,20 @@ struct InodeIndex {
     collided: Vec<Weak<Inode>>,
 }
 
-impl Default for InodeRegistry {
-    fn default() -> Self {
-        let last = AtomicU64::new(InodeId::ROOT.0 - 1);
-        Self { hasher: RandomState::new(), index: Mutex::default(), forgotten: Mutex::default(), last }
-    }
-}
-
 impl InodeRegistry {
+    /// An empty registry. Each of its inodes holds a reference to it, and so to `core`.
+    pub(crate) fn new(core: Arc<MountCore>) -> Arc<Self> {
+        let last = AtomicU64::new(InodeId::ROOT.0 - 1);
+        let hasher = RandomState::new();
+        Arc::new(Self { core, hasher, index: Mutex::default(), forgotten: Mutex::default(), last })
+    }
+
     fn hash(&self, handle: &FileHandle) -> u64 {
         self.hasher.hash_one(handle)
     }
 
     /// The inode of `handle`; created if there is none.
-    pub(crate) fn inode(&self, core: &Arc<MountCore>, handle: &FileHandle) -> Arc<Inode> {
+    pub(crate) fn inode(self: &Arc<Self>, handle: &FileHandle) -> Arc<Inode> {
         let hash = self.hash(handle);
         // The drop of an inode takes the lock below: inodes that are found but not returned are
         // dropped after it is released.
@@ -87,22 +88,22 @@ impl InodeRegistry {
                     }
                     passed_over.push(inode);
                 }
-                let made = self.make(core, handle);
+                let made = self.create(handle);
                 known.collided.push(Arc::downgrade(&made));
                 drop(known);
                 made
             }
             None => {
-                let made = self.make(core, handle);
+                let made = self.create(handle);
                 known.by_hash.insert(hash, Arc::downgrade(&made));
                 made
             }
         }
     }
 
-    fn make(&self, core: &Arc<MountCore>, handle: &FileHandle) -> Arc<Inode> {
+    fn create(self: &Arc<Self>, handle: &FileHandle) -> Arc<Inode> {
         let id = InodeId(self.last.fetch_add(1, Relaxed) + 1);
-        Arc::new(Inode::new(id, handle.clone(), Arc::clone(core)))
+        Arc::new(Inode::new(id, handle.clone(), Arc::clone(self)))
     }
 
     /// Records that all lookups of `inode` were returned.
@@ -161,6 +162,12 @@ impl LookedUpInodes {
     pub(crate) fn find(&self, id: InodeId) -> Option<Arc<Inode>> {
         let hash = self.hasher.hash_one(id);
         self.inodes.lock().find(hash, |inode| inode.id() == id).map(Arc::clone)
+    }
+
+    /// Those that satisfy `condition`.
+    pub(crate) fn filtered(&self, condition: impl Fn(&Inode) -> bool) -> Vec<Arc<Inode>> {
+        let all: Vec<_> = self.inodes.lock().iter().map(Arc::clone).collect();
+        all.into_iter().filter(|inode| condition(inode)).collect()
     }
 
     /// Counts one more lookup.

@@ -7,8 +7,8 @@ use curt_observe::{
 use curt_policy::Freshness;
 use curt_types::{ChangeStamp, FileKind};
 
-use super::{Inode, InodeFacts, TypeState};
-use crate::api::InodeEventFields;
+use super::{Inode, InodeFacts, SizeChangeCause, type_state::TypeState};
+use crate::event_fields::{InodeEventFields, trace_exit};
 
 /// Cached data are invalid (Linux: NFS_INO_INVALID_DATA).
 const INVALID_DATA: u32 = 1 << 1;
@@ -18,40 +18,6 @@ const INVALID_CHANGE: u32 = 1 << 8;
 const STALE: u32 = 1;
 /// It was removed and exists until its last close (Linux: NFS_INO_PRESERVE_UNLINKED).
 const PRESERVE_UNLINKED: u32 = 1 << 4;
-
-/// Emits the enter event of an operation on an inode; `$subject` is evaluated only if the event is
-/// enabled.
-macro_rules! trace_enter {
-    ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
-        curt_observe::probe!(let subject = $subject; $event {
-            $($field $(: $value)?,)*
-            fileid: subject.fileid,
-            dev: subject.dev,
-            fhandle: subject.fhandle,
-            version: subject.version,
-            cache_validity: subject.cache_validity,
-        })
-    };
-}
-
-/// Emits the exit event of an operation on an inode, or an event of a state change.
-macro_rules! trace_exit {
-    ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
-        curt_observe::probe!(let subject = $subject; $event {
-            $($field $(: $value)?,)*
-            fileid: subject.fileid,
-            dev: subject.dev,
-            fhandle: subject.fhandle,
-            object_type: subject.object_type,
-            version: subject.version,
-            size: subject.size,
-            cache_validity: subject.cache_validity,
-            nfsi_flags: subject.nfsi_flags,
-        })
-    };
-}
-
-pub(crate) use {trace_enter, trace_exit};
 
 impl Inode {
     /// Its inode number for an event, 0 if the event is disabled. Must not be called while its
@@ -88,15 +54,15 @@ impl Inode {
     }
 
     fn cache_validity(&self, facts: &InodeFacts) -> u32 {
-        let now = self.core.now();
-        let attributes = facts.state.freshness(now, now, &self.core.options());
+        let now = self.core().now();
+        let attributes = facts.state.freshness(now, now, &self.core().options());
         let copies = facts.by_type.file_if_any();
-        let has_void_data = copies.is_some_and(|file| file.copies_invalidated != file.copies_dropped);
+        let has_invalid_data = copies.is_some_and(|file| file.copies_invalidated != file.copies_dropped);
         let mut bits = 0;
         if matches!(attributes, Freshness::Expired | Freshness::Unknown) {
             bits |= INVALID_CHANGE;
         }
-        if has_void_data {
+        if has_invalid_data {
             bits |= INVALID_DATA;
         }
         bits
@@ -149,17 +115,6 @@ impl Inode {
             }),
         }
     }
-}
-
-/// The kind of reply that changed the size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SizeChangeCause {
-    /// A reply to a change by this client.
-    Wcc,
-    /// A reply to a SETATTR of the size.
-    Set,
-    /// A reply to a request that changes nothing.
-    Update,
 }
 
 /// The type in the encoding of the upper bits of a mode (inode(7)).

@@ -11,14 +11,15 @@ use std::{
 
 use curt_policy::{
     Epoch, Moment, NameLabel,
+    kernel_cache::NameLifetimes,
     prefetch::{LookupOrder, PrefetchRecord},
 };
 
-use super::{Inode, PendingRemovals};
+use super::{Inode, single_flight::PendingRemovals};
 use crate::{
     credentials::InternedCaller,
     identity::InodeId,
-    readdir::{DirectoryListing, LocalChange},
+    readdir::{cache::DirectoryListing, local_changes::LocalChange},
 };
 
 /// The state that depends on the type.
@@ -63,6 +64,10 @@ pub(crate) struct DirectoryState {
     pub(crate) last_getattr_alone: Option<InodeId>,
     /// The child that is looked up repeatedly.
     pub(crate) create_probe: Option<CreateProbe>,
+    /// Lifetimes of names that the kernel was granted.
+    pub(crate) name_lifetimes: NameLifetimes,
+    /// The server denied search to a caller whom the mode bits permit it.
+    pub(super) search_was_denied: bool,
     /// Names that requests in flight change, and whether two of these change the same name.
     changes_in_flight: Vec<PendingNameChange>,
     last_change: u64,
@@ -116,6 +121,13 @@ pub(crate) struct SillyName {
 /// The reason of an invalidated listing in trace events.
 const LOCAL_CHANGE_REASON: &str = "it was changed here, and maybe elsewhere";
 
+impl Inode {
+    /// Whether the target of this symbolic link is cached.
+    pub(crate) fn has_link_text(&self) -> bool {
+        matches!(self.facts().by_type, TypeState::Link(_))
+    }
+}
+
 impl TypeState {
     pub(crate) fn directory(&mut self) -> &mut DirectoryState {
         if !matches!(self, Self::Directory(_)) {
@@ -140,15 +152,15 @@ impl TypeState {
     /// The listing that can prove the absence of `name`, as far as the directory's state shows.
     pub(crate) fn complete_listing(&self, name: &[u8]) -> Option<&Arc<DirectoryListing>> {
         match self {
-            Self::Directory(kept) => kept.settled_listing(name).filter(|_| !kept.hides_names),
+            Self::Directory(directory) => directory.settled_listing(name).filter(|_| !directory.hides_names),
             Self::Nothing | Self::Link(_) | Self::File(_) => None,
         }
     }
 
     /// Traces that a directory's listing is invalid; it is dropped when it is next requested.
     pub(crate) fn trace_listing_invalid(&self, reason: &str) {
-        if let Self::Directory(kept) = self
-            && let Some(listing) = &kept.listing
+        if let Self::Directory(directory) = self
+            && let Some(listing) = &directory.listing
         {
             listing.trace_invalidated(reason);
         }
@@ -277,8 +289,8 @@ impl DirectoryState {
     /// The listing whose cookies may be used to fetch names: the cached listing, or the one that
     /// was last read while a reader has it, even if the directory has changed since.
     pub(crate) fn listing_for_cookies(&self) -> Option<Arc<DirectoryListing>> {
-        let kept = self.listing.as_ref().filter(|listing| listing.label().is_some());
-        kept.cloned().or_else(|| self.last_read.upgrade())
+        let listing = self.listing.as_ref().filter(|listing| listing.label().is_some());
+        listing.cloned().or_else(|| self.last_read.upgrade())
     }
 
     /// Stops the use of cookies of `listing`, because the server did not continue after one of its
@@ -350,20 +362,18 @@ mod tests {
 
     #[test]
     fn a_repeated_lookup_is_sent_after_a_second_and_at_doubling_intervals() {
-        let mut insistence = CreateProbe::of(InodeId(7), at(0));
-        let due: Vec<u64> = (0..=640)
-            .map(|tenth| tenth * 100)
-            .filter(|time| insistence.is_due(InodeId(7), at(*time)))
-            .collect();
+        let mut probe = CreateProbe::of(InodeId(7), at(0));
+        let due: Vec<u64> =
+            (0..=640).map(|tenth| tenth * 100).filter(|time| probe.is_due(InodeId(7), at(*time))).collect();
         assert_eq!(due, [1000, 2000, 4000, 8000, 16000, 32000, 64000]);
     }
 
     #[test]
     fn a_lookup_of_another_object_restarts_the_create_probe() {
-        let mut insistence = CreateProbe::of(InodeId(7), at(0));
-        assert!(!insistence.is_due(InodeId(8), at(5000)));
-        assert!(!insistence.is_due(InodeId(7), at(5500)));
-        assert!(!insistence.is_due(InodeId(7), at(6499)));
-        assert!(insistence.is_due(InodeId(7), at(6500)));
+        let mut probe = CreateProbe::of(InodeId(7), at(0));
+        assert!(!probe.is_due(InodeId(8), at(5000)));
+        assert!(!probe.is_due(InodeId(7), at(5500)));
+        assert!(!probe.is_due(InodeId(7), at(6499)));
+        assert!(probe.is_due(InodeId(7), at(6500)));
     }
 }

@@ -8,19 +8,14 @@ use std::sync::Arc;
 
 use curt_policy::{
     Absorbed, Moment,
-    names::{self as rules, DentryUpdate, LookupFinding as Said},
+    names::{DentryUpdate, LookupFinding},
 };
 use curt_rpc::client::CallError;
 use curt_types::{Access, Fault, Wcc};
 use rustix::io::Errno;
 
 use crate::{
-    errno,
-    inode::Inode,
-    op::Op,
-    ops::{attributes, names},
-    protocol::NfsReply,
-    readdir::LocalChange,
+    errno, inode::Inode, op::Op, ops::names, protocol::NfsReply, readdir::local_changes::LocalChange,
     superblock::Superblock,
 };
 
@@ -122,9 +117,9 @@ pub(crate) fn learn_own(
     child: Option<&Arc<Inode>>,
     ended: NameChangeOutcome,
 ) -> Option<curt_policy::NameLabel> {
-    let said = if child.is_some() { Said::Object } else { Said::Nothing };
+    let said = if child.is_some() { LookupFinding::Object } else { LookupFinding::Nothing };
     let NameChangeOutcome { absorbed, is_alone, sent_at, number, .. } = ended;
-    let learned = rules::learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
+    let learned = curt_policy::names::learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
     list_own(directory, name, child, number, learned);
     names::cache_learned(sb, directory, name, child, learned, None)
 }
@@ -160,6 +155,6 @@ pub(crate) fn refused_change(
     // The change has already dropped the cached name.
     let change = LocalChange::Refused { name, exists: status == Fault::Exist, stands: ended.absorbed.stands };
     directory.facts().by_type.directory().apply_change_to_listing(ended.number, Some(change));
-    attributes::note_refusal(op, directory, status, Access::MODIFY, ended.sent_at);
-    attributes::note_failed_status(directory, status)
+    directory.note_refusal(&op.identity, status, Access::MODIFY, ended.sent_at);
+    directory.note_failed_status(status)
 }

@@ -5,12 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use curt_rpc::client::Interrupt;
 use rustix::io::Errno;
 
-use crate::{
-    op::Op,
-    open_file::OpenFile,
-    ops::{attributes, last_close},
-    superblock::Superblock,
-};
+use crate::{op::Op, open_file::OpenFile, ops::last_close, superblock::Superblock};
 
 /// Closes the open file. Dirty data that were not flushed are written in the background. The last
 /// release of a file that was removed while open removes its silly name. Further calls for the same
@@ -71,7 +66,7 @@ pub fn flush(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
         return Ok(());
     }
     let result = op.sb.core.data.flush(&file.owner, &file.data, op.interrupt());
-    result.map_err(|error| attributes::data_error(&file.inode, error))
+    result.map_err(|error| file.inode.note_data_error(error))
 }
 
 /// fsync(2) and fdatasync(2): writes all data of the file to the server's stable storage.

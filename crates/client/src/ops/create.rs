@@ -10,10 +10,16 @@ use super::change::{NameChangeOutcome, prove_change};
 use crate::{
     api::{FoundInode, OpenFlags, OpenResult},
     errno,
-    identity::InodeId,
+    identity::{InodeId, NameKey},
     inode::Inode,
     op::Op,
-    ops::{attributes, change, last_close::OpenGuard, lookup, names::ResolvedName, open, retransmitted},
+    ops::{
+        access, change, getattr,
+        last_close::OpenGuard,
+        lookup,
+        names::{NameInDirectory, ResolvedName},
+        open, retransmitted,
+    },
     protocol::CreateRequest,
     superblock::Superblock,
 };
@@ -78,16 +84,17 @@ pub fn create(
     flags: OpenFlags,
 ) -> Result<(FoundInode, OpenResult), Errno> {
     let directory = op.sb.find_directory(directory)?;
+    access::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     // Until it is counted as open nobody here removes it.
-    let turn = op.sb.name_locks.lock(directory.id(), name, op.interrupt())?;
+    let name_lock = op.sb.name_locks.lock(NameKey::new(directory.id(), name), op.interrupt())?;
     let new = CreateRequest { is_exclusive: flags.exclusive, ..CreateRequest::file(mode) };
     let made = traced_create(op, &directory, name, flags, &new);
     match made {
         Ok((inode, ended)) => {
             let opening = OpenGuard::of_new(op.sb, &inode);
             let found = found_made(op, &directory, name, &inode, ended)?;
-            drop(turn);
+            drop(name_lock);
             // The creator may use the file with the flags of its open, whatever the mode (POSIX,
             // open).
             let flags = OpenFlags { truncate: false, ..flags };
@@ -96,11 +103,12 @@ pub fn create(
         Err(Errno::EXIST) if !flags.exclusive => {
             // The file existed, or our own request was executed twice. The name is looked up at the
             // server, because the cache had no entry or a negative one.
-            drop(turn);
+            drop(name_lock);
             match lookup::send_lookup(op, &directory, name, None)? {
-                ResolvedName::Object(inode, label) => {
+                ResolvedName::Object(inode, _) => {
                     let opened = open::open_inode(op, &inode, flags, false)?;
-                    let found = lookup::found(op, &directory, &inode, label)?;
+                    // No label, so no lifetime: the kernel may have to drop pages first.
+                    let found = lookup::found(op, NameInDirectory::new(&directory, name), &inode, None)?;
                     Ok((found, opened))
                 }
                 ResolvedName::Missing(_) => Err(Errno::NOENT),
@@ -147,6 +155,7 @@ pub fn mknod(
 /// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE.
 pub fn make_file(op: &Op<'_>, directory: InodeId, name: &[u8], mode: u32) -> Result<FoundInode, Errno> {
     let directory = op.sb.find_directory(directory)?;
+    access::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     let flags = OpenFlags { exclusive: true, ..OpenFlags::default() };
     let (inode, ended) = traced_create(op, &directory, name, flags, &CreateRequest::file(mode))?;
@@ -160,6 +169,7 @@ fn make_found(
     new: &CreateRequest<'_>,
 ) -> Result<FoundInode, Errno> {
     let directory = op.sb.find_directory(directory)?;
+    access::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     let (inode, ended) = make(op, &directory, name, new)?;
     found_made(op, &directory, name, &inode, ended)
@@ -181,8 +191,7 @@ fn found_made(
     ended: NameChangeOutcome,
 ) -> Result<FoundInode, Errno> {
     let label = change::learn_own(op.sb, directory, name, Some(inode), ended);
-    let found = lookup::found(op, directory, inode, label)?;
-    Ok(found)
+    lookup::found(op, NameInDirectory::new(directory, name), inode, label)
 }
 
 /// Creates `name` and finds the inode of the new object.
@@ -211,13 +220,13 @@ fn make(
             return Ok((inode, ended));
         }
     };
-    let inode = op.sb.core.registry.inode(&op.sb.core, &created.handle);
+    let inode = op.sb.registry.inode(&created.handle);
     inode.clear_stale();
     match &created.attributes {
         Some(attributes) => {
             let _ = inode.absorb(attributes, ended.sent_at);
         }
-        None => attributes::send_getattr(op, &inode)?,
+        None => getattr::send_getattr(op, &inode)?,
     }
     // A prefetch did not bring this inode in: it counts as used.
     inode.note_use();

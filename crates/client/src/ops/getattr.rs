@@ -1,26 +1,21 @@
-//! When attributes and access rights are requested from the server. Concurrent operations share one
-//! request. `attributes` sends GETATTR and ACCESS.
+//! GETATTR: when attributes are requested from the server. Concurrent operations share one request.
 
 use std::sync::Arc;
 
 use curt_observe::{Cause, ClientCounter, scope};
-use curt_policy::{
-    AccessDecision,
-    attributes::{GetattrDecision, decide_getattr},
-};
+use curt_policy::attributes::{GetattrDecision, decide_getattr};
 use curt_rpc::client::Interrupt;
-use curt_types::Access;
 use rustix::io::Errno;
 
 use crate::{
     api::InodeStat,
-    data::{DataOwner, FileData},
+    data::{DataOwner, FileData, ResizeInFlight},
     errno,
+    event_fields::{trace_enter, trace_exit},
     identity::InodeId,
-    inode::{InFlightEnd, Inode},
+    inode::{Inode, single_flight::InFlightEnd},
     op::Op,
     open_file::OpenFile,
-    ops::attributes,
     readdir::prefetch,
     superblock::Superblock,
 };
@@ -111,6 +106,20 @@ pub(crate) fn flush_unsent(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno>
     op.sb.core.data.flush_unsent(&owner, op.interrupt()).map_err(errno::of_data)
 }
 
+/// Writes all dirty data before a SETATTR of the size; while the result is held, no WRITE beyond
+/// `size` is in flight.
+pub(crate) fn begin_resize(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+    size: u64,
+) -> Result<Option<ResizeInFlight>, Errno> {
+    if inode.data_if_any().is_none() {
+        return Ok(None);
+    }
+    let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
+    op.sb.core.data.begin_resize(&owner, size, op.interrupt()).map(Some).map_err(errno::of_data)
+}
+
 /// Writes all dirty data and commits them.
 pub(crate) fn settle_durably(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     if !inode.data_if_any().is_some_and(FileData::has_unwritten) {
@@ -132,7 +141,7 @@ pub(crate) fn revalidate_with(
     inode: &Arc<Inode>,
     beside: SiblingAttributes,
 ) -> Result<(), Errno> {
-    let mut departure = match op.sb.getattrs_in_flight.join(inode.id()) {
+    let mut owner = match op.sb.getattrs_in_flight.join(inode.id()) {
         Ok(flight) => {
             op.sb.count(ClientCounter::AttrShared);
             return match flight.wait(op.interrupt()) {
@@ -144,19 +153,39 @@ pub(crate) fn revalidate_with(
                 None => Err(Errno::INTR),
             };
         }
-        Err(departure) => departure,
+        Err(owner) => owner,
     };
     if inode.facts().state.facts().is_none() {
         op.sb.count(ClientCounter::AttrInvalidated);
         let _why = scope::with_default_cause(Cause::AttributesUnknown);
-        return attributes::send_getattr(op, inode);
+        return send_getattr(op, inode);
     }
     op.sb.count(ClientCounter::AttrExpired);
     let _why = scope::with_default_cause(Cause::AttributesExpired);
     if with_softreval(op, |op| ask_again(op, inode, beside))?.is_none() {
-        departure.end = InFlightEnd::Silent;
+        owner.end = InFlightEnd::Silent;
     }
     Ok(())
+}
+
+/// Sends GETATTR and applies the reply.
+pub(crate) fn send_getattr(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    let reason = scope::current().cause.unwrap_or(Cause::AttributesUnknown);
+    trace_enter!(inode.event_fields(), NfsRevalidateInodeEnter { reason: reason.name() });
+    let answer = send_getattr_untraced(op, inode);
+    trace_exit!(inode.event_fields(), NfsRevalidateInodeExit { error: errno::event_status(&answer) });
+    answer
+}
+
+fn send_getattr_untraced(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    let answer = op.protocol().attributes(op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
+    match answer.outcome {
+        Ok(attributes) => {
+            let _ = inode.absorb(&attributes, op.sb.core.moment(answer.sent_at));
+            Ok(())
+        }
+        Err(status) => Err(inode.note_failed_status(status)),
+    }
 }
 
 /// Revalidates cached data. `None`: the server did not respond within the time of `softreval`, so
@@ -188,49 +217,6 @@ fn fall_back_to_cache(op: &Op<'_>) {
 fn ask_again(op: &Op<'_>, inode: &Arc<Inode>, beside: SiblingAttributes) -> Result<(), Errno> {
     match beside {
         SiblingAttributes::IfExpected if prefetch::refresh_directory_of(op, inode)? => Ok(()),
-        SiblingAttributes::IfExpected | SiblingAttributes::Nothing => attributes::send_getattr(op, inode),
+        SiblingAttributes::IfExpected | SiblingAttributes::Nothing => send_getattr(op, inode),
     }
-}
-
-/// access(2) with `mask` (R_OK 4, W_OK 2, X_OK 1; 0 checks nothing).
-///
-/// # Errors
-/// EACCES; those of ACCESS and GETATTR.
-pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
-    if mask & 7 == 0 {
-        return Ok(());
-    }
-    let inode = op.sb.find_inode(id)?;
-    let kind = inode.facts().state.facts().map(|known| known.kind);
-    let kind = match kind {
-        Some(kind) => kind,
-        None => {
-            revalidate(op, &inode)?;
-            inode.facts().state.facts().ok_or(Errno::IO)?.kind
-        }
-    };
-    require(op, &inode, Access::from_access_mask(mask, kind))
-}
-
-/// Checks that the caller has the rights `needs` on `inode`.
-pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Access) -> Result<(), Errno> {
-    let mut why = None;
-    for _ in op.rounds() {
-        match attributes::access_decision(op, inode, needs, false) {
-            AccessDecision::Allow => {
-                attributes::count_allowed(op, inode, needs, why);
-                return Ok(());
-            }
-            AccessDecision::Deny => {
-                attributes::count_denied(op.sb, why);
-                return Err(Errno::ACCESS);
-            }
-            AccessDecision::Revalidate => revalidate(op, inode)?,
-            AccessDecision::Ask(reason) => {
-                attributes::send_access(op, inode, reason)?;
-                why = Some(reason);
-            }
-        }
-    }
-    Err(Errno::IO)
 }

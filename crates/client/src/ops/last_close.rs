@@ -11,12 +11,15 @@ use rustix::io::Errno;
 
 use crate::{
     errno,
-    inode::{Inode, OpenState, SillyName, TypeState},
+    inode::{
+        Inode,
+        type_state::{OpenState, SillyName, TypeState},
+    },
     op::Op,
     open_unlink::{RemovalGuard, begin_open},
     ops::{
-        attributes,
         change::{self, NameChangeOutcome},
+        getattr,
     },
     superblock::Superblock,
 };
@@ -110,7 +113,7 @@ pub(crate) fn note_removed(op: &Op<'_>, inode: &Arc<Inode>) {
 /// Whether the server reports the handle as stale or the link count as zero. Other errors, a
 /// timeout and an interrupted caller leave this open, so the result is false.
 fn is_surely_gone(op: &Op<'_>, inode: &Arc<Inode>) -> bool {
-    match attributes::send_getattr(op, inode) {
+    match getattr::send_getattr(op, inode) {
         Ok(()) => inode.attributes().is_some_and(|attributes| attributes.nlink == 0),
         Err(error) => error == Errno::STALE,
     }

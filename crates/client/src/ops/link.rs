@@ -12,8 +12,11 @@ use crate::{
     inode::Inode,
     op::Op,
     ops::{
+        access,
         change::{self, NameChange, NameChangeOutcome, prove_change},
-        create, lookup, retransmitted,
+        create, lookup,
+        names::NameInDirectory,
+        retransmitted,
     },
 };
 
@@ -23,11 +26,12 @@ use crate::{
 /// EEXIST, EXDEV, EMLINK, EACCES, EPERM, EROFS and the others of LINK.
 pub fn link(op: &Op<'_>, id: InodeId, directory: InodeId, name: &[u8]) -> Result<FoundInode, Errno> {
     let (inode, directory) = (op.sb.find_inode(id)?, op.sb.find_directory(directory)?);
+    access::check_path(op, &inode)?;
+    access::check_path(op, &directory)?;
     create::check_new_name(op.sb, name)?;
     let ended = link_at_server(op, &inode, &directory, name)?;
     let label = change::learn_own(op.sb, &directory, name, Some(&inode), ended);
-    let found = lookup::found(op, &directory, &inode, label)?;
-    Ok(found)
+    lookup::found(op, NameInDirectory::new(&directory, name), &inode, label)
 }
 
 /// Sends LINK and applies the attributes of file and directory in its reply.

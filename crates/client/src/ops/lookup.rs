@@ -8,10 +8,10 @@ use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
-    kernel_cache,
+    kernel_cache::attribute_lifetime,
     names::{
-        self as rules, DentryState as Known, DentryUpdate, LookupDecision, LookupFinding, LookupReason,
-        LookupTime, LookupView, decide_cached_lookup,
+        DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupReason, LookupTime, LookupView,
+        decide_cached_lookup,
     },
 };
 use curt_types::{Access, Fault, FileKind};
@@ -22,15 +22,21 @@ use crate::{
     dentry_cache::CachedDentry,
     errno,
     identity::InodeId,
-    inode::{CreateProbe, Inode, InodeFacts, TypeState},
+    inode::{
+        Inode, InodeFacts,
+        type_state::{CreateProbe, TypeState},
+    },
     op::Op,
     ops::{
-        attributes, getattr,
+        access, getattr, kernel_names,
         last_close::OpenGuard,
-        names::{self, ResolvedName},
-        open_retry,
+        names::{self, NameInDirectory, ResolvedName},
+        open_retry, readlink,
     },
-    readdir::{FillOutcome, absence, prefetch},
+    readdir::{
+        absence,
+        prefetch::{self, FillOutcome},
+    },
     superblock::Superblock,
 };
 
@@ -66,8 +72,6 @@ enum LookupBy {
 #[derive(Debug, Clone, Copy)]
 struct NameHit {
     source: NameHitSource,
-    /// How long the caller may cache the name.
-    entry_valid: Duration,
     allowed_by: AllowedBy,
     /// LOOKUP is sent nevertheless: the caller may be about to create the name.
     is_create_probe: bool,
@@ -86,8 +90,8 @@ enum LookupStep {
 }
 
 impl CachedDentry {
-    fn state(&self) -> Known {
-        if self.child.is_some() { Known::Positive } else { Known::Negative }
+    fn state(&self) -> DentryState {
+        if self.child.is_some() { DentryState::Positive } else { DentryState::Negative }
     }
 }
 
@@ -109,8 +113,8 @@ impl InodeFacts {
 
     /// Records a request about a child: listings with attributes (READDIRPLUS) are useful.
     pub(crate) fn note_stat(&mut self) {
-        if let TypeState::Directory(kept) = &mut self.by_type {
-            kept.names_since_stat = 0;
+        if let TypeState::Directory(directory) = &mut self.by_type {
+            directory.names_since_stat = 0;
         }
     }
 }
@@ -119,19 +123,19 @@ impl InodeFacts {
 /// is the only name that is looked up in the directory of `facts`, repeatedly, and nothing is done
 /// with its object. That is the pattern of a program that tries to create the name until another
 /// client removes it.
-pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, kept: &CachedDentry) -> bool {
-    let Some(inode) = kept.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
+pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, cached: &CachedDentry) -> bool {
+    let Some(inode) = cached.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
         return false;
     };
-    if kept.label.sent_at >= op.began {
+    if cached.label.sent_at >= op.began {
         return false;
     }
     let is_unused = inode.mark_looked_up();
-    let insistence = &mut facts.by_type.directory().create_probe;
-    match insistence {
-        Some(insistence) if is_unused => insistence.is_due(inode.id(), op.began),
+    let probe = &mut facts.by_type.directory().create_probe;
+    match probe {
+        Some(probe) if is_unused => probe.is_due(inode.id(), op.began),
         Some(_) | None => {
-            *insistence = Some(CreateProbe::of(inode.id(), op.began));
+            *probe = Some(CreateProbe::of(inode.id(), op.began));
             false
         }
     }
@@ -144,9 +148,9 @@ pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, kept: &Cached
 /// ESTALE: the object is gone, or its ID was dropped. Those of GETATTR.
 pub fn lookup_id(op: &Op<'_>, id: InodeId) -> Result<LookupResult, Errno> {
     let held = op.sb.find_inode(id).ok();
-    let inode = held.or_else(|| op.sb.core.registry.forgotten(id)).ok_or(Errno::STALE)?;
-    attributes::send_getattr(op, &inode)?;
-    found(op, &inode, &inode, None).map(LookupResult::Positive)
+    let inode = held.or_else(|| op.sb.registry.forgotten(id)).ok_or(Errno::STALE)?;
+    getattr::send_getattr(op, &inode)?;
+    found(op, NameInDirectory::new(&inode, b"."), &inode, None).map(LookupResult::Positive)
 }
 
 /// If the caller's open failed with ESTALE, holds the file that `name` refers to for the retry.
@@ -192,72 +196,59 @@ fn hold_for_open(
 /// LOOKUP.
 pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResult, Errno> {
     let directory = op.sb.find_inode(directory)?;
-    let (mut resolved, mut hit) = resolve_by(op, &directory, name, LookupBy::User)?;
-    if let (ResolvedName::Object(inode, Some(label)), Some(NameHit { is_create_probe: true, .. })) =
-        (&resolved, hit)
+    access::check_path(op, &directory)?;
+    let (mut resolved, hit) = resolve_by(op, &directory, name, LookupBy::User)?;
+    if let (ResolvedName::Object(inode, Some(label)), Some(from_memory)) = (&resolved, hit)
+        && (from_memory.is_create_probe || is_asked_for_anyway(op, &directory, inode, *label))
     {
-        let kept = CachedDentry { child: Some(Arc::clone(inode)), label: *label };
-        count_lookup(op.sb, LookupReason::Unknown, Some(&kept));
+        let cached = CachedDentry { child: Some(Arc::clone(inode)), label: *label };
+        count_lookup(op.sb, LookupReason::Unknown, Some(&cached));
         let _why = scope::with_cause(Cause::NameAgain);
-        resolved = revalidate_name(op, &directory, name, LookupReason::Unknown, Some(kept))?;
-        hit = None;
+        resolved = revalidate_name(op, &directory, name, LookupReason::Unknown, Some(cached))?;
     }
     if !op.sb.stale_opens.is_empty() {
         resolved = hold_for_open(op, &directory, name, resolved)?;
-        hit = None;
     }
-    let entry_valid = |known, label| match hit {
-        Some(hit) => hit.entry_valid,
-        None => name_lifetime(op, &directory, known, label),
-    };
+    let name = NameInDirectory::new(&directory, name);
     match resolved {
         ResolvedName::Object(inode, label) => {
-            let valid = entry_valid(Known::Positive, label);
-            let found = found_for(op, &directory, &inode, valid)?;
-            Ok(LookupResult::Positive(found))
+            readlink::revalidate_target(op, &inode)?;
+            found(op, name, &inode, label).map(LookupResult::Positive)
         }
         ResolvedName::Missing(label) => {
-            Ok(LookupResult::Negative { entry_valid: entry_valid(Known::Negative, label) })
+            Ok(LookupResult::Negative { entry_valid: kernel_names::grant(op, name, None, label) })
         }
     }
 }
 
-/// The result for an object that was found under a name; counts one lookup of it.
+/// Whether a name that could be answered from memory is looked up at the server, because the kernel
+/// sent a LOOKUP although its own entry is valid: the name is about to be created exclusively or to
+/// be replaced (LOOKUP_EXCL, LOOKUP_RENAME_TARGET). If the name still exists, the kernel returns
+/// EEXIST by itself.
+fn is_asked_for_anyway(op: &Op<'_>, directory: &Arc<Inode>, inode: &Inode, label: NameLabel) -> bool {
+    label.sent_at < op.began && op.sb.kernel_dentries.lasted(inode.id(), directory, op.began)
+}
+
+/// The result for an object that was found under a name; counts one lookup of it. The reply is sent
+/// without a further wait: the lifetimes in it begin now.
 pub(crate) fn found(
     op: &Op<'_>,
-    directory: &Inode,
+    name: NameInDirectory<'_>,
     inode: &Arc<Inode>,
     label: Option<NameLabel>,
 ) -> Result<FoundInode, Errno> {
-    let entry_valid = name_lifetime(op, directory, Known::Positive, label);
-    found_for(op, directory, inode, entry_valid)
-}
-
-fn found_for(
-    op: &Op<'_>,
-    directory: &Inode,
-    inode: &Arc<Inode>,
-    entry_valid: Duration,
-) -> Result<FoundInode, Errno> {
-    let now = op.now();
+    readlink::await_target_dropped(op, inode);
     let (attributes, valid) = {
         let facts = inode.facts();
         let attributes = inode.attributes_in(&facts).ok_or(Errno::STALE)?;
-        (attributes, kernel_cache::attribute_lifetime(&facts.state, now, &op.options))
+        (attributes, attribute_lifetime(&facts.state, op.now(), &op.options))
     };
     // While data are dirty, the server determines times and size: stat(2) must request them.
     let attributes_valid = if inode.has_unsent() { Duration::ZERO } else { valid };
-    directory.tells_a_name();
+    name.directory.tells_a_name();
     op.sb.hold(inode);
+    let entry_valid = kernel_names::grant(op, name, Some((inode, attributes.kind)), label);
     Ok(FoundInode { id: inode.id(), attributes, entry_valid, attributes_valid })
-}
-
-fn name_lifetime(op: &Op<'_>, directory: &Inode, known: Known, label: Option<NameLabel>) -> Duration {
-    let Some(label) = label else { return Duration::ZERO };
-    let now = op.now();
-    let facts = directory.facts();
-    let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
-    kernel_cache::name_lifetime(known, label, &facts.state, &clock, now, &op.options)
 }
 
 /// Resolves `name`, from the cache if it is valid.
@@ -283,7 +274,7 @@ fn resolve_by(
         if by == LookupBy::User {
             directory.facts().begin_lookup()?;
         }
-        getattr::require(op, directory, Access::LOOKUP)?;
+        access::require(op, directory, Access::LOOKUP)?;
         op.sb.count(counter);
         return Ok((ResolvedName::Object(Arc::clone(directory), None), None));
     }
@@ -297,18 +288,21 @@ fn resolve_by(
             LookupStep::Serve(resolved, hit) => {
                 if let (NameHitSource::Listing, ResolvedName::Missing(Some(label))) = (hit.source, &resolved)
                 {
-                    absence::note_negative_from_listing(op.sb, directory, name, *label, filled);
+                    absence::note_negative_from_listing(op.sb, directory, name, *label);
+                    if filled != FillOutcome::Sent {
+                        directory.note_spared();
+                    }
                 }
-                attributes::count_allowed_by(op.sb, hit.allowed_by, why);
+                access::count_allowed_by(op.sb, hit.allowed_by, why);
                 return Ok((resolved, Some(hit)));
             }
             LookupStep::Deny => {
-                attributes::count_denied(op.sb, why);
+                access::count_denied(op.sb, why);
                 return Err(Errno::ACCESS);
             }
             LookupStep::Revalidate => revalidate_for_name(op, directory, name)?,
             LookupStep::AskAccess(reason) => {
-                attributes::send_access(op, directory, reason)?;
+                access::send_access(op, directory, reason)?;
                 why = Some(reason);
             }
             LookupStep::Lookup(reason, former) => {
@@ -380,16 +374,16 @@ fn next_step(
     round: usize,
 ) -> Result<LookupStep, Errno> {
     let is_parent = name == b"..";
-    let kept = if is_parent { None } else { names::cached_name(op.sb, directory, name) };
+    let cached = if is_parent { None } else { names::cached_name(op.sb, directory, name) };
     let mut facts = directory.facts();
     if by == LookupBy::User && round == 0 {
         facts.begin_lookup()?;
     }
-    let kept = if is_parent { facts.parent() } else { kept };
-    let decision = decide_name(op, directory, &facts, kept.as_ref());
-    let is_create_probe = match (decision, &kept) {
-        (LookupDecision::Serve { .. }, Some(kept)) if by == LookupBy::User => {
-            is_create_probe(op, &mut facts, kept)
+    let cached = if is_parent { facts.parent() } else { cached };
+    let decision = decide_name(op, directory, &facts, cached.as_ref());
+    let is_create_probe = match (decision, &cached) {
+        (LookupDecision::Serve { .. }, Some(cached)) if by == LookupBy::User => {
+            is_create_probe(op, &mut facts, cached)
         }
         _ => false,
     };
@@ -397,15 +391,13 @@ fn next_step(
     if let LookupDecision::Lookup(_) = decision
         && let Some(absence) = absence::negative_from_listing(op.sb, directory, name)
     {
-        let facts = directory.facts();
-        let by_listing = decide_name(op, directory, &facts, Some(&absence));
-        drop(facts);
+        let by_listing = decide_name(op, directory, &directory.facts(), Some(&absence));
         return Ok(match by_listing {
-            LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, kept),
+            LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, cached),
             better => step(op.sb, directory, name, better, Some(absence), NameHitSource::Listing, false),
         });
     }
-    Ok(step(op.sb, directory, name, decision, kept, NameHitSource::Name, is_create_probe))
+    Ok(step(op.sb, directory, name, decision, cached, NameHitSource::Name, is_create_probe))
 }
 
 fn step(
@@ -413,25 +405,25 @@ fn step(
     directory: &Inode,
     name: &[u8],
     decision: LookupDecision,
-    kept: Option<CachedDentry>,
+    cached: Option<CachedDentry>,
     source: NameHitSource,
     is_create_probe: bool,
 ) -> LookupStep {
-    match (decision, kept) {
-        (LookupDecision::Serve { entry_valid, allowed_by }, Some(kept)) => {
-            note_hit(sb, directory, name, &kept);
-            let resolved = match kept.child {
-                Some(child) => ResolvedName::Object(child, Some(kept.label)),
-                None => ResolvedName::Missing(Some(kept.label)),
+    match (decision, cached) {
+        (LookupDecision::Serve { allowed_by }, Some(cached)) => {
+            note_hit(sb, directory, name, &cached);
+            let resolved = match cached.child {
+                Some(child) => ResolvedName::Object(child, Some(cached.label)),
+                None => ResolvedName::Missing(Some(cached.label)),
             };
-            let hit = NameHit { source, entry_valid, allowed_by, is_create_probe };
+            let hit = NameHit { source, allowed_by, is_create_probe };
             LookupStep::Serve(resolved, hit)
         }
         (LookupDecision::Serve { .. }, None) => LookupStep::Lookup(LookupReason::Unknown, None),
         (LookupDecision::Deny, _) => LookupStep::Deny,
         (LookupDecision::Revalidate, _) => LookupStep::Revalidate,
         (LookupDecision::AskAccess(reason), _) => LookupStep::AskAccess(reason),
-        (LookupDecision::Lookup(reason), kept) => LookupStep::Lookup(reason, kept),
+        (LookupDecision::Lookup(reason), cached) => LookupStep::Lookup(reason, cached),
     }
 }
 
@@ -439,27 +431,27 @@ fn decide_name(
     op: &Op<'_>,
     directory: &Inode,
     facts: &InodeFacts,
-    kept: Option<&CachedDentry>,
+    cached: Option<&CachedDentry>,
 ) -> LookupDecision {
     let now = op.now();
+    let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
     let view = LookupView {
-        entry: kept.map(|kept| (kept.state(), kept.label)),
-        directory: &facts.state,
+        entry: cached.map(|cached| (cached.state(), cached.label)),
+        directory: directory.directory_view(facts, &clock),
         freshness: facts.freshness(op.time(), &op.options),
         access: directory.access_view(facts, &op.identity, false, now),
-        clock: &op.sb.core.server_clock(facts.fsid().unwrap_or(0)),
         wanted: LookupTime { began: op.began, now },
     };
     decide_cached_lookup(&view, &op.options)
 }
 
-fn note_hit(sb: &Superblock, directory: &Inode, name: &[u8], kept: &CachedDentry) {
-    sb.count(match (name, &kept.child) {
+fn note_hit(sb: &Superblock, directory: &Inode, name: &[u8], cached: &CachedDentry) {
+    sb.count(match (name, &cached.child) {
         (b"..", _) => ClientCounter::DotdotHit,
         (_, Some(_)) => ClientCounter::PosHit,
         (_, None) => ClientCounter::NegHit,
     });
-    if let Some(child) = &kept.child
+    if let Some(child) = &cached.child
         && child.note_use()
         && directory.note_spared()
     {
@@ -468,7 +460,7 @@ fn note_hit(sb: &Superblock, directory: &Inode, name: &[u8], kept: &CachedDentry
 }
 
 fn count_lookup(sb: &Superblock, why: LookupReason, former: Option<&CachedDentry>) {
-    let was_missing = former.map(|kept| kept.child.is_none());
+    let was_missing = former.map(|cached| cached.child.is_none());
     sb.count(match (was_missing, why) {
         (None, _) => ClientCounter::PosMiss,
         (Some(false), _) => ClientCounter::PosStale,
@@ -501,7 +493,7 @@ pub(crate) fn revalidate_name(
     {
         return Ok(resolved);
     }
-    match attributes::access_decision(op, directory, Access::LOOKUP, false) {
+    match access::access_decision(op, directory, Access::LOOKUP, false) {
         AccessDecision::Allow => Ok(match usable.child {
             Some(child) => ResolvedName::Object(child, None),
             None => ResolvedName::Missing(None),
@@ -528,13 +520,13 @@ pub(crate) fn send_lookup(
     match answer.outcome {
         Ok(found) => {
             directory.prove(&op.identity, Access::LOOKUP, sent_at);
-            let inode = op.sb.core.registry.inode(&op.sb.core, &found.handle);
+            let inode = op.sb.registry.inode(&found.handle);
             inode.clear_stale();
             match &found.attributes {
                 Some(attributes) => {
                     let _ = inode.absorb(attributes, sent_at);
                 }
-                None => attributes::send_getattr(op, &inode)?,
+                None => getattr::send_getattr(op, &inode)?,
             }
             let label = learn(op.sb, &learning, Some(&inode));
             inode.note_use();
@@ -547,8 +539,8 @@ pub(crate) fn send_lookup(
             Ok(ResolvedName::Missing(learn(op.sb, &learning, None)))
         }
         Err(status) => {
-            attributes::note_refusal(op, directory, status, Access::LOOKUP, sent_at);
-            Err(attributes::note_failed_status(directory, status))
+            directory.note_refusal(&op.identity, status, Access::LOOKUP, sent_at);
+            Err(directory.note_failed_status(status))
         }
     }
 }
@@ -561,7 +553,7 @@ fn learn(
 ) -> Option<NameLabel> {
     let LookupReplyContext { directory, name, ticket, adopted, sent_at } = *learning;
     let said = if child.is_some() { LookupFinding::Object } else { LookupFinding::Nothing };
-    let learned = rules::learn(said, ticket, &directory.facts().state, adopted, sent_at);
+    let learned = curt_policy::names::learn(said, ticket, &directory.facts().state, adopted, sent_at);
     if child.is_none() && learned == DentryUpdate::Forget {
         sb.count(ClientCounter::NegRejectRace);
     }

@@ -1,14 +1,15 @@
 //! The operations: one file per system call or NFS procedure, and the steps that several share.
 //!
 //! Each function takes the [`Op`](crate::Op) of its operation, which is created once per request.
-//! Shared steps are in files below all of the operations: `attributes` and `names` (one request and
-//! the processing of its reply), `change` (the steps of all changes of names), `last_close`.
+//! Shared steps are in files of their own: `names` (what replies say about names), `kernel_names`
+//! (names that the kernel caches), `change` (the steps of all changes of names), `last_close`.
 
-pub(crate) mod attributes;
+pub(crate) mod access;
 pub(crate) mod change;
 pub(crate) mod close;
 pub(crate) mod create;
 pub(crate) mod getattr;
+pub(crate) mod kernel_names;
 pub(crate) mod last_close;
 pub(crate) mod link;
 pub(crate) mod lock;
@@ -26,9 +27,10 @@ pub(crate) mod statfs;
 pub(crate) mod write;
 
 pub use crate::readdir::emit::{names_are_used, opendir, readdir};
+pub use access::access;
 pub use close::{close, flush, fsync, release, release_noting};
 pub use create::{create, make_file, mkdir, mknod, symlink};
-pub use getattr::{access, getattr, revalidate_open_file};
+pub use getattr::{getattr, revalidate_open_file};
 pub use link::link;
 pub use lock::{flush_and_unlock, is_locked_here, lock, lock_and_wait, test_lock, unlock, unlock_and_wait};
 pub use lookup::{lookup, lookup_id};

@@ -11,18 +11,41 @@ use curt_types::FileKind;
 
 use crate::{
     dentry_cache::CachedDentry,
-    inode::{Inode, InodeFacts, TypeState as ByKind},
+    identity::NameKey,
+    inode::{Inode, InodeFacts, type_state::TypeState},
     superblock::Superblock,
 };
 
 impl InodeFacts {
     /// The cached target of `..`.
     pub(crate) fn parent(&self) -> Option<CachedDentry> {
-        let ByKind::Directory(kept) = &self.by_type else {
+        let TypeState::Directory(directory) = &self.by_type else {
             return None;
         };
-        let (parent, label) = kept.parent.as_ref()?;
+        let (parent, label) = directory.parent.as_ref()?;
         Some(CachedDentry { child: Some(parent.upgrade()?), label: *label })
+    }
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct NameInDirectory<'a> {
+    pub(crate) directory: &'a Arc<Inode>,
+    pub(crate) name: &'a [u8],
+}
+
+impl<'a> NameInDirectory<'a> {
+    pub(crate) const fn new(directory: &'a Arc<Inode>, name: &'a [u8]) -> Self {
+        Self { directory, name }
+    }
+
+    pub(crate) fn key(&self) -> NameKey {
+        NameKey::new(self.directory.id(), self.name)
+    }
+
+    /// The object of its cached name.
+    pub(crate) fn cached_child(&self, sb: &Superblock) -> Option<Arc<Inode>> {
+        sb.dentries.find(self.directory.id(), self.name).and_then(|cached| cached.child)
     }
 }
 
@@ -43,14 +66,14 @@ pub(crate) fn cached_dentry(sb: &Superblock, directory: &Inode, name: &[u8]) -> 
 
 /// The same for a name other than `..`.
 pub(crate) fn cached_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
-    let kept = sb.dentries.find(directory.id(), name)?;
-    if kept.child.as_ref().is_some_and(|child| child.is_stale()) {
+    let cached = sb.dentries.find(directory.id(), name)?;
+    if cached.child.as_ref().is_some_and(|child| child.is_stale()) {
         // The handle is stale; the name may refer to another object by now.
         sb.count(ClientCounter::StaleRetry);
         sb.dentries.forget(directory.id(), name);
         return None;
     }
-    Some(kept)
+    Some(cached)
 }
 
 /// Applies policy's decision about a name that was learned.
@@ -95,14 +118,14 @@ pub(crate) fn cache_name(
     if let Some(child) = child {
         learn_parent(sb, directory, child, label.sent_at);
     }
-    let kept = CachedDentry { child: child.map(Arc::clone), label };
+    let cached = CachedDentry { child: child.map(Arc::clone), label };
     let mut evicted = Vec::new();
     // Under the directory's lock: a change that begins afterwards drops the entry.
     let facts = directory.facts();
     if ticket.is_some_and(|ticket| !facts.state.is_undisturbed(ticket)) {
         return (None, None);
     }
-    let former = sb.dentries.keep(directory.id(), name, kept, &mut evicted);
+    let former = sb.dentries.keep(directory.id(), name, cached, &mut evicted);
     drop(facts);
     drop(evicted);
     (Some(label), former)
@@ -111,15 +134,15 @@ pub(crate) fn cache_name(
 /// The object of the last cached result for `name`, however old. It must not be served, only used
 /// to choose what to request.
 pub(crate) fn last_object(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<Arc<Inode>> {
-    let kept = sb.dentries.find(directory.id(), name).and_then(|kept| kept.child);
-    kept.or_else(|| sb.last_found.find(directory.id(), name))
+    let cached = sb.dentries.find(directory.id(), name).and_then(|cached| cached.child);
+    cached.or_else(|| sb.last_found.find(directory.id(), name))
 }
 
 /// Drops the cached entry of `name`.
 pub(crate) fn uncache_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
     if name == b".." {
-        if let ByKind::Directory(kept) = &mut directory.facts().by_type {
-            kept.parent = None;
+        if let TypeState::Directory(state) = &mut directory.facts().by_type {
+            state.parent = None;
         }
         return None;
     }
@@ -147,7 +170,7 @@ pub(crate) fn note_false_negative(
     former: Option<&CachedDentry>,
     label: Option<NameLabel>,
 ) {
-    let was_missing = former.filter(|kept| kept.child.is_none()).map(|kept| kept.label.epoch);
+    let was_missing = former.filter(|cached| cached.child.is_none()).map(|cached| cached.label.epoch);
     if was_missing.is_some() && was_missing == label.map(|label| label.epoch) {
         sb.count(ClientCounter::NegFalse);
         sb.core.proven_coarse(directory.fsid().unwrap_or(0));

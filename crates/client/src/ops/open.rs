@@ -26,11 +26,11 @@ use crate::{
     api::{OpenFlags, OpenResult, PageCacheState},
     data::{DataOwner, OpenMode},
     identity::InodeId,
-    inode::{InFlightCall, Inode},
+    inode::{Inode, single_flight::InFlightCall},
     op::Op,
     open_file::{OpenFile, OpenFileLocks},
     ops::{
-        attributes,
+        access,
         getattr::{self, SiblingAttributes},
         last_close::OpenGuard,
         open_retry, setattr,
@@ -59,6 +59,7 @@ fn intent(flags: OpenFlags) -> OpenIntent {
 /// of GETATTR, ACCESS and, with `truncate`, SETATTR.
 pub fn open(op: &Op<'_>, id: InodeId, flags: OpenFlags) -> Result<OpenResult, Errno> {
     let inode = op.sb.find_inode(id)?;
+    access::check_path(op, &inode)?;
     let came_back = open_retry::take_stale_open(op);
     if let Some(held) = &came_back {
         held.note_size(&inode);
@@ -92,8 +93,8 @@ pub(crate) fn open_inode(
     }
     if comes_back && inode.may_seem_larger() && !flags.truncate {
         op.sb.count(ClientCounter::OpenDataChanged);
-        let copies_void = drop_copies_to_look_up(op, inode);
-        if !open_retry::note_stale_open(op, Some(copies_void)) {
+        let copies_invalidated = drop_copies_to_look_up(op, inode);
+        if !open_retry::note_stale_open(op, Some(copies_invalidated)) {
             inode.seems_no_larger();
         }
         return Err(Errno::STALE);
@@ -112,7 +113,7 @@ pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> O
     if data == PageCacheState::Changed {
         op.sb.count(ClientCounter::OpenDataChanged);
     }
-    let copies_void = opening.complete(|file| {
+    let copies_invalidated = opening.complete(|file| {
         if flags.write {
             file.write_opens += 1;
         }
@@ -129,7 +130,7 @@ pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> O
         identity: Arc::clone(&op.identity),
         flags,
         data: open_data,
-        copies_invalidated: AtomicU32::new(copies_void),
+        copies_invalidated: AtomicU32::new(copies_invalidated),
         released: AtomicBool::new(false),
         locks: OpenFileLocks::default(),
     };
@@ -143,7 +144,7 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
     for _ in op.rounds() {
         match open_decision(op, inode, intent) {
             OpenDecision::Serve(served) => {
-                attributes::count_allowed(op, inode, intent.needs(), why);
+                access::count_allowed(op, inode, intent.needs(), why);
                 inode.note_use();
                 match served {
                     OpenServed::Confirmed | OpenServed::Delegated => {}
@@ -162,11 +163,11 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
                 getattr::revalidate_with(op, inode, beside)?;
             }
             OpenDecision::Ask(reason) => {
-                attributes::send_access(op, inode, reason)?;
+                access::send_access(op, inode, reason)?;
                 why = Some(reason);
             }
             OpenDecision::Deny => {
-                attributes::count_denied(op.sb, why);
+                access::count_denied(op.sb, why);
                 return Err(Errno::ACCESS);
             }
         }
@@ -217,8 +218,9 @@ fn check_page_cache(sb: &Superblock, inode: &Inode) -> PageCacheState {
             data.invalidate();
         }
     }
-    let void = facts.by_type.file_if_any().is_some_and(|file| file.copies_invalidated != file.copies_dropped);
-    if !void { PageCacheState::Same } else { PageCacheState::Changed }
+    let invalidated =
+        facts.by_type.file_if_any().is_some_and(|file| file.copies_invalidated != file.copies_dropped);
+    if !invalidated { PageCacheState::Same } else { PageCacheState::Changed }
 }
 
 /// Records that the copies of the file's data outside this client were dropped, as
@@ -231,7 +233,7 @@ pub fn copies_dropped(file: &OpenFile) {
 /// Calls `drop_copies` to drop the copies that were invalid when `file` was opened, unless another
 /// open has done so in the meantime. `anyway`: calls it in any case, because of other copies.
 pub fn drop_copies(op: &Op<'_>, file: &OpenFile, anyway: bool, drop_copies: impl FnOnce()) {
-    let is_needed = |void: u32, dropped: u32| anyway || void != dropped;
+    let is_needed = |invalidated: u32, dropped: u32| anyway || invalidated != dropped;
     drop_copies_of(op.sb, &file.inode, op.interrupt(), is_needed, drop_copies);
 }
 
@@ -241,10 +243,10 @@ pub(crate) fn drop_copies_to_look_up(op: &Op<'_>, inode: &Arc<Inode>) -> u32 {
     let drop_copies = || {
         if let Some(observer) = &op.sb.core.observer {
             let size = inode.attributes().map_or(0, |known| known.size);
-            observer.copies_void(inode.id(), size);
+            observer.invalidate_pages(inode.id(), size);
         }
     };
-    let is_needed = |void, dropped| void != dropped;
+    let is_needed = |invalidated, dropped| invalidated != dropped;
     drop_copies_of(op.sb, inode, op.interrupt(), is_needed, drop_copies)
 }
 
@@ -256,29 +258,29 @@ fn drop_copies_of(
     drop_copies: impl FnOnce(),
 ) -> u32 {
     let wait = |other: Arc<InFlightCall>| other.wait(interrupt).is_some();
-    // An interrupted thread does not wait for the turn: it drops the copies concurrently.
-    let turn = loop {
+    // An interrupted thread does not wait for the others: it drops the copies concurrently.
+    let owner = loop {
         match sb.drops.join(inode.id()) {
-            Err(turn) => break Some(turn),
+            Err(owner) => break Some(owner),
             Ok(other) if wait(Arc::clone(&other)) => {}
             Ok(_) => break None,
         }
     };
-    let (void, dropped) = {
+    let (invalidated, dropped) = {
         let mut facts = inode.facts();
         let file = facts.by_type.file();
         (file.copies_invalidated, file.copies_dropped)
     };
-    if is_needed(void, dropped) {
+    if is_needed(invalidated, dropped) {
         drop_copies();
-        note_dropped(inode, void);
+        note_dropped(inode, invalidated);
     }
-    drop(turn);
-    void
+    drop(owner);
+    invalidated
 }
 
 /// Records that the copies invalidated up to the value `seen` of
-/// [`crate::inode::OpenState::copies_invalidated`] are dropped.
+/// [`crate::inode::type_state::OpenState::copies_invalidated`] are dropped.
 fn note_dropped(inode: &Inode, seen: u32) {
     let mut facts = inode.facts();
     let file = facts.by_type.file();

@@ -6,8 +6,8 @@ use crate::{inode::Inode, op::Op, ops::last_close, superblock::Superblock};
 
 /// Records that the operation's open fails with ESTALE; a kernel will look the name up again and
 /// retry once. Returns whether the retry will be recognised.
-pub(crate) fn note_stale_open(op: &Op<'_>, copies_void: Option<u32>) -> bool {
-    op.pid != 0 && op.sb.serves_a_kernel() && op.sb.stale_opens.note(op.pid, op.began, copies_void)
+pub(crate) fn note_stale_open(op: &Op<'_>, copies_invalidated: Option<u32>) -> bool {
+    op.pid != 0 && op.sb.serves_a_kernel() && op.sb.stale_opens.note(op.pid, op.began, copies_invalidated)
 }
 
 /// Removes the caller's entry, because it retries its open or does something else. Returns the file
@@ -17,8 +17,8 @@ pub(crate) fn take_stale_open<'a>(op: &Op<'a>) -> Option<StaleOpenHold<'a>> {
     if op.sb.stale_opens.is_empty() {
         return None;
     }
-    let waiter = op.sb.stale_opens.take(op.pid)?;
-    Some(StaleOpenHold { sb: op.sb, file: waiter.held, copies_void: waiter.copies_void })
+    let retry = op.sb.stale_opens.take(op.pid)?;
+    Some(StaleOpenHold { sb: op.sb, file: retry.held, copies_invalidated: retry.copies_invalidated })
 }
 
 /// Holds `file`, which is counted as being opened, for the caller's retry.
@@ -41,7 +41,7 @@ pub(crate) fn expire(op: &Op<'_>) {
 pub(crate) struct StaleOpenHold<'a> {
     sb: &'a Superblock,
     file: Option<Arc<Inode>>,
-    copies_void: Option<u32>,
+    copies_invalidated: Option<u32>,
 }
 
 impl StaleOpenHold<'_> {
@@ -52,7 +52,7 @@ impl StaleOpenHold<'_> {
         let looked_up = self.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, inode));
         let facts = inode.facts();
         let is_quiet = facts.by_type.file_if_any().is_some_and(|file| {
-            Some(file.copies_invalidated) == self.copies_void
+            Some(file.copies_invalidated) == self.copies_invalidated
                 && file.copies_invalidated == file.copies_dropped
                 && file.write_opens == 0
         });

@@ -10,7 +10,7 @@ use crate::{
     inode::Inode,
     op::Op,
     open_file::OpenFile,
-    ops::{attributes, getattr},
+    ops::getattr,
 };
 
 /// Reads up to `count` bytes at `offset`; returns fewer only at end of file.
@@ -60,9 +60,9 @@ fn read_error(op: &Op<'_>, file: &OpenFile, error: DataError) -> Errno {
         // READ is sent with the opener's credential.
         let identity = Arc::clone(&file.identity);
         let opener = Op::new(op.sb, identity, op.interrupt().clone(), op.began);
-        attributes::note_refusal(&opener, &file.inode, status, Access::READ, op.began);
+        file.inode.note_refusal(&opener.identity, status, Access::READ, op.began);
     }
-    attributes::data_error(&file.inode, error)
+    file.inode.note_data_error(error)
 }
 
 /// Cached data of an open file are valid while its attributes are.

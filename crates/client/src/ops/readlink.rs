@@ -1,6 +1,9 @@
 //! READLINK: the target of a symbolic link, cached while the link's attributes are valid.
+//!
+//! A kernel may cache the target too, without a limit in time. It does so only while it is cached
+//! here, and each lookup of the link revalidates the link's attributes ([`revalidate_target`]).
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use curt_observe::ClientCounter;
 use curt_types::FileKind;
@@ -9,9 +12,12 @@ use rustix::io::Errno;
 use crate::{
     errno,
     identity::InodeId,
-    inode::{CachedLinkText, Inode, TypeState},
+    inode::{
+        Inode,
+        type_state::{CachedLinkText, TypeState},
+    },
     op::Op,
-    ops::{attributes, getattr},
+    ops::{access, getattr},
 };
 
 /// The target of a symbolic link, from the cache while the link's attributes are valid.
@@ -20,20 +26,64 @@ use crate::{
 /// EINVAL if the object is not a symbolic link; those of READLINK and GETATTR.
 pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     let inode = op.sb.find_inode(id)?;
+    access::check_path(op, &inode)?;
     if let Some(text) = cached_link_text(op, &inode)? {
+        forbid_caching_unless(op, &inode, true);
         return Ok(text);
     }
     let answer = op.protocol().readlink(op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
     let adopted =
         answer.attributes.as_ref().is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
-    let text = answer.outcome.map_err(|status| attributes::note_failed_status(&inode, status))?;
+    let text = answer.outcome.map_err(|status| inode.note_failed_status(status))?;
     let mut facts = inode.facts();
     let is_link = facts.state.facts().is_some_and(|known| known.kind == FileKind::Symlink);
-    if let (true, true, Some(epoch)) = (is_link, adopted, facts.contents()) {
+    let epoch = facts.contents().filter(|_| is_link && adopted);
+    if let Some(epoch) = epoch {
         facts.by_type = TypeState::Link(Box::new(CachedLinkText { text: text.clone(), epoch }));
     }
+    drop(facts);
+    forbid_caching_unless(op, &inode, epoch.is_some());
     Ok(text)
+}
+
+/// Makes the kernel drop the target that it is about to receive, unless `may_cache`, or if each
+/// operation of the kernel is to be seen.
+fn forbid_caching_unless(op: &Op<'_>, inode: &Inode, may_cache: bool) {
+    let core = &op.sb.core;
+    if core.kernel_keeps_targets.load(Relaxed)
+        && (!may_cache || core.withholds_names())
+        && let Some(observer) = &core.observer
+    {
+        observer.target_changed(inode.id());
+    }
+}
+
+/// Revalidates the attributes of an object that a name leads to, if it is a symbolic link whose
+/// target the kernel may return without a request. A changed target is notified to the observer.
+pub(crate) fn revalidate_target(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    if !op.sb.core.kernel_keeps_targets.load(Relaxed) || !inode.has_link_text() {
+        return Ok(());
+    }
+    let is_valid = inode.facts().can_be_served(op.time(), &op.options);
+    if is_valid { Ok(()) } else { getattr::revalidate(op, inode) }
+}
+
+/// If `inode` is a symbolic link that has changed, waits until the kernel has dropped its target.
+pub(crate) fn await_target_dropped(op: &Op<'_>, inode: &Inode) {
+    if let Some(observer) = op.sb.core.observer.as_ref().filter(|_| must_await_target(op, inode)) {
+        observer.await_target_dropped(inode.id());
+        // The clock is read again.
+        let _ = op.interrupt();
+    }
+}
+
+/// Whether a reply that shows `inode` has to wait for that.
+pub(crate) fn must_await_target(op: &Op<'_>, inode: &Inode) -> bool {
+    let core = &op.sb.core;
+    core.kernel_keeps_targets.load(Relaxed)
+        && core.observer.as_ref().is_some_and(|observer| observer.keeps_changed_target(inode.id()))
+        && inode.facts().state.facts().is_some_and(|known| known.kind == FileKind::Symlink)
 }
 
 fn cached_link_text(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Box<[u8]>>, Errno> {

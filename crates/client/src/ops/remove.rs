@@ -11,11 +11,12 @@ use curt_types::Fault;
 use rustix::io::Errno;
 
 use crate::{
-    identity::InodeId,
+    identity::{InodeId, NameKey},
     inode::Inode,
     op::Op,
     open_unlink::RemovalGuard,
     ops::{
+        access,
         change::{self, NameChangeOutcome, prove_change},
         last_close, lookup,
         names::{self, ResolvedName},
@@ -31,11 +32,12 @@ use crate::{
 /// ENOENT, EACCES, EISDIR or EPERM for a directory, EROFS and the others of REMOVE.
 pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
     let directory = op.sb.find_directory(directory)?;
+    access::check_path(op, &directory)?;
     lookup::check_name(op.sb, name)?;
     if matches!(name, b"." | b"..") {
         return Err(Errno::ISDIR);
     }
-    let _turn = op.sb.name_locks.lock(directory.id(), name, op.interrupt())?;
+    let _name_lock = op.sb.name_locks.lock(NameKey::new(directory.id(), name), op.interrupt())?;
     let target = removal_target(op, &directory, name)?;
     if let RemovalTarget::Open(target) = &target
         && !op.protocol().keeps_removed_files()
@@ -66,13 +68,14 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
 /// ENOTEMPTY, ENOENT, ENOTDIR, EACCES, EROFS and the others of RMDIR.
 pub fn rmdir(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
     let directory = op.sb.find_directory(directory)?;
+    access::check_path(op, &directory)?;
     lookup::check_name(op.sb, name)?;
     match name {
         b"." => return Err(Errno::INVAL),
         b".." => return Err(Errno::NOTEMPTY),
         _ => {}
     }
-    let former = op.sb.dentries.find(directory.id(), name).and_then(|kept| kept.child);
+    let former = op.sb.dentries.find(directory.id(), name).and_then(|cached| cached.child);
     let target = names::last_object(op.sb, &directory, name);
     await_last_closes(op, &directory, name, former.as_ref())?;
     let send = || op.protocol().remove(op.rpc_caller(), directory.handle(), name, true);
@@ -126,9 +129,9 @@ pub(crate) fn removal_target(
     directory: &Arc<Inode>,
     name: &[u8],
 ) -> Result<RemovalTarget, Errno> {
-    let kept = names::cached_dentry(op.sb, directory, name).and_then(|kept| kept.child);
-    await_last_closes(op, directory, name, kept.as_ref())?;
-    if let Some(child) = kept
+    let child = names::cached_dentry(op.sb, directory, name).and_then(|cached| cached.child);
+    await_last_closes(op, directory, name, child.as_ref())?;
+    if let Some(child) = child
         && let Some(removal) = RemovalGuard::begin(&child)
     {
         return Ok(RemovalTarget::Closed(removal));
@@ -174,6 +177,6 @@ pub fn may_hold_removed_files(sb: &Superblock, directory: InodeId, name: &[u8]) 
     if sb.silly_directories.is_empty() {
         return false;
     }
-    let known = sb.dentries.find(directory, name).and_then(|kept| kept.child);
+    let known = sb.dentries.find(directory, name).and_then(|cached| cached.child);
     known.is_none_or(|known| sb.silly_directories.contains(known.id()))
 }

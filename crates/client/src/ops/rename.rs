@@ -10,13 +10,18 @@ use crate::{
     api::RenameMode,
     errno,
     identity::InodeId,
-    inode::{Inode, SillyName, TypeState},
+    inode::{
+        Inode,
+        type_state::{SillyName, TypeState},
+    },
     op::Op,
     ops::{
+        access,
         change::{self, NameChange, NameChangeOutcome, prove_change},
+        kernel_names,
         last_close::{self, OpenGuard},
         link, lookup,
-        names::{self, ResolvedName},
+        names::{self, NameInDirectory, ResolvedName},
         remove::{self, RemovalTarget},
         retransmitted,
     },
@@ -25,9 +30,6 @@ use crate::{
 
 /// Most silly names tried for a file before the removal fails with EBUSY.
 const NAMES_MAX: u32 = 8;
-
-/// A name in a directory.
-type NameInDirectory<'a> = (&'a Arc<Inode>, &'a [u8]);
 
 /// Renames an open file to a silly name instead of removing it.
 pub(crate) fn sillyrename(
@@ -49,7 +51,12 @@ pub(crate) fn sillyrename(
         if let ResolvedName::Object(..) = lookup::send_lookup(op, directory, &silly, None)? {
             continue;
         }
-        let renamed = rename_at_server(op, (directory, name), (directory, &silly), None);
+        let renamed = rename_at_server(
+            op,
+            NameInDirectory::new(directory, name),
+            NameInDirectory::new(directory, &silly),
+            None,
+        );
         probe!(let dir = directory.fileid_if_enabled(Event::NfsAsyncRenameDone); NfsAsyncRenameDone {
             dir,
             name,
@@ -81,32 +88,50 @@ pub(crate) fn sillyrename(
     Err(Errno::BUSY)
 }
 
-/// Renames `from` to `to`, replacing an existing target. A replaced file that is open here keeps a
-/// silly name until its last release.
+/// The object that is about to be renamed, if it is known. The kernel sends no LOOKUP for a name
+/// that it caches, and a failed change may have dropped the name here since: then it is looked up,
+/// because the rename changes the object's attributes.
+fn source(op: &Op<'_>, from: &NameInDirectory<'_>) -> Result<Option<Arc<Inode>>, Errno> {
+    let known = from.cached_child(op.sb);
+    if known.is_some() || !kernel_names::may_be_cached(op, from.directory) {
+        return Ok(known);
+    }
+    match lookup::resolve(op, from.directory, from.name)? {
+        ResolvedName::Object(inode, _) => Ok(Some(inode)),
+        ResolvedName::Missing(_) => Ok(None),
+    }
+}
+
+/// Renames `old_name` to `new_name`, replacing an existing target. A replaced file that is open
+/// here keeps a silly name until its last release.
 ///
 /// # Errors
 /// EINVAL for modes that NFSv3 does not support; ENOENT, EXDEV, ENOTEMPTY, EACCES, EROFS and the
 /// others of RENAME.
 pub fn rename(
     op: &Op<'_>,
-    from: (InodeId, &[u8]),
-    to: (InodeId, &[u8]),
+    old_directory: InodeId,
+    old_name: &[u8],
+    new_directory: InodeId,
+    new_name: &[u8],
     mode: RenameMode,
 ) -> Result<(), Errno> {
     if mode != RenameMode::Replace {
         return Err(Errno::INVAL);
     }
-    let (old, new) = (op.sb.find_directory(from.0)?, op.sb.find_directory(to.0)?);
-    lookup::check_name(op.sb, from.1)?;
-    lookup::check_name(op.sb, to.1)?;
-    if [from.1, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
+    let (old, new) = (op.sb.find_directory(old_directory)?, op.sb.find_directory(new_directory)?);
+    access::check_path(op, &old)?;
+    access::check_path(op, &new)?;
+    lookup::check_name(op.sb, old_name)?;
+    lookup::check_name(op.sb, new_name)?;
+    if [old_name, new_name].iter().any(|name| matches!(*name, b"." | b"..")) {
         return Err(Errno::BUSY);
     }
-    let places = ((old.id(), from.1), (new.id(), to.1));
-    let _turns = op.sb.name_locks.lock_both(places.0, places.1, op.interrupt())?;
-    let moved = op.sb.dentries.find(old.id(), from.1).and_then(|kept| kept.child);
+    let (from, to) = (NameInDirectory::new(&old, old_name), NameInDirectory::new(&new, new_name));
+    let _name_locks = op.sb.name_locks.lock_both(from.key(), to.key(), op.interrupt())?;
+    let moved = source(op, &from)?;
     let is_moved = |target: &Arc<Inode>| moved.as_ref().is_some_and(|moved| Arc::ptr_eq(moved, target));
-    let target = remove::removal_target(op, &new, to.1)?;
+    let target = remove::removal_target(op, &new, new_name)?;
     let former = match &target {
         RemovalTarget::Open(target) => Some(target).filter(|target| is_moved(target)),
         RemovalTarget::Closed(removal) => Some(removal.of()),
@@ -118,13 +143,13 @@ pub fn rename(
         RemovalTarget::Open(_) | RemovalTarget::Closed(_) | RemovalTarget::Missing => None,
     };
     // Prevents a last close from removing the file, which gets its name back if RENAME fails.
-    let _kept = replaced_open.map(|target| OpenGuard::of_new(op.sb, target));
+    let _open = replaced_open.map(|target| OpenGuard::of_new(op.sb, target));
     if let Some(target) = replaced_open {
-        sillyrename(op, &new, to.1, target)?;
+        sillyrename(op, &new, new_name, target)?;
     }
-    if let Err(error) = rename_at_server(op, (&old, from.1), (&new, to.1), former) {
+    if let Err(error) = rename_at_server(op, from, to, former) {
         if let Some(target) = replaced_open {
-            undo_sillyrename(op, (&new, to.1), target);
+            undo_sillyrename(op, to, target);
         }
         return Err(error);
     }
@@ -133,6 +158,7 @@ pub fn rename(
     {
         last_close::note_removed(op, removal.of());
     }
+    kernel_names::note_renamed(op, &old, &new, moved.as_ref());
     Ok(())
 }
 
@@ -148,9 +174,9 @@ fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>
         let mut facts = target.facts();
         facts.by_type.file().silly.take_if(|now| now.name == silly.name);
     };
-    match link::link_at_server(op, target, place.0, place.1) {
+    match link::link_at_server(op, target, place.directory, place.name) {
         Ok(ended) => {
-            let _ = change::learn_own(op.sb, place.0, place.1, Some(target), ended);
+            let _ = change::learn_own(op.sb, place.directory, place.name, Some(target), ended);
             forget();
             last_close::remove_silly(op.sb, target, &silly);
         }
@@ -161,10 +187,10 @@ fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>
             // Whether LINK succeeded or failed, this file is not removed.
             forget();
             op.sb.silly_directories.remove(silly.directory.id());
-            if move_back(op, (&silly.directory, &silly.name), place) {
+            if move_back(op, NameInDirectory::new(&silly.directory, &silly.name), place) {
                 return;
             }
-            let (name, silly) = (place.1.escape_ascii(), silly.name.escape_ascii());
+            let (name, silly) = (place.name.escape_ascii(), silly.name.escape_ascii());
             tracing::warn!(%name, %silly, %error, "cannot undo a silly rename after a failed rename");
         }
     }
@@ -172,7 +198,7 @@ fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>
 
 /// Renames `from` to `to` if `to` does not exist; returns whether it did.
 fn move_back(op: &Op<'_>, from: NameInDirectory<'_>, to: NameInDirectory<'_>) -> bool {
-    let is_free = matches!(lookup::resolve(op, to.0, to.1), Ok(ResolvedName::Missing(_)));
+    let is_free = matches!(lookup::resolve(op, to.directory, to.name), Ok(ResolvedName::Missing(_)));
     is_free && rename_at_server(op, from, to, None).is_ok()
 }
 
@@ -183,12 +209,18 @@ pub(crate) fn rename_at_server(
     to: NameInDirectory<'_>,
     former: Option<&Arc<Inode>>,
 ) -> Result<(), Errno> {
-    let source = names::last_object(op.sb, from.0, from.1);
-    let moved = op.sb.dentries.find(from.0.id(), from.1).and_then(|kept| kept.child);
-    let replaced = op.sb.dentries.find(to.0.id(), to.1).and_then(|kept| kept.child);
-    let change_from = NameChange::begin(op.sb, from.0, from.1);
-    let change_to = NameChange::begin(op.sb, to.0, to.1);
-    let answer = op.protocol().rename(op.rpc_caller(), (from.0.handle(), from.1), (to.0.handle(), to.1));
+    let source = names::last_object(op.sb, from.directory, from.name);
+    let moved = from.cached_child(op.sb);
+    let replaced = to.cached_child(op.sb);
+    let change_from = NameChange::begin(op.sb, from.directory, from.name);
+    let change_to = NameChange::begin(op.sb, to.directory, to.name);
+    let answer = op.protocol().rename(
+        op.rpc_caller(),
+        from.directory.handle(),
+        from.name,
+        to.directory.handle(),
+        to.name,
+    );
     let answer = answer.map_err(errno::of_call)?;
     let ended_from = change_from.end(&answer.attributes.from, &answer);
     let ended_to = change_to.end(&answer.attributes.to, &answer);
@@ -201,12 +233,12 @@ pub(crate) fn rename_at_server(
         (outcome, _) => outcome,
     };
     if let Err(status) = outcome {
-        change::refused_change(op, from.0, from.1, status, ended_from);
-        return Err(change::refused_change(op, to.0, to.1, status, ended_to));
+        change::refused_change(op, from.directory, from.name, status, ended_from);
+        return Err(change::refused_change(op, to.directory, to.name, status, ended_to));
     }
-    prove_change(op, from.0, ended_from);
-    prove_change(op, to.0, ended_to);
-    learn_renamed(op.sb, from, to, moved.as_ref(), (ended_from, ended_to));
+    prove_change(op, from.directory, ended_from);
+    prove_change(op, to.directory, ended_to);
+    learn_renamed(op.sb, from, to, moved.as_ref(), ended_from, ended_to);
     if let Some(replaced) =
         replaced.filter(|replaced| !moved.is_some_and(|moved| Arc::ptr_eq(&moved, replaced)))
     {
@@ -220,7 +252,8 @@ fn learn_renamed(
     from: NameInDirectory<'_>,
     to: NameInDirectory<'_>,
     moved: Option<&Arc<Inode>>,
-    ended: (NameChangeOutcome, NameChangeOutcome),
+    ended_from: NameChangeOutcome,
+    ended_to: NameChangeOutcome,
 ) {
     let Some(moved) = moved else { return };
     let known = moved.attributes();
@@ -228,12 +261,12 @@ fn learn_renamed(
     // If both names refer to the same file, RENAME does nothing, and the old name still exists (RFC
     // 1813, section 3.3.14).
     if is_directory || known.is_some_and(|attributes| attributes.nlink == 1) {
-        let _ = change::learn_own(sb, from.0, from.1, None, ended.0);
+        let _ = change::learn_own(sb, from.directory, from.name, None, ended_from);
     }
     // Its ctime has changed, and the `..` of a moved directory.
     moved.distrust_attributes();
     if is_directory && let TypeState::Directory(directory) = &mut moved.facts().by_type {
         directory.parent = None;
     }
-    let _ = change::learn_own(sb, to.0, to.1, Some(moved), ended.1);
+    let _ = change::learn_own(sb, to.directory, to.name, Some(moved), ended_to);
 }

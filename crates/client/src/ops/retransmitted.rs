@@ -15,7 +15,11 @@ use curt_types::{Attributes, Fault, FileKind};
 use crate::{
     inode::Inode,
     op::Op,
-    ops::{attributes, change::NameChangeOutcome, lookup, names::ResolvedName},
+    ops::{
+        change::NameChangeOutcome,
+        getattr, lookup,
+        names::{NameInDirectory, ResolvedName},
+    },
     protocol::CreateRequest,
     superblock::Superblock,
 };
@@ -97,7 +101,7 @@ pub(crate) fn is_own_removal(
     let found = || {
         let execution = execution(op.sb, directory, ended)?;
         let remains = remains(op, target?);
-        attributes::send_getattr(op, directory).ok()?;
+        getattr::send_getattr(op, directory).ok()?;
         let changed = directory.attributes()?.mtime;
         Some(rules::is_own_removal(&remains, changed, &execution))
     };
@@ -128,17 +132,17 @@ pub(crate) fn is_own_rename(
     op: &Op<'_>,
     source: &Arc<Inode>,
     former: Option<&Arc<Inode>>,
-    to: (&Arc<Inode>, &[u8]),
+    to: NameInDirectory<'_>,
     ended: NameChangeOutcome,
 ) -> bool {
     let found = || {
-        let execution = execution(op.sb, to.0, ended)?;
+        let execution = execution(op.sb, to.directory, ended)?;
         let was_there = former.is_some_and(|former| Arc::ptr_eq(former, source));
-        let is_there = Arc::ptr_eq(&object_at(op, to.0, to.1)?, source);
-        attributes::send_getattr(op, source).ok()?;
-        attributes::send_getattr(op, to.0).ok()?;
+        let is_there = Arc::ptr_eq(&object_at(op, to.directory, to.name)?, source);
+        getattr::send_getattr(op, source).ok()?;
+        getattr::send_getattr(op, to.directory).ok()?;
         let ctime = source.attributes()?.ctime;
-        let changed = to.0.attributes()?.mtime;
+        let changed = to.directory.attributes()?.mtime;
         Some(rules::is_own_rename(is_there, was_there, ctime, changed, &execution))
     };
     found().unwrap_or(false)

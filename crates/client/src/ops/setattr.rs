@@ -13,7 +13,7 @@ use crate::{
     inode::Inode,
     op::Op,
     open_file::OpenFile,
-    ops::{attributes, getattr},
+    ops::{access, getattr, kernel_names},
 };
 
 /// Traces a truncation; `cur_size` is the old size if the event is enabled.
@@ -37,17 +37,25 @@ fn trace_truncate(inode: &Inode, cur_size: Option<u64>, new_size: u64) {
 /// EACCES; EFBIG; those of SETATTR; EINTR.
 pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
+    access::check_path(op, &inode)?;
+    setattr_found(op, &inode, set)
+}
+
+fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result<InodeStat, Errno> {
     if set.size.is_some() {
         // Servers (knfsd 6.1, `curt serve`) allow this to a file's owner whatever the mode, for
         // files that are open for writing (RFC 1813, section 4.4). truncate(2) has no open file.
-        getattr::require(op, &inode, Access::MODIFY)?;
+        access::require(op, inode, Access::MODIFY)?;
     }
     if *set != SetAttributes::default() {
-        set_attributes(op, &inode, set)?;
+        set_attributes(op, inode, set)?;
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            kernel_names::await_closed(op, inode);
+        }
     }
     match set.size {
-        Some(_) => stat_resized(op, &inode),
-        None => getattr::stat(op, &inode),
+        Some(_) => stat_resized(op, inode),
+        None => getattr::stat(op, inode),
     }
 }
 
@@ -58,7 +66,7 @@ pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeSta
 /// As [`super::setattr`].
 pub fn setattr_open(op: &Op<'_>, file: &OpenFile, set: &SetAttributes) -> Result<InodeStat, Errno> {
     if set.size.is_none() || !file.flags().write {
-        return setattr(op, file.id(), set);
+        return setattr_found(op, &file.inode, set);
     }
     let opener = Op::new(op.sb, file.opener(), op.interrupt().clone(), op.began);
     set_attributes(&opener, &file.inode, set)?;
@@ -86,6 +94,7 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
     } else {
         getattr::flush_unsent(op, inode)?;
     }
+    let resize = set.size.map(|size| getattr::begin_resize(op, inode, size)).transpose()?;
     let cur_size = Event::NfsSizeTruncate.is_wanted().then(|| inode.event_fields().size);
     inode.begin_mutation();
     let sent_at = op.now();
@@ -101,6 +110,7 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
     if let (Ok(()), Some(size), Some(data)) = (&answer.outcome, set.size, inode.data_if_any()) {
         data.truncated(size);
     }
+    drop(resize);
     if let (Ok(()), Some(new_size)) = (&answer.outcome, set.size) {
         trace_truncate(inode, cur_size, new_size);
     }
@@ -109,5 +119,5 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
     } else {
         let _ = inode.end_mutation(&answer.attributes, sent_at);
     }
-    answer.outcome.map_err(|status| attributes::note_failed_status(inode, status))
+    answer.outcome.map_err(|status| inode.note_failed_status(status))
 }

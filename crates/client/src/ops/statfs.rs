@@ -2,14 +2,15 @@
 
 use rustix::io::Errno;
 
-use crate::{api::FileSystemStatistics, errno, identity::InodeId, op::Op, ops::attributes};
+use crate::{api::FileSystemStatistics, errno, identity::InodeId, op::Op, ops::access};
 
 /// Space and number of files of the file system of `id`; at most one second old.
 ///
 /// # Errors
-/// Those of FSSTAT.
+/// EACCES; those of FSSTAT.
 pub fn statfs(op: &Op<'_>, id: InodeId) -> Result<FileSystemStatistics, Errno> {
     let inode = op.sb.find_inode(id)?;
+    access::check_path(op, &inode)?;
     if let Some(known) = op.sb.fsstat.find(id, op.now()) {
         return Ok(known);
     }
@@ -18,6 +19,6 @@ pub fn statfs(op: &Op<'_>, id: InodeId) -> Result<FileSystemStatistics, Errno> {
     if let Some(attributes) = &answer.attributes {
         let _ = inode.absorb(attributes, sent_at);
     }
-    let space = answer.outcome.map_err(|status| attributes::note_failed_status(&inode, status))?;
+    let space = answer.outcome.map_err(|status| inode.note_failed_status(status))?;
     Ok(op.sb.fsstat.keep(id, inode.fsid(), sent_at, &space))
 }

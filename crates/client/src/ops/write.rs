@@ -9,7 +9,6 @@ use crate::{
     inode::Inode,
     op::Op,
     open_file::OpenFile,
-    ops::attributes,
 };
 
 /// Writes `bytes` at `offset`, or at end of file if the file was opened with `append`. Returns the
@@ -30,7 +29,7 @@ pub fn write(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<
     let size = || size_now(op, &file.inode);
     let interrupt = op.interrupt();
     let taken = op.sb.core.data.write(&file.owner, &file.data, WritePosition::End(&size), bytes, interrupt);
-    let taken = taken.map_err(|error| attributes::data_error(&file.inode, error))?;
+    let taken = taken.map_err(|error| file.inode.note_data_error(error))?;
     if taken.offset != offset
         && let Some(observer) = &op.sb.core.observer
     {
@@ -51,7 +50,7 @@ pub fn write_at(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Resu
     }
     let position = WritePosition::At(offset);
     let taken = op.sb.core.data.write(&file.owner, &file.data, position, bytes, op.interrupt());
-    taken.map(|taken| taken.count).map_err(|error| attributes::data_error(&file.inode, error))
+    taken.map(|taken| taken.count).map_err(|error| file.inode.note_data_error(error))
 }
 
 /// The file's size by a GETATTR sent now.

@@ -1,8 +1,8 @@
 //! The requests of a client to its server, independent of the protocol version.
 //!
 //! Owns the boundary between protocol and client: the methods of [`Protocol`] take and return the
-//! client's own types ([`values`]). Of a version's wire types only verifiers cross it. [`v3`]
-//! implements a method by one or several procedures of NFSv3; a version with COMPOUND may send one.
+//! client's own types ([`values`]) and no wire types of a version. [`v3`] implements a method by
+//! one or several procedures of NFSv3; a version with COMPOUND may send one.
 //! Invariants: whatever a server sends becomes a value or an error, never a panic; `sent_at` of an
 //! [`NfsReply`] is a time before the first transmission. Must not know inodes or caches.
 
@@ -19,10 +19,11 @@ use std::{
 
 use curt_policy::locks::{LockError, LockReply};
 use curt_rpc::client::CallError;
-use curt_types::{Access, Attributes, ByteRange, FileHandle, SetAttributes, Stability, Wcc};
+use curt_types::{
+    Access, Attributes, ByteRange, FileHandle, SetAttributes, Stability, Wcc, WriteVerifier,
+};
 
-pub use curt_observe::{CompletedRequest, OperationCounters as Statistics, OperationFigure};
-pub use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
+pub use curt_observe::{CompletedRequest, OperationCounters, OperationFigure};
 pub use locking::*;
 pub use rpc_client::{RpcCaller, RpcClient};
 pub use values::*;
@@ -98,12 +99,14 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         is_directory: bool,
     ) -> Answer<(), Wcc>;
 
-    /// Renames an object, replacing an existing target. Each place is a directory and a name in it.
+    /// Renames an object, replacing an existing target.
     fn rename(
         &self,
         caller: RpcCaller<'_>,
-        from: (&FileHandle, &[u8]),
-        to: (&FileHandle, &[u8]),
+        old_directory: &FileHandle,
+        old_name: &[u8],
+        new_directory: &FileHandle,
+        new_name: &[u8],
     ) -> Answer<(), RenameAttributes>;
 
     /// Adds a name to a file.

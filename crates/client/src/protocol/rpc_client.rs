@@ -21,7 +21,7 @@ use curt_rpc::{
 };
 use curt_xdr::{DecodeError, Encode};
 
-use super::{CompletedRequest, Statistics};
+use super::{CompletedRequest, OperationCounters};
 use crate::environment::Clock;
 
 /// The credential of a request, and the interrupt that cancels it.
@@ -37,7 +37,7 @@ pub struct RpcCaller<'a> {
 pub struct RpcClient {
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
-    statistics: Statistics,
+    statistics: OperationCounters,
     latency: MinRoundTrip,
     watchers: Arc<Watchers>,
 }
@@ -115,7 +115,7 @@ impl RpcClient {
         Self {
             transport,
             clock,
-            statistics: Statistics::default(),
+            statistics: OperationCounters::default(),
             latency: MinRoundTrip::default(),
             watchers: Arc::default(),
         }
@@ -130,7 +130,7 @@ impl RpcClient {
 
     /// The statistics of requests.
     #[must_use]
-    pub fn statistics(&self) -> &Statistics {
+    pub fn statistics(&self) -> &OperationCounters {
         &self.statistics
     }
 
@@ -153,16 +153,20 @@ impl RpcClient {
     }
 
     /// Sends a request, and retries while the server returns JUKEBOX.
-    pub(super) fn call(&self, asker: RpcCaller<'_>, outgoing: CallSpec<'_>) -> Result<CallResult, CallError> {
+    pub(super) fn call(
+        &self,
+        caller: RpcCaller<'_>,
+        outgoing: CallSpec<'_>,
+    ) -> Result<CallResult, CallError> {
         let mut sent_at = self.clock.now();
         let mut wait = JUKEBOX_DELAY_MIN;
         let mut _again = None;
         loop {
-            let mut journey = CallStatistics::default();
-            match self.call_once(asker, outgoing, sent_at, &mut journey) {
+            let mut statistics = CallStatistics::default();
+            match self.call_once(caller, outgoing, sent_at, &mut statistics) {
                 Ok(reply) if is_busy(&reply, &outgoing) => {
-                    self.clock.pause(wait, asker.interrupt);
-                    if asker.interrupt.is_raised() {
+                    self.clock.pause(wait, caller.interrupt);
+                    if caller.interrupt.is_raised() {
                         return Err(CallError::Interrupted);
                     }
                     wait = (wait * 2).min(JUKEBOX_DELAY_MAX);
@@ -170,8 +174,12 @@ impl RpcClient {
                     sent_at = self.clock.now();
                 }
                 Ok(reply) => {
-                    let lost_at = journey.lost.map(|lost| sent_at + lost);
-                    return Ok(CallResult { reply, sent_at, lost_at: lost_at.filter(|_| journey.restarted) });
+                    let lost_at = statistics.lost.map(|lost| sent_at + lost);
+                    return Ok(CallResult {
+                        reply,
+                        sent_at,
+                        lost_at: lost_at.filter(|_| statistics.restarted),
+                    });
                 }
                 Err(error) => return Err(error),
             }
@@ -180,20 +188,19 @@ impl RpcClient {
 
     fn call_once(
         &self,
-        asker: RpcCaller<'_>,
+        caller: RpcCaller<'_>,
         outgoing: CallSpec<'_>,
         sent_at: Instant,
-        journey: &mut CallStatistics,
+        statistics: &mut CallStatistics,
     ) -> Result<CallReply, CallError> {
-        let CallSpec { program, version, procedure, arguments, bulk, results_max, sink: taker, .. } =
-            outgoing;
-        let credential = asker.credential;
+        let CallSpec { program, version, procedure, arguments, bulk, results_max, sink, .. } = outgoing;
+        let credential = caller.credential;
         let request = RpcRequest { program, version, procedure, credential, arguments, bulk, results_max };
         let transport = outgoing.transport.unwrap_or(&*self.transport);
-        let interrupt = asker.interrupt;
-        let result = match taker {
-            Some(taker) => transport.call_with_sink(&request, interrupt, journey, taker),
-            None => transport.call_with_statistics(&request, interrupt, journey),
+        let interrupt = caller.interrupt;
+        let result = match sink {
+            Some(sink) => transport.call_with_sink(&request, interrupt, statistics, sink),
+            None => transport.call_with_statistics(&request, interrupt, statistics),
         };
         let now = self.clock.now();
         if let Ok(reply) = &result
@@ -209,12 +216,12 @@ impl RpcClient {
             Err(_) => true,
         };
         let completed = CompletedRequest {
-            transmissions: journey.transmissions.into(),
+            transmissions: statistics.transmissions.into(),
             timed_out: matches!(result, Err(CallError::TimedOut { .. })),
-            bytes_sent: journey.bytes_sent,
-            bytes_received: journey.bytes_received,
-            queue: journey.queued,
-            execution: now.saturating_duration_since(sent_at).saturating_sub(journey.reading_for_others),
+            bytes_sent: statistics.bytes_sent,
+            bytes_received: statistics.bytes_received,
+            queue: statistics.queued,
+            execution: now.saturating_duration_since(sent_at).saturating_sub(statistics.reading_for_others),
             failed: refused,
             delayed: result.as_ref().is_ok_and(|reply| is_busy(reply, &outgoing)),
         };
@@ -257,7 +264,7 @@ fn is_busy(reply: &CallReply, outgoing: &CallSpec<'_>) -> bool {
 
 impl fmt::Debug for RpcClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire").field("operations", &self.statistics.operations()).finish_non_exhaustive()
+        f.debug_struct("RpcClient").field("operations", &self.statistics.operations()).finish_non_exhaustive()
     }
 }
 

@@ -6,10 +6,12 @@
 use std::{sync::Arc, time::Instant};
 
 use curt_rpc::{auth::RpcCredential, client::Interrupt};
-use curt_types::{Attributes, Device, Fault, FileHandle, FileKind, Stability, Timestamp, Wcc};
+use curt_types::{
+    Attributes, CookieVerifier, Device, Fault, FileHandle, FileKind, Stability, Timestamp, Wcc, WriteVerifier,
+};
 
-use super::{CookieVerifier, RpcCaller, WriteVerifier};
-use crate::data::SharedBytes;
+use super::rpc_client::RpcCaller;
+use crate::data::shared_bytes::SharedBytes;
 
 /// The reply to a call that the server executed: its result, and the attributes of the objects
 /// concerned, which a refusal may carry as well.

@@ -12,7 +12,7 @@ use curt_policy::{
     prefetch::PrefetchBenefit,
 };
 
-use super::{FillOutcome, cache::DirectoryListing};
+use super::cache::DirectoryListing;
 use crate::{
     dentry_cache::CachedDentry,
     inode::Inode,
@@ -22,12 +22,12 @@ use crate::{
 
 /// Counts a directory that has become complete.
 pub(super) fn note_completeness(sb: &Superblock, directory: &Inode, listing: &Arc<DirectoryListing>) -> bool {
-    let is_kept = {
+    let is_cached = {
         let mut facts = directory.facts();
-        let kept = facts.by_type.directory().settled_listing(b"");
-        kept.is_some_and(|kept| Arc::ptr_eq(kept, listing))
+        let cached = facts.by_type.directory().settled_listing(b"");
+        cached.is_some_and(|cached| Arc::ptr_eq(cached, listing))
     };
-    let is_complete = is_kept && listing.complete_label().is_some();
+    let is_complete = is_cached && listing.complete_label().is_some();
     // With `dirfill=off` it is complete, but answers no lookups.
     if is_complete && sb.core.options().fills() {
         sb.count(ClientCounter::DirFillComplete);
@@ -57,13 +57,11 @@ pub(crate) fn negative_from_listing(sb: &Superblock, directory: &Inode, name: &[
 }
 
 /// Caches `name` as a negative entry after a complete directory answered that it is missing.
-/// `filled`: the earlier outcome of the fill.
 pub(crate) fn note_negative_from_listing(
     sb: &Superblock,
     directory: &Arc<Inode>,
     name: &[u8],
     label: NameLabel,
-    filled: FillOutcome,
 ) {
     let _ = names::cache_learned(sb, directory, name, None, DentryUpdate::Negative(label), None);
     // A change of this client may have created the name since the search; this would overwrite its
@@ -71,9 +69,6 @@ pub(crate) fn note_negative_from_listing(
     let still = negative_from_listing(sb, directory, name).map(|absence| absence.label);
     if still != Some(label) {
         drop(names::uncache_name(sb, directory, name));
-    }
-    if filled != FillOutcome::Sent {
-        directory.note_spared();
     }
     sb.count(ClientCounter::DirFillMissing);
 }
@@ -106,9 +101,9 @@ pub(crate) fn compare_with_listing(
     sb.count(ClientCounter::NegFalse);
     let former = {
         let mut facts = directory.facts();
-        let kept = facts.by_type.directory();
-        kept.hides_names = why != LookupReason::Racy;
-        kept.invalidate_listing("it has names that it does not list")
+        let state = facts.by_type.directory();
+        state.hides_names = why != LookupReason::Racy;
+        state.invalidate_listing("it has names that it does not list")
     };
     drop(former);
     if why == LookupReason::Racy {

@@ -15,8 +15,8 @@ use curt_observe::{ClientCounter, events::Event, probe};
 use curt_policy::{
     AttributeState, Epoch, MutationTicket, NameLabel, complete::ListingScan, readdir::NAMES_WITHOUT_STAT_MAX,
 };
-use curt_proto::nfs3::CookieVerifier;
 use curt_rpc::client::Interrupt;
+use curt_types::CookieVerifier;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
@@ -25,7 +25,7 @@ use super::{
     memory::{ListingMemory, ListingMemoryCharge},
     reply::{ListingGap, ListingOrigin, ReaddirCookie, ReaddirResult},
 };
-use crate::inode::{InFlightCall, InFlightEnd};
+use crate::inode::single_flight::{InFlightCall, InFlightEnd};
 
 /// The next step of a reader at its position.
 #[derive(Debug)]

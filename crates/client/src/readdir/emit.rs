@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
-    NameDecision, NameIntent, NameView,
-    names::{DentryState as Known, LookupTime, decide_lookup},
+    NameDecision, NameView,
+    names::{DentryState, LookupTime, decide_lookup},
     prefetch::{Want, decide},
     readdir::{ListingContinuation, decide_continuation, names_between_decisions},
 };
@@ -23,9 +23,9 @@ use super::{
 use crate::{
     api::{DirEmit, DirEntry, FoundInode},
     identity::InodeId,
-    inode::{Inode, TypeState},
+    inode::{Inode, type_state::TypeState},
     op::Op,
-    ops::{getattr, lookup, open},
+    ops::{access, getattr, kernel_names, lookup, names::NameInDirectory, open, readlink},
 };
 
 /// One readdir call: the reader, its position, and the receiver of the names.
@@ -113,6 +113,14 @@ impl ReaddirCall<'_> {
             match self.at.listing.step(self.at.ordinal) {
                 ListingStep::Names { chunk, index, is_last } => {
                     let first = self.at.ordinal;
+                    let listed = self.at.listing.label().map(|label| label.epoch);
+                    let waits = kernel_names::contradicts_missing(op, &directory.inode, listed);
+                    if waits && self.count > 0 {
+                        return Ok(());
+                    }
+                    if waits {
+                        kernel_names::await_listed(op, &directory.inode, listed);
+                    }
                     let stop = self.emit_chunk(&chunk, index);
                     let had = index + (self.at.ordinal - first) as usize;
                     let of = chunk.len();
@@ -206,15 +214,19 @@ impl ReaddirCall<'_> {
             return None;
         }
         let (op, inode) = (self.op, &self.directory.inode);
-        let kept = op.sb.dentries.find(inode.id(), entry.name)?;
-        let child = kept.child.filter(|child| !child.is_stale())?;
+        let cached = op.sb.dentries.find(inode.id(), entry.name)?;
+        let child = cached.child.filter(|child| !child.is_stale())?;
         // One lock after the other: the server may list a directory in itself.
         let contents = inode.facts().contents();
         let is_old = child.facts().state.remaining(op.now(), &op.options).is_zero();
-        if contents != Some(kept.label.epoch) || is_old {
+        if contents != Some(cached.label.epoch) || is_old {
             return None;
         }
-        lookup::found(op, inode, &child, Some(kept.label)).ok()
+        // Names in the buffer have lifetimes, so nothing here waits.
+        if readlink::must_await_target(op, &child) {
+            return None;
+        }
+        lookup::found(op, NameInDirectory::new(inode, entry.name), &child, Some(cached.label)).ok()
     }
 
     /// Requests the names after the last chunk, if the reader will need them soon.
@@ -250,12 +262,12 @@ impl ReaddirCall<'_> {
 
 /// Begins a pass: with the cached listing if that is valid.
 fn begin_reading(op: &Op<'_>, directory: &OpenDirectory) -> Result<(), Errno> {
-    let kept = fresh_listing(op, &directory.inode)?;
+    let cached = fresh_listing(op, &directory.inode)?;
     probe!(NfsReaddirPass {
         dir: directory.inode.fileid_if_enabled(Event::NfsReaddirPass),
-        hit: kept.is_some()
+        hit: cached.is_some()
     });
-    let listing = kept.unwrap_or_else(|| DirectoryListing::from_start(&op.sb.listing_memory));
+    let listing = cached.unwrap_or_else(|| DirectoryListing::from_start(&op.sb.listing_memory));
     begin_pass(directory, listing);
     Ok(())
 }
@@ -271,18 +283,19 @@ fn fresh_listing(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Arc<Directory
         let (decision, listing) = {
             let wanted = LookupTime { began: op.began, now: op.now() };
             let mut facts = inode.facts();
-            let TypeState::Directory(kept) = &mut facts.by_type else {
+            let TypeState::Directory(state) = &mut facts.by_type else {
                 return Ok(None);
             };
-            let kept = kept.current_listing();
+            let cached = state.current_listing();
             let Some((listing, label)) =
-                kept.and_then(|listing| listing.label().map(|label| (listing, label)))
+                cached.and_then(|listing| listing.label().map(|label| (listing, label)))
             else {
                 return Ok(None);
             };
-            let mut view = NameView::of(Known::Positive, label, &facts.state, &clock, wanted, &op.options);
+            let mut view =
+                NameView::of(DentryState::Positive, label, &facts.state, &clock, wanted, &op.options);
             view.directory = facts.freshness(op.time(), &op.options);
-            (decide_lookup(&view, NameIntent::Use, &op.options), listing)
+            (decide_lookup(&view, &op.options), listing)
         };
         match decision {
             NameDecision::ServePositive => {
@@ -294,7 +307,7 @@ fn fresh_listing(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Arc<Directory
                 let _why = scope::with_cause(Cause::ListingCheck);
                 getattr::revalidate(op, inode)?;
             }
-            NameDecision::ServeNegative | NameDecision::Lookup(_) | NameDecision::LeaveToServer => break,
+            NameDecision::ServeNegative | NameDecision::Lookup(_) => break,
         }
     }
     Ok(None)
@@ -340,6 +353,7 @@ fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Resu
 /// EACCES, ENOTDIR; those of ACCESS and GETATTR.
 pub fn opendir(op: &Op<'_>, id: InodeId) -> Result<OpenDirectory, Errno> {
     let inode = op.sb.find_directory(id)?;
+    access::check_path(op, &inode)?;
     let intent = curt_policy::OpenIntent { read: true, ..curt_policy::OpenIntent::default() };
     debug_assert_eq!(intent.needs(), Access::READ, "listing takes the right to read");
     open::decide_open(op, &inode, intent)?;

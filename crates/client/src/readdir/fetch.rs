@@ -26,9 +26,11 @@ use crate::{
     core::MountCore,
     credentials::InternedCaller,
     errno,
-    inode::{InFlightCall, InFlightEnd, Inode},
+    inode::{
+        Inode,
+        single_flight::{InFlightCall, InFlightEnd},
+    },
     op::Op,
-    ops::attributes,
     protocol::{ListRequest, NfsReply, RpcCaller},
     superblock::Superblock,
 };
@@ -41,7 +43,7 @@ pub(super) struct ReaddirRequester {
 }
 
 /// What the caller does to get the names after a listing.
-pub(super) enum FetchTurn {
+pub(super) enum FetchStart {
     /// Send a request: the gap, and the size in bytes.
     Send(FetchGuard, ListingGap, u32),
     /// Wait for the request of another caller.
@@ -100,23 +102,23 @@ impl DirectoryListing {
 
     /// Begins to extend the listing. `size` returns the bytes to request, by the cookie and the
     /// size of the last request.
-    pub(super) fn begin_fetch(self: &Arc<Self>, size: impl FnOnce(ReaddirCookie, u32) -> u32) -> FetchTurn {
+    pub(super) fn begin_fetch(self: &Arc<Self>, size: impl FnOnce(ReaddirCookie, u32) -> u32) -> FetchStart {
         let state = &mut *self.state.lock();
         if let Some(call) = &state.request {
-            return FetchTurn::Wait(Arc::clone(call));
+            return FetchStart::Wait(Arc::clone(call));
         }
         if state.arrived.is_some() {
-            return FetchTurn::Arrived;
+            return FetchStart::Arrived;
         }
         if state.is_looping {
-            return FetchTurn::Loop;
+            return FetchStart::Loop;
         }
         if state.is_complete {
-            return FetchTurn::AtEnd;
+            return FetchStart::AtEnd;
         }
         let gap = ListingGap { cookie: state.end, index: state.slots.len(), is_shared: self.is_whole() };
         let size = size(state.end, state.size);
-        FetchTurn::Send(FetchGuard::new(self, state), gap, size)
+        FetchStart::Send(FetchGuard::new(self, state), gap, size)
     }
 }
 
@@ -131,11 +133,11 @@ impl ReaddirRequester {
             return ListingDecision::Plain;
         }
         let mut facts = self.inode.facts();
-        let kept = facts.by_type.directory();
-        let entries = kept.names_since_stat;
+        let state = facts.by_type.directory();
+        let entries = state.names_since_stat;
         let decision = decide_listing(cookie == 0, entries, &self.core.options());
         let plus = decision == ListingDecision::Plus;
-        let was_plus = std::mem::replace(&mut kept.lists_plus, plus);
+        let was_plus = std::mem::replace(&mut state.lists_plus, plus);
         drop(facts);
         macro_rules! trace_switch {
             ($event:ident) => {
@@ -214,11 +216,11 @@ impl ReaddirRequester {
     ) -> ReaddirResult {
         let Self { core, inode, identity } = self;
         let ticket = inode.facts().state.ticket();
-        let asker = RpcCaller { credential: &identity.credential, interrupt };
+        let caller = RpcCaller { credential: &identity.credential, interrupt };
         let plus = decision == ListingDecision::Plus;
         core.count(if plus { ClientCounter::ListingPlus } else { ClientCounter::ListingPlain });
         let request = ListRequest { cookie: place.cookie, verifier: place.verifier, size, plus };
-        let answer = core.protocol.list(asker, inode.handle(), request);
+        let answer = core.protocol.list(caller, inode.handle(), request);
         // RFC 1813 §3.3.17: READDIRPLUS may be unsupported.
         let is_refused = |reply: &NfsReply<_, _>| matches!(reply.outcome, Err(Fault::Notsupp));
         if plus
@@ -235,9 +237,9 @@ impl ReaddirRequester {
         inode.prove(identity, Access::READ, sent_at);
         // The names are judged at the time of the reply.
         let mut facts = inode.facts();
-        let kept = facts.by_type.directory();
-        kept.names_since_stat = kept.names_since_stat.saturating_add(kept.names_last);
-        kept.names_last = u32::try_from(page.names.len()).unwrap_or(u32::MAX);
+        let state = facts.by_type.directory();
+        state.names_since_stat = state.names_since_stat.saturating_add(state.names_last);
+        state.names_last = u32::try_from(page.names.len()).unwrap_or(u32::MAX);
         Ok(ReaddirReply {
             page,
             plus,
@@ -330,7 +332,7 @@ pub(super) fn reply_max(sb: &Superblock) -> u32 {
     size_max(server.min(sb.listing_memory.reply_max()), &sb.core.options())
 }
 
-fn begin(sb: &Superblock, inode: &Inode, listing: &Arc<DirectoryListing>) -> FetchTurn {
+fn begin(sb: &Superblock, inode: &Inode, listing: &Arc<DirectoryListing>) -> FetchStart {
     let size = inode.facts().state.facts().map(|known| known.size);
     listing.begin_fetch(|place, former| {
         if place.cookie == 0 { first_size(size, reply_max(sb)) } else { next_size(former, reply_max(sb)) }
@@ -345,13 +347,13 @@ pub(super) fn extend_listing(
 ) -> Result<ListingExtension, Errno> {
     let requester = ReaddirRequester::new(op, inode);
     let (_turn, reply) = match begin(op.sb, inode, listing) {
-        FetchTurn::AtEnd => return Ok(ListingExtension::Extended),
-        FetchTurn::Loop => return Err(Errno::IO),
-        FetchTurn::Wait(call) => {
+        FetchStart::AtEnd => return Ok(ListingExtension::Extended),
+        FetchStart::Loop => return Err(Errno::IO),
+        FetchStart::Wait(call) => {
             call.wait(op.interrupt()).ok_or(Errno::INTR)?;
             return Ok(ListingExtension::Extended);
         }
-        FetchTurn::Arrived => {
+        FetchStart::Arrived => {
             let Some(arrived) = listing.take_arrived() else {
                 return Ok(ListingExtension::Extended);
             };
@@ -362,14 +364,14 @@ pub(super) fn extend_listing(
             });
             arrived
         }
-        FetchTurn::Send(turn, gap, size) => {
+        FetchStart::Send(guard, gap, size) => {
             let decision = requester.decide(gap.cookie.cookie);
             let mut reply = requester.fetch_retrying(op, gap, size, decision);
             let is_refused = matches!(reply, Err(ReaddirError::Refused(..) | ReaddirError::Failed(_)));
             if is_refused && decision == ListingDecision::Plus && op.sb.core.lacks_plus() {
                 reply = requester.fetch_retrying(op, gap, size, ListingDecision::Plain);
             }
-            (turn, reply)
+            (guard, reply)
         }
     };
     match reply {
@@ -392,8 +394,8 @@ pub(super) fn extend_listing(
             Ok(ListingExtension::Refused)
         }
         Err(ReaddirError::Refused(status, sent_at)) => {
-            attributes::note_refusal(op, inode, status, Access::READ, sent_at);
-            Err(attributes::note_failed_status(inode, status))
+            inode.note_refusal(&op.identity, status, Access::READ, sent_at);
+            Err(inode.note_failed_status(status))
         }
         Err(ReaddirError::Failed(error)) => Err(errno::of_call(error)),
         Err(ReaddirError::Stuck) => Err(Errno::IO),
@@ -402,12 +404,12 @@ pub(super) fn extend_listing(
 
 /// Requests the following names without waiting for them.
 pub(super) fn send_readahead(op: &Op<'_>, inode: &Arc<Inode>, listing: &Arc<DirectoryListing>) {
-    let FetchTurn::Send(turn, gap, size) = begin(op.sb, inode, listing) else {
+    let FetchStart::Send(guard, gap, size) = begin(op.sb, inode, listing) else {
         return;
     };
     let requester = ReaddirRequester::new(op, inode);
     let interrupt = Interrupt::new();
-    turn.update(|state| state.ahead = Some(interrupt.clone()));
+    guard.update(|state| state.ahead = Some(interrupt.clone()));
     op.sb.background.spawn(Box::new(move || {
         let _why = scope::with_cause(Cause::ListingAhead);
         let decision = requester.decide(gap.cookie.cookie);
@@ -418,7 +420,7 @@ pub(super) fn send_readahead(op: &Op<'_>, inode: &Arc<Inode>, listing: &Arc<Dire
             Ok(reply) => !reply.is_without_progress(),
             Err(error) => error.is_bad_cookie(),
         };
-        turn.update(|state| {
+        guard.update(|state| {
             if is_answer {
                 state.arrived = Some(Box::new(reply));
             } else {

@@ -148,10 +148,10 @@ impl DirectoryListing {
 #[cfg(test)]
 mod tests {
     use curt_policy::{AttributeState, Epoch, Moment};
-    use curt_proto::nfs3::CookieVerifier;
+    use curt_types::CookieVerifier;
 
     use super::{
-        super::{ListingMemory, reply::ListingOrigin},
+        super::{memory::ListingMemory, reply::ListingOrigin},
         *,
     };
 

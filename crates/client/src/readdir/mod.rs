@@ -25,13 +25,13 @@
 //!   by itself.
 
 pub(crate) mod absence;
-mod cache;
+pub(crate) mod cache;
 mod chunk;
 mod cursor;
 pub(crate) mod emit;
 mod fetch;
-mod local_changes;
-mod memory;
+pub(crate) mod local_changes;
+pub(crate) mod memory;
 pub(crate) mod prefetch;
 mod prime;
 mod reply;
@@ -42,11 +42,6 @@ use cursor::ReaddirCursor;
 use parking_lot::Mutex;
 
 use crate::{credentials::InternedCaller, identity::InodeId, inode::Inode};
-
-pub(crate) use cache::DirectoryListing;
-pub(crate) use local_changes::{LocalChange, NamePresence};
-pub(crate) use memory::ListingMemory;
-pub(crate) use prefetch::FillOutcome;
 
 /// An open directory.
 #[derive(Debug)]

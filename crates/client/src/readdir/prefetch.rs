@@ -18,18 +18,19 @@ use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use super::{
-    NamePresence, absence,
+    absence,
     cache::DirectoryListing,
     cursor::ListingReader,
-    fetch::{FetchTurn, ReaddirRequester, reply_max},
+    fetch::{FetchStart, ReaddirRequester, reply_max},
+    local_changes::NamePresence,
     prime::{PrimeCounting, is_due, prime},
     reply::{ListingGap, ReaddirError, ReaddirReply},
 };
 use crate::{
     errno,
-    inode::{InFlightCall, Inode, TypeState},
+    inode::{Inode, single_flight::InFlightCall, type_state::TypeState},
     op::Op,
-    ops::{attributes, names},
+    ops::{access, names},
     superblock::Superblock,
 };
 
@@ -101,8 +102,8 @@ fn note_fill(
 ) -> bool {
     let count = reply.map_or(0, ReaddirReply::count);
     let label = reply.and_then(|reply| reply.origin.label);
-    let kept = names::cached_dentry(sb, directory, name).filter(|kept| Some(kept.label) == label);
-    let child = kept.and_then(|kept| kept.child);
+    let cached = names::cached_dentry(sb, directory, name).filter(|cached| Some(cached.label) == label);
+    let child = cached.and_then(|cached| cached.child);
     let is_listed = |reply: &ReaddirReply| reply.page.names.iter().any(|listed| *listed.name == *name);
     let holds_it = child.is_some() || is_complete && !reply.is_some_and(is_listed);
     // Found by this request itself: its use saves no request.
@@ -136,7 +137,7 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
         return Ok(FillOutcome::Nothing);
     }
     let listing = match &directory.facts().by_type {
-        TypeState::Directory(kept) => kept.listing_for_cookies(),
+        TypeState::Directory(state) => state.listing_for_cookies(),
         TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => None,
     };
     // If a large listing without attributes contains the name, its names are requested in the
@@ -159,8 +160,8 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
         return Ok(FillOutcome::Nothing);
     };
     // LOOKUP proves search permission, READDIRPLUS does not.
-    let search = attributes::access_decision(op, directory, Access::LOOKUP, false);
-    if search != AccessDecision::Allow || !attributes::may_list(op, directory) {
+    let search = access::access_decision(op, directory, Access::LOOKUP, false);
+    if search != AccessDecision::Allow || !access::may_list(op, directory) {
         return Ok(FillOutcome::Nothing);
     }
     match op.sb.fills_in_flight.join(directory.id()) {
@@ -175,10 +176,10 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
 fn is_unlistable_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> bool {
     let (listing, contents) = {
         let facts = directory.facts();
-        let TypeState::Directory(kept) = &facts.by_type else {
+        let TypeState::Directory(state) = &facts.by_type else {
             return false;
         };
-        (kept.settled_listing(name).cloned(), facts.contents())
+        (state.settled_listing(name).cloned(), facts.contents())
     };
     let is_known = |listing: &DirectoryListing| {
         let label = listing.complete_label();
@@ -215,21 +216,21 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
     let requester = ReaddirRequester::new(op, directory);
     let _why = scope::with_cause(Cause::Fill);
     let (_turn, reply, outcome) = match listing.begin_fetch(|_, _| bytes.min(reply_max(sb))) {
-        FetchTurn::AtEnd | FetchTurn::Loop => return Ok(FillOutcome::Nothing),
+        FetchStart::AtEnd | FetchStart::Loop => return Ok(FillOutcome::Nothing),
         // Another reader of the directory has requested the following names.
-        other @ (FetchTurn::Wait(_) | FetchTurn::Arrived) => {
-            if let FetchTurn::Wait(call) = &other {
+        other @ (FetchStart::Wait(_) | FetchStart::Arrived) => {
+            if let FetchStart::Wait(call) = &other {
                 wait_for(op, call)?;
             }
-            let Some((turn, reply)) = listing.take_arrived() else {
+            let Some((guard, reply)) = listing.take_arrived() else {
                 return Ok(FillOutcome::ByOther);
             };
-            (turn, reply, FillOutcome::ByOther)
+            (guard, reply, FillOutcome::ByOther)
         }
-        FetchTurn::Send(turn, gap, size) => {
+        FetchStart::Send(guard, gap, size) => {
             sb.count(ClientCounter::DirFill);
             let reply = requester.fetch_retrying(op, gap, size, ListingDecision::Plus);
-            (turn, reply, FillOutcome::Sent)
+            (guard, reply, FillOutcome::Sent)
         }
     };
     let reply = match reply {
@@ -248,10 +249,10 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
         is_complete = absence::note_completeness(sb, directory, &listing);
         let now = sb.core.now();
         let mut facts = directory.facts();
-        let kept = facts.by_type.directory();
-        kept.filled_at = now;
-        kept.prefetch.read(bytes_of(reply), is_next, reply.page.end);
-        kept.prefetch.refreshed(None);
+        let state = facts.by_type.directory();
+        state.filled_at = now;
+        state.prefetch.read(bytes_of(reply), is_next, reply.page.end);
+        state.prefetch.refreshed(None);
     }
     let holds_it = note_fill(sb, directory, name, reply.as_ref(), is_complete);
     let Some(reply) = reply else {
@@ -273,7 +274,7 @@ fn fault_of(op: &Op<'_>, directory: &Arc<Inode>, error: ReaddirError) -> Result<
     match error {
         ReaddirError::Refused(Fault::Notsupp, _) | ReaddirError::Stuck => Ok(()),
         ReaddirError::Refused(status, sent_at) => {
-            attributes::note_refusal(op, directory, status, Access::READ, sent_at);
+            directory.note_refusal(&op.identity, status, Access::READ, sent_at);
             Ok(())
         }
         ReaddirError::Failed(CallError::ProcedureUnavailable | CallError::Malformed(_)) => Ok(()),
@@ -288,22 +289,22 @@ fn fault_of(op: &Op<'_>, directory: &Arc<Inode>, error: ReaddirError) -> Result<
 pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], was_known: bool) -> bool {
     let (listing, ordinal, in_order) = {
         let mut facts = inode.facts();
-        let TypeState::Directory(kept) = &mut facts.by_type else {
+        let TypeState::Directory(state) = &mut facts.by_type else {
             return false;
         };
-        if !kept.lookup_order.missed() {
+        if !state.lookup_order.missed() {
             return false;
         }
         // The listing may be out of date: the reply gives the current state. If nothing from such a
         // reply may be served, only `was_known` counts.
         let is_worth_while =
             |listing: &Arc<DirectoryListing>| !was_known || op.options.fills() && listing.is_large();
-        let listing = kept.listing_for_cookies().filter(is_worth_while);
+        let listing = state.listing_for_cookies().filter(is_worth_while);
         let Some((listing, ordinal)) = listing.and_then(|it| it.ordinal_of(name).map(|at| (it, at))) else {
             return false;
         };
-        kept.lookup_order.missed_at(ordinal);
-        (listing, ordinal, decide(Want::NameInOrder(&kept.lookup_order), &op.options))
+        state.lookup_order.missed_at(ordinal);
+        (listing, ordinal, decide(Want::NameInOrder(&state.lookup_order), &op.options))
     };
     // Aligned, so that the requests for two names do not overlap.
     let around = ordinal - ordinal % PART_NAMES;
@@ -311,7 +312,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
         Some(bytes) => (ordinal, bytes),
         None if !listing.is_large() => return false,
         None => match decide_for_name(op.sb, inode, |view| Want::ListedName(view)) {
-            Some(bytes) if attributes::may_list(op, inode) => (around, bytes),
+            Some(bytes) if access::may_list(op, inode) => (around, bytes),
             Some(_) | None => return false,
         },
     };
@@ -368,11 +369,11 @@ pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bo
         ..PrefetchView::default()
     };
     let bytes = decide(Want::Attributes(&view), &op.options);
-    let Some(bytes) = bytes.filter(|_| attributes::may_list(op, &home)) else {
+    let Some(bytes) = bytes.filter(|_| access::may_list(op, &home)) else {
         let mut facts = home.facts();
-        let kept = facts.by_type.directory();
-        if kept.last_getattr_alone.replace(inode.id()) != Some(inode.id()) {
-            kept.prefetch.asked_alone();
+        let state = facts.by_type.directory();
+        if state.last_getattr_alone.replace(inode.id()) != Some(inode.id()) {
+            state.prefetch.asked_alone();
         }
         return Ok(false);
     };

@@ -65,7 +65,7 @@ pub(super) fn prime(
         if matches!(&*listed.name, b"." | b"..") || !is_own {
             continue;
         }
-        let child = sb.core.registry.inode(&sb.core, handle);
+        let child = sb.registry.inode(handle);
         let number = sb.core.numbering.number(attributes.fsid, attributes.fileid);
         if child.attributes().is_some_and(|known| known.fileid != number) {
             continue;
@@ -99,7 +99,8 @@ fn prime_name(
     if cached.is_none() {
         return false;
     }
-    let is_child = |kept: &CachedDentry| kept.child.as_ref().is_some_and(|known| Arc::ptr_eq(known, child));
+    let is_child =
+        |cached: &CachedDentry| cached.child.as_ref().is_some_and(|known| Arc::ptr_eq(known, child));
     macro_rules! trace_name {
         ($event:ident) => {
             probe!($event {
@@ -114,12 +115,13 @@ fn prime_name(
         Some(true) => trace_name!(NfsReaddirLookupRevalidate),
         Some(false) => trace_name!(NfsReaddirLookupRevalidateFailed),
     }
-    let is_other = |kept: &CachedDentry| kept.label == label && kept.child.is_some() && !is_child(kept);
+    let is_other =
+        |cached: &CachedDentry| cached.label == label && cached.child.is_some() && !is_child(cached);
     if former.as_ref().is_some_and(is_other) {
         drop(names::uncache_name(sb, directory, name));
         return false;
     }
-    let was_known = former.is_some_and(|kept| kept.label.epoch == label.epoch);
+    let was_known = former.is_some_and(|cached| cached.label.epoch == label.epoch);
     if count == PrimeCounting::New && !was_known {
         child.mark_primed();
     }

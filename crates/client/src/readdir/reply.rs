@@ -1,9 +1,8 @@
 //! The arguments and results of READDIR and READDIRPLUS.
 
 use curt_policy::{Epoch, Moment, MutationTicket, NameLabel};
-use curt_proto::nfs3::CookieVerifier;
 use curt_rpc::client::CallError;
-use curt_types::Fault;
+use curt_types::{CookieVerifier, Fault};
 use rustix::io::Errno;
 
 use crate::{errno, protocol::ReaddirPage};

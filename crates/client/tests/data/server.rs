@@ -96,9 +96,9 @@ impl Server {
         let wire = Arc::new(RpcClient::new(transport, Arc::clone(&clock)));
         let root = self.root();
         let never = Interrupt::never();
-        let asker = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
+        let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
         let protocol = NfsV3::new(wire);
-        let answer = protocol.limits(asker, &root).unwrap();
+        let answer = protocol.limits(caller, &root).unwrap();
         let (limits, path_limits) = answer.outcome.unwrap();
         let root = MountedRoot { handle: root, limits, path_limits };
         let environment = Environment { clock, background, observer: None };

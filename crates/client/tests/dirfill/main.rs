@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
 mod changes;
-mod lies;
+mod faulty_server;
 mod server;
 mod tree;
 mod world;

@@ -4,6 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
 mod batches;
+mod faulty_server;
 mod large;
-mod lies;
 mod server;

@@ -21,8 +21,8 @@ fn refusals(mounted: &BenchMount, name: &[u8]) -> Vec<Result<(), Errno>> {
         ops::mkdir(&client.op(&me), top, name, 0o755).map(drop),
         ops::symlink(&client.op(&me), top, name, b"known").map(drop),
         ops::link(&client.op(&me), known.id, top, name).map(drop),
-        ops::rename(&client.op(&me), (top, b"known"), (top, name), RenameMode::Replace),
-        ops::rename(&client.op(&me), (top, name), (top, b"known"), RenameMode::Replace),
+        ops::rename(&client.op(&me), top, b"known", top, name, RenameMode::Replace),
+        ops::rename(&client.op(&me), top, name, top, b"known", RenameMode::Replace),
         ops::unlink(&client.op(&me), top, name),
         ops::rmdir(&client.op(&me), top, name),
     ];

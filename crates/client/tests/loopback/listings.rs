@@ -18,7 +18,7 @@ use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use rustix::io::Errno;
 
 use crate::{
-    trouble::{Kind, Trouble},
+    failures::{Kind, Trouble},
     world::{BenchMount, World, root},
 };
 
@@ -162,9 +162,8 @@ fn own_changes_are_entered_into_a_cached_listing() {
     ops::mkdir(&client.op(&root()), id, b"below", 0o755).unwrap();
     names.push("below".into());
     lists(&names, "MKDIR 1");
-    let (from, to) = ((id, &b"file00048"[..]), (id, &b"new"[..]));
     let replacing = curt_client::RenameMode::Replace;
-    ops::rename(&client.op(&root()), from, to, replacing).unwrap();
+    ops::rename(&client.op(&root()), id, b"file00048", id, b"new", replacing).unwrap();
     names.retain(|name| name != "file00048");
     lists(&names, "RENAME 1");
     ops::unlink(&client.op(&root()), id, b"new").unwrap();

@@ -4,24 +4,25 @@
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
 mod access;
-mod closing;
-mod copies;
-mod forgotten;
-mod judges;
+mod failures;
+mod forget;
+mod kernel_names;
+mod kernel_pages;
+mod last_close;
 mod limits;
 mod listings;
 mod locks;
-mod meetings;
 mod memory;
+mod mode_bits;
 mod mutations;
 mod names;
-mod openers;
+mod open_file_rights;
+mod open_unlink;
 mod opens;
-mod pairs;
 mod restarts;
 mod retransmitted;
-mod silence;
+mod softreval;
 mod staleness;
-mod trouble;
+mod two_clients;
 mod unwritten;
 mod world;

@@ -171,7 +171,7 @@ fn a_file_removed_while_open_lives_although_its_name_was_not_cached() {
     let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     // Here the name that the other client gives it is not cached.
     let there = other.client.root();
-    let moved = ops::rename(&other.client.op(&me), (there, b"f"), (there, b"g"), RenameMode::Replace);
+    let moved = ops::rename(&other.client.op(&me), there, b"f", there, b"g", RenameMode::Replace);
     moved.unwrap();
     ops::unlink(&mounted.client.op(&me), top, b"g").unwrap();
     assert_eq!(mounted.counter(ClientCounter::SillyRename), 1);
@@ -192,7 +192,7 @@ fn a_file_replaced_while_open_lives_until_its_last_close() {
     let old = mounted.put(&me, top, "f", 0o644, b"old");
     mounted.put(&me, top, "g", 0o644, b"new");
     let opened = ops::open(&mounted.client.op(&me), old.id, OpenFlags::reading()).unwrap();
-    ops::rename(&mounted.client.op(&me), (top, b"g"), (top, b"f"), RenameMode::Replace).unwrap();
+    ops::rename(&mounted.client.op(&me), top, b"g", top, b"f", RenameMode::Replace).unwrap();
     assert_eq!(ops::read(&mounted.client.op(&me), &opened.file, 0, 100).unwrap().to_vec(), b"old");
     let new = mounted.lookup(&me, top, "f").unwrap();
     assert_eq!(mounted.cat(&me, new.id).unwrap(), b"new");
@@ -212,8 +212,7 @@ fn a_file_that_is_open_keeps_its_name_if_the_server_refuses_to_replace_it() {
     let open = ops::mkdir(&mounted.client.op(&root()), top, b"open", 0o777).unwrap().id;
     let mine = mounted.put(&me, open, "mine", 0o644, b"mine");
     let opened = ops::open(&mounted.client.op(&me), mine.id, OpenFlags::reading()).unwrap();
-    let refused =
-        ops::rename(&mounted.client.op(&me), (closed, b"theirs"), (open, b"mine"), RenameMode::Replace);
+    let refused = ops::rename(&mounted.client.op(&me), closed, b"theirs", open, b"mine", RenameMode::Replace);
     assert_eq!(refused, Err(Errno::ACCESS));
     assert_eq!(mounted.lookup(&me, open, "mine").unwrap().id, mine.id);
     ops::close(&mounted.client.op(&me), &opened.file).unwrap();
@@ -237,7 +236,7 @@ fn another_users_open_file_keeps_its_name_too_although_the_server_refuses_links_
     let linked = ops::link(&mounted.client.op(&me), theirs.id, open, b"link");
     assert_eq!(linked.map(|found| found.id), Err(Errno::PERM));
     let refused =
-        ops::rename(&mounted.client.op(&me), (closed, b"theirs"), (open, b"theirs"), RenameMode::Replace);
+        ops::rename(&mounted.client.op(&me), closed, b"theirs", open, b"theirs", RenameMode::Replace);
     assert_eq!(refused, Err(Errno::ACCESS));
     assert_eq!(mounted.lookup(&me, open, "theirs").unwrap().id, theirs.id);
     ops::close(&mounted.client.op(&me), &opened.file).unwrap();
@@ -253,26 +252,26 @@ fn rename_moves_and_replaces_and_keeps_the_cached_state() {
     let top = mounted.client.root();
     let directory = ops::mkdir(&mounted.client.op(&me), top, b"d", 0o755).unwrap().id;
     let file = mounted.put(&me, top, "f", 0o644, b"x");
-    let rename = |from: (_, &[u8]), to: (_, &[u8])| {
+    let rename = |old, old_name: &[u8], new, new_name: &[u8]| {
         mounted.sent();
-        ops::rename(&mounted.client.op(&me), from, to, RenameMode::Replace).unwrap();
+        ops::rename(&mounted.client.op(&me), old, old_name, new, new_name, RenameMode::Replace).unwrap();
         mounted.sent()
     };
     // The target may be open here: it is looked up if it is not cached.
-    assert_eq!(rename((top, b"f"), (directory, b"e")), "LOOKUP 1 RENAME 1");
+    assert_eq!(rename(top, b"f", directory, b"e"), "LOOKUP 1 RENAME 1");
     assert!(mounted.lookup(&me, directory, "g").is_err());
-    assert_eq!(rename((directory, b"e"), (directory, b"g")), "RENAME 1");
+    assert_eq!(rename(directory, b"e", directory, b"g"), "RENAME 1");
     assert!(mounted.lookup(&me, top, "f").is_err());
     assert_eq!(mounted.lookup(&me, directory, "g").unwrap().id, file.id);
     assert_eq!(mounted.sent(), "");
     for mode in [RenameMode::NoReplace, RenameMode::Exchange] {
-        let refused = ops::rename(&mounted.client.op(&me), (directory, b"g"), (top, b"h"), mode);
+        let refused = ops::rename(&mounted.client.op(&me), directory, b"g", top, b"h", mode);
         assert_eq!(refused, Err(Errno::INVAL));
     }
     ops::mkdir(&mounted.client.op(&me), top, b"full", 0o755).unwrap();
     let full = mounted.lookup(&me, top, "full").unwrap().id;
     mounted.put(&me, full, "x", 0o644, b"");
-    let refused = ops::rename(&mounted.client.op(&me), (top, b"d"), (top, b"full"), RenameMode::Replace);
+    let refused = ops::rename(&mounted.client.op(&me), top, b"d", top, b"full", RenameMode::Replace);
     assert_eq!(refused, Err(Errno::NOTEMPTY));
 }
 
@@ -285,7 +284,7 @@ fn renaming_one_name_of_a_file_to_another_of_its_names_removes_neither() {
     let file = mounted.put(&me, top, "a", 0o644, b"x");
     let linked = ops::link(&mounted.client.op(&me), file.id, top, b"b").unwrap();
     assert_eq!((linked.id, linked.attributes.nlink), (file.id, 2));
-    ops::rename(&mounted.client.op(&me), (top, b"a"), (top, b"b"), RenameMode::Replace).unwrap();
+    ops::rename(&mounted.client.op(&me), top, b"a", top, b"b", RenameMode::Replace).unwrap();
     assert!(mounted.lookup(&me, top, "a").is_ok());
     assert!(mounted.lookup(&me, top, "b").is_ok());
     ops::unlink(&mounted.client.op(&me), top, b"a").unwrap();

@@ -53,14 +53,14 @@ impl Transport for Repeating {
         &self,
         request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut CallStatistics,
+        statistics: &mut CallStatistics,
     ) -> Result<CallReply, CallError> {
         let planned = self.plan.lock().take_if(|(procedure, _)| *procedure == request.procedure);
-        journey.transmissions = 1;
+        statistics.transmissions = 1;
         if let Some((_, plan)) = planned {
-            journey.transmissions = 2;
-            journey.lost = Some(REQUEST);
-            journey.restarted = self.restarts.load(Relaxed);
+            statistics.transmissions = 2;
+            statistics.lost = Some(REQUEST);
+            statistics.restarted = self.restarts.load(Relaxed);
             match plan {
                 Plan::Twice => drop(self.next.call(request, interrupt)?),
                 Plan::LostOnTheWay(meanwhile) => {
@@ -191,12 +191,12 @@ fn a_name_removed_or_renamed_by_the_first_transmission_is_no_error_of_the_second
     assert_eq!(bed.twice(NfsProcedure::Remove, || ops::unlink(&client.op(&me()), top, b"b")), Ok(()));
     assert_eq!(bed.twice(NfsProcedure::Rmdir, || ops::rmdir(&client.op(&me()), top, b"d")), Ok(()));
     let moved = id(&bed.mounted, "e");
-    let rename = || ops::rename(&client.op(&me()), (top, b"e"), (top, b"moved"), replace);
+    let rename = || ops::rename(&client.op(&me()), top, b"e", top, b"moved", replace);
     assert_eq!(bed.twice(NfsProcedure::Rename, rename), Ok(()));
     assert_eq!(id(&bed.mounted, "moved"), moved);
     // Over another file.
     let moved = id(&bed.mounted, "second");
-    let rename = || ops::rename(&client.op(&me()), (top, b"second"), (top, b"c"), replace);
+    let rename = || ops::rename(&client.op(&me()), top, b"second", top, b"c", replace);
     assert_eq!(bed.twice(NfsProcedure::Rename, rename), Ok(()));
     assert_eq!(id(&bed.mounted, "c"), moved);
     // An open file is renamed instead, and removed at its last close.
@@ -267,15 +267,15 @@ fn a_rename_by_another_client_is_reported_with_the_servers_error() {
     // Another client has moved it, but to another name.
     let rename = |other: &BenchMount| {
         let there = other.client.root();
-        ops::rename(&other.client.op(&me()), (there, b"a"), (there, b"theirs"), RenameMode::Replace).unwrap();
+        ops::rename(&other.client.op(&me()), there, b"a", there, b"theirs", RenameMode::Replace).unwrap();
     };
     id(&bed.mounted, "a");
-    let own = || ops::rename(&client.op(&me()), (top, b"a"), (top, b"ours"), RenameMode::Replace);
+    let own = || ops::rename(&client.op(&me()), top, b"a", top, b"ours", RenameMode::Replace);
     assert_eq!(bed.beaten(NfsProcedure::Rename, rename, own), Err(Errno::NOENT));
     // So it was not removed either.
     let rename = |other: &BenchMount| {
         let there = other.client.root();
-        ops::rename(&other.client.op(&me()), (there, b"c"), (there, b"kept"), RenameMode::Replace).unwrap();
+        ops::rename(&other.client.op(&me()), there, b"c", there, b"kept", RenameMode::Replace).unwrap();
     };
     id(&bed.mounted, "c");
     let own = || ops::unlink(&client.op(&me()), top, b"c");
@@ -328,14 +328,14 @@ fn an_earlier_rename_to_the_same_name_by_another_client_is_not_ours() {
     bed.mounted.put(&me(), top, "a", 0o644, b"x");
     let inode = id(&bed.mounted, "a");
     let there = bed.other.client.root();
-    let rename = ops::rename(&bed.other.client.op(&me()), (there, b"a"), (there, b"b"), RenameMode::Replace);
+    let rename = ops::rename(&bed.other.client.op(&me()), there, b"a", there, b"b", RenameMode::Replace);
     assert_eq!(rename, Ok(()));
     // The directory changes at that time, by another operation.
     let meanwhile = |other: &BenchMount| {
         let there = other.client.root();
         ops::mkdir(&other.client.op(&me()), there, b"another", 0o755).map(drop).unwrap();
     };
-    let own = || ops::rename(&client.op(&me()), (top, b"a"), (top, b"b"), RenameMode::Replace);
+    let own = || ops::rename(&client.op(&me()), top, b"a", top, b"b", RenameMode::Replace);
     assert_eq!(bed.beaten(NfsProcedure::Rename, meanwhile, own), Err(Errno::NOENT));
     assert_eq!(id(&bed.mounted, "b"), inode);
 }

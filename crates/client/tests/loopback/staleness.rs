@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    pairs::Dice,
+    two_clients::Dice,
     world::{BenchMount, Scripted, World, root},
 };
 
@@ -123,8 +123,10 @@ impl Stranger {
                 let (from, to) = (name(first), name(second));
                 ops::rename(
                     &self.mounted.client.op(&root()),
-                    (directory, from.as_bytes()),
-                    (directory, to.as_bytes()),
+                    directory,
+                    from.as_bytes(),
+                    directory,
+                    to.as_bytes(),
                     RenameMode::Replace,
                 )
                 .unwrap();

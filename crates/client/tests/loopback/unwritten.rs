@@ -75,8 +75,7 @@ fn lose_name(mounted: &BenchMount, open: &Arc<OpenFile>, way: Way) {
     match way {
         Way::Removed | Way::RemovedWhileOpen => ops::unlink(&mounted.client.op(&me), top, b"f").unwrap(),
         Way::Replaced => {
-            let names = ((top, &b"other"[..]), (top, &b"f"[..]));
-            ops::rename(&mounted.client.op(&me), names.0, names.1, RenameMode::Replace).unwrap();
+            ops::rename(&mounted.client.op(&me), top, b"other", top, b"f", RenameMode::Replace).unwrap();
         }
     }
     ops::release(&mounted.client, open);

@@ -114,7 +114,7 @@ impl ChangeObserver for Told {
         self.contents.lock().push(id);
     }
 
-    fn copies_void(&self, id: InodeId, size: u64) {
+    fn invalidate_pages(&self, id: InodeId, size: u64) {
         self.void.lock().push((id, size));
     }
 
@@ -232,12 +232,12 @@ impl World {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let wire = Arc::new(RpcClient::new(transport, Arc::clone(&clock)));
         let never = Interrupt::never();
-        let asker = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
+        let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
         let protocol = match nlm {
             Some(nlm) => NfsV3::with_locks(wire, nlm),
             None => NfsV3::new(wire),
         };
-        let answer = protocol.limits(asker, &self.root).unwrap();
+        let answer = protocol.limits(caller, &self.root).unwrap();
         let (limits, path_limits) = answer.outcome.unwrap();
         let mut root = MountedRoot { handle: self.root.clone(), limits, path_limits };
         change(&mut root);

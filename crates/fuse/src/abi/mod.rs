@@ -1,11 +1,9 @@
 //! The kernel's FUSE protocol, version 7.45: numbers of operations and flags.
 //!
 //! All constants of include/uapi/linux/fuse.h that this crate uses are here, under shorter names.
-//! This module does not depend on descriptors or threads; [`parse`] decodes requests, [`encode`]
-//! encodes replies.
+//! This module does not depend on descriptors or threads; [`encode`] encodes replies.
 
 pub(crate) mod encode;
-pub(crate) mod parse;
 
 /// Major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
@@ -173,8 +171,8 @@ numbers! {
         HANDLE_KILLPRIV_V2 = 1 << 28;
         /// The request and the reply have a second word of features.
         INIT_EXT = 1 << 30;
-        /// Entries can be expired instead of dropped.
-        HAS_EXPIRE_ONLY = 1 << 35;
+        /// The kernel caches the targets of symbolic links until it is notified.
+        CACHE_SYMLINKS = 1 << 23;
     }
 }
 
@@ -185,6 +183,9 @@ numbers! {
         DIRECT_IO = 1 << 0;
         /// The kernel keeps its cached pages of the file.
         KEEP_CACHE = 1 << 1;
+        /// The kernel sends no FLUSH when the file is closed. It releases POSIX locks only by
+        /// FLUSH, if the daemon decides them.
+        NOFLUSH = 1 << 5;
     }
 }
 
@@ -243,17 +244,10 @@ numbers! {
     pub(crate) mod notify: i32 {
         /// Invalidates pages and attributes of an object.
         INVAL_INODE = 2;
-        /// Invalidates a name.
-        INVAL_ENTRY = 3;
         /// Stores bytes in the kernel's cache.
         STORE = 4;
-        /// A name was removed on the server.
-        DELETE = 6;
     }
 }
-
-/// INVAL_ENTRY expires the name, without effect on processes that use it.
-pub(crate) const EXPIRE_ONLY: u32 = 1 << 0;
 
 /// The name of an operation, for log lines.
 #[must_use]

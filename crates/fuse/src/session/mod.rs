@@ -3,7 +3,7 @@
 //! Threads read the device and handle requests; [`worker_pool`] determines their number, [`worker`]
 //! is the loop of each thread, [`serve`] handles one request.
 
-mod request_barrier;
+pub(crate) mod request_barrier;
 mod serve;
 mod worker;
 mod worker_pool;
@@ -30,8 +30,7 @@ use crate::{
 };
 
 pub use request_barrier::RequestBarrier;
-pub(crate) use request_barrier::{WorkerStage, WorkerStages};
-
+use request_barrier::WorkerStages;
 use worker_pool::{FuseWorkerPool, ReaderHandover};
 
 /// The server counts as silent after this time without a reply.
@@ -114,7 +113,7 @@ pub struct FuseSession<F: Filesystem> {
 
 impl<F: Filesystem> fmt::Debug for FuseSession<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("negotiated", &self.shared.negotiated).finish_non_exhaustive()
+        f.debug_struct("FuseSession").field("negotiated", &self.shared.negotiated).finish_non_exhaustive()
     }
 }
 

@@ -128,7 +128,7 @@ pub struct RequestBarrier {
 
 impl fmt::Debug for RequestBarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arrivals").finish_non_exhaustive()
+        f.debug_struct("RequestBarrier").finish_non_exhaustive()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply},
     request::{InHeader, RequestBody},
-    session::{WorkerStage, WorkerStages},
+    session::request_barrier::{WorkerStage, WorkerStages},
     sys::PageBuffer,
     values::{AttrOut, NodeId, ReadIn},
 };
@@ -54,7 +54,7 @@ pub(super) struct RequestHandler<'a, I> {
 
 impl<I> fmt::Debug for RequestHandler<'_, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchange").field("header", &self.header).finish_non_exhaustive()
+        f.debug_struct("RequestHandler").field("header", &self.header).finish_non_exhaustive()
     }
 }
 
@@ -224,7 +224,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
             RequestBody::Unlink { name } => self.done(filesystem.unlink(context, parent, name)),
             RequestBody::Rmdir { name } => self.done(filesystem.rmdir(context, parent, name)),
             RequestBody::Rename { name, new_parent, new_name, flags } => {
-                self.done(filesystem.rename(context, (parent, name), (new_parent, new_name), flags));
+                self.done(filesystem.rename(context, parent, name, new_parent, new_name, flags));
             }
             _ => self.error(Errno::NOSYS),
         }

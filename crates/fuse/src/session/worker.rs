@@ -12,7 +12,8 @@ use std::{
 use rustix::io::Errno;
 
 use super::{
-    FuseSessionEnd, FuseSessionShared, REQUEST_BYTES_MAX, WorkerStage,
+    FuseSessionEnd, FuseSessionShared, REQUEST_BYTES_MAX,
+    request_barrier::WorkerStage,
     serve::{ReplyBuffers, RequestHandler},
     worker_pool::FuseWorkerStep,
 };

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{Token, Toy};
 
-type Asked<'a> = FuseContext<'a, Token>;
+type ToyContext<'a> = FuseContext<'a, Token>;
 
 const OPENED: OpenOut = OpenOut { fh: FuseFh(7), flags: open_reply::KEEP_CACHE };
 
@@ -22,7 +22,7 @@ impl Filesystem for Toy {
         self.stuck.silence()
     }
 
-    fn lookup(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
+    fn lookup(&self, context: &ToyContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
         // Unlike readlink, which does not call this.
         context.mark_received();
         self.stuck.pass("lookup", context.interruption())?;
@@ -40,7 +40,7 @@ impl Filesystem for Toy {
         *held = held.checked_sub(lookups).expect("no more than was looked up is forgotten");
     }
 
-    fn getattr(&self, context: &Asked<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
+    fn getattr(&self, context: &ToyContext<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
         if node == NodeId::ROOT {
             context.give_up_on_silence();
         } else {
@@ -49,14 +49,14 @@ impl Filesystem for Toy {
         self.stat(&mut self.tree.lock(), node)
     }
 
-    fn setattr(&self, context: &Asked<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
+    fn setattr(&self, context: &ToyContext<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
         self.stuck.pass("setattr", context.interruption())?;
         let mut tree = self.tree.lock();
         tree.set(node, set)?;
         self.stat(&mut tree, node)
     }
 
-    fn readlink(&self, context: &Asked<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
+    fn readlink(&self, context: &ToyContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
         self.stuck.pass("readlink", context.interruption())?;
         target.extend_from_slice(&self.tree.lock().node(node)?.data);
         Ok(())
@@ -64,7 +64,7 @@ impl Filesystem for Toy {
 
     fn symlink(
         &self,
-        context: &Asked<'_>,
+        context: &ToyContext<'_>,
         parent: NodeId,
         name: &[u8],
         target: &[u8],
@@ -75,7 +75,7 @@ impl Filesystem for Toy {
 
     fn mknod(
         &self,
-        context: &Asked<'_>,
+        context: &ToyContext<'_>,
         parent: NodeId,
         name: &[u8],
         new: &MknodIn,
@@ -86,17 +86,23 @@ impl Filesystem for Toy {
         Ok(EntryOut { attributes: curt_fuse::FuseAttr { device: new.device, ..entry.attributes }, ..entry })
     }
 
-    fn mkdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<EntryOut, Errno> {
+    fn mkdir(
+        &self,
+        context: &ToyContext<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<EntryOut, Errno> {
         self.stuck.pass("mkdir", context.interruption())?;
         self.make(parent, name, 0o040_000 | mode, b"", (context.uid, context.gid))
     }
 
-    fn unlink(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+    fn unlink(&self, context: &ToyContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.stuck.pass("unlink", context.interruption())?;
         self.tree.lock().node(parent)?.names.remove(name).map(drop).ok_or(Errno::NOENT)
     }
 
-    fn rmdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+    fn rmdir(&self, context: &ToyContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.stuck.pass("rmdir", context.interruption())?;
         let mut tree = self.tree.lock();
         let id = tree.child(parent, name)?;
@@ -108,28 +114,30 @@ impl Filesystem for Toy {
 
     fn rename(
         &self,
-        context: &Asked<'_>,
-        from: (NodeId, &[u8]),
-        to: (NodeId, &[u8]),
+        context: &ToyContext<'_>,
+        parent: NodeId,
+        name: &[u8],
+        new_parent: NodeId,
+        new_name: &[u8],
         flags: u32,
     ) -> Result<(), Errno> {
         self.stuck.pass("rename", context.interruption())?;
         let mut tree = self.tree.lock();
         match flags {
             0 => {}
-            1 if tree.child(to.0, to.1).is_ok() => return Err(Errno::EXIST),
+            1 if tree.child(new_parent, new_name).is_ok() => return Err(Errno::EXIST),
             1 => {}
             _ => return Err(Errno::INVAL),
         }
-        let id = tree.child(from.0, from.1)?;
-        tree.node(from.0)?.names.remove(from.1);
-        tree.node(to.0)?.names.insert(to.1.to_vec(), id);
+        let id = tree.child(parent, name)?;
+        tree.node(parent)?.names.remove(name);
+        tree.node(new_parent)?.names.insert(new_name.to_vec(), id);
         Ok(())
     }
 
     fn link(
         &self,
-        context: &Asked<'_>,
+        context: &ToyContext<'_>,
         node: NodeId,
         parent: NodeId,
         name: &[u8],
@@ -141,7 +149,7 @@ impl Filesystem for Toy {
         self.entry(&mut tree, node.0)
     }
 
-    fn open(&self, context: &Asked<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
+    fn open(&self, context: &ToyContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
         self.stuck.pass("open", context.interruption())?;
         let mut tree = self.tree.lock();
         if open.flags & 0o1000 != 0 {
@@ -152,7 +160,7 @@ impl Filesystem for Toy {
 
     fn create(
         &self,
-        context: &Asked<'_>,
+        context: &ToyContext<'_>,
         parent: NodeId,
         name: &[u8],
         create: &CreateIn,
@@ -161,7 +169,13 @@ impl Filesystem for Toy {
         Ok((self.make(parent, name, create.mode, b"", (context.uid, context.gid))?, OPENED))
     }
 
-    fn read(&self, context: &Asked<'_>, node: NodeId, read: &ReadIn, reply: &ReadReply) -> Result<(), Errno> {
+    fn read(
+        &self,
+        context: &ToyContext<'_>,
+        node: NodeId,
+        read: &ReadIn,
+        reply: &ReadReply,
+    ) -> Result<(), Errno> {
         self.stuck.pass("read", context.interruption())?;
         let mut tree = self.tree.lock();
         let data = &tree.node(node)?.data;
@@ -175,7 +189,13 @@ impl Filesystem for Toy {
         Ok(())
     }
 
-    fn write(&self, context: &Asked<'_>, node: NodeId, write: &WriteIn, data: &[u8]) -> Result<u32, Errno> {
+    fn write(
+        &self,
+        context: &ToyContext<'_>,
+        node: NodeId,
+        write: &WriteIn,
+        data: &[u8],
+    ) -> Result<u32, Errno> {
         self.stuck.pass("write", context.interruption())?;
         if write.from_cache {
             self.stuck.pass("write from the cache", context.interruption())?;
@@ -192,7 +212,7 @@ impl Filesystem for Toy {
         Ok(u32::try_from(data.len()).unwrap())
     }
 
-    fn statfs(&self, context: &Asked<'_>, _: NodeId) -> Result<StatfsOut, Errno> {
+    fn statfs(&self, context: &ToyContext<'_>, _: NodeId) -> Result<StatfsOut, Errno> {
         self.stuck.pass("statfs", context.interruption())?;
         let sizes = StatfsOut { blocks: 100, blocks_free: 60, blocks_available: 50, ..StatfsOut::default() };
         Ok(StatfsOut {
@@ -205,27 +225,27 @@ impl Filesystem for Toy {
         })
     }
 
-    fn flush(&self, context: &Asked<'_>, _: NodeId, _: FuseFh, _: u64) -> Result<(), Errno> {
+    fn flush(&self, context: &ToyContext<'_>, _: NodeId, _: FuseFh, _: u64) -> Result<(), Errno> {
         context.give_up_on_exit();
         self.stuck.pass("flush", context.interruption())
     }
 
-    fn release(&self, context: &Asked<'_>, _: NodeId, _: &ReleaseIn) {
+    fn release(&self, context: &ToyContext<'_>, _: NodeId, _: &ReleaseIn) {
         let _ = self.stuck.pass("release", context.interruption());
     }
 
-    fn fsync(&self, context: &Asked<'_>, _: NodeId, _: FuseFh, data_only: bool) -> Result<(), Errno> {
+    fn fsync(&self, context: &ToyContext<'_>, _: NodeId, _: FuseFh, data_only: bool) -> Result<(), Errno> {
         self.stuck.pass(if data_only { "fdatasync" } else { "fsync" }, context.interruption())
     }
 
-    fn opendir(&self, context: &Asked<'_>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
+    fn opendir(&self, context: &ToyContext<'_>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
         self.stuck.pass("opendir", context.interruption())?;
         Ok(OpenOut { fh: FuseFh(8), flags: 0 })
     }
 
     fn readdir(
         &self,
-        context: &Asked<'_>,
+        context: &ToyContext<'_>,
         node: NodeId,
         _: FuseFh,
         offset: u64,
@@ -249,34 +269,34 @@ impl Filesystem for Toy {
         Ok(())
     }
 
-    fn releasedir(&self, context: &Asked<'_>, _: NodeId, _: FuseFh) {
+    fn releasedir(&self, context: &ToyContext<'_>, _: NodeId, _: FuseFh) {
         let _ = self.stuck.pass("releasedir", context.interruption());
     }
 
-    fn fsyncdir(&self, context: &Asked<'_>, _: NodeId, _: FuseFh) -> Result<(), Errno> {
+    fn fsyncdir(&self, context: &ToyContext<'_>, _: NodeId, _: FuseFh) -> Result<(), Errno> {
         self.stuck.pass("fsyncdir", context.interruption())
     }
 
-    fn access(&self, context: &Asked<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
+    fn access(&self, context: &ToyContext<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
         self.stuck.pass("access", context.interruption())?;
         let mode = self.tree.lock().node(node)?.attributes.mode;
         if context.uid == 0 || mode & mask == mask { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
-    fn getlk(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn) -> Result<LockRange, Errno> {
+    fn getlk(&self, context: &ToyContext<'_>, node: NodeId, lock: &LkIn) -> Result<LockRange, Errno> {
         self.stuck.pass("getlk", context.interruption())?;
         let held = self.locks.lock().get(&node.0).is_some_and(|owner| *owner != lock.owner);
         let kind = if held { LockKind::Write } else { LockKind::Unlock };
         Ok(LockRange { kind, pid: 4321, ..lock.range })
     }
 
-    fn setlk(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: LockReply) {
+    fn setlk(&self, context: &ToyContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: LockReply) {
         reply.send(self.set_lock(context, node, lock, wait));
     }
 }
 
 impl Toy {
-    fn set_lock(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn, wait: bool) -> Result<(), Errno> {
+    fn set_lock(&self, context: &ToyContext<'_>, node: NodeId, lock: &LkIn, wait: bool) -> Result<(), Errno> {
         self.stuck.pass(if lock.flock { "flock" } else { "fcntl" }, context.interruption())?;
         loop {
             {

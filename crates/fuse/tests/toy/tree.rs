@@ -121,11 +121,6 @@ impl Toy {
         node.attributes.size = data.len() as u64;
     }
 
-    /// Removes a name from the root without the kernel's knowledge.
-    pub fn uproot(&self, name: &str) {
-        self.tree.lock().node(NodeId::ROOT).unwrap().names.remove(name.as_bytes());
-    }
-
     /// An entry, which increments the look-up count.
     pub fn entry(&self, tree: &mut Tree, id: u64) -> Result<EntryOut, Errno> {
         *self.lookups.lock().entry(id).or_default() += 1;

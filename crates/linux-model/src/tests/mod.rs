@@ -205,7 +205,7 @@ fn a_removed_file_that_is_open_is_moved_aside_until_its_last_close() {
 #[test]
 fn a_moved_file_is_looked_at_again() {
     let mut linux = with_file(CacheOptions::default(), 10);
-    linux.rename((ROOT, b"f"), (ROOT, b"g"), seconds(0));
+    linux.rename(ROOT, b"f", ROOT, b"g", seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::Rename]);
     linux.look_up(CREDENTIAL, ROOT, b"g", Some(&file(10)), LookupIntent::Use, seconds(0));
     linux.stat(&file(10), seconds(0));

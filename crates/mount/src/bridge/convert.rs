@@ -5,8 +5,6 @@ use curt_fuse as fuse;
 use curt_types::{Attributes, ByteRange, Device, FileKind, LockType, SetAttributes, SetTime, Timestamp};
 use rustix::io::Errno;
 
-use crate::kernel_quirks::name_lifetime::NAME_VALID;
-
 /// The block size for stat(2): the preferred size of READ and WRITE.
 const BLOCK_SIZE: u32 = 1 << 20;
 
@@ -56,7 +54,7 @@ pub(super) fn found(from: &client::FoundInode, generation: u32) -> fuse::EntryOu
     fuse::EntryOut {
         node: fuse::NodeId(from.id.0),
         generation: if is_root { 0 } else { u64::from(generation) },
-        entry_valid: NAME_VALID,
+        entry_valid: from.entry_valid,
         attributes_valid: from.attributes_valid,
         attributes: attributes(&from.attributes),
     }
@@ -65,7 +63,7 @@ pub(super) fn found(from: &client::FoundInode, generation: u32) -> fuse::EntryOu
 pub(super) fn entry(from: &client::LookupResult, generation: u32) -> fuse::EntryOut {
     match from {
         client::LookupResult::Positive(object) => found(object, generation),
-        client::LookupResult::Negative { .. } => fuse::EntryOut::missing(NAME_VALID),
+        client::LookupResult::Negative { entry_valid } => fuse::EntryOut::missing(*entry_valid),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use curt_client::data::ReadTarget;
-use curt_client::{DirEmit, DirEntry, LockOwner, RenameMode, ops};
+use curt_client::{DirEmit, DirEntry, LockOwner, PageCacheState, RenameMode, ops};
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockKind,
     LockRange, LockReply, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn,
@@ -150,8 +150,10 @@ impl Filesystem for Bridge {
     fn rename(
         &self,
         context: &BridgeContext<'_>,
-        from: (NodeId, &[u8]),
-        to: (NodeId, &[u8]),
+        parent: NodeId,
+        name: &[u8],
+        new_parent: NodeId,
+        new_name: &[u8],
         flags: u32,
     ) -> Result<(), Errno> {
         self.operations.count(FuseOpcode::Rename);
@@ -163,8 +165,9 @@ impl Filesystem for Bridge {
             EXCHANGE => RenameMode::Exchange,
             _ => return Err(Errno::INVAL),
         };
-        unawaited_release::wait(&self.client, context, inode(to.0), to.1);
-        ops::rename(&self.op(context), (inode(from.0), from.1), (inode(to.0), to.1), mode)
+        let (directory, new_directory) = (inode(parent), inode(new_parent));
+        unawaited_release::wait(&self.client, context, new_directory, new_name);
+        ops::rename(&self.op(context), directory, name, new_directory, new_name, mode)
     }
 
     fn link(
@@ -203,7 +206,12 @@ impl Filesystem for Bridge {
         let flags = convert::open_flags(create.flags);
         let op = self.op(context);
         let (made, opened) = ops::create(&op, inode(parent), name, create.mode & 0o7777, flags)?;
-        let entry = self.found(&made);
+        let mut entry = self.found(&made);
+        if opened.data == PageCacheState::Changed {
+            // The reply may take a while: the lifetime would begin later than the client believes.
+            // The client grants none to a file that existed.
+            entry.entry_valid = Duration::ZERO;
+        }
         Ok((entry, self.opened(&op, entry.node, opened)))
     }
 

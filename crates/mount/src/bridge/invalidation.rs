@@ -7,11 +7,14 @@
 //! its own are dropped. For the time of the other notifications see
 //! [`crate::kernel_quirks::late_attributes`].
 //!
+//! Nothing of a symbolic link is compared by the kernel, so it is notified of each change of a link
+//! at once, and replies that show the change wait for that.
+//!
 //! A directory whose names changed is treated as a file: the kernel caches its attributes, and no
 //! names. A change of attributes alone is notified at once, because that takes no page and no
 //! kernel lock that an operation could hold.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -55,6 +58,8 @@ pub struct InvalidationQueue {
 #[derive(Debug, Default)]
 struct InvalidationQueueState {
     pending: PendingInvalidations,
+    /// Symbolic links whose cached targets are invalid. They are notified at once.
+    links: BTreeSet<u64>,
     /// The inodes for which a notification is in progress.
     notifying: Option<InodeId>,
     /// Notifications for which reads wait, each of one inode; the first is in progress.
@@ -181,6 +186,10 @@ impl InvalidationQueue {
                 state.around_since = Some(Instant::now());
                 return Some(Notice::Around(around));
             }
+            if let Some(link) = state.links.pop_first().map(InodeId) {
+                state.notifying = Some(link);
+                return Some(Notice::All(link));
+            }
             match state.pending.next(Instant::now()) {
                 Ok(inode) => {
                     state.notifying = Some(inode);
@@ -197,7 +206,7 @@ impl InvalidationQueue {
 
     /// Called after every change of the state.
     fn count(&self, state: &InvalidationQueueState) {
-        let count = state.pending.len() + usize::from(state.notifying.is_some());
+        let count = state.pending.len() + state.links.len() + usize::from(state.notifying.is_some());
         self.unfinished.store(count, Ordering::Release);
         self.moved.notify_all();
     }
@@ -238,6 +247,12 @@ impl InvalidationQueue {
     }
 }
 
+impl InvalidationQueueState {
+    fn is_target_pending(&self, link: InodeId) -> bool {
+        !self.ended && (self.notifying == Some(link) || self.links.contains(&link.0))
+    }
+}
+
 impl ChangeObserver for InvalidationQueue {
     fn contents_changed(&self, id: InodeId, size_before: Option<u64>) {
         let mut state = self.state.lock();
@@ -247,6 +262,30 @@ impl ChangeObserver for InvalidationQueue {
 
     fn names_changed(&self, id: InodeId) {
         self.contents_changed(id, None);
+    }
+
+    fn target_changed(&self, id: InodeId) {
+        let mut state = self.state.lock();
+        state.links.insert(id.0);
+        self.count(&state);
+    }
+
+    /// The notification itself waits for a READLINK of the link.
+    fn await_target_dropped(&self, id: InodeId) {
+        if self.unfinished.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let deadline = Instant::now() + NOTIFY_TIMEOUT;
+        let mut state = self.state.lock();
+        while state.is_target_pending(id) {
+            if self.moved.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+    }
+
+    fn keeps_changed_target(&self, id: InodeId) -> bool {
+        self.unfinished.load(Ordering::Acquire) != 0 && self.state.lock().is_target_pending(id)
     }
 
     /// The read holds pages of its own, for which no thread may wait before the reply. The reply is
@@ -274,7 +313,7 @@ impl ChangeObserver for InvalidationQueue {
         }
     }
 
-    fn copies_void(&self, id: InodeId, size: u64) {
+    fn invalidate_pages(&self, id: InodeId, size: u64) {
         self.take_pending(id);
         if let Some(notifier) = self.notifier.get() {
             renew(notifier, NodeId(id.0), size);

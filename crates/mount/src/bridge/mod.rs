@@ -15,15 +15,17 @@ mod revalidation;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use curt_client::caller::CallerTable;
 use curt_client::{
-    FoundInode, InodeId, InodeStat, Op, OpenDirectory, OpenFile, PageCacheState, Superblock, ops,
+    ChangeObserver as _, FoundInode, InodeId, InodeStat, Op, OpenDirectory, OpenFile, PageCacheState,
+    Superblock, ops,
 };
 use curt_fuse::{EntryOut, FuseContext, Interruption, NodeId, Notifier, OpenOut, open_reply};
 use curt_rpc::client::Interrupt;
+use curt_types::FileKind;
 
 pub use invalidation::InvalidationQueue;
 pub use revalidation::OpenFileRevalidation;
@@ -43,6 +45,8 @@ pub struct Bridge {
     changes: Arc<InvalidationQueue>,
     notifier: OnceLock<Notifier>,
     in_use: OnceLock<NamesInUse>,
+    /// The kernel decides fcntl(2) locks.
+    has_local_locks: AtomicBool,
     /// The generation of all objects in the kernel's handles: it differs between mounts.
     generation: u32,
     operations: FuseOpcodeCounts,
@@ -68,6 +72,7 @@ impl Bridge {
             changes,
             notifier: OnceLock::new(),
             in_use: OnceLock::new(),
+            has_local_locks: AtomicBool::new(false),
             generation: random(),
             operations: FuseOpcodeCounts::default(),
         }
@@ -85,13 +90,25 @@ impl Bridge {
         let _ = self.in_use.set(NamesInUse::new(device));
     }
 
+    /// The kernel decides fcntl(2) locks: no close(2) has to release any here.
+    pub fn set_local_locks(&self) {
+        self.has_local_locks.store(true, Ordering::Relaxed);
+    }
+
+    /// The lifetime of the name has begun: nothing may wait until the reply is sent.
     fn found(&self, found: &FoundInode) -> EntryOut {
-        self.changes.note_replied_size(found.id, found.attributes.size);
+        if found.attributes.kind != FileKind::Symlink {
+            self.changes.note_replied_size(found.id, found.attributes.size);
+        }
         convert::found(found, self.generation)
     }
 
     fn stat(&self, node: NodeId, stat: &InodeStat) -> curt_fuse::AttrOut {
-        self.changes.note_replied_size(inode(node), stat.attributes.size);
+        if stat.attributes.kind == FileKind::Symlink {
+            self.changes.await_target_dropped(inode(node));
+        } else {
+            self.changes.note_replied_size(inode(node), stat.attributes.size);
+        }
         convert::stat(stat)
     }
 
@@ -121,7 +138,10 @@ impl Bridge {
             };
             ops::drop_copies(op, &opened.file, is_untold, drop_copies);
         }
-        OpenOut { fh: self.files.add(opened.file), flags: open_reply::KEEP_CACHE }
+        // Without unwritten data and locks there is nothing to flush.
+        let is_flushed = opened.file.flags().write || !self.has_local_locks.load(Ordering::Relaxed);
+        let flush = if is_flushed { 0 } else { open_reply::NOFLUSH };
+        OpenOut { fh: self.files.add(opened.file), flags: open_reply::KEEP_CACHE | flush }
     }
 }
 

@@ -6,7 +6,7 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use curt_client::caller::RpcSecurity as Flavour;
+use curt_client::caller::RpcSecurity;
 use curt_client::data::DataOptions;
 use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedExport};
 use curt_client::protocol::v3::NfsV3;
@@ -113,10 +113,10 @@ fn export(plan: &MountSpec) -> ExportSource {
     }
 }
 
-fn flavour(security: SecurityFlavor) -> Flavour {
+fn flavour(security: SecurityFlavor) -> RpcSecurity {
     match security {
-        SecurityFlavor::Sys => Flavour::sys(),
-        SecurityFlavor::None => Flavour::None,
+        SecurityFlavor::Sys => RpcSecurity::sys(),
+        SecurityFlavor::None => RpcSecurity::None,
     }
 }
 

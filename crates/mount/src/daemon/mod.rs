@@ -19,7 +19,7 @@ use curt_client::threads::{BackgroundThreads, MonotonicClock};
 use curt_client::{Environment, Superblock};
 use curt_fuse::{
     FuseDevice, FuseMount, FuseSession, FuseSessionEnd, FuseSessionOptions, MountFlags, MountOptions,
-    RequestedFeatures,
+    RequestedFeatures, feature,
 };
 use curt_observe::control::{
     self, MOUNT_SOCKET, RequestOriginCounter,
@@ -171,7 +171,8 @@ fn listen_for_figures(address: &metrics::MetricsAddress) -> Result<MetricsListen
 fn settled(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     let generic = &mut settings.generic;
-    if rustix::process::geteuid().is_root() {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
         if generic.allow == AllowedUsers::Default {
             generic.allow = AllowedUsers::Other;
         }
@@ -179,8 +180,11 @@ fn settled(settings: &Settings) -> Settings {
         generic.nosuid = true;
         generic.nodev = true;
     }
-    settings.cache.users =
-        if generic.allow == AllowedUsers::Default { MountUsers::One } else { MountUsers::Many };
+    settings.cache.users = match generic.allow {
+        AllowedUsers::Default => MountUsers::One(user.as_raw()),
+        AllowedUsers::Other => MountUsers::Many,
+        AllowedUsers::Root => MountUsers::WithRoot,
+    };
     settings
 }
 
@@ -222,6 +226,9 @@ impl LiveMount {
             .map_err(|error| MountFailure::lasting(ExitStatus::Failed, error.to_string(), ""))?;
         let mount = Arc::new(mount);
         bridge.set_notifier(device.notifier());
+        if settings.local_locks.posix {
+            bridge.set_local_locks();
+        }
         // FUSE file systems have no block device: their major number is 0.
         if let Some(minor) = mount.minor() {
             bridge.set_device((0, minor));
@@ -230,6 +237,9 @@ impl LiveMount {
         let observers = (TracepointObserver::new(&client), Arc::clone(&explainer));
         let observed = Arc::new(ObservedFilesystem::new(Arc::clone(bridge), observers));
         let session = start_session(device, observed, &settings).inspect_err(|_| shutdown::detach(&mount))?;
+        if session.negotiated().has(feature::CACHE_SYMLINKS) {
+            client.set_kernel_keeps_targets();
+        }
         explainer.set_request_barrier(session.request_barrier());
         changes
             .start(session.notifier(), reading_revalidates(&plan.settings))

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use curt_client::{InodeId, LockOwner, LockReportEntry, Superblock};
 use curt_observe::ClientSnapshot;
@@ -17,11 +18,19 @@ use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
 use crate::bridge::Bridge;
-use crate::explain::{ExplainError, Explainer};
+use crate::explain::{ExplainError, Explainer, NAMES_KEPT_MAX};
 use crate::helper::{Utab, UtabEntry};
 use crate::options::{
     self, Atime, GenericSettings, SecurityFlavor, Settings, format_options, format_utab_options, remounted,
 };
+
+/// The kernel's switch for FUSE over io_uring.
+const FUSE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+fn fuse_uring() -> Option<bool> {
+    let value = std::fs::read_to_string(FUSE_URING).ok()?;
+    Some(matches!(value.trim(), "Y" | "1"))
+}
 
 /// A live mount.
 #[derive(Debug)]
@@ -159,6 +168,7 @@ impl MountControl {
             age_seconds: self.since.elapsed().as_secs_f64(),
             counters: ClientSnapshot { requests: operations.calls(), ..self.client.counters() },
             fuse: self.bridge.operations(),
+            fuse_uring: fuse_uring(),
             operations,
             transport: self.client.wire().transport().report(),
             held: self.held(),
@@ -201,7 +211,13 @@ impl MountControl {
         if next.generic != settings.generic {
             self.set_flags(&next.generic)?;
         }
+        let is_same = next.cache == settings.cache;
         self.client.set_options(next.cache);
+        let kept = if is_same { Duration::ZERO } else { self.client.names_kept_for() };
+        // Operations that began before still have the old options.
+        if !kept.is_zero() {
+            self.client.withhold_names(kept);
+        }
         *settings = next;
         let text = format_options(&settings);
         if table
@@ -211,6 +227,13 @@ impl MountControl {
             tracing::warn!(%error, "/run/mount/utab shows the old options");
         }
         tracing::info!(options = text, "remounted");
+        drop(settings);
+        // What the kernel has cached by the old options is not used after the remount, unless it
+        // lasts longer than the control client waits.
+        if kept > NAMES_KEPT_MAX {
+            tracing::info!(seconds = kept.as_secs(), "names cached by the old options expire later");
+        }
+        thread::sleep(kept.min(NAMES_KEPT_MAX));
         Ok(text)
     }
 }

@@ -2,7 +2,7 @@
 //! requests that Linux would have sent.
 //!
 //! There is one explanation at a time, from the start of a command to its end. Meanwhile the kernel
-//! may not cache attributes, so that each operation of the command is observed (this is a
+//! may not cache names and attributes, so that each operation of the command is observed (this is a
 //! [`crate::observed::OperationObserver`]). The client answers from its cache what the kernel would
 //! have answered from its own, so the requests are the same, with one exception
 //! (`docs/decisions/explaining.md`). While nothing is explained, an operation costs one relaxed
@@ -29,6 +29,10 @@ use crate::options::Settings;
 
 /// Maximum wait for the end of the command's operations, including write-back.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
+/// Maximum wait for the end of the lifetimes of names: a control client waits 10 s for a reply.
+pub(crate) const NAMES_KEPT_MAX: Duration = Duration::from_secs(8);
+/// How much longer than the lifetimes last no name is granted one, if explaining did not begin.
+const NAMES_WITHHELD: Duration = Duration::from_secs(60);
 /// Interval of the checks.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -49,6 +53,9 @@ pub enum ExplainError {
     /// Too many watchers.
     #[error("this mount has too many watchers")]
     TooManyWatchers,
+    /// The kernel keeps names for too long.
+    #[error("the kernel still keeps names of this mount for {} s (kernelnames=); try again then", .0.as_secs())]
+    NamesKept(Duration),
     /// This process has no explanation.
     #[error("this process explains no command on this mount")]
     Nothing,
@@ -78,11 +85,14 @@ impl Explainer {
     /// # Errors
     /// Another process's command is being explained.
     pub fn begin(&self, head: u32, linux: &Settings) -> Result<(), ExplainError> {
-        let mut present = self.present.lock();
-        if let Some(other) = present.as_ref().filter(|other| other.is_wanted()) {
-            return Err(ExplainError::Busy(other.head()));
+        {
+            let mut present = self.present.lock();
+            Self::check_free(&present)?;
+            self.stop(&mut present);
         }
-        self.clear(&mut present);
+        self.await_names()?;
+        let mut present = self.present.lock();
+        Self::check_free(&present)?;
         let limits = self.client.server_limits();
         let options = Options {
             cache: linux.cache,
@@ -104,11 +114,35 @@ impl Explainer {
         let explanation = Arc::new(CommandExplanation::new(head, options, root, Instant::now()));
         let watcher: Arc<dyn Watcher> = Arc::<CommandExplanation>::clone(&explanation);
         if !self.client.wire().watchers().add(watcher) {
+            self.client.withhold_names(Duration::ZERO);
             return Err(ExplainError::TooManyWatchers);
         }
+        // Until it ends.
+        self.client.withhold_names(Duration::MAX);
         *present = Some(explanation);
         // Relaxed: an operation in progress may be counted or not.
         self.is_on.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Whether no other command is being explained.
+    fn check_free(present: &Option<Arc<CommandExplanation>>) -> Result<(), ExplainError> {
+        match present.as_ref().filter(|other| other.is_wanted()) {
+            Some(other) => Err(ExplainError::Busy(other.head())),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the kernel keeps no name of this mount: it answers for them without a request.
+    /// From now on it is granted none; if they last too long to wait for them, also until the user
+    /// can try again, so that it does not fail each time.
+    fn await_names(&self) -> Result<(), ExplainError> {
+        self.client.withhold_names(self.client.names_kept_for() + NAMES_WITHHELD);
+        let kept = self.client.names_kept_for();
+        if kept > NAMES_KEPT_MAX {
+            return Err(ExplainError::NamesKept(kept));
+        }
+        thread::sleep(kept);
         Ok(())
     }
 
@@ -151,6 +185,11 @@ impl Explainer {
     }
 
     fn clear(&self, present: &mut Option<Arc<CommandExplanation>>) {
+        self.stop(present);
+        self.client.withhold_names(Duration::ZERO);
+    }
+
+    fn stop(&self, present: &mut Option<Arc<CommandExplanation>>) {
         self.is_on.store(false, Relaxed);
         if let Some(former) = present.take() {
             let watcher: Arc<dyn Watcher> = former;

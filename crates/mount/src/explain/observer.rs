@@ -37,7 +37,7 @@ pub struct ExplainedOperation {
 
 impl fmt::Debug for ExplainedOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").finish_non_exhaustive()
+        f.debug_struct("ExplainedOperation").finish_non_exhaustive()
     }
 }
 
@@ -91,9 +91,13 @@ fn completed<'a>(
             is_told.then_some(FileOperation::Access(object(node)))
         }
         _ if outcome.0.is_err() => failed(operation, outcome),
-        FuseOperation::Symlink(at, _) => Some(made(LinuxRequest::CreateLink, at, entry()?)),
-        FuseOperation::Mknod(at, new) => Some(made(request_of_node(new), at, entry()?)),
-        FuseOperation::Mkdir(at, _) => Some(made(LinuxRequest::CreateDirectory, at, entry()?)),
+        FuseOperation::Symlink((parent, name), _) => {
+            Some(made(LinuxRequest::CreateLink, parent, name, entry()?))
+        }
+        FuseOperation::Mknod((parent, name), new) => Some(made(request_of_node(new), parent, name, entry()?)),
+        FuseOperation::Mkdir((parent, name), _) => {
+            Some(made(LinuxRequest::CreateDirectory, parent, name, entry()?))
+        }
         FuseOperation::Create((parent, name), create) => Some(FileOperation::Create {
             request: LinuxRequest::CreateFile,
             directory: object(parent),
@@ -104,8 +108,8 @@ fn completed<'a>(
         }),
         FuseOperation::Unlink((parent, name)) => Some(FileOperation::Unlink(object(parent), name)),
         FuseOperation::Rmdir((parent, name)) => Some(FileOperation::Rmdir(object(parent), name)),
-        FuseOperation::Rename(from, to) => {
-            Some(FileOperation::Rename((object(from.0), from.1), (object(to.0), to.1)))
+        FuseOperation::Rename((parent, name), (new_parent, new_name)) => {
+            Some(FileOperation::Rename((object(parent), name), (object(new_parent), new_name)))
         }
         FuseOperation::Link(_, (parent, name)) => Some(FileOperation::Link(object(parent), name, entry()?)),
         _ => completed_on_object(operation, outcome),
@@ -113,30 +117,30 @@ fn completed<'a>(
 }
 
 /// An object that was created without being opened.
-const fn made<'a>(request: LinuxRequest, at: (NodeId, &'a [u8]), made: Seen) -> FileOperation<'a> {
-    FileOperation::Create { request, directory: object(at.0), name: at.1, made, exclusive: false, open: None }
+const fn made<'a>(request: LinuxRequest, parent: NodeId, name: &'a [u8], made: Seen) -> FileOperation<'a> {
+    FileOperation::Create { request, directory: object(parent), name, made, exclusive: false, open: None }
 }
 
 /// The outcome of a failed operation. Linux decides permission to open and search by the server's
 /// last reply, and leaves changes to the server.
 fn failed<'a>(operation: &FuseOperation<'a>, outcome: &FuseOperationResult<'a>) -> Option<FileOperation<'a>> {
     let errno = outcome.errno()?;
-    let refused = |at: (NodeId, &'a [u8]), request| {
+    let refused = |parent, name: &'a [u8], request| {
         let is_asked = !matches!(errno, Errno::NAMETOOLONG | Errno::INVAL | Errno::NOSYS | Errno::INTR);
-        is_asked.then_some(FileOperation::Refused(request, object(at.0), Some(at.1)))
+        is_asked.then_some(FileOperation::Refused(request, object(parent), Some(name)))
     };
     match *operation {
         FuseOperation::Open(node, _) | FuseOperation::Opendir(node) => {
             (errno == Errno::ACCESS).then_some(FileOperation::OpenRefused(object(node)))
         }
-        FuseOperation::Symlink(at, _) => refused(at, LinuxRequest::CreateLink),
-        FuseOperation::Mknod(at, new) => refused(at, request_of_node(new)),
-        FuseOperation::Mkdir(at, _) => refused(at, LinuxRequest::CreateDirectory),
-        FuseOperation::Create(at, _) => refused(at, LinuxRequest::CreateFile),
-        FuseOperation::Unlink(at) => refused(at, LinuxRequest::Remove),
-        FuseOperation::Rmdir(at) => refused(at, LinuxRequest::RemoveDirectory),
-        FuseOperation::Rename(from, _) => refused(from, LinuxRequest::Rename),
-        FuseOperation::Link(_, at) => refused(at, LinuxRequest::HardLink),
+        FuseOperation::Symlink((parent, name), _) => refused(parent, name, LinuxRequest::CreateLink),
+        FuseOperation::Mknod((parent, name), new) => refused(parent, name, request_of_node(new)),
+        FuseOperation::Mkdir((parent, name), _) => refused(parent, name, LinuxRequest::CreateDirectory),
+        FuseOperation::Create((parent, name), _) => refused(parent, name, LinuxRequest::CreateFile),
+        FuseOperation::Unlink((parent, name)) => refused(parent, name, LinuxRequest::Remove),
+        FuseOperation::Rmdir((parent, name)) => refused(parent, name, LinuxRequest::RemoveDirectory),
+        FuseOperation::Rename((parent, name), _) => refused(parent, name, LinuxRequest::Rename),
+        FuseOperation::Link(_, (parent, name)) => refused(parent, name, LinuxRequest::HardLink),
         FuseOperation::Setattr(node, _) => {
             Some(FileOperation::Refused(LinuxRequest::SetAttributes, object(node), None))
         }

@@ -3,11 +3,10 @@
 
 mod arguments;
 mod exit;
-mod mountinfo;
+pub(crate) mod mountinfo;
 mod utab;
 
 pub use arguments::{HelperArguments, HelperArgumentsError};
 pub use exit::{ExitStatus, MountFailure};
-pub(crate) use mountinfo::mounts;
 pub use mountinfo::{MountinfoLine, mounted_at};
 pub use utab::{Utab, UtabEntry};

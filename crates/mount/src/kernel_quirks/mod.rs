@@ -3,6 +3,5 @@
 
 pub(crate) mod direct_write_pages;
 pub(crate) mod late_attributes;
-pub(crate) mod name_lifetime;
 pub(crate) mod names_in_use;
 pub(crate) mod unawaited_release;

@@ -19,7 +19,6 @@ use curt_fuse::{
 use rustix::io::Errno;
 
 pub use operation::{FuseCaller, FuseOperation, FuseOperationReply, FuseOperationResult};
-use operation::{FuseOperation as Op, FuseOperationReply as Reply};
 pub use tracepoints::TracepointObserver;
 
 /// An observer of operations. Called on the thread that performs the operation, which waits
@@ -29,12 +28,12 @@ pub trait OperationObserver: Send + Sync + 'static {
     type Seen;
 
     /// An operation begins.
-    fn begins(&self, asker: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen;
+    fn begins(&self, caller: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen;
 
     /// It has ended with this outcome. (The kernel may have the data of a READ already.)
     fn ended(
         &self,
-        asker: &FuseCaller,
+        caller: &FuseCaller,
         operation: &FuseOperation<'_>,
         outcome: &FuseOperationResult<'_>,
         seen: Self::Seen,
@@ -50,20 +49,20 @@ pub trait OperationObserver: Send + Sync + 'static {
 impl<A: OperationObserver, B: OperationObserver> OperationObserver for (A, B) {
     type Seen = (A::Seen, B::Seen);
 
-    fn begins(&self, asker: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen {
-        let first = self.0.begins(asker, operation);
-        (first, self.1.begins(asker, operation))
+    fn begins(&self, caller: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen {
+        let first = self.0.begins(caller, operation);
+        (first, self.1.begins(caller, operation))
     }
 
     fn ended(
         &self,
-        asker: &FuseCaller,
+        caller: &FuseCaller,
         operation: &FuseOperation<'_>,
         outcome: &FuseOperationResult<'_>,
         seen: Self::Seen,
     ) {
-        self.1.ended(asker, operation, outcome, seen.1);
-        self.0.ended(asker, operation, outcome, seen.0);
+        self.1.ended(caller, operation, outcome, seen.1);
+        self.0.ended(caller, operation, outcome, seen.0);
     }
 
     fn withholds_lifetimes(seen: &Self::Seen) -> bool {
@@ -79,7 +78,7 @@ pub struct ObservedFilesystem<F, O> {
 
 impl<F, O> fmt::Debug for ObservedFilesystem<F, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observed").finish_non_exhaustive()
+        f.debug_struct("ObservedFilesystem").finish_non_exhaustive()
     }
 }
 
@@ -116,8 +115,8 @@ const fn caller<I>(context: &FuseContext<'_, I>) -> FuseCaller {
 /// The context of a call of `F`.
 type ObservedContext<'a, F> = FuseContext<'a, <F as Filesystem>::Interruption>;
 
-const fn done<T>(_: &T) -> Reply<'_> {
-    Reply::Done
+const fn done<T>(_: &T) -> FuseOperationReply<'_> {
+    FuseOperationReply::Done
 }
 
 fn at_once(entry: EntryOut) -> EntryOut {
@@ -148,35 +147,36 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
     type Interruption = F::Interruption;
 
     observed_methods! {
-        lookup(parent: NodeId, name: &[u8]) as Op::Lookup((parent, name)) => EntryOut, |entry| Reply::Entry(entry), withhold at_once;
-        getattr(node: NodeId, fh: Option<FuseFh>) as Op::Getattr(node) => AttrOut, |stat| Reply::Stat(stat), withhold stat_at_once;
-        setattr(node: NodeId, set: &SetattrIn) as Op::Setattr(node, set) => AttrOut, |stat| Reply::Stat(stat), withhold stat_at_once;
-        symlink(parent: NodeId, name: &[u8], target: &[u8]) as Op::Symlink((parent, name), target)
-            => EntryOut, |entry| Reply::Entry(entry), withhold at_once;
-        mknod(parent: NodeId, name: &[u8], new: &MknodIn) as Op::Mknod((parent, name), new)
-            => EntryOut, |entry| Reply::Entry(entry), withhold at_once;
-        mkdir(parent: NodeId, name: &[u8], mode: u32) as Op::Mkdir((parent, name), mode)
-            => EntryOut, |entry| Reply::Entry(entry), withhold at_once;
-        unlink(parent: NodeId, name: &[u8]) as Op::Unlink((parent, name)) => (), done;
-        rmdir(parent: NodeId, name: &[u8]) as Op::Rmdir((parent, name)) => (), done;
-        rename(from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: u32) as Op::Rename(from, to) => (), done;
-        link(node: NodeId, parent: NodeId, name: &[u8]) as Op::Link(node, (parent, name))
-            => EntryOut, |entry| Reply::Entry(entry), withhold at_once;
-        open(node: NodeId, open: &OpenIn) as Op::Open(node, open) => OpenOut, |opened| Reply::Opened(opened);
-        create(parent: NodeId, name: &[u8], create: &CreateIn) as Op::Create((parent, name), create)
-            => (EntryOut, OpenOut), |made| Reply::Created(&made.0, &made.1),
-            withhold |made: (EntryOut, OpenOut)| (at_once(made.0), made.1);
-        read(node: NodeId, read: &ReadIn, reply: &ReadReply) as Op::Read(node, read)
-            => (), |()| Reply::Bytes(reply.sent_bytes());
-        write(node: NodeId, write: &WriteIn, data: &[u8]) as Op::Write(node, write, data.len())
-            => u32, |bytes| Reply::Bytes(usize::try_from(*bytes).unwrap_or(usize::MAX));
-        statfs(node: NodeId) as Op::Statfs(node) => StatfsOut, done;
-        flush(node: NodeId, fh: FuseFh, lock_owner: u64) as Op::Flush(node) => (), done;
-        fsync(node: NodeId, fh: FuseFh, data_only: bool) as Op::Fsync(node) => (), done;
-        opendir(node: NodeId, flags: u32) as Op::Opendir(node) => OpenOut, |opened| Reply::Opened(opened);
-        fsyncdir(node: NodeId, fh: FuseFh) as Op::Fsyncdir(node) => (), done;
-        access(node: NodeId, mask: u32) as Op::Access(node, mask) => (), done;
-        getlk(node: NodeId, lock: &LkIn) as Op::Getlk(node) => LockRange, done;
+        lookup(parent: NodeId, name: &[u8]) as FuseOperation::Lookup((parent, name)) => EntryOut, |entry| FuseOperationReply::Entry(entry), withhold at_once;
+        getattr(node: NodeId, fh: Option<FuseFh>) as FuseOperation::Getattr(node) => AttrOut, |stat| FuseOperationReply::Stat(stat), withhold stat_at_once;
+        setattr(node: NodeId, set: &SetattrIn) as FuseOperation::Setattr(node, set) => AttrOut, |stat| FuseOperationReply::Stat(stat), withhold stat_at_once;
+        symlink(parent: NodeId, name: &[u8], target: &[u8]) as FuseOperation::Symlink((parent, name), target)
+            => EntryOut, |entry| FuseOperationReply::Entry(entry), withhold at_once;
+        mknod(parent: NodeId, name: &[u8], new: &MknodIn) as FuseOperation::Mknod((parent, name), new)
+            => EntryOut, |entry| FuseOperationReply::Entry(entry), withhold at_once;
+        mkdir(parent: NodeId, name: &[u8], mode: u32) as FuseOperation::Mkdir((parent, name), mode)
+            => EntryOut, |entry| FuseOperationReply::Entry(entry), withhold at_once;
+        unlink(parent: NodeId, name: &[u8]) as FuseOperation::Unlink((parent, name)) => (), done;
+        rmdir(parent: NodeId, name: &[u8]) as FuseOperation::Rmdir((parent, name)) => (), done;
+        rename(parent: NodeId, name: &[u8], new_parent: NodeId, new_name: &[u8], flags: u32)
+            as FuseOperation::Rename((parent, name), (new_parent, new_name)) => (), done;
+        link(node: NodeId, parent: NodeId, name: &[u8]) as FuseOperation::Link(node, (parent, name))
+            => EntryOut, |entry| FuseOperationReply::Entry(entry), withhold at_once;
+        open(node: NodeId, open: &OpenIn) as FuseOperation::Open(node, open) => OpenOut, |opened| FuseOperationReply::Opened(opened);
+        create(parent: NodeId, name: &[u8], create: &CreateIn) as FuseOperation::Create((parent, name), create)
+            => (EntryOut, OpenOut), |(entry, opened)| FuseOperationReply::Created(entry, opened),
+            withhold |(entry, opened): (EntryOut, OpenOut)| (at_once(entry), opened);
+        read(node: NodeId, read: &ReadIn, reply: &ReadReply) as FuseOperation::Read(node, read)
+            => (), |()| FuseOperationReply::Bytes(reply.sent_bytes());
+        write(node: NodeId, write: &WriteIn, data: &[u8]) as FuseOperation::Write(node, write, data.len())
+            => u32, |bytes| FuseOperationReply::Bytes(usize::try_from(*bytes).unwrap_or(usize::MAX));
+        statfs(node: NodeId) as FuseOperation::Statfs(node) => StatfsOut, done;
+        flush(node: NodeId, fh: FuseFh, lock_owner: u64) as FuseOperation::Flush(node) => (), done;
+        fsync(node: NodeId, fh: FuseFh, data_only: bool) as FuseOperation::Fsync(node) => (), done;
+        opendir(node: NodeId, flags: u32) as FuseOperation::Opendir(node) => OpenOut, |opened| FuseOperationReply::Opened(opened);
+        fsyncdir(node: NodeId, fh: FuseFh) as FuseOperation::Fsyncdir(node) => (), done;
+        access(node: NodeId, mask: u32) as FuseOperation::Access(node, mask) => (), done;
+        getlk(node: NodeId, lock: &LkIn) as FuseOperation::Getlk(node) => LockRange, done;
     }
 
     fn silent_for(&self) -> Option<Duration> {
@@ -197,7 +197,7 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
         node: NodeId,
         target: &mut Vec<u8>,
     ) -> Result<(), Errno> {
-        let operation = Op::Readlink(node);
+        let operation = FuseOperation::Readlink(node);
         let (result, _) = self.observe(
             context,
             &operation,
@@ -205,7 +205,7 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
                 inner.readlink(context, node, target)?;
                 Ok(&target[..])
             },
-            |target| Reply::Target(target),
+            |target| FuseOperationReply::Target(target),
         );
         result.map(drop)
     }
@@ -223,17 +223,17 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
             inner.setlk(context, node, lock, wait, reply);
             Ok(())
         };
-        let _ = self.observe(context, &Op::Setlk(node), perform, done);
+        let _ = self.observe(context, &FuseOperation::Setlk(node), perform, done);
     }
 
     fn release(&self, context: &ObservedContext<'_, F>, node: NodeId, release: &ReleaseIn) {
-        let operation = Op::Release(node, release);
+        let operation = FuseOperation::Release(node, release);
         let caller = caller(context);
         let seen = self.observer.begins(&caller, &operation);
         // It marks itself as received, as soon as later requests wait for it where necessary.
         self.inner.release(context, node, release);
         context.mark_received();
-        self.observer.ended(&caller, &operation, &FuseOperationResult(Ok(Reply::Done)), seen);
+        self.observer.ended(&caller, &operation, &FuseOperationResult(Ok(FuseOperationReply::Done)), seen);
     }
 
     fn readdir(
@@ -244,7 +244,7 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
         offset: u64,
         listing: &mut DirentBuffer<'_>,
     ) -> Result<(), Errno> {
-        let operation = Op::Readdir(node, (fh, offset), listing.is_plus());
+        let operation = FuseOperation::Readdir(node, (fh, offset), listing.is_plus());
         let caller = caller(context);
         let seen = self.observer.begins(&caller, &operation);
         context.mark_received();
@@ -252,7 +252,7 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
             listing.clear_lifetimes();
         }
         let result = self.inner.readdir(context, node, fh, offset, listing);
-        let outcome = FuseOperationResult(result.map(|()| Reply::Listed(listing)));
+        let outcome = FuseOperationResult(result.map(|()| FuseOperationReply::Listed(listing)));
         self.observer.ended(&caller, &operation, &outcome, seen);
         result
     }
@@ -263,6 +263,6 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
             Ok(())
         };
         // It has no result.
-        let _ = self.observe(context, &Op::Releasedir(node, fh), perform, done);
+        let _ = self.observe(context, &FuseOperation::Releasedir(node, fh), perform, done);
     }
 }

@@ -60,15 +60,15 @@ impl<'a> FuseOperation<'a> {
     #[must_use]
     pub const fn place(&self) -> (NodeId, Option<&'a [u8]>) {
         match *self {
-            Self::Lookup(at)
-            | Self::Symlink(at, _)
-            | Self::Mknod(at, _)
-            | Self::Mkdir(at, _)
-            | Self::Unlink(at)
-            | Self::Rmdir(at)
-            | Self::Rename(at, _)
-            | Self::Link(_, at)
-            | Self::Create(at, _) => (at.0, Some(at.1)),
+            Self::Lookup((parent, name))
+            | Self::Symlink((parent, name), _)
+            | Self::Mknod((parent, name), _)
+            | Self::Mkdir((parent, name), _)
+            | Self::Unlink((parent, name))
+            | Self::Rmdir((parent, name))
+            | Self::Rename((parent, name), _)
+            | Self::Link(_, (parent, name))
+            | Self::Create((parent, name), _) => (parent, Some(name)),
             Self::Getattr(node)
             | Self::Setattr(node, _)
             | Self::Readlink(node)

@@ -186,6 +186,7 @@ impl OptionString {
         self.value("lookupcache", names);
         self.value("nametimeo", cache.name_lifetime.as_secs());
         self.value("negnametimeo", cache.missing_name_lifetime.as_secs());
+        self.value("kernelnames", cache.kernel_names.as_secs_f64());
         let guard = match cache.racy_guard {
             RacyGuard::Auto => "auto",
             RacyGuard::On => "on",
@@ -225,6 +226,8 @@ mod tests {
             "noac,nocto,sloppycto=3,noaccesscheck,lookupcache=pos,nonegnamecache,neg_racy_guard=off,nordirplus",
             "actimeo=600,local_lock=flock,sec=none,names_max=5000,dirty_max=64M,listing_max=16M,readdir=restart,dirfill=off",
             "mountstats=0,metrics=9049,ring=off",
+            "kernelnames=0",
+            "kernelnames=0.125",
             "ring=operation",
             "locks=server-first,lockhandoff=16,lockport=4045",
             "mountstats=60,metrics=unix:/run/figures.socket",

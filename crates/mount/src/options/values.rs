@@ -19,6 +19,17 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     number(text, 0..=u32::MAX, " (seconds)").map(|seconds| Duration::from_secs(u64::from(seconds)))
 }
 
+/// Seconds with a fraction, of at most a minute.
+pub(super) fn short_time(text: &str) -> Result<Duration, String> {
+    const SECONDS_MAX: f64 = 60.0;
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    text.parse()
+        .ok()
+        .filter(|seconds| is_plain && (0.0..=SECONDS_MAX).contains(seconds))
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("takes a number from 0 to {SECONDS_MAX} (seconds), such as 0.5"))
+}
+
 /// A TCP port; 0: from the portmapper, as in nfs(5).
 pub(super) fn port(text: &str) -> Result<Option<u16>, String> {
     Ok(Some(number(text, 0..=u16::MAX, "")?).filter(|&port| port != 0))
@@ -59,7 +70,9 @@ pub(super) fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Stri
 
 #[cfg(test)]
 mod tests {
-    use super::{one_of, port, size, transfer};
+    use std::time::Duration;
+
+    use super::{one_of, port, short_time, size, transfer};
 
     #[test]
     fn transfers_are_multiples_of_4096_up_to_a_mebibyte() {
@@ -77,6 +90,16 @@ mod tests {
         assert!(size("99999999999999999999", 1).is_err());
         assert!(size("17179869184G", 1).is_err());
         assert!(size("1", 4096).is_err());
+    }
+
+    #[test]
+    fn short_times_have_fractions_and_a_largest_value() {
+        for (text, milliseconds) in [("0", 0), ("1", 1000), ("0.25", 250), (".5", 500), ("60", 60_000)] {
+            assert_eq!(short_time(text), Ok(Duration::from_millis(milliseconds)));
+        }
+        for text in ["", ".", "-1", "60.1", "nan", "inf", "1e1", "+1", "1s"] {
+            assert!(short_time(text).is_err(), "{text}");
+        }
     }
 
     #[test]

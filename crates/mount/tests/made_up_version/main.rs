@@ -21,11 +21,12 @@ use curt_client::threads::{BackgroundThreads, MonotonicClock};
 use curt_client::{CallerTable, ClientOptions, Environment, MountedRoot, Superblock};
 use curt_fuse::{FuseMount, FuseSession, FuseSessionOptions, MountFlags, MountOptions};
 use curt_mount::bridge::{Bridge, InvalidationQueue};
+use curt_policy::CacheOptions;
 
 use version::{MadeUpVersion, handle};
 
 /// Mounts a new server of the version at `directory`, and unmounts it after `work`.
-fn with_mount(directory: &Path, work: impl FnOnce()) {
+fn with_mount(directory: &Path, cache: CacheOptions, work: impl FnOnce()) {
     let root = MountedRoot { handle: handle(1), limits: Fsinfo::default(), path_limits: Pathconf::default() };
     let changes = Arc::new(InvalidationQueue::default());
     let environment = Environment {
@@ -33,7 +34,8 @@ fn with_mount(directory: &Path, work: impl FnOnce()) {
         background: Arc::new(BackgroundThreads::new(4)),
         observer: Some(Arc::<InvalidationQueue>::clone(&changes)),
     };
-    let (protocol, options) = (Arc::new(MadeUpVersion::new()), ClientOptions::default());
+    let protocol = Arc::new(MadeUpVersion::new());
+    let options = ClientOptions { cache, ..ClientOptions::default() };
     let sb = Superblock::new(&root, protocol, RpcSecurity::sys(), &options, &environment).unwrap();
     let callers = CallerTable::new(Arc::new(MonotonicClock));
     let bridge = Bridge::new(Arc::new(sb), callers, Arc::clone(&changes));
@@ -66,7 +68,7 @@ fn names(directory: &Path) -> Vec<String> {
 #[test]
 fn a_version_that_does_not_exist_can_be_mounted() {
     let directory = tempfile::tempdir().unwrap();
-    with_mount(directory.path(), || use_all(directory.path()));
+    with_mount(directory.path(), CacheOptions::default(), || use_all(directory.path()));
 }
 
 fn use_all(directory: &Path) {
@@ -107,7 +109,8 @@ const MOUNT_POINT: &str = "CURT_TEST_MOUNT";
 fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device() {
     if let Some(position) = std::env::var_os(MOUNT_POINT) {
         // Until the parent has looked up all names.
-        return with_mount(Path::new(&position), || _ = std::io::stdin().read(&mut [0]));
+        let cache = CacheOptions { kernel_names: Duration::ZERO, ..CacheOptions::default() };
+        return with_mount(Path::new(&position), cache, || _ = std::io::stdin().read(&mut [0]));
     }
     let directory = tempfile::tempdir().unwrap();
     let before = fs::metadata(directory.path()).unwrap();

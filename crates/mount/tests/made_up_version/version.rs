@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use curt_client::data::SharedBytes;
 use curt_client::protocol::{
-    Answer, CookieVerifier, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest,
-    LookupReply, NfsReply, OpenCaller, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage,
-    RenameAttributes, RpcCaller, RpcClient, WriteReply, WriteVerifier,
+    Answer, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
+    OpenCaller, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller,
+    RpcClient, WriteReply,
 };
 use curt_client::threads::MonotonicClock;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_types::{
-    Access, Attributes, Device, Fault, FileHandle, FileKind, PreOpState, SetAttributes, Stability, Timestamp,
-    Wcc,
+    Access, Attributes, CookieVerifier, Device, Fault, FileHandle, FileKind, PreOpState, SetAttributes,
+    Stability, Timestamp, Wcc, WriteVerifier,
 };
 use parking_lot::Mutex;
 
@@ -203,15 +203,19 @@ impl Protocol for MadeUpVersion {
     fn rename(
         &self,
         _: RpcCaller<'_>,
-        from: (&FileHandle, &[u8]),
-        to: (&FileHandle, &[u8]),
+        old_directory: &FileHandle,
+        old_name: &[u8],
+        new_directory: &FileHandle,
+        new_name: &[u8],
     ) -> Answer<(), RenameAttributes> {
         self.ask(|tree| {
-            let (moved, old) = tree.change(from.0, |tree| tree.of(from.0).names.remove(from.1));
+            let (moved, old) =
+                tree.change(old_directory, |tree| tree.of(old_directory).names.remove(old_name));
             let Some(moved) = moved else {
                 return (Err(Fault::Noent), RenameAttributes::default());
             };
-            let (_, new) = tree.change(to.0, |tree| tree.of(to.0).names.insert(to.1.to_vec(), moved));
+            let (_, new) = tree
+                .change(new_directory, |tree| tree.of(new_directory).names.insert(new_name.to_vec(), moved));
             (Ok(()), RenameAttributes { from: old, to: new })
         })
     }

@@ -36,7 +36,7 @@ pub struct EventStream {
 
 impl fmt::Debug for EventStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Live").field("watch", &self.watch).finish_non_exhaustive()
+        f.debug_struct("EventStream").field("watch", &self.watch).finish_non_exhaustive()
     }
 }
 

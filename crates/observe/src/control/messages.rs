@@ -135,10 +135,13 @@ pub struct MountReport {
     pub counters: crate::ClientSnapshot,
     /// Requests from the kernel to the daemon, by operation.
     pub fuse: BTreeMap<String, u64>,
-    /// Statistics of each procedure's requests.
+    /// Statistics of each operation's requests.
     pub operations: crate::OperationSnapshot,
     /// The traffic of the connections.
     pub transport: crate::TransportReport,
+    /// Whether the machine's administrator has enabled FUSE over io_uring, which is not used;
+    /// `None` if the kernel does not have it.
+    pub fuse_uring: Option<bool>,
     /// The daemon's current memory usage.
     pub held: MemoryUsage,
     /// Properties that the server reported.

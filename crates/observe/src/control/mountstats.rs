@@ -5,6 +5,7 @@
 //! programs that parse that file (mountstats(8), node_exporter) can read this one. docs/figures.md
 //! describes each field.
 
+use curt_proto::nfs3::NfsProcedure;
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
@@ -74,10 +75,9 @@ fn capabilities(report: &MountReport) -> String {
 pub fn events(report: &MountReport) -> [u64; EVENTS.len()] {
     let counted = |counter| report.counters.events.value(counter);
     let requests_of = |operation: &str| report.fuse.get(operation).copied().unwrap_or(0);
-    let sent = |procedure: &str| report.counters.requests.value(procedure);
     let written_back = counted(ClientCounter::KernelWriteBack);
     EVENTS.map(|event| match event {
-        "inoderevalidates" => sent("GETATTR"),
+        "inoderevalidates" => report.counters.requests.value(NfsProcedure::Getattr),
         "dentryrevalidates" => {
             counted(ClientCounter::PosHit) + counted(ClientCounter::PosStale) + counted(ClientCounter::NegHit)
         }

@@ -122,12 +122,6 @@ impl Event {
         self.description().name
     }
 
-    /// The event of this number in the table.
-    #[must_use]
-    pub fn from_index(index: usize) -> Option<Self> {
-        Self::ALL.get(index).copied()
-    }
-
     /// Its number in the table.
     #[must_use]
     pub const fn index(self) -> usize {
@@ -148,7 +142,7 @@ mod tests {
         let mut names = BTreeSet::new();
         for (index, event) in Event::ALL.iter().enumerate() {
             let row = event.description();
-            assert_eq!((event.index(), Event::from_index(index)), (index, Some(*event)));
+            assert_eq!(event.index(), index);
             assert!(names.insert(row.name), "{} twice", row.name);
             let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
             assert!(row.name.bytes().all(is_word), "{}", row.name);
@@ -159,7 +153,6 @@ mod tests {
             let fields: BTreeSet<_> = row.fields.iter().map(|field| field.name).collect();
             assert_eq!(fields.len(), row.fields.len(), "{}", row.name);
         }
-        assert_eq!(Event::from_index(Event::COUNT), None);
     }
 
     #[test]

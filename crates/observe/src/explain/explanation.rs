@@ -3,7 +3,7 @@
 //!
 //! The counts and the model of Linux are under one lock, which is the last in the lock order: it is
 //! taken while a request is counted, possibly under an inode's lock. Totals are exact: each request
-//! is counted for its cause and procedure, and also for a path and a process, of which a limited
+//! is counted for its cause and operation, and also for a path and a process, of which a limited
 //! number is kept.
 
 use std::collections::{BTreeMap, HashMap};
@@ -223,9 +223,9 @@ impl ExplainCounts {
         };
         ExplainReport {
             causes: Cause::ALL.iter().filter_map(|cause| self.row(*cause, paths)).collect(),
-            requests: by_name(self.sent.iter()),
-            others: by_name([&self.others].into_iter()),
-            linux: by_name(self.linux_sent.iter()),
+            requests: by_key(self.sent.iter()),
+            others: by_key([&self.others].into_iter()),
+            linux: by_key(self.linux_sent.iter()),
             processes: processes.into_iter().map(process).collect(),
             processes_rest,
             operations: self.operations,
@@ -253,12 +253,12 @@ impl ExplainCounts {
     }
 }
 
-fn by_name<'a>(rows: impl Iterator<Item = &'a [u64; Operation::COUNT]>) -> BTreeMap<String, u64> {
+fn by_key<'a>(rows: impl Iterator<Item = &'a [u64; Operation::COUNT]>) -> BTreeMap<String, u64> {
     let mut sums = [0; Operation::COUNT];
     for row in rows {
         sums.iter_mut().zip(row).for_each(|(sum, calls)| *sum += calls);
     }
-    let named = Operation::nfs().map(|operation| (operation.name().to_owned(), sums[operation.index()]));
+    let named = Operation::nfs().map(|operation| (operation.key().into_owned(), sums[operation.index()]));
     named.filter(|(_, calls)| *calls > 0).collect()
 }
 

@@ -11,12 +11,12 @@ pub struct ExplainReport {
     /// A row for each cause of which a request was sent, would have been sent by Linux, or was
     /// saved.
     pub causes: Vec<CauseRow>,
-    /// Requests that the command caused, by procedure.
+    /// Requests that the command caused, by operation.
     pub requests: BTreeMap<String, u64>,
-    /// Requests caused by other processes, by procedure: together with `requests`, all requests of
+    /// Requests caused by other processes, by operation: together with `requests`, all requests of
     /// the mount.
     pub others: BTreeMap<String, u64>,
-    /// Requests that Linux would have sent for the command, by procedure.
+    /// Requests that Linux would have sent for the command, by operation.
     pub linux: BTreeMap<String, u64>,
     /// The command's processes with most requests.
     pub processes: Vec<ProcessRow>,

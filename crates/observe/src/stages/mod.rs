@@ -15,7 +15,7 @@ use crate::words::word_table;
 
 pub use graph::{CallGraph, GraphSpan};
 pub use measured::{StageGuard, begin, enter, finish, forget, is_measured, proceed, set_operation, suspend};
-pub use times::{BucketCounts, Percentiles, ProcedureTimes, StageReport, StageTimes};
+pub use times::{BucketCounts, OperationTimes, Percentiles, StageReport, StageTimes};
 
 word_table! {
     /// A part of a server's work for a request. A request passes them in this order.

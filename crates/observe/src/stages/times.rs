@@ -24,7 +24,7 @@ pub struct StageTimes {
     every: AtomicU32,
     /// The same, or 1 while a thread waits for a graph.
     in_force: AtomicU32,
-    procedures: [Mutex<Option<Box<ProcedureHistograms>>>; Operation::COUNT],
+    operations: [Mutex<Option<Box<OperationHistograms>>>; Operation::COUNT],
     wanted: Mutex<GraphWanted>,
     drawn: Condvar,
 }
@@ -38,7 +38,7 @@ struct GraphWanted {
     graph: Option<CallGraph>,
 }
 
-struct ProcedureHistograms {
+struct OperationHistograms {
     total: Histogram<u32>,
     stages: [Option<Histogram<u32>>; RequestStage::ALL.len()],
     /// The exact sum of the times in nanoseconds: the histograms record only two digits of each.
@@ -46,11 +46,11 @@ struct ProcedureHistograms {
     stage_sums: [u64; RequestStage::ALL.len()],
 }
 
-/// The times of a procedure, or of one of its stages, in buckets.
+/// The times of an operation, or of one of its stages, in buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketCounts {
-    /// The procedure's name.
-    pub procedure: &'static str,
+    /// The operation.
+    pub operation: Operation,
     /// The stage; `None`: the whole request.
     pub stage: Option<RequestStage>,
     /// The number of times in each bucket: above the previous bound and at most at its own. The
@@ -73,7 +73,7 @@ pub struct Percentiles {
 
 /// A procedure's times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ProcedureTimes {
+pub struct OperationTimes {
     /// The number of measured requests.
     pub count: u64,
     /// All of a request's stages together.
@@ -88,8 +88,9 @@ pub struct ProcedureTimes {
 pub struct StageReport {
     /// One request of this many is measured; 0: none.
     pub every: u32,
-    /// The procedures with measured requests, by name.
-    pub procedures: BTreeMap<String, ProcedureTimes>,
+    /// The operations with measured requests, by [key](Operation::key).
+    #[serde(rename = "procedures", with = "crate::operation_map")]
+    pub operations: BTreeMap<Operation, OperationTimes>,
 }
 
 impl Default for StageTimes {
@@ -97,7 +98,7 @@ impl Default for StageTimes {
         Self {
             every: AtomicU32::default(),
             in_force: AtomicU32::default(),
-            procedures: std::array::from_fn(|_| Mutex::default()),
+            operations: std::array::from_fn(|_| Mutex::default()),
             wanted: Mutex::default(),
             drawn: Condvar::default(),
         }
@@ -136,8 +137,8 @@ impl StageTimes {
 
     /// Drops the recorded times.
     pub fn clear(&self) {
-        for procedure in &self.procedures {
-            *lock(procedure) = None;
+        for histograms in &self.operations {
+            *lock(histograms) = None;
         }
     }
 
@@ -176,9 +177,9 @@ impl StageTimes {
     }
 
     pub(super) fn record(&self, operation: Operation, running: &MeasuredRequest) {
-        let mut procedure = lock(&self.procedures[operation.index()]);
-        let procedure = procedure.get_or_insert_with(|| {
-            Box::new(ProcedureHistograms {
+        let mut histograms = lock(&self.operations[operation.index()]);
+        let histograms = histograms.get_or_insert_with(|| {
+            Box::new(OperationHistograms {
                 total: histogram(),
                 stages: Default::default(),
                 total_sum: 0,
@@ -188,11 +189,11 @@ impl StageTimes {
         let mut total = 0;
         for (stage, spent) in running.stages() {
             total += spent;
-            procedure.stages[stage.index()].get_or_insert_with(histogram).saturating_record(spent);
-            procedure.stage_sums[stage.index()] += spent;
+            histograms.stages[stage.index()].get_or_insert_with(histogram).saturating_record(spent);
+            histograms.stage_sums[stage.index()] += spent;
         }
-        procedure.total.saturating_record(total);
-        procedure.total_sum += total;
+        histograms.total.saturating_record(total);
+        histograms.total_sum += total;
     }
 
     /// The recorded times, in buckets with these ascending bounds in nanoseconds.
@@ -200,15 +201,10 @@ impl StageTimes {
     pub fn classes(&self, bounds: &[u64]) -> Vec<BucketCounts> {
         let mut all = Vec::new();
         for operation in Operation::nfs() {
-            let measured = lock(&self.procedures[operation.index()]);
+            let measured = lock(&self.operations[operation.index()]);
             let Some(measured) = &*measured else { continue };
             let mut add = |stage, histogram: &Histogram<u32>, sum| {
-                all.push(BucketCounts {
-                    procedure: operation.name(),
-                    stage,
-                    counts: sorted(histogram, bounds),
-                    sum,
-                });
+                all.push(BucketCounts { operation, stage, counts: sorted(histogram, bounds), sum });
             };
             add(None, &measured.total, measured.total_sum);
             for stage in RequestStage::ALL {
@@ -223,22 +219,22 @@ impl StageTimes {
     /// The report of the recorded times.
     #[must_use]
     pub fn report(&self) -> StageReport {
-        let mut procedures = BTreeMap::new();
+        let mut operations = BTreeMap::new();
         for operation in Operation::nfs() {
-            let measured = lock(&self.procedures[operation.index()]);
+            let measured = lock(&self.operations[operation.index()]);
             let Some(measured) = &*measured else { continue };
             let stages = RequestStage::ALL.iter().zip(&measured.stages);
             let stages = stages.filter_map(|(stage, histogram)| {
                 Some((stage.name().to_owned(), percentiles(histogram.as_ref()?)))
             });
-            let times = ProcedureTimes {
+            let times = OperationTimes {
                 count: measured.total.len(),
                 total: percentiles(&measured.total),
                 stages: stages.collect(),
             };
-            procedures.insert(operation.name().to_owned(), times);
+            operations.insert(operation, times);
         }
-        StageReport { every: self.every.load(Ordering::Relaxed), procedures }
+        StageReport { every: self.every.load(Ordering::Relaxed), operations }
     }
 }
 
@@ -326,7 +322,7 @@ mod tests {
         }
         let classes = times.classes(&[1_000_000, 60_000_000_000]);
         let total = &classes[0];
-        assert_eq!((total.procedure, total.stage), ("WRITE", None));
+        assert_eq!((total.operation, total.stage), (WRITE, None));
         assert_eq!(total.counts, [0, 5, 0]);
         assert!(total.sum >= 10_000_000, "{total:?}");
         let stages: u64 = classes[1..].iter().map(|stage| stage.sum).sum();

@@ -84,7 +84,7 @@ impl Cases {
             sloppy_open: self.pick(&[Duration::ZERO, SLOPPY]),
             access: self.pick(&[AccessMode::Server, AccessMode::ModeBits]),
             plus: self.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
-            users: self.pick(&[MountUsers::One, MountUsers::Many]),
+            users: self.pick(&[MountUsers::One(1000), MountUsers::Many]),
             directories: TimeoutRange { min: MINUTE / 2, max: MINUTE },
             ..names
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use curt_policy::{
     AttributeReport, AttributeState, CacheOptions, Delegation, Facts, Freshness, ListingMode, LockingState,
     Moment, Mutation, PlusMode, RacyGuard, ServerClock,
-    data::{PagesDecision, PagesLabel, decide_pages, learn_pages, learn_written},
+    data::{PagesDecision, PagesLabel, decide_pages},
     readdir::{
         ListingContinuation, ListingDecision, NAMES_WITHOUT_STAT_MAX, decide_continuation, decide_listing,
     },
@@ -124,6 +124,11 @@ fn report(facts: Facts, sent_at: Moment) -> AttributeReport {
     AttributeReport { facts, sent_at, received_at: sent_at.plus(MILLISECOND) }
 }
 
+/// The label of pages that a READ sent at `sent_at` returned.
+fn label_of_read(file: &AttributeState, sent_at: Moment) -> PagesLabel {
+    PagesLabel { epoch: file.contents().unwrap(), sent_at }
+}
+
 /// Pages are kept at an open only if size, mtime and ctime are unchanged.
 // SEMANTICS: cto-9.
 #[test]
@@ -134,7 +139,7 @@ fn pages_are_kept_at_open_only_if_nothing_of_the_file_changed() {
         let mut state = AttributeState::unknown();
         clock.learn(Timestamp::new(1_000_001, 2_000_001), at(0));
         let _ = state.absorb(report(file(1), at(1000)), &options);
-        let label = learn_pages(None, state.ticket(), &state, true, at(1000)).unwrap();
+        let label = label_of_read(&state, at(1000));
         let old = file(1);
         let now = Facts {
             size: case.pick(&[10, 11]),
@@ -159,7 +164,7 @@ fn pages_read_while_the_stamp_was_young_are_read_again_at_the_next_open() {
         let mut state = AttributeState::unknown();
         clock.learn(Timestamp::new(1_000_001, 1_000_000), at(1000));
         let _ = state.absorb(report(file(1), at(1000)), &options);
-        let label = learn_pages(None, state.ticket(), &state, true, at(1000)).unwrap();
+        let label = label_of_read(&state, at(1000));
         let pages = decide_pages(Some(label), &state, LockingState::default(), &clock, &options);
         assert_eq!(pages == PagesDecision::Keep, options.racy_guard == RacyGuard::Off);
     });
@@ -175,7 +180,7 @@ fn our_own_writing_keeps_pages_if_the_reply_proves_that_no_other_change_came_bet
         let mut state = AttributeState::unknown();
         let (old, between, new) = (file(1), file(3), file(5));
         let _ = state.absorb(report(old, at(1000)), &options);
-        let held = learn_pages(None, state.ticket(), &state, true, at(1000));
+        let held = Some(label_of_read(&state, at(1000)));
         state.begin_mutation();
         let foreign = case.bool();
         let said = case.bool();
@@ -189,13 +194,8 @@ fn our_own_writing_keeps_pages_if_the_reply_proves_that_no_other_change_came_bet
         let absorbed = state.absorb_mutation(mutation, &options);
         let proven = said && !foreign;
         assert_eq!(absorbed.contents_changed, !proven);
-        let label = learn_written(held, &state, absorbed, at(2000));
-        assert_eq!(label.is_some(), proven);
-        let kept = |label: Option<PagesLabel>| {
-            let pages = decide_pages(label, &state, LockingState::default(), &clock, &options);
-            pages == PagesDecision::Keep
-        };
-        assert_eq!(kept(held), proven);
+        let pages = decide_pages(held, &state, LockingState::default(), &clock, &options);
+        assert_eq!(pages == PagesDecision::Keep, proven);
     });
 }
 
@@ -212,7 +212,7 @@ fn pages_are_kept_under_a_delegation_and_revalidated_under_a_lock() {
         let mut state = AttributeState::unknown();
         clock.learn(Timestamp::new(1_000_001, 1_000_000), at(1000));
         let _ = state.absorb(report(file(1), at(1000)), &options);
-        let label = learn_pages(None, state.ticket(), &state, true, at(1000)).unwrap();
+        let label = label_of_read(&state, at(1000));
         let locking = LockingState {
             locked_at: case.pick(&[None, Some(at(999)), Some(at(1500))]),
             delegation: case

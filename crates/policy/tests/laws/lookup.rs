@@ -3,10 +3,9 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AttributeReport, AttributeState, Moment, NameDecision, NameIntent, NameLabel, NameView,
-    ServerClock,
+    AccessDecision, AttributeReport, AttributeState, Moment, NameDecision, NameLabel, NameView, ServerClock,
     access::{AllowedBy, decide_access},
-    kernel_cache::name_lifetime,
+    kernel_cache::DirectoryView,
     names::{DentryState, LookupDecision, LookupTime, LookupView, decide_cached_lookup, decide_lookup},
 };
 use curt_types::Access;
@@ -34,10 +33,9 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
         let wanted = LookupTime { began: at(6000), now: at(case.pick(&[6000, 90_000])) };
         let view = LookupView {
             entry: Some((entry, label)),
-            directory: &state,
+            directory: DirectoryView { attributes: &state, is_disputed: case.bool(), clock: &clock },
             freshness: case.freshness(),
             access: case.access_view(),
-            clock: &clock,
             wanted,
         };
         let name = NameView {
@@ -45,17 +43,15 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
             ..NameView::of(entry, label, &state, &clock, wanted, &options)
         };
         let may_serve = matches!(
-            decide_lookup(&name, NameIntent::Use, &options),
+            decide_lookup(&name, &options),
             NameDecision::ServePositive | NameDecision::ServeNegative
         );
         let may_search = decide_access(&view.access, view.freshness, Access::LOOKUP, &options);
         let decision = decide_cached_lookup(&view, &options);
         let is_served = matches!(decision, LookupDecision::Serve { .. });
         assert_eq!(is_served, may_serve && may_search == AccessDecision::Allow);
-        if let LookupDecision::Serve { entry_valid, allowed_by } = decision {
+        if let LookupDecision::Serve { allowed_by } = decision {
             served += 1;
-            let promised = name_lifetime(entry, label, &state, &clock, wanted.now, &options);
-            assert_eq!(entry_valid, promised);
             let granted = view.access.entry.is_some_and(|entry| entry.granted.contains(Access::LOOKUP));
             assert_eq!(allowed_by == AllowedBy::Server, granted);
         }

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeReport, AttributeState, CacheOptions, Freshness, LookupCache, Moment, NameDecision, NameIntent,
-    NameLabel, NameView, ServerClock,
+    AttributeReport, AttributeState, CacheOptions, Freshness, LookupCache, Moment, NameDecision, NameLabel,
+    NameView, ServerClock,
     names::{
         DentryState, DentryUpdate, LookupFinding, LookupReason, LookupTime, RacyState, decide_lookup, learn,
         learn_own, remaining,
@@ -13,7 +13,7 @@ use curt_policy::{
 
 use crate::cases::{directory, for_each_case};
 
-fn for_each_decision(mut check: impl FnMut(NameView, NameIntent, &CacheOptions, NameDecision)) {
+fn for_each_decision(mut check: impl FnMut(NameView, &CacheOptions, NameDecision)) {
     let cases = for_each_case(|case| {
         let options = case.name_options();
         let view = NameView {
@@ -24,27 +24,17 @@ fn for_each_decision(mut check: impl FnMut(NameView, NameIntent, &CacheOptions, 
             just_learned: case.bool(),
             directory: case.freshness(),
         };
-        let intent = case.pick(&[NameIntent::Use, NameIntent::Make, NameIntent::Remove]);
-        check(view, intent, &options, decide_lookup(&view, intent, &options));
+        check(view, &options, decide_lookup(&view, &options));
     });
-    assert_eq!(cases, 2 * 3 * 4 * 3 * 3 * 2 * 2 * 3 * 2 * 4 * 3);
-}
-
-// SEMANTICS: name-5.
-#[test]
-fn no_cached_entry_answers_an_operation_that_creates_or_removes_the_name() {
-    for_each_decision(|_, intent, _, decision| {
-        let leave = matches!(intent, NameIntent::Make | NameIntent::Remove);
-        assert_eq!(decision == NameDecision::LeaveToServer, leave);
-    });
+    assert_eq!(cases, 2 * 3 * 4 * 3 * 3 * 2 * 2 * 3 * 2 * 4);
 }
 
 #[test]
 fn the_served_entry_is_the_cached_one() {
-    for_each_decision(|view, _, _, decision| match decision {
+    for_each_decision(|view, _, decision| match decision {
         NameDecision::ServePositive => assert_eq!(view.entry, DentryState::Positive),
         NameDecision::ServeNegative => assert_eq!(view.entry, DentryState::Negative),
-        NameDecision::RevalidateDirectory | NameDecision::Lookup(_) | NameDecision::LeaveToServer => {}
+        NameDecision::RevalidateDirectory | NameDecision::Lookup(_) => {}
     });
 }
 
@@ -52,7 +42,7 @@ fn the_served_entry_is_the_cached_one() {
 // SEMANTICS: name-1.
 #[test]
 fn a_name_is_served_only_if_all_conditions_hold() {
-    for_each_decision(|view, _, options, decision| {
+    for_each_decision(|view, options, decision| {
         let served = matches!(decision, NameDecision::ServePositive | NameDecision::ServeNegative);
         if !served || view.just_learned {
             return;
@@ -79,11 +69,10 @@ fn a_name_is_served_only_if_all_conditions_hold() {
 /// ... and together they are sufficient: a name that meets all of them costs no LOOKUP.
 #[test]
 fn a_name_is_looked_up_only_for_a_reason() {
-    for_each_decision(|view, intent, options, decision| {
+    for_each_decision(|view, options, decision| {
         let NameDecision::Lookup(why) = decision else {
             return;
         };
-        assert_eq!(intent, NameIntent::Use);
         assert!(!view.just_learned || view.entry == DentryState::Absent);
         match why {
             LookupReason::Unknown => assert!(
@@ -99,10 +88,10 @@ fn a_name_is_looked_up_only_for_a_reason() {
 
 #[test]
 fn the_directory_is_revalidated_only_where_that_can_save_the_lookup() {
-    for_each_decision(|view, _, options, decision| {
+    for_each_decision(|view, options, decision| {
         if decision == NameDecision::RevalidateDirectory {
             let answered = NameView { directory: Freshness::Confirmed, ..view };
-            let again = decide_lookup(&answered, NameIntent::Use, options);
+            let again = decide_lookup(&answered, options);
             assert!(matches!(again, NameDecision::ServePositive | NameDecision::ServeNegative));
         }
     });
@@ -215,7 +204,7 @@ fn a_name_is_served_for_exactly_the_granted_lifetime() {
             let wanted = LookupTime { began: moment, now: moment };
             let view = NameView::of(entry, label, &state, &clock, wanted, &options);
             matches!(
-                decide_lookup(&view, NameIntent::Use, &options),
+                decide_lookup(&view, &options),
                 NameDecision::ServePositive | NameDecision::ServeNegative
             )
         };

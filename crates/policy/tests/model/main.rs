@@ -14,6 +14,7 @@ mod explore;
 mod files;
 mod locks;
 mod names;
+mod search;
 mod server;
 mod setting;
 mod table;

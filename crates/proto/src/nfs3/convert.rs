@@ -1,13 +1,17 @@
 //! Conversions between the wire types and those of the crate `types`.
 
 use curt_types::{
-    Attributes, ChangeStamp, Device, FileHandle, FileKind, PreOpState, SetAttributes, SetTime, Stability,
-    Timestamp, Wcc,
+    Attributes, ChangeStamp, CookieVerifier, Device, FileHandle, FileKind, PreOpState, SetAttributes,
+    SetTime, Stability, Timestamp, Wcc, WriteVerifier,
 };
 
-use super::{Fattr, Fileid, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr, WccData};
+use super::{
+    CookieVerf3, Fattr, Fileid, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr,
+    WccData, WriteVerf3,
+};
 
 impl From<NfsTime> for Timestamp {
+    #[inline]
     fn from(time: NfsTime) -> Self {
         Self::new(i64::from(time.seconds), time.nanoseconds)
     }
@@ -16,6 +20,7 @@ impl From<NfsTime> for Timestamp {
 impl From<Timestamp> for NfsTime {
     /// nfstime3 has unsigned seconds (RFC 1813 section 2.5): times before 1970 and after 2106 are
     /// clamped, as in the Linux client.
+    #[inline]
     fn from(time: Timestamp) -> Self {
         match u32::try_from(time.seconds()) {
             Ok(seconds) => Self { seconds, nanoseconds: time.nanoseconds() },
@@ -25,6 +30,7 @@ impl From<Timestamp> for NfsTime {
 }
 
 impl From<Fattr> for Attributes {
+    #[inline]
     fn from(fattr: Fattr) -> Self {
         Self {
             kind: fattr.kind.into(),
@@ -46,6 +52,7 @@ impl From<Fattr> for Attributes {
 }
 
 impl From<Attributes> for Fattr {
+    #[inline]
     fn from(attributes: Attributes) -> Self {
         Self {
             kind: attributes.kind.into(),
@@ -66,6 +73,7 @@ impl From<Attributes> for Fattr {
 }
 
 impl From<Ftype> for FileKind {
+    #[inline]
     fn from(kind: Ftype) -> Self {
         match kind {
             Ftype::Regular => Self::Regular,
@@ -80,6 +88,7 @@ impl From<Ftype> for FileKind {
 }
 
 impl From<FileKind> for Ftype {
+    #[inline]
     fn from(kind: FileKind) -> Self {
         match kind {
             FileKind::Regular => Self::Regular,
@@ -101,6 +110,7 @@ impl From<NfsFh3> for FileHandle {
 }
 
 impl From<WccData> for Wcc {
+    #[inline]
     fn from(wcc: WccData) -> Self {
         let before = |before: WccAttr| {
             let (mtime, ctime) = (before.mtime.into(), before.ctime.into());
@@ -111,6 +121,7 @@ impl From<WccData> for Wcc {
 }
 
 impl From<Wcc> for WccData {
+    #[inline]
     fn from(wcc: Wcc) -> Self {
         let before = |before: PreOpState| match (before.size(), before.stamp()) {
             (Some(size), ChangeStamp::Times { mtime, ctime }) => {
@@ -123,6 +134,7 @@ impl From<Wcc> for WccData {
 }
 
 impl From<SetTime> for TimeHow {
+    #[inline]
     fn from(set: SetTime) -> Self {
         match set {
             SetTime::Keep => Self::DontChange,
@@ -133,6 +145,7 @@ impl From<SetTime> for TimeHow {
 }
 
 impl From<SetAttributes> for Sattr {
+    #[inline]
     fn from(set: SetAttributes) -> Self {
         Self {
             mode: set.mode,
@@ -146,6 +159,7 @@ impl From<SetAttributes> for Sattr {
 }
 
 impl From<Stability> for StableHow {
+    #[inline]
     fn from(stability: Stability) -> Self {
         match stability {
             Stability::Unstable => Self::Unstable,
@@ -156,6 +170,7 @@ impl From<Stability> for StableHow {
 }
 
 impl From<StableHow> for Stability {
+    #[inline]
     fn from(stability: StableHow) -> Self {
         match stability {
             StableHow::Unstable => Self::Unstable,
@@ -166,14 +181,37 @@ impl From<StableHow> for Stability {
 }
 
 impl From<Device> for SpecData {
+    #[inline]
     fn from(device: Device) -> Self {
         Self { major: device.major, minor: device.minor }
     }
 }
 
 impl From<SpecData> for Device {
+    #[inline]
     fn from(numbers: SpecData) -> Self {
         Self { major: numbers.major, minor: numbers.minor }
+    }
+}
+
+impl From<CookieVerifier> for CookieVerf3 {
+    #[inline]
+    fn from(verifier: CookieVerifier) -> Self {
+        Self(verifier.0)
+    }
+}
+
+impl From<CookieVerf3> for CookieVerifier {
+    #[inline]
+    fn from(verifier: CookieVerf3) -> Self {
+        Self(verifier.0)
+    }
+}
+
+impl From<WriteVerf3> for WriteVerifier {
+    #[inline]
+    fn from(verifier: WriteVerf3) -> Self {
+        Self(verifier.0)
     }
 }
 

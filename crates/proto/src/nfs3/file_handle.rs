@@ -21,6 +21,7 @@ impl NfsFh3 {
     ///
     /// # Errors
     /// [`TooLong`] above [`FILE_HANDLE_MAX`].
+    #[inline]
     pub fn new(bytes: &[u8]) -> Result<Self, TooLong> {
         let too_long = TooLong { length: bytes.len(), limit: FILE_HANDLE_MAX };
         let length = u8::try_from(bytes.len()).map_err(|_| too_long)?;

@@ -14,15 +14,15 @@ pub struct Cookie(pub u64);
 
 /// The verifier under which cookies are valid (`cookieverf3`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
-pub struct CookieVerifier(pub [u8; 8]);
+pub struct CookieVerf3(pub [u8; 8]);
 
 /// Changes when a server may have lost unstable writes (`writeverf3`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
-pub struct WriteVerifier(pub [u8; 8]);
+pub struct WriteVerf3(pub [u8; 8]);
 
 /// Chosen by a client so that an exclusive CREATE can be sent again safely (`createverf3`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
-pub struct CreateVerifier(pub [u8; 8]);
+pub struct CreateVerf3(pub [u8; 8]);
 
 /// A component of a path: any bytes (`filename3`). The server decides which names are valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]

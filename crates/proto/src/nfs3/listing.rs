@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 
 use curt_xdr::{Decode, DecodeError, Decoder, Encode, Xdr, padding};
 
-use super::{Cookie, CookieVerifier, Fattr, Fileid, Filename, NfsFh3};
+use super::{Cookie, CookieVerf3, Fattr, Fileid, Filename, NfsFh3};
 
 /// READDIR's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
@@ -16,7 +16,7 @@ pub struct ReaddirArguments {
     /// The entry after which to continue.
     pub cookie: Cookie,
     /// The verifier of the cookie; zeros with cookie 0.
-    pub verifier: CookieVerifier,
+    pub verifier: CookieVerf3,
     /// Maximum size of the result in bytes.
     pub count: u32,
 }
@@ -29,7 +29,7 @@ pub struct ReaddirPlusArguments {
     /// The entry after which to continue.
     pub cookie: Cookie,
     /// The verifier of the cookie; zeros with cookie 0.
-    pub verifier: CookieVerifier,
+    pub verifier: CookieVerf3,
     /// Maximum size of names, cookies and fileids in bytes.
     pub directory_count: u32,
     /// Maximum size of the result in bytes.
@@ -68,7 +68,7 @@ pub struct ReaddirOk<'a, E> {
     /// The directory's attributes.
     pub attributes: Option<Fattr>,
     /// The verifier for the cookies.
-    pub verifier: CookieVerifier,
+    pub verifier: CookieVerf3,
     /// The entries.
     pub entries: ReaddirEntries<'a, E>,
 }
@@ -145,7 +145,7 @@ pub struct ListingEncoder<'b> {
     out: &'b mut Vec<u8>,
     /// The start of the result structure.
     start: usize,
-    verifier: CookieVerifier,
+    verifier: CookieVerf3,
     /// The maximum length of `out`.
     limit: usize,
     /// The rest of READDIRPLUS's `dircount` in bytes.
@@ -169,7 +169,7 @@ impl<'b> ListingEncoder<'b> {
         count: u32,
         directory_count: u32,
         attributes: Option<Fattr>,
-        verifier: CookieVerifier,
+        verifier: CookieVerf3,
     ) -> Result<Self, ReplyFull> {
         let start = out.len();
         let mut encoder = Self {

@@ -24,7 +24,7 @@ pub use calls::names::{
     MknodArguments, MknodData, RenameArguments, RenameWcc, SymlinkArguments,
 };
 pub use file_handle::{FILE_HANDLE_MAX, NfsFh3};
-pub use identifiers::{Cookie, CookieVerifier, CreateVerifier, Fileid, Filename, NfsPath, WriteVerifier};
+pub use identifiers::{Cookie, CookieVerf3, CreateVerf3, Fileid, Filename, NfsPath, WriteVerf3};
 pub use listing::{
     DirectoryEntry, DirectoryEntryPlus, ListingEncoder, ReaddirArguments, ReaddirEntries, ReaddirOk,
     ReaddirPlusArguments, ReplyFull,

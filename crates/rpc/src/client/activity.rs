@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::TransportEvents;
+use super::events::TransportEvents;
 use crate::clock::TimeSource;
 use curt_observe::probe;
 

@@ -12,12 +12,13 @@ use std::{
 use rustix::event::PollFlags;
 
 use super::{
-    CallError, CallReply, CallStatistics, Interrupt, ReplySink,
     connection::{ClientConnection, ClientConnectionState},
     outgoing::{OutgoingRecord, RecordWriter},
     silence::LOOK_INTERVAL,
+    statistics::CallStatistics,
     timer::{CallTimeout, RetransmitTimer},
 };
+use crate::connection::{interrupt::Interrupt, reply::CallReply, reply_sink::ReplySink, request::CallError};
 use crate::{
     clock::TimeSource,
     connection::{

@@ -2,8 +2,8 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::Wake as _;
-use crate::{connection::waiter::CallWaiter, message::CALL_HEADER_MAX};
+use crate::connection::interrupt::Wake as _;
+use crate::{connection::waiter::CallWaiter, message::call::CALL_HEADER_MAX};
 
 /// Maximum size of a call of the server in bytes. Calls of NFSv4.1 have a few hundred bytes.
 pub(super) const CALLBACK_MAX: usize = CALL_HEADER_MAX + (64 << 10);

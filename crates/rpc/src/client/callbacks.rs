@@ -23,7 +23,8 @@ use super::{
     outgoing::{OutgoingRecord, RecordWriter},
 };
 use crate::connection::{
-    Answered, CallContext, CallHandler,
+    answer::{Answered, CallHandler},
+    context::CallContext,
     waiter::{CallWaiter, PollOutcome, WakeupFd},
 };
 

@@ -29,7 +29,6 @@ use rustix::{
 };
 
 use super::{
-    CallError, CallReply, Wake,
     activity::ServerActivity,
     callback_queue::{CALLBACK_MAX, CallbackAdmission, CallbackQueue},
     connect::KeepAlive,
@@ -38,9 +37,10 @@ use super::{
     statistics::ConnectionStatistics,
     sys,
 };
+use crate::connection::{interrupt::Wake, reply::CallReply, request::CallError};
 use crate::{
-    connection::{offer, pending_call::PendingCall, waiter::WakeupFd},
-    message::{self, MESSAGE_CALL, is_call},
+    connection::{pending_call::PendingCall, reply_sink::offer, waiter::WakeupFd},
+    message::header::{self, MESSAGE_CALL, is_call},
     record::{
         RecordError,
         buffer_pool::BufferPool,
@@ -287,7 +287,7 @@ impl ClientConnection {
                     }
                 }
                 Err(error) => {
-                    let beginning = message::beginning(receive_buffer.beginning());
+                    let beginning = header::beginning(receive_buffer.beginning());
                     let reply = beginning.filter(|(_, kind)| *kind != MESSAGE_CALL);
                     if let Some(slot) = reply.and_then(|(xid, _)| state.calls.get_mut(&xid)) {
                         slot.finish(Err(CallError::Malformed(too_long(error))));
@@ -374,7 +374,7 @@ impl ClientConnectionState {
 
     /// Maximum length of the reply that begins with these bytes.
     fn limit(&self, beginning: &[u8], reply_max: usize) -> usize {
-        match message::beginning(beginning) {
+        match header::beginning(beginning) {
             Some((_, MESSAGE_CALL)) if self.callbacks.has_service() => CALLBACK_MAX.min(reply_max),
             None | Some((_, MESSAGE_CALL)) => reply_max,
             Some((xid, _)) => {

@@ -18,13 +18,16 @@ use curt_observe::{events::ShortText, probe};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{
-    CallError, Interrupt, Wake,
     connect::{PACE, connect, jittered},
     connection::ClientConnection,
     options::PortSource,
     statistics::{ConnectStatistics, ConnectionStatistics},
     tcp::TcpTransportInner,
     timer::{CallTimeout, RetransmitTimer},
+};
+use crate::connection::{
+    interrupt::{Interrupt, Wake},
+    request::CallError,
 };
 use crate::{clock::TimeSource, connection::waiter::CallWaiter};
 

@@ -19,76 +19,14 @@ mod statistics;
 mod sys;
 mod tcp;
 mod timer;
-
-use std::{sync::Arc, time::Duration};
-
-use curt_observe::TransportReport;
+mod transport;
 
 pub use events::{NoTransportEvents, TransportEvents};
 pub use options::{AddressFamily, PortSource, RecoveryMode, ServerName, TcpOptions};
 pub use statistics::CallStatistics;
 pub use tcp::TcpTransport;
+pub use transport::Transport;
 
 pub use crate::connection::{
     CallError, CallReply, Interrupt, ReplySink, RpcRequest, Wake, WakerRegistration,
 };
-
-/// Sends calls to a server and returns the replies.
-pub trait Transport: Send + Sync {
-    /// Makes one call and waits for its reply, or until `interrupt` is raised.
-    ///
-    /// # Errors
-    /// [`CallError`]; after each of them the server may or may not have executed the call.
-    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError>;
-
-    /// As [`Transport::call`], and fills in the call's `statistics`. A transport without a network
-    /// reports one transmission, and only the sizes of arguments and results.
-    ///
-    /// # Errors
-    /// As [`Transport::call`]; `statistics` is filled in as well.
-    fn call_with_statistics(
-        &self,
-        request: &RpcRequest<'_>,
-        interrupt: &Interrupt,
-        statistics: &mut CallStatistics,
-    ) -> Result<CallReply, CallError> {
-        let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
-        statistics.transmissions = 1;
-        statistics.bytes_sent = (arguments.len() + request.bulk.len()) as u64;
-        let result = self.call(request, interrupt);
-        statistics.bytes_received = result.as_ref().map_or(0, |reply| reply.results().len() as u64);
-        result
-    }
-
-    /// As [`Transport::call_with_statistics`], but `sink` may process the results in the receive
-    /// buffer; [`CallReply::was_consumed`] is then true. A transport without a receive buffer
-    /// returns all replies as usual.
-    ///
-    /// A caller whose results were consumed may return up to 20 ms later: its thread meanwhile
-    /// receives replies for other callers that have sinks, and runs these. An interrupt ends this
-    /// at once.
-    ///
-    /// # Errors
-    /// As [`Transport::call`].
-    fn call_with_sink(
-        &self,
-        request: &RpcRequest<'_>,
-        interrupt: &Interrupt,
-        statistics: &mut CallStatistics,
-        _: &Arc<dyn ReplySink>,
-    ) -> Result<CallReply, CallError> {
-        self.call_with_statistics(request, interrupt, statistics)
-    }
-
-    /// Traffic of the connections so far; all zero for a transport without connections.
-    fn report(&self) -> TransportReport {
-        TransportReport::default()
-    }
-
-    /// The time for which a call has been waiting without any reply from the server; `None` while
-    /// none waits.
-    fn silent_for(&self) -> Option<Duration> {
-        None
-    }
-}

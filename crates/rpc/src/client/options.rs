@@ -2,7 +2,7 @@
 
 use std::{fmt, io, net::IpAddr, num::NonZeroU8, sync::Arc, time::Duration};
 
-use crate::{clock::TimeSource, connection::CallHandler};
+use crate::{clock::TimeSource, connection::answer::CallHandler};
 
 /// How long a call is retried (nfs(5), `hard`, `soft`, `softerr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

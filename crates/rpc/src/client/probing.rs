@@ -38,9 +38,9 @@ use super::{
     tcp::TcpTransportInner,
 };
 use crate::{
-    message::{decode_reply_header, encode_call_header},
+    message::{call::encode_call_header, reply::decode_reply_header},
     record::{self, MARK_SIZE},
-    security::auth::RpcCredential,
+    security::credential::RpcCredential,
 };
 
 /// Maximum size of the reply to NULL: a header with a verifier, or a denial.
@@ -289,7 +289,7 @@ fn is_reply(received: &[u8], xid: u32) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::encode_accepted_header;
+    use crate::message::reply::encode_accepted_header;
 
     fn reply(xid: u32) -> Vec<u8> {
         let mut out = Vec::new();

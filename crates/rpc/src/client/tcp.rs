@@ -19,16 +19,23 @@ use curt_observe::{
 use curt_xdr::padding;
 
 use super::{
-    CallError, CallReply, CallStatistics, Interrupt, RecoveryMode, ReplySink, RpcRequest, TcpOptions,
-    Transport, TransportEvents, Wake, WakerRegistration,
     activity::ServerActivity,
     call_in_progress::{CallEnd, CallInProgress, CallParameters},
     connect::{KeepAlive, random_u32},
     connection::ClientConnection,
     connection_slot::{ConnectAttempts, ConnectionSlot},
+    events::TransportEvents,
+    options::{RecoveryMode, TcpOptions},
     outgoing::OutgoingRecord,
-    statistics::{ConnectStatistics, ConnectionStatistics},
+    statistics::{CallStatistics, ConnectStatistics, ConnectionStatistics},
     timer::RetransmitTimer,
+    transport::Transport,
+};
+use crate::connection::{
+    interrupt::{Interrupt, Wake, WakerRegistration},
+    reply::CallReply,
+    reply_sink::ReplySink,
+    request::{CallError, RpcRequest},
 };
 use crate::{
     clock::TimeSource,

@@ -13,11 +13,12 @@ use std::{
 
 use curt_xdr::DecodeError;
 
-use super::{CallContext, RpcService, SendfileRange};
+use super::{context::CallContext, sendfile::SendfileRange, service::RpcService};
 use crate::{
     message::{
-        self, AcceptStatus, CallDecodeError, CallFailure, CallMessage, RejectedReply, SignedCall,
-        encode_accepted,
+        call::{CallDecodeError, CallMessage, SignedCall},
+        failure::CallFailure,
+        reply::{AcceptStatus, RPC_MISMATCH, RejectedReply, encode_accepted, encode_denied},
     },
     record,
     security::{
@@ -82,10 +83,10 @@ impl CallHandler {
                 log(&defect.to_string());
                 match defect {
                     CallDecodeError::RpcVersion { xid, .. } => {
-                        message::encode_denied(out, xid, message::RPC_MISMATCH);
+                        encode_denied(out, xid, RPC_MISMATCH);
                     }
                     CallDecodeError::Authentication { xid, status } => {
-                        message::encode_denied(out, xid, RejectedReply::Authentication(status));
+                        encode_denied(out, xid, RejectedReply::Authentication(status));
                     }
                     CallDecodeError::NotACall(_) => unreachable!("it is returned above"),
                 }
@@ -123,7 +124,7 @@ impl CallHandler {
         let status = match failure {
             CallFailure::NoReply => return Answered::Nothing,
             CallFailure::Denied(status) => {
-                message::encode_denied(out, call.xid, RejectedReply::Authentication(status));
+                encode_denied(out, call.xid, RejectedReply::Authentication(status));
                 return Answered::Reply(None);
             }
             CallFailure::ProgramUnavailable => AcceptStatus::ProgramUnavailable,

@@ -151,7 +151,7 @@ impl Drop for WakerRegistration<'_> {
 
 impl fmt::Debug for WakerRegistration<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("id", &self.id).finish()
+        f.debug_struct("WakerRegistration").field("id", &self.id).finish()
     }
 }
 

@@ -4,9 +4,14 @@ use std::{collections::HashMap, sync::Arc};
 
 use curt_xdr::DecodeError;
 
-use super::{CallError, CallReply, ReplySink, Wake, waiter::CallWaiter};
+use super::{
+    interrupt::Wake, reply::CallReply, reply_sink::ReplySink, request::CallError, waiter::CallWaiter,
+};
 use crate::{
-    message::{self, AcceptStatus, REPLY_HEADER_SIZE, RejectedReply, SignedReply},
+    message::{
+        header,
+        reply::{AcceptStatus, REPLY_HEADER_SIZE, RejectedReply, SignedReply},
+    },
     security::{
         auth::{AUTH_BODY_MAX, AuthStatus},
         flavor::AuthFlavor,
@@ -113,7 +118,7 @@ impl PendingCalls {
 
     /// Delivers a reply to its caller; returns whether one waited for it.
     pub(crate) fn deliver(&mut self, reply: &[u8]) -> bool {
-        let waiting = message::beginning(reply).and_then(|(xid, _)| self.pending.get_mut(&xid));
+        let waiting = header::beginning(reply).and_then(|(xid, _)| self.pending.get_mut(&xid));
         let Some(call) = waiting.filter(|call| call.outcome.is_none()) else {
             return false;
         };

@@ -55,6 +55,6 @@ impl Drop for CallReply {
 
 impl fmt::Debug for CallReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply").field("length", &self.results().len()).finish()
+        f.debug_struct("CallReply").field("length", &self.results().len()).finish()
     }
 }

@@ -5,12 +5,9 @@ use std::io;
 use curt_xdr::{DecodeError, Encode, padding, put_fixed};
 
 use crate::{
-    message::{VersionRange, encode_signed_header},
+    message::{call::encode_signed_header, failure::VersionRange},
     record,
-    security::{
-        auth::{AuthStatus, RpcCredential},
-        flavor::AuthFlavor,
-    },
+    security::{auth::AuthStatus, credential::RpcCredential, flavor::AuthFlavor},
 };
 
 /// A call.
@@ -68,7 +65,7 @@ pub enum CallError {
         softerr: bool,
     },
     /// The server cannot be reached. Only returned by attempts that are not repeated: see
-    /// [`TcpTransport::connect`](crate::client::TcpTransport::connect).
+    /// [`TcpTransport::connect`](crate::client::tcp::TcpTransport::connect).
     #[error("the server cannot be reached: {0}")]
     Unreachable(io::ErrorKind),
     /// The transport was closed on this side; for a [`Backchannel`](super::Backchannel): the

@@ -4,8 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use curt_observe::stages::StageTimes;
 
-use super::{CallError, CallReply, RpcRequest, context::CallContext};
-use crate::message::{CallFailure, CallMessage};
+use super::{
+    context::CallContext,
+    reply::CallReply,
+    request::{CallError, RpcRequest},
+};
+use crate::message::{call::CallMessage, failure::CallFailure};
 
 /// Executes calls. Called on many threads at once.
 pub trait RpcService: Send + Sync {

@@ -2,10 +2,11 @@
 
 use curt_xdr::{DecodeError, Decoder, Encode};
 
-use super::{MESSAGE_CALL, RPC_VERSION};
-use crate::{
-    security::auth::{AUTH_BODY_MAX, AuthError, AuthStatus, OpaqueAuth, OpaqueVerifier, RpcCredential},
-    security::{credential::CallFlavor, flavor::AuthFlavor},
+use super::header::{MESSAGE_CALL, RPC_VERSION};
+use crate::security::{
+    auth::{AUTH_BODY_MAX, AuthError, AuthStatus, OpaqueAuth, OpaqueVerifier},
+    credential::{CallFlavor, RpcCredential},
+    flavor::AuthFlavor,
 };
 
 /// The longest header of a call in bytes: six words, and credential and verifier with bodies of the

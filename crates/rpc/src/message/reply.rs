@@ -2,7 +2,10 @@
 
 use curt_xdr::{DecodeError, Decoder, Encode};
 
-use super::{MESSAGE_REPLY, RPC_VERSION, VersionRange};
+use super::{
+    failure::VersionRange,
+    header::{MESSAGE_REPLY, RPC_VERSION},
+};
 use crate::{
     security::auth::{AuthStatus, OpaqueVerifier},
     security::flavor::{AuthFlavor, AuthNone},

@@ -7,8 +7,6 @@ use std::{fmt, ops::Deref};
 
 use curt_xdr::{DecodeError, Decoder, Encode, Xdr};
 
-pub use super::credential::{AuthSysCredential, ContextCredential, MachineName, RpcCredential};
-
 /// The largest body of a credential or verifier, in bytes (RFC 5531 section 8.2).
 pub const AUTH_BODY_MAX: usize = 400;
 

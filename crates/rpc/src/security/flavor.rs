@@ -11,7 +11,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use curt_xdr::DecodeError;
 
 use super::auth::{AuthStatus, OpaqueVerifier, encode_none};
-use crate::message::CallFailure;
+use crate::message::failure::CallFailure;
 
 /// The protection of one call and its reply. The defaults protect nothing.
 ///
@@ -38,8 +38,8 @@ pub trait AuthFlavor: Send + Sync {
     }
 
     /// Whether [`AuthFlavor::wrap`] changes the bytes. If it does, data are copied:
-    /// [`RpcRequest::bulk`](crate::connection::RpcRequest::bulk),
-    /// [`ReplySink`](crate::connection::ReplySink) and sendfile(2) are not used.
+    /// [`RpcRequest::bulk`](crate::connection::request::RpcRequest::bulk),
+    /// [`ReplySink`](crate::connection::reply_sink::ReplySink) and sendfile(2) are not used.
     fn wraps(&self) -> bool {
         false
     }

@@ -18,10 +18,9 @@ use rustix::{
 };
 
 use super::{
-    Limits,
     connection::ServerConnection,
     idle_set::{EpollInterest, IDLE_MAX, IdleSet, STOP},
-    limits::ResourceLimit,
+    limits::{Limits, ResourceLimit},
 };
 use crate::record::receive_buffer::ReceiveBuffer;
 use curt_observe::{events::ShortText, probe};

@@ -9,7 +9,6 @@ use std::sync::{Arc, atomic::Ordering};
 use curt_observe::stages;
 
 use super::{
-    CallContext,
     backchannel::ConnectionBackchannel,
     connection::{ReadJob, ReaderState, ServerConnection},
     inner::{BATCH_MAX, RpcServerInner, WorkerBuffers},
@@ -17,8 +16,9 @@ use super::{
     sending::SendOutcome,
     worker_pool::PoolPressure,
 };
+use crate::connection::context::CallContext;
 use crate::{
-    connection::{Answered, HandOverReading, SendfileRange},
+    connection::{answer::Answered, context::HandOverReading, sendfile::SendfileRange},
     record::receive_buffer::{CompleteRecord, ReceiveBuffer},
 };
 

@@ -15,11 +15,13 @@ use curt_xdr::put_fixed;
 use super::{connection::ServerConnection, inner::RpcServerInner, sending::SendOutcome};
 use crate::{
     connection::{
-        Backchannel, CallError, CallReply, RpcRequest,
         pending_call::{PendingCall, unwrap_reply},
+        reply::CallReply,
+        request::{CallError, RpcRequest},
+        service::Backchannel,
         waiter::CallWaiter,
     },
-    message::is_reply,
+    message::header::is_reply,
     security::credential::CallFlavor,
 };
 

@@ -224,8 +224,9 @@ mod tests {
 
     use super::*;
     use crate::{
+        connection::sendfile::SendfileRange,
         record::buffer_pool::BufferPool,
-        server::{Limits, SendfileRange, clients::ClientTable, sending::SendOutcome},
+        server::{clients::ClientTable, limits::Limits, sending::SendOutcome},
     };
 
     /// A connection, and its client's end.

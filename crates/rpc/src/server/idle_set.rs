@@ -23,10 +23,9 @@ use rustix::{
 };
 
 use super::{
-    Limits,
     clients::ClientTable,
     connection::{ReadJob, ReaderState, ServerConnection, TotalUsage},
-    limits::ResourceLimit,
+    limits::{Limits, ResourceLimit},
 };
 use crate::{
     clock::TimeSource,

@@ -7,9 +7,9 @@ use std::sync::{
 
 use curt_observe::stages::StageTimes;
 
-use super::{Limits, connection::ReadJob, idle_set::IdleSet, worker_pool::WorkerPool};
+use super::{connection::ReadJob, idle_set::IdleSet, limits::Limits, worker_pool::WorkerPool};
 use crate::clock::TimeSource;
-use crate::connection::CallHandler;
+use crate::connection::answer::CallHandler;
 use crate::record::receive_buffer::ReceiveBuffer;
 
 /// A batch of this size is sent at once.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::message::CALL_HEADER_MAX;
+use crate::message::call::CALL_HEADER_MAX;
 
 /// The limits of a server. A *client* is a peer address: see [`Limits::connections_per_client`].
 #[derive(Clone, Debug)]

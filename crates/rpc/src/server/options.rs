@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Limits;
+use super::limits::Limits;
 use crate::{clock::TimeSource, security::flavor::FlavorAcceptor};
 
 /// Options of a server.

@@ -9,10 +9,9 @@ use std::{
 };
 
 use super::{
-    Limits,
     connection::{ReaderState, ServerConnection},
     idle_set::IdleSet,
-    limits::ResourceLimit,
+    limits::{Limits, ResourceLimit},
 };
 
 impl IdleSet {

@@ -12,7 +12,7 @@ use super::{
     connection::ServerConnection,
     limits::{Limits, ResourceLimit, UNSENT_PROGRESS_MIN},
 };
-use crate::connection::{SendfileOutcome, SendfileRange};
+use crate::connection::sendfile::{SendfileOutcome, SendfileRange};
 
 /// Bytes that the socket has not accepted.
 #[derive(Default)]

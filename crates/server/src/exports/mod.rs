@@ -36,8 +36,7 @@ pub use name_service_cache::{NameService, SystemNames};
 pub use option_table::{OPTIONS, OptionSupport};
 pub use options::{MountPoint, Options};
 pub use parser::{EXPORTS_MAX, ExportsEntry, ExportsProblem, FileLine, ParsedExports, Severity};
-pub(crate) use rules::Flavor as CredentialFlavor;
-pub use rules::{ExportRules, Flavor, RulesByFlavor, Squash};
+pub use rules::{CredentialFlavor, ExportRules, RulesByFlavor, Squash};
 pub(crate) use table::{Export, ExportDecision, MatchedClient};
 
 /// A tree to be exported.

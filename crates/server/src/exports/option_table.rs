@@ -2,7 +2,7 @@
 
 use super::Fsid;
 use super::options::{FlavorOptions, MountPoint, Options};
-use super::rules::Flavor;
+use super::rules::CredentialFlavor;
 
 /// The id that means "no change" to system calls.
 const NO_ID: u32 = u32::MAX;
@@ -90,7 +90,7 @@ pub(super) struct OptionListParser<'o> {
     /// The options before the first `sec=` of the list: the initial options of each flavour.
     before: FlavorOptions,
     /// The flavours to which options apply now; if there is none, they apply to all.
-    current_flavors: Vec<Flavor>,
+    current_flavors: Vec<CredentialFlavor>,
     /// Whether this list has named flavours, which then replace those of the line's defaults.
     has_sec: bool,
 }
@@ -191,8 +191,8 @@ impl<'o> OptionListParser<'o> {
         self.current_flavors.clear();
         for word in list.split(':') {
             let flavor = match word {
-                "sys" => Flavor::Sys,
-                "none" | "null" => Flavor::None,
+                "sys" => CredentialFlavor::Sys,
+                "none" | "null" => CredentialFlavor::None,
                 "krb5" | "krb5i" | "krb5p" => {
                     return Err("Kerberos is not supported by this version: use sec=sys".into());
                 }
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn words_become_the_rules_they_name() {
-        let rules = |list: &str| *taken(list).unwrap().0.rules().of(Flavor::Sys).unwrap();
+        let rules = |list: &str| *taken(list).unwrap().0.rules().of(CredentialFlavor::Sys).unwrap();
         assert!(rules("").read_only && !rules("rw").read_only && rules("rw,ro").read_only);
         assert!(rules("").secure_ports && !rules("insecure").secure_ports);
         assert_eq!(rules("").squash, Squash::Root);
@@ -356,15 +356,19 @@ mod tests {
     fn words_after_sec_are_about_its_flavours_alone() {
         let (options, _) = taken("no_root_squash,sec=sys,rw,sec=none,ro").unwrap();
         let rules = options.rules();
-        let (sys, none) = (rules.of(Flavor::Sys).unwrap(), rules.of(Flavor::None).unwrap());
+        let (sys, none) =
+            (rules.of(CredentialFlavor::Sys).unwrap(), rules.of(CredentialFlavor::None).unwrap());
         assert!(!sys.read_only && none.read_only);
         assert_eq!((sys.squash, none.squash), (Squash::None, Squash::None));
         let (options, _) = taken("sec=sys").unwrap();
-        assert_eq!(options.rules().of(Flavor::None), None);
+        assert_eq!(options.rules().of(CredentialFlavor::None), None);
         let (options, _) = taken("sec=none:sys,rw").unwrap();
         let rules = options.rules();
-        assert!(!rules.of(Flavor::None).unwrap().read_only && !rules.of(Flavor::Sys).unwrap().read_only);
-        assert_eq!(rules.flavors().next(), Some(Flavor::None));
+        assert!(
+            !rules.of(CredentialFlavor::None).unwrap().read_only
+                && !rules.of(CredentialFlavor::Sys).unwrap().read_only
+        );
+        assert_eq!(rules.flavors().next(), Some(CredentialFlavor::None));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 use arrayvec::ArrayVec;
 
 use super::Fsid;
-use super::rules::{ExportRules, Flavor, NOBODY, RulesByFlavor, Squash};
+use super::rules::{CredentialFlavor, ExportRules, NOBODY, RulesByFlavor, Squash};
 use super::text::escape;
 
 /// The options of one client of an export that have an effect. Options that are only accepted are
@@ -20,7 +20,7 @@ pub struct Options {
     /// The options for flavours without their own.
     pub(super) defaults: FlavorOptions,
     /// The flavours of `sec=`, each with the options after it; empty without `sec=`.
-    pub(super) flavors: ArrayVec<(Flavor, FlavorOptions), 2>,
+    pub(super) flavors: ArrayVec<(CredentialFlavor, FlavorOptions), 2>,
     pub(super) secure: bool,
     pub(super) asynchronous: bool,
     pub(super) subtree_check: bool,

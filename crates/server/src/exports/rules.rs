@@ -72,14 +72,14 @@ impl Default for ExportRules {
 
 /// How a caller authenticates (`sec=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Flavor {
+pub enum CredentialFlavor {
     /// Not at all: it is the anonymous user (`sec=none`, AUTH_NONE).
     None,
     /// By ids that are trusted (`sec=sys`, AUTH_SYS).
     Sys,
 }
 
-impl Flavor {
+impl CredentialFlavor {
     /// The flavour of a credential; none if this server does not support it.
     pub(crate) const fn of(credential: &OpaqueAuth<'_>) -> Option<Self> {
         match credential {
@@ -109,7 +109,7 @@ impl Flavor {
 /// The rules of an export for one client, for each flavour that it may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesByFlavor {
-    offered: ArrayVec<(Flavor, ExportRules), 2>,
+    offered: ArrayVec<(CredentialFlavor, ExportRules), 2>,
     /// Whether AUTH_NONE is accepted although only AUTH_SYS is offered: without `sec=`, as by
     /// knfsd.
     none_tolerated: bool,
@@ -120,22 +120,22 @@ impl RulesByFlavor {
     /// user.
     #[must_use]
     pub fn without_sec(rules: ExportRules) -> Self {
-        Self { offered: ArrayVec::from_iter([(Flavor::Sys, rules)]), none_tolerated: true }
+        Self { offered: ArrayVec::from_iter([(CredentialFlavor::Sys, rules)]), none_tolerated: true }
     }
 
     /// The flavours of `sec=`, the preferred first, each with its rules.
     #[must_use]
-    pub fn with_sec(offered: ArrayVec<(Flavor, ExportRules), 2>) -> Self {
+    pub fn with_sec(offered: ArrayVec<(CredentialFlavor, ExportRules), 2>) -> Self {
         Self { offered, none_tolerated: false }
     }
 
     /// The rules for callers with this flavour; none if it is not accepted.
     #[must_use]
-    pub fn of(&self, flavor: Flavor) -> Option<&ExportRules> {
+    pub fn of(&self, flavor: CredentialFlavor) -> Option<&ExportRules> {
         let exact = self.offered.iter().find(|(own, _)| *own == flavor);
         let found = match flavor {
-            Flavor::None if self.none_tolerated => exact.or_else(|| self.offered.first()),
-            Flavor::None | Flavor::Sys => exact,
+            CredentialFlavor::None if self.none_tolerated => exact.or_else(|| self.offered.first()),
+            CredentialFlavor::None | CredentialFlavor::Sys => exact,
         };
         found.map(|(_, rules)| rules)
     }
@@ -146,7 +146,7 @@ impl RulesByFlavor {
     }
 
     /// The flavours that MNT returns, the preferred first.
-    pub(crate) fn flavors(&self) -> impl Iterator<Item = Flavor> {
+    pub(crate) fn flavors(&self) -> impl Iterator<Item = CredentialFlavor> {
         self.offered.iter().map(|(flavor, _)| *flavor)
     }
 
@@ -169,12 +169,15 @@ mod tests {
     fn a_flavour_gets_its_own_rules_and_none_of_anothers() {
         let (ro, rw) = (ExportRules { read_only: true, ..ExportRules::default() }, ExportRules::default());
         let plain = RulesByFlavor::without_sec(rw);
-        assert_eq!(plain.of(Flavor::Sys), Some(&rw));
-        assert_eq!(plain.of(Flavor::None), Some(&rw), "as knfsd without sec=");
-        let sys = RulesByFlavor::with_sec(ArrayVec::from_iter([(Flavor::Sys, rw)]));
-        assert_eq!(sys.of(Flavor::None), None);
-        let both = RulesByFlavor::with_sec(ArrayVec::from_iter([(Flavor::Sys, rw), (Flavor::None, ro)]));
-        assert_eq!((both.of(Flavor::Sys), both.of(Flavor::None)), (Some(&rw), Some(&ro)));
-        assert_eq!(both.flavors().map(Flavor::number).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(plain.of(CredentialFlavor::Sys), Some(&rw));
+        assert_eq!(plain.of(CredentialFlavor::None), Some(&rw), "as knfsd without sec=");
+        let sys = RulesByFlavor::with_sec(ArrayVec::from_iter([(CredentialFlavor::Sys, rw)]));
+        assert_eq!(sys.of(CredentialFlavor::None), None);
+        let both = RulesByFlavor::with_sec(ArrayVec::from_iter([
+            (CredentialFlavor::Sys, rw),
+            (CredentialFlavor::None, ro),
+        ]));
+        assert_eq!((both.of(CredentialFlavor::Sys), both.of(CredentialFlavor::None)), (Some(&rw), Some(&ro)));
+        assert_eq!(both.flavors().map(CredentialFlavor::number).collect::<Vec<_>>(), [1, 0]);
     }
 }

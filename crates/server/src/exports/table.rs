@@ -12,7 +12,7 @@ use curt_vfs::{FsCred, NodeHandle, Vfs};
 
 use super::clients::ClientSpec;
 use super::name_service_cache::{NameQuery, NameServiceCache};
-use super::rules::{ExportRules, Flavor, RulesByFlavor};
+use super::rules::{CredentialFlavor, ExportRules, RulesByFlavor};
 use super::subtree::SubtreeCache;
 use super::{ExportClient, ExportDefinition, Fsid, pattern};
 use crate::file_handle::{ExportId, FileSystemId};
@@ -177,7 +177,7 @@ impl Exports {
     pub(crate) fn decide(
         &self,
         client: SocketAddr,
-        flavor: Option<Flavor>,
+        flavor: Option<CredentialFlavor>,
         id: ExportId,
         file_system: FileSystemId,
     ) -> ExportDecision {

@@ -2,7 +2,7 @@
 
 use curt_types::Wcc;
 
-use super::name::{NamePurpose, check};
+use super::name::{NamePurpose, check_name};
 use super::{BothAttributes, BothOp, OpResult, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
 
@@ -16,7 +16,7 @@ pub(crate) fn link(
     let allowed = saved
         .same_export(current)
         .and_then(|()| current.writable())
-        .and_then(|()| check(name, NamePurpose::Create));
+        .and_then(|()| check_name(name, NamePurpose::Create));
     if let Err(fault) = allowed {
         return saved.both_unchanged(current, Err(fault));
     }

@@ -1,7 +1,7 @@
 //! LOOKUP (RFC 1813 section 3.3.3).
 
 use super::crossing;
-use super::name::{NamePurpose, check};
+use super::name::{NamePurpose, check_name};
 use super::{FoundObject, OpResult, PostOp};
 use crate::request::{NfsRequest, VerifiedHandle};
 
@@ -11,7 +11,7 @@ pub(crate) fn lookup(
     current: &VerifiedHandle<'_>,
     name: &[u8],
 ) -> PostOp<FoundObject> {
-    if let Err(fault) = check(name, NamePurpose::Lookup) {
+    if let Err(fault) = check_name(name, NamePurpose::Lookup) {
         return OpResult { attributes: current.attributes(), value: Err(fault) };
     }
     if let Some(left) = crossing::leave(request, current, name) {

@@ -3,7 +3,7 @@
 use curt_types::Fault;
 use curt_vfs::{NewNode, SpecialFile};
 
-use super::name::{NamePurpose, check};
+use super::name::{NamePurpose, check_name};
 use super::{FoundObject, WccOp, attributes, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
 
@@ -21,7 +21,7 @@ pub(crate) fn make(
 ) -> WccOp<FoundObject> {
     let allowed = current
         .writable()
-        .and_then(|()| check(name, NamePurpose::Create))
+        .and_then(|()| check_name(name, NamePurpose::Create))
         .and_then(|()| check_object(object));
     if let Err(fault) = allowed {
         return current.not_begun(fault);

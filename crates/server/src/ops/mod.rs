@@ -37,7 +37,7 @@ pub(crate) use link::link;
 pub(crate) use list::{Listing, entries, object_of_entry, open_directory};
 pub(crate) use lookup::lookup;
 pub(crate) use make::make;
-pub(crate) use name::NamePurpose;
+pub(crate) use name::{NamePurpose, check_name};
 pub(crate) use read::{TRANSFER_MAX, read};
 pub(crate) use readlink::readlink;
 pub(crate) use remove::remove;

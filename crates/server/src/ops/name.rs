@@ -22,7 +22,7 @@ pub(crate) enum NamePurpose {
 }
 
 /// Checks whether a name is valid for the purpose.
-pub(crate) fn check(name: &[u8], purpose: NamePurpose) -> Result<(), Fault> {
+pub(crate) fn check_name(name: &[u8], purpose: NamePurpose) -> Result<(), Fault> {
     match (name, purpose) {
         // RFC 1813 section 3.2 requires NFS3ERR_ACCES for an empty name and for one that the server
         // cannot handle.
@@ -54,7 +54,7 @@ mod tests {
     fn names_get_the_status_of_the_rfc() {
         use NamePurpose::{Create, Lookup, Remove, RemoveDirectory, Rename};
         let all = [Lookup, Create, Remove, RemoveDirectory, Rename];
-        let of = |name: &[u8]| all.map(|purpose| check(name, purpose).err());
+        let of = |name: &[u8]| all.map(|purpose| check_name(name, purpose).err());
         for good in [&b"a"[..], b"...", b".hidden", b"\xff\xfe", &[b'n'; 255], b"\\", b"a b"] {
             assert_eq!(of(good), [None; 5], "{good:?}");
         }

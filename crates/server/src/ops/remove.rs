@@ -1,6 +1,6 @@
 //! REMOVE and RMDIR (RFC 1813 sections 3.3.12 and 3.3.13).
 
-use super::name::{NamePurpose, check};
+use super::name::{NamePurpose, check_name};
 use super::{WccOp, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
 
@@ -12,7 +12,7 @@ pub(crate) fn remove(
     name: &[u8],
     purpose: NamePurpose,
 ) -> WccOp<()> {
-    if let Err(fault) = current.writable().and_then(|()| check(name, purpose)) {
+    if let Err(fault) = current.writable().and_then(|()| check_name(name, purpose)) {
         return current.not_begun(fault);
     }
     if let Some(window) = request.repeated {

@@ -2,7 +2,7 @@
 
 use curt_types::Fault;
 
-use super::name::{NamePurpose, check};
+use super::name::{NamePurpose, check_name};
 use super::{BothAttributes, BothOp, OpResult, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
 
@@ -17,8 +17,8 @@ pub(crate) fn rename(
     let allowed = saved
         .same_export(current)
         .and_then(|()| saved.writable())
-        .and_then(|()| check(from, NamePurpose::Rename))
-        .and_then(|()| check(to, NamePurpose::Rename));
+        .and_then(|()| check_name(from, NamePurpose::Rename))
+        .and_then(|()| check_name(to, NamePurpose::Rename));
     if let Err(fault) = allowed {
         return saved.both_unchanged(current, Err(fault));
     }

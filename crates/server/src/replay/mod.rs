@@ -29,7 +29,9 @@ pub(crate) trait Execution {
     /// Executes the request and appends its results. Returns its fault if it failed.
     ///
     /// With a window, the request has failed and may have been executed before, in that window.
-    /// Then this call changes nothing, and succeeds if the tree shows that it was executed.
+    /// Then this call creates, renames and removes nothing. It succeeds if the tree shows that the
+    /// request was executed; of a created object it sets the owner, group and times, which the
+    /// interrupted execution may not have set any more.
     fn run(
         &mut self,
         repeated: Option<ExecutionWindow>,

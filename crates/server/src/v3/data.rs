@@ -3,7 +3,7 @@
 use curt_observe::stages::{self, RequestStage};
 use curt_proto::nfs3::{
     CommitArguments, CommitOk, DATA_MAX, Fattr, NfsResult, NfsStat3, ReadArguments, ReadFail, ReadOk,
-    WccData, WriteArguments, WriteOk, WriteVerifier,
+    WccData, WriteArguments, WriteOk, WriteVerf3,
 };
 use curt_rpc::server::{CallFailure, SendfileRange};
 use curt_types::Fault;
@@ -80,7 +80,7 @@ pub(super) fn write(
         wcc,
         count: written.count,
         committed: written.committed.into(),
-        verifier: WriteVerifier(written.verifier),
+        verifier: WriteVerf3(written.verifier),
     }))
 }
 
@@ -90,5 +90,5 @@ pub(super) fn commit(
 ) -> Results<CommitOk, WccData> {
     let current = request.resolve(arguments.file.as_bytes())?;
     let committed = ops::commit(request, &current, arguments.offset, arguments.count);
-    Ok(wcc(on_data(committed), |verifier, wcc| CommitOk { wcc, verifier: WriteVerifier(verifier) }))
+    Ok(wcc(on_data(committed), |verifier, wcc| CommitOk { wcc, verifier: WriteVerf3(verifier) }))
 }

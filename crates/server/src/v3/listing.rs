@@ -4,8 +4,8 @@
 use curt_observe::probe;
 use curt_observe::stages::{self, RequestStage};
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, Fileid, Filename, ListingEncoder,
-    NfsFh3, NfsResult, NfsStat3, ReaddirArguments, ReaddirPlusArguments, ReplyFull,
+    Cookie, CookieVerf3, DirectoryEntry, DirectoryEntryPlus, Fattr, Fileid, Filename, ListingEncoder, NfsFh3,
+    NfsResult, NfsStat3, ReaddirArguments, ReaddirPlusArguments, ReplyFull,
 };
 use curt_rpc::server::CallFailure;
 use curt_types::Fault;
@@ -85,7 +85,7 @@ fn append(
         size.saturating_sub(STATUS_BYTES),
         directory_count,
         attributes,
-        CookieVerifier::default(),
+        CookieVerf3::default(),
     );
     let mut encoder = begun.map_err(|_| Fault::Toosmall)?;
     let is_plus = listing.detail == ReaddirDetail::Nodes;

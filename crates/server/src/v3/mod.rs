@@ -41,7 +41,7 @@ pub(crate) fn call(
 ) -> Result<(), CallFailure> {
     let procedure = NfsProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
     let operation = Operation::Nfs3(procedure);
-    service.counters.procedures.count(operation);
+    service.counters.calls.count(operation);
     stages::set_operation(operation);
     let replay =
         if is_cached(procedure) { Replay::ReplyCache(&service.reply_cache) } else { Replay::Nothing };
@@ -126,7 +126,20 @@ impl Execution for ProcedureCall<'_> {
                 let taken = next(arguments);
                 (next(arguments), taken)
             }
-            _ => (0, 0),
+            NfsProcedure::Null
+            | NfsProcedure::Getattr
+            | NfsProcedure::Setattr
+            | NfsProcedure::Lookup
+            | NfsProcedure::Access
+            | NfsProcedure::Readlink
+            | NfsProcedure::Read
+            | NfsProcedure::Write
+            | NfsProcedure::Readdir
+            | NfsProcedure::ReaddirPlus
+            | NfsProcedure::Fsstat
+            | NfsProcedure::Fsinfo
+            | NfsProcedure::Pathconf
+            | NfsProcedure::Commit => (0, 0),
         };
         Subjects { made, taken }
     }
@@ -142,7 +155,29 @@ impl ProcedureCall<'_> {
                 tracing::warn!(procedure = %self.procedure, status = status.number(), "the file system failed");
                 Some(ServerCounter::ErrorsIo)
             }
-            _ => None,
+            NfsStat3::Ok
+            | NfsStat3::Noent
+            | NfsStat3::Nxio
+            | NfsStat3::Exist
+            | NfsStat3::Xdev
+            | NfsStat3::Nodev
+            | NfsStat3::Notdir
+            | NfsStat3::Isdir
+            | NfsStat3::Inval
+            | NfsStat3::Fbig
+            | NfsStat3::Nospc
+            | NfsStat3::Rofs
+            | NfsStat3::Mlink
+            | NfsStat3::Nametoolong
+            | NfsStat3::Notempty
+            | NfsStat3::Dquot
+            | NfsStat3::Remote
+            | NfsStat3::NotSync
+            | NfsStat3::BadCookie
+            | NfsStat3::Notsupp
+            | NfsStat3::Toosmall
+            | NfsStat3::Badtype
+            | NfsStat3::Jukebox => None,
         };
         let counters = &self.service.counters;
         counters.count(ServerCounter::Errors);

@@ -78,18 +78,23 @@ pub(super) fn mknod(
     make(request, arguments.place, node)
 }
 
-/// The common part of CREATE, MKDIR, SYMLINK and MKNOD.
+/// The common part of CREATE, MKDIR, SYMLINK and MKNOD. The arguments are checked in their order:
+/// the handle, the name, then the object. A type that MKNOD cannot create is refused before the
+/// directory is searched or a permission is checked, as knfsd does.
 fn make(
     request: &mut NfsRequest<'_, '_>,
     place: DirOpArgs<'_>,
     object: Result<NewNode<'_>, &Fault>,
 ) -> Results<CreateOk, WccData> {
-    let current = request.resolve(place.directory.as_bytes())?;
+    let (current, name) = (request.resolve(place.directory.as_bytes())?, place.name.bytes());
     let object = match object {
         Ok(object) => object,
-        Err(fault) => return Ok(not_begun(&current, *fault)),
+        Err(fault) => {
+            let named = ops::check_name(name, NamePurpose::Create);
+            return Ok(not_begun(&current, named.err().unwrap_or(*fault)));
+        }
     };
-    let made = ops::make(request, &current, place.name.bytes(), object);
+    let made = ops::make(request, &current, name, object);
     Ok(wcc(made, |made, directory| CreateOk {
         object: Some(wire_handle(&made.handle)),
         attributes: made.attributes.map(Fattr::from),

@@ -1,8 +1,8 @@
 //! A tree with one object of each type, and a valid call of each procedure for any of them.
 
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, CommitArguments, Cookie, CookieVerifier, CreateArguments, CreateHow,
-    CreateOk, DirOpArgs, Filename, LinkArguments, MkdirArguments, MknodArguments, MknodData, NfsFh3, NfsPath,
+    AccessArguments, AccessMask, CommitArguments, Cookie, CookieVerf3, CreateArguments, CreateHow, CreateOk,
+    DirOpArgs, Filename, LinkArguments, MkdirArguments, MknodArguments, MknodData, NfsFh3, NfsPath,
     NfsProcedure, NfsResult, NfsStat3, ReadArguments, ReaddirArguments, ReaddirPlusArguments,
     RenameArguments, Sattr, SetattrArguments, SpecData, StableHow, SymlinkArguments, WccData, WriteArguments,
 };
@@ -129,7 +129,7 @@ pub(crate) fn arguments(procedure: NfsProcedure, object: NfsFh3, name: &[u8], ot
 
 /// The same for the procedures that take no name.
 fn nameless(procedure: NfsProcedure, object: NfsFh3) -> Vec<u8> {
-    let verifier = CookieVerifier::default();
+    let verifier = CookieVerf3::default();
     match procedure {
         NfsProcedure::Null => Vec::new(),
         NfsProcedure::Getattr

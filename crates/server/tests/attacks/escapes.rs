@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, DirectoryEntryPlus, Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3, ReaddirOk,
+    Cookie, CookieVerf3, DirectoryEntryPlus, Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3, ReaddirOk,
     ReaddirPlusArguments,
 };
 use curt_vfs::{LocalOptions, LocalVfs};
@@ -109,7 +109,7 @@ fn the_root_of_a_sub_directory_is_its_own_parent_and_links_lead_nowhere() {
     let listing = ReaddirPlusArguments {
         directory: root,
         cookie: Cookie(0),
-        verifier: CookieVerifier::default(),
+        verifier: CookieVerf3::default(),
         directory_count: 4096,
         max_count: 32_768,
     };

@@ -3,7 +3,7 @@
 //! at exactly the limit).
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, DATA_MAX, DirOpArgs,
+    CommitArguments, CommitOk, Cookie, CookieVerf3, CreateArguments, CreateHow, DATA_MAX, DirOpArgs,
     Filename, MkdirArguments, MknodArguments, MknodData, NfsPath, NfsProcedure, NfsResult, NfsStat3, NfsTime,
     ReadArguments, ReaddirArguments, ReaddirPlusArguments, Sattr, SetattrArguments, StableHow,
     SymlinkArguments, TimeHow, WccData, WriteArguments, WriteOk,
@@ -131,7 +131,7 @@ fn a_time_with_a_second_of_nanoseconds_is_refused_wherever_attributes_are_set() 
 fn listings_of_any_count_and_cookie_fit_their_count_or_are_refused() {
     let mut world = World::new();
     let directory = world.root;
-    let verifier = CookieVerifier::default();
+    let verifier = CookieVerf3::default();
     for cookie in EDGES.map(Cookie) {
         for count in COUNTS {
             let plain = ReaddirArguments { directory, cookie, verifier, count };

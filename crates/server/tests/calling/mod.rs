@@ -11,8 +11,7 @@ use curt_proto::nfs3::{
 };
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::client::{
-    Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName as Address, TcpOptions, TcpTransport,
-    Transport,
+    Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions, TcpTransport, Transport,
 };
 use curt_rpc::server::{Limits, RpcServer};
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
@@ -46,7 +45,7 @@ pub(crate) fn serve(service: Arc<NfsService>) -> SocketAddr {
 }
 
 pub(crate) fn connect(address: SocketAddr) -> TcpTransport {
-    let options = TcpOptions::new(Address::Address(address.ip()), PortSource::Fixed(address.port()));
+    let options = TcpOptions::new(ServerName::Address(address.ip()), PortSource::Fixed(address.port()));
     TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never()).unwrap()
 }
 

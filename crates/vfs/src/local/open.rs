@@ -20,8 +20,12 @@ use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 
-/// An open file and its attributes just before use.
-pub(super) type OpenedFile = (Arc<OpenLocalFile>, Attributes);
+/// An open file.
+pub(super) struct OpenedFile {
+    pub(super) file: Arc<OpenLocalFile>,
+    /// Its attributes just before use.
+    pub(super) attributes: Attributes,
+}
 
 /// Why there is none.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +116,7 @@ impl LocalVfs {
             }
             file.check_passed(stamp);
         }
-        Ok((file, attributes))
+        Ok(OpenedFile { file, attributes })
     }
 
     fn open_anew(
@@ -132,7 +136,7 @@ impl LocalVfs {
                 if first {
                     self.sweeper.wake();
                 }
-                Ok((file, attributes))
+                Ok(OpenedFile { file, attributes })
             }
             Err(error) => Err(OpenFailure { attributes: Some(attributes), error }),
         }

@@ -191,7 +191,7 @@ fn answer<T>(
     read: impl FnOnce(&OpenLocalFile, &Attributes) -> Result<T, Error>,
 ) -> PostOpResult<T> {
     match opened {
-        Ok((file, attributes)) => {
+        Ok(OpenedFile { file, attributes }) => {
             PostOpResult { attributes: Some(attributes), value: read(&file, &attributes) }
         }
         Err(OpenFailure { attributes, error }) => PostOpResult { attributes, value: Err(error) },

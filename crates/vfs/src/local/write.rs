@@ -100,7 +100,7 @@ impl LocalVfs {
         data: &[u8],
         stability: Stability,
     ) -> WccResult<WriteResult> {
-        let (file, before) = match opened {
+        let OpenedFile { file, attributes: before } = match opened {
             Ok(opened) => opened,
             Err(OpenFailure { attributes, error }) => {
                 return WccResult {

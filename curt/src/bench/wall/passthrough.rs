@@ -1,8 +1,8 @@
 //! A bare FUSE loop over a directory of this machine: what a mount would cost if its file system
 //! decided nothing, kept nothing and sent nothing.
 //!
-//! The kernel may cache attributes and pages as long as on a mount of Curt with default options,
-//! and no names. Each request becomes the same system call on the directory.
+//! The kernel may cache names, attributes and pages as long as on a mount of Curt with default
+//! options. Each request becomes the same system call on the directory.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -24,8 +24,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// How long the kernel may cache names: not at all, as on a mount of Curt.
-const NAME_LIFETIME: Duration = Duration::ZERO;
+/// How long the kernel may cache names: as on a mount of Curt with default options (kernelnames).
+const NAME_LIFETIME: Duration = Duration::from_secs(1);
 /// How long the kernel may cache attributes: as on a mount of Curt with default options (acregmin).
 const ATTRIBUTE_LIFETIME: Duration = Duration::from_secs(3);
 /// As a mount of Curt has it.
@@ -309,14 +309,16 @@ impl Filesystem for Passthrough {
     fn rename(
         &self,
         _: &LoopContext<'_>,
-        from: (NodeId, &[u8]),
-        to: (NodeId, &[u8]),
+        parent: NodeId,
+        name: &[u8],
+        new_parent: NodeId,
+        new_name: &[u8],
         flags: u32,
     ) -> Result<(), Errno> {
         self.count();
-        let (old, new) = (self.node(from.0)?, self.node(to.0)?);
+        let (old, new) = (self.node(parent)?, self.node(new_parent)?);
         let flags = RenameFlags::from_bits_retain(flags);
-        rustix::fs::renameat_with(&old.file, from.1, &new.file, to.1, flags)
+        rustix::fs::renameat_with(&old.file, name, &new.file, new_name, flags)
     }
 
     fn link(

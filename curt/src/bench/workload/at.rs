@@ -10,7 +10,7 @@ use curt_bench::make;
 use curt_bench::processes::{Curt, SETTLE, progress_bar};
 use curt_bench::replay::ReplayOutcome;
 use curt_bench::workload::Workload;
-use curt_observe::ProcedureCalls;
+use curt_observe::CallCounts;
 use curt_observe::control;
 use serde_json::json;
 
@@ -60,7 +60,7 @@ fn show(
     workload: Workload,
     directory: &Path,
     outcome: &ReplayOutcome,
-    sent: Option<&ProcedureCalls>,
+    sent: Option<&CallCounts>,
     as_json: bool,
 ) -> Result<()> {
     let mut out = std::io::stdout().lock();
@@ -71,7 +71,7 @@ fn show(
         });
         if let (Some(sent), Some(fields)) = (sent, line.as_object_mut()) {
             let mut calls: serde_json::Map<_, _> =
-                sent.iter().map(|(name, calls)| (name.to_owned(), json!(calls))).collect();
+                sent.iter().map(|(operation, calls)| (operation.to_string(), json!(calls))).collect();
             calls.insert("total".to_owned(), json!(sent.total()));
             fields.insert("rpc".to_owned(), calls.into());
         }
@@ -88,7 +88,7 @@ fn show(
 }
 
 /// The requests of this user's Curt mount at `directory`; `None` if there is none.
-fn requests(directory: &Path) -> Option<ProcedureCalls> {
+fn requests(directory: &Path) -> Option<CallCounts> {
     let (_, report) = control::find(&control::directory(), directory).ok()?;
     Some(report.counters.requests)
 }

@@ -35,10 +35,12 @@ enum CostBound {
 
 impl CostBound {
     /// Whether requests and bytes are within the bound.
-    fn holds(self, off: (u64, u64), auto: (u64, u64)) -> bool {
+    fn holds(self, off: &FillCost, auto: &FillCost) -> bool {
         match self {
-            Self::Share => auto.0 * 100 <= off.0 * 102 && auto.1 * 100 <= off.1 * 110,
-            Self::One => auto.0 <= off.0 + 1,
+            Self::Share => {
+                auto.requests * 100 <= off.requests * 102 && auto.received * 100 <= off.received * 110
+            }
+            Self::One => auto.requests <= off.requests + 1,
         }
     }
 }
@@ -55,7 +57,7 @@ pub(super) fn run(place: &mut FillSetup<'_>, shape: &FillTreeSizes, top: &Path) 
         let costs = DirfillMode::BOTH.map(|mode| place.cost(mode, |mounted| run(mounted, mode)));
         let [off, auto] = costs;
         let (off, auto) = (off?, auto?);
-        let holds = bound.holds((off.requests, off.received), (auto.requests, auto.received));
+        let holds = bound.holds(&off, &auto);
         Ok::<_, anyhow::Error>(json!({
             "case": what, "off": off, "auto": auto, "holds": holds,
             "requests_ratio": auto.requests as f64 / off.requests as f64,
@@ -124,9 +126,10 @@ mod tests {
 
     #[test]
     fn bounds_are_two_in_a_hundred_requests_a_tenth_of_the_bytes_and_one_request() {
-        let share = |auto| CostBound::Share.holds((1000, 1000), auto);
-        assert!(share((1020, 1100)) && !share((1021, 1000)) && !share((1000, 1101)));
-        let one = |auto| CostBound::One.holds((2, 500), auto);
-        assert!(one((3, 100_000)) && !one((4, 500)));
+        let cost = |requests, received| FillCost { requests, received, seconds: 1.0 };
+        let share = |requests, received| CostBound::Share.holds(&cost(1000, 1000), &cost(requests, received));
+        assert!(share(1020, 1100) && !share(1021, 1000) && !share(1000, 1101));
+        let one = |requests, received| CostBound::One.holds(&cost(2, 500), &cost(requests, received));
+        assert!(one(3, 100_000) && !one(4, 500));
     }
 }

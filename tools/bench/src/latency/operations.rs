@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use curt_bench::content::ContentPattern;
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, AccessOk, Cookie, CookieVerifier, CreateArguments, CreateHow, CreateOk,
+    AccessArguments, AccessMask, AccessOk, Cookie, CookieVerf3, CreateArguments, CreateHow, CreateOk,
     DirOpArgs, DirectoryEntryPlus, Fattr, Filename, LookupOk, NfsFh3, NfsProcedure, NfsStat3, PROGRAM,
     ReadArguments, ReadOk, ReaddirOk, ReaddirPlusArguments, Sattr, StableHow, VERSION, WccData,
     WriteArguments, WriteOk,
@@ -127,7 +127,7 @@ impl PreparedCalls {
                 let listing = ReaddirPlusArguments {
                     directory: tree.listed,
                     cookie: Cookie(0),
-                    verifier: CookieVerifier([0; 8]),
+                    verifier: CookieVerf3([0; 8]),
                     directory_count: LISTING_BYTES,
                     max_count: LISTING_BYTES,
                 };

@@ -7,7 +7,7 @@ use curt_rpc::client::Interrupt;
 use parking_lot::Mutex;
 
 use super::{server::*, *};
-use crate::data::ReadTarget;
+use crate::data::in_place_read::ReadTarget;
 
 /// Records the bytes that it receives and the number of calls.
 #[derive(Default)]

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
-use crate::protocol::OpenContext;
 use crate::protocol::v3::NfsV3;
+use crate::protocol::values::OpenContext;
 use curt_types::{Attributes, FileHandle, Wcc};
 mod in_place_read;
 mod model;
@@ -28,10 +28,17 @@ use curt_rpc::{
 };
 use parking_lot::Mutex;
 
-use super::{DataError, DataOptions, DataOwner, DataPlane, FileData, OpenData, OpenMode, WritePosition};
+use super::{
+    errors::DataError,
+    file::FileData,
+    options::DataOptions,
+    owner::DataOwner,
+    plane::{DataPlane, OpenData, OpenMode},
+    write::WritePosition,
+};
 use crate::{
     environment::{Background, BackgroundTask, Clock},
-    protocol::RpcClient,
+    protocol::rpc_client::RpcClient,
     threads::BackgroundThreads,
 };
 use server::Server;

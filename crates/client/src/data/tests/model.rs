@@ -2,7 +2,10 @@
 //! whatever a correct server does.
 
 use super::{Rig, pattern, random::Random, server::Misbehaviour, small};
-use crate::data::{DataOptions, OpenData, OpenMode};
+use crate::data::{
+    options::DataOptions,
+    plane::{OpenData, OpenMode},
+};
 
 /// Maximum size of the file in bytes.
 const SIZE: u64 = 40_000;

@@ -9,7 +9,7 @@ use super::{
     server::{Misbehaviour, READ},
     small,
 };
-use crate::data::{DataError, DataOptions, OpenMode};
+use crate::data::{errors::DataError, options::DataOptions, plane::OpenMode};
 
 const KIB: usize = 1024;
 

@@ -3,6 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use curt_rpc::auth::RpcCredential;
+use curt_types::WriteVerifier;
 
 use super::random::Random;
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
         segments::Segments,
         shared_bytes::{ReadBytes, SharedBytes},
     },
-    protocol::{OpenContext, WriteVerifier},
+    protocol::values::OpenContext,
 };
 
 const SIZE: u64 = 300;
@@ -98,18 +99,18 @@ impl Trial {
     fn depart(&mut self) {
         let flight = self.writes * 1000 + self.flights.len() as u64;
         let whole = self.random.below(2) == 0;
-        let Some(departure) = self.segments.start_write(flight, whole, |_, _| true) else {
+        let Some(segment) = self.segments.start_write(flight, whole, |_, _| true) else {
             assert!(whole || !self.model.iter().any(|byte| matches!(byte, Byte::Dirty(_))));
             return;
         };
-        let range = departure.offset..departure.offset + departure.bytes.len() as u64;
+        let range = segment.offset..segment.offset + segment.bytes.len() as u64;
         assert!(!whole || range.end - range.start == BLOCK);
         assert_eq!(range.start / BLOCK, (range.end - 1) / BLOCK, "a WRITE stays in its block");
-        for (byte, sent) in Self::bytes_of(&mut self.model, &range).zip(departure.bytes.iter()) {
+        for (byte, sent) in Self::bytes_of(&mut self.model, &range).zip(segment.bytes.iter()) {
             assert_eq!(*byte, Byte::Dirty(*sent));
             *byte = Byte::Sending(*sent, flight);
         }
-        self.flights.push((flight, departure));
+        self.flights.push((flight, segment));
     }
 
     /// A WRITE ends: accepted in part (the rest is sent again), accepted FILE_SYNC, or failed.
@@ -118,22 +119,22 @@ impl Trial {
             return;
         }
         let chosen = usize::try_from(self.random.below(self.flights.len() as u64)).expect("small");
-        let (flight, departure) = self.flights.swap_remove(chosen);
-        let end = departure.offset + departure.bytes.len() as u64;
-        let taken = departure.offset + 1 + self.random.below(end - departure.offset);
+        let (flight, segment) = self.flights.swap_remove(chosen);
+        let end = segment.offset + segment.bytes.len() as u64;
+        let taken = segment.offset + 1 + self.random.below(end - segment.offset);
         let ours =
             |state: &SegmentState| matches!(state, SegmentState::InFlight(_, number) if *number == flight);
         self.answers += 1;
         let answer = self.answers;
         let stable = self.random.below(2) == 0;
-        let _ = self.segments.set_states(departure.offset..taken, |state| match state {
+        let _ = self.segments.set_states(segment.offset..taken, |state| match state {
             SegmentState::InFlight(origin, number) if *number == flight => Some(match stable {
                 true => SegmentState::Clean { number: 0, usage: SegmentUsage::Idle, given: 0 },
                 false => SegmentState::Unstable(origin.clone(), WriteVerifier::default(), answer),
             }),
             _ => None,
         });
-        for byte in Self::bytes_of(&mut self.model, &(departure.offset..taken)) {
+        for byte in Self::bytes_of(&mut self.model, &(segment.offset..taken)) {
             match *byte {
                 Byte::Sending(value, number) if number == flight && stable => *byte = Byte::Clean(value),
                 Byte::Sending(value, number) if number == flight => *byte = Byte::Unstable(value, answer),

@@ -1,7 +1,7 @@
 //! The number of READs of a sequential reader, and the bytes that stay cached.
 
 use super::{Rig, pattern, server::READ, small};
-use crate::data::DataOptions;
+use crate::data::options::DataOptions;
 
 const RSIZE: usize = 16 << 10;
 const READS: usize = 64;

@@ -159,10 +159,10 @@ impl Transport for Server {
         request: &RpcRequest<'_>,
         interrupt: &Interrupt,
         _: &mut CallStatistics,
-        taker: &Arc<dyn ReplySink>,
+        sink: &Arc<dyn ReplySink>,
     ) -> Result<CallReply, CallError> {
         let results = self.answer(request, interrupt)?;
-        if taker.consume(&results) {
+        if sink.consume(&results) {
             self.taken.fetch_add(1, SeqCst);
             return Ok(CallReply::consumed());
         }

@@ -7,7 +7,7 @@ use super::{
     server::{Misbehaviour, WRITE},
     small,
 };
-use crate::data::{DataError, DataOptions, WritePosition};
+use crate::data::{errors::DataError, options::DataOptions, write::WritePosition};
 
 const INTERRUPTED: DataError = DataError::Call(CallError::Interrupted);
 

@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{
     data::{
-        DataError, DataOptions, OpenMode, block_pool::BlockPool, segment::WriteOrigin, segments::Segments,
-        shared_bytes::SharedBytes,
+        block_pool::BlockPool, errors::DataError, options::DataOptions, plane::OpenMode,
+        segment::WriteOrigin, segments::Segments, shared_bytes::SharedBytes,
     },
-    protocol::OpenContext,
+    protocol::values::OpenContext,
 };
 
 const FULL: u32 = 28;
@@ -56,10 +56,10 @@ fn whole_blocks_that_the_writer_caches_are_dropped_once_they_are_durable() {
         let before = rig.plane.unwritten_bytes() + rig.plane.cached_bytes();
         assert_eq!(before, 4 * 4096, "until a COMMIT the server may lose them");
         rig.flush(&open).unwrap();
-        let kept = rig.plane.cached_bytes();
+        let cached = rig.plane.cached_bytes();
         assert_eq!(rig.plane.unwritten_bytes(), 0);
         assert_eq!(rig.read(&rig.open(), 0, contents.len()).unwrap(), contents);
-        kept
+        cached
     };
     assert_eq!(kept_after(OpenMode::default(), 4096), 4096, "the first bytes of a file stay");
     assert_eq!(kept_after(OpenMode::default(), 1000), 4 * 4096, "a kernel keeps no part of a page");
@@ -325,6 +325,32 @@ fn truncation_cuts_what_was_written_and_fetched() {
     assert_eq!(rig.read(&open, 0, 1000).unwrap(), expected);
     rig.flush(&open).unwrap();
     assert_eq!(rig.server.state().disk, expected);
+}
+
+// SEMANTICS: write-3.
+#[test]
+fn bytes_that_a_restarted_server_lost_are_not_sent_while_the_file_is_truncated() {
+    let rig = Rig::inline(&[], small());
+    let open = rig.open();
+    let never = curt_rpc::client::Interrupt::never();
+    rig.write(&open, 0, &[1; 8192]).unwrap();
+    rig.write(&open, 8192, &[2; 100]).unwrap();
+    rig.plane.flush_unsent(&rig.owner, &never).unwrap();
+    rig.server.state().restart();
+    let resize = rig.plane.begin_resize(&rig.owner, 5000, &never).unwrap();
+    rig.server.take_seen();
+    // The COMMIT finds that all bytes are lost.
+    rig.plane.write_behind(&rig.owner);
+    let beyond = |(procedure, offset, length, _): &(u32, u64, u32, u32)| {
+        *procedure == WRITE && offset + u64::from(*length) > 5000
+    };
+    assert!(!rig.server.take_seen().iter().any(beyond));
+    rig.server.state().memory.resize(5000, 0);
+    *rig.file.believed.lock() = Some(5000);
+    rig.file.data.truncated(5000);
+    drop(resize);
+    rig.flush(&open).unwrap();
+    assert_eq!(rig.server.state().disk, [1; 5000]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod sys;
 #[path = "../../../tests/loopback/world.rs"]
 mod world;
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use curt_client::ops;
 use curt_policy::{CacheOptions, NameLabel, names::DentryUpdate};
@@ -18,16 +18,28 @@ use crate::{InodeId, LookupResult, inode::FACTS_LOCKED, ops::names};
 const ROUNDS: usize = 1000;
 
 #[test]
-fn a_lookup_from_memory_locks_its_directory_once_reads_the_clock_once_and_allocates_nothing() {
+fn a_lookup_from_memory_locks_its_directory_to_decide_and_to_grant_and_allocates_nothing() {
+    for kernel_names in [Duration::ZERO, KEPT] {
+        cost_of_lookups(kernel_names);
+    }
+}
+
+/// How long a kernel keeps names, if it does; each is looked up again when that has ended.
+const KEPT: Duration = Duration::from_millis(1);
+
+fn cost_of_lookups(kernel_names: Duration) {
     let world = World::new();
-    let mounted = world.mount(CacheOptions::default());
+    let mounted = world.mount(CacheOptions { kernel_names, ..CacheOptions::default() });
     mounted.client.serves_kernel();
     mounted.teach_time(&world);
     let (me, top) = (user(1000), mounted.client.root());
     let directory = ops::mkdir(&mounted.client.op(&me), top, b"directory", 0o755).unwrap().id;
     mounted.put(&me, directory, "file", 0o644, b"bytes");
-    world.pass(std::time::Duration::from_secs(1));
-    let lookup = |name: &[u8]| ops::lookup(&mounted.client.op(&me), directory, name).unwrap();
+    world.pass(Duration::from_secs(1));
+    let lookup = |name: &[u8]| {
+        world.pass(KEPT);
+        ops::lookup(&mounted.client.op(&me), directory, name).unwrap()
+    };
     let forget = |result: LookupResult| match result {
         LookupResult::Positive(found) => mounted.client.forget(found.id, 1),
         LookupResult::Negative { .. } => {}
@@ -51,7 +63,8 @@ fn a_lookup_from_memory_locks_its_directory_once_reads_the_clock_once_and_alloca
         };
         let undisturbed = (0..ROUNDS).map(|_| cost(directory)).find(|(.., allocated)| *allocated == 0);
         let (locks, read, _) = undisturbed.expect("a look-up allocates");
-        assert_eq!((locks, read), (1, 1), "{:?}", name.escape_ascii().to_string());
+        let grants = u32::from(!kernel_names.is_zero() && name != b"..");
+        assert_eq!((locks, read), (1 + grants, 1), "{:?}", name.escape_ascii().to_string());
         assert_eq!(mounted.sent(), "");
         forget(held);
     }
@@ -68,7 +81,7 @@ fn a_reply_does_not_enter_a_name_that_was_removed_since_it_arrived() {
     mounted.put(&me, directory, "file", 0o644, b"bytes");
     let sb = &mounted.client;
     let inode = sb.find_inode(directory).unwrap();
-    let child = names::cached_dentry(sb, &inode, b"file").and_then(|kept| kept.child).unwrap();
+    let child = names::cached_dentry(sb, &inode, b"file").and_then(|cached| cached.child).unwrap();
     let (ticket, epoch) = {
         let facts = inode.facts();
         (facts.state.ticket(), facts.contents().unwrap())
@@ -79,6 +92,6 @@ fn a_reply_does_not_enter_a_name_that_was_removed_since_it_arrived() {
     ops::unlink(&mounted.client.op(&me), directory, b"file").unwrap();
     assert_eq!(inode.facts().contents(), Some(epoch));
     assert_eq!(enter(ticket), None);
-    let kept = names::cached_dentry(sb, &inode, b"file");
-    assert!(kept.is_none_or(|kept| kept.child.is_none()));
+    let cached = names::cached_dentry(sb, &inode, b"file");
+    assert!(cached.is_none_or(|cached| cached.child.is_none()));
 }

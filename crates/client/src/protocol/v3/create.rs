@@ -7,8 +7,8 @@
 use std::hash::{BuildHasher, RandomState};
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateOk, CreateVerifier, DirOpArgs, MkdirArguments, MknodArguments,
-    MknodData, NfsPath, NfsProcedure, SymlinkArguments,
+    CreateArguments, CreateHow, CreateOk, CreateVerf3, DirOpArgs, MkdirArguments, MknodArguments, MknodData,
+    NfsPath, NfsProcedure, SymlinkArguments,
 };
 use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Wcc};
 use curt_xdr::Encode;
@@ -18,8 +18,12 @@ use super::{
     place, wcc,
 };
 
-/// The handle and the attributes of a created object, if the server returned them.
-type Made = (Option<FileHandle>, Option<Attributes>);
+/// What the server returned about a created object.
+#[derive(PartialEq, Eq)]
+struct CreateReply {
+    handle: Option<FileHandle>,
+    attributes: Option<Attributes>,
+}
 
 impl NfsV3 {
     /// Creates an object under a name that must not exist.
@@ -71,7 +75,7 @@ impl NfsV3 {
     ) -> Answer<CreatedObject, Wcc> {
         // Random, and different for each call: the keys of RandomState are the process's own.
         let told = (directory.as_bytes(), place.name.bytes(), self.rpc.now());
-        let verifier = CreateVerifier(RandomState::new().hash_one(told).to_be_bytes());
+        let verifier = CreateVerf3(RandomState::new().hash_one(told).to_be_bytes());
         let made = self.create_file(caller, place, CreateHow::Exclusive(verifier))?;
         if made.outcome == Err(Fault::Notsupp) {
             let made = self.create_file(caller, place, CreateHow::Guarded(set.into()))?;
@@ -94,7 +98,12 @@ impl NfsV3 {
         Ok(made)
     }
 
-    fn create_file(&self, caller: RpcCaller<'_>, place: DirOpArgs<'_>, how: CreateHow) -> Answer<Made, Wcc> {
+    fn create_file(
+        &self,
+        caller: RpcCaller<'_>,
+        place: DirOpArgs<'_>,
+        how: CreateHow,
+    ) -> Answer<CreateReply, Wcc> {
         self.send_create(caller, NfsProcedure::Create, &CreateArguments { place, how })
     }
 
@@ -103,10 +112,10 @@ impl NfsV3 {
         caller: RpcCaller<'_>,
         procedure: NfsProcedure,
         arguments: &(dyn Encode + Sync),
-    ) -> Answer<Made, Wcc> {
+    ) -> Answer<CreateReply, Wcc> {
         let made = |ok: CreateOk| {
             let handle = ok.object.map(FileHandle::from);
-            ((handle, attributes(ok.attributes)), ok.directory.into())
+            (CreateReply { handle, attributes: attributes(ok.attributes) }, ok.directory.into())
         };
         self.ask(caller, procedure, arguments, made, wcc)
     }
@@ -117,11 +126,15 @@ impl NfsV3 {
         caller: RpcCaller<'_>,
         directory: &FileHandle,
         place: DirOpArgs<'_>,
-        made: NfsReply<Made, Wcc>,
+        made: NfsReply<CreateReply, Wcc>,
     ) -> Answer<CreatedObject, Wcc> {
         let outcome = match made.outcome {
-            Ok((Some(handle), attributes)) => Ok(Ok(LookupReply { handle, attributes })),
-            Ok((None, _)) => Ok(self.find(caller, directory, place.name.bytes())?.outcome),
+            Ok(CreateReply { handle: Some(handle), attributes }) => {
+                Ok(Ok(LookupReply { handle, attributes }))
+            }
+            Ok(CreateReply { handle: None, .. }) => {
+                Ok(self.find(caller, directory, place.name.bytes())?.outcome)
+            }
             Err(fault) => Err(fault),
         };
         Ok(NfsReply { sent_at: made.sent_at, lost_at: made.lost_at, outcome, attributes: made.attributes })

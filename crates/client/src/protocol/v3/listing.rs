@@ -19,8 +19,8 @@ impl NfsV3 {
         directory: &FileHandle,
         request: ListRequest,
     ) -> Answer<ReaddirPage, Option<Attributes>> {
-        let ListRequest { verifier, size: count, .. } = request;
         let (directory, cookie) = (nfs_fh3(directory)?, Cookie(request.cookie));
+        let (verifier, count) = (request.verifier.into(), request.size);
         let list = |procedure, arguments: &(dyn Encode + Sync)| {
             self.send(caller, procedure, arguments, &[], results_max(count))
         };
@@ -100,5 +100,5 @@ fn page<'a, E: Decode<'a>>(
         names.push(name);
     }
     let end = entries.eof().ok_or(DecodeError::Short)?;
-    Ok(ReaddirPage { verifier: ok.verifier, names, end })
+    Ok(ReaddirPage { verifier: ok.verifier.into(), names, end })
 }

@@ -27,14 +27,15 @@ use curt_proto::nfs3::{
     SetattrArguments, VERSION, WccData,
 };
 use curt_rpc::client::{CallError, ReplySink};
-use curt_types::{Access, Attributes, ByteRange, Fault, FileHandle, SetAttributes, Stability, Wcc};
+use curt_types::{
+    Access, Attributes, ByteRange, Fault, FileHandle, SetAttributes, Stability, Wcc, WriteVerifier,
+};
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
     Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LockAnswer,
     LockEvents, LockMode, LookupReply, NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink,
     ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner, WriteReply,
-    WriteVerifier,
     rpc_client::{CallResult, CallSpec},
 };
 use nlm::{NlmCalls, NlmClient};
@@ -129,10 +130,12 @@ impl Protocol for NfsV3 {
     fn rename(
         &self,
         caller: RpcCaller<'_>,
-        from: (&FileHandle, &[u8]),
-        to: (&FileHandle, &[u8]),
+        old_directory: &FileHandle,
+        old_name: &[u8],
+        new_directory: &FileHandle,
+        new_name: &[u8],
     ) -> Answer<(), RenameAttributes> {
-        let (Some(from), Some(to)) = (place(from.0, from.1), place(to.0, to.1)) else {
+        let (Some(from), Some(to)) = (place(old_directory, old_name), place(new_directory, new_name)) else {
             return Ok(self.refusal(Fault::Nametoolong));
         };
         let arguments = RenameArguments { from, to };
@@ -193,7 +196,7 @@ impl Protocol for NfsV3 {
 
     fn commit(&self, open: OpenCaller<'_>, file: &FileHandle) -> Answer<WriteVerifier, Wcc> {
         let arguments = CommitArguments { file: nfs_fh3(file)?, offset: 0, count: 0 };
-        let committed = |ok: CommitOk| (ok.verifier, ok.wcc.into());
+        let committed = |ok: CommitOk| (ok.verifier.into(), ok.wcc.into());
         self.ask(open.rpc(), NfsProcedure::Commit, &arguments, committed, wcc)
     }
 

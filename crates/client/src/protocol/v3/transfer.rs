@@ -13,7 +13,7 @@ use super::{
     Answer, NfsReply, NfsV3, RESULTS_SMALL, ReadData, ReadSink, RpcCaller, WriteReply, attributes, nfs_fh3,
     reply, wcc,
 };
-use crate::data::SharedBytes;
+use crate::data::shared_bytes::SharedBytes;
 
 /// Bytes in READ results besides the data: status, attributes, count, eof, length.
 const READ_HEAD: usize = 4 + 4 + 84 + 4 + 4 + 4;
@@ -126,7 +126,7 @@ impl NfsV3 {
         }
         let written = |ok: WriteOk| {
             let written =
-                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier };
+                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier.into() };
             (written, ok.wcc.into())
         };
         Ok(reply(&incoming, outcome, written, wcc))

@@ -90,7 +90,7 @@ fn open(mounted: &BenchMount, name: &str, flags: OpenFlags) -> Arc<OpenFile> {
 const W: LockType = LockType::Write;
 const R: LockType = LockType::Read;
 
-// SEMANTICS: lock-2.
+// SEMANTICS: lock-15.
 #[test]
 fn waiters_of_one_mount_send_no_request_until_their_turn() {
     let mount = LockingMount::new();

@@ -7,7 +7,7 @@ use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
 use super::super::row::OptionRow;
-use super::super::values::{number, one_of, port, seconds, size};
+use super::super::values::{number, one_of, port, seconds, short_time, size};
 use super::{flag, valued_own};
 
 /// Hand-offs of a lock in a row: beyond it other machines would wait too long.
@@ -37,6 +37,10 @@ pub(super) const ROWS: &[OptionRow] = &[
     }),
     flag("nonegnamecache", |s, _| {
         s.cache.missing_name_lifetime = Duration::ZERO;
+        Ok(())
+    }),
+    valued_own("kernelnames", "N", |s, v| {
+        s.cache.kernel_names = short_time(v)?;
         Ok(())
     }),
     valued_own("neg_racy_guard", "auto|on|off", |s, v| {

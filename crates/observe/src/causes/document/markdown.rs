@@ -33,7 +33,8 @@ waits until all operations of the command are done, in the kernel, in the mount 
 8 s, and reports if that was not enough (`unfinished`). Processes that the command leaves behind continue without being explained, which is reported too; with
 `--wait` it waits until they have ended.
 
-While a command is explained the kernel caches no attributes of the mounts, so that each operation is seen. Operations then take longer, but the same requests are
+While a command is explained the kernel caches no names and attributes of the mounts, so that each operation is seen; `curt explain` starts the command when
+the names that it had cached have expired (`kernelnames=`) and the targets of symbolic links are dropped. Operations then take longer, but the same requests are
 sent, with one exception. If a name is looked up again and again and not used, a program may be about to create it, and the client sends a LOOKUP for it. While a command is
 explained, every use is seen, so some of these LOOKUPs are not sent.
 ";

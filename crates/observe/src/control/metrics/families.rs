@@ -2,7 +2,7 @@
 
 use crate::operations::ROUND_TRIP_BOUNDS;
 use crate::prometheus::{Exposition, MetricType};
-use crate::{OperationFigure, ProcedureFigures, metrics};
+use crate::{OperationFigure, OperationStatistics, metrics};
 
 use super::super::messages::MountReport;
 
@@ -47,11 +47,12 @@ pub fn text(report: &MountReport) -> String {
 }
 
 fn operations(out: &mut Exposition, mount_point: &str, report: &MountReport) {
-    let all: Vec<(&str, ProcedureFigures)> = report.operations.iter().collect();
+    let all: Vec<(String, OperationStatistics)> =
+        report.operations.iter().map(|(operation, statistics)| (operation.to_string(), statistics)).collect();
     let rows: Vec<_> = all
         .iter()
         .map(|(procedure, figures)| {
-            let labels = vec![("mount_point", mount_point), ("procedure", *procedure)];
+            let labels = vec![("mount_point", mount_point), ("procedure", procedure.as_str())];
             (labels, &figures.figures)
         })
         .collect();
@@ -66,7 +67,7 @@ fn operations(out: &mut Exposition, mount_point: &str, report: &MountReport) {
             continue;
         }
         let sum = figures.value(OperationFigure::RoundTrip);
-        let labels = [("mount_point", mount_point), ("procedure", *procedure)];
+        let labels = [("mount_point", mount_point), ("procedure", procedure.as_str())];
         family.histogram(&labels, &ROUND_TRIP_BOUNDS, &figures.round_trips, sum);
     }
 }

@@ -1,7 +1,7 @@
 //! The steps of the clients, by the crate's own decisions.
 
 use curt_policy::{
-    Absorbed, CacheOptions, Moment, Mutation, NameDecision, NameIntent, NameLabel, NameView,
+    Absorbed, CacheOptions, Moment, Mutation, NameDecision, NameLabel, NameView,
     complete::{ListingScan, reply_label, stays_complete, stays_complete_after_refusal},
     names::{self, DentryState, DentryUpdate, LookupFinding, LookupTime, RacyState},
 };
@@ -23,7 +23,7 @@ type At = (usize, usize);
 type Each<'a> = dyn FnMut(Step, State, Option<String>) + 'a;
 
 fn decide(view: &NameView, options: &CacheOptions) -> NameDecision {
-    names::decide_lookup(view, NameIntent::Use, options)
+    names::decide_lookup(view, options)
 }
 
 fn found(object: Object) -> LookupFinding {
@@ -144,7 +144,6 @@ impl Directories {
             }
             NameDecision::RevalidateDirectory => Request::Getattr,
             NameDecision::Lookup(_) => Request::Lookup,
-            NameDecision::LeaveToServer => unreachable!("a look-up is for use"),
         };
         let sent = Call {
             request,

@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use curt_policy::{
-    AttributeState, Delegation, Facts, Moment, MutationTicket, ServerClock,
-    data::{self, PagesLabel},
-};
+use curt_policy::{AttributeState, Delegation, Facts, Moment, MutationTicket, ServerClock, data::PagesLabel};
 use curt_types::PreOpState;
 
 use crate::{server::Changes, time::Time};
@@ -137,13 +134,14 @@ impl Client {
         adopted: bool,
         sent_at: Moment,
     ) {
-        let Some(label) = data::learn_pages(self.label, ticket, &self.attributes, adopted, sent_at) else {
+        let contents = self.attributes.contents();
+        let Some(epoch) = contents.filter(|_| adopted && self.attributes.is_undisturbed(ticket)) else {
             return;
         };
-        if self.label.is_some_and(|held| held.epoch != label.epoch) {
+        if self.label.is_some_and(|held| held.epoch != epoch) {
             self.drop_pages();
         }
-        self.label = Some(label);
+        self.label.get_or_insert(PagesLabel { epoch, sent_at });
         self.clean = blocks.map(Some);
     }
 }

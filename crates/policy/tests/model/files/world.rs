@@ -5,7 +5,7 @@ use core::time::Duration;
 use curt_policy::{
     AccessView, AttributeState, CacheOptions, Delegation, Facts, LockingState, Moment, Mutation,
     OpenDecision, OpenIntent, OpenView, ServerClock,
-    data::{self, PagesDecision},
+    data::{self, PagesDecision, PagesLabel},
     open,
 };
 use curt_types::FileKind;
@@ -300,7 +300,7 @@ impl Files {
     }
 
     /// A WRITE of this client was answered.
-    fn learn_written(
+    fn absorb_write_reply(
         &self,
         own: &mut Client,
         (block, content): (usize, Block),
@@ -319,10 +319,12 @@ impl Files {
             self.drop_pages(own);
         }
         own.dirty[block] = None;
-        own.label = data::learn_written(own.label, &own.attributes, absorbed, sent_at);
         own.clean[block] = Some(content);
-        if own.label.is_none() {
-            self.drop_pages(own);
+        match own.attributes.contents().filter(|_| absorbed.stands) {
+            Some(epoch) if own.label.is_none_or(|held| held.epoch == epoch) => {
+                own.label.get_or_insert(PagesLabel { epoch, sent_at });
+            }
+            Some(_) | None => self.drop_pages(own),
         }
     }
 
@@ -366,7 +368,7 @@ impl Files {
                 self.judge(state, client, seen, call.floor)
             }
             Request::Write(block, content) => {
-                self.learn_written(own, (block, content), sent_at, received_at, &reply);
+                self.absorb_write_reply(own, (block, content), sent_at, received_at, &reply);
                 let closed = &mut state.server.closed[block];
                 *closed = (*closed).max(reply.taken);
                 None

@@ -1,6 +1,9 @@
 //! Freshness of names. A lookup returns what was true at most as long ago as the options permit,
 //! and never a state before a change that the same client made or has seen.
 //!
+//! The client's kernel caches names for as long as it is granted and answers from its cache, which
+//! makes no answer older than that.
+//!
 //! A directory with two names. Client 0 may have two threads, client 1 has one, and strangers
 //! change names immediately.
 
@@ -84,6 +87,7 @@ fn every_planted_mistake_about_names_is_found() {
         (Planted::TicketIgnored, Grain::Coarse, RacyGuard::Auto, NOAC, WIDE),
         (Planted::EpochIgnored, Grain::Fine, RacyGuard::Off, NOAC, PAIR),
         (Planted::ExistsIgnored, Grain::Coarse, RacyGuard::Auto, NOAC, quick),
+        (Planted::KeptBeyondBelief, Grain::Fine, RacyGuard::Off, SHORT, ALONE),
     ] {
         let setting = Setting { grain, guard, lifetime };
         let names = Names { setting, planted, bounds };

@@ -40,6 +40,8 @@ pub(super) struct Client {
     pub(super) directory: AttributeState,
     pub(super) clock: ServerClock,
     pub(super) names: [Name<bool>; 2],
+    /// What the kernel keeps of the wanted name, and until when.
+    pub(super) kernel: Option<(bool, Moment)>,
     pub(super) threads: [Thread; 2],
     pub(super) operations: u8,
 }
@@ -88,6 +90,7 @@ pub(super) enum Step {
     Tick,
     Stranger(usize),
     Begin(usize, usize, Request, usize),
+    Walk(usize),
     Execute(usize, usize, Request),
     Receive(usize, usize, Request),
     GiveUp(usize, usize, Request),
@@ -106,6 +109,7 @@ impl fmt::Debug for Step {
             Self::Begin(client, thread, request, name) => {
                 write!(out, "client {client}.{thread} begins {request:?} of name {name}")
             }
+            Self::Walk(client) => write!(out, "the kernel of client {client} answers by itself"),
             Self::Execute(client, thread, request) => {
                 write!(out, "server executes {request:?} of {client}.{thread}")
             }

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Facts, Moment, Mutation, NameDecision, NameIntent, NameView, ServerClock,
+    AttributeState, CacheOptions, Facts, Moment, Mutation, NameDecision, NameView, ServerClock,
+    kernel_cache::{self, DirectoryView},
     names::{self, DentryState, LookupFinding, LookupTime},
 };
 use curt_types::FileKind;
@@ -31,6 +32,8 @@ pub(super) enum Planted {
     EpochIgnored,
     /// A negative entry stays although CREATE returned EEXIST.
     ExistsIgnored,
+    /// The kernel may keep a name for longer than the client believes it.
+    KeptBeyondBelief,
 }
 
 #[derive(Debug)]
@@ -70,6 +73,7 @@ impl World for Names {
             directory: AttributeState::unknown(),
             clock: ServerClock::new(Duration::ZERO),
             names: [Name::default(), Name::default()],
+            kernel: None,
             threads: [Thread::Idle, Thread::Idle],
             operations: 0,
         };
@@ -151,6 +155,15 @@ impl Names {
         thread: usize,
         each: &mut dyn FnMut(Step, State, Option<String>),
     ) {
+        if let Some((kept, end)) = state.clients[client].kernel
+            && state.time.moment() <= end
+        {
+            let mut next = moved(state);
+            next.clients[client].operations += 1;
+            let floor = next.clients[client].names[WANTED].floor;
+            let wrong = self.judge(&next, client, WANTED, kept, next.time.moment(), floor);
+            each(Step::Walk(client), next, wrong);
+        }
         let mut next = moved(state);
         next.clients[client].operations += 1;
         let began = next.time.moment();
@@ -218,17 +231,42 @@ impl Names {
         if self.planted == Planted::EpochIgnored {
             view.same_contents = true;
         }
-        let request = match names::decide_lookup(&view, NameIntent::Use, &options) {
-            NameDecision::ServePositive => return self.judge(state, client, name, true, began, floor),
-            NameDecision::ServeNegative => return self.judge(state, client, name, false, began, floor),
+        let request = match names::decide_lookup(&view, &options) {
+            NameDecision::ServePositive => return self.told(state, client, name, true, (began, floor)),
+            NameDecision::ServeNegative => return self.told(state, client, name, false, (began, floor)),
             NameDecision::RevalidateDirectory => Request::Getattr,
             NameDecision::Lookup(_) => Request::Lookup,
-            NameDecision::LeaveToServer => unreachable!("a look-up is for use"),
         };
         let ticket = own.directory.ticket();
         let call = Call { request, name, began, sent_at: now, ticket, changes: 0, floor };
         self.send(state, client, thread, call);
         None
+    }
+
+    /// A lookup ends: the kernel caches its result.
+    fn told(
+        &self,
+        state: &mut State,
+        client: usize,
+        name: usize,
+        told: bool,
+        asked: (Moment, usize),
+    ) -> Option<String> {
+        let now = state.time.moment();
+        let options = self.options();
+        let own = &mut state.clients[client];
+        let kept = if told { DentryState::Positive } else { DentryState::Negative };
+        let lifetime = own.names[name].entry.filter(|(is, _)| *is == told).map(|(_, label)| {
+            let view = DirectoryView { attributes: &own.directory, is_disputed: false, clock: &own.clock };
+            kernel_cache::name_lifetime(kept, label, &view, now, &options)
+        });
+        let lifetime = match self.planted {
+            Planted::KeptBeyondBelief => lifetime.map(|_| options.kernel_names),
+            _ => lifetime,
+        };
+        let lifetime = lifetime.filter(|lifetime| !lifetime.is_zero());
+        own.kernel = lifetime.map(|lifetime| (told, now.plus(lifetime)));
+        self.judge(state, client, name, told, asked.0, asked.1)
     }
 
     /// Checks the result of a lookup that began at `began`.
@@ -290,7 +328,7 @@ impl Names {
                 let found = if reply.is { LookupFinding::Object } else { LookupFinding::Nothing };
                 let learned = names::learn(found, ticket, &own.directory, adopted, sent_at);
                 own.names[call.name].keep(reply.is, learned);
-                self.judge(state, client, call.name, reply.is, call.began, call.floor)
+                self.told(state, client, call.name, reply.is, (call.began, call.floor))
             }
             Request::Create | Request::Remove => {
                 self.end_change(own, call, reply, received_at);
@@ -332,6 +370,10 @@ impl Names {
         };
         let mutation = Mutation { before, after: Some(reply.after), sent_at: call.sent_at, received_at };
         let absorbed = own.directory.absorb_mutation(mutation, &self.options());
+        if call.name == WANTED {
+            // The kernel knows what it had changed itself.
+            own.kernel = None;
+        }
         let name = &mut own.names[call.name];
         let alone = name.changes == call.changes;
         name.changes += 1;

@@ -2,7 +2,7 @@
 
 use curt_xdr::{Encode, Opaque, Xdr};
 
-use crate::nfs3::{DATA_MAX, Fattr, NfsFh3, WccData, WriteVerifier};
+use crate::nfs3::{DATA_MAX, Fattr, NfsFh3, WccData, WriteVerf3};
 
 /// READ's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
@@ -96,7 +96,7 @@ pub struct WriteOk {
     /// The stability; at least as requested.
     pub committed: StableHow,
     /// The server's write verifier.
-    pub verifier: WriteVerifier,
+    pub verifier: WriteVerf3,
 }
 
 /// COMMIT's arguments.
@@ -116,5 +116,5 @@ pub struct CommitOk {
     /// The file before and after.
     pub wcc: WccData,
     /// If it differs from that of a WRITE, the data of that WRITE may be lost.
-    pub verifier: WriteVerifier,
+    pub verifier: WriteVerf3,
 }

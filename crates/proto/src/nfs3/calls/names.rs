@@ -3,7 +3,7 @@
 
 use curt_xdr::Xdr;
 
-use crate::nfs3::{CreateVerifier, Fattr, Filename, NfsFh3, NfsPath, Sattr, SpecData, WccData};
+use crate::nfs3::{CreateVerf3, Fattr, Filename, NfsFh3, NfsPath, Sattr, SpecData, WccData};
 
 /// A name in a directory (`diropargs3`): the arguments of LOOKUP, REMOVE and RMDIR. The latter two
 /// return [`WccData`] of the directory in both cases.
@@ -38,7 +38,7 @@ pub enum CreateHow {
     Guarded(Sattr),
     /// It is an error unless an earlier transmission of the same call created it.
     #[xdr(case = 2)]
-    Exclusive(CreateVerifier),
+    Exclusive(CreateVerf3),
 }
 
 /// CREATE's arguments.

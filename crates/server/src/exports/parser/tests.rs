@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::exports::options::MountPoint;
-use crate::exports::{Flavor, Fsid};
+use crate::exports::{CredentialFlavor, Fsid};
 
 fn parse(text: &str) -> ParsedExports {
     let mut parsed = ParsedExports::default();
@@ -17,7 +17,8 @@ fn parse(text: &str) -> ParsedExports {
 fn shown(text: &str) -> Vec<String> {
     let parsed = parse(text);
     let entry = |entry: &ExportsEntry| {
-        let access = if entry.options.rules().of(Flavor::Sys).unwrap().read_only { "ro" } else { "rw" };
+        let access =
+            if entry.options.rules().of(CredentialFlavor::Sys).unwrap().read_only { "ro" } else { "rw" };
         let path = entry.path.escape_ascii();
         format!("{} {path} {} {access}", entry.place.line, entry.client)
     };

@@ -25,7 +25,7 @@ use std::{
     path::Path,
     sync::Arc,
     sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use curt_observe::events::{ShortText, procedure_name};
@@ -35,7 +35,6 @@ use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::Timestamp;
 use parking_lot::{Condvar, Mutex};
-use rustix::time::{ClockId, clock_gettime};
 
 use self::fingerprint::{Fingerprint, FingerprintHasher};
 use self::interrupted::{Begun, InterruptedCalls};
@@ -146,8 +145,8 @@ impl ReplyCache {
         }
         let unanswered = calls.iter().filter(|call| call.answer.is_none());
         let begun = unanswered.map(|call| call.begun).filter(|begun| is_young(begun.at));
-        self.interrupted =
-            InterruptedCalls::new(begun, answered.into_iter(), latest_change_time(), self.bounds.age);
+        let until = self.latest_change_time();
+        self.interrupted = InterruptedCalls::new(begun, answered.into_iter(), until, self.bounds.age);
         self.saved = Some(saved);
         Ok(())
     }
@@ -230,7 +229,7 @@ impl ReplyCache {
             fingerprint,
             subjects: execution.subjects(&|directory, name| self.fingerprints.of_name(directory, name)),
             at: self.now(),
-            time: earliest_change_time(),
+            time: self.earliest_change_time(),
         });
         let number = saved.begin(&begun);
         let start = reply.len();
@@ -273,6 +272,17 @@ impl ReplyCache {
         self.clock.since_boot()
     }
 
+    /// The earliest time that a file system may set for a change made from now on.
+    fn earliest_change_time(&self) -> Timestamp {
+        timestamp(self.clock.coarse_wall_clock())
+    }
+
+    /// The latest time that a file system may have set for a change made until now. Since Linux
+    /// 6.13 some use the fine clock after a query of the time (multigrain timestamps).
+    fn latest_change_time(&self) -> Timestamp {
+        timestamp(self.clock.wall_clock())
+    }
+
     /// Waits for the end of a call in progress on another thread. Returns whether it ended in time.
     fn wait(&self, shard: &ReplyCacheShard, key: ReplyCacheKey, first: ExecutionId) -> bool {
         // Relaxed: a limit, which orders no other memory.
@@ -285,21 +295,9 @@ impl ReplyCache {
     }
 }
 
-/// The earliest time that a file system may set for a change made from now on: that of the coarse
-/// clock.
-fn earliest_change_time() -> Timestamp {
-    timestamp(ClockId::RealtimeCoarse)
-}
-
-/// The latest time that a file system may have set for a change made until now. Since Linux 6.13
-/// some use the fine clock after a query of the time (multigrain timestamps).
-fn latest_change_time() -> Timestamp {
-    timestamp(ClockId::Realtime)
-}
-
-fn timestamp(clock: ClockId) -> Timestamp {
-    let time = clock_gettime(clock);
-    Timestamp::new(time.tv_sec, u32::try_from(time.tv_nsec).unwrap_or_default())
+fn timestamp(time: SystemTime) -> Timestamp {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
 /// Whether results are those of a success: in every version they begin with a status, and zero is

@@ -3,7 +3,7 @@
 use curt_proto::nfs3::{
     CommitArguments, CommitOk, CreateArguments, CreateHow, CreateOk, Fattr, NfsFh3, NfsProcedure, NfsResult,
     NfsStat3, ReadArguments, ReadFail, ReadOk, Sattr, SetattrArguments, StableHow, WccData, WriteArguments,
-    WriteOk, WriteVerifier,
+    WriteOk, WriteVerf3,
 };
 use curt_vfs::{Error, FaultPoint};
 use curt_xdr::{Opaque, decode_all};
@@ -44,7 +44,7 @@ fn commit(fixture: &Fixture, file: NfsFh3) -> NfsResult<CommitOk, WccData> {
     fixture.call(NfsProcedure::Commit, &CommitArguments { file, offset: 0, count: 0 })
 }
 
-fn verifier_of(outcome: &NfsResult<WriteOk, WccData>) -> WriteVerifier {
+fn verifier_of(outcome: &NfsResult<WriteOk, WccData>) -> WriteVerf3 {
     match outcome {
         NfsResult::Ok(ok) => ok.verifier,
         NfsResult::Failed(status, _) => panic!("{status}"),

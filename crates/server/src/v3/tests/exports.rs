@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, CreateOk, Fattr, LookupOk,
+    CommitArguments, CommitOk, Cookie, CookieVerf3, CreateArguments, CreateHow, CreateOk, Fattr, LookupOk,
     NfsFh3, NfsProcedure, NfsResult, NfsStat3, ReaddirPlusArguments, RenameArguments, RenameWcc, Sattr,
     StableHow, WccData, WriteArguments, WriteOk,
 };
@@ -15,7 +15,7 @@ use curt_vfs::{FsCred, MemoryVfs, NewNode, Vfs};
 use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, bytes_of, memory, place, rules};
-use crate::{ExportClient, ExportDefinition, ExportRules, Flavor, Fsid, RulesByFlavor};
+use crate::{CredentialFlavor, ExportClient, ExportDefinition, ExportRules, Fsid, RulesByFlavor};
 
 pub(super) fn export(path: &str, vfs: &Arc<MemoryVfs>, rules: ExportRules) -> ExportDefinition {
     ExportDefinition::for_everyone(path.as_bytes().to_vec(), Arc::<MemoryVfs>::clone(vfs), rules)
@@ -118,7 +118,7 @@ fn list(fixture: &Fixture, directory: NfsFh3) -> Vec<u8> {
     let arguments = ReaddirPlusArguments {
         directory,
         cookie: Cookie(0),
-        verifier: CookieVerifier::default(),
+        verifier: CookieVerf3::default(),
         directory_count: 4096,
         max_count: 8192,
     };
@@ -274,7 +274,7 @@ fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
 fn a_flavour_that_is_not_offered_is_too_weak_for_every_request() {
     let fixture = Fixture::new();
     let root = bytes_of(&fixture.root());
-    let offering = |flavors: &[Flavor]| {
+    let offering = |flavors: &[CredentialFlavor]| {
         let offered = flavors.iter().map(|flavor| (*flavor, rules())).collect();
         let definition = ExportDefinition {
             clients: vec![ExportClient {
@@ -287,7 +287,7 @@ fn a_flavour_that_is_not_offered_is_too_weak_for_every_request() {
         fixture.raw(NfsProcedure::Getattr.number(), &root).map(drop)
     };
     let denied = Err(CallFailure::Denied(AuthStatus::TooWeak));
-    assert_eq!(offering(&[Flavor::Sys]), Ok(()));
-    assert_eq!(offering(&[Flavor::None]), denied, "the fixture comes with AUTH_SYS");
-    assert_eq!(offering(&[Flavor::None, Flavor::Sys]), Ok(()));
+    assert_eq!(offering(&[CredentialFlavor::Sys]), Ok(()));
+    assert_eq!(offering(&[CredentialFlavor::None]), denied, "the fixture comes with AUTH_SYS");
+    assert_eq!(offering(&[CredentialFlavor::None, CredentialFlavor::Sys]), Ok(()));
 }

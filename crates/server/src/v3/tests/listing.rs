@@ -1,7 +1,7 @@
 //! READDIR and READDIRPLUS.
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, NfsFh3, NfsProcedure, NfsResult,
+    Cookie, CookieVerf3, DirectoryEntry, DirectoryEntryPlus, Fattr, NfsFh3, NfsProcedure, NfsResult,
     NfsStat3, ReaddirArguments, ReaddirOk, ReaddirPlusArguments,
 };
 use curt_xdr::decode_all;
@@ -18,7 +18,7 @@ fn readdir(
     cookie: u64,
     count: u32,
 ) -> Result<(Vec<Named>, bool), NfsStat3> {
-    let verifier = CookieVerifier::default();
+    let verifier = CookieVerf3::default();
     let arguments = ReaddirArguments { directory, cookie: Cookie(cookie), verifier, count };
     let results = fixture.raw(16, &bytes_of(&arguments)).unwrap();
     match decode_all::<NfsResult<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>>>(&results).unwrap() {
@@ -158,7 +158,7 @@ fn no_listing_is_longer_than_the_requested_count() {
         let arguments = ReaddirPlusArguments {
             directory,
             cookie: Cookie(0),
-            verifier: CookieVerifier::default(),
+            verifier: CookieVerf3::default(),
             directory_count: count,
             max_count: count,
         };
@@ -192,7 +192,7 @@ proptest::proptest! {
 
 /// The number of names in a listing with replies of up to `count` bytes.
 fn close_directory(fixture: &Fixture, directory: NfsFh3, procedure: u32, count: u32) -> usize {
-    let (mut names, mut cookie, verifier) = (0, Cookie(0), CookieVerifier::default());
+    let (mut names, mut cookie, verifier) = (0, Cookie(0), CookieVerf3::default());
     loop {
         let plain = ReaddirArguments { directory, cookie, verifier, count };
         let plus =
@@ -231,7 +231,7 @@ fn positions_that_never_were_are_refused() {
     assert_eq!(readdir(&fixture, directory, u64::MAX, 4096), Err(NfsStat3::BadCookie));
     let (entries, _) = readdir(&fixture, directory, 0, 4096).unwrap();
     let cookie = Cookie(entries[1].1);
-    let verifier = CookieVerifier([1; 8]);
+    let verifier = CookieVerf3([1; 8]);
     let arguments = ReaddirArguments { directory, cookie, verifier, count: 4096 };
     let results = fixture.raw(16, &bytes_of(&arguments)).unwrap();
     assert_eq!(results[..4], NfsStat3::BadCookie.number().to_be_bytes());
@@ -245,7 +245,7 @@ fn plus_keeps_both_budgets_and_goes_on_where_it_stopped() {
     let whole = ReaddirPlusArguments {
         directory,
         cookie: Cookie(0),
-        verifier: CookieVerifier::default(),
+        verifier: CookieVerf3::default(),
         directory_count: 1 << 20,
         max_count: 1 << 20,
     };
@@ -273,7 +273,7 @@ fn dot_dot_of_the_root_is_the_root_itself() {
     let arguments = ReaddirPlusArguments {
         directory: root,
         cookie: Cookie(0),
-        verifier: CookieVerifier::default(),
+        verifier: CookieVerf3::default(),
         directory_count: 4096,
         max_count: 4096,
     };

@@ -1,9 +1,9 @@
 //! LOOKUP, ACCESS, READLINK, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateOk, CreateVerifier, Fattr, Ftype, LinkArguments, LinkWcc, LookupOk,
-    MknodArguments, MknodData, NfsFh3, NfsPath, NfsProcedure, NfsResult, NfsStat3, ReadlinkOk,
-    RenameArguments, RenameWcc, Sattr, SpecData, SymlinkArguments, WccData,
+    CreateArguments, CreateHow, CreateOk, CreateVerf3, DirOpArgs, Fattr, Ftype, LinkArguments, LinkWcc,
+    LookupOk, MkdirArguments, MknodArguments, MknodData, NfsFh3, NfsPath, NfsProcedure, NfsResult, NfsStat3,
+    NfsTime, ReadlinkOk, RenameArguments, RenameWcc, Sattr, SpecData, SymlinkArguments, TimeHow, WccData,
 };
 use curt_xdr::decode_all;
 
@@ -86,7 +86,7 @@ fn create_exists_as_its_mode_says() {
 fn an_exclusive_create_sent_twice_makes_one_file() {
     let fixture = Fixture::new();
     let root = fixture.root();
-    let how = |last| CreateHow::Exclusive(CreateVerifier([1, 2, 3, 4, 5, 6, 7, last]));
+    let how = |last| CreateHow::Exclusive(CreateVerf3([1, 2, 3, 4, 5, 6, 7, last]));
     let NfsResult::Ok(first) = create(&fixture, root, b"file", how(8)) else { panic!("refused") };
     let NfsResult::Ok(retry) = create(&fixture, root, b"file", how(8)) else { panic!("a retry is no error") };
     assert_eq!(first.object, retry.object);
@@ -119,6 +119,61 @@ fn every_kind_of_object_can_be_created_and_is_reported_as_that_kind() {
         let arguments = MknodArguments { place: place(root, b"new"), what: MknodData::Other(other) };
         let refused: NfsResult<CreateOk, WccData> = fixture.call(NfsProcedure::Mknod, &arguments);
         assert_eq!(refused.status(), NfsStat3::Badtype, "type {other}");
+    }
+}
+
+/// CREATE, MKDIR, SYMLINK and MKNOD with these attributes; the status of each.
+fn make_all(fixture: &Fixture, place: DirOpArgs<'_>, attributes: Sattr) -> [NfsStat3; 4] {
+    let made = |made: NfsResult<CreateOk, WccData>| made.status();
+    let (target, how) = (NfsPath::new(b"target").unwrap(), CreateHow::Guarded(attributes));
+    [
+        made(fixture.call(NfsProcedure::Create, &CreateArguments { place, how })),
+        made(fixture.call(NfsProcedure::Mkdir, &MkdirArguments { place, attributes })),
+        made(fixture.call(NfsProcedure::Symlink, &SymlinkArguments { place, attributes, target })),
+        made(fixture.call(NfsProcedure::Mknod, &MknodArguments { place, what: MknodData::Fifo(attributes) })),
+    ]
+}
+
+#[test]
+fn the_first_error_of_a_creation_is_that_of_its_first_argument() {
+    let mut fixture = Fixture::new();
+    let root = fixture.root();
+    let file = fixture.make_file(root, b"file", 0o644);
+    let closed = fixture.make_directory(root, b"closed", 0o555);
+    let bad_handle = NfsFh3::new(b"bad").unwrap();
+    fixture.become_user(1000, 1000);
+    let late = NfsTime { seconds: 0, nanoseconds: 1_000_000_000 };
+    let valid = Sattr { mode: Some(0o600), ..Sattr::default() };
+    let invalid = Sattr { mtime: TimeHow::SetToClientTime(late), ..valid };
+    let long = [b'n'; 256];
+    // Each row lacks one of the faults of the row above it.
+    let rows = [
+        (bad_handle, &b"a/b"[..], invalid, NfsStat3::Badhandle),
+        (file, b"a/b", invalid, NfsStat3::Acces),
+        (file, b"..", invalid, NfsStat3::Exist),
+        (file, &long, invalid, NfsStat3::Nametoolong),
+        (file, b"new", invalid, NfsStat3::Inval),
+        (closed, b"new", invalid, NfsStat3::Inval),
+        (root, b"file", invalid, NfsStat3::Inval),
+        (file, b"new", valid, NfsStat3::Notdir),
+        (closed, b"new", valid, NfsStat3::Acces),
+        (root, b"file", valid, NfsStat3::Exist),
+    ];
+    for (directory, name, attributes, status) in rows {
+        let place = place(directory, name);
+        assert_eq!(make_all(&fixture, place, attributes), [status; 4], "{name:?}, {attributes:?}");
+        // MKNOD refuses a type and device numbers where it refuses attributes.
+        let mknod = |what| {
+            let made: NfsResult<CreateOk, WccData> =
+                fixture.call(NfsProcedure::Mknod, &MknodArguments { place, what });
+            made.status()
+        };
+        if attributes == invalid {
+            let is_type = |status| if status == NfsStat3::Inval { NfsStat3::Badtype } else { status };
+            assert_eq!(mknod(MknodData::Other(1)), is_type(status), "{name:?}");
+            let device = SpecData { major: u32::MAX, minor: 0 };
+            assert_eq!(mknod(MknodData::BlockDevice(valid, device)), status, "{name:?}");
+        }
     }
 }
 

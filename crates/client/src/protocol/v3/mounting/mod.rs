@@ -124,8 +124,8 @@ pub fn mount(
     let root = FileHandle::from(answer.root);
     let nfs = NfsV3::new(Arc::clone(&wire));
     let limits = deadline::within(export.timeout, interrupt, |ends| {
-        let asker = RpcCaller { credential: &export.credential, interrupt: ends };
-        let limits = nfs.limits(asker, &root).map_err(failed)?;
+        let caller = RpcCaller { credential: &export.credential, interrupt: ends };
+        let limits = nfs.limits(caller, &root).map_err(failed)?;
         limits.outcome.map_err(|fault| MountError::Nfs(fault.into()))
     });
     let (limits, path_limits) = match limits {
@@ -328,7 +328,7 @@ pub fn transfer_size(asked: Option<u32>, server_preferred: u32, server_max: u32)
 
 impl fmt::Debug for MountedExport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mounted")
+        f.debug_struct("MountedExport")
             .field("root", &self.root)
             .field("mount_service", &self.mount_service)
             .finish_non_exhaustive()

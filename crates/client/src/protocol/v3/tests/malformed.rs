@@ -1,6 +1,6 @@
 //! Malformed results of each procedure.
 
-use curt_proto::nfs3::{self, NfsPath};
+use curt_proto::nfs3::{self, NfsPath, WriteVerf3};
 use curt_types::{Device, FileKind};
 
 use super::*;
@@ -33,20 +33,20 @@ fn objects(try_one: TryOne<'_>) {
     let file = handle("file");
     let directory = handle("directory");
     let set = SetAttributes::default();
-    try_one("GETATTR", ok(fattr()), &|rig| rig.v3.attributes(rig.asker(), &file).map(|a| a.outcome.is_ok()));
+    try_one("GETATTR", ok(fattr()), &|rig| rig.v3.attributes(rig.caller(), &file).map(|a| a.outcome.is_ok()));
     try_one("SETATTR", ok(wcc_data()), &|rig| {
-        rig.v3.set(rig.asker(), &file, &set).map(|a| a.outcome.is_ok())
+        rig.v3.set(rig.caller(), &file, &set).map(|a| a.outcome.is_ok())
     });
     let found = LookupOk { object: wire_handle("file"), attributes: Some(fattr()), directory: Some(fattr()) };
     try_one("LOOKUP", ok(found), &|rig| {
-        rig.v3.find(rig.asker(), &directory, b"name").map(|a| a.outcome.is_ok())
+        rig.v3.find(rig.caller(), &directory, b"name").map(|a| a.outcome.is_ok())
     });
     let granted = AccessOk { attributes: Some(fattr()), access: AccessMask::ALL };
     try_one("ACCESS", ok(granted), &|rig| {
-        rig.v3.access(rig.asker(), &file, Access::ALL).map(|a| a.outcome.is_ok())
+        rig.v3.access(rig.caller(), &file, Access::ALL).map(|a| a.outcome.is_ok())
     });
     let target = ReadlinkOk { attributes: Some(fattr()), target: NfsPath::new(b"to").unwrap() };
-    try_one("READLINK", ok(target), &|rig| rig.v3.readlink(rig.asker(), &file).map(|a| a.outcome.is_ok()));
+    try_one("READLINK", ok(target), &|rig| rig.v3.readlink(rig.caller(), &file).map(|a| a.outcome.is_ok()));
 }
 
 /// READ, WRITE and COMMIT.
@@ -59,13 +59,13 @@ fn data(try_one: TryOne<'_>) {
         wcc: wcc_data(),
         count: 3,
         committed: nfs3::StableHow::FileSync,
-        verifier: WriteVerifier([7; 8]),
+        verifier: WriteVerf3([7; 8]),
     };
     try_one("WRITE", ok(written), &|rig| {
         let write = |open: OpenCaller<'_>| rig.v3.write(open, &file, 0, Stability::Unstable, b"abc");
         rig.with_open(write).map(|a| a.outcome.is_ok())
     });
-    let committed = CommitOk { wcc: wcc_data(), verifier: WriteVerifier([7; 8]) };
+    let committed = CommitOk { wcc: wcc_data(), verifier: WriteVerf3([7; 8]) };
     try_one("COMMIT", ok(committed), &|rig| {
         rig.with_open(|open| rig.v3.commit(open, &file)).map(|a| a.outcome.is_ok())
     });
@@ -86,7 +86,7 @@ fn making(try_one: TryOne<'_>) {
         ("MKNOD", CreateRequest::node(FileKind::Fifo, Device::default(), 0o644)),
     ] {
         try_one(procedure, ok(made), &|rig| {
-            let made = rig.v3.create(rig.asker(), &directory, b"name", &new);
+            let made = rig.v3.create(rig.caller(), &directory, b"name", &new);
             made.map(|a| a.outcome.is_ok())
         });
     }
@@ -98,18 +98,18 @@ fn moving(try_one: TryOne<'_>) {
     let directory = handle("directory");
     for (procedure, is_directory) in [("REMOVE", false), ("RMDIR", true)] {
         try_one(procedure, ok(wcc_data()), &|rig| {
-            let removed = rig.v3.remove(rig.asker(), &directory, b"name", is_directory);
+            let removed = rig.v3.remove(rig.caller(), &directory, b"name", is_directory);
             removed.map(|a| a.outcome.is_ok())
         });
     }
     let renamed = RenameWcc { from: wcc_data(), to: WccData::default() };
     try_one("RENAME", ok(renamed), &|rig| {
-        let renamed = rig.v3.rename(rig.asker(), (&directory, b"a"), (&directory, b"b"));
+        let renamed = rig.v3.rename(rig.caller(), &directory, b"a", &directory, b"b");
         renamed.map(|a| a.outcome.is_ok())
     });
     let linked = LinkWcc { attributes: Some(fattr()), directory: wcc_data() };
     try_one("LINK", ok(linked), &|rig| {
-        let linked = rig.v3.link(rig.asker(), &file, &directory, b"name");
+        let linked = rig.v3.link(rig.caller(), &file, &directory, b"name");
         linked.map(|a| a.outcome.is_ok())
     });
 }
@@ -139,7 +139,7 @@ fn file_system(try_one: TryOne<'_>) {
         available_files: 6,
         invariant_seconds: 7,
     };
-    try_one("FSSTAT", ok(space), &|rig| rig.v3.space(rig.asker(), &file).map(|a| a.outcome.is_ok()));
+    try_one("FSSTAT", ok(space), &|rig| rig.v3.space(rig.caller(), &file).map(|a| a.outcome.is_ok()));
     let unsaid = |_: Option<Fattr>| ();
     let info = FsinfoOk {
         attributes: Some(fattr()),
@@ -156,7 +156,7 @@ fn file_system(try_one: TryOne<'_>) {
     };
     try_one("FSINFO", ok(info), &|rig| {
         let told = |ok: FsinfoOk| (fsinfo(&ok), ());
-        let answer = rig.v3.ask(rig.asker(), NfsProcedure::Fsinfo, &(), told, unsaid);
+        let answer = rig.v3.ask(rig.caller(), NfsProcedure::Fsinfo, &(), told, unsaid);
         answer.map(|a| a.outcome.is_ok())
     });
     let limits = PathconfOk {
@@ -170,7 +170,7 @@ fn file_system(try_one: TryOne<'_>) {
     };
     try_one("PATHCONF", ok(limits), &|rig| {
         let told = |ok: PathconfOk| (pathconf(&ok), ());
-        let answer = rig.v3.ask(rig.asker(), NfsProcedure::Pathconf, &(), told, unsaid);
+        let answer = rig.v3.ask(rig.caller(), NfsProcedure::Pathconf, &(), told, unsaid);
         answer.map(|a| a.outcome.is_ok())
     });
 }

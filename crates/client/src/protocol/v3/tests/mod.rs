@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 use curt_observe::Operation;
 use curt_proto::nfs3::{
-    self, Cookie, DirectoryEntry, DirectoryEntryPlus, Fileid, Ftype, ListingEncoder, NfsTime,
+    self, Cookie, CookieVerf3, DirectoryEntry, DirectoryEntryPlus, Fileid, Ftype, ListingEncoder, NfsTime,
     ReaddirArguments, WccAttr,
 };
 use curt_rpc::{
     auth::RpcCredential,
     client::{CallReply, Interrupt, RpcRequest, Transport},
 };
-use curt_types::{SetTime, Timestamp};
+use curt_types::{CookieVerifier, SetTime, Timestamp};
 use parking_lot::Mutex;
 
 use super::*;
 use crate::{
     environment::Clock,
     errno,
-    protocol::{CookieVerifier, OpenContext, OperationFigure},
+    protocol::{OpenContext, OperationFigure},
 };
 
 #[derive(Debug)]
@@ -79,14 +79,14 @@ impl Rig {
         *self.canned.results.lock() = bytes;
     }
 
-    fn asker(&self) -> RpcCaller<'_> {
+    fn caller(&self) -> RpcCaller<'_> {
         RpcCaller { credential: &RpcCredential::None, interrupt: &self.interrupt }
     }
 
     /// The names after `cookie`.
     fn list(&self, cookie: u64, verifier: CookieVerifier, plus: bool) -> ReaddirAnswer {
         let request = ListRequest { cookie, verifier, size: 4096, plus };
-        self.v3.list(self.asker(), &handle("directory"), request)
+        self.v3.list(self.caller(), &handle("directory"), request)
     }
 
     /// Calls `ask` with an open file.
@@ -148,7 +148,7 @@ fn place() -> DirOpArgs<'static> {
 }
 
 fn listing(out: &mut Vec<u8>, plus: bool) {
-    let verifier = CookieVerifier([3; 8]);
+    let verifier = CookieVerf3([3; 8]);
     let mut encoder = ListingEncoder::new(out, 4096, 4096, Some(fattr()), verifier).unwrap();
     for (number, text) in [(1, "a"), (2, "bc")] {
         let (fileid, name, cookie) =
@@ -174,11 +174,11 @@ fn refusals_carry_the_attributes_in_the_reply() {
     let rig = Rig::new();
     let attributes = Attributes::from(fattr());
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Noent, Some(fattr())));
-    let answer = rig.v3.find(rig.asker(), &handle("directory"), b"name").unwrap();
+    let answer = rig.v3.find(rig.caller(), &handle("directory"), b"name").unwrap();
     assert_eq!((answer.outcome, answer.attributes), (Err(Fault::Noent), Some(attributes)));
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Exist, wcc_data()));
     let new = CreateRequest::file(0o644);
-    let answer = rig.v3.create(rig.asker(), &handle("directory"), b"name", &new).unwrap();
+    let answer = rig.v3.create(rig.caller(), &handle("directory"), b"name", &new).unwrap();
     assert_eq!((answer.outcome, answer.attributes.after), (Err(Fault::Exist), Some(attributes)));
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Io, Some(fattr())));
     let answer = rig.read(10).unwrap();
@@ -197,7 +197,7 @@ fn arguments_match_the_request() {
         mtime: SetTime::Time(time),
         ..SetAttributes::default()
     };
-    rig.v3.set(rig.asker(), &handle("file"), &set).unwrap();
+    rig.v3.set(rig.caller(), &handle("file"), &set).unwrap();
     let nfs_time = NfsTime { seconds: 77, nanoseconds: 8 };
     rig.sent(&SetattrArguments {
         object: wire_handle("file"),
@@ -211,11 +211,11 @@ fn arguments_match_the_request() {
         },
         guard: None,
     });
-    rig.v3.remove(rig.asker(), &handle("directory"), b"name", false).unwrap();
+    rig.v3.remove(rig.caller(), &handle("directory"), b"name", false).unwrap();
     rig.sent(&place());
     rig.answers(&NfsResult::<_, ()>::Ok(AccessOk { attributes: None, access: AccessMask(0x3f) }));
     let asked = Access::READ.with(Access::EXECUTE);
-    let granted = rig.v3.access(rig.asker(), &handle("file"), asked).unwrap();
+    let granted = rig.v3.access(rig.caller(), &handle("file"), asked).unwrap();
     assert_eq!(granted.outcome, Ok(asked), "what was not asked for is not granted");
     rig.sent(&AccessArguments { object: wire_handle("file"), access: AccessMask(0x21) });
 }
@@ -243,7 +243,7 @@ fn listings_are_decoded_in_order_with_all_fields() {
     rig.sent(&ReaddirArguments {
         directory: wire_handle("directory"),
         cookie: Cookie(5),
-        verifier,
+        verifier: verifier.into(),
         count: 4096,
     });
 }
@@ -255,7 +255,7 @@ fn names_that_no_directory_can_contain_are_malformed() {
         let mut results = Vec::new();
         NfsStat3::Ok.encode(&mut results);
         let mut encoder =
-            ListingEncoder::new(&mut results, 4096, 4096, None, CookieVerifier::default()).unwrap();
+            ListingEncoder::new(&mut results, 4096, 4096, None, CookieVerf3::default()).unwrap();
         let name = Filename::new(text.as_bytes()).unwrap();
         encoder.push(&DirectoryEntry { fileid: Fileid(1), name, cookie: Cookie(1) }).unwrap();
         encoder.finish(true);
@@ -269,9 +269,9 @@ fn names_that_no_directory_can_contain_are_malformed() {
 fn requests_are_counted_with_their_bytes_and_refusals() {
     let rig = Rig::new();
     rig.answers(&NfsResult::<_, ()>::Ok(fattr()));
-    rig.v3.attributes(rig.asker(), &handle("file")).unwrap();
+    rig.v3.attributes(rig.caller(), &handle("file")).unwrap();
     rig.answers(&NfsResult::<(), ()>::Failed(NfsStat3::Stale, ()));
-    rig.v3.attributes(rig.asker(), &handle("file")).unwrap().outcome.unwrap_err();
+    rig.v3.attributes(rig.caller(), &handle("file")).unwrap().outcome.unwrap_err();
     let counted = |figure| rig.v3.rpc.statistics().value(Operation::Nfs3(NfsProcedure::Getattr), figure);
     let figures = [
         OperationFigure::Operations,
@@ -288,7 +288,7 @@ fn requests_are_counted_with_their_bytes_and_refusals() {
 fn names_too_long_for_a_message_are_refused_without_a_request() {
     let rig = Rig::new();
     let long = vec![b'x'; 70_000];
-    let answer = rig.v3.find(rig.asker(), &handle("directory"), &long).unwrap();
+    let answer = rig.v3.find(rig.caller(), &handle("directory"), &long).unwrap();
     assert_eq!(answer.outcome, Err(Fault::Nametoolong));
     assert_eq!(rig.v3.rpc.statistics().operations(), 0);
 }

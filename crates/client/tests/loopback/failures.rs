@@ -84,13 +84,8 @@ fn a_replaced_files_name_is_looked_up_again_when_its_handle_is_stale() {
     let me = root();
     let old = one.put(&me, one.client.root(), "f", 0o644, b"old");
     two.put(&me, two.client.root(), "g", 0o644, b"new");
-    ops::rename(
-        &two.client.op(&me),
-        (two.client.root(), b"g"),
-        (two.client.root(), b"f"),
-        RenameMode::Replace,
-    )
-    .unwrap();
+    ops::rename(&two.client.op(&me), two.client.root(), b"g", two.client.root(), b"f", RenameMode::Replace)
+        .unwrap();
     let stale = ops::open(&one.client.op(&me), old.id, OpenFlags::reading()).map(|_| ());
     assert_eq!(stale, Err(Errno::STALE));
     one.sent();

@@ -16,7 +16,7 @@ proptest! {
         names in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..60), 0..40),
     ) {
         let n = &mut Numbers(seed);
-        let (attributes, verifier) = (n.post_op(), CookieVerifier(n.verifier()));
+        let (attributes, verifier) = (n.post_op(), CookieVerf3(n.verifier()));
         let mut out = vec![9, 9, 9, 9];
         let Ok(mut encoder) = ListingEncoder::new(&mut out, count, directory_count, attributes, verifier) else {
             // No attributes, the verifier, no entry, and the end.
@@ -71,7 +71,7 @@ fn walk(bytes: &[u8]) -> (Vec<DirectoryEntryPlus<'_>>, Option<bool>) {
 #[test]
 fn a_listing_cut_short_is_an_error_and_then_over() {
     let mut out = Vec::new();
-    let mut encoder = ListingEncoder::new(&mut out, 1000, u32::MAX, None, CookieVerifier::default()).unwrap();
+    let mut encoder = ListingEncoder::new(&mut out, 1000, u32::MAX, None, CookieVerf3::default()).unwrap();
     let entry = DirectoryEntry { fileid: Fileid(1), name: Filename::new(b"a").unwrap(), cookie: Cookie(3) };
     encoder.push(&entry).unwrap();
     encoder.finish(true);

@@ -9,8 +9,8 @@ use curt_rpc::client::Interrupt;
 use rustix::io::Errno;
 
 use crate::{
-    meetings::{Meeting, reading},
     mutations::list,
+    open_unlink::{Meeting, reading},
     world::{World, root},
 };
 
@@ -84,8 +84,7 @@ fn removing_or_replacing_a_directory_waits_only_for_the_last_closes_in_it() {
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let client = &mounted.client;
     let remove = |me: &Caller| ops::rmdir(&client.op(me), top, b"d");
-    let replace =
-        |me: &Caller| ops::rename(&client.op(me), (top, b"empty"), (top, b"d"), RenameMode::Replace);
+    let replace = |me: &Caller| ops::rename(&client.op(me), top, b"empty", top, b"d", RenameMode::Replace);
     let ways: [Way<'_>; 2] = [&remove, &replace];
     for way in ways {
         let directory = ops::mkdir(&client.op(&root()), top, b"d", 0o755).unwrap();

@@ -18,8 +18,8 @@ use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use rustix::io::Errno;
 
 use crate::{
+    failures::{Kind, Trouble},
     mutations::list,
-    trouble::{Kind, Trouble},
     world::{BenchMount, World, root, user},
 };
 
@@ -72,8 +72,10 @@ impl Meeting {
         let top = self.top();
         ops::rename(
             &self.mounted.client.op(&root()),
-            (top, from.as_bytes()),
-            (top, to.as_bytes()),
+            top,
+            from.as_bytes(),
+            top,
+            to.as_bytes(),
             RenameMode::Replace,
         )
     }
@@ -217,7 +219,7 @@ fn an_open_during_the_removal_of_an_uncached_name_waits_for_its_end() {
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"here");
     let there = other.client.root();
-    let moved = ops::rename(&other.client.op(&root()), (there, b"f"), (there, b"g"), RenameMode::Replace);
+    let moved = ops::rename(&other.client.op(&root()), there, b"f", there, b"g", RenameMode::Replace);
     moved.unwrap();
     open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
         ops::unlink(&mounted.client.op(&root()), top, b"g").unwrap();
@@ -377,8 +379,8 @@ fn an_open_file_can_be_read_during_concurrent_replaces_and_removes() {
                 let new = format!("new{writer}");
                 for _ in 0..ROUNDS {
                     let made = mounted.put(me, top, &new, 0o644, b"text");
-                    let (from, to) = ((top, new.as_bytes()), (top, &b"n"[..]));
-                    ops::rename(&mounted.client.op(me), from, to, RenameMode::Replace).unwrap();
+                    let me = &mounted.client.op(me);
+                    ops::rename(me, top, new.as_bytes(), top, b"n", RenameMode::Replace).unwrap();
                     mounted.client.forget(made.id, 1);
                 }
             });

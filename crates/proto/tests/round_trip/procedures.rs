@@ -26,7 +26,7 @@ proptest! {
         let hows = [
             CreateHow::Unchecked(n.sattr()),
             CreateHow::Guarded(n.sattr()),
-            CreateHow::Exclusive(CreateVerifier(n.verifier())),
+            CreateHow::Exclusive(CreateVerf3(n.verifier())),
         ];
         for how in hows {
             survives(&CreateArguments { place: n.place(&name), how });
@@ -47,7 +47,7 @@ proptest! {
         }
         survives(&RenameArguments { from: n.place(&name), to: n.place(&name) });
         survives(&LinkArguments { file: n.handle(), place: n.place(&name) });
-        let (cookie, verifier) = (Cookie(n.u64()), CookieVerifier(n.verifier()));
+        let (cookie, verifier) = (Cookie(n.u64()), CookieVerf3(n.verifier()));
         survives(&ReaddirArguments { directory: n.handle(), cookie, verifier, count: n.u32() });
         survives(&ReaddirPlusArguments {
             directory: n.handle(), cookie, verifier, directory_count: n.u32(), max_count: n.u32(),
@@ -78,7 +78,7 @@ proptest! {
         survives(&NfsResult::<_, ReadFail>::Ok(read));
         survives(&NfsResult::<ReadOk<'_>, _>::Failed(failure, ReadFail { attributes: n.post_op() }));
         for committed in [StableHow::Unstable, StableHow::DataSync, StableHow::FileSync] {
-            let verifier = WriteVerifier(n.verifier());
+            let verifier = WriteVerf3(n.verifier());
             let written = WriteOk { wcc: n.wcc(), count: n.u32(), committed, verifier };
             survives(&NfsResult::<_, WccData>::Ok(written));
         }
@@ -92,7 +92,7 @@ proptest! {
         let linked = LinkWcc { attributes: n.post_op(), directory: n.wcc() };
         survives(&NfsResult::<LinkWcc, LinkWcc>::Ok(linked));
         survives(&NfsResult::<LinkWcc, LinkWcc>::Failed(failure, linked));
-        survives(&NfsResult::<_, WccData>::Ok(CommitOk { wcc: n.wcc(), verifier: WriteVerifier(n.verifier()) }));
+        survives(&NfsResult::<_, WccData>::Ok(CommitOk { wcc: n.wcc(), verifier: WriteVerf3(n.verifier()) }));
         survives(&NfsResult::<CommitOk, _>::Failed(failure, n.wcc()));
     }
 

@@ -1,0 +1,205 @@
+//! access(2), and the check of rights that every operation makes: whether the caller has them, and
+//! ACCESS where only the server can tell.
+
+use std::sync::Arc;
+
+use curt_observe::{Cause, ClientCounter, scope};
+use curt_policy::{
+    AccessDecision, AccessReason,
+    access::{AllowedBy, decide_access},
+};
+use curt_types::Access;
+use rustix::io::Errno;
+
+use crate::{
+    errno, identity::InodeId, inode::Inode, kernel_dentries::NamePlace, op::Op, ops::getattr::revalidate,
+    superblock::Superblock,
+};
+
+/// Components of the longest path (PATH_MAX).
+const DEPTH_MAX: usize = 2048;
+
+/// access(2) with `mask` (R_OK 4, W_OK 2, X_OK 1; 0 checks nothing).
+///
+/// # Errors
+/// EACCES; those of ACCESS and GETATTR.
+pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
+    if mask & 7 == 0 {
+        return Ok(());
+    }
+    let inode = op.sb.find_inode(id)?;
+    check_path(op, &inode)?;
+    let kind = inode.facts().state.facts().map(|known| known.kind);
+    let kind = match kind {
+        Some(kind) => kind,
+        None => {
+            revalidate(op, &inode)?;
+            inode.facts().state.facts().ok_or(Errno::IO)?.kind
+        }
+    };
+    require(op, &inode, Access::from_access_mask(mask, kind))
+}
+
+/// Makes sure that the caller may search the directories through which the kernel may have let him
+/// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
+/// this directory, and so on. Whoever did not come by a path is not asked for more, but for a while
+/// after the permission has ended.
+///
+/// # Errors
+/// EACCES; those of ACCESS and GETATTR.
+pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    if !op.sb.core.checks_paths(op.now()) {
+        return Ok(());
+    }
+    let dentries = &op.sb.kernel_dentries;
+    let Some(place) = dentries.place_of(inode.id(), op.now()) else {
+        return Ok(());
+    };
+    match check_place(op, place) {
+        // A file may have been found by any of its names.
+        Err(Errno::ACCESS) => {
+            let mut others = dentries.other_places_of(inode.id(), op.now()).into_iter();
+            if others.any(|place| check_place(op, place).is_ok()) { Ok(()) } else { Err(Errno::ACCESS) }
+        }
+        result => result,
+    }
+}
+
+fn check_place(op: &Op<'_>, mut place: NamePlace) -> Result<(), Errno> {
+    for _ in 0..DEPTH_MAX {
+        check_search(op, &place)?;
+        match op.sb.kernel_dentries.place_of(place.directory.id(), op.now()) {
+            Some(above) => place = above,
+            None => return Ok(()),
+        }
+    }
+    Err(Errno::ACCESS)
+}
+
+/// Checks that the caller may search the directory of `place`. When the kernel should not keep the
+/// name any more, few callers can have used it, so nothing is requested for a directory that
+/// everybody may search as far as is known.
+fn check_search(op: &Op<'_>, place: &NamePlace) -> Result<(), Errno> {
+    let directory = &place.directory;
+    if !place.is_kept {
+        let facts = directory.facts();
+        if directory.everybody_may_search(&facts, op.options.users) {
+            return Ok(());
+        }
+    }
+    match access_decision(op, directory, Access::LOOKUP, false) {
+        AccessDecision::Allow => Ok(()),
+        AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
+            require(op, directory, Access::LOOKUP)
+        }
+    }
+}
+
+/// Checks that the caller has the rights `needs` on `inode`.
+pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Access) -> Result<(), Errno> {
+    let mut why = None;
+    for _ in op.rounds() {
+        match access_decision(op, inode, needs, false) {
+            AccessDecision::Allow => {
+                count_allowed(op, inode, needs, why);
+                return Ok(());
+            }
+            AccessDecision::Deny => {
+                count_denied(op.sb, why);
+                return Err(Errno::ACCESS);
+            }
+            AccessDecision::Revalidate => revalidate(op, inode)?,
+            AccessDecision::Ask(reason) => {
+                send_access(op, inode, reason)?;
+                why = Some(reason);
+            }
+        }
+    }
+    Err(Errno::IO)
+}
+
+pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Access, is_foreign: bool) -> AccessDecision {
+    let now = op.now();
+    let facts = inode.facts();
+    let view = inode.access_view(&facts, &op.identity, is_foreign, now);
+    decide_access(&view, facts.freshness(op.time(), &op.options), needs, &op.options)
+}
+
+/// Sends ACCESS for all rights that apply to the type of `inode`.
+pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Result<(), Errno> {
+    let kind = inode.facts().state.facts().map(|known| known.kind);
+    let rights = kind.map_or(Access::ALL, Access::worth_asking);
+    let _why = scope::with_cause(match why {
+        AccessReason::ForeignData | AccessReason::ConfirmDenial => Cause::AccessConfirm,
+        AccessReason::Unasked => Cause::Access,
+    });
+    let answer = op.protocol().access(op.rpc_caller(), inode.handle(), rights).map_err(errno::of_call)?;
+    let sent_at = op.sb.core.moment(answer.sent_at);
+    op.sb.count(ClientCounter::AccessWire);
+    match why {
+        AccessReason::ForeignData => op.sb.count(ClientCounter::AccessDataCheck),
+        AccessReason::ConfirmDenial => count_doubted_denial(op, inode),
+        AccessReason::Unasked => {}
+    }
+    if let Some(attributes) = &answer.attributes {
+        let _ = inode.absorb(attributes, sent_at);
+    }
+    match answer.outcome {
+        Ok(granted) => {
+            inode.absorb_answer(&op.identity, rights, granted, sent_at);
+            Ok(())
+        }
+        Err(status) => Err(inode.note_failed_status(status)),
+    }
+}
+
+fn count_doubted_denial(op: &Op<'_>, inode: &Inode) {
+    let now = op.now();
+    let facts = inode.facts();
+    if inode.access_view(&facts, &op.identity, false, now).entry.is_none() {
+        drop(facts);
+        op.sb.count(ClientCounter::AccessLocalDeny);
+    }
+}
+
+/// Counts why access was granted.
+pub(crate) fn count_allowed(op: &Op<'_>, inode: &Inode, needs: Access, why: Option<AccessReason>) {
+    if !needs.is_empty() {
+        let now = op.now();
+        let view = inode.access_view(&inode.facts(), &op.identity, false, now);
+        count_allowed_by(op.sb, view.allowed_by(needs), why);
+    }
+}
+
+/// Counts a grant by `by`, or by an ACCESS request that was sent for the reason `why`.
+pub(crate) fn count_allowed_by(sb: &Superblock, by: AllowedBy, why: Option<AccessReason>) {
+    match (why, by) {
+        (Some(AccessReason::ConfirmDenial), _) => sb.count(ClientCounter::AccessDenyOverturned),
+        (Some(AccessReason::Unasked | AccessReason::ForeignData), _) => {}
+        (None, AllowedBy::Server) => sb.count(ClientCounter::AccessHitPositive),
+        (None, AllowedBy::ModeBits) => sb.count(ClientCounter::AccessLocalAllow),
+    }
+}
+
+/// Counts why access was denied.
+pub(crate) fn count_denied(sb: &Superblock, why: Option<AccessReason>) {
+    match why {
+        Some(AccessReason::ConfirmDenial) => sb.count(ClientCounter::AccessDenyConfirmed),
+        Some(AccessReason::Unasked | AccessReason::ForeignData) => {}
+        None => sb.count(ClientCounter::AccessHitNegative),
+    }
+}
+
+/// Whether the server is expected to let the caller list the directory. A wrong answer does not
+/// affect LOOKUP.
+pub(crate) fn may_list(op: &Op<'_>, directory: &Inode) -> bool {
+    match access_decision(op, directory, Access::READ, false) {
+        AccessDecision::Allow => true,
+        AccessDecision::Deny => false,
+        AccessDecision::Revalidate | AccessDecision::Ask(_) => {
+            let now = op.now();
+            let view = directory.access_view(&directory.facts(), &op.identity, false, now);
+            view.local.is_none_or(|bits| bits.contains(Access::READ))
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Names that the kernel caches for a moment: their lifetimes, and what these make necessary.
+//!
+//! The kernel answers for such a name without a request, and a lifetime is never revoked. So a
+//! caller may have passed directories that no LOOKUP showed ([`super::access::check_path`]), and a
+//! reply that contradicts what the kernel has cached waits ([`await_closed`], [`note_renamed`],
+//! [`await_listed`]). [`grant`] alone begins lifetimes of names that replies show.
+
+use std::{sync::Arc, time::Duration};
+
+use curt_policy::{
+    Epoch, Moment, NameLabel,
+    kernel_cache::{expiry, may_keep_name_of, name_lifetime, wait_for},
+    names::DentryState,
+};
+use curt_types::FileKind;
+
+use crate::{inode::Inode, op::Op, ops::names::NameInDirectory};
+
+/// How long the kernel may cache `name`, which leads to `child` or is missing, from now on. Called
+/// last before the reply, so that the lifetime ends when it is recorded to end. Zero if no kernel
+/// asks, or if `name` is not cached with this `label` any more: then it may have been renamed, and
+/// the rename does not wait for a lifetime that begins afterwards.
+pub(crate) fn grant(
+    op: &Op<'_>,
+    name: NameInDirectory<'_>,
+    child: Option<(&Arc<Inode>, FileKind)>,
+    label: Option<NameLabel>,
+) -> Duration {
+    if !op.sb.serves_a_kernel() || matches!(name.name, b"." | b"..") {
+        return Duration::ZERO;
+    }
+    let lifetime = match label {
+        Some(label) if child.is_none_or(|(_, kind)| may_keep_name_of(kind)) => {
+            grant_labelled(op, name, child.map(|(child, _)| child), label)
+        }
+        Some(_) | None => Duration::ZERO,
+    };
+    if let Some((child, _)) = child.filter(|_| lifetime.is_zero() && op.sb.core.checks_paths(op.now())) {
+        op.sb.kernel_dentries.note_found(child.id(), name.directory, op.now());
+    }
+    lifetime
+}
+
+/// Records the lifetime for the directory, for the object and for the mount, under the lock of the
+/// directory: a rename that ends afterwards finds all of them.
+fn grant_labelled(
+    op: &Op<'_>,
+    name: NameInDirectory<'_>,
+    child: Option<&Arc<Inode>>,
+    label: NameLabel,
+) -> Duration {
+    if op.options.kernel_names.is_zero() || !op.sb.grants_names() {
+        return Duration::ZERO;
+    }
+    let state = if child.is_some() { DentryState::Positive } else { DentryState::Negative };
+    let (now, directory) = (op.now(), name.directory);
+    let mut facts = directory.facts();
+    let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
+    let view = directory.directory_view(&facts, &clock);
+    let lifetime = name_lifetime(state, label, &view, now, &op.options);
+    let may_grant = facts.name_lifetimes().may_grant(state, now);
+    if lifetime.is_zero() || !may_grant || !op.sb.dentries.has(directory.id(), name.name, child, label) {
+        return Duration::ZERO;
+    }
+    let end = now.plus(lifetime);
+    if let Some(child) = child
+        && !op.sb.kernel_dentries.grant(child.id(), directory, now, end)
+    {
+        return Duration::ZERO;
+    }
+    facts.by_type.directory().name_lifetimes.grant(state, label.epoch, end);
+    op.sb.core.note_name_lifetime(end);
+    lifetime
+}
+
+/// If somebody may not search `directory` after its attributes were set, waits until the kernel
+/// keeps no name of it.
+pub(crate) fn await_closed(op: &Op<'_>, directory: &Inode) {
+    let expiry = {
+        let facts = directory.facts();
+        let is_closed = !directory.everybody_may_search(&facts, op.options.users);
+        facts.name_lifetimes().expiry().filter(|_| is_closed)
+    };
+    await_expiry(op, expiry);
+}
+
+/// Whether the kernel may have a present name of `directory`, which it then uses without a LOOKUP.
+pub(crate) fn may_be_cached(op: &Op<'_>, directory: &Inode) -> bool {
+    expiry(directory.facts().name_lifetimes().present_end()) > Some(op.now())
+}
+
+/// A name of `from` that leads to `moved`, if that is known, was renamed into `to`. The kernel
+/// caches it there for as long as it would have in `from`. If some user may not search `to`, waits
+/// for the end of that, and grants no more lifetimes in `from` for a while.
+pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, moved: Option<&Arc<Inode>>) {
+    if Arc::ptr_eq(from, to) {
+        return;
+    }
+    let end = {
+        // Under the lock a lifetime that was granted before the rename has been recorded.
+        let facts = from.facts();
+        match moved {
+            Some(moved) => op.sb.kernel_dentries.end_of(moved.id()),
+            None => facts.name_lifetimes().present_end(),
+        }
+    };
+    let has_links = moved
+        .and_then(|moved| moved.attributes())
+        .is_some_and(|known| known.kind != FileKind::Directory && known.nlink > 1);
+    let end = end.filter(|end| expiry(Some(*end)) > Some(op.now()));
+    let is_open = {
+        let mut facts = to.facts();
+        let is_open = to.everybody_may_search(&facts, op.options.users);
+        if let Some(end) = end.filter(|_| is_open) {
+            facts.by_type.directory().name_lifetimes.grant_present(end);
+        }
+        if let Some(moved) = moved {
+            op.sb.kernel_dentries.rename(moved.id(), from, to, has_links, op.now());
+        }
+        is_open
+    };
+    if !is_open {
+        if op.sb.grants_names() {
+            from.facts().by_type.directory().name_lifetimes.withhold(op.now());
+        }
+        await_expiry(op, expiry(end));
+    }
+}
+
+/// Whether the kernel may take a name for missing that a listing of `directory` in the epoch
+/// `listed` shows.
+pub(crate) fn contradicts_missing(op: &Op<'_>, directory: &Inode, listed: Option<Epoch>) -> bool {
+    directory.facts().name_lifetimes().expiry_of_listed(listed) > Some(op.now())
+}
+
+/// Waits until the kernel does not any more. No missing name is granted a lifetime for a while, so
+/// that the further requests of the same listing do not wait again.
+pub(crate) fn await_listed(op: &Op<'_>, directory: &Inode, listed: Option<Epoch>) {
+    let expiry = {
+        let mut facts = directory.facts();
+        facts.by_type.directory().name_lifetimes.withhold_missing(op.now());
+        facts.name_lifetimes().expiry_of_listed(listed)
+    };
+    await_expiry(op, expiry);
+}
+
+/// Whoever is killed meanwhile does not wait.
+fn await_expiry(op: &Op<'_>, expiry: Option<Moment>) {
+    let wait = wait_for(expiry, op.now());
+    if !wait.is_zero() {
+        op.sb.core.pause(wait, op.interrupt());
+    }
+}
