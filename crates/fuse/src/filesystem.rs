@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use crate::{
     caller_state,
     listing::DirentBuffer,
-    lock_reply::LockReply,
     reply::ReadReply,
     session::WaitControl,
+    setlk_reply::SetlkReply,
     values::{
         AttrOut, CreateIn, EntryOut, FuseFh, LkIn, LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn,
         ReleaseIn, SetattrIn, StatfsOut, WriteIn,
@@ -364,7 +364,7 @@ pub trait Filesystem: Send + Sync + 'static {
         _node: NodeId,
         _lock: &LkIn,
         _wait: bool,
-        reply: LockReply,
+        reply: SetlkReply,
     ) {
         reply.send(Err(Errno::NOLCK));
     }

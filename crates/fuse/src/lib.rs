@@ -14,12 +14,12 @@ mod channel;
 mod filesystem;
 mod interrupt;
 mod listing;
-mod lock_reply;
 mod negotiate;
 mod notify;
 mod reply;
 mod request;
 mod session;
+mod setlk_reply;
 mod sys;
 mod values;
 
@@ -27,11 +27,11 @@ pub use abi::{feature, open_reply};
 pub use channel::{FuseDevice, FuseMount, FuseMountError, MountFlags, MountOptions};
 pub use filesystem::{Filesystem, FuseContext, Interruption};
 pub use listing::{Dirent, DirentBuffer};
-pub use lock_reply::LockReply;
 pub use negotiate::{IO_BYTES_MAX, NegotiatedFeatures, RequestedFeatures};
 pub use notify::Notifier;
 pub use reply::ReadReply;
 pub use session::{FuseSession, FuseSessionEnd, FuseSessionError, FuseSessionOptions, RequestBarrier};
+pub use setlk_reply::SetlkReply;
 pub use values::{
     AttrOut, CreateIn, EntryOut, FuseAttr, FuseFh, FuseTime, LkIn, LockKind, LockRange, MknodIn, NodeId,
     OpenIn, OpenOut, ReadIn, ReleaseIn, SetattrIn, SetattrTime, StatfsOut, WriteIn, device_number,

@@ -134,6 +134,8 @@ impl Operation {
         match self {
             Self::Nfs3(procedure) => procedure.name().into(),
             Self::Mount(procedure) => format!("MOUNT.{}", procedure.name()).into(),
+            Self::Nlm(procedure) => format!("NLM.{}", procedure.name()).into(),
+            Self::Nsm(procedure) => format!("NSM.{}", procedure.name()).into(),
         }
     }
 
@@ -165,7 +167,10 @@ mod tests {
     #[test]
     fn each_operation_has_a_key_of_its_own() {
         let mount = MountProcedure::ALL.map(Operation::Mount);
-        let keys: HashSet<_> = Operation::nfs().chain(mount).map(Operation::key).collect();
+        let nlm = NlmProcedure::ALL.map(Operation::Nlm);
+        let nsm = NsmProcedure::ALL.map(Operation::Nsm);
+        let all = Operation::nfs().chain(mount).chain(nlm).chain(nsm);
+        let keys: HashSet<_> = all.map(Operation::key).collect();
         assert_eq!(keys.len(), Operation::COUNT);
         for operation in Operation::nfs() {
             assert_eq!(Operation::from_key(&operation.key()), Some(operation));

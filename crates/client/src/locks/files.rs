@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(owners.number(LockOwner::Flock(7), nobody, |_| {}), Some(WireOwner(1)));
         let only_first = || BTreeSet::from([first]);
         for number in 0..u64::from(OWNERS_MAX) * 2 {
-            let given = owners.number(LockOwner::OpenFile(number), only_first, |_| {});
+            let given = owners.number(LockOwner::Flock(number), only_first, |_| {});
             assert!(given.is_some_and(|given| given.0 < OWNERS_MAX && given != WireOwner(0)));
         }
         assert_eq!(owners.number(first, only_first, |_| {}), Some(WireOwner(0)));

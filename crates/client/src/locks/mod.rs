@@ -47,7 +47,7 @@ use crate::{
     protocol::{LockEvents, LockMode, RpcCaller, WireLock, WireOwner},
 };
 use files::{LockedFiles, WireOwners};
-use record::WaitTimes;
+use record::LockTimes;
 
 pub use report::{LockReport, LockReportEntry};
 
@@ -85,7 +85,7 @@ pub(crate) struct MountLocks {
     timers: Arc<dyn Background>,
     /// Ends all requests, when the mount ends.
     stop: Interrupt,
-    pub(crate) times: WaitTimes,
+    pub(crate) times: LockTimes,
     this: OnceLock<Weak<Self>>,
 }
 
@@ -139,7 +139,7 @@ impl MountLocks {
             senders: own(SENDERS),
             timers: own(1),
             stop: Interrupt::new(),
-            times: WaitTimes::default(),
+            times: LockTimes::default(),
             this: OnceLock::new(),
             core,
         });
@@ -461,7 +461,6 @@ impl MountLocks {
         let number = {
             let mut state = self.state.lock();
             let wire_owner = match state.agent.test(request) {
-                LockTest::Free => return Ok(None),
                 LockTest::Held(owner, range, lock_type) => {
                     let pid = state.files.get(id).map_or(0, |file| file.pid_of(owner));
                     return Ok(Some(ConflictingLock { range, lock_type, pid }));

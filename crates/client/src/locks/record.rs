@@ -8,7 +8,7 @@ use std::{
 /// Histograms of waits and holds, in powers of two of a microsecond. Relaxed accesses: each count
 /// stands for itself.
 #[derive(Debug, Default)]
-pub(crate) struct WaitTimes {
+pub(crate) struct LockTimes {
     wait: Histogram,
     hold: Histogram,
 }
@@ -39,7 +39,7 @@ impl Default for Histogram {
     }
 }
 
-impl WaitTimes {
+impl LockTimes {
     pub(crate) fn waited(&self, time: Duration) {
         self.wait.add(time);
     }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn times_are_counted_below_the_next_power_of_two() {
-        let times = WaitTimes::default();
+        let times = LockTimes::default();
         for microseconds in [0, 1, 2, 3, 1000, u64::MAX] {
             times.waited(Duration::from_micros(microseconds));
         }

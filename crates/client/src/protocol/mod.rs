@@ -19,9 +19,7 @@ use std::{
 
 use curt_policy::locks::{LockError, LockReply};
 use curt_rpc::client::CallError;
-use curt_types::{
-    Access, Attributes, ByteRange, FileHandle, SetAttributes, Stability, Wcc, WriteVerifier,
-};
+use curt_types::{Access, Attributes, ByteRange, FileHandle, SetAttributes, Stability, Wcc, WriteVerifier};
 
 pub use curt_observe::{CompletedRequest, OperationCounters, OperationFigure};
 pub use locking::*;

@@ -12,11 +12,11 @@ use crate::{
     filesystem::{Filesystem, FuseContext, Interruption},
     interrupt::{InFlightRequest, InFlightRequests, RequestWaitControl},
     listing::DirentBuffer,
-    lock_reply::LockReply,
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply},
     request::{InHeader, RequestBody},
     session::request_barrier::{WorkerStage, WorkerStages},
+    setlk_reply::SetlkReply,
     sys::PageBuffer,
     values::{AttrOut, NodeId, ReadIn},
 };
@@ -66,7 +66,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
     {
         if self.is_somebody_else() {
             if matches!(operation, RequestBody::Setlk { .. }) {
-                return self.lock_reply().send(Err(Errno::ACCESS));
+                return self.setlk_reply().send(Err(Errno::ACCESS));
             }
             return self.error(match operation {
                 RequestBody::Lookup { name } => {
@@ -164,7 +164,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
                 self.send(filesystem.getlk(context, node, &lock), |reply, lock| reply.lock(&lock));
             }
             RequestBody::Setlk { lock, wait } => {
-                filesystem.setlk(context, node, &lock, wait, self.lock_reply());
+                filesystem.setlk(context, node, &lock, wait, self.setlk_reply());
             }
             naming => self.naming(filesystem, context, node, naming),
         }
@@ -242,9 +242,9 @@ impl<I: Interruption> RequestHandler<'_, I> {
     }
 
     /// The reply to a request that is registered by itself.
-    fn lock_reply(&self) -> LockReply {
+    fn setlk_reply(&self) -> SetlkReply {
         let (requests, request) = (Arc::clone(self.requests), Arc::clone(self.request));
-        LockReply::new(self.device, self.header.unique, move || {
+        SetlkReply::new(self.device, self.header.unique, move || {
             requests.end(&request);
             requests.leave(&request);
         })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockKind,
-    LockRange, LockReply, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn,
+    LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, SetlkReply,
     StatfsOut, WriteIn, open_reply,
 };
 use rustix::io::Errno;
@@ -290,7 +290,7 @@ impl Filesystem for Toy {
         Ok(LockRange { kind, pid: 4321, ..lock.range })
     }
 
-    fn setlk(&self, context: &ToyContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: LockReply) {
+    fn setlk(&self, context: &ToyContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: SetlkReply) {
         reply.send(self.set_lock(context, node, lock, wait));
     }
 }

@@ -8,7 +8,7 @@ use curt_client::data::ReadTarget;
 use curt_client::{DirEmit, DirEntry, LockOwner, PageCacheState, RenameMode, ops};
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockKind,
-    LockRange, LockReply, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn,
+    LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, SetlkReply,
     StatfsOut, WriteIn,
 };
 use curt_observe::ClientCounter;
@@ -380,7 +380,7 @@ impl Filesystem for Bridge {
         Ok(convert::lock_range(found.as_ref(), lock.range))
     }
 
-    fn setlk(&self, context: &BridgeContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: LockReply) {
+    fn setlk(&self, context: &BridgeContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: SetlkReply) {
         self.operations.count(if wait { FuseOpcode::Setlkw } else { FuseOpcode::Setlk });
         let arguments = convert::lock_arguments(lock, wait);
         let (file, arguments) = match self.files.get(lock.fh).and_then(|file| Ok((file, arguments?))) {

@@ -12,7 +12,7 @@ use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedE
 use curt_client::protocol::v3::NfsV3;
 use curt_client::protocol::v3::nlm::{NlmClient, NlmOptions};
 use curt_client::{Caller, ClientOptions, Environment, Limits, MountedRoot, Superblock};
-use curt_policy::locks::{LockOptions, LockScope};
+use curt_policy::locks::LockOptions;
 use curt_rpc::client::{Interrupt, PortSource, ServerName, TcpOptions};
 use tracing::info;
 
@@ -156,7 +156,7 @@ pub(super) fn client(
         data,
         limits: names,
         soft_revalidation: settings.transport.softreval.then(|| silence_max(settings)),
-        locks: lock_options(settings),
+        locks: LockOptions { order: settings.locks.order, handoffs_max: settings.locks.handoffs },
     };
     let root = MountedRoot {
         handle: mounted.root.clone(),
@@ -195,17 +195,6 @@ fn server_addresses(mounted: &MountedExport) -> Vec<IpAddr> {
             let found = (name.as_str(), 0).to_socket_addrs();
             found.map(|found| found.map(|address| address.ip()).collect()).unwrap_or_default()
         }
-    }
-}
-
-/// Locks that the kernel decides never reach the client.
-fn lock_options(settings: &Settings) -> LockOptions {
-    let scope = |is_local| if is_local { LockScope::Mount } else { LockScope::Server };
-    LockOptions {
-        posix: scope(settings.local_locks.posix),
-        flock: scope(settings.local_locks.flock),
-        order: settings.locks.order,
-        handoffs_max: settings.locks.handoffs,
     }
 }
 

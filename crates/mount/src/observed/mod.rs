@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curt_fuse::{
-    AttrOut, CreateIn, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockRange, LockReply,
-    MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
+    AttrOut, CreateIn, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockRange, MknodIn,
+    NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, SetlkReply, StatfsOut, WriteIn,
 };
 use rustix::io::Errno;
 
@@ -217,7 +217,7 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
         node: NodeId,
         lock: &LkIn,
         wait: bool,
-        reply: LockReply,
+        reply: SetlkReply,
     ) {
         let perform = |inner: &F| {
             inner.setlk(context, node, lock, wait, reply);

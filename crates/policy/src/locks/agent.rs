@@ -8,10 +8,10 @@ use curt_types::{ByteRange, LockType};
 use super::{
     deadlock::{WaitEdges, WaitGraph},
     ranges::LockRanges,
-    table::{LockRelease, LockTable, LockWaiter, ReleasePhase, Standing, WaiterState},
+    table::{LockRelease, LockTable, LockWaiter, ReleasePhase, RequestStatus, WaiterState, conflict},
     values::{
         LockAction, LockCall, LockCallId, LockError, LockFileId, LockOpenId, LockOptions, LockOwner,
-        LockProcedure, LockReply, LockRequest, LockRequestId, LockScope, LockTest,
+        LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
     },
 };
 use crate::time::Moment;
@@ -60,17 +60,17 @@ impl LockAgent {
         let table = self.files.entry(request.file).or_default();
         if table.waiters.len() >= WAITERS_MAX {
             self.answer(request.id, Err(LockError::NoLocks));
-            return self.settle();
+            return self.take_actions();
         }
         table.waiters.push_back(LockWaiter::new(request));
         let index = table.waiters.len() - 1;
         self.waits.entry(request.owner).or_default().push(request.file);
-        if self.start_waiter(request.file, index) == Some(Standing::Follows) {
+        if self.start_waiter(request.file, index) == Some(RequestStatus::Follows) {
             self.pause_blocked(request.file, request.range);
         }
         self.advance_all();
         self.check_deadlock(&request);
-        self.settle()
+        self.take_actions()
     }
 
     /// Whether a lock could be placed.
@@ -78,13 +78,10 @@ impl LockAgent {
     pub fn test(&self, request: LockRequest) -> LockTest {
         let request = whole_for_flock(request);
         let table = self.files.get(&request.file);
-        let conflict = table.and_then(|table| table.conflicts(&request, &self.options).next());
-        match (conflict, self.options.scope(request.owner)) {
-            (Some((owner, range, lock_type)), _) => LockTest::Held(owner, range, lock_type),
-            (None, LockScope::Mount) => LockTest::Free,
-            (None, LockScope::Server) => {
-                LockTest::AskServer(table.map_or(request.owner, |table| table.wire_owner(request.owner)))
-            }
+        let conflict = table.and_then(|table| table.conflicts(&request).next());
+        match conflict {
+            Some((owner, range, lock_type)) => LockTest::Held(owner, range, lock_type),
+            None => LockTest::AskServer(table.map_or(request.owner, |table| table.wire_owner(request.owner))),
         }
     }
 
@@ -99,7 +96,7 @@ impl LockAgent {
     ) -> Vec<LockAction> {
         let range = if matches!(owner, LockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
         self.release(LockCallId { file, request: id, owner }, range, Some(id), now);
-        self.settle()
+        self.take_actions()
     }
 
     /// An owner closes a file (FLUSH), which ends all its locks there; `id` is answered when the
@@ -131,7 +128,7 @@ impl LockAgent {
             self.cancelled.remove(&(file, owner));
             self.release(LockCallId { file, request: id, owner }, ByteRange::WHOLE, None, now);
         }
-        self.settle()
+        self.take_actions()
     }
 
     /// A caller does not wait any more. It is answered at once; what it has at the server is undone
@@ -153,7 +150,7 @@ impl LockAgent {
             release.caller = None;
             self.answer(id, Err(LockError::Interrupted));
         }
-        self.settle()
+        self.take_actions()
     }
 
     /// What came of a call.
@@ -170,7 +167,7 @@ impl LockAgent {
         } else if let Some(index) = table.waiters.iter().position(asks) {
             self.lock_replied(call.file, index, reply);
         }
-        self.settle()
+        self.take_actions()
     }
 
     /// The server calls back: it has granted a LOCK that was blocked. Whether that is confirmed to
@@ -226,7 +223,7 @@ impl LockAgent {
             }
         }
         self.changed.push_back((file, range));
-        (is_confirmed, self.settle())
+        (is_confirmed, self.take_actions())
     }
 
     /// The time of [`LockAction::SetTimer`] has come.
@@ -250,7 +247,7 @@ impl LockAgent {
                 WaiterState::Queued | WaiterState::Asking => {}
             }
         }
-        self.settle()
+        self.take_actions()
     }
 
     /// What an owner holds of a file.
@@ -301,7 +298,7 @@ impl LockAgent {
         self.actions.extend(caller.into().map(|request| LockAction::Answer { request, result }));
     }
 
-    pub(super) fn settle(&mut self) -> Vec<LockAction> {
+    pub(super) fn take_actions(&mut self) -> Vec<LockAction> {
         self.advance_all();
         mem::take(&mut self.actions)
     }
@@ -319,17 +316,17 @@ impl LockAgent {
 
     /// The graph of all waits.
     const fn graph(&self) -> WaitGraph<'_> {
-        WaitGraph { files: &self.files, waits: &self.waits, options: &self.options }
+        WaitGraph { files: &self.files, waits: &self.waits }
     }
 
     /// Fails a new request whose wait would not end. If it waits, waiters before which it comes may
-    /// pass others now: see [`Self::standing`].
+    /// pass others now: see [`Self::status`].
     fn check_deadlock(&mut self, request: &LockRequest) {
         let Some(table) = self.files.get(&request.file) else { return };
         let queued =
             |waiter: &LockWaiter| waiter.request.id == request.id && waiter.state == WaiterState::Queued;
         let Some(index) = table.waiters.iter().rposition(queued) else { return };
-        if !request.wait || !self.options.is_local_first(request.owner) {
+        if !request.wait || !self.options.is_local_first() {
             return;
         }
         let awaited = self.graph().awaited(request, WaitEdges::Locks);
@@ -346,25 +343,22 @@ impl LockAgent {
     }
 
     /// Whether a waiter may ask the server.
-    fn standing(&self, table: &LockTable, index: usize) -> Standing {
+    fn status(&self, table: &LockTable, index: usize) -> RequestStatus {
         let request = &table.waiters[index].request;
-        let is_local_first = self.options.is_local_first(request.owner);
+        let is_local_first = self.options.is_local_first();
         if is_local_first {
-            if table.conflicts(request, &self.options).next().is_some() {
-                return Standing::Conflicts;
+            if table.conflicts(request).next().is_some() {
+                return RequestStatus::Conflicts;
             }
-            if table.is_being_released(request, &self.options)
-                || (request.wait && self.follows_waiter(table, index))
-            {
-                return Standing::Follows;
+            if table.is_being_released(request) || (request.wait && self.follows_waiter(table, index)) {
+                return RequestStatus::Follows;
             }
         }
         let wire_owner = table.wire_owner(request.owner);
-        let is_reclaiming = table.reclaim.is_some() && self.options.scope(request.owner) == LockScope::Server;
-        if is_reclaiming || table.is_busy(wire_owner, request.range, table.releases.len()) {
-            return Standing::Follows;
+        if table.reclaim.is_some() || table.is_busy(wire_owner, request.range, table.releases.len()) {
+            return RequestStatus::Follows;
         }
-        Standing::First
+        RequestStatus::Eligible
     }
 
     /// Whether an earlier waiter comes first: one that conflicts, unless it waits for this owner;
@@ -376,7 +370,7 @@ impl LockAgent {
             if !other.range.overlaps(request.range) || other.owner == request.owner {
                 return false;
             }
-            if self.options.conflict(request, other.owner, other.lock_type) {
+            if conflict(request, other.owner, other.lock_type) {
                 return !self.graph().awaited(other, WaitEdges::LocksAndWaiters).contains(&request.owner);
             }
             earlier.denials > 0 && other.range.common(request.range) == Some(other.range)
@@ -398,29 +392,26 @@ impl LockAgent {
     }
 
     /// Lets a queued waiter ask the server, or fail, if it is its turn.
-    fn start_waiter(&mut self, file: LockFileId, index: usize) -> Option<Standing> {
+    fn start_waiter(&mut self, file: LockFileId, index: usize) -> Option<RequestStatus> {
         let table = self.files.get(&file)?;
         let request = table.waiters[index].request;
-        let standing = self.standing(table, index);
-        match standing {
-            Standing::First => self.ask(file, index),
-            Standing::Conflicts if !request.wait => {
+        let status = self.status(table, index);
+        match status {
+            RequestStatus::Eligible => self.ask(file, index),
+            RequestStatus::Conflicts if !request.wait => {
                 self.give_up(file, index);
                 self.answer(request.id, Err(LockError::Held));
             }
-            Standing::Conflicts | Standing::Follows => {}
+            RequestStatus::Conflicts | RequestStatus::Follows => {}
         }
-        Some(standing)
+        Some(status)
     }
 
     /// Asks the server for all of a waiter's lock, or grants it if there is nothing to ask.
     fn ask(&mut self, file: LockFileId, index: usize) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let request = table.waiters[index].request;
-        let pieces = match self.options.scope(request.owner) {
-            LockScope::Server => table.pieces(&request),
-            LockScope::Mount => VecDeque::new(),
-        };
+        let pieces = table.pieces(&request);
         let wire_owner = table.wire_owner(request.owner);
         let waiter = &mut table.waiters[index];
         (waiter.pieces, waiter.wire_owner) = (pieces, wire_owner);
@@ -515,7 +506,7 @@ impl LockAgent {
         let after = interval(waiter.denials);
         waiter.denials = (waiter.denials + 1).min(DENIALS_MAX);
         let (call, range) = (waiter.call(), waiter.request.range);
-        let release = waiter.withdraw();
+        let release = waiter.cancel();
         self.actions.push(LockAction::SetTimer { call, after });
         release.into_iter().for_each(|release| self.push_release(release));
         self.changed.push_back((file, range));
@@ -534,7 +525,7 @@ impl LockAgent {
             if is_paused {
                 let waiter = &mut table.waiters[index];
                 waiter.only_polls = true;
-                let (call, release) = (waiter.call(), waiter.withdraw());
+                let (call, release) = (waiter.call(), waiter.cancel());
                 self.actions.push(LockAction::SetTimer { call, after: interval(0) });
                 release.into_iter().for_each(|release| self.push_release(release));
             }
@@ -562,7 +553,7 @@ impl LockAgent {
     /// Removes a waiter, and releases whatever the server may have granted of its lock.
     fn give_up(&mut self, file: LockFileId, index: usize) {
         let Some(mut waiter) = self.remove(file, index) else { return };
-        if let Some(release) = waiter.withdraw() {
+        if let Some(release) = waiter.cancel() {
             self.push_release(release);
         } else if let Some(table) = self.files.get_mut(&file) {
             table.forget_adopted(waiter.request.owner);
@@ -625,8 +616,7 @@ impl LockAgent {
         range: ByteRange,
         now: Moment,
     ) -> Option<(usize, ByteRange, (Moment, u32))> {
-        let scope = self.options.scope(id.owner);
-        if scope == LockScope::Mount || !self.options.is_local_first(id.owner) {
+        if !self.options.is_local_first() {
             return None;
         }
         let table = self.files.get(&id.file).filter(|table| table.reclaim.is_none())?;
@@ -641,12 +631,11 @@ impl LockAgent {
         let index = table.waiters.iter().position(|waiter| waiter.request.range.overlaps(lock))?;
         let waiter = &table.waiters[index];
         let request = &waiter.request;
-        let is_alike = (request.range, request.lock_type) == (lock, lock_type)
-            && waiter.state == WaiterState::Queued
-            && self.options.scope(request.owner) == scope;
+        let is_alike =
+            (request.range, request.lock_type) == (lock, lock_type) && waiter.state == WaiterState::Queued;
         let wire_owner = table.wire_owner(id.owner);
-        let is_next = table.conflicts(request, &self.options).all(|(owner, ..)| owner == id.owner)
-            && !table.is_being_released(request, &self.options)
+        let is_next = table.conflicts(request).all(|(owner, ..)| owner == id.owner)
+            && !table.is_being_released(request)
             && !table.is_busy(wire_owner, lock, table.releases.len())
             && table.may_adopt(request.owner, wire_owner, request.id);
         (is_only && is_alike && is_next).then_some((index, lock, (since, count + 1)))
@@ -683,7 +672,7 @@ impl LockAgent {
             let is_first = release.phase == ReleasePhase::Queued && !release.ranges.iter().any(is_busy);
             let count = table.releases.len();
             if is_first {
-                self.restore(file, index);
+                self.send_steps(file, index);
             }
             let is_finished = self.files.get(&file).is_none_or(|table| table.releases.len() < count);
             index += usize::from(!is_finished);
@@ -691,15 +680,12 @@ impl LockAgent {
     }
 
     /// Begins to send the steps of a release.
-    fn restore(&mut self, file: LockFileId, index: usize) {
+    fn send_steps(&mut self, file: LockFileId, index: usize) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let release = &table.releases[index];
-        let steps = match self.options.scope(release.id.owner) {
-            LockScope::Server => table.steps(release.wire_owner, &release.ranges),
-            LockScope::Mount => VecDeque::new(),
-        };
+        let steps = table.steps(release.wire_owner, &release.ranges);
         let release = &mut table.releases[index];
-        (release.phase, release.steps) = (ReleasePhase::Restores, steps);
+        (release.phase, release.steps) = (ReleasePhase::SendsSteps, steps);
         self.send_step(file, index);
     }
 
@@ -732,12 +718,12 @@ impl LockAgent {
             ) => {
                 release.ranges.set(piece, None);
                 self.changed.push_back((file, piece));
-                self.restore(file, index);
+                self.send_steps(file, index);
             }
             // knfsd says that it has cancelled a LOCK even if it has granted it before: only an
             // UNLOCK makes sure.
-            (ReleasePhase::AwaitsLock(_) | ReleasePhase::Cancels(_), _) => self.restore(file, index),
-            (ReleasePhase::Restores, LockReply::Grace | LockReply::Unknown(_) | LockReply::Blocked) => {
+            (ReleasePhase::AwaitsLock(_) | ReleasePhase::Cancels(_), _) => self.send_steps(file, index),
+            (ReleasePhase::SendsSteps, LockReply::Grace | LockReply::Unknown(_) | LockReply::Blocked) => {
                 release.is_delayed = true;
                 let (call, after) = (release.id, interval(release.failures));
                 release.failures = (release.failures + 1).min(DENIALS_MAX);
@@ -750,7 +736,7 @@ impl LockAgent {
                     self.answer(caller, Err(error));
                 }
             }
-            (ReleasePhase::Restores, LockReply::Granted | LockReply::Denied | LockReply::Refused(_)) => {
+            (ReleasePhase::SendsSteps, LockReply::Granted | LockReply::Denied | LockReply::Refused(_)) => {
                 let wire_owner = release.wire_owner;
                 let step = release.steps.pop_front();
                 if let (Some((range, Some(_))), true) = (step, reply != LockReply::Granted) {
@@ -773,7 +759,7 @@ impl LockAgent {
             for waiter in table.waiters.iter_mut().filter(|waiter| waiter.request.range.overlaps(range)) {
                 if waiter.state == WaiterState::Polling
                     && waiter.request.owner != release.id.owner
-                    && self.options.is_local_first(waiter.request.owner)
+                    && self.options.is_local_first()
                 {
                     waiter.state = WaiterState::Queued;
                 }
@@ -793,6 +779,6 @@ pub(super) fn interval(denials: u8) -> Duration {
 fn whole_for_flock(request: LockRequest) -> LockRequest {
     match request.owner {
         LockOwner::Flock(_) => LockRequest { range: ByteRange::WHOLE, ..request },
-        LockOwner::Posix(_) | LockOwner::OpenFile(_) => request,
+        LockOwner::Posix(_) => request,
     }
 }

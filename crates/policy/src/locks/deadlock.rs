@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    table::LockTable,
-    values::{LockFileId, LockOptions, LockOwner, LockRequest},
+    table::{LockTable, conflict},
+    values::{LockFileId, LockOwner, LockRequest},
 };
 
 /// Owners that are looked at in one search. A longer chain counts as no deadlock, as in Linux
@@ -26,7 +26,6 @@ pub(super) struct WaitGraph<'a> {
     pub(super) files: &'a BTreeMap<LockFileId, LockTable>,
     /// The files in which an owner waits, once for each request.
     pub(super) waits: &'a BTreeMap<LockOwner, Vec<LockFileId>>,
-    pub(super) options: &'a LockOptions,
 }
 
 impl WaitGraph<'_> {
@@ -57,7 +56,7 @@ impl WaitGraph<'_> {
 
     fn add_blockers(&self, request: &LockRequest, edges: WaitEdges, found: &mut BTreeSet<LockOwner>) {
         let Some(table) = self.files.get(&request.file) else { return };
-        for (owner, ..) in table.conflicts(request, self.options) {
+        for (owner, ..) in table.conflicts(request) {
             if found.len() > OWNERS_MAX {
                 return;
             }
@@ -72,9 +71,7 @@ impl WaitGraph<'_> {
                 return;
             }
             let other = &waiter.request;
-            if other.range.overlaps(request.range)
-                && self.options.conflict(request, other.owner, other.lock_type)
-            {
+            if other.range.overlaps(request.range) && conflict(request, other.owner, other.lock_type) {
                 found.insert(other.owner);
             }
         }

@@ -30,5 +30,5 @@ pub use agent::{LockAgent, RELEASES_MAX, WAITERS_MAX};
 pub use ranges::LockRanges;
 pub use values::{
     LockAction, LockCall, LockCallId, LockError, LockFileId, LockOpenId, LockOptions, LockOrder, LockOwner,
-    LockProcedure, LockReply, LockRequest, LockRequestId, LockScope, LockTest,
+    LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
 };

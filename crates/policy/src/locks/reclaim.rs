@@ -10,8 +10,7 @@ use super::{
     agent::{DENIALS_MAX, LockAgent, interval},
     table::{LockReclaim, LockRelease, LockTable, LockWaiter, ReleasePhase, WaiterState},
     values::{
-        LockAction, LockCall, LockCallId, LockFileId, LockOptions, LockOwner, LockProcedure, LockReply,
-        LockRequestId, LockScope,
+        LockAction, LockCall, LockCallId, LockFileId, LockOwner, LockProcedure, LockReply, LockRequestId,
     },
 };
 
@@ -22,7 +21,6 @@ impl LockTable {
         &self,
         owner: Option<LockOwner>,
         first: Option<u64>,
-        options: &LockOptions,
     ) -> Option<(LockOwner, ByteRange, LockType)> {
         let rest = first.and_then(|first| ByteRange::new(first, u64::MAX));
         self.holders.iter().find_map(|(holder, its)| {
@@ -31,8 +29,7 @@ impl LockTable {
                 Some(owner) if *holder == owner => rest,
                 _ => Some(ByteRange::WHOLE),
             };
-            let range = range.filter(|_| options.scope(*holder) == LockScope::Server)?;
-            its.ranges.within(range).iter().next().map(|(lock, lock_type)| (*holder, lock, lock_type))
+            its.ranges.within(range?).iter().next().map(|(lock, lock_type)| (*holder, lock, lock_type))
         })
     }
 }
@@ -50,7 +47,7 @@ impl LockAgent {
         }
         let files: Vec<_> = self.files.keys().copied().collect();
         files.into_iter().for_each(|file| self.reclaim_from(file, id, None, None));
-        self.settle()
+        self.take_actions()
     }
 
     /// Reclaims the next lock of a file, or ends its reclaim.
@@ -62,7 +59,7 @@ impl LockAgent {
         first: Option<u64>,
     ) {
         let Some(table) = self.files.get_mut(&file) else { return };
-        let next = table.lock_from(owner, first, &self.options);
+        let next = table.lock_from(owner, first);
         table.reclaim = next.map(|lock| LockReclaim { id, lock, failures: 0, is_delayed: false });
         self.send_reclaim(file);
     }

@@ -6,9 +6,7 @@ use curt_types::{ByteRange, LockType};
 
 use super::{
     ranges::LockRanges,
-    values::{
-        LockCallId, LockOpenId, LockOptions, LockOrder, LockOwner, LockRequest, LockRequestId, LockScope,
-    },
+    values::{LockCallId, LockOpenId, LockOptions, LockOrder, LockOwner, LockRequest, LockRequestId},
 };
 use crate::time::Moment;
 
@@ -96,7 +94,7 @@ pub(super) enum ReleasePhase {
     /// A CANCEL was sent for a LOCK that is blocked at the server.
     Cancels(ByteRange),
     /// Its steps are sent.
-    Restores,
+    SendsSteps,
 }
 
 /// How far the locks of a file are reclaimed.
@@ -111,9 +109,9 @@ pub(super) struct LockReclaim {
 
 /// Whether a waiter may ask the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum RequestStatus {
     /// It may.
-    First,
+    Eligible,
     /// Another owner of this mount holds a conflicting lock.
     Conflicts,
     /// It comes after something that is in progress, or after another waiter.
@@ -121,36 +119,15 @@ pub(super) enum Standing {
 }
 
 impl LockOptions {
-    /// Where locks of this owner are decided.
-    pub(super) const fn scope(&self, owner: LockOwner) -> LockScope {
-        match owner {
-            LockOwner::Posix(_) | LockOwner::OpenFile(_) => self.posix,
-            LockOwner::Flock(_) => self.flock,
-        }
+    /// Whether conflicts within this mount are decided here before the server is asked.
+    pub(super) fn is_local_first(&self) -> bool {
+        self.order == LockOrder::LocalFirst
     }
+}
 
-    /// Whether conflicts of this owner are decided here before the server is asked.
-    pub(super) const fn is_local_first(&self, owner: LockOwner) -> bool {
-        matches!((self.order, self.scope(owner)), (LockOrder::LocalFirst, _) | (_, LockScope::Mount))
-    }
-
-    /// Whether locks of two owners can conflict: at the server all do, in this mount only those of
-    /// one system call.
-    const fn share_space(&self, one: LockOwner, other: LockOwner) -> bool {
-        let are_flocks = (matches!(one, LockOwner::Flock(_)), matches!(other, LockOwner::Flock(_)));
-        match (self.scope(one), self.scope(other)) {
-            (LockScope::Server, LockScope::Server) => true,
-            (LockScope::Mount, LockScope::Mount) => matches!(are_flocks, (true, true) | (false, false)),
-            (LockScope::Server, LockScope::Mount) | (LockScope::Mount, LockScope::Server) => false,
-        }
-    }
-
-    /// Whether a request conflicts with a lock of this type of `owner` on bytes of its range.
-    pub(super) fn conflict(&self, request: &LockRequest, owner: LockOwner, lock_type: LockType) -> bool {
-        owner != request.owner
-            && request.lock_type.conflicts(lock_type)
-            && self.share_space(owner, request.owner)
-    }
+/// Whether a request conflicts with a lock of this type of `owner` on bytes of its range.
+pub(super) fn conflict(request: &LockRequest, owner: LockOwner, lock_type: LockType) -> bool {
+    owner != request.owner && request.lock_type.conflicts(lock_type)
 }
 
 impl LockWaiter {
@@ -179,7 +156,7 @@ impl LockWaiter {
 
     /// Takes the waiter back: it waits for a timer, and whatever it has at the server has to be
     /// released.
-    pub(super) fn withdraw(&mut self) -> Option<LockRelease> {
+    pub(super) fn cancel(&mut self) -> Option<LockRelease> {
         let (state, piece) = (self.state, self.pieces.front().copied());
         let phase = match (state, piece) {
             (WaiterState::Asking, Some(piece)) => ReleasePhase::AwaitsLock(piece),
@@ -248,19 +225,18 @@ impl LockTable {
     pub(super) fn conflicts<'a>(
         &'a self,
         request: &'a LockRequest,
-        options: &'a LockOptions,
     ) -> impl Iterator<Item = (LockOwner, ByteRange, LockType)> + 'a {
         let locks = self.holders.iter().flat_map(|(owner, holder)| {
             holder.ranges.overlapping(request.range).map(|(range, lock_type)| (*owner, range, lock_type))
         });
-        locks.filter(|(owner, _, lock_type)| options.conflict(request, *owner, *lock_type))
+        locks.filter(|(owner, _, lock_type)| conflict(request, *owner, *lock_type))
     }
 
     /// Whether a release of another owner keeps a request from being granted.
-    pub(super) fn is_being_released(&self, request: &LockRequest, options: &LockOptions) -> bool {
+    pub(super) fn is_being_released(&self, request: &LockRequest) -> bool {
         self.releases.iter().any(|release| {
             let mut locks = release.ranges.overlapping(request.range);
-            locks.any(|(_, lock_type)| options.conflict(request, release.id.owner, lock_type))
+            locks.any(|(_, lock_type)| conflict(request, release.id.owner, lock_type))
         })
     }
 

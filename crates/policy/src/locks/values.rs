@@ -20,10 +20,8 @@ pub struct LockOpenId(pub u64);
 /// Who owns a lock. Locks of one owner do not conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockOwner {
-    /// A process, by fcntl(2) `F_SETLK`.
+    /// A process, by fcntl(2) `F_SETLK`; or an open file description, by `F_OFD_SETLK`.
     Posix(u64),
-    /// An open file description, by fcntl(2) `F_OFD_SETLK`.
-    OpenFile(u64),
     /// An open file description, by flock(2).
     Flock(u64),
 }
@@ -62,16 +60,6 @@ pub enum LockError {
     Failed(Fault),
 }
 
-/// Where locks of a kind are decided (nfs(5): `local_lock`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum LockScope {
-    /// At the server, for all its clients.
-    #[default]
-    Server,
-    /// In this mount alone.
-    Mount,
-}
-
 /// Who asks the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LockOrder {
@@ -85,10 +73,6 @@ pub enum LockOrder {
 /// How a mount locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockOptions {
-    /// Where locks of fcntl(2) are decided.
-    pub posix: LockScope,
-    /// Where locks of flock(2) are decided.
-    pub flock: LockScope,
     /// Who asks the server.
     pub order: LockOrder,
     /// How often in a row a lock passes from owner to owner of this mount while the server keeps it
@@ -198,8 +182,6 @@ pub enum LockAction {
 /// Whether a lock could be placed (`F_GETLK`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockTest {
-    /// It could.
-    Free,
     /// It could as far as this mount is concerned: TEST has to ask the server, as this owner.
     AskServer(LockOwner),
     /// Another owner of this mount holds this lock.

@@ -6,8 +6,8 @@ use curt_policy::{
     Moment,
     locks::{
         LockAction, LockAgent, LockCall, LockCallId, LockError, LockFileId, LockOpenId, LockOptions,
-        LockOrder, LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId, LockScope,
-        LockTest, WAITERS_MAX,
+        LockOrder, LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId, LockTest,
+        WAITERS_MAX,
     },
 };
 use curt_types::{ByteRange, Fault, LockType};
@@ -430,55 +430,39 @@ fn a_waiter_passes_others_as_soon_as_they_wait_for_it() {
 }
 
 #[test]
-fn locks_of_the_three_kinds_conflict_at_the_server_and_not_where_they_are_local() {
-    let (posix, ofd, flock) = (LockOwner::Posix(1), LockOwner::OpenFile(1), LockOwner::Flock(1));
-    let refused = |options: LockOptions, first, second| {
-        let mut mount = Mount::new(options);
+fn locks_of_fcntl_and_flock_conflict() {
+    let (posix, flock) = (LockOwner::Posix(1), LockOwner::Flock(1));
+    for (first, second, is_refused) in [
+        (posix, flock, true),
+        (flock, posix, true),
+        (posix, posix, false),
+        (posix, LockOwner::Posix(2), true),
+        (flock, LockOwner::Flock(2), true),
+    ] {
+        let mut mount = mount();
         mount.lock(1, first, WRITE, bytes(0, 9));
         mount.serve();
         mount.try_lock(2, second, WRITE, bytes(9, 10));
         mount.serve();
-        let answers = mount.answers();
-        assert_eq!(answers[0], (1, OK));
-        answers[1] == (2, Err(LockError::Held))
-    };
-    let server = LockOptions::default();
-    let flock_here = LockOptions { flock: LockScope::Mount, ..server };
-    let all_here = LockOptions { posix: LockScope::Mount, ..flock_here };
-    for (first, second, expected) in [
-        (posix, ofd, [true, true, true]),
-        (ofd, posix, [true, true, true]),
-        (posix, flock, [true, false, false]),
-        (flock, posix, [true, false, false]),
-        (flock, ofd, [true, false, false]),
-        (posix, posix, [false, false, false]),
-        (posix, LockOwner::Posix(2), [true, true, true]),
-        (flock, LockOwner::Flock(2), [true, true, true]),
-    ] {
-        let found = [server, flock_here, all_here].map(|options| refused(options, first, second));
-        assert_eq!(found, expected, "{first:?} {second:?}");
+        let expected = if is_refused { Err(LockError::Held) } else { OK };
+        assert_eq!(mount.answers(), [(1, OK), (2, expected)], "{first:?} {second:?}");
     }
 }
 
 #[test]
-fn flock_locks_the_whole_file_and_local_locks_ask_nobody() {
-    let mut mount = Mount::new(LockOptions { posix: LockScope::Mount, ..LockOptions::default() });
+fn flock_locks_the_whole_file() {
+    let mut mount = mount();
     mount.lock(1, LockOwner::Flock(1), READ, bytes(3, 4));
     assert_eq!(mount.asked(), [(LockOwner::Flock(1), ByteRange::WHOLE, lock(READ, true))]);
     mount.serve();
-    mount.lock(2, process(1), WRITE, bytes(0, 9));
-    mount.lock(3, process(2), WRITE, bytes(0, 9));
-    mount.unlock(4, process(1), ByteRange::WHOLE);
-    assert_eq!(mount.answers(), [(1, OK), (2, OK), (4, OK), (3, OK)]);
-    assert_eq!(mount.asked(), []);
-    let test = Mount::request(5, process(3), READ, bytes(50, 50));
-    assert_eq!(mount.agent.test(test), LockTest::Free);
+    mount.unlock(2, LockOwner::Flock(1), bytes(3, 4));
+    assert_eq!(mount.asked(), [(LockOwner::Flock(1), ByteRange::WHOLE, LockProcedure::Unlock)]);
 }
 
 #[test]
 fn a_close_ends_the_locks_of_its_owner_and_the_last_one_those_of_the_open_file() {
     let mut mount = mount();
-    let (ofd, flock) = (LockOwner::OpenFile(1), LockOwner::Flock(1));
+    let (ofd, flock) = (process(3), LockOwner::Flock(1));
     mount.holds(100, ofd, READ, bytes(0, 9));
     mount.holds(101, flock, READ, ByteRange::WHOLE);
     mount.holds(200, process(1), READ, bytes(0, 9));

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    connection::{Answered, CallContext, CallHandler, RpcService},
+    connection::{CallContext, CallHandler, RpcService, answer::Answered},
     record::MARK_SIZE,
 };
 

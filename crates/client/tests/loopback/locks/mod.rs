@@ -256,8 +256,8 @@ fn closing_ends_the_locks_of_the_process_and_the_last_close_those_of_the_open_fi
         let arguments = LockArguments { owner, ..want(0, range(first, first), W, false) };
         assert_eq!(ops::lock_and_wait(&op, &mount.file, arguments), Ok(()));
     }
-    let flock = LockArguments { owner: LockOwner::OpenFile(3), ..want(0, range(20, 20), W, false) };
-    assert_eq!(ops::lock_and_wait(&op, &second, flock), Ok(()));
+    let ofd = LockArguments { owner: LockOwner::Posix(3), ..want(0, range(20, 20), W, false) };
+    assert_eq!(ops::lock_and_wait(&op, &second, ofd), Ok(()));
     mount.manager.calls();
     assert_eq!(ops::flush_and_unlock(&op, &second, LockOwner::Posix(1)), Ok(()));
     assert_eq!(mount.manager.calls(), ["UNLOCK 0..=0"], "whichever descriptor it is");

@@ -65,12 +65,7 @@ fn locks(options: LockOptions, bounds: Bounds) -> Locks {
     Locks { options, bounds, planted: Planted::Nothing }
 }
 
-const LOCAL_FIRST: LockOptions = LockOptions {
-    posix: curt_policy::locks::LockScope::Server,
-    flock: curt_policy::locks::LockScope::Server,
-    order: LockOrder::LocalFirst,
-    handoffs_max: 0,
-};
+const LOCAL_FIRST: LockOptions = LockOptions { order: LockOrder::LocalFirst, handoffs_max: 0 };
 
 #[test]
 fn exclusive_locks_exclude_and_nobody_waits_in_vain() {

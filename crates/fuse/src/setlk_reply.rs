@@ -9,14 +9,14 @@ use rustix::io::Errno;
 use crate::{abi::encode::SmallReply, reply};
 
 /// The reply to SETLK or SETLKW. If it is dropped, EIO is sent.
-pub struct LockReply {
+pub struct SetlkReply {
     device: Arc<OwnedFd>,
     unique: u64,
     /// Ends the registration of the request; `None`: the reply was sent.
     end: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl LockReply {
+impl SetlkReply {
     /// The reply to request `unique`; `end` is called before it is sent.
     pub(crate) fn new(device: &Arc<OwnedFd>, unique: u64, end: impl FnOnce() + Send + 'static) -> Self {
         Self { device: Arc::clone(device), unique, end: Some(Box::new(end)) }
@@ -40,14 +40,14 @@ impl LockReply {
     }
 }
 
-impl Drop for LockReply {
+impl Drop for SetlkReply {
     fn drop(&mut self) {
         self.send_once(Err(Errno::IO));
     }
 }
 
-impl fmt::Debug for LockReply {
+impl fmt::Debug for SetlkReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockReply").field("unique", &self.unique).finish_non_exhaustive()
+        f.debug_struct("SetlkReply").field("unique", &self.unique).finish_non_exhaustive()
     }
 }
