@@ -3,7 +3,7 @@
 use core::{mem, time::Duration};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use curt_types::{ByteRange, LockType};
+use curt_types::{ByteRange, Fault, LockType};
 
 use super::{
     deadlock::{WaitEdges, WaitGraph},
@@ -110,6 +110,56 @@ impl LockAgent {
     ) -> Vec<LockAction> {
         self.cancelled.remove(&(file, owner));
         self.unlock(id, file, owner, ByteRange::WHOLE, now)
+    }
+
+    /// As [`Self::unlock`] by a caller that did not wait until the bytes it wrote under the lock
+    /// are at the server. The lock is taken from it now, so that a later one of the same owner is
+    /// another lock; it is unlocked after [`Self::data_written`]. Returns the release, if the owner
+    /// holds anything.
+    pub fn unlock_after_data(
+        &mut self,
+        id: LockRequestId,
+        file: LockFileId,
+        owner: LockOwner,
+        range: ByteRange,
+    ) -> Option<LockCallId> {
+        let table = self.files.get_mut(&file)?;
+        let range = if matches!(owner, LockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
+        let (wire_owner, ranges) = (table.wire_owner(owner), table.take(owner, range));
+        if ranges.is_empty() {
+            return None;
+        }
+        let id = LockCallId { file, request: id, owner };
+        let release = LockRelease::new(id, wire_owner, ranges, None);
+        table.releases.push(LockRelease { phase: ReleasePhase::AwaitsData, ..release });
+        Some(id)
+    }
+
+    /// What was written under the lock of a release is at the server.
+    pub fn data_written(&mut self, release: LockCallId) -> Vec<LockAction> {
+        let releases = self.files.get_mut(&release.file).into_iter().flat_map(|table| &mut table.releases);
+        for waiting in releases.filter(|waiting| waiting.id == release) {
+            if waiting.phase == ReleasePhase::AwaitsData {
+                waiting.phase = ReleasePhase::Queued;
+            }
+        }
+        self.changed.push_back((release.file, ByteRange::WHOLE));
+        self.take_actions()
+    }
+
+    /// Callbacks may have been lost: asks again for what is blocked at the server.
+    pub fn callbacks_lost(&mut self) -> Vec<LockAction> {
+        let files: Vec<_> = self.files.keys().copied().collect();
+        for file in files {
+            let blocked = |(index, waiter): (usize, &LockWaiter)| {
+                (waiter.state == WaiterState::Blocked).then_some(index)
+            };
+            let waiters =
+                self.files.get(&file).into_iter().flat_map(|table| table.waiters.iter().enumerate());
+            let blocked: Vec<_> = waiters.filter_map(blocked).collect();
+            blocked.into_iter().for_each(|index| self.send_piece(file, index));
+        }
+        self.take_actions()
     }
 
     /// The last descriptor of an open file description is closed (RELEASE), which ends the locks
@@ -447,6 +497,9 @@ impl LockAgent {
         let Some(table) = self.files.get_mut(&file) else { return };
         let waiter = &mut table.waiters[index];
         let (id, is_awaited, wait) = (waiter.request.id, waiter.is_awaited, waiter.request.wait);
+        if !matches!(reply, LockReply::Granted | LockReply::Blocked) {
+            waiter.is_stale = false;
+        }
         let answer = match reply {
             LockReply::Granted if !is_awaited => {
                 let piece = waiter.pieces.pop_front();
@@ -455,6 +508,11 @@ impl LockAgent {
                 let owner = waiter.wire_owner;
                 piece.into_iter().for_each(|piece| table.downgrade(owner, piece));
                 LockError::Interrupted
+            }
+            LockReply::Granted | LockReply::Blocked if is_awaited && mem::take(&mut waiter.is_stale) => {
+                waiter.acquired.clear();
+                waiter.was_called_back = false;
+                return self.ask(file, index);
             }
             LockReply::Granted => {
                 waiter.acquired.extend(waiter.pieces.pop_front());
@@ -641,7 +699,7 @@ impl LockAgent {
         (is_only && is_alike && is_next).then_some((index, lock, (since, count + 1)))
     }
 
-    fn push_release(&mut self, release: LockRelease) {
+    pub(super) fn push_release(&mut self, release: LockRelease) {
         let file = release.id.file;
         for (range, lock_type) in release.ranges.iter() {
             self.changed.push_back((file, range));
@@ -723,29 +781,43 @@ impl LockAgent {
             // knfsd says that it has cancelled a LOCK even if it has granted it before: only an
             // UNLOCK makes sure.
             (ReleasePhase::AwaitsLock(_) | ReleasePhase::Cancels(_), _) => self.send_steps(file, index),
-            (ReleasePhase::SendsSteps, LockReply::Grace | LockReply::Unknown(_) | LockReply::Blocked) => {
-                release.is_delayed = true;
-                let (call, after) = (release.id, interval(release.failures));
-                release.failures = (release.failures + 1).min(DENIALS_MAX);
-                let caller = match reply {
-                    LockReply::Unknown(error) => release.caller.take().zip(Some(error)),
-                    _ => None,
-                };
-                self.actions.push(LockAction::SetTimer { call, after });
-                if let Some((caller, error)) = caller {
-                    self.answer(caller, Err(error));
-                }
-            }
-            (ReleasePhase::SendsSteps, LockReply::Granted | LockReply::Denied | LockReply::Refused(_)) => {
+            (ReleasePhase::SendsSteps, _) => self.step_replied(file, index, reply),
+            (ReleasePhase::AwaitsData | ReleasePhase::Queued, _) => {}
+        }
+    }
+
+    /// A step of a release was answered. An UNLOCK is sent until the server confirms it: knfsd
+    /// refuses it (LCK_DENIED_NOLOCKS) while it cannot open the file.
+    fn step_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &mut table.releases[index];
+        let Some((range, needed)) = release.steps.front().copied() else { return };
+        let error = match reply {
+            LockReply::Granted => None,
+            // The file is gone, and its locks with it.
+            LockReply::Refused(LockError::Failed(Fault::Stale)) if needed.is_none() => None,
+            LockReply::Denied | LockReply::Refused(_) if needed.is_some() => {
+                // A write lock that may have become weaker cannot be had back.
                 let wire_owner = release.wire_owner;
-                let step = release.steps.pop_front();
-                if let (Some((range, Some(_))), true) = (step, reply != LockReply::Granted) {
-                    // A write lock that may have become weaker cannot be had back.
-                    table.downgrade(wire_owner, range);
-                }
-                self.send_step(file, index);
+                table.downgrade(wire_owner, range);
+                None
             }
-            (ReleasePhase::Queued, _) => {}
+            LockReply::Grace | LockReply::Blocked => Some(None),
+            LockReply::Denied => Some(Some(LockError::NoLocks)),
+            LockReply::Refused(error) | LockReply::Unknown(error) => Some(Some(error)),
+        };
+        let release = &mut table.releases[index];
+        let Some(error) = error else {
+            release.steps.pop_front();
+            return self.send_step(file, index);
+        };
+        release.is_delayed = true;
+        let (call, after) = (release.id, interval(release.failures));
+        release.failures = (release.failures + 1).min(DENIALS_MAX);
+        self.actions.push(LockAction::SetTimer { call, after });
+        if let Some(error) = error {
+            let caller = release.caller.take();
+            self.answer(caller, Err(error));
         }
     }
 

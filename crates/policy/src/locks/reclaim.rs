@@ -4,10 +4,13 @@
 //! The locks of a file are reclaimed one after the other, in the order of owners; its waiters go on
 //! after that. What cannot be reclaimed is lost: others may have locked and changed it.
 
+use std::collections::BTreeMap;
+
 use curt_types::{ByteRange, LockType};
 
 use super::{
     agent::{DENIALS_MAX, LockAgent, interval},
+    ranges::LockRanges,
     table::{LockReclaim, LockRelease, LockTable, LockWaiter, ReleasePhase, WaiterState},
     values::{
         LockAction, LockCall, LockCallId, LockFileId, LockOwner, LockProcedure, LockReply, LockRequestId,
@@ -35,13 +38,20 @@ impl LockTable {
 }
 
 impl LockAgent {
-    /// The server was restarted: it has forgotten all locks, and accepts reclaims for a while. All
-    /// its earlier replies must have been passed on before. `id` is used for the requests.
+    /// The server was restarted: it has forgotten all locks, and accepts reclaims for a while. Its
+    /// earlier replies may still be on their way. `id` is used for the requests.
     pub fn server_restarted(&mut self, id: LockRequestId) -> Vec<LockAction> {
         for (file, table) in &mut self.files {
-            for waiter in table.waiters.iter_mut().filter(|waiter| waiter.state == WaiterState::Blocked) {
-                waiter.pieces.clear();
-                waiter.state = WaiterState::Queued;
+            for waiter in &mut table.waiters {
+                match waiter.state {
+                    WaiterState::Blocked => {
+                        waiter.pieces.clear();
+                        waiter.acquired.clear();
+                        waiter.state = WaiterState::Queued;
+                    }
+                    WaiterState::Asking => waiter.is_stale = true,
+                    WaiterState::Queued | WaiterState::Polling => {}
+                }
             }
             self.changed.push_back((*file, ByteRange::WHOLE));
         }
@@ -60,8 +70,26 @@ impl LockAgent {
     ) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let next = table.lock_from(owner, first);
-        table.reclaim = next.map(|lock| LockReclaim { id, lock, failures: 0, is_delayed: false });
+        let lost = table.reclaim.take().map(|reclaim| reclaim.lost).unwrap_or_default();
+        let Some(lock) = next else {
+            return self.release_lost(file, id, lost);
+        };
+        table.reclaim = Some(LockReclaim { id, lock, failures: 0, is_delayed: false, lost });
         self.send_reclaim(file);
+    }
+
+    /// Unlocks what could not be reclaimed: a server that was not restarted still has it.
+    fn release_lost(
+        &mut self,
+        file: LockFileId,
+        id: LockRequestId,
+        lost: BTreeMap<LockOwner, (LockOwner, LockRanges)>,
+    ) {
+        self.changed.push_back((file, ByteRange::WHOLE));
+        for (owner, (wire_owner, ranges)) in lost {
+            let id = LockCallId { file, request: id, owner };
+            self.push_release(LockRelease::new(id, wire_owner, ranges, None));
+        }
     }
 
     /// Sends the reclaim of a file's lock that is due.
@@ -110,10 +138,16 @@ impl LockAgent {
                 return;
             }
             LockReply::Denied | LockReply::Blocked | LockReply::Refused(_) => {
-                for (lost, _) in table.take(owner, range).iter() {
-                    self.actions.push(LockAction::Lost { file: call.file, owner, range: lost });
-                }
+                let wire_owner = table.wire_owner(owner);
+                let taken = table.take(owner, range);
                 table.forget_adopted(owner);
+                let Some(reclaim) = &mut table.reclaim else { return };
+                let (_, lost) =
+                    reclaim.lost.entry(owner).or_insert_with(|| (wire_owner, LockRanges::default()));
+                lost.strengthen(&taken);
+                for (range, _) in taken.iter() {
+                    self.actions.push(LockAction::Lost { file: call.file, owner, range });
+                }
             }
         }
         self.reclaim_from(call.file, call.request, Some(owner), range.last().checked_add(1));

@@ -46,6 +46,8 @@ pub(super) struct LockWaiter {
     pub(super) only_polls: bool,
     /// The server called back before it replied.
     pub(super) was_called_back: bool,
+    /// The server was restarted after the LOCK was sent: a grant may be that of the server before.
+    pub(super) is_stale: bool,
     /// How often the server denied it.
     pub(super) denials: u8,
     /// What is to be locked, the range of the call in progress first; and what is.
@@ -87,6 +89,8 @@ pub(super) struct LockRelease {
 /// How far a release is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ReleasePhase {
+    /// The bytes that were written under the lock have to be at the server first.
+    AwaitsData,
     /// Another request of its owner for these bytes has to be answered first.
     Queued,
     /// A LOCK was sent whose caller has gone.
@@ -105,6 +109,8 @@ pub(super) struct LockReclaim {
     pub(super) lock: (LockOwner, ByteRange, LockType),
     pub(super) failures: u8,
     pub(super) is_delayed: bool,
+    /// What could not be reclaimed so far, by owner, with the owner that the server knows.
+    pub(super) lost: BTreeMap<LockOwner, (LockOwner, LockRanges)>,
 }
 
 /// Whether a waiter may ask the server.
@@ -138,6 +144,7 @@ impl LockWaiter {
             is_awaited: true,
             only_polls: false,
             was_called_back: false,
+            is_stale: false,
             denials: 0,
             pieces: VecDeque::new(),
             acquired: Vec::new(),

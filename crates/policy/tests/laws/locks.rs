@@ -680,8 +680,11 @@ fn a_restarted_server_is_given_its_locks_back_before_anybody_waits_for_it() {
     assert_eq!(mount.asked(), [(process(2), bytes(0, 9), reclaim(READ))]);
     assert_eq!(mount.answers(), []);
     mount.reply(LockReply::Granted);
-    let expected =
-        [(process(3), bytes(50, 59), lock(WRITE, true)), (process(4), bytes(70, 70), lock(WRITE, false))];
+    let expected = [
+        (process(1), bytes(20, 29), LockProcedure::Unlock),
+        (process(3), bytes(50, 59), lock(WRITE, true)),
+        (process(4), bytes(70, 70), lock(WRITE, false)),
+    ];
     assert_eq!(mount.asked(), expected);
 }
 
@@ -697,4 +700,107 @@ fn an_unlock_during_a_reclaim_is_sent_after_it() {
     assert_eq!(mount.asked(), [(process(1), bytes(0, 9), LockProcedure::Unlock)]);
     mount.serve();
     assert_eq!((mount.answers(), mount.agent.is_idle()), (vec![(2, OK)], true));
+}
+
+#[test]
+fn a_lock_that_cannot_be_reclaimed_is_unlocked_at_the_server() {
+    // The server may not have been restarted: then it still has the lock.
+    let mut mount = mount();
+    mount.holds(1, process(1), WRITE, bytes(0, 9));
+    mount.holds(2, process(1), READ, bytes(20, 29));
+    mount.lock(3, process(2), WRITE, bytes(0, 9));
+    let actions = mount.agent.server_restarted(LockRequestId(500));
+    mount.act(actions);
+    mount.reply(LockReply::Refused(LockError::NoLocks));
+    assert_eq!(mount.asked(), [(process(1), bytes(20, 29), LockProcedure::Reclaim { lock_type: READ })]);
+    mount.reply(LockReply::Refused(LockError::NoLocks));
+    assert_eq!(mount.lost, [(process(1), bytes(0, 9)), (process(1), bytes(20, 29))]);
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), LockProcedure::Unlock)]);
+    mount.reply(LockReply::Granted);
+    assert_eq!(mount.asked(), [(process(1), bytes(20, 29), LockProcedure::Unlock)]);
+    mount.serve();
+    assert_eq!(mount.answers(), [(3, OK)]);
+}
+
+#[test]
+fn a_refused_unlock_is_sent_again_until_the_server_confirms_it() {
+    for refusal in [LockReply::Denied, LockReply::Refused(LockError::NoLocks)] {
+        let mut mount = mount();
+        mount.holds(1, process(1), WRITE, bytes(0, 9));
+        mount.lock(2, process(2), WRITE, bytes(0, 9));
+        mount.unlock(3, process(1), bytes(0, 9));
+        for _ in 0..3 {
+            mount.reply(refusal);
+            assert_eq!(mount.asked(), [], "{refusal:?}");
+            mount.fire();
+            assert_eq!(mount.asked(), [(process(1), bytes(0, 9), LockProcedure::Unlock)], "{refusal:?}");
+        }
+        assert_eq!(mount.answers(), [(3, Err(LockError::NoLocks))], "the caller is told once");
+        mount.reply(LockReply::Granted);
+        mount.serve();
+        assert_eq!(mount.answers(), [(2, OK)], "{refusal:?}");
+    }
+    // A file that is gone has no locks.
+    let mut mount = mount();
+    mount.holds(1, process(1), WRITE, bytes(0, 9));
+    mount.unlock(2, process(1), bytes(0, 9));
+    mount.reply(LockReply::Refused(LockError::Failed(Fault::Stale)));
+    assert_eq!((mount.answers(), mount.agent.is_idle()), (vec![(2, OK)], true));
+}
+
+#[test]
+fn a_grant_that_was_on_its_way_when_the_server_restarted_is_asked_for_again() {
+    let mut mount = mount();
+    mount.lock(1, process(1), WRITE, bytes(0, 9));
+    let actions = mount.agent.server_restarted(LockRequestId(500));
+    mount.act(actions);
+    mount.reply(LockReply::Granted);
+    assert_eq!(mount.answers(), [], "the server that granted it has forgotten it");
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), lock(WRITE, true))]);
+    mount.reply(LockReply::Granted);
+    assert_eq!(mount.answers(), [(1, OK)]);
+    // So are the parts that were granted before.
+    mount.lock(2, process(1), READ, bytes(5, 19));
+    mount.reply(LockReply::Granted);
+    assert_eq!(mount.asked(), [(process(1), bytes(5, 9), lock(READ, false))]);
+    let actions = mount.agent.server_restarted(LockRequestId(501));
+    mount.act(actions);
+    mount.reply(LockReply::Granted);
+    assert_eq!(mount.asked(), [(process(1), bytes(10, 19), lock(READ, false))]);
+}
+
+#[test]
+fn a_lock_that_waits_for_its_data_is_not_free_and_is_not_a_later_one_of_its_owner() {
+    let mut mount = mount();
+    mount.holds(1, process(1), WRITE, bytes(0, 9));
+    let release = mount.agent.unlock_after_data(LockRequestId(2), FILE, process(1), ByteRange::WHOLE);
+    assert!(mount.agent.held(FILE, process(1)).is_empty());
+    mount.lock(3, process(2), WRITE, bytes(0, 0));
+    mount.lock(4, process(1), WRITE, bytes(0, 9));
+    assert_eq!((mount.asked(), mount.answers()), (vec![], vec![]));
+    let actions = mount.agent.data_written(release.unwrap());
+    mount.act(actions);
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), LockProcedure::Unlock)]);
+    mount.reply(LockReply::Granted);
+    assert_eq!(mount.asked(), [(process(2), bytes(0, 0), lock(WRITE, true))]);
+    mount.serve();
+    mount.unlock(5, process(2), ByteRange::WHOLE);
+    mount.serve();
+    assert_eq!(mount.answers(), [(3, OK), (5, OK), (4, OK)]);
+    assert_eq!(mount.agent.unlock_after_data(LockRequestId(6), FILE, process(2), ByteRange::WHOLE), None);
+}
+
+#[test]
+fn what_is_blocked_is_asked_for_again_when_callbacks_were_lost() {
+    let mut mount = mount();
+    mount.lock(1, process(1), WRITE, bytes(0, 9));
+    mount.reply(LockReply::Blocked);
+    assert_eq!(mount.asked(), []);
+    let actions = mount.agent.callbacks_lost();
+    mount.act(actions);
+    assert_eq!(mount.asked(), [(process(1), bytes(0, 9), lock(WRITE, true))]);
+    let actions = mount.agent.callbacks_lost();
+    mount.act(actions);
+    mount.reply(LockReply::Granted);
+    assert_eq!(mount.answers(), [(1, OK)]);
 }
