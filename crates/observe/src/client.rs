@@ -83,14 +83,14 @@ counter_table! {
         WriteThrottled "write_throttled" Events "A writer waited because too many bytes were dirty.";
         ReadAhead "read_ahead" Requests "A READ was sent ahead of the reader.";
         LockLocalWait "lock_local_wait" Events "A program waited for a lock of this mount, or behind another waiter; the server was not asked.";
-        LockWire "lock_wire" Requests "A LOCK was sent.";
+        LockWire "lock_wire" Requests "A LOCK was sent, also to reclaim a lock.";
         LockDenied "lock_denied" Events "The server denied or blocked a LOCK.";
         LockGranted "lock_granted" Events "A program got a lock.";
         LockHandoff "lock_handoff" Events "A lock passed to the next waiter of this mount without a request (lockhandoff).";
         LockCallback "lock_cb_wakeup" Events "A waiter got its lock by a callback of the server.";
         LockPoll "lock_poll" Requests "A LOCK was repeated because no callback had come.";
         LockInterrupt "lock_interrupt" Events "A wait for a lock, or an unlock, was interrupted.";
-        LockUndo "lock_undo" Events "A blocked LOCK was cancelled.";
+        LockUndo "lock_undo" Events "A CANCEL, UNLOCK or LOCK was sent to undo a LOCK whose program was interrupted.";
         LockLost "lock_lost" Events "A lock could not be reclaimed after the server restarted.";
         LockReclaimed "lock_reclaimed" Events "A lock was reclaimed after the server restarted.";
         LockDeadlock "deadlock_detected" Events "A program would have waited for itself (EDEADLK).";

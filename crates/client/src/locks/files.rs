@@ -10,7 +10,7 @@ use curt_policy::{
     Moment,
     locks::{LockAgent, LockCallId, LockFileId, LockOwner, LockRequestId},
 };
-use curt_types::FileHandle;
+use curt_types::{ByteRange, FileHandle};
 
 use super::LockCaller;
 use crate::{
@@ -32,7 +32,8 @@ pub(super) struct LockedFile {
 pub(super) struct HolderRecord {
     pub(super) pid: u32,
     pub(super) since: Moment,
-    open: Weak<OpenFile>,
+    /// The open files through which it locked.
+    opens: Vec<Weak<OpenFile>>,
 }
 
 impl LockedFile {
@@ -40,8 +41,8 @@ impl LockedFile {
         self.holders.get(&owner).map_or(0, |holder| holder.pid)
     }
 
-    pub(super) fn open_of(&self, owner: LockOwner) -> Weak<OpenFile> {
-        self.holders.get(&owner).map(|holder| Weak::clone(&holder.open)).unwrap_or_default()
+    pub(super) fn opens_of(&self, owner: LockOwner) -> &[Weak<OpenFile>] {
+        self.holders.get(&owner).map_or(&[], |holder| &holder.opens)
     }
 }
 
@@ -78,6 +79,13 @@ impl LockedFiles {
         self.callers.get(&request).map(|(_, caller)| caller)
     }
 
+    /// The file and bytes that a caller waits for.
+    pub(super) fn wanted(&self, request: LockRequestId) -> Option<(&Inode, ByteRange)> {
+        let (id, caller) = self.callers.get(&request)?;
+        let wanted = caller.wanted.as_ref()?;
+        Some((&self.files.get(id)?.inode, wanted.arguments.range))
+    }
+
     pub(super) fn add_caller(
         &mut self,
         id: LockFileId,
@@ -109,9 +117,12 @@ impl LockedFiles {
         self.touched.push(id);
         if let Some(wanted) = caller.wanted.as_ref().filter(|_| is_granted) {
             let pid = wanted.arguments.pid;
-            let record = HolderRecord { pid, since: now, open: Weak::clone(&wanted.open) };
+            let record = HolderRecord { pid, since: now, opens: Vec::new() };
             let holder = file.holders.entry(wanted.arguments.owner).or_insert(record);
-            holder.open = Weak::clone(&wanted.open);
+            if !holder.opens.iter().any(|open| open.ptr_eq(&wanted.open)) {
+                holder.opens.retain(|open| open.strong_count() > 0);
+                holder.opens.push(Weak::clone(&wanted.open));
+            }
         }
         Some((Arc::clone(&file.inode), caller))
     }

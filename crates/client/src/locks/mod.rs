@@ -32,6 +32,7 @@ use curt_policy::{
         LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
     },
 };
+use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{CallError, Interrupt, Wake, WakerRegistration};
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use parking_lot::Mutex;
@@ -120,7 +121,7 @@ struct WantedLock {
 struct LockEffects {
     answers: Vec<(Arc<Inode>, LockCaller, Result<(), LockError>)>,
     timers: Vec<(LockCallId, Duration)>,
-    lost: Vec<(Arc<Inode>, ByteRange, Weak<OpenFile>)>,
+    lost: Vec<(Arc<Inode>, ByteRange, Vec<Weak<OpenFile>>)>,
     sends: Vec<LockCall>,
 }
 
@@ -239,6 +240,24 @@ impl MountLocks {
         effects
     }
 
+    /// Takes the locks of an owner from it, without waiting until they are unlocked after its data.
+    /// The result is passed to [`Self::data_written`].
+    pub(crate) fn unlock_after_data(
+        &self,
+        file: &OpenFile,
+        owner: LockOwner,
+        range: ByteRange,
+    ) -> Option<LockCallId> {
+        let id = LockFileId(file.id().0);
+        self.state.lock().agent.unlock_after_data(self.next_request(), id, owner, range)
+    }
+
+    /// The data of a lock that was taken from its owner are at the server.
+    pub(crate) fn data_written(self: &Arc<Self>, release: LockCallId) {
+        let effects = self.event(|state, _| state.agent.data_written(release));
+        self.perform_elsewhere(effects);
+    }
+
     /// The last descriptor of an open file is closed: unlocks what was locked through it.
     pub(crate) fn close_open(self: &Arc<Self>, file: &OpenFile) {
         let id = LockFileId(file.id().0);
@@ -261,14 +280,25 @@ impl MountLocks {
 
     fn timer(self: &Arc<Self>, call: LockCallId) {
         let effects = self.event(|state, _| state.agent.timer(call));
-        let locks = effects.sends.iter().filter(|send| is_lock(send));
-        self.core.counters.add(ClientCounter::LockPoll, locks.count() as u64);
+        for call in effects.sends.iter().filter(|call| is_lock(call)) {
+            self.core.count(ClientCounter::LockPoll);
+            self.trace_state(call, "polled");
+        }
         self.perform_elsewhere(effects);
     }
 
     /// A number that no other request has. Relaxed: it orders nothing.
     fn next_request(&self) -> LockRequestId {
         LockRequestId(self.last_request.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Emits the event of a call that is sent or answered.
+    fn trace_state(&self, call: &LockCall, lock_state: &'static str) {
+        if Event::NfsLockState.is_wanted()
+            && let Some(file) = self.state.lock().files.get(call.id.file)
+        {
+            trace_state(&file.inode, call.range, lock_state);
+        }
     }
 
     /// Gives the agent an event.
@@ -289,7 +319,14 @@ impl MountLocks {
                 }
                 LockAction::Lost { file, owner, range } => {
                     if let Some(file) = state.files.get(file) {
-                        effects.lost.push((Arc::clone(&file.inode), range, file.open_of(owner)));
+                        let opens = file.opens_of(owner).to_vec();
+                        effects.lost.push((Arc::clone(&file.inode), range, opens));
+                    }
+                }
+                LockAction::HandedOff { request } => {
+                    self.core.count(ClientCounter::LockHandoff);
+                    if let Some((inode, range)) = state.files.wanted(request) {
+                        trace_state(inode, range, "handed off");
                     }
                 }
             }
@@ -315,9 +352,17 @@ impl MountLocks {
         }
     }
 
-    /// The same without sending on this thread.
-    fn perform_elsewhere(self: &Arc<Self>, effects: LockEffects) {
+    /// The same without sending on this thread, and without telling of grants: that may wait until
+    /// the kernel has dropped pages of the file.
+    fn perform_elsewhere(self: &Arc<Self>, mut effects: LockEffects) {
+        let (granted, others) = effects.answers.into_iter().partition(|(_, _, result)| result.is_ok());
+        effects.answers = others;
         self.answer_all(effects).into_iter().for_each(|call| self.send_elsewhere(call));
+        let granted = LockEffects { answers: granted, ..LockEffects::default() };
+        if !granted.is_empty() {
+            let locks = Arc::clone(self);
+            self.senders.spawn(Box::new(move || drop(locks.answer_all(granted))));
+        }
     }
 
     fn send_elsewhere(self: &Arc<Self>, call: LockCall) {
@@ -330,6 +375,9 @@ impl MountLocks {
     }
 
     fn replied(&self, call: &LockCall, reply: LockReply) -> LockEffects {
+        if reply == LockReply::Blocked {
+            self.trace_state(call, "blocked");
+        }
         match (call.procedure, reply) {
             (LockProcedure::Lock { .. }, LockReply::Denied | LockReply::Blocked) => {
                 self.core.count(ClientCounter::LockDenied);
@@ -353,7 +401,7 @@ impl MountLocks {
             };
             self.timers.spawn_after(jittered(after, call), Box::new(task));
         }
-        for (inode, range, open) in effects.lost {
+        for (inode, range, opens) in effects.lost {
             self.core.count(ClientCounter::LockLost);
             probe!(NfsLockLost {
                 fileid: inode.fileid_if_enabled(Event::NfsLockLost),
@@ -365,15 +413,16 @@ impl MountLocks {
                 ?range,
                 "a lock was lost when the server restarted: I/O through its descriptor fails once"
             );
-            if let Some(open) = open.upgrade() {
-                open.locks.note_lost();
+            opens.iter().filter_map(Weak::upgrade).for_each(|open| open.locks.note_lost());
+            // Others may have changed the file. The next read of cached bytes has to fail, too.
+            expire(&inode);
+            if let Some(observer) = &self.core.observer {
+                observer.contents_changed(inode.id(), None);
             }
         }
-        let is_handoff = effects.sends.is_empty()
-            && effects.answers.iter().any(|(_, caller, result)| caller.wanted.is_none() && result.is_ok());
         for (inode, caller, result) in effects.answers {
             if caller.wanted.is_some() {
-                self.count_result(result, is_handoff);
+                self.count_result(result);
                 let now = self.core.now();
                 if result.is_ok() {
                     self.times.waited(now.since(caller.since));
@@ -387,14 +436,9 @@ impl MountLocks {
         effects.sends
     }
 
-    fn count_result(&self, result: Result<(), LockError>, is_handoff: bool) {
+    fn count_result(&self, result: Result<(), LockError>) {
         match result {
-            Ok(()) => {
-                self.core.count(ClientCounter::LockGranted);
-                if is_handoff {
-                    self.core.count(ClientCounter::LockHandoff);
-                }
-            }
+            Ok(()) => self.core.count(ClientCounter::LockGranted),
             Err(LockError::Interrupted) => self.core.count(ClientCounter::LockInterrupt),
             Err(LockError::Deadlock) => self.core.count(ClientCounter::LockDeadlock),
             Err(LockError::Held | LockError::NoLocks | LockError::Failed(_)) => {}
@@ -419,18 +463,24 @@ impl MountLocks {
         let caller = RpcCaller { credential: &identity.credential, interrupt: &self.stop };
         let (protocol, file) = (&self.core.protocol, inode.handle());
         let lock = |lock_type| WireLock { owner, range: call.range, lock_type };
+        if call.is_undo {
+            self.core.count(ClientCounter::LockUndo);
+        }
         let answer = match call.procedure {
             LockProcedure::Lock { lock_type, block } => {
                 self.core.count(ClientCounter::LockWire);
+                trace_state(&inode, call.range, "asked");
                 let mode = if block { LockMode::Block } else { LockMode::Try };
                 protocol.lock(caller, file, &lock(lock_type), mode)
             }
             LockProcedure::Reclaim { lock_type } => {
+                self.core.count(ClientCounter::LockWire);
+                trace_state(&inode, call.range, "reclaimed");
                 protocol.lock(caller, file, &lock(lock_type), LockMode::Reclaim)
             }
             LockProcedure::Unlock => protocol.unlock(caller, file, owner, call.range),
             LockProcedure::Cancel { lock_type } => {
-                self.core.count(ClientCounter::LockUndo);
+                trace_state(&inode, call.range, "cancelled");
                 protocol.cancel_lock(caller, file, &lock(lock_type))
             }
         };
@@ -526,6 +576,9 @@ impl LockEvents for MountLocks {
             let number = self.next_request();
             let found = state.files.by_handle(file).zip(state.owners.owner(lock.owner));
             let Some((file, owner)) = found else { return Vec::new() };
+            if let Some(known) = state.files.get(file) {
+                trace_state(&known.inode, lock.range, "called back");
+            }
             let (confirmed, actions) = state.agent.granted(number, file, owner, lock.range, lock.lock_type);
             is_confirmed = confirmed;
             actions
@@ -539,7 +592,22 @@ impl LockEvents for MountLocks {
 
     fn server_restarted(&self) {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
-        let effects = self.event(|state, _| state.agent.server_restarted(self.next_request()));
+        // Not on this thread: the server is asked first.
+        let senders = Arc::clone(&this.senders);
+        senders.spawn(Box::new(move || {
+            let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &this.stop };
+            if !this.core.protocol.has_lost_lock_connection(caller) {
+                tracing::warn!("a notice that the server restarted is ignored: its connection was not lost");
+                return;
+            }
+            let effects = this.event(|state, _| state.agent.server_restarted(this.next_request()));
+            this.perform(effects);
+        }));
+    }
+
+    fn callbacks_lost(&self) {
+        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
+        let effects = self.event(|state, _| state.agent.callbacks_lost());
         this.perform_elsewhere(effects);
     }
 }
@@ -565,6 +633,16 @@ impl Wake for LockInterruption {
         let timers = Arc::clone(&locks.timers);
         timers.spawn(Box::new(move || locks.interrupt(file, request)));
     }
+}
+
+/// Emits the event of a change of a request's state.
+fn trace_state(inode: &Inode, range: ByteRange, lock_state: &'static str) {
+    probe!(NfsLockState {
+        lock_state,
+        fileid: inode.fileid_if_enabled(Event::NfsLockState),
+        lock_first: range.first(),
+        lock_last: range.last()
+    });
 }
 
 /// Emits the event of an answer.

@@ -75,6 +75,7 @@ pub fn flush(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
 /// # Errors
 /// As [`super::flush`].
 pub fn fsync(op: &Op<'_>, file: &OpenFile, datasync: bool) -> Result<(), Errno> {
+    file.locks.check_lost()?;
     let _ = datasync;
     flush(op, file)
 }

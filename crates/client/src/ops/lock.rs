@@ -34,16 +34,32 @@ pub fn is_locked_here(op: &Op<'_>, file: &OpenFile, arguments: &LockArguments) -
 }
 
 /// Unlocks a range, after its dirty bytes were sent to the server, and passes the result to `done`
-/// when the server has confirmed it.
+/// when the server has confirmed it. EIO, once, if a lock was lost; the rest is unlocked then, too.
 pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRange, done: LockDone) {
-    if let Err(error) = file.locks.check_lost() {
-        return done(Err(error));
+    let lost = file.locks.check_lost();
+    if !has_sent_data(op, file) {
+        unlock_in_background(op, file, owner, range);
+        return done(lost.and(Err(Errno::INTR)));
     }
-    let sent = op.sb.core.data.flush_unsent(&file.owner, op.interrupt());
-    if sent.is_err() && op.interrupt().is_raised() {
-        return done(Err(Errno::INTR));
-    }
+    let done = Box::new(move |result| done(lost.and(result)));
     op.sb.locks.unlock(file, owner, range, op.interrupt(), done);
+}
+
+/// Sends what was written under a lock, so that others see the data once they have the lock. False
+/// if the caller is interrupted before that.
+fn has_sent_data(op: &Op<'_>, file: &OpenFile) -> bool {
+    op.sb.core.data.flush_unsent(&file.owner, op.interrupt()).is_ok() || !op.interrupt().is_raised()
+}
+
+/// Takes the locks of an owner within a range from it now, and unlocks them when its data are at
+/// the server.
+fn unlock_in_background(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRange) {
+    let Some(release) = op.sb.locks.unlock_after_data(file, owner, range) else { return };
+    let (plane, locks, file) = (Arc::clone(&op.sb.core.data), Arc::clone(&op.sb.locks), Arc::clone(file));
+    op.sb.background.spawn(Box::new(move || {
+        let _ = plane.flush_unsent(&file.owner, &Interrupt::never());
+        locks.data_written(release);
+    }));
 }
 
 /// The lock of another owner that keeps this one from being placed, if any.
@@ -89,15 +105,9 @@ pub fn flush_and_unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner) -> 
     if !op.sb.locks.holds(file, owner) {
         return flushed;
     }
-    if file.inode.has_unsent() {
-        // Others must see the data once they have the lock.
-        let (plane, locks) = (Arc::clone(&op.sb.core.data), Arc::clone(&op.sb.locks));
-        let file = Arc::clone(file);
-        op.sb.background.spawn(Box::new(move || {
-            let _ = plane.flush_unsent(&file.owner, &Interrupt::never());
-            locks.close(&file, owner, &Interrupt::never(), Box::new(drop));
-        }));
-        return flushed;
+    if !has_sent_data(op, file) {
+        unlock_in_background(op, file, owner, ByteRange::WHOLE);
+        return flushed.and(Err(Errno::INTR));
     }
     let unlocked = wait(|done| op.sb.locks.close(file, owner, op.interrupt(), done));
     match (flushed, unlocked) {

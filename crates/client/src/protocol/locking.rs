@@ -49,6 +49,10 @@ pub trait LockEvents: Send + Sync {
     /// server.
     fn granted(&self, file: &FileHandle, lock: &WireLock) -> bool;
 
-    /// The server restarted: it has forgotten all locks.
+    /// The server is said to have restarted: it has forgotten all locks. This is checked before
+    /// locks are reclaimed.
     fn server_restarted(&self);
+
+    /// Callbacks may have been lost.
+    fn callbacks_lost(&self);
 }

@@ -178,6 +178,12 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// Owners have no locks any more: their numbers are used for others. Must not wait.
     fn forget_lock_owners(&self, _owners: &[WireOwner]) {}
 
+    /// Asks the server whether its restart is plausible: the connection that locks were requested
+    /// over was lost since the restart before.
+    fn has_lost_lock_connection(&self, _caller: RpcCaller<'_>) -> bool {
+        true
+    }
+
     /// Passes what the server says about locks of its own accord to `events` from now on.
     fn report_lock_events(&self, _events: Weak<dyn LockEvents>) {}
 

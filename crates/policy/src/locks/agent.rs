@@ -269,7 +269,7 @@ impl LockAgent {
                 let call = LockCallId { file, request: id, owner: wire_owner };
                 let ranges = LockRanges::of(range, lock_type);
                 let release = LockRelease::new(call, wire_owner, ranges, None);
-                self.push_release(release);
+                self.push_release(LockRelease { is_undo: true, ..release });
             }
         }
         self.changed.push_back((file, range));
@@ -489,7 +489,7 @@ impl LockAgent {
         let waiter = &mut table.waiters[index];
         waiter.state = WaiterState::Asking;
         let procedure = LockProcedure::Lock { lock_type: request.lock_type, block };
-        let call = LockCall { id: waiter.call(), wire_owner, range, procedure };
+        let call = LockCall { id: waiter.call(), wire_owner, range, procedure, is_undo: false };
         self.actions.push(LockAction::Send(call));
     }
 
@@ -662,6 +662,7 @@ impl LockAgent {
         }
         self.remove(id.file, index);
         self.answer(caller, Ok(()));
+        self.actions.push(LockAction::HandedOff { request: request.id });
         self.answer(request.id, Ok(()));
         true
     }
@@ -715,6 +716,7 @@ impl LockAgent {
                     wire_owner: release.wire_owner,
                     range: piece,
                     procedure: LockProcedure::Cancel { lock_type },
+                    is_undo: true,
                 }));
             }
         }
@@ -757,7 +759,8 @@ impl LockAgent {
             Some(lock_type) => LockProcedure::Lock { lock_type, block: false },
             None => LockProcedure::Unlock,
         };
-        let call = LockCall { id: release.id, wire_owner: release.wire_owner, range, procedure };
+        let LockRelease { id, wire_owner, is_undo, .. } = *release;
+        let call = LockCall { id, wire_owner, range, procedure, is_undo };
         self.actions.push(LockAction::Send(call));
     }
 

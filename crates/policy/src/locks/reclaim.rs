@@ -115,7 +115,7 @@ impl LockAgent {
             return;
         }
         let procedure = LockProcedure::Reclaim { lock_type };
-        self.actions.push(LockAction::Send(LockCall { id, wire_owner, range, procedure }));
+        self.actions.push(LockAction::Send(LockCall { id, wire_owner, range, procedure, is_undo: false }));
     }
 
     /// Whether a call is that of a file's reclaim.

@@ -82,6 +82,10 @@ pub(super) struct LockRelease {
     pub(super) failures: u8,
     /// Whether it waits for a timer.
     pub(super) is_delayed: bool,
+    /// Whether its locks were granted to nobody: [`LockCall::is_undo`].
+    ///
+    /// [`LockCall::is_undo`]: super::LockCall::is_undo
+    pub(super) is_undo: bool,
     /// The caller that waits for it.
     pub(super) caller: Option<LockRequestId>,
 }
@@ -178,7 +182,7 @@ impl LockWaiter {
         self.pieces.clear();
         self.state = WaiterState::Polling;
         let release = LockRelease::new(self.call(), self.wire_owner, ranges, None);
-        (!release.ranges.is_empty()).then_some(LockRelease { phase, ..release })
+        (!release.ranges.is_empty()).then_some(LockRelease { phase, is_undo: true, ..release })
     }
 }
 
@@ -190,7 +194,7 @@ impl LockRelease {
         caller: Option<LockRequestId>,
     ) -> Self {
         let (phase, steps) = (ReleasePhase::Queued, VecDeque::new());
-        Self { id, wire_owner, ranges, phase, steps, failures: 0, is_delayed: false, caller }
+        Self { id, wire_owner, ranges, phase, steps, failures: 0, is_delayed: false, is_undo: false, caller }
     }
 }
 

@@ -128,6 +128,9 @@ pub struct LockCall {
     pub range: ByteRange,
     /// What is asked.
     pub procedure: LockProcedure,
+    /// Whether it undoes what was or may have been granted to nobody: its caller was interrupted,
+    /// or the server granted what was not asked for.
+    pub is_undo: bool,
 }
 
 /// What came of a [`LockCall`].
@@ -159,6 +162,11 @@ pub enum LockAction {
         request: LockRequestId,
         /// What came of its request.
         result: Result<(), LockError>,
+    },
+    /// The lock of another owner passes to a caller without a request. Its answer follows.
+    HandedOff {
+        /// The caller.
+        request: LockRequestId,
     },
     /// A lock could not be reclaimed after the server was restarted: it is not held any more.
     Lost {

@@ -33,6 +33,7 @@ struct Mount {
     answers: Vec<(u64, Result<(), LockError>)>,
     timers: Vec<(LockCallId, Duration)>,
     lost: Vec<(LockOwner, ByteRange)>,
+    handed_off: Vec<u64>,
 }
 
 impl Mount {
@@ -44,6 +45,7 @@ impl Mount {
             answers: Vec::new(),
             timers: Vec::new(),
             lost: Vec::new(),
+            handed_off: Vec::new(),
         }
     }
 
@@ -53,6 +55,7 @@ impl Mount {
                 LockAction::Send(call) => self.calls.push(call),
                 LockAction::Answer { request, result } => self.answers.push((request.0, result)),
                 LockAction::SetTimer { call, after } => self.timers.push((call, after)),
+                LockAction::HandedOff { request } => self.handed_off.push(request.0),
                 LockAction::Lost { owner, range, .. } => self.lost.push((owner, range)),
             }
         }

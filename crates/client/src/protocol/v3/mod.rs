@@ -256,6 +256,10 @@ impl Protocol for NfsV3 {
         }
     }
 
+    fn has_lost_lock_connection(&self, caller: RpcCaller<'_>) -> bool {
+        self.nlm(caller).is_none_or(|(nlm, calls)| nlm.has_lost_connection(calls))
+    }
+
     fn report_lock_events(&self, events: Weak<dyn LockEvents>) {
         if let Some(nlm) = &self.nlm {
             nlm.report(events);

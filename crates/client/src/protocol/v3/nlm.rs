@@ -23,7 +23,7 @@ use curt_proto::nlm4::{
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{
     CallError, CallReply, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName,
-    TcpOptions, TcpTransport, Transport,
+    TcpOptions, TcpTransport, Transport, TransportEvents,
 };
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use curt_xdr::{Decode, DecodeError, Encode, Opaque, decode_all};
@@ -41,6 +41,9 @@ const RESULTS_MAX: usize = 2 * (nlm4::NETOBJ_MAX + 4) + 32;
 /// Cookies are numbers of this size in bytes, so a result has its status behind that.
 const COOKIE_BYTES: usize = 8;
 const STATUS_AT: usize = 4 + COOKIE_BYTES;
+
+/// What a request comes to that a server without NLM gets.
+const MISSING: LockReply = LockReply::Refused(LockError::NoLocks);
 
 /// What the lock managers of one network namespace share: see [`NlmClient::new`].
 pub trait NlmHost: Send + Sync + fmt::Debug {
@@ -91,8 +94,27 @@ pub struct NlmClient {
     host: Arc<dyn NlmHost>,
     transport: Mutex<Option<Arc<dyn Transport>>>,
     cookie: AtomicU64,
+    connections: Arc<ConnectionCount>,
+    /// How many there were at the last restart of the server.
+    connections_seen: AtomicU64,
     /// The lack of NLM at the server was logged.
     is_lack_logged: AtomicBool,
+}
+
+/// Counts the connections that were established.
+#[derive(Debug, Default)]
+struct ConnectionCount(AtomicU64);
+
+impl TransportEvents for ConnectionCount {
+    fn sent(&self, _: usize) {}
+    fn received(&self, _: usize) {}
+    fn retransmitted(&self) {}
+    fn connected(&self, _: bool) {
+        self.0.fetch_add(1, Relaxed);
+    }
+    fn not_responding(&self) {}
+    fn responding_again(&self) {}
+    fn malformed_reply(&self) {}
 }
 
 /// Why there is no connection.
@@ -112,6 +134,9 @@ impl NlmClient {
             host,
             transport: Mutex::default(),
             cookie: AtomicU64::new(1),
+            connections: Arc::default(),
+            // The first one is no reconnection.
+            connections_seen: AtomicU64::new(1),
             is_lack_logged: AtomicBool::new(false),
         }
     }
@@ -150,7 +175,9 @@ impl NlmClient {
             reclaim: is_reclaim,
             state: self.host.nsm_state(),
         };
-        let reply = self.change(calls, NlmProcedure::Lock, &arguments, cookie)?;
+        // A server that is starting may register its lock manager late.
+        let missing = if is_reclaim { LockReply::Unknown(LockError::NoLocks) } else { MISSING };
+        let reply = self.change(calls, NlmProcedure::Lock, &arguments, cookie, missing)?;
         Ok(match reply {
             // The grace period is over: the lock cannot be reclaimed any more.
             LockReply::Grace if is_reclaim => LockReply::Refused(LockError::NoLocks),
@@ -168,7 +195,7 @@ impl NlmClient {
         let cookie = self.next_cookie();
         let owner = self.owner(owner);
         let arguments = NlmUnlockArguments { cookie: opaque(&cookie), lock: self.named(file, &owner, range) };
-        self.change(calls, NlmProcedure::Unlock, &arguments, cookie)
+        self.change(calls, NlmProcedure::Unlock, &arguments, cookie, MISSING)
     }
 
     pub(super) fn cancel(&self, calls: NlmCalls<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
@@ -180,7 +207,7 @@ impl NlmClient {
             exclusive: lock.lock_type == LockType::Write,
             lock: self.named(file, &owner, lock.range),
         };
-        self.change(calls, NlmProcedure::Cancel, &arguments, cookie)
+        self.change(calls, NlmProcedure::Cancel, &arguments, cookie, MISSING)
     }
 
     pub(super) fn test(
@@ -219,16 +246,28 @@ impl NlmClient {
         })
     }
 
+    /// Whether the connection to the lock manager was lost since the last restart of the server. A
+    /// server that restarts loses its connections; a forged notice of a restart does not end them.
+    pub(super) fn has_lost_connection(&self, calls: NlmCalls<'_>) -> bool {
+        if self.call(calls, NlmProcedure::Null, &()).is_err() {
+            return true;
+        }
+        // Relaxed: the call was made after any connection that it used. 0: the transport was given.
+        let count = self.connections.0.load(Relaxed);
+        count == 0 || self.connections_seen.swap(count, Relaxed) != count
+    }
+
     fn change(
         &self,
         calls: NlmCalls<'_>,
         procedure: NlmProcedure,
         arguments: &(dyn Encode + Sync),
         cookie: [u8; COOKIE_BYTES],
+        missing: LockReply,
     ) -> LockAnswer {
         let reply = match self.call(calls, procedure, arguments) {
             Ok(reply) => reply,
-            Err(NoNlm::Missing) => return Ok(LockReply::Refused(LockError::NoLocks)),
+            Err(NoNlm::Missing) => return Ok(missing),
             Err(NoNlm::NotNow(error)) => return Err(error),
         };
         let result: NlmResult<'_> = decoded(calls, procedure, reply.results())?;
@@ -285,7 +324,8 @@ impl NlmClient {
             }
         };
         let options = TcpOptions { port, nconnect: NonZeroU8::MIN, ..self.options.transport.clone() };
-        let made: Arc<dyn Transport> = Arc::new(TcpTransport::new(options, Arc::new(NoTransportEvents)));
+        let events: Arc<dyn TransportEvents> = Arc::<ConnectionCount>::clone(&self.connections);
+        let made: Arc<dyn Transport> = Arc::new(TcpTransport::new(options, events));
         // Another thread may have made one meanwhile.
         Ok(Arc::clone(self.transport.lock().get_or_insert(made)))
     }

@@ -15,7 +15,7 @@ use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, locks::LockOptions};
 use curt_proto::nlm4::{NlmProcedure, NlmStat4};
 use curt_rpc::client::Interrupt;
-use curt_types::{ByteRange, LockType};
+use curt_types::{ByteRange, LockType, SetAttributes};
 use rustix::io::Errno;
 
 use self::lock_manager::{LockManager, SOON};
@@ -269,6 +269,45 @@ fn closing_ends_the_locks_of_the_process_and_the_last_close_those_of_the_open_fi
     assert_eq!(mount.manager.calls(), ["UNLOCK 10..=10"]);
 }
 
+// SEMANTICS: lock-7.
+#[test]
+fn a_close_has_unlocked_when_it_returns_although_another_process_writes() {
+    let mount = LockingMount::new();
+    let (written, read_only) =
+        (open(&mount.mounted, "f", OpenFlags::writing()), open(&mount.mounted, "f", OpenFlags::reading()));
+    let op = mount.mounted.client.op(&root());
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(ops::write(&op, &written, 20, b"x"), Ok(1));
+    mount.manager.calls();
+    assert_eq!(ops::flush_and_unlock(&op, &read_only, LockOwner::Posix(1)), Ok(()));
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(mount.manager.calls(), ["UNLOCK 0..=9", "LOCK w 0..=9"]);
+    assert!(mount.manager.holds_something());
+}
+
+// SEMANTICS: lock-6, lock-7.
+#[test]
+fn an_interrupted_close_unlocks_after_its_data_and_no_lock_that_comes_later() {
+    let mount = LockingMount::new();
+    let caller = Caller { interrupt: Interrupt::new(), ..root() };
+    let interrupted = mount.mounted.client.op(&caller);
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(ops::write(&interrupted, &mount.file, 0, b"abcd"), Ok(4));
+    mount.manager.calls();
+    mount.manager.hold(Some(NlmProcedure::Unlock));
+    caller.interrupt.raise();
+    let closed = ops::flush_and_unlock(&interrupted, &mount.file, LockOwner::Posix(1));
+    assert_eq!(closed, Err(Errno::INTR));
+    let again = mount.waits(1, range(0, 9));
+    assert_eq!(again.try_recv(), Err(mpsc::TryRecvError::Empty));
+    mount.manager.hold(None);
+    assert_eq!(again.recv_timeout(SOON), Ok(Ok(())));
+    assert_eq!(mount.manager.calls(), ["UNLOCK 0..=9", "LOCK w 0..=9"]);
+    let other = mount.world.mount(CacheOptions::default());
+    let found = other.lookup(&root(), other.client.root(), "f").unwrap();
+    assert_eq!(other.cat(&root(), found.id).unwrap(), b"abcd456789");
+}
+
 // SEMANTICS: lock-8.
 #[test]
 fn refusals_have_the_errnos_of_linux_and_the_end_of_the_grace_period_is_awaited() {
@@ -351,6 +390,41 @@ fn locks_are_reclaimed_after_a_restart_and_what_is_lost_fails_once() {
     assert_eq!(waiter.try_recv(), Err(mpsc::TryRecvError::Empty));
     assert_eq!(mount.unlock(1, ByteRange::WHOLE), Ok(()));
     assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn a_lost_lock_is_an_error_of_every_open_file_that_its_owner_locked_through() {
+    let mount = LockingMount::new();
+    let (second, third) =
+        (open(&mount.mounted, "f", OpenFlags::writing()), open(&mount.mounted, "f", OpenFlags::writing()));
+    let op = mount.mounted.client.op(&root());
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    for (file, at) in [(&second, 20), (&third, 40)] {
+        assert_eq!(ops::lock_and_wait(&op, file, want(1, range(at, at + 9), W, true)), Ok(()));
+    }
+    mount.manager.calls();
+    mount.mounted.told.contents.lock().clear();
+    mount.manager.script(&[NlmStat4::Granted, NlmStat4::DeniedGracePeriod, NlmStat4::DeniedGracePeriod]);
+    mount.manager.restart();
+    // What is lost is unlocked: the server may not have been restarted.
+    mount.manager.wait_for_calls(5);
+    assert_eq!(mount.manager.calls()[3..], ["UNLOCK 20..=29", "UNLOCK 40..=49"]);
+    while mount.mounted.counter(ClientCounter::LockLost) < 2 {
+        std::thread::yield_now();
+    }
+    // The pages of the kernel are dropped, so that the next read asks.
+    assert!(mount.mounted.told.contents.lock().contains(&mount.file.id()));
+    assert_eq!(ops::fsync(&op, &second, false), Err(Errno::IO));
+    assert_eq!(ops::fsync(&op, &second, false), Ok(()));
+    let size = SetAttributes { size: Some(5), ..SetAttributes::default() };
+    assert_eq!(ops::setattr_open(&op, &third, &size).map(drop), Err(Errno::IO));
+    assert_eq!(ops::setattr_open(&op, &third, &size).map(drop), Ok(()));
+    // The unlock is done all the same.
+    assert_eq!(mount.unlock(1, ByteRange::WHOLE), Err(Errno::IO));
+    assert_eq!(mount.manager.calls()[0], "UNLOCK 0..=9");
+    assert!(!mount.manager.holds_something());
+    assert_eq!(mount.unlock(1, ByteRange::WHOLE), Ok(()));
 }
 
 // SEMANTICS: lock-11.

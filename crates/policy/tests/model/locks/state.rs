@@ -89,7 +89,7 @@ impl From<OrderedReply> for LockReply {
 
 impl From<LockCall> for OrderedCall {
     fn from(call: LockCall) -> Self {
-        let LockCall { id, wire_owner, range, procedure } = call;
+        let LockCall { id, wire_owner, range, procedure, .. } = call;
         let (lock, is_cancel) = match procedure {
             LockProcedure::Lock { lock_type, block } => (Some((lock_type, block)), false),
             LockProcedure::Cancel { lock_type } => (Some((lock_type, true)), true),

@@ -318,6 +318,7 @@ impl Locks {
                         next.timers.insert((client, call));
                     }
                 }
+                LockAction::HandedOff { .. } => {}
                 LockAction::Lost { owner, .. } => return Some(format!("{owner:?} loses its lock")),
                 LockAction::Answer { request, result } => {
                     if let Some(wrong) = self.bounds.answered(next, request, result) {
