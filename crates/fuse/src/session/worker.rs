@@ -24,6 +24,7 @@ use crate::{
     reply,
     request::{self, RequestBody},
     sys::PageBuffer,
+    values::LockKind,
 };
 
 /// Runs a thread. The thread with `index` 0 uses the mount's own descriptor, the others a clone if
@@ -58,6 +59,12 @@ struct FuseWorker<'a, F: Filesystem> {
     stage: Arc<WorkerStage>,
     buffer: PageBuffer,
     reply_buffers: ReplyBuffers,
+}
+
+/// Whether a request waits for a lock. The kernel sends an unlock that may wait (F_SETLKW, or
+/// flock(2) without LOCK_NB) with the same opcode.
+fn waits_for_lock(operation: &RequestBody<'_>) -> bool {
+    matches!(operation, RequestBody::Setlk { lock, wait: true } if lock.range.kind != LockKind::Unlock)
 }
 
 impl<F: Filesystem> FuseWorker<'_, F> {
@@ -109,7 +116,7 @@ impl<F: Filesystem> FuseWorker<'_, F> {
         // The reply to a request for a lock may be sent after this thread has begun another one.
         let may_outlive = matches!(operation, RequestBody::Setlk { .. });
         let request = if may_outlive { shared.requests.join() } else { Arc::clone(&self.request) };
-        shared.requests.begin(&request, &header);
+        shared.requests.begin(&request, &header, waits_for_lock(&operation));
         let interruption = request.interruption();
         let exchange = RequestHandler {
             device: &self.device,
