@@ -2,44 +2,48 @@
 //!
 //! Programs 100021 and 100024 exist once per host. The first mount that locks serves them; the
 //! others tell it by a socket which owners and servers are theirs. When its process ends, another
-//! takes over. The socket has a name in the abstract namespace, which exists once per network
-//! namespace, as do the programs' ports. Members and service trust root and their own user alone.
+//! takes over: whoever gets the lock (flock(2)) of a file beside the socket. Both are in the
+//! directory of the records, to which this user alone can write, and are named after the network
+//! namespace.
 //!
 //! Lines from a member: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service: `welcome
-//! 0|1 STATE`, `granted NUMBER SVID FIRST LAST r|w HANDLE`, `restarted`.
+//! 0|1 STATE` (also later, if it can be called by servers now, or cannot any more), `granted NUMBER
+//! SVID FIRST LAST r|w HANDLE`, `restarted`.
 
 use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write as _};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::net::{IpAddr, Shutdown};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use curt_client::protocol::v3::nlm::OWNERS_MAX;
 use curt_client::protocol::{LockEvents, WireLock, WireOwner};
-use curt_proto::nsm::{self, MonArguments, MonResult, MonitorCallback, MonitorId, NsmProcedure};
-use curt_proto::{nlm4, portmap};
-use curt_rpc::server::{DatagramServer, Limits, RpcServer};
 use curt_types::{ByteRange, LockType};
-use curt_xdr::Opaque;
-use parking_lot::Mutex;
-use tracing::{debug, info, warn};
+use parking_lot::{Condvar, Mutex};
+use tracing::{debug, info};
 
-use super::programs::{CallbackPrograms, CallbackReceiver, Grant, MONITOR_CALLBACK, record_of};
-use super::record::{self, hexadecimal, parse_handle};
-use super::registration::{self, LocalPortmapper};
-
-/// The name of the socket.
-const NAME: &str = "curt/lock-service";
+use super::callback_service::CallbackService;
+use super::programs::{CallbackReceiver, Grant, GrantReply};
+use super::record::{self, hexadecimal, network_namespace, parse_handle};
 
 /// How long the service waits for a member's answer to a grant.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long it waits for the first line of a connection.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The pause before another attempt to join.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// How often the service looks whether it is still registered, and for killed mounts whose server
+/// could not be reached.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The longest line: a handle of 128 bytes in hexadecimal digits, and numbers.
 const LINE_MAX: u64 = 1024;
@@ -50,14 +54,29 @@ const MEMBERS_MAX: usize = 4096;
 /// A mount that receives callbacks.
 #[derive(Debug)]
 pub(super) struct Member {
-    pub(super) first_svid: i32,
+    first_svid: i32,
     pub(super) servers: Vec<IpAddr>,
     pub(super) events: Mutex<Option<Weak<dyn LockEvents>>>,
     pub(super) can_be_called: AtomicBool,
     pub(super) state: AtomicI32,
+    has_ended: AtomicBool,
+    /// Its connection to the service, if that is another process.
+    connection: Mutex<Option<UnixStream>>,
 }
 
 impl Member {
+    pub(super) fn new(first_svid: i32, servers: Vec<IpAddr>) -> Self {
+        Self {
+            first_svid,
+            servers,
+            events: Mutex::default(),
+            can_be_called: AtomicBool::new(false),
+            state: AtomicI32::new(0),
+            has_ended: AtomicBool::new(false),
+            connection: Mutex::default(),
+        }
+    }
+
     fn events(&self) -> Option<Arc<dyn LockEvents>> {
         self.events.lock().as_ref().and_then(Weak::upgrade)
     }
@@ -83,46 +102,84 @@ impl Member {
         self.state.store(state, Relaxed);
         // The programs are registered for IPv4.
         self.can_be_called.store(is_served && self.servers.iter().all(IpAddr::is_ipv4), Relaxed);
+        // What came before went to nobody.
+        if let Some(events) = self.events() {
+            events.callbacks_lost();
+        }
+    }
+
+    /// The mount ends: it leaves the service, or stops to serve.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Relaxed);
+        if let Some(connection) = &*self.connection.lock() {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        // Ends the wait of a service in this process.
+        let _ = UnixStream::connect(ServicePlace::here().socket);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Relaxed)
     }
 }
 
-/// Serves, or joins the service of another process, as long as the mount exists; `joined` is told
-/// when this is decided for the first time.
+/// The files of the service of this network namespace.
+struct ServicePlace {
+    socket: PathBuf,
+    lock: PathBuf,
+}
+
+impl ServicePlace {
+    fn here() -> Self {
+        let directory = record::directory();
+        let namespace = network_namespace();
+        Self {
+            socket: directory.join(format!("service-{namespace}")),
+            lock: directory.join(format!("service-{namespace}.lock")),
+        }
+    }
+
+    /// The right to serve; `None`: another process has it.
+    fn claim(&self) -> io::Result<Option<File>> {
+        record::create_directory(&record::directory())?;
+        let mut options = OpenOptions::new();
+        let file = options.create(true).truncate(false).write(true).mode(0o600).open(&self.lock)?;
+        Ok(file.try_lock().is_ok().then_some(file))
+    }
+}
+
+/// Serves, or joins the service of another process, until the mount ends; `joined` is told when
+/// this is decided for the first time.
 pub(super) fn keep(member: &Weak<Member>, joined: &mpsc::Sender<()>) {
-    while let Some(this) = member.upgrade() {
-        let served = match UnixListener::bind_addr(&address()) {
-            Ok(listener) => serve(listener, &this, joined),
-            Err(_) => join(&this, joined),
+    while let Some(this) = member.upgrade().filter(|this| !this.has_ended()) {
+        let place = ServicePlace::here();
+        let served = match place.claim() {
+            Ok(Some(right)) => serve(&place, right, &this, joined),
+            Ok(None) => join(&place, &this, joined),
+            Err(error) => Err(error),
         };
         this.can_be_called.store(false, Relaxed);
         if let Err(error) = served {
             debug!(%error, "the lock service cannot be reached");
         }
         let _ = joined.send(());
+        if this.has_ended() {
+            return;
+        }
         drop(this);
         thread::sleep(RETRY);
     }
 }
 
-fn address() -> SocketAddr {
-    SocketAddr::from_abstract_name(NAME).expect("the name is short")
-}
-
-/// Whether the process at the other end may be trusted.
-fn is_trusted(stream: &UnixStream) -> bool {
-    let peer = rustix::net::sockopt::socket_peercred(stream);
-    peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
-}
-
-fn join(member: &Member, joined: &mpsc::Sender<()>) -> io::Result<()> {
-    let mut stream = UnixStream::connect_addr(&address())?;
-    if !is_trusted(&stream) {
-        return Err(io::Error::other("it belongs to another user"));
-    }
+fn join(place: &ServicePlace, member: &Member, joined: &mpsc::Sender<()>) -> io::Result<()> {
+    let mut stream = UnixStream::connect(&place.socket)?;
+    *member.connection.lock() = Some(stream.try_clone()?);
     let servers: Vec<_> = member.servers.iter().map(IpAddr::to_string).collect();
     writeln!(stream, "join {} {}", member.first_svid, servers.join(" "))?;
     let mut lines = Lines::new(stream.try_clone()?);
-    while let Some(line) = lines.next()? {
+    while let Some(line) = lines.next()?
+        && !member.has_ended()
+    {
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
             ["welcome", is_served, state] => {
@@ -175,12 +232,17 @@ fn parse_grant(words: &[&str]) -> Option<Grant> {
 }
 
 /// The service's state.
-struct LockService {
-    own: Weak<Member>,
+pub(super) struct LockService {
+    own: Arc<Member>,
     others: Mutex<Vec<Arc<RemoteMember>>>,
+    connections: AtomicUsize,
     /// The last state number of each host that has said that it restarted.
     restarts: Mutex<HashMap<IpAddr, i32>>,
     state: i32,
+    callbacks: Mutex<Option<CallbackService>>,
+    can_be_called: AtomicBool,
+    is_monitor: AtomicBool,
+    ended: (Mutex<bool>, Condvar),
 }
 
 /// A member in another process.
@@ -191,56 +253,148 @@ struct RemoteMember {
     last: AtomicU64,
 }
 
-/// Serves until accepting fails.
-fn serve(listener: UnixListener, own: &Arc<Member>, joined: &mpsc::Sender<()>) -> io::Result<()> {
-    let service = Arc::new(LockService {
-        own: Arc::downgrade(own),
-        others: Mutex::default(),
-        restarts: Mutex::default(),
-        state: boot_state(),
-    });
-    let monitor = start_programs(&service);
-    if monitor.is_none() {
-        info!("servers cannot call back: locks of other machines are polled for");
+/// Serves until the mount ends, or accepting fails. `_right` ends with it.
+fn serve(place: &ServicePlace, _right: File, own: &Arc<Member>, joined: &mpsc::Sender<()>) -> io::Result<()> {
+    // That of a service that was killed.
+    let _ = fs::remove_file(&place.socket);
+    let listener = UnixListener::bind(&place.socket)?;
+    let service = LockService::start(Arc::clone(own));
+    let _ = joined.send(());
+    let accepted = service.accept(&listener);
+    service.end();
+    accepted
+}
+
+impl LockService {
+    fn start(own: Arc<Member>) -> Arc<Self> {
+        let service = Arc::new(Self {
+            own,
+            others: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            restarts: Mutex::default(),
+            state: boot_state(),
+            callbacks: Mutex::default(),
+            can_be_called: AtomicBool::new(false),
+            is_monitor: AtomicBool::new(false),
+            ended: (Mutex::new(false), Condvar::new()),
+        });
+        let callbacks = CallbackService::start(&service);
+        if callbacks.is_none() {
+            info!("servers cannot call back: locks of other machines are polled for");
+        }
+        service.can_be_called.store(callbacks.is_some(), Relaxed);
+        let is_monitor = callbacks.as_ref().is_some_and(CallbackService::is_monitor);
+        service.is_monitor.store(is_monitor, Relaxed);
+        *service.callbacks.lock() = callbacks;
+        service.watch(&service.own);
+        service.own.welcome(service.can_be_called.load(Relaxed), service.state);
+        // The service before may have been killed.
+        record::begin_to_unlock_abandoned();
+        let checked = Arc::clone(&service);
+        let check = move || checked.check_often();
+        if let Err(error) = thread::Builder::new().name("curt-lock-check".into()).spawn(check) {
+            debug!(%error, "no thread for the checks of the lock service");
+        }
+        service
     }
-    let welcome = |member: &Member| {
-        if let Some(monitor) = &monitor {
+
+    /// Has the servers of a member watched.
+    fn watch(&self, member: &Member) {
+        let monitor = self.callbacks.lock().as_ref().and_then(CallbackService::system_monitor);
+        if let Some(monitor) = monitor {
             member.servers.iter().for_each(|server| monitor.watch(*server));
         }
-        member.welcome(monitor.is_some(), service.state);
-    };
-    welcome(own);
-    let _ = joined.send(());
-    // The service before may have been killed.
-    record::begin_to_unlock_abandoned();
-    loop {
-        let (stream, _) = listener.accept()?;
-        if !is_trusted(&stream) || service.others.lock().len() >= MEMBERS_MAX {
-            continue;
+    }
+
+    fn accept(self: &Arc<Self>, listener: &UnixListener) -> io::Result<()> {
+        loop {
+            let (stream, _) = listener.accept()?;
+            if self.own.has_ended() {
+                return Ok(());
+            }
+            if self.connections.fetch_add(1, Relaxed) >= MEMBERS_MAX {
+                self.connections.fetch_sub(1, Relaxed);
+                continue;
+            }
+            let service = Arc::clone(self);
+            let attend = move || {
+                if let Err(error) = service.attend(stream) {
+                    debug!(%error, "a connection to the lock service ended");
+                }
+                service.connections.fetch_sub(1, Relaxed);
+                // Its process may have been killed.
+                record::begin_to_unlock_abandoned();
+            };
+            thread::Builder::new().name("curt-lock-peer".into()).spawn(attend)?;
         }
+    }
+
+    /// Serves a member until its process ends.
+    fn attend(&self, stream: UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(JOIN_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         let mut lines = Lines::new(stream.try_clone()?);
-        let Ok(Some(line)) = lines.next() else { continue };
-        let Some(member) = parse_join(&line) else { continue };
-        welcome(&member);
-        let is_served = u8::from(monitor.is_some());
+        let Some(member) = lines.next()?.as_deref().and_then(parse_join) else { return Ok(()) };
+        stream.set_read_timeout(None)?;
+        self.watch(&member);
         let remote = Arc::new(RemoteMember {
             member,
             stream: Mutex::new(stream),
             answers: Mutex::default(),
             last: AtomicU64::new(0),
         });
-        if writeln!(remote.stream.lock(), "welcome {is_served} {}", service.state).is_err() {
-            continue;
+        self.others.lock().push(Arc::clone(&remote));
+        let welcomed = remote.welcome(self.can_be_called.load(Relaxed), self.state);
+        let attended = welcomed.and_then(|()| remote.attend(lines));
+        self.others.lock().retain(|other| !Arc::ptr_eq(other, &remote));
+        attended
+    }
+
+    fn check_often(&self) {
+        loop {
+            let (ended, changed) = &self.ended;
+            let mut has_ended = ended.lock();
+            if !*has_ended {
+                changed.wait_for(&mut has_ended, CHECK_INTERVAL);
+            }
+            if *has_ended {
+                return;
+            }
+            drop(has_ended);
+            record::unlock_abandoned(&record::directory());
+            self.check_registration();
         }
-        service.others.lock().push(Arc::clone(&remote));
-        let service = Arc::clone(&service);
-        let attend = move || {
-            remote.attend(lines);
-            service.others.lock().retain(|other| !Arc::ptr_eq(other, &remote));
-            // Its process may have been killed.
-            record::begin_to_unlock_abandoned();
-        };
-        thread::Builder::new().name("curt-lock-peer".into()).spawn(attend)?;
+    }
+
+    /// Another lock manager, such as the kernel's, may have been registered instead of this one.
+    fn check_registration(&self) {
+        let callbacks = self.callbacks.lock();
+        let can_be_called = callbacks.as_ref().is_some_and(CallbackService::keep_registered);
+        drop(callbacks);
+        if self.can_be_called.swap(can_be_called, Relaxed) != can_be_called {
+            info!(can_be_called, "whether servers can call back has changed");
+            self.own.welcome(can_be_called, self.state);
+            for other in self.others() {
+                let _ = other.welcome(can_be_called, self.state);
+            }
+        }
+    }
+
+    fn end(&self) {
+        let (ended, changed) = &self.ended;
+        *ended.lock() = true;
+        changed.notify_all();
+        if let Some(callbacks) = self.callbacks.lock().take() {
+            callbacks.end();
+        }
+        // Their processes take over.
+        for other in self.others() {
+            let _ = other.stream.lock().shutdown(Shutdown::Both);
+        }
+    }
+
+    fn others(&self) -> Vec<Arc<RemoteMember>> {
+        self.others.lock().clone()
     }
 }
 
@@ -248,19 +402,17 @@ fn parse_join(line: &str) -> Option<Member> {
     let mut words = line.strip_prefix("join ")?.split(' ');
     let first_svid = words.next()?.parse().ok()?;
     let servers = words.map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
-    Some(Member {
-        first_svid,
-        servers,
-        events: Mutex::default(),
-        can_be_called: AtomicBool::new(false),
-        state: AtomicI32::new(0),
-    })
+    Some(Member::new(first_svid, servers))
 }
 
 impl RemoteMember {
+    fn welcome(&self, can_be_called: bool, state: i32) -> io::Result<()> {
+        writeln!(self.stream.lock(), "welcome {} {state}", u8::from(can_be_called))
+    }
+
     /// Reads the member's answers until its process ends.
-    fn attend(&self, mut lines: Lines) {
-        while let Ok(Some(line)) = lines.next() {
+    fn attend(&self, mut lines: Lines) -> io::Result<()> {
+        while let Some(line) = lines.next()? {
             let mut words = line.split(' ');
             if let (Some("answer"), Some(number), Some(answer)) = (words.next(), words.next(), words.next())
                 && let Some(waiting) =
@@ -269,133 +421,76 @@ impl RemoteMember {
                 let _ = waiting.send(answer == "1");
             }
         }
+        Ok(())
     }
 
-    fn granted(&self, grant: &Grant) -> bool {
+    /// A member that does not reply in time may have the lock all the same.
+    fn granted(&self, grant: &Grant) -> GrantReply {
         let (answer, answered) = mpsc::channel();
         let number = self.last.fetch_add(1, Relaxed);
         self.answers.lock().insert(number, answer);
         let is_told = writeln!(self.stream.lock(), "granted {number} {}", format_grant(grant)).is_ok();
-        let is_confirmed = is_told && answered.recv_timeout(ANSWER_TIMEOUT).unwrap_or(false);
+        let reply = if is_told { answered.recv_timeout(ANSWER_TIMEOUT).ok() } else { None };
         self.answers.lock().remove(&number);
-        is_confirmed
-    }
-}
-
-impl LockService {
-    fn others(&self) -> Vec<Arc<RemoteMember>> {
-        self.others.lock().clone()
-    }
-}
-
-/// The service as the programs see it.
-struct Receiver(Arc<LockService>);
-
-impl CallbackReceiver for Receiver {
-    fn granted(&self, server: IpAddr, grant: &Grant) -> bool {
-        let is_meant = |member: &Member| member.owns(grant.svid) && member.servers.contains(&server);
-        if let Some(own) = self.0.own.upgrade().filter(|own| is_meant(own)) {
-            return own.granted(grant);
+        match reply {
+            Some(true) => GrantReply::Confirmed,
+            Some(false) => GrantReply::Denied,
+            None => GrantReply::Unknown,
         }
-        let others = self.0.others();
-        others.iter().find(|other| is_meant(&other.member)).is_some_and(|other| other.granted(grant))
+    }
+}
+
+impl CallbackReceiver for LockService {
+    fn granted(&self, server: IpAddr, grant: &Grant) -> GrantReply {
+        let is_server = |member: &Member| member.servers.contains(&server);
+        let is_meant = |member: &Member| is_server(member) && member.owns(grant.svid);
+        if is_meant(&self.own) {
+            let is_confirmed = self.own.granted(grant);
+            return if is_confirmed { GrantReply::Confirmed } else { GrantReply::Denied };
+        }
+        let others = self.others();
+        match others.iter().find(|other| is_meant(&other.member)) {
+            Some(other) => other.granted(grant),
+            None if is_server(&self.own) || others.iter().any(|other| is_server(&other.member)) => {
+                GrantReply::Denied
+            }
+            None => GrantReply::Stranger,
+        }
     }
 
     fn restarted(&self, host: IpAddr, state: i32) {
-        let (own, others) = (self.0.own.upgrade(), self.0.others());
-        let own = own.filter(|own| own.servers.contains(&host));
-        let others: Vec<_> = others.iter().filter(|other| other.member.servers.contains(&host)).collect();
-        if own.is_none() && others.is_empty() {
+        let is_server = |member: &Member| member.servers.contains(&host);
+        let mut others = self.others();
+        others.retain(|other| is_server(&other.member));
+        if !is_server(&self.own) && others.is_empty() {
             debug!(%host, "a host that serves no mount says that it restarted");
             return;
         }
         // A notification is sent until it is answered, and under each name of the host.
-        if self.0.restarts.lock().insert(host, state) == Some(state) {
+        if self.restarts.lock().insert(host, state) == Some(state) {
             return;
         }
-        info!(%host, state, "the server restarted: locks are reclaimed");
+        info!(%host, state, "the server is said to have restarted");
         for other in others {
             let _ = writeln!(other.stream.lock(), "restarted");
         }
-        if let Some(own) = own {
-            own.restarted();
+        if is_server(&self.own) {
+            self.own.restarted();
         }
+    }
+
+    fn is_monitor(&self) -> bool {
+        self.is_monitor.load(Relaxed)
     }
 
     fn state(&self) -> i32 {
-        self.0.state
-    }
-}
-
-/// Who tells of restarted servers.
-enum Monitor {
-    /// The system's status monitor, at this port.
-    System(u16),
-    /// The servers, as this service is the host's monitor.
-    Own,
-}
-
-/// Serves and registers the programs. `None` if servers cannot call them.
-fn start_programs(service: &Arc<LockService>) -> Option<Monitor> {
-    let portmapper = LocalPortmapper::find()?;
-    let programs = Arc::new(CallbackPrograms(Receiver(Arc::clone(service))));
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    let ports = [listener.local_addr().ok()?.port(), socket.local_addr().ok()?.port()];
-    let limits = Limits { connections: 256, threads: 16, threads_per_client: 8, ..Limits::default() };
-    let server =
-        RpcServer::new(vec![listener], Arc::<CallbackPrograms<Receiver>>::clone(&programs), limits).ok()?;
-    thread::Builder::new().name("curt-locks-tcp".into()).spawn(move || server.run()).ok()?;
-    let datagrams = DatagramServer::new(socket, programs);
-    let serve_datagrams = move || {
-        if let Err(error) = datagrams.run() {
-            warn!(%error, "calls of servers over UDP are not received any more");
-        }
-    };
-    thread::Builder::new().name("curt-locks-udp".into()).spawn(serve_datagrams).ok()?;
-    if !portmapper.register(nlm4::PROGRAM, nlm4::VERSION, ports) {
-        return None;
-    }
-    let monitor = if portmapper.register(nsm::PROGRAM, nsm::VERSION, ports) {
-        Monitor::Own
-    } else {
-        Monitor::System(portmapper.port(nsm::PROGRAM, nsm::VERSION, portmap::PROTOCOL_TCP)?)
-    };
-    Some(monitor)
-}
-
-impl Monitor {
-    /// Has a server watched.
-    fn watch(&self, server: IpAddr) {
-        let Self::System(port) = self else { return };
-        let name = server.to_string();
-        let text = |text: &'static str| Opaque::new(text.as_bytes()).unwrap_or_default();
-        let callback = MonitorCallback {
-            name: text("localhost"),
-            program: nlm4::PROGRAM,
-            version: nlm4::VERSION,
-            procedure: MONITOR_CALLBACK,
-        };
-        let id = MonitorId { name: Opaque::new(name.as_bytes()).unwrap_or_default(), callback };
-        let arguments = MonArguments { id, private: record_of(server) };
-        let target = (nsm::PROGRAM, nsm::VERSION, NsmProcedure::Mon.number());
-        let told = registration::connect(*port)
-            .and_then(|transport| registration::call::<MonResult>(&transport, target, &arguments));
-        match told {
-            Ok(MonResult { result: nsm::MonitorResult::Success, .. }) => {}
-            Ok(_) => {
-                warn!(%server, "the status monitor does not watch the server: its restart goes unnoticed")
-            }
-            Err(error) => {
-                warn!(%server, %error, "no status monitor watches the server: its restart goes unnoticed");
-            }
-        }
+        self.state
     }
 }
 
 /// The state number of this host: odd, and larger after each boot.
 fn boot_state() -> i32 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let booted = stat.lines().find_map(|line| line.strip_prefix("btime "));
     let seconds: i64 = booted.and_then(|seconds| seconds.trim().parse().ok()).unwrap_or(1);
     i32::try_from(seconds & i64::from(i32::MAX)).unwrap_or(1) | 1
@@ -430,5 +525,83 @@ mod tests {
             assert!(parse_join(bad).is_none(), "{bad}");
         }
         assert_eq!(boot_state() % 2, 1);
+    }
+
+    /// A service whose own mount has other servers, and a member of `10.0.0.1` with the other end of
+    /// its connection.
+    fn service() -> (LockService, Arc<RemoteMember>, UnixStream) {
+        let (here, there) = UnixStream::pair().unwrap();
+        let remote = Arc::new(RemoteMember {
+            member: parse_join("join 1000 10.0.0.1").unwrap(),
+            stream: Mutex::new(here),
+            answers: Mutex::default(),
+            last: AtomicU64::new(0),
+        });
+        let service = LockService {
+            own: Arc::new(Member::new(1, vec!["10.0.0.9".parse().unwrap()])),
+            others: Mutex::new(vec![Arc::clone(&remote)]),
+            connections: AtomicUsize::new(0),
+            restarts: Mutex::default(),
+            state: 1,
+            callbacks: Mutex::default(),
+            can_be_called: AtomicBool::new(true),
+            is_monitor: AtomicBool::new(true),
+            ended: (Mutex::new(false), Condvar::new()),
+        };
+        (service, remote, there)
+    }
+
+    fn grant_to(svid: i32) -> Grant {
+        let file = FileHandle::new(&[1]).unwrap();
+        Grant { svid, file, range: ByteRange::WHOLE, lock_type: LockType::Write }
+    }
+
+    #[test]
+    fn a_member_that_does_not_reply_in_time_may_have_the_lock() {
+        let (service, _, _stopped) = service();
+        let server = "10.0.0.1".parse().unwrap();
+        assert_eq!(service.granted(server, &grant_to(1000)), GrantReply::Unknown);
+    }
+
+    #[test]
+    fn grants_are_for_the_owners_of_mounts_of_that_server() {
+        let (service, remote, there) = service();
+        let attending = Arc::clone(&remote);
+        let lines = Lines::new(remote.stream.lock().try_clone().unwrap());
+        let attend = thread::spawn(move || attending.attend(lines));
+        let member = thread::spawn(move || {
+            let (mut lines, mut there) = (Lines::new(there.try_clone().unwrap()), there);
+            for answer in [1, 0] {
+                let line = lines.next().unwrap().unwrap();
+                let number = line.split(' ').nth(1).unwrap();
+                writeln!(there, "answer {number} {answer}").unwrap();
+            }
+        });
+        let server = "10.0.0.1".parse().unwrap();
+        assert_eq!(service.granted(server, &grant_to(1000)), GrantReply::Confirmed);
+        assert_eq!(service.granted(server, &grant_to(1001)), GrantReply::Denied);
+        assert_eq!(service.granted(server, &grant_to(999)), GrantReply::Denied, "nobody's");
+        let stranger = "10.0.0.2".parse().unwrap();
+        assert_eq!(service.granted(stranger, &grant_to(1000)), GrantReply::Stranger);
+        member.join().unwrap();
+        attend.join().unwrap().unwrap();
+        // Its process has ended.
+        assert_eq!(service.granted(server, &grant_to(1000)), GrantReply::Unknown);
+    }
+
+    #[test]
+    fn a_process_that_joins_and_says_nothing_delays_no_other() {
+        let (service, _, _there) = service();
+        let service = Arc::new(service);
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let accepting = Arc::clone(&service);
+        thread::spawn(move || accepting.accept(&listener));
+        let _silent = UnixStream::connect(&socket).unwrap();
+        let mut member = UnixStream::connect(&socket).unwrap();
+        writeln!(member, "join 5000 10.0.0.1").unwrap();
+        let welcome = Lines::new(member).next().unwrap();
+        assert_eq!(welcome.as_deref(), Some("welcome 1 1"));
     }
 }

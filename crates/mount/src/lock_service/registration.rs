@@ -37,7 +37,8 @@ impl LocalPortmapper {
 
     /// Registers a program at a port of TCP and one of UDP, unless another process has it. Returns
     /// whether it is registered.
-    pub(super) fn register(&self, program: u32, version: u32, [tcp, udp]: [u16; 2]) -> bool {
+    pub(super) fn register(&self, program: u32, version: u32, ports: [u16; 2]) -> bool {
+        let [tcp, udp] = ports;
         if self.is_served(program, version) {
             return false;
         }
@@ -47,6 +48,20 @@ impl LocalPortmapper {
             let set = self.call(PortmapProcedure::Set, program, version, protocol, port);
             set.is_ok_and(|is_set: bool| is_set)
         })
+    }
+
+    /// Ends the registration of a program at these ports.
+    pub(super) fn unregister(&self, program: u32, version: u32, ports: [u16; 2]) {
+        if self.is_registered_at(program, version, ports) {
+            let _: Result<bool, _> = self.call(PortmapProcedure::Unset, program, version, 0, 0);
+        }
+    }
+
+    /// Whether a program is registered at these ports of TCP and UDP.
+    pub(super) fn is_registered_at(&self, program: u32, version: u32, ports: [u16; 2]) -> bool {
+        let [tcp, udp] = ports;
+        self.port(program, version, PROTOCOL_TCP) == Some(tcp)
+            && self.port(program, version, PROTOCOL_UDP) == Some(udp)
     }
 
     /// Whether the program is registered by somebody who has a socket at its port. The socket may

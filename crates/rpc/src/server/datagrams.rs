@@ -3,8 +3,11 @@
 
 use std::{
     io,
-    net::{SocketAddr, UdpSocket},
-    sync::Arc,
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::{
@@ -19,16 +22,43 @@ const DATAGRAM_MAX: usize = 65_535;
 pub struct DatagramServer {
     socket: UdpSocket,
     handler: CallHandler,
+    handle: DatagramServerHandle,
+}
+
+/// Stops a [`DatagramServer`] from another thread.
+#[derive(Clone, Debug)]
+pub struct DatagramServerHandle {
+    is_stopped: Arc<AtomicBool>,
+    port: u16,
+}
+
+impl DatagramServerHandle {
+    /// Makes the server end after the call in progress.
+    pub fn shutdown(&self) {
+        // Release: the datagram below ends the wait of the thread that reads it.
+        self.is_stopped.store(true, Ordering::Release);
+        let _ = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|socket| socket.send_to(&[], (Ipv4Addr::LOCALHOST, self.port)));
+    }
 }
 
 impl DatagramServer {
     /// A server of the calls that `socket` receives.
-    #[must_use]
-    pub fn new(socket: UdpSocket, service: Arc<dyn RpcService>) -> Self {
-        Self { socket, handler: CallHandler::of(service) }
+    ///
+    /// # Errors
+    /// Its address is not known.
+    pub fn new(socket: UdpSocket, service: Arc<dyn RpcService>) -> io::Result<Self> {
+        let handle = DatagramServerHandle { is_stopped: Arc::default(), port: socket.local_addr()?.port() };
+        Ok(Self { socket, handler: CallHandler::of(service), handle })
     }
 
-    /// Serves until the socket fails.
+    /// The handle that stops the server.
+    #[must_use]
+    pub fn handle(&self) -> DatagramServerHandle {
+        self.handle.clone()
+    }
+
+    /// Serves until [`DatagramServerHandle::shutdown`], or until the socket fails.
     ///
     /// # Errors
     /// That of the socket.
@@ -36,7 +66,11 @@ impl DatagramServer {
         let local = self.socket.local_addr()?;
         let (mut message, mut reply) = (vec![0; DATAGRAM_MAX], Vec::new());
         loop {
-            match self.socket.recv_from(&mut message) {
+            let received = self.socket.recv_from(&mut message);
+            if self.handle.is_stopped.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            match received {
                 Ok((length, peer)) => self.answer(&message[..length], peer, local, &mut reply),
                 // A reply reached nobody.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
@@ -88,8 +122,9 @@ mod tests {
     fn a_call_in_a_datagram_is_answered_and_anything_else_is_not() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        let server = DatagramServer::new(socket, Arc::new(Echo));
-        std::thread::spawn(move || server.run());
+        let server = DatagramServer::new(socket, Arc::new(Echo)).unwrap();
+        let handle = server.handle();
+        let thread = std::thread::spawn(move || server.run());
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         client.send_to(b"not a call", address).unwrap();
@@ -103,5 +138,7 @@ mod tests {
         let mut results = curt_xdr::Decoder::new(&reply[..length]);
         assert_eq!(decode_reply_header(&mut results).unwrap().xid, 7);
         assert_eq!(results.remaining(), [1, 2, 3, 4]);
+        handle.shutdown();
+        thread.join().unwrap().unwrap();
     }
 }

@@ -33,7 +33,7 @@ use std::{
     time::Duration,
 };
 
-pub use datagrams::DatagramServer;
+pub use datagrams::{DatagramServer, DatagramServerHandle};
 pub use limits::{Limits, ResourceLimit, UNSENT_PROGRESS_MIN};
 pub use options::RpcServerOptions;
 use rustix::event::EventfdFlags;

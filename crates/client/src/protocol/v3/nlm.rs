@@ -42,12 +42,16 @@ const RESULTS_MAX: usize = 2 * (nlm4::NETOBJ_MAX + 4) + 32;
 const COOKIE_BYTES: usize = 8;
 const STATUS_AT: usize = 4 + COOKIE_BYTES;
 
-/// What a request comes to that a server without NLM gets.
+/// What a request comes to if the server has no NLM, or this mount no number for an owner.
 const MISSING: LockReply = LockReply::Refused(LockError::NoLocks);
 
 /// What the lock managers of one network namespace share: see [`NlmClient::new`].
 pub trait NlmHost: Send + Sync + fmt::Debug {
-    /// The first `svid` of this mount; [`OWNERS_MAX`] follow.
+    /// Locks are about to be requested or tested: from now on this mount has numbers for their
+    /// owners, and the server is monitored. Returns whether it has numbers.
+    fn prepare(&self) -> bool;
+
+    /// The first `svid` of this mount, after [`NlmHost::prepare`]; [`OWNERS_MAX`] follow.
     fn first_svid(&self) -> i32;
 
     /// Whether a server can call back now (GRANTED).
@@ -56,11 +60,11 @@ pub trait NlmHost: Send + Sync + fmt::Debug {
     /// The state number of this host's NSM.
     fn nsm_state(&self) -> i32;
 
-    /// A lock is about to be requested: the server is monitored from now on.
-    fn monitor(&self);
-
     /// Locks of an owner on a file may be at the server from now on.
     fn note_lock(&self, _file: &FileHandle, _owner: WireOwner, _credential: &RpcCredential) {}
+
+    /// A LOCK of such an owner may be blocked at the server from now on.
+    fn note_blocked(&self, _file: &FileHandle, _lock: &WireLock) {}
 
     /// Nothing of a file is locked any more.
     fn forget_file(&self, _file: &FileHandle) {}
@@ -73,7 +77,7 @@ pub trait NlmHost: Send + Sync + fmt::Debug {
 }
 
 /// Owners of one mount at one time. Further ones get ENOLCK.
-pub const OWNERS_MAX: u32 = 1 << 18;
+pub const OWNERS_MAX: u32 = 1 << 16;
 
 /// How the server's lock manager is found.
 #[derive(Clone, Debug)]
@@ -162,14 +166,20 @@ impl NlmClient {
         lock: &WireLock,
         mode: LockMode,
     ) -> LockAnswer {
-        self.host.monitor();
+        if !self.host.prepare() {
+            return Ok(MISSING);
+        }
+        let block = mode == LockMode::Block && self.host.can_be_called();
         self.host.note_lock(file, lock.owner, calls.caller.credential);
+        if block {
+            self.host.note_blocked(file, lock);
+        }
         let is_reclaim = mode == LockMode::Reclaim;
         let cookie = self.next_cookie();
         let owner = self.owner(lock.owner);
         let arguments = NlmLockArguments {
             cookie: opaque(&cookie),
-            block: mode == LockMode::Block && self.host.can_be_called(),
+            block,
             exclusive: lock.lock_type == LockType::Write,
             lock: self.named(file, &owner, lock.range),
             reclaim: is_reclaim,
@@ -216,6 +226,9 @@ impl NlmClient {
         file: &FileHandle,
         lock: &WireLock,
     ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+        if !self.host.prepare() {
+            return Ok(Err(LockError::NoLocks));
+        }
         let cookie = self.next_cookie();
         let owner = self.owner(lock.owner);
         let arguments = NlmTestArguments {

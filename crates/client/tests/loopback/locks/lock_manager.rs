@@ -241,7 +241,9 @@ impl NlmHost for LockManager {
         3
     }
 
-    fn monitor(&self) {}
+    fn prepare(&self) -> bool {
+        true
+    }
 
     fn report(&self, events: Weak<dyn LockEvents>) {
         self.state.lock().events = Some(events);
