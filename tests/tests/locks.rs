@@ -277,6 +277,7 @@ fn two_hundred_processes_take_turns_with_a_request_for_each_turn() -> Result<()>
     // The grace period of the server ends first.
     ensure!(locking.refusal(&mount, "fcntl-write")?.is_none(), "it is free");
     let before = locking.counter(&mount, "lock_wire")?;
+    let polls_before = locking.counter(&mount, "lock_poll")?;
     let mut command = locking.network.command("python3");
     command.arg(locking.network.directory().join("turns.py")).arg(mount.directory().join("file"));
     command.args(["200", "0.02", &seconds.to_string()]).arg(&inside);
@@ -289,10 +290,13 @@ fn two_hundred_processes_take_turns_with_a_request_for_each_turn() -> Result<()>
         value.with_context(|| output.clone())?.parse().with_context(|| output.clone())
     };
     let requests = locking.counter(&mount, "lock_wire")? - before;
+    // The next one starts with the reply to UNLOCK, and with no timer.
+    let polls = locking.counter(&mount, "lock_poll")?;
+    ensure!(polls == polls_before, "{polls} polls, {polls_before} before: {output}");
     let (grabs, wrong) = (word("GRABS")?, word("WRONG")?);
     ensure!(wrong == 0, "two were inside: {output}");
     ensure!(requests <= grabs + grabs / 100 + 2, "{requests} LOCKs for {output}");
-    ensure!(word("MOST")? - word("LEAST")? <= 2, "it is not fair: {output}");
+    ensure!(word("MOST")? - word("LEAST")? < 2, "it is not fair: {output}");
     Ok(())
 }
 
@@ -331,7 +335,9 @@ print('ENDED', len(statuses), 'WRONG', sum(status != 0 for status in statuses))"
     // The burst of requests took threads, which end when they have been idle for a while.
     process::until("the threads end", MINUTE, || Ok((threads()? <= before.0 + 8).then_some(())))?;
     let after = kilobytes()?;
-    ensure!(after <= before.1 + (16 << 10), "{} kB before and {after} with waiters", before.1);
+    // 16 MiB for 2,000; and what the daemon needs at its first requests.
+    let allowed = (16 << 10) * count / 2000 + (4 << 10);
+    ensure!(after <= before.1 + allowed, "{} kB before and {after} with waiters", before.1);
     tell(&mut holder, "unlock")?;
     waiters.wait_for(&format!("ENDED {count} WRONG 0"), MINUTES)
 }
@@ -353,6 +359,32 @@ fn the_locks_of_a_killed_mount_are_unlocked_by_another_one() -> Result<()> {
     let refused = locking.refusal(&third, "fcntl-write first=100 length=1")?;
     ensure!(refused.as_deref() == Some("EAGAIN"), "those of other mounts stay: {refused:?}");
     tell(&mut kept, "unlock")
+}
+
+// SEMANTICS: lock-14.
+#[test]
+fn the_locks_of_a_killed_mount_are_unlocked_by_the_next_one() -> Result<()> {
+    let locking = Locking::new()?;
+    let mut killed = locking.mount("killed", "")?;
+    let holders = [
+        locking.locker(&killed, "fcntl-write first=0 length=1")?,
+        locking.locker(&killed, "fcntl-write first=1 length=1")?,
+    ];
+    for holder in &holders {
+        holder.wait_for("locked", MINUTE)?;
+    }
+    killed.process().signal(Signal::KILL)?;
+    killed.process().wait(MINUTE)?;
+    let next = locking.mount("next", "")?;
+    // The new mount's first owner must not be the killed one's.
+    let mut own = locking.locker(&next, "fcntl-write first=5 length=1")?;
+    own.wait_for("locked", MINUTE)?;
+    for range in ["first=0 length=1", "first=1 length=1"] {
+        locking.locker(&next, &format!("fcntl-write {range}"))?.wait_for("locked", MINUTE)?;
+    }
+    let refused = locking.refusal(&next, "fcntl-write first=5 length=1")?;
+    ensure!(refused.as_deref() == Some("EAGAIN"), "{refused:?}");
+    tell(&mut own, "unlock")
 }
 
 // SEMANTICS: lock-3, lock-14.

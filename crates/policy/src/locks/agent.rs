@@ -40,8 +40,9 @@ pub struct LockAgent {
     pub(super) files: BTreeMap<LockFileId, LockTable>,
     /// The files in which an owner waits, once for each request.
     waits: BTreeMap<LockOwner, Vec<LockFileId>>,
-    /// Owners of whom a LOCK was cancelled at the server: its callback may still be on its way.
-    cancelled: BTreeSet<(LockFileId, LockOwner)>,
+    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it: its callback may still
+    /// be on its way.
+    pub(super) cancelled: BTreeSet<(LockFileId, LockOwner)>,
     /// Where waiters have to be looked at again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
     pub(super) actions: Vec<LockAction>,
@@ -281,7 +282,7 @@ impl LockAgent {
         let Some(table) = self.files.get_mut(&call.file) else { return Vec::new() };
         let delayed = |release: &LockRelease| release.id == call && release.is_delayed;
         if table.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_delayed && reclaim.id == call.request) {
-            self.send_reclaim(call.file);
+            self.reclaim_again(call.file);
         } else if let Some(index) = table.releases.iter().position(delayed) {
             table.releases[index].is_delayed = false;
             self.send_step(call.file, index);
@@ -512,6 +513,12 @@ impl LockAgent {
             LockReply::Granted | LockReply::Blocked if is_awaited && mem::take(&mut waiter.is_stale) => {
                 waiter.acquired.clear();
                 waiter.was_called_back = false;
+                let (owner, piece) = (waiter.wire_owner, waiter.pieces.front().copied());
+                let request = waiter.request;
+                if let Some(piece) = piece.filter(|piece| table.is_downgrade(&request, *piece)) {
+                    // Others may have locked what was given up: it cannot be reclaimed.
+                    table.downgrade(owner, piece);
+                }
                 return self.ask(file, index);
             }
             LockReply::Granted => {
@@ -707,10 +714,7 @@ impl LockAgent {
             if let ReleasePhase::Cancels(piece) = release.phase
                 && range.overlaps(piece)
             {
-                if self.cancelled.len() >= CANCELLED_MAX {
-                    self.cancelled.pop_first();
-                }
-                self.cancelled.insert((file, release.wire_owner));
+                note_cancelled(&mut self.cancelled, (file, release.wire_owner));
                 self.actions.push(LockAction::Send(LockCall {
                     id: release.id,
                     wire_owner: release.wire_owner,
@@ -843,6 +847,17 @@ impl LockAgent {
         }
         self.answer(release.caller, Ok(()));
     }
+}
+
+/// Remembers that an owner's callbacks may be those of an earlier LOCK.
+pub(super) fn note_cancelled(
+    cancelled: &mut BTreeSet<(LockFileId, LockOwner)>,
+    owner: (LockFileId, LockOwner),
+) {
+    if cancelled.len() >= CANCELLED_MAX {
+        cancelled.pop_first();
+    }
+    cancelled.insert(owner);
 }
 
 /// The interval before a server is asked again that has denied so often.

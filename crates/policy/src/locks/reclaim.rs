@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use curt_types::{ByteRange, LockType};
 
 use super::{
-    agent::{DENIALS_MAX, LockAgent, interval},
+    agent::{DENIALS_MAX, LockAgent, interval, note_cancelled},
     ranges::LockRanges,
     table::{LockReclaim, LockRelease, LockTable, LockWaiter, ReleasePhase, WaiterState},
     values::{
@@ -43,6 +43,9 @@ impl LockAgent {
     pub fn server_restarted(&mut self, id: LockRequestId) -> Vec<LockAction> {
         for (file, table) in &mut self.files {
             for waiter in &mut table.waiters {
+                if waiter.is_at_server() {
+                    note_cancelled(&mut self.cancelled, (*file, waiter.wire_owner));
+                }
                 match waiter.state {
                     WaiterState::Blocked => {
                         waiter.pieces.clear();
@@ -70,11 +73,12 @@ impl LockAgent {
     ) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let next = table.lock_from(owner, first);
-        let lost = table.reclaim.take().map(|reclaim| reclaim.lost).unwrap_or_default();
+        let (lost, failures) =
+            table.reclaim.take().map(|reclaim| (reclaim.lost, reclaim.failures)).unwrap_or_default();
         let Some(lock) = next else {
             return self.release_lost(file, id, lost);
         };
-        table.reclaim = Some(LockReclaim { id, lock, failures: 0, is_delayed: false, lost });
+        table.reclaim = Some(LockReclaim { id, lock, failures, is_delayed: false, lost });
         self.send_reclaim(file);
     }
 
@@ -92,8 +96,15 @@ impl LockAgent {
         }
     }
 
+    /// The time of a delayed reclaim has come. The lock may have changed meanwhile.
+    pub(super) fn reclaim_again(&mut self, file: LockFileId) {
+        let Some(reclaim) = self.files.get(&file).and_then(|table| table.reclaim.as_ref()) else { return };
+        let (id, (owner, range, _)) = (reclaim.id, reclaim.lock);
+        self.reclaim_from(file, id, Some(owner), Some(range.first()));
+    }
+
     /// Sends the reclaim of a file's lock that is due.
-    pub(super) fn send_reclaim(&mut self, file: LockFileId) {
+    fn send_reclaim(&mut self, file: LockFileId) {
         self.changed.push_back((file, ByteRange::WHOLE));
         let Some(table) = self.files.get_mut(&file) else { return };
         let Some(reclaim) = &mut table.reclaim else { return };
@@ -149,6 +160,9 @@ impl LockAgent {
                     self.actions.push(LockAction::Lost { file: call.file, owner, range });
                 }
             }
+        }
+        if let Some(reclaim) = self.files.get_mut(&call.file).and_then(|table| table.reclaim.as_mut()) {
+            reclaim.failures = 0;
         }
         self.reclaim_from(call.file, call.request, Some(owner), range.last().checked_add(1));
     }

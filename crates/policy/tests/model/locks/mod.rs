@@ -39,6 +39,9 @@ const EXCLUSIVE: Bounds = Bounds {
     interrupts: 1,
     timers: 1,
     restarts: 0,
+    false_restarts: 0,
+    refusals: 0,
+    losses: 0,
     calls_back: true,
     are_threads: false,
 };
@@ -89,9 +92,26 @@ fn requests_of_two_threads_of_a_process_do_not_overtake_each_other() {
 
 #[test]
 fn a_restarted_server_gets_all_locks_back_before_it_grants_others() {
-    let restarted = Bounds { restarts: 1, operations: [1, 1, 1], ..EXCLUSIVE };
-    let parts = Bounds { restarts: 1, interrupts: 0, ..PARTS };
-    hold([locks(LOCAL_FIRST, restarted), locks(LOCAL_FIRST, parts)]);
+    let interrupted = Bounds { restarts: 1, operations: [1, 0, 1], ..EXCLUSIVE };
+    let three = Bounds { restarts: 1, operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
+    let parts = Bounds { restarts: 1, interrupts: 0, calls_back: false, ..PARTS };
+    hold([interrupted, three, parts].map(|bounds| locks(LOCAL_FIRST, bounds)));
+}
+
+#[test]
+fn a_lost_reply_or_a_refused_unlock_leaves_no_lock_that_nobody_holds() {
+    let small = Bounds { operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
+    hold([
+        locks(LOCAL_FIRST, Bounds { losses: 1, ..small }),
+        locks(LOCAL_FIRST, Bounds { refusals: 2, ..small }),
+        locks(LOCAL_FIRST, Bounds { losses: 1, refusals: 1, interrupts: 1, operations: [1, 0, 1], ..small }),
+    ]);
+}
+
+#[test]
+fn a_false_notice_of_a_restart_leaves_no_lock_that_nobody_holds() {
+    let small = Bounds { false_restarts: 1, operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
+    hold([locks(LOCAL_FIRST, small)]);
 }
 
 #[test]
@@ -111,4 +131,7 @@ fn every_planted_mistake_about_locks_is_found() {
     for planted in [Planted::UnlockAnsweredEarly, Planted::GrantAfterCancelKept] {
         find_planted(&Locks { planted, ..locks(LOCAL_FIRST, EXCLUSIVE) }, 14);
     }
+    let refused = Bounds { refusals: 1, operations: [1, 0, 1], interrupts: 0, ..EXCLUSIVE };
+    let planted = Planted::RefusedUnlockDone;
+    find_planted(&Locks { planted, ..locks(LOCAL_FIRST, refused) }, 14);
 }

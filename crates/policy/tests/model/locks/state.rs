@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use curt_policy::locks::{LockAgent, LockCall, LockCallId, LockOwner, LockProcedure, LockRanges, LockReply};
+use curt_policy::locks::{
+    LockAgent, LockCall, LockCallId, LockError, LockOwner, LockProcedure, LockRanges, LockReply,
+};
 use curt_types::{ByteRange, LockType};
 
 use super::world::Wanted;
@@ -22,6 +24,9 @@ pub(crate) struct State {
     pub(crate) interrupts: u8,
     pub(crate) polls: u8,
     pub(crate) restarts: u8,
+    pub(crate) false_restarts: u8,
+    pub(crate) refusals: u8,
+    pub(crate) losses: u8,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -74,6 +79,7 @@ pub(crate) enum OrderedReply {
     Denied,
     Blocked,
     Grace,
+    Refused,
 }
 
 impl From<OrderedReply> for LockReply {
@@ -83,6 +89,7 @@ impl From<OrderedReply> for LockReply {
             OrderedReply::Denied => Self::Denied,
             OrderedReply::Blocked => Self::Blocked,
             OrderedReply::Grace => Self::Grace,
+            OrderedReply::Refused => Self::Refused(LockError::NoLocks),
         }
     }
 }
@@ -132,6 +139,7 @@ impl Server {
                 OrderedReply::Granted
             }
             Some(_) if self.is_in_grace && !call.is_reclaim => OrderedReply::Grace,
+            Some(_) if !self.is_in_grace && call.is_reclaim => OrderedReply::Refused,
             Some((lock_type, block)) => {
                 let entry = (client, call.wire_owner, call.range, lock_type);
                 if !self.conflicts(owner, call.range, lock_type) {

@@ -10,9 +10,9 @@ use curt_policy::{
         LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId,
     },
 };
-use curt_types::{ByteRange, LockType};
+use curt_types::{ByteRange, Fault, LockType};
 
-use super::state::{CLIENT_OF, Message, Process, Server, State, SystemCall};
+use super::state::{CLIENT_OF, Message, OrderedReply, Process, Server, State, SystemCall};
 use crate::explore::World;
 
 /// Makes a step, and says what is wrong with it.
@@ -38,6 +38,12 @@ pub(crate) struct Bounds {
     pub(crate) interrupts: u8,
     pub(crate) timers: u8,
     pub(crate) restarts: u8,
+    /// Notices of restarts that did not happen.
+    pub(crate) false_restarts: u8,
+    /// UNLOCKs that the server refuses.
+    pub(crate) refusals: u8,
+    /// Replies that are lost.
+    pub(crate) losses: u8,
     pub(crate) calls_back: bool,
     /// Processes 0 and 1 are threads of one process, whose locks are one owner's. What a thread may
     /// rely on while another one changes it is nothing that could be checked.
@@ -51,6 +57,8 @@ pub(crate) enum Planted {
     UnlockAnsweredEarly,
     /// A LOCK that was granted after its caller was interrupted is not undone.
     GrantAfterCancelKept,
+    /// A refused UNLOCK counts as done.
+    RefusedUnlockDone,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +78,10 @@ pub(crate) enum Step {
     Reply(usize, LockCallId, LockReply),
     Granted(usize, LockOwner),
     Timer(usize, LockCallId),
+    Refuses(usize, LockOwner),
+    Loses(usize, LockCallId),
     Restart,
+    FalseRestart(usize),
     GraceEnds,
 }
 
@@ -140,6 +151,9 @@ impl World for Locks {
             interrupts: self.bounds.interrupts,
             polls: self.bounds.timers,
             restarts: self.bounds.restarts,
+            false_restarts: self.bounds.false_restarts,
+            refusals: self.bounds.refusals,
+            losses: self.bounds.losses,
         }
     }
 
@@ -172,11 +186,18 @@ impl World for Locks {
         }
         for message in &state.messages {
             self.deliver(message, &mut take);
+            self.disturb(state, message, &mut take);
         }
-        // Whatever the server sent before has arrived, and calls are sent again.
-        let is_sending = |message: &Message| !matches!(message, Message::Call(..));
-        if state.restarts > 0 && !state.messages.iter().any(is_sending) {
+        // Calls are sent again; replies of the server before may arrive late.
+        if state.restarts > 0 {
             take(Step::Restart, &|next| self.restart(next));
+        }
+        for client in (0..2).filter(|_| state.false_restarts > 0) {
+            take(Step::FalseRestart(client), &|next| {
+                next.false_restarts -= 1;
+                let actions = next.agents[client].server_restarted(RECLAIM);
+                self.act(next, client, actions)
+            });
         }
         let reclaims = |message: &Message| match message {
             Message::Call(_, call) => call.is_reclaim,
@@ -191,10 +212,14 @@ impl World for Locks {
                 None
             });
         }
-        for (client, call) in state.timers.iter().filter(|_| state.polls > 0) {
+        for (client, call) in &state.timers {
+            let is_poll = state.is_waited_for(*call);
+            if is_poll && state.polls == 0 {
+                continue;
+            }
             take(Step::Timer(*client, *call), &|next| {
                 next.timers.remove(&(*client, *call));
-                next.polls -= 1;
+                next.polls -= u8::from(is_poll);
                 let actions = next.agents[*client].timer(*call);
                 self.act(next, *client, actions)
             });
@@ -299,6 +324,32 @@ impl Locks {
         }
     }
 
+    /// What can go wrong with a message.
+    fn disturb(&self, state: &State, message: &Message, take: &mut dyn FnMut(Step, Change<'_>)) {
+        match message {
+            Message::Call(client, call) if call.lock.is_none() && state.refusals > 0 => {
+                take(Step::Refuses(*client, call.wire_owner), &|next| {
+                    next.refusals -= 1;
+                    next.messages.remove(message);
+                    let is_planted = self.planted == Planted::RefusedUnlockDone;
+                    let reply = if is_planted { OrderedReply::Granted } else { OrderedReply::Refused };
+                    next.messages.insert(Message::Reply(*client, call.id, reply));
+                    None
+                });
+            }
+            Message::Reply(client, call, _) if state.losses > 0 => {
+                take(Step::Loses(*client, *call), &|next| {
+                    next.losses -= 1;
+                    next.messages.remove(message);
+                    let reply = LockReply::Unknown(LockError::Failed(Fault::Io));
+                    let actions = next.agents[*client].replied(*call, reply);
+                    self.act(next, *client, actions)
+                });
+            }
+            _ => {}
+        }
+    }
+
     /// Does what an agent wants.
     fn act(&self, next: &mut State, client: usize, actions: Vec<LockAction>) -> Option<String> {
         let mut queue: std::collections::VecDeque<_> = actions.into();
@@ -319,7 +370,12 @@ impl Locks {
                     }
                 }
                 LockAction::HandedOff { .. } => {}
-                LockAction::Lost { owner, .. } => return Some(format!("{owner:?} loses its lock")),
+                LockAction::Lost { owner, range, .. } => {
+                    if self.bounds.false_restarts == 0 {
+                        return Some(format!("{owner:?} loses its lock"));
+                    }
+                    self.bounds.lose(next, client, owner, range);
+                }
                 LockAction::Answer { request, result } => {
                     if let Some(wrong) = self.bounds.answered(next, request, result) {
                         return Some(wrong);
@@ -339,14 +395,38 @@ impl Locks {
         let is_unlock = call.procedure == LockProcedure::Unlock;
         let is_undone = next.processes[process].interrupted.contains(&number);
         match self.planted {
-            Planted::Nothing => (true, false),
+            Planted::Nothing | Planted::RefusedUnlockDone => (true, false),
             Planted::UnlockAnsweredEarly => (true, is_unlock && !is_undone),
             Planted::GrantAfterCancelKept => (!(is_unlock && is_undone), is_unlock && is_undone),
         }
     }
 }
 
+impl State {
+    /// Whether a timer is that of a process that waits for a lock; otherwise a release is sent
+    /// again.
+    fn is_waited_for(&self, call: LockCallId) -> bool {
+        call.request != RECLAIM && {
+            let (process, number) = caller(call.request);
+            let own = &self.processes[process];
+            number == own.calls && matches!(own.call, Some(SystemCall::Lock { .. }))
+        }
+    }
+}
+
 impl Bounds {
+    /// The processes of an owner are told that they hold a range no more.
+    fn lose(&self, next: &mut State, client: usize, owner: LockOwner, range: ByteRange) {
+        for process in (0..3).filter(|process| CLIENT_OF[*process] == client && self.owner(*process) == owner)
+        {
+            let own = &mut next.processes[process];
+            own.held.set(range, None);
+            if let Some(SystemCall::Lock { before, .. }) = &mut own.call {
+                before.set(range, None);
+            }
+        }
+    }
+
     /// A caller is answered.
     fn answered(
         &self,
@@ -361,7 +441,13 @@ impl Bounds {
         let call = next.processes[process].call.take();
         let Some(call) = call else { return Some(format!("process {process} is answered twice")) };
         let SystemCall::Lock { wanted, before, is_excused } = call else {
-            return result.err().map(|error| format!("an unlock fails: {error:?}"));
+            let is_known = |error: &LockError| match error {
+                LockError::NoLocks => self.refusals > 0,
+                LockError::Failed(_) => self.losses > 0,
+                _ => false,
+            };
+            let error = result.err().filter(|error| !is_known(error));
+            return error.map(|error| format!("an unlock fails: {error:?}"));
         };
         match result {
             Ok(()) => {
@@ -390,6 +476,10 @@ impl Bounds {
                 next.processes[process].held = before;
                 None
             }
+            Err(LockError::Failed(_)) if self.losses > 0 => {
+                next.processes[process].held = before;
+                None
+            }
             Err(LockError::Deadlock) if wanted.wait => {
                 next.processes[process].held = before;
                 None
@@ -413,6 +503,9 @@ impl Bounds {
             let (process, number) = caller(id);
             number == 50 || next.processes[process].interrupted.contains(&number)
         });
+        let is_undoing = is_undoing
+            || next.messages.iter().any(|message| self.undoes(next, message))
+            || next.timers.iter().any(|(_, call)| !next.is_waited_for(*call));
         for process in 0..3 {
             let Some(SystemCall::Lock { wanted, .. }) = next.processes[process].call else { continue };
             let is_held = self.strangers(process).any(|other| {
@@ -425,10 +518,22 @@ impl Bounds {
         }
     }
 
+    /// Whether a message belongs to a release for which nobody waits any more.
+    fn undoes(&self, state: &State, message: &Message) -> bool {
+        let id = match message {
+            Message::Call(_, call) => call.id,
+            Message::Reply(_, call, _) => *call,
+            Message::Granted(..) => return true,
+        };
+        (self.refusals > 0 || self.losses > 0 || self.restarts > 0) && {
+            let (process, number) = caller(id.request);
+            number != state.processes[process].calls || state.processes[process].call.is_none()
+        }
+    }
+
     /// What is wrong in a state in which nothing is on its way.
     fn judge(&self, state: &State) -> Option<String> {
-        let reclaims = |(_, call): &(usize, LockCallId)| call.request == RECLAIM;
-        if !state.messages.is_empty() || state.timers.iter().any(reclaims) {
+        if !state.messages.is_empty() || state.timers.iter().any(|(_, call)| !state.is_waited_for(*call)) {
             return None;
         }
         for client in 0..2 {
