@@ -6,7 +6,21 @@ use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use curt_types::{Attributes, FileKind};
 
-use crate::identity::InodeId;
+/// The ID of an inode of this client. Stable while its lookup count is above 0 (see
+/// [`crate::Superblock::forget`]); never reused for another object within one mount.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InodeId(pub u64);
+
+impl InodeId {
+    /// The root of the mount.
+    pub const ROOT: Self = Self(1);
+}
+
+impl fmt::Debug for InodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
 
 /// The result of a lookup, and how long the caller may cache it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

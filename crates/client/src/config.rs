@@ -7,7 +7,7 @@ use curt_policy::{CacheOptions, locks::LockOptions};
 use crate::{
     api::ChangeObserver,
     data::DataOptions,
-    environment::{Background, Clock},
+    threads::{Background, Clock},
 };
 
 /// Limits of a client's memory.

@@ -26,11 +26,12 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     api::ChangeObserver,
-    credentials::CallerInterner,
+    caller::CallerInterner,
+    config::{ClientOptions, Environment},
     data::{DataPlane, options::OFFSET_MAX},
-    environment::Clock,
     fileid_map::FileidMap,
     protocol::{Fsinfo, Protocol},
+    threads::Clock,
 };
 
 /// Most file systems whose clocks are tracked; names in further ones are always treated as racy.
@@ -78,47 +79,50 @@ struct ServerBoot {
     since: Moment,
 }
 
-/// The parts of a [`MountCore`].
-pub(crate) struct MountCoreParts {
-    pub(crate) protocol: Arc<dyn Protocol>,
-    pub(crate) data: Arc<DataPlane>,
-    pub(crate) counters: Arc<ClientCounters>,
-    pub(crate) identities: CallerInterner,
-    pub(crate) root_fsid: u64,
-    pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) options: CacheOptions,
-    /// The FSINFO reply for the root.
-    pub(crate) limits: Fsinfo,
-}
-
 impl MountCore {
-    pub(crate) fn new(parts: MountCoreParts) -> Arc<Self> {
-        let step = parts.limits.time_step;
-        let now = parts.clock.now();
-        let start = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
+    /// The core of a mount whose root has FSINFO `limits` and is in file system `root_fsid`.
+    pub(crate) fn new(
+        protocol: Arc<dyn Protocol>,
+        identities: CallerInterner,
+        root_fsid: u64,
+        limits: Fsinfo,
+        behaviour: &ClientOptions,
+        environment: &Environment,
+    ) -> Arc<Self> {
+        let watchers = Arc::clone(protocol.rpc().watchers());
+        let counters = Arc::new(ClientCounters { watchers, ..ClientCounters::default() });
+        let clock = Arc::clone(&environment.clock);
+        let now = clock.now();
+        let data = DataPlane::new(
+            Arc::clone(&protocol),
+            behaviour.data,
+            Arc::clone(&counters),
+            Arc::clone(&clock),
+            Arc::clone(&environment.background),
+        );
+        let step = limits.time_step;
         Arc::new(Self {
-            protocol: parts.protocol,
-            data: parts.data,
-            counters: parts.counters,
-            identities: parts.identities,
-            numbering: FileidMap::new(parts.root_fsid),
-            observer: parts.observer,
+            protocol,
+            data,
+            counters,
+            identities,
+            numbering: FileidMap::new(root_fsid),
+            observer: environment.observer.clone(),
             serves_kernel: AtomicBool::new(false),
             names_withheld_until: AtomicU64::new(0),
             kernel_keeps_targets: AtomicBool::new(false),
             names_end: AtomicU64::new(0),
-            start,
-            clock: parts.clock,
-            options: RwLock::new(parts.options),
+            start: now.checked_sub(Duration::from_secs(1)).unwrap_or(now),
+            clock,
+            options: RwLock::new(behaviour.cache),
             server_clocks: Mutex::default(),
             clock_offsets: Mutex::default(),
             server_life: Mutex::default(),
             lacks_plus: AtomicBool::new(false),
             prefetch_benefit: Mutex::default(),
             time_step: Duration::new(u64::try_from(step.seconds()).unwrap_or(0), step.nanoseconds()),
-            root_fsid: parts.root_fsid,
-            file_size_max: parts.limits.file_size_max,
+            root_fsid,
+            file_size_max: limits.file_size_max,
         })
     }
 
@@ -176,12 +180,12 @@ impl MountCore {
     /// Whether callers may have passed directories by names that the kernel kept.
     pub(crate) fn checks_paths(&self, now: Moment) -> bool {
         let end = self.names_end.load(Relaxed);
-        end != 0 && kernel_cache::end_of_checks(Moment::from_nanoseconds(end)) > now
+        end != 0 && kernel_cache::with_expiry_delay(Some(Moment::from_nanoseconds(end))) > Some(now)
     }
 
     /// When the kernel keeps no name any more.
     pub(crate) fn names_expire(&self) -> Option<Moment> {
-        kernel_cache::expiry(Some(Moment::from_nanoseconds(self.names_end.load(Relaxed))))
+        kernel_cache::with_expiry_delay(Some(Moment::from_nanoseconds(self.names_end.load(Relaxed))))
     }
 
     pub(crate) fn count(&self, counter: ClientCounter) {

@@ -22,6 +22,8 @@ pub struct InodeEventFields {
     pub nfsi_flags: u32,
 }
 
+#[doc(hidden)]
+#[macro_export]
 /// Emits the enter event of an operation on an inode; `$subject` is evaluated only if the event is
 /// enabled.
 macro_rules! trace_enter {
@@ -37,6 +39,8 @@ macro_rules! trace_enter {
     };
 }
 
+#[doc(hidden)]
+#[macro_export]
 /// Emits the exit event of an operation on an inode, or an event of a state change.
 macro_rules! trace_exit {
     ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {

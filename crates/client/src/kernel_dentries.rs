@@ -3,23 +3,25 @@
 //! Owns storage only: [`curt_policy::kernel_cache`] says how long a lifetime is, and
 //! [`crate::ops::kernel_names`] what is checked because of it. Invariant: an object has lifetimes
 //! in one directory at a time, so that it is known whose permission a caller needs who came through
-//! the kernel's cache. Only lifetimes that last, and those that ended a moment ago, take memory.
+//! the kernel's cache. Only lifetimes that last take memory.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
-use curt_policy::{
-    Moment,
-    kernel_cache::{end_of_checks, expiry},
-};
+use curt_policy::{Moment, kernel_cache::with_expiry_delay};
 use parking_lot::Mutex;
 
-use crate::{identity::InodeId, inode::Inode};
+use crate::{api::InodeId, inode::Inode};
 
 /// Room that an empty table keeps for what comes, in entries.
 const CAPACITY_KEPT: usize = 16_384;
+
+/// How long after a lifetime was granted a request can arrive that the kernel sent without knowing
+/// of it: other threads were looking the name up at the same time.
+const RECEIVED_AFTER: Duration = Duration::from_millis(10);
 
 /// Maximum number of further directories that are remembered for an object with several names.
 const OTHERS_MAX: usize = 4;
@@ -45,18 +47,12 @@ struct Generation {
 
 #[derive(Clone, Debug)]
 struct KernelDentry {
+    /// When its lifetime was granted; a lifetime that follows another one immediately continues it.
+    begin: Moment,
     end: Moment,
     directory: Weak<Inode>,
     /// Other directories in which LOOKUP found the object meanwhile: callers may have come by any.
     others: Box<[Weak<Inode>]>,
-}
-
-/// A directory through which a caller may have come to an object.
-#[derive(Debug)]
-pub(crate) struct NamePlace {
-    pub(crate) directory: Arc<Inode>,
-    /// The kernel may still keep the name.
-    pub(crate) is_kept: bool,
 }
 
 impl KernelDentry {
@@ -65,11 +61,7 @@ impl KernelDentry {
     }
 
     fn may_be_kept(&self, now: Moment) -> bool {
-        expiry(Some(self.end)) > Some(now)
-    }
-
-    fn is_checked(&self, now: Moment) -> bool {
-        end_of_checks(self.end) > now
+        with_expiry_delay(Some(self.end)) > Some(now)
     }
 
     /// Adds a directory in which the object was found; replaces the oldest if there are too many.
@@ -93,7 +85,7 @@ impl Generations {
     }
 
     fn keep(&mut self, object: InodeId, dentry: KernelDentry, now: Moment) {
-        if self.older.end.is_none_or(|end| end_of_checks(end) <= now) {
+        if self.older.end.is_none_or(|end| with_expiry_delay(Some(end)) <= Some(now)) {
             std::mem::swap(&mut self.newer, &mut self.older);
             self.newer.end = None;
             self.newer.by_object.clear();
@@ -109,20 +101,19 @@ impl KernelDentries {
     /// be: not while one in another directory is.
     pub(crate) fn grant(&self, object: InodeId, directory: &Arc<Inode>, now: Moment, end: Moment) -> bool {
         let mut kept = self.0.lock();
-        let former = kept.find(object).filter(|former| former.is_checked(now)).cloned();
+        let former = kept.find(object).filter(|former| former.may_be_kept(now)).cloned();
         let dentry = match former {
-            Some(former) if former.is_in(directory) => KernelDentry { end: end.max(former.end), ..former },
-            Some(former) if former.may_be_kept(now) => {
+            Some(former) if former.is_in(directory) => {
+                let begin = if former.end > now { former.begin } else { now };
+                KernelDentry { begin, end: end.max(former.end), ..former }
+            }
+            Some(former) => {
                 kept.keep(object, former.with(Arc::downgrade(directory)), now);
                 return false;
             }
-            former => {
-                let dentry =
-                    KernelDentry { end, directory: Arc::downgrade(directory), others: Box::default() };
-                match former {
-                    Some(former) => dentry.with(former.directory),
-                    None => dentry,
-                }
+            None => {
+                let directory = Arc::downgrade(directory);
+                KernelDentry { begin: now, end, directory, others: Box::default() }
             }
         };
         kept.keep(object, dentry, now);
@@ -132,35 +123,28 @@ impl KernelDentries {
     /// LOOKUP has found `object` in `directory`.
     pub(crate) fn note_found(&self, object: InodeId, directory: &Arc<Inode>, now: Moment) {
         let mut kept = self.0.lock();
-        if let Some(dentry) = kept.find(object).filter(|dentry| dentry.is_checked(now)).cloned() {
+        if let Some(dentry) = kept.find(object).filter(|dentry| dentry.may_be_kept(now)).cloned() {
             kept.keep(object, dentry.with(Arc::downgrade(directory)), now);
         }
     }
 
-    /// Where the kernel may have found `object` without asking; `None` if its callers need not be
-    /// checked.
-    pub(crate) fn place_of(&self, object: InodeId, now: Moment) -> Option<NamePlace> {
+    /// The directories in which the kernel may have found `object` without asking, the likeliest
+    /// last; none if its callers need not be checked.
+    pub(crate) fn directories_of(&self, object: InodeId, now: Moment) -> Vec<Arc<Inode>> {
         let kept = self.0.lock();
-        let dentry = kept.find(object).filter(|dentry| dentry.is_checked(now))?;
-        Some(NamePlace { directory: dentry.directory.upgrade()?, is_kept: dentry.may_be_kept(now) })
+        let dentry = kept.find(object).filter(|dentry| dentry.may_be_kept(now));
+        let directories =
+            dentry.into_iter().flat_map(|dentry| dentry.others.iter().chain([&dentry.directory]));
+        directories.filter_map(Weak::upgrade).collect()
     }
 
-    /// The other directories by which a caller may have come to `object`.
-    pub(crate) fn other_places_of(&self, object: InodeId, now: Moment) -> Vec<NamePlace> {
-        let kept = self.0.lock();
-        let others = kept.find(object).into_iter().flat_map(|dentry| {
-            let is_kept = dentry.may_be_kept(now);
-            let place = move |directory| NamePlace { directory, is_kept };
-            dentry.others.iter().filter_map(Weak::upgrade).map(place)
-        });
-        others.collect()
-    }
-
-    /// Whether the lifetime of its name in `directory` lasted at `moment`: whoever asked for it
-    /// then did so in spite of it.
+    /// Whether the lifetime of its name in `directory` lasted at `moment`, and the kernel knew of it:
+    /// whoever asked for it then did so in spite of it.
     pub(crate) fn lasted(&self, object: InodeId, directory: &Arc<Inode>, moment: Moment) -> bool {
         let kept = self.0.lock();
-        kept.find(object).is_some_and(|dentry| dentry.is_in(directory) && dentry.end > moment)
+        kept.find(object).is_some_and(|dentry| {
+            dentry.is_in(directory) && dentry.begin.plus(RECEIVED_AFTER) <= moment && moment < dentry.end
+        })
     }
 
     /// When the lifetime of the name that leads to `object` ends, or has ended.
@@ -179,7 +163,7 @@ impl KernelDentries {
         now: Moment,
     ) {
         let mut kept = self.0.lock();
-        let Some(dentry) = kept.find(object).filter(|dentry| dentry.is_checked(now)).cloned() else {
+        let Some(dentry) = kept.find(object).filter(|dentry| dentry.may_be_kept(now)).cloned() else {
             return;
         };
         let moved = if dentry.is_in(from) && !has_links {
@@ -193,10 +177,6 @@ impl KernelDentries {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use curt_policy::kernel_cache::CHECKED_AFTER_EXPIRY;
-
     use super::*;
 
     fn at(milliseconds: u64) -> Moment {
@@ -206,16 +186,16 @@ mod tests {
     #[test]
     fn what_has_expired_goes_and_what_lasts_stays() {
         let mut kept = Generations::default();
-        let dentry = |end| KernelDentry { end: at(end), directory: Weak::new(), others: Box::default() };
-        let checked = u64::try_from(CHECKED_AFTER_EXPIRY.as_millis()).expect("a number") / 100;
+        let dentry =
+            |end| KernelDentry { begin: at(0), end: at(end), directory: Weak::new(), others: Box::default() };
         for object in 0..1000 {
-            // Each lasts a second, and is checked for a while afterwards.
+            // Each lasts a second.
             let now = 1000 + object * 100;
             kept.keep(InodeId(object), dentry(now + 1000), at(now));
-            let lasting = object.saturating_sub(checked + 9)..=object;
+            let lasting = object.saturating_sub(9)..=object;
             assert!(lasting.clone().all(|object| kept.find(InodeId(object)).is_some()));
             let count = kept.newer.by_object.len() + kept.older.by_object.len();
-            assert!(count as u64 <= 2 * (checked + 12), "{object}");
+            assert!(count as u64 <= 2 * 12, "{object}");
         }
         kept.keep(InodeId(999), dentry(200_000), at(101_000));
         assert_eq!(kept.find(InodeId(999)).map(|dentry| dentry.end), Some(at(200_000)));

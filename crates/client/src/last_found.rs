@@ -11,10 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{
-    identity::{InodeId, NameKey},
-    inode::Inode,
-};
+use crate::{api::InodeId, dentry_cache::NameKey, inode::Inode};
 
 /// Most names kept: far more than changes in flight at any time, each of which concerns one or two
 /// names.

@@ -28,7 +28,7 @@
 //!
 //! Modules: `api` arguments and results of operations, `superblock` the state of a mount, `op` one
 //! operation's context, [`ops`] one file per operation, `readdir/` directory listings, `inode/`
-//! attributes and access rights, `dentry_cache/` names, `credentials` callers, [`protocol`]
+//! attributes and access rights, `dentry_cache/` names, [`caller`] callers, [`protocol`]
 //! requests and replies, [`data`] file data, [`mounting`] the mount procedure. Decisions are made
 //! in curt-policy.
 //!
@@ -43,14 +43,11 @@ mod api;
 pub mod caller;
 pub mod config;
 mod core;
-mod credentials;
 pub mod data;
 mod dentry_cache;
-pub mod environment;
 pub mod errno;
 mod event_fields;
 mod fileid_map;
-mod identity;
 mod inode;
 mod kernel_dentries;
 mod last_found;
@@ -69,15 +66,13 @@ mod superblock;
 pub mod threads;
 
 pub use api::{
-    ChangeObserver, DirEmit, DirEntry, FileSystemStatistics, FoundInode, InodeStat, LookupResult, OpenFlags,
-    OpenResult, PageCacheState, RenameMode,
+    ChangeObserver, DirEmit, DirEntry, FileSystemStatistics, FoundInode, InodeId, InodeStat, LookupResult,
+    OpenFlags, OpenResult, PageCacheState, RenameMode,
 };
-pub use caller::CallerTable;
+pub use caller::{Caller, CallerTable};
 pub use config::{ClientOptions, Environment, Limits};
 pub use curt_policy::locks::LockOwner;
-pub use environment::{Background, BackgroundTask, Clock};
 pub use event_fields::InodeEventFields;
-pub use identity::{Caller, InodeId};
 pub use locks::{ConflictingLock, LockArguments, LockDone, LockReport, LockReportEntry};
 pub use op::Op;
 pub use open_file::OpenFile;
@@ -85,3 +80,4 @@ pub use protocol::v3::mounting;
 pub use readdir::OpenDirectory;
 pub use rustix::io::Errno;
 pub use superblock::{MountedRoot, Superblock};
+pub use threads::{Background, BackgroundTask, Clock};

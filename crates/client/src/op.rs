@@ -9,8 +9,7 @@ use curt_policy::{CacheOptions, Moment};
 use curt_rpc::client::Interrupt;
 
 use crate::{
-    credentials::InternedCaller,
-    identity::Caller,
+    caller::{Caller, InternedCaller},
     inode::OpTime,
     protocol::{Protocol, RpcCaller},
     superblock::Superblock,

@@ -12,10 +12,9 @@ use curt_policy::locks::LockOpenId;
 use rustix::io::Errno;
 
 use crate::{
-    api::OpenFlags,
-    credentials::InternedCaller,
+    api::{InodeId, OpenFlags},
+    caller::InternedCaller,
     data::{DataOwner, OpenData},
-    identity::InodeId,
     inode::Inode,
 };
 

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    identity::NameKey,
+    dentry_cache::NameKey,
     inode::{
         Inode, InodeFacts,
         single_flight::{InFlightCall, InFlightEnd},
@@ -179,7 +179,7 @@ impl Drop for NameLockGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::InodeId;
+    use crate::api::InodeId;
 
     #[test]
     fn an_object_of_unknown_type_counts_as_a_file_for_opens_and_removals() {

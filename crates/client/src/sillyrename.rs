@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    identity::InodeId,
+    api::InodeId,
     inode::single_flight::{InFlightCall, InFlightEnd, PendingRemovals},
 };
 

@@ -15,7 +15,7 @@ use std::{
 use curt_rpc::client::{Interrupt, Wake, WakerRegistration};
 use parking_lot::Mutex;
 
-use crate::environment::{Background, Clock};
+use crate::threads::{Background, Clock};
 
 /// The timers of one mount.
 pub(crate) struct SoftRevalidation {

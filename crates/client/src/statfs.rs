@@ -5,7 +5,10 @@ use std::time::Duration;
 use curt_policy::Moment;
 use parking_lot::Mutex;
 
-use crate::{api::FileSystemStatistics, identity::InodeId, protocol::FsstatReply};
+use crate::{
+    api::{FileSystemStatistics, InodeId},
+    protocol::FsstatReply,
+};
 
 /// How long a reply is cached.
 const FSSTAT_LIFETIME: Duration = Duration::from_secs(1);

@@ -19,24 +19,20 @@ use curt_types::{FileHandle, FileKind};
 use rustix::io::Errno;
 
 use crate::{
-    api::{FileSystemStatistics, InodeStat},
-    caller::RpcSecurity,
+    api::{FileSystemStatistics, InodeId, InodeStat},
+    caller::{Caller, CallerInterner, RpcSecurity},
     config::{ClientOptions, Environment},
-    core::{MountCore, MountCoreParts},
-    credentials::CallerInterner,
+    core::MountCore,
     data::{DataPlane, UnsentData},
     dentry_cache::DentryCache,
-    environment::Background,
     errno,
     event_fields::InodeEventFields,
-    identity::{Caller, InodeId},
     inode::{
-        Inode,
+        Inode, InodeFlag,
         registry::{InodeRegistry, LookedUpInodes},
         single_flight::SingleFlight,
     },
     kernel_dentries::KernelDentries,
-    last_found::LastFound,
     locks::{LockReport, MountLocks},
     open_unlink::NameLocks,
     protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
@@ -45,6 +41,7 @@ use crate::{
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
     statfs::FsstatCache,
+    threads::Background,
 };
 
 /// The server's replies at mount time.
@@ -86,8 +83,6 @@ pub struct Superblock {
     pub(crate) drops: SingleFlight,
     /// Requests in flight for all names of a directory, which other operations may share.
     pub(crate) fills_in_flight: SingleFlight,
-    /// Results of lookups that could not be cached.
-    pub(crate) last_found: LastFound,
     pub(crate) locks: Arc<MountLocks>,
     /// Objects that the kernel finds in its own cache of names.
     pub(crate) kernel_dentries: KernelDentries,
@@ -110,47 +105,25 @@ impl Superblock {
         behaviour: &ClientOptions,
         environment: &Environment,
     ) -> Result<Self, Errno> {
-        let counters = Arc::new(ClientCounters {
-            watchers: Arc::clone(protocol.rpc().watchers()),
-            ..ClientCounters::default()
-        });
         let identities = CallerInterner::new(security);
         let us = identities.of(&Caller::new(0, 0, &[]));
         let never = Interrupt::never();
         let caller = RpcCaller { credential: &us.credential, interrupt: &never };
         let answer = protocol.attributes(caller, &root.handle).map_err(errno::of_call)?;
         let attributes = answer.outcome.map_err(errno::of_fault)?;
-        let clock = Arc::clone(&environment.clock);
-        let plane = DataPlane::new(
-            Arc::clone(&protocol),
-            behaviour.data,
-            Arc::clone(&counters),
-            Arc::clone(&clock),
-            Arc::clone(&environment.background),
-        );
+        let core = MountCore::new(protocol, identities, attributes.fsid, root.limits, behaviour, environment);
         let patience = behaviour.soft_revalidation.map(|limit| {
-            SoftRevalidation::new(limit, Arc::clone(&clock), Arc::clone(&environment.background))
-        });
-        let core = MountCore::new(MountCoreParts {
-            protocol,
-            data: plane,
-            counters: Arc::clone(&counters),
-            identities,
-            root_fsid: attributes.fsid,
-            observer: environment.observer.clone(),
-            clock,
-            options: behaviour.cache,
-            limits: root.limits,
+            SoftRevalidation::new(limit, Arc::clone(&environment.clock), Arc::clone(&environment.background))
         });
         let registry = InodeRegistry::new(Arc::clone(&core));
         let inode = registry.inode(&root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
         let locks = MountLocks::new(Arc::clone(&core), behaviour.locks, &environment.background);
-        let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&counters));
+        let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&core.counters));
         let held = LookedUpInodes::default();
         held.hold(&inode);
         Ok(Self {
-            dentries: DentryCache::new(behaviour.limits, counters),
+            dentries: DentryCache::new(behaviour.limits, Arc::clone(&core.counters)),
             root: inode,
             server_limits: root.limits,
             path_limits: root.path_limits,
@@ -165,7 +138,6 @@ impl Superblock {
             getattrs_in_flight: SingleFlight::default(),
             drops: SingleFlight::default(),
             fills_in_flight: SingleFlight::default(),
-            last_found: LastFound::default(),
             locks,
             kernel_dentries: KernelDentries::default(),
             looked_up: held,
@@ -187,7 +159,7 @@ impl Superblock {
             let gone = self.looked_up.release(id, lookups);
             if let Some(inode) = gone.filter(|_| self.serves_a_kernel()) {
                 self.registry.add_forgotten(&inode);
-                self.looked_up.last_forgotten.add(inode);
+                self.looked_up.keep_forgotten(inode);
             }
         }
     }
@@ -196,7 +168,8 @@ impl Superblock {
     /// names of the directory, and no cached information excludes this one.
     #[must_use]
     pub fn may_be_cached(&self, directory: InodeId, name: &[u8]) -> bool {
-        let Some(directory) = self.looked_up.find(directory).filter(|held| held.told_names()) else {
+        let Some(directory) = self.looked_up.find(directory).filter(|held| held.has(InodeFlag::ToldNames))
+        else {
             return false;
         };
         match self.dentries.find(directory.id(), name) {
@@ -292,7 +265,7 @@ impl Superblock {
             return Ok(Arc::clone(&self.root));
         }
         let inode = self.looked_up.find(id).ok_or(Errno::STALE)?;
-        inode.clear_looked_up();
+        inode.clear(InodeFlag::LookedUp);
         Ok(inode)
     }
 
@@ -391,12 +364,17 @@ impl Superblock {
     }
 
     /// Grants the kernel no lifetimes of names for this time from now on, and lets it keep no
-    /// targets of symbolic links. Zero: they are granted again as the options say.
+    /// targets of symbolic links; returns when it has none. Zero: they are granted again as the options say.
     pub fn withhold_names(&self, duration: Duration) {
         self.core.withhold_names(duration);
         if let Some(observer) = self.core.observer.as_ref().filter(|_| !duration.is_zero()) {
-            for link in self.looked_up.filtered(|inode| inode.has_link_text()) {
+            let links = self.looked_up.filtered(|inode| inode.has_link_text());
+            for link in &links {
                 observer.target_changed(link.id());
+            }
+            // They are notified in this order.
+            if let Some(last) = links.iter().map(|link| link.id()).max() {
+                observer.await_target_dropped(last);
             }
         }
     }

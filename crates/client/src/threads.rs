@@ -1,6 +1,8 @@
-//! Threads for background work, and the real clock.
+//! The clock and the threads for background work.
 //!
-//! Owns the only threads that this crate starts. A thread is started when a task is queued and none
+//! The traits [`Clock`] and [`Background`] let tests script time and scheduling: nothing else in
+//! this crate reads a clock, sleeps or starts a thread. [`BackgroundThreads`] owns the only threads
+//! that this crate starts. A thread is started when a task is queued and none
 //! is idle, up to a bound, and ends after some time without work. One more thread holds delayed
 //! tasks while there are any.
 
@@ -16,7 +18,38 @@ use curt_observe::scope;
 use curt_rpc::client::Interrupt;
 use parking_lot::{Condvar, Mutex};
 
-use crate::environment::{Background, BackgroundTask, Clock};
+/// A clock that can also sleep.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// The current time; it is monotonic.
+    fn now(&self) -> Instant;
+
+    /// Sleeps for `duration`, or less if `interrupt` is raised first. A scripted clock advances by
+    /// `duration` and returns at once.
+    fn pause(&self, duration: Duration, interrupt: &Interrupt);
+}
+
+/// A task for [`Background`].
+pub type BackgroundTask = Box<dyn FnOnce() + Send + 'static>;
+
+/// Runs asynchronous work: read-ahead, write-behind, cleanup.
+///
+/// Every task ends by itself; a task may call [`Background::spawn`] again. A thread that needs a
+/// task's result waits on shared state, never on the task, so an implementation may run the task
+/// inside `spawn`.
+pub trait Background: Send + Sync + fmt::Debug {
+    /// Runs `task` soon: on another thread, or (in a test) before this returns.
+    fn spawn(&self, task: BackgroundTask);
+
+    /// Runs `task` once `delay` has passed. An implementation with a scripted clock may delay it
+    /// until the script releases it.
+    fn spawn_after(&self, delay: Duration, task: BackgroundTask);
+
+    /// Other threads, at most `threads_max`, for work that must not wait for the tasks of these.
+    /// `None`: its tasks never wait.
+    fn separate(&self, _threads_max: usize) -> Option<Arc<dyn Background>> {
+        None
+    }
+}
 
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);

@@ -3,99 +3,20 @@
 //! [`FuseContext`] is the context of each call. A method that is not implemented returns ENOSYS,
 //! after which the kernel no longer sends the operation.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::{
-    caller_state,
+    interrupt::{FuseContext, Interruption},
     listing::DirentBuffer,
     reply::ReadReply,
-    session::WaitControl,
     setlk_reply::SetlkReply,
     values::{
         AttrOut, CreateIn, EntryOut, FuseFh, LkIn, LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn,
         ReleaseIn, SetattrIn, StatfsOut, WriteIn,
     },
 };
-
-/// Ends the wait of a request whose caller no longer waits. One is used for successive requests
-/// until it is raised.
-pub trait Interruption: Default + Send + Sync + 'static {
-    /// Ends all waits under it, now and later.
-    fn raise(&self);
-
-    /// Whether it was raised.
-    fn is_raised(&self) -> bool;
-}
-
-/// The caller of a request, and how its wait may end.
-pub struct FuseContext<'a, I> {
-    /// The user for file access (fsuid).
-    pub uid: u32,
-    /// The group for file access (fsgid).
-    pub gid: u32,
-    /// The calling thread; 0 if it is in a pid namespace that the daemon cannot see.
-    pub tid: u32,
-    pub(crate) interruption: &'a I,
-    pub(crate) waiting: &'a dyn WaitControl,
-}
-
-impl<I> fmt::Debug for FuseContext<'_, I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FuseContext")
-            .field("uid", &self.uid)
-            .field("gid", &self.gid)
-            .field("tid", &self.tid)
-            .finish()
-    }
-}
-
-impl<'a, I> FuseContext<'a, I> {
-    /// Raised when the caller is being killed, or a signal ends its wait for a lock.
-    #[must_use]
-    pub fn interruption(&self) -> &'a I {
-        self.interruption
-    }
-
-    /// Also raises the interruption once the server has been silent for 1 s
-    /// ([`Filesystem::silent_for`]): the method has an alternative result. Called before the method
-    /// waits.
-    pub fn give_up_on_silence(&self) {
-        self.waiting.give_up_on_silence();
-    }
-
-    /// Also raises the interruption once the server has been silent for 1 s and the caller is
-    /// exiting: signals no longer reach it. Called before FLUSH waits.
-    pub fn give_up_on_exit(&self) {
-        self.waiting.give_up_on_exit();
-    }
-
-    /// Whether the caller's program has this name, which the caller may have changed.
-    #[must_use]
-    pub fn is_called(&self, name: &str) -> bool {
-        caller_state::is_called(self.tid, name)
-    }
-
-    /// Whether the caller is a kernel thread, such as knfsd's; `false` if unknown.
-    #[must_use]
-    pub fn is_of_kernel(&self) -> bool {
-        caller_state::is_of_kernel(self.tid)
-    }
-
-    /// The file system has counted this request: it is no longer under way
-    /// ([`RequestBarrier`](crate::RequestBarrier)).
-    pub fn mark_received(&self) {
-        self.waiting.mark_received();
-    }
-
-    /// Waits until all requests that the kernel sent before this one have arrived, for about a
-    /// second at most. (The kernel delays some requests without a waiting process until others of
-    /// that kind are answered: these arrive later.)
-    pub fn wait_for_earlier(&self) {
-        self.waiting.wait_for_earlier();
-    }
-}
 
 /// Handles the kernel's requests. Methods are called on many threads at once and may wait.
 pub trait Filesystem: Send + Sync + 'static {

@@ -1,4 +1,4 @@
-//! Requests in progress, and the interruption of their waits.
+//! Requests in progress: their callers, and the interruption of their waits.
 //!
 //! Each thread has an [`InFlightRequest`] for its current request. INTERRUPT names a request; a
 //! wait for a lock then ends at once, any other only if its caller is being killed. The kernel
@@ -26,11 +26,10 @@ use parking_lot::Mutex;
 
 use crate::{
     caller_state,
-    filesystem::Interruption,
     request::InHeader,
     session::{
-        SERVER_SILENCE, STACK_BYTES, WaitControl,
-        request_barrier::{WorkerStage, WorkerStages},
+        SERVER_SILENCE, STACK_BYTES,
+        threads::{WorkerStage, WorkerStages},
     },
 };
 
@@ -41,6 +40,16 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const EARLY_MAX: usize = 1024;
 /// Number of checks without a caller after which the checking thread ends.
 const IDLE_CHECKS_MAX: u32 = 20;
+
+/// Ends the wait of a request whose caller no longer waits. One is used for successive requests
+/// until it is raised.
+pub trait Interruption: Default + Send + Sync + 'static {
+    /// Ends all waits under it, now and later.
+    fn raise(&self);
+
+    /// Whether it was raised.
+    fn is_raised(&self) -> bool;
+}
 
 /// The current request of one thread.
 #[derive(Debug)]
@@ -297,33 +306,76 @@ impl<I: Interruption> InFlightRequest<I> {
     }
 }
 
-/// Registers the conditions that end the wait of a request.
-#[derive(Debug)]
-pub(crate) struct RequestWaitControl<'a, I> {
+/// The caller of a request, and how its wait may end.
+pub struct FuseContext<'a, I> {
+    /// The user for file access (fsuid).
+    pub uid: u32,
+    /// The group for file access (fsgid).
+    pub gid: u32,
+    /// The calling thread; 0 if it is in a pid namespace that the daemon cannot see.
+    pub tid: u32,
+    pub(crate) interruption: &'a I,
     pub(crate) requests: &'a Arc<InFlightRequests<I>>,
-    pub(crate) request: &'a InFlightRequest<I>,
+    pub(crate) request: &'a Arc<InFlightRequest<I>>,
     pub(crate) stage: &'a WorkerStage,
     pub(crate) stages: &'a WorkerStages,
 }
 
-impl<I: Interruption> WaitControl for RequestWaitControl<'_, I> {
-    fn give_up_on_silence(&self) {
+impl<I> fmt::Debug for FuseContext<'_, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FuseContext")
+            .field("uid", &self.uid)
+            .field("gid", &self.gid)
+            .field("tid", &self.tid)
+            .finish()
+    }
+}
+
+impl<'a, I: Interruption> FuseContext<'a, I> {
+    /// Raised when the caller is being killed, or a signal ends its wait for a lock.
+    #[must_use]
+    pub fn interruption(&self) -> &'a I {
+        self.interruption
+    }
+
+    /// Also raises the interruption once the server has been silent for 1 s
+    /// ([`crate::Filesystem::silent_for`]): the method has an alternative result. Called before the
+    /// method waits.
+    pub fn give_up_on_silence(&self) {
         self.request.state.lock().on_silence = true;
         self.requests.start_caller_checks();
     }
 
-    fn give_up_on_exit(&self) {
+    /// Also raises the interruption once the server has been silent for 1 s and the caller is
+    /// exiting: signals no longer reach it. Called before FLUSH waits.
+    pub fn give_up_on_exit(&self) {
         self.request.state.lock().on_exit = true;
         self.requests.start_caller_checks();
     }
 
-    fn mark_received(&self) {
+    /// Whether the caller's program has this name, which the caller may have changed.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        caller_state::is_called(self.tid, name)
+    }
+
+    /// Whether the caller is a kernel thread, such as knfsd's; `false` if unknown.
+    #[must_use]
+    pub fn is_of_kernel(&self) -> bool {
+        caller_state::is_of_kernel(self.tid)
+    }
+
+    /// The file system has counted this request: it is no longer under way
+    /// ([`RequestBarrier`](crate::RequestBarrier)).
+    pub fn mark_received(&self) {
         self.stage.set_idle();
     }
 
-    fn wait_for_earlier(&self) {
-        let interruption = self.request.interruption();
-        self.stages.wait_for_earlier(self.stage, || interruption.is_raised());
+    /// Waits until all requests that the kernel sent before this one have arrived, for about a
+    /// second at most. (The kernel delays some requests without a waiting process until others of
+    /// that kind are answered: these arrive later.)
+    pub fn wait_for_earlier(&self) {
+        self.stages.wait_for_earlier(self.stage, || self.interruption.is_raised());
     }
 }
 
@@ -431,13 +483,21 @@ mod tests {
             flights.begin(&flight, &header(8, opcode::FLUSH, tid), false);
             let stages = WorkerStages::default();
             let stage = stages.join();
-            let wait_control =
-                RequestWaitControl { stage: &stage, stages: &stages, requests: &flights, request: &flight };
+            let context = FuseContext {
+                uid: 0,
+                gid: 0,
+                tid,
+                interruption: &*flight.interruption(),
+                requests: &flights,
+                request: &flight,
+                stage: &stage,
+                stages: &stages,
+            };
             if on_silence {
-                wait_control.give_up_on_silence();
+                context.give_up_on_silence();
             }
             if on_exit {
-                wait_control.give_up_on_exit();
+                context.give_up_on_exit();
             }
             flights.check_callers();
             assert_eq!(flight.interruption().is_raised(), ends, "{silence:?} {on_silence} {on_exit} {tid}");

@@ -14,6 +14,7 @@ mod channel;
 mod filesystem;
 mod interrupt;
 mod listing;
+pub mod mountinfo;
 mod negotiate;
 mod notify;
 mod reply;
@@ -25,7 +26,8 @@ mod values;
 
 pub use abi::{feature, open_reply};
 pub use channel::{FuseDevice, FuseMount, FuseMountError, MountFlags, MountOptions};
-pub use filesystem::{Filesystem, FuseContext, Interruption};
+pub use filesystem::Filesystem;
+pub use interrupt::{FuseContext, Interruption};
 pub use listing::{Dirent, DirentBuffer};
 pub use negotiate::{IO_BYTES_MAX, NegotiatedFeatures, RequestedFeatures};
 pub use notify::Notifier;

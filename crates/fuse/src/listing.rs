@@ -4,7 +4,7 @@
 //! absent.
 
 use crate::{
-    abi::encode::{ENTRY_BYTES, entry_bytes},
+    reply::{ENTRY_BYTES, entry_bytes},
     values::EntryOut,
 };
 

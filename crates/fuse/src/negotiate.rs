@@ -4,7 +4,8 @@
 //! ([`SYMLINKS_MINOR_MIN`]) and for the sizes of the structures. Pure: bytes in, bytes out.
 
 use crate::{
-    abi::{MAJOR, MINOR, MINOR_MIN, encode::SmallReply, feature},
+    abi::{MAJOR, MINOR, MINOR_MIN, feature},
+    reply::SmallReply,
     request::InitIn,
 };
 

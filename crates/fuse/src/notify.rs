@@ -11,11 +11,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use crate::{
-    abi::{encode, notify},
-    sys,
-    values::NodeId,
-};
+use crate::{abi::notify, reply::notification_header, sys, values::NodeId};
 
 /// Size of `fuse_notify_store_out`.
 const ENLARGE_BYTES: usize = 24;
@@ -54,7 +50,7 @@ impl Notifier {
         let Some(last) = size.checked_sub(1) else {
             return Ok(());
         };
-        let header = encode::notification_header(ENLARGE_BYTES + 1, notify::STORE);
+        let header = notification_header(ENLARGE_BYTES + 1, notify::STORE);
         let (count, padding) = (1_u32.to_ne_bytes(), [0; 4]);
         let node = node.0.to_ne_bytes();
         let message = [&header[..], &node, &last.to_ne_bytes(), &count, &padding].concat();
@@ -67,7 +63,7 @@ impl Notifier {
 
     fn send(&self, code: i32, parts: &[&[u8]]) -> Result<(), Errno> {
         let body = parts.iter().map(|part| part.len()).sum();
-        let header = encode::notification_header(body, code);
+        let header = notification_header(body, code);
         let mut message = vec![IoSlice::new(&header)];
         message.extend(parts.iter().map(|part| IoSlice::new(part)));
         rustix::io::writev(&self.device, &message).map(drop)

@@ -6,7 +6,10 @@ use std::{fmt, os::fd::OwnedFd, sync::Arc};
 
 use rustix::io::Errno;
 
-use crate::{abi::encode::SmallReply, reply};
+use crate::{
+    abi::opcode,
+    reply::{self, SmallReply},
+};
 
 /// The reply to SETLK or SETLKW. If it is dropped, EIO is sent.
 pub struct SetlkReply {
@@ -33,7 +36,7 @@ impl SetlkReply {
         match result {
             Ok(()) => {
                 let sent = rustix::io::write(&self.device, SmallReply::new().finish(self.unique));
-                reply::settle(&self.device, self.unique, "SETLK", sent);
+                reply::settle(&self.device, self.unique, opcode::SETLK, sent);
             }
             Err(errno) => reply::send_error(&self.device, self.unique, errno),
         }

@@ -6,5 +6,5 @@ pub mod explain;
 pub mod helper;
 mod kernel_quirks;
 mod lock_service;
-pub mod observed;
+mod observed;
 pub mod options;

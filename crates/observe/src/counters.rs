@@ -19,8 +19,6 @@ pub enum Unit {
     Requests,
     /// A byte.
     Bytes,
-    /// A microsecond.
-    Microseconds,
     /// A nanosecond.
     Nanoseconds,
 }
@@ -31,7 +29,6 @@ impl fmt::Display for Unit {
             Self::Events => "events",
             Self::Requests => "requests",
             Self::Bytes => "bytes",
-            Self::Microseconds => "microseconds",
             Self::Nanoseconds => "nanoseconds",
         })
     }

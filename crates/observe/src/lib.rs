@@ -21,8 +21,8 @@
 mod counters;
 #[cfg(test)]
 mod generated;
+mod named_enum;
 mod shard;
-mod words;
 
 pub mod calls;
 pub mod causes;

@@ -93,7 +93,6 @@ impl Exposition {
                 let value = values.value(*counter);
                 match counter.unit() {
                     Unit::Events | Unit::Requests | Unit::Bytes => family.sample(labels, value),
-                    Unit::Microseconds => family.sample(labels, seconds(value.saturating_mul(1000))),
                     Unit::Nanoseconds => family.sample(labels, seconds(value)),
                 }
             }
@@ -162,7 +161,6 @@ fn family_name<C: Counter>(prefix: &str, counter: C) -> String {
     let (name, unit) = match counter.unit() {
         Unit::Events | Unit::Requests => (name, ""),
         Unit::Bytes => (name.trim_end_matches("_bytes"), "_bytes"),
-        Unit::Microseconds => (name.trim_end_matches("_us"), "_seconds"),
         Unit::Nanoseconds => (name.trim_end_matches("_ns"), "_seconds"),
     };
     // "bytes_sent" becomes "sent_bytes".

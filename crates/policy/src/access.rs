@@ -18,7 +18,7 @@ use curt_types::{Access, FileKind};
 
 use crate::{
     attributes::Freshness,
-    facts::{Epoch, Facts},
+    attributes::{Epoch, Facts},
     options::{AccessMode, CacheOptions},
     time::Moment,
 };

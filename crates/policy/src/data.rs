@@ -8,10 +8,10 @@
 
 use crate::{
     attributes::AttributeState,
-    facts::{Epoch, LockingState},
+    attributes::{Epoch, LockingState},
     options::{CacheOptions, RacyGuard},
-    server_clock::ServerClock,
     time::Moment,
+    time::ServerClock,
 };
 
 /// The label of the cached pages of a file.

@@ -14,21 +14,18 @@ use curt_types::FileKind;
 use crate::{
     access::is_world_searchable,
     attributes::AttributeState,
-    facts::{Epoch, Facts},
+    attributes::{Epoch, Facts},
     names::{self, DentryState, NameLabel},
     options::{CacheOptions, MountUsers},
-    server_clock::ServerClock,
     time::Moment,
+    time::ServerClock,
 };
 
-/// How much later than granted a lifetime can end. It begins when the kernel processes the reply,
-/// and the kernel rounds it up by at most two ticks of its clock (10 ms each with HZ=100). It is no
-/// bound if the daemon or the caller gets no processor time: see [`CHECKED_AFTER_EXPIRY`].
+/// How much later than granted a lifetime is taken to end. It begins when the kernel processes the
+/// reply, the kernel rounds it up by at most two ticks of its clock (10 ms each with HZ=100), and a
+/// caller that has walked a path in time sends its request a moment later. It is no bound for a
+/// caller that gets no processor time in between, or waits for a lock or a page.
 pub const EXPIRY_DELAY: Duration = Duration::from_millis(50);
-
-/// How long after the end of a lifetime an operation is still checked along the path. A caller that
-/// gets no processor time lets the lifetime begin late, or walks in time and acts late.
-pub const CHECKED_AFTER_EXPIRY: Duration = Duration::from_secs(30);
 
 /// How long no name of a directory is granted a lifetime after a rename moved one into a directory
 /// that some user may not search: programs that move many names look each up first, and each rename
@@ -120,8 +117,9 @@ pub struct NameLifetimes {
     missing: Option<(Moment, Epoch)>,
     /// Of names that were missing in an earlier one.
     formerly_missing: Option<Moment>,
-    /// Until then no more are granted, and none to missing names.
+    /// Until then no more are granted.
     withheld_until: Option<Moment>,
+    /// Until then none are granted to missing names.
     missing_withheld_until: Option<Moment>,
 }
 
@@ -172,7 +170,7 @@ impl NameLifetimes {
     /// needs a look-up.
     #[must_use]
     pub fn expiry(&self) -> Option<Moment> {
-        expiry(self.present.max(self.missing.map(|(end, _)| end)).max(self.formerly_missing))
+        with_expiry_delay(self.present.max(self.missing.map(|(end, _)| end)).max(self.formerly_missing))
     }
 
     /// When the kernel has no present name of the directory any more.
@@ -186,20 +184,15 @@ impl NameLifetimes {
     #[must_use]
     pub fn expiry_of_listed(&self, listed: Option<Epoch>) -> Option<Moment> {
         let contradicted = self.missing.filter(|(_, epoch)| listed != Some(*epoch)).map(|(end, _)| end);
-        expiry(contradicted.max(self.formerly_missing))
+        with_expiry_delay(contradicted.max(self.formerly_missing))
     }
 }
 
-/// When the kernel has no name any more whose lifetime ends at `end`.
+/// When the kernel has no name any more whose lifetime ends at `end`. Until then operations are
+/// checked along the path.
 #[must_use]
-pub fn expiry(end: Option<Moment>) -> Option<Moment> {
+pub fn with_expiry_delay(end: Option<Moment>) -> Option<Moment> {
     end.map(|end| end.plus(EXPIRY_DELAY))
-}
-
-/// Until when operations are checked because of a lifetime that ends at `end`.
-#[must_use]
-pub fn end_of_checks(end: Moment) -> Moment {
-    end.plus(CHECKED_AFTER_EXPIRY)
 }
 
 /// How long a reply has to wait at `now` so that it comes after `expiry`.

@@ -21,7 +21,6 @@ pub mod access;
 pub mod attributes;
 pub mod complete;
 pub mod data;
-pub mod facts;
 pub mod kernel_cache;
 pub mod locks;
 pub mod names;
@@ -30,17 +29,17 @@ pub mod options;
 pub mod prefetch;
 pub mod readdir;
 pub mod retransmitted;
-pub mod server_clock;
 pub mod time;
 
 pub use access::{AccessDecision, AccessEntry, AccessReason, AccessView, UnixCredential};
-pub use attributes::{Absorbed, AttributeReport, AttributeState, Freshness, Mutation, MutationTicket};
-pub use facts::{Delegation, Epoch, Facts, LockingState};
+pub use attributes::{
+    Absorbed, AttributeReport, AttributeState, Delegation, Epoch, Facts, Freshness, LockingState, Mutation,
+    MutationTicket,
+};
 pub use names::{NameDecision, NameLabel, NameView};
 pub use open::{OpenDecision, OpenIntent, OpenView};
 pub use options::{
     AccessMode, CacheOptions, FillMode, ListingMode, LookupCache, MountUsers, PlusMode, RacyGuard,
     TimeoutRange,
 };
-pub use server_clock::ServerClock;
-pub use time::Moment;
+pub use time::{Moment, ServerClock};

@@ -20,11 +20,11 @@ use curt_types::Access;
 
 use crate::{
     access::{AccessDecision, AccessReason, AccessView, AllowedBy, decide_access},
+    attributes::Epoch,
     attributes::{Absorbed, AttributeState, Freshness, MutationTicket},
-    facts::Epoch,
     kernel_cache::DirectoryView,
     options::{CacheOptions, LookupCache},
-    server_clock::ServerClock,
+    time::ServerClock,
     time::{Moment, left},
 };
 

@@ -15,7 +15,7 @@ use curt_types::{Access, FileKind};
 use crate::{
     access::{self, AccessDecision, AccessReason, AccessView},
     attributes::Freshness,
-    facts::{Delegation, LockingState},
+    attributes::{Delegation, LockingState},
     options::CacheOptions,
 };
 

@@ -5,8 +5,6 @@
 
 use core::time::Duration;
 
-use curt_types::FileKind;
-
 /// The minimum and maximum attribute cache timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimeoutRange {
@@ -133,18 +131,6 @@ pub struct CacheOptions {
 }
 
 impl CacheOptions {
-    /// The timeouts for objects of this kind; both zero under `noac`.
-    #[must_use]
-    pub const fn interval(&self, kind: FileKind) -> TimeoutRange {
-        if !self.attribute_cache {
-            return TimeoutRange { min: Duration::ZERO, max: Duration::ZERO };
-        }
-        match kind {
-            FileKind::Directory => self.directories,
-            _ => self.files,
-        }
-    }
-
     /// The maximum age of `sloppycto`: zero under `noac`, and under `nocto`, which includes it.
     #[must_use]
     pub const fn sloppy_window(&self) -> Duration {

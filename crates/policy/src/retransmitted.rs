@@ -21,7 +21,7 @@ use core::time::Duration;
 
 use curt_types::{ChangeStamp, FileKind, Timestamp};
 
-use crate::{facts::Facts, time::Moment};
+use crate::{attributes::Facts, time::Moment};
 
 /// S_ISGID: an object created in a directory with this bit may inherit it.
 const SET_GID: u32 = 0o2000;

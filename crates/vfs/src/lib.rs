@@ -34,7 +34,7 @@ pub use result::{
     CreatedNode, FetchOptions, FetchResult, FileRange, FileSystemSpace, Limits, LinkResult, PostOpResult,
     ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
-pub use time::{SystemTimeSource, TimeSource};
+pub use time::{SystemWallClock, WallClock};
 
 /// How CREATE handles an existing name (RFC 1813 section 3.3.8, `createhow3`).
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! `curt bench page` and `curt bench build`: a recorded workload on a mount, checked and counted.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -109,18 +109,43 @@ pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<b
 /// Creates the tree on a server, or checks that it exists, through a separate mount that is not
 /// counted.
 fn prepare(world: &mut Testbed, workload: Workload, arguments: &WorkloadArguments) -> Result<()> {
-    let tree = workload.tree();
     // The same options: they may contain the server's ports.
     let mounted = world.mount(&arguments.vers, &arguments.options)?;
     if arguments.make_tree {
-        let bar = progress_bar(&format!("making the tree of {workload} at {}", world.source()));
-        make::make(&tree, mounted.directory(), arguments.jobs, &bar).context("the tree cannot be made")?;
-        bar.finish_and_clear();
-        std::thread::sleep(SETTLE);
-    } else if let Err(error) = make::check(&tree, mounted.directory()) {
+        make_tree(workload, mounted.directory(), arguments.jobs, &format!("at {}", world.source()))?;
+    } else if let Err(error) = make::check(&workload.tree(), mounted.directory()) {
         bail!("the tree of {workload} is not at {}: {error}\n--make-tree makes it", world.source());
     }
     mounted.end()
+}
+
+/// Creates the tree of `workload` in `directory`, which is shown as `place`.
+fn make_tree(workload: Workload, directory: &Path, jobs: usize, place: &str) -> Result<()> {
+    let bar = progress_bar(&format!("making the tree of {workload} {place}"));
+    make::make(&workload.tree(), directory, jobs, &bar).context("the tree cannot be made")?;
+    bar.finish_and_clear();
+    std::thread::sleep(SETTLE);
+    Ok(())
+}
+
+/// Replays `workload` below `directory` in a process of its own, not as root.
+fn replay(workload: Workload, directory: &Path, pause: Duration, what: &str) -> Result<ReplayOutcome> {
+    let mut command = Curt::this().command();
+    command.args(["bench", "perform", workload.name()]).arg(directory).arg(pause.as_secs_f64().to_string());
+    let bar = progress_bar(what);
+    bar.set_length(workload.trace().operations_count());
+    let user = rustix::process::geteuid().is_root().then_some(UserIds::NOBODY);
+    let outcome = child::supervise(&mut command, user, |page| bar.inc(page.operations))?;
+    bar.finish_and_clear();
+    Ok(outcome)
+}
+
+/// The first difference between the files in `directory` and those of `workload`.
+fn difference(workload: Workload, directory: &Path, jobs: usize) -> Option<String> {
+    let bar = progress_bar("comparing every file");
+    let differing = make::check_content(&workload.tree(), directory, jobs, &bar).err();
+    bar.finish_and_clear();
+    differing.map(|error| error.to_string())
 }
 
 /// One run of a workload.
@@ -147,15 +172,8 @@ impl WorkloadRun<'_> {
         compare: Option<usize>,
     ) -> Result<(WorkloadResult, Option<String>)> {
         let mounted = world.mount(self.vers, self.options)?;
-        let mut command = Curt::this().command();
-        command.args(["bench", "perform", self.workload.name()]).arg(mounted.directory());
-        command.arg(self.pause.as_secs_f64().to_string());
-        let bar = progress_bar(&format!("{} with {}", self.workload, title(self.options)));
-        let operations = self.workload.trace().operations_count();
-        bar.set_length(operations);
-        let user = rustix::process::geteuid().is_root().then_some(UserIds::NOBODY);
-        let outcome = child::supervise(&mut command, user, |page| bar.inc(page.operations))?;
-        bar.finish_and_clear();
+        let what = format!("{} with {}", self.workload, title(self.options));
+        let outcome = replay(self.workload, mounted.directory(), self.pause, &what)?;
         let mount = mounted.report_at_rest()?;
         let report = RunReport {
             workload: self.workload.name().to_owned(),
@@ -167,14 +185,9 @@ impl WorkloadRun<'_> {
             seconds: outcome.seconds,
             rpc: mount.counters.requests.clone(),
         };
-        let mut differing = None;
-        if let Some(jobs) = compare {
-            let bar = progress_bar("comparing every file");
-            differing = make::check_content(&self.workload.tree(), mounted.directory(), jobs, &bar).err();
-            bar.finish_and_clear();
-        }
+        let differing = compare.and_then(|jobs| difference(self.workload, mounted.directory(), jobs));
         mounted.end()?;
-        Ok((WorkloadResult { outcome, report, mount }, differing.map(|error| error.to_string())))
+        Ok((WorkloadResult { outcome, report, mount }, differing))
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 
 use curt_observe::{ServerCounter, ServerCounters};
 use curt_proto::nfs3;
-use curt_rpc::{auth::RpcCredential, message::encode_call_header, record};
+use curt_rpc::{auth::RpcCredential, message::call_record};
 
 use super::systemd;
 
@@ -88,12 +88,8 @@ fn probe(address: SocketAddr, timeout: Duration) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
-    let mut call = Vec::new();
-    let body = record::begin_record(&mut call);
     let null = nfs3::NfsProcedure::Null.number();
-    encode_call_header(&mut call, XID, nfs3::PROGRAM, nfs3::VERSION, null, &RpcCredential::None);
-    record::finish_record(&mut call, body, 0);
-    stream.write_all(&call)?;
+    stream.write_all(&call_record(XID, nfs3::PROGRAM, nfs3::VERSION, null, &RpcCredential::None, &()))?;
     stream.read_exact(&mut [0; REPLY])
 }
 

@@ -21,7 +21,7 @@ use curt_rpc::{
         CallError, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName,
         TcpOptions, TcpTransport, Transport,
     },
-    message::{AcceptStatus, decode_reply_header, encode_call_header},
+    message::{AcceptStatus, call_record, decode_reply_header},
     record,
 };
 use curt_xdr::{Decoder, Encode, Opaque, OptionalList, decode_all};
@@ -278,13 +278,8 @@ fn remote(
 }
 
 fn local(stream: &mut UnixStream, procedure: u32, arguments: &dyn Encode) -> Result<Vec<u8>, RpcbindError> {
-    let mut call = Vec::new();
-    let body = record::begin_record(&mut call);
-    let xid = std::process::id();
-    let version = RpcbindVersion::Rpcbind4 as u32;
-    encode_call_header(&mut call, xid, portmap::PROGRAM, version, procedure, &RpcCredential::None);
-    arguments.encode(&mut call);
-    record::finish_record(&mut call, body, 0);
+    let (xid, version) = (std::process::id(), RpcbindVersion::Rpcbind4 as u32);
+    let call = call_record(xid, portmap::PROGRAM, version, procedure, &RpcCredential::None, arguments);
     stream.write_all(&call)?;
     let mut mark = [0; record::MARK_SIZE];
     stream.read_exact(&mut mark)?;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use curt_observe::control::{self, ControlError, MountReport, ReportContinuity, mountstats as kernel};
+use curt_observe::control::{self, ControlError, MountReport, ReportContinuity};
+use curt_observe::mountstats as kernel;
 use serde::Serialize;
 
 use super::nfsiostat::MountRates;

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use curt_observe::control::{MountReport, mountstats};
-use curt_observe::mountstats::EVENTS;
-use curt_observe::{Operation, OperationFigure, OperationStatistics, TransportFigure};
+use curt_observe::control::MountReport;
+use curt_observe::{Operation, OperationFigure, OperationStatistics, TransportFigure, mountstats};
 
 /// Nanoseconds of a millisecond.
 const MILLISECOND: f64 = 1e6;
@@ -32,12 +31,12 @@ pub(super) fn text(report: &MountReport, all: bool) -> String {
     // Writing to a String cannot fail.
     if all {
         text.push_str("\nNFS events:\n");
-        for (name, count) in EVENTS.iter().zip(mountstats::events(report)) {
+        for (name, count) in mountstats::events(report) {
             let _ = writeln!(text, "  {name}: {count}");
         }
     }
     text.push_str("\nNFS byte counts:\n");
-    for ((user, how), bytes) in BYTES.iter().zip(mountstats::bytes(report)) {
+    for ((user, how), (_, bytes)) in BYTES.iter().zip(mountstats::bytes(report)) {
         let _ = writeln!(text, "  {user} {bytes} bytes {how}");
     }
     let value = |figure| report.transport.value(figure);

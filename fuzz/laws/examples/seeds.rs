@@ -69,20 +69,20 @@ fn portmap() -> Vec<Seed> {
     }
     let address = b"::1.8.1".to_vec();
     [("mapping", mapping), ("binding", binding), ("address", address)]
-        .map(|(name, bytes)| ("portmap_words", name.to_owned(), bytes))
+        .map(|(name, bytes)| ("portmap_round_trip", name.to_owned(), bytes))
         .to_vec()
 }
 
 fn mount() -> Vec<Seed> {
     let mut path = Vec::new();
     put_opaque(&mut path, b"/export");
-    let mut seeds = vec![("mount_words", "path".to_owned(), path.clone())];
+    let mut seeds = vec![("mount_round_trip", "path".to_owned(), path.clone())];
     let mut entry = words(&[1]);
     entry.extend(&path);
     entry.extend(&path);
     entry.extend(words(&[0]));
-    seeds.push(("mount_words", "list".to_owned(), entry));
-    seeds.push(("mount_words", "reply".to_owned(), words(&[0, 4, 7, 2, 1, 0])));
+    seeds.push(("mount_round_trip", "list".to_owned(), entry));
+    seeds.push(("mount_round_trip", "reply".to_owned(), words(&[0, 4, 7, 2, 1, 0])));
     for procedure in 0..6_u8 {
         seeds.push(("mount_service", format!("{procedure}"), [&[procedure, 0], path.as_slice()].concat()));
     }
@@ -144,7 +144,7 @@ fn nfs() -> Vec<Seed> {
             let stands_for_one = word.starts_with(&[0xff; 3]);
             plain.extend(if stands_for_one { &handle } else { word });
         }
-        seeds.push(("nfs_words", procedure.name().to_lowercase(), plain));
+        seeds.push(("nfs_round_trip", procedure.name().to_lowercase(), plain));
     }
     seeds.push(("handle", "bit".to_owned(), vec![13, 1]));
     seeds.push(("handle", "cut".to_owned(), vec![255, 20]));

@@ -14,8 +14,8 @@ mod metrics;
 mod record;
 mod recording;
 mod ring;
+mod round_trip;
 mod service;
-mod words;
 mod world;
 
 pub use control::control_question;
@@ -27,8 +27,8 @@ pub use metrics::metrics_request;
 pub use record::record;
 pub use recording::recording;
 pub use ring::ring;
+pub use round_trip::{mount_round_trip, nfs_round_trip, portmap_round_trip};
 pub use service::{mount_service, service};
-pub use words::{mount_words, nfs_words, portmap_words};
 
 /// A property as a function of the bytes.
 pub type Law = fn(&[u8]);
@@ -37,9 +37,9 @@ pub type Law = fn(&[u8]);
 pub const LAWS: [(&str, Law); 14] = [
     ("record", record),
     ("message", message),
-    ("portmap_words", portmap_words),
-    ("mount_words", mount_words),
-    ("nfs_words", nfs_words),
+    ("portmap_round_trip", portmap_round_trip),
+    ("mount_round_trip", mount_round_trip),
+    ("nfs_round_trip", nfs_round_trip),
     ("mount_service", mount_service),
     ("service", service),
     ("handle", handle),

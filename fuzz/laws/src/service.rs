@@ -5,7 +5,7 @@ use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::server::CallFailure;
 use curt_xdr::decode_all;
 
-use crate::words::is_result;
+use crate::round_trip;
 use crate::world::{World, bytes};
 
 /// Maximum number of calls of one input.
@@ -32,7 +32,7 @@ pub fn service(bytes: &[u8]) {
         let procedure = NfsProcedure::ALL[usize::from(*procedure) % NfsProcedure::ALL.len()];
         let uid = if caller % 2 == 0 { 0 } else { 1000 };
         match world.nfs(procedure, uid, &with_handles(&world, arguments)) {
-            Ok(results) => assert!(is_result(procedure, &results), "{procedure}: {results:02x?}"),
+            Ok(results) => assert!(round_trip::results(procedure, &results), "{procedure}: {results:02x?}"),
             Err(CallFailure::GarbageArguments) => {}
             Err(failure) => panic!("{procedure}: {failure:?}"),
         }

@@ -68,6 +68,8 @@ impl Interruption for NeverInterrupted {
     }
 }
 
+type BareContext<'a> = FuseContext<'a, NeverInterrupted>;
+
 /// A mount of it; unmounted when dropped.
 #[derive(Debug)]
 pub(super) struct BareMount {
@@ -126,12 +128,7 @@ impl OneFileFilesystem {
 impl Filesystem for OneFileFilesystem {
     type Interruption = NeverInterrupted;
 
-    fn lookup(
-        &self,
-        _: &FuseContext<'_, NeverInterrupted>,
-        parent: NodeId,
-        name: &[u8],
-    ) -> Result<EntryOut, Errno> {
+    fn lookup(&self, _: &BareContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
         let node = match name {
             b"." => parent,
             b".." => NodeId::ROOT,
@@ -149,12 +146,7 @@ impl Filesystem for OneFileFilesystem {
 
     fn forget(&self, _: NodeId, _: u64) {}
 
-    fn getattr(
-        &self,
-        _: &FuseContext<'_, NeverInterrupted>,
-        node: NodeId,
-        _: Option<FuseFh>,
-    ) -> Result<AttrOut, Errno> {
+    fn getattr(&self, _: &BareContext<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
         if let Some(echo) = &self.echo {
             let mut echo = echo.lock().unwrap_or_else(PoisonError::into_inner);
             let asked = echo.write_all(&[0; CALL_BYTES]);
@@ -163,19 +155,13 @@ impl Filesystem for OneFileFilesystem {
         Ok(AttrOut { attributes: self.attributes(node), valid: self.attributes_valid })
     }
 
-    fn open(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId, _: &OpenIn) -> Result<OpenOut, Errno> {
+    fn open(&self, _: &BareContext<'_>, _: NodeId, _: &OpenIn) -> Result<OpenOut, Errno> {
         // Without the page cache each read is a cold one.
         let flags = if self.slowness.is_zero() { 0 } else { open_reply::DIRECT_IO };
         Ok(OpenOut { fh: FuseFh(1), flags })
     }
 
-    fn read(
-        &self,
-        _: &FuseContext<'_, NeverInterrupted>,
-        _: NodeId,
-        read: &ReadIn,
-        reply: &ReadReply,
-    ) -> Result<(), Errno> {
+    fn read(&self, _: &BareContext<'_>, _: NodeId, read: &ReadIn, reply: &ReadReply) -> Result<(), Errno> {
         sleep(self.slowness);
         let left = self.bytes.saturating_sub(read.offset).min(u64::from(read.size));
         let length = usize::try_from(left).map_or(self.piece.len(), |left| left.min(self.piece.len()));
@@ -183,30 +169,24 @@ impl Filesystem for OneFileFilesystem {
         Ok(())
     }
 
-    fn fsync(
-        &self,
-        _: &FuseContext<'_, NeverInterrupted>,
-        _: NodeId,
-        _: FuseFh,
-        _: bool,
-    ) -> Result<(), Errno> {
+    fn fsync(&self, _: &BareContext<'_>, _: NodeId, _: FuseFh, _: bool) -> Result<(), Errno> {
         sleep(self.slowness);
         Ok(())
     }
 
-    fn statfs(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId) -> Result<StatfsOut, Errno> {
+    fn statfs(&self, _: &BareContext<'_>, _: NodeId) -> Result<StatfsOut, Errno> {
         Ok(StatfsOut { block_size: 4096, fragment_size: 4096, name_max: 255, ..StatfsOut::default() })
     }
 
-    fn release(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId, _: &ReleaseIn) {}
+    fn release(&self, _: &BareContext<'_>, _: NodeId, _: &ReleaseIn) {}
 
-    fn opendir(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
+    fn opendir(&self, _: &BareContext<'_>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
         Ok(OpenOut { fh: FuseFh(1), flags: 0 })
     }
 
     fn readdir(
         &self,
-        _: &FuseContext<'_, NeverInterrupted>,
+        _: &BareContext<'_>,
         _: NodeId,
         _: FuseFh,
         _: u64,
@@ -215,9 +195,9 @@ impl Filesystem for OneFileFilesystem {
         Ok(())
     }
 
-    fn releasedir(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId, _: FuseFh) {}
+    fn releasedir(&self, _: &BareContext<'_>, _: NodeId, _: FuseFh) {}
 
-    fn access(&self, _: &FuseContext<'_, NeverInterrupted>, _: NodeId, _: u32) -> Result<(), Errno> {
+    fn access(&self, _: &BareContext<'_>, _: NodeId, _: u32) -> Result<(), Errno> {
         Ok(())
     }
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use curt_client::caller::RpcSecurity;
-use curt_client::environment::{Background, BackgroundTask, Clock};
 use curt_client::protocol::{Protocol, RpcCaller, RpcClient, v3::NfsV3};
+use curt_client::{Background, BackgroundTask, Clock};
 use curt_client::{ChangeObserver, ClientOptions, Environment, MountedRoot, Superblock};
 use curt_observe::{CallCounters, CallCounts, Operation, ServerCounters};
 use curt_proto::mount3::{self, DirPath, MountReply};
@@ -21,7 +21,7 @@ use curt_server::{
     ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
 };
 use curt_types::{FileHandle, Timestamp};
-use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource, Vfs};
+use curt_vfs::{MemoryOptions, MemoryVfs, Vfs, WallClock};
 use curt_xdr::{Opaque, decode_all};
 use parking_lot::Mutex;
 
@@ -77,9 +77,9 @@ impl Clock for ScriptedClock {
 }
 
 /// The server's clock, which follows the script's.
-struct ScriptedTimeSource(Arc<ScriptedClock>);
+struct ScriptedWallClock(Arc<ScriptedClock>);
 
-impl TimeSource for ScriptedTimeSource {
+impl WallClock for ScriptedWallClock {
     fn now(&self) -> Timestamp {
         let since = Duration::new(0, TREE_MADE.nanoseconds()) + TREE_AGE + self.0.passed();
         Timestamp::new(
@@ -174,7 +174,7 @@ impl InProcessServer {
         options: MemoryOptions,
     ) -> Result<Self, InProcessServerError> {
         let clock = ScriptedClock::new();
-        let options = MemoryOptions { time: Arc::new(ScriptedTimeSource(Arc::clone(&clock))), ..options };
+        let options = MemoryOptions { time: Arc::new(ScriptedWallClock(Arc::clone(&clock))), ..options };
         let vfs = Arc::new(crate::memory(tree, options, TREE_MADE).map_err(InProcessServerError::Tree)?);
         let export = ExportDefinition::for_everyone(
             PATH.to_vec(),

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use curt_client::environment::Clock;
+use curt_client::Clock;
 use curt_client::{
     Caller, DirEmit, FoundInode, InodeId, LookupResult, OpenDirectory, OpenFile, OpenFlags, PageCacheState,
     Superblock, ops,

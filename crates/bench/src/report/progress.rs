@@ -7,14 +7,11 @@ use super::chart::ChartError;
 /// The picture's size in pixels.
 const SIZE: (u32, u32) = (960, 540);
 
-/// A run's name, and its progress by seconds.
-pub type ProgressLine<'a> = (&'a str, &'a [(f64, u64)]);
-
 /// One line for each run, as an SVG file; the label of the y axis is `what`.
 ///
 /// # Errors
 /// There is no run, or those of the drawing library.
-pub fn lines(title: &str, what: &str, runs: &[ProgressLine<'_>]) -> Result<String, ChartError> {
+pub fn lines(title: &str, what: &str, runs: &[(&str, &[(f64, u64)])]) -> Result<String, ChartError> {
     if runs.iter().all(|(_, points)| points.is_empty()) {
         return Err(ChartError("no run".into()));
     }
@@ -26,7 +23,7 @@ pub fn lines(title: &str, what: &str, runs: &[ProgressLine<'_>]) -> Result<Strin
 fn draw(
     title: &str,
     what: &str,
-    runs: &[ProgressLine<'_>],
+    runs: &[(&str, &[(f64, u64)])],
     svg: &mut String,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = || runs.iter().flat_map(|(_, points)| points.iter());

@@ -18,11 +18,14 @@ use curt_types::WriteVerifier;
 use parking_lot::MutexGuard;
 
 use super::{
-    cache::DataBounds, errors::ErrorRecord, monitor::Monitor, segment::SegmentUsage, segments::Segments,
+    cache::DataBounds,
+    errors::ErrorRecord,
+    monitor::Monitor,
+    segments::{SegmentUsage, Segments},
 };
 use crate::{
     data::{errors::DataError, shared_bytes::SharedBytes},
-    protocol::values::OpenContext,
+    protocol::OpenContext,
 };
 
 /// A READ in flight.

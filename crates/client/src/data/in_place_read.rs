@@ -21,10 +21,10 @@ use super::{
     owner::{DataOwner, event_status, trace_failure},
     plane::{DataPlane, OpenData},
     read::ReadProgress,
-    segment::SegmentUsage,
+    segments::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::values::{OpenCaller, ReadSink};
+use crate::protocol::{OpenCaller, ReadSink};
 
 /// The destination of a read.
 pub trait ReadTarget: Send + Sync {

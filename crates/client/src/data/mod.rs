@@ -23,7 +23,6 @@ pub(crate) mod owner;
 pub(crate) mod plane;
 mod read;
 mod readahead;
-mod segment;
 mod segments;
 pub(crate) mod shared_bytes;
 pub(crate) mod write;

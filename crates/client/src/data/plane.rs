@@ -29,8 +29,8 @@ use super::{
     readahead::{self, ReadaheadState},
 };
 use crate::{
-    environment::{Background, Clock},
-    protocol::{Protocol, values::OpenContext},
+    protocol::{OpenContext, Protocol},
+    threads::{Background, Clock},
 };
 
 /// The data half of a mount.

@@ -24,10 +24,10 @@ use super::{
     owner::DataOwner,
     plane::{DataPlane, OpenData},
     readahead::{self, UNIT},
-    segment::SegmentUsage,
+    segments::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::values::OpenCaller;
+use crate::protocol::OpenCaller;
 
 /// Maximum READs of one file in flight, read-ahead included.
 const FETCHES_MAX: usize = 16;

@@ -14,7 +14,7 @@ use super::{
     monitor::WaitInterrupted,
     owner::DataOwner,
     plane::{DataPlane, OpenData},
-    segment::WriteOrigin,
+    segments::WriteOrigin,
     shared_bytes::SharedBytes,
 };
 

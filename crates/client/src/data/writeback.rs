@@ -21,10 +21,10 @@ use super::{
     file::{FileState, WriteInFlight},
     owner::{DataOwner, event_status, trace_failure},
     plane::DataPlane,
-    segment::{SegmentState, SegmentToWrite},
+    segments::{SegmentState, SegmentToWrite},
     shared_bytes::SharedBytes,
 };
-use crate::protocol::values::{OpenCaller, OpenContext, WriteReply};
+use crate::protocol::{OpenCaller, OpenContext, WriteReply};
 
 /// Maximum WRITEs of one file in flight.
 const WORKERS_MAX: usize = 8;
@@ -420,7 +420,7 @@ impl FileState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{block_pool::BlockPool, segment::WriteOrigin};
+    use crate::data::{block_pool::BlockPool, segments::WriteOrigin};
 
     #[test]
     fn writes_that_overlap_are_not_in_flight_together() {

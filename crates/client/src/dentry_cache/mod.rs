@@ -3,8 +3,8 @@
 //! Owns the entries, their bounds and the order of their eviction. Positive and negative names have
 //! separate bounds and LRU lists, so lookups of random names evict no positive entry. The contents
 //! epoch in each entry's label invalidates all names of a directory in O(1); invalid entries are
-//! replaced or evicted. Must not know whether an entry may be served: policy decides this from the
-//! label.
+//! replaced or evicted. `..` is stored with its directory. Policy decides from the label whether a
+//! name may be cached or served.
 
 use std::{
     collections::HashMap,
@@ -13,11 +13,17 @@ use std::{
 };
 
 use curt_observe::{ClientCounter, ClientCounters};
-use curt_policy::NameLabel;
+use curt_policy::{Moment, MutationTicket, NameLabel, names::DentryUpdate};
+use curt_types::FileKind;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
-use crate::{config::Limits, identity::InodeId, inode::Inode};
+use crate::{
+    api::InodeId,
+    config::Limits,
+    inode::{Inode, InodeFacts, InodeFlag, type_state::TypeState},
+    last_found::LastFound,
+};
 
 /// Longest name stored in its entry, in bytes: a separate allocation takes at least 32 bytes, and
 /// there are as many entries as cached names.
@@ -43,6 +49,59 @@ pub(crate) struct CachedDentry {
     pub(crate) label: NameLabel,
 }
 
+/// A name in a directory, as a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NameKey {
+    directory: InodeId,
+    name: Box<[u8]>,
+}
+
+impl NameKey {
+    pub(crate) fn new(directory: InodeId, name: &[u8]) -> Self {
+        Self { directory, name: name.into() }
+    }
+}
+
+impl InodeFacts {
+    /// The cached target of `..`.
+    pub(crate) fn parent(&self) -> Option<CachedDentry> {
+        let TypeState::Directory(directory) = &self.by_type else {
+            return None;
+        };
+        let (parent, label) = directory.parent.as_ref()?;
+        Some(CachedDentry { child: Some(parent.upgrade()?), label: *label })
+    }
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct NameInDirectory<'a> {
+    pub(crate) directory: &'a Arc<Inode>,
+    pub(crate) name: &'a [u8],
+}
+
+impl<'a> NameInDirectory<'a> {
+    pub(crate) const fn new(directory: &'a Arc<Inode>, name: &'a [u8]) -> Self {
+        Self { directory, name }
+    }
+
+    pub(crate) fn key(&self) -> NameKey {
+        NameKey::new(self.directory.id(), self.name)
+    }
+
+    /// The object of its cached name.
+    pub(crate) fn cached_child(&self, dentries: &DentryCache) -> Option<Arc<Inode>> {
+        dentries.find(self.directory.id(), self.name).and_then(|cached| cached.child)
+    }
+}
+
+/// The object that a name refers to, and the label of its cache entry if it was cached.
+#[derive(Debug)]
+pub(crate) enum ResolvedName {
+    Object(Arc<Inode>, Option<NameLabel>),
+    Missing(Option<NameLabel>),
+}
+
 /// All names of one mount.
 #[derive(Debug)]
 pub(crate) struct DentryCache {
@@ -50,6 +109,8 @@ pub(crate) struct DentryCache {
     counters: Arc<ClientCounters>,
     hasher: RandomState,
     table: Mutex<DentryTable>,
+    /// Results of lookups that could not be cached.
+    last_found: LastFound,
 }
 
 #[derive(Debug)]
@@ -201,7 +262,13 @@ impl DentryCache {
             missing: LruList::EMPTY,
             by_directory: HashMap::new(),
         };
-        Self { limits, counters, hasher: RandomState::new(), table: Mutex::new(table) }
+        Self {
+            limits,
+            counters,
+            hasher: RandomState::new(),
+            table: Mutex::new(table),
+            last_found: LastFound::default(),
+        }
     }
 
     fn hash(&self, directory: InodeId, name: &[u8]) -> u64 {
@@ -287,6 +354,115 @@ impl DentryCache {
     pub(crate) fn len(&self) -> (usize, usize) {
         let table = self.table.lock();
         (table.present.len, table.missing.len)
+    }
+}
+
+impl DentryCache {
+    /// The cached entry of `name`, unless the server has reported its object's handle as stale.
+    pub(crate) fn cached_dentry(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
+        if name == b".." {
+            return directory.facts().parent();
+        }
+        self.cached_name(directory, name)
+    }
+
+    /// The same for a name other than `..`.
+    pub(crate) fn cached_name(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
+        let cached = self.find(directory.id(), name)?;
+        if cached.child.as_ref().is_some_and(|child| child.has(InodeFlag::Stale)) {
+            // The handle is stale; the name may refer to another object by now.
+            self.counters.count(ClientCounter::StaleRetry);
+            self.forget(directory.id(), name);
+            return None;
+        }
+        Some(cached)
+    }
+
+    /// The object of the last cached result for `name`, however old. It must not be served, only
+    /// used to choose what to request.
+    pub(crate) fn last_object(&self, directory: &Inode, name: &[u8]) -> Option<Arc<Inode>> {
+        let cached = self.find(directory.id(), name).and_then(|cached| cached.child);
+        cached.or_else(|| self.last_found.find(directory.id(), name))
+    }
+
+    /// Applies policy's decision about a name that was learned.
+    pub(crate) fn cache_learned(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        child: Option<&Arc<Inode>>,
+        learned: DentryUpdate,
+        ticket: Option<MutationTicket>,
+    ) -> Option<NameLabel> {
+        let (label, former) = self.cache_name(directory, name, child, learned, ticket);
+        drop(former);
+        label
+    }
+
+    /// The same; also returns the previous entry. With `ticket`, the name comes from a reply that
+    /// was judged before: it is not cached if a change of this client began since. A change drops
+    /// its name when it begins and when it ends, and the epoch of the label outlives it.
+    pub(crate) fn cache_name(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        child: Option<&Arc<Inode>>,
+        learned: DentryUpdate,
+        ticket: Option<MutationTicket>,
+    ) -> (Option<NameLabel>, Option<CachedDentry>) {
+        let label = match learned {
+            DentryUpdate::Positive(label) | DentryUpdate::Negative(label) => label,
+            DentryUpdate::Forget => {
+                if let Some(child) = child {
+                    self.last_found.note(directory.id(), name, child);
+                }
+                return (None, self.uncache_name(directory, name));
+            }
+            DentryUpdate::Unchanged => return (None, None),
+        };
+        if name == b".." {
+            directory.facts().by_type.directory().parent =
+                child.map(|parent| (Arc::downgrade(parent), label));
+            return (Some(label), None);
+        }
+        if let Some(child) = child {
+            learn_parent(directory, child, label.sent_at);
+        }
+        let cached = CachedDentry { child: child.map(Arc::clone), label };
+        let mut evicted = Vec::new();
+        // Under the directory's lock: a change that begins afterwards drops the entry.
+        let facts = directory.facts();
+        if ticket.is_some_and(|ticket| !facts.state.is_undisturbed(ticket)) {
+            return (None, None);
+        }
+        let former = self.keep(directory.id(), name, cached, &mut evicted);
+        drop(facts);
+        drop(evicted);
+        (Some(label), former)
+    }
+
+    /// Drops the cached entry of `name`.
+    pub(crate) fn uncache_name(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
+        if name == b".." {
+            if let TypeState::Directory(state) = &mut directory.facts().by_type {
+                state.parent = None;
+            }
+            return None;
+        }
+        self.forget(directory.id(), name)
+    }
+}
+
+/// Caches `directory` as the `..` of a directory that was found in it.
+fn learn_parent(directory: &Arc<Inode>, child: &Arc<Inode>, sent_at: Moment) {
+    if Arc::ptr_eq(directory, child) || child.id() == InodeId::ROOT {
+        return;
+    }
+    let mut facts = child.facts();
+    let is_directory = facts.state.facts().is_some_and(|known| known.kind == FileKind::Directory);
+    if let (true, Some(epoch)) = (is_directory, facts.contents()) {
+        let label = NameLabel { epoch, sent_at };
+        facts.by_type.directory().parent = Some((Arc::downgrade(directory), label));
     }
 }
 

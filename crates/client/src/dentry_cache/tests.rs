@@ -18,7 +18,7 @@ fn label() -> NameLabel {
     let absorbed = directory.absorb(report, &CacheOptions::default());
     let ticket = directory.ticket();
     match names::learn(names::LookupFinding::Nothing, ticket, &directory, absorbed.adopted, moment) {
-        names::DentryUpdate::Negative(label) => label,
+        DentryUpdate::Negative(label) => label,
         other => panic!("{other:?}"),
     }
 }

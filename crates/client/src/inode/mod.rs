@@ -1,18 +1,16 @@
 //! Inodes: the cached state of one object of the server.
 //!
 //! Owns an inode's attributes and their age, its access cache, its state as a directory, symbolic
-//! link or open file, and its data. Invariants: attributes from replies enter through
-//! [`Inode::absorb`] or [`Inode::end_mutation`] only, which decide what they invalidate; the lock
-//! of the facts is never held across a request or a callback, nor while another inode's is taken;
-//! under it only the locks of the data half are taken.
+//! link or open file, and its data. Policy decides how cached rights are used, and how long a
+//! lifetime of a name is. Invariants: attributes from replies enter through [`Inode::absorb`] or
+//! [`Inode::end_mutation`] only, which decide what they invalidate; the lock of the facts is never
+//! held across a request or a callback, nor while another inode's is taken; under it only the locks
+//! of the data half are taken.
 
-mod access;
-mod flags;
-mod name_lifetimes;
+mod absorb;
 mod owner;
 pub(crate) mod registry;
 pub(crate) mod single_flight;
-mod tracepoints;
 pub(crate) mod type_state;
 
 use std::{
@@ -25,22 +23,24 @@ use std::{
 
 use curt_observe::ClientCounter;
 use curt_policy::{
-    Absorbed, AccessEntry, AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Freshness,
-    LockingState, Moment, Mutation,
-    attributes::{across_restart, decide_getattr},
-    kernel_cache::revokes_names,
+    AccessEntry, AttributeState, CacheOptions, Epoch, Facts, Freshness, LockingState, Moment, MountUsers,
+    ServerClock, UnixCredential,
+    access::{self, AccessView},
+    attributes::{GetattrDecision, across_restart, decide_getattr},
+    kernel_cache::{DirectoryView, NameLifetimes, everybody_may_search},
+    prefetch::PrefetchBenefit,
 };
-use curt_types::{Attributes, Device, Fault, FileHandle, FileKind, PreOpState, Timestamp, Wcc};
+use curt_types::{Access, Attributes, Device, Fault, FileHandle, FileKind, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use self::{registry::InodeRegistry, type_state::TypeState};
 use crate::{
+    api::InodeId,
+    caller::InternedCaller,
     core::MountCore,
     data::{DataError, FileData},
     errno,
-    event_fields::{trace_enter, trace_exit},
-    identity::InodeId,
 };
 
 /// An inode and its cached state.
@@ -73,17 +73,6 @@ pub(crate) struct OpTime {
     pub(crate) server_since: Moment,
     /// The server does not respond: cached attributes are used.
     pub(crate) uses_cache: bool,
-}
-
-/// The kind of reply that changed the size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SizeChangeCause {
-    /// A reply to a change by this client.
-    Wcc,
-    /// A reply to a SETATTR of the size.
-    Set,
-    /// A reply to a request that changes nothing.
-    Update,
 }
 
 /// The mutable state of an inode.
@@ -167,152 +156,6 @@ impl Inode {
         self.data.get().map(|data| &**data)
     }
 
-    /// Applies attributes from a reply to a request that changed nothing.
-    pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
-        let received_at = self.core().now();
-        let options = self.core().options();
-        self.core().learn_time(attributes.fsid, attributes.ctime, received_at);
-        let mut facts = self.facts();
-        let before = facts.state.facts();
-        let report = AttributeReport { facts: Facts::from(attributes), sent_at, received_at };
-        trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
-        let absorbed = facts.state.absorb(report, &options);
-        self.apply_absorbed(facts, Some(attributes), absorbed, before, SizeChangeCause::Update)
-    }
-
-    /// Begins a request that may change the inode; to be called before it is sent. Each call is
-    /// paired with one of [`Self::end_mutation`].
-    pub(crate) fn begin_mutation(&self) {
-        self.facts().state.begin_mutation();
-    }
-
-    /// Ends such a request, whatever its result. `wcc` is empty if there was no reply.
-    pub(crate) fn end_mutation(&self, wcc: &Wcc, sent_at: Moment) -> Absorbed {
-        self.end_change(wcc, sent_at, SizeChangeCause::Wcc)
-    }
-
-    /// Ends a request that has set the size for the kernel, which then has the new size itself.
-    pub(crate) fn end_resizing(&self, wcc: &Wcc, sent_at: Moment) {
-        let _ = self.end_change(wcc, sent_at, SizeChangeCause::Set);
-        self.seems_no_larger();
-    }
-
-    fn end_change(&self, wcc: &Wcc, sent_at: Moment, cause: SizeChangeCause) -> Absorbed {
-        let received_at = self.core().now();
-        let options = self.core().options();
-        if let Some(after) = &wcc.after {
-            let ctime = after.ctime;
-            // Only an executed change has a ctime of the server's current time; a refusal returns
-            // an older ctime.
-            match wcc.before {
-                Some(before) if before.stamp() != after.stamp() => {
-                    self.core().learn_time_of_change(after.fsid, ctime, sent_at, received_at);
-                }
-                Some(_) | None => self.core().learn_time(after.fsid, ctime, received_at),
-            }
-        }
-        let mut facts = self.facts();
-        let before = facts.state.facts();
-        let mutation =
-            Mutation { before: wcc.before, after: wcc.after.as_ref().map(Facts::from), sent_at, received_at };
-        trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
-        let absorbed = facts.state.absorb_mutation(mutation, &options);
-        self.apply_absorbed(facts, wcc.after.as_ref(), absorbed, before, cause)
-    }
-
-    /// Applies attributes after a change by this client that does not affect the data (LINK). If
-    /// size and mtime are unchanged, cached data stay valid.
-    pub(crate) fn absorb_attribute_change(&self, after: &Attributes, sent_at: Moment) {
-        self.begin_mutation();
-        let known = {
-            let facts = self.facts();
-            facts.stat_only.zip(facts.state.facts())
-        };
-        let before = known
-            .map(|(rest, facts)| rest.with(&facts))
-            .filter(|known| known.size == after.size && known.mtime == after.mtime)
-            .map(|known| PreOpState::from(&known));
-        let _ = self.end_mutation(&Wcc { before, after: Some(*after) }, sent_at);
-    }
-
-    /// Carries out policy's decision about the attributes of a reply, and ends the trace of their
-    /// processing.
-    fn apply_absorbed(
-        &self,
-        mut facts: MutexGuard<'_, InodeFacts>,
-        attributes: Option<&Attributes>,
-        absorbed: Absorbed,
-        before: Option<Facts>,
-        cause: SizeChangeCause,
-    ) -> Absorbed {
-        match attributes {
-            Some(attributes) if absorbed.adopted => {
-                facts.stat_only = Some(StatOnlyAttributes::of(attributes))
-            }
-            Some(_) => self.core().count(ClientCounter::AttrStaleReply),
-            None => {}
-        }
-        let is_newer = attributes.is_none() || absorbed.adopted;
-        trace_exit!(
-            self.event_fields_in(&facts),
-            NfsRefreshInodeExit { error: if is_newer { 0 } else { -Errno::STALE.raw_os_error() } }
-        );
-        self.trace_size_change(&facts, before.map(|known| known.size), cause);
-        let Some(before) = before else {
-            return absorbed;
-        };
-        let after = facts.state.facts();
-        let has_shrunk =
-            after.is_some_and(|after| after.kind == FileKind::Regular && after.size < before.size);
-        if has_shrunk && cause != SizeChangeCause::Set {
-            self.shrinks(&mut facts);
-        }
-        let is_closed = after.is_some_and(|after| revokes_names(&before, &after));
-        if absorbed.contents_changed {
-            self.invalidate_contents(facts, before.size);
-        } else if is_closed {
-            drop(facts);
-            // The kernel's copy of the directory's attributes has the old mode. The names that it
-            // has cached expire by themselves.
-            if let Some(observer) = &self.core().observer {
-                observer.names_changed(self.id);
-            }
-        }
-        absorbed
-    }
-
-    /// Invalidates cached data or names after the contents changed, and notifies the observer.
-    /// `size`: the file's previous size at the server.
-    fn invalidate_contents(&self, mut facts: MutexGuard<'_, InodeFacts>, size: u64) {
-        facts.invalidate_copies();
-        self.trace_invalidate(&facts, "data", "it changed at the server");
-        let kind = facts.state.facts().map(|known| known.kind);
-        let is_directory = kind == Some(FileKind::Directory);
-        if is_directory {
-            facts.by_type.trace_listing_invalid("it changed at the server");
-        } else {
-            trace_enter!(self.event_fields_in(&facts), NfsInvalidateMappingEnter {});
-        }
-        let mut size_before = size;
-        if let Some(data) = self.data_if_any() {
-            size_before = data.local_size(size);
-            if data.pages_since().is_some() {
-                self.core().count(ClientCounter::DataInvalidated);
-            }
-            data.invalidate();
-        }
-        drop(facts);
-        match &self.core().observer {
-            Some(observer) if is_directory => observer.names_changed(self.id),
-            Some(observer) if kind == Some(FileKind::Symlink) => observer.target_changed(self.id),
-            Some(observer) => observer.contents_changed(self.id, Some(size_before)),
-            None => {}
-        }
-        if !is_directory {
-            trace_exit!(self.event_fields(), NfsInvalidateMappingExit { error: 0 });
-        }
-    }
-
     /// The last known attributes, however old, with the inode number within the mount and the size
     /// that includes unsent writes.
     pub(crate) fn attributes(&self) -> Option<Attributes> {
@@ -322,7 +165,6 @@ impl Inode {
 
     pub(crate) fn attributes_in(&self, facts: &InodeFacts) -> Option<Attributes> {
         let mut attributes = facts.stat_only.as_ref()?.with(&facts.state.facts()?);
-        attributes.fileid = self.core().numbering.number(attributes.fsid, attributes.fileid);
         if let Some(data) = self.data_if_any() {
             attributes.size = data.local_size(attributes.size);
         }
@@ -344,7 +186,7 @@ impl Inode {
         let now = self.core().now();
         let mut facts = self.facts();
         self.trace_invalidate(&facts, "names", "its handle is stale");
-        self.set_stale();
+        self.set(InodeFlag::Stale);
         facts.state.distrust(now);
         facts.state.dispute_contents();
     }
@@ -404,7 +246,7 @@ impl InodeFacts {
     /// data.
     pub(crate) fn can_be_served(&self, time: OpTime, options: &CacheOptions) -> bool {
         let decision = decide_getattr(self.freshness(time, options), false, options);
-        decision == curt_policy::attributes::GetattrDecision::Serve
+        decision == GetattrDecision::Serve
     }
 
     /// Invalidates copies of the data outside this client, and forgets the caller that read the
@@ -422,7 +264,7 @@ impl InodeFacts {
     pub(crate) fn fresh_size(&self, now: Moment, options: &CacheOptions) -> Option<u64> {
         let freshness = self.state.freshness(now, now, options);
         let decision = decide_getattr(freshness, false, options);
-        let is_believed = decision == curt_policy::attributes::GetattrDecision::Serve;
+        let is_believed = decision == GetattrDecision::Serve;
         self.state.facts().filter(|_| is_believed).map(|known| known.size)
     }
 
@@ -437,6 +279,278 @@ impl InodeFacts {
     }
 }
 
+impl Inode {
+    /// The rights of `identity` as input for policy. `is_foreign`: the data to be served were read
+    /// with another caller's credential.
+    pub(crate) fn access_view(
+        &self,
+        facts: &InodeFacts,
+        identity: &InternedCaller,
+        is_foreign: bool,
+        now: Moment,
+    ) -> AccessView {
+        let bits = match facts.state.facts() {
+            Some(known) if !self.has(InodeFlag::BitsDisputed) && identity.may_use_mode_bits() => {
+                access::mode_bits_rights(&known, credential(identity))
+            }
+            Some(_) | None => None,
+        };
+        let entry = facts.access_cache.find(identity.number);
+        let entry = entry.and_then(|entry| entry.view(facts.state.rights(), now));
+        AccessView { local: bits, entry, foreign_data: is_foreign }
+    }
+
+    /// Caches an ACCESS reply for `identity`; the attributes in the reply are already applied.
+    pub(crate) fn absorb_answer(
+        &self,
+        identity: &InternedCaller,
+        asked: Access,
+        granted: Access,
+        sent_at: Moment,
+    ) {
+        let mut facts = self.facts();
+        let bits =
+            facts.state.facts().and_then(|known| access::mode_bits_rights(&known, credential(identity)));
+        let lesson = bits.filter(|_| identity.may_use_mode_bits());
+        let lesson = lesson.map(|bits| access::compare(bits, asked, granted));
+        match lesson {
+            Some(access::ModeBitsComparison::ServerGrantsMore) => {
+                self.set(InodeFlag::BitsDisputed);
+            }
+            Some(access::ModeBitsComparison::ServerGrantsLess) => {
+                self.set(InodeFlag::BitsDisputed);
+                if identity.distrust_mode_bits() {
+                    let (uid, gid) = (identity.uid, identity.gid);
+                    tracing::info!(
+                        uid,
+                        gid,
+                        "the server grants fewer rights than the mode bits: ACCESS is sent for this user from now on"
+                    );
+                }
+            }
+            Some(access::ModeBitsComparison::Agree) | None => {}
+        }
+        facts.note_search_denied(asked.without(granted), self.core().options().users);
+        let rights = facts.state.rights();
+        let former = facts.access_cache.find(identity.number);
+        self.keep_answer(&mut facts, identity, AccessEntry::absorb(former, asked, granted, rights, sent_at));
+    }
+
+    /// Caches the rights that a successful request of `identity` proves.
+    pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
+        let mut facts = self.facts();
+        let former = facts.access_cache.find(identity.number);
+        let entry = AccessEntry::prove(former, rights, facts.state.rights(), sent_at);
+        self.keep_answer(&mut facts, identity, entry);
+    }
+
+    /// Drops cached rights after the server has refused `identity` an operation that they allowed.
+    pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
+        let mut facts = self.facts();
+        self.trace_invalidate(&facts, "access", "the server refused what it allows");
+        facts.note_search_denied(rights, self.core().options().users);
+        facts.state.dispute_rights();
+        let epoch = facts.state.rights();
+        self.keep_answer(
+            &mut facts,
+            identity,
+            AccessEntry::absorb(None, rights, Access::NONE, epoch, sent_at),
+        );
+    }
+
+    /// Records that the server refused `identity` an operation that requires `rights`.
+    pub(crate) fn note_refusal(
+        &self,
+        identity: &InternedCaller,
+        status: Fault,
+        rights: Access,
+        sent_at: Moment,
+    ) {
+        if status != Fault::Acces {
+            return;
+        }
+        let view = self.access_view(&self.facts(), identity, false, self.core().now());
+        let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
+        if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
+            self.disprove(identity, rights, sent_at);
+        } else {
+            self.absorb_answer(identity, rights, Access::NONE, sent_at);
+        }
+    }
+
+    fn keep_answer(&self, facts: &mut InodeFacts, identity: &InternedCaller, entry: AccessEntry) {
+        if facts.access_cache.keep(identity.number, entry) {
+            self.core().count(ClientCounter::AccessEvict);
+        }
+    }
+}
+
+fn credential(identity: &InternedCaller) -> UnixCredential<'_> {
+    UnixCredential { uid: identity.uid, gid: identity.gid, groups: &identity.groups }
+}
+
+impl InodeFacts {
+    /// The lifetimes of its names, as a directory.
+    pub(crate) fn name_lifetimes(&self) -> NameLifetimes {
+        match &self.by_type {
+            TypeState::Directory(kept) => kept.name_lifetimes,
+            TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => NameLifetimes::default(),
+        }
+    }
+
+    fn search_was_denied(&self) -> bool {
+        matches!(&self.by_type, TypeState::Directory(kept) if kept.search_was_denied)
+    }
+
+    /// The server denied somebody these rights. If one is to search a directory that everybody may
+    /// search by its mode bits, they are not to be relied on.
+    pub(super) fn note_search_denied(&mut self, denied: Access, users: MountUsers) {
+        if denied.contains(Access::LOOKUP) && everybody_may_search(self.state.facts(), false, users) {
+            self.by_type.directory().search_was_denied = true;
+        }
+    }
+}
+
+impl Inode {
+    /// What lifetimes of its names depend on, as a directory; `clock` is that of its file system.
+    pub(crate) fn directory_view<'a>(
+        &self,
+        facts: &'a InodeFacts,
+        clock: &'a ServerClock,
+    ) -> DirectoryView<'a> {
+        DirectoryView { attributes: &facts.state, is_disputed: self.is_search_disputed(facts), clock }
+    }
+
+    /// Whether everybody whose requests arrive may search it.
+    pub(crate) fn everybody_may_search(&self, facts: &InodeFacts, users: MountUsers) -> bool {
+        everybody_may_search(facts.state.facts(), self.is_search_disputed(facts), users)
+    }
+
+    fn is_search_disputed(&self, facts: &InodeFacts) -> bool {
+        self.has(InodeFlag::BitsDisputed) || facts.search_was_denied()
+    }
+}
+
+/// A flag of an inode. All accesses are relaxed.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(crate) enum InodeFlag {
+    /// Its name was prefetched with another name, was not cached before, and has not been used
+    /// since: the first use saves a request.
+    Primed = 1,
+    /// It was used since its attributes were last fetched together with those of siblings.
+    UsedSinceRefresh = 2,
+    /// The server reported the handle as stale.
+    Stale = 4,
+    /// The server's decision differed from the mode bits: they no longer decide about access to
+    /// this inode.
+    BitsDisputed = 8,
+    /// It was looked up, and no other operation has used it since.
+    LookedUp = 16,
+    /// Its size has decreased, and it is not certain that the kernel knows the smaller size.
+    Shrunk = 32,
+    /// All its lookups were returned once, and the registry has its ID.
+    Forgotten = 64,
+    /// A name in it has been returned to a caller since its lookups were last counted from 0.
+    ToldNames = 128,
+}
+
+impl Inode {
+    /// Whether it has a flag.
+    pub(crate) fn has(&self, flag: InodeFlag) -> bool {
+        self.flags.load(Relaxed) & flag as u8 != 0
+    }
+
+    /// Sets a flag; returns whether it was set before.
+    pub(crate) fn set(&self, flag: InodeFlag) -> bool {
+        self.has(flag) || self.flags.fetch_or(flag as u8, Relaxed) & flag as u8 != 0
+    }
+
+    /// Clears a flag; returns whether it was set before.
+    pub(crate) fn clear(&self, flag: InodeFlag) -> bool {
+        self.has(flag) && self.flags.fetch_and(!(flag as u8), Relaxed) & flag as u8 != 0
+    }
+}
+
+impl Inode {
+    /// Records a use: an operation requested it or was answered from the cache. Returns whether
+    /// this is the first use of a prefetched name, which saves a request.
+    pub(crate) fn note_use(&self) -> bool {
+        if !self.set(InodeFlag::UsedSinceRefresh)
+            && let Some(home) = self.listed_in()
+        {
+            home.facts().by_type.directory().prefetch.used();
+        }
+        self.clear(InodeFlag::Primed)
+    }
+
+    /// Records that a prefetched name of this directory was used, which saved a request. Returns
+    /// whether the name came from a fill.
+    pub(crate) fn note_spared(&self) -> bool {
+        {
+            let mut facts = self.facts();
+            let own = &mut facts.by_type.directory().prefetch.own;
+            if !own.has_filled() {
+                return false;
+            }
+            own.spared();
+        }
+        if let Some(parent) = self.parent() {
+            parent.facts().by_type.directory().prefetch.below.spared();
+        }
+        self.core().learn_prefetch(PrefetchBenefit::spared);
+        true
+    }
+
+    /// The parent directory, if known. Its facts are locked after those of this inode are released,
+    /// because a server may return a directory as its own parent, or a file as `..`.
+    pub(crate) fn parent(&self) -> Option<Arc<Self>> {
+        let parent = match &self.facts().by_type {
+            TypeState::Directory(directory) => directory.parent.as_ref()?.0.upgrade()?,
+            TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => return None,
+        };
+        let kind = parent.facts().state.facts().map(|known| known.kind);
+        (kind == Some(FileKind::Directory)).then_some(parent)
+    }
+
+    /// Records that its attributes were fetched with those of others in the directory `home`.
+    /// Returns whether it had been used since the previous such fetch.
+    pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>) -> bool {
+        self.clear(InodeFlag::Stale);
+        let mut facts = self.facts();
+        let is_known = facts.listed_in.as_ref().is_some_and(|known| known.as_ptr() == Arc::as_ptr(home));
+        let former = if is_known { None } else { facts.listed_in.replace(Arc::downgrade(home)) };
+        drop(facts);
+        drop(former);
+        self.clear(InodeFlag::UsedSinceRefresh)
+    }
+
+    /// Records that the size has decreased, so that the kernel's size and copies may be invalid.
+    pub(crate) fn shrinks(&self, facts: &mut InodeFacts) {
+        // The invalidation is counted even if the file was never opened: earlier replies reported
+        // its size.
+        let _ = facts.by_type.file();
+        facts.invalidate_copies();
+        self.set(InodeFlag::Shrunk);
+    }
+
+    /// Records that a SETATTR of the size failed for the kernel, which then keeps its old size.
+    pub(crate) fn may_seem_larger_again(&self) {
+        self.shrinks(&mut self.facts());
+    }
+
+    /// The directory in whose listing it was last returned.
+    pub(crate) fn listed_in(&self) -> Option<Arc<Self>> {
+        self.facts().listed_in.as_ref()?.upgrade()
+    }
+
+    /// Clears that directory, because the inode was moved or removed.
+    pub(crate) fn clear_listed_in(&self) {
+        let former = self.facts().listed_in.take();
+        drop(former);
+    }
+}
+
 /// The attributes that no decision depends on.
 #[derive(Clone, Copy, Debug)]
 struct StatOnlyAttributes {
@@ -444,6 +558,7 @@ struct StatOnlyAttributes {
     rdev: Device,
     used: u64,
     fsid: u64,
+    /// The inode number within the mount.
     fileid: u64,
     atime: Timestamp,
     mtime: Timestamp,
@@ -451,8 +566,8 @@ struct StatOnlyAttributes {
 }
 
 impl StatOnlyAttributes {
-    fn of(attributes: &Attributes) -> Self {
-        let Attributes { nlink, used, rdev, fsid, fileid, atime, mtime, ctime, .. } = *attributes;
+    fn of(attributes: &Attributes, fileid: u64) -> Self {
+        let Attributes { nlink, used, rdev, fsid, atime, mtime, ctime, .. } = *attributes;
         Self { nlink, rdev, used, fsid, fileid, atime, mtime, ctime }
     }
 
@@ -524,7 +639,7 @@ impl InodeAccessCache {
 impl Drop for Inode {
     fn drop(&mut self) {
         self.registry.forget(&self.handle);
-        if self.was_forgotten() {
+        if self.has(InodeFlag::Forgotten) {
             self.registry.end_forgotten(self.id);
         }
     }

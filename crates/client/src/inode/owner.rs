@@ -4,7 +4,7 @@ use std::{ops::Range, time::Instant};
 
 use curt_types::{Attributes, FileHandle, Wcc, WriteVerifier};
 
-use super::Inode;
+use super::{Inode, InodeFlag};
 use crate::{
     data::{DataOwner, FileData},
     event_fields::InodeEventFields,
@@ -45,7 +45,7 @@ impl DataOwner for Inode {
         // A short reply makes the kernel reduce its size, unless the kernel is notified first.
         let is_short = range.end > size;
         if let Some(observer) = &self.core().observer
-            && !(is_short && self.may_seem_larger())
+            && !(is_short && self.has(InodeFlag::Shrunk))
         {
             observer.read_found_change(self.id, range.clone(), size);
         }

@@ -27,8 +27,8 @@ use curt_types::FileHandle;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
-use super::Inode;
-use crate::{core::MountCore, identity::InodeId};
+use super::{Inode, InodeFlag};
+use crate::{api::InodeId, core::MountCore};
 
 /// All live inodes of one mount.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl InodeRegistry {
 
     /// Records that all lookups of `inode` were returned.
     pub(crate) fn add_forgotten(&self, inode: &Arc<Inode>) {
-        inode.is_forgotten();
+        inode.set(InodeFlag::Forgotten);
         let forgotten = &mut *self.forgotten.lock();
         if forgotten.by_id.insert(inode.id(), Arc::downgrade(inode)).is_some() {
             return;
@@ -155,7 +155,8 @@ impl InodeRegistry {
 pub(crate) struct LookedUpInodes {
     hasher: RandomState,
     inodes: Mutex<HashTable<Arc<Inode>>>,
-    pub(crate) last_forgotten: LastForgotten,
+    /// The most recent inodes whose lookups were all returned, oldest first.
+    last_forgotten: Mutex<VecDeque<Arc<Inode>>>,
 }
 
 impl LookedUpInodes {
@@ -176,7 +177,7 @@ impl LookedUpInodes {
         let mut inodes = self.inodes.lock();
         if inode.add_lookup() == 1 {
             // A caller that uses names in it holds a lookup of it.
-            inode.begins_to_be_held();
+            inode.clear(InodeFlag::ToldNames);
             inodes.insert_unique(hash, Arc::clone(inode), |other| self.hasher.hash_one(other.id()));
         }
     }
@@ -191,21 +192,16 @@ impl LookedUpInodes {
         }
         Some(entry.remove().0)
     }
-}
 
-/// Most inodes that are kept alive by this list only. Each takes some hundred bytes.
-const LAST_MAX: usize = 16_384;
-
-/// The most recent inodes whose lookups were all returned, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct LastForgotten(Mutex<VecDeque<Arc<Inode>>>);
-
-impl LastForgotten {
-    pub(crate) fn add(&self, inode: Arc<Inode>) {
-        let mut last = self.0.lock();
+    /// Keeps `inode`, whose lookups were all returned, alive for a while.
+    pub(crate) fn keep_forgotten(&self, inode: Arc<Inode>) {
+        let mut last = self.last_forgotten.lock();
         let oldest = (last.len() == LAST_MAX).then(|| last.pop_front());
         last.push_back(inode);
         drop(last);
         drop(oldest);
     }
 }
+
+/// Most inodes that are kept alive by this list only. Each takes some hundred bytes.
+const LAST_MAX: usize = 16_384;

@@ -10,7 +10,7 @@ use std::{
 use curt_rpc::client::{Interrupt, Wake};
 use parking_lot::{Condvar, Mutex};
 
-use crate::identity::InodeId;
+use crate::api::InodeId;
 
 /// The result of a request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

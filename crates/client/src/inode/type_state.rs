@@ -17,8 +17,8 @@ use curt_policy::{
 
 use super::{Inode, single_flight::PendingRemovals};
 use crate::{
-    credentials::InternedCaller,
-    identity::InodeId,
+    api::InodeId,
+    caller::InternedCaller,
     readdir::{cache::DirectoryListing, local_changes::LocalChange},
 };
 

@@ -14,7 +14,7 @@ use curt_types::{ByteRange, FileHandle};
 
 use super::LockCaller;
 use crate::{
-    credentials::InternedCaller,
+    caller::InternedCaller,
     inode::Inode,
     open_file::OpenFile,
     protocol::{WireOwner, v3::nlm::OWNERS_MAX},

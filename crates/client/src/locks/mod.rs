@@ -39,13 +39,13 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
+    caller::InternedCaller,
     core::MountCore,
-    credentials::InternedCaller,
-    environment::Background,
     errno,
     inode::Inode,
     open_file::OpenFile,
     protocol::{LockEvents, LockMode, RpcCaller, WireLock, WireOwner},
+    threads::Background,
 };
 use files::{LockedFiles, WireOwners};
 use record::LockTimes;

@@ -4,7 +4,7 @@ use curt_policy::locks::LockOwner;
 use curt_types::{ByteRange, LockType};
 
 use super::MountLocks;
-use crate::identity::InodeId;
+use crate::InodeId;
 use std::time::Duration;
 
 /// A lock that is held or waited for.

@@ -11,24 +11,18 @@ use curt_policy::{
 use curt_types::Access;
 use rustix::io::Errno;
 
-use crate::{
-    errno, identity::InodeId, inode::Inode, kernel_dentries::NamePlace, op::Op, ops::getattr::revalidate,
-    superblock::Superblock,
-};
+use crate::{api::InodeId, errno, inode::Inode, op::Op, ops::getattr::revalidate, superblock::Superblock};
 
-/// Components of the longest path (PATH_MAX).
-const DEPTH_MAX: usize = 2048;
-
-/// access(2) with `mask` (R_OK 4, W_OK 2, X_OK 1; 0 checks nothing).
+/// access(2) with `mask` (R_OK 4, W_OK 2, X_OK 1; 0 checks only the path).
 ///
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
 pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
+    let inode = op.sb.find_inode(id)?;
+    check_path(op, &inode)?;
     if mask & 7 == 0 {
         return Ok(());
     }
-    let inode = op.sb.find_inode(id)?;
-    check_path(op, &inode)?;
     let kind = inode.facts().state.facts().map(|known| known.kind);
     let kind = match kind {
         Some(kind) => kind,
@@ -42,8 +36,8 @@ pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
 
 /// Makes sure that the caller may search the directories through which the kernel may have let him
 /// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
-/// this directory, and so on. Whoever did not come by a path is not asked for more, but for a while
-/// after the permission has ended.
+/// this directory, and so on. Of several directories one that he may search is enough. Whoever did
+/// not come by a path is not asked for more, unless the permission ended while the names lasted.
 ///
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
@@ -51,42 +45,35 @@ pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
     if !op.sb.core.checks_paths(op.now()) {
         return Ok(());
     }
-    let dentries = &op.sb.kernel_dentries;
-    let Some(place) = dentries.place_of(inode.id(), op.now()) else {
+    let mut ways = op.sb.kernel_dentries.directories_of(inode.id(), op.now());
+    let Some(last) = ways.last() else {
         return Ok(());
     };
-    match check_place(op, place) {
-        // A file may have been found by any of its names.
-        Err(Errno::ACCESS) => {
-            let mut others = dentries.other_places_of(inode.id(), op.now()).into_iter();
-            if others.any(|place| check_place(op, place).is_ok()) { Ok(()) } else { Err(Errno::ACCESS) }
+    let mut passed = vec![last.id()];
+    let mut refusal = Errno::ACCESS;
+    while let Some(directory) = ways.pop() {
+        match check_search(op, &directory) {
+            Ok(()) => {
+                let above = op.sb.kernel_dentries.directories_of(directory.id(), op.now());
+                if above.is_empty() {
+                    return Ok(());
+                }
+                for directory in above {
+                    if !passed.contains(&directory.id()) {
+                        passed.push(directory.id());
+                        ways.push(directory);
+                    }
+                }
+            }
+            // He may have come by another name, or the object was moved away from here.
+            Err(error @ (Errno::ACCESS | Errno::STALE | Errno::NOENT)) => refusal = error,
+            Err(error) => return Err(error),
         }
-        result => result,
     }
+    Err(refusal)
 }
 
-fn check_place(op: &Op<'_>, mut place: NamePlace) -> Result<(), Errno> {
-    for _ in 0..DEPTH_MAX {
-        check_search(op, &place)?;
-        match op.sb.kernel_dentries.place_of(place.directory.id(), op.now()) {
-            Some(above) => place = above,
-            None => return Ok(()),
-        }
-    }
-    Err(Errno::ACCESS)
-}
-
-/// Checks that the caller may search the directory of `place`. When the kernel should not keep the
-/// name any more, few callers can have used it, so nothing is requested for a directory that
-/// everybody may search as far as is known.
-fn check_search(op: &Op<'_>, place: &NamePlace) -> Result<(), Errno> {
-    let directory = &place.directory;
-    if !place.is_kept {
-        let facts = directory.facts();
-        if directory.everybody_may_search(&facts, op.options.users) {
-            return Ok(());
-        }
-    }
+fn check_search(op: &Op<'_>, directory: &Arc<Inode>) -> Result<(), Errno> {
     match access_decision(op, directory, Access::LOOKUP, false) {
         AccessDecision::Allow => Ok(()),
         AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {

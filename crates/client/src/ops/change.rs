@@ -15,7 +15,7 @@ use curt_types::{Access, Fault, Wcc};
 use rustix::io::Errno;
 
 use crate::{
-    errno, inode::Inode, op::Op, ops::names, protocol::NfsReply, readdir::local_changes::LocalChange,
+    errno, inode::Inode, op::Op, protocol::NfsReply, readdir::local_changes::LocalChange,
     superblock::Superblock,
 };
 
@@ -54,7 +54,7 @@ impl<'a> NameChange<'a> {
             facts.state.begin_mutation();
             facts.by_type.directory().begin_change(name)
         };
-        let former = names::uncache_name(sb, directory, name);
+        let former = sb.dentries.uncache_name(directory, name);
         drop(former);
         Self { sb, directory, name, number, sent_at, has_ended: false }
     }
@@ -71,7 +71,7 @@ impl<'a> NameChange<'a> {
         self.has_ended = true;
         let is_alone = self.directory.facts().by_type.directory().end_change(self.number);
         let absorbed = self.directory.end_mutation(wcc, sent_at);
-        let former = names::uncache_name(self.sb, self.directory, self.name);
+        let former = self.sb.dentries.uncache_name(self.directory, self.name);
         drop(former);
         NameChangeOutcome { absorbed, is_alone, sent_at, lost_at: None, number: self.number }
     }
@@ -121,7 +121,7 @@ pub(crate) fn learn_own(
     let NameChangeOutcome { absorbed, is_alone, sent_at, number, .. } = ended;
     let learned = curt_policy::names::learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
     list_own(directory, name, child, number, learned);
-    names::cache_learned(sb, directory, name, child, learned, None)
+    sb.dentries.cache_learned(directory, name, child, learned, None)
 }
 
 /// Applies a change by this client to the cached listing of the directory.

@@ -1,11 +1,29 @@
-//! Closing files, and flushing their data to the server.
+//! Closing files: flushing their data to the server, and the last close of a removed file.
+//!
+//! Owns the removal of `.nfs` names, and opens that may fail after they were counted.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+use curt_observe::{ClientCounter, events::Event, probe};
 use curt_rpc::client::Interrupt;
+use curt_types::Fault;
 use rustix::io::Errno;
 
-use crate::{op::Op, open_file::OpenFile, ops::last_close, superblock::Superblock};
+use crate::{
+    errno,
+    inode::{
+        Inode,
+        type_state::{OpenState, SillyName, TypeState},
+    },
+    op::Op,
+    open_file::OpenFile,
+    open_unlink::{RemovalGuard, begin_open},
+    ops::{
+        change::{self, NameChangeOutcome},
+        getattr,
+    },
+    superblock::Superblock,
+};
 
 /// Closes the open file. Dirty data that were not flushed are written in the background. The last
 /// release of a file that was removed while open removes its silly name. Further calls for the same
@@ -42,7 +60,7 @@ pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
     let _going = silly.as_ref().map(|silly| sb.silly_directories.begin_removal(silly.directory.id()));
     noted();
     if let Some(silly) = silly {
-        last_close::remove_silly_name(sb, &file.inode, &silly);
+        remove_silly_name(sb, &file.inode, &silly);
     }
 }
 
@@ -78,4 +96,180 @@ pub fn fsync(op: &Op<'_>, file: &OpenFile, datasync: bool) -> Result<(), Errno> 
     file.locks.check_lost()?;
     let _ = datasync;
     flush(op, file)
+}
+
+/// Uncounts an open that failed.
+pub(crate) fn cancel_open(sb: &Superblock, inode: &Arc<Inode>) {
+    let silly = match &mut inode.facts().by_type {
+        TypeState::File(file) => {
+            file.opening = file.opening.saturating_sub(1);
+            file.take_unused_silly_name()
+        }
+        TypeState::Nothing | TypeState::Directory(_) | TypeState::Link(_) => None,
+    };
+    if let Some(silly) = silly {
+        remove_silly_name(sb, inode, &silly);
+    }
+}
+
+/// Removes the silly name of a file that is no longer open; the removal was begun by
+/// [`OpenState::take_unused_silly_name`].
+pub(crate) fn remove_silly_name(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyName) {
+    let removal = RemovalGuard::begun(inode);
+    remove_silly(sb, inode, silly);
+    drop(removal);
+}
+
+pub(crate) fn remove_at_server(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+) -> Result<(Result<(), Fault>, NameChangeOutcome), Errno> {
+    let dir = |event| directory.fileid_if_enabled(event);
+    probe!(NfsRemoveEnter { dir: dir(Event::NfsRemoveEnter), name });
+    let send = || op.protocol().remove(op.rpc_caller(), directory.handle(), name, false);
+    let answer = change::change_name(op, directory, name, send);
+    probe!(NfsRemoveExit { dir: dir(Event::NfsRemoveExit), name, error: event_status(&answer) });
+    answer
+}
+
+/// Removes a silly name at the server. A failure is logged, and the name stays.
+pub(crate) fn remove_silly(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyName) {
+    let identity = Arc::clone(&silly.identity);
+    let op = &Op::new(sb, identity, Interrupt::never(), sb.core.now());
+    let has_other_names = inode.attributes().is_some_and(|attributes| attributes.nlink > 1);
+    let _going = sb.silly_directories.begin_removal(silly.directory.id());
+    let answer = remove_at_server(op, &silly.directory, &silly.name);
+    sb.silly_directories.remove(silly.directory.id());
+    probe!(NfsSillyrenameUnlink {
+        dir: silly.directory.fileid_if_enabled(Event::NfsSillyrenameUnlink),
+        name: &silly.name[..],
+        error: event_status(&answer)
+    });
+    let name = silly.name.escape_ascii();
+    let is_removed = matches!(answer, Ok((Ok(()) | Err(Fault::Noent), _)));
+    match answer {
+        Ok((Ok(()) | Err(Fault::Noent), _)) => note_removed(op, inode),
+        Ok((Err(status), _)) => {
+            tracing::warn!(%name, error = %errno::of_fault(status), "cannot remove a silly-renamed file")
+        }
+        Err(error) => tracing::warn!(%name, %error, "cannot remove a silly-renamed file"),
+    }
+    // A kernel invalidates attributes at unlink(2) and close(2), but this removal comes after both.
+    if let Some(observer) = &sb.core.observer {
+        observer.attributes_changed(silly.directory.id());
+        if has_other_names {
+            observer.attributes_changed(inode.id());
+        }
+    }
+    if is_removed {
+        sb.count(ClientCounter::SillyRemove);
+    }
+}
+
+/// Updates `inode` after the removal of one of its names: its link count and ctime have changed.
+///
+/// The cached link count may be old, because another client can have linked the file. So dirty data
+/// are discarded only if the server reports that the file is gone. The GETATTR for this is sent
+/// only if there are dirty data.
+pub(crate) fn note_removed(op: &Op<'_>, inode: &Arc<Inode>) {
+    let was_last = inode.attributes().is_some_and(|attributes| attributes.nlink <= 1);
+    inode.distrust_attributes();
+    let Some(data) = inode.data_if_any().filter(|_| !is_open(inode)) else {
+        return;
+    };
+    let is_gone = if data.has_unwritten() { is_surely_gone(op, inode) } else { was_last };
+    if is_gone {
+        data.discard();
+    }
+}
+
+/// Whether the server reports the handle as stale or the link count as zero. Other errors, a
+/// timeout and an interrupted caller leave this open, so the result is false.
+fn is_surely_gone(op: &Op<'_>, inode: &Arc<Inode>) -> bool {
+    match getattr::send_getattr(op, inode) {
+        Ok(()) => inode.attributes().is_some_and(|attributes| attributes.nlink == 0),
+        Err(error) => error == Errno::STALE,
+    }
+}
+
+/// A file that is being opened. Dropping it cancels the open, with the work of a last close if no
+/// other open is left.
+#[must_use]
+pub(crate) struct OpenGuard<'a> {
+    sb: &'a Superblock,
+    inode: &'a Arc<Inode>,
+    is_counted: bool,
+    is_granted: bool,
+}
+
+impl<'a> OpenGuard<'a> {
+    /// Counts an open of `inode`, after its removals in flight have ended. The file may be gone
+    /// then.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn begin(op: &Op<'a>, inode: &'a Arc<Inode>) -> Result<Self, Errno> {
+        let is_counted = begin_open(inode, op.interrupt())?;
+        Ok(Self { sb: op.sb, inode, is_counted, is_granted: false })
+    }
+
+    /// The same; `None` if the object is not a file.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn begin_if_file(op: &Op<'a>, inode: &'a Arc<Inode>) -> Result<Option<Self>, Errno> {
+        Self::begin(op, inode).map(|opening| Some(opening).filter(|opening| opening.is_counted))
+    }
+
+    /// Keeps the open counted; another part of the client cancels it later.
+    pub(crate) fn leave(mut self) {
+        self.is_granted = true;
+    }
+
+    /// Counts an open of a file that this mount has just created, under the lock of its name.
+    pub(crate) fn of_new(sb: &'a Superblock, inode: &'a Arc<Inode>) -> Self {
+        inode.facts().by_type.file().opening += 1;
+        Self { sb, inode, is_counted: true, is_granted: false }
+    }
+
+    /// The inode that is being opened.
+    pub(crate) fn inode(&self) -> &'a Arc<Inode> {
+        self.inode
+    }
+
+    /// Completes the open: it is counted as open until it is released. `note` updates the open
+    /// state.
+    pub(crate) fn complete<T>(mut self, note: impl FnOnce(&mut OpenState) -> T) -> T {
+        let mut facts = self.inode.facts();
+        let file = facts.by_type.file();
+        if self.is_counted {
+            file.opening = file.opening.saturating_sub(1);
+        }
+        file.opens += 1;
+        self.is_granted = true;
+        note(file)
+    }
+}
+
+impl Drop for OpenGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_counted && !self.is_granted {
+            cancel_open(self.sb, self.inode);
+        }
+    }
+}
+
+/// The status in an event: 0 or a negative errno.
+fn event_status(answer: &Result<(Result<(), Fault>, NameChangeOutcome), Errno>) -> i32 {
+    match answer {
+        Ok((Ok(()), _)) => 0,
+        Ok((Err(status), _)) => -errno::of_fault(*status).raw_os_error(),
+        Err(error) => -error.raw_os_error(),
+    }
+}
+
+/// Whether the file is open here or being opened.
+fn is_open(inode: &Inode) -> bool {
+    matches!(&inode.facts().by_type, TypeState::File(state) if state.is_used())
 }

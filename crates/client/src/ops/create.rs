@@ -8,18 +8,12 @@ use rustix::{fs::OFlags, io::Errno};
 
 use super::change::{NameChangeOutcome, prove_change};
 use crate::{
-    api::{FoundInode, OpenFlags, OpenResult},
+    api::{FoundInode, InodeId, OpenFlags, OpenResult},
+    dentry_cache::{NameInDirectory, NameKey, ResolvedName},
     errno,
-    identity::{InodeId, NameKey},
-    inode::Inode,
+    inode::{Inode, InodeFlag},
     op::Op,
-    ops::{
-        access, change, getattr,
-        last_close::OpenGuard,
-        lookup,
-        names::{NameInDirectory, ResolvedName},
-        open, retransmitted,
-    },
+    ops::{access, change, close::OpenGuard, getattr, lookup, open, retransmitted},
     protocol::CreateRequest,
     superblock::Superblock,
 };
@@ -221,7 +215,7 @@ fn make(
         }
     };
     let inode = op.sb.registry.inode(&created.handle);
-    inode.clear_stale();
+    inode.clear(InodeFlag::Stale);
     match &created.attributes {
         Some(attributes) => {
             let _ = inode.absorb(attributes, ended.sent_at);

@@ -8,11 +8,10 @@ use curt_rpc::client::Interrupt;
 use rustix::io::Errno;
 
 use crate::{
-    api::InodeStat,
+    api::{InodeId, InodeStat},
     data::{DataOwner, FileData, ResizeInFlight},
     errno,
     event_fields::{trace_enter, trace_exit},
-    identity::InodeId,
     inode::{Inode, single_flight::InFlightEnd},
     op::Op,
     open_file::OpenFile,

@@ -9,12 +9,16 @@ use std::{sync::Arc, time::Duration};
 
 use curt_policy::{
     Epoch, Moment, NameLabel,
-    kernel_cache::{expiry, may_keep_name_of, name_lifetime, wait_for},
+    kernel_cache::{may_keep_name_of, name_lifetime, wait_for, with_expiry_delay},
     names::DentryState,
 };
 use curt_types::FileKind;
 
-use crate::{inode::Inode, op::Op, ops::names::NameInDirectory};
+use crate::{
+    dentry_cache::NameInDirectory,
+    inode::{Inode, InodeFacts},
+    op::Op,
+};
 
 /// How long the kernel may cache `name`, which leads to `child` or is missing, from now on. Called
 /// last before the reply, so that the lifetime ends when it is recorded to end. Zero if no kernel
@@ -26,38 +30,65 @@ pub(crate) fn grant(
     child: Option<(&Arc<Inode>, FileKind)>,
     label: Option<NameLabel>,
 ) -> Duration {
-    if !op.sb.serves_a_kernel() || matches!(name.name, b"." | b"..") {
-        return Duration::ZERO;
-    }
-    let lifetime = match label {
-        Some(label) if child.is_none_or(|(_, kind)| may_keep_name_of(kind)) => {
-            grant_labelled(op, name, child.map(|(child, _)| child), label)
+    match label.filter(|_| may_grant(op, name.name)) {
+        Some(label) => grant_locked(op, &mut name.directory.facts(), name, child, label),
+        None => {
+            note_found(op, name, child);
+            Duration::ZERO
         }
-        Some(_) | None => Duration::ZERO,
+    }
+}
+
+/// The same under the lock of the directory, whose facts are `facts`.
+pub(crate) fn grant_locked(
+    op: &Op<'_>,
+    facts: &mut InodeFacts,
+    name: NameInDirectory<'_>,
+    child: Option<(&Arc<Inode>, FileKind)>,
+    label: NameLabel,
+) -> Duration {
+    let is_kept = child.is_none_or(|(_, kind)| may_keep_name_of(kind)) && may_grant(op, name.name);
+    let lifetime = if is_kept {
+        record_lifetime(op, facts, name, child.map(|(child, _)| child), label)
+    } else {
+        Duration::ZERO
     };
-    if let Some((child, _)) = child.filter(|_| lifetime.is_zero() && op.sb.core.checks_paths(op.now())) {
-        op.sb.kernel_dentries.note_found(child.id(), name.directory, op.now());
+    if lifetime.is_zero() {
+        note_found(op, name, child);
     }
     lifetime
 }
 
+fn may_grant(op: &Op<'_>, name: &[u8]) -> bool {
+    !op.options.kernel_names.is_zero() && op.sb.grants_names() && !matches!(name, b"." | b"..")
+}
+
+/// LOOKUP has found `child`: its callers may have come by this name as well.
+fn note_found(op: &Op<'_>, name: NameInDirectory<'_>, child: Option<(&Arc<Inode>, FileKind)>) {
+    if let Some((child, _)) = child
+        && op.sb.core.checks_paths(op.now())
+        && !matches!(name.name, b"." | b"..")
+    {
+        op.sb.kernel_dentries.note_found(child.id(), name.directory, op.now());
+    }
+}
+
 /// Records the lifetime for the directory, for the object and for the mount, under the lock of the
 /// directory: a rename that ends afterwards finds all of them.
-fn grant_labelled(
+fn record_lifetime(
     op: &Op<'_>,
+    facts: &mut InodeFacts,
     name: NameInDirectory<'_>,
     child: Option<&Arc<Inode>>,
     label: NameLabel,
 ) -> Duration {
-    if op.options.kernel_names.is_zero() || !op.sb.grants_names() {
-        return Duration::ZERO;
-    }
     let state = if child.is_some() { DentryState::Positive } else { DentryState::Negative };
     let (now, directory) = (op.now(), name.directory);
-    let mut facts = directory.facts();
     let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
-    let view = directory.directory_view(&facts, &clock);
-    let lifetime = name_lifetime(state, label, &view, now, &op.options);
+    // A remount may have come since the operation began; it waits for what was granted before.
+    let longest = op.sb.core.options().kernel_names;
+    let view = directory.directory_view(facts, &clock);
+    let lifetime = name_lifetime(state, label, &view, now, &op.options).min(longest);
     let may_grant = facts.name_lifetimes().may_grant(state, now);
     if lifetime.is_zero() || !may_grant || !op.sb.dentries.has(directory.id(), name.name, child, label) {
         return Duration::ZERO;
@@ -85,8 +116,8 @@ pub(crate) fn await_closed(op: &Op<'_>, directory: &Inode) {
 }
 
 /// Whether the kernel may have a present name of `directory`, which it then uses without a LOOKUP.
-pub(crate) fn may_be_cached(op: &Op<'_>, directory: &Inode) -> bool {
-    expiry(directory.facts().name_lifetimes().present_end()) > Some(op.now())
+pub(crate) fn kernel_may_have_names(op: &Op<'_>, directory: &Inode) -> bool {
+    with_expiry_delay(directory.facts().name_lifetimes().present_end()) > Some(op.now())
 }
 
 /// A name of `from` that leads to `moved`, if that is known, was renamed into `to`. The kernel
@@ -107,7 +138,7 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
     let has_links = moved
         .and_then(|moved| moved.attributes())
         .is_some_and(|known| known.kind != FileKind::Directory && known.nlink > 1);
-    let end = end.filter(|end| expiry(Some(*end)) > Some(op.now()));
+    let end = end.filter(|end| with_expiry_delay(Some(*end)) > Some(op.now()));
     let is_open = {
         let mut facts = to.facts();
         let is_open = to.everybody_may_search(&facts, op.options.users);
@@ -123,7 +154,7 @@ pub(crate) fn note_renamed(op: &Op<'_>, from: &Arc<Inode>, to: &Arc<Inode>, move
         if op.sb.grants_names() {
             from.facts().by_type.directory().name_lifetimes.withhold(op.now());
         }
-        await_expiry(op, expiry(end));
+        await_expiry(op, with_expiry_delay(end));
     }
 }
 

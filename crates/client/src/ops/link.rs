@@ -6,17 +6,15 @@ use curt_types::Fault;
 use rustix::io::Errno;
 
 use crate::{
-    api::FoundInode,
+    api::{FoundInode, InodeId},
+    dentry_cache::NameInDirectory,
     errno,
-    identity::InodeId,
     inode::Inode,
     op::Op,
     ops::{
         access,
         change::{self, NameChange, NameChangeOutcome, prove_change},
-        create, lookup,
-        names::NameInDirectory,
-        retransmitted,
+        create, lookup, retransmitted,
     },
 };
 

@@ -18,23 +18,17 @@ use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
 
 use crate::{
-    api::{FoundInode, LookupResult},
-    dentry_cache::CachedDentry,
+    api::{FoundInode, InodeId, LookupResult},
+    dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
-    identity::InodeId,
     inode::{
-        Inode, InodeFacts,
+        Inode, InodeFacts, InodeFlag,
         type_state::{CreateProbe, TypeState},
     },
     op::Op,
-    ops::{
-        access, getattr, kernel_names,
-        last_close::OpenGuard,
-        names::{self, NameInDirectory, ResolvedName},
-        open_retry, readlink,
-    },
+    ops::{access, close::OpenGuard, getattr, kernel_names, open_retry, readlink},
     readdir::{
-        absence,
+        names,
         prefetch::{self, FillOutcome},
     },
     superblock::Superblock,
@@ -73,8 +67,18 @@ enum LookupBy {
 struct NameHit {
     source: NameHitSource,
     allowed_by: AllowedBy,
-    /// LOOKUP is sent nevertheless: the caller may be about to create the name.
-    is_create_probe: bool,
+    reply: HitReply,
+}
+
+/// The reply to a user that a cached name allows.
+#[derive(Debug, Clone, Copy)]
+enum HitReply {
+    /// This reply; the lifetimes in it have begun, so it is sent without a further wait.
+    Ready(LookupResult),
+    /// The reply may have to wait, and its lifetimes begin afterwards.
+    AfterWait,
+    /// LOOKUP is sent first.
+    AfterLookup,
 }
 
 /// Most lookups of a name for a retried open, if each result differs from the one before.
@@ -123,14 +127,14 @@ impl InodeFacts {
 /// is the only name that is looked up in the directory of `facts`, repeatedly, and nothing is done
 /// with its object. That is the pattern of a program that tries to create the name until another
 /// client removes it.
-pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, cached: &CachedDentry) -> bool {
+fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, cached: &CachedDentry) -> bool {
     let Some(inode) = cached.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
         return false;
     };
     if cached.label.sent_at >= op.began {
         return false;
     }
-    let is_unused = inode.mark_looked_up();
+    let is_unused = inode.set(InodeFlag::LookedUp);
     let probe = &mut facts.by_type.directory().create_probe;
     match probe {
         Some(probe) if is_unused => probe.is_due(inode.id(), op.began),
@@ -198,13 +202,20 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
     let directory = op.sb.find_inode(directory)?;
     access::check_path(op, &directory)?;
     let (mut resolved, hit) = resolve_by(op, &directory, name, LookupBy::User)?;
-    if let (ResolvedName::Object(inode, Some(label)), Some(from_memory)) = (&resolved, hit)
-        && (from_memory.is_create_probe || is_asked_for_anyway(op, &directory, inode, *label))
-    {
-        let cached = CachedDentry { child: Some(Arc::clone(inode)), label: *label };
-        count_lookup(op.sb, LookupReason::Unknown, Some(&cached));
-        let _why = scope::with_cause(Cause::NameAgain);
-        resolved = revalidate_name(op, &directory, name, LookupReason::Unknown, Some(cached))?;
+    match (hit.map(|hit| hit.reply), &resolved) {
+        (Some(HitReply::Ready(reply)), resolved) => {
+            if let ResolvedName::Object(inode, _) = resolved {
+                count_found(op.sb, &directory, inode);
+            }
+            return Ok(reply);
+        }
+        (Some(HitReply::AfterLookup), ResolvedName::Object(inode, Some(label))) => {
+            let cached = CachedDentry { child: Some(Arc::clone(inode)), label: *label };
+            count_lookup(op.sb, LookupReason::Unknown, Some(&cached));
+            let _why = scope::with_cause(Cause::NameAgain);
+            resolved = revalidate_name(op, &directory, name, LookupReason::Unknown, Some(cached))?;
+        }
+        _ => {}
     }
     if !op.sb.stale_opens.is_empty() {
         resolved = hold_for_open(op, &directory, name, resolved)?;
@@ -225,8 +236,9 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
 /// sent a LOOKUP although its own entry is valid: the name is about to be created exclusively or to
 /// be replaced (LOOKUP_EXCL, LOOKUP_RENAME_TARGET). If the name still exists, the kernel returns
 /// EEXIST by itself.
-fn is_asked_for_anyway(op: &Op<'_>, directory: &Arc<Inode>, inode: &Inode, label: NameLabel) -> bool {
-    label.sent_at < op.began && op.sb.kernel_dentries.lasted(inode.id(), directory, op.began)
+fn is_asked_for_anyway(op: &Op<'_>, directory: &Arc<Inode>, cached: &CachedDentry) -> bool {
+    let lasted = |child: &Arc<Inode>| op.sb.kernel_dentries.lasted(child.id(), directory, op.began);
+    cached.label.sent_at < op.began && cached.child.as_ref().is_some_and(lasted)
 }
 
 /// The result for an object that was found under a name; counts one lookup of it. The reply is sent
@@ -238,17 +250,27 @@ pub(crate) fn found(
     label: Option<NameLabel>,
 ) -> Result<FoundInode, Errno> {
     readlink::await_target_dropped(op, inode);
-    let (attributes, valid) = {
-        let facts = inode.facts();
-        let attributes = inode.attributes_in(&facts).ok_or(Errno::STALE)?;
-        (attributes, attribute_lifetime(&facts.state, op.now(), &op.options))
-    };
+    let found = last_found(op, inode).ok_or(Errno::STALE)?;
+    count_found(op.sb, name.directory, inode);
+    let entry_valid = kernel_names::grant(op, name, Some((inode, found.attributes.kind)), label);
+    Ok(FoundInode { entry_valid, ..found })
+}
+
+/// The result for `inode` without a lifetime of its name; `None` if no attributes are known.
+fn last_found(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
+    let facts = inode.facts();
+    let attributes = inode.attributes_in(&facts)?;
+    let valid = attribute_lifetime(&facts.state, op.now(), &op.options);
+    drop(facts);
     // While data are dirty, the server determines times and size: stat(2) must request them.
     let attributes_valid = if inode.has_unsent() { Duration::ZERO } else { valid };
-    name.directory.tells_a_name();
-    op.sb.hold(inode);
-    let entry_valid = kernel_names::grant(op, name, Some((inode, attributes.kind)), label);
-    Ok(FoundInode { id: inode.id(), attributes, entry_valid, attributes_valid })
+    Some(FoundInode { id: inode.id(), attributes, entry_valid: Duration::ZERO, attributes_valid })
+}
+
+/// Counts one lookup of `inode`, which was found in `directory`.
+fn count_found(sb: &Superblock, directory: &Inode, inode: &Arc<Inode>) {
+    directory.set(InodeFlag::ToldNames);
+    sb.hold(inode);
 }
 
 /// Resolves `name`, from the cache if it is valid.
@@ -265,31 +287,18 @@ fn resolve_by(
     by: LookupBy,
 ) -> Result<(ResolvedName, Option<NameHit>), Errno> {
     check_name(op.sb, name)?;
-    let itself = match name {
-        b"." => Some(ClientCounter::DotHit),
-        b".." if Arc::ptr_eq(directory, &op.sb.root) => Some(ClientCounter::DotdotHit),
-        _ => None,
-    };
-    if let Some(counter) = itself {
-        if by == LookupBy::User {
-            directory.facts().begin_lookup()?;
-        }
-        access::require(op, directory, Access::LOOKUP)?;
-        op.sb.count(counter);
-        return Ok((ResolvedName::Object(Arc::clone(directory), None), None));
+    if let Some(resolved) = resolve_itself(op, directory, name, by)? {
+        return Ok((resolved, None));
     }
     let mut why = None;
-    let (mut was_filled, mut filled) = (false, FillOutcome::Nothing);
-    // At most one prefetch: if other clients change the directory continuously, prefetched names
-    // are invalid at once.
-    let mut was_asked_for = false;
+    let mut prefetches = LookupPrefetches::default();
     for round in op.rounds() {
-        match next_step(op, directory, name, by, round)? {
+        match next_step(op, NameInDirectory::new(directory, name), by, round)? {
             LookupStep::Serve(resolved, hit) => {
                 if let (NameHitSource::Listing, ResolvedName::Missing(Some(label))) = (hit.source, &resolved)
                 {
-                    absence::note_negative_from_listing(op.sb, directory, name, *label);
-                    if filled != FillOutcome::Sent {
+                    names::note_negative_from_listing(op.sb, directory, name, *label);
+                    if prefetches.filled != FillOutcome::Sent {
                         directory.note_spared();
                     }
                 }
@@ -306,31 +315,71 @@ fn resolve_by(
                 why = Some(reason);
             }
             LookupStep::Lookup(reason, former) => {
-                // With `softreval` and a cached name, only LOOKUP is sent: it can time out and use
-                // the cache.
-                let can_wait = former.is_none() || op.sb.soft_revalidation.is_none();
-                let was_known = former.is_some();
-                let may_ask = !std::mem::replace(&mut was_asked_for, true) && can_wait;
-                if may_ask && prefetch::fill_from_listing(op, directory, name, was_known) {
+                if prefetches.begin(op, directory, name, former.is_some())? {
                     continue;
-                }
-                let can_fill = !was_filled && can_wait;
-                was_filled = true;
-                if can_fill {
-                    filled = prefetch::fill(op, directory, name)?;
-                    if filled != FillOutcome::Nothing {
-                        continue;
-                    }
                 }
                 count_lookup(op.sb, reason, former.as_ref());
                 let _why = former.is_some().then(|| scope::with_cause(Cause::NameAgain));
                 let resolved = revalidate_name(op, directory, name, reason, former)?;
-                absence::compare_with_listing(op.sb, directory, name, reason, &resolved);
+                names::compare_with_listing(op.sb, directory, name, reason, &resolved);
                 return Ok((resolved, None));
             }
         }
     }
     Err(Errno::IO)
+}
+
+/// Resolves `.`, and `..` of the root.
+fn resolve_itself(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    by: LookupBy,
+) -> Result<Option<ResolvedName>, Errno> {
+    let counter = match name {
+        b"." => ClientCounter::DotHit,
+        b".." if Arc::ptr_eq(directory, &op.sb.root) => ClientCounter::DotdotHit,
+        _ => return Ok(None),
+    };
+    if by == LookupBy::User {
+        directory.facts().begin_lookup()?;
+    }
+    access::require(op, directory, Access::LOOKUP)?;
+    op.sb.count(counter);
+    Ok(Some(ResolvedName::Object(Arc::clone(directory), None)))
+}
+
+/// The prefetches of one lookup: at most one of each kind, because prefetched names are invalid at
+/// once if other clients change the directory continuously.
+#[derive(Default)]
+struct LookupPrefetches {
+    has_asked_listing: bool,
+    has_filled: bool,
+    filled: FillOutcome,
+}
+
+impl LookupPrefetches {
+    /// Fetches `name` together with others, if that is worth it; returns whether the name may be
+    /// cached then. With `softreval` and a cached name, only LOOKUP is sent: it can time out and
+    /// use the cache.
+    fn begin(
+        &mut self,
+        op: &Op<'_>,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        was_known: bool,
+    ) -> Result<bool, Errno> {
+        let can_wait = !was_known || op.sb.soft_revalidation.is_none();
+        let may_ask = !std::mem::replace(&mut self.has_asked_listing, true) && can_wait;
+        if may_ask && prefetch::fill_from_listing(op, directory, name, was_known) {
+            return Ok(true);
+        }
+        if std::mem::replace(&mut self.has_filled, true) || !can_wait {
+            return Ok(false);
+        }
+        self.filled = prefetch::fill(op, directory, name)?;
+        Ok(self.filled != FillOutcome::Nothing)
+    }
 }
 
 /// Revalidates `directory`, because a cached name of it is needed.
@@ -368,56 +417,85 @@ pub(crate) fn check_name(sb: &Superblock, name: &[u8]) -> Result<(), Errno> {
 /// Decides under one lock of the directory, unless its listing must be searched.
 fn next_step(
     op: &Op<'_>,
-    directory: &Inode,
-    name: &[u8],
+    name: NameInDirectory<'_>,
     by: LookupBy,
     round: usize,
 ) -> Result<LookupStep, Errno> {
-    let is_parent = name == b"..";
-    let cached = if is_parent { None } else { names::cached_name(op.sb, directory, name) };
+    let NameInDirectory { directory, name: bytes } = name;
+    let is_parent = bytes == b"..";
+    let cached = if is_parent { None } else { op.sb.dentries.cached_name(directory, bytes) };
+    // Read first, because no two inodes are locked at once.
+    let child = cached.as_ref().and_then(|cached| cached.child.as_ref());
+    let child = child.filter(|_| by == LookupBy::User).and_then(|child| last_found(op, child));
     let mut facts = directory.facts();
     if by == LookupBy::User && round == 0 {
         facts.begin_lookup()?;
     }
     let cached = if is_parent { facts.parent() } else { cached };
     let decision = decide_name(op, directory, &facts, cached.as_ref());
-    let is_create_probe = match (decision, &cached) {
+    let reply = match (decision, &cached) {
         (LookupDecision::Serve { .. }, Some(cached)) if by == LookupBy::User => {
-            is_create_probe(op, &mut facts, cached)
+            hit_reply(op, &mut facts, name, cached, child)
         }
-        _ => false,
+        _ => HitReply::AfterWait,
     };
     drop(facts);
     if let LookupDecision::Lookup(_) = decision
-        && let Some(absence) = absence::negative_from_listing(op.sb, directory, name)
+        && let Some(absence) = names::negative_from_listing(op.sb, directory, bytes)
     {
         let by_listing = decide_name(op, directory, &directory.facts(), Some(&absence));
         return Ok(match by_listing {
             LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, cached),
-            better => step(op.sb, directory, name, better, Some(absence), NameHitSource::Listing, false),
+            better => step(op.sb, name, better, Some(absence), NameHitSource::Listing, reply),
         });
     }
-    Ok(step(op.sb, directory, name, decision, cached, NameHitSource::Name, is_create_probe))
+    Ok(step(op.sb, name, decision, cached, NameHitSource::Name, reply))
+}
+
+/// The reply to a user from a cached entry, for which the lifetime of the name is granted under the
+/// lock of the directory. `child`: the result for its object.
+fn hit_reply(
+    op: &Op<'_>,
+    facts: &mut InodeFacts,
+    name: NameInDirectory<'_>,
+    cached: &CachedDentry,
+    child: Option<FoundInode>,
+) -> HitReply {
+    if is_create_probe(op, facts, cached) || is_asked_for_anyway(op, name.directory, cached) {
+        return HitReply::AfterLookup;
+    }
+    // A reply for a symbolic link waits until the kernel has dropped an old target.
+    let is_ready = match child {
+        Some(child) => child.attributes.kind != FileKind::Symlink,
+        None => cached.child.is_none(),
+    };
+    if !is_ready || !op.sb.stale_opens.is_empty() {
+        return HitReply::AfterWait;
+    }
+    let object = cached.child.as_ref().zip(child.map(|child| child.attributes.kind));
+    let entry_valid = kernel_names::grant_locked(op, facts, name, object, cached.label);
+    HitReply::Ready(match child {
+        Some(child) => LookupResult::Positive(FoundInode { entry_valid, ..child }),
+        None => LookupResult::Negative { entry_valid },
+    })
 }
 
 fn step(
     sb: &Superblock,
-    directory: &Inode,
-    name: &[u8],
+    name: NameInDirectory<'_>,
     decision: LookupDecision,
     cached: Option<CachedDentry>,
     source: NameHitSource,
-    is_create_probe: bool,
+    reply: HitReply,
 ) -> LookupStep {
     match (decision, cached) {
         (LookupDecision::Serve { allowed_by }, Some(cached)) => {
-            note_hit(sb, directory, name, &cached);
+            note_hit(sb, name, &cached);
             let resolved = match cached.child {
                 Some(child) => ResolvedName::Object(child, Some(cached.label)),
                 None => ResolvedName::Missing(Some(cached.label)),
             };
-            let hit = NameHit { source, allowed_by, is_create_probe };
-            LookupStep::Serve(resolved, hit)
+            LookupStep::Serve(resolved, NameHit { source, allowed_by, reply })
         }
         (LookupDecision::Serve { .. }, None) => LookupStep::Lookup(LookupReason::Unknown, None),
         (LookupDecision::Deny, _) => LookupStep::Deny,
@@ -445,15 +523,15 @@ fn decide_name(
     decide_cached_lookup(&view, &op.options)
 }
 
-fn note_hit(sb: &Superblock, directory: &Inode, name: &[u8], cached: &CachedDentry) {
-    sb.count(match (name, &cached.child) {
+fn note_hit(sb: &Superblock, name: NameInDirectory<'_>, cached: &CachedDentry) {
+    sb.count(match (name.name, &cached.child) {
         (b"..", _) => ClientCounter::DotdotHit,
         (_, Some(_)) => ClientCounter::PosHit,
         (_, None) => ClientCounter::NegHit,
     });
     if let Some(child) = &cached.child
         && child.note_use()
-        && directory.note_spared()
+        && name.directory.note_spared()
     {
         sb.count(ClientCounter::DirFillUsed);
     }
@@ -521,7 +599,7 @@ pub(crate) fn send_lookup(
         Ok(found) => {
             directory.prove(&op.identity, Access::LOOKUP, sent_at);
             let inode = op.sb.registry.inode(&found.handle);
-            inode.clear_stale();
+            inode.clear(InodeFlag::Stale);
             match &found.attributes {
                 Some(attributes) => {
                     let _ = inode.absorb(attributes, sent_at);
@@ -530,7 +608,7 @@ pub(crate) fn send_lookup(
             }
             let label = learn(op.sb, &learning, Some(&inode));
             inode.note_use();
-            names::note_false_negative(op.sb, directory, former.as_ref(), label);
+            note_false_negative(op.sb, directory, former.as_ref(), label);
             Ok(ResolvedName::Object(inode, label))
         }
         Err(Fault::Noent) => {
@@ -542,6 +620,21 @@ pub(crate) fn send_lookup(
             directory.note_refusal(&op.identity, status, Access::LOOKUP, sent_at);
             Err(directory.note_failed_status(status))
         }
+    }
+}
+
+/// Handles a negative entry that was wrong although the directory's timestamps are unchanged: the
+/// server's timestamps are coarser than assumed.
+fn note_false_negative(
+    sb: &Superblock,
+    directory: &Inode,
+    former: Option<&CachedDentry>,
+    label: Option<NameLabel>,
+) {
+    let was_missing = former.filter(|cached| cached.child.is_none()).map(|cached| cached.label.epoch);
+    if was_missing.is_some() && was_missing == label.map(|label| label.epoch) {
+        sb.count(ClientCounter::NegFalse);
+        sb.core.proven_coarse(directory.fsid().unwrap_or(0));
     }
 }
 
@@ -557,7 +650,7 @@ fn learn(
     if child.is_none() && learned == DentryUpdate::Forget {
         sb.count(ClientCounter::NegRejectRace);
     }
-    names::cache_learned(sb, directory, name, child, learned, Some(ticket))
+    sb.dentries.cache_learned(directory, name, child, learned, Some(ticket))
 }
 
 #[cfg(test)]

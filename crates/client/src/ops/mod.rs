@@ -1,8 +1,8 @@
 //! The operations: one file per system call or NFS procedure, and the steps that several share.
 //!
 //! Each function takes the [`Op`](crate::Op) of its operation, which is created once per request.
-//! Shared steps are in files of their own: `names` (what replies say about names), `kernel_names`
-//! (names that the kernel caches), `change` (the steps of all changes of names), `last_close`.
+//! Shared steps are in files of their own: `kernel_names`
+//! (names that the kernel caches), `change` (the steps of all changes of names).
 
 pub(crate) mod access;
 pub(crate) mod change;
@@ -10,11 +10,9 @@ pub(crate) mod close;
 pub(crate) mod create;
 pub(crate) mod getattr;
 pub(crate) mod kernel_names;
-pub(crate) mod last_close;
 pub(crate) mod link;
 pub(crate) mod lock;
 pub(crate) mod lookup;
-pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod open_retry;
 pub(crate) mod read;

@@ -23,16 +23,15 @@ use curt_types::{FileKind, SetAttributes};
 use rustix::io::Errno;
 
 use crate::{
-    api::{OpenFlags, OpenResult, PageCacheState},
+    api::{InodeId, OpenFlags, OpenResult, PageCacheState},
     data::{DataOwner, OpenMode},
-    identity::InodeId,
-    inode::{Inode, single_flight::InFlightCall},
+    inode::{Inode, InodeFlag, single_flight::InFlightCall},
     op::Op,
     open_file::{OpenFile, OpenFileLocks},
     ops::{
         access,
+        close::OpenGuard,
         getattr::{self, SiblingAttributes},
-        last_close::OpenGuard,
         open_retry, setattr,
     },
     protocol::OpenContext,
@@ -91,11 +90,11 @@ pub(crate) fn open_inode(
         Some(FileKind::Symlink) => return Err(Errno::LOOP),
         Some(_) | None => return Err(Errno::NXIO),
     }
-    if comes_back && inode.may_seem_larger() && !flags.truncate {
+    if comes_back && inode.has(InodeFlag::Shrunk) && !flags.truncate {
         op.sb.count(ClientCounter::OpenDataChanged);
         let copies_invalidated = drop_copies_to_look_up(op, inode);
         if !open_retry::note_stale_open(op, Some(copies_invalidated)) {
-            inode.seems_no_larger();
+            inode.clear(InodeFlag::Shrunk);
         }
         return Err(Errno::STALE);
     }

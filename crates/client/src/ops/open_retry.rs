@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::{inode::Inode, op::Op, ops::last_close, superblock::Superblock};
+use crate::{
+    inode::{Inode, InodeFlag},
+    op::Op,
+    ops::close,
+    superblock::Superblock,
+};
 
 /// Records that the operation's open fails with ESTALE; a kernel will look the name up again and
 /// retry once. Returns whether the retry will be recognised.
@@ -24,14 +29,14 @@ pub(crate) fn take_stale_open<'a>(op: &Op<'a>) -> Option<StaleOpenHold<'a>> {
 /// Holds `file`, which is counted as being opened, for the caller's retry.
 pub(crate) fn hold(op: &Op<'_>, file: Arc<Inode>) {
     if let Some(former) = op.sb.stale_opens.hold(op.pid, file) {
-        last_close::cancel_open(op.sb, &former);
+        close::cancel_open(op.sb, &former);
     }
 }
 
 /// Releases the files of threads that did not retry in time.
 pub(crate) fn expire(op: &Op<'_>) {
     for file in op.sb.stale_opens.expire(op.began) {
-        last_close::cancel_open(op.sb, &file);
+        close::cancel_open(op.sb, &file);
     }
 }
 
@@ -57,7 +62,7 @@ impl StaleOpenHold<'_> {
                 && file.write_opens == 0
         });
         if looked_up && is_quiet {
-            inode.seems_no_larger();
+            inode.clear(InodeFlag::Shrunk);
         }
     }
 }
@@ -65,7 +70,7 @@ impl StaleOpenHold<'_> {
 impl Drop for StaleOpenHold<'_> {
     fn drop(&mut self) {
         if let Some(file) = &self.file {
-            last_close::cancel_open(self.sb, file);
+            close::cancel_open(self.sb, file);
         }
     }
 }

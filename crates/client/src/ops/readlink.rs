@@ -10,8 +10,8 @@ use curt_types::FileKind;
 use rustix::io::Errno;
 
 use crate::{
+    api::InodeId,
     errno,
-    identity::InodeId,
     inode::{
         Inode,
         type_state::{CachedLinkText, TypeState},

@@ -11,16 +11,15 @@ use curt_types::Fault;
 use rustix::io::Errno;
 
 use crate::{
-    identity::{InodeId, NameKey},
+    api::InodeId,
+    dentry_cache::{NameKey, ResolvedName},
     inode::Inode,
     op::Op,
     open_unlink::RemovalGuard,
     ops::{
         access,
         change::{self, NameChangeOutcome, prove_change},
-        last_close, lookup,
-        names::{self, ResolvedName},
-        rename, retransmitted,
+        close, lookup, rename, retransmitted,
     },
     superblock::Superblock,
 };
@@ -44,7 +43,7 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
     {
         return rename::sillyrename(op, &directory, name, target);
     }
-    let (outcome, ended) = last_close::remove_at_server(op, &directory, name)?;
+    let (outcome, ended) = close::remove_at_server(op, &directory, name)?;
     let removed = match &target {
         RemovalTarget::Closed(removal) => Some(removal.of()),
         RemovalTarget::Open(target) => Some(target),
@@ -54,7 +53,7 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
         Ok(()) => {
             let _ = change::learn_own(op.sb, &directory, name, None, ended);
             if let Some(removed) = removed {
-                last_close::note_removed(op, removed);
+                close::note_removed(op, removed);
             }
             Ok(())
         }
@@ -76,7 +75,7 @@ pub fn rmdir(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> 
         _ => {}
     }
     let former = op.sb.dentries.find(directory.id(), name).and_then(|cached| cached.child);
-    let target = names::last_object(op.sb, &directory, name);
+    let target = op.sb.dentries.last_object(&directory, name);
     await_last_closes(op, &directory, name, former.as_ref())?;
     let send = || op.protocol().remove(op.rpc_caller(), directory.handle(), name, true);
     let (outcome, ended) = change::change_name(op, &directory, name, send)?;
@@ -129,7 +128,7 @@ pub(crate) fn removal_target(
     directory: &Arc<Inode>,
     name: &[u8],
 ) -> Result<RemovalTarget, Errno> {
-    let child = names::cached_dentry(op.sb, directory, name).and_then(|cached| cached.child);
+    let child = op.sb.dentries.cached_dentry(directory, name).and_then(|cached| cached.child);
     await_last_closes(op, directory, name, child.as_ref())?;
     if let Some(child) = child
         && let Some(removal) = RemovalGuard::begin(&child)

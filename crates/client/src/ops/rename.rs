@@ -7,9 +7,9 @@ use curt_types::{Fault, FileKind};
 use rustix::io::Errno;
 
 use crate::{
-    api::RenameMode,
+    api::{InodeId, RenameMode},
+    dentry_cache::{NameInDirectory, ResolvedName},
     errno,
-    identity::InodeId,
     inode::{
         Inode,
         type_state::{SillyName, TypeState},
@@ -18,10 +18,8 @@ use crate::{
     ops::{
         access,
         change::{self, NameChange, NameChangeOutcome, prove_change},
-        kernel_names,
-        last_close::{self, OpenGuard},
-        link, lookup,
-        names::{self, NameInDirectory, ResolvedName},
+        close::{self, OpenGuard},
+        kernel_names, link, lookup,
         remove::{self, RemovalTarget},
         retransmitted,
     },
@@ -77,11 +75,11 @@ pub(crate) fn sillyrename(
         };
         // A second name of the same file was removed.
         if let Some(former) = former {
-            last_close::remove_silly(op.sb, target, &former);
+            close::remove_silly(op.sb, target, &former);
         }
         // The file was closed in the meantime.
         if let Some(abandoned) = abandoned {
-            last_close::remove_silly_name(op.sb, target, &abandoned);
+            close::remove_silly_name(op.sb, target, &abandoned);
         }
         return Ok(());
     }
@@ -92,8 +90,8 @@ pub(crate) fn sillyrename(
 /// that it caches, and a failed change may have dropped the name here since: then it is looked up,
 /// because the rename changes the object's attributes.
 fn source(op: &Op<'_>, from: &NameInDirectory<'_>) -> Result<Option<Arc<Inode>>, Errno> {
-    let known = from.cached_child(op.sb);
-    if known.is_some() || !kernel_names::may_be_cached(op, from.directory) {
+    let known = from.cached_child(&op.sb.dentries);
+    if known.is_some() || !kernel_names::kernel_may_have_names(op, from.directory) {
         return Ok(known);
     }
     match lookup::resolve(op, from.directory, from.name)? {
@@ -156,7 +154,7 @@ pub fn rename(
     if let RemovalTarget::Closed(removal) = &target
         && !is_moved(removal.of())
     {
-        last_close::note_removed(op, removal.of());
+        close::note_removed(op, removal.of());
     }
     kernel_names::note_renamed(op, &old, &new, moved.as_ref());
     Ok(())
@@ -178,7 +176,7 @@ fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>
         Ok(ended) => {
             let _ = change::learn_own(op.sb, place.directory, place.name, Some(target), ended);
             forget();
-            last_close::remove_silly(op.sb, target, &silly);
+            close::remove_silly(op.sb, target, &silly);
         }
         // The target was replaced after all, or another client has created the name: the silly name
         // is removed at the last close.
@@ -209,9 +207,9 @@ pub(crate) fn rename_at_server(
     to: NameInDirectory<'_>,
     former: Option<&Arc<Inode>>,
 ) -> Result<(), Errno> {
-    let source = names::last_object(op.sb, from.directory, from.name);
-    let moved = from.cached_child(op.sb);
-    let replaced = to.cached_child(op.sb);
+    let source = op.sb.dentries.last_object(from.directory, from.name);
+    let moved = from.cached_child(&op.sb.dentries);
+    let replaced = to.cached_child(&op.sb.dentries);
     let change_from = NameChange::begin(op.sb, from.directory, from.name);
     let change_to = NameChange::begin(op.sb, to.directory, to.name);
     let answer = op.protocol().rename(
@@ -242,7 +240,7 @@ pub(crate) fn rename_at_server(
     if let Some(replaced) =
         replaced.filter(|replaced| !moved.is_some_and(|moved| Arc::ptr_eq(&moved, replaced)))
     {
-        last_close::note_removed(op, &replaced);
+        close::note_removed(op, &replaced);
     }
     Ok(())
 }

@@ -13,13 +13,10 @@ use curt_policy::{
 use curt_types::{Attributes, Fault, FileKind};
 
 use crate::{
+    dentry_cache::{NameInDirectory, ResolvedName},
     inode::Inode,
     op::Op,
-    ops::{
-        change::NameChangeOutcome,
-        getattr, lookup,
-        names::{NameInDirectory, ResolvedName},
-    },
+    ops::{change::NameChangeOutcome, getattr, lookup},
     protocol::CreateRequest,
     superblock::Superblock,
 };

@@ -7,9 +7,8 @@ use curt_types::{Access, SetAttributes, Wcc};
 use rustix::io::Errno;
 
 use crate::{
-    api::InodeStat,
+    api::{InodeId, InodeStat},
     errno,
-    identity::InodeId,
     inode::Inode,
     op::Op,
     open_file::OpenFile,

@@ -2,7 +2,12 @@
 
 use rustix::io::Errno;
 
-use crate::{api::FileSystemStatistics, errno, identity::InodeId, op::Op, ops::access};
+use crate::{
+    api::{FileSystemStatistics, InodeId},
+    errno,
+    op::Op,
+    ops::access,
+};
 
 /// Space and number of files of the file system of `id`; at most one second old.
 ///

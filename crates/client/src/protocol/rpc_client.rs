@@ -22,7 +22,7 @@ use curt_rpc::{
 use curt_xdr::{DecodeError, Encode};
 
 use super::{CompletedRequest, OperationCounters};
-use crate::environment::Clock;
+use crate::threads::Clock;
 
 /// The credential of a request, and the interrupt that cancels it.
 #[derive(Clone, Copy, Debug)]

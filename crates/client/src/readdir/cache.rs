@@ -1,31 +1,236 @@
-//! A directory's names in the server's order, as far as they were requested.
+//! A directory's names in the server's order, as far as they were requested, and the replies that
+//! they come from.
 //!
-//! Owns the chunks, and the table that finds a name by its cookie. A name's ordinal never changes,
-//! so any number of readers go through a listing at their own pace. An evicted chunk leaves its
-//! slot: its readers request the names again from their cookie. Must not send anything.
+//! Owns the chunks, and the table that finds a name by its cookie. A chunk has the names of one
+//! reply: one allocation for all names, and 24 bytes for each; a name that this client removed is
+//! marked. A name's ordinal never changes, so any number of readers go through a listing at their
+//! own pace. An evicted chunk leaves its slot: its readers request the names again from their
+//! cookie. Must not send anything.
 
 use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     ops::Range,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use curt_observe::{ClientCounter, events::Event, probe};
 use curt_policy::{
-    AttributeState, Epoch, MutationTicket, NameLabel, complete::ListingScan, readdir::NAMES_WITHOUT_STAT_MAX,
+    AttributeState, Epoch, Moment, MutationTicket, NameLabel, complete::ListingScan,
+    readdir::NAMES_WITHOUT_STAT_MAX,
 };
-use curt_rpc::client::Interrupt;
-use curt_types::CookieVerifier;
+use curt_rpc::client::{CallError, Interrupt};
+use curt_types::{CookieVerifier, Fault, FileKind};
 use hashbrown::HashTable;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
-use super::{
-    chunk::{ChunkBuilder, LOCAL_COOKIE_FIRST, ListedEntry, ListingChunk},
-    memory::{ListingMemory, ListingMemoryCharge},
-    reply::{ListingGap, ListingOrigin, ReaddirCookie, ReaddirResult},
+use super::memory::{ListingMemory, ListingMemoryCharge};
+use crate::{
+    errno,
+    inode::single_flight::{InFlightCall, InFlightEnd},
+    protocol::ReaddirPage,
 };
-use crate::inode::single_flight::{InFlightCall, InFlightEnd};
+
+/// Where the server continues a listing: cookie and verifier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ReaddirCookie {
+    pub(super) cookie: u64,
+    pub(super) verifier: CookieVerifier,
+}
+
+/// A missing part of a listing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ListingGap {
+    /// The cookie of the name before it.
+    pub(super) cookie: ReaddirCookie,
+    /// The number of replies before it.
+    pub(super) index: usize,
+    /// The names are also for other readers: the listing begins at the beginning of the directory.
+    pub(super) is_shared: bool,
+}
+
+impl ListingGap {
+    /// The first names of a directory.
+    pub(super) fn at_start() -> Self {
+        Self { cookie: ReaddirCookie::default(), index: 0, is_shared: true }
+    }
+}
+
+/// The label of the names in a reply, and what it depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ListingOrigin {
+    pub(super) label: Option<NameLabel>,
+    /// The ticket taken before the names were requested.
+    pub(super) ticket: MutationTicket,
+    /// The epoch of the directory's contents when the request was sent.
+    pub(super) epoch: Option<Epoch>,
+}
+
+/// A reply.
+#[derive(Debug)]
+pub(crate) struct ReaddirReply {
+    pub(super) page: ReaddirPage,
+    pub(super) plus: bool,
+    /// Bytes that were requested.
+    pub(super) size: u32,
+    pub(super) origin: ListingOrigin,
+    pub(super) sent_at: Moment,
+}
+
+/// Why there is no reply.
+#[derive(Debug)]
+pub(super) enum ReaddirError {
+    /// The server returned an error; when the request was sent.
+    Refused(Fault, Moment),
+    /// The server did not reply, or the reply could not be decoded.
+    Failed(CallError),
+    /// It returned neither a name nor the end, twice.
+    Stuck,
+}
+
+/// The result of a request for names.
+pub(super) type ReaddirResult = Result<ReaddirReply, ReaddirError>;
+
+impl ReaddirError {
+    /// The status in an event.
+    pub(super) fn event_status(&self) -> i32 {
+        let errno = match self {
+            Self::Refused(status, _) => errno::of_fault(*status),
+            Self::Failed(error) => errno::of_call(*error),
+            Self::Stuck => Errno::IO,
+        };
+        -errno.raw_os_error()
+    }
+
+    /// Whether the server no longer accepts its own cookie.
+    pub(super) fn is_bad_cookie(&self) -> bool {
+        matches!(self, Self::Refused(Fault::BadCookie | Fault::NotSync, _))
+    }
+}
+
+impl ReaddirReply {
+    /// Neither the last reply nor one with a name.
+    pub(super) fn is_without_progress(&self) -> bool {
+        self.page.names.is_empty() && !self.page.end
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.page.names.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Bytes per name in the index tables.
+const INDEX_BYTES: usize = 10;
+
+/// Maximum number of names that this client adds to one listing.
+pub(super) const LOCAL_NAMES_MAX: usize = 1024;
+
+/// The first of the cookies of these names. If the server itself uses such cookies, no name is
+/// added.
+pub(super) const LOCAL_COOKIE_FIRST: u64 = u64::MAX - LOCAL_NAMES_MAX as u64;
+
+#[derive(Debug)]
+struct ChunkEntry {
+    cookie: u64,
+    fileid: u64,
+    /// The end of the name in the chunk's names.
+    end: u32,
+    kind: Option<FileKind>,
+    is_gone: AtomicBool,
+}
+
+/// One listed name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ListedEntry<'a> {
+    pub(super) name: &'a [u8],
+    /// Unique within the mount.
+    pub(super) fileid: u64,
+    pub(super) kind: Option<FileKind>,
+    pub(super) cookie: u64,
+    /// This client has removed it since it was listed.
+    pub(super) is_gone: bool,
+}
+
+/// Builder of a chunk.
+#[derive(Debug, Default)]
+pub(super) struct ChunkBuilder {
+    names: Vec<u8>,
+    entries: Vec<ChunkEntry>,
+}
+
+/// The names of one reply.
+#[derive(Debug)]
+pub(crate) struct ListingChunk {
+    names: Box<[u8]>,
+    entries: Box<[ChunkEntry]>,
+    /// See [`ListingMemory::next_use`](super::memory::ListingMemory::next_use).
+    pub(super) used_at: AtomicU64,
+    pub(super) charge: ListingMemoryCharge,
+}
+
+impl ChunkBuilder {
+    pub(super) fn push(&mut self, name: &[u8], fileid: u64, kind: Option<FileKind>, cookie: u64) {
+        self.names.extend_from_slice(name);
+        self.entries.push(ChunkEntry {
+            cookie,
+            fileid,
+            end: u32::try_from(self.names.len()).expect("a reply is shorter than 4 GiB"),
+            kind,
+            is_gone: AtomicBool::new(false),
+        });
+    }
+
+    /// The memory that the chunk will take, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        let entries = self.entries.len() * (size_of::<ChunkEntry>() + INDEX_BYTES);
+        (size_of::<ListingChunk>() + self.names.len() + entries) as u64
+    }
+
+    pub(super) fn build(self, used_at: u64, charge: ListingMemoryCharge) -> ListingChunk {
+        ListingChunk {
+            names: self.names.into(),
+            entries: self.entries.into(),
+            used_at: AtomicU64::new(used_at),
+            charge,
+        }
+    }
+}
+
+impl ListingChunk {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn entry(&self, index: usize) -> Option<ListedEntry<'_>> {
+        let entry = self.entries.get(index)?;
+        let start = index.checked_sub(1).map_or(0, |before| self.entries[before].end);
+        Some(ListedEntry {
+            name: &self.names[start as usize..entry.end as usize],
+            fileid: entry.fileid,
+            kind: entry.kind,
+            cookie: entry.cookie,
+            // Relaxed: a reader of the old value lists a name whose removal is in progress.
+            is_gone: entry.is_gone.load(Relaxed),
+        })
+    }
+
+    pub(super) fn cookie(&self, index: usize) -> Option<u64> {
+        self.entries.get(index).map(|entry| entry.cookie)
+    }
+
+    pub(super) fn cookies(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator {
+        self.entries.iter().map(|entry| entry.cookie)
+    }
+
+    /// Marks the name as removed; false if it is removed already.
+    pub(super) fn remove(&self, index: usize) -> bool {
+        !self.entries[index].is_gone.swap(true, Relaxed)
+    }
+}
 
 /// The next step of a reader at its position.
 #[derive(Debug)]
@@ -444,5 +649,15 @@ fn trace_dropped(directory: u64, range: Range<u32>, reason: &str) {
 impl fmt::Debug for DirectoryListing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DirectoryListing({} names)", self.count())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_takes_24_bytes_beside_itself() {
+        assert_eq!(size_of::<ChunkEntry>(), 24);
     }
 }

@@ -10,10 +10,8 @@ use std::{
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::{
-    cache::DirectoryListing,
-    chunk::ListingChunk,
+    cache::{DirectoryListing, ListingChunk, ReaddirCookie},
     memory::{ListingMemory, ListingMemoryCharge},
-    reply::ReaddirCookie,
 };
 
 /// Maximum number of listings that one pass consists of: each eviction before the reader and each

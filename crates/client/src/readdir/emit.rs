@@ -15,17 +15,16 @@ use rustix::io::Errno;
 
 use super::{
     OpenDirectory,
-    cache::{DirectoryListing, ListingStep},
-    chunk::{ListedEntry, ListingChunk},
+    cache::{DirectoryListing, ListedEntry, ListingChunk, ListingStep},
     cursor::{CursorPosition, ReaddirCursor},
     fetch::{ListingExtension, extend_listing, send_readahead},
 };
 use crate::{
-    api::{DirEmit, DirEntry, FoundInode},
-    identity::InodeId,
-    inode::{Inode, type_state::TypeState},
+    api::{DirEmit, DirEntry, FoundInode, InodeId},
+    dentry_cache::NameInDirectory,
+    inode::{Inode, InodeFlag, type_state::TypeState},
     op::Op,
-    ops::{access, getattr, kernel_names, lookup, names::NameInDirectory, open, readlink},
+    ops::{access, getattr, kernel_names, lookup, open, readlink},
 };
 
 /// One readdir call: the reader, its position, and the receiver of the names.
@@ -215,7 +214,7 @@ impl ReaddirCall<'_> {
         }
         let (op, inode) = (self.op, &self.directory.inode);
         let cached = op.sb.dentries.find(inode.id(), entry.name)?;
-        let child = cached.child.filter(|child| !child.is_stale())?;
+        let child = cached.child.filter(|child| !child.has(InodeFlag::Stale))?;
         // One lock after the other: the server may list a directory in itself.
         let contents = inode.facts().contents();
         let is_old = child.facts().state.remaining(op.now(), &op.options).is_zero();

@@ -16,15 +16,15 @@ use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use super::{
-    absence,
-    cache::{DirectoryListing, ListingState},
-    chunk::ChunkBuilder,
-    prime::{PrimeCounting, prime},
-    reply::{ListingGap, ListingOrigin, ReaddirCookie, ReaddirError, ReaddirReply, ReaddirResult},
+    cache::{
+        ChunkBuilder, DirectoryListing, ListingGap, ListingOrigin, ListingState, ReaddirCookie, ReaddirError,
+        ReaddirReply, ReaddirResult,
+    },
+    names::{self, PrimeCounting, prime},
 };
 use crate::{
+    caller::InternedCaller,
     core::MountCore,
-    credentials::InternedCaller,
     errno,
     inode::{
         Inode,
@@ -380,7 +380,7 @@ pub(super) fn extend_listing(
                 prime(op.sb, inode, &reply, PrimeCounting::Nothing);
             }
             requester.enter(op.sb, listing, &reply)?;
-            if absence::note_completeness(op.sb, inode, listing) {
+            if names::note_completeness(op.sb, inode, listing) {
                 inode.facts().by_type.directory().prefetch.listed(listing.count());
             }
             Ok(ListingExtension::Extended)

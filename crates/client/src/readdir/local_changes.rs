@@ -12,10 +12,7 @@ use std::{
 use curt_policy::{NameLabel, complete, names::DentryUpdate};
 use curt_types::FileKind;
 
-use super::{
-    cache::{DirectoryListing, ListingState},
-    chunk::{ChunkBuilder, LOCAL_COOKIE_FIRST, LOCAL_NAMES_MAX},
-};
+use super::cache::{ChunkBuilder, DirectoryListing, LOCAL_COOKIE_FIRST, LOCAL_NAMES_MAX, ListingState};
 
 /// The result of a change of this client.
 #[derive(Debug, Clone, Copy)]
@@ -151,7 +148,7 @@ mod tests {
     use curt_types::CookieVerifier;
 
     use super::{
-        super::{memory::ListingMemory, reply::ListingOrigin},
+        super::{cache::ListingOrigin, memory::ListingMemory},
         *,
     };
 

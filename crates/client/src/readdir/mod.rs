@@ -2,17 +2,17 @@
 //!
 //! State, and the modules that change it:
 //! - `cache`: a [`DirectoryListing`] is a directory's names in the server's order, as far as they
-//!   were requested, in `chunk`s of one reply each. It grows at its end only. `memory` bounds all
+//!   were requested, in chunks of one reply each. It grows at its end only. `memory` bounds all
 //!   listings of a mount and evicts chunks; `local_changes` enters this client's own changes. The
 //!   inode holds the listing of the directory's current state; one of a former state lives as long
 //!   as it has readers.
 //! - `cursor`: the position of an open directory, and the names that were returned to it.
 //! - `fetch`: the request for the names after a listing, one at a time: a caller sends it, waits
-//!   for it, or takes the `reply` of a read-ahead.
+//!   for it, or takes the reply of a read-ahead.
 //!
 //! `emit` returns names to a reader; `prefetch` requests further names and attributes along with
-//! one, as [`curt_policy::prefetch`] decides; `prime` caches names and attributes from a
-//! READDIRPLUS reply; `absence` answers for names that a complete directory does not contain.
+//! one, as [`curt_policy::prefetch`] decides; `names` caches names and attributes from a
+//! READDIRPLUS reply, and answers for names that a complete directory does not contain.
 //!
 //! Invariants:
 //! - A reader continues from its own cookie with the verifier that came with it, whatever expires
@@ -24,24 +24,21 @@
 //! - No lock is held across a request. A listing's lock is a leaf, taken under an inode's facts or
 //!   by itself.
 
-pub(crate) mod absence;
 pub(crate) mod cache;
-mod chunk;
 mod cursor;
 pub(crate) mod emit;
 mod fetch;
 pub(crate) mod local_changes;
 pub(crate) mod memory;
+pub(crate) mod names;
 pub(crate) mod prefetch;
-mod prime;
-mod reply;
 
 use std::sync::Arc;
 
 use cursor::ReaddirCursor;
 use parking_lot::Mutex;
 
-use crate::{credentials::InternedCaller, identity::InodeId, inode::Inode};
+use crate::{api::InodeId, caller::InternedCaller, inode::Inode};
 
 /// An open directory.
 #[derive(Debug)]

@@ -18,19 +18,17 @@ use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use super::{
-    absence,
-    cache::DirectoryListing,
+    cache::{DirectoryListing, ListingGap, ReaddirError, ReaddirReply},
     cursor::ListingReader,
     fetch::{FetchStart, ReaddirRequester, reply_max},
     local_changes::NamePresence,
-    prime::{PrimeCounting, is_due, prime},
-    reply::{ListingGap, ReaddirError, ReaddirReply},
+    names::{self, PrimeCounting, is_due, prime},
 };
 use crate::{
     errno,
     inode::{Inode, single_flight::InFlightCall, type_state::TypeState},
     op::Op,
-    ops::{access, names},
+    ops::access,
     superblock::Superblock,
 };
 
@@ -42,9 +40,10 @@ const ENTRY_BYTES: usize = 124;
 const HANDLE_BYTES: usize = 36;
 
 /// The outcome of a fill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum FillOutcome {
     /// The name takes a LOOKUP.
+    #[default]
     Nothing,
     /// The name is to be searched again: another caller requested it with others.
     ByOther,
@@ -102,7 +101,7 @@ fn note_fill(
 ) -> bool {
     let count = reply.map_or(0, ReaddirReply::count);
     let label = reply.and_then(|reply| reply.origin.label);
-    let cached = names::cached_dentry(sb, directory, name).filter(|cached| Some(cached.label) == label);
+    let cached = sb.dentries.cached_dentry(directory, name).filter(|cached| Some(cached.label) == label);
     let child = cached.and_then(|cached| cached.child);
     let is_listed = |reply: &ReaddirReply| reply.page.names.iter().any(|listed| *listed.name == *name);
     let holds_it = child.is_some() || is_complete && !reply.is_some_and(is_listed);
@@ -147,7 +146,7 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
         return Ok(FillOutcome::Nothing);
     }
     // If negative entries are not cached, listing a complete directory again has no benefit.
-    if !op.options.keeps_missing_names() && absence::negative_from_listing(op.sb, directory, name).is_some() {
+    if !op.options.keeps_missing_names() && names::negative_from_listing(op.sb, directory, name).is_some() {
         return Ok(FillOutcome::Nothing);
     }
     if let Some(call) = op.sb.fills_in_flight.under_way(directory.id()) {
@@ -187,7 +186,7 @@ fn is_unlistable_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> bool {
             && listing.presence_of(name) != NamePresence::Present
     };
     listing.is_some_and(|listing| is_known(&listing))
-        && absence::negative_from_listing(sb, directory, name).is_none()
+        && names::negative_from_listing(sb, directory, name).is_none()
 }
 
 /// The known names of the directory's current state if more follow, otherwise an empty listing; and
@@ -246,7 +245,7 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
     };
     let mut is_complete = false;
     if let Some(reply) = &reply {
-        is_complete = absence::note_completeness(sb, directory, &listing);
+        is_complete = names::note_completeness(sb, directory, &listing);
         let now = sb.core.now();
         let mut facts = directory.facts();
         let state = facts.by_type.directory();
@@ -399,7 +398,7 @@ fn send_refresh(op: &Op<'_>, home: &Arc<Inode>, bytes: u32) -> Result<(), Errno>
             let expired = prime(sb, home, &reply, PrimeCounting::Expired);
             let listing = DirectoryListing::from_start(&sb.listing_memory);
             if requester.enter(sb, &listing, &reply).is_ok() {
-                absence::note_completeness(sb, home, &listing);
+                names::note_completeness(sb, home, &listing);
             }
             let mut facts = home.facts();
             let record = &mut facts.by_type.directory().prefetch;

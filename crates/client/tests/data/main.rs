@@ -11,9 +11,9 @@ use std::{sync::Arc, time::Duration};
 use curt_client::{
     Caller, ClientOptions, OpenFile, OpenFlags, Superblock,
     data::DataOptions,
-    environment::{Background, BackgroundTask},
     ops,
     threads::BackgroundThreads,
+    threads::{Background, BackgroundTask},
 };
 use curt_types::SetAttributes;
 use curt_vfs::{Error, FaultPoint, MemoryOptions};

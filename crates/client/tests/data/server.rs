@@ -8,9 +8,9 @@ use std::sync::{
 use curt_client::{
     ClientOptions, Environment, MountedRoot, Superblock,
     caller::RpcSecurity,
-    environment::{Background, Clock},
     protocol::{RpcCaller, RpcClient, v3::NfsV3},
     threads::MonotonicClock,
+    threads::{Background, Clock},
 };
 use curt_proto::mount3;
 use curt_rpc::{

@@ -33,7 +33,7 @@ use curt_server::{
     Squash,
 };
 use curt_types::{FileHandle, Timestamp};
-use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource};
+use curt_vfs::{MemoryOptions, MemoryVfs, WallClock};
 use curt_xdr::Decode;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -80,7 +80,7 @@ impl Clock for Scripted {
 
 struct ServerTime(Arc<Scripted>);
 
-impl TimeSource for ServerTime {
+impl WallClock for ServerTime {
     fn now(&self) -> Timestamp {
         let passed = Duration::from_nanos(self.0.passed.load(Relaxed) + 123_456_789);
         Timestamp::new(BEGIN + i64::try_from(passed.as_secs()).unwrap(), passed.subsec_nanos())
@@ -161,7 +161,7 @@ impl World {
     ) -> Self {
         let clock =
             Arc::new(Scripted { base: Instant::now(), passed: AtomicU64::new(0), read: AtomicU64::new(0) });
-        let time: Arc<dyn TimeSource> = Arc::new(ServerTime(Arc::clone(&clock)));
+        let time: Arc<dyn WallClock> = Arc::new(ServerTime(Arc::clone(&clock)));
         let options = MemoryOptions { time, time_step, root_mode: 0o777, ..MemoryOptions::default() };
         let vfs = Arc::new(make(options));
         let export = ExportDefinition::for_everyone(b"/".to_vec(), Arc::<MemoryVfs>::clone(&vfs), rules);

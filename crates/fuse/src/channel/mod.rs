@@ -5,17 +5,17 @@
 
 mod fusermount;
 mod mount;
-mod mount_syscall;
 
 use std::{
+    ffi::CString,
     fs::File,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use rustix::io::Errno;
+use rustix::{io::Errno, mount::MountFlags as Kernel};
 
 pub use mount::FuseMount;
 
@@ -154,7 +154,7 @@ impl FuseMount {
             .canonicalize()
             .map_err(|source| FuseMountError::NoTarget { target: target.to_owned(), source })?;
         let mounted = match rustix::process::geteuid().is_root() {
-            true => match mount_syscall::mount(&target, options) {
+            true => match mount_by_syscall(&target, options) {
                 Err(FuseMountError::Mount { source, .. })
                     if source.kind() == io::ErrorKind::PermissionDenied =>
                 {
@@ -167,4 +167,41 @@ impl FuseMount {
         let device = FuseDevice::new(mounted?);
         Ok((Self::at(target), device))
     }
+}
+
+/// Mounts by mount(2), which needs CAP_SYS_ADMIN, and returns the connection's descriptor.
+fn mount_by_syscall(target: &Path, options: &MountOptions) -> Result<OwnedFd, FuseMountError> {
+    let device = FuseDevice::open().map_err(|source| FuseMountError::Device { source })?;
+    let user = rustix::process::getuid().as_raw();
+    let group = rustix::process::getgid().as_raw();
+    let mut data = format!("fd={},rootmode=40000,user_id={user},group_id={group}", device.as_raw_fd());
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let data = CString::new(data).map_err(|_| FuseMountError::Nul)?;
+    let kind = format!("fuse.{}", options.subtype);
+    rustix::mount::mount(
+        options.source.as_str(),
+        target,
+        kind.as_str(),
+        flags(options.flags),
+        data.as_c_str(),
+    )
+    .map_err(|errno| FuseMountError::Mount { target: target.to_owned(), source: errno.into() })?;
+    Ok(device)
+}
+
+fn flags(flags: MountFlags) -> Kernel {
+    let table = [
+        (flags.read_only, Kernel::RDONLY),
+        (flags.nosuid, Kernel::NOSUID),
+        (flags.nodev, Kernel::NODEV),
+        (flags.noexec, Kernel::NOEXEC),
+        (flags.noatime, Kernel::NOATIME),
+        (flags.nodiratime, Kernel::NODIRATIME),
+        (flags.strictatime, Kernel::STRICTATIME),
+        (flags.sync, Kernel::SYNCHRONOUS),
+        (flags.dirsync, Kernel::DIRSYNC),
+    ];
+    table.into_iter().filter(|(asked, _)| *asked).fold(Kernel::empty(), |all, (_, flag)| all | flag)
 }

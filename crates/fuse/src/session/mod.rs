@@ -1,12 +1,10 @@
 //! A session: from INIT to the end of the mount.
 //!
-//! Threads read the device and handle requests; [`worker_pool`] determines their number, [`worker`]
-//! is the loop of each thread, [`serve`] handles one request.
+//! Threads read the device and handle requests; [`threads`] determines their number, [`worker`] is
+//! the loop of each.
 
-pub(crate) mod request_barrier;
-mod serve;
+pub(crate) mod threads;
 mod worker;
-mod worker_pool;
 
 use std::{
     fmt, io,
@@ -29,9 +27,8 @@ use crate::{
     sys::PageBuffer,
 };
 
-pub use request_barrier::RequestBarrier;
-use request_barrier::WorkerStages;
-use worker_pool::{FuseWorkerPool, ReaderHandover};
+pub use threads::RequestBarrier;
+use threads::{FuseWorkerPool, WorkerStages};
 
 /// The server counts as silent after this time without a reply.
 pub(crate) const SERVER_SILENCE: Duration = Duration::from_secs(1);
@@ -39,14 +36,6 @@ pub(crate) const SERVER_SILENCE: Duration = Duration::from_secs(1);
 pub(crate) const STACK_BYTES: usize = 512 * 1024;
 /// Size of the largest WRITE request.
 const REQUEST_BYTES_MAX: usize = IO_BYTES_MAX as usize + 8192;
-
-/// Conditions that may end the wait of a request; see [`crate::FuseContext`].
-pub(crate) trait WaitControl {
-    fn give_up_on_silence(&self);
-    fn give_up_on_exit(&self);
-    fn mark_received(&self);
-    fn wait_for_earlier(&self);
-}
 
 /// Options of a session.
 #[derive(Clone, Debug)]
@@ -212,43 +201,6 @@ impl<F: Filesystem> FuseSession<F> {
     #[must_use]
     pub fn wait_for_threads(&self, deadline: Instant) -> bool {
         self.shared.pool.wait_all_ended(deadline)
-    }
-}
-
-impl<F: Filesystem> FuseSessionShared<F> {
-    fn spawn(self: &Arc<Self>, index: usize) -> io::Result<()> {
-        let shared = self.clone();
-        thread::Builder::new()
-            .name("fuse".into())
-            .stack_size(STACK_BYTES)
-            .spawn(move || worker::work(&shared, index))
-            .map(drop)
-    }
-
-    /// The calling thread has read a request: makes sure that another thread reads the device.
-    fn hand_reading_over(self: &Arc<Self>) {
-        match self.pool.request_read() {
-            ReaderHandover::HasReader => {}
-            ReaderHandover::Spawn => {
-                if let Err(error) = self.spawn(0) {
-                    self.pool.spawn_failed();
-                    tracing::warn!("cannot start another thread, requests may have to wait: {error}");
-                }
-            }
-            ReaderHandover::LimitReached { tell } => {
-                if tell {
-                    tracing::warn!("all threads are busy; further requests wait");
-                }
-            }
-        }
-    }
-
-    fn end(&self, how: FuseSessionEnd) {
-        let first = self.ended.lock().replace(how).is_none();
-        if first {
-            self.end_seen.notify_all();
-            self.pool.end();
-        }
     }
 }
 

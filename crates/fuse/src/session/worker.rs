@@ -1,35 +1,76 @@
 //! The loop of each thread of a session: reads a request, makes sure that another thread reads the
-//! device, and handles the request.
+//! device, has the file system handle the request, and sends the reply.
 //!
-//! Invariant: a reply goes to the descriptor that its request was read from.
+//! Small replies are built on the stack and sent by one write(2), data by one writev(2) from the
+//! method's buffer. Invariant: a reply goes to the descriptor that its request was read from.
 
 use std::{
+    io,
     os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    thread,
 };
 
 use rustix::io::Errno;
 
 use super::{
-    FuseSessionEnd, FuseSessionShared, REQUEST_BYTES_MAX,
-    request_barrier::WorkerStage,
-    serve::{ReplyBuffers, RequestHandler},
-    worker_pool::FuseWorkerStep,
+    FuseSessionEnd, FuseSessionShared, REQUEST_BYTES_MAX, STACK_BYTES,
+    threads::{FuseWorkerStep, ReaderHandover, WorkerStage},
 };
 use crate::{
-    abi::opcode_name,
+    abi::{opcode, opcode_name},
     filesystem::Filesystem,
-    interrupt::InFlightRequest,
-    reply,
-    request::{self, RequestBody},
+    interrupt::{FuseContext, InFlightRequest, Interruption},
+    listing::DirentBuffer,
+    negotiate::IO_BYTES_MAX,
+    reply::{self, ReadReply, SmallReply},
+    request::{self, InHeader, RequestBody},
+    setlk_reply::SetlkReply,
     sys::PageBuffer,
-    values::LockKind,
+    values::{AttrOut, LockKind, NodeId, ReadIn},
 };
+
+impl<F: Filesystem> FuseSessionShared<F> {
+    pub(super) fn spawn(self: &Arc<Self>, index: usize) -> io::Result<()> {
+        let shared = self.clone();
+        thread::Builder::new()
+            .name("fuse".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || work(&shared, index))
+            .map(drop)
+    }
+
+    /// The calling thread has read a request: makes sure that another thread reads the device.
+    fn hand_reading_over(self: &Arc<Self>) {
+        match self.pool.request_read() {
+            ReaderHandover::HasReader => {}
+            ReaderHandover::Spawn => {
+                if let Err(error) = self.spawn(0) {
+                    self.pool.spawn_failed();
+                    tracing::warn!("cannot start another thread, requests may have to wait: {error}");
+                }
+            }
+            ReaderHandover::LimitReached { tell } => {
+                if tell {
+                    tracing::warn!("all threads are busy; further requests wait");
+                }
+            }
+        }
+    }
+
+    fn end(&self, how: FuseSessionEnd) {
+        let first = self.ended.lock().replace(how).is_none();
+        if first {
+            self.end_seen.notify_all();
+            self.pool.end();
+        }
+    }
+}
 
 /// Runs a thread. The thread with `index` 0 uses the mount's own descriptor, the others a clone if
 /// possible, so that they do not contend for one queue.
-pub(super) fn work<F: Filesystem>(shared: &Arc<FuseSessionShared<F>>, index: usize) {
+fn work<F: Filesystem>(shared: &Arc<FuseSessionShared<F>>, index: usize) {
     let device = if index == 0 { shared.device.shared() } else { shared.device.cloned() };
     let flight = shared.requests.join();
     let stage = shared.stages.join();
@@ -118,19 +159,21 @@ impl<F: Filesystem> FuseWorker<'_, F> {
         let request = if may_outlive { shared.requests.join() } else { Arc::clone(&self.request) };
         shared.requests.begin(&request, &header, waits_for_lock(&operation));
         let interruption = request.interruption();
-        let exchange = RequestHandler {
-            device: &self.device,
-            header,
+        let InHeader { uid, gid, tid, .. } = header;
+        let context = &FuseContext {
+            uid,
+            gid,
+            tid,
+            interruption: &*interruption,
             requests: &shared.requests,
             request: &request,
             stage: &self.stage,
             stages: &shared.stages,
-            interruption: &interruption,
-            only_user: shared.only_user,
         };
+        let handler = RequestHandler { device: &self.device, header, context, only_user: shared.only_user };
         let filesystem = &*shared.filesystem;
         let reserve = &mut self.reply_buffers;
-        let served = catch_unwind(AssertUnwindSafe(|| exchange.serve(filesystem, operation, reserve)));
+        let served = catch_unwind(AssertUnwindSafe(|| handler.serve(filesystem, operation, reserve)));
         if served.is_err() {
             tracing::error!("{} panicked: replying EIO", opcode_name(header.opcode));
         }
@@ -140,5 +183,262 @@ impl<F: Filesystem> FuseWorker<'_, F> {
             }
             shared.requests.end(&self.request);
         }
+    }
+}
+
+/// A thread's buffer for the data of replies, allocated at first use.
+#[derive(Default)]
+struct ReplyBuffers {
+    data: Option<PageBuffer>,
+    target: Vec<u8>,
+}
+
+impl ReplyBuffers {
+    /// `size` bytes with arbitrary contents.
+    fn data(&mut self, size: u32) -> Result<&mut [u8], Errno> {
+        let size = usize::try_from(size.min(IO_BYTES_MAX)).map_err(|_| Errno::INVAL)?;
+        let buffer = match &mut self.data {
+            Some(buffer) => buffer,
+            none => none.insert(PageBuffer::new(IO_BYTES_MAX as usize)?),
+        };
+        Ok(&mut buffer.bytes()[..size])
+    }
+}
+
+/// One request in progress.
+struct RequestHandler<'a, I> {
+    device: &'a Arc<OwnedFd>,
+    header: InHeader,
+    context: &'a FuseContext<'a, I>,
+    only_user: Option<u32>,
+}
+
+impl<I: Interruption> RequestHandler<'_, I> {
+    /// Has `filesystem` handle the operation.
+    fn serve<F>(&self, filesystem: &F, operation: RequestBody<'_>, reserve: &mut ReplyBuffers)
+    where
+        F: Filesystem<Interruption = I>,
+    {
+        if self.is_somebody_else() {
+            if matches!(operation, RequestBody::Setlk { .. }) {
+                return self.setlk_reply().send(Err(Errno::ACCESS));
+            }
+            return self.error(match operation {
+                RequestBody::Lookup { name } => {
+                    filesystem.refused_lookup(self.header.node, name, Errno::ACCESS)
+                }
+                _ => Errno::ACCESS,
+            });
+        }
+        let InHeader { node, tid, .. } = self.header;
+        // Requests to the server meanwhile are counted for this thread and this object.
+        let _scope = curt_observe::scope::operation(tid, node.0);
+        let context = self.context;
+        match operation {
+            RequestBody::Lookup { name } => {
+                let answer = filesystem
+                    .lookup(context, node, name)
+                    .map_err(|refusal| filesystem.refused_lookup(node, name, refusal));
+                self.send(answer, |reply, entry| reply.entry(&entry));
+            }
+            RequestBody::Forget { lookups } => filesystem.forget(node, lookups),
+            RequestBody::BatchForget(forgets) => {
+                forgets.iter().for_each(|(node, lookups)| filesystem.forget(node, lookups));
+            }
+            RequestBody::Getattr { fh } => self.stat(filesystem.getattr(context, node, fh)),
+            RequestBody::Setattr(set) => self.stat(filesystem.setattr(context, node, &set)),
+            RequestBody::Access { mask } => self.done(filesystem.access(context, node, mask)),
+            RequestBody::Readlink => {
+                reserve.target.clear();
+                let answer = filesystem.readlink(context, node, &mut reserve.target);
+                self.data(answer.map(|()| reserve.target.as_slice()));
+            }
+            RequestBody::Statfs => {
+                self.send(filesystem.statfs(context, node), |reply, sizes| reply.sizes(&sizes));
+            }
+            // The kernel's error for unsupported ioctl(2) commands.
+            RequestBody::Ioctl => self.error(Errno::NOTTY),
+            RequestBody::Destroy => self.done(Ok(())),
+            RequestBody::Init(_) | RequestBody::Interrupt { .. } | RequestBody::Unsupported => {
+                self.error(Errno::NOSYS);
+            }
+            other => self.files(filesystem, other, reserve),
+        }
+    }
+
+    /// Operations on open files and directories.
+    fn files<F>(&self, filesystem: &F, operation: RequestBody<'_>, reserve: &mut ReplyBuffers)
+    where
+        F: Filesystem<Interruption = I>,
+    {
+        let (context, node) = (self.context, self.header.node);
+        match operation {
+            RequestBody::Open(open) => {
+                self.send(filesystem.open(context, node, &open), |reply, opened| reply.opened(&opened));
+            }
+            RequestBody::Read(read) => self.read(filesystem, &read),
+            RequestBody::Write { write, data } => {
+                self.send(filesystem.write(context, node, &write, data), |reply, count| {
+                    reply.u32(count);
+                    reply.u32(0);
+                });
+            }
+            RequestBody::Flush { fh, lock_owner } => {
+                self.done(filesystem.flush(context, node, fh, lock_owner))
+            }
+            RequestBody::Fsync { fh, data_only } => self.done(filesystem.fsync(context, node, fh, data_only)),
+            RequestBody::Release(release) => {
+                filesystem.release(context, node, &release);
+                self.done(Ok(()));
+            }
+            RequestBody::Opendir { flags } => {
+                self.send(filesystem.opendir(context, node, flags), |reply, opened| reply.opened(&opened));
+            }
+            RequestBody::Readdir { fh, offset, size, plus } => {
+                let ask =
+                    |listing: &mut DirentBuffer<'_>| filesystem.readdir(context, node, fh, offset, listing);
+                self.list(reserve.data(size), plus, ask);
+            }
+            RequestBody::Fsyncdir { fh } => self.done(filesystem.fsyncdir(context, node, fh)),
+            RequestBody::Releasedir { fh } => {
+                filesystem.releasedir(context, node, fh);
+                self.done(Ok(()));
+            }
+            RequestBody::Getlk(lock) => {
+                self.send(filesystem.getlk(context, node, &lock), |reply, lock| reply.lock(&lock));
+            }
+            RequestBody::Setlk { lock, wait } => {
+                filesystem.setlk(context, node, &lock, wait, self.setlk_reply());
+            }
+            naming => self.naming(filesystem, node, naming),
+        }
+    }
+
+    /// Has `ask` fill `buffer`, and sends the filled part.
+    fn list(
+        &self,
+        buffer: Result<&mut [u8], Errno>,
+        plus: bool,
+        ask: impl FnOnce(&mut DirentBuffer<'_>) -> Result<(), Errno>,
+    ) {
+        let answer = buffer.and_then(|buffer| {
+            let mut listing = DirentBuffer::new(buffer, plus);
+            ask(&mut listing)?;
+            let used = listing.bytes();
+            Ok(&buffer[..used])
+        });
+        self.data(answer);
+    }
+
+    fn stat(&self, answer: Result<AttrOut, Errno>) {
+        self.send(answer, |reply, stat| reply.attributes(&stat.attributes, stat.valid));
+    }
+
+    /// Operations that create, rename or remove a name.
+    fn naming<F>(&self, filesystem: &F, parent: NodeId, operation: RequestBody<'_>)
+    where
+        F: Filesystem<Interruption = I>,
+    {
+        let context = self.context;
+        match operation {
+            RequestBody::Symlink { name, target } => {
+                self.send(filesystem.symlink(context, parent, name, target), |reply, entry| {
+                    reply.entry(&entry)
+                });
+            }
+            RequestBody::Mknod { name, new } => {
+                self.send(filesystem.mknod(context, parent, name, &new), |reply, entry| reply.entry(&entry));
+            }
+            RequestBody::Mkdir { name, mode } => {
+                self.send(filesystem.mkdir(context, parent, name, mode), |reply, entry| reply.entry(&entry));
+            }
+            RequestBody::Link { node, name } => {
+                self.send(filesystem.link(context, node, parent, name), |reply, entry| reply.entry(&entry));
+            }
+            RequestBody::Create { name, create } => {
+                self.send(filesystem.create(context, parent, name, &create), |reply, (entry, opened)| {
+                    reply.entry(&entry);
+                    reply.opened(&opened);
+                });
+            }
+            RequestBody::Unlink { name } => self.done(filesystem.unlink(context, parent, name)),
+            RequestBody::Rmdir { name } => self.done(filesystem.rmdir(context, parent, name)),
+            RequestBody::Rename { name, new_parent, new_name, flags } => {
+                self.done(filesystem.rename(context, parent, name, new_parent, new_name, flags));
+            }
+            _ => self.error(Errno::NOSYS),
+        }
+    }
+
+    fn read<F>(&self, filesystem: &F, read: &ReadIn)
+    where
+        F: Filesystem<Interruption = I>,
+    {
+        let reply = ReadReply::new(Arc::clone(self.device), self.header.unique, read.size);
+        let answer = filesystem.read(self.context, self.header.node, read, &reply);
+        if !reply.is_sent() {
+            self.done(answer);
+        }
+    }
+
+    /// The reply to a request that is registered by itself.
+    fn setlk_reply(&self) -> SetlkReply {
+        let (requests, request) = (Arc::clone(self.context.requests), Arc::clone(self.context.request));
+        SetlkReply::new(self.device, self.header.unique, move || {
+            requests.end(&request);
+            requests.leave(&request);
+        })
+    }
+
+    /// Whether the caller is not the user of the mount. Open files remain usable.
+    fn is_somebody_else(&self) -> bool {
+        let Some(owner) = self.only_user else { return false };
+        self.header.uid != 0
+            && self.header.uid != owner
+            && !matches!(
+                self.header.opcode,
+                opcode::FORGET
+                    | opcode::BATCH_FORGET
+                    | opcode::READ
+                    | opcode::WRITE
+                    | opcode::FLUSH
+                    | opcode::FSYNC
+                    | opcode::RELEASE
+                    | opcode::READDIR
+                    | opcode::READDIRPLUS
+                    | opcode::FSYNCDIR
+                    | opcode::RELEASEDIR
+                    | opcode::DESTROY
+            )
+    }
+
+    fn send<T>(&self, answer: Result<T, Errno>, fill: impl FnOnce(&mut SmallReply, T)) {
+        match answer {
+            Ok(value) => {
+                let mut reply = SmallReply::new();
+                fill(&mut reply, value);
+                self.sent(rustix::io::write(self.device, reply.finish(self.header.unique)));
+            }
+            Err(errno) => self.error(errno),
+        }
+    }
+
+    fn done(&self, answer: Result<(), Errno>) {
+        self.send(answer, |_, ()| {});
+    }
+
+    fn data(&self, answer: Result<&[u8], Errno>) {
+        match answer {
+            Ok(data) => self.sent(reply::send_data(self.device, self.header.unique, data)),
+            Err(errno) => self.error(errno),
+        }
+    }
+
+    fn error(&self, errno: Errno) {
+        reply::send_error(self.device, self.header.unique, errno);
+    }
+
+    fn sent(&self, sent: Result<usize, Errno>) {
+        reply::settle(self.device, self.header.unique, self.header.opcode, sent);
     }
 }

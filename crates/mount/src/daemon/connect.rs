@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::num::NonZeroU8;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use curt_client::caller::RpcSecurity;
@@ -12,12 +12,12 @@ use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedE
 use curt_client::protocol::v3::NfsV3;
 use curt_client::protocol::v3::nlm::{NlmClient, NlmOptions};
 use curt_client::{Caller, ClientOptions, Environment, Limits, MountedRoot, Superblock};
+use curt_observe::{ClientCounter, ClientCounters};
 use curt_policy::locks::LockOptions;
-use curt_rpc::client::{Interrupt, PortSource, ServerName, TcpOptions};
+use curt_rpc::client::{Interrupt, PortSource, ServerName, TcpOptions, TransportEvents};
 use tracing::info;
 
-use super::events::TransportEventCounter;
-use super::{MountSpec, process_settings};
+use super::MountSpec;
 use crate::helper::{ExitStatus, MountFailure};
 use crate::lock_service::LockHost;
 use crate::options::{LocalLocks, SecurityFlavor, Settings};
@@ -131,8 +131,7 @@ pub(super) fn client(
     let read_size = mounting::transfer_size(transport.rsize, limits.read_preferred, limits.read_max);
     let write_size = mounting::transfer_size(transport.wsize, limits.write_preferred, limits.write_max);
     (transport.rsize, transport.wsize) = (Some(read_size), Some(write_size));
-    let default_dirty =
-        || process_settings::tenth_of_memory().map_or(DIRTY_MAX, |tenth| tenth.min(DIRTY_MAX));
+    let default_dirty = || tenth_of_memory().map_or(DIRTY_MAX, |tenth| tenth.min(DIRTY_MAX));
     let data = DataOptions {
         read_size,
         write_size,
@@ -247,5 +246,53 @@ fn failure(plan: &MountSpec, error: &MountError) -> MountFailure {
     match error.retry() {
         MountRetry::Always | MountRetry::Thrice => MountFailure::passing(what, advice),
         MountRetry::Never => MountFailure::lasting(ExitStatus::Failed, what, advice),
+    }
+}
+
+/// A tenth of this machine's memory in bytes; `None` if unknown.
+fn tenth_of_memory() -> Option<u64> {
+    let information = rustix::system::sysinfo();
+    information.totalram.checked_mul(u64::from(information.mem_unit)).map(|bytes| bytes / 10)
+}
+
+/// Counts for a client that is created after its transport.
+#[derive(Debug, Default)]
+pub(super) struct TransportEventCounter(OnceLock<Arc<ClientCounters>>);
+
+impl TransportEventCounter {
+    /// Counts events in `counters` from now on.
+    pub(super) fn count_in(&self, counters: Arc<ClientCounters>) {
+        // A transport has one client.
+        let _ = self.0.set(counters);
+    }
+
+    fn count(&self, counter: ClientCounter) {
+        if let Some(counters) = self.0.get() {
+            counters.count(counter);
+        }
+    }
+}
+
+impl TransportEvents for TransportEventCounter {
+    fn sent(&self, _: usize) {}
+
+    fn received(&self, _: usize) {}
+
+    fn retransmitted(&self) {
+        self.count(ClientCounter::RpcRetransmit);
+    }
+
+    fn connected(&self, again: bool) {
+        if again {
+            self.count(ClientCounter::RpcReconnect);
+        }
+    }
+
+    fn not_responding(&self) {}
+
+    fn responding_again(&self) {}
+
+    fn malformed_reply(&self) {
+        self.count(ClientCounter::RpcMalformed);
     }
 }

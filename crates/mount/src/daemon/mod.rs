@@ -1,10 +1,8 @@
 //! A mount's life: connecting, mounting, signals, and its end.
 
 mod connect;
-mod events;
 mod mount_control;
 mod mount_point;
-mod process_settings;
 mod shutdown;
 mod unmounted_client;
 
@@ -35,9 +33,9 @@ use tracing::{debug, info, warn};
 use crate::bridge::{Bridge, InvalidationQueue, OpenFileRevalidation};
 use crate::explain::Explainer;
 use crate::helper::{ExitStatus, MountFailure};
-use crate::observed::{ObservedFilesystem, TracepointObserver};
+use crate::observed::ObservedFilesystem;
 use crate::options::{AllowedUsers, Atime, MountSource, Settings, format_options};
-use events::TransportEventCounter;
+use connect::TransportEventCounter;
 use mount_control::MountControl;
 pub use unmounted_client::UnmountedClient;
 
@@ -98,7 +96,7 @@ pub fn run(plan: &MountSpec, progress: &dyn Fn(MountProgress<'_>)) -> Result<(),
     if let Some(namespace) = &plan.namespace {
         mount_point::enter_namespace(namespace)?;
     }
-    process_settings::prepare();
+    protect_from_memory_pressure();
     let target = mount_point::mount_point(&plan.target, &plan.source.text())?;
     let plan = MountSpec { settings: settled(&plan.settings), ..plan.clone() };
     // Before any request to the server: if the metrics address is in use, the mount fails.
@@ -188,14 +186,11 @@ fn settled(settings: &Settings) -> Settings {
     settings
 }
 
-/// The bridge and its observers.
-type MountedFilesystem = ObservedFilesystem<Bridge, (TracepointObserver, Arc<Explainer>)>;
-
 /// A live mount, and what ends with it.
 struct LiveMount {
     running: Arc<MountControl>,
     mount: Arc<FuseMount>,
-    session: FuseSession<MountedFilesystem>,
+    session: FuseSession<ObservedFilesystem>,
     changes: Arc<InvalidationQueue>,
     rechecks: OpenFileRevalidation,
     control: Option<control::ControlSocket>,
@@ -234,8 +229,11 @@ impl LiveMount {
             bridge.set_device((0, minor));
         }
         let explainer = Arc::new(Explainer::new(Arc::clone(&client)));
-        let observers = (TracepointObserver::new(&client), Arc::clone(&explainer));
-        let observed = Arc::new(ObservedFilesystem::new(Arc::clone(bridge), observers));
+        let observed = Arc::new(ObservedFilesystem::new(
+            Arc::clone(bridge),
+            Arc::clone(&client),
+            Arc::clone(&explainer),
+        ));
         let session = start_session(device, observed, &settings).inspect_err(|_| shutdown::detach(&mount))?;
         if session.negotiated().has(feature::CACHE_SYMLINKS) {
             client.set_kernel_keeps_targets();
@@ -357,9 +355,9 @@ fn reading_revalidates(settings: &Settings) -> bool {
 
 fn start_session(
     device: FuseDevice,
-    seen: Arc<MountedFilesystem>,
+    seen: Arc<ObservedFilesystem>,
     settings: &Settings,
-) -> Result<FuseSession<MountedFilesystem>, MountFailure> {
+) -> Result<FuseSession<ObservedFilesystem>, MountFailure> {
     let locks = settings.local_locks;
     let only_user = match settings.generic.allow {
         AllowedUsers::Root => Some(rustix::process::geteuid().as_raw()),
@@ -373,4 +371,19 @@ fn start_session(
     let options = FuseSessionOptions { features: wishes, only_user, ..FuseSessionOptions::default() };
     FuseSession::start(device, seen, &options)
         .map_err(|error| MountFailure::lasting(ExitStatus::System, error.to_string(), ""))
+}
+
+/// As for sshd and udevd: killed last but for processes with -1000 when memory is short.
+const OOM_SCORE_ADJ: &str = "-900";
+
+/// Requests settings that protect a file system's daemon when memory is short. Failures are
+/// harmless.
+fn protect_from_memory_pressure() {
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ) {
+        debug!(%error, "oom_score_adj stays as it is: the kernel may end this mount when memory is short");
+    }
+    // PR_SET_IO_FLUSHER: memory allocation during write-back must not wait for the same write-back.
+    if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
+        debug!(%error, "PR_SET_IO_FLUSHER is refused: writing may wait for memory that waits for writing");
+    }
 }

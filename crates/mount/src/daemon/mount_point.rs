@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::helper::{ExitStatus, MountFailure, mounted_at};
+use curt_fuse::mountinfo::mounted_at;
+
+use crate::helper::{ExitStatus, MountFailure};
 
 /// The mount point without symbolic links and `..`, if it can be used.
 ///

@@ -7,7 +7,7 @@ use curt_client::threads::{BackgroundThreads, MonotonicClock};
 use curt_client::{Environment, Superblock};
 use curt_rpc::client::Interrupt;
 
-use super::events::TransportEventCounter;
+use super::connect::TransportEventCounter;
 use super::{BACKGROUND_THREADS, MountSpec, UNMOUNT_TIMEOUT, connect, settled};
 use crate::helper::MountFailure;
 

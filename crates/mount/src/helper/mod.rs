@@ -3,10 +3,8 @@
 
 mod arguments;
 mod exit;
-pub(crate) mod mountinfo;
 mod utab;
 
 pub use arguments::{HelperArguments, HelperArgumentsError};
 pub use exit::{ExitStatus, MountFailure};
-pub use mountinfo::{MountinfoLine, mounted_at};
 pub use utab::{Utab, UtabEntry};

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-use super::mountinfo::{escape, unescape};
+use curt_fuse::mountinfo::{escape, unescape};
 
 /// The table, in the directory where libmount keeps it.
 #[derive(Debug, Clone)]

@@ -28,7 +28,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use crate::helper::{MountinfoLine, mountinfo::mounts};
+use curt_fuse::mountinfo::{MountinfoLine, mounts};
 
 /// Whether the kernel may drop the name after this error of LOOKUP: the name does not exist, cannot
 /// exist, or is kept anyway.

@@ -3,9 +3,8 @@
 
 use curt_policy::CacheOptions;
 
-use super::option_string::split;
+use super::parse::{OptionError, parse_onto, split};
 use super::settings::{GenericSettings, Settings};
-use super::{OptionError, parse_onto};
 
 const INSTEAD: &str = "it cannot change while mounted; unmount and mount again";
 

@@ -12,11 +12,11 @@ use curt_proto::Operation;
 use curt_proto::nfs3::NfsProcedure;
 
 use crate::client::ClientCounter;
-use crate::words::word_table;
+use crate::named_enum;
 
 pub use document::list;
 
-word_table! {
+named_enum! {
     /// Why a request was sent.
     Cause {
         OpenCheck "open-check" "Close-to-open: the attributes of a file or directory were requested again because it was opened.";
@@ -49,7 +49,7 @@ word_table! {
     }
 }
 
-word_table! {
+named_enum! {
     /// Why a request was not sent.
     Rule {
         AttributeCache "attribute cache" "Cached attributes were still fresh.";

@@ -1,11 +1,8 @@
-//! A mount's statistics in the kernel's format, `/proc/self/mountstats`, and the file that contains
-//! them.
+//! The file that contains a mount's statistics in the kernel's format, `/proc/self/mountstats`.
 //!
 //! The kernel's file lists a Curt mount as fuse.curt, without statistics, because FUSE has none;
-//! programs that parse that file (mountstats(8), node_exporter) can read this one. docs/figures.md
-//! describes each field.
+//! programs that parse that file (mountstats(8), node_exporter) can read this one.
 
-use curt_proto::nfs3::NfsProcedure;
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
@@ -14,119 +11,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::mountstats::{BYTES, EVENTS, Mountstats};
-use crate::{ClientCounter, OperationFigure};
 use tracing::warn;
 
 use super::messages::MountReport;
-
-/// Page size of the counters of pages read and written.
-const PAGE: u64 = 4096;
-
-/// READDIRPLUS, hard links and symbolic links: the bits of `caps=` that apply to NFSv3
-/// (linux/nfs_fs_sb.h).
-const CAP_READDIRPLUS: u32 = 1;
-const CAP_HARDLINKS: u32 = 1 << 1;
-const CAP_SYMLINKS: u32 = 1 << 2;
-
-/// The text for a mount.
-#[must_use]
-pub fn text(report: &MountReport) -> String {
-    Mountstats {
-        device: report.source.clone(),
-        mount_point: report.mount_point.display().to_string(),
-        options: report.options.clone(),
-        age: whole_seconds(report.age_seconds),
-        capabilities: capabilities(report),
-        flavour: report.server.flavour,
-        events: events(report),
-        bytes: bytes(report),
-        transport: report.transport.clone(),
-        operations: report.operations.clone(),
-    }
-    .text()
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a float is cut to what the integer holds, and an age is not negative"
-)]
-fn whole_seconds(seconds: f64) -> u64 {
-    seconds as u64
-}
-
-fn capabilities(report: &MountReport) -> String {
-    let server = &report.server;
-    let bits = [
-        (server.readdirplus, CAP_READDIRPLUS),
-        (server.links, CAP_HARDLINKS),
-        (server.symlinks, CAP_SYMLINKS),
-    ];
-    let bits: u32 = bits.iter().filter(|(has, _)| *has).map(|(_, bit)| bit).sum();
-    format!(
-        "caps=0x{bits:x},wtmult={},dtsize={},bsize=0,namlen={}",
-        server.write_multiple, server.listing_size, server.name_max
-    )
-}
-
-/// The values of [`EVENTS`].
-#[must_use]
-pub fn events(report: &MountReport) -> [u64; EVENTS.len()] {
-    let counted = |counter| report.counters.events.value(counter);
-    let requests_of = |operation: &str| report.fuse.get(operation).copied().unwrap_or(0);
-    let written_back = counted(ClientCounter::KernelWriteBack);
-    EVENTS.map(|event| match event {
-        "inoderevalidates" => report.counters.requests.value(NfsProcedure::Getattr),
-        "dentryrevalidates" => {
-            counted(ClientCounter::PosHit) + counted(ClientCounter::PosStale) + counted(ClientCounter::NegHit)
-        }
-        "datainvalidates" => counted(ClientCounter::DataInvalidated),
-        "attrinvalidates" => counted(ClientCounter::AttrInvalidated),
-        "vfsopen" => requests_of("OPEN") + requests_of("CREATE") + requests_of("OPENDIR"),
-        "vfslookup" => requests_of("LOOKUP"),
-        "vfspermission" => requests_of("ACCESS"),
-        "vfsupdatepage" => requests_of("WRITE").saturating_sub(written_back),
-        "vfsreadpages" => requests_of("READ"),
-        "vfswritepages" => written_back,
-        "vfsreaddir" => requests_of("READDIR") + requests_of("READDIRPLUS"),
-        "vfssetattr" => requests_of("SETATTR"),
-        "vfsflush" => requests_of("FLUSH"),
-        "vfsfsync" => requests_of("FSYNC"),
-        "vfslock" => requests_of("SETLK") + requests_of("SETLKW") + requests_of("GETLK"),
-        "vfsrelease" => requests_of("RELEASE"),
-        "congestionwait" => counted(ClientCounter::WriteThrottled),
-        "setattrtrunc" => counted(ClientCounter::SetSize),
-        "extendwrite" => counted(ClientCounter::WriteExtended),
-        "sillyrenames" => counted(ClientCounter::SillyRename),
-        "shortreads" => counted(ClientCounter::ReadShort),
-        "shortwrites" => counted(ClientCounter::WriteShort),
-        "delay" => report.operations.total(OperationFigure::Delays),
-        // Single pages are never requested, and NFSv3 has no pNFS.
-        _ => 0,
-    })
-}
-
-/// The values of [`BYTES`].
-#[must_use]
-pub fn bytes(report: &MountReport) -> [u64; BYTES.len()] {
-    let counted = |counter| report.counters.events.value(counter);
-    let (read, read_direct) =
-        (counted(ClientCounter::KernelReadBytes), counted(ClientCounter::KernelReadDirectBytes));
-    let (written, written_direct) =
-        (counted(ClientCounter::KernelWriteBytes), counted(ClientCounter::KernelWriteDirectBytes));
-    let (from_server, to_server) = (counted(ClientCounter::ReadBytes), counted(ClientCounter::WriteBytes));
-    [
-        read.saturating_sub(read_direct),
-        written.saturating_sub(written_direct),
-        read_direct,
-        written_direct,
-        from_server,
-        to_server,
-        from_server.div_ceil(PAGE),
-        to_server.div_ceil(PAGE),
-    ]
-}
+use crate::mountstats::text;
 
 /// Replaces a file's text atomically: a reader sees either the old text or the new one.
 ///
@@ -241,34 +129,10 @@ impl Drop for MountstatsFile {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 mod tests {
-    use crate::ClientCounters;
-
     use super::*;
 
     fn report() -> MountReport {
-        let counters = ClientCounters::default();
-        counters.add(ClientCounter::KernelReadBytes, 10_000);
-        counters.add(ClientCounter::KernelReadDirectBytes, 4_096);
-        counters.add(ClientCounter::ReadBytes, 4_097);
-        counters.count(ClientCounter::KernelWriteBack);
-        MountReport {
-            source: "nas:/export".to_owned(),
-            mount_point: "/mnt".into(),
-            options: "rw,vers=3".to_owned(),
-            counters: counters.snapshot(),
-            fuse: [("OPEN", 3), ("OPENDIR", 2), ("WRITE", 5)]
-                .map(|(name, count)| (name.to_owned(), count))
-                .into(),
-            ..MountReport::default()
-        }
-    }
-
-    #[test]
-    fn requests_of_the_kernel_stand_where_its_own_client_counts_them() {
-        let events = events(&report());
-        let of = |name: &str| events[EVENTS.iter().position(|event| *event == name).unwrap()];
-        assert_eq!((of("vfsopen"), of("vfsupdatepage"), of("vfswritepages")), (5, 4, 1));
-        assert_eq!(bytes(&report()), [5_904, 0, 4_096, 0, 4_097, 0, 2, 0]);
+        MountReport { source: "nas:/export".to_owned(), ..MountReport::default() }
     }
 
     // SEMANTICS: explain-4.

@@ -3,9 +3,9 @@
 use super::fields::{Field, FieldValue, of, word};
 use super::table::with_events;
 use super::{sinks, sys};
-use crate::words::word_table;
+use crate::named_enum;
 
-word_table! {
+named_enum! {
     /// Whether an event's name and fields can change.
     EventStability {
         Stable "stable" "They stay; fields may be added at the end.";
@@ -13,7 +13,7 @@ word_table! {
     }
 }
 
-word_table! {
+named_enum! {
     /// How often an event can happen.
     EventFrequency {
         Rare "rare" "Rarely: trouble, beginnings and ends.";
@@ -22,7 +22,7 @@ word_table! {
     }
 }
 
-word_table! {
+named_enum! {
     /// An event's relation to others in time.
     EventSpan {
         Instant "instant" "A moment.";

@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
-use crate::words::word_table;
+use crate::named_enum;
 
-word_table! {
+named_enum! {
     /// How a field is stored in a record and printed.
     FieldKind {
         Number "number" "A number, shown in decimal.";

@@ -56,47 +56,7 @@ pub fn procedure_name(program: u32, version: u32, procedure: u32) -> ShortText {
 /// The CRC-32 of a handle, which tshark and Linux's tracepoints print instead of its bytes.
 #[must_use]
 pub fn handle_hash(handle: &[u8]) -> u32 {
-    let (eights, rest) = handle.as_chunks::<8>();
-    let mut hash = !0;
-    for eight in eights {
-        let bytes = u64::from_le_bytes(*eight) ^ u64::from(hash);
-        // Seven bytes follow the first.
-        let shifted = bytes.to_le_bytes().into_iter().zip(TABLES.iter().rev());
-        hash = shifted.fold(0, |sum, (byte, table)| sum ^ table[usize::from(byte)]);
-    }
-    let step = |rest: u32, byte: &u8| TABLES[0][usize::from(rest.to_le_bytes()[0] ^ byte)] ^ (rest >> 8);
-    !rest.iter().fold(hash, step)
-}
-
-/// The contribution of each byte to the CRC if so many zero bytes follow. Eight bytes of a handle
-/// are processed at once, because many events contain it.
-static TABLES: [[u32; 256]; 8] = tables();
-
-const fn tables() -> [[u32; 256]; 8] {
-    /// The polynomial of Ethernet, bits reversed.
-    const POLYNOMIAL: u32 = 0xedb8_8320;
-    let mut tables = [[0; 256]; 8];
-    let mut byte: u32 = 0;
-    while byte < 256 {
-        let (mut rest, mut bit) = (byte, 0);
-        while bit < 8 {
-            rest = (rest >> 1) ^ if rest & 1 == 0 { 0 } else { POLYNOMIAL };
-            bit += 1;
-        }
-        tables[0][byte as usize] = rest;
-        byte += 1;
-    }
-    let mut zeros = 1;
-    while zeros < 8 {
-        let mut byte = 0;
-        while byte < 256 {
-            let rest = tables[zeros - 1][byte];
-            tables[zeros][byte] = tables[0][(rest & 0xff) as usize] ^ (rest >> 8);
-            byte += 1;
-        }
-        zeros += 1;
-    }
-    tables
+    crc32fast::hash(handle)
 }
 
 #[cfg(test)]

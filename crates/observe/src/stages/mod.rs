@@ -11,13 +11,13 @@ mod graph;
 mod measured;
 mod times;
 
-use crate::words::word_table;
+use crate::named_enum;
 
 pub use graph::{CallGraph, GraphSpan};
 pub use measured::{StageGuard, begin, enter, finish, forget, is_measured, proceed, set_operation, suspend};
 pub use times::{BucketCounts, OperationTimes, Percentiles, StageReport, StageTimes};
 
-word_table! {
+named_enum! {
     /// A part of a server's work for a request. A request passes them in this order.
     RequestStage {
         Receive "receive" "The system call that takes the request from the socket; waiting for it is not counted.";

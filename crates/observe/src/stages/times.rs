@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use curt_proto::Operation;
 use hdrhistogram::Histogram;
+use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
 use super::RequestStage;
@@ -108,7 +108,7 @@ impl Default for StageTimes {
 impl StageTimes {
     /// Measures one request of `every` from now on; 0: none. Recorded times stay.
     pub fn set_every(&self, every: u32) {
-        let wanted = lock(&self.wanted);
+        let wanted = self.wanted.lock();
         self.every.store(every, Ordering::Relaxed);
         self.apply(&wanted);
     }
@@ -132,13 +132,13 @@ impl StageTimes {
     /// Whether a thread waits for a graph.
     #[must_use]
     pub(super) fn wants_graph(&self) -> bool {
-        lock(&self.wanted).waiting > 0
+        self.wanted.lock().waiting > 0
     }
 
     /// Drops the recorded times.
     pub fn clear(&self) {
         for histograms in &self.operations {
-            *lock(histograms) = None;
+            *histograms.lock() = None;
         }
     }
 
@@ -147,7 +147,7 @@ impl StageTimes {
     #[must_use]
     pub fn next_graph(&self, operation: Operation, patience: Duration) -> Option<CallGraph> {
         let deadline = Instant::now() + patience;
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
         // The latest caller gets the next graph; an earlier one continues to wait, and may time
         // out.
         wanted.operation = Some(operation);
@@ -155,12 +155,9 @@ impl StageTimes {
         wanted.waiting += 1;
         self.apply(&wanted);
         while wanted.graph.is_none() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if self.drawn.wait_until(&mut wanted, deadline).timed_out() {
                 break;
             }
-            let waited = self.drawn.wait_timeout(wanted, left);
-            wanted = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         wanted.waiting -= 1;
         self.apply(&wanted);
@@ -169,7 +166,7 @@ impl StageTimes {
 
     /// Passes a request's graph to the thread that waits for one of its operation.
     pub(super) fn offer(&self, operation: Operation, graph: impl FnOnce() -> CallGraph) {
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
         if wanted.waiting > 0 && wanted.operation == Some(operation) && wanted.graph.is_none() {
             wanted.graph = Some(graph());
             self.drawn.notify_all();
@@ -177,7 +174,7 @@ impl StageTimes {
     }
 
     pub(super) fn record(&self, operation: Operation, running: &MeasuredRequest) {
-        let mut histograms = lock(&self.operations[operation.index()]);
+        let mut histograms = self.operations[operation.index()].lock();
         let histograms = histograms.get_or_insert_with(|| {
             Box::new(OperationHistograms {
                 total: histogram(),
@@ -201,7 +198,7 @@ impl StageTimes {
     pub fn classes(&self, bounds: &[u64]) -> Vec<BucketCounts> {
         let mut all = Vec::new();
         for operation in Operation::nfs() {
-            let measured = lock(&self.operations[operation.index()]);
+            let measured = self.operations[operation.index()].lock();
             let Some(measured) = &*measured else { continue };
             let mut add = |stage, histogram: &Histogram<u32>, sum| {
                 all.push(BucketCounts { operation, stage, counts: sorted(histogram, bounds), sum });
@@ -221,7 +218,7 @@ impl StageTimes {
     pub fn report(&self) -> StageReport {
         let mut operations = BTreeMap::new();
         for operation in Operation::nfs() {
-            let measured = lock(&self.operations[operation.index()]);
+            let measured = self.operations[operation.index()].lock();
             let Some(measured) = &*measured else { continue };
             let stages = RequestStage::ALL.iter().zip(&measured.stages);
             let stages = stages.filter_map(|(stage, histogram)| {
@@ -262,11 +259,6 @@ fn sorted(histogram: &Histogram<u32>, bounds: &[u64]) -> Vec<u64> {
 fn percentiles(histogram: &Histogram<u32>) -> Percentiles {
     let at = |percent| histogram.value_at_percentile(percent) as f64 / 1000.0;
     Percentiles { count: histogram.len(), p50_us: at(50.0), p99_us: at(99.0) }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic of another holder is ignored: the numbers are always consistent.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

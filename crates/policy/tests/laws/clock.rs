@@ -9,7 +9,7 @@ use curt_policy::{
     readdir::{
         ListingContinuation, ListingDecision, NAMES_WITHOUT_STAT_MAX, decide_continuation, decide_listing,
     },
-    server_clock::{GUARD_MAX, GUARD_MIN},
+    time::{GUARD_MAX, GUARD_MIN},
 };
 use curt_types::Timestamp;
 

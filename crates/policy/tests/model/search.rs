@@ -11,7 +11,9 @@ use std::fmt;
 
 use curt_policy::{
     AttributeState, CacheOptions, Facts, Freshness, Moment, MountUsers, NameLabel, ServerClock,
-    kernel_cache::{DirectoryView, EXPIRY_DELAY, NameLifetimes, everybody_may_search, expiry, name_lifetime},
+    kernel_cache::{
+        DirectoryView, EXPIRY_DELAY, NameLifetimes, everybody_may_search, name_lifetime, with_expiry_delay,
+    },
     names::DentryState,
 };
 use curt_types::FileKind;
@@ -291,7 +293,7 @@ impl World for Search {
         if self.renames && !state.is_moved {
             let mut next = state.moved();
             next.is_moved = true;
-            next.renaming = expiry(next.object);
+            next.renaming = with_expiry_delay(next.object);
             each(Step::RenameHere, next, None);
         }
         match state.look_up {

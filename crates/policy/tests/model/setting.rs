@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use curt_policy::{
     Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, Moment, Mutation, RacyGuard, ServerClock,
-    TimeoutRange, server_clock::GUARD_MIN,
+    TimeoutRange, time::GUARD_MIN,
 };
 use curt_types::FileKind;
 

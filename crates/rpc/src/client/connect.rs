@@ -98,7 +98,8 @@ fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
         let left = options.clock.until(end);
         let mut fds = vec![PollFd::new(&first, PollFlags::OUT)];
         fds.extend(next.as_ref().map(|next| PollFd::new(next, PollFlags::OUT)));
-        let ready = match rustix::event::poll(&mut fds, Some(&timespec(left.min(jittered(PACE))))) {
+        let longest = Timespec::try_from(left.min(jittered(PACE))).ok();
+        let ready = match rustix::event::poll(&mut fds, longest.as_ref()) {
             Ok(_) | Err(Errno::INTR) => fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>(),
             Err(errno) => return Err(errno.into()),
         };
@@ -159,13 +160,6 @@ fn begin_from(address: SocketAddr, port: Option<u16>) -> rustix::io::Result<Owne
 fn is_of_this_machine(socket: &OwnedFd, server: IpAddr) -> bool {
     let local = rustix::net::getsockname(socket).and_then(SocketAddr::try_from);
     server.is_loopback() || local.is_ok_and(|local| local.ip() == server)
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
-    }
 }
 
 /// Changes the duration by up to a quarter at random, so that many clients that lost a server at

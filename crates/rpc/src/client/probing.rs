@@ -38,7 +38,7 @@ use super::{
     tcp::TcpTransportInner,
 };
 use crate::{
-    message::{call::encode_call_header, reply::decode_reply_header},
+    message::{call::call_record, reply::decode_reply_header},
     record::{self, MARK_SIZE},
     security::credential::RpcCredential,
 };
@@ -222,18 +222,15 @@ fn ask(
 ) -> io::Result<()> {
     let keep_alive = KeepAlive::of(options);
     keep_alive.every(LOOK_INTERVAL).set(socket)?;
-    let mut record = Vec::new();
-    let body = record::begin_record(&mut record);
     let (program, version) = call.program;
-    encode_call_header(&mut record, call.xid, program, version, NULL, &RpcCredential::None);
-    record::finish_record(&mut record, body, 0);
+    let record = call_record(call.xid, program, version, NULL, &RpcCredential::None, &());
     // It fits the empty buffer of a new connection.
     rustix::net::send(socket, &record, SendFlags::NOSIGNAL)?;
     let mut received = Vec::new();
     let mut silence: Option<Silence> = None;
-    let interval = Timespec { tv_sec: i64::try_from(LOOK_INTERVAL.as_secs()).unwrap_or(1), tv_nsec: 0 };
+    let interval = Timespec::try_from(LOOK_INTERVAL).ok();
     while !is_reply(&received, call.xid)? {
-        match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&interval)) {
+        match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], interval.as_ref()) {
             Ok(0) => {
                 let now = options.clock.now();
                 let silence = silence.get_or_insert_with(|| Silence::new(now));

@@ -68,7 +68,7 @@ impl CallWaiter {
         longest: Duration,
     ) -> PollOutcome {
         let mut fds = [PollFd::new(socket, events), PollFd::new(&wakeup.0, PollFlags::IN)];
-        let outcome = rustix::event::poll(&mut fds, Some(&timespec(longest)));
+        let outcome = rustix::event::poll(&mut fds, Timespec::try_from(longest).ok().as_ref());
         self.finish_poll();
         match outcome {
             Ok(count) if count > 0 && !fds[0].revents().is_empty() => PollOutcome::Ready,
@@ -115,13 +115,5 @@ impl WakeupFd {
 
     fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
-    }
-}
-
-/// Rounded up to at least a nanosecond, so that a wait does not end before its deadline.
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
     }
 }

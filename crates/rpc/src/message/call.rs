@@ -3,6 +3,7 @@
 use curt_xdr::{DecodeError, Decoder, Encode};
 
 use super::header::{MESSAGE_CALL, RPC_VERSION};
+use crate::record;
 use crate::security::{
     auth::{AUTH_BODY_MAX, AuthError, AuthStatus, OpaqueAuth, OpaqueVerifier},
     credential::{CallFlavor, RpcCredential},
@@ -113,6 +114,24 @@ pub fn encode_call_header(
 ) {
     let flavor = CallFlavor::of(credential);
     encode_signed_header(out, [xid, program, version, procedure], flavor.get());
+}
+
+/// The record of a whole call.
+#[must_use]
+pub fn call_record(
+    xid: u32,
+    program: u32,
+    version: u32,
+    procedure: u32,
+    credential: &RpcCredential,
+    arguments: &dyn Encode,
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    let body = record::begin_record(&mut out);
+    encode_call_header(&mut out, xid, program, version, procedure, credential);
+    arguments.encode(&mut out);
+    record::finish_record(&mut out, body, 0);
+    out
 }
 
 /// Appends the header of the call `[xid, program, version, procedure]`.

@@ -103,10 +103,7 @@ impl IdleSet {
         let pause = self.accepts_in();
         let longest =
             longest.map_or(pause, |longest| Some(pause.map_or(longest, |pause| pause.min(longest))));
-        let longest = longest.map(|duration| Timespec {
-            tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(duration.subsec_nanos()),
-        });
+        let longest = longest.and_then(|duration| Timespec::try_from(duration).ok());
         let count = match epoll::wait(&self.epoll, &mut events[..], longest.as_ref()) {
             Ok(count) => count,
             Err(Errno::INTR) => 0,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use curt_observe::named_enum;
+
 use crate::message::call::CALL_HEADER_MAX;
 
 /// The limits of a server. A *client* is a peer address: see [`Limits::connections_per_client`].
@@ -82,72 +84,26 @@ impl Limits {
     }
 }
 
-/// The limit that was reached: each is logged and counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceLimit {
-    /// [`Limits::connections`].
-    Connections,
-    /// [`Limits::connections_per_client`].
-    ConnectionsPerClient,
-    /// [`Limits::in_flight`].
-    InFlight,
-    /// [`Limits::threads_per_client`].
-    ThreadsPerClient,
-    /// [`Limits::unsent`].
-    Unsent,
-    /// [`Limits::unsent_per_client`].
-    UnsentPerClient,
-    /// [`Limits::half_records`].
-    HalfRecords,
-    /// [`Limits::half_records_per_client`].
-    HalfRecordsPerClient,
-    /// [`Limits::half_record_for`].
-    HalfRecordFor,
-    /// [`Limits::unsent_for`].
-    UnsentFor,
-    /// [`Limits::idle_for`].
-    IdleFor,
-    /// Descriptors or memory of the system.
-    System,
+named_enum! {
+    /// The limit that was reached: each is logged and counted. Its name is the option of `curt
+    /// serve` that changes the limit. (The quota of threads of a client follows from their number.)
+    ResourceLimit {
+        Connections "max-connections" "All connections.";
+        ConnectionsPerClient "max-connections-per-client" "Connections of a client.";
+        InFlight "max-in-flight" "Calls of a connection in progress.";
+        ThreadsPerClient "threads" "Threads that a client occupies.";
+        Unsent "max-unsent" "Bytes of replies that no client has received.";
+        UnsentPerClient "max-unsent-per-client" "Bytes of replies that a client has not received.";
+        HalfRecords "max-half-records" "Bytes of incomplete calls.";
+        HalfRecordsPerClient "max-half-records-per-client" "Bytes of a client's incomplete calls.";
+        HalfRecordFor "half-record-timeout" "Time until a call is complete.";
+        UnsentFor "unsent-timeout" "Time until a client receives a reply.";
+        IdleFor "idle-timeout" "Time without calls on a connection.";
+        System "system" "Descriptors or memory of the system.";
+    }
 }
 
 impl ResourceLimit {
-    /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 12] = [
-        Self::Connections,
-        Self::ConnectionsPerClient,
-        Self::InFlight,
-        Self::ThreadsPerClient,
-        Self::Unsent,
-        Self::UnsentPerClient,
-        Self::HalfRecords,
-        Self::HalfRecordsPerClient,
-        Self::HalfRecordFor,
-        Self::UnsentFor,
-        Self::IdleFor,
-        Self::System,
-    ];
-
-    /// The option of `curt serve` that changes the limit, for the log. (The quota of threads of a
-    /// client follows from their number.)
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Connections => "max-connections",
-            Self::ConnectionsPerClient => "max-connections-per-client",
-            Self::InFlight => "max-in-flight",
-            Self::ThreadsPerClient => "threads",
-            Self::Unsent => "max-unsent",
-            Self::UnsentPerClient => "max-unsent-per-client",
-            Self::HalfRecords => "max-half-records",
-            Self::HalfRecordsPerClient => "max-half-records-per-client",
-            Self::HalfRecordFor => "half-record-timeout",
-            Self::UnsentFor => "unsent-timeout",
-            Self::IdleFor => "idle-timeout",
-            Self::System => "system",
-        }
-    }
-
     /// Whether reaching it is logged: idle connections end, and busy ones wait, in normal
     /// operation.
     pub(super) const fn is_news(self) -> bool {

@@ -54,30 +54,18 @@ pub(crate) fn call(
 /// file). WRITE and COMMIT can be repeated, and a client sends no other WRITE of a range before it
 /// has the result of the first.
 const fn is_cached(procedure: NfsProcedure) -> bool {
-    match procedure {
+    matches!(
+        procedure,
         NfsProcedure::Setattr
-        | NfsProcedure::Create
-        | NfsProcedure::Mkdir
-        | NfsProcedure::Symlink
-        | NfsProcedure::Mknod
-        | NfsProcedure::Remove
-        | NfsProcedure::Rmdir
-        | NfsProcedure::Rename
-        | NfsProcedure::Link => true,
-        NfsProcedure::Null
-        | NfsProcedure::Getattr
-        | NfsProcedure::Lookup
-        | NfsProcedure::Access
-        | NfsProcedure::Readlink
-        | NfsProcedure::Read
-        | NfsProcedure::Write
-        | NfsProcedure::Readdir
-        | NfsProcedure::ReaddirPlus
-        | NfsProcedure::Fsstat
-        | NfsProcedure::Fsinfo
-        | NfsProcedure::Pathconf
-        | NfsProcedure::Commit => false,
-    }
+            | NfsProcedure::Create
+            | NfsProcedure::Mkdir
+            | NfsProcedure::Symlink
+            | NfsProcedure::Mknod
+            | NfsProcedure::Remove
+            | NfsProcedure::Rmdir
+            | NfsProcedure::Rename
+            | NfsProcedure::Link
+    )
 }
 
 /// A call of a procedure, executed by the reply cache.
@@ -126,20 +114,7 @@ impl Execution for ProcedureCall<'_> {
                 let taken = next(arguments);
                 (next(arguments), taken)
             }
-            NfsProcedure::Null
-            | NfsProcedure::Getattr
-            | NfsProcedure::Setattr
-            | NfsProcedure::Lookup
-            | NfsProcedure::Access
-            | NfsProcedure::Readlink
-            | NfsProcedure::Read
-            | NfsProcedure::Write
-            | NfsProcedure::Readdir
-            | NfsProcedure::ReaddirPlus
-            | NfsProcedure::Fsstat
-            | NfsProcedure::Fsinfo
-            | NfsProcedure::Pathconf
-            | NfsProcedure::Commit => (0, 0),
+            _ => (0, 0),
         };
         Subjects { made, taken }
     }
@@ -155,29 +130,7 @@ impl ProcedureCall<'_> {
                 tracing::warn!(procedure = %self.procedure, status = status.number(), "the file system failed");
                 Some(ServerCounter::ErrorsIo)
             }
-            NfsStat3::Ok
-            | NfsStat3::Noent
-            | NfsStat3::Nxio
-            | NfsStat3::Exist
-            | NfsStat3::Xdev
-            | NfsStat3::Nodev
-            | NfsStat3::Notdir
-            | NfsStat3::Isdir
-            | NfsStat3::Inval
-            | NfsStat3::Fbig
-            | NfsStat3::Nospc
-            | NfsStat3::Rofs
-            | NfsStat3::Mlink
-            | NfsStat3::Nametoolong
-            | NfsStat3::Notempty
-            | NfsStat3::Dquot
-            | NfsStat3::Remote
-            | NfsStat3::NotSync
-            | NfsStat3::BadCookie
-            | NfsStat3::Notsupp
-            | NfsStat3::Toosmall
-            | NfsStat3::Badtype
-            | NfsStat3::Jukebox => None,
+            _ => None,
         };
         let counters = &self.service.counters;
         counters.count(ServerCounter::Errors);

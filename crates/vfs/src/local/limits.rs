@@ -20,68 +20,30 @@ struct FileSystemProperties {
     time_step: Duration,
 }
 
+impl FileSystemProperties {
+    const fn new(magic: u64, names_max: u32, file_size_max: u64, time_step: Duration) -> Self {
+        Self { magic, names_max, file_size_max, time_step }
+    }
+}
+
+const MANY: u32 = i32::MAX as u32;
 const NANOSECOND: Duration = Duration::from_nanos(1);
 const WITHOUT_END: u64 = i64::MAX as u64;
 
 /// magic(7) numbers. ext4 allows 65,000 links and 2^32 - 1 blocks of 4 KiB per file.
 const FILE_SYSTEMS: [FileSystemProperties; 8] = [
-    FileSystemProperties {
-        magic: EXT,
-        names_max: 65_000,
-        file_size_max: ((1 << 32) - 1) * 4096,
-        time_step: NANOSECOND,
-    },
-    FileSystemProperties {
-        magic: XFS,
-        names_max: i32::MAX as u32,
-        file_size_max: WITHOUT_END,
-        time_step: NANOSECOND,
-    },
-    FileSystemProperties {
-        magic: BTRFS,
-        names_max: 65_535,
-        file_size_max: WITHOUT_END,
-        time_step: NANOSECOND,
-    },
-    FileSystemProperties {
-        magic: TMPFS,
-        names_max: i32::MAX as u32,
-        file_size_max: WITHOUT_END,
-        time_step: NANOSECOND,
-    },
-    FileSystemProperties {
-        magic: RAMFS,
-        names_max: i32::MAX as u32,
-        file_size_max: WITHOUT_END,
-        time_step: NANOSECOND,
-    },
-    FileSystemProperties {
-        magic: 0xf2f5_2010,
-        names_max: i32::MAX as u32,
-        file_size_max: 4_329_690_886_144,
-        time_step: NANOSECOND,
-    },
-    FileSystemProperties {
-        magic: 0x2fc1_2fc1,
-        names_max: i32::MAX as u32,
-        file_size_max: WITHOUT_END,
-        time_step: NANOSECOND,
-    },
-    FileSystemProperties {
-        magic: 0x4d44,
-        names_max: 1,
-        file_size_max: u32::MAX as u64,
-        time_step: Duration::from_secs(2),
-    },
+    FileSystemProperties::new(EXT, 65_000, ((1 << 32) - 1) * 4096, NANOSECOND),
+    FileSystemProperties::new(XFS, MANY, WITHOUT_END, NANOSECOND),
+    FileSystemProperties::new(BTRFS, 65_535, WITHOUT_END, NANOSECOND),
+    FileSystemProperties::new(TMPFS, MANY, WITHOUT_END, NANOSECOND),
+    FileSystemProperties::new(RAMFS, MANY, WITHOUT_END, NANOSECOND),
+    FileSystemProperties::new(0xf2f5_2010, MANY, 4_329_690_886_144, NANOSECOND),
+    FileSystemProperties::new(0x2fc1_2fc1, MANY, WITHOUT_END, NANOSECOND),
+    FileSystemProperties::new(0x4d44, 1, u32::MAX as u64, Duration::from_secs(2)),
 ];
 
 /// Safe values for other file systems.
-const UNKNOWN: FileSystemProperties = FileSystemProperties {
-    magic: 0,
-    names_max: 127,
-    file_size_max: WITHOUT_END,
-    time_step: Duration::from_secs(1),
-};
+const UNKNOWN: FileSystemProperties = FileSystemProperties::new(0, 127, WITHOUT_END, Duration::from_secs(1));
 
 pub(super) const EXT: u64 = 0xef53;
 pub(super) const XFS: u64 = 0x5846_5342;

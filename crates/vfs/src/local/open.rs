@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use super::data::{OpenAccess, reopen};
-use super::file_cache::{FileCacheLookup, OpenLocalFile, OpenReservation, PermissionStamp};
+use super::file_cache::{FileCacheLookup, OpenLocalFile, OpenRequest, OpenReservation, PermissionStamp};
 use super::stat::is_append_only;
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
@@ -44,36 +44,29 @@ impl OpenFailure {
 impl LocalVfs {
     /// Opens a regular file, or finds it in the cache, for a caller with current permission, and
     /// sets this thread's credentials to the caller.
-    pub(super) fn open_file(
-        &self,
-        caller: &FsCred<'_>,
-        handle: &NodeHandle,
-        purpose: OpenAccess,
-    ) -> Result<OpenedFile, OpenFailure> {
+    pub(super) fn open_file(&self, request: OpenRequest<'_>) -> Result<OpenedFile, OpenFailure> {
         let _stage = stages::enter(RequestStage::Open, "open_file");
-        match self.open_caches.file_cache.find(handle, purpose, caller) {
-            FileCacheLookup::Open(file) => self.use_open(caller, handle, purpose, file),
-            FileCacheLookup::Missing(ticket) => self.open_anew(caller, handle, purpose, ticket),
+        match self.open_caches.file_cache.find(request) {
+            FileCacheLookup::Open(file) => self.use_open(request, file),
+            FileCacheLookup::Missing(ticket) => self.open_anew(request, ticket),
         }
     }
 
     /// As [`LocalVfs::open_file`]; `None` if it might have to wait for a disk.
     pub(super) fn open_file_nowait(
         &self,
-        caller: &FsCred<'_>,
-        handle: &NodeHandle,
-        purpose: OpenAccess,
+        request: OpenRequest<'_>,
     ) -> Option<Result<OpenedFile, OpenFailure>> {
         match self.write_latency.may_block {
-            MayBlock::Never => Some(self.open_file(caller, handle, purpose)),
+            MayBlock::Never => Some(self.open_file(request)),
             MayBlock::Always => None,
             MayBlock::Data => {
                 let _stage = stages::enter(RequestStage::Open, "open_file");
                 // A thread that is opening it may be waiting for the disk.
-                match self.open_caches.file_cache.find_nowait(handle, purpose, caller)? {
-                    FileCacheLookup::Open(file) => Some(self.use_open(caller, handle, purpose, file)),
-                    FileCacheLookup::Missing(ticket) if self.is_inode_in_memory(handle) => {
-                        Some(self.open_anew(caller, handle, purpose, ticket))
+                match self.open_caches.file_cache.find_nowait(request)? {
+                    FileCacheLookup::Open(file) => Some(self.use_open(request, file)),
+                    FileCacheLookup::Missing(ticket) if self.is_inode_in_memory(request.handle) => {
+                        Some(self.open_anew(request, ticket))
                     }
                     FileCacheLookup::Missing(_) => None,
                 }
@@ -97,11 +90,10 @@ impl LocalVfs {
 
     fn use_open(
         &self,
-        caller: &FsCred<'_>,
-        handle: &NodeHandle,
-        purpose: OpenAccess,
+        request: OpenRequest<'_>,
         file: Arc<OpenLocalFile>,
     ) -> Result<OpenedFile, OpenFailure> {
+        let OpenRequest { caller, handle, purpose } = request;
         let attributes = attributes_of(file.as_fd()).map_err(|error| {
             self.release_if_stale(handle, error);
             OpenFailure::unresolved(error)
@@ -121,11 +113,10 @@ impl LocalVfs {
 
     fn open_anew(
         &self,
-        caller: &FsCred<'_>,
-        handle: &NodeHandle,
-        purpose: OpenAccess,
+        request: OpenRequest<'_>,
         ticket: OpenReservation<'_>,
     ) -> Result<OpenedFile, OpenFailure> {
+        let OpenRequest { caller, handle, purpose } = request;
         let object = self.resolve(handle).map_err(OpenFailure::unresolved)?;
         let attributes = self.getattr(handle, &object).map_err(OpenFailure::unresolved)?;
         let assumed = self.identity.switch_to(caller).map_err(Error::from);

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::LocalVfs;
 use super::data::{OFFSET_MAX, OpenAccess};
-use super::file_cache::OpenLocalFile;
+use super::file_cache::{OpenLocalFile, OpenRequest};
 use super::open::{OpenFailure, OpenedFile};
 use super::sys::{cached_pages, read_append, read_append_cached};
 use crate::MayBlock;
@@ -81,7 +81,7 @@ impl LocalVfs {
         count: u32,
         data: &mut Vec<u8>,
     ) -> PostOpResult<ReadResult> {
-        answer(self.open_file(caller, handle, OpenAccess::Read), |file, attributes| {
+        answer(self.open_file(OpenRequest::new(caller, handle, OpenAccess::Read)), |file, attributes| {
             read_open(file.as_fd(), attributes.size, offset, count, data)
         })
     }
@@ -96,9 +96,9 @@ impl LocalVfs {
         data: &mut Vec<u8>,
     ) -> Option<PostOpResult<FetchResult>> {
         let opened = if how.wait {
-            self.open_file(caller, handle, OpenAccess::Read)
+            self.open_file(OpenRequest::new(caller, handle, OpenAccess::Read))
         } else {
-            self.open_file_nowait(caller, handle, OpenAccess::Read)?
+            self.open_file_nowait(OpenRequest::new(caller, handle, OpenAccess::Read))?
         };
         let PostOpResult { attributes, value } = answer(opened, |file, attributes| {
             self.fetch_open(file, attributes.size, offset, count, how, data)

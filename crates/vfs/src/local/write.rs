@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use super::data::{OFFSET_MAX, OpenAccess, reopen, retry};
-use super::file_cache::PermissionStamp;
+use super::file_cache::{OpenRequest, PermissionStamp};
 use super::open::{OpenFailure, OpenedFile};
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
@@ -62,7 +62,7 @@ impl LocalVfs {
         stability: Stability,
     ) -> WccResult<WriteResult> {
         let lock = self.locks.hold(handle);
-        let opened = self.open_file(caller, handle, OpenAccess::Write);
+        let opened = self.open_file(OpenRequest::new(caller, handle, OpenAccess::Write));
         self.write_opened(handle, lock, opened, offset, data, stability)
     }
 
@@ -86,7 +86,7 @@ impl LocalVfs {
             MayBlock::Data if !self.open_caches.unstable_files.has_room(handle) => return None,
             MayBlock::Data => self.locks.try_hold(handle)?,
         };
-        let opened = self.open_file_nowait(caller, handle, OpenAccess::Write)?;
+        let opened = self.open_file_nowait(OpenRequest::new(caller, handle, OpenAccess::Write))?;
         Some(self.write_opened(handle, lock, opened, offset, data, Stability::Unstable))
     }
 

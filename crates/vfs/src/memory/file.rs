@@ -26,7 +26,7 @@ impl MemoryVfs {
             granted = granted.with(if directory { Access::LOOKUP } else { Access::EXECUTE });
         }
         let needed = if directory { WRITE | EXECUTE } else { WRITE };
-        if allows(needed) && self.check_writable().is_ok() {
+        if allows(needed) {
             granted = granted.with(Access::MODIFY).with(Access::EXTEND);
             if directory {
                 granted = granted.with(Access::DELETE);
@@ -46,14 +46,15 @@ impl MemoryVfs {
     ) -> Result<WriteResult, Error> {
         let inode = tree.inode(fileid);
         let content = inode.content()?;
-        self.check_writable()?;
         inode.owned().check_write(caller)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX);
         if end.is_none() {
             return Err(Errno::FBIG.into());
         }
-        let (uid, before, growth) = (inode.uid, content.used(), content.growth(offset, data.len()));
-        self.check_space(tree, caller, uid, growth)?;
+        let (before, growth) = (content.used(), content.growth(offset, data.len()));
+        if growth > 0 && tree.used + growth > self.options.bytes_max {
+            return Err(Errno::NOSPC.into());
+        }
         let changed = self.change_time(inode.ctime);
         let inode = tree.inode_mut(fileid);
         if !data.is_empty() {
@@ -64,25 +65,7 @@ impl MemoryVfs {
         if stability > Stability::Unstable {
             inode.make_durable();
         }
-        tree.charge(uid, before, before + growth);
+        tree.charge(before, before + growth);
         Ok(WriteResult { count: u32::try_from(data.len()).map_err(|_| Errno::INVAL)?, stability })
-    }
-
-    fn check_space(
-        &self,
-        tree: &MemoryTree,
-        caller: &FsCred<'_>,
-        uid: u32,
-        growth: u64,
-    ) -> Result<(), Errno> {
-        if growth == 0 {
-            return Ok(());
-        }
-        if tree.used + growth > self.options.bytes_max {
-            return Err(Errno::NOSPC);
-        }
-        let by = tree.used_by.get(&uid).copied().unwrap_or(0);
-        let over = self.options.quotas.get(&uid).is_some_and(|quota| by + growth > *quota);
-        if over && !caller.privileged { Err(Errno::DQUOT) } else { Ok(()) }
     }
 }

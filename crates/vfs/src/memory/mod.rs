@@ -5,7 +5,7 @@
 //! cookies, and increases the ctime of an object at each change while its time step is 1 ns, so
 //! that each change is visible. Reading does not set atime. One lock protects the whole tree: each
 //! operation is one atomic step, including its WCC attributes. It does not read the system's clock:
-//! time comes from a [`TimeSource`].
+//! time comes from a [`WallClock`].
 
 mod build;
 mod content;
@@ -18,13 +18,11 @@ mod set;
 mod tree;
 mod vfs;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use curt_types::Timestamp;
 use parking_lot::RwLock;
-use rustix::io::Errno;
 
 use self::directory::{DOT_COOKIE, DOT_DOT_COOKIE, MemoryDirectory};
 use self::fault::InjectedFaults;
@@ -33,7 +31,7 @@ use crate::ReaddirDetail;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::result::{PostOpResult, VfsNode, WccResult};
-use crate::time::{SystemTimeSource, TimeSource};
+use crate::time::{SystemWallClock, WallClock};
 
 pub use self::build::MemoryTreeBuilder;
 pub use self::content::ContentFormula;
@@ -42,16 +40,13 @@ pub use self::fault::FaultPoint;
 /// Options of a tree in memory.
 pub struct MemoryOptions {
     /// The source of time.
-    pub time: Arc<dyn TimeSource>,
+    pub time: Arc<dyn WallClock>,
     /// The step of times: 1 ns, or longer to simulate some file systems.
     pub time_step: Duration,
     /// Maximum number of written bytes (`ENOSPC` beyond); bytes of a formula do not count.
     pub bytes_max: u64,
     /// Maximum number of objects (`ENOSPC` beyond).
     pub files_max: u64,
-    /// Maximum number of bytes written by each user (`EDQUOT` beyond, unless the writer is
-    /// privileged).
-    pub quotas: HashMap<u32, u64>,
     /// Part of each handle: must differ between trees.
     pub instance: u64,
     /// The root directory's permission bits.
@@ -61,11 +56,10 @@ pub struct MemoryOptions {
 impl Default for MemoryOptions {
     fn default() -> Self {
         Self {
-            time: Arc::new(SystemTimeSource),
+            time: Arc::new(SystemWallClock),
             time_step: Duration::from_nanos(1),
             bytes_max: 1 << 30,
             files_max: 1 << 20,
-            quotas: HashMap::new(),
             instance: 1,
             root_mode: 0o755,
         }
@@ -76,7 +70,6 @@ impl Default for MemoryOptions {
 pub struct MemoryVfs {
     tree: RwLock<MemoryTree>,
     options: MemoryOptions,
-    read_only: std::sync::atomic::AtomicBool,
     faults: InjectedFaults,
 }
 
@@ -96,12 +89,7 @@ impl MemoryVfs {
             ctime: now,
         };
         let tree = RwLock::new(MemoryTree::new(options.instance, root));
-        Self { tree, options, read_only: false.into(), faults: InjectedFaults::default() }
-    }
-
-    /// Sets whether changes fail with `EROFS`.
-    pub fn set_read_only(&self, read_only: bool) {
-        self.read_only.store(read_only, std::sync::atomic::Ordering::Relaxed);
+        Self { tree, options, faults: InjectedFaults::default() }
     }
 
     /// The next `times` operations of that kind fail with `error` and have no effect.
@@ -115,13 +103,13 @@ impl MemoryVfs {
         let fileids: Vec<u64> = tree.inodes.keys().copied().collect();
         for fileid in fileids {
             let inode = tree.inode_mut(fileid);
-            let (before, uid) = (inode.used(), inode.uid);
+            let before = inode.used();
             if let InodeBody::Regular { content, durable } = &mut inode.body
                 && let Some(durable) = durable.take()
             {
                 *content = durable;
                 let after = content.used();
-                tree.charge(uid, before, after);
+                tree.charge(before, after);
             }
         }
     }
@@ -138,11 +126,6 @@ impl MemoryVfs {
     /// The current time, in the tree's step.
     fn stamp(&self) -> Timestamp {
         in_steps(self.options.time.now(), self.options.time_step)
-    }
-
-    fn check_writable(&self) -> Result<(), Errno> {
-        let read_only = self.read_only.load(std::sync::atomic::Ordering::Relaxed);
-        if read_only { Err(Errno::ROFS) } else { Ok(()) }
     }
 
     /// Runs a change of the object of `handle`, and returns its attributes before and after.

@@ -35,7 +35,6 @@ impl MemoryVfs {
         if set.size.is_some() {
             inode.content()?;
         }
-        self.check_writable()?;
         let owned = inode.owned();
         owned.check_chown(caller, set.uid, set.gid)?;
         if let Some(size) = set.size {
@@ -59,7 +58,6 @@ impl MemoryVfs {
         let before = tree.inode(fileid).used();
         let changed = self.change_time(tree.inode(fileid).ctime);
         let inode = tree.inode_mut(fileid);
-        let uid_before = inode.uid;
         let regular_or_special = inode.kind() != FileKind::Directory;
         let chown = set.uid.is_some() || set.gid.is_some();
         if chown && regular_or_special {
@@ -87,9 +85,8 @@ impl MemoryVfs {
         apply_time(&mut inode.atime, set.atime, changed);
         apply_time(&mut inode.mtime, set.mtime, changed);
         inode.ctime = changed;
-        let (uid, after) = (inode.uid, inode.used());
-        tree.charge(uid_before, before, 0);
-        tree.charge(uid, 0, after);
+        let after = inode.used();
+        tree.charge(before, after);
     }
 }
 

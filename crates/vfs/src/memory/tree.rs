@@ -127,15 +127,14 @@ pub(super) struct MemoryTree {
     next: u64,
     /// Distinguishes this tree's handles from those of others.
     instance: u64,
-    /// Used bytes, in total and by user.
+    /// Used bytes.
     pub(super) used: u64,
-    pub(super) used_by: HashMap<u32, u64>,
 }
 
 impl MemoryTree {
     pub(super) fn new(instance: u64, root: MemoryInode) -> Self {
         let inodes = HashMap::from([(ROOT, root)]);
-        Self { inodes, next: ROOT + 1, instance, used: 0, used_by: HashMap::new() }
+        Self { inodes, next: ROOT + 1, instance, used: 0 }
     }
 
     pub(super) fn handle(&self, fileid: u64) -> NodeHandle {
@@ -208,17 +207,15 @@ impl MemoryTree {
         inode.ctime = changed;
         inode.nlink = if matches!(inode.body, InodeBody::Directory(_)) { 0 } else { inode.nlink - 1 };
         if inode.nlink == 0 {
-            let (bytes, uid) = (inode.used(), inode.uid);
-            self.charge(uid, bytes, 0);
+            let bytes = inode.used();
+            self.charge(bytes, 0);
             self.inodes.remove(&fileid);
         }
     }
 
-    /// Records that the usage of `uid` changed from `before` to `after` bytes.
-    pub(super) fn charge(&mut self, uid: u32, before: u64, after: u64) {
+    /// Records that the usage of an object changed from `before` to `after` bytes.
+    pub(super) const fn charge(&mut self, before: u64, after: u64) {
         self.used = self.used - before + after;
-        let by = self.used_by.entry(uid).or_default();
-        *by = *by - before + after;
     }
 
     /// Whether `inner` is `outer` or below it.

@@ -365,62 +365,56 @@ fn median(mut all: Vec<Measured>) -> Measured {
     middle
 }
 
+impl WallRow {
+    fn cells(&self) -> Vec<String> {
+        // A star marks what a bare loop does in less time.
+        let star = if self.ratio_loop > 1.0 { " *" } else { "" };
+        vec![
+            self.work.clone(),
+            format!("{}{star}", self.title),
+            format!("{:.4}", self.seconds),
+            format!("{:.2}", self.ratio_local),
+            format!("{:.2}", self.ratio_loop),
+            self.requests.to_string(),
+            self.fuse_requests.to_string(),
+            self.wrong.to_string(),
+        ]
+    }
+}
+
 impl WallReport {
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.machine.line());
         let head = ["work", "where", "seconds", "of local", "of loop", "requests", "FUSE requests", "wrong"];
-        let mut table = vec![head.map(str::to_owned).to_vec()];
-        let mut part = None;
-        let flush = |table: &mut Vec<Vec<String>>, text: &mut String| {
-            if table.len() > 1 {
-                text.push_str(&lay_out(table));
-                table.truncate(1);
-            }
-        };
-        for row in &self.rows {
-            if part.replace((row.cpus, row.delay_ms)) != Some((row.cpus, row.delay_ms)) {
-                flush(&mut table, &mut text);
-                let cpus = match row.cpus {
-                    Processors::One => "one processor",
-                    Processors::All => "all processors",
-                };
-                text.push_str(&format!("\n{cpus}, round trip {} ms more\n\n", row.delay_ms));
-            }
-            // A star marks what a bare loop does in less time.
-            let star = if row.ratio_loop > 1.0 { " *" } else { "" };
-            table.push(vec![
-                row.work.clone(),
-                format!("{}{star}", row.title),
-                format!("{:.4}", row.seconds),
-                format!("{:.2}", row.ratio_local),
-                format!("{:.2}", row.ratio_loop),
-                row.requests.to_string(),
-                row.fuse_requests.to_string(),
-                row.wrong.to_string(),
-            ]);
+        for part in self.parts() {
+            let cpus = match part[0].cpus {
+                Processors::One => "one processor",
+                Processors::All => "all processors",
+            };
+            text.push_str(&format!("\n{cpus}, round trip {} ms more\n\n", part[0].delay_ms));
+            let mut table = vec![head.map(str::to_owned).to_vec()];
+            table.extend(part.iter().map(WallRow::cells));
+            text.push_str(&lay_out(&table));
         }
-        flush(&mut table, &mut text);
         text.push_str("\n*: the bare FUSE loop takes less time.\n");
         text
     }
 
+    /// The rows of each round trip on the same processors.
+    fn parts(&self) -> impl Iterator<Item = &[WallRow]> {
+        self.rows.chunk_by(|one, other| (one.cpus, one.delay_ms) == (other.cpus, other.delay_ms))
+    }
+
     /// The times without a delay, as multiples of the exported directory's.
     fn picture(&self) -> Result<String> {
-        let first = self.rows.first().context("nothing was measured")?;
-        let is_shown = |row: &&WallRow| (row.cpus, row.delay_ms) == (first.cpus, first.delay_ms);
-        let shown: Vec<&WallRow> =
-            self.rows.iter().filter(is_shown).filter(|row| row.place != "local").collect();
-        let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
-        let mut series: Vec<&str> = Vec::new();
-        for row in &shown {
-            match groups.last_mut().filter(|group| group.0 == row.work) {
-                Some(group) => group.1.push(row.ratio_local),
-                None => groups.push((row.work.clone(), vec![row.ratio_local])),
-            }
-            if !series.contains(&row.title.as_str()) {
-                series.push(&row.title);
-            }
-        }
+        let first = self.parts().next().context("nothing was measured")?;
+        let shown: Vec<&WallRow> = first.iter().filter(|row| row.place != "local").collect();
+        let groups: Vec<(String, Vec<f64>)> = shown
+            .chunk_by(|one, other| one.work == other.work)
+            .map(|rows| (rows[0].work.clone(), rows.iter().map(|row| row.ratio_local).collect()))
+            .collect();
+        let places = groups.first().map_or(0, |group| group.1.len());
+        let series: Vec<&str> = shown.iter().take(places).map(|row| row.title.as_str()).collect();
         let title = "time as a multiple of the exported directory's";
         Ok(ratios::bars(title, &series, &groups)?)
     }

@@ -4,17 +4,14 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use curt_bench::child::{self, UserIds};
-use curt_bench::make;
-use curt_bench::processes::{Curt, SETTLE, progress_bar};
+use anyhow::Result;
 use curt_bench::replay::ReplayOutcome;
 use curt_bench::workload::Workload;
 use curt_observe::CallCounts;
 use curt_observe::control;
 use serde_json::json;
 
-use super::WorkloadArguments;
+use super::{WorkloadArguments, difference, make_tree, replay};
 
 /// Replays it; returns whether all results were right.
 pub(super) fn run(
@@ -23,31 +20,16 @@ pub(super) fn run(
     pause: Duration,
     arguments: &WorkloadArguments,
 ) -> Result<bool> {
-    let tree = workload.tree();
     if arguments.make_tree {
-        let bar = progress_bar(&format!("making the tree of {workload} in {}", directory.display()));
-        make::make(&tree, directory, arguments.jobs, &bar).context("the tree cannot be made")?;
-        bar.finish_and_clear();
-        std::thread::sleep(SETTLE);
+        make_tree(workload, directory, arguments.jobs, &format!("in {}", directory.display()))?;
     }
     let before = requests(directory);
-    let mut command = Curt::this().command();
-    command.args(["bench", "perform", workload.name()]).arg(directory).arg(pause.as_secs_f64().to_string());
-    let bar = progress_bar(&format!("{workload} in {}", directory.display()));
-    bar.set_length(workload.trace().operations_count());
-    let user = rustix::process::geteuid().is_root().then_some(UserIds::NOBODY);
-    let outcome = child::supervise(&mut command, user, |page| bar.inc(page.operations))?;
-    bar.finish_and_clear();
+    let outcome = replay(workload, directory, pause, &format!("{workload} in {}", directory.display()))?;
     let sent = before.zip(requests(directory)).map(|(before, after)| after.since(&before));
     for what in &outcome.described {
         eprintln!("wrong: {what}");
     }
-    let mut differing = None;
-    if arguments.compare {
-        let bar = progress_bar("comparing every file");
-        differing = make::check_content(&tree, directory, arguments.jobs, &bar).err();
-        bar.finish_and_clear();
-    }
+    let differing = arguments.compare.then(|| difference(workload, directory, arguments.jobs)).flatten();
     if let Some(what) = &differing {
         eprintln!("wrong: {what}");
     }

@@ -129,7 +129,11 @@ impl LatencyConnection {
         let now = Instant::now();
         self.filled += received;
         let mut at = 0;
-        while let Some(length) = record_length(&self.input[at..self.filled])? {
+        while self.filled - at >= MARK_SIZE {
+            let length = record_length(&self.input[at..at + MARK_SIZE])?;
+            if self.filled - at < length {
+                break;
+            }
             let record = &self.input[at..at + length];
             let number = number_at(record);
             let slot = slot_of(number);
@@ -152,23 +156,19 @@ impl LatencyConnection {
     }
 }
 
-/// Makes `operations` calls, spread evenly over the connections. Appends the time of each in
-/// nanoseconds, and returns the total time.
-pub(super) fn run(
-    connections: &mut [LatencyConnection],
-    operations: usize,
-    latencies: &mut Vec<u32>,
-) -> Result<Duration> {
-    let each = operations / connections.len();
+/// Makes `operations` calls, spread evenly over the connections. Returns the time of each in
+/// nanoseconds, and the total time.
+pub(super) fn run(connections: &mut [LatencyConnection], operations: usize) -> Result<(Vec<u32>, Duration)> {
+    let (each, mut latencies) = (operations / connections.len(), Vec::with_capacity(operations));
     let start = Instant::now();
     for connection in connections.iter_mut() {
         connection.begin(each)?;
     }
     match connections {
-        [connection] => connection.receive_all(latencies)?,
-        connections => receive_from_all(connections, latencies)?,
+        [connection] => connection.receive_all(&mut latencies)?,
+        connections => receive_from_all(connections, &mut latencies)?,
     }
-    Ok(start.elapsed())
+    Ok((latencies, start.elapsed()))
 }
 
 fn receive_from_all(connections: &mut [LatencyConnection], latencies: &mut Vec<u32>) -> Result<()> {
@@ -193,17 +193,13 @@ fn receive_from_all(connections: &mut [LatencyConnection], latencies: &mut Vec<u
     Ok(())
 }
 
-/// The length of the record at the beginning, record mark included, if it is complete.
-fn record_length(bytes: &[u8]) -> Result<Option<usize>> {
-    let Some(mark) = bytes.first_chunk::<MARK_SIZE>() else {
-        return Ok(None);
-    };
-    let mark = u32::from_be_bytes(*mark);
+/// The length of the record that begins with this record mark, mark included.
+fn record_length(mark: &[u8]) -> Result<usize> {
+    let mark = u32::from_be_bytes(mark.try_into()?);
     ensure!(mark >> 31 == 1, "a reply of more than one fragment");
     let length = MARK_SIZE + usize::try_from(mark & 0x7fff_ffff)?;
-    let is_reply = (2 * MARK_SIZE..=INPUT_BYTES).contains(&length);
-    ensure!(is_reply, "a reply of {length} bytes");
-    Ok((bytes.len() >= length).then_some(length))
+    ensure!((2 * MARK_SIZE..=INPUT_BYTES).contains(&length), "a reply of {length} bytes");
+    Ok(length)
 }
 
 /// The xid of a call or a reply.
@@ -236,14 +232,9 @@ pub(super) fn connect(address: impl ToSocketAddrs) -> Result<TcpStream> {
 /// Makes one call alone. Returns its whole reply record, record mark included.
 pub(super) fn exchange(stream: &mut TcpStream, call: &[u8]) -> Result<Vec<u8>> {
     stream.write_all(call)?;
-    let (mut reply, mut filled) = (vec![0; INPUT_BYTES], 0);
-    loop {
-        if let Some(length) = record_length(&reply[..filled])? {
-            reply.truncate(length);
-            return Ok(reply);
-        }
-        let received = stream.read(&mut reply[filled..])?;
-        ensure!(received > 0, "the server closed the connection");
-        filled += received;
-    }
+    let mut reply = vec![0; MARK_SIZE];
+    stream.read_exact(&mut reply)?;
+    reply.resize(record_length(&reply)?, 0);
+    stream.read_exact(&mut reply[MARK_SIZE..])?;
+    Ok(reply)
 }

@@ -106,7 +106,7 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
     let curt = subjects.iter_mut().find(|subject| subject.role == SubjectRole::Curt);
     let mounted = curt.filter(|_| arguments.mount).map(LatencyMount::new).transpose()?;
     let processors = ProcessorSets::allowed()?;
-    let measured = all(arguments, &mut subjects, mounted.as_ref(), &processors, &setup);
+    let measured = all(arguments, &subjects, mounted.as_ref(), &processors, &setup);
     // Remove the files on success and on failure.
     processors.place(Placement::Any, &[])?;
     if let Some(mount) = mounted {
@@ -173,7 +173,7 @@ fn cells(arguments: &LatencyArguments) -> Vec<MeasurementCell> {
 
 fn all(
     arguments: &LatencyArguments,
-    subjects: &mut [LatencySubject],
+    subjects: &[LatencySubject],
     mounted: Option<&LatencyMount>,
     processors: &ProcessorSets,
     setup: &SubjectSetup<'_>,
@@ -211,7 +211,7 @@ fn all(
         place(processors, Placement::OneCpu, &servers)?;
         Ok(servers)
     };
-    let sizes = sizes::measure(rounds_of_sizes, largest, setup.credential, servers, || bar.inc(1))?;
+    let sizes = sizes::measure(rounds_of_sizes, largest, servers, || bar.inc(1))?;
     bar.finish_and_clear();
     Ok(json!({ "rows": rows, "sizes": sizes }))
 }

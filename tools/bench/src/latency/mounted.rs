@@ -28,26 +28,27 @@ pub(super) struct LatencyMount {
 impl LatencyMount {
     /// Mounts Curt's server.
     pub(super) fn new(curt: &mut LatencySubject) -> Result<Self> {
-        let (mounted, tree) = curt.mount(OPTIONS).context("the mount")?;
-        Ok(Self { mounted, tree })
+        let world = curt.world.as_mut().context("only our server is mounted")?;
+        let mounted = world.mount("3", OPTIONS).context("the mount")?;
+        Ok(Self { tree: mounted.directory().join(&curt.tree.name), mounted })
     }
 
-    /// Makes so many calls one after the other; they write data of this generation.
+    /// Makes so many calls one after the other; they write data of this generation. Returns the
+    /// time of each in nanoseconds, and the total time.
     pub(super) fn run(
         &self,
         operation: LatencyOperation,
         generation: u64,
         operations: usize,
-        latencies: &mut Vec<u32>,
-    ) -> Result<Duration> {
+    ) -> Result<(Vec<u32>, Duration)> {
         let mut call = self.call(operation, generation)?;
-        let start = Instant::now();
+        let (mut latencies, start) = (Vec::with_capacity(operations), Instant::now());
         for number in 0..operations {
             let before = Instant::now();
             call(number)?;
             latencies.push(u32::try_from(before.elapsed().as_nanos()).unwrap_or(u32::MAX));
         }
-        Ok(start.elapsed())
+        Ok((latencies, start.elapsed()))
     }
 
     fn call(

@@ -1,24 +1,25 @@
-//! The operations: the prepared calls of each (a call is only copied, numbered and sent), the
-//! expected replies, and the system calls that each needs.
+//! The operations: the prepared calls of each (a call is only copied, numbered and sent), the check
+//! of the replies, and the system calls that each needs.
 //!
-//! A reply is correct if it equals one that was decoded and checked; a different one is decoded. So
-//! every byte is checked, and the work is the same for every server.
+//! A reply has to be a success, and to contain the data and the names that were written; written
+//! data are read back at the end.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use curt_bench::content::ContentPattern;
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, AccessOk, Cookie, CookieVerf3, CreateArguments, CreateHow, CreateOk,
-    DirOpArgs, DirectoryEntryPlus, Fattr, Filename, LookupOk, NfsFh3, NfsProcedure, NfsStat3, PROGRAM,
-    ReadArguments, ReadOk, ReaddirOk, ReaddirPlusArguments, Sattr, StableHow, VERSION, WccData,
-    WriteArguments, WriteOk,
+    AccessArguments, AccessMask, Cookie, CookieVerf3, CreateArguments, CreateHow, DirOpArgs,
+    DirectoryEntryPlus, Filename, NfsFh3, NfsProcedure, NfsStat3, PROGRAM, ReadArguments, ReadOk, ReaddirOk,
+    ReaddirPlusArguments, Sattr, StableHow, VERSION, WriteArguments,
 };
 use curt_rpc::auth::RpcCredential;
-use curt_rpc::message::{AcceptStatus, decode_reply_header, encode_call_header};
-use curt_rpc::record::{self, MARK_SIZE};
+use curt_rpc::message::{AcceptStatus, call_record, decode_reply_header};
+use curt_rpc::record::MARK_SIZE;
+use curt_types::FileHandle;
 use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
 
 use super::echo::EchoWork;
@@ -27,6 +28,8 @@ use super::tree::{self, LatencyTree};
 
 /// Bits of the xid that contain the slot; the others are a counter.
 const SLOT_BITS: u32 = 8;
+/// The offset of the reply in a record, after record mark and xid.
+const REPLY_AT: usize = MARK_SIZE + 4;
 /// Digits of a name that is created and removed.
 const NAME_DIGITS: usize = 8;
 /// Maximum size of a listing in bytes: all names fit in one reply.
@@ -41,12 +44,7 @@ pub(super) fn block(number: usize, generation: u64, bytes: usize) -> Vec<u8> {
 
 /// A call of NFS as a record; the xid is set when it is sent.
 pub(super) fn call(credential: &RpcCredential, procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
-    let mut out = Vec::new();
-    let body = record::begin_record(&mut out);
-    encode_call_header(&mut out, 0, PROGRAM, VERSION, procedure.number(), credential);
-    arguments.encode(&mut out);
-    record::finish_record(&mut out, body, 0);
-    out
+    call_record(0, PROGRAM, VERSION, procedure.number(), credential, arguments)
 }
 
 /// A READ of so many bytes.
@@ -95,10 +93,11 @@ impl PreparedCalls {
         tree: &LatencyTree,
         connection: usize,
         slots_count: usize,
-        credential: &RpcCredential,
         generation: u64,
     ) -> Result<Self> {
-        let ([file, written], made) = (tree.files[connection], made_name(connection));
+        let (wire, made) = (|handle: &FileHandle| NfsFh3::new(handle.as_bytes()), made_name(connection));
+        let [file, written] = &tree.files[connection];
+        let (file, written, credential) = (wire(file)?, wire(written)?, tree.export.credential());
         let call = |procedure, arguments: &dyn Encode| Ok(call(credential, procedure, arguments));
         let write = |slot, stable| {
             let (offset, data) = (slot * BLOCK_BYTES, block(slot, generation, BLOCK_BYTES));
@@ -112,20 +111,20 @@ impl PreparedCalls {
             }
             LatencyOperation::Lookup => {
                 let name = tree::file_name(connection);
-                call(NfsProcedure::Lookup, &named(tree.directory, name.as_bytes())?)
+                call(NfsProcedure::Lookup, &named(wire(&tree.directory)?, name.as_bytes())?)
             }
             LatencyOperation::Read => read(credential, file, slot * BLOCK_BYTES, BLOCK_BYTES),
             LatencyOperation::WriteUnstable => write(slot, StableHow::Unstable),
             LatencyOperation::WriteFileSync => write(slot, StableHow::FileSync),
             LatencyOperation::Create => {
-                let place = named(tree.made, &made)?;
+                let place = named(wire(&tree.made)?, &made)?;
                 let how = CreateHow::Guarded(Sattr { mode: Some(0o644), ..Sattr::default() });
                 call(NfsProcedure::Create, &CreateArguments { place, how })
             }
-            LatencyOperation::Remove => call(NfsProcedure::Remove, &named(tree.made, &made)?),
+            LatencyOperation::Remove => call(NfsProcedure::Remove, &named(wire(&tree.made)?, &made)?),
             LatencyOperation::ReaddirPlus => {
                 let listing = ReaddirPlusArguments {
-                    directory: tree.listed,
+                    directory: wire(&tree.listed)?,
                     cookie: Cookie(0),
                     verifier: CookieVerf3([0; 8]),
                     directory_count: LISTING_BYTES,
@@ -170,7 +169,8 @@ impl PreparedCalls {
         out.extend_from_slice(&self.slots[slot]);
         out[start + MARK_SIZE..start + MARK_SIZE + 4].copy_from_slice(&number.to_be_bytes());
         if let Some(name) = &self.name {
-            put_digits(&mut out[start + name.end - NAME_DIGITS..start + name.end], self.next_name);
+            let mut digits = &mut out[start + name.end - NAME_DIGITS..start + name.end];
+            write!(digits, "{:0NAME_DIGITS$x}", self.next_name).expect("a number has at most eight digits");
             self.next_name += 1;
         }
         number
@@ -216,161 +216,59 @@ fn made_name(connection: usize) -> Vec<u8> {
     format!("made-{connection:02}-{:0NAME_DIGITS$x}", 0).into_bytes()
 }
 
-fn put_digits(digits: &mut [u8], number: u32) {
-    for (position, digit) in digits.iter_mut().rev().enumerate() {
-        *digit = b"0123456789abcdef"[(number >> (4 * position)) as usize & 15];
-    }
-}
-
 fn find(record: &[u8], part: &[u8]) -> Result<Range<usize>> {
     let at = record.windows(part.len()).position(|window| window == part);
     let at = at.context("a record without its data or name")?;
     Ok(at..at + part.len())
 }
 
-pub(super) fn named(directory: NfsFh3, name: &[u8]) -> Result<DirOpArgs<'_>> {
+fn named(directory: NfsFh3, name: &[u8]) -> Result<DirOpArgs<'_>> {
     Ok(DirOpArgs { directory, name: Filename::new(name)? })
 }
 
-/// The expected replies of one connection.
-#[derive(Clone, Copy)]
-enum ExpectedReply {
-    /// These bytes, as from an echo.
-    Known,
-    /// Any success.
+/// The check of the replies of one connection.
+pub(super) enum ReplyChecks {
+    /// They equal this record, except the xid: an echo.
+    Same(Vec<u8>),
     Success,
-    /// The correct reply to this operation.
-    Of(LatencyOperation),
-}
-
-/// Checks the replies of one connection.
-pub(super) struct ReplyChecks {
-    expected: ExpectedReply,
-    /// The result of LOOKUP.
-    found: Option<NfsFh3>,
-    /// For READ: each slot's data.
-    blocks: Vec<Vec<u8>>,
-    /// The length of each READ and WRITE, and the size of the file.
-    block_bytes: usize,
-    file_bytes: u64,
-    /// The last correct reply of each slot, without its record mark and xid.
-    verified: Vec<Vec<u8>>,
+    /// READs, which return these data of each slot.
+    Data(Vec<Vec<u8>>),
+    /// Listings of the created names. The last one that was checked, without its record mark and
+    /// xid: its repetition is correct.
+    Listing(Vec<u8>),
 }
 
 impl ReplyChecks {
-    fn expecting(expected: ExpectedReply, slots_count: usize) -> Self {
-        Self {
-            expected,
-            found: None,
-            blocks: Vec::new(),
-            block_bytes: BLOCK_BYTES,
-            file_bytes: tree::FILE_BYTES,
-            verified: vec![Vec::new(); slots_count],
-        }
-    }
-
     /// For the replies to calls of `operation`.
-    pub(super) fn new(
-        operation: LatencyOperation,
-        tree: &LatencyTree,
-        connection: usize,
-        slots_count: usize,
-    ) -> Self {
-        Self {
-            found: Some(tree.files[connection][0]),
-            blocks: (0..slots_count).map(|slot| block(slot, 0, BLOCK_BYTES)).collect(),
-            ..Self::expecting(ExpectedReply::Of(operation), slots_count)
-        }
-    }
-
-    /// For replies that equal this record, except the xid.
-    pub(super) fn echo(record: &[u8], slots_count: usize) -> Self {
-        Self {
-            verified: vec![record[MARK_SIZE + 4..].to_vec(); slots_count],
-            ..Self::expecting(ExpectedReply::Known, 0)
-        }
-    }
-
-    /// For replies that are a success and may differ otherwise.
-    pub(super) fn success() -> Self {
-        Self::expecting(ExpectedReply::Success, 0)
-    }
-
-    /// For READs of a whole file of these blocks, or for unstable WRITEs of them.
-    pub(super) fn of_file(operation: LatencyOperation, blocks: Vec<Vec<u8>>, block_bytes: usize) -> Self {
-        Self {
-            block_bytes,
-            file_bytes: (blocks.len() * block_bytes) as u64,
-            verified: vec![Vec::new(); blocks.len()],
-            blocks,
-            ..Self::expecting(ExpectedReply::Of(operation), 0)
+    pub(super) fn new(operation: LatencyOperation, slots_count: usize) -> Self {
+        match operation {
+            LatencyOperation::Read => {
+                Self::Data((0..slots_count).map(|slot| block(slot, 0, BLOCK_BYTES)).collect())
+            }
+            LatencyOperation::ReaddirPlus => Self::Listing(Vec::new()),
+            _ => Self::Success,
         }
     }
 
     /// Checks the reply to the call with this xid.
     #[inline]
     pub(super) fn check(&mut self, number: u32, record: &[u8]) -> Result<()> {
-        let (slot, bytes) = (slot_of(number), &record[MARK_SIZE + 4..]);
-        let operation = match self.expected {
-            ExpectedReply::Success => {
-                ensure!(results(record)?.starts_with(&[0; 4]), "a call failed");
-                return Ok(());
+        let bytes = &record[REPLY_AT..];
+        match self {
+            Self::Same(reply) => ensure!(reply[REPLY_AT..] == *bytes, "the echo came back changed"),
+            Self::Success => ensure!(results(record)?.starts_with(&[0; 4]), "a call failed"),
+            Self::Data(blocks) => {
+                let reply = decoded::<ReadOk<'_>>(record)?;
+                let is_same = reply.data.bytes() == blocks[slot_of(number)];
+                ensure!(is_same, "other data than were written");
             }
-            _ if self.verified[slot] == bytes => return Ok(()),
-            ExpectedReply::Known => bail!("the echo came back changed"),
-            ExpectedReply::Of(operation) => operation,
-        };
-        self.decode(operation, slot, record)?;
-        // Replies to changes never repeat, so they are not cached.
-        if !operation.writes() && !operation.changes_names() {
-            self.verified[slot].clear();
-            self.verified[slot].extend_from_slice(bytes);
+            Self::Listing(checked) if checked == bytes => {}
+            Self::Listing(checked) => {
+                check_listing(record)?;
+                bytes.clone_into(checked);
+            }
         }
         Ok(())
-    }
-
-    fn decode(&self, operation: LatencyOperation, slot: usize, record: &[u8]) -> Result<()> {
-        match operation {
-            LatencyOperation::Getattr => is_file(Some(&decoded::<Fattr>(record)?)),
-            LatencyOperation::Access => {
-                let reply = decoded::<AccessOk>(record)?;
-                // Read, modify and extend: the rights of the owner of a file of mode 0644, and only
-                // requested ones.
-                let granted = reply.access.0;
-                ensure!(granted & 0x0d == 0x0d && granted <= 0x3f, "access {granted:#x}");
-                is_file(reply.attributes.as_ref())
-            }
-            LatencyOperation::Lookup => {
-                let reply = decoded::<LookupOk>(record)?;
-                ensure!(Some(reply.object) == self.found, "another handle than before");
-                is_file(reply.attributes.as_ref())
-            }
-            LatencyOperation::Read => {
-                let reply = decoded::<ReadOk<'_>>(record)?;
-                let is_whole = usize::try_from(reply.count)? == self.block_bytes;
-                let is_same = is_whole && reply.data.bytes() == self.blocks[slot];
-                ensure!(is_same, "other data than were written");
-                let at_end = ((slot + 1) * self.block_bytes) as u64 >= self.file_bytes;
-                ensure!(reply.eof == at_end, "end of file: {}", reply.eof);
-                Ok(())
-            }
-            LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
-                let reply = decoded::<WriteOk>(record)?;
-                let written = usize::try_from(reply.count)?;
-                ensure!(written == self.block_bytes, "{written} bytes written");
-                let is_stable = reply.committed == StableHow::FileSync;
-                let is_enough = is_stable || operation == LatencyOperation::WriteUnstable;
-                ensure!(is_enough, "committed as {:?}", reply.committed);
-                Ok(())
-            }
-            LatencyOperation::Create => {
-                let reply = decoded::<CreateOk>(record)?;
-                ensure!(reply.object.is_some(), "no handle of the new file");
-                Ok(())
-            }
-            LatencyOperation::Remove => decoded::<WccData>(record).map(drop),
-            LatencyOperation::ReaddirPlus => is_listing(record),
-        }
     }
 }
 
@@ -384,21 +282,14 @@ fn results(record: &[u8]) -> Result<&[u8]> {
 }
 
 /// The results in a record, if it is a success.
-pub(super) fn decoded<'a, T: Decode<'a>>(record: &'a [u8]) -> Result<T> {
+fn decoded<'a, T: Decode<'a>>(record: &'a [u8]) -> Result<T> {
     let mut decoder = Decoder::new(results(record)?);
     let status = decoder.get::<NfsStat3>()?;
     ensure!(status == NfsStat3::Ok, "status {status:?}");
     Ok(decode_all(decoder.remaining())?)
 }
 
-fn is_file(attributes: Option<&Fattr>) -> Result<()> {
-    let Fattr { size, mode, nlink, .. } = *attributes.context("no attributes")?;
-    let is_ours = size == tree::FILE_BYTES && mode == 0o644 && nlink == 1;
-    ensure!(is_ours, "{size} bytes, mode {mode:o}, {nlink} links");
-    Ok(())
-}
-
-fn is_listing(record: &[u8]) -> Result<()> {
+fn check_listing(record: &[u8]) -> Result<()> {
     let mut entries = decoded::<ReaddirOk<'_, DirectoryEntryPlus<'_>>>(record)?.entries;
     let mut names = BTreeSet::new();
     for entry in entries.by_ref() {
@@ -420,13 +311,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_count_in_hexadecimal_digits() {
-        let mut digits = *b"........";
-        put_digits(&mut digits, 0x12ab);
-        assert_eq!(&digits, b"000012ab");
-    }
-
-    #[test]
     fn numbers_tell_their_slot_and_differ() {
         let mut calls = PreparedCalls::ready(vec![vec![0; 40]; 3]);
         let mut out = Vec::new();
@@ -434,6 +318,9 @@ mod tests {
         assert_ne!(one, other);
         assert_eq!((slot_of(one), slot_of(other), out.len()), (2, 2, 80));
         assert_eq!(out[4..8], one.to_be_bytes());
+        calls.name = Some(20..40);
+        (0..18).for_each(|_| _ = calls.put(0, &mut out));
+        assert!(out.ends_with(b"\0\0\0\x0000000011"), "names count in hexadecimal digits");
     }
 
     #[test]

@@ -51,8 +51,12 @@ pub(super) struct MeasurementCell {
 }
 
 /// The measured values of one subject and operation.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct SubjectSamples {
+    role: SubjectRole,
+    name: String,
+    /// Whether it could be placed: a server of unknown process cannot be moved to one processor.
+    is_placed: bool,
     /// Each round's median, in microseconds.
     medians: Vec<f64>,
     /// Each round's operations per second.
@@ -63,6 +67,11 @@ struct SubjectSamples {
 }
 
 impl SubjectSamples {
+    fn new(role: SubjectRole, name: &str, is_placed: bool) -> Self {
+        let (medians, rates, latencies) = (Vec::new(), Vec::new(), Vec::new());
+        Self { role, name: name.to_owned(), is_placed, medians, rates, latencies, processor: None }
+    }
+
     fn add(&mut self, mut latencies: Vec<u32>, took: Duration, processor: Option<Duration>) {
         self.rates.push(latencies.len() as f64 / took.as_secs_f64());
         self.medians.push(f64::from(p50(&mut latencies)) / 1000.0);
@@ -82,22 +91,26 @@ impl SubjectSamples {
 pub(super) fn measure(
     cell: MeasurementCell,
     effort: &SampleSize,
-    subjects: &mut [LatencySubject],
+    subjects: &[LatencySubject],
     mounted: Option<&LatencyMount>,
     processors: &ProcessorSets,
 ) -> Result<Vec<Value>> {
+    let mounted = mounted.filter(|_| cell.shape.at_once() == 1);
     let mount_pid = mounted.map(|mount| mount.mounted.pid());
     let pids = subjects.iter().filter_map(|subject| subject.pid).chain(mount_pid);
     processors.place(cell.placement, &pids.collect::<Vec<_>>())?;
     let mut connections = Vec::new();
-    for subject in subjects.iter_mut() {
+    let mut empty = Vec::new();
+    for subject in subjects {
         let made = cell.operations.iter();
         let made = made.map(|operation| subject.connections(*operation, cell.shape, cell.generation));
         connections.push(made.collect::<Result<Vec<_>>>().with_context(|| subject.name.clone())?);
+        let is_placed = cell.placement == Placement::Any || subject.pid.is_some();
+        empty.push(SubjectSamples::new(subject.role, &subject.name, is_placed));
     }
+    empty.extend(mounted.map(|_| SubjectSamples::new(SubjectRole::Mount, "mount", true)));
     let operations = calibrate(cell, effort, subjects, &mut connections)?;
-    let mut through_mount = vec![SubjectSamples::default(); cell.operations.len()];
-    let mut measured = vec![through_mount.clone(); subjects.len()];
+    let mut measured = vec![empty; cell.operations.len()];
     for round in 0..effort.rounds {
         let mut order: Vec<usize> = (0..subjects.len()).collect();
         // Each subject follows each other one equally often.
@@ -105,36 +118,31 @@ pub(super) fn measure(
             order.reverse();
         }
         for at in order {
-            let subject = &subjects[at];
+            let (subject, measured) = (&subjects[at], measured.iter_mut().map(|all| &mut all[at]));
             processors.begin(cell.placement, subject.pid)?;
-            sample(subject, cell, operations, &mut connections[at], &mut measured[at])
+            sample(subject, cell, operations, &mut connections[at], measured)
                 .with_context(|| subject.name.clone())?;
         }
-        let Some(mounted) = mounted.filter(|_| cell.shape.at_once() == 1) else {
-            continue;
-        };
-        for (operation, measured) in cell.operations.iter().zip(&mut through_mount) {
+        let Some(mounted) = mounted else { continue };
+        for (operation, measured) in cell.operations.iter().zip(&mut measured) {
             processors.begin(cell.placement, mount_pid)?;
-            let mut latencies = Vec::new();
-            let took = mounted.run(*operation, cell.generation, operations, &mut latencies);
-            let took = took.with_context(|| format!("{} through the mount", operation.name()))?;
-            measured.add(latencies, took, None);
+            let sample = mounted.run(*operation, cell.generation, operations);
+            let (latencies, took) =
+                sample.with_context(|| format!("{} through the mount", operation.name()))?;
+            measured[subjects.len()].add(latencies, took, None);
         }
     }
     drop(connections);
-    for subject in subjects.iter() {
-        let verify = |operation: &LatencyOperation| subject.verify(*operation, cell.shape, cell.generation);
-        let verified = cell.operations.iter().try_for_each(verify);
-        verified.with_context(|| subject.name.clone())?;
+    let have_written = cell.operations.iter().any(|operation| operation.writes());
+    for subject in subjects.iter().filter(|subject| have_written && subject.role != SubjectRole::Echo) {
+        let LoadShape { connections, outstanding } = cell.shape;
+        let mut connections = 0..connections;
+        connections
+            .try_for_each(|connection| subject.tree.verify(connection, outstanding, cell.generation))
+            .with_context(|| subject.name.clone())?;
     }
-    let subjects = subjects.iter();
-    let known = subjects.map(|subject| (subject.role, subject.name.as_str(), subject.pid.is_some()));
-    let known: Vec<_> = known.collect();
-    let rows = cell.operations.iter().enumerate().map(|(number, operation)| {
-        let samples = measured.iter_mut().map(|all| std::mem::take(&mut all[number]));
-        row(cell, *operation, &known, samples.collect(), &through_mount[number])
-    });
-    Ok(rows.collect())
+    let rows = cell.operations.iter().zip(measured);
+    Ok(rows.map(|(operation, measured)| row(cell, *operation, measured)).collect())
 }
 
 /// The number of operations in a sample of the required length. They have been executed once then,
@@ -150,8 +158,7 @@ fn calibrate(
     let mut longest = Duration::ZERO;
     for (subject, of_subject) in subjects.iter().zip(connections) {
         for connections in of_subject.iter_mut() {
-            let took = connection::run(connections, few, &mut Vec::new());
-            let took = took.with_context(|| subject.name.clone())?;
+            let (_, took) = connection::run(connections, few).with_context(|| subject.name.clone())?;
             if subject.role == SubjectRole::Curt {
                 longest = longest.max(took);
             }
@@ -167,20 +174,19 @@ fn rewind(connections: &mut [Vec<LatencyConnection>]) {
     all.for_each(|connection| connection.calls.rewind());
 }
 
-fn sample(
+fn sample<'a>(
     subject: &LatencySubject,
     cell: MeasurementCell,
     operations: usize,
     connections: &mut [Vec<LatencyConnection>],
-    measured: &mut [SubjectSamples],
+    measured: impl Iterator<Item = &'a mut SubjectSamples>,
 ) -> Result<()> {
     let warm_up = (WARM_UP * cell.shape.at_once()).min(operations);
     for (connections, measured) in connections.iter_mut().zip(measured) {
         // The connection may have been idle: wake its thread and warm the caches.
-        connection::run(connections, warm_up, &mut Vec::new())?;
-        let mut latencies = Vec::with_capacity(operations);
+        connection::run(connections, warm_up)?;
         let before = subject.processor_time();
-        let took = connection::run(connections, operations, &mut latencies)?;
+        let (latencies, took) = connection::run(connections, operations)?;
         let used = subject.processor_time().zip(before);
         let used = used.map(|(after, before)| after.saturating_sub(before));
         measured.add(latencies, took, used);
@@ -191,30 +197,21 @@ fn sample(
 
 /// The reported values of an operation. Times are medians over the rounds, in microseconds; the
 /// keys are an interface.
-fn row(
-    cell: MeasurementCell,
-    operation: LatencyOperation,
-    subjects: &[(SubjectRole, &str, bool)],
-    mut measured: Vec<SubjectSamples>,
-    mounted: &SubjectSamples,
-) -> Value {
-    let place = |role| subjects.iter().position(|subject| subject.0 == role);
-    let at = |role| place(role).unwrap_or_default();
-    let curt = at(SubjectRole::Curt);
-    let p99 = f64::from(p99(&mut measured[curt].latencies)) / 1000.0;
-    let us = |role| median(&measured[at(role)].medians);
-    let ratio = paired(&measured[curt].medians, &measured[at(SubjectRole::Floor)].medians);
-    let peers = subjects.iter().zip(&measured);
-    let peers = peers.filter(|(subject, _)| subject.0 == SubjectRole::Peer);
-    let peers = peers.map(|((_, name, is_known), samples)| {
-        // A server that could not be moved to the same processor was not measured there.
-        let is_comparable = cell.placement == Placement::Any || *is_known;
+fn row(cell: MeasurementCell, operation: LatencyOperation, mut measured: Vec<SubjectSamples>) -> Value {
+    let curt = measured.iter_mut().find(|samples| samples.role == SubjectRole::Curt);
+    let curt_p99_us = curt.map(|curt| f64::from(p99(&mut curt.latencies)) / 1000.0);
+    let of = |role| measured.iter().find(|samples| samples.role == role);
+    let us = |role| of(role).map(|samples| median(&samples.medians));
+    let curt = of(SubjectRole::Curt);
+    let ratio = curt.zip(of(SubjectRole::Floor)).map(|(curt, floor)| paired(&curt.medians, &floor.medians));
+    let peers = measured.iter().filter(|samples| samples.role == SubjectRole::Peer);
+    let peers = peers.map(|peer| {
         let figures = json!({
-            "us": is_comparable.then(|| median(&samples.medians)),
-            "ops_per_s": is_comparable.then(|| median(&samples.rates)),
-            "cpu_us": samples.processor_us(),
+            "us": peer.is_placed.then(|| median(&peer.medians)),
+            "ops_per_s": peer.is_placed.then(|| median(&peer.rates)),
+            "cpu_us": peer.processor_us(),
         });
-        ((*name).to_owned(), figures)
+        (peer.name.clone(), figures)
     });
     let peers: Map<String, Value> = peers.collect();
     json!({
@@ -226,17 +223,17 @@ fn row(
         "echo_us": us(SubjectRole::Echo),
         "floor_us": us(SubjectRole::Floor),
         "curt_us": us(SubjectRole::Curt),
-        "curt_p99_us": p99,
+        "curt_p99_us": curt_p99_us,
         // Curt by the floor, in the same round: the median, and its interval of 95 %.
-        "ratio": ratio.median,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
+        "ratio": ratio.map(|ratio| ratio.median),
+        "ratio_low": ratio.map(|ratio| ratio.low),
+        "ratio_high": ratio.map(|ratio| ratio.high),
         // Of Curt's server.
-        "ops_per_s": median(&measured[curt].rates),
-        "cpu_us": measured[curt].processor_us(),
+        "ops_per_s": curt.map(|curt| median(&curt.rates)),
+        "cpu_us": curt.and_then(SubjectSamples::processor_us),
         "filecache_off_us": us(SubjectRole::Uncached),
         // The system call on a mount, for one operation at a time.
-        "mount_us": (!mounted.medians.is_empty()).then(|| median(&mounted.medians)),
+        "mount_us": us(SubjectRole::Mount),
         "peers": peers,
     })
 }
@@ -253,22 +250,21 @@ mod tests {
             placement: Placement::OneCpu,
             generation: 1,
         };
-        let subjects = [
-            (SubjectRole::Echo, "echo", true),
-            (SubjectRole::Floor, "floor", true),
-            (SubjectRole::Curt, "curt", true),
-            (SubjectRole::Uncached, "filecache-off", true),
-            (SubjectRole::Peer, "ganesha", true),
-            (SubjectRole::Peer, "unknown", false),
+        let measured = [
+            (SubjectRole::Echo, "echo", 7),
+            (SubjectRole::Floor, "floor", 8),
+            (SubjectRole::Curt, "curt", 9),
+            (SubjectRole::Uncached, "filecache-off", 10),
+            (SubjectRole::Peer, "ganesha", 32),
+            (SubjectRole::Peer, "unknown", 33),
         ];
-        let measured = [7_u64, 8, 9, 10, 32, 33].map(|us| {
-            let mut samples = SubjectSamples::default();
+        let measured = measured.map(|(role, name, us)| {
+            let mut samples = SubjectSamples::new(role, name, name != "unknown");
             let processor = (us == 9).then_some(Duration::from_nanos(2500));
-            samples.add(vec![u32::try_from(us * 1000).unwrap_or(0)], Duration::from_micros(us), processor);
+            samples.add(vec![us * 1000], Duration::from_micros(us.into()), processor);
             samples
         });
-        let operation = LatencyOperation::WriteFileSync;
-        let row = row(cell, operation, &subjects, measured.to_vec(), &SubjectSamples::default());
+        let row = row(cell, LatencyOperation::WriteFileSync, measured.to_vec());
         let rate = |us: f64| 1.0 / (us / 1e6);
         assert_eq!(
             row,

@@ -11,12 +11,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use curt_proto::nfs3::{DATA_MAX, NfsFh3, NfsProcedure, Sattr, SetattrArguments, StableHow};
-use curt_rpc::auth::RpcCredential;
+use curt_proto::nfs3::{DATA_MAX, NfsFh3, StableHow};
+use curt_types::FileHandle;
 use serde_json::{Value, json};
 
 use super::connection::LatencyConnection;
-use super::load::LatencyOperation;
 use super::operations::{PreparedCalls, ReplyChecks, block, read, write};
 use super::subject::LatencySubject;
 use crate::statistics::{median, paired};
@@ -44,16 +43,15 @@ fn all(most: usize) -> impl Iterator<Item = usize> {
 pub(super) fn measure(
     rounds: u16,
     largest: usize,
-    credential: &RpcCredential,
     servers: impl Fn(u16) -> Result<[LatencySubject; 2]>,
     done: impl Fn(),
 ) -> Result<Vec<Value>> {
     // By size, side and pass: each round's value, in microseconds.
     let mut measured: Vec<[[Vec<f64>; 4]; 2]> = all(largest).map(|_| Default::default()).collect();
     for round in 0..rounds {
-        let mut servers = servers(round)?;
+        let servers = servers(round)?;
         for (size, measured) in all(largest).zip(&mut measured) {
-            let of_round = one_round(size, round, &mut servers, credential);
+            let of_round = one_round(size, round, &servers);
             let of_round = of_round.with_context(|| format!("{} KiB", size >> 10))?;
             let kept = measured.iter_mut().flatten();
             kept.zip(of_round.into_iter().flatten()).for_each(|(kept, new)| kept.push(new));
@@ -81,13 +79,8 @@ const fn turns(round: u16) -> [usize; 4] {
 
 /// One size on both servers. The value of a side is the geometric mean of its two samples, so that
 /// the ratio of the sides is the mean of the ratios.
-fn one_round(
-    size: usize,
-    round: u16,
-    [on, off]: &mut [LatencySubject; 2],
-    credential: &RpcCredential,
-) -> Result<[[f64; 4]; 2]> {
-    let mut sides = [SizeTestFile::new(size, on, credential)?, SizeTestFile::new(size, off, credential)?];
+fn one_round(size: usize, round: u16, [on, off]: &[LatencySubject; 2]) -> Result<[[f64; 4]; 2]> {
+    let mut sides = [SizeTestFile::new(size, on)?, SizeTestFile::new(size, off)?];
     let mut product = [[1.0; 4]; 2];
     for side in turns(round) {
         let took = sides[side].round()?;
@@ -96,16 +89,15 @@ fn one_round(
         }
     }
     for SizeTestFile { subject, .. } in sides {
-        let (export, directory) = (&subject.tree.export, subject.tree.directory);
-        export.remove(NfsProcedure::Remove, directory, NAME)?;
+        subject.tree.export.remove(&subject.tree.directory, NAME)?;
     }
     Ok(product.map(|passes| passes.map(f64::sqrt)))
 }
 
 /// One server's file.
 struct SizeTestFile<'a> {
-    subject: &'a mut LatencySubject,
-    file: NfsFh3,
+    subject: &'a LatencySubject,
+    file: FileHandle,
     writing: LatencyConnection,
     reading: LatencyConnection,
     /// Number of calls for one unit of the size, and number of units in the file.
@@ -114,23 +106,25 @@ struct SizeTestFile<'a> {
 }
 
 impl<'a> SizeTestFile<'a> {
-    fn new(size: usize, subject: &'a mut LatencySubject, credential: &RpcCredential) -> Result<Self> {
+    fn new(size: usize, subject: &'a LatencySubject) -> Result<Self> {
+        let credential = subject.tree.export.credential();
         let count = (FILE_BYTES / size).clamp(COUNTS.0, COUNTS.1);
         let piece = size.min(DATA_MAX);
-        let file = subject.tree.export.make_file(subject.tree.directory, NAME)?;
+        let file = subject.tree.export.make_file(&subject.tree.directory, NAME)?;
         let pieces = 0..count * size / piece;
         let blocks: Vec<_> = pieces.map(|number| block(number, size as u64, piece)).collect();
-        let (mut writes, mut reads) = (Vec::new(), Vec::new());
+        let (mut writes, mut reads, wire) = (Vec::new(), Vec::new(), NfsFh3::new(file.as_bytes())?);
         for (number, data) in blocks.iter().enumerate() {
             let offset = number * piece;
-            writes.push(write(credential, file, offset, StableHow::Unstable, data)?);
-            reads.push(read(credential, file, offset, piece)?);
+            writes.push(write(credential, wire, offset, StableHow::Unstable, data)?);
+            reads.push(read(credential, wire, offset, piece)?);
         }
-        let written = ReplyChecks::of_file(LatencyOperation::WriteUnstable, blocks.clone(), piece);
-        let read = ReplyChecks::of_file(LatencyOperation::Read, blocks, piece);
+        let connection = |calls, checks| -> Result<_> {
+            Ok(LatencyConnection::new(subject.connect()?, PreparedCalls::ready(calls), checks))
+        };
         Ok(Self {
-            writing: LatencyConnection::new(subject.stream(0)?, PreparedCalls::ready(writes), written),
-            reading: LatencyConnection::new(subject.stream(0)?, PreparedCalls::ready(reads), read),
+            writing: connection(writes, ReplyChecks::Success)?,
+            reading: connection(reads, ReplyChecks::Data(blocks))?,
             subject,
             file,
             calls: size / piece,
@@ -141,12 +135,7 @@ impl<'a> SizeTestFile<'a> {
     /// The four passes over the file, which is empty before. Returns the median of each for a unit,
     /// in microseconds.
     fn round(&mut self) -> Result<[f64; 4]> {
-        let empty = SetattrArguments {
-            object: self.file,
-            attributes: Sattr { size: Some(0), ..Sattr::default() },
-            guard: None,
-        };
-        self.subject.tree.export.change(NfsProcedure::Setattr, &empty)?;
+        self.subject.tree.export.empty(&self.file)?;
         let mut medians = [0.0; 4];
         for (pass, median_of_pass) in medians.iter_mut().enumerate() {
             let connection = match pass {

@@ -72,7 +72,7 @@ fn on_exports(
     let find = |export: &Path, name: &str| -> Result<NfsFh3> {
         let path = export.as_os_str().as_encoded_bytes();
         let export = LatencyExport::mount("127.0.0.1", port, Some(port), path, credential)?;
-        export.find(export.root, name)
+        Ok(NfsFh3::new(export.find(&export.root, name)?.as_bytes())?)
     };
     let (file, quick) = (find(slow, bare::FILE)?, find(quick, QUICK)?);
     let (offset, count) = (0, 0);
@@ -83,7 +83,7 @@ fn on_exports(
     for (operation, slow) in [("COMMIT", commit), ("READ", read)] {
         let calls = vec![slow, call(credential, NfsProcedure::Getattr, &quick)];
         let (stream, calls) = (connect((Ipv4Addr::LOCALHOST, port))?, PreparedCalls::ready(calls));
-        let mut connection = LatencyConnection::new(stream, calls, ReplyChecks::success());
+        let mut connection = LatencyConnection::new(stream, calls, ReplyChecks::Success);
         for (sent, later) in [("together", None), ("1 ms later", Some(LATER))] {
             let (mut alone, mut behind, mut slow) = (Vec::new(), Vec::new(), Vec::new());
             for turn in 0..WARM + pairs {

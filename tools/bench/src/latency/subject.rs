@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use curt_bench::processes::{Curt, Daemon, MountProcess, Testbed, processor_time};
+use curt_bench::processes::{Curt, Daemon, Testbed, processor_time};
 use curt_rpc::auth::RpcCredential;
 
 use super::connection::{LatencyConnection, connect, exchange};
@@ -59,6 +59,8 @@ pub(super) enum SubjectRole {
     Uncached,
     /// Another server.
     Peer,
+    /// System calls on a mount of Curt's server.
+    Mount,
 }
 
 /// The directory of the servers' files, and the caller of the requests.
@@ -79,12 +81,9 @@ pub(super) struct LatencySubject {
     pub(super) tree: LatencyTree,
     /// The echo does not run in its tree.
     address: SocketAddr,
-    credential: RpcCredential,
-    /// Connections that stay open between measurements.
-    streams: Vec<TcpStream>,
     /// The directory of the tree on this machine, for the floor.
     directory: PathBuf,
-    world: Option<Testbed>,
+    pub(super) world: Option<Testbed>,
     _echo: Option<Daemon>,
 }
 
@@ -131,101 +130,58 @@ impl LatencySubject {
             address: export.address,
             tree: LatencyTree::make(export, tree_name)
                 .with_context(|| format!("{name}: cannot make the files to measure with"))?,
-            credential: setup.credential.clone(),
-            streams: Vec::new(),
             directory,
             world: None,
             _echo: None,
         })
     }
 
-    /// Mounts Curt's server. Returns the directory of the tree on the mount.
-    pub(super) fn mount(&mut self, options: &str) -> Result<(MountProcess, PathBuf)> {
-        let world = self.world.as_mut().context("only our server is mounted")?;
-        let mounted = world.mount("3", options)?;
-        let tree = mounted.directory().join(&self.tree.name);
-        Ok((mounted, tree))
-    }
-
     /// The connections of a shape.
     pub(super) fn connections(
-        &mut self,
+        &self,
         operation: LatencyOperation,
         shape: LoadShape,
         generation: u64,
     ) -> Result<Vec<LatencyConnection>> {
-        (0..shape.connections)
-            .map(|connection| self.connection(operation, connection, shape.outstanding, generation))
-            .collect()
-    }
-
-    fn connection(
-        &mut self,
-        operation: LatencyOperation,
-        connection: usize,
-        slots: usize,
-        generation: u64,
-    ) -> Result<LatencyConnection> {
-        let (tree, credential) = (&self.tree, &self.credential);
-        let calls = PreparedCalls::new(operation, tree, connection, slots, credential, generation)?;
-        let checks = ReplyChecks::new(operation, tree, connection, slots);
-        if !matches!(self.role, SubjectRole::Echo | SubjectRole::Floor) {
-            return Ok(LatencyConnection::new(self.stream(connection)?, calls, checks));
-        }
-        let reply = self.reply_to(operation, &calls)?;
-        let (work, checks) = match self.role {
-            SubjectRole::Echo => (None, ReplyChecks::echo(&reply, slots)),
-            _ => (Some(calls.work(operation, &self.directory, connection, &reply)?), checks),
+        let connection = |connection| {
+            let calls = PreparedCalls::new(operation, &self.tree, connection, shape.outstanding, generation)?;
+            let checks = ReplyChecks::new(operation, shape.outstanding);
+            if !matches!(self.role, SubjectRole::Echo | SubjectRole::Floor) {
+                return Ok(LatencyConnection::new(self.connect()?, calls, checks));
+            }
+            let reply = self.reply_to(operation)?;
+            let (work, checks) = match self.role {
+                SubjectRole::Echo => (None, ReplyChecks::Same(reply.clone())),
+                _ => (Some(calls.work(operation, &self.directory, connection, &reply)?), checks),
+            };
+            let task = EchoTask { call_bytes: calls.sample().len(), reply, work };
+            Ok(LatencyConnection::new(echo::connect(self.address, &task)?, calls, checks))
         };
-        let task = EchoTask { call_bytes: calls.sample().len(), reply, work };
-        let stream = echo::connect(self.address, &task)?;
-        Ok(LatencyConnection::new(stream, calls, checks))
+        (0..shape.connections).map(connection).collect()
     }
 
-    /// The connection with that number, created at its first use.
-    pub(super) fn stream(&mut self, connection: usize) -> Result<TcpStream> {
-        while self.streams.len() <= connection {
-            self.streams.push(connect(self.address)?);
-        }
-        Ok(self.streams[connection].try_clone()?)
+    pub(super) fn connect(&self) -> Result<TcpStream> {
+        connect(self.address)
     }
 
-    /// The reply of Curt's server to the first of the calls. Afterwards its change is undone.
-    fn reply_to(&self, operation: LatencyOperation, calls: &PreparedCalls) -> Result<Vec<u8>> {
+    /// The reply of Curt's server to the first call of a connection. Its change is undone.
+    fn reply_to(&self, operation: LatencyOperation) -> Result<Vec<u8>> {
         let mut stream = connect(self.tree.export.address)?;
-        if !operation.changes_names() {
-            return exchange(&mut stream, calls.sample());
+        let mut reply_to =
+            |operation| exchange(&mut stream, PreparedCalls::new(operation, &self.tree, 0, 1, 0)?.sample());
+        if operation == LatencyOperation::Remove {
+            reply_to(LatencyOperation::Create)?;
         }
-        let mut reply_to = |operation| {
-            let calls = PreparedCalls::new(operation, &self.tree, 0, 1, &self.credential, 0)?;
-            exchange(&mut stream, calls.sample())
-        };
-        let created = reply_to(LatencyOperation::Create)?;
-        let removed = reply_to(LatencyOperation::Remove)?;
-        Ok(match operation {
-            LatencyOperation::Create => created,
-            _ => removed,
-        })
+        let reply = reply_to(operation)?;
+        if operation == LatencyOperation::Create {
+            reply_to(LatencyOperation::Remove)?;
+        }
+        Ok(reply)
     }
 
     /// The processor time of its process, if known.
     pub(super) fn processor_time(&self) -> Option<Duration> {
         processor_time(self.pid?).ok()
-    }
-
-    /// Checks that written data are there.
-    pub(super) fn verify(
-        &self,
-        operation: LatencyOperation,
-        shape: LoadShape,
-        generation: u64,
-    ) -> Result<()> {
-        if operation.writes() && self.role != SubjectRole::Echo {
-            for connection in 0..shape.connections {
-                self.tree.verify(connection, shape.outstanding, generation)?;
-            }
-        }
-        Ok(())
     }
 
     /// Removes its files.

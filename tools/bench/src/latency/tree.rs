@@ -1,32 +1,27 @@
-//! The files of the operations, created through the measured server, call by call.
+//! The files of the operations, created through the measured server.
 
-use std::cell::RefCell;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use curt_client::mounting::{ExportSource, mount};
+use curt_client::protocol::v3::NfsV3;
+use curt_client::protocol::{Answer, CreateRequest, OpenCaller, OpenContext, Protocol};
 use curt_client::threads::MonotonicClock;
-use curt_proto::nfs3::{
-    CommitArguments, CommitOk, CreateArguments, CreateHow, CreateOk, LookupOk, MkdirArguments, NfsFh3,
-    NfsProcedure, ReadOk, Sattr, StableHow, WccData, WriteOk,
-};
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{AddressFamily, Interrupt, NoTransportEvents, PortSource, ServerName, TcpOptions};
-use curt_xdr::Encode;
+use curt_types::{FileHandle, SetAttributes, Stability};
 
-use super::connection::{connect, exchange};
+use super::connection::connect;
 use super::load::{BLOCK_BYTES, CONNECTIONS_MAX, LISTED_NAMES, OUTSTANDING_MAX};
-use super::operations::{block, call, decoded, named, read, write};
+use super::operations::block;
 
 /// Timeout of mounting.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Blocks of each file: one for each slot, and one that is never read, so that no READ reaches the
 /// end.
 const FILE_BLOCKS: usize = OUTSTANDING_MAX + 1;
-/// Bytes of each file.
-pub(super) const FILE_BYTES: u64 = (FILE_BLOCKS * BLOCK_BYTES) as u64;
 /// The directory for listings.
 pub(super) const LISTED: &str = "listed";
 /// The directory for created names.
@@ -49,10 +44,11 @@ pub(super) fn listed_name(number: usize) -> String {
 
 /// An export of a server, for the calls before and after the measurement.
 pub(super) struct LatencyExport {
-    stream: RefCell<TcpStream>,
+    nfs: Arc<NfsV3>,
     pub(super) address: SocketAddr,
-    pub(super) root: NfsFh3,
-    credential: RpcCredential,
+    pub(super) root: FileHandle,
+    user: OpenContext,
+    never: Interrupt,
 }
 
 impl LatencyExport {
@@ -82,83 +78,69 @@ impl LatencyExport {
         let mounted = mount(&source, events, clock, &Interrupt::never())?;
         let stream = connect((host, port)).with_context(|| format!("cannot connect to {host}:{port}"))?;
         Ok(Self {
+            nfs: NfsV3::new(mounted.rpc),
             address: stream.peer_addr()?,
-            stream: RefCell::new(stream),
-            root: NfsFh3::new(mounted.root.as_bytes())?,
-            credential: credential.clone(),
+            root: mounted.root,
+            user: OpenContext { owner: 0, credential: Arc::new(credential.clone()) },
+            never: Interrupt::never(),
         })
     }
 
-    /// Makes a call, and passes its reply record to `decode`.
-    fn reply<T>(&self, call: &[u8], decode: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
-        decode(&exchange(&mut self.stream.borrow_mut(), call)?)
+    fn caller(&self) -> OpenCaller<'_> {
+        OpenCaller { open: &self.user, interrupt: &self.never }
     }
 
-    fn call<T>(
-        &self,
-        procedure: NfsProcedure,
-        arguments: &dyn Encode,
-        decode: impl FnOnce(&[u8]) -> Result<T>,
-    ) -> Result<T> {
-        let call = call(&self.credential, procedure, arguments);
-        self.reply(&call, decode).with_context(|| procedure.name())
+    pub(super) fn credential(&self) -> &RpcCredential {
+        &self.user.credential
     }
 
-    pub(super) fn find(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
-        let place = named(directory, name.as_bytes())?;
-        self.call(NfsProcedure::Lookup, &place, |reply| Ok(decoded::<LookupOk>(reply)?.object))
+    pub(super) fn find(&self, directory: &FileHandle, name: &str) -> Result<FileHandle> {
+        let found = self.nfs.find(self.caller().rpc(), directory, name.as_bytes());
+        Ok(done(found).with_context(|| name.to_owned())?.handle)
     }
 
-    /// The object of CREATE or MKDIR; a server need not return it (RFC 1813 section 3.3.8).
-    fn made(
-        &self,
-        directory: NfsFh3,
-        name: &str,
-        procedure: NfsProcedure,
-        arguments: &dyn Encode,
-    ) -> Result<NfsFh3> {
-        let made = self.call(procedure, arguments, |reply| Ok(decoded::<CreateOk>(reply)?.object))?;
-        made.map_or_else(|| self.find(directory, name), Ok)
+    fn make(&self, directory: &FileHandle, name: &str, new: CreateRequest<'_>) -> Result<FileHandle> {
+        let made = done(self.nfs.create(self.caller().rpc(), directory, name.as_bytes(), &new));
+        let made = made.and_then(|made| made.map_err(|fault| anyhow!("{fault:?}")));
+        Ok(made.with_context(|| name.to_owned())?.handle)
     }
 
-    pub(super) fn make_file(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
-        let (place, how) = (named(directory, name.as_bytes())?, CreateHow::Guarded(mode(0o644)));
-        self.made(directory, name, NfsProcedure::Create, &CreateArguments { place, how })
+    pub(super) fn make_file(&self, directory: &FileHandle, name: &str) -> Result<FileHandle> {
+        self.make(directory, name, CreateRequest::file(0o644))
     }
 
-    fn make_directory(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
-        let (place, attributes) = (named(directory, name.as_bytes())?, mode(0o755));
-        self.made(directory, name, NfsProcedure::Mkdir, &MkdirArguments { place, attributes })
-    }
-
-    /// Creates a file of [`FILE_BYTES`].
-    fn make_filled(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
+    /// Creates a file of [`FILE_BLOCKS`].
+    fn make_filled(&self, directory: &FileHandle, name: &str) -> Result<FileHandle> {
         let file = self.make_file(directory, name)?;
         for number in 0..FILE_BLOCKS {
-            let (offset, data) = (number * BLOCK_BYTES, block(number, 0, BLOCK_BYTES));
-            let call = write(&self.credential, file, offset, StableHow::Unstable, &data)?;
-            let written = self.reply(&call, |reply| Ok(decoded::<WriteOk>(reply)?.count))?;
-            ensure!(usize::try_from(written)? == BLOCK_BYTES, "{written} bytes written");
+            let (offset, data) = ((number * BLOCK_BYTES) as u64, block(number, 0, BLOCK_BYTES));
+            let written = self.nfs.write(self.caller(), &file, offset, Stability::Unstable, &data);
+            let count = done(written)?.count;
+            ensure!(usize::try_from(count)? == BLOCK_BYTES, "{count} bytes written");
         }
-        let (offset, count) = (0, 0);
-        let all = CommitArguments { file, offset, count };
-        self.call(NfsProcedure::Commit, &all, |reply| decoded::<CommitOk>(reply).map(drop))?;
+        done(self.nfs.commit(self.caller(), &file))?;
         Ok(file)
     }
 
-    /// Removes a name by REMOVE or RMDIR.
-    pub(super) fn remove(&self, procedure: NfsProcedure, directory: NfsFh3, name: &str) -> Result<()> {
-        self.change(procedure, &named(directory, name.as_bytes())?)
+    pub(super) fn empty(&self, file: &FileHandle) -> Result<()> {
+        let attributes = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        done(self.nfs.set(self.caller().rpc(), file, &attributes))
     }
 
-    /// Makes a call that changes only attributes.
-    pub(super) fn change(&self, procedure: NfsProcedure, arguments: &dyn Encode) -> Result<()> {
-        self.call(procedure, arguments, |reply| decoded::<WccData>(reply).map(drop))
+    pub(super) fn remove(&self, directory: &FileHandle, name: &str) -> Result<()> {
+        let removed = self.nfs.remove(self.caller().rpc(), directory, name.as_bytes(), false);
+        done(removed).with_context(|| name.to_owned())
+    }
+
+    fn remove_directory(&self, directory: &FileHandle, name: &str) -> Result<()> {
+        let removed = self.nfs.remove(self.caller().rpc(), directory, name.as_bytes(), true);
+        done(removed).with_context(|| name.to_owned())
     }
 }
 
-fn mode(mode: u32) -> Sattr {
-    Sattr { mode: Some(mode), ..Sattr::default() }
+/// The result of a call that succeeded.
+fn done<T, A>(answer: Answer<T, A>) -> Result<T> {
+    answer?.outcome.map_err(|fault| anyhow!("{fault:?}"))
 }
 
 /// A server's files.
@@ -167,30 +149,32 @@ pub(super) struct LatencyTree {
     pub(super) name: String,
     pub(super) export: LatencyExport,
     /// The directory of all the files.
-    pub(super) directory: NfsFh3,
+    pub(super) directory: FileHandle,
     /// Two files for each connection: one is read and never written, the other one written.
-    pub(super) files: Vec<[NfsFh3; 2]>,
+    pub(super) files: Vec<[FileHandle; 2]>,
     /// A directory of [`LISTED_NAMES`] empty files.
-    pub(super) listed: NfsFh3,
+    pub(super) listed: FileHandle,
     /// An empty directory, for names that are created and removed.
-    pub(super) made: NfsFh3,
+    pub(super) made: FileHandle,
 }
 
 impl LatencyTree {
     /// Creates it below the root of an export. An existing name of an earlier run is an error.
     pub(super) fn make(export: LatencyExport, name: String) -> Result<Self> {
-        let directory = export.make_directory(export.root, &name)?;
-        let listed = export.make_directory(directory, LISTED)?;
+        let make_directory =
+            |parent: &FileHandle, name: &str| export.make(parent, name, CreateRequest::directory(0o755));
+        let directory = make_directory(&export.root, &name)?;
+        let listed = make_directory(&directory, LISTED)?;
         for number in 0..LISTED_NAMES {
-            export.make_file(listed, &listed_name(number))?;
+            export.make_file(&listed, &listed_name(number))?;
         }
         let files = (0..CONNECTIONS_MAX).map(|connection| {
-            let read = export.make_filled(directory, &file_name(connection))?;
-            Ok([read, export.make_filled(directory, &written_name(connection))?])
+            let read = export.make_filled(&directory, &file_name(connection))?;
+            Ok([read, export.make_filled(&directory, &written_name(connection))?])
         });
         Ok(Self {
             files: files.collect::<Result<_>>()?,
-            made: export.make_directory(directory, MADE)?,
+            made: make_directory(&directory, MADE)?,
             directory,
             listed,
             export,
@@ -201,13 +185,14 @@ impl LatencyTree {
     /// Reads back the data that the slots of a connection have written, which have to be of this
     /// generation.
     pub(super) fn verify(&self, connection: usize, slots: usize, generation: u64) -> Result<()> {
-        let [_, file] = self.files[connection];
+        let (export, [_, file]) = (&self.export, &self.files[connection]);
         for slot in 0..slots {
-            let call = read(&self.export.credential, file, slot * BLOCK_BYTES, BLOCK_BYTES)?;
-            let written = block(slot, generation, BLOCK_BYTES);
-            let is_written = |reply: &[u8]| Ok(decoded::<ReadOk<'_>>(reply)?.data.bytes() == written);
+            let offset = (slot * BLOCK_BYTES) as u64;
+            let range = offset..offset + BLOCK_BYTES as u64;
+            let read = export.nfs.read(export.caller(), file, range, None)?.context("no data")?;
+            let read = read.outcome.map_err(|fault| anyhow!("{fault:?}"))?;
             ensure!(
-                self.export.reply(&call, is_written)?,
+                *read.bytes == *block(slot, generation, BLOCK_BYTES),
                 "block {slot} of {} is not what was written",
                 written_name(connection)
             );
@@ -217,16 +202,16 @@ impl LatencyTree {
 
     /// Removes it. A remaining name in the directory for created names is an error.
     pub(super) fn remove(&self) -> Result<()> {
-        let (export, directory) = (&self.export, self.directory);
+        let (export, directory) = (&self.export, &self.directory);
         for number in 0..LISTED_NAMES {
-            export.remove(NfsProcedure::Remove, self.listed, &listed_name(number))?;
+            export.remove(&self.listed, &listed_name(number))?;
         }
         for connection in 0..CONNECTIONS_MAX {
-            export.remove(NfsProcedure::Remove, directory, &file_name(connection))?;
-            export.remove(NfsProcedure::Remove, directory, &written_name(connection))?;
+            export.remove(directory, &file_name(connection))?;
+            export.remove(directory, &written_name(connection))?;
         }
-        export.remove(NfsProcedure::Rmdir, directory, LISTED)?;
-        export.remove(NfsProcedure::Rmdir, directory, MADE)?;
-        export.remove(NfsProcedure::Rmdir, export.root, &self.name)
+        export.remove_directory(directory, LISTED)?;
+        export.remove_directory(directory, MADE)?;
+        export.remove_directory(&export.root, &self.name)
     }
 }

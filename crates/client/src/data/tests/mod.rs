@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
+use crate::protocol::OpenContext;
 use crate::protocol::v3::NfsV3;
-use crate::protocol::values::OpenContext;
 use curt_types::{Attributes, FileHandle, Wcc};
 mod in_place_read;
 mod model;
@@ -37,9 +37,8 @@ use super::{
     write::WritePosition,
 };
 use crate::{
-    environment::{Background, BackgroundTask, Clock},
     protocol::rpc_client::RpcClient,
-    threads::BackgroundThreads,
+    threads::{Background, BackgroundTask, BackgroundThreads, Clock},
 };
 use server::Server;
 

@@ -9,11 +9,10 @@ use super::random::Random;
 use crate::{
     data::{
         block_pool::BlockPool,
-        segment::{SegmentState, SegmentToWrite, SegmentUsage, WriteOrigin},
-        segments::Segments,
+        segments::{SegmentState, SegmentToWrite, SegmentUsage, Segments, WriteOrigin},
         shared_bytes::{ReadBytes, SharedBytes},
     },
-    protocol::values::OpenContext,
+    protocol::OpenContext,
 };
 
 const SIZE: u64 = 300;

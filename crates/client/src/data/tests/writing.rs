@@ -16,10 +16,14 @@ use super::{
 };
 use crate::{
     data::{
-        block_pool::BlockPool, errors::DataError, options::DataOptions, plane::OpenMode,
-        segment::WriteOrigin, segments::Segments, shared_bytes::SharedBytes,
+        block_pool::BlockPool,
+        errors::DataError,
+        options::DataOptions,
+        plane::OpenMode,
+        segments::{Segments, WriteOrigin},
+        shared_bytes::SharedBytes,
     },
-    protocol::values::OpenContext,
+    protocol::OpenContext,
 };
 
 const FULL: u32 = 28;

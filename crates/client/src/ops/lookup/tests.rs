@@ -12,13 +12,13 @@ use curt_client::ops;
 use curt_policy::{CacheOptions, NameLabel, names::DentryUpdate};
 
 use self::world::{World, user};
-use crate::{InodeId, LookupResult, inode::FACTS_LOCKED, ops::names};
+use crate::{InodeId, LookupResult, inode::FACTS_LOCKED};
 
 /// More rounds than are needed until no other test allocates during one.
 const ROUNDS: usize = 1000;
 
 #[test]
-fn a_lookup_from_memory_locks_its_directory_to_decide_and_to_grant_and_allocates_nothing() {
+fn a_lookup_from_memory_locks_its_directory_once_and_allocates_nothing() {
     for kernel_names in [Duration::ZERO, KEPT] {
         cost_of_lookups(kernel_names);
     }
@@ -63,8 +63,7 @@ fn cost_of_lookups(kernel_names: Duration) {
         };
         let undisturbed = (0..ROUNDS).map(|_| cost(directory)).find(|(.., allocated)| *allocated == 0);
         let (locks, read, _) = undisturbed.expect("a look-up allocates");
-        let grants = u32::from(!kernel_names.is_zero() && name != b"..");
-        assert_eq!((locks, read), (1 + grants, 1), "{:?}", name.escape_ascii().to_string());
+        assert_eq!((locks, read), (1, 1), "{:?}", name.escape_ascii().to_string());
         assert_eq!(mounted.sent(), "");
         forget(held);
     }
@@ -81,17 +80,17 @@ fn a_reply_does_not_enter_a_name_that_was_removed_since_it_arrived() {
     mounted.put(&me, directory, "file", 0o644, b"bytes");
     let sb = &mounted.client;
     let inode = sb.find_inode(directory).unwrap();
-    let child = names::cached_dentry(sb, &inode, b"file").and_then(|cached| cached.child).unwrap();
+    let child = sb.dentries.cached_dentry(&inode, b"file").and_then(|cached| cached.child).unwrap();
     let (ticket, epoch) = {
         let facts = inode.facts();
         (facts.state.ticket(), facts.contents().unwrap())
     };
     let arrived = DentryUpdate::Positive(NameLabel { epoch, sent_at: sb.core.now() });
-    let enter = |ticket| names::cache_learned(sb, &inode, b"file", Some(&child), arrived, Some(ticket));
+    let enter = |ticket| sb.dentries.cache_learned(&inode, b"file", Some(&child), arrived, Some(ticket));
     assert!(enter(ticket).is_some());
     ops::unlink(&mounted.client.op(&me), directory, b"file").unwrap();
     assert_eq!(inode.facts().contents(), Some(epoch));
     assert_eq!(enter(ticket), None);
-    let cached = names::cached_dentry(sb, &inode, b"file");
+    let cached = sb.dentries.cached_dentry(&inode, b"file");
     assert!(cached.is_none_or(|cached| cached.child.is_none()));
 }

@@ -1,43 +1,49 @@
 //! NFS version 3 (RFC 1813): [`NfsV3`] implements [`Protocol`] by its procedures.
 //!
-//! Owns the encoding of arguments and the decoding of results. Methods of one procedure are here;
-//! those with several procedures or more complex results are in `create`, `listing` and `transfer`.
-//! Requests are retried while the server returns JUKEBOX. A malformed reply is logged once and
-//! returned as [`CallError::Malformed`]. Must not know the purpose of a request.
+//! Owns the encoding of arguments and the decoding of results. Requests are retried while the
+//! server returns JUKEBOX. A malformed reply is logged once and returned as
+//! [`CallError::Malformed`]. Must not know the purpose of a request.
+//!
+//! If the server does not return the handle of a new object, the name is looked up. An exclusive
+//! CREATE stores its verifier in the file's times and sets no attributes, so a SETATTR follows.
 
-mod create;
-mod listing;
 pub mod mounting;
 pub mod nlm;
-mod transfer;
 
 #[cfg(test)]
 mod tests;
 
 use std::{
+    hash::{BuildHasher, RandomState},
     ops::Range,
     sync::{Arc, Weak},
+    time::Instant,
 };
 
 use curt_policy::locks::{LockError, LockReply};
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, AccessOk, CommitArguments, CommitOk, DirOpArgs, Fattr, Filename,
-    FsProperties, FsinfoArguments, FsinfoOk, FsstatOk, LinkArguments, LinkWcc, LookupOk, NfsFh3,
-    NfsProcedure, NfsResult, NfsStat3, PROGRAM, PathconfOk, ReadlinkOk, RenameArguments, RenameWcc,
-    SetattrArguments, VERSION, WccData,
+    AccessArguments, AccessMask, AccessOk, CommitArguments, CommitOk, Cookie, CreateArguments, CreateHow,
+    CreateOk, CreateVerf3, DirOpArgs, DirectoryEntry, DirectoryEntryPlus, Fattr, Filename, FsProperties,
+    FsinfoArguments, FsinfoOk, FsstatOk, LinkArguments, LinkWcc, LookupOk, MkdirArguments, MknodArguments,
+    MknodData, NfsFh3, NfsPath, NfsProcedure, NfsResult, NfsStat3, PROGRAM, PathconfOk, ReadArguments,
+    ReadFail, ReadOk, ReaddirArguments, ReaddirOk, ReaddirPlusArguments, ReadlinkOk, RenameArguments,
+    RenameWcc, SetattrArguments, SymlinkArguments, VERSION, WccData, WriteHead, WriteOk,
 };
-use curt_rpc::client::{CallError, ReplySink};
+use curt_rpc::client::{CallError, CallReply, ReplySink};
 use curt_types::{
-    Access, Attributes, ByteRange, Fault, FileHandle, SetAttributes, Stability, Wcc, WriteVerifier,
+    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc,
+    WriteVerifier,
 };
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
     Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LockAnswer,
     LockEvents, LockMode, LookupReply, NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink,
-    ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner, WriteReply,
+    ReaddirEntry, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner,
+    WriteReply,
     rpc_client::{CallResult, CallSpec},
 };
+use crate::data::shared_bytes::SharedBytes;
 use nlm::{NlmCalls, NlmClient};
 
 /// NFS version 3 over one connection.
@@ -45,6 +51,13 @@ use nlm::{NlmCalls, NlmClient};
 pub struct NfsV3 {
     rpc: Arc<RpcClient>,
     nlm: Option<NlmClient>,
+}
+
+/// What the server returned about a created object.
+#[derive(PartialEq, Eq)]
+struct CreateReply {
+    handle: Option<FileHandle>,
+    attributes: Option<Attributes>,
 }
 
 impl Protocol for NfsV3 {
@@ -103,6 +116,7 @@ impl Protocol for NfsV3 {
         Ok(reply(&incoming, outcome, text, attributes))
     }
 
+    /// CREATE, MKDIR, SYMLINK or MKNOD, and the requests that must follow them.
     fn create(
         &self,
         caller: RpcCaller<'_>,
@@ -110,7 +124,35 @@ impl Protocol for NfsV3 {
         name: &[u8],
         new: &CreateRequest<'_>,
     ) -> Answer<CreatedObject, Wcc> {
-        self.make(caller, directory, name, new)
+        let (Some(place), Ok(target)) = (place(directory, name), NfsPath::new(new.text)) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let set = SetAttributes { mode: Some(new.mode), ..SetAttributes::default() };
+        let attributes = set.into();
+        let node = |what| {
+            let arguments = MknodArguments { place, what };
+            self.send_create(caller, NfsProcedure::Mknod, &arguments)
+        };
+        let made = match new.kind {
+            FileKind::Regular if new.is_exclusive => {
+                return self.make_exclusive(caller, directory, place, set);
+            }
+            // GUARDED, not UNCHECKED: an existing file must not be changed to this mode.
+            FileKind::Regular => self.create_file(caller, place, CreateHow::Guarded(attributes)),
+            FileKind::Directory => {
+                let arguments = MkdirArguments { place, attributes };
+                self.send_create(caller, NfsProcedure::Mkdir, &arguments)
+            }
+            FileKind::Symlink => {
+                let arguments = SymlinkArguments { place, attributes, target };
+                self.send_create(caller, NfsProcedure::Symlink, &arguments)
+            }
+            FileKind::BlockDevice => node(MknodData::BlockDevice(attributes, new.device.into())),
+            FileKind::CharacterDevice => node(MknodData::CharacterDevice(attributes, new.device.into())),
+            FileKind::Socket => node(MknodData::Socket(attributes)),
+            FileKind::Fifo => node(MknodData::Fifo(attributes)),
+        };
+        self.find_made(caller, directory, place, made?)
     }
 
     fn remove(
@@ -164,15 +206,54 @@ impl Protocol for NfsV3 {
         self.ask(caller, NfsProcedure::Link, &arguments, linked, both)
     }
 
+    /// READDIR or READDIRPLUS. A name that no directory can contain makes the reply malformed.
     fn list(
         &self,
         caller: RpcCaller<'_>,
         directory: &FileHandle,
         request: ListRequest,
     ) -> Answer<ReaddirPage, Option<Attributes>> {
-        self.readdir(caller, directory, request)
+        let (directory, cookie) = (nfs_fh3(directory)?, Cookie(request.cookie));
+        let (verifier, count) = (request.verifier.into(), request.size);
+        let list = |procedure, arguments: &(dyn Encode + Sync)| {
+            self.send(caller, procedure, arguments, &[], results_max(count))
+        };
+        let (procedure, incoming) = if request.plus {
+            let arguments = ReaddirPlusArguments {
+                directory,
+                cookie,
+                verifier,
+                directory_count: count,
+                max_count: count,
+            };
+            let procedure = NfsProcedure::ReaddirPlus;
+            (procedure, list(procedure, &arguments)?)
+        } else {
+            let arguments = ReaddirArguments { directory, cookie, verifier, count };
+            (NfsProcedure::Readdir, list(NfsProcedure::Readdir, &arguments)?)
+        };
+        let results = incoming.reply.results();
+        let (outcome, attributes) = if request.plus {
+            self.page(procedure, results, |entry: DirectoryEntryPlus<'_>| ReaddirEntry {
+                fileid: entry.fileid.0,
+                name: entry.name.bytes().into(),
+                cookie: entry.cookie.0,
+                handle: entry.handle.map(FileHandle::from),
+                attributes: attributes(entry.attributes),
+            })?
+        } else {
+            self.page(procedure, results, |entry: DirectoryEntry<'_>| ReaddirEntry {
+                fileid: entry.fileid.0,
+                name: entry.name.bytes().into(),
+                cookie: entry.cookie.0,
+                handle: None,
+                attributes: None,
+            })?
+        };
+        Ok(NfsReply { sent_at: incoming.sent_at, lost_at: None, outcome, attributes })
     }
 
+    /// READ. A result that is longer than requested, or empty before end of file, is malformed.
     fn read(
         &self,
         open: OpenCaller<'_>,
@@ -180,9 +261,37 @@ impl Protocol for NfsV3 {
         range: Range<u64>,
         sink: Option<&Arc<dyn ReadSink>>,
     ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
-        self.read_to_sink(open.rpc(), file, range, sink)
+        let count = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+        let asked = usize::try_from(count).unwrap_or(usize::MAX);
+        // A time not later than that of sending: older cached data never count as newer than the
+        // reply.
+        let sink = sink.map(|sink| {
+            Arc::new(ReadResultsSink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
+                as Arc<dyn ReplySink>
+        });
+        let arguments = ReadArguments { file: nfs_fh3(file)?, offset: range.start, count };
+        let (procedure, sink) = (NfsProcedure::Read, sink.as_ref());
+        let results_max = READ_HEAD.saturating_add(asked).saturating_add(3);
+        let incoming = self.send_with_sink(open.rpc(), procedure, &arguments, &[], results_max, sink)?;
+        if incoming.reply.was_consumed() {
+            return Ok(None);
+        }
+        let results = incoming.reply.results();
+        let outcome: NfsResult<ReadOk<'_>, ReadFail> = self.results(procedure, results)?;
+        let success = |ok: ReadOk<'_>| ((ok.data.bytes().len(), ok.eof, ok.count), attributes(ok.attributes));
+        let failure = |failed: ReadFail| attributes(failed.attributes);
+        let NfsReply { sent_at, lost_at, outcome, attributes } = reply(&incoming, outcome, success, failure);
+        let outcome = match outcome {
+            Ok((length, end, said)) if makes_sense(length, end, said, asked) => {
+                Ok(ReadData { bytes: data(incoming.reply, length), end })
+            }
+            Ok((_, _, said)) => return Err(self.invalid_value(procedure, "READ3resok.count", said)),
+            Err(fault) => Err(fault),
+        };
+        Ok(Some(NfsReply { sent_at, lost_at, outcome, attributes }))
     }
 
+    /// WRITE. A reply with a count of zero or above the number of bytes sent is malformed.
     fn write(
         &self,
         open: OpenCaller<'_>,
@@ -191,7 +300,22 @@ impl Protocol for NfsV3 {
         stability: Stability,
         bytes: &[u8],
     ) -> Answer<WriteReply, Wcc> {
-        self.write_bytes(open.rpc(), file, offset, stability, bytes)
+        let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let head = WriteHead { file: nfs_fh3(file)?, offset, count, stable: stability.into() };
+        let procedure = NfsProcedure::Write;
+        let incoming = self.send(open.rpc(), procedure, &head, bytes, RESULTS_SMALL)?;
+        let outcome: NfsResult<WriteOk, WccData> = self.results(procedure, incoming.reply.results())?;
+        if let NfsResult::Ok(ok) = &outcome
+            && (ok.count > count || (ok.count == 0 && count > 0))
+        {
+            return Err(self.invalid_value(procedure, "WRITE3resok.count", ok.count));
+        }
+        let written = |ok: WriteOk| {
+            let written =
+                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier.into() };
+            (written, ok.wcc.into())
+        };
+        Ok(reply(&incoming, outcome, written, wcc))
     }
 
     fn commit(&self, open: OpenCaller<'_>, file: &FileHandle) -> Answer<WriteVerifier, Wcc> {
@@ -309,6 +433,97 @@ impl NfsV3 {
         Ok(NfsReply { sent_at: info.sent_at, lost_at: info.lost_at, outcome, attributes: () })
     }
 
+    /// Creates a file with a verifier, by which the server recognises a retransmission.
+    fn make_exclusive(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        place: DirOpArgs<'_>,
+        set: SetAttributes,
+    ) -> Answer<CreatedObject, Wcc> {
+        // Random, and different for each call: the keys of RandomState are the process's own.
+        let told = (directory.as_bytes(), place.name.bytes(), self.rpc.now());
+        let verifier = CreateVerf3(RandomState::new().hash_one(told).to_be_bytes());
+        let made = self.create_file(caller, place, CreateHow::Exclusive(verifier))?;
+        if made.outcome == Err(Fault::Notsupp) {
+            let made = self.create_file(caller, place, CreateHow::Guarded(set.into()))?;
+            return self.find_made(caller, directory, place, made);
+        }
+        let mut made = self.find_made(caller, directory, place, made)?;
+        // A retransmission of an exclusive CREATE does not fail because of the first copy.
+        made.lost_at = None;
+        if let Ok(created) = &mut made.outcome
+            && let Ok(found) = created
+        {
+            // The server kept the verifier in the times.
+            let set = SetAttributes { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..set };
+            let answer = self.set(caller, &found.handle, &set)?;
+            match answer.outcome {
+                Ok(()) => found.attributes = answer.attributes.after.or(found.attributes),
+                Err(fault) => *created = Err(fault),
+            }
+        }
+        Ok(made)
+    }
+
+    fn create_file(
+        &self,
+        caller: RpcCaller<'_>,
+        place: DirOpArgs<'_>,
+        how: CreateHow,
+    ) -> Answer<CreateReply, Wcc> {
+        self.send_create(caller, NfsProcedure::Create, &CreateArguments { place, how })
+    }
+
+    fn send_create(
+        &self,
+        caller: RpcCaller<'_>,
+        procedure: NfsProcedure,
+        arguments: &(dyn Encode + Sync),
+    ) -> Answer<CreateReply, Wcc> {
+        let made = |ok: CreateOk| {
+            let handle = ok.object.map(FileHandle::from);
+            (CreateReply { handle, attributes: attributes(ok.attributes) }, ok.directory.into())
+        };
+        self.ask(caller, procedure, arguments, made, wcc)
+    }
+
+    /// The object created at `place`, which is looked up if the server returned no handle.
+    fn find_made(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        place: DirOpArgs<'_>,
+        made: NfsReply<CreateReply, Wcc>,
+    ) -> Answer<CreatedObject, Wcc> {
+        let outcome = match made.outcome {
+            Ok(CreateReply { handle: Some(handle), attributes }) => {
+                Ok(Ok(LookupReply { handle, attributes }))
+            }
+            Ok(CreateReply { handle: None, .. }) => {
+                Ok(self.find(caller, directory, place.name.bytes())?.outcome)
+            }
+            Err(fault) => Err(fault),
+        };
+        Ok(NfsReply { sent_at: made.sent_at, lost_at: made.lost_at, outcome, attributes: made.attributes })
+    }
+
+    fn page<'a, E: Decode<'a>>(
+        &self,
+        procedure: NfsProcedure,
+        results: &'a [u8],
+        listed: impl Fn(E) -> ReaddirEntry,
+    ) -> Result<(Result<ReaddirPage, Fault>, Option<Attributes>), CallError> {
+        match self.results(procedure, results)? {
+            NfsResult::<ReaddirOk<'a, E>, Option<Fattr>>::Ok(ok) => {
+                let about = attributes(ok.attributes);
+                let page = page(ok, listed).map_err(|error| self.malformed(procedure, error))?;
+                Ok((Ok(page), about))
+            }
+            NfsResult::Failed(status, fattr) => Ok((Err(status.into()), attributes(fattr))),
+        }
+    }
+
     /// Sends a request that changes one object.
     fn change(
         &self,
@@ -399,6 +614,92 @@ const RESULTS_SMALL: usize = 1024;
 
 /// Longest results with one name or link target, in bytes.
 const RESULTS_NAME: usize = 66 * 1024;
+
+/// Bytes by which results may exceed the requested size: the Linux server ends a reply after the
+/// entry that exceeds it.
+const EXCESS_MAX: usize = 4096;
+
+/// Longest results accepted if `count` bytes are requested.
+fn results_max(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX).saturating_add(EXCESS_MAX)
+}
+
+fn page<'a, E: Decode<'a>>(
+    ok: ReaddirOk<'a, E>,
+    listed: impl Fn(E) -> ReaddirEntry,
+) -> Result<ReaddirPage, DecodeError> {
+    let mut entries = ok.entries;
+    let mut names = Vec::new();
+    for entry in entries.by_ref() {
+        let name = listed(entry?);
+        if name.name.is_empty() || name.name.iter().any(|byte| matches!(byte, b'/' | 0)) {
+            let length = u32::try_from(name.name.len()).unwrap_or(u32::MAX);
+            return Err(DecodeError::BadValue { name: "a name of so many bytes", value: length });
+        }
+        names.push(name);
+    }
+    let end = entries.eof().ok_or(DecodeError::Short)?;
+    Ok(ReaddirPage { verifier: ok.verifier.into(), names, end })
+}
+
+/// Bytes in READ results besides the data: status, attributes, count, eof, length.
+const READ_HEAD: usize = 4 + 4 + 84 + 4 + 4 + 4;
+
+/// Data shorter than this, in bytes, are copied out of the receive buffer, which may be much
+/// larger.
+const COPY_MAX: usize = 64 * 1024;
+
+/// The data of a reply, in the reply's buffer.
+struct ReadReplyData {
+    reply: CallReply,
+    start: usize,
+    length: usize,
+}
+
+impl AsRef<[u8]> for ReadReplyData {
+    fn as_ref(&self) -> &[u8] {
+        &self.reply.results()[self.start..self.start + self.length]
+    }
+}
+
+/// Decodes results for a [`ReadSink`]; a malformed reply is left to the caller.
+struct ReadResultsSink {
+    sink: Arc<dyn ReadSink>,
+    asked: usize,
+    sent_at: Instant,
+}
+
+impl ReplySink for ReadResultsSink {
+    fn consume(&self, results: &[u8]) -> bool {
+        let Ok(outcome) = decode_all::<NfsResult<ReadOk<'_>, ReadFail>>(results) else {
+            return false;
+        };
+        let Ok(ok) = outcome.into_result() else {
+            return false;
+        };
+        let bytes = ok.data.bytes();
+        if !makes_sense(bytes.len(), ok.eof, ok.count, self.asked) {
+            return false;
+        }
+        let about = ok.attributes.map(Attributes::from);
+        self.sink.consume(about.as_ref(), self.sent_at, bytes, ok.eof)
+    }
+}
+
+/// Whether a READ result is valid: not longer than requested, with a matching count, and empty only
+/// at end of file.
+fn makes_sense(length: usize, end: bool, said: u32, asked: usize) -> bool {
+    length <= asked && usize::try_from(said) == Ok(length) && (length > 0 || end || asked == 0)
+}
+
+/// The data of a READ reply: at the end of the results, padded to a multiple of four bytes.
+fn data(reply: CallReply, length: usize) -> SharedBytes {
+    let start = reply.results().len() - length.next_multiple_of(4);
+    let data = ReadReplyData { reply, start, length };
+    if length < COPY_MAX { SharedBytes::new(data.as_ref().to_vec()) } else { SharedBytes::new(data) }
+}
+
+const _: () = assert!(READ_HEAD == 4 + 4 + Fattr::ENCODED + 12, "attributes are 84 bytes on the wire");
 
 fn reply<T, F, R, A>(
     incoming: &CallResult,

@@ -6,9 +6,8 @@ use curt_observe::events::RingLevel;
 use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
-use super::super::row::OptionRow;
 use super::super::values::{number, one_of, port, seconds, short_time, size};
-use super::{flag, valued_own};
+use super::{OptionRow, flag, valued_own};
 
 /// Hand-offs of a lock in a row: beyond it other machines would wait too long.
 const HANDOFFS_MAX: u32 = 16;

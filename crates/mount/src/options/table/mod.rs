@@ -5,8 +5,8 @@ mod curt;
 mod generic;
 mod nfs;
 
-use super::option_string::OptionWord;
-use super::row::{Apply, OptionArity, OptionRow, OptionTreatment};
+use super::parse::OptionWord;
+use super::settings::Settings;
 
 /// The rows, in the order of the documentation.
 pub const TABLE: &[&[OptionRow]] = &[nfs::PROTOCOL, nfs::CACHING, nfs::OTHER, curt::ROWS, generic::ROWS];
@@ -37,24 +37,87 @@ pub fn own() -> impl Iterator<Item = String> {
     })
 }
 
-const fn flag(name: &'static str, apply: Apply) -> OptionRow {
-    OptionRow {
-        name,
-        values: &[],
-        takes: OptionArity::Nothing,
-        written: "",
-        treatment: OptionTreatment::Honoured(apply),
+/// An option and its treatment.
+#[derive(Debug, Clone, Copy)]
+pub struct OptionRow {
+    /// The option's name; `x-*` stands for all names that begin with `x-`.
+    pub name: &'static str,
+    /// The values of this row, if the treatment depends on the value.
+    pub values: &'static [&'static str],
+    /// Whether it takes a value.
+    pub takes: OptionArity,
+    /// For Curt's own options, the syntax of the value: a placeholder, or the possible words
+    /// separated by `|`.
+    pub written: &'static str,
+    /// The treatment.
+    pub treatment: OptionTreatment,
+}
+
+/// Whether an option takes a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OptionArity {
+    /// `nocto`.
+    Nothing,
+    /// `timeo=600`.
+    Value,
+    /// `rdirplus` or `rdirplus=force`.
+    Either,
+}
+
+/// Applies an option, or returns the allowed values.
+type Apply = fn(&mut Settings, &str) -> Result<(), String>;
+
+/// The treatment of an option.
+#[derive(Debug, Clone, Copy)]
+pub enum OptionTreatment {
+    /// It is honoured.
+    Honoured(Apply),
+    /// It has no effect, because Curt always behaves as it requests; the text says why.
+    Ignored(&'static str),
+    /// It is refused; the text names an alternative.
+    Refused(&'static str),
+    /// It is for mount(8) or systemd, and ignored.
+    Passed,
+}
+
+impl OptionArity {
+    pub(super) fn check(self, value: Option<&str>) -> Result<(), &'static str> {
+        match (self, value) {
+            (Self::Nothing, Some(_)) => Err("takes no value"),
+            (Self::Value, None | Some("")) => Err("needs a value, as in name=value"),
+            (Self::Nothing | Self::Either, None) | (Self::Value | Self::Either, Some(_)) => Ok(()),
+        }
     }
 }
 
-const fn valued(name: &'static str, apply: Apply) -> OptionRow {
-    OptionRow {
-        name,
-        values: &[],
-        takes: OptionArity::Value,
-        written: "",
-        treatment: OptionTreatment::Honoured(apply),
+impl OptionRow {
+    /// Whether this row applies to an option with this name and value.
+    pub(super) fn is_about(&self, name: &str, value: Option<&str>) -> bool {
+        let named = match self.name.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => self.name == name,
+        };
+        named && (self.values.is_empty() || value.is_some_and(|value| self.covers(value)))
     }
+
+    fn covers(&self, value: &str) -> bool {
+        self.values.iter().any(|&pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => value.starts_with(prefix),
+            None => pattern == value,
+        })
+    }
+}
+
+const fn row(name: &'static str, takes: OptionArity, treatment: OptionTreatment) -> OptionRow {
+    OptionRow { name, values: &[], takes, written: "", treatment }
+}
+
+const fn flag(name: &'static str, apply: Apply) -> OptionRow {
+    row(name, OptionArity::Nothing, OptionTreatment::Honoured(apply))
+}
+
+const fn valued(name: &'static str, apply: Apply) -> OptionRow {
+    row(name, OptionArity::Value, OptionTreatment::Honoured(apply))
 }
 
 /// One of Curt's own, with the syntax of its value.
@@ -63,51 +126,21 @@ const fn valued_own(name: &'static str, written: &'static str, apply: Apply) -> 
 }
 
 const fn valued_as(name: &'static str, values: &'static [&'static str], apply: Apply) -> OptionRow {
-    OptionRow {
-        name,
-        values,
-        takes: OptionArity::Value,
-        written: "",
-        treatment: OptionTreatment::Honoured(apply),
-    }
+    OptionRow { values, ..valued(name, apply) }
 }
 
 const fn ignored(name: &'static str, why: &'static str) -> OptionRow {
-    OptionRow {
-        name,
-        values: &[],
-        takes: OptionArity::Either,
-        written: "",
-        treatment: OptionTreatment::Ignored(why),
-    }
+    row(name, OptionArity::Either, OptionTreatment::Ignored(why))
 }
 
 const fn passed(name: &'static str) -> OptionRow {
-    OptionRow {
-        name,
-        values: &[],
-        takes: OptionArity::Either,
-        written: "",
-        treatment: OptionTreatment::Passed,
-    }
+    row(name, OptionArity::Either, OptionTreatment::Passed)
 }
 
 const fn refused(name: &'static str, instead: &'static str) -> OptionRow {
-    OptionRow {
-        name,
-        values: &[],
-        takes: OptionArity::Either,
-        written: "",
-        treatment: OptionTreatment::Refused(instead),
-    }
+    row(name, OptionArity::Either, OptionTreatment::Refused(instead))
 }
 
 const fn refused_as(name: &'static str, values: &'static [&'static str], instead: &'static str) -> OptionRow {
-    OptionRow {
-        name,
-        values,
-        takes: OptionArity::Value,
-        written: "",
-        treatment: OptionTreatment::Refused(instead),
-    }
+    OptionRow { values, takes: OptionArity::Value, ..refused(name, instead) }
 }

@@ -1,6 +1,5 @@
 //! The options of nfs(5).
 
-use super::super::row::OptionRow;
 use std::time::Duration;
 
 use curt_policy::{LookupCache, PlusMode, TimeoutRange};
@@ -8,7 +7,7 @@ use curt_rpc::client::{AddressFamily, RecoveryMode};
 
 use super::super::settings::{LocalLocks, SecurityFlavor};
 use super::super::values::{number, one_of, port, seconds, transfer};
-use super::{flag, ignored, refused, refused_as, valued, valued_as};
+use super::{OptionRow, flag, ignored, refused, refused_as, valued, valued_as};
 
 const NOT_4: &str = "NFSv4 is not supported by this version; mount with vers=3";
 const NOT_2: &str = "the requested NFS version or transport protocol is not supported; mount with vers=3";
@@ -100,7 +99,7 @@ pub(super) const CACHING: &[OptionRow] = &[
         set(&mut s.cache.names, one_of(v, WORDS)?)
     }),
     OptionRow {
-        takes: super::super::row::OptionArity::Either,
+        takes: super::OptionArity::Either,
         ..valued("rdirplus", |s, v| {
             const WORDS: &[(&str, PlusMode)] =
                 &[("", PlusMode::Auto), ("none", PlusMode::Never), ("force", PlusMode::Always)];

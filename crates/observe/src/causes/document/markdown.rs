@@ -35,8 +35,8 @@ waits until all operations of the command are done, in the kernel, in the mount 
 
 While a command is explained the kernel caches no names and attributes of the mounts, so that each operation is seen; `curt explain` starts the command when
 the names that it had cached have expired (`kernelnames=`) and the targets of symbolic links are dropped. Operations then take longer, but the same requests are
-sent, with one exception. If a name is looked up again and again and not used, a program may be about to create it, and the client sends a LOOKUP for it. While a command is
-explained, every use is seen, so some of these LOOKUPs are not sent.
+sent, with one exception: LOOKUPs of names that a program may be about to create. Such a name is looked up again and again and not used, or although the kernel caches it.
+While a command is explained, every use is seen and the kernel caches no names, so some of these LOOKUPs are not sent.
 ";
 
 /// docs/explain.md.

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::super::event::{Event, EventFrequency};
-use crate::words::word_table;
+use crate::named_enum;
 
-word_table! {
+named_enum! {
     /// The set of events that a ring receives.
     #[derive(Default)]
     RingLevel {

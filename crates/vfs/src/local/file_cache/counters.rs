@@ -11,16 +11,14 @@ pub struct FileCacheCounters {
     pub entries: u64,
     /// Requests for which the file was open (`cache hits`).
     pub hits: u64,
-    /// Requests for an open file (`acquisitions`).
-    pub acquisitions: u64,
     /// Descriptors that were opened and cached (`allocations`).
     pub allocations: u64,
     /// Descriptors removed from the cache (`releases`).
     pub releases: u64,
     /// Of these, those evicted because they were idle or space was needed (`evictions`).
     pub evictions: u64,
-    /// Mean age of the removed descriptors in milliseconds (`mean age (ms)`).
-    pub mean_age: u64,
+    /// The sum of the ages of the removed descriptors in milliseconds.
+    pub age_ms: u64,
     /// Requests that had to open their file.
     pub misses: u64,
     /// Files that were opened and not cached, because of few free descriptors or because the cache
@@ -31,51 +29,41 @@ pub struct FileCacheCounters {
 impl FileCacheCounters {
     /// Linux's nine lines: names and values, in its order.
     #[must_use]
-    pub const fn lines(&self) -> [(&'static str, u64); 9] {
+    pub fn lines(&self) -> [(&'static str, u64); 9] {
         [
             ("total inodes", self.inodes),
             ("hash buckets", self.buckets),
             ("lru entries", self.entries),
             ("cache hits", self.hits),
-            ("acquisitions", self.acquisitions),
+            ("acquisitions", self.hits + self.misses),
             ("allocations", self.allocations),
             ("releases", self.releases),
             ("evictions", self.evictions),
-            ("mean age (ms)", self.mean_age),
+            ("mean age (ms)", self.mean_age()),
         ]
+    }
+
+    /// The mean age of the removed descriptors in milliseconds.
+    fn mean_age(&self) -> u64 {
+        self.age_ms.checked_div(self.releases).unwrap_or(0)
     }
 
     /// The sum of two caches.
     #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
-        let age = self.mean_age.saturating_mul(self.releases) + other.mean_age.saturating_mul(other.releases);
-        let releases = self.releases + other.releases;
+    pub const fn and(&self, other: &Self) -> Self {
         Self {
             inodes: self.inodes + other.inodes,
             buckets: self.buckets + other.buckets,
             entries: self.entries + other.entries,
             hits: self.hits + other.hits,
-            acquisitions: self.acquisitions + other.acquisitions,
             allocations: self.allocations + other.allocations,
-            releases,
+            releases: self.releases + other.releases,
             evictions: self.evictions + other.evictions,
-            mean_age: age.checked_div(releases).unwrap_or(0),
+            age_ms: self.age_ms + other.age_ms,
             misses: self.misses + other.misses,
             uncached: self.uncached + other.uncached,
         }
     }
-}
-
-/// Counters of one shard, under its lock.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FileCacheShardCounters {
-    pub(super) hits: u64,
-    pub(super) misses: u64,
-    pub(super) allocations: u64,
-    pub(super) releases: u64,
-    pub(super) evictions: u64,
-    pub(super) age_ms: u64,
-    pub(super) uncached: u64,
 }
 
 #[cfg(test)]
@@ -84,10 +72,10 @@ mod tests {
 
     #[test]
     fn the_mean_age_of_two_is_weighed_by_what_each_released() {
-        let one = FileCacheCounters { releases: 3, mean_age: 100, ..FileCacheCounters::default() };
-        let other = FileCacheCounters { releases: 1, mean_age: 500, ..FileCacheCounters::default() };
-        assert_eq!((one.and(&other).mean_age, one.and(&other).releases), (200, 4));
+        let one = FileCacheCounters { releases: 3, age_ms: 300, ..FileCacheCounters::default() };
+        let other = FileCacheCounters { releases: 1, age_ms: 500, ..FileCacheCounters::default() };
+        assert_eq!((one.and(&other).mean_age(), one.and(&other).releases), (200, 4));
         let none = FileCacheCounters::default();
-        assert_eq!(none.and(&none).mean_age, 0);
+        assert_eq!(none.and(&none).mean_age(), 0);
     }
 }

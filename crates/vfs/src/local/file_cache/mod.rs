@@ -34,7 +34,6 @@ use curt_observe::probe;
 use parking_lot::{Condvar, Mutex};
 
 pub use self::counters::FileCacheCounters;
-use self::counters::FileCacheShardCounters;
 use self::descriptor_budget::{DescriptorBudget, DescriptorPressure};
 pub(super) use self::open_reservation::OpenReservation;
 pub(super) use self::permission_stamp::{OpenLocalFile, PermissionStamp};
@@ -89,6 +88,20 @@ pub(super) enum FileCacheLookup<'a> {
     Missing(OpenReservation<'a>),
 }
 
+/// What is to be opened, by whom and for what.
+#[derive(Clone, Copy)]
+pub(super) struct OpenRequest<'a> {
+    pub(super) caller: &'a FsCred<'a>,
+    pub(super) handle: &'a NodeHandle,
+    pub(super) purpose: OpenAccess,
+}
+
+impl<'a> OpenRequest<'a> {
+    pub(super) const fn new(caller: &'a FsCred<'a>, handle: &'a NodeHandle, purpose: OpenAccess) -> Self {
+        Self { caller, handle, purpose }
+    }
+}
+
 impl FileCache {
     /// A cache if `caching`; otherwise each use opens its file.
     pub(super) fn new(caching: bool) -> Self {
@@ -116,17 +129,12 @@ impl FileCache {
 
     /// Returns the open file with exactly this access mode and caller, or has the calling thread
     /// open it. Waits while another thread opens it.
-    pub(super) fn find(
-        &self,
-        handle: &NodeHandle,
-        purpose: OpenAccess,
-        caller: &FsCred<'_>,
-    ) -> FileCacheLookup<'_> {
-        let hash = self.hasher.hash_one(handle);
+    pub(super) fn find(&self, request: OpenRequest<'_>) -> FileCacheLookup<'_> {
+        let hash = self.hasher.hash_one(request.handle);
         let part = self.part(hash);
         let mut shard = part.shard.lock();
         loop {
-            match self.search(&mut shard, hash, handle, purpose, caller) {
+            match self.search(&mut shard, hash, request) {
                 Some(found) => return found,
                 None => part.opened.wait(&mut shard),
             }
@@ -134,63 +142,49 @@ impl FileCache {
     }
 
     /// As [`FileCache::find`]; `None` if another thread is opening it.
-    pub(super) fn find_nowait(
-        &self,
-        handle: &NodeHandle,
-        purpose: OpenAccess,
-        caller: &FsCred<'_>,
-    ) -> Option<FileCacheLookup<'_>> {
-        let hash = self.hasher.hash_one(handle);
+    pub(super) fn find_nowait(&self, request: OpenRequest<'_>) -> Option<FileCacheLookup<'_>> {
+        let hash = self.hasher.hash_one(request.handle);
         let mut shard = self.part(hash).shard.lock();
-        self.search(&mut shard, hash, handle, purpose, caller)
+        self.search(&mut shard, hash, request)
     }
 
     fn search(
         &self,
         shard: &mut FileCacheShard,
         hash: u64,
-        handle: &NodeHandle,
-        purpose: OpenAccess,
-        caller: &FsCred<'_>,
+        request: OpenRequest<'_>,
     ) -> Option<FileCacheLookup<'_>> {
         if !self.caching {
             shard.counters.misses += 1;
-            acquired(handle, false);
-            return Some(FileCacheLookup::Missing(OpenReservation::uncached(self, hash, *handle)));
+            acquired(request.handle, false);
+            return Some(FileCacheLookup::Missing(OpenReservation::uncached(self, hash, *request.handle)));
         }
-        match shard.search(hash, handle, purpose, caller) {
+        match shard.search(hash, request) {
             ShardLookup::Open(file) => {
-                acquired(handle, true);
+                acquired(request.handle, true);
                 Some(FileCacheLookup::Open(file))
             }
             ShardLookup::Opening => None,
             ShardLookup::Missing => {
-                acquired(handle, false);
-                Some(FileCacheLookup::Missing(self.begin(shard, hash, handle, purpose, caller)))
+                acquired(request.handle, false);
+                Some(FileCacheLookup::Missing(self.begin(shard, hash, request)))
             }
         }
     }
 
-    fn begin(
-        &self,
-        shard: &mut FileCacheShard,
-        hash: u64,
-        handle: &NodeHandle,
-        purpose: OpenAccess,
-        caller: &FsCred<'_>,
-    ) -> OpenReservation<'_> {
+    fn begin(&self, shard: &mut FileCacheShard, hash: u64, request: OpenRequest<'_>) -> OpenReservation<'_> {
         shard.tickets += 1;
         let number = shard.tickets;
-        let file = shard.file_or_new(hash, handle);
+        let file = shard.file_or_new(hash, request.handle);
         if file.slots.len() >= SLOTS_MAX {
-            return OpenReservation::uncached(self, hash, *handle);
+            return OpenReservation::uncached(self, hash, *request.handle);
         }
         file.slots.push(DescriptorSlot {
-            purpose,
-            cred: OwnedFsCred::of(caller),
+            purpose: request.purpose,
+            cred: OwnedFsCred::of(request.caller),
             state: DescriptorState::Opening(number),
         });
-        OpenReservation::new(self, hash, *handle, number)
+        OpenReservation::new(self, hash, *request.handle, number)
     }
 
     /// Whether a descriptor of the file is cached.
@@ -315,27 +309,16 @@ impl FileCache {
     /// The current counters.
     pub(super) fn counters(&self) -> FileCacheCounters {
         let mut all = FileCacheCounters::default();
-        let mut age = 0;
         for part in &self.shards {
             let shard = part.shard.lock();
-            let FileCacheShardCounters { hits, misses, allocations, releases, evictions, age_ms, uncached } =
-                shard.counters;
             let open = |slot: &&DescriptorSlot| matches!(slot.state, DescriptorState::Open(_));
             all.inodes +=
                 shard.files.iter().filter(|file| file.slots.iter().any(|slot| open(&slot))).count() as u64;
             all.entries +=
                 shard.files.iter().map(|file| file.slots.iter().filter(open).count() as u64).sum::<u64>();
             all.buckets += shard.files.capacity() as u64;
-            all.hits += hits;
-            all.misses += misses;
-            all.acquisitions += hits + misses;
-            all.allocations += allocations;
-            all.releases += releases;
-            all.evictions += evictions;
-            all.uncached += uncached;
-            age += age_ms;
+            all = all.and(&shard.counters);
         }
-        all.mean_age = age.checked_div(all.releases).unwrap_or(0);
         all
     }
 }

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use hashbrown::HashTable;
 
-use super::counters::FileCacheShardCounters;
+use super::OpenRequest;
+use super::counters::FileCacheCounters;
 use super::permission_stamp::{OpenLocalFile, SharedPermissionStamp};
 use crate::caller::FsCred;
 use crate::handle::NodeHandle;
@@ -65,7 +66,8 @@ pub(super) struct CachedDescriptor {
 #[derive(Default)]
 pub(super) struct FileCacheShard {
     pub(super) files: HashTable<CachedFile>,
-    pub(super) counters: FileCacheShardCounters,
+    /// The events; the state of the shard is counted on request.
+    pub(super) counters: FileCacheCounters,
     pub(super) tickets: u64,
 }
 
@@ -88,13 +90,8 @@ pub(super) enum ShardLookup {
 
 impl FileCacheShard {
     /// Looks up the descriptor with exactly this access mode and caller, and counts the result.
-    pub(super) fn search(
-        &mut self,
-        hash: u64,
-        handle: &NodeHandle,
-        purpose: OpenAccess,
-        caller: &FsCred<'_>,
-    ) -> ShardLookup {
+    pub(super) fn search(&mut self, hash: u64, request: OpenRequest<'_>) -> ShardLookup {
+        let OpenRequest { caller, handle, purpose } = request;
         let tally = &mut self.counters;
         let file = self.files.find_mut(hash, |file| file.handle == *handle);
         let slot = file.and_then(|file| {
@@ -160,7 +157,7 @@ impl FileCacheShard {
     }
 }
 
-impl FileCacheShardCounters {
+impl FileCacheCounters {
     pub(super) fn released(&mut self, slot: &DescriptorSlot, reason: ReleaseReason) {
         let DescriptorState::Open(cached) = &slot.state else {
             return;

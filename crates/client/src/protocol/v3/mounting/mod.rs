@@ -4,7 +4,6 @@
 //! NFS for the server's limits, and UMNT at the end. Each has a time limit, so that the caller can
 //! retry or fail the mount. Must not know inodes or caches.
 
-mod deadline;
 mod error;
 mod portmap;
 #[cfg(test)]
@@ -16,7 +15,8 @@ use std::{
     fmt, io,
     net::{IpAddr, ToSocketAddrs},
     sync::Arc,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use curt_proto::{
@@ -27,17 +27,17 @@ use curt_rpc::{
     auth::RpcCredential,
     client::{
         AddressFamily, CallError, Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName,
-        TcpOptions, TcpTransport, Transport, TransportEvents,
+        TcpOptions, TcpTransport, Transport, TransportEvents, Wake,
     },
 };
 use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::NfsV3;
 use crate::{
-    environment::Clock,
     protocol::{Fsinfo, Pathconf, RpcCaller, RpcClient},
+    threads::Clock,
 };
 
 pub use error::{MountError, MountRetry, OfferedVersions, ServiceKind};
@@ -123,7 +123,7 @@ pub fn mount(
     let wire = Arc::new(RpcClient::new(carrier, clock));
     let root = FileHandle::from(answer.root);
     let nfs = NfsV3::new(Arc::clone(&wire));
-    let limits = deadline::within(export.timeout, interrupt, |ends| {
+    let limits = within(export.timeout, interrupt, |ends| {
         let caller = RpcCaller { credential: &export.credential, interrupt: ends };
         let limits = nfs.limits(caller, &root).map_err(failed)?;
         limits.outcome.map_err(|fault| MountError::Nfs(fault.into()))
@@ -333,4 +333,45 @@ impl fmt::Debug for MountedExport {
             .field("mount_service", &self.mount_service)
             .finish_non_exhaustive()
     }
+}
+
+#[derive(Default)]
+struct DeadlineWakeup {
+    over: Mutex<bool>,
+    wakeup: Condvar,
+}
+
+impl Wake for DeadlineWakeup {
+    fn wake(&self) {
+        // The waiter holds the lock from its check of the interrupt until it sleeps.
+        drop(self.over.lock());
+        self.wakeup.notify_all();
+    }
+}
+
+/// Runs `work` with an interrupt that is raised when `interrupt` is, or after `limit`.
+fn within<R>(limit: Duration, interrupt: &Interrupt, work: impl FnOnce(&Interrupt) -> R) -> R {
+    let alarm = Arc::new(DeadlineWakeup::default());
+    let ends = Interrupt::new();
+    thread::scope(|scope| {
+        let watch = || {
+            let waker: Arc<dyn Wake> = Arc::<DeadlineWakeup>::clone(&alarm);
+            let _registration = interrupt.register(waker);
+            let end = Instant::now() + limit;
+            let mut over = alarm.over.lock();
+            while !*over && !interrupt.is_raised() {
+                if alarm.wakeup.wait_until(&mut over, end).timed_out() {
+                    break;
+                }
+            }
+            drop(over);
+            ends.raise();
+        };
+        let watcher = thread::Builder::new().name("curt-deadline".into()).spawn_scoped(scope, watch);
+        // If the watcher thread could not be started, only the caller's interrupt applies.
+        let result = work(if watcher.is_ok() { &ends } else { interrupt });
+        *alarm.over.lock() = true;
+        alarm.wakeup.notify_all();
+        result
+    })
 }

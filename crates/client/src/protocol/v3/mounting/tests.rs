@@ -11,7 +11,7 @@ use super::{
 
 #[test]
 fn the_export_must_offer_the_flavour_in_use() {
-    let sys = crate::caller::RpcSecurity::sys().credential(&crate::identity::Caller::new(0, 0, &[]));
+    let sys = crate::caller::RpcSecurity::sys().credential(&crate::caller::Caller::new(0, 0, &[]));
     for (offered, takes_sys, takes_none) in [
         (&[][..], true, true),
         (&[1], true, false),
@@ -85,7 +85,7 @@ fn export_of(host: &ScriptedHost, nfs_port: Option<u16>, mount_port: Option<u16>
         mount_server: None,
         mount_family: AddressFamily::Any,
         mount_port,
-        credential: crate::caller::RpcSecurity::sys().credential(&crate::identity::Caller::new(0, 0, &[])),
+        credential: crate::caller::RpcSecurity::sys().credential(&crate::caller::Caller::new(0, 0, &[])),
         timeout: Duration::from_secs(20),
     }
 }
@@ -207,15 +207,30 @@ fn mounting_can_be_interrupted() {
     let hold = host.hold();
     let export = export_of(&host, Some(host.port), Some(host.port));
     let interrupt = Interrupt::new();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let clock = Arc::new(crate::threads::MonotonicClock);
         let mounting =
             scope.spawn(|| mount(&export, Arc::new(NoTransportEvents), clock, &interrupt).map(drop));
         while host.asked.lock().len() < 2 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         interrupt.raise();
         assert_eq!(mounting.join().unwrap(), Err(MountError::Interrupted));
     });
     drop(hold);
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[test]
+fn work_that_ends_in_time_is_not_delayed() {
+    assert!(!within(LONG, &Interrupt::never(), |ends| ends.is_raised()));
+}
+
+#[test]
+fn work_is_interrupted_by_the_limit_and_by_the_caller() {
+    assert!(within(Duration::from_millis(1), &Interrupt::never(), |ends| ends.wait_for(LONG)));
+    let interrupt = Interrupt::new();
+    interrupt.raise();
+    assert!(within(LONG, &interrupt, |ends| ends.wait_for(LONG)));
 }

@@ -53,9 +53,9 @@ fn objects(try_one: TryOne<'_>) {
 fn data(try_one: TryOne<'_>) {
     let file = handle("file");
     let data = curt_xdr::Opaque::new(b"bytes").unwrap();
-    let read_ok = nfs3::ReadOk { attributes: Some(fattr()), count: 5, eof: true, data };
+    let read_ok = ReadOk { attributes: Some(fattr()), count: 5, eof: true, data };
     try_one("READ", ok(read_ok), &|rig| rig.read(100).map(|a| a.outcome.is_ok()));
-    let written = nfs3::WriteOk {
+    let written = WriteOk {
         wcc: wcc_data(),
         count: 3,
         committed: nfs3::StableHow::FileSync,
@@ -74,11 +74,8 @@ fn data(try_one: TryOne<'_>) {
 /// CREATE, MKDIR, SYMLINK and MKNOD.
 fn making(try_one: TryOne<'_>) {
     let directory = handle("directory");
-    let made = nfs3::CreateOk {
-        object: Some(wire_handle("file")),
-        attributes: Some(fattr()),
-        directory: wcc_data(),
-    };
+    let made =
+        CreateOk { object: Some(wire_handle("file")), attributes: Some(fattr()), directory: wcc_data() };
     for (procedure, new) in [
         ("CREATE", CreateRequest::file(0o644)),
         ("MKDIR", CreateRequest::directory(0o755)),

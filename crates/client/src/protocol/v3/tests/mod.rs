@@ -20,9 +20,9 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::{
-    environment::Clock,
     errno,
     protocol::{OpenContext, OperationFigure},
+    threads::Clock,
 };
 
 #[derive(Debug)]

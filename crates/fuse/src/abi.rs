@@ -1,9 +1,7 @@
 //! The kernel's FUSE protocol, version 7.45: numbers of operations and flags.
 //!
 //! All constants of include/uapi/linux/fuse.h that this crate uses are here, under shorter names.
-//! This module does not depend on descriptors or threads; [`encode`] encodes replies.
-
-pub(crate) mod encode;
+//! [`crate::request`] decodes requests, [`crate::reply`] encodes replies.
 
 /// Major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
@@ -28,10 +26,14 @@ macro_rules! numbers {
             $($(#[$doc])* $visible const $name: $type = $value;)*
         }
     };
+    (names $names:ident; $visible:vis mod $module:ident: $type:ty { $($(#[$doc:meta])* $name:ident = $value:expr;)* }) => {
+        numbers! { $visible mod $module: $type { $($(#[$doc])* $name = $value;)* } }
+        const $names: &[($type, &str)] = &[$(($module::$name, stringify!($name))),*];
+    };
 }
 
 numbers! {
-    /// Operations (`fuse_opcode`).
+    names OPCODE_NAMES;
     pub(crate) mod opcode: u32 {
         /// Looks up a name in a directory.
         LOOKUP = 1;
@@ -123,6 +125,10 @@ numbers! {
         LSEEK = 46;
         /// Copies between files.
         COPY_FILE_RANGE = 47;
+        /// Maps a file of a DAX file system.
+        SETUPMAPPING = 48;
+        /// Ends such a mapping.
+        REMOVEMAPPING = 49;
         /// Makes the file system durable.
         SYNCFS = 50;
         /// Creates and opens a file without a name.
@@ -202,13 +208,13 @@ numbers! {
         SIZE = 1 << 3;
         /// The access time.
         ATIME = 1 << 4;
-        /// By an open file.
+        /// The modification time.
         MTIME = 1 << 5;
-        /// The access time is set to now.
+        /// By an open file.
         FH = 1 << 6;
-        /// The modification time is set to now.
+        /// The access time is set to now.
         ATIME_NOW = 1 << 7;
-        /// Set-id bits are to be cleared.
+        /// The modification time is set to now.
         MTIME_NOW = 1 << 8;
         /// Set-id bits are to be cleared.
         KILL_SUIDGID = 1 << 11;
@@ -252,65 +258,8 @@ numbers! {
 /// The name of an operation, for log lines.
 #[must_use]
 pub(crate) fn opcode_name(number: u32) -> &'static str {
-    usize::try_from(number).ok().and_then(|index| OPCODE_NAMES.get(index)).copied().unwrap_or("?")
+    OPCODE_NAMES.iter().find(|(opcode, _)| *opcode == number).map_or("?", |(_, name)| name)
 }
-
-const OPCODE_NAMES: [&str; 54] = [
-    "?",
-    "LOOKUP",
-    "FORGET",
-    "GETATTR",
-    "SETATTR",
-    "READLINK",
-    "SYMLINK",
-    "?",
-    "MKNOD",
-    "MKDIR",
-    "UNLINK",
-    "RMDIR",
-    "RENAME",
-    "LINK",
-    "OPEN",
-    "READ",
-    "WRITE",
-    "STATFS",
-    "RELEASE",
-    "?",
-    "FSYNC",
-    "SETXATTR",
-    "GETXATTR",
-    "LISTXATTR",
-    "REMOVEXATTR",
-    "FLUSH",
-    "INIT",
-    "OPENDIR",
-    "READDIR",
-    "RELEASEDIR",
-    "FSYNCDIR",
-    "GETLK",
-    "SETLK",
-    "SETLKW",
-    "ACCESS",
-    "CREATE",
-    "INTERRUPT",
-    "BMAP",
-    "DESTROY",
-    "IOCTL",
-    "POLL",
-    "NOTIFY_REPLY",
-    "BATCH_FORGET",
-    "FALLOCATE",
-    "READDIRPLUS",
-    "RENAME2",
-    "LSEEK",
-    "COPY_FILE_RANGE",
-    "SETUPMAPPING",
-    "REMOVEMAPPING",
-    "SYNCFS",
-    "TMPFILE",
-    "STATX",
-    "COPY_FILE_RANGE_64",
-];
 
 #[cfg(test)]
 mod tests {

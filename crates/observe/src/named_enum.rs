@@ -1,7 +1,8 @@
-//! Tables of words: enums whose variants have names and meanings.
+//! Enums whose variants have names and meanings.
 
 /// Declares an enum whose variants have a name and a meaning.
-macro_rules! word_table {
+#[macro_export]
+macro_rules! named_enum {
     ($(#[$outer:meta])* $table:ident { $($(#[$inner:meta])* $row:ident $name:literal $meaning:literal;)* }) => {
         $(#[$outer])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,5 +40,3 @@ macro_rules! word_table {
         }
     };
 }
-
-pub(crate) use word_table;

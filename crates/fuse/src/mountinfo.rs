@@ -22,14 +22,22 @@ pub struct MountinfoLine {
     pub source: String,
 }
 
+/// All mounts in this process's mount namespace.
+pub(crate) fn current() -> std::io::Result<Vec<MountinfoLine>> {
+    Ok(mounts(&std::fs::read("/proc/self/mountinfo")?))
+}
+
 /// The topmost mount at exactly `target`, if there is one.
+///
+/// # Errors
+/// /proc cannot be read.
 pub fn mounted_at(target: &Path) -> std::io::Result<Option<MountinfoLine>> {
-    let text = std::fs::read("/proc/self/mountinfo")?;
-    Ok(mounts(&text).into_iter().rfind(|mounted| mounted.target == target))
+    Ok(current()?.into_iter().rfind(|mounted| mounted.target == target))
 }
 
 /// All mounts of a mountinfo file, in its order.
-pub(crate) fn mounts(text: &[u8]) -> Vec<MountinfoLine> {
+#[must_use]
+pub fn mounts(text: &[u8]) -> Vec<MountinfoLine> {
     text.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
@@ -55,7 +63,8 @@ fn parse(line: &[u8]) -> Option<MountinfoLine> {
 }
 
 /// Decodes `\040` and the other octal escapes.
-pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
+#[must_use]
+pub fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, behind)) = rest.split_first() {
@@ -75,7 +84,8 @@ pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes a field as in fstab(5), mountinfo and utab.
-pub(super) fn escape(field: &std::ffi::OsStr) -> Vec<u8> {
+#[must_use]
+pub fn escape(field: &std::ffi::OsStr) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(field.len());
     for &byte in field.as_bytes() {
         match byte {

@@ -1,0 +1,308 @@
+//! What replies change in an inode, and the trace events about it.
+
+use curt_observe::{
+    ClientCounter,
+    events::{Event, handle_hash},
+    probe,
+};
+use curt_policy::{
+    Absorbed, AttributeReport, Facts, Freshness, Moment, Mutation, kernel_cache::revokes_names,
+};
+use curt_types::{Attributes, ChangeStamp, FileKind, PreOpState, Wcc};
+use parking_lot::MutexGuard;
+use rustix::io::Errno;
+
+use super::{Inode, InodeFacts, InodeFlag, StatOnlyAttributes, type_state::TypeState};
+use crate::event_fields::{InodeEventFields, trace_enter, trace_exit};
+
+/// The kind of reply that changed the size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SizeChangeCause {
+    /// A reply to a change by this client.
+    Wcc,
+    /// A reply to a SETATTR of the size.
+    Set,
+    /// A reply to a request that changes nothing.
+    Update,
+}
+
+impl Inode {
+    /// Applies attributes from a reply to a request that changed nothing.
+    pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
+        let received_at = self.core().now();
+        let options = self.core().options();
+        self.core().learn_time(attributes.fsid, attributes.ctime, received_at);
+        let mut facts = self.facts();
+        let before = facts.state.facts();
+        let report = AttributeReport { facts: Facts::from(attributes), sent_at, received_at };
+        trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
+        let absorbed = facts.state.absorb(report, &options);
+        self.apply_absorbed(facts, Some(attributes), absorbed, before, SizeChangeCause::Update)
+    }
+
+    /// Begins a request that may change the inode; to be called before it is sent. Each call is
+    /// paired with one of [`Self::end_mutation`].
+    pub(crate) fn begin_mutation(&self) {
+        self.facts().state.begin_mutation();
+    }
+
+    /// Ends such a request, whatever its result. `wcc` is empty if there was no reply.
+    pub(crate) fn end_mutation(&self, wcc: &Wcc, sent_at: Moment) -> Absorbed {
+        self.end_change(wcc, sent_at, SizeChangeCause::Wcc)
+    }
+
+    /// Ends a request that has set the size for the kernel, which then has the new size itself.
+    pub(crate) fn end_resizing(&self, wcc: &Wcc, sent_at: Moment) {
+        let _ = self.end_change(wcc, sent_at, SizeChangeCause::Set);
+        self.clear(InodeFlag::Shrunk);
+    }
+
+    fn end_change(&self, wcc: &Wcc, sent_at: Moment, cause: SizeChangeCause) -> Absorbed {
+        let received_at = self.core().now();
+        let options = self.core().options();
+        if let Some(after) = &wcc.after {
+            let ctime = after.ctime;
+            // Only an executed change has a ctime of the server's current time; a refusal returns
+            // an older ctime.
+            match wcc.before {
+                Some(before) if before.stamp() != after.stamp() => {
+                    self.core().learn_time_of_change(after.fsid, ctime, sent_at, received_at);
+                }
+                Some(_) | None => self.core().learn_time(after.fsid, ctime, received_at),
+            }
+        }
+        let mut facts = self.facts();
+        let before = facts.state.facts();
+        let mutation =
+            Mutation { before: wcc.before, after: wcc.after.as_ref().map(Facts::from), sent_at, received_at };
+        trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
+        let absorbed = facts.state.absorb_mutation(mutation, &options);
+        self.apply_absorbed(facts, wcc.after.as_ref(), absorbed, before, cause)
+    }
+
+    /// Applies attributes after a change by this client that does not affect the data (LINK). If
+    /// size and mtime are unchanged, cached data stay valid.
+    pub(crate) fn absorb_attribute_change(&self, after: &Attributes, sent_at: Moment) {
+        self.begin_mutation();
+        let known = {
+            let facts = self.facts();
+            facts.stat_only.zip(facts.state.facts())
+        };
+        let before = known
+            .map(|(rest, facts)| rest.with(&facts))
+            .filter(|known| known.size == after.size && known.mtime == after.mtime)
+            .map(|known| PreOpState::from(&known));
+        let _ = self.end_mutation(&Wcc { before, after: Some(*after) }, sent_at);
+    }
+
+    /// Carries out policy's decision about the attributes of a reply, and ends the trace of their
+    /// processing.
+    fn apply_absorbed(
+        &self,
+        mut facts: MutexGuard<'_, InodeFacts>,
+        attributes: Option<&Attributes>,
+        absorbed: Absorbed,
+        before: Option<Facts>,
+        cause: SizeChangeCause,
+    ) -> Absorbed {
+        match attributes {
+            Some(attributes) if absorbed.adopted => {
+                let fileid = self.core().numbering.number(attributes.fsid, attributes.fileid);
+                facts.stat_only = Some(StatOnlyAttributes::of(attributes, fileid));
+            }
+            Some(_) => self.core().count(ClientCounter::AttrStaleReply),
+            None => {}
+        }
+        let is_newer = attributes.is_none() || absorbed.adopted;
+        trace_exit!(
+            self.event_fields_in(&facts),
+            NfsRefreshInodeExit { error: if is_newer { 0 } else { -Errno::STALE.raw_os_error() } }
+        );
+        self.trace_size_change(&facts, before.map(|known| known.size), cause);
+        let Some(before) = before else {
+            return absorbed;
+        };
+        let after = facts.state.facts();
+        let has_shrunk =
+            after.is_some_and(|after| after.kind == FileKind::Regular && after.size < before.size);
+        if has_shrunk && cause != SizeChangeCause::Set {
+            self.shrinks(&mut facts);
+        }
+        let is_closed = after.is_some_and(|after| revokes_names(&before, &after));
+        if absorbed.contents_changed {
+            self.invalidate_contents(facts, before.size);
+        } else if is_closed {
+            drop(facts);
+            // The kernel's copy of the directory's attributes has the old mode. The names that it
+            // has cached expire by themselves.
+            if let Some(observer) = &self.core().observer {
+                observer.names_changed(self.id);
+            }
+        }
+        absorbed
+    }
+
+    /// Invalidates cached data or names after the contents changed, and notifies the observer.
+    /// `size`: the file's previous size at the server.
+    fn invalidate_contents(&self, mut facts: MutexGuard<'_, InodeFacts>, size: u64) {
+        facts.invalidate_copies();
+        self.trace_invalidate(&facts, "data", "it changed at the server");
+        let kind = facts.state.facts().map(|known| known.kind);
+        let is_directory = kind == Some(FileKind::Directory);
+        if is_directory {
+            facts.by_type.trace_listing_invalid("it changed at the server");
+        } else {
+            trace_enter!(self.event_fields_in(&facts), NfsInvalidateMappingEnter {});
+        }
+        let mut size_before = size;
+        if let Some(data) = self.data_if_any() {
+            size_before = data.local_size(size);
+            if data.pages_since().is_some() {
+                self.core().count(ClientCounter::DataInvalidated);
+            }
+            data.invalidate();
+        }
+        drop(facts);
+        match &self.core().observer {
+            Some(observer) if is_directory => observer.names_changed(self.id),
+            Some(observer) if kind == Some(FileKind::Symlink) => observer.target_changed(self.id),
+            Some(observer) => observer.contents_changed(self.id, Some(size_before)),
+            None => {}
+        }
+        if !is_directory {
+            trace_exit!(self.event_fields(), NfsInvalidateMappingExit { error: 0 });
+        }
+    }
+}
+
+/// Cached data are invalid (Linux: NFS_INO_INVALID_DATA).
+const INVALID_DATA: u32 = 1 << 1;
+/// Attributes are unknown, or have expired (Linux: NFS_INO_INVALID_CHANGE).
+const INVALID_CHANGE: u32 = 1 << 8;
+/// The handle is stale (Linux: NFS_INO_STALE).
+const STALE: u32 = 1;
+/// It was removed and exists until its last close (Linux: NFS_INO_PRESERVE_UNLINKED).
+const PRESERVE_UNLINKED: u32 = 1 << 4;
+
+impl Inode {
+    /// Its inode number for an event, 0 if the event is disabled. Must not be called while its
+    /// facts are locked.
+    pub(crate) fn fileid_if_enabled(&self, event: Event) -> u64 {
+        let attributes = event.is_wanted().then(|| self.attributes()).flatten();
+        attributes.map_or(0, |attributes| attributes.fileid)
+    }
+
+    /// The fields of events about it. Must not be called while its facts are locked.
+    pub(crate) fn event_fields(&self) -> InodeEventFields {
+        self.event_fields_in(&self.facts())
+    }
+
+    /// The same, from locked facts.
+    pub(super) fn event_fields_in(&self, facts: &InodeFacts) -> InodeEventFields {
+        let subject = InodeEventFields {
+            fhandle: handle_hash(self.handle.as_bytes()),
+            cache_validity: self.cache_validity(facts),
+            nfsi_flags: self.flags(facts),
+            ..InodeEventFields::default()
+        };
+        match self.attributes_in(facts) {
+            None => subject,
+            Some(attributes) => InodeEventFields {
+                dev: attributes.fsid,
+                fileid: attributes.fileid,
+                object_type: object_type(attributes.kind),
+                version: version(facts),
+                size: attributes.size,
+                ..subject
+            },
+        }
+    }
+
+    fn cache_validity(&self, facts: &InodeFacts) -> u32 {
+        let now = self.core().now();
+        let attributes = facts.state.freshness(now, now, &self.core().options());
+        let copies = facts.by_type.file_if_any();
+        let has_invalid_data = copies.is_some_and(|file| file.copies_invalidated != file.copies_dropped);
+        let mut bits = 0;
+        if matches!(attributes, Freshness::Expired | Freshness::Unknown) {
+            bits |= INVALID_CHANGE;
+        }
+        if has_invalid_data {
+            bits |= INVALID_DATA;
+        }
+        bits
+    }
+
+    fn flags(&self, facts: &InodeFacts) -> u32 {
+        let is_removed = matches!(&facts.by_type, TypeState::File(file) if file.silly.is_some());
+        let mut bits = 0;
+        if self.has(InodeFlag::Stale) {
+            bits |= STALE;
+        }
+        if is_removed {
+            bits |= PRESERVE_UNLINKED;
+        }
+        bits
+    }
+
+    /// Emits the event that cached data or attributes are invalidated.
+    pub(super) fn trace_invalidate(&self, facts: &InodeFacts, cache: &str, reason: &str) {
+        trace_exit!(self.event_fields_in(facts), NfsSetCacheInvalid { cache, reason });
+    }
+
+    /// Emits the event that a reply changed the size.
+    fn trace_size_change(&self, facts: &InodeFacts, before: Option<u64>, cause: SizeChangeCause) {
+        let Some(cur_size) = before else { return };
+        let Some(new_size) = facts.state.facts().map(|known| known.size) else {
+            return;
+        };
+        if cur_size == new_size {
+            return;
+        }
+        match cause {
+            SizeChangeCause::Wcc | SizeChangeCause::Set => {
+                probe!(let subject = self.event_fields_in(facts); NfsSizeWcc {
+                    fileid: subject.fileid,
+                    cur_size,
+                    new_size,
+                    dev: subject.dev,
+                    fhandle: subject.fhandle,
+                    version: subject.version,
+                })
+            }
+            SizeChangeCause::Update => probe!(let subject = self.event_fields_in(facts); NfsSizeUpdate {
+                fileid: subject.fileid,
+                cur_size,
+                new_size,
+                dev: subject.dev,
+                fhandle: subject.fhandle,
+                version: subject.version,
+            }),
+        }
+    }
+}
+
+/// The type in the encoding of the upper bits of a mode (inode(7)).
+fn object_type(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Fifo => 1,
+        FileKind::CharacterDevice => 2,
+        FileKind::Directory => 4,
+        FileKind::BlockDevice => 6,
+        FileKind::Regular => 8,
+        FileKind::Symlink => 10,
+        FileKind::Socket => 12,
+    }
+}
+
+/// The change attribute, which Linux derives from the ctime as well if the server has none.
+fn version(facts: &InodeFacts) -> u64 {
+    match facts.state.facts().map(|known| known.stamp) {
+        Some(ChangeStamp::Times { ctime, .. }) => {
+            let seconds = ctime.seconds().cast_unsigned();
+            (seconds << 30).wrapping_add(u64::from(ctime.nanoseconds()))
+        }
+        Some(ChangeStamp::Change(change)) => change,
+        None => 0,
+    }
+}

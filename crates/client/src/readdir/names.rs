@@ -1,0 +1,229 @@
+//! What listings teach about single names: those in a reply with attributes, and those that a
+//! complete directory does not contain.
+//!
+//! A name is cached only with a handle and attributes that match and belong to the directory's own
+//! file system, whatever the reply proves about the directory as a whole. Policy decides when a
+//! directory is complete ([`curt_policy::complete`]); lookups of missing names are answered from
+//! such a listing, and results of LOOKUPs are compared with it.
+
+use std::sync::Arc;
+
+use curt_observe::{ClientCounter, events::Event, probe};
+use curt_policy::{
+    Freshness, MutationTicket, NameLabel, complete,
+    names::{DentryUpdate, LookupReason},
+    prefetch::PrefetchBenefit,
+};
+use curt_types::FileKind;
+
+use super::cache::{DirectoryListing, ReaddirReply};
+use crate::{
+    dentry_cache::{CachedDentry, ResolvedName},
+    inode::{Inode, InodeFlag},
+    protocol::ReaddirEntry,
+    superblock::Superblock,
+};
+
+/// What is counted while names are cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PrimeCounting {
+    Nothing,
+    /// Names that were not cached, each when it is first used.
+    New,
+    /// Objects in use whose attributes had expired.
+    Expired,
+}
+
+/// Whether the attributes of `inode` are no longer served without a request: they have expired, or
+/// are older than `sloppycto` lets opens use them.
+pub(super) fn is_due(sb: &Superblock, inode: &Inode) -> bool {
+    let (options, now) = (sb.core.options(), sb.core.now());
+    let window = options.sloppy_window();
+    let facts = inode.facts();
+    let known = facts.state.facts();
+    let is_file = known.is_some_and(|known| known.kind == FileKind::Regular);
+    let is_beyond = || facts.state.sent_at().is_some_and(|sent_at| now.since(sent_at) > window);
+    // No operation begins later than now.
+    let has_expired = || facts.state.freshness(now, now, &options) == Freshness::Expired;
+    is_file && !window.is_zero() && is_beyond() || has_expired()
+}
+
+/// Caches the names and attributes of a READDIRPLUS reply. Returns the number of objects in use
+/// whose attributes had expired, if that is to be counted.
+pub(super) fn prime(
+    sb: &Superblock,
+    directory: &Arc<Inode>,
+    reply: &ReaddirReply,
+    count: PrimeCounting,
+) -> u32 {
+    // Attributes belong to a handle, and are valid even if the name is not; a refresh needs only
+    // them.
+    let label = reply.origin.label;
+    if label.is_none() && count != PrimeCounting::Expired {
+        return 0;
+    }
+    let fsid = directory.fsid();
+    let (mut primed, mut expired) = (0, 0);
+    for listed in &reply.page.names {
+        let (Some(handle), Some(attributes)) = (&listed.handle, &listed.attributes) else {
+            continue;
+        };
+        // The object mounted on the name differs from the entry of the directory's file system.
+        // Also rejects attributes of another object than the entry's own.
+        let is_own = Some(attributes.fsid) == fsid && attributes.fileid == listed.fileid;
+        if matches!(&*listed.name, b"." | b"..") || !is_own {
+            continue;
+        }
+        let child = sb.registry.inode(handle);
+        let number = sb.core.numbering.number(attributes.fsid, attributes.fileid);
+        if child.attributes().is_some_and(|known| known.fileid != number) {
+            continue;
+        }
+        let was_expired = count == PrimeCounting::Expired && is_due(sb, &child);
+        let _ = child.absorb(attributes, reply.sent_at);
+        let was_used = child.mark_refreshed_in(directory);
+        expired += u32::from(was_expired && was_used);
+        if let Some(label) = label {
+            primed += u64::from(prime_name(sb, directory, listed, &child, label, reply.origin.ticket, count));
+        }
+    }
+    sb.core.counters.add(ClientCounter::NamesPrimed, primed);
+    expired
+}
+
+/// Caches that a name leads to `child`; false if the same reply also gives another object: then
+/// LOOKUP decides.
+fn prime_name(
+    sb: &Superblock,
+    directory: &Arc<Inode>,
+    listed: &ReaddirEntry,
+    child: &Arc<Inode>,
+    label: NameLabel,
+    ticket: MutationTicket,
+    count: PrimeCounting,
+) -> bool {
+    let name = &*listed.name;
+    let learned = DentryUpdate::Positive(label);
+    let (cached, former) = sb.dentries.cache_name(directory, name, Some(child), learned, Some(ticket));
+    if cached.is_none() {
+        return false;
+    }
+    let is_child =
+        |cached: &CachedDentry| cached.child.as_ref().is_some_and(|known| Arc::ptr_eq(known, child));
+    macro_rules! trace_name {
+        ($event:ident) => {
+            probe!($event {
+                dir: directory.fileid_if_enabled(Event::$event),
+                name,
+                fileid: child.fileid_if_enabled(Event::$event)
+            })
+        };
+    }
+    match former.as_ref().map(is_child) {
+        None => trace_name!(NfsReaddirLookup),
+        Some(true) => trace_name!(NfsReaddirLookupRevalidate),
+        Some(false) => trace_name!(NfsReaddirLookupRevalidateFailed),
+    }
+    let is_other =
+        |cached: &CachedDentry| cached.label == label && cached.child.is_some() && !is_child(cached);
+    if former.as_ref().is_some_and(is_other) {
+        drop(sb.dentries.uncache_name(directory, name));
+        return false;
+    }
+    let was_known = former.is_some_and(|cached| cached.label.epoch == label.epoch);
+    if count == PrimeCounting::New && !was_known {
+        child.set(InodeFlag::Primed);
+    }
+    true
+}
+
+/// Counts a directory that has become complete.
+pub(super) fn note_completeness(sb: &Superblock, directory: &Inode, listing: &Arc<DirectoryListing>) -> bool {
+    let is_cached = {
+        let mut facts = directory.facts();
+        let cached = facts.by_type.directory().settled_listing(b"");
+        cached.is_some_and(|cached| Arc::ptr_eq(cached, listing))
+    };
+    let is_complete = is_cached && listing.complete_label().is_some();
+    // With `dirfill=off` it is complete, but answers no lookups.
+    if is_complete && sb.core.options().fills() {
+        sb.count(ClientCounter::DirFillComplete);
+        probe!(NfsDirComplete {
+            dir: directory.fileid_if_enabled(Event::NfsDirComplete),
+            entries: listing.count()
+        });
+    }
+    is_complete
+}
+
+/// The negative entry for a name that a complete `directory` does not contain.
+pub(crate) fn negative_from_listing(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
+    let is_off = !sb.core.options().fills() || sb.path_limits.case_insensitive;
+    if is_off || complete::may_be_hidden(name) {
+        return None;
+    }
+    let listing = directory.facts().by_type.complete_listing(name).cloned()?;
+    // The first search for a name takes long in a large directory: do it without the lock on the
+    // facts.
+    listing.missing_label(name)?;
+    // Repeated under the lock, while no change of this client is being entered: a change that
+    // replaces a name removes it first.
+    let facts = directory.facts();
+    let label = facts.by_type.complete_listing(name)?.missing_label(name)?;
+    Some(CachedDentry { child: None, label })
+}
+
+/// Caches `name` as a negative entry after a complete directory answered that it is missing.
+pub(crate) fn note_negative_from_listing(
+    sb: &Superblock,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    label: NameLabel,
+) {
+    let _ = sb.dentries.cache_learned(directory, name, None, DentryUpdate::Negative(label), None);
+    // A change of this client may have created the name since the search; this would overwrite its
+    // entry.
+    let still = negative_from_listing(sb, directory, name).map(|absence| absence.label);
+    if still != Some(label) {
+        drop(sb.dentries.uncache_name(directory, name));
+    }
+    sb.count(ClientCounter::DirFillMissing);
+}
+
+/// Compares the result of a LOOKUP of `name` with the listing. A missing name that is not cached
+/// does not count. If the name exists although the complete directory does not contain it, the
+/// directory does not list all its names, or its clock is too coarse.
+pub(crate) fn compare_with_listing(
+    sb: &Superblock,
+    directory: &Inode,
+    name: &[u8],
+    why: LookupReason,
+    resolved: &ResolvedName,
+) {
+    let label = match resolved {
+        ResolvedName::Object(_, Some(label)) => label,
+        ResolvedName::Object(_, None) => return,
+        ResolvedName::Missing(_) => {
+            if !sb.core.options().keeps_missing_names() {
+                directory.facts().by_type.directory().prefetch.own.missed_for_nothing();
+                sb.core.learn_prefetch(PrefetchBenefit::missed_for_nothing);
+            }
+            return;
+        }
+    };
+    let denied = negative_from_listing(sb, directory, name);
+    if denied.is_none_or(|absence| absence.label.epoch != label.epoch) {
+        return;
+    }
+    sb.count(ClientCounter::NegFalse);
+    let former = {
+        let mut facts = directory.facts();
+        let state = facts.by_type.directory();
+        state.hides_names = why != LookupReason::Racy;
+        state.invalidate_listing("it has names that it does not list")
+    };
+    drop(former);
+    if why == LookupReason::Racy {
+        sb.core.proven_coarse(directory.fsid().unwrap_or(0));
+    }
+}

@@ -1,4 +1,0 @@
-//! Passes libFuzzer's inputs to [`curt_fuzz_laws::nfs_words`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| curt_fuzz_laws::nfs_words(bytes));
