@@ -84,6 +84,9 @@ counter_table! {
         ReadAhead "read_ahead" Requests "A READ was sent ahead of the reader.";
         LockLocalWait "lock_local_wait" Events "A program waited for a lock of this mount, or behind another waiter; the server was not asked.";
         LockWire "lock_wire" Requests "A LOCK was sent, also to reclaim a lock.";
+        LockUnlockWire "lock_unlock_wire" Requests "An UNLOCK was sent.";
+        LockCancelWire "lock_cancel_wire" Requests "A CANCEL was sent.";
+        LockTestWire "lock_test_wire" Requests "A TEST was sent.";
         LockDenied "lock_denied" Events "The server denied or blocked a LOCK.";
         LockGranted "lock_granted" Events "A program got a lock.";
         LockHandoff "lock_handoff" Events "A lock passed to the next waiter of this mount without a request (lockhandoff).";

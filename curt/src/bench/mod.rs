@@ -91,7 +91,7 @@ fn bench(bench: &BenchCommand) -> Result<bool> {
         BenchCommand::Build(arguments) => workload::run(Workload::Build, arguments),
         BenchCommand::List(arguments) => list::run(arguments),
         BenchCommand::Lock(arguments) => lock::run(arguments),
-        BenchCommand::LockWork(arguments) => lock::work(arguments).map(|()| true),
+        BenchCommand::LockWork(work) => lock::work(work).map(|()| true),
         BenchCommand::Wall(arguments) => wall::run(arguments),
         BenchCommand::WallWork { work, phase, directory } => work.run(*phase, directory).map(|()| true),
         BenchCommand::WallRepository { directory } => wall::make_repository(directory).map(|()| true),

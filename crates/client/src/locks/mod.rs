@@ -478,8 +478,12 @@ impl MountLocks {
                 trace_state(&inode, call.range, "reclaimed");
                 protocol.lock(caller, file, &lock(lock_type), LockMode::Reclaim)
             }
-            LockProcedure::Unlock => protocol.unlock(caller, file, owner, call.range),
+            LockProcedure::Unlock => {
+                self.core.count(ClientCounter::LockUnlockWire);
+                protocol.unlock(caller, file, owner, call.range)
+            }
             LockProcedure::Cancel { lock_type } => {
+                self.core.count(ClientCounter::LockCancelWire);
                 trace_state(&inode, call.range, "cancelled");
                 protocol.cancel_lock(caller, file, &lock(lock_type))
             }
@@ -523,6 +527,7 @@ impl MountLocks {
         let _cause = scope::with_cause(Cause::Lock);
         let caller = RpcCaller { credential: &file.identity.credential, interrupt };
         let lock = WireLock { owner: number, range, lock_type };
+        self.core.count(ClientCounter::LockTestWire);
         let found =
             self.core.protocol.test_lock(caller, file.inode.handle(), &lock).map_err(errno::of_call)?;
         let found = found.map_err(error_of)?;
