@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use curt_client::protocol::v3::nlm::OWNERS_MAX;
 use curt_client::protocol::{LockEvents, WireLock, WireOwner};
@@ -44,6 +44,9 @@ const RETRY: Duration = Duration::from_millis(100);
 /// How often the service looks whether it is still registered, and for killed mounts whose server
 /// could not be reached.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often grants from unknown addresses have the server asked.
+const UNVERIFIED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest line: a handle of 128 bytes in hexadecimal digits, and numbers.
 const LINE_MAX: u64 = 1024;
@@ -236,6 +239,8 @@ pub(super) struct LockService {
     own: Arc<Member>,
     others: Mutex<Vec<Arc<RemoteMember>>>,
     connections: AtomicUsize,
+    /// When a grant from an unknown address had a server asked.
+    unverified: Mutex<Option<Instant>>,
     /// The last state number of each host that has said that it restarted.
     restarts: Mutex<HashMap<IpAddr, i32>>,
     state: i32,
@@ -271,6 +276,7 @@ impl LockService {
             own,
             others: Mutex::default(),
             connections: AtomicUsize::new(0),
+            unverified: Mutex::default(),
             restarts: Mutex::default(),
             state: boot_state(),
             callbacks: Mutex::default(),
@@ -393,6 +399,23 @@ impl LockService {
         }
     }
 
+    /// Has a member, or the own mount, ask its server again for what is blocked there, unless one
+    /// has just done so.
+    fn ask_again(&self, member: Option<&Arc<RemoteMember>>) {
+        let mut last = self.unverified.lock();
+        if last.is_some_and(|last| last.elapsed() < UNVERIFIED_INTERVAL) {
+            return;
+        }
+        *last = Some(Instant::now());
+        drop(last);
+        let can_be_called = self.can_be_called.load(Relaxed);
+        match member {
+            // An error: its process has ended.
+            Some(other) => drop(other.welcome(can_be_called, self.state)),
+            None => self.own.welcome(can_be_called, self.state),
+        }
+    }
+
     fn others(&self) -> Vec<Arc<RemoteMember>> {
         self.others.lock().clone()
     }
@@ -443,18 +466,23 @@ impl RemoteMember {
 impl CallbackReceiver for LockService {
     fn granted(&self, server: IpAddr, grant: &Grant) -> GrantReply {
         let is_server = |member: &Member| member.servers.contains(&server);
-        let is_meant = |member: &Member| is_server(member) && member.owns(grant.svid);
-        if is_meant(&self.own) {
-            let is_confirmed = self.own.granted(grant);
-            return if is_confirmed { GrantReply::Confirmed } else { GrantReply::Denied };
-        }
         let others = self.others();
-        match others.iter().find(|other| is_meant(&other.member)) {
-            Some(other) => other.granted(grant),
-            None if is_server(&self.own) || others.iter().any(|other| is_server(&other.member)) => {
-                GrantReply::Denied
+        let owner = others.iter().find(|other| other.member.owns(grant.svid));
+        match owner {
+            None if self.own.owns(grant.svid) && is_server(&self.own) => match self.own.granted(grant) {
+                true => GrantReply::Confirmed,
+                false => GrantReply::Denied,
+            },
+            Some(other) if is_server(&other.member) => other.granted(grant),
+            None if !self.own.owns(grant.svid) => {
+                let is_known = is_server(&self.own) || others.iter().any(|other| is_server(&other.member));
+                if is_known { GrantReply::Denied } else { GrantReply::Stranger }
             }
-            None => GrantReply::Stranger,
+            // A server with several addresses may call from any of them, and so may a stranger.
+            owner => {
+                self.ask_again(owner);
+                GrantReply::Unknown
+            }
         }
     }
 
@@ -538,9 +566,10 @@ mod tests {
             last: AtomicU64::new(0),
         });
         let service = LockService {
-            own: Arc::new(Member::new(1, vec!["10.0.0.9".parse().unwrap()])),
+            own: Arc::new(Member::new(1 << 30, vec!["10.0.0.9".parse().unwrap()])),
             others: Mutex::new(vec![Arc::clone(&remote)]),
             connections: AtomicUsize::new(0),
+            unverified: Mutex::default(),
             restarts: Mutex::default(),
             state: 1,
             callbacks: Mutex::default(),
@@ -582,11 +611,25 @@ mod tests {
         assert_eq!(service.granted(server, &grant_to(1001)), GrantReply::Denied);
         assert_eq!(service.granted(server, &grant_to(999)), GrantReply::Denied, "nobody's");
         let stranger = "10.0.0.2".parse().unwrap();
-        assert_eq!(service.granted(stranger, &grant_to(1000)), GrantReply::Stranger);
+        assert_eq!(service.granted(stranger, &grant_to(999)), GrantReply::Stranger);
         member.join().unwrap();
         attend.join().unwrap().unwrap();
         // Its process has ended.
         assert_eq!(service.granted(server, &grant_to(1000)), GrantReply::Unknown);
+    }
+
+    #[test]
+    fn a_grant_from_an_unknown_address_has_the_server_asked_and_not_too_often() {
+        let (service, _, there) = service();
+        let stranger = "10.0.0.2".parse().unwrap();
+        for _ in 0..1000 {
+            assert_eq!(service.granted(stranger, &grant_to(1000)), GrantReply::Unknown);
+        }
+        assert_eq!(service.granted(stranger, &grant_to(1 << 30)), GrantReply::Unknown, "the own mount's");
+        drop(service);
+        let mut lines = Lines::new(there);
+        let said: Vec<_> = std::iter::from_fn(|| lines.next().unwrap()).collect();
+        assert!((1..10).contains(&said.len()) && said.iter().all(|line| line == "welcome 1 1"), "{said:?}");
     }
 
     #[test]
