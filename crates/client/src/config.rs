@@ -18,7 +18,7 @@ pub struct Limits {
     pub names: usize,
     /// Negative names, of all directories together.
     pub missing_names: usize,
-    /// Negative names of one directory.
+    /// Negative names of one directory. Probing names in one does not remove those of others.
     pub missing_names_per_directory: usize,
     /// Bytes for the names of listed directories, besides the above. With fewer bytes listings are
     /// still complete, but the client recovers less often from a server that rejects its own
@@ -31,7 +31,7 @@ impl Default for Limits {
         Self {
             names: 1_000_000,
             missing_names: 200_000,
-            missing_names_per_directory: 4096,
+            missing_names_per_directory: 16_384,
             listing_bytes: 64 << 20,
         }
     }

@@ -138,8 +138,8 @@ impl KernelDentries {
         directories.filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether the lifetime of its name in `directory` lasted at `moment`, and the kernel knew of it:
-    /// whoever asked for it then did so in spite of it.
+    /// Whether the lifetime of its name in `directory` lasted at `moment`, and the kernel knew of
+    /// it: whoever asked for it then did so in spite of it.
     pub(crate) fn lasted(&self, object: InodeId, directory: &Arc<Inode>, moment: Moment) -> bool {
         let kept = self.0.lock();
         kept.find(object).is_some_and(|dentry| {

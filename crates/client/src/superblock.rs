@@ -364,7 +364,8 @@ impl Superblock {
     }
 
     /// Grants the kernel no lifetimes of names for this time from now on, and lets it keep no
-    /// targets of symbolic links; returns when it has none. Zero: they are granted again as the options say.
+    /// targets of symbolic links; returns when it has none. Zero: they are granted again as the
+    /// options say.
     pub fn withhold_names(&self, duration: Duration) {
         self.core.withhold_names(duration);
         if let Some(observer) = self.core.observer.as_ref().filter(|_| !duration.is_zero()) {

@@ -10,9 +10,9 @@
 //! Nothing of a symbolic link is compared by the kernel, so it is notified of each change of a link
 //! at once, and replies that show the change wait for that.
 //!
-//! A directory whose names changed is treated as a file: the kernel's cached attributes are dropped,
-//! and names that it caches expire by themselves. A change of attributes alone is notified at once, because that takes no page and no
-//! kernel lock that an operation could hold.
+//! A directory whose names changed is treated as a file: the kernel's cached attributes are
+//! dropped, and names that it caches expire by themselves. A change of attributes alone is notified
+//! at once, because that takes no page and no kernel lock that an operation could hold.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
