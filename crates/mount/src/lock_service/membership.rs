@@ -241,8 +241,6 @@ pub(super) struct LockService {
     connections: AtomicUsize,
     /// When a grant from an unknown address had a server asked.
     unverified: Mutex<Option<Instant>>,
-    /// The last state number of each host that has said that it restarted.
-    restarts: Mutex<HashMap<IpAddr, i32>>,
     state: i32,
     callbacks: Mutex<Option<CallbackService>>,
     can_be_called: AtomicBool,
@@ -277,7 +275,6 @@ impl LockService {
             others: Mutex::default(),
             connections: AtomicUsize::new(0),
             unverified: Mutex::default(),
-            restarts: Mutex::default(),
             state: boot_state(),
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(false),
@@ -494,10 +491,8 @@ impl CallbackReceiver for LockService {
             debug!(%host, "a host that serves no mount says that it restarted");
             return;
         }
-        // A notification is sent until it is answered, and under each name of the host.
-        if self.restarts.lock().insert(host, state) == Some(state) {
-            return;
-        }
+        // It is not remembered: a notice may be forged, and the true one has the same number. A mount
+        // finds out whether it is the first one of a restart.
         info!(%host, state, "the server is said to have restarted");
         for other in others {
             let _ = writeln!(other.stream.lock(), "restarted");
@@ -570,7 +565,6 @@ mod tests {
             others: Mutex::new(vec![Arc::clone(&remote)]),
             connections: AtomicUsize::new(0),
             unverified: Mutex::default(),
-            restarts: Mutex::default(),
             state: 1,
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(true),
@@ -630,6 +624,20 @@ mod tests {
         let mut lines = Lines::new(there);
         let said: Vec<_> = std::iter::from_fn(|| lines.next().unwrap()).collect();
         assert!((1..10).contains(&said.len()) && said.iter().all(|line| line == "welcome 1 1"), "{said:?}");
+    }
+
+    #[test]
+    fn a_forged_notice_of_a_restart_does_not_hide_the_true_one() {
+        let (service, _, there) = service();
+        let server = "10.0.0.1".parse().unwrap();
+        for _ in 0..2 {
+            service.restarted("10.0.0.2".parse().unwrap(), 7);
+            service.restarted(server, 7);
+        }
+        drop(service);
+        let mut lines = Lines::new(there);
+        let said: Vec<_> = std::iter::from_fn(|| lines.next().unwrap()).collect();
+        assert_eq!(said, ["restarted", "restarted"]);
     }
 
     #[test]

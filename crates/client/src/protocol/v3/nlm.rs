@@ -263,6 +263,8 @@ impl NlmClient {
     /// server that restarts loses its connections; a forged notice of a restart does not end them.
     pub(super) fn has_lost_connection(&self, calls: NlmCalls<'_>) -> bool {
         if self.call(calls, NlmProcedure::Null, &()).is_err() {
+            // The next connection is that to the restarted server, of which other notices may come.
+            self.connections_seen.store(self.connections.0.load(Relaxed) + 1, Relaxed);
             return true;
         }
         // Relaxed: the call was made after any connection that it used. 0: the transport was given.

@@ -41,7 +41,6 @@ struct State {
     waiting: usize,
     wrong_cookie: bool,
     calls_back: bool,
-    restarted: bool,
     events: Option<Weak<dyn LockEvents>>,
 }
 
@@ -115,7 +114,6 @@ impl LockManager {
         let events = {
             let mut state = self.state.lock();
             state.held.clear();
-            state.restarted = true;
             state.events.clone().and_then(|events| events.upgrade()).unwrap()
         };
         events.server_restarted();
