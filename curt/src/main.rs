@@ -11,6 +11,7 @@ mod errors;
 mod explain;
 mod exports;
 mod journal;
+mod locks;
 mod logs;
 mod mount;
 mod output;
@@ -52,6 +53,8 @@ enum CliCommand {
     /// Show the statistics of mounts, or of a server (`--server`): requests per procedure, cache
     /// hits, options in force
     Stat(stat::StatArguments),
+    /// Show who holds locks of a mount's files, and who waits for them
+    Locks(locks::LocksArguments),
     /// Show rates, cache hits, and the processes and paths that cause requests, of mounts or of a
     /// server (`--server`), continuously
     Top(top::TopArguments),
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         CliCommand::Exports(arguments) => exports::run(&arguments),
         CliCommand::Mount(arguments) => mount::run(arguments),
         CliCommand::Stat(arguments) => stat::run(&arguments),
+        CliCommand::Locks(arguments) => locks::run(&arguments),
         CliCommand::Top(arguments) => top::run(&arguments),
         CliCommand::Trace(arguments) => trace::run(&arguments),
         CliCommand::Explain(arguments) => explain::run(&arguments),

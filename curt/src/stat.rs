@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use curt_observe::control::{self, ReportLocks};
 
 use crate::output;
 use crate::serve::control::ServerSelector;
@@ -44,6 +45,9 @@ pub(crate) struct StatArguments {
     /// The program whose layout to use; raw: the format of the kernel's /proc/self/mountstats
     #[arg(long, value_enum, default_value_t = StatLayout::Nfsstat)]
     layout: StatLayout,
+    /// Show locks instead: how many are held and waited for, and for how long
+    #[arg(long, conflicts_with_all = ["server", "layout", "interval", "all"])]
+    locks: bool,
     /// Report repeatedly, every S seconds
     #[arg(short, long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     interval: Option<u32>,
@@ -94,6 +98,9 @@ pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
 
 /// Whether all requested mounts were found until the end.
 fn print(arguments: &StatArguments) -> Result<bool> {
+    if arguments.locks {
+        return print_once(arguments, &locks(arguments)?);
+    }
     let mut reporting: Box<dyn StatSource> = match &arguments.server {
         Some(which) => {
             let which = ServerSelector::from(which.as_str());
@@ -105,12 +112,7 @@ fn print(arguments: &StatArguments) -> Result<bool> {
         None => Box::new(mounts::MountStatistics::new(arguments)),
     };
     let Some(interval) = arguments.interval else {
-        let text = reporting.report()?.text;
-        return match &arguments.output {
-            Some(file) => output::write(file, &text).with_context(|| file.display().to_string()),
-            None => output::print(&text),
-        }
-        .map(|()| true);
+        return print_once(arguments, &reporting.report()?.text);
     };
     let mut left = arguments.count;
     loop {
@@ -122,4 +124,27 @@ fn print(arguments: &StatArguments) -> Result<bool> {
         }
         thread::sleep(Duration::from_secs(interval.into()));
     }
+}
+
+fn print_once(arguments: &StatArguments, text: &str) -> Result<bool> {
+    match &arguments.output {
+        Some(file) => output::write(file, text).with_context(|| file.display().to_string())?,
+        None => output::print(text)?,
+    }
+    Ok(true)
+}
+
+/// The statistics of locks of one or all mounts.
+fn locks(arguments: &StatArguments) -> Result<String> {
+    let directory = control::directory();
+    let mounts = match &arguments.mount {
+        Some(mount) => vec![control::find(&directory, mount)?],
+        None => control::list(&directory)?,
+    };
+    let reports = mounts.iter().map(|(socket, _)| control::call(socket, &ReportLocks {}));
+    let reports = reports.collect::<Result<Vec<_>, _>>()?;
+    if arguments.json {
+        return Ok(serde_json::to_string_pretty(&reports)? + "\n");
+    }
+    Ok(reports.iter().map(crate::locks::summary).collect())
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use curt_policy::CacheOptions;
+use curt_policy::{CacheOptions, locks::LockOptions};
 
 use crate::{
     api::ChangeObserver,
@@ -53,6 +53,8 @@ pub struct ClientOptions {
     /// cached data are used; `None`: as long as the transport waits. An operation without cached
     /// data always waits for the transport.
     pub soft_revalidation: Option<Duration>,
+    /// Where and how locks are decided.
+    pub locks: LockOptions,
 }
 
 /// The services that a client receives from its user.

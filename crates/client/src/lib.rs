@@ -51,6 +51,7 @@ mod fileid_map;
 mod inode;
 mod kernel_dentries;
 mod last_found;
+pub mod locks;
 mod op;
 mod open_file;
 mod open_unlink;
@@ -70,8 +71,9 @@ pub use api::{
 };
 pub use caller::{Caller, CallerTable};
 pub use config::{ClientOptions, Environment, Limits};
+pub use curt_policy::locks::LockOwner;
 pub use event_fields::InodeEventFields;
-
+pub use locks::{ConflictingLock, LockArguments, LockDone, LockReport, LockReportEntry};
 pub use op::Op;
 pub use open_file::OpenFile;
 pub use protocol::v3::mounting;

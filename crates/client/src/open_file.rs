@@ -4,9 +4,12 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
+
+use curt_policy::locks::LockOpenId;
+use rustix::io::Errno;
 
 use crate::{
     api::{InodeId, OpenFlags},
@@ -25,6 +28,54 @@ pub struct OpenFile {
     pub(crate) data: OpenData,
     pub(crate) copies_invalidated: AtomicU32,
     pub(crate) released: AtomicBool,
+    pub(crate) locks: OpenFileLocks,
+}
+
+/// The part of an open file that its locks need. Relaxed accesses: each value stands for itself.
+#[derive(Debug)]
+pub(crate) struct OpenFileLocks {
+    id: LockOpenId,
+    /// Whether a lock was requested through it.
+    is_used: AtomicBool,
+    /// A lock was lost, and no operation has failed for that yet.
+    is_lost: AtomicBool,
+}
+
+impl Default for OpenFileLocks {
+    fn default() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let id = LockOpenId(LAST.fetch_add(1, Relaxed));
+        Self { id, is_used: AtomicBool::new(false), is_lost: AtomicBool::new(false) }
+    }
+}
+
+impl OpenFileLocks {
+    pub(crate) const fn id(&self) -> LockOpenId {
+        self.id
+    }
+
+    pub(crate) fn note_use(&self) {
+        self.is_used.store(true, Relaxed);
+    }
+
+    pub(crate) fn was_used(&self) -> bool {
+        self.is_used.load(Relaxed)
+    }
+
+    pub(crate) fn note_lost(&self) {
+        self.is_lost.store(true, Relaxed);
+    }
+
+    /// Fails once after a lock was lost: what the program does relies on it.
+    ///
+    /// # Errors
+    /// EIO.
+    pub(crate) fn check_lost(&self) -> Result<(), Errno> {
+        if self.is_lost.load(Relaxed) && self.is_lost.swap(false, Relaxed) {
+            return Err(Errno::IO);
+        }
+        Ok(())
+    }
 }
 
 impl OpenFile {
@@ -32,6 +83,12 @@ impl OpenFile {
     #[must_use]
     pub fn id(&self) -> InodeId {
         self.inode.id()
+    }
+
+    /// Whether a lock was requested through this open file.
+    #[must_use]
+    pub fn may_hold_locks(&self) -> bool {
+        self.locks.was_used()
     }
 
     pub(crate) fn opener(&self) -> Arc<InternedCaller> {

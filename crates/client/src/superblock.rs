@@ -33,6 +33,7 @@ use crate::{
         single_flight::SingleFlight,
     },
     kernel_dentries::KernelDentries,
+    locks::{LockReport, MountLocks},
     open_unlink::NameLocks,
     protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
     readdir::memory::ListingMemory,
@@ -82,6 +83,7 @@ pub struct Superblock {
     pub(crate) drops: SingleFlight,
     /// Requests in flight for all names of a directory, which other operations may share.
     pub(crate) fills_in_flight: SingleFlight,
+    pub(crate) locks: Arc<MountLocks>,
     /// Objects that the kernel finds in its own cache of names.
     pub(crate) kernel_dentries: KernelDentries,
     looked_up: LookedUpInodes,
@@ -116,6 +118,7 @@ impl Superblock {
         let registry = InodeRegistry::new(Arc::clone(&core));
         let inode = registry.inode(&root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
+        let locks = MountLocks::new(Arc::clone(&core), behaviour.locks, &environment.background);
         let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&core.counters));
         let held = LookedUpInodes::default();
         held.hold(&inode);
@@ -135,6 +138,7 @@ impl Superblock {
             getattrs_in_flight: SingleFlight::default(),
             drops: SingleFlight::default(),
             fills_in_flight: SingleFlight::default(),
+            locks,
             kernel_dentries: KernelDentries::default(),
             looked_up: held,
             registry,
@@ -237,6 +241,18 @@ impl Superblock {
         self.listing_memory.used()
     }
 
+    /// The locks that are held or waited for.
+    #[must_use]
+    pub fn locks(&self) -> LockReport {
+        self.locks.report()
+    }
+
+    /// Unlocks everything that is left, for at most `limit`, and ends all requests for locks: the
+    /// mount ends. After a forced unmount the kernel closes no files.
+    pub fn release_locks(&self, limit: Duration) {
+        self.locks.release_all(limit);
+    }
+
     /// The data cache and writeback, for memory statistics and unmount.
     #[must_use]
     pub fn data_plane(&self) -> &Arc<DataPlane> {
@@ -312,6 +328,12 @@ impl Superblock {
         }
         names.reverse();
         Some([b"/".as_slice(), &names.join(&b'/')].concat())
+    }
+
+    /// The file handle of `id`; `None` if `id` is unknown.
+    #[must_use]
+    pub fn file_handle(&self, id: InodeId) -> Option<FileHandle> {
+        self.find_inode(id).ok().map(|inode| inode.handle().clone())
     }
 
     /// The last known attributes of `id`, however old, without any request: for a server that does

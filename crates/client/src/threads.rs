@@ -43,6 +43,12 @@ pub trait Background: Send + Sync + fmt::Debug {
     /// Runs `task` once `delay` has passed. An implementation with a scripted clock may delay it
     /// until the script releases it.
     fn spawn_after(&self, delay: Duration, task: BackgroundTask);
+
+    /// Other threads, at most `threads_max`, for work that must not wait for the tasks of these.
+    /// `None`: its tasks never wait.
+    fn separate(&self, _threads_max: usize) -> Option<Arc<dyn Background>> {
+        None
+    }
 }
 
 /// How long a thread waits for work before it ends.
@@ -121,6 +127,10 @@ impl Background for BackgroundThreads {
         }
         drop(work);
         self.shared.has_timer.notify_one();
+    }
+
+    fn separate(&self, threads_max: usize) -> Option<Arc<dyn Background>> {
+        Some(Arc::new(Self::new(threads_max)))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     interrupt::FuseContext,
     listing::DirentBuffer,
     reply::ReadReply,
+    setlk_reply::SetlkReply,
     values::{
         AttrOut, CreateIn, EntryOut, FuseFh, LkIn, LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn,
         ReleaseIn, SetattrIn, StatfsOut, WriteIn,
@@ -205,8 +206,9 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOLCK)
     }
 
-    /// Sets or releases a lock, and waits for it if `wait`.
-    fn setlk(&self, _: &FuseContext<'_>, _node: NodeId, _lock: &LkIn, _wait: bool) -> Result<(), Errno> {
-        Err(Errno::NOLCK)
+    /// Sets or releases a lock, and waits for it if `wait`. `reply` is sent at any time, on any
+    /// thread; until then the interruption of `context` tells that the caller no longer waits.
+    fn setlk(&self, _: &FuseContext<'_>, _node: NodeId, _lock: &LkIn, _wait: bool, reply: SetlkReply) {
+        reply.send(Err(Errno::NOLCK));
     }
 }

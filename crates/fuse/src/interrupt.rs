@@ -26,7 +26,6 @@ use curt_sync::Interrupt;
 use parking_lot::Mutex;
 
 use crate::{
-    abi::opcode,
     caller_state,
     request::InHeader,
     session::{
@@ -113,11 +112,17 @@ impl InFlightRequests {
     }
 
     /// `flight` begins to handle the request of `header`.
-    pub(crate) fn begin(self: &Arc<Self>, flight: &Arc<InFlightRequest>, header: &InHeader) {
+    /// `waits_for_lock`: any signal ends its wait.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        flight: &Arc<InFlightRequest>,
+        header: &InHeader,
+        waits_for_lock: bool,
+    ) {
         {
             let mut now = flight.state.lock();
             now.unique = header.unique;
-            now.waits_for_lock = header.opcode == opcode::SETLKW;
+            now.waits_for_lock = waits_for_lock;
             now.tid = header.tid;
             now.interrupted = false;
             now.on_silence = false;
@@ -304,7 +309,7 @@ pub struct FuseContext<'a> {
     pub tid: u32,
     pub(crate) interruption: &'a Interrupt,
     pub(crate) requests: &'a Arc<InFlightRequests>,
-    pub(crate) request: &'a InFlightRequest,
+    pub(crate) request: &'a Arc<InFlightRequest>,
     pub(crate) stage: &'a WorkerStage,
     pub(crate) stages: &'a WorkerStages,
 }
@@ -370,6 +375,7 @@ impl<'a> FuseContext<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::opcode;
     use crate::values::NodeId;
 
     /// A thread that does not exist counts as being killed.
@@ -388,15 +394,18 @@ mod tests {
     #[test]
     fn a_wait_for_a_lock_ends_with_any_signal_and_others_with_a_fatal_one() {
         let living = std::process::id();
-        for (opcode, tid, ends) in [
-            (opcode::SETLKW, living, true),
-            (opcode::SETLKW, DEAD, true),
-            (opcode::READ, DEAD, true),
-            (opcode::READ, living, false),
-            (opcode::SETLK, living, false),
+        for (opcode, waits_for_lock, tid, ends) in [
+            (opcode::SETLKW, true, living, true),
+            (opcode::SETLKW, true, DEAD, true),
+            // An unlock.
+            (opcode::SETLKW, false, living, false),
+            (opcode::SETLKW, false, DEAD, true),
+            (opcode::READ, false, DEAD, true),
+            (opcode::READ, false, living, false),
+            (opcode::SETLK, false, living, false),
         ] {
             let (flights, flight) = flights(None);
-            flights.begin(&flight, &header(8, opcode, tid));
+            flights.begin(&flight, &header(8, opcode, tid), waits_for_lock);
             flights.interrupt(8);
             assert_eq!(flight.interruption().is_raised(), ends, "{opcode} {tid}");
         }
@@ -406,10 +415,10 @@ mod tests {
     fn an_interrupt_that_comes_before_its_request_is_remembered() {
         let (flights, flight) = flights(None);
         flights.interrupt(10);
-        flights.begin(&flight, &header(8, opcode::SETLKW, 1));
+        flights.begin(&flight, &header(8, opcode::SETLKW, 1), true);
         assert!(!flight.interruption().is_raised(), "it was meant for another");
         flights.end(&flight);
-        flights.begin(&flight, &header(10, opcode::SETLKW, 1));
+        flights.begin(&flight, &header(10, opcode::SETLKW, 1), true);
         assert!(flight.interruption().is_raised());
     }
 
@@ -420,17 +429,17 @@ mod tests {
             flights.interrupt(2 * unique + 2);
         }
         assert_eq!(flights.early.lock().len(), EARLY_MAX);
-        flights.begin(&flight, &header(2, opcode::SETLKW, 1));
+        flights.begin(&flight, &header(2, opcode::SETLKW, 1), true);
         assert!(!flight.interruption().is_raised(), "the oldest was forgotten");
     }
 
     #[test]
     fn the_next_request_of_a_thread_is_not_interrupted_with_the_last() {
         let (flights, flight) = flights(None);
-        flights.begin(&flight, &header(8, opcode::SETLKW, 1));
+        flights.begin(&flight, &header(8, opcode::SETLKW, 1), true);
         flights.interrupt(8);
         flights.end(&flight);
-        flights.begin(&flight, &header(10, opcode::SETLKW, 1));
+        flights.begin(&flight, &header(10, opcode::SETLKW, 1), true);
         flights.interrupt(8);
         assert!(!flight.interruption().is_raised());
     }
@@ -449,7 +458,7 @@ mod tests {
         ] {
             let (flights, flight) = flights(silence);
             flights.is_checking.store(true, Ordering::SeqCst);
-            flights.begin(&flight, &header(8, opcode::FLUSH, tid));
+            flights.begin(&flight, &header(8, opcode::FLUSH, tid), false);
             let stages = WorkerStages::default();
             let stage = stages.join();
             let context = FuseContext {
@@ -477,7 +486,7 @@ mod tests {
     fn an_answered_request_is_looked_at_no_more() {
         let (flights, flight) = flights(None);
         flights.is_checking.store(true, Ordering::SeqCst);
-        flights.begin(&flight, &header(8, opcode::READ, std::process::id()));
+        flights.begin(&flight, &header(8, opcode::READ, std::process::id()), false);
         flights.interrupt(8);
         assert!(flights.check_callers());
         flights.end(&flight);

@@ -20,6 +20,7 @@ mod notify;
 mod reply;
 mod request;
 mod session;
+mod setlk_reply;
 mod sys;
 mod values;
 
@@ -32,6 +33,7 @@ pub use negotiate::{IO_BYTES_MAX, NegotiatedFeatures, RequestedFeatures};
 pub use notify::Notifier;
 pub use reply::ReadReply;
 pub use session::{FuseSession, FuseSessionEnd, FuseSessionError, FuseSessionOptions, RequestBarrier};
+pub use setlk_reply::SetlkReply;
 pub use values::{
     AttrOut, CreateIn, EntryOut, FuseAttr, FuseFh, FuseTime, LkIn, LockKind, LockRange, MknodIn, NodeId,
     OpenIn, OpenOut, ReadIn, ReleaseIn, SetattrIn, SetattrTime, StatfsOut, WriteIn, device_number,

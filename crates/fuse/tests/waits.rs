@@ -132,6 +132,59 @@ fn an_alarm_ends_a_wait_for_a_lock() {
     assert!(status.success());
 }
 
+// SEMANTICS: lock-4.
+#[test]
+fn a_signal_that_does_not_kill_leaves_an_unlock_alone() {
+    let fixture = fixture();
+    // flock(LOCK_UN) without LOCK_NB, and F_SETLKW of F_UNLCK, are requests that may wait.
+    for (operation, name, unlock) in [
+        ("flock", "file", "fcntl.flock(file, fcntl.LOCK_UN)"),
+        ("fcntl", "other", "fcntl.lockf(file, fcntl.LOCK_UN)"),
+    ] {
+        let script = "
+import fcntl, os, signal, sys
+class Interrupted(Exception): pass
+def interrupt(*_): raise Interrupted
+signal.signal(signal.SIGUSR1, interrupt)
+file = os.open(sys.argv[1], os.O_RDWR)
+lock = fcntl.flock if 'flock' in sys.argv[2] else fcntl.lockf
+lock(file, fcntl.LOCK_EX)
+sys.stdin.readline()
+try:
+    exec(sys.argv[2])
+    os._exit(0)
+except Interrupted:
+    other = os.open(sys.argv[1], os.O_RDWR)
+    # The handler runs after the call: the lock has to be free.
+    try:
+        lock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os._exit(0)
+    except OSError:
+        os._exit(1)
+";
+        let locked = fixture.toy.stuck.calls(operation);
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .arg(fixture.path(name))
+            .arg(unlock)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        eventually("a lock", TIMEOUT, || fixture.toy.stuck.calls(operation) > locked);
+        fixture.toy.stuck.on(operation);
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        eventually(operation, TIMEOUT, || fixture.toy.stuck.waiting() == 1);
+        kill_process(pid(&child), Signal::USR1).unwrap();
+        let looked = Instant::now();
+        while looked.elapsed() < Duration::from_millis(300) {
+            assert_eq!(fixture.toy.stuck.waiting(), 1, "{operation}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        fixture.toy.stuck.release();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{operation}");
+    }
+}
+
 // SEMANTICS: rpc-2.
 #[test]
 fn who_exits_with_a_file_open_is_let_go_once_the_server_is_silent() {

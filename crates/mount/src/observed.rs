@@ -10,7 +10,7 @@ use std::time::Duration;
 use curt_client::{InodeEventFields, InodeId, Superblock, trace_enter, trace_exit};
 use curt_fuse::{
     AttrOut, CreateIn, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockRange, MknodIn,
-    NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
+    NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, SetlkReply, StatfsOut, WriteIn,
 };
 use curt_observe::probe;
 use rustix::io::Errno;
@@ -126,7 +126,6 @@ impl Filesystem for ObservedFilesystem {
         fsyncdir(node: NodeId, fh: FuseFh) as FuseOperation::Fsyncdir(node) => (), done;
         access(node: NodeId, mask: u32) as FuseOperation::Access(node, mask) => (), done;
         getlk(node: NodeId, lock: &LkIn) as FuseOperation::Getlk(node) => LockRange, done;
-        setlk(node: NodeId, lock: &LkIn, wait: bool) as FuseOperation::Setlk(node) => (), done;
     }
 
     fn silent_for(&self) -> Option<Duration> {
@@ -153,6 +152,15 @@ impl Filesystem for ObservedFilesystem {
             |target| FuseOperationReply::Target(target),
         );
         result.map(drop)
+    }
+
+    /// The observers see the request, and not its result, which may come much later.
+    fn setlk(&self, context: &FuseContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: SetlkReply) {
+        let perform = |bridge: &Bridge| {
+            bridge.setlk(context, node, lock, wait, reply);
+            Ok(())
+        };
+        let _ = self.observe(context, &FuseOperation::Setlk(node), perform, done);
     }
 
     fn release(&self, context: &FuseContext<'_>, node: NodeId, release: &ReleaseIn) {

@@ -130,7 +130,7 @@ pub fn events(report: &MountReport) -> [(&'static str, u64); 27] {
         ("vfssetattr", requests_of("SETATTR")),
         ("vfsflush", requests_of("FLUSH")),
         ("vfsfsync", requests_of("FSYNC")),
-        ("vfslock", requests_of("SETLK") + requests_of("GETLK")),
+        ("vfslock", requests_of("SETLK") + requests_of("SETLKW") + requests_of("GETLK")),
         ("vfsrelease", requests_of("RELEASE")),
         ("congestionwait", counted(ClientCounter::WriteThrottled)),
         ("setattrtrunc", counted(ClientCounter::SetSize)),

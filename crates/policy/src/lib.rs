@@ -22,6 +22,7 @@ pub mod attributes;
 pub mod complete;
 pub mod data;
 pub mod kernel_cache;
+pub mod locks;
 pub mod names;
 pub mod open;
 pub mod options;

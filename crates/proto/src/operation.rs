@@ -5,6 +5,8 @@ use std::fmt;
 
 use crate::mount3::{self, MountProcedure};
 use crate::nfs3::{self, NfsProcedure};
+use crate::nlm4::{self, NlmProcedure};
+use crate::nsm::{self, NsmProcedure};
 
 /// Declares the procedures of a program: number and name of each, with what its documentation says.
 macro_rules! procedures {
@@ -20,7 +22,7 @@ macro_rules! procedures {
         }
 
         impl $table {
-            /// Every procedure, in the order of their numbers, which are their indices.
+            /// Every procedure, in the order of their numbers.
             pub const ALL: [Self; [$($number),*].len()] = [$(Self::$variant),*];
 
             /// The RFC's name, without its prefix.
@@ -53,13 +55,21 @@ pub enum Operation {
     Nfs3(NfsProcedure),
     /// A procedure of MOUNT; its numbers are the same in versions 1 and 3.
     Mount(MountProcedure),
+    /// A procedure of NLM version 4.
+    Nlm(NlmProcedure),
+    /// A procedure of NSM.
+    Nsm(NsmProcedure),
 }
 
 impl Operation {
     /// How many there are: indices are below it.
-    pub const COUNT: usize = Self::MOUNT + MountProcedure::ALL.len();
+    pub const COUNT: usize = Self::NSM + NsmProcedure::ALL.len();
     /// The index of MOUNT's first.
     const MOUNT: usize = NfsProcedure::ALL.len();
+    /// The index of NLM's first.
+    const NLM: usize = Self::MOUNT + MountProcedure::ALL.len();
+    /// The index of NSM's first.
+    const NSM: usize = Self::NLM + NlmProcedure::ALL.len();
 
     /// The operation that a call asks for, if it is known.
     #[must_use]
@@ -69,6 +79,8 @@ impl Operation {
             (mount3::PROGRAM, mount3::VERSION | mount3::VERSION_1) => {
                 MountProcedure::from_number(procedure).map(Self::Mount)
             }
+            (nlm4::PROGRAM, nlm4::VERSION) => NlmProcedure::from_number(procedure).map(Self::Nlm),
+            (nsm::PROGRAM, nsm::VERSION) => NsmProcedure::from_number(procedure).map(Self::Nsm),
             _ => None,
         }
     }
@@ -97,6 +109,8 @@ impl Operation {
         match self {
             Self::Nfs3(procedure) => procedure as usize,
             Self::Mount(procedure) => Self::MOUNT + procedure as usize,
+            Self::Nlm(procedure) => Self::NLM + procedure.index(),
+            Self::Nsm(procedure) => Self::NSM + procedure as usize,
         }
     }
 
@@ -107,6 +121,8 @@ impl Operation {
         match self {
             Self::Nfs3(procedure) => procedure.name(),
             Self::Mount(procedure) => procedure.name(),
+            Self::Nlm(procedure) => procedure.name(),
+            Self::Nsm(procedure) => procedure.name(),
         }
     }
 
@@ -118,6 +134,8 @@ impl Operation {
         match self {
             Self::Nfs3(procedure) => procedure.name().into(),
             Self::Mount(procedure) => format!("MOUNT.{}", procedure.name()).into(),
+            Self::Nlm(procedure) => format!("NLM.{}", procedure.name()).into(),
+            Self::Nsm(procedure) => format!("NSM.{}", procedure.name()).into(),
         }
     }
 
@@ -149,7 +167,10 @@ mod tests {
     #[test]
     fn each_operation_has_a_key_of_its_own() {
         let mount = MountProcedure::ALL.map(Operation::Mount);
-        let keys: HashSet<_> = Operation::nfs().chain(mount).map(Operation::key).collect();
+        let nlm = NlmProcedure::ALL.map(Operation::Nlm);
+        let nsm = NsmProcedure::ALL.map(Operation::Nsm);
+        let all = Operation::nfs().chain(mount).chain(nlm).chain(nsm);
+        let keys: HashSet<_> = all.map(Operation::key).collect();
         assert_eq!(keys.len(), Operation::COUNT);
         for operation in Operation::nfs() {
             assert_eq!(Operation::from_key(&operation.key()), Some(operation));
@@ -162,14 +183,24 @@ mod tests {
     #[test]
     fn indices_are_dense_and_calls_lead_to_them() {
         let mount = MountProcedure::ALL.map(Operation::Mount);
-        let indices: Vec<_> = Operation::nfs().chain(mount).map(Operation::index).collect();
+        let locks = NlmProcedure::ALL.map(Operation::Nlm).into_iter();
+        let locks = locks.chain(NsmProcedure::ALL.map(Operation::Nsm));
+        let indices: Vec<_> = Operation::nfs().chain(mount).chain(locks).map(Operation::index).collect();
         assert_eq!(indices, (0..Operation::COUNT).collect::<Vec<_>>());
         let read = Operation::of_call(nfs3::PROGRAM, nfs3::VERSION, 6);
         assert_eq!(read, Operation::nfs_named("read"));
         assert_eq!(read.map(Operation::name), Some("READ"));
         let mnt = Some(Operation::Mount(MountProcedure::Mount));
         assert_eq!(Operation::of_call(mount3::PROGRAM, mount3::VERSION_1, 1), mnt);
+        let free_all = Some(Operation::Nlm(NlmProcedure::FreeAll));
+        assert_eq!(Operation::of_call(nlm4::PROGRAM, nlm4::VERSION, 23), free_all);
+        let notify = Some(Operation::Nsm(NsmProcedure::Notify));
+        assert_eq!(Operation::of_call(nsm::PROGRAM, nsm::VERSION, 6), notify);
         for (program, version, procedure) in [
+            (nlm4::PROGRAM, nlm4::VERSION, 16),
+            (nlm4::PROGRAM, nlm4::VERSION, 24),
+            (nlm4::PROGRAM, 3, 1),
+            (nsm::PROGRAM, nsm::VERSION, 7),
             (nfs3::PROGRAM, nfs3::VERSION, 22),
             (nfs3::PROGRAM, 4, 1),
             (mount3::PROGRAM, mount3::VERSION, 6),

@@ -5,6 +5,7 @@
 //! depend on what the thread waits for.
 
 use std::{
+    borrow::Cow,
     fmt,
     sync::{
         Arc,
@@ -79,7 +80,13 @@ impl Interrupt {
             waiting.wakers.push((id, waker));
             id
         });
-        WakerRegistration { interrupt: self, id }
+        WakerRegistration { interrupt: Cow::Borrowed(self), id }
+    }
+
+    /// As [`Interrupt::register`]; the result keeps this interrupt.
+    pub fn attach(&self, waker: Arc<dyn Wake>) -> WakerRegistration<'static> {
+        let id = self.register(waker).keep();
+        WakerRegistration { interrupt: Cow::Owned(self.clone()), id }
     }
 
     /// Waits at most `duration` until it is raised; returns whether it was.
@@ -122,8 +129,16 @@ impl fmt::Debug for Interrupt {
 /// A waker's registration with an [`Interrupt`].
 #[must_use = "the waker is forgotten when this is dropped"]
 pub struct WakerRegistration<'a> {
-    interrupt: &'a Interrupt,
+    interrupt: Cow<'a, Interrupt>,
     id: u64,
+}
+
+impl WakerRegistration<'_> {
+    /// Leaves the waker registered.
+    fn keep(mut self) -> u64 {
+        self.interrupt = Cow::Owned(Interrupt::never());
+        self.id
+    }
 }
 
 impl Drop for WakerRegistration<'_> {
@@ -177,7 +192,13 @@ mod tests {
         let interrupt = Interrupt::new();
         let alarm = Arc::new(CondvarWaker::default());
         drop(interrupt.register(alarm.clone()));
+        drop(interrupt.attach(alarm.clone()));
+        let kept = Interrupt::new();
+        let registration = kept.attach(alarm.clone());
         interrupt.raise();
         assert!(!*alarm.woken.lock());
+        kept.raise();
+        assert!(*alarm.woken.lock());
+        drop(registration);
     }
 }

@@ -10,6 +10,7 @@
 
 mod access;
 mod attributes;
+mod byte_range;
 mod change_stamp;
 mod fault;
 mod file_handle;
@@ -18,6 +19,7 @@ mod verifier;
 
 pub use access::Access;
 pub use attributes::{Attributes, Device, FileKind, PreOpState, SetAttributes, SetTime, Stability, Wcc};
+pub use byte_range::{ByteRange, LockType};
 pub use change_stamp::ChangeStamp;
 pub use fault::Fault;
 pub use file_handle::{FILE_HANDLE_MAX, FileHandle, HandleTooLong};

@@ -2,6 +2,7 @@
 //! xtask bench`.
 
 mod list;
+mod lock;
 mod wall;
 pub(crate) mod without_mount;
 pub(crate) mod workload;
@@ -35,6 +36,11 @@ enum BenchCommand {
     Build(workload::WorkloadArguments),
     /// List a directory of half a million names, idle and while it changes: requests and time
     List(list::ListArguments),
+    /// Let many processes take turns with one lock: turns, fairness, waits and requests
+    Lock(lock::LockArguments),
+    /// One of the processes of `curt bench lock`
+    #[command(hide = true)]
+    LockWork(lock::LockWork),
     /// What programs take on a mount, beside the exported directory and a bare FUSE loop: time
     Wall(wall::WallArguments),
     /// Do one of the works of `curt bench wall` below a directory; runs as the process that is
@@ -84,6 +90,8 @@ fn bench(bench: &BenchCommand) -> Result<bool> {
         BenchCommand::Page(arguments) => workload::run(Workload::Page, arguments),
         BenchCommand::Build(arguments) => workload::run(Workload::Build, arguments),
         BenchCommand::List(arguments) => list::run(arguments),
+        BenchCommand::Lock(arguments) => lock::run(arguments),
+        BenchCommand::LockWork(work) => lock::work(work).map(|()| true),
         BenchCommand::Wall(arguments) => wall::run(arguments),
         BenchCommand::WallWork { work, phase, directory } => work.run(*phase, directory).map(|()| true),
         BenchCommand::WallRepository { directory } => wall::make_repository(directory).map(|()| true),

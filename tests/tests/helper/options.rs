@@ -25,7 +25,7 @@ fn flags_of_every_file_system_reach_the_kernel() -> Result<()> {
 
 // SEMANTICS: lock-1.
 #[test]
-fn locks_are_local_with_the_option_and_refused_otherwise() -> Result<()> {
+fn locks_are_local_with_the_option_and_refused_by_a_server_without_a_lock_manager() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     // flock(2), then fcntl(2).

@@ -13,6 +13,6 @@ mod trees;
 pub use daemon::{Curt, Daemon, resident_mib, until};
 pub use machine::Machine;
 pub use relay::counting::{CountingRelay, Counts};
-pub use sys::processor_time;
+pub use sys::{end_with_parent, processor_time};
 pub use testbed::{MountProcess, Testbed, cache_directory, free_port};
 pub use trees::{SETTLE, progress_bar, tree_directory};

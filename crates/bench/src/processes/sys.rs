@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// Makes the process of `command` receive SIGTERM when the thread that starts it ends.
-pub(super) fn end_with_parent(command: &mut Command) -> &mut Command {
+pub fn end_with_parent(command: &mut Command) -> &mut Command {
     let ask = || set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from);
     // SAFETY: the closure makes one system call and allocates no memory, which is allowed between
     // fork and exec.

@@ -235,8 +235,8 @@ impl InodeFacts {
         }
     }
 
-    /// The delegations and locks that this client holds. NFSv3 has no delegations, and byte-range
-    /// locks (NLM) are not supported.
+    /// The delegations and locks that this client holds. NFSv3 has no delegations, and its locks
+    /// (NLM) give no right to cache: see [`crate::locks`].
     #[expect(clippy::unused_self, reason = "it is where locks and delegations are kept")]
     pub(crate) fn locking(&self) -> LockingState {
         LockingState::default()

@@ -41,6 +41,11 @@ pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
     if file.flags.write && file.owner.data().has_unwritten() {
         sb.core.data.write_behind(&file.owner);
     }
+    if file.locks.was_used() {
+        // Others must see the data once they have the lock.
+        let _ = sb.core.data.flush_unsent(&file.owner, &Interrupt::never());
+        sb.locks.close_open(file);
+    }
     let now = sb.core.now();
     let silly = {
         let mut facts = file.inode.facts();
@@ -88,6 +93,7 @@ pub fn flush(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
 /// # Errors
 /// As [`super::flush`].
 pub fn fsync(op: &Op<'_>, file: &OpenFile, datasync: bool) -> Result<(), Errno> {
+    file.locks.check_lost()?;
     let _ = datasync;
     flush(op, file)
 }

@@ -27,7 +27,7 @@ use crate::{
     data::{DataOwner, OpenMode},
     inode::{Inode, InodeFlag, single_flight::InFlightCall},
     op::Op,
-    open_file::OpenFile,
+    open_file::{OpenFile, OpenFileLocks},
     ops::{
         access,
         close::OpenGuard,
@@ -131,6 +131,7 @@ pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> O
         data: open_data,
         copies_invalidated: AtomicU32::new(copies_invalidated),
         released: AtomicBool::new(false),
+        locks: OpenFileLocks::default(),
     };
     OpenResult { file: Arc::new(file), data }
 }

@@ -45,6 +45,7 @@ pub fn read_to(
 }
 
 fn begin_read(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
+    file.locks.check_lost()?;
     if !(file.flags.read || file.flags.execute || file.flags.write) {
         return Err(Errno::BADF);
     }

@@ -6,23 +6,31 @@
 //! Invariants: whatever a server sends becomes a value or an error, never a panic; `sent_at` of an
 //! [`NfsReply`] is a time before the first transmission. Must not know inodes or caches.
 
+pub mod locking;
 pub mod rpc_client;
 pub mod v3;
 
-use std::{fmt, ops::Range, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    ops::Range,
+    sync::{Arc, Weak},
+    time::Instant,
+};
 
+use curt_policy::locks::{LockError, LockReply};
 use curt_rpc::{
     auth::RpcCredential,
     client::{CallError, Interrupt},
 };
 use curt_types::{
-    Access, Attributes, CookieVerifier, Device, Fault, FileHandle, FileKind, SetAttributes, Stability,
-    Timestamp, Wcc, WriteVerifier,
+    Access, Attributes, ByteRange, CookieVerifier, Device, Fault, FileHandle, FileKind, SetAttributes,
+    Stability, Timestamp, Wcc, WriteVerifier,
 };
 
 use crate::data::shared_bytes::SharedBytes;
 
 pub use curt_observe::{CompletedRequest, OperationCounters, OperationFigure};
+pub use locking::*;
 pub use rpc_client::{RpcCaller, RpcClient};
 
 /// The result of a request: the server's reply, or why there is none. A reply, also of a refusal,
@@ -35,8 +43,10 @@ pub type Answer<T, A> = Result<NfsReply<T, A>, CallError>;
 /// NFSv3 has no OPEN. At open(2) the client sends `attributes` and `access`, which other operations
 /// share, and at close(2) nothing. A version with opens sends OPEN where `ops::open` creates the
 /// [`OpenContext`], unless the decision was [`curt_policy::open::OpenServed::Delegated`], and CLOSE
-/// where `ops::close` releases it. Byte-range locks (NLM, or LOCK of NFSv4) need a method of their
-/// own; granted locks are recorded in [`curt_policy::LockingState`].
+/// where `ops::close` releases it.
+///
+/// Byte-range locks are requested by NLM in NFSv3, and by LOCK, LOCKT and LOCKU in NFSv4. Which of
+/// them are requested is decided by [`crate::locks`]. A version without locks refuses all.
 ///
 /// # Errors
 /// All methods: there is no reply, or a malformed one.
@@ -143,6 +153,46 @@ pub trait Protocol: Send + Sync + fmt::Debug {
 
     /// Commits unstable writes to stable storage; returns the file's attributes.
     fn commit(&self, open: OpenCaller<'_>, file: &FileHandle) -> Answer<WriteVerifier, Wcc>;
+
+    /// Locks a range of a file.
+    fn lock(&self, _: RpcCaller<'_>, _: &FileHandle, _: &WireLock, _: LockMode) -> LockAnswer {
+        Ok(LockReply::Refused(LockError::NoLocks))
+    }
+
+    /// Unlocks a range of a file, in whatever way it is locked.
+    fn unlock(&self, _: RpcCaller<'_>, _: &FileHandle, _: WireOwner, _: ByteRange) -> LockAnswer {
+        Ok(LockReply::Refused(LockError::NoLocks))
+    }
+
+    /// Withdraws a request for a lock that the server has blocked.
+    fn cancel_lock(&self, _: RpcCaller<'_>, _: &FileHandle, _: &WireLock) -> LockAnswer {
+        Ok(LockReply::Refused(LockError::NoLocks))
+    }
+
+    /// The lock of another client that conflicts with this one, if any.
+    fn test_lock(
+        &self,
+        _: RpcCaller<'_>,
+        _: &FileHandle,
+        _: &WireLock,
+    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+        Ok(Err(LockError::NoLocks))
+    }
+
+    /// Nothing of a file is locked any more. Must not wait.
+    fn forget_locks(&self, _file: &FileHandle) {}
+
+    /// Owners have no locks any more: their numbers are used for others. Must not wait.
+    fn forget_lock_owners(&self, _owners: &[WireOwner]) {}
+
+    /// Asks the server whether its restart is plausible: the connection that locks were requested
+    /// over was lost since the restart before.
+    fn has_lost_lock_connection(&self, _caller: RpcCaller<'_>) -> bool {
+        true
+    }
+
+    /// Passes what the server says about locks of its own accord to `events` from now on.
+    fn report_lock_events(&self, _events: Weak<dyn LockEvents>) {}
 
     /// Space of the file system of an object; returns the object's attributes.
     fn space(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<FsstatReply, Option<Attributes>>;

@@ -54,7 +54,11 @@ pub(super) struct CallSpec<'a> {
     /// Longest results, in bytes.
     pub(super) results_max: usize,
     /// The status that asks for a retry later (JUKEBOX).
-    pub(super) jukebox: u32,
+    pub(super) jukebox: Option<u32>,
+    /// The offset of the status in the results.
+    pub(super) status_at: usize,
+    /// Carries the call instead of the connection to the NFS server.
+    pub(super) transport: Option<&'a dyn Transport>,
     /// May process the results in the receive buffer.
     pub(super) sink: Option<&'a Arc<dyn ReplySink>>,
 }
@@ -160,7 +164,7 @@ impl RpcClient {
         loop {
             let mut statistics = CallStatistics::default();
             match self.call_once(caller, outgoing, sent_at, &mut statistics) {
-                Ok(reply) if is_busy(&reply, outgoing.jukebox) => {
+                Ok(reply) if is_busy(&reply, &outgoing) => {
                     self.clock.pause(wait, caller.interrupt);
                     if caller.interrupt.is_raised() {
                         return Err(CallError::Interrupted);
@@ -189,11 +193,11 @@ impl RpcClient {
         sent_at: Instant,
         statistics: &mut CallStatistics,
     ) -> Result<CallReply, CallError> {
-        let CallSpec { program, version, procedure, arguments, bulk, results_max, jukebox: busy, sink } =
-            outgoing;
+        let CallSpec { program, version, procedure, arguments, bulk, results_max, sink, .. } = outgoing;
         let credential = caller.credential;
         let request = RpcRequest { program, version, procedure, credential, arguments, bulk, results_max };
-        let (transport, interrupt) = (&self.transport, caller.interrupt);
+        let transport = outgoing.transport.unwrap_or(&*self.transport);
+        let interrupt = caller.interrupt;
         let result = match sink {
             Some(sink) => transport.call_with_sink(&request, interrupt, statistics, sink),
             None => transport.call_with_statistics(&request, interrupt, statistics),
@@ -201,13 +205,14 @@ impl RpcClient {
         let now = self.clock.now();
         if let Ok(reply) = &result
             && bulk.is_empty()
+            && outgoing.transport.is_none()
             && !reply.was_consumed()
             && reply.results().len() <= SMALL_REPLY
         {
             self.latency.learn(now.saturating_duration_since(sent_at));
         }
         let refused = match &result {
-            Ok(reply) => reply.results().first_chunk().is_some_and(|status| *status != [0; 4]),
+            Ok(reply) => status(reply, &outgoing).is_some_and(|status| status != 0),
             Err(_) => true,
         };
         let completed = CompletedRequest {
@@ -218,13 +223,13 @@ impl RpcClient {
             queue: statistics.queued,
             execution: now.saturating_duration_since(sent_at).saturating_sub(statistics.reading_for_others),
             failed: refused,
-            delayed: result.as_ref().is_ok_and(|reply| is_busy(reply, busy)),
+            delayed: result.as_ref().is_ok_and(|reply| is_busy(reply, &outgoing)),
         };
         if let Some(operation) = Operation::of_call(program, version, procedure) {
             self.statistics.ended(operation, &completed);
             self.watchers.sent(operation);
         }
-        trace_status(&request, &result);
+        trace_status(&request, result.as_ref().ok().and_then(|reply| status(reply, &outgoing)));
         result
     }
 
@@ -235,10 +240,9 @@ impl RpcClient {
     }
 }
 
-/// Traces a refusal, if the reply begins with one.
-fn trace_status(request: &RpcRequest<'_>, result: &Result<CallReply, CallError>) {
-    let status = result.as_ref().ok().and_then(|reply| reply.results().first_chunk());
-    let status = status.map_or(0, |status| u32::from_be_bytes(*status));
+/// Traces a refusal, if the reply contains one.
+fn trace_status(request: &RpcRequest<'_>, status: Option<u32>) {
+    let status = status.unwrap_or(0);
     if status != 0 {
         probe!(NfsXdrStatus {
             procedure: procedure_name(request.program, request.version, request.procedure).bytes(),
@@ -247,9 +251,15 @@ fn trace_status(request: &RpcRequest<'_>, result: &Result<CallReply, CallError>)
     }
 }
 
+/// The status in a reply.
+fn status(reply: &CallReply, outgoing: &CallSpec<'_>) -> Option<u32> {
+    let status = reply.results().get(outgoing.status_at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*status))
+}
+
 /// Whether the reply's status is JUKEBOX.
-fn is_busy(reply: &CallReply, busy: u32) -> bool {
-    reply.results().first_chunk() == Some(&busy.to_be_bytes())
+fn is_busy(reply: &CallReply, outgoing: &CallSpec<'_>) -> bool {
+    outgoing.jukebox.is_some() && status(reply, outgoing) == outgoing.jukebox
 }
 
 impl fmt::Debug for RpcClient {

@@ -11,6 +11,7 @@ mod kernel_pages;
 mod last_close;
 mod limits;
 mod listings;
+mod locks;
 mod memory;
 mod mode_bits;
 mod mutations;

@@ -16,7 +16,10 @@ use curt_client::{
     InodeId, LookupResult, MountedRoot, Superblock,
     caller::RpcSecurity,
     ops,
-    protocol::{RpcCaller, RpcClient, v3::NfsV3},
+    protocol::{
+        RpcCaller, RpcClient,
+        v3::{NfsV3, nlm::NlmClient},
+    },
 };
 use curt_loopback::{LoopbackStep, LoopbackTransport};
 use curt_observe::{ClientCounter, ClientSnapshot};
@@ -198,12 +201,22 @@ impl World {
         transport: Arc<dyn Transport>,
         background: Arc<dyn Background>,
     ) -> BenchMount {
-        self.mount_told(behaviour, transport, background, |_| {})
+        self.mount_told(behaviour, transport, background, None, |_| {})
+    }
+
+    /// With locks by `nlm`.
+    pub(crate) fn mount_locking(
+        &self,
+        behaviour: ClientOptions,
+        nlm: NlmClient,
+        background: Arc<dyn Background>,
+    ) -> BenchMount {
+        self.mount_told(behaviour, self.transport(), background, Some(nlm), |_| {})
     }
 
     /// With a server whose limits are modified by `change`.
     pub(crate) fn mount_limited(&self, change: impl FnOnce(&mut MountedRoot)) -> BenchMount {
-        self.mount_told(ClientOptions::default(), self.transport(), Arc::new(Inline), change)
+        self.mount_told(ClientOptions::default(), self.transport(), Arc::new(Inline), None, change)
     }
 
     fn mount_told(
@@ -211,13 +224,17 @@ impl World {
         behaviour: ClientOptions,
         transport: Arc<dyn Transport>,
         background: Arc<dyn Background>,
+        nlm: Option<NlmClient>,
         change: impl FnOnce(&mut MountedRoot),
     ) -> BenchMount {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let wire = Arc::new(RpcClient::new(transport, Arc::clone(&clock)));
         let never = Interrupt::never();
         let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &never };
-        let protocol = NfsV3::new(wire);
+        let protocol = match nlm {
+            Some(nlm) => NfsV3::with_locks(wire, nlm),
+            None => NfsV3::new(wire),
+        };
         let answer = protocol.limits(caller, &self.root).unwrap();
         let (limits, path_limits) = answer.outcome.unwrap();
         let mut root = MountedRoot { handle: self.root.clone(), limits, path_limits };

@@ -26,8 +26,9 @@ use crate::{
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply, SmallReply},
     request::{self, InHeader, RequestBody},
+    setlk_reply::SetlkReply,
     sys::PageBuffer,
-    values::{AttrOut, NodeId, ReadIn},
+    values::{AttrOut, LockKind, NodeId, ReadIn},
 };
 
 impl<F: Filesystem> FuseSessionShared<F> {
@@ -101,6 +102,12 @@ struct FuseWorker<'a, F: Filesystem> {
     reply_buffers: ReplyBuffers,
 }
 
+/// Whether a request waits for a lock. The kernel sends an unlock that may wait (F_SETLKW, or
+/// flock(2) without LOCK_NB) with the same opcode.
+fn waits_for_lock(operation: &RequestBody<'_>) -> bool {
+    matches!(operation, RequestBody::Setlk { lock, wait: true } if lock.range.kind != LockKind::Unlock)
+}
+
 impl<F: Filesystem> FuseWorker<'_, F> {
     fn run(mut self) {
         loop {
@@ -147,8 +154,11 @@ impl<F: Filesystem> FuseWorker<'_, F> {
                 return;
             }
         };
-        shared.requests.begin(&self.request, &header);
-        let interruption = self.request.interruption();
+        // The reply to a request for a lock may be sent after this thread has begun another one.
+        let may_outlive = matches!(operation, RequestBody::Setlk { .. });
+        let request = if may_outlive { shared.requests.join() } else { Arc::clone(&self.request) };
+        shared.requests.begin(&request, &header, waits_for_lock(&operation));
+        let interruption = request.interruption();
         let InHeader { uid, gid, tid, .. } = header;
         let context = &FuseContext {
             uid,
@@ -156,7 +166,7 @@ impl<F: Filesystem> FuseWorker<'_, F> {
             tid,
             interruption: &interruption,
             requests: &shared.requests,
-            request: &self.request,
+            request: &request,
             stage: &self.stage,
             stages: &shared.stages,
         };
@@ -166,9 +176,13 @@ impl<F: Filesystem> FuseWorker<'_, F> {
         let served = catch_unwind(AssertUnwindSafe(|| handler.serve(filesystem, operation, reserve)));
         if served.is_err() {
             tracing::error!("{} panicked: replying EIO", opcode_name(header.opcode));
-            reply::send_error(&self.device, header.unique, Errno::IO);
         }
-        shared.requests.end(&self.request);
+        if !may_outlive {
+            if served.is_err() {
+                reply::send_error(&self.device, header.unique, Errno::IO);
+            }
+            shared.requests.end(&self.request);
+        }
     }
 }
 
@@ -203,6 +217,9 @@ impl RequestHandler<'_> {
     /// Has `filesystem` handle the operation.
     fn serve(&self, filesystem: &impl Filesystem, operation: RequestBody<'_>, reserve: &mut ReplyBuffers) {
         if self.is_somebody_else() {
+            if matches!(operation, RequestBody::Setlk { .. }) {
+                return self.setlk_reply().send(Err(Errno::ACCESS));
+            }
             return self.error(match operation {
                 RequestBody::Lookup { name } => {
                     filesystem.refused_lookup(self.header.node, name, Errno::ACCESS)
@@ -284,7 +301,9 @@ impl RequestHandler<'_> {
             RequestBody::Getlk(lock) => {
                 self.send(filesystem.getlk(context, node, &lock), |reply, lock| reply.lock(&lock));
             }
-            RequestBody::Setlk { lock, wait } => self.done(filesystem.setlk(context, node, &lock, wait)),
+            RequestBody::Setlk { lock, wait } => {
+                filesystem.setlk(context, node, &lock, wait, self.setlk_reply());
+            }
             naming => self.naming(filesystem, node, naming),
         }
     }
@@ -348,6 +367,15 @@ impl RequestHandler<'_> {
         if !reply.is_sent() {
             self.done(answer);
         }
+    }
+
+    /// The reply to a request that is registered by itself.
+    fn setlk_reply(&self) -> SetlkReply {
+        let (requests, request) = (Arc::clone(self.context.requests), Arc::clone(self.context.request));
+        SetlkReply::new(self.device, self.header.unique, move || {
+            requests.end(&request);
+            requests.leave(&request);
+        })
     }
 
     /// Whether the caller is not the user of the mount. Open files remain usable.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockKind,
-    LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
-    open_reply,
+    LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, SetlkReply,
+    StatfsOut, WriteIn, open_reply,
 };
 use rustix::io::Errno;
 
@@ -286,7 +286,19 @@ impl Filesystem for Toy {
         Ok(LockRange { kind, pid: 4321, ..lock.range })
     }
 
-    fn setlk(&self, context: &FuseContext<'_>, node: NodeId, lock: &LkIn, wait: bool) -> Result<(), Errno> {
+    fn setlk(&self, context: &FuseContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: SetlkReply) {
+        reply.send(self.set_lock(context, node, lock, wait));
+    }
+}
+
+impl Toy {
+    fn set_lock(
+        &self,
+        context: &FuseContext<'_>,
+        node: NodeId,
+        lock: &LkIn,
+        wait: bool,
+    ) -> Result<(), Errno> {
         self.stuck.pass(if lock.flock { "flock" } else { "fcntl" }, context.interruption())?;
         loop {
             {

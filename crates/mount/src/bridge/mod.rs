@@ -9,6 +9,7 @@
 mod cookie_offsets;
 mod fuse_fh;
 mod invalidation;
+mod locking;
 mod revalidation;
 
 use std::collections::BTreeMap;
@@ -20,13 +21,13 @@ use std::time::Duration;
 use curt_client::caller::CallerTable;
 use curt_client::data::ReadTarget;
 use curt_client::{
-    ChangeObserver as _, DirEmit, DirEntry, FoundInode, InodeId, InodeStat, LookupResult, Op, OpenDirectory,
-    OpenFile, OpenFlags, PageCacheState, RenameMode, Superblock, ops,
+    ChangeObserver as _, DirEmit, DirEntry, FoundInode, InodeId, InodeStat, LockOwner, LookupResult, Op,
+    OpenDirectory, OpenFile, OpenFlags, PageCacheState, RenameMode, Superblock, ops,
 };
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseAttr, FuseContext, FuseFh, FuseTime,
-    MknodIn, NodeId, Notifier, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, SetattrTime,
-    StatfsOut, WriteIn, device_number, device_parts, open_reply,
+    LkIn, LockKind, LockRange, MknodIn, NodeId, Notifier, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn,
+    SetattrIn, SetattrTime, SetlkReply, StatfsOut, WriteIn, device_number, device_parts, open_reply,
 };
 use curt_observe::ClientCounter;
 use curt_types::{Attributes, Device, FileKind, SetAttributes, SetTime, Timestamp};
@@ -437,13 +438,13 @@ impl Filesystem for Bridge {
         })
     }
 
-    fn flush(&self, context: &FuseContext<'_>, _: NodeId, fh: FuseFh, _: u64) -> Result<(), Errno> {
+    fn flush(&self, context: &FuseContext<'_>, _: NodeId, fh: FuseFh, lock_owner: u64) -> Result<(), Errno> {
         let file = self.files.get(fh)?;
-        if file.flags().write {
+        if file.flags().write || file.may_hold_locks() {
             // Data that are not sent when the wait ends are written in the background.
             context.give_up_on_exit();
         }
-        ops::flush(&self.op(context, FuseOpcode::Flush), &file)
+        ops::flush_and_unlock(&self.op(context, FuseOpcode::Flush), &file, LockOwner::Posix(lock_owner))
     }
 
     fn release(&self, context: &FuseContext<'_>, _: NodeId, release: &ReleaseIn) {
@@ -505,6 +506,45 @@ impl Filesystem for Bridge {
     fn access(&self, context: &FuseContext<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
         ops::access(&self.op(context, FuseOpcode::Access), inode(node), mask)
     }
+
+    fn getlk(&self, context: &FuseContext<'_>, _: NodeId, lock: &LkIn) -> Result<LockRange, Errno> {
+        let op = self.op(context, FuseOpcode::Getlk);
+        let file = self.files.get(lock.fh)?;
+        let arguments = locking::lock_arguments(lock, false)?;
+        unawaited_release::wait_for_lock(&op, context, &file, &arguments);
+        let found = ops::test_lock(&op, &file, &arguments)?;
+        Ok(locking::lock_range(found.as_ref(), lock.range))
+    }
+
+    fn setlk(&self, context: &FuseContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: SetlkReply) {
+        let op = self.op(context, if wait { FuseOpcode::Setlkw } else { FuseOpcode::Setlk });
+        let arguments = locking::lock_arguments(lock, wait);
+        let (file, arguments) = match self.files.get(lock.fh).and_then(|file| Ok((file, arguments?))) {
+            Ok(found) => found,
+            Err(error) => return reply.send(Err(error)),
+        };
+        if lock.range.kind == LockKind::Unlock {
+            let done = Box::new(|result| reply.send(result));
+            return ops::unlock(&op, &file, arguments.owner, arguments.range, done);
+        }
+        if !wait {
+            unawaited_release::wait_for_lock(&op, context, &file, &arguments);
+        }
+        let notifier = self.notifier.get().cloned();
+        ops::lock(
+            &op,
+            &file,
+            arguments,
+            Box::new(move |result| {
+                if let (Ok(()), Some(notifier)) = (result, notifier) {
+                    // Others may have changed the file. ENOENT: the kernel has no copy. ENODEV: the
+                    // mount has ended.
+                    let _ = notifier.invalidate_inode(node, 0, 0);
+                }
+                reply.send(result);
+            }),
+        );
+    }
 }
 
 /// The reply to the kernel's READ, from the client's result.
@@ -544,6 +584,7 @@ operations! {
     Mknod "MKNOD"; Mkdir "MKDIR"; Unlink "UNLINK"; Rmdir "RMDIR"; Rename "RENAME"; Link "LINK"; Open "OPEN";
     Create "CREATE"; Read "READ"; Write "WRITE"; Statfs "STATFS"; Flush "FLUSH"; Release "RELEASE"; Fsync "FSYNC";
     Opendir "OPENDIR"; Readdir "READDIR"; Readdirplus "READDIRPLUS"; Releasedir "RELEASEDIR"; Access "ACCESS";
+    Getlk "GETLK"; Setlk "SETLK"; Setlkw "SETLKW";
 }
 
 /// Counts of the kernel's requests, by operation.

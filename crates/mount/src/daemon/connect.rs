@@ -1,7 +1,7 @@
 //! Connecting to the server: the work of mount.nfs before the system call, with its retries and its
 //! messages.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs as _};
 use std::num::NonZeroU8;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -10,14 +10,17 @@ use curt_client::caller::RpcSecurity;
 use curt_client::data::DataOptions;
 use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedExport};
 use curt_client::protocol::v3::NfsV3;
+use curt_client::protocol::v3::nlm::{NlmClient, NlmOptions};
 use curt_client::{Caller, ClientOptions, Environment, Limits, MountedRoot, Superblock};
 use curt_observe::{ClientCounter, ClientCounters};
+use curt_policy::locks::LockOptions;
 use curt_rpc::client::{Interrupt, PortSource, ServerName, TcpOptions, TransportEvents};
 use tracing::info;
 
 use super::MountSpec;
 use crate::helper::{ExitStatus, MountFailure};
-use crate::options::{SecurityFlavor, Settings};
+use crate::lock_service::LockHost;
+use crate::options::{LocalLocks, SecurityFlavor, Settings};
 
 /// `retry=` in minutes, in the foreground and in the background (nfs(5)).
 const RETRY_FOREGROUND: u32 = 2;
@@ -152,16 +155,46 @@ pub(super) fn client(
         data,
         limits: names,
         soft_revalidation: settings.transport.softreval.then(|| silence_max(settings)),
+        locks: LockOptions { order: settings.locks.order, handoffs_max: settings.locks.handoffs },
     };
     let root = MountedRoot {
         handle: mounted.root.clone(),
         limits: mounted.limits,
         path_limits: mounted.path_limits,
     };
-    let protocol = NfsV3::new(Arc::clone(&mounted.rpc));
+    let protocol = protocol(mounted, settings);
     Superblock::new(&root, protocol, flavour(settings.security), &behaviour, environment).map_err(|error| {
         MountFailure::lasting(ExitStatus::Failed, format!("the export's root cannot be read: {error}"), "")
     })
+}
+
+/// NFSv3, with locks of the server unless the options ask for local ones.
+fn protocol(mounted: &MountedExport, settings: &Settings) -> Arc<NfsV3> {
+    let rpc = Arc::clone(&mounted.rpc);
+    if settings.local_locks == (LocalLocks { posix: true, flock: true }) {
+        return NfsV3::new(rpc);
+    }
+    let options = NlmOptions {
+        transport: mounted.transport.options().clone(),
+        port: settings.locks.lock_port,
+        host_name: rustix::system::uname().nodename().to_bytes().to_vec(),
+        timeout: QUESTION_MAX,
+    };
+    NfsV3::with_locks(
+        rpc,
+        NlmClient::new(options, LockHost::new(server_addresses(mounted), settings.locks.lock_port)),
+    )
+}
+
+/// The addresses that callbacks of the server may come from.
+fn server_addresses(mounted: &MountedExport) -> Vec<IpAddr> {
+    match &mounted.transport.options().server {
+        ServerName::Address(address) => vec![*address],
+        ServerName::Name(name) => {
+            let found = (name.as_str(), 0).to_socket_addrs();
+            found.map(|found| found.map(|address| address.ip()).collect()).unwrap_or_default()
+        }
+    }
 }
 
 /// The time that a request waits for its reply until the user is notified, or a soft mount times

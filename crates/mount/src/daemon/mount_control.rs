@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curt_client::{InodeId, Superblock};
+use curt_client::{InodeId, LockOwner, LockReportEntry, Superblock};
 use curt_observe::ClientSnapshot;
 use curt_observe::control::{
-    ControlCommands, ControlError, EndExplanation, Explain, MemoryUsage, MountActivity, MountReport, Remount,
-    ReportMount, RequestOriginCounter, ServerCapabilities, WatchMount,
+    ControlCommands, ControlError, EndExplanation, Explain, LockRow, LocksReport, MemoryUsage, MountActivity,
+    MountReport, Remount, ReportLocks, ReportMount, RequestOriginCounter, ServerCapabilities, WatchMount,
 };
 use curt_observe::events::{RecordedProcess, time_of_day_offset};
 use curt_policy::PlusMode;
+use curt_types::LockType;
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
@@ -138,6 +139,7 @@ impl MountControl {
             |mount, object| mount.client.path(InodeId(object)),
         )
         .on(|mount, _, _: ReportMount| Ok(Box::new(mount.report())))
+        .on(|mount, _, _: ReportLocks| Ok(mount.locks()))
         .on(|mount, _, _: WatchMount| mount.watch().map(Box::new))
         .on(|mount, _, command: Remount| mount.remount(&command.options, command.table))
         .on(|mount, process, command: Explain| {
@@ -171,6 +173,28 @@ impl MountControl {
             transport: self.client.wire().transport().report(),
             held: self.held(),
             server: self.server_capabilities(&settings),
+        }
+    }
+
+    fn locks(&self) -> LocksReport {
+        let report = self.client.locks();
+        let row = |lock: &LockReportEntry| LockRow {
+            path: self.client.path(lock.file).map(|path| path.escape_ascii().to_string()).unwrap_or_default(),
+            object: lock.file.0,
+            call: if matches!(lock.owner, LockOwner::Flock(_)) { "flock" } else { "fcntl" }.to_owned(),
+            pid: lock.pid,
+            first: lock.range.first(),
+            last: Some(lock.range.last()).filter(|last| *last != u64::MAX),
+            is_write: lock.lock_type == LockType::Write,
+            is_held: lock.is_held,
+            seconds: lock.since.as_secs_f64(),
+        };
+        LocksReport {
+            mount_point: self.mount_point.clone(),
+            locks: report.locks.iter().map(row).collect(),
+            queue_max: report.queue_max,
+            wait_microseconds: report.waits,
+            hold_microseconds: report.holds,
         }
     }
 

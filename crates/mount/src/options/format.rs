@@ -3,10 +3,11 @@
 
 use std::fmt::{Display, Write as _};
 
+use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, ListingMode, PlusMode};
 use curt_rpc::client::{AddressFamily, RecoveryMode};
 
-use super::settings::{AllowedUsers, Atime, FigureSettings, SecurityFlavor, Settings};
+use super::settings::{AllowedUsers, Atime, FigureSettings, LockSettings, SecurityFlavor, Settings};
 use super::table::{FILL_MODES, LOCAL_LOCKS, LOOKUP_CACHES, RACY_GUARDS};
 use super::values::word_of;
 
@@ -145,6 +146,14 @@ impl OptionString {
         };
         self.value("sec", flavour);
         self.value("local_lock", word_of(&settings.local_locks, LOCAL_LOCKS));
+        let LockSettings { order, handoffs, lock_port } = settings.locks;
+        if order == LockOrder::ServerFirst {
+            self.value("locks", "server-first");
+        }
+        if handoffs != 0 {
+            self.value("lockhandoff", handoffs);
+        }
+        self.optional("lockport", lock_port);
     }
 
     fn cache(&mut self, settings: &Settings) {
@@ -197,6 +206,7 @@ mod tests {
             "kernelnames=0",
             "kernelnames=0.125",
             "ring=operation",
+            "locks=server-first,lockhandoff=16,lockport=4045",
             "mountstats=60,metrics=unix:/run/figures.socket",
         ] {
             let settings = parse(options).unwrap().settings;

@@ -17,8 +17,8 @@ pub use format::{format_options, format_utab_options};
 pub use parse::{OptionError, OptionWord, ParsedOptions, Remark, of_linux, parse, parse_onto, split};
 pub use remount::remounted;
 pub use settings::{
-    AllowedUsers, Atime, FigureSettings, GenericSettings, LocalLocks, MemorySettings, SecurityFlavor,
-    ServerSettings, Settings, TransportSettings,
+    AllowedUsers, Atime, FigureSettings, GenericSettings, LocalLocks, LockSettings, MemorySettings,
+    SecurityFlavor, ServerSettings, Settings, TransportSettings,
 };
 pub use source::{MountSource, MountSourceError};
 pub use table::{OptionArity, OptionRow, OptionTreatment, TABLE, own};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use curt_observe::control::metrics::MetricsAddress;
 use curt_observe::events::RingLevel;
 use curt_policy::CacheOptions;
+use curt_policy::locks::LockOrder;
 use curt_rpc::client::{AddressFamily, RecoveryMode};
 
 /// The settings of a mount. Created by [`super::parse`]; `Default` is a mount without options.
@@ -22,6 +23,8 @@ pub struct Settings {
     pub figures: FigureSettings,
     /// Which locks are local.
     pub local_locks: LocalLocks,
+    /// How locks are requested from the server.
+    pub locks: LockSettings,
     /// Authentication flavor of the requests.
     pub security: SecurityFlavor,
     /// Options of every file system.
@@ -112,6 +115,18 @@ pub struct LocalLocks {
     pub posix: bool,
     /// flock(2) locks: `local_lock=flock` or `all`, `nolock`.
     pub flock: bool,
+}
+
+/// How locks are requested from the server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LockSettings {
+    /// `locks=`: who asks the server.
+    pub order: LockOrder,
+    /// `lockhandoff=`: how often in a row a lock passes between processes of this mount without a
+    /// request.
+    pub handoffs: u32,
+    /// `lockport=`: the port of the server's lock manager; `None`: from its portmapper.
+    pub lock_port: Option<u16>,
 }
 
 /// Authentication flavor (RFC 5531 section 8).
@@ -214,6 +229,7 @@ impl Default for Settings {
             memory: MemorySettings::default(),
             figures: FigureSettings::default(),
             local_locks: LocalLocks::default(),
+            locks: LockSettings::default(),
             security: SecurityFlavor::Sys,
             generic: GenericSettings::default(),
             passed_through: Vec::new(),

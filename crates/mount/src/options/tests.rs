@@ -75,6 +75,7 @@ fn opposite(option: &str) -> &'static str {
         }
         "neg_racy_guard" if option.ends_with("auto") => "neg_racy_guard=on",
         "ring" if option.ends_with("request") => "ring=off",
+        "locks" if option.ends_with("local-first") => "locks=server-first",
         "readdir" if option.ends_with("auto") => "readdir=restart",
         "dirfill" if option.ends_with("auto") => "dirfill=off",
         "rw" => "ro",

@@ -72,8 +72,10 @@ impl Cause {
     /// The cause of a request of which only the operation is known.
     #[must_use]
     pub const fn of_operation(operation: Operation) -> Self {
-        let Operation::Nfs3(procedure) = operation else {
-            return Self::Mount;
+        let procedure = match operation {
+            Operation::Nfs3(procedure) => procedure,
+            Operation::Nlm(_) | Operation::Nsm(_) => return Self::Lock,
+            Operation::Mount(_) => return Self::Mount,
         };
         match procedure {
             NfsProcedure::Getattr => Self::AttributesUnknown,

@@ -62,6 +62,9 @@ control_commands! {
     /// command until none has arrived for ten seconds.
     WatchMount "watch" {} -> Box<MountActivity>;
 
+    /// Returns the byte-range locks of a mount.
+    ReportLocks "locks" {} -> LocksReport;
+
     /// Changes options of a mount; returns all options in force.
     Remount "remount" {
         /// An option string.
@@ -143,6 +146,47 @@ pub struct MountReport {
     pub held: MemoryUsage,
     /// Properties that the server reported.
     pub server: ServerCapabilities,
+}
+
+/// The byte-range locks of a mount at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LocksReport {
+    /// The mount point.
+    pub mount_point: PathBuf,
+    /// The locks, by file: the holders, then the waiters in their order.
+    pub locks: Vec<LockRow>,
+    /// The longest queue of waiters so far.
+    pub queue_max: u64,
+    /// How often a lock was waited for less than so many microseconds, and not less than the entry
+    /// before.
+    pub wait_microseconds: Vec<(u64, u64)>,
+    /// The same of how long locks were held.
+    pub hold_microseconds: Vec<(u64, u64)>,
+}
+
+/// A lock that is held or waited for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LockRow {
+    /// The file's path in the mount; empty if it is not cached.
+    pub path: String,
+    /// The file's inode number in the mount's kernel.
+    pub object: u64,
+    /// `fcntl` or `flock`.
+    pub call: String,
+    /// The process that requested it; 0 if unknown.
+    pub pid: u32,
+    /// The first byte.
+    pub first: u64,
+    /// The last byte; `null`: to the end of the file.
+    pub last: Option<u64>,
+    /// Whether it is exclusive.
+    pub is_write: bool,
+    /// Whether it is held; otherwise it is waited for.
+    pub is_held: bool,
+    /// For how long, in seconds.
+    pub seconds: f64,
 }
 
 /// A mount daemon's memory usage at one moment.

@@ -169,6 +169,9 @@ fields! {
     fileid NumberValue Number "the file's fileid; 0 if unknown";
     flags NumberValue Octal "flags of open(2)";
     hit NumberValue Number "1 if cached, else 0";
+    lock_first NumberValue Number "first byte of a lock";
+    lock_last NumberValue Number "last byte of a lock; 2^64-1: to the end of the file";
+    lock_state TextValue Text "asked (a LOCK is sent), polled (it is sent again), blocked (at the server), called back, handed off, cancelled or reclaimed";
     mask NumberValue Hex "requested permissions (bits of access(2) for a mount, of RFC 1813 for a server)";
     mode NumberValue Octal "permission bits of the new object";
     name TextValue Text "a name in a directory";

@@ -47,7 +47,9 @@ impl fmt::Write for ShortText {
 pub fn procedure_name(program: u32, version: u32, procedure: u32) -> ShortText {
     match Operation::of_call(program, version, procedure) {
         Some(operation @ Operation::Nfs3(_)) => ShortText::of(operation.name()),
-        Some(Operation::Mount(_)) | None => ShortText::of(format_args!("{program}/{procedure}")),
+        Some(Operation::Mount(_) | Operation::Nlm(_) | Operation::Nsm(_)) | None => {
+            ShortText::of(format_args!("{program}/{procedure}"))
+        }
     }
 }
 

@@ -108,6 +108,11 @@ macro_rules! with_events {
             NfsInitiateCommit "nfs_initiate_commit" Stable Request Instant { fileid dev fhandle } "A COMMIT is sent.";
             NfsCommitDone "nfs_commit_done" Stable Request Instant { fileid error verifier dev fhandle } "The data are durable, or the COMMIT failed.";
             NfsPgioError "nfs_pgio_error" Stable Rare Instant { fileid offset count error dev fhandle } "Data could not be read or written, which is reported to the program concerned.";
+            NfsLockWait "nfs_lock_wait" Draft Request Instant { pid fileid lock_first lock_last } "A program waits for a lock behind others of this mount; the server is not asked.";
+            NfsLockState "nfs_lock_state" Draft Request Instant { lock_state fileid lock_first lock_last } "A request for a lock changes its state.";
+            NfsLockDone "nfs_lock_done" Draft Request Instant { pid fileid lock_first lock_last error } "A request for a lock is answered.";
+            NfsUnlockDone "nfs_unlock_done" Draft Request Instant { fileid error } "An unlock is answered: the server has confirmed it, or its program waits no longer.";
+            NfsLockLost "nfs_lock_lost" Draft Rare Instant { fileid lock_first lock_last } "A lock could not be reclaimed after a restart of the server.";
             NfsXdrStatus "nfs_xdr_status" Stable Request Instant { procedure status } "The server refuses a request.";
             NfsMountPath "nfs_mount_path" Stable Rare Instant { name } "The path of the export that is mounted.";
             NfsMountAssign "nfs_mount_assign" Stable Rare Instant { option value } "The value of a mount option, given or default.";

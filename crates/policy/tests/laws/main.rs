@@ -13,6 +13,7 @@ mod clock;
 mod complete;
 mod fill;
 mod kernel;
+mod locks;
 mod lookup;
 mod names;
 mod open;

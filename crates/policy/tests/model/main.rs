@@ -12,6 +12,7 @@
 mod directories;
 mod explore;
 mod files;
+mod locks;
 mod names;
 mod search;
 mod server;

@@ -4,6 +4,7 @@
 
 mod layout;
 mod listing;
+mod locks;
 mod numbers;
 mod others;
 mod procedures;

@@ -5,7 +5,8 @@ use core::fmt::Debug;
 
 use curt_proto::mount3::{DirPath, ExportList, MountList, MountReply};
 use curt_proto::nfs3::*;
-use curt_proto::portmap;
+use curt_proto::nlm4::*;
+use curt_proto::{nsm, portmap};
 use curt_xdr::{DecodeError, Encode, decode_all};
 
 /// Encodes, decodes, compares, and checks that no strict prefix is accepted.
@@ -77,6 +78,23 @@ decode_from! {
     portmap::Mapping => portmap::Mapping,
     portmap::Rpcb<'v> => portmap::Rpcb<'a>,
     portmap::UniversalAddress<'v> => portmap::UniversalAddress<'a>,
+    NlmTestArguments<'v> => NlmTestArguments<'a>,
+    NlmLockArguments<'v> => NlmLockArguments<'a>,
+    NlmCancelArguments<'v> => NlmCancelArguments<'a>,
+    NlmUnlockArguments<'v> => NlmUnlockArguments<'a>,
+    NlmResult<'v> => NlmResult<'a>,
+    NlmTestResult<'v> => NlmTestResult<'a>,
+    NlmShareArguments<'v> => NlmShareArguments<'a>,
+    NlmShareResult<'v> => NlmShareResult<'a>,
+    NlmNotify<'v> => NlmNotify<'a>,
+    nsm::MonitoredName<'v> => nsm::MonitoredName<'a>,
+    nsm::MonitorCallback<'v> => nsm::MonitorCallback<'a>,
+    nsm::MonitorId<'v> => nsm::MonitorId<'a>,
+    nsm::MonArguments<'v> => nsm::MonArguments<'a>,
+    nsm::MonResult => nsm::MonResult,
+    nsm::MonitorState => nsm::MonitorState,
+    nsm::StateChange<'v> => nsm::StateChange<'a>,
+    nsm::NsmStatus<'v> => nsm::NsmStatus<'a>,
 }
 
 pub(crate) fn bytes_of(value: &impl Encode) -> Vec<u8> {

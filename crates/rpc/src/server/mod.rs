@@ -10,6 +10,7 @@ mod answering;
 mod backchannel;
 mod clients;
 mod connection;
+mod datagrams;
 mod idle_set;
 mod inner;
 mod limit_log;
@@ -32,6 +33,7 @@ use std::{
     time::Duration,
 };
 
+pub use datagrams::{DatagramServer, DatagramServerHandle};
 pub use limits::{Limits, ResourceLimit, UNSENT_PROGRESS_MIN};
 pub use options::RpcServerOptions;
 use rustix::event::EventfdFlags;

@@ -8,6 +8,7 @@
 //! CREATE stores its verifier in the file's times and sets no attributes, so a SETATTR follows.
 
 pub mod mounting;
+pub mod nlm;
 
 #[cfg(test)]
 mod tests;
@@ -15,10 +16,11 @@ mod tests;
 use std::{
     hash::{BuildHasher, RandomState},
     ops::Range,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Instant,
 };
 
+use curt_policy::locks::{LockError, LockReply};
 use curt_proto::nfs3::{
     AccessArguments, AccessMask, AccessOk, CommitArguments, CommitOk, Cookie, CreateArguments, CreateHow,
     CreateOk, CreateVerf3, DirOpArgs, DirectoryEntry, DirectoryEntryPlus, Fattr, Filename, FsProperties,
@@ -29,22 +31,26 @@ use curt_proto::nfs3::{
 };
 use curt_rpc::client::{CallError, CallReply, ReplySink};
 use curt_types::{
-    Access, Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc, WriteVerifier,
+    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc,
+    WriteVerifier,
 };
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
-    Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LookupReply,
-    NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage,
-    RenameAttributes, RpcCaller, RpcClient, WriteReply,
+    Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LockAnswer,
+    LockEvents, LockMode, LookupReply, NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink,
+    ReaddirEntry, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner,
+    WriteReply,
     rpc_client::{CallResult, CallSpec},
 };
 use crate::data::shared_bytes::SharedBytes;
+use nlm::{NlmCalls, NlmClient};
 
 /// NFS version 3 over one connection.
 #[derive(Debug)]
 pub struct NfsV3 {
     rpc: Arc<RpcClient>,
+    nlm: Option<NlmClient>,
 }
 
 /// What the server returned about a created object.
@@ -334,13 +340,75 @@ impl Protocol for NfsV3 {
         };
         self.ask(caller, NfsProcedure::Fsstat, &object, space, attributes)
     }
+
+    fn lock(&self, caller: RpcCaller<'_>, file: &FileHandle, lock: &WireLock, mode: LockMode) -> LockAnswer {
+        self.nlm(caller).map_or(NO_LOCKS, |(nlm, calls)| nlm.lock(calls, file, lock, mode))
+    }
+
+    fn unlock(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        owner: WireOwner,
+        range: ByteRange,
+    ) -> LockAnswer {
+        self.nlm(caller).map_or(NO_LOCKS, |(nlm, calls)| nlm.unlock(calls, file, owner, range))
+    }
+
+    fn cancel_lock(&self, caller: RpcCaller<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
+        self.nlm(caller).map_or(NO_LOCKS, |(nlm, calls)| nlm.cancel(calls, file, lock))
+    }
+
+    fn test_lock(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        lock: &WireLock,
+    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+        self.nlm(caller).map_or(Ok(Err(LockError::NoLocks)), |(nlm, calls)| nlm.test(calls, file, lock))
+    }
+
+    fn forget_locks(&self, file: &FileHandle) {
+        if let Some(nlm) = &self.nlm {
+            nlm.host().forget_file(file);
+        }
+    }
+
+    fn forget_lock_owners(&self, owners: &[WireOwner]) {
+        if let Some(nlm) = &self.nlm {
+            nlm.host().forget_owners(owners);
+        }
+    }
+
+    fn has_lost_lock_connection(&self, caller: RpcCaller<'_>) -> bool {
+        self.nlm(caller).is_none_or(|(nlm, calls)| nlm.has_lost_connection(calls))
+    }
+
+    fn report_lock_events(&self, events: Weak<dyn LockEvents>) {
+        if let Some(nlm) = &self.nlm {
+            nlm.report(events);
+        }
+    }
 }
+
+/// The reply of a mount without NLM.
+const NO_LOCKS: LockAnswer = Ok(LockReply::Refused(LockError::NoLocks));
 
 impl NfsV3 {
     /// NFS version 3 over the connection of `rpc`.
     #[must_use]
     pub fn new(rpc: Arc<RpcClient>) -> Arc<Self> {
-        Arc::new(Self { rpc })
+        Arc::new(Self { rpc, nlm: None })
+    }
+
+    /// The same, with locks by `nlm`.
+    #[must_use]
+    pub fn with_locks(rpc: Arc<RpcClient>, nlm: NlmClient) -> Arc<Self> {
+        Arc::new(Self { rpc, nlm: Some(nlm) })
+    }
+
+    fn nlm<'a>(&'a self, caller: RpcCaller<'a>) -> Option<(&'a NlmClient, NlmCalls<'a>)> {
+        Some((self.nlm.as_ref()?, NlmCalls { rpc: &self.rpc, caller }))
     }
 
     /// FSINFO and PATHCONF of the root, for a mount. Some servers do not support PATHCONF for all
@@ -513,7 +581,9 @@ impl NfsV3 {
             arguments,
             bulk,
             results_max,
-            jukebox: NfsStat3::Jukebox.number(),
+            jukebox: Some(NfsStat3::Jukebox.number()),
+            status_at: 0,
+            transport: None,
             sink,
         };
         self.rpc.call(caller, outgoing)

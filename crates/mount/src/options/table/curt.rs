@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use curt_observe::events::RingLevel;
+use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
-use super::super::values::{number, one_of, seconds, short_time, size};
-use super::{OptionRow, flag, refused, set, valued_own};
+use super::super::values::{number, one_of, port, seconds, short_time, size};
+use super::{OptionRow, flag, set, valued_own};
 
-const LATER_LOCKS: &str =
-    "byte-range locks on the wire are not supported by this version; use nolock or local_lock";
+/// Hand-offs of a lock in a row: beyond it other machines would wait too long.
+const HANDOFFS_MAX: u32 = 16;
 
 pub(in crate::options) const RACY_GUARDS: &[(&str, RacyGuard)] =
     &[("auto", RacyGuard::Auto), ("on", RacyGuard::On), ("off", RacyGuard::Off)];
@@ -17,6 +18,9 @@ pub(in crate::options) const FILL_MODES: &[(&str, FillMode)] =
     &[("auto", FillMode::Auto), ("off", FillMode::Off)];
 const LISTING_MODES: &[(&str, ListingMode)] =
     &[("auto", ListingMode::Continue), ("restart", ListingMode::Restart)];
+
+const LOCK_ORDERS: &[(&str, LockOrder)] =
+    &[("local-first", LockOrder::LocalFirst), ("server-first", LockOrder::ServerFirst)];
 
 /// The rows.
 pub(super) const ROWS: &[OptionRow] = &[
@@ -40,6 +44,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     valued_own("ring", "off|rare|request|operation", |s, v| {
         set(&mut s.figures.ring, one_of(v, &RingLevel::ALL.map(|level| (level.name(), level)))?)
     }),
-    refused("locks", LATER_LOCKS),
-    refused("lockhandoff", LATER_LOCKS),
+    valued_own("locks", "local-first|server-first", |s, v| set(&mut s.locks.order, one_of(v, LOCK_ORDERS)?)),
+    valued_own("lockhandoff", "N", |s, v| set(&mut s.locks.handoffs, number(v, 0..=HANDOFFS_MAX, "")?)),
+    valued_own("lockport", "N", |s, v| set(&mut s.locks.lock_port, port(v)?)),
 ];

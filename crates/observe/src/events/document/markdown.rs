@@ -95,7 +95,7 @@ const WITHOUT_COUNTERPART: &[(&str, &str)] = &[
     ),
     (
         "`nfs4_get_lock`, `nfs4_set_lock`, `nfs4_unlock`, `nlmclnt_*`",
-        "locks are local or refused, never requested from a server",
+        "requests for locks are `rpc_call` with the procedure's name; counters of locks are in `curt stat`",
     ),
     ("`nfs_set_inode_stale`", "covered by `nfs_set_cache_invalid` with a stale handle as its reason"),
     (

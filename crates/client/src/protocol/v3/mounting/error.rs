@@ -14,6 +14,8 @@ pub enum ServiceKind {
     Mount,
     /// NFS.
     Nfs,
+    /// NLM.
+    LockManager,
 }
 
 impl fmt::Display for ServiceKind {
@@ -22,6 +24,7 @@ impl fmt::Display for ServiceKind {
             Self::Portmapper => "portmapper",
             Self::Mount => "MOUNT service",
             Self::Nfs => "NFS service",
+            Self::LockManager => "lock manager",
         })
     }
 }
@@ -184,7 +187,12 @@ impl MountError {
     }
 
     /// The error for a failed call to `service`.
-    pub(super) fn of_call(service: ServiceKind, server: String, port: u16, error: CallError) -> Self {
+    pub(in crate::protocol::v3) fn of_call(
+        service: ServiceKind,
+        server: String,
+        port: u16,
+        error: CallError,
+    ) -> Self {
         match error {
             CallError::Interrupted => Self::Interrupted,
             CallError::TimedOut { .. } => Self::TimedOut { service, server },

@@ -41,6 +41,7 @@ use crate::{
 };
 
 pub use error::{MountError, MountRetry, OfferedVersions, ServiceKind};
+pub(super) use portmap::ask as ask_port;
 
 /// Longest results of MNT: a handle and 64 flavours, in bytes.
 const MOUNT_RESULTS_MAX: usize = 1024;
@@ -265,7 +266,7 @@ fn is_portmapper_away(error: &MountError) -> bool {
 }
 
 /// The first success of `ask` over the addresses of `server`, or the last error.
-fn first_of<R>(
+pub(super) fn first_of<R>(
     server: &ServerName,
     family: AddressFamily,
     mut ask: impl FnMut(IpAddr) -> Result<R, MountError>,

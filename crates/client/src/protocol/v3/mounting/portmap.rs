@@ -25,7 +25,7 @@ const RESULTS_MAX: usize = 512;
 
 /// Queries the portmapper at `address` for the TCP port of `program` and `version`, which are those
 /// of `service`.
-pub(super) fn ask(
+pub(in crate::protocol::v3) fn ask(
     address: IpAddr,
     service: ServiceKind,
     program: u32,

@@ -1,0 +1,249 @@
+//! The files that have locks, the callers that wait there, and the numbers of owners at the server.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use curt_policy::{
+    Moment,
+    locks::{LockAgent, LockCallId, LockFileId, LockOwner, LockRequestId},
+};
+use curt_types::{ByteRange, FileHandle};
+
+use super::LockCaller;
+use crate::{
+    caller::InternedCaller,
+    inode::Inode,
+    open_file::OpenFile,
+    protocol::{WireOwner, v3::nlm::OWNERS_MAX},
+};
+
+/// A file with locks or waiters.
+pub(super) struct LockedFile {
+    pub(super) inode: Arc<Inode>,
+    /// Who opened it last to lock it: the caller of requests that no process waits for.
+    identity: Arc<InternedCaller>,
+    pub(super) holders: BTreeMap<LockOwner, HolderRecord>,
+}
+
+/// An owner that holds a lock.
+pub(super) struct HolderRecord {
+    pub(super) pid: u32,
+    pub(super) since: Moment,
+    /// The open files through which it locked.
+    opens: Vec<Weak<OpenFile>>,
+}
+
+impl LockedFile {
+    pub(super) fn pid_of(&self, owner: LockOwner) -> u32 {
+        self.holders.get(&owner).map_or(0, |holder| holder.pid)
+    }
+
+    pub(super) fn opens_of(&self, owner: LockOwner) -> &[Weak<OpenFile>] {
+        self.holders.get(&owner).map_or(&[], |holder| &holder.opens)
+    }
+}
+
+/// The files with locks or waiters, and the callers.
+#[derive(Default)]
+pub(super) struct LockedFiles {
+    files: HashMap<LockFileId, LockedFile>,
+    handles: HashMap<FileHandle, LockFileId>,
+    callers: HashMap<LockRequestId, (LockFileId, LockCaller)>,
+    /// Files that an event may have changed.
+    touched: Vec<LockFileId>,
+}
+
+impl LockedFiles {
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    pub(super) fn get(&self, file: LockFileId) -> Option<&LockedFile> {
+        self.files.get(&file)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (LockFileId, &LockedFile)> {
+        self.files.iter().map(|(id, file)| (*id, file))
+    }
+
+    pub(super) fn by_handle(&mut self, handle: &FileHandle) -> Option<LockFileId> {
+        let id = self.handles.get(handle).copied();
+        self.touched.extend(id);
+        id
+    }
+
+    pub(super) fn caller(&self, request: LockRequestId) -> Option<&LockCaller> {
+        self.callers.get(&request).map(|(_, caller)| caller)
+    }
+
+    /// The file and bytes that a caller waits for.
+    pub(super) fn wanted(&self, request: LockRequestId) -> Option<(&Inode, ByteRange)> {
+        let (id, caller) = self.callers.get(&request)?;
+        let wanted = caller.wanted.as_ref()?;
+        Some((&self.files.get(id)?.inode, wanted.arguments.range))
+    }
+
+    pub(super) fn add_caller(
+        &mut self,
+        id: LockFileId,
+        inode: &Arc<Inode>,
+        request: LockRequestId,
+        caller: LockCaller,
+    ) {
+        let identity = Arc::clone(&caller.identity);
+        let file = self.files.entry(id).or_insert_with(|| {
+            self.handles.insert(inode.handle().clone(), id);
+            LockedFile { inode: Arc::clone(inode), identity: Arc::clone(&identity), holders: BTreeMap::new() }
+        });
+        if caller.wanted.is_some() {
+            file.identity = identity;
+        }
+        self.callers.insert(request, (id, caller));
+        self.touched.push(id);
+    }
+
+    /// A caller is answered: removes it, and notes what it holds now.
+    pub(super) fn answered(
+        &mut self,
+        request: LockRequestId,
+        is_granted: bool,
+        now: Moment,
+    ) -> Option<(Arc<Inode>, LockCaller)> {
+        let (id, caller) = self.callers.remove(&request)?;
+        let file = self.files.get_mut(&id)?;
+        self.touched.push(id);
+        if let Some(wanted) = caller.wanted.as_ref().filter(|_| is_granted) {
+            let pid = wanted.arguments.pid;
+            let record = HolderRecord { pid, since: now, opens: Vec::new() };
+            let holder = file.holders.entry(wanted.arguments.owner).or_insert(record);
+            if !holder.opens.iter().any(|open| open.ptr_eq(&wanted.open)) {
+                holder.opens.retain(|open| open.strong_count() > 0);
+                holder.opens.push(Weak::clone(&wanted.open));
+            }
+        }
+        Some((Arc::clone(&file.inode), caller))
+    }
+
+    /// Who sends a request, for which file.
+    pub(super) fn sender(&mut self, call: LockCallId) -> Option<(Arc<Inode>, Arc<InternedCaller>)> {
+        let file = self.files.get(&call.file)?;
+        self.touched.push(call.file);
+        let identity = self.callers.get(&call.request).map_or(&file.identity, |(_, caller)| &caller.identity);
+        Some((Arc::clone(&file.inode), Arc::clone(identity)))
+    }
+
+    /// Forgets the owners and files that an event has left without locks; returns how long the
+    /// owners held them, and the files.
+    pub(super) fn tidy(&mut self, agent: &LockAgent, now: Moment) -> (Vec<Duration>, Vec<Arc<Inode>>) {
+        let (mut held, mut unlocked) = (Vec::new(), Vec::new());
+        for id in std::mem::take(&mut self.touched) {
+            let Some(file) = self.files.get_mut(&id) else { continue };
+            if agent.holders(id).count() != file.holders.len() {
+                let known: BTreeSet<_> = agent.holders(id).map(|(owner, _)| owner).collect();
+                file.holders.retain(|owner, holder| {
+                    let is_held = known.contains(owner);
+                    if !is_held {
+                        held.push(now.since(holder.since));
+                    }
+                    is_held
+                });
+            }
+            if !agent.knows(id) {
+                self.handles.remove(file.inode.handle());
+                unlocked.extend(self.files.remove(&id).map(|file| file.inode));
+            }
+        }
+        (held, unlocked)
+    }
+}
+
+/// The numbers by which a server knows owners. A number that was used is used again as late as
+/// possible, in case the server still remembers it.
+#[derive(Default)]
+pub(super) struct WireOwners {
+    numbers: HashMap<LockOwner, WireOwner>,
+    owners: HashMap<WireOwner, LockOwner>,
+    free: VecDeque<WireOwner>,
+    next: u32,
+    /// The number of owners at which those without locks are looked for.
+    tidy_at: usize,
+}
+
+/// Owners that are kept without a look at whether they have locks.
+const OWNERS_KEPT: usize = 1024;
+
+impl WireOwners {
+    /// The number of `owner`; `None` if there are too many. `known` returns all owners that have
+    /// locks; `forget` gets the numbers of others, which will be used again.
+    pub(super) fn number(
+        &mut self,
+        owner: LockOwner,
+        known: impl FnOnce() -> BTreeSet<LockOwner>,
+        forget: impl FnOnce(&[WireOwner]),
+    ) -> Option<WireOwner> {
+        if let Some(number) = self.numbers.get(&owner) {
+            return Some(*number);
+        }
+        if self.numbers.len() >= self.tidy_at.max(OWNERS_KEPT) {
+            let known = known();
+            let Self { numbers, owners, free, .. } = self;
+            let mut forgotten = Vec::new();
+            numbers.retain(|owner, number| {
+                let is_known = known.contains(owner);
+                if !is_known {
+                    owners.remove(number);
+                    forgotten.push(*number);
+                }
+                is_known
+            });
+            free.extend(&forgotten);
+            forget(&forgotten);
+            self.tidy_at = numbers.len() * 2;
+        }
+        let number = if self.next < OWNERS_MAX {
+            self.next += 1;
+            WireOwner(self.next - 1)
+        } else {
+            self.free.pop_front()?
+        };
+        self.numbers.insert(owner, number);
+        self.owners.insert(number, owner);
+        Some(number)
+    }
+
+    /// The owner with a number.
+    pub(super) fn owner(&self, number: WireOwner) -> Option<LockOwner> {
+        self.owners.get(&number).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_keep_their_numbers_while_they_have_locks_and_there_are_not_too_many() {
+        let mut owners = WireOwners::default();
+        let first = LockOwner::Posix(7);
+        let nobody = BTreeSet::new;
+        assert_eq!(owners.number(first, nobody, |_| {}), Some(WireOwner(0)));
+        assert_eq!(owners.number(LockOwner::Flock(7), nobody, |_| {}), Some(WireOwner(1)));
+        let only_first = || BTreeSet::from([first]);
+        for number in 0..u64::from(OWNERS_MAX) * 2 {
+            let given = owners.number(LockOwner::Flock(number), only_first, |_| {});
+            assert!(given.is_some_and(|given| given.0 < OWNERS_MAX && given != WireOwner(0)));
+        }
+        assert_eq!(owners.number(first, only_first, |_| {}), Some(WireOwner(0)));
+        assert_eq!(owners.owner(WireOwner(0)), Some(first));
+        assert!(owners.numbers.len() <= 2 * OWNERS_KEPT);
+        let all: BTreeSet<_> = (0..u64::from(OWNERS_MAX)).map(LockOwner::Flock).collect();
+        let mut owners = WireOwners::default();
+        for owner in &all {
+            assert!(owners.number(*owner, || BTreeSet::from_iter(all.iter().copied()), |_| {}).is_some());
+        }
+        assert_eq!(owners.number(first, || all.clone(), |_| {}), None);
+    }
+}

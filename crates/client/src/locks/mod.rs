@@ -1,0 +1,723 @@
+//! The byte-range locks of a mount.
+//!
+//! [`MountLocks`] runs the lock agent of curt-policy: it gives it the requests of callers, sends
+//! what the agent asks for, and answers the callers. A caller that waits is a record and holds no
+//! thread. A request to the server is sent by the thread whose event caused it, after that event's
+//! callers are answered; further ones are sent by threads of their own, which nothing else uses: a
+//! lock manager that does not respond must delay neither reads and writes, nor the interruption of
+//! waits.
+//!
+//! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
+//! grant by the server nothing cached of the file is believed any more, before the caller is
+//! answered. A range is unlocked after its dirty bytes are at the server.
+
+mod files;
+mod record;
+mod report;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_policy::{
+    Moment,
+    locks::{
+        LockAction, LockAgent, LockCall, LockCallId, LockError, LockFileId, LockOptions, LockOwner,
+        LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
+    },
+};
+use curt_rpc::auth::RpcCredential;
+use curt_rpc::client::{CallError, Interrupt, Wake, WakerRegistration};
+use curt_types::{ByteRange, Fault, FileHandle, LockType};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::{
+    caller::InternedCaller,
+    core::MountCore,
+    errno,
+    inode::Inode,
+    open_file::OpenFile,
+    protocol::{LockEvents, LockMode, RpcCaller, WireLock, WireOwner},
+    threads::Background,
+};
+use files::{LockedFiles, WireOwners};
+use record::LockTimes;
+
+pub use report::{LockReport, LockReportEntry};
+
+/// Threads that send requests for locks besides the callers' own.
+const SENDERS: usize = 4;
+
+/// Receives the result of a request for a lock, once, on any thread. It must not wait for the
+/// server.
+pub type LockDone = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+
+/// A lock that a program requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockArguments {
+    /// Who will own it.
+    pub owner: LockOwner,
+    /// The owner's process; 0 if unknown.
+    pub pid: u32,
+    /// The bytes.
+    pub range: ByteRange,
+    /// Shared or exclusive.
+    pub lock_type: LockType,
+    /// Whether to wait while others hold it.
+    pub wait: bool,
+}
+
+/// The locks of one mount.
+pub(crate) struct MountLocks {
+    core: Arc<MountCore>,
+    state: Mutex<LockState>,
+    last_request: AtomicU64,
+    /// Files with locks; read without the mutex, so that files without locks cost nothing.
+    locked_files: AtomicUsize,
+    senders: Arc<dyn Background>,
+    /// Runs what must not wait for a request: timers and interruptions.
+    timers: Arc<dyn Background>,
+    /// Ends all requests, when the mount ends.
+    stop: Interrupt,
+    pub(crate) times: LockTimes,
+    this: OnceLock<Weak<Self>>,
+}
+
+#[derive(Default)]
+struct LockState {
+    agent: LockAgent,
+    files: LockedFiles,
+    owners: WireOwners,
+    queue_max: usize,
+}
+
+/// A caller that waits for the result of a request.
+struct LockCaller {
+    done: LockDone,
+    identity: Arc<InternedCaller>,
+    since: Moment,
+    /// What it asks for; `None`: an unlock.
+    wanted: Option<WantedLock>,
+    /// Tells of an interruption of its wait.
+    _interruption: WakerRegistration<'static>,
+}
+
+/// The lock that a caller waits for.
+#[derive(Clone)]
+struct WantedLock {
+    arguments: LockArguments,
+    open: Weak<OpenFile>,
+}
+
+/// What follows from an event, to be done without the mutex.
+#[derive(Default)]
+struct LockEffects {
+    answers: Vec<(Arc<Inode>, LockCaller, Result<(), LockError>)>,
+    timers: Vec<(LockCallId, Duration)>,
+    lost: Vec<(Arc<Inode>, ByteRange, Vec<Weak<OpenFile>>)>,
+    sends: Vec<LockCall>,
+}
+
+impl MountLocks {
+    pub(crate) fn new(
+        core: Arc<MountCore>,
+        options: LockOptions,
+        background: &Arc<dyn Background>,
+    ) -> Arc<Self> {
+        let state = LockState { agent: LockAgent::new(options), ..LockState::default() };
+        let own = |threads| background.separate(threads).unwrap_or_else(|| Arc::clone(background));
+        let locks = Arc::new(Self {
+            state: Mutex::new(state),
+            last_request: AtomicU64::new(0),
+            locked_files: AtomicUsize::new(0),
+            senders: own(SENDERS),
+            timers: own(1),
+            stop: Interrupt::new(),
+            times: LockTimes::default(),
+            this: OnceLock::new(),
+            core,
+        });
+        let this = Arc::downgrade(&locks);
+        let events: Weak<dyn LockEvents> = this.clone();
+        let _ = locks.this.set(this);
+        locks.core.protocol.report_lock_events(events);
+        locks
+    }
+
+    /// Whether no file has locks or waiters.
+    pub(crate) fn is_idle(&self) -> bool {
+        // Pairs with the store in `event`: who has been told of a grant sees the file.
+        self.locked_files.load(Ordering::Acquire) == 0
+    }
+
+    /// Requests a lock; `done` gets the result. A raised `interrupt` ends the wait.
+    pub(crate) fn lock(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        arguments: LockArguments,
+        interrupt: &Interrupt,
+        done: LockDone,
+    ) {
+        file.locks.note_use();
+        let open = file.locks.id();
+        let wanted = WantedLock { arguments, open: Arc::downgrade(file) };
+        let effects = self.begin(file, Some(wanted), interrupt, done, |state, id, file, _| {
+            let LockArguments { owner, range, lock_type, wait, .. } = arguments;
+            let actions = state.agent.lock(LockRequest { id, file, owner, open, range, lock_type, wait });
+            state.queue_max = state.queue_max.max(state.agent.waiters(file).count());
+            actions
+        });
+        if effects.is_empty() {
+            self.core.count(ClientCounter::LockLocalWait);
+            probe!(NfsLockWait {
+                pid: arguments.pid,
+                fileid: file.inode.fileid_if_enabled(Event::NfsLockWait),
+                lock_first: arguments.range.first(),
+                lock_last: arguments.range.last()
+            });
+        }
+        self.perform(effects);
+    }
+
+    /// Unlocks a range; `done` gets the result when the server has confirmed it.
+    pub(crate) fn unlock(
+        self: &Arc<Self>,
+        file: &OpenFile,
+        owner: LockOwner,
+        range: ByteRange,
+        interrupt: &Interrupt,
+        done: LockDone,
+    ) {
+        let effects = self.begin(file, None, interrupt, done, |state, id, file, now| {
+            state.agent.unlock(id, file, owner, range, now)
+        });
+        self.perform(effects);
+    }
+
+    /// A process closes a descriptor of the file: unlocks what `owner` has there.
+    pub(crate) fn close(
+        self: &Arc<Self>,
+        file: &OpenFile,
+        owner: LockOwner,
+        interrupt: &Interrupt,
+        done: LockDone,
+    ) {
+        let effects = self.begin(file, None, interrupt, done, |state, id, file, now| {
+            state.agent.close(id, file, owner, now)
+        });
+        self.perform(effects);
+    }
+
+    /// Registers a caller, and gives the agent its request.
+    fn begin(
+        self: &Arc<Self>,
+        file: &OpenFile,
+        wanted: Option<WantedLock>,
+        interrupt: &Interrupt,
+        done: LockDone,
+        event: impl FnOnce(&mut LockState, LockRequestId, LockFileId, Moment) -> Vec<LockAction>,
+    ) -> LockEffects {
+        let (id, request) = (LockFileId(file.id().0), self.next_request());
+        let waker = LockInterruption { locks: Arc::downgrade(self), file: id, request };
+        let interruption = interrupt.attach(Arc::new(waker));
+        let identity = Arc::clone(&file.identity);
+        let effects = self.event(|state, now| {
+            let caller = LockCaller { done, identity, since: now, wanted, _interruption: interruption };
+            state.files.add_caller(id, &file.inode, request, caller);
+            event(state, request, id, now)
+        });
+        if interrupt.is_raised() {
+            // The waker came too early.
+            self.interrupt(id, request);
+        }
+        effects
+    }
+
+    /// Takes the locks of an owner from it, without waiting until they are unlocked after its data.
+    /// The result is passed to [`Self::data_written`].
+    pub(crate) fn unlock_after_data(
+        &self,
+        file: &OpenFile,
+        owner: LockOwner,
+        range: ByteRange,
+    ) -> Option<LockCallId> {
+        let id = LockFileId(file.id().0);
+        self.state.lock().agent.unlock_after_data(self.next_request(), id, owner, range)
+    }
+
+    /// The data of a lock that was taken from its owner are at the server.
+    pub(crate) fn data_written(self: &Arc<Self>, release: LockCallId) {
+        let effects = self.event(|state, _| state.agent.data_written(release));
+        self.perform_elsewhere(effects);
+    }
+
+    /// The last descriptor of an open file is closed: unlocks what was locked through it.
+    pub(crate) fn close_open(self: &Arc<Self>, file: &OpenFile) {
+        let id = LockFileId(file.id().0);
+        let effects =
+            self.event(|state, now| state.agent.close_open(self.next_request(), id, file.locks.id(), now));
+        self.perform(effects);
+    }
+
+    /// Whether an owner holds anything of a file.
+    pub(crate) fn holds(&self, file: &OpenFile, owner: LockOwner) -> bool {
+        let id = LockFileId(file.id().0);
+        !self.is_idle() && !self.state.lock().agent.held(id, owner).is_empty()
+    }
+
+    /// Ends the wait of a caller, without sending anything on this thread.
+    fn interrupt(self: &Arc<Self>, file: LockFileId, request: LockRequestId) {
+        let effects = self.event(|state, _| state.agent.interrupt(file, request));
+        self.perform_elsewhere(effects);
+    }
+
+    fn timer(self: &Arc<Self>, call: LockCallId) {
+        let effects = self.event(|state, _| state.agent.timer(call));
+        for call in effects.sends.iter().filter(|call| is_lock(call)) {
+            self.core.count(ClientCounter::LockPoll);
+            self.trace_state(call, "polled");
+        }
+        self.perform_elsewhere(effects);
+    }
+
+    /// A number that no other request has. Relaxed: it orders nothing.
+    fn next_request(&self) -> LockRequestId {
+        LockRequestId(self.last_request.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Emits the event of a call that is sent or answered.
+    fn trace_state(&self, call: &LockCall, lock_state: &'static str) {
+        if Event::NfsLockState.is_wanted()
+            && let Some(file) = self.state.lock().files.get(call.id.file)
+        {
+            trace_state(&file.inode, call.range, lock_state);
+        }
+    }
+
+    /// Gives the agent an event.
+    fn event(&self, event: impl FnOnce(&mut LockState, Moment) -> Vec<LockAction>) -> LockEffects {
+        let now = self.core.now();
+        let mut state = self.state.lock();
+        let actions = event(&mut state, now);
+        let mut effects = LockEffects::default();
+        for action in actions {
+            match action {
+                LockAction::Send(call) => effects.sends.push(call),
+                LockAction::SetTimer { call, after } => effects.timers.push((call, after)),
+                LockAction::Answer { request, result } => {
+                    let LockState { files, .. } = &mut *state;
+                    if let Some((inode, caller)) = files.answered(request, result.is_ok(), now) {
+                        effects.answers.push((inode, caller, result));
+                    }
+                }
+                LockAction::Lost { file, owner, range } => {
+                    if let Some(file) = state.files.get(file) {
+                        let opens = file.opens_of(owner).to_vec();
+                        effects.lost.push((Arc::clone(&file.inode), range, opens));
+                    }
+                }
+                LockAction::HandedOff { request } => {
+                    self.core.count(ClientCounter::LockHandoff);
+                    if let Some((inode, range)) = state.files.wanted(request) {
+                        trace_state(inode, range, "handed off");
+                    }
+                }
+            }
+        }
+        let LockState { agent, files, .. } = &mut *state;
+        let (held, unlocked) = files.tidy(agent, now);
+        held.into_iter().for_each(|held| self.times.held(held));
+        // Under the mutex: the next LOCK comes after it.
+        unlocked.iter().for_each(|inode| self.core.protocol.forget_locks(inode.handle()));
+        // Pairs with the load in `is_idle`.
+        self.locked_files.store(files.len(), Ordering::Release);
+        effects
+    }
+
+    /// Does what follows from an event; sends on this thread.
+    fn perform(self: &Arc<Self>, effects: LockEffects) {
+        let mut sends = self.answer_all(effects);
+        while !sends.is_empty() {
+            let call = sends.remove(0);
+            sends.drain(..).for_each(|other| self.send_elsewhere(other));
+            let reply = self.send(&call);
+            sends = self.answer_all(self.replied(&call, reply));
+        }
+    }
+
+    /// The same without sending on this thread, and without telling of grants: that may wait until
+    /// the kernel has dropped pages of the file.
+    fn perform_elsewhere(self: &Arc<Self>, mut effects: LockEffects) {
+        let (granted, others) = effects.answers.into_iter().partition(|(_, _, result)| result.is_ok());
+        effects.answers = others;
+        self.answer_all(effects).into_iter().for_each(|call| self.send_elsewhere(call));
+        let granted = LockEffects { answers: granted, ..LockEffects::default() };
+        if !granted.is_empty() {
+            let locks = Arc::clone(self);
+            self.senders.spawn(Box::new(move || drop(locks.answer_all(granted))));
+        }
+    }
+
+    fn send_elsewhere(self: &Arc<Self>, call: LockCall) {
+        let locks = Arc::clone(self);
+        self.senders.spawn(Box::new(move || {
+            let reply = locks.send(&call);
+            let effects = locks.replied(&call, reply);
+            locks.perform(effects);
+        }));
+    }
+
+    fn replied(&self, call: &LockCall, reply: LockReply) -> LockEffects {
+        if reply == LockReply::Blocked {
+            self.trace_state(call, "blocked");
+        }
+        match (call.procedure, reply) {
+            (LockProcedure::Lock { .. }, LockReply::Denied | LockReply::Blocked) => {
+                self.core.count(ClientCounter::LockDenied);
+            }
+            (LockProcedure::Reclaim { .. }, LockReply::Granted) => {
+                self.core.count(ClientCounter::LockReclaimed);
+            }
+            _ => {}
+        }
+        self.event(|state, _| state.agent.replied(call.id, reply))
+    }
+
+    /// Answers callers, sets timers and reports losses; returns the requests to be sent.
+    fn answer_all(self: &Arc<Self>, effects: LockEffects) -> Vec<LockCall> {
+        for (call, after) in effects.timers {
+            let locks = Arc::downgrade(self);
+            let task = move || {
+                if let Some(locks) = locks.upgrade() {
+                    locks.timer(call);
+                }
+            };
+            self.timers.spawn_after(jittered(after, call), Box::new(task));
+        }
+        for (inode, range, opens) in effects.lost {
+            self.core.count(ClientCounter::LockLost);
+            probe!(NfsLockLost {
+                fileid: inode.fileid_if_enabled(Event::NfsLockLost),
+                lock_first: range.first(),
+                lock_last: range.last()
+            });
+            tracing::warn!(
+                object = inode.id().0,
+                ?range,
+                "a lock was lost when the server restarted: I/O through its descriptor fails once"
+            );
+            opens.iter().filter_map(Weak::upgrade).for_each(|open| open.locks.note_lost());
+            // Others may have changed the file. The next read of cached bytes has to fail, too.
+            expire(&inode);
+            if let Some(observer) = &self.core.observer {
+                observer.contents_changed(inode.id(), None);
+            }
+        }
+        for (inode, caller, result) in effects.answers {
+            if caller.wanted.is_some() {
+                self.count_result(result);
+                let now = self.core.now();
+                if result.is_ok() {
+                    self.times.waited(now.since(caller.since));
+                    expire(&inode);
+                }
+            }
+            let result = result.map_err(error_of);
+            trace_answer(&inode, &caller, result);
+            (caller.done)(result);
+        }
+        effects.sends
+    }
+
+    fn count_result(&self, result: Result<(), LockError>) {
+        match result {
+            Ok(()) => self.core.count(ClientCounter::LockGranted),
+            Err(LockError::Interrupted) => self.core.count(ClientCounter::LockInterrupt),
+            Err(LockError::Deadlock) => self.core.count(ClientCounter::LockDeadlock),
+            Err(LockError::Held | LockError::NoLocks | LockError::Failed(_)) => {}
+        }
+    }
+
+    /// Sends a request and waits for the reply.
+    fn send(&self, call: &LockCall) -> LockReply {
+        let (inode, identity, owner) = {
+            let mut state = self.state.lock();
+            let LockState { files, owners, agent, .. } = &mut *state;
+            let Some((inode, identity)) = files.sender(call.id) else {
+                return LockReply::Unknown(LockError::Failed(Fault::Io));
+            };
+            let Some(owner) = self.number(owners, agent, call.wire_owner) else {
+                return LockReply::Refused(LockError::NoLocks);
+            };
+            (inode, identity, owner)
+        };
+        let _scope = scope::enter(scope::RequestScope { object: inode.id().0, ..scope::current() });
+        let _cause = scope::with_cause(Cause::Lock);
+        let caller = RpcCaller { credential: &identity.credential, interrupt: &self.stop };
+        let (protocol, file) = (&self.core.protocol, inode.handle());
+        let lock = |lock_type| WireLock { owner, range: call.range, lock_type };
+        if call.is_undo {
+            self.core.count(ClientCounter::LockUndo);
+        }
+        let answer = match call.procedure {
+            LockProcedure::Lock { lock_type, block } => {
+                self.core.count(ClientCounter::LockWire);
+                trace_state(&inode, call.range, "asked");
+                let mode = if block { LockMode::Block } else { LockMode::Try };
+                protocol.lock(caller, file, &lock(lock_type), mode)
+            }
+            LockProcedure::Reclaim { lock_type } => {
+                self.core.count(ClientCounter::LockWire);
+                trace_state(&inode, call.range, "reclaimed");
+                protocol.lock(caller, file, &lock(lock_type), LockMode::Reclaim)
+            }
+            LockProcedure::Unlock => {
+                self.core.count(ClientCounter::LockUnlockWire);
+                protocol.unlock(caller, file, owner, call.range)
+            }
+            LockProcedure::Cancel { lock_type } => {
+                self.core.count(ClientCounter::LockCancelWire);
+                trace_state(&inode, call.range, "cancelled");
+                protocol.cancel_lock(caller, file, &lock(lock_type))
+            }
+        };
+        answer.unwrap_or_else(|error| match error {
+            CallError::Unreachable(_) => LockReply::Grace,
+            error => {
+                tracing::debug!(%error, ?call, "a request for a lock got no reply");
+                LockReply::Unknown(of_call(error))
+            }
+        })
+    }
+
+    /// The number by which the server knows an owner.
+    fn number(&self, owners: &mut WireOwners, agent: &LockAgent, owner: LockOwner) -> Option<WireOwner> {
+        let forget = |forgotten: &[WireOwner]| self.core.protocol.forget_lock_owners(forgotten);
+        owners.number(owner, || agent.owners(), forget)
+    }
+
+    /// The lock of another owner that conflicts, if any.
+    pub(crate) fn test(
+        &self,
+        file: &OpenFile,
+        arguments: &LockArguments,
+        interrupt: &Interrupt,
+    ) -> Result<Option<ConflictingLock>, Errno> {
+        let (id, request) = test_request(file, arguments);
+        let LockArguments { range, lock_type, .. } = *arguments;
+        let number = {
+            let mut state = self.state.lock();
+            let wire_owner = match state.agent.test(request) {
+                LockTest::Held(owner, range, lock_type) => {
+                    let pid = state.files.get(id).map_or(0, |file| file.pid_of(owner));
+                    return Ok(Some(ConflictingLock { range, lock_type, pid }));
+                }
+                LockTest::AskServer(owner) => owner,
+            };
+            let LockState { owners, agent, .. } = &mut *state;
+            self.number(owners, agent, wire_owner).ok_or(Errno::NOLCK)?
+        };
+        let _cause = scope::with_cause(Cause::Lock);
+        let caller = RpcCaller { credential: &file.identity.credential, interrupt };
+        let lock = WireLock { owner: number, range, lock_type };
+        self.core.count(ClientCounter::LockTestWire);
+        let found =
+            self.core.protocol.test_lock(caller, file.inode.handle(), &lock).map_err(errno::of_call)?;
+        let found = found.map_err(error_of)?;
+        Ok(found.map(|found| ConflictingLock { range: found.range, lock_type: found.lock_type, pid: 0 }))
+    }
+
+    /// Whether another owner of this mount holds a conflicting lock.
+    pub(crate) fn is_locked_here(&self, file: &OpenFile, arguments: &LockArguments) -> bool {
+        let (_, request) = test_request(file, arguments);
+        !self.is_idle() && matches!(self.state.lock().agent.test(request), LockTest::Held(..))
+    }
+
+    /// Unlocks everything, for at most `limit`, and ends all requests.
+    pub(crate) fn release_all(self: &Arc<Self>, limit: Duration) {
+        let held: Vec<_> = {
+            let state = self.state.lock();
+            let holders = |id| state.agent.holders(id).map(move |(owner, _)| (id, owner));
+            state.files.iter().flat_map(|(id, _)| holders(id)).collect()
+        };
+        if !held.is_empty() {
+            let stop = self.stop.clone();
+            self.timers.spawn_after(limit, Box::new(move || stop.raise()));
+        }
+        for (file, owner) in held {
+            if self.stop.is_raised() {
+                break;
+            }
+            let effects = self.event(|state, now| state.agent.close(self.next_request(), file, owner, now));
+            self.perform(effects);
+        }
+        self.stop.raise();
+    }
+}
+
+/// A lock that keeps another from being placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConflictingLock {
+    /// The bytes.
+    pub range: ByteRange,
+    /// Shared or exclusive.
+    pub lock_type: LockType,
+    /// The process on this machine that holds it; 0: one of another machine, or unknown.
+    pub pid: u32,
+}
+
+impl LockEvents for MountLocks {
+    fn granted(&self, file: &FileHandle, lock: &WireLock) -> bool {
+        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
+        let mut is_confirmed = false;
+        let effects = self.event(|state, _| {
+            let number = self.next_request();
+            let found = state.files.by_handle(file).zip(state.owners.owner(lock.owner));
+            let Some((file, owner)) = found else { return Vec::new() };
+            if let Some(known) = state.files.get(file) {
+                trace_state(&known.inode, lock.range, "called back");
+            }
+            let (confirmed, actions) = state.agent.granted(number, file, owner, lock.range, lock.lock_type);
+            is_confirmed = confirmed;
+            actions
+        });
+        if effects.answers.iter().any(|(_, _, result)| result.is_ok()) {
+            self.core.count(ClientCounter::LockCallback);
+        }
+        this.perform_elsewhere(effects);
+        is_confirmed
+    }
+
+    fn server_restarted(&self) {
+        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
+        // Not on this thread: the server is asked first.
+        let senders = Arc::clone(&this.senders);
+        senders.spawn(Box::new(move || {
+            let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &this.stop };
+            if !this.core.protocol.has_lost_lock_connection(caller) {
+                tracing::warn!("a notice that the server restarted is ignored: its connection was not lost");
+                return;
+            }
+            let effects = this.event(|state, _| state.agent.server_restarted(this.next_request()));
+            this.perform(effects);
+        }));
+    }
+
+    fn callbacks_lost(&self) {
+        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
+        let effects = self.event(|state, _| state.agent.callbacks_lost());
+        this.perform_elsewhere(effects);
+    }
+}
+
+impl LockEffects {
+    fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.sends.is_empty()
+    }
+}
+
+/// Interrupts the wait of one request.
+struct LockInterruption {
+    locks: Weak<MountLocks>,
+    file: LockFileId,
+    request: LockRequestId,
+}
+
+impl Wake for LockInterruption {
+    fn wake(&self) {
+        let Some(locks) = self.locks.upgrade() else { return };
+        let (file, request) = (self.file, self.request);
+        // Whoever raises the interrupt may hold locks that the answer takes.
+        let timers = Arc::clone(&locks.timers);
+        timers.spawn(Box::new(move || locks.interrupt(file, request)));
+    }
+}
+
+/// Emits the event of a change of a request's state.
+fn trace_state(inode: &Inode, range: ByteRange, lock_state: &'static str) {
+    probe!(NfsLockState {
+        lock_state,
+        fileid: inode.fileid_if_enabled(Event::NfsLockState),
+        lock_first: range.first(),
+        lock_last: range.last()
+    });
+}
+
+/// Emits the event of an answer.
+fn trace_answer(inode: &Inode, caller: &LockCaller, result: Result<(), Errno>) {
+    let error = errno::event_status(&result);
+    match &caller.wanted {
+        Some(WantedLock { arguments, .. }) => probe!(NfsLockDone {
+            pid: arguments.pid,
+            fileid: inode.fileid_if_enabled(Event::NfsLockDone),
+            lock_first: arguments.range.first(),
+            lock_last: arguments.range.last(),
+            error
+        }),
+        None => {
+            probe!(NfsUnlockDone { fileid: inode.fileid_if_enabled(Event::NfsUnlockDone), error });
+        }
+    }
+}
+
+/// Nothing that is cached of a file is believed any more: others may have changed it before the
+/// lock was granted, perhaps within one step of the server's clock, so that its times do not tell.
+fn expire(inode: &Inode) {
+    inode.distrust_attributes();
+    if let Some(data) = inode.data_if_any() {
+        data.invalidate();
+    }
+}
+
+/// A request that is only tested.
+fn test_request(file: &OpenFile, arguments: &LockArguments) -> (LockFileId, LockRequest) {
+    let LockArguments { owner, range, lock_type, .. } = *arguments;
+    let (id, open, file) = (LockRequestId(0), file.locks.id(), LockFileId(file.id().0));
+    (file, LockRequest { id, file, owner, open, range, lock_type, wait: false })
+}
+
+const fn is_lock(call: &LockCall) -> bool {
+    matches!(call.procedure, LockProcedure::Lock { .. })
+}
+
+/// The time, within 20 % of `after`, so that clients that were denied together do not ask together.
+fn jittered(after: Duration, call: LockCallId) -> Duration {
+    use std::hash::{BuildHasher as _, RandomState};
+    let share = u32::try_from(RandomState::new().hash_one(call.request) % 41).unwrap_or(20);
+    after * (80 + share) / 100
+}
+
+/// The error of a request that got no reply.
+const fn of_call(error: CallError) -> LockError {
+    match error {
+        CallError::Interrupted => LockError::Interrupted,
+        CallError::Denied(_) => LockError::Failed(Fault::Acces),
+        _ => LockError::Failed(Fault::Io),
+    }
+}
+
+/// The errno of fcntl(2) and flock(2).
+fn error_of(error: LockError) -> Errno {
+    match error {
+        LockError::Held => Errno::AGAIN,
+        LockError::Interrupted => Errno::INTR,
+        LockError::Deadlock => Errno::DEADLK,
+        LockError::NoLocks => Errno::NOLCK,
+        // fcntl(2): the range does not fit into the server's file offsets.
+        LockError::Failed(Fault::Fbig) => Errno::OVERFLOW,
+        LockError::Failed(fault) => errno::of_fault(fault),
+    }
+}
+
+impl fmt::Debug for MountLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MountLocks").field("locked_files", &self.locked_files).finish_non_exhaustive()
+    }
+}

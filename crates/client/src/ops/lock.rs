@@ -1,0 +1,142 @@
+//! Locks of fcntl(2) and flock(2).
+
+use std::sync::Arc;
+
+use curt_policy::locks::LockOwner;
+use curt_rpc::client::Interrupt;
+use curt_types::ByteRange;
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+
+use crate::{
+    locks::{ConflictingLock, LockArguments, LockDone},
+    op::Op,
+    open_file::OpenFile,
+    ops::close,
+};
+
+/// Requests a lock, and passes the result to `done`, perhaps before this returns. An interrupt of
+/// the operation ends the wait.
+///
+/// The result is EAGAIN (another owner has it, and the request does not wait), EINTR, EDEADLK,
+/// ENOLCK, or an error of the server. After a grant nothing that was cached of the file is used.
+pub fn lock(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments, done: LockDone) {
+    if let Err(error) = file.locks.check_lost() {
+        return done(Err(error));
+    }
+    op.sb.locks.lock(file, arguments, op.interrupt(), done);
+}
+
+/// Whether another owner of this mount holds a lock that keeps this one from being placed.
+#[must_use]
+pub fn is_locked_here(op: &Op<'_>, file: &OpenFile, arguments: &LockArguments) -> bool {
+    op.sb.locks.is_locked_here(file, arguments)
+}
+
+/// Unlocks a range, after its dirty bytes were sent to the server, and passes the result to `done`
+/// when the server has confirmed it. EIO, once, if a lock was lost; the rest is unlocked then, too.
+pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRange, done: LockDone) {
+    let lost = file.locks.check_lost();
+    if !has_sent_data(op, file) {
+        unlock_in_background(op, file, owner, range);
+        return done(lost.and(Err(Errno::INTR)));
+    }
+    let done = Box::new(move |result| done(lost.and(result)));
+    op.sb.locks.unlock(file, owner, range, op.interrupt(), done);
+}
+
+/// Sends what was written under a lock, so that others see the data once they have the lock. False
+/// if the caller is interrupted before that.
+fn has_sent_data(op: &Op<'_>, file: &OpenFile) -> bool {
+    op.sb.core.data.flush_unsent(&file.owner, op.interrupt()).is_ok() || !op.interrupt().is_raised()
+}
+
+/// Takes the locks of an owner within a range from it now, and unlocks them when its data are at
+/// the server.
+fn unlock_in_background(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRange) {
+    let Some(release) = op.sb.locks.unlock_after_data(file, owner, range) else { return };
+    let (plane, locks, file) = (Arc::clone(&op.sb.core.data), Arc::clone(&op.sb.locks), Arc::clone(file));
+    op.sb.background.spawn(Box::new(move || {
+        let _ = plane.flush_unsent(&file.owner, &Interrupt::never());
+        locks.data_written(release);
+    }));
+}
+
+/// The lock of another owner that keeps this one from being placed, if any.
+///
+/// # Errors
+/// ENOLCK; EINTR; an error of the server.
+pub fn test_lock(
+    op: &Op<'_>,
+    file: &OpenFile,
+    arguments: &LockArguments,
+) -> Result<Option<ConflictingLock>, Errno> {
+    op.sb.locks.test(file, arguments, op.interrupt())
+}
+
+/// As [`lock`], but waits for the result.
+///
+/// # Errors
+/// Those of [`lock`].
+pub fn lock_and_wait(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments) -> Result<(), Errno> {
+    wait(|done| lock(op, file, arguments, done))
+}
+
+/// As [`unlock`], but waits for the result.
+///
+/// # Errors
+/// EINTR; EIO if the lock was lost; an error of the server.
+pub fn unlock_and_wait(
+    op: &Op<'_>,
+    file: &Arc<OpenFile>,
+    owner: LockOwner,
+    range: ByteRange,
+) -> Result<(), Errno> {
+    wait(|done| unlock(op, file, owner, range, done))
+}
+
+/// close(2) of one descriptor of the open file by `owner`: writes its data, and then unlocks
+/// everything that the owner has locked in the file.
+///
+/// # Errors
+/// Those of [`close::flush`]. An interrupted caller leaves the rest to the background.
+pub fn flush_and_unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner) -> Result<(), Errno> {
+    let flushed = close::flush(op, file);
+    if !op.sb.locks.holds(file, owner) {
+        return flushed;
+    }
+    if !has_sent_data(op, file) {
+        unlock_in_background(op, file, owner, ByteRange::WHOLE);
+        return flushed.and(Err(Errno::INTR));
+    }
+    let unlocked = wait(|done| op.sb.locks.close(file, owner, op.interrupt(), done));
+    match (flushed, unlocked) {
+        (Ok(()), Err(Errno::INTR)) => Err(Errno::INTR),
+        // As in Linux, close(2) does not fail because of a lock.
+        (flushed, _) => flushed,
+    }
+}
+
+/// The result of a request that a thread waits for.
+#[derive(Default)]
+struct AwaitedResult {
+    result: Mutex<Option<Result<(), Errno>>>,
+    known: Condvar,
+}
+
+/// Waits for a result. An interrupt of the request produces one.
+fn wait(begin: impl FnOnce(LockDone)) -> Result<(), Errno> {
+    let awaited = Arc::new(AwaitedResult::default());
+    let setter = Arc::clone(&awaited);
+    begin(Box::new(move |result| {
+        *setter.result.lock() = Some(result);
+        setter.known.notify_all();
+    }));
+    let mut result = awaited.result.lock();
+    loop {
+        if let Some(result) = *result {
+            return result;
+        }
+        awaited.known.wait(&mut result);
+    }
+}

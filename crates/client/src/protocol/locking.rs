@@ -1,0 +1,58 @@
+//! The values of requests for byte-range locks, independent of a protocol version.
+
+use curt_policy::locks::LockReply;
+use curt_rpc::client::CallError;
+use curt_types::{ByteRange, FileHandle, LockType};
+
+/// An owner of locks, as the server knows it: a number that is unique in a mount. NLM sends it as
+/// `svid` and `oh`, NFSv4 as a lock owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WireOwner(pub u32);
+
+/// A lock as the server knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireLock {
+    /// Its owner.
+    pub owner: WireOwner,
+    /// The bytes.
+    pub range: ByteRange,
+    /// Shared or exclusive.
+    pub lock_type: LockType,
+}
+
+/// How a lock is requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// The server replies at once.
+    Try,
+    /// The server may keep the request, and call back when it grants it ([`LockReply::Blocked`]).
+    Block,
+    /// The lock was held before the server restarted.
+    Reclaim,
+}
+
+/// The reply to a request that changes a lock.
+pub type LockAnswer = Result<LockReply, CallError>;
+
+/// A lock that another client holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteLock {
+    /// The bytes.
+    pub range: ByteRange,
+    /// Shared or exclusive.
+    pub lock_type: LockType,
+}
+
+/// Receives what a server says about locks of its own accord.
+pub trait LockEvents: Send + Sync {
+    /// The server has granted a LOCK that it had blocked. Returns whether this is confirmed to the
+    /// server.
+    fn granted(&self, file: &FileHandle, lock: &WireLock) -> bool;
+
+    /// The server is said to have restarted: it has forgotten all locks. This is checked before
+    /// locks are reclaimed.
+    fn server_restarted(&self);
+
+    /// Callbacks may have been lost.
+    fn callbacks_lost(&self);
+}

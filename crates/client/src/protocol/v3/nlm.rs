@@ -1,0 +1,490 @@
+//! The locks of NFSv3: requests of the Network Lock Manager, version 4 (RFC 1813 appendix II).
+//!
+//! [`NlmClient`] owns the connection to the server's lock manager, which is made when the first
+//! lock is requested: most mounts never lock. A server without NLM refuses locks with ENOLCK, as in
+//! Linux. Which requests are sent is decided by [`crate::locks`].
+
+use std::{
+    fmt, io,
+    net::IpAddr,
+    num::NonZeroU8,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use curt_policy::locks::{LockError, LockReply};
+use curt_proto::nlm4::{
+    self, NetObj, NlmCancelArguments, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmStat4,
+    NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, PROGRAM, VERSION, offset_and_length,
+};
+use curt_rpc::auth::RpcCredential;
+use curt_rpc::client::{
+    CallError, CallReply, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName,
+    TcpOptions, TcpTransport, Transport, TransportEvents,
+};
+use curt_types::{ByteRange, Fault, FileHandle, LockType};
+use curt_xdr::{Decode, DecodeError, Encode, Opaque, decode_all};
+use parking_lot::Mutex;
+
+use super::mounting::{self, MountError, ServiceKind};
+use crate::protocol::{
+    LockAnswer, LockEvents, LockMode, RemoteLock, RpcCaller, RpcClient, WireLock, WireOwner,
+    rpc_client::CallSpec,
+};
+
+/// Longest results: a cookie, a status and a holder with an owner, in bytes.
+const RESULTS_MAX: usize = 2 * (nlm4::NETOBJ_MAX + 4) + 32;
+
+/// Cookies are numbers of this size in bytes, so a result has its status behind that.
+const COOKIE_BYTES: usize = 8;
+const STATUS_AT: usize = 4 + COOKIE_BYTES;
+
+/// What a request comes to if the server has no NLM, or this mount no number for an owner.
+const MISSING: LockReply = LockReply::Refused(LockError::NoLocks);
+
+/// What the lock managers of one network namespace share: see [`NlmClient::new`].
+pub trait NlmHost: Send + Sync + fmt::Debug {
+    /// Locks are about to be requested or tested: from now on this mount has numbers for their
+    /// owners, and the server is monitored. Returns whether it has numbers.
+    fn prepare(&self) -> bool;
+
+    /// The first `svid` of this mount, after [`NlmHost::prepare`]; [`OWNERS_MAX`] follow.
+    fn first_svid(&self) -> i32;
+
+    /// Whether a server can call back now (GRANTED).
+    fn can_be_called(&self) -> bool;
+
+    /// The state number of this host's NSM.
+    fn nsm_state(&self) -> i32;
+
+    /// Locks of an owner on a file may be at the server from now on.
+    fn note_lock(&self, _file: &FileHandle, _owner: WireOwner, _credential: &RpcCredential) {}
+
+    /// A LOCK of such an owner may be blocked at the server from now on.
+    fn note_blocked(&self, _file: &FileHandle, _lock: &WireLock) {}
+
+    /// Nothing of a file is locked any more.
+    fn forget_file(&self, _file: &FileHandle) {}
+
+    /// Owners have no locks any more.
+    fn forget_owners(&self, _owners: &[WireOwner]) {}
+
+    /// Passes callbacks of the server to `events`.
+    fn report(&self, events: Weak<dyn LockEvents>);
+}
+
+/// Owners of one mount at one time. Further ones get ENOLCK.
+pub const OWNERS_MAX: u32 = 1 << 16;
+
+/// How the server's lock manager is found.
+#[derive(Clone, Debug)]
+pub struct NlmOptions {
+    /// The transport options of NFS requests, except the port.
+    pub transport: TcpOptions,
+    /// `lockport=`; `None`: the portmapper is queried for each new connection.
+    pub port: Option<u16>,
+    /// This host's name.
+    pub host_name: Vec<u8>,
+    /// Time limit of a query of the portmapper.
+    pub timeout: Duration,
+}
+
+/// Requests to the lock manager of a server.
+pub struct NlmClient {
+    options: NlmOptions,
+    host: Arc<dyn NlmHost>,
+    transport: Mutex<Option<Arc<dyn Transport>>>,
+    cookie: AtomicU64,
+    connections: Arc<ConnectionCount>,
+    /// How many there were at the last restart of the server.
+    connections_seen: AtomicU64,
+    /// The lack of NLM at the server was logged.
+    is_lack_logged: AtomicBool,
+}
+
+/// Counts the connections that were established.
+#[derive(Debug, Default)]
+struct ConnectionCount(AtomicU64);
+
+impl TransportEvents for ConnectionCount {
+    fn sent(&self, _: usize) {}
+    fn received(&self, _: usize) {}
+    fn retransmitted(&self) {}
+    fn connected(&self, _: bool) {
+        self.0.fetch_add(1, Relaxed);
+    }
+    fn not_responding(&self) {}
+    fn responding_again(&self) {}
+    fn malformed_reply(&self) {}
+}
+
+/// Why there is no connection.
+enum NoNlm {
+    /// The server has no NLM.
+    Missing,
+    /// It may have one later.
+    NotNow(CallError),
+}
+
+impl NlmClient {
+    /// A client of the lock manager of a server.
+    #[must_use]
+    pub fn new(options: NlmOptions, host: Arc<dyn NlmHost>) -> Self {
+        Self {
+            options,
+            host,
+            transport: Mutex::default(),
+            cookie: AtomicU64::new(1),
+            connections: Arc::default(),
+            // The first one is no reconnection.
+            connections_seen: AtomicU64::new(1),
+            is_lack_logged: AtomicBool::new(false),
+        }
+    }
+
+    /// The same over a connection that exists (in tests, or within one process).
+    #[must_use]
+    pub fn over(transport: Arc<dyn Transport>, options: NlmOptions, host: Arc<dyn NlmHost>) -> Self {
+        Self { transport: Mutex::new(Some(transport)), ..Self::new(options, host) }
+    }
+
+    pub(super) fn host(&self) -> &dyn NlmHost {
+        &*self.host
+    }
+
+    pub(super) fn report(&self, events: Weak<dyn LockEvents>) {
+        self.host.report(events);
+    }
+
+    pub(super) fn lock(
+        &self,
+        calls: NlmCalls<'_>,
+        file: &FileHandle,
+        lock: &WireLock,
+        mode: LockMode,
+    ) -> LockAnswer {
+        if !self.host.prepare() {
+            return Ok(MISSING);
+        }
+        let block = mode == LockMode::Block && self.host.can_be_called();
+        self.host.note_lock(file, lock.owner, calls.caller.credential);
+        if block {
+            self.host.note_blocked(file, lock);
+        }
+        let is_reclaim = mode == LockMode::Reclaim;
+        let cookie = self.next_cookie();
+        let owner = self.owner(lock.owner);
+        let arguments = NlmLockArguments {
+            cookie: opaque(&cookie),
+            block,
+            exclusive: lock.lock_type == LockType::Write,
+            lock: self.named(file, &owner, lock.range),
+            reclaim: is_reclaim,
+            state: self.host.nsm_state(),
+        };
+        // A server that is starting may register its lock manager late.
+        let missing = if is_reclaim { LockReply::Unknown(LockError::NoLocks) } else { MISSING };
+        let reply = self.change(calls, NlmProcedure::Lock, &arguments, cookie, missing)?;
+        Ok(match reply {
+            // The grace period is over: the lock cannot be reclaimed any more.
+            LockReply::Grace if is_reclaim => LockReply::Refused(LockError::NoLocks),
+            reply => reply,
+        })
+    }
+
+    pub(super) fn unlock(
+        &self,
+        calls: NlmCalls<'_>,
+        file: &FileHandle,
+        owner: WireOwner,
+        range: ByteRange,
+    ) -> LockAnswer {
+        let cookie = self.next_cookie();
+        let owner = self.owner(owner);
+        let arguments = NlmUnlockArguments { cookie: opaque(&cookie), lock: self.named(file, &owner, range) };
+        self.change(calls, NlmProcedure::Unlock, &arguments, cookie, MISSING)
+    }
+
+    pub(super) fn cancel(&self, calls: NlmCalls<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
+        let cookie = self.next_cookie();
+        let owner = self.owner(lock.owner);
+        let arguments = NlmCancelArguments {
+            cookie: opaque(&cookie),
+            block: true,
+            exclusive: lock.lock_type == LockType::Write,
+            lock: self.named(file, &owner, lock.range),
+        };
+        self.change(calls, NlmProcedure::Cancel, &arguments, cookie, MISSING)
+    }
+
+    pub(super) fn test(
+        &self,
+        calls: NlmCalls<'_>,
+        file: &FileHandle,
+        lock: &WireLock,
+    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+        if !self.host.prepare() {
+            return Ok(Err(LockError::NoLocks));
+        }
+        let cookie = self.next_cookie();
+        let owner = self.owner(lock.owner);
+        let arguments = NlmTestArguments {
+            cookie: opaque(&cookie),
+            exclusive: lock.lock_type == LockType::Write,
+            lock: self.named(file, &owner, lock.range),
+        };
+        let reply = match self.call(calls, NlmProcedure::Test, &arguments) {
+            Ok(reply) => reply,
+            Err(NoNlm::Missing) => return Ok(Err(LockError::NoLocks)),
+            Err(NoNlm::NotNow(error)) => return Err(error),
+        };
+        let result: NlmTestResult<'_> = decoded(calls, NlmProcedure::Test, reply.results())?;
+        check_cookie(calls, NlmProcedure::Test, result.cookie, cookie)?;
+        Ok(match result.reply {
+            NlmTestReply::Denied(holder) => {
+                let range = ByteRange::of_length(holder.offset, holder.length);
+                let to_end = ByteRange::new(holder.offset, u64::MAX).unwrap_or(ByteRange::WHOLE);
+                let lock_type = nlm4::lock_type(holder.exclusive);
+                Ok(Some(RemoteLock { range: range.unwrap_or(to_end), lock_type }))
+            }
+            NlmTestReply::Other(NlmStat4::Granted) => Ok(None),
+            NlmTestReply::Other(status) => Err(match reply_of(status) {
+                LockReply::Refused(error) => error,
+                // A test does not wait for the end of the grace period.
+                _ => LockError::NoLocks,
+            }),
+        })
+    }
+
+    /// Whether the connection to the lock manager was lost since the last restart of the server. A
+    /// server that restarts loses its connections; a forged notice of a restart does not end them.
+    pub(super) fn has_lost_connection(&self, calls: NlmCalls<'_>) -> bool {
+        if self.call(calls, NlmProcedure::Null, &()).is_err() {
+            // The next connection is that to the restarted server, of which other notices may come.
+            self.connections_seen.store(self.connections.0.load(Relaxed) + 1, Relaxed);
+            return true;
+        }
+        // Relaxed: the call was made after any connection that it used. 0: the transport was given.
+        let count = self.connections.0.load(Relaxed);
+        count == 0 || self.connections_seen.swap(count, Relaxed) != count
+    }
+
+    fn change(
+        &self,
+        calls: NlmCalls<'_>,
+        procedure: NlmProcedure,
+        arguments: &(dyn Encode + Sync),
+        cookie: [u8; COOKIE_BYTES],
+        missing: LockReply,
+    ) -> LockAnswer {
+        let reply = match self.call(calls, procedure, arguments) {
+            Ok(reply) => reply,
+            Err(NoNlm::Missing) => return Ok(missing),
+            Err(NoNlm::NotNow(error)) => return Err(error),
+        };
+        let result: NlmResult<'_> = decoded(calls, procedure, reply.results())?;
+        check_cookie(calls, procedure, result.cookie, cookie)?;
+        Ok(reply_of(result.status))
+    }
+
+    fn call(
+        &self,
+        calls: NlmCalls<'_>,
+        procedure: NlmProcedure,
+        arguments: &(dyn Encode + Sync),
+    ) -> Result<CallReply, NoNlm> {
+        let transport = self.transport(calls.caller.interrupt)?;
+        let outgoing = CallSpec {
+            program: PROGRAM,
+            version: VERSION,
+            procedure: procedure.number(),
+            arguments,
+            bulk: &[],
+            results_max: RESULTS_MAX,
+            jukebox: None,
+            status_at: STATUS_AT,
+            transport: Some(&*transport),
+            sink: None,
+        };
+        match calls.rpc.call(calls.caller, outgoing) {
+            Ok(result) => Ok(result.reply),
+            Err(
+                error @ (CallError::ProgramUnavailable
+                | CallError::ProgramMismatch(_)
+                | CallError::ProcedureUnavailable),
+            ) => Err(self.missing(&error)),
+            Err(error) => Err(NoNlm::NotNow(error)),
+        }
+    }
+
+    /// The connection to the lock manager; made if there is none.
+    fn transport(&self, interrupt: &Interrupt) -> Result<Arc<dyn Transport>, NoNlm> {
+        if let Some(transport) = &*self.transport.lock() {
+            return Ok(Arc::clone(transport));
+        }
+        let port = match self.options.port {
+            Some(port) => PortSource::Fixed(port),
+            None => {
+                let port = self.find_port(interrupt)?;
+                let (first, timeout) = (Mutex::new(Some(port)), self.options.timeout);
+                PortSource::Lookup(Arc::new(move |address| {
+                    if let Some(port) = first.lock().take() {
+                        return Ok(port);
+                    }
+                    ask_port(address, timeout, &Interrupt::never()).map_err(io::Error::other)
+                }))
+            }
+        };
+        let options = TcpOptions { port, nconnect: NonZeroU8::MIN, ..self.options.transport.clone() };
+        let events: Arc<dyn TransportEvents> = Arc::<ConnectionCount>::clone(&self.connections);
+        let made: Arc<dyn Transport> = Arc::new(TcpTransport::new(options, events));
+        // Another thread may have made one meanwhile.
+        Ok(Arc::clone(self.transport.lock().get_or_insert(made)))
+    }
+
+    /// The port of the lock manager, by the server's portmapper.
+    fn find_port(&self, interrupt: &Interrupt) -> Result<u16, NoNlm> {
+        let TcpOptions { server, family, .. } = &self.options.transport;
+        let found =
+            mounting::first_of(server, *family, |address| ask_port(address, self.options.timeout, interrupt));
+        found.map_err(|error| match error {
+            MountError::NotRegistered { .. } | MountError::Refused { .. } | MountError::Version { .. } => {
+                self.missing(&error)
+            }
+            MountError::Interrupted => NoNlm::NotNow(CallError::Interrupted),
+            MountError::Call { error, .. } => NoNlm::NotNow(error),
+            _ => NoNlm::NotNow(CallError::Unreachable(io::ErrorKind::TimedOut)),
+        })
+    }
+
+    fn missing(&self, error: &dyn fmt::Display) -> NoNlm {
+        if !self.is_lack_logged.swap(true, Relaxed) {
+            tracing::warn!(
+                "the server has no lock manager, locks fail with ENOLCK: {error}; \
+                 mount with nolock for locks of this machine alone"
+            );
+        }
+        NoNlm::Missing
+    }
+
+    fn next_cookie(&self) -> [u8; COOKIE_BYTES] {
+        self.cookie.fetch_add(1, Relaxed).to_be_bytes()
+    }
+
+    /// Servers compare `svid` (knfsd), or both (Ganesha).
+    fn owner(&self, owner: WireOwner) -> NlmOwner {
+        let svid = self.host.first_svid().saturating_add(i32::try_from(owner.0).unwrap_or(i32::MAX));
+        NlmOwner { svid, handle: svid.to_be_bytes() }
+    }
+
+    fn named<'a>(&'a self, file: &'a FileHandle, owner: &'a NlmOwner, range: ByteRange) -> NlmLock<'a> {
+        let (offset, length) = offset_and_length(range);
+        NlmLock {
+            caller_name: opaque(&self.options.host_name),
+            fh: opaque(file.as_bytes()),
+            oh: opaque(&owner.handle),
+            svid: owner.svid,
+            offset,
+            length,
+        }
+    }
+}
+
+/// An owner as NLM names it.
+struct NlmOwner {
+    svid: i32,
+    handle: [u8; 4],
+}
+
+/// The credential and the statistics of calls.
+#[derive(Clone, Copy)]
+pub(super) struct NlmCalls<'a> {
+    pub(super) rpc: &'a RpcClient,
+    pub(super) caller: RpcCaller<'a>,
+}
+
+/// Answers GRANTED_MSG of the server at `address` (GRANTED_RES, which has no reply).
+pub fn send_granted_result(address: IpAddr, cookie: &[u8], status: NlmStat4, timeout: Duration) {
+    let never = Interrupt::never();
+    let send = || {
+        let port = ask_port(address, timeout, &never)?;
+        let failed = |error| MountError::of_call(ServiceKind::LockManager, address.to_string(), port, error);
+        let options = TcpOptions {
+            timeout,
+            retrans: 0,
+            recovery: RecoveryMode::Soft,
+            connect_timeout: timeout,
+            ..TcpOptions::new(ServerName::Address(address), PortSource::Fixed(port))
+        };
+        let transport =
+            TcpTransport::connect(options, Arc::new(NoTransportEvents), &never).map_err(failed)?;
+        let request = RpcRequest {
+            program: PROGRAM,
+            version: VERSION,
+            procedure: NlmProcedure::GrantedRes.number(),
+            credential: &RpcCredential::None,
+            arguments: &NlmResult { cookie: opaque(cookie), status },
+            bulk: &[],
+            results_max: 0,
+        };
+        transport.call(&request, &never).map(drop).map_err(failed)
+    };
+    if let Err(error) = send() {
+        tracing::debug!(%address, %error, "GRANTED_RES was not heard: the server calls back again");
+    }
+}
+
+fn ask_port(address: IpAddr, timeout: Duration, interrupt: &Interrupt) -> Result<u16, MountError> {
+    mounting::ask_port(address, ServiceKind::LockManager, PROGRAM, VERSION, timeout, interrupt)
+}
+
+fn opaque<const MAX: usize>(bytes: &[u8]) -> Opaque<'_, MAX> {
+    Opaque::new(bytes).unwrap_or_default()
+}
+
+fn decoded<'a, T: Decode<'a>>(
+    calls: NlmCalls<'_>,
+    procedure: NlmProcedure,
+    results: &'a [u8],
+) -> Result<T, CallError> {
+    decode_all(results).map_err(|error| calls.rpc.malformed(procedure.name(), error))
+}
+
+/// Checks that a result belongs to its call.
+fn check_cookie(
+    calls: NlmCalls<'_>,
+    procedure: NlmProcedure,
+    found: NetObj<'_>,
+    sent: [u8; COOKIE_BYTES],
+) -> Result<(), CallError> {
+    if found.bytes() == sent {
+        return Ok(());
+    }
+    let first = found.bytes().first_chunk().map_or(0, |first| u32::from_be_bytes(*first));
+    let error = DecodeError::BadValue { name: "a cookie of this call", value: first };
+    Err(calls.rpc.malformed(procedure.name(), error))
+}
+
+/// What a status means. The errors are those of Linux's client.
+const fn reply_of(status: NlmStat4) -> LockReply {
+    match status {
+        NlmStat4::Granted => LockReply::Granted,
+        NlmStat4::Denied => LockReply::Denied,
+        NlmStat4::Blocked => LockReply::Blocked,
+        NlmStat4::DeniedGracePeriod => LockReply::Grace,
+        NlmStat4::DeniedNolocks | NlmStat4::Failed => LockReply::Refused(LockError::NoLocks),
+        NlmStat4::Deadlck => LockReply::Refused(LockError::Deadlock),
+        NlmStat4::Rofs => LockReply::Refused(LockError::Failed(Fault::Rofs)),
+        NlmStat4::StaleFh => LockReply::Refused(LockError::Failed(Fault::Stale)),
+        NlmStat4::Fbig => LockReply::Refused(LockError::Failed(Fault::Fbig)),
+    }
+}
+
+impl fmt::Debug for NlmClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NlmClient").field("host", &self.host).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,455 @@
+//! Byte-range locks: which requests are sent to the lock manager, when callers are answered, and
+//! what is believed of a file afterwards.
+
+mod lock_manager;
+
+use std::sync::{Arc, mpsc};
+
+use curt_client::{
+    Caller, ClientOptions, LockArguments, LockOwner, OpenFile, OpenFlags, ops, threads::BackgroundThreads,
+};
+use curt_observe::ClientCounter;
+use curt_policy::{CacheOptions, locks::LockOptions};
+use curt_proto::nlm4::{NlmProcedure, NlmStat4};
+use curt_rpc::client::Interrupt;
+use curt_types::{ByteRange, LockType, SetAttributes};
+use rustix::io::Errno;
+
+use self::lock_manager::{LockManager, SOON};
+use crate::world::{BenchMount, World, root};
+
+/// A mount whose locks are those of a lock manager, and one open file.
+struct LockingMount {
+    world: World,
+    manager: Arc<LockManager>,
+    mounted: BenchMount,
+    file: Arc<OpenFile>,
+}
+
+/// The result of a request that may wait.
+type Pending = mpsc::Receiver<Result<(), Errno>>;
+
+fn range(first: u64, last: u64) -> ByteRange {
+    ByteRange::new(first, last).unwrap()
+}
+
+fn want(owner: u64, range: ByteRange, lock_type: LockType, wait: bool) -> LockArguments {
+    LockArguments { owner: LockOwner::Posix(owner), pid: 0, range, lock_type, wait }
+}
+
+impl LockingMount {
+    fn new() -> Self {
+        Self::with(LockOptions::default())
+    }
+
+    fn with(locks: LockOptions) -> Self {
+        let world = World::new();
+        let manager = Arc::new(LockManager::default());
+        let options = ClientOptions { locks, ..ClientOptions::default() };
+        let threads = Arc::new(BackgroundThreads::new(8));
+        let mounted = world.mount_locking(options, lock_manager::client(&manager), threads);
+        mounted.put(&root(), mounted.client.root(), "f", 0o666, b"0123456789");
+        let file = open(&mounted, "f", OpenFlags::writing());
+        mounted.sent();
+        Self { world, manager, mounted, file }
+    }
+
+    fn begin(&self, caller: &Caller, file: &Arc<OpenFile>, arguments: LockArguments) -> Pending {
+        let (answer, answered) = mpsc::channel();
+        let done = Box::new(move |result| answer.send(result).unwrap());
+        ops::lock(&self.mounted.client.op(caller), file, arguments, done);
+        answered
+    }
+
+    fn lock(&self, owner: u64, range: ByteRange, lock_type: LockType, wait: bool) -> Result<(), Errno> {
+        let op = self.mounted.client.op(&root());
+        ops::lock_and_wait(&op, &self.file, want(owner, range, lock_type, wait))
+    }
+
+    fn unlock(&self, owner: u64, range: ByteRange) -> Result<(), Errno> {
+        ops::unlock_and_wait(&self.mounted.client.op(&root()), &self.file, LockOwner::Posix(owner), range)
+    }
+
+    fn waits(&self, owner: u64, range: ByteRange) -> Pending {
+        self.begin(&root(), &self.file, want(owner, range, LockType::Write, true))
+    }
+
+    fn handle(&self) -> Vec<u8> {
+        self.mounted.client.file_handle(self.file.id()).unwrap().as_bytes().to_vec()
+    }
+}
+
+fn open(mounted: &BenchMount, name: &str, flags: OpenFlags) -> Arc<OpenFile> {
+    let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
+    ops::open(&mounted.client.op(&root()), found.id, flags).unwrap().file
+}
+
+const W: LockType = LockType::Write;
+const R: LockType = LockType::Read;
+
+// SEMANTICS: lock-15.
+#[test]
+fn waiters_of_one_mount_send_no_request_until_their_turn() {
+    let mount = LockingMount::new();
+    assert_eq!(mount.lock(0, range(0, 9), W, true), Ok(()));
+    assert_eq!(mount.manager.calls(), ["LOCK w 0..=9"]);
+    let waiters: Vec<_> = (1..200).map(|owner| mount.waits(owner, range(0, 9))).collect();
+    assert!(mount.manager.calls().is_empty());
+    assert_eq!(mount.mounted.counter(ClientCounter::LockLocalWait), 199);
+    assert_eq!(mount.lock(999, range(5, 5), R, false), Err(Errno::AGAIN));
+    for (owner, waiter) in (1..).zip(&waiters) {
+        assert_eq!(waiter.try_recv(), Err(mpsc::TryRecvError::Empty), "{owner}");
+        assert_eq!(mount.unlock(owner - 1, ByteRange::WHOLE), Ok(()));
+        assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())), "{owner}");
+        assert_eq!(mount.manager.calls(), ["UNLOCK 0..=9", "LOCK w 0..=9"], "{owner}");
+    }
+    assert_eq!(mount.unlock(199, range(3, 4)), Ok(()));
+    assert_eq!(mount.manager.calls(), ["UNLOCK 3..=4"]);
+    assert_eq!(mount.mounted.client.locks().locks.len(), 2, "it is split");
+    assert_eq!(mount.unlock(199, ByteRange::WHOLE), Ok(()));
+    assert!(!mount.manager.holds_something());
+    assert_eq!(mount.mounted.client.locks().locks, []);
+}
+
+// SEMANTICS: lock-3.
+#[test]
+fn a_lock_of_another_client_is_polled_for_by_the_first_waiter_alone() {
+    let mount = LockingMount::new();
+    let file = mount.handle();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    assert_eq!(mount.lock(1, range(0, 0), R, false), Err(Errno::AGAIN));
+    mount.manager.calls();
+    let (first, second) = (mount.waits(2, range(0, 9)), mount.waits(3, range(0, 9)));
+    mount.manager.wait_for_calls(3);
+    assert_eq!(first.try_recv(), Err(mpsc::TryRecvError::Empty));
+    mount.manager.other(&file, ByteRange::WHOLE, None);
+    assert_eq!(first.recv_timeout(SOON), Ok(Ok(())));
+    assert_eq!(second.try_recv(), Err(mpsc::TryRecvError::Empty));
+    assert!(mount.manager.calls().iter().all(|call| call == "LOCK w 0..=9"));
+    assert!(mount.mounted.counter(ClientCounter::LockPoll) >= 2);
+    assert_eq!(mount.unlock(2, ByteRange::WHOLE), Ok(()));
+    assert_eq!(second.recv_timeout(SOON), Ok(Ok(())));
+}
+
+// SEMANTICS: lock-3.
+#[test]
+fn a_server_that_calls_back_is_not_polled_and_strange_callbacks_change_nothing() {
+    let mount = LockingMount::new();
+    mount.manager.call_back();
+    let file = mount.handle();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    let waiter = mount.waits(2, range(0, 9));
+    mount.manager.wait_for_calls(1);
+    assert_eq!(mount.manager.calls(), ["LOCK wait w 0..=9"]);
+    assert!(!mount.manager.grant(b"another file", 0, range(0, 9)));
+    assert!(!mount.manager.grant(&file, 77, range(0, 9)), "nobody has this number");
+    assert_eq!(waiter.try_recv(), Err(mpsc::TryRecvError::Empty));
+    assert!(mount.manager.grant(&file, 0, range(0, 9)));
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+    assert!(mount.manager.grant(&file, 0, range(0, 9)), "a repeated callback is confirmed");
+    assert_eq!(mount.manager.calls(), Vec::<String>::new());
+    assert_eq!(mount.mounted.counter(ClientCounter::LockCallback), 1);
+}
+
+// SEMANTICS: lock-4.
+#[test]
+fn an_interrupted_wait_ends_at_once_and_leaves_nothing_at_the_server() {
+    let mount = LockingMount::new();
+    let interrupted = || Caller { interrupt: Interrupt::new(), ..root() };
+    assert_eq!(mount.lock(0, range(0, 9), W, true), Ok(()));
+    // Behind a lock of this mount.
+    let caller = interrupted();
+    let waiter = mount.begin(&caller, &mount.file, want(1, range(0, 9), W, true));
+    caller.interrupt.raise();
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Err(Errno::INTR)));
+    assert_eq!(mount.unlock(0, range(0, 9)), Ok(()));
+    assert_eq!(mount.manager.calls(), ["LOCK w 0..=9", "UNLOCK 0..=9"]);
+    // While its LOCK is in flight: what is granted then is given back.
+    mount.manager.hold(Some(NlmProcedure::Lock));
+    let caller = interrupted();
+    std::thread::scope(|scope| {
+        let (file, mount) = (&mount.file, &mount);
+        let (answer, answered) = mpsc::channel();
+        let of_caller = caller.clone();
+        scope.spawn(move || {
+            let op = mount.mounted.client.op(&of_caller);
+            let done = Box::new(move |result| answer.send(result).unwrap());
+            ops::lock(&op, file, want(1, range(0, 9), W, true), done);
+        });
+        mount.manager.wait_for_held();
+        caller.interrupt.raise();
+        assert_eq!(answered.recv_timeout(SOON), Ok(Err(Errno::INTR)));
+        mount.manager.hold(None);
+    });
+    mount.manager.wait_for_calls(2);
+    assert_eq!(mount.manager.calls(), ["LOCK w 0..=9", "UNLOCK 0..=9"]);
+    assert!(!mount.manager.holds_something());
+    // Blocked at the server.
+    mount.manager.call_back();
+    let file = mount.handle();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    let caller = interrupted();
+    let waiter = mount.begin(&caller, &mount.file, want(1, range(0, 9), W, true));
+    mount.manager.wait_for_calls(1);
+    caller.interrupt.raise();
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Err(Errno::INTR)));
+    mount.manager.wait_for_calls(3);
+    assert_eq!(mount.manager.calls(), ["LOCK wait w 0..=9", "CANCEL w 0..=9", "UNLOCK 0..=9"]);
+    // Before it has begun.
+    let waiter = mount.begin(&caller, &mount.file, want(1, range(0, 9), W, true));
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Err(Errno::INTR)));
+    assert_eq!(mount.mounted.counter(ClientCounter::LockInterrupt), 4);
+}
+
+// SEMANTICS: lock-5.
+#[test]
+fn a_locker_sees_what_the_previous_one_wrote() {
+    let mount = LockingMount::new();
+    let other = mount.world.mount(CacheOptions::default());
+    let reader = mount.mounted.client.op(&root());
+    assert_eq!(&*ops::read(&reader, &mount.file, 0, 4).unwrap().to_vec(), b"0123");
+    let writer = open(&other, "f", OpenFlags::writing());
+    let op = other.client.op(&root());
+    assert_eq!(ops::write(&op, &writer, 0, b"abcd"), Ok(4));
+    ops::flush(&op, &writer).unwrap();
+    let read = || ops::read(&mount.mounted.client.op(&root()), &mount.file, 0, 4).unwrap().to_vec();
+    assert_eq!(read(), b"0123", "without a lock the cache is believed");
+    mount.mounted.sent();
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(mount.manager.calls(), ["LOCK w 0..=9"]);
+    assert_eq!(mount.mounted.sent(), "", "a grant sends nothing else");
+    assert_eq!(read(), b"abcd");
+    assert!(mount.mounted.sent().contains("READ"));
+}
+
+// SEMANTICS: lock-6.
+#[test]
+fn written_bytes_are_at_the_server_before_their_lock_is_free() {
+    let mount = LockingMount::new();
+    let other = mount.world.mount(CacheOptions::default());
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    let op = mount.mounted.client.op(&root());
+    assert_eq!(ops::write(&op, &mount.file, 0, b"abcd"), Ok(4));
+    mount.mounted.sent();
+    assert_eq!(mount.unlock(1, range(0, 3)), Ok(()));
+    let found = other.lookup(&root(), other.client.root(), "f").unwrap();
+    assert_eq!(other.cat(&root(), found.id).unwrap(), b"abcd456789");
+    // The same at close.
+    assert_eq!(ops::write(&op, &mount.file, 0, b"efgh"), Ok(4));
+    mount.manager.calls();
+    assert_eq!(ops::flush_and_unlock(&op, &mount.file, LockOwner::Posix(1)), Ok(()));
+    assert_eq!(mount.manager.calls(), ["UNLOCK 4..=9"]);
+    let found = other.lookup(&root(), other.client.root(), "f").unwrap();
+    assert_eq!(other.cat(&root(), found.id).unwrap(), b"efgh456789");
+}
+
+// SEMANTICS: lock-7.
+#[test]
+fn closing_ends_the_locks_of_the_process_and_the_last_close_those_of_the_open_file() {
+    let mount = LockingMount::new();
+    let second = open(&mount.mounted, "f", OpenFlags::writing());
+    let op = mount.mounted.client.op(&root());
+    for (owner, first) in [(LockOwner::Posix(1), 0), (LockOwner::Posix(2), 10)] {
+        let arguments = LockArguments { owner, ..want(0, range(first, first), W, false) };
+        assert_eq!(ops::lock_and_wait(&op, &mount.file, arguments), Ok(()));
+    }
+    let ofd = LockArguments { owner: LockOwner::Posix(3), ..want(0, range(20, 20), W, false) };
+    assert_eq!(ops::lock_and_wait(&op, &second, ofd), Ok(()));
+    mount.manager.calls();
+    assert_eq!(ops::flush_and_unlock(&op, &second, LockOwner::Posix(1)), Ok(()));
+    assert_eq!(mount.manager.calls(), ["UNLOCK 0..=0"], "whichever descriptor it is");
+    assert_eq!(ops::flush_and_unlock(&op, &second, LockOwner::Posix(1)), Ok(()));
+    assert!(mount.manager.calls().is_empty());
+    ops::release(&mount.mounted.client, &second);
+    assert_eq!(mount.manager.calls(), ["UNLOCK 20..=20"]);
+    ops::release(&mount.mounted.client, &mount.file);
+    assert_eq!(mount.manager.calls(), ["UNLOCK 10..=10"]);
+}
+
+// SEMANTICS: lock-7.
+#[test]
+fn a_close_has_unlocked_when_it_returns_although_another_process_writes() {
+    let mount = LockingMount::new();
+    let (written, read_only) =
+        (open(&mount.mounted, "f", OpenFlags::writing()), open(&mount.mounted, "f", OpenFlags::reading()));
+    let op = mount.mounted.client.op(&root());
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(ops::write(&op, &written, 20, b"x"), Ok(1));
+    mount.manager.calls();
+    assert_eq!(ops::flush_and_unlock(&op, &read_only, LockOwner::Posix(1)), Ok(()));
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(mount.manager.calls(), ["UNLOCK 0..=9", "LOCK w 0..=9"]);
+    assert!(mount.manager.holds_something());
+}
+
+// SEMANTICS: lock-6, lock-7.
+#[test]
+fn an_interrupted_close_unlocks_after_its_data_and_no_lock_that_comes_later() {
+    let mount = LockingMount::new();
+    let caller = Caller { interrupt: Interrupt::new(), ..root() };
+    let interrupted = mount.mounted.client.op(&caller);
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(ops::write(&interrupted, &mount.file, 0, b"abcd"), Ok(4));
+    mount.manager.calls();
+    mount.manager.hold(Some(NlmProcedure::Unlock));
+    caller.interrupt.raise();
+    let closed = ops::flush_and_unlock(&interrupted, &mount.file, LockOwner::Posix(1));
+    assert_eq!(closed, Err(Errno::INTR));
+    let again = mount.waits(1, range(0, 9));
+    assert_eq!(again.try_recv(), Err(mpsc::TryRecvError::Empty));
+    mount.manager.hold(None);
+    assert_eq!(again.recv_timeout(SOON), Ok(Ok(())));
+    assert_eq!(mount.manager.calls(), ["UNLOCK 0..=9", "LOCK w 0..=9"]);
+    let other = mount.world.mount(CacheOptions::default());
+    let found = other.lookup(&root(), other.client.root(), "f").unwrap();
+    assert_eq!(other.cat(&root(), found.id).unwrap(), b"abcd456789");
+}
+
+// SEMANTICS: lock-8.
+#[test]
+fn refusals_have_the_errnos_of_linux_and_the_end_of_the_grace_period_is_awaited() {
+    let mount = LockingMount::new();
+    for (status, errno) in [
+        (NlmStat4::Denied, Errno::AGAIN),
+        (NlmStat4::DeniedNolocks, Errno::NOLCK),
+        (NlmStat4::Failed, Errno::NOLCK),
+        (NlmStat4::Deadlck, Errno::DEADLK),
+        (NlmStat4::StaleFh, Errno::STALE),
+        (NlmStat4::Fbig, Errno::OVERFLOW),
+        (NlmStat4::Rofs, Errno::ROFS),
+    ] {
+        mount.manager.script(&[status]);
+        assert_eq!(mount.lock(1, range(0, 9), W, false), Err(errno), "{status}");
+        assert_eq!(mount.lock(1, range(0, 9), W, false), Ok(()), "{status}");
+        assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
+    }
+    mount.manager.calls();
+    mount.manager.script(&[NlmStat4::DeniedGracePeriod; 2]);
+    assert_eq!(mount.lock(1, range(0, 9), W, false), Ok(()));
+    assert_eq!(mount.manager.calls(), ["LOCK w 0..=9"; 3]);
+}
+
+#[test]
+fn a_reply_with_another_cookie_is_no_reply_and_what_it_may_have_locked_is_unlocked() {
+    let mount = LockingMount::new();
+    mount.manager.mix_up_cookies(true);
+    assert_eq!(mount.lock(1, range(0, 9), W, false), Err(Errno::IO));
+    mount.manager.mix_up_cookies(false);
+    mount.manager.wait_for_calls(2);
+    assert_eq!(mount.manager.calls()[..2], ["LOCK w 0..=9", "UNLOCK 0..=9"]);
+    let pending = mount.waits(2, range(0, 9));
+    assert_eq!(pending.recv_timeout(SOON), Ok(Ok(())));
+}
+
+// SEMANTICS: lock-9.
+#[test]
+fn the_holder_of_a_lock_is_found_here_and_at_the_server() {
+    let mount = LockingMount::new();
+    let op = mount.mounted.client.op(&root());
+    let test = |owner, range, lock_type| {
+        ops::test_lock(&op, &mount.file, &want(owner, range, lock_type, false)).unwrap()
+    };
+    assert_eq!(test(1, range(0, 9), W), None);
+    assert_eq!(mount.manager.calls(), ["TEST"]);
+    let arguments = LockArguments { pid: 4711, ..want(1, range(2, 3), R, false) };
+    assert_eq!(ops::lock_and_wait(&op, &mount.file, arguments), Ok(()));
+    mount.manager.calls();
+    let held = test(2, range(0, 9), W).unwrap();
+    assert_eq!((held.range, held.lock_type, held.pid), (range(2, 3), R, 4711));
+    assert_eq!(mount.manager.calls(), Vec::<String>::new());
+    mount.manager.other(&mount.handle(), range(5, u64::MAX), Some(W));
+    let held = test(2, range(4, 9), R).unwrap();
+    assert_eq!((held.range, held.lock_type, held.pid), (range(5, u64::MAX), W, 0));
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn locks_are_reclaimed_after_a_restart_and_what_is_lost_fails_once() {
+    let mount = LockingMount::new();
+    let second = open(&mount.mounted, "f", OpenFlags::writing());
+    let op = mount.mounted.client.op(&root());
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(ops::lock_and_wait(&op, &second, want(2, range(10, 19), W, true)), Ok(()));
+    let waiter = mount.waits(3, range(0, 9));
+    mount.manager.calls();
+    // Nothing is granted but reclaims, one of which comes too late.
+    mount.manager.script(&[NlmStat4::Granted, NlmStat4::DeniedGracePeriod]);
+    mount.manager.restart();
+    mount.manager.wait_for_calls(2);
+    assert_eq!(mount.manager.calls(), ["RECLAIM w 0..=9", "RECLAIM w 10..=19"]);
+    while mount.mounted.counter(ClientCounter::LockLost) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(mount.mounted.counter(ClientCounter::LockReclaimed), 1);
+    assert_eq!(ops::write(&op, &second, 10, b"x"), Err(Errno::IO));
+    assert_eq!(ops::write(&op, &second, 10, b"x"), Ok(1));
+    assert_eq!(ops::write(&op, &mount.file, 0, b"x"), Ok(1));
+    assert_eq!(waiter.try_recv(), Err(mpsc::TryRecvError::Empty));
+    assert_eq!(mount.unlock(1, ByteRange::WHOLE), Ok(()));
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn a_lost_lock_is_an_error_of_every_open_file_that_its_owner_locked_through() {
+    let mount = LockingMount::new();
+    let (second, third) =
+        (open(&mount.mounted, "f", OpenFlags::writing()), open(&mount.mounted, "f", OpenFlags::writing()));
+    let op = mount.mounted.client.op(&root());
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    for (file, at) in [(&second, 20), (&third, 40)] {
+        assert_eq!(ops::lock_and_wait(&op, file, want(1, range(at, at + 9), W, true)), Ok(()));
+    }
+    mount.manager.calls();
+    mount.mounted.told.contents.lock().clear();
+    mount.manager.script(&[NlmStat4::Granted, NlmStat4::DeniedGracePeriod, NlmStat4::DeniedGracePeriod]);
+    mount.manager.restart();
+    // What is lost is unlocked: the server may not have been restarted.
+    mount.manager.wait_for_calls(5);
+    assert_eq!(mount.manager.calls()[3..], ["UNLOCK 20..=29", "UNLOCK 40..=49"]);
+    while mount.mounted.counter(ClientCounter::LockLost) < 2 {
+        std::thread::yield_now();
+    }
+    // The pages of the kernel are dropped, so that the next read asks.
+    assert!(mount.mounted.told.contents.lock().contains(&mount.file.id()));
+    assert_eq!(ops::fsync(&op, &second, false), Err(Errno::IO));
+    assert_eq!(ops::fsync(&op, &second, false), Ok(()));
+    let size = SetAttributes { size: Some(5), ..SetAttributes::default() };
+    assert_eq!(ops::setattr_open(&op, &third, &size).map(drop), Err(Errno::IO));
+    assert_eq!(ops::setattr_open(&op, &third, &size).map(drop), Ok(()));
+    // The unlock is done all the same.
+    assert_eq!(mount.unlock(1, ByteRange::WHOLE), Err(Errno::IO));
+    assert_eq!(mount.manager.calls()[0], "UNLOCK 0..=9");
+    assert!(!mount.manager.holds_something());
+    assert_eq!(mount.unlock(1, ByteRange::WHOLE), Ok(()));
+}
+
+// SEMANTICS: lock-11.
+#[test]
+fn a_cycle_of_waits_over_two_files_is_a_deadlock_for_its_last_member() {
+    let mount = LockingMount::new();
+    mount.mounted.put(&root(), mount.mounted.client.root(), "g", 0o666, b"");
+    let other = open(&mount.mounted, "g", OpenFlags::writing());
+    let op = mount.mounted.client.op(&root());
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(ops::lock_and_wait(&op, &other, want(2, range(0, 9), W, true)), Ok(()));
+    let waiter = mount.waits(2, range(0, 9));
+    assert_eq!(ops::lock_and_wait(&op, &other, want(1, range(0, 9), W, true)), Err(Errno::DEADLK));
+    assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+}
+
+// SEMANTICS: lock-12.
+#[test]
+fn with_hand_offs_a_lock_passes_between_processes_without_requests_as_often_as_allowed() {
+    let mount = LockingMount::with(LockOptions { handoffs_max: 2, ..LockOptions::default() });
+    assert_eq!(mount.lock(0, range(0, 9), W, true), Ok(()));
+    let waiters: Vec<_> = (1..=4).map(|owner| mount.waits(owner, range(0, 9))).collect();
+    mount.manager.calls();
+    for (owner, waiter) in (0..).zip(&waiters) {
+        assert_eq!(mount.unlock(owner, ByteRange::WHOLE), Ok(()));
+        assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+    }
+    assert_eq!(mount.manager.calls(), ["UNLOCK 0..=9", "LOCK w 0..=9"]);
+    assert_eq!(mount.mounted.counter(ClientCounter::LockHandoff), 3);
+}

@@ -1,0 +1,658 @@
+//! The service that receives the calls of servers for all mounts of a network namespace.
+//!
+//! Programs 100021 and 100024 exist once per host. The first mount that locks serves them; the
+//! others tell it by a socket which owners and servers are theirs. When its process ends, another
+//! takes over: whoever gets the lock (flock(2)) of a file beside the socket. Both are in the
+//! directory of the records, to which this user alone can write, and are named after the network
+//! namespace.
+//!
+//! Lines from a member: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service: `welcome
+//! 0|1 STATE` (also later, if it can be called by servers now, or cannot any more), `granted NUMBER
+//! SVID FIRST LAST r|w HANDLE`, `restarted`.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write as _};
+use std::net::{IpAddr, Shutdown};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use curt_client::protocol::v3::nlm::OWNERS_MAX;
+use curt_client::protocol::{LockEvents, WireLock, WireOwner};
+use curt_types::{ByteRange, LockType};
+use parking_lot::{Condvar, Mutex};
+use tracing::{debug, info};
+
+use super::callback_service::CallbackService;
+use super::programs::{CallbackReceiver, Grant, GrantReply};
+use super::record::{self, hexadecimal, network_namespace, parse_handle};
+
+/// How long the service waits for a member's answer to a grant.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long it waits for the first line of a connection.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pause before another attempt to join.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// How often the service looks whether it is still registered, and for killed mounts whose server
+/// could not be reached.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often grants from unknown addresses have the server asked.
+const UNVERIFIED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest line: a handle of 128 bytes in hexadecimal digits, and numbers.
+const LINE_MAX: u64 = 1024;
+
+/// Members at one time.
+const MEMBERS_MAX: usize = 4096;
+
+/// A mount that receives callbacks.
+#[derive(Debug)]
+pub(super) struct Member {
+    first_svid: i32,
+    pub(super) servers: Vec<IpAddr>,
+    pub(super) events: Mutex<Option<Weak<dyn LockEvents>>>,
+    pub(super) can_be_called: AtomicBool,
+    pub(super) state: AtomicI32,
+    has_ended: AtomicBool,
+    /// Its connection to the service, if that is another process.
+    connection: Mutex<Option<UnixStream>>,
+}
+
+impl Member {
+    pub(super) fn new(first_svid: i32, servers: Vec<IpAddr>) -> Self {
+        Self {
+            first_svid,
+            servers,
+            events: Mutex::default(),
+            can_be_called: AtomicBool::new(false),
+            state: AtomicI32::new(0),
+            has_ended: AtomicBool::new(false),
+            connection: Mutex::default(),
+        }
+    }
+
+    fn events(&self) -> Option<Arc<dyn LockEvents>> {
+        self.events.lock().as_ref().and_then(Weak::upgrade)
+    }
+
+    fn owns(&self, svid: i32) -> bool {
+        i64::from(svid) - i64::from(self.first_svid) < i64::from(OWNERS_MAX) && svid >= self.first_svid
+    }
+
+    fn granted(&self, grant: &Grant) -> bool {
+        let Grant { svid, file, range, lock_type } = grant;
+        let owner = WireOwner((svid - self.first_svid).cast_unsigned());
+        let lock = WireLock { owner, range: *range, lock_type: *lock_type };
+        self.events().is_some_and(|events| events.granted(file, &lock))
+    }
+
+    fn restarted(&self) {
+        if let Some(events) = self.events() {
+            events.server_restarted();
+        }
+    }
+
+    fn welcome(&self, is_served: bool, state: i32) {
+        self.state.store(state, Relaxed);
+        // The programs are registered for IPv4.
+        self.can_be_called.store(is_served && self.servers.iter().all(IpAddr::is_ipv4), Relaxed);
+        // What came before went to nobody.
+        if let Some(events) = self.events() {
+            events.callbacks_lost();
+        }
+    }
+
+    /// The mount ends: it leaves the service, or stops to serve.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Relaxed);
+        if let Some(connection) = &*self.connection.lock() {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        // Ends the wait of a service in this process.
+        let _ = UnixStream::connect(ServicePlace::here().socket);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Relaxed)
+    }
+}
+
+/// The files of the service of this network namespace.
+struct ServicePlace {
+    socket: PathBuf,
+    lock: PathBuf,
+}
+
+impl ServicePlace {
+    fn here() -> Self {
+        let directory = record::directory();
+        let namespace = network_namespace();
+        Self {
+            socket: directory.join(format!("service-{namespace}")),
+            lock: directory.join(format!("service-{namespace}.lock")),
+        }
+    }
+
+    /// The right to serve; `None`: another process has it.
+    fn claim(&self) -> io::Result<Option<File>> {
+        record::create_directory(&record::directory())?;
+        let mut options = OpenOptions::new();
+        let file = options.create(true).truncate(false).write(true).mode(0o600).open(&self.lock)?;
+        Ok(file.try_lock().is_ok().then_some(file))
+    }
+}
+
+/// Serves, or joins the service of another process, until the mount ends; `joined` is told when
+/// this is decided for the first time.
+pub(super) fn keep(member: &Weak<Member>, joined: &mpsc::Sender<()>) {
+    while let Some(this) = member.upgrade().filter(|this| !this.has_ended()) {
+        let place = ServicePlace::here();
+        let served = match place.claim() {
+            Ok(Some(right)) => serve(&place, right, &this, joined),
+            Ok(None) => join(&place, &this, joined),
+            Err(error) => Err(error),
+        };
+        this.can_be_called.store(false, Relaxed);
+        if let Err(error) = served {
+            debug!(%error, "the lock service cannot be reached");
+        }
+        let _ = joined.send(());
+        if this.has_ended() {
+            return;
+        }
+        drop(this);
+        thread::sleep(RETRY);
+    }
+}
+
+fn join(place: &ServicePlace, member: &Member, joined: &mpsc::Sender<()>) -> io::Result<()> {
+    let mut stream = UnixStream::connect(&place.socket)?;
+    *member.connection.lock() = Some(stream.try_clone()?);
+    let servers: Vec<_> = member.servers.iter().map(IpAddr::to_string).collect();
+    writeln!(stream, "join {} {}", member.first_svid, servers.join(" "))?;
+    let mut lines = Lines::new(stream.try_clone()?);
+    while let Some(line) = lines.next()?
+        && !member.has_ended()
+    {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["welcome", is_served, state] => {
+                member.welcome(*is_served == "1", state.parse().unwrap_or(0));
+                let _ = joined.send(());
+            }
+            ["granted", number, rest @ ..] => {
+                let is_confirmed = parse_grant(rest).is_some_and(|grant| member.granted(&grant));
+                writeln!(stream, "answer {number} {}", u8::from(is_confirmed))?;
+            }
+            ["restarted"] => member.restarted(),
+            _ => debug!(line, "the lock service says something unknown"),
+        }
+    }
+    Ok(())
+}
+
+/// Lines of bounded length.
+struct Lines(BufReader<UnixStream>);
+
+impl Lines {
+    fn new(stream: UnixStream) -> Self {
+        Self(BufReader::new(stream))
+    }
+
+    fn next(&mut self) -> io::Result<Option<String>> {
+        let mut line = String::new();
+        let length = io::Read::take(&mut self.0, LINE_MAX).read_line(&mut line)?;
+        if length > 0 && !line.ends_with('\n') {
+            return Err(io::Error::other("a line is too long"));
+        }
+        Ok((length > 0).then(|| line.trim_end().to_owned()))
+    }
+}
+
+fn format_grant(grant: &Grant) -> String {
+    let Grant { svid, file, range, lock_type } = grant;
+    let letter = if *lock_type == LockType::Write { 'w' } else { 'r' };
+    format!("{svid} {} {} {letter} {}", range.first(), range.last(), hexadecimal(file))
+}
+
+fn parse_grant(words: &[&str]) -> Option<Grant> {
+    let [svid, first, last, letter, handle] = words else { return None };
+    Some(Grant {
+        svid: svid.parse().ok()?,
+        file: parse_handle(handle)?,
+        range: ByteRange::new(first.parse().ok()?, last.parse().ok()?)?,
+        lock_type: if *letter == "w" { LockType::Write } else { LockType::Read },
+    })
+}
+
+/// The service's state.
+pub(super) struct LockService {
+    own: Arc<Member>,
+    others: Mutex<Vec<Arc<RemoteMember>>>,
+    connections: AtomicUsize,
+    /// When a grant from an unknown address had a server asked.
+    unverified: Mutex<Option<Instant>>,
+    state: i32,
+    callbacks: Mutex<Option<CallbackService>>,
+    can_be_called: AtomicBool,
+    is_monitor: AtomicBool,
+    ended: (Mutex<bool>, Condvar),
+}
+
+/// A member in another process.
+struct RemoteMember {
+    member: Member,
+    stream: Mutex<UnixStream>,
+    answers: Mutex<HashMap<u64, mpsc::Sender<bool>>>,
+    last: AtomicU64,
+}
+
+/// Serves until the mount ends, or accepting fails. `_right` ends with it.
+fn serve(place: &ServicePlace, _right: File, own: &Arc<Member>, joined: &mpsc::Sender<()>) -> io::Result<()> {
+    // That of a service that was killed.
+    let _ = fs::remove_file(&place.socket);
+    let listener = UnixListener::bind(&place.socket)?;
+    let service = LockService::start(Arc::clone(own));
+    let _ = joined.send(());
+    let accepted = service.accept(&listener);
+    service.end();
+    accepted
+}
+
+impl LockService {
+    fn start(own: Arc<Member>) -> Arc<Self> {
+        let service = Arc::new(Self {
+            own,
+            others: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            unverified: Mutex::default(),
+            state: boot_state(),
+            callbacks: Mutex::default(),
+            can_be_called: AtomicBool::new(false),
+            is_monitor: AtomicBool::new(false),
+            ended: (Mutex::new(false), Condvar::new()),
+        });
+        let callbacks = CallbackService::start(&service);
+        if callbacks.is_none() {
+            info!("servers cannot call back: locks of other machines are polled for");
+        }
+        service.can_be_called.store(callbacks.is_some(), Relaxed);
+        let is_monitor = callbacks.as_ref().is_some_and(CallbackService::is_monitor);
+        service.is_monitor.store(is_monitor, Relaxed);
+        *service.callbacks.lock() = callbacks;
+        service.watch(&service.own);
+        service.own.welcome(service.can_be_called.load(Relaxed), service.state);
+        // The service before may have been killed.
+        record::begin_to_unlock_abandoned();
+        let checked = Arc::clone(&service);
+        let check = move || checked.check_often();
+        if let Err(error) = thread::Builder::new().name("curt-lock-check".into()).spawn(check) {
+            debug!(%error, "no thread for the checks of the lock service");
+        }
+        service
+    }
+
+    /// Has the servers of a member watched.
+    fn watch(&self, member: &Member) {
+        let monitor = self.callbacks.lock().as_ref().and_then(CallbackService::system_monitor);
+        if let Some(monitor) = monitor {
+            member.servers.iter().for_each(|server| monitor.watch(*server));
+        }
+    }
+
+    fn accept(self: &Arc<Self>, listener: &UnixListener) -> io::Result<()> {
+        loop {
+            let (stream, _) = listener.accept()?;
+            if self.own.has_ended() {
+                return Ok(());
+            }
+            if self.connections.fetch_add(1, Relaxed) >= MEMBERS_MAX {
+                self.connections.fetch_sub(1, Relaxed);
+                continue;
+            }
+            let service = Arc::clone(self);
+            let attend = move || {
+                if let Err(error) = service.attend(stream) {
+                    debug!(%error, "a connection to the lock service ended");
+                }
+                service.connections.fetch_sub(1, Relaxed);
+                // Its process may have been killed.
+                record::begin_to_unlock_abandoned();
+            };
+            thread::Builder::new().name("curt-lock-peer".into()).spawn(attend)?;
+        }
+    }
+
+    /// Serves a member until its process ends.
+    fn attend(&self, stream: UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(JOIN_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        let mut lines = Lines::new(stream.try_clone()?);
+        let Some(member) = lines.next()?.as_deref().and_then(parse_join) else { return Ok(()) };
+        stream.set_read_timeout(None)?;
+        self.watch(&member);
+        let remote = Arc::new(RemoteMember {
+            member,
+            stream: Mutex::new(stream),
+            answers: Mutex::default(),
+            last: AtomicU64::new(0),
+        });
+        self.others.lock().push(Arc::clone(&remote));
+        let welcomed = remote.welcome(self.can_be_called.load(Relaxed), self.state);
+        let attended = welcomed.and_then(|()| remote.attend(lines));
+        self.others.lock().retain(|other| !Arc::ptr_eq(other, &remote));
+        attended
+    }
+
+    fn check_often(&self) {
+        loop {
+            let (ended, changed) = &self.ended;
+            let mut has_ended = ended.lock();
+            if !*has_ended {
+                changed.wait_for(&mut has_ended, CHECK_INTERVAL);
+            }
+            if *has_ended {
+                return;
+            }
+            drop(has_ended);
+            record::unlock_abandoned(&record::directory());
+            self.check_registration();
+        }
+    }
+
+    /// Another lock manager, such as the kernel's, may have been registered instead of this one.
+    fn check_registration(&self) {
+        let callbacks = self.callbacks.lock();
+        let can_be_called = callbacks.as_ref().is_some_and(CallbackService::keep_registered);
+        drop(callbacks);
+        if self.can_be_called.swap(can_be_called, Relaxed) != can_be_called {
+            info!(can_be_called, "whether servers can call back has changed");
+            self.own.welcome(can_be_called, self.state);
+            for other in self.others() {
+                let _ = other.welcome(can_be_called, self.state);
+            }
+        }
+    }
+
+    fn end(&self) {
+        let (ended, changed) = &self.ended;
+        *ended.lock() = true;
+        changed.notify_all();
+        if let Some(callbacks) = self.callbacks.lock().take() {
+            callbacks.end();
+        }
+        // Their processes take over.
+        for other in self.others() {
+            let _ = other.stream.lock().shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Has a member, or the own mount, ask its server again for what is blocked there, unless one
+    /// has just done so.
+    fn ask_again(&self, member: Option<&Arc<RemoteMember>>) {
+        let mut last = self.unverified.lock();
+        if last.is_some_and(|last| last.elapsed() < UNVERIFIED_INTERVAL) {
+            return;
+        }
+        *last = Some(Instant::now());
+        drop(last);
+        let can_be_called = self.can_be_called.load(Relaxed);
+        match member {
+            // An error: its process has ended.
+            Some(other) => drop(other.welcome(can_be_called, self.state)),
+            None => self.own.welcome(can_be_called, self.state),
+        }
+    }
+
+    fn others(&self) -> Vec<Arc<RemoteMember>> {
+        self.others.lock().clone()
+    }
+}
+
+fn parse_join(line: &str) -> Option<Member> {
+    let mut words = line.strip_prefix("join ")?.split(' ');
+    let first_svid = words.next()?.parse().ok()?;
+    let servers = words.map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
+    Some(Member::new(first_svid, servers))
+}
+
+impl RemoteMember {
+    fn welcome(&self, can_be_called: bool, state: i32) -> io::Result<()> {
+        writeln!(self.stream.lock(), "welcome {} {state}", u8::from(can_be_called))
+    }
+
+    /// Reads the member's answers until its process ends.
+    fn attend(&self, mut lines: Lines) -> io::Result<()> {
+        while let Some(line) = lines.next()? {
+            let mut words = line.split(' ');
+            if let (Some("answer"), Some(number), Some(answer)) = (words.next(), words.next(), words.next())
+                && let Some(waiting) =
+                    number.parse().ok().and_then(|number| self.answers.lock().remove(&number))
+            {
+                let _ = waiting.send(answer == "1");
+            }
+        }
+        Ok(())
+    }
+
+    /// A member that does not reply in time may have the lock all the same.
+    fn granted(&self, grant: &Grant) -> GrantReply {
+        let (answer, answered) = mpsc::channel();
+        let number = self.last.fetch_add(1, Relaxed);
+        self.answers.lock().insert(number, answer);
+        let is_told = writeln!(self.stream.lock(), "granted {number} {}", format_grant(grant)).is_ok();
+        let reply = if is_told { answered.recv_timeout(ANSWER_TIMEOUT).ok() } else { None };
+        self.answers.lock().remove(&number);
+        match reply {
+            Some(true) => GrantReply::Confirmed,
+            Some(false) => GrantReply::Denied,
+            None => GrantReply::Unknown,
+        }
+    }
+}
+
+impl CallbackReceiver for LockService {
+    fn granted(&self, server: IpAddr, grant: &Grant) -> GrantReply {
+        let is_server = |member: &Member| member.servers.contains(&server);
+        let others = self.others();
+        let owner = others.iter().find(|other| other.member.owns(grant.svid));
+        match owner {
+            None if self.own.owns(grant.svid) && is_server(&self.own) => match self.own.granted(grant) {
+                true => GrantReply::Confirmed,
+                false => GrantReply::Denied,
+            },
+            Some(other) if is_server(&other.member) => other.granted(grant),
+            None if !self.own.owns(grant.svid) => {
+                let is_known = is_server(&self.own) || others.iter().any(|other| is_server(&other.member));
+                if is_known { GrantReply::Denied } else { GrantReply::Stranger }
+            }
+            // A server with several addresses may call from any of them, and so may a stranger.
+            owner => {
+                self.ask_again(owner);
+                GrantReply::Unknown
+            }
+        }
+    }
+
+    fn restarted(&self, host: IpAddr, state: i32) {
+        let is_server = |member: &Member| member.servers.contains(&host);
+        let mut others = self.others();
+        others.retain(|other| is_server(&other.member));
+        if !is_server(&self.own) && others.is_empty() {
+            debug!(%host, "a host that serves no mount says that it restarted");
+            return;
+        }
+        // It is not remembered: a notice may be forged, and the true one has the same number. A mount
+        // finds out whether it is the first one of a restart.
+        info!(%host, state, "the server is said to have restarted");
+        for other in others {
+            let _ = writeln!(other.stream.lock(), "restarted");
+        }
+        if is_server(&self.own) {
+            self.own.restarted();
+        }
+    }
+
+    fn is_monitor(&self) -> bool {
+        self.is_monitor.load(Relaxed)
+    }
+
+    fn state(&self) -> i32 {
+        self.state
+    }
+}
+
+/// The state number of this host: odd, and larger after each boot.
+fn boot_state() -> i32 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let booted = stat.lines().find_map(|line| line.strip_prefix("btime "));
+    let seconds: i64 = booted.and_then(|seconds| seconds.trim().parse().ok()).unwrap_or(1);
+    i32::try_from(seconds & i64::from(i32::MAX)).unwrap_or(1) | 1
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+    use curt_types::FileHandle;
+
+    use super::*;
+
+    #[test]
+    fn grants_pass_between_processes_unchanged_and_nonsense_is_refused() {
+        let grant = Grant {
+            svid: 1 << 30,
+            file: FileHandle::new(&[0, 1, 0xfe, 0xff]).unwrap(),
+            range: ByteRange::new(3, u64::MAX).unwrap(),
+            lock_type: LockType::Write,
+        };
+        let line = format_grant(&grant);
+        assert_eq!(parse_grant(&line.split(' ').collect::<Vec<_>>()), Some(grant));
+        for bad in ["", "1 2 3 w", "x 2 3 w 00", "1 3 2 w 00", "1 2 3 w 0é", "1 2 3 w zz"] {
+            assert_eq!(parse_grant(&bad.split(' ').collect::<Vec<_>>()), None, "{bad}");
+        }
+        let member = parse_join("join 100 10.0.0.1 ::1").unwrap();
+        assert_eq!(member.servers.len(), 2);
+        assert!(member.owns(100) && member.owns(100 + OWNERS_MAX.cast_signed() - 1));
+        assert!(!member.owns(99) && !member.owns(100 + OWNERS_MAX.cast_signed()) && !member.owns(i32::MIN));
+        for bad in ["", "join", "join x", "join 1 nowhere", "welcome 1 2"] {
+            assert!(parse_join(bad).is_none(), "{bad}");
+        }
+        assert_eq!(boot_state() % 2, 1);
+    }
+
+    /// A service whose own mount has other servers, and a member of `10.0.0.1` with the other end of
+    /// its connection.
+    fn service() -> (LockService, Arc<RemoteMember>, UnixStream) {
+        let (here, there) = UnixStream::pair().unwrap();
+        let remote = Arc::new(RemoteMember {
+            member: parse_join("join 1000 10.0.0.1").unwrap(),
+            stream: Mutex::new(here),
+            answers: Mutex::default(),
+            last: AtomicU64::new(0),
+        });
+        let service = LockService {
+            own: Arc::new(Member::new(1 << 30, vec!["10.0.0.9".parse().unwrap()])),
+            others: Mutex::new(vec![Arc::clone(&remote)]),
+            connections: AtomicUsize::new(0),
+            unverified: Mutex::default(),
+            state: 1,
+            callbacks: Mutex::default(),
+            can_be_called: AtomicBool::new(true),
+            is_monitor: AtomicBool::new(true),
+            ended: (Mutex::new(false), Condvar::new()),
+        };
+        (service, remote, there)
+    }
+
+    fn grant_to(svid: i32) -> Grant {
+        let file = FileHandle::new(&[1]).unwrap();
+        Grant { svid, file, range: ByteRange::WHOLE, lock_type: LockType::Write }
+    }
+
+    #[test]
+    fn a_member_that_does_not_reply_in_time_may_have_the_lock() {
+        let (service, _, _stopped) = service();
+        let server = "10.0.0.1".parse().unwrap();
+        assert_eq!(service.granted(server, &grant_to(1000)), GrantReply::Unknown);
+    }
+
+    #[test]
+    fn grants_are_for_the_owners_of_mounts_of_that_server() {
+        let (service, remote, there) = service();
+        let attending = Arc::clone(&remote);
+        let lines = Lines::new(remote.stream.lock().try_clone().unwrap());
+        let attend = thread::spawn(move || attending.attend(lines));
+        let member = thread::spawn(move || {
+            let (mut lines, mut there) = (Lines::new(there.try_clone().unwrap()), there);
+            for answer in [1, 0] {
+                let line = lines.next().unwrap().unwrap();
+                let number = line.split(' ').nth(1).unwrap();
+                writeln!(there, "answer {number} {answer}").unwrap();
+            }
+        });
+        let server = "10.0.0.1".parse().unwrap();
+        assert_eq!(service.granted(server, &grant_to(1000)), GrantReply::Confirmed);
+        assert_eq!(service.granted(server, &grant_to(1001)), GrantReply::Denied);
+        assert_eq!(service.granted(server, &grant_to(999)), GrantReply::Denied, "nobody's");
+        let stranger = "10.0.0.2".parse().unwrap();
+        assert_eq!(service.granted(stranger, &grant_to(999)), GrantReply::Stranger);
+        member.join().unwrap();
+        attend.join().unwrap().unwrap();
+        // Its process has ended.
+        assert_eq!(service.granted(server, &grant_to(1000)), GrantReply::Unknown);
+    }
+
+    #[test]
+    fn a_grant_from_an_unknown_address_has_the_server_asked_and_not_too_often() {
+        let (service, _, there) = service();
+        let stranger = "10.0.0.2".parse().unwrap();
+        for _ in 0..1000 {
+            assert_eq!(service.granted(stranger, &grant_to(1000)), GrantReply::Unknown);
+        }
+        assert_eq!(service.granted(stranger, &grant_to(1 << 30)), GrantReply::Unknown, "the own mount's");
+        drop(service);
+        let mut lines = Lines::new(there);
+        let said: Vec<_> = std::iter::from_fn(|| lines.next().unwrap()).collect();
+        assert!((1..10).contains(&said.len()) && said.iter().all(|line| line == "welcome 1 1"), "{said:?}");
+    }
+
+    #[test]
+    fn a_forged_notice_of_a_restart_does_not_hide_the_true_one() {
+        let (service, _, there) = service();
+        let server = "10.0.0.1".parse().unwrap();
+        for _ in 0..2 {
+            service.restarted("10.0.0.2".parse().unwrap(), 7);
+            service.restarted(server, 7);
+        }
+        drop(service);
+        let mut lines = Lines::new(there);
+        let said: Vec<_> = std::iter::from_fn(|| lines.next().unwrap()).collect();
+        assert_eq!(said, ["restarted", "restarted"]);
+    }
+
+    #[test]
+    fn a_process_that_joins_and_says_nothing_delays_no_other() {
+        let (service, _, _there) = service();
+        let service = Arc::new(service);
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let accepting = Arc::clone(&service);
+        thread::spawn(move || accepting.accept(&listener));
+        let _silent = UnixStream::connect(&socket).unwrap();
+        let mut member = UnixStream::connect(&socket).unwrap();
+        writeln!(member, "join 5000 10.0.0.1").unwrap();
+        let welcome = Lines::new(member).next().unwrap();
+        assert_eq!(welcome.as_deref(), Some("welcome 1 1"));
+    }
+}

@@ -1,0 +1,143 @@
+//! What the lock managers of one network namespace share: the numbers of owners (`svid`), and the
+//! services that servers call.
+
+mod callback_service;
+mod granted_results;
+mod membership;
+mod programs;
+mod record;
+mod registration;
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use curt_client::protocol::v3::nlm::NlmHost;
+use curt_client::protocol::{LockEvents, WireLock, WireOwner};
+use curt_rpc::auth::RpcCredential;
+use curt_types::FileHandle;
+use parking_lot::Mutex;
+use tracing::warn;
+
+use membership::Member;
+use record::{LockRecord, RecordedServer};
+
+/// How long the first lock waits for the service.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The part of a mount in what lock managers share.
+#[derive(Debug)]
+pub(crate) struct LockHost {
+    servers: Vec<IpAddr>,
+    lock_port: Option<u16>,
+    events: Mutex<Option<Weak<dyn LockEvents>>>,
+    /// Made with the first lock: most mounts never lock.
+    joined: OnceLock<JoinedHost>,
+    joining: Mutex<()>,
+}
+
+/// The numbers of a mount that locks, and its part in the service.
+#[derive(Debug)]
+struct JoinedHost {
+    record: LockRecord,
+    member: Arc<Member>,
+}
+
+impl LockHost {
+    /// A mount of a server with these addresses.
+    ///
+    /// `lock_port`: that of the server's lock manager, if it is given.
+    pub(crate) fn new(servers: Vec<IpAddr>, lock_port: Option<u16>) -> Arc<Self> {
+        if record::directory().read_dir().is_ok_and(|mut records| records.next().is_some()) {
+            record::begin_to_unlock_abandoned();
+        }
+        Arc::new(Self {
+            servers,
+            lock_port,
+            events: Mutex::default(),
+            joined: OnceLock::new(),
+            joining: Mutex::default(),
+        })
+    }
+
+    /// Reserves numbers, and joins the service of this network namespace.
+    fn join(&self) -> std::io::Result<JoinedHost> {
+        let address = self.servers.first().copied().unwrap_or(registration::HERE);
+        let server = RecordedServer { address, port: self.lock_port };
+        let record = LockRecord::reserve(&record::directory(), server)?;
+        let member = Member::new(record.first_svid(), self.servers.clone());
+        *member.events.lock() = self.events.lock().clone();
+        let member = Arc::new(member);
+        let (kept, (joined, decided)) = (Arc::downgrade(&member), mpsc::channel());
+        let keep = move || membership::keep(&kept, &joined);
+        match thread::Builder::new().name("curt-locks".into()).spawn(keep) {
+            // Without the service locks of other machines are polled for.
+            Ok(_) => drop(decided.recv_timeout(JOIN_TIMEOUT)),
+            Err(error) => warn!(%error, "no thread for the lock service"),
+        }
+        Ok(JoinedHost { record, member })
+    }
+
+    fn with<T>(&self, use_it: impl FnOnce(&JoinedHost) -> T) -> Option<T> {
+        self.joined.get().map(use_it)
+    }
+}
+
+impl NlmHost for LockHost {
+    fn prepare(&self) -> bool {
+        if self.joined.get().is_some() {
+            return true;
+        }
+        let _joining = self.joining.lock();
+        if self.joined.get().is_none() {
+            match self.join() {
+                Ok(host) => drop(self.joined.set(host)),
+                Err(error) => warn!(%error, "no numbers for lock owners: locks fail with ENOLCK"),
+            }
+        }
+        self.joined.get().is_some()
+    }
+
+    fn first_svid(&self) -> i32 {
+        self.with(|host| host.record.first_svid()).unwrap_or(0)
+    }
+
+    fn can_be_called(&self) -> bool {
+        // A hint: without callbacks the server is asked again.
+        self.with(|host| host.member.can_be_called.load(Relaxed)).unwrap_or(false)
+    }
+
+    fn nsm_state(&self) -> i32 {
+        self.with(|host| host.member.state.load(Relaxed)).unwrap_or(0)
+    }
+
+    fn note_lock(&self, file: &FileHandle, owner: WireOwner, credential: &RpcCredential) {
+        self.with(|host| host.record.note(file, owner, credential));
+    }
+
+    fn note_blocked(&self, file: &FileHandle, lock: &WireLock) {
+        self.with(|host| host.record.note_blocked(file, lock));
+    }
+
+    fn forget_file(&self, file: &FileHandle) {
+        self.with(|host| host.record.forget_file(file));
+    }
+
+    fn forget_owners(&self, owners: &[WireOwner]) {
+        self.with(|host| host.record.forget_owners(owners));
+    }
+
+    fn report(&self, events: Weak<dyn LockEvents>) {
+        *self.events.lock() = Some(events);
+    }
+}
+
+impl Drop for LockHost {
+    fn drop(&mut self) {
+        if let Some(host) = self.joined.get_mut() {
+            host.member.end();
+        }
+    }
+}

@@ -1,0 +1,646 @@
+//! The record of a mount's locks at the server, for the case that its process is killed.
+//!
+//! Servers free the locks of a client only if the client's host restarts, and then of all its
+//! mounts. So each mount writes to a file in the control directory which owners may have locked
+//! which files. Another mount of the same network namespace, at the latest the next one, unlocks
+//! them one by one.
+//!
+//! The file also reserves the numbers of the mount's owners (`svid`): it is named after the first
+//! of them, and locked (flock(2)) as long as the mount lives. Numbers that have a file are not
+//! given to another mount, so those of a killed one stay unused until its locks are unlocked. A
+//! mount chooses at random: knfsd takes hosts behind one address (containers, NAT) for one client
+//! and tells their owners apart by `svid` alone.
+//!
+//! The first line is `SERVER PORT NAMESPACE` (port 0: by its portmapper). Further lines: `+ OWNER
+//! UID GID HANDLE`: a lock may be held; `b OWNER FIRST LAST r|w HANDLE`: a LOCK may be blocked; `-
+//! HANDLE`: none of this file; `x OWNER`: none of this owner.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use curt_client::Caller;
+use curt_client::caller::RpcSecurity;
+use curt_client::protocol::v3::NfsV3;
+use curt_client::protocol::v3::nlm::{NlmClient, NlmHost, NlmOptions, OWNERS_MAX};
+use curt_client::protocol::{
+    LockAnswer, LockEvents, Protocol as _, RpcCaller, RpcClient, WireLock, WireOwner,
+};
+use curt_client::threads::MonotonicClock;
+use curt_observe::control;
+use curt_policy::locks::{LockError, LockReply};
+use curt_rpc::auth::RpcCredential;
+use curt_rpc::client::{
+    Interrupt, NoTransportEvents, PortSource, RecoveryMode, ServerName, TcpOptions, TcpTransport, Transport,
+};
+use curt_types::{ByteRange, Fault, FileHandle, LockType};
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+/// The first number. The kernel's lock manager counts from 1.
+const FIRST: i32 = 1 << 30;
+
+/// Blocks of [`OWNERS_MAX`] numbers from [`FIRST`] on.
+const BLOCKS: u32 = FIRST.cast_unsigned() / OWNERS_MAX;
+
+/// LOCKs that may be blocked of one owner in one file; the oldest is forgotten beyond that.
+const BLOCKED_MAX: usize = 64;
+
+/// Lines beyond which a file is written anew, besides twice as many as there are locks.
+const LINES_KEPT: usize = 1024;
+
+/// Timeout of each request for an old lock.
+const UNLOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pauses before each look for locks of killed mounts.
+const PAUSES: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(5)];
+
+/// Where the locks of a mount are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RecordedServer {
+    pub(super) address: IpAddr,
+    /// `lockport=`.
+    pub(super) port: Option<u16>,
+}
+
+/// The record of a mount.
+#[derive(Debug)]
+pub(super) struct LockRecord {
+    server: RecordedServer,
+    first_svid: i32,
+    path: PathBuf,
+    state: Mutex<RecordState>,
+}
+
+#[derive(Debug)]
+struct RecordState {
+    /// Locked.
+    file: File,
+    is_failure_logged: bool,
+    lines: usize,
+    locks: RecordedLocks,
+}
+
+/// The owners of locks by file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct RecordedLocks(HashMap<FileHandle, BTreeMap<WireOwner, RecordedOwner>>);
+
+/// What is known of an owner's locks in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RecordedOwner {
+    /// The user and group who requested them.
+    ids: (u32, u32),
+    /// The LOCKs that may be blocked at the server.
+    blocked: Vec<(ByteRange, LockType)>,
+}
+
+/// The directory of records.
+pub(super) fn directory() -> PathBuf {
+    control::directory().join("locks")
+}
+
+impl LockRecord {
+    /// Reserves numbers that no mount has, and that no killed one has left.
+    ///
+    /// # Errors
+    /// The directory cannot be used, or belongs to others; all numbers are in use.
+    pub(super) fn reserve(directory: &Path, server: RecordedServer) -> io::Result<Self> {
+        Self::reserve_from(random()? % BLOCKS, directory, server)
+    }
+
+    /// The first free block from number `start` on.
+    fn reserve_from(start: u32, directory: &Path, server: RecordedServer) -> io::Result<Self> {
+        create_directory(directory)?;
+        for block in (start..BLOCKS).chain(0..start) {
+            let first_svid = FIRST + (block * OWNERS_MAX).cast_signed();
+            let path = directory.join(first_svid.to_string());
+            let Some(mut file) = create_locked(&path)? else { continue };
+            file.write_all(server.line().as_bytes())?;
+            let locks = RecordedLocks::default();
+            let state = RecordState { file, is_failure_logged: false, lines: 1, locks };
+            return Ok(Self { server, first_svid, path, state: Mutex::new(state) });
+        }
+        Err(io::Error::other("all numbers of lock owners are in use"))
+    }
+
+    /// The first number of the mount's owners.
+    pub(super) const fn first_svid(&self) -> i32 {
+        self.first_svid
+    }
+
+    /// An owner may lock a file from now on.
+    pub(super) fn note(&self, file: &FileHandle, owner: WireOwner, credential: &RpcCredential) {
+        let ids = match credential {
+            RpcCredential::Sys(sys) => (sys.uid, sys.gid),
+            RpcCredential::None | RpcCredential::Context(_) => (0, 0),
+        };
+        let mut state = self.state.lock();
+        let known = state.locks.0.entry(file.clone()).or_default();
+        if known.get(&owner).is_none_or(|known| known.ids != ids) {
+            known.entry(owner).or_default().ids = ids;
+            let line = added(file, owner, ids);
+            self.append(&mut state, &line);
+        }
+    }
+
+    /// A LOCK of an owner that was noted may be blocked from now on.
+    pub(super) fn note_blocked(&self, file: &FileHandle, lock: &WireLock) {
+        let mut state = self.state.lock();
+        let blocked = (lock.range, lock.lock_type);
+        let owner = state.locks.0.get_mut(file).and_then(|owners| owners.get_mut(&lock.owner));
+        if owner.is_some_and(|owner| owner.block(blocked)) {
+            let line = added_blocked(file, lock.owner, blocked);
+            self.append(&mut state, &line);
+        }
+    }
+
+    /// Nothing of a file is locked any more.
+    pub(super) fn forget_file(&self, file: &FileHandle) {
+        let mut state = self.state.lock();
+        if state.locks.0.remove(file).is_some() {
+            self.append(&mut state, &format!("- {}\n", hexadecimal(file)));
+        }
+    }
+
+    /// Owners have no locks any more.
+    pub(super) fn forget_owners(&self, owners: &[WireOwner]) {
+        let mut state = self.state.lock();
+        let mut lines = String::new();
+        for owner in owners {
+            state.locks.forget(*owner);
+            let _ = writeln!(lines, "x {}", owner.0);
+        }
+        if !lines.is_empty() {
+            self.append(&mut state, &lines);
+        }
+    }
+
+    fn append(&self, state: &mut RecordState, lines: &str) {
+        state.lines += 1;
+        let owners = state.locks.0.values().flat_map(BTreeMap::values);
+        let live: usize = owners.map(|owner| 1 + owner.blocked.len()).sum();
+        let is_long = state.lines > LINES_KEPT.max(live * 2);
+        let written = if is_long { self.write_all(state) } else { state.file.write_all(lines.as_bytes()) };
+        if let Err(error) = written
+            && !std::mem::replace(&mut state.is_failure_logged, true)
+        {
+            warn!(%error, path = %self.path.display(),
+                "locks are not recorded: if this process is killed, the server keeps them");
+        }
+    }
+
+    /// Writes the file anew.
+    fn write_all(&self, state: &mut RecordState) -> io::Result<()> {
+        let mut text = self.server.line();
+        for (file, owners) in &state.locks.0 {
+            for (owner, recorded) in owners {
+                text += &added(file, *owner, recorded.ids);
+                recorded.blocked.iter().for_each(|lock| text += &added_blocked(file, *owner, *lock));
+            }
+        }
+        let new = self.path.with_extension("new");
+        let _ = fs::remove_file(&new);
+        let mut file = create_locked(&new)?.ok_or(io::ErrorKind::AlreadyExists)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&new, &self.path)?;
+        state.lines = text.lines().count();
+        state.file = file;
+        Ok(())
+    }
+}
+
+impl Drop for LockRecord {
+    /// A mount that ends in good order has unlocked everything, or leaves the rest to others.
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        if state.locks.0.is_empty() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl RecordedServer {
+    fn line(&self) -> String {
+        format!("{} {} {}\n", self.address, self.port.unwrap_or(0), network_namespace())
+    }
+
+    /// Reads the first line of a record; `None` if it is of another network namespace.
+    fn parse(line: &str) -> io::Result<Option<Self>> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let parsed = match words.as_slice() {
+            [address, port, namespace] => {
+                address.parse().ok().zip(port.parse().ok()).zip(namespace.parse::<u64>().ok())
+            }
+            _ => None,
+        };
+        let ((address, port), namespace): ((IpAddr, u16), u64) =
+            parsed.ok_or_else(|| io::Error::other("it names no server"))?;
+        let server = Self { address, port: Some(port).filter(|port| *port != 0) };
+        Ok((namespace == network_namespace()).then_some(server))
+    }
+}
+
+impl RecordedOwner {
+    /// Notes a LOCK that may be blocked. Whether it is new.
+    fn block(&mut self, lock: (ByteRange, LockType)) -> bool {
+        if self.blocked.contains(&lock) {
+            return false;
+        }
+        if self.blocked.len() >= BLOCKED_MAX {
+            self.blocked.remove(0);
+        }
+        self.blocked.push(lock);
+        true
+    }
+}
+
+impl RecordedLocks {
+    fn forget(&mut self, owner: WireOwner) {
+        self.0.retain(|_, owners| {
+            owners.remove(&owner);
+            !owners.is_empty()
+        });
+    }
+
+    /// Reads the lines of a record; the last one may be incomplete.
+    fn parse(lines: &str) -> Self {
+        let mut locks = Self::default();
+        for line in lines.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            let words: Vec<&str> = line.trim_end().split(' ').collect();
+            let number = |word: &str| word.parse::<u32>().ok();
+            match words.as_slice() {
+                ["+", owner, uid, gid, handle] => {
+                    let numbers = number(owner).zip(number(uid).zip(number(gid)));
+                    if let Some((file, (owner, ids))) = parse_handle(handle).zip(numbers) {
+                        locks.0.entry(file).or_default().entry(WireOwner(owner)).or_default().ids = ids;
+                    }
+                }
+                ["b", owner, first, last, letter, handle] => {
+                    let range = first.parse().ok().zip(last.parse().ok());
+                    let range = range.and_then(|(first, last)| ByteRange::new(first, last));
+                    let lock_type = if *letter == "w" { LockType::Write } else { LockType::Read };
+                    if let Some(((owner, range), file)) = number(owner).zip(range).zip(parse_handle(handle))
+                        && let Some(owners) = locks.0.get_mut(&file)
+                        && let Some(recorded) = owners.get_mut(&WireOwner(owner))
+                    {
+                        recorded.block((range, lock_type));
+                    }
+                }
+                ["-", handle] => {
+                    parse_handle(handle).and_then(|file| locks.0.remove(&file));
+                }
+                ["x", owner] => {
+                    number(owner).into_iter().for_each(|owner| locks.forget(WireOwner(owner)));
+                }
+                _ => {}
+            }
+        }
+        locks
+    }
+}
+
+fn added(file: &FileHandle, owner: WireOwner, ids: (u32, u32)) -> String {
+    let (uid, gid) = ids;
+    format!("+ {} {uid} {gid} {}\n", owner.0, hexadecimal(file))
+}
+
+fn added_blocked(file: &FileHandle, owner: WireOwner, lock: (ByteRange, LockType)) -> String {
+    let (range, lock_type) = lock;
+    let letter = if lock_type == LockType::Write { 'w' } else { 'r' };
+    format!("b {} {} {} {letter} {}\n", owner.0, range.first(), range.last(), hexadecimal(file))
+}
+
+/// A handle in hexadecimal digits.
+pub(super) fn hexadecimal(file: &FileHandle) -> String {
+    file.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The handle in such digits.
+pub(super) fn parse_handle(text: &str) -> Option<FileHandle> {
+    let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = text.as_bytes().chunks(2).map(digits).collect();
+    FileHandle::new(&bytes?).ok()
+}
+
+/// The number of this process's network namespace.
+pub(super) fn network_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino())
+}
+
+/// Looks for the locks of killed mounts, in a thread. The sockets of a process that is being killed
+/// are closed one after the other, so it looks several times.
+pub(super) fn begin_to_unlock_abandoned() {
+    let look = || {
+        for pause in PAUSES {
+            thread::sleep(pause);
+            unlock_abandoned(&directory());
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("curt-locks-old".into()).spawn(look) {
+        warn!(%error, "no thread for the locks of killed mounts");
+    }
+}
+
+/// Unlocks what mounts of this network namespace have left that do not live any more.
+pub(super) fn unlock_abandoned(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok) {
+        let first_svid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        // Its numbers are not used by another mount while the file is there.
+        let Some((first_svid, record)) = first_svid.zip(open_abandoned(&entry.path())) else { continue };
+        match unlock_recorded(record, first_svid) {
+            Ok(Some(count)) => {
+                info!(count, record = %entry.path().display(), "locks of a killed mount are unlocked");
+                let _ = fs::remove_file(entry.path());
+            }
+            Ok(None) => {}
+            Err(error) => {
+                warn!(%error, record = %entry.path().display(), "locks of a killed mount are not unlocked");
+            }
+        }
+    }
+}
+
+/// The record of a mount that does not live any more, locked.
+fn open_abandoned(path: &Path) -> Option<File> {
+    let file = File::open(path).ok()?;
+    (file.try_lock().is_ok() && is_at(&file, path)).then_some(file)
+}
+
+/// Creates a file that is locked; `None`: there is one already.
+fn create_locked(path: &Path) -> io::Result<Option<File>> {
+    match OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(path) {
+        // Whoever looks for the files of killed mounts may have been faster, and removes it.
+        Ok(file) => Ok((file.try_lock().is_ok() && is_at(&file, path)).then_some(file)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a path still leads to an open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (open, there) = (file.metadata(), fs::symlink_metadata(path));
+    open.and_then(|open| Ok((open.dev(), open.ino()) == there.map(|there| (there.dev(), there.ino()))?))
+        .unwrap_or(false)
+}
+
+/// Creates a directory that this user alone can write to.
+pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let user = rustix::process::geteuid().as_raw();
+    for path in [Some(directory), directory.parent()].into_iter().flatten() {
+        let found = fs::symlink_metadata(path)?;
+        if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
+            let error = format!("{} belongs to other users, or they can write to it", path.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, error));
+        }
+    }
+    Ok(())
+}
+
+fn random() -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+/// Returns how many owners' locks were unlocked; `None`: the record is of another network
+/// namespace.
+fn unlock_recorded(mut record: File, first_svid: i32) -> io::Result<Option<usize>> {
+    let mut text = String::new();
+    record.read_to_string(&mut text)?;
+    let (first, lines) = text.split_once('\n').unwrap_or_default();
+    if text.is_empty() {
+        // It was killed before it locked anything.
+        return Ok(Some(0));
+    }
+    let Some(server) = RecordedServer::parse(first)? else { return Ok(None) };
+    let locks = RecordedLocks::parse(lines);
+    let protocol = protocol_of_killed(&server, first_svid);
+    let (security, never) = (RpcSecurity::sys(), Interrupt::never());
+    let mut count = 0;
+    for (file, owners) in &locks.0 {
+        for (owner, recorded) in owners {
+            let (uid, gid) = recorded.ids;
+            let credential = security.credential(&Caller::new(uid, gid, &[]));
+            let caller = RpcCaller { credential: &credential, interrupt: &never };
+            for (range, lock_type) in recorded.blocked.iter().copied() {
+                let lock = WireLock { owner: *owner, range, lock_type };
+                // knfsd finds a blocked LOCK by its exact range, and may have granted it: whatever
+                // the reply, UNLOCK follows.
+                protocol.cancel_lock(caller, file, &lock).map_err(io::Error::other)?;
+            }
+            confirm(protocol.unlock(caller, file, *owner, ByteRange::WHOLE))?;
+            count += 1;
+        }
+    }
+    Ok(Some(count))
+}
+
+/// Whether the server has confirmed an UNLOCK. A file that is gone has no locks.
+fn confirm(answer: LockAnswer) -> io::Result<()> {
+    match answer.map_err(io::Error::other)? {
+        LockReply::Granted | LockReply::Refused(LockError::Failed(Fault::Stale)) => Ok(()),
+        refusal => Err(io::Error::other(format!("the server refuses an UNLOCK: {refusal:?}"))),
+    }
+}
+
+/// The lock manager of a server, as the owners of a killed mount.
+fn protocol_of_killed(server: &RecordedServer, first_svid: i32) -> Arc<NfsV3> {
+    let transport = TcpOptions {
+        timeout: UNLOCK_TIMEOUT,
+        retrans: 0,
+        recovery: RecoveryMode::Soft,
+        connect_timeout: UNLOCK_TIMEOUT,
+        reserved_port: rustix::process::geteuid().is_root(),
+        ..TcpOptions::new(ServerName::Address(server.address), PortSource::Fixed(0))
+    };
+    // No request goes to the NFS server itself.
+    let unused: Arc<dyn Transport> =
+        Arc::new(TcpTransport::new(transport.clone(), Arc::new(NoTransportEvents)));
+    let host_name = rustix::system::uname().nodename().to_bytes().to_vec();
+    let options = NlmOptions { transport, port: server.port, host_name, timeout: UNLOCK_TIMEOUT };
+    let nlm = NlmClient::new(options, Arc::new(DeadHost { first_svid }));
+    NfsV3::with_locks(Arc::new(RpcClient::new(unused, Arc::new(MonotonicClock))), nlm)
+}
+
+/// The numbers of a mount that does not live any more.
+#[derive(Debug)]
+struct DeadHost {
+    first_svid: i32,
+}
+
+impl NlmHost for DeadHost {
+    fn first_svid(&self) -> i32 {
+        self.first_svid
+    }
+
+    fn can_be_called(&self) -> bool {
+        false
+    }
+
+    fn nsm_state(&self) -> i32 {
+        0
+    }
+
+    fn prepare(&self) -> bool {
+        true
+    }
+
+    fn report(&self, _: Weak<dyn LockEvents>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn server() -> RecordedServer {
+        RecordedServer { address: "10.0.0.1".parse().unwrap(), port: None }
+    }
+
+    fn user(uid: u32) -> RpcCredential {
+        RpcSecurity::sys().credential(&Caller::new(uid, uid + 1, &[]))
+    }
+
+    fn owner(ids: (u32, u32), blocked: &[(ByteRange, LockType)]) -> RecordedOwner {
+        RecordedOwner { ids, blocked: blocked.to_vec() }
+    }
+
+    fn range(first: u64, last: u64) -> ByteRange {
+        ByteRange::new(first, last).unwrap()
+    }
+
+    #[test]
+    fn a_record_has_what_may_be_locked_and_stays_short() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = LockRecord::reserve(&directory.path().join("locks"), server()).unwrap();
+        let handle = |number: u8| FileHandle::new(&[number, 0xff]).unwrap();
+        record.note(&handle(1), WireOwner(5), &user(10));
+        record.note(&handle(1), WireOwner(5), &user(10));
+        record.note(&handle(2), WireOwner(6), &user(20));
+        record.note(&handle(2), WireOwner(7), &user(30));
+        let lock = WireLock { owner: WireOwner(7), range: range(3, u64::MAX), lock_type: LockType::Write };
+        record.note_blocked(&handle(2), &lock);
+        record.note_blocked(&handle(2), &lock);
+        record.note_blocked(&handle(9), &lock);
+        record.forget_owners(&[WireOwner(6)]);
+        record.forget_file(&handle(1));
+        let read = || {
+            let text = fs::read_to_string(&record.path).unwrap();
+            let (first, lines) = text.split_once('\n').unwrap();
+            assert_eq!(RecordedServer::parse(first).unwrap(), Some(server()));
+            (RecordedLocks::parse(lines), text.lines().count())
+        };
+        let last = owner((30, 31), &[(range(3, u64::MAX), LockType::Write)]);
+        let left = RecordedLocks(HashMap::from([(handle(2), BTreeMap::from([(WireOwner(7), last)]))]));
+        assert_eq!(read().0, left);
+        for _ in 0..2 * LINES_KEPT {
+            record.note(&handle(1), WireOwner(5), &user(10));
+            record.forget_file(&handle(1));
+        }
+        let (locks, lines) = read();
+        assert_eq!(locks, left);
+        assert!(lines <= LINES_KEPT + 1, "{lines}");
+        let path = record.path.clone();
+        assert!(open_abandoned(&path).is_none(), "it is still locked");
+        record.forget_file(&handle(2));
+        drop(record);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn blocked_locks_are_bounded() {
+        let mut recorded = RecordedOwner::default();
+        for first in 0..=BLOCKED_MAX as u64 {
+            assert!(recorded.block((range(first, first), LockType::Read)));
+        }
+        assert_eq!(recorded.blocked.len(), BLOCKED_MAX);
+        assert_eq!(recorded.blocked[0].0, range(1, 1), "the oldest is forgotten");
+    }
+
+    // SEMANTICS: lock-14.
+    #[test]
+    fn the_numbers_of_a_killed_mount_are_not_used_before_its_locks_are_unlocked() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("locks");
+        let reserve = || LockRecord::reserve_from(BLOCKS - 1, &directory, server()).unwrap();
+        let killed = reserve();
+        let (svid, path) = (killed.first_svid(), killed.path.clone());
+        assert!(svid.checked_add_unsigned(OWNERS_MAX - 1).is_some());
+        killed.note(&FileHandle::new(&[1]).unwrap(), WireOwner(5), &user(10));
+        let text = fs::read_to_string(&path).unwrap();
+        let living = reserve();
+        assert_eq!(living.first_svid(), FIRST, "the next one, of all");
+        drop(killed);
+        let other = reserve();
+        assert!(other.first_svid().abs_diff(living.first_svid()) >= OWNERS_MAX);
+        assert!(other.first_svid().abs_diff(svid) >= OWNERS_MAX, "the killed mount's are not free");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        drop(open_abandoned(&path).unwrap());
+        assert!(open_abandoned(&living.path).is_none());
+        fs::remove_file(&path).unwrap();
+        assert_eq!(reserve().first_svid(), svid);
+    }
+
+    #[test]
+    fn there_is_no_block_for_two_mounts_and_none_where_others_can_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let locks = directory.path().join("locks");
+        create_directory(&locks).unwrap();
+        for block in 0..BLOCKS {
+            File::create(locks.join((FIRST + (block * OWNERS_MAX).cast_signed()).to_string())).unwrap();
+        }
+        assert!(LockRecord::reserve(&locks, server()).is_err());
+        let public = directory.path().join("public");
+        create_directory(&public).unwrap();
+        fs::set_permissions(&public, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(LockRecord::reserve(&public, server()).is_err());
+        assert!(LockRecord::reserve(&public.join("locks"), server()).is_err());
+    }
+
+    #[test]
+    fn a_record_of_another_network_namespace_is_left_alone_and_nonsense_is_an_error() {
+        let other = format!("10.0.0.1 7 {}", network_namespace() + 1);
+        assert_eq!(RecordedServer::parse(&other).unwrap(), None);
+        for bad in ["", "10.0.0.1 7", "nowhere 7 1", "10.0.0.1 70000 1", "10.0.0.1 7 x"] {
+            assert!(RecordedServer::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_a_confirmed_unlock_counts() {
+        let refused = |error| Ok(LockReply::Refused(error));
+        assert!(confirm(Ok(LockReply::Granted)).is_ok());
+        assert!(confirm(refused(LockError::Failed(Fault::Stale))).is_ok());
+        let replies = [LockReply::Denied, LockReply::Grace, LockReply::Blocked];
+        assert!(replies.into_iter().all(|reply| confirm(Ok(reply)).is_err()));
+        assert!(confirm(refused(LockError::NoLocks)).is_err());
+    }
+
+    #[test]
+    fn a_record_that_was_cut_anywhere_is_read_as_far_as_it_goes() {
+        let text = "+ 5 10 11 01ff\n+ 6 20 21 02\nb 6 1 2 r 02\n- 01ff\nx 6\n";
+        for cut in 0..=text.len() {
+            let count = RecordedLocks::parse(&text[..cut]).0.len();
+            assert!(count <= 2, "{cut}");
+        }
+        assert_eq!(RecordedLocks::parse(text), RecordedLocks::default());
+        let nonsense = "+ 5 10 11 0\n+ x 1 2 00\n+ 1 2 00\nb 5 1 2 w 00\nb 5 2 1 w 00\nb 6 1 2 w 00\nx\n";
+        let expected = owner((10, 11), &[(range(1, 2), LockType::Write)]);
+        let text = format!("+ 5 10 11 00\n{nonsense}");
+        let file = FileHandle::new(&[0]).unwrap();
+        let expected = RecordedLocks(HashMap::from([(file, BTreeMap::from([(WireOwner(5), expected)]))]));
+        assert_eq!(RecordedLocks::parse(&text), expected);
+    }
+}

@@ -1,0 +1,874 @@
+//! The events of the lock agent.
+
+use core::{mem, time::Duration};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use curt_types::{ByteRange, Fault, LockType};
+
+use super::{
+    deadlock::{WaitEdges, WaitGraph},
+    ranges::LockRanges,
+    table::{LockRelease, LockTable, LockWaiter, ReleasePhase, RequestStatus, WaiterState, conflict},
+    values::{
+        LockAction, LockCall, LockCallId, LockError, LockFileId, LockOpenId, LockOptions, LockOwner,
+        LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
+    },
+};
+use crate::time::Moment;
+
+/// Requests that wait for locks of one file.
+pub const WAITERS_MAX: usize = 16_384;
+/// Releases of one file in progress beyond which a lock that nobody wants is not taken from a
+/// server.
+pub const RELEASES_MAX: usize = 1024;
+/// Owners that are remembered because a LOCK of theirs was cancelled.
+const CANCELLED_MAX: usize = 4096;
+/// The interval at which a server without callbacks is asked again, doubled each time up to the
+/// second one.
+const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// After so many denials the interval grows no more.
+pub(super) const DENIALS_MAX: u8 = 5;
+/// The same of a server that calls back, in case the callback is lost.
+const BLOCKED_INTERVAL: Duration = Duration::from_secs(30);
+/// How long after its first hand-off a lock is given back to the server.
+const HANDOFF_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// The locks of a mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LockAgent {
+    pub(super) options: LockOptions,
+    pub(super) files: BTreeMap<LockFileId, LockTable>,
+    /// The files in which an owner waits, once for each request.
+    waits: BTreeMap<LockOwner, Vec<LockFileId>>,
+    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it: its callback may still
+    /// be on its way.
+    pub(super) cancelled: BTreeSet<(LockFileId, LockOwner)>,
+    /// Where waiters have to be looked at again.
+    pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
+    pub(super) actions: Vec<LockAction>,
+}
+
+impl LockAgent {
+    /// A mount without locks.
+    #[must_use]
+    pub fn new(options: LockOptions) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// A lock is wanted.
+    pub fn lock(&mut self, request: LockRequest) -> Vec<LockAction> {
+        let request = whole_for_flock(request);
+        let table = self.files.entry(request.file).or_default();
+        if table.waiters.len() >= WAITERS_MAX {
+            self.answer(request.id, Err(LockError::NoLocks));
+            return self.take_actions();
+        }
+        table.waiters.push_back(LockWaiter::new(request));
+        let index = table.waiters.len() - 1;
+        self.waits.entry(request.owner).or_default().push(request.file);
+        if self.start_waiter(request.file, index) == Some(RequestStatus::Follows) {
+            self.pause_blocked(request.file, request.range);
+        }
+        self.advance_all();
+        self.check_deadlock(&request);
+        self.take_actions()
+    }
+
+    /// Whether a lock could be placed.
+    #[must_use]
+    pub fn test(&self, request: LockRequest) -> LockTest {
+        let request = whole_for_flock(request);
+        let table = self.files.get(&request.file);
+        let conflict = table.and_then(|table| table.conflicts(&request).next());
+        match conflict {
+            Some((owner, range, lock_type)) => LockTest::Held(owner, range, lock_type),
+            None => LockTest::AskServer(table.map_or(request.owner, |table| table.wire_owner(request.owner))),
+        }
+    }
+
+    /// An owner unlocks bytes of a file; `id` is answered when the server has confirmed it.
+    pub fn unlock(
+        &mut self,
+        id: LockRequestId,
+        file: LockFileId,
+        owner: LockOwner,
+        range: ByteRange,
+        now: Moment,
+    ) -> Vec<LockAction> {
+        let range = if matches!(owner, LockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
+        self.release(LockCallId { file, request: id, owner }, range, Some(id), now);
+        self.take_actions()
+    }
+
+    /// An owner closes a file (FLUSH), which ends all its locks there; `id` is answered when the
+    /// server has confirmed it.
+    pub fn close(
+        &mut self,
+        id: LockRequestId,
+        file: LockFileId,
+        owner: LockOwner,
+        now: Moment,
+    ) -> Vec<LockAction> {
+        self.cancelled.remove(&(file, owner));
+        self.unlock(id, file, owner, ByteRange::WHOLE, now)
+    }
+
+    /// As [`Self::unlock`] by a caller that did not wait until the bytes it wrote under the lock
+    /// are at the server. The lock is taken from it now, so that a later one of the same owner is
+    /// another lock; it is unlocked after [`Self::data_written`]. Returns the release, if the owner
+    /// holds anything.
+    pub fn unlock_after_data(
+        &mut self,
+        id: LockRequestId,
+        file: LockFileId,
+        owner: LockOwner,
+        range: ByteRange,
+    ) -> Option<LockCallId> {
+        let table = self.files.get_mut(&file)?;
+        let range = if matches!(owner, LockOwner::Flock(_)) { ByteRange::WHOLE } else { range };
+        let (wire_owner, ranges) = (table.wire_owner(owner), table.take(owner, range));
+        if ranges.is_empty() {
+            return None;
+        }
+        let id = LockCallId { file, request: id, owner };
+        let release = LockRelease::new(id, wire_owner, ranges, None);
+        table.releases.push(LockRelease { phase: ReleasePhase::AwaitsData, ..release });
+        Some(id)
+    }
+
+    /// What was written under the lock of a release is at the server.
+    pub fn data_written(&mut self, release: LockCallId) -> Vec<LockAction> {
+        let releases = self.files.get_mut(&release.file).into_iter().flat_map(|table| &mut table.releases);
+        for waiting in releases.filter(|waiting| waiting.id == release) {
+            if waiting.phase == ReleasePhase::AwaitsData {
+                waiting.phase = ReleasePhase::Queued;
+            }
+        }
+        self.changed.push_back((release.file, ByteRange::WHOLE));
+        self.take_actions()
+    }
+
+    /// Callbacks may have been lost: asks again for what is blocked at the server.
+    pub fn callbacks_lost(&mut self) -> Vec<LockAction> {
+        let files: Vec<_> = self.files.keys().copied().collect();
+        for file in files {
+            let blocked = |(index, waiter): (usize, &LockWaiter)| {
+                (waiter.state == WaiterState::Blocked).then_some(index)
+            };
+            let waiters =
+                self.files.get(&file).into_iter().flat_map(|table| table.waiters.iter().enumerate());
+            let blocked: Vec<_> = waiters.filter_map(blocked).collect();
+            blocked.into_iter().for_each(|index| self.send_piece(file, index));
+        }
+        self.take_actions()
+    }
+
+    /// The last descriptor of an open file description is closed (RELEASE), which ends the locks
+    /// that were made through it. Nobody waits for this.
+    pub fn close_open(
+        &mut self,
+        id: LockRequestId,
+        file: LockFileId,
+        open: LockOpenId,
+        now: Moment,
+    ) -> Vec<LockAction> {
+        let holders = self.files.get(&file).into_iter().flat_map(|table| &table.holders);
+        let owners: Vec<_> =
+            holders.filter(|(_, holder)| holder.open == open).map(|(owner, _)| *owner).collect();
+        for owner in owners {
+            self.cancelled.remove(&(file, owner));
+            self.release(LockCallId { file, request: id, owner }, ByteRange::WHOLE, None, now);
+        }
+        self.take_actions()
+    }
+
+    /// A caller does not wait any more. It is answered at once; what it has at the server is undone
+    /// after that.
+    pub fn interrupt(&mut self, file: LockFileId, id: LockRequestId) -> Vec<LockAction> {
+        let Some(table) = self.files.get_mut(&file) else { return Vec::new() };
+        let awaited = |waiter: &LockWaiter| waiter.request.id == id && waiter.is_awaited;
+        if let Some(index) = table.waiters.iter().position(awaited) {
+            let waiter = &table.waiters[index];
+            let piece = waiter.pieces.front().filter(|_| waiter.state == WaiterState::Asking);
+            if piece.is_some_and(|piece| table.is_downgrade(&waiter.request, *piece)) {
+                // Others may already have locked what was given up: it cannot be taken back.
+                table.waiters[index].is_awaited = false;
+            } else {
+                self.give_up(file, index);
+            }
+            self.answer(id, Err(LockError::Interrupted));
+        } else if let Some(release) = table.releases.iter_mut().find(|release| release.caller == Some(id)) {
+            release.caller = None;
+            self.answer(id, Err(LockError::Interrupted));
+        }
+        self.take_actions()
+    }
+
+    /// What came of a call.
+    pub fn replied(&mut self, call: LockCallId, reply: LockReply) -> Vec<LockAction> {
+        let Some(table) = self.files.get(&call.file) else { return Vec::new() };
+        let is_sent = |release: &LockRelease| {
+            release.id == call && release.phase != ReleasePhase::Queued && !release.is_delayed
+        };
+        let asks = |waiter: &LockWaiter| waiter.call() == call && waiter.state == WaiterState::Asking;
+        if self.is_reclaim(call) {
+            self.reclaim_replied(call, reply);
+        } else if let Some(index) = table.releases.iter().position(is_sent) {
+            self.release_replied(call.file, index, reply);
+        } else if let Some(index) = table.waiters.iter().position(asks) {
+            self.lock_replied(call.file, index, reply);
+        }
+        self.take_actions()
+    }
+
+    /// The server calls back: it has granted a LOCK that was blocked. Whether that is confirmed to
+    /// it; a lock that nobody waits for is released again, for `id`.
+    pub fn granted(
+        &mut self,
+        id: LockRequestId,
+        file: LockFileId,
+        wire_owner: LockOwner,
+        range: ByteRange,
+        lock_type: LockType,
+    ) -> (bool, Vec<LockAction>) {
+        let table = self.files.entry(file).or_default();
+        let waits = |waiter: &LockWaiter| {
+            waiter.is_at_server()
+                && waiter.wire_owner == wire_owner
+                && waiter.request.lock_type == lock_type
+                && waiter.pieces.front() == Some(&range)
+        };
+        let withdrawn = |release: &LockRelease| {
+            let (ReleasePhase::AwaitsLock(piece) | ReleasePhase::Cancels(piece)) = release.phase else {
+                return false;
+            };
+            piece == range && release.wire_owner == wire_owner
+        };
+        let needed = table.needed(wire_owner, range);
+        let is_held = needed.parts(range).iter().all(|(_, held)| *held >= Some(lock_type));
+        let mut is_confirmed = true;
+        if let Some(index) = table.waiters.iter().position(waits) {
+            let waiter = &mut table.waiters[index];
+            match (waiter.state, self.cancelled.contains(&(file, wire_owner))) {
+                (WaiterState::Blocked, false) => self.lock_replied(file, index, LockReply::Granted),
+                // It may be the callback of an earlier LOCK, which was cancelled: only a reply
+                // tells.
+                (WaiterState::Blocked, true) => self.send_piece(file, index),
+                // The LOCK on its way may be executed later than an UNLOCK that follows now.
+                _ => waiter.was_called_back = true,
+            }
+        } else if !is_held && !table.releases.iter().any(withdrawn) {
+            let overlaps = |waiter: &LockWaiter| {
+                waiter.is_at_server()
+                    && waiter.wire_owner == wire_owner
+                    && waiter.request.range.overlaps(range)
+            };
+            // Nothing that was not asked for stops what was.
+            let is_asked = table.waiters.iter().any(overlaps);
+            is_confirmed = !is_asked && table.releases.len() < RELEASES_MAX;
+            if is_confirmed {
+                let call = LockCallId { file, request: id, owner: wire_owner };
+                let ranges = LockRanges::of(range, lock_type);
+                let release = LockRelease::new(call, wire_owner, ranges, None);
+                self.push_release(LockRelease { is_undo: true, ..release });
+            }
+        }
+        self.changed.push_back((file, range));
+        (is_confirmed, self.take_actions())
+    }
+
+    /// The time of [`LockAction::SetTimer`] has come.
+    pub fn timer(&mut self, call: LockCallId) -> Vec<LockAction> {
+        let Some(table) = self.files.get_mut(&call.file) else { return Vec::new() };
+        let delayed = |release: &LockRelease| release.id == call && release.is_delayed;
+        if table.reclaim.as_ref().is_some_and(|reclaim| reclaim.is_delayed && reclaim.id == call.request) {
+            self.reclaim_again(call.file);
+        } else if let Some(index) = table.releases.iter().position(delayed) {
+            table.releases[index].is_delayed = false;
+            self.send_step(call.file, index);
+        } else if let Some(index) = table.waiters.iter().position(|waiter| waiter.call() == call) {
+            let waiter = &mut table.waiters[index];
+            match waiter.state {
+                WaiterState::Polling => {
+                    waiter.state = WaiterState::Queued;
+                    let range = waiter.request.range;
+                    self.changed.push_back((call.file, range));
+                }
+                WaiterState::Blocked => self.send_piece(call.file, index),
+                WaiterState::Queued | WaiterState::Asking => {}
+            }
+        }
+        self.take_actions()
+    }
+
+    /// What an owner holds of a file.
+    #[must_use]
+    pub fn held(&self, file: LockFileId, owner: LockOwner) -> LockRanges {
+        let holder = self.files.get(&file).and_then(|table| table.holders.get(&owner));
+        holder.map(|holder| holder.ranges.clone()).unwrap_or_default()
+    }
+
+    /// Whether nothing is held, wanted or being released.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Whether something is held, wanted or being released in a file.
+    #[must_use]
+    pub fn knows(&self, file: LockFileId) -> bool {
+        self.files.contains_key(&file)
+    }
+
+    /// The owners that hold something of a file, and what.
+    pub fn holders(&self, file: LockFileId) -> impl Iterator<Item = (LockOwner, &LockRanges)> {
+        let holders = self.files.get(&file).into_iter().flat_map(|table| &table.holders);
+        holders.map(|(owner, holder)| (*owner, &holder.ranges))
+    }
+
+    /// The requests that wait in a file, in the order of their arrival.
+    pub fn waiters(&self, file: LockFileId) -> impl Iterator<Item = &LockRequest> {
+        let waiters = self.files.get(&file).into_iter().flat_map(|table| &table.waiters);
+        waiters.filter(|waiter| waiter.is_awaited).map(|waiter| &waiter.request)
+    }
+
+    /// All owners that the server may know, or that a request names.
+    #[must_use]
+    pub fn owners(&self) -> BTreeSet<LockOwner> {
+        let of_table = |table: &LockTable| {
+            let holders = table.holders.keys().copied();
+            let waiters = table.waiters.iter().flat_map(|waiter| [waiter.request.owner, waiter.wire_owner]);
+            let releases = table.releases.iter().flat_map(|release| [release.id.owner, release.wire_owner]);
+            let adopted = table.adopted.iter().flat_map(|(owner, wire_owner)| [*owner, *wire_owner]);
+            holders.chain(waiters).chain(releases).chain(adopted).collect::<Vec<_>>()
+        };
+        self.files.values().flat_map(of_table).collect()
+    }
+
+    fn answer(&mut self, caller: impl Into<Option<LockRequestId>>, result: Result<(), LockError>) {
+        self.actions.extend(caller.into().map(|request| LockAction::Answer { request, result }));
+    }
+
+    pub(super) fn take_actions(&mut self) -> Vec<LockAction> {
+        self.advance_all();
+        mem::take(&mut self.actions)
+    }
+
+    fn advance_all(&mut self) {
+        while let Some((file, range)) = self.changed.pop_front() {
+            self.start_releases(file);
+            self.start_waiters(file, range);
+            self.pause_blocked(file, range);
+            if self.files.get(&file).is_some_and(LockTable::is_empty) {
+                self.files.remove(&file);
+            }
+        }
+    }
+
+    /// The graph of all waits.
+    const fn graph(&self) -> WaitGraph<'_> {
+        WaitGraph { files: &self.files, waits: &self.waits }
+    }
+
+    /// Fails a new request whose wait would not end. If it waits, waiters before which it comes may
+    /// pass others now: see [`Self::status`].
+    fn check_deadlock(&mut self, request: &LockRequest) {
+        let Some(table) = self.files.get(&request.file) else { return };
+        let queued =
+            |waiter: &LockWaiter| waiter.request.id == request.id && waiter.state == WaiterState::Queued;
+        let Some(index) = table.waiters.iter().rposition(queued) else { return };
+        if !request.wait || !self.options.is_local_first() {
+            return;
+        }
+        let awaited = self.graph().awaited(request, WaitEdges::Locks);
+        if matches!(request.owner, LockOwner::Posix(_)) && awaited.contains(&request.owner) {
+            self.give_up(request.file, index);
+            self.answer(request.id, Err(LockError::Deadlock));
+            return;
+        }
+        for owner in awaited {
+            for file in self.waits.get(&owner).into_iter().flatten() {
+                self.changed.push_back((*file, ByteRange::WHOLE));
+            }
+        }
+    }
+
+    /// Whether a waiter may ask the server.
+    fn status(&self, table: &LockTable, index: usize) -> RequestStatus {
+        let request = &table.waiters[index].request;
+        let is_local_first = self.options.is_local_first();
+        if is_local_first {
+            if table.conflicts(request).next().is_some() {
+                return RequestStatus::Conflicts;
+            }
+            if table.is_being_released(request) || (request.wait && self.follows_waiter(table, index)) {
+                return RequestStatus::Follows;
+            }
+        }
+        let wire_owner = table.wire_owner(request.owner);
+        if table.reclaim.is_some() || table.is_busy(wire_owner, request.range, table.releases.len()) {
+            return RequestStatus::Follows;
+        }
+        RequestStatus::Eligible
+    }
+
+    /// Whether an earlier waiter comes first: one that conflicts, unless it waits for this owner;
+    /// or one that the server refuses the same bytes.
+    fn follows_waiter(&self, table: &LockTable, index: usize) -> bool {
+        let request = &table.waiters[index].request;
+        table.waiters.iter().take(index).any(|earlier| {
+            let other = &earlier.request;
+            if !other.range.overlaps(request.range) || other.owner == request.owner {
+                return false;
+            }
+            if conflict(request, other.owner, other.lock_type) {
+                return !self.graph().awaited(other, WaitEdges::LocksAndWaiters).contains(&request.owner);
+            }
+            earlier.denials > 0 && other.range.common(request.range) == Some(other.range)
+        })
+    }
+
+    fn start_waiters(&mut self, file: LockFileId, changed: ByteRange) {
+        let mut index = 0;
+        while let Some(table) = self.files.get(&file)
+            && let Some(waiter) = table.waiters.get(index)
+        {
+            let count = table.waiters.len();
+            if waiter.state == WaiterState::Queued && waiter.request.range.overlaps(changed) {
+                self.start_waiter(file, index);
+            }
+            let is_gone = self.files.get(&file).is_none_or(|table| table.waiters.len() < count);
+            index += usize::from(!is_gone);
+        }
+    }
+
+    /// Lets a queued waiter ask the server, or fail, if it is its turn.
+    fn start_waiter(&mut self, file: LockFileId, index: usize) -> Option<RequestStatus> {
+        let table = self.files.get(&file)?;
+        let request = table.waiters[index].request;
+        let status = self.status(table, index);
+        match status {
+            RequestStatus::Eligible => self.ask(file, index),
+            RequestStatus::Conflicts if !request.wait => {
+                self.give_up(file, index);
+                self.answer(request.id, Err(LockError::Held));
+            }
+            RequestStatus::Conflicts | RequestStatus::Follows => {}
+        }
+        Some(status)
+    }
+
+    /// Asks the server for all of a waiter's lock, or grants it if there is nothing to ask.
+    fn ask(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let request = table.waiters[index].request;
+        let pieces = table.pieces(&request);
+        let wire_owner = table.wire_owner(request.owner);
+        let waiter = &mut table.waiters[index];
+        (waiter.pieces, waiter.wire_owner) = (pieces, wire_owner);
+        self.send_piece(file, index);
+    }
+
+    /// Sends the next LOCK of a waiter, or grants its lock if there is none left.
+    fn send_piece(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let waiter = &table.waiters[index];
+        let (request, wire_owner) = (waiter.request, waiter.wire_owner);
+        let Some(range) = waiter.pieces.front().copied() else {
+            let is_awaited = waiter.is_awaited;
+            table.grant(&request);
+            self.remove(file, index);
+            if is_awaited {
+                self.answer(request.id, Ok(()));
+            }
+            return;
+        };
+        // A server that grants a blocked LOCK while another call for the same bytes is on its way
+        // may execute the two in any order: such a LOCK does not block.
+        let may_block = request.wait && !waiter.only_polls;
+        let block = may_block && table.needed(wire_owner, request.range).is_empty();
+        let waiter = &mut table.waiters[index];
+        waiter.state = WaiterState::Asking;
+        let procedure = LockProcedure::Lock { lock_type: request.lock_type, block };
+        let call = LockCall { id: waiter.call(), wire_owner, range, procedure, is_undo: false };
+        self.actions.push(LockAction::Send(call));
+    }
+
+    fn lock_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let waiter = &mut table.waiters[index];
+        let (id, is_awaited, wait) = (waiter.request.id, waiter.is_awaited, waiter.request.wait);
+        if !matches!(reply, LockReply::Granted | LockReply::Blocked) {
+            waiter.is_stale = false;
+        }
+        let answer = match reply {
+            LockReply::Granted if !is_awaited => {
+                let piece = waiter.pieces.pop_front();
+                waiter.acquired.extend(piece);
+                waiter.state = WaiterState::Polling;
+                let owner = waiter.wire_owner;
+                piece.into_iter().for_each(|piece| table.downgrade(owner, piece));
+                LockError::Interrupted
+            }
+            LockReply::Granted | LockReply::Blocked if is_awaited && mem::take(&mut waiter.is_stale) => {
+                waiter.acquired.clear();
+                waiter.was_called_back = false;
+                let (owner, piece) = (waiter.wire_owner, waiter.pieces.front().copied());
+                let request = waiter.request;
+                if let Some(piece) = piece.filter(|piece| table.is_downgrade(&request, *piece)) {
+                    // Others may have locked what was given up: it cannot be reclaimed.
+                    table.downgrade(owner, piece);
+                }
+                return self.ask(file, index);
+            }
+            LockReply::Granted => {
+                waiter.acquired.extend(waiter.pieces.pop_front());
+                return self.send_piece(file, index);
+            }
+            LockReply::Blocked if is_awaited && wait => {
+                waiter.state = WaiterState::Blocked;
+                waiter.denials = waiter.denials.max(1);
+                let (call, range) = (waiter.call(), waiter.request.range);
+                if mem::take(&mut waiter.was_called_back) {
+                    return self.send_piece(file, index);
+                }
+                self.actions.push(LockAction::SetTimer { call, after: BLOCKED_INTERVAL });
+                self.changed.push_back((file, range));
+                return;
+            }
+            LockReply::Denied if is_awaited && wait => return self.poll(file, index),
+            LockReply::Grace if is_awaited => return self.poll(file, index),
+            LockReply::Blocked => {
+                waiter.state = WaiterState::Blocked;
+                LockError::Held
+            }
+            LockReply::Denied | LockReply::Grace => {
+                waiter.state = WaiterState::Polling;
+                LockError::Held
+            }
+            LockReply::Refused(error) => {
+                waiter.state = WaiterState::Polling;
+                error
+            }
+            LockReply::Unknown(error) => {
+                waiter.acquired.extend(waiter.pieces.pop_front());
+                waiter.state = WaiterState::Polling;
+                error
+            }
+        };
+        self.give_up(file, index);
+        if is_awaited {
+            self.answer(id, Err(answer));
+        }
+    }
+
+    /// The server has denied a waiter's lock: asks again later, and gives back what it has granted
+    /// of it, so that clients never wait for each other's parts.
+    fn poll(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let waiter = &mut table.waiters[index];
+        waiter.state = WaiterState::Polling;
+        let after = interval(waiter.denials);
+        waiter.denials = (waiter.denials + 1).min(DENIALS_MAX);
+        let (call, range) = (waiter.call(), waiter.request.range);
+        let release = waiter.cancel();
+        self.actions.push(LockAction::SetTimer { call, after });
+        release.into_iter().for_each(|release| self.push_release(release));
+        self.changed.push_back((file, range));
+    }
+
+    /// Blocked waiters make way for other requests of their owners: the server could grant their
+    /// locks in the middle of those. They poll from now on.
+    fn pause_blocked(&mut self, file: LockFileId, changed: ByteRange) {
+        let mut index = 0;
+        while let Some(table) = self.files.get_mut(&file)
+            && let Some(waiter) = table.waiters.get(index)
+        {
+            let is_paused = waiter.state == WaiterState::Blocked
+                && waiter.request.range.overlaps(changed)
+                && table.is_in_the_way(waiter);
+            if is_paused {
+                let waiter = &mut table.waiters[index];
+                waiter.only_polls = true;
+                let (call, release) = (waiter.call(), waiter.cancel());
+                self.actions.push(LockAction::SetTimer { call, after: interval(0) });
+                release.into_iter().for_each(|release| self.push_release(release));
+            }
+            index += 1;
+        }
+    }
+
+    /// Removes a waiter from the queue.
+    fn remove(&mut self, file: LockFileId, index: usize) -> Option<LockWaiter> {
+        let table = self.files.get_mut(&file)?;
+        let waiter = table.waiters.remove(index)?;
+        let owner = waiter.request.owner;
+        if let Some(files) = self.waits.get_mut(&owner) {
+            if let Some(position) = files.iter().position(|waits| *waits == file) {
+                files.swap_remove(position);
+            }
+            if files.is_empty() {
+                self.waits.remove(&owner);
+            }
+        }
+        self.changed.push_back((file, waiter.request.range));
+        Some(waiter)
+    }
+
+    /// Removes a waiter, and releases whatever the server may have granted of its lock.
+    fn give_up(&mut self, file: LockFileId, index: usize) {
+        let Some(mut waiter) = self.remove(file, index) else { return };
+        if let Some(release) = waiter.cancel() {
+            self.push_release(release);
+        } else if let Some(table) = self.files.get_mut(&file) {
+            table.forget_adopted(waiter.request.owner);
+        }
+    }
+
+    /// Takes the locks of an owner within a range from it, and releases them.
+    fn release(&mut self, id: LockCallId, range: ByteRange, caller: Option<LockRequestId>, now: Moment) {
+        if self.hand_off(id, range, caller, now) {
+            return;
+        }
+        let Some(table) = self.files.get_mut(&id.file) else {
+            self.answer(caller, Ok(()));
+            return;
+        };
+        let wire_owner = table.wire_owner(id.owner);
+        let mut ranges = table.take(id.owner, range);
+        // What an earlier, interrupted call releases is not free either before that is done.
+        for earlier in table.releases.iter().filter(|release| release.id.owner == id.owner) {
+            ranges.strengthen(&earlier.ranges.within(range));
+        }
+        if ranges.is_empty() {
+            self.answer(caller, Ok(()));
+        } else {
+            self.push_release(LockRelease::new(id, wire_owner, ranges, caller));
+        }
+    }
+
+    /// Passes a lock to the first waiter for just these bytes without telling the server, if that
+    /// is allowed.
+    fn hand_off(
+        &mut self,
+        id: LockCallId,
+        range: ByteRange,
+        caller: Option<LockRequestId>,
+        now: Moment,
+    ) -> bool {
+        let Some((index, lock, handoffs)) = self.next_owner(id, range, now) else { return false };
+        let Some(table) = self.files.get_mut(&id.file) else { return false };
+        let request = table.waiters[index].request;
+        let wire_owner = table.wire_owner(id.owner);
+        table.take(id.owner, lock);
+        table.adopted.insert(request.owner, wire_owner);
+        table.grant(&request);
+        table.forget_adopted(id.owner);
+        if let Some(next) = table.holders.get_mut(&request.owner) {
+            next.handoffs = Some(handoffs);
+        }
+        self.remove(id.file, index);
+        self.answer(caller, Ok(()));
+        self.actions.push(LockAction::HandedOff { request: request.id });
+        self.answer(request.id, Ok(()));
+        true
+    }
+
+    /// The waiter that an owner may pass its lock on to, the lock, and the first time and number of
+    /// such passes in a row.
+    fn next_owner(
+        &self,
+        id: LockCallId,
+        range: ByteRange,
+        now: Moment,
+    ) -> Option<(usize, ByteRange, (Moment, u32))> {
+        if !self.options.is_local_first() {
+            return None;
+        }
+        let table = self.files.get(&id.file).filter(|table| table.reclaim.is_none())?;
+        let holder = table.holders.get(&id.owner)?;
+        let (since, count) = holder.handoffs.unwrap_or((now, 0));
+        if count >= self.options.handoffs_max || now.since(since) >= HANDOFF_TIME_MAX {
+            return None;
+        }
+        let mut locks = holder.ranges.overlapping(range);
+        let (lock, lock_type) = locks.next()?;
+        let is_only = locks.next().is_none() && lock.common(range) == Some(lock);
+        let index = table.waiters.iter().position(|waiter| waiter.request.range.overlaps(lock))?;
+        let waiter = &table.waiters[index];
+        let request = &waiter.request;
+        let is_alike =
+            (request.range, request.lock_type) == (lock, lock_type) && waiter.state == WaiterState::Queued;
+        let wire_owner = table.wire_owner(id.owner);
+        let is_next = table.conflicts(request).all(|(owner, ..)| owner == id.owner)
+            && !table.is_being_released(request)
+            && !table.is_busy(wire_owner, lock, table.releases.len())
+            && table.may_adopt(request.owner, wire_owner, request.id);
+        (is_only && is_alike && is_next).then_some((index, lock, (since, count + 1)))
+    }
+
+    pub(super) fn push_release(&mut self, release: LockRelease) {
+        let file = release.id.file;
+        for (range, lock_type) in release.ranges.iter() {
+            self.changed.push_back((file, range));
+            if let ReleasePhase::Cancels(piece) = release.phase
+                && range.overlaps(piece)
+            {
+                note_cancelled(&mut self.cancelled, (file, release.wire_owner));
+                self.actions.push(LockAction::Send(LockCall {
+                    id: release.id,
+                    wire_owner: release.wire_owner,
+                    range: piece,
+                    procedure: LockProcedure::Cancel { lock_type },
+                    is_undo: true,
+                }));
+            }
+        }
+        self.files.entry(file).or_default().releases.push(release);
+    }
+
+    fn start_releases(&mut self, file: LockFileId) {
+        let mut index = 0;
+        while let Some(table) = self.files.get(&file)
+            && let Some(release) = table.releases.get(index)
+        {
+            let is_busy = |(range, _)| table.is_busy(release.wire_owner, range, index);
+            let is_first = release.phase == ReleasePhase::Queued && !release.ranges.iter().any(is_busy);
+            let count = table.releases.len();
+            if is_first {
+                self.send_steps(file, index);
+            }
+            let is_finished = self.files.get(&file).is_none_or(|table| table.releases.len() < count);
+            index += usize::from(!is_finished);
+        }
+    }
+
+    /// Begins to send the steps of a release.
+    fn send_steps(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &table.releases[index];
+        let steps = table.steps(release.wire_owner, &release.ranges);
+        let release = &mut table.releases[index];
+        (release.phase, release.steps) = (ReleasePhase::SendsSteps, steps);
+        self.send_step(file, index);
+    }
+
+    fn send_step(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &table.releases[index];
+        let Some((range, needed)) = release.steps.front().copied() else {
+            return self.finish(file, index);
+        };
+        let procedure = match needed {
+            Some(lock_type) => LockProcedure::Lock { lock_type, block: false },
+            None => LockProcedure::Unlock,
+        };
+        let LockRelease { id, wire_owner, is_undo, .. } = *release;
+        let call = LockCall { id, wire_owner, range, procedure, is_undo };
+        self.actions.push(LockAction::Send(call));
+    }
+
+    fn release_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &mut table.releases[index];
+        match (release.phase, reply) {
+            (ReleasePhase::AwaitsLock(piece), LockReply::Blocked) => {
+                let mut release = table.releases.remove(index);
+                release.phase = ReleasePhase::Cancels(piece);
+                self.push_release(release);
+            }
+            (
+                ReleasePhase::AwaitsLock(piece),
+                LockReply::Denied | LockReply::Grace | LockReply::Refused(_),
+            ) => {
+                release.ranges.set(piece, None);
+                self.changed.push_back((file, piece));
+                self.send_steps(file, index);
+            }
+            // knfsd says that it has cancelled a LOCK even if it has granted it before: only an
+            // UNLOCK makes sure.
+            (ReleasePhase::AwaitsLock(_) | ReleasePhase::Cancels(_), _) => self.send_steps(file, index),
+            (ReleasePhase::SendsSteps, _) => self.step_replied(file, index, reply),
+            (ReleasePhase::AwaitsData | ReleasePhase::Queued, _) => {}
+        }
+    }
+
+    /// A step of a release was answered. An UNLOCK is sent until the server confirms it: knfsd
+    /// refuses it (LCK_DENIED_NOLOCKS) while it cannot open the file.
+    fn step_replied(&mut self, file: LockFileId, index: usize, reply: LockReply) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = &mut table.releases[index];
+        let Some((range, needed)) = release.steps.front().copied() else { return };
+        let error = match reply {
+            LockReply::Granted => None,
+            // The file is gone, and its locks with it.
+            LockReply::Refused(LockError::Failed(Fault::Stale)) if needed.is_none() => None,
+            LockReply::Denied | LockReply::Refused(_) if needed.is_some() => {
+                // A write lock that may have become weaker cannot be had back.
+                let wire_owner = release.wire_owner;
+                table.downgrade(wire_owner, range);
+                None
+            }
+            LockReply::Grace | LockReply::Blocked => Some(None),
+            LockReply::Denied => Some(Some(LockError::NoLocks)),
+            LockReply::Refused(error) | LockReply::Unknown(error) => Some(Some(error)),
+        };
+        let release = &mut table.releases[index];
+        let Some(error) = error else {
+            release.steps.pop_front();
+            return self.send_step(file, index);
+        };
+        release.is_delayed = true;
+        let (call, after) = (release.id, interval(release.failures));
+        release.failures = (release.failures + 1).min(DENIALS_MAX);
+        self.actions.push(LockAction::SetTimer { call, after });
+        if let Some(error) = error {
+            let caller = release.caller.take();
+            self.answer(caller, Err(error));
+        }
+    }
+
+    /// The server holds no more than it has to: the bytes are free here, too.
+    fn finish(&mut self, file: LockFileId, index: usize) {
+        let Some(table) = self.files.get_mut(&file) else { return };
+        let release = table.releases.remove(index);
+        table.forget_adopted(release.id.owner);
+        for (range, _) in release.ranges.iter() {
+            // The server may have denied these because of what is free now.
+            for waiter in table.waiters.iter_mut().filter(|waiter| waiter.request.range.overlaps(range)) {
+                if waiter.state == WaiterState::Polling
+                    && waiter.request.owner != release.id.owner
+                    && self.options.is_local_first()
+                {
+                    waiter.state = WaiterState::Queued;
+                }
+            }
+            self.changed.push_back((file, range));
+        }
+        self.answer(release.caller, Ok(()));
+    }
+}
+
+/// Remembers that an owner's callbacks may be those of an earlier LOCK.
+pub(super) fn note_cancelled(
+    cancelled: &mut BTreeSet<(LockFileId, LockOwner)>,
+    owner: (LockFileId, LockOwner),
+) {
+    if cancelled.len() >= CANCELLED_MAX {
+        cancelled.pop_first();
+    }
+    cancelled.insert(owner);
+}
+
+/// The interval before a server is asked again that has denied so often.
+pub(super) fn interval(denials: u8) -> Duration {
+    let doubled = POLL_INTERVAL.0.saturating_mul(1 << denials);
+    doubled.min(POLL_INTERVAL.1)
+}
+
+fn whole_for_flock(request: LockRequest) -> LockRequest {
+    match request.owner {
+        LockOwner::Flock(_) => LockRequest { range: ByteRange::WHOLE, ..request },
+        LockOwner::Posix(_) => request,
+    }
+}

@@ -1,0 +1,79 @@
+//! Who waits for whom, over all files of a mount.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    table::{LockTable, conflict},
+    values::{LockFileId, LockOwner, LockRequest},
+};
+
+/// Owners that are looked at in one search. A longer chain counts as no deadlock, as in Linux
+/// (fs/locks.c, `MAX_DEADLK_ITERATIONS`).
+pub(super) const OWNERS_MAX: usize = 256;
+
+/// What a waiter waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitEdges {
+    /// Locks: nothing but their owners can end the wait.
+    Locks,
+    /// Also earlier waiters.
+    LocksAndWaiters,
+}
+
+/// All waits of a mount.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitGraph<'a> {
+    pub(super) files: &'a BTreeMap<LockFileId, LockTable>,
+    /// The files in which an owner waits, once for each request.
+    pub(super) waits: &'a BTreeMap<LockOwner, Vec<LockFileId>>,
+}
+
+impl WaitGraph<'_> {
+    /// The owners that a request waits for, and those that they wait for, and so on.
+    pub(super) fn awaited(&self, request: &LockRequest, edges: WaitEdges) -> BTreeSet<LockOwner> {
+        let mut found = BTreeSet::new();
+        self.add_blockers(request, edges, &mut found);
+        let mut next: Vec<_> = found.iter().copied().collect();
+        while let Some(owner) = next.pop() {
+            if found.len() > OWNERS_MAX {
+                break;
+            }
+            for request in self.requests(owner) {
+                let mut blockers = BTreeSet::new();
+                self.add_blockers(request, edges, &mut blockers);
+                next.extend(blockers.into_iter().filter(|blocker| found.insert(*blocker)));
+            }
+        }
+        found
+    }
+
+    /// The waiting requests of an owner.
+    fn requests(&self, owner: LockOwner) -> impl Iterator<Item = &LockRequest> {
+        let files = self.waits.get(&owner).into_iter().flatten().filter_map(|file| self.files.get(file));
+        let waiters = files.flat_map(|table| &table.waiters);
+        waiters.map(|waiter| &waiter.request).filter(move |request| request.owner == owner)
+    }
+
+    fn add_blockers(&self, request: &LockRequest, edges: WaitEdges, found: &mut BTreeSet<LockOwner>) {
+        let Some(table) = self.files.get(&request.file) else { return };
+        for (owner, ..) in table.conflicts(request) {
+            if found.len() > OWNERS_MAX {
+                return;
+            }
+            found.insert(owner);
+        }
+        if edges == WaitEdges::Locks {
+            return;
+        }
+        let earlier = table.waiters.iter().take_while(|waiter| waiter.request.id != request.id);
+        for waiter in earlier {
+            if found.len() > OWNERS_MAX {
+                return;
+            }
+            let other = &waiter.request;
+            if other.range.overlaps(request.range) && conflict(request, other.owner, other.lock_type) {
+                found.insert(other.owner);
+            }
+        }
+    }
+}

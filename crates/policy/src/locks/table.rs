@@ -1,0 +1,375 @@
+//! The locks, waiters and unfinished releases of one file.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use curt_types::{ByteRange, LockType};
+
+use super::{
+    ranges::LockRanges,
+    values::{LockCallId, LockOpenId, LockOptions, LockOrder, LockOwner, LockRequest, LockRequestId},
+};
+use crate::time::Moment;
+
+/// What is known of the locks of one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct LockTable {
+    pub(super) holders: BTreeMap<LockOwner, LockHolder>,
+    /// In the order of their arrival.
+    pub(super) waiters: VecDeque<LockWaiter>,
+    pub(super) releases: Vec<LockRelease>,
+    /// The owner that the server knows, of owners to whom another one's lock was passed; as long as
+    /// they have anything here.
+    pub(super) adopted: BTreeMap<LockOwner, LockOwner>,
+    /// Its locks are being reclaimed.
+    pub(super) reclaim: Option<LockReclaim>,
+}
+
+/// An owner with locks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LockHolder {
+    /// What its callers were told that it holds. The server holds at least that.
+    pub(super) ranges: LockRanges,
+    /// The open file description through which it locked last.
+    pub(super) open: LockOpenId,
+    /// Since when, and how often, its lock was passed on without a request.
+    pub(super) handoffs: Option<(Moment, u32)>,
+}
+
+/// A request that is not answered yet, or is not finished.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LockWaiter {
+    pub(super) request: LockRequest,
+    pub(super) state: WaiterState,
+    /// Whether the caller still waits for the answer.
+    pub(super) is_awaited: bool,
+    /// Never blocks at the server, because another request of its owner has to pass it.
+    pub(super) only_polls: bool,
+    /// The server called back before it replied.
+    pub(super) was_called_back: bool,
+    /// The server was restarted after the LOCK was sent: a grant may be that of the server before.
+    pub(super) is_stale: bool,
+    /// How often the server denied it.
+    pub(super) denials: u8,
+    /// What is to be locked, the range of the call in progress first; and what is.
+    pub(super) pieces: VecDeque<ByteRange>,
+    pub(super) acquired: Vec<ByteRange>,
+    pub(super) wire_owner: LockOwner,
+}
+
+/// What a waiter waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum WaiterState {
+    /// For its turn.
+    Queued,
+    /// For the reply to a LOCK.
+    Asking,
+    /// For a callback of the server.
+    Blocked,
+    /// For a timer.
+    Polling,
+}
+
+/// Locks that are not held any more (or not yet), and that the server may still hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LockRelease {
+    pub(super) id: LockCallId,
+    pub(super) wire_owner: LockOwner,
+    /// What the server may hold for them.
+    pub(super) ranges: LockRanges,
+    pub(super) phase: ReleasePhase,
+    /// What the server is to hold instead; the call in progress first.
+    pub(super) steps: VecDeque<(ByteRange, Option<LockType>)>,
+    pub(super) failures: u8,
+    /// Whether it waits for a timer.
+    pub(super) is_delayed: bool,
+    /// Whether its locks were granted to nobody: [`LockCall::is_undo`].
+    ///
+    /// [`LockCall::is_undo`]: super::LockCall::is_undo
+    pub(super) is_undo: bool,
+    /// The caller that waits for it.
+    pub(super) caller: Option<LockRequestId>,
+}
+
+/// How far a release is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ReleasePhase {
+    /// The bytes that were written under the lock have to be at the server first.
+    AwaitsData,
+    /// Another request of its owner for these bytes has to be answered first.
+    Queued,
+    /// A LOCK was sent whose caller has gone.
+    AwaitsLock(ByteRange),
+    /// A CANCEL was sent for a LOCK that is blocked at the server.
+    Cancels(ByteRange),
+    /// Its steps are sent.
+    SendsSteps,
+}
+
+/// How far the locks of a file are reclaimed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LockReclaim {
+    pub(super) id: LockRequestId,
+    /// The lock that is being reclaimed.
+    pub(super) lock: (LockOwner, ByteRange, LockType),
+    pub(super) failures: u8,
+    pub(super) is_delayed: bool,
+    /// What could not be reclaimed so far, by owner, with the owner that the server knows.
+    pub(super) lost: BTreeMap<LockOwner, (LockOwner, LockRanges)>,
+}
+
+/// Whether a waiter may ask the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestStatus {
+    /// It may.
+    Eligible,
+    /// Another owner of this mount holds a conflicting lock.
+    Conflicts,
+    /// It comes after something that is in progress, or after another waiter.
+    Follows,
+}
+
+impl LockOptions {
+    /// Whether conflicts within this mount are decided here before the server is asked.
+    pub(super) fn is_local_first(&self) -> bool {
+        self.order == LockOrder::LocalFirst
+    }
+}
+
+/// Whether a request conflicts with a lock of this type of `owner` on bytes of its range.
+pub(super) fn conflict(request: &LockRequest, owner: LockOwner, lock_type: LockType) -> bool {
+    owner != request.owner && request.lock_type.conflicts(lock_type)
+}
+
+impl LockWaiter {
+    pub(super) fn new(request: LockRequest) -> Self {
+        Self {
+            request,
+            state: WaiterState::Queued,
+            is_awaited: true,
+            only_polls: false,
+            was_called_back: false,
+            is_stale: false,
+            denials: 0,
+            pieces: VecDeque::new(),
+            acquired: Vec::new(),
+            wire_owner: request.owner,
+        }
+    }
+
+    pub(super) const fn call(&self) -> LockCallId {
+        LockCallId { file: self.request.file, request: self.request.id, owner: self.request.owner }
+    }
+
+    /// Whether the server has its LOCK, or will have it.
+    pub(super) const fn is_at_server(&self) -> bool {
+        matches!(self.state, WaiterState::Asking | WaiterState::Blocked)
+    }
+
+    /// Takes the waiter back: it waits for a timer, and whatever it has at the server has to be
+    /// released.
+    pub(super) fn cancel(&mut self) -> Option<LockRelease> {
+        let (state, piece) = (self.state, self.pieces.front().copied());
+        let phase = match (state, piece) {
+            (WaiterState::Asking, Some(piece)) => ReleasePhase::AwaitsLock(piece),
+            (WaiterState::Blocked, Some(piece)) => ReleasePhase::Cancels(piece),
+            _ => ReleasePhase::Queued,
+        };
+        let mut ranges = LockRanges::default();
+        let at_server = piece.filter(|_| self.is_at_server());
+        for range in self.acquired.drain(..).chain(at_server) {
+            ranges.set(range, Some(self.request.lock_type));
+        }
+        self.pieces.clear();
+        self.state = WaiterState::Polling;
+        let release = LockRelease::new(self.call(), self.wire_owner, ranges, None);
+        (!release.ranges.is_empty()).then_some(LockRelease { phase, is_undo: true, ..release })
+    }
+}
+
+impl LockRelease {
+    pub(super) fn new(
+        id: LockCallId,
+        wire_owner: LockOwner,
+        ranges: LockRanges,
+        caller: Option<LockRequestId>,
+    ) -> Self {
+        let (phase, steps) = (ReleasePhase::Queued, VecDeque::new());
+        Self { id, wire_owner, ranges, phase, steps, failures: 0, is_delayed: false, is_undo: false, caller }
+    }
+}
+
+impl LockTable {
+    pub(super) fn is_empty(&self) -> bool {
+        self.holders.is_empty()
+            && self.waiters.is_empty()
+            && self.releases.is_empty()
+            && self.reclaim.is_none()
+    }
+
+    /// The owner that the server knows for `owner`.
+    pub(super) fn wire_owner(&self, owner: LockOwner) -> LockOwner {
+        self.adopted.get(&owner).copied().unwrap_or(owner)
+    }
+
+    /// Whether an owner may become `wire_owner` for the server: it is, or has nothing here but the
+    /// waiting request `but`.
+    pub(super) fn may_adopt(&self, owner: LockOwner, wire_owner: LockOwner, but: LockRequestId) -> bool {
+        let own = |waiter: &LockWaiter| waiter.request.owner == owner && waiter.request.id != but;
+        self.wire_owner(owner) == wire_owner
+            || !(self.holders.contains_key(&owner)
+                || self.waiters.iter().any(own)
+                || self.releases.iter().any(|release| release.id.owner == owner))
+    }
+
+    /// An owner that has nothing here any more is itself again.
+    pub(super) fn forget_adopted(&mut self, owner: LockOwner) {
+        let is_known = self.adopted.contains_key(&owner)
+            && (self.holders.contains_key(&owner)
+                || self.waiters.iter().any(|waiter| waiter.request.owner == owner)
+                || self.releases.iter().any(|release| release.id.owner == owner));
+        if !is_known {
+            self.adopted.remove(&owner);
+        }
+    }
+
+    /// The locks that conflict with a request, with their owners.
+    pub(super) fn conflicts<'a>(
+        &'a self,
+        request: &'a LockRequest,
+    ) -> impl Iterator<Item = (LockOwner, ByteRange, LockType)> + 'a {
+        let locks = self.holders.iter().flat_map(|(owner, holder)| {
+            holder.ranges.overlapping(request.range).map(|(range, lock_type)| (*owner, range, lock_type))
+        });
+        locks.filter(|(owner, _, lock_type)| conflict(request, *owner, *lock_type))
+    }
+
+    /// Whether a release of another owner keeps a request from being granted.
+    pub(super) fn is_being_released(&self, request: &LockRequest) -> bool {
+        self.releases.iter().any(|release| {
+            let mut locks = release.ranges.overlapping(request.range);
+            locks.any(|(_, lock_type)| conflict(request, release.id.owner, lock_type))
+        })
+    }
+
+    /// Whether a call for the same owner at the server and bytes of `range` is in progress, or
+    /// comes first: that of a release before number `before`.
+    pub(super) fn is_busy(&self, wire_owner: LockOwner, range: ByteRange, before: usize) -> bool {
+        let is_first = |(number, release): &(usize, &LockRelease)| {
+            release.wire_owner == wire_owner && (*number < before || release.phase != ReleasePhase::Queued)
+        };
+        let reclaimed = self.reclaim.as_ref().is_some_and(|reclaim| {
+            let (owner, lock, _) = reclaim.lock;
+            self.wire_owner(owner) == wire_owner && lock.overlaps(range)
+        });
+        let mut releases = self.releases.iter().enumerate().filter(is_first);
+        reclaimed
+            || releases.any(|(_, release)| release.ranges.overlapping(range).next().is_some())
+            || self.waiters.iter().any(|waiter| {
+                waiter.is_at_server()
+                    && waiter.wire_owner == wire_owner
+                    && waiter.request.range.overlaps(range)
+            })
+    }
+
+    /// Whether a waiter that is blocked at the server keeps another request of its owner waiting.
+    pub(super) fn is_in_the_way(&self, blocked: &LockWaiter) -> bool {
+        let range = blocked.request.range;
+        let mut waiters = self.waiters.iter().filter(|waiter| waiter.state == WaiterState::Queued);
+        waiters.any(|waiter| {
+            waiter.request.range.overlaps(range)
+                && self.wire_owner(waiter.request.owner) == blocked.wire_owner
+        }) || self.releases.iter().any(|release| {
+            release.phase == ReleasePhase::Queued
+                && release.wire_owner == blocked.wire_owner
+                && release.ranges.overlapping(range).next().is_some()
+        })
+    }
+
+    /// What the server has to hold for `wire_owner` within `range`.
+    pub(super) fn needed(&self, wire_owner: LockOwner, range: ByteRange) -> LockRanges {
+        let mut needed = LockRanges::default();
+        for (_, holder) in self.holders.iter().filter(|(owner, _)| self.wire_owner(**owner) == wire_owner) {
+            needed.strengthen(&holder.ranges.within(range));
+        }
+        needed
+    }
+
+    /// The calls that leave the server with what it has to hold, instead of `ranges`.
+    pub(super) fn steps(
+        &self,
+        wire_owner: LockOwner,
+        ranges: &LockRanges,
+    ) -> VecDeque<(ByteRange, Option<LockType>)> {
+        let parts = ranges.iter().flat_map(|(range, lock_type)| {
+            let parts = self.needed(wire_owner, range).parts(range);
+            parts.into_iter().filter(move |(_, needed)| *needed != Some(lock_type))
+        });
+        parts.collect()
+    }
+
+    /// Takes the bytes of `range` from an owner; what it held of them.
+    pub(super) fn take(&mut self, owner: LockOwner, range: ByteRange) -> LockRanges {
+        let Some(holder) = self.holders.get_mut(&owner) else { return LockRanges::default() };
+        let taken = holder.ranges.within(range);
+        holder.ranges.set(range, None);
+        if holder.ranges.is_empty() {
+            self.holders.remove(&owner);
+        }
+        taken
+    }
+
+    /// Gives an owner a lock.
+    pub(super) fn grant(&mut self, request: &LockRequest) {
+        let holder = self.holders.entry(request.owner).or_insert_with(|| LockHolder {
+            ranges: LockRanges::default(),
+            open: request.open,
+            handoffs: None,
+        });
+        holder.ranges.set(request.range, Some(request.lock_type));
+        holder.open = request.open;
+    }
+
+    /// Write locks on bytes of `range` that the server has for `wire_owner` are read locks now.
+    pub(super) fn downgrade(&mut self, wire_owner: LockOwner, range: ByteRange) {
+        for (owner, holder) in &mut self.holders {
+            if *self.adopted.get(owner).unwrap_or(owner) == wire_owner {
+                for (part, _) in holder.ranges.within(range).iter() {
+                    holder.ranges.set(part, Some(LockType::Read));
+                }
+            }
+        }
+    }
+
+    /// What has to be locked for a request, in the order of the calls. A range whose locks would
+    /// all become stronger is locked at once. Locks that become weaker come last and by themselves:
+    /// until all others are granted they must not be given up.
+    pub(super) fn pieces(&self, request: &LockRequest) -> VecDeque<ByteRange> {
+        let parts = match self.holders.get(&request.owner) {
+            Some(holder) => holder.ranges.parts(request.range),
+            None => return VecDeque::from([request.range]),
+        };
+        if parts.iter().all(|(_, held)| *held == Some(request.lock_type)) {
+            return VecDeque::new();
+        }
+        let is_weaker = |held: Option<LockType>| held > Some(request.lock_type);
+        let mut runs: Vec<(ByteRange, bool)> = Vec::new();
+        for (part, held) in parts {
+            match runs.last_mut() {
+                Some((run, weaker)) if *weaker == is_weaker(held) => {
+                    *run = ByteRange::new(run.first(), part.last()).unwrap_or(part);
+                }
+                _ => runs.push((part, is_weaker(held))),
+            }
+        }
+        let of = |wanted| runs.iter().filter(move |(_, weaker)| *weaker == wanted).map(|(run, _)| *run);
+        of(false).chain(of(true)).collect()
+    }
+
+    /// Whether an owner holds a stronger lock on all of `range` than it asks for.
+    pub(super) fn is_downgrade(&self, request: &LockRequest, range: ByteRange) -> bool {
+        let holds = |holder: &LockHolder| {
+            holder.ranges.parts(range).iter().all(|(_, held)| *held > Some(request.lock_type))
+        };
+        self.holders.get(&request.owner).is_some_and(holds)
+    }
+}

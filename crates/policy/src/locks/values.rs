@@ -1,0 +1,197 @@
+//! The events and actions of the lock agent.
+
+use core::time::Duration;
+
+use curt_types::{ByteRange, Fault, LockType};
+
+/// A file, by a number that its caller chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockFileId(pub u64);
+
+/// A caller that waits for an answer. No two requests share a number while one of them, or what is
+/// undone because of it, is in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockRequestId(pub u64);
+
+/// An open file description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockOpenId(pub u64);
+
+/// Who owns a lock. Locks of one owner do not conflict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockOwner {
+    /// A process, by fcntl(2) `F_SETLK`; or an open file description, by `F_OFD_SETLK`.
+    Posix(u64),
+    /// An open file description, by flock(2).
+    Flock(u64),
+}
+
+/// A lock that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockRequest {
+    /// The caller.
+    pub id: LockRequestId,
+    /// The file.
+    pub file: LockFileId,
+    /// Who will own the lock.
+    pub owner: LockOwner,
+    /// The open file description that is used; its last close ends the lock.
+    pub open: LockOpenId,
+    /// The bytes; for flock(2) always all.
+    pub range: ByteRange,
+    /// How they will be locked.
+    pub lock_type: LockType,
+    /// Whether the caller waits (`F_SETLKW`).
+    pub wait: bool,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockError {
+    /// Another owner has a conflicting lock, and the caller does not wait (EAGAIN).
+    Held,
+    /// The wait was interrupted (EINTR).
+    Interrupted,
+    /// To wait would never end (EDEADLK).
+    Deadlock,
+    /// Too many locks, here or at the server (ENOLCK).
+    NoLocks,
+    /// The server refused for another reason, or did not answer.
+    Failed(Fault),
+}
+
+/// Who asks the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LockOrder {
+    /// The first waiter of a range; the others wait for it here.
+    #[default]
+    LocalFirst,
+    /// Every waiter (`locks=server-first`): the behaviour of other clients, for comparison.
+    ServerFirst,
+}
+
+/// How a mount locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LockOptions {
+    /// Who asks the server.
+    pub order: LockOrder,
+    /// How often in a row a lock passes from owner to owner of this mount while the server keeps it
+    /// for the first of them (`lockhandoff=N`). No server tells a client that others wait, so 0 is
+    /// the default.
+    pub handoffs_max: u32,
+}
+
+/// A request to the server, or its timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockCallId {
+    /// The file.
+    pub file: LockFileId,
+    /// The request that it is sent for.
+    pub request: LockRequestId,
+    /// Whose lock it concerns: the close of an open file may concern several owners.
+    pub owner: LockOwner,
+}
+
+/// What is asked of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockProcedure {
+    /// LOCK.
+    Lock {
+        /// How.
+        lock_type: LockType,
+        /// Whether the server may keep the request and call back when it grants it
+        /// ([`LockReply::Blocked`]).
+        block: bool,
+    },
+    /// LOCK of what was held before the server was restarted.
+    Reclaim {
+        /// How it was locked.
+        lock_type: LockType,
+    },
+    /// UNLOCK.
+    Unlock,
+    /// CANCEL of a LOCK that is blocked at the server.
+    Cancel {
+        /// How it was to be locked.
+        lock_type: LockType,
+    },
+}
+
+/// A request to the server. Each is answered by one [`LockReply`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockCall {
+    /// Identifies the reply. At most one call of an id is in progress.
+    pub id: LockCallId,
+    /// The owner for the server: that of this mount for which the lock was first granted.
+    pub wire_owner: LockOwner,
+    /// The bytes.
+    pub range: ByteRange,
+    /// What is asked.
+    pub procedure: LockProcedure,
+    /// Whether it undoes what was or may have been granted to nobody: its caller was interrupted,
+    /// or the server granted what was not asked for.
+    pub is_undo: bool,
+}
+
+/// What came of a [`LockCall`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockReply {
+    /// It was done.
+    Granted,
+    /// The lock is held by others; a CANCEL came too late.
+    Denied,
+    /// The lock is held by others; the server keeps the request and will call back.
+    Blocked,
+    /// The server is in its grace period: try again later.
+    Grace,
+    /// The server will not do it, and nothing has changed there.
+    Refused(LockError),
+    /// There is no answer: the server may have done it.
+    Unknown(LockError),
+}
+
+/// What has to be done after an event, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockAction {
+    /// Send a request.
+    Send(LockCall),
+    /// Answer a caller. After a grant what is known of the file has expired: others may have
+    /// changed it while they held the lock.
+    Answer {
+        /// The caller.
+        request: LockRequestId,
+        /// What came of its request.
+        result: Result<(), LockError>,
+    },
+    /// The lock of another owner passes to a caller without a request. Its answer follows.
+    HandedOff {
+        /// The caller.
+        request: LockRequestId,
+    },
+    /// A lock could not be reclaimed after the server was restarted: it is not held any more.
+    Lost {
+        /// The file.
+        file: LockFileId,
+        /// Whose lock it was.
+        owner: LockOwner,
+        /// The bytes.
+        range: ByteRange,
+    },
+    /// Call [`super::LockAgent::timer`] after about this time. The caller adds jitter, so that
+    /// clients do not poll in step. A timer that is no longer needed has no effect.
+    SetTimer {
+        /// For which call.
+        call: LockCallId,
+        /// After how long.
+        after: Duration,
+    },
+}
+
+/// Whether a lock could be placed (`F_GETLK`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockTest {
+    /// It could as far as this mount is concerned: TEST has to ask the server, as this owner.
+    AskServer(LockOwner),
+    /// Another owner of this mount holds this lock.
+    Held(LockOwner, ByteRange, LockType),
+}

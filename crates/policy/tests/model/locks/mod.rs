@@ -1,0 +1,137 @@
+//! Byte-range locks: no two processes hold conflicting locks, whoever fails is told the truth, and
+//! when nothing is on its way the server holds what the processes hold and nobody waits in vain.
+//!
+//! Client 0 has two processes, client 1 has one. Requests, replies and callbacks overtake one
+//! another. Waits are interrupted at every point. The server says that it has cancelled a LOCK
+//! although it has granted it, as knfsd does.
+
+mod state;
+mod world;
+
+use curt_policy::locks::{LockOptions, LockOrder};
+use curt_types::{ByteRange, LockType::*};
+
+use self::world::{Bounds, Locks, Planted, Wanted};
+use crate::explore::{find_planted, hold};
+
+const fn bytes(first: u64, last: u64) -> ByteRange {
+    match ByteRange::new(first, last) {
+        Some(range) => range,
+        None => ByteRange::WHOLE,
+    }
+}
+
+const LEFT: ByteRange = bytes(0, 0);
+const BOTH: ByteRange = bytes(0, 1);
+
+const fn waiting(lock_type: curt_types::LockType, range: ByteRange) -> Wanted {
+    Wanted { lock_type, range, wait: true }
+}
+
+const fn trying(lock_type: curt_types::LockType, range: ByteRange) -> Wanted {
+    Wanted { lock_type, range, wait: false }
+}
+
+/// Exclusive locks of one range.
+const EXCLUSIVE: Bounds = Bounds {
+    menu: &[waiting(Write, BOTH), trying(Write, BOTH)],
+    operations: [2, 1, 1],
+    interrupts: 1,
+    timers: 1,
+    restarts: 0,
+    false_restarts: 0,
+    refusals: 0,
+    losses: 0,
+    calls_back: true,
+    are_threads: false,
+};
+/// Upgrades, downgrades and parts.
+const PARTS: Bounds = Bounds {
+    menu: &[waiting(Write, BOTH), waiting(Read, BOTH), waiting(Read, LEFT)],
+    operations: [2, 0, 1],
+    ..EXCLUSIVE
+};
+/// Readers and a writer.
+const SHARED: Bounds =
+    Bounds { menu: &[waiting(Write, BOTH), waiting(Read, LEFT)], operations: [1, 1, 1], ..EXCLUSIVE };
+
+/// Two threads of a process that lock bytes of the same range, and another client.
+const THREADS: Bounds = Bounds {
+    menu: &[waiting(Write, BOTH), trying(Write, LEFT)],
+    operations: [1, 2, 1],
+    timers: 2,
+    are_threads: true,
+    ..EXCLUSIVE
+};
+
+fn locks(options: LockOptions, bounds: Bounds) -> Locks {
+    Locks { options, bounds, planted: Planted::Nothing }
+}
+
+const LOCAL_FIRST: LockOptions = LockOptions { order: LockOrder::LocalFirst, handoffs_max: 0 };
+
+#[test]
+fn exclusive_locks_exclude_and_nobody_waits_in_vain() {
+    hold([locks(LOCAL_FIRST, EXCLUSIVE), locks(LOCAL_FIRST, Bounds { calls_back: false, ..EXCLUSIVE })]);
+}
+
+#[test]
+fn upgrades_and_downgrades_leave_no_gap_and_no_rest() {
+    hold([locks(LOCAL_FIRST, PARTS), locks(LOCAL_FIRST, Bounds { calls_back: false, ..PARTS })]);
+}
+
+#[test]
+fn readers_and_a_writer_of_two_clients_exclude_each_other() {
+    hold([locks(LOCAL_FIRST, SHARED)]);
+}
+
+#[test]
+fn requests_of_two_threads_of_a_process_do_not_overtake_each_other() {
+    hold([locks(LOCAL_FIRST, THREADS), locks(LOCAL_FIRST, Bounds { calls_back: false, ..THREADS })]);
+}
+
+#[test]
+fn a_restarted_server_gets_all_locks_back_before_it_grants_others() {
+    let interrupted = Bounds { restarts: 1, operations: [1, 0, 1], ..EXCLUSIVE };
+    let three = Bounds { restarts: 1, operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
+    let parts = Bounds { restarts: 1, interrupts: 0, calls_back: false, ..PARTS };
+    hold([interrupted, three, parts].map(|bounds| locks(LOCAL_FIRST, bounds)));
+}
+
+#[test]
+fn a_lost_reply_or_a_refused_unlock_leaves_no_lock_that_nobody_holds() {
+    let small = Bounds { operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
+    hold([
+        locks(LOCAL_FIRST, Bounds { losses: 1, ..small }),
+        locks(LOCAL_FIRST, Bounds { refusals: 2, ..small }),
+        locks(LOCAL_FIRST, Bounds { losses: 1, refusals: 1, interrupts: 1, operations: [1, 0, 1], ..small }),
+    ]);
+}
+
+#[test]
+fn a_false_notice_of_a_restart_leaves_no_lock_that_nobody_holds() {
+    let small = Bounds { false_restarts: 1, operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
+    hold([locks(LOCAL_FIRST, small)]);
+}
+
+#[test]
+fn locks_that_pass_from_owner_to_owner_stay_locked_at_the_server() {
+    let options = LockOptions { handoffs_max: 2, ..LOCAL_FIRST };
+    hold([locks(options, EXCLUSIVE), locks(options, SHARED)]);
+}
+
+#[test]
+fn waiters_that_all_ask_the_server_exclude_each_other_too() {
+    let options = LockOptions { order: LockOrder::ServerFirst, ..LOCAL_FIRST };
+    hold([locks(options, EXCLUSIVE)]);
+}
+
+#[test]
+fn every_planted_mistake_about_locks_is_found() {
+    for planted in [Planted::UnlockAnsweredEarly, Planted::GrantAfterCancelKept] {
+        find_planted(&Locks { planted, ..locks(LOCAL_FIRST, EXCLUSIVE) }, 14);
+    }
+    let refused = Bounds { refusals: 1, operations: [1, 0, 1], interrupts: 0, ..EXCLUSIVE };
+    let planted = Planted::RefusedUnlockDone;
+    find_planted(&Locks { planted, ..locks(LOCAL_FIRST, refused) }, 14);
+}

@@ -1,0 +1,240 @@
+//! The figures of one run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use curt_observe::ClientCounter;
+use curt_observe::control::MountReport;
+use serde::Serialize;
+
+use super::turns::{Turn, Turns, TurnsPlan};
+
+/// Points of a line in the picture.
+const POINTS_MAX: usize = 500;
+
+/// Requests, and the counters of mounts that count them.
+const REQUESTS: [(&str, ClientCounter); 5] = [
+    ("LOCK", ClientCounter::LockWire),
+    ("UNLOCK", ClientCounter::LockUnlockWire),
+    ("CANCEL", ClientCounter::LockCancelWire),
+    ("TEST", ClientCounter::LockTestWire),
+    ("GRANTED", ClientCounter::LockCallback),
+];
+
+/// What Curt mounts, and a server that was started here, have cost so far.
+#[derive(Clone, Debug)]
+pub(super) struct LockCost {
+    pub(super) mounts: Vec<MountReport>,
+    /// Processor time of all mounts.
+    pub(super) client: Duration,
+    pub(super) server: Option<Duration>,
+}
+
+impl LockCost {
+    fn counted(&self, counter: ClientCounter) -> u64 {
+        self.mounts.iter().map(|mount| mount.counters.events.value(counter)).sum()
+    }
+
+    /// The cost since `earlier`.
+    pub(super) fn since(&self, earlier: &Self) -> LockCostFigures {
+        let counted = |counter| self.counted(counter).saturating_sub(earlier.counted(counter));
+        let time = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64();
+        LockCostFigures {
+            requests: REQUESTS.map(|(name, counter)| (name, counted(counter))).into(),
+            denied: counted(ClientCounter::LockDenied),
+            client_cpu: time(self.client, earlier.client),
+            server_cpu: self.server.zip(earlier.server).map(|(now, before)| time(now, before)),
+        }
+    }
+}
+
+/// The figures of one run. Times are in seconds.
+#[derive(Debug, Serialize)]
+pub(super) struct LockRun {
+    /// `local`, `mount` or `server-first`.
+    pub(super) place: &'static str,
+    pub(super) processes: usize,
+    /// Grabs within the time, and those of a lock that is never free.
+    pub(super) grabs: usize,
+    pub(super) ideal_grabs: f64,
+    /// Those of each client.
+    pub(super) client_grabs: Vec<usize>,
+    /// Grabs of processes that had begun to wait within the time, and how long they took.
+    pub(super) drain_grabs: usize,
+    pub(super) drain_seconds: f64,
+    pub(super) ideal_drain_seconds: f64,
+    /// Jain's index of the processes' grabs within the time, and that of a perfect FIFO.
+    pub(super) jain: f64,
+    pub(super) fifo_jain: f64,
+    /// The most grabs that one process was ahead of another at any time.
+    pub(super) ahead: usize,
+    pub(super) wait_p50: f64,
+    pub(super) wait_p99: f64,
+    pub(super) wait_max: f64,
+    /// Grabs while another process held the lock.
+    pub(super) wrong: usize,
+    /// Whether the processes were killed.
+    pub(super) stopped: bool,
+    /// Of Curt mounts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cost: Option<LockCostFigures>,
+    /// Grabs over time.
+    #[serde(skip)]
+    pub(super) progress: Vec<(f64, u64)>,
+}
+
+/// What a run cost, as printed in JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct LockCostFigures {
+    /// Requests by procedure; `GRANTED`: those of the server that gave a waiter its lock.
+    pub(super) requests: BTreeMap<&'static str, u64>,
+    pub(super) denied: u64,
+    pub(super) client_cpu: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) server_cpu: Option<f64>,
+}
+
+impl LockRun {
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    pub(super) fn new(
+        place: &'static str,
+        clients: usize,
+        plan: &TurnsPlan,
+        turns: &Turns,
+        cost: Option<LockCostFigures>,
+    ) -> Self {
+        let Turns { turns, is_stopped } = turns;
+        let (hold, time) = (nanoseconds(plan.hold), nanoseconds(plan.time));
+        let per_client = plan.processes as usize;
+        let processes = per_client * clients;
+        let (grabs, drain) = turns.split_at(turns.partition_point(|turn| turn.grab < time));
+        let mut counts = vec![0; processes];
+        grabs.iter().for_each(|turn| counts[turn.process as usize] += 1);
+        let mut waits: Vec<u64> = turns.iter().map(|turn| turn.grab - turn.wait).collect();
+        waits.sort_unstable();
+        let until_free = |turn: Option<&Turn>| turn.map_or(0, |turn| (turn.grab + hold).saturating_sub(time));
+        let ideal_drain = until_free(grabs.last()) + drain.len() as u64 * hold;
+        let round = plan.hold + plan.rest;
+        let fifo: Vec<_> =
+            (0..processes).map(|number| (grabs.len() + processes - 1 - number) / processes).collect();
+        Self {
+            place,
+            processes,
+            grabs: grabs.len(),
+            ideal_grabs: plan.time.as_secs_f64()
+                / plan.hold.as_secs_f64().max(round.as_secs_f64() / processes as f64),
+            client_grabs: counts.chunks(per_client).map(|counts| counts.iter().sum()).collect(),
+            drain_grabs: drain.len(),
+            drain_seconds: seconds(until_free(turns.last())),
+            ideal_drain_seconds: seconds(ideal_drain),
+            jain: jain(&counts),
+            fifo_jain: jain(&fifo),
+            ahead: most_ahead(grabs, processes),
+            wait_p50: quantile(&waits, 50),
+            wait_p99: quantile(&waits, 99),
+            wait_max: quantile(&waits, 100),
+            wrong: turns.array_windows().filter(|[one, next]| next.grab < one.grab + hold).count(),
+            stopped: *is_stopped,
+            cost,
+            progress: progress(turns),
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    Duration::from_nanos(nanoseconds).as_secs_f64()
+}
+
+/// The value that so many of a hundred do not exceed.
+fn quantile(sorted: &[u64], percent: usize) -> f64 {
+    let index = sorted.len().saturating_sub(1) * percent / 100;
+    sorted.get(index).map_or(0.0, |value| seconds(*value))
+}
+
+/// Jain's index: 1 if all are equal, 1/n if one has everything.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn jain(counts: &[usize]) -> f64 {
+    let sum: f64 = counts.iter().map(|count| *count as f64).sum();
+    let squares: f64 = counts.iter().map(|count| (*count as f64).powi(2)).sum();
+    if squares == 0.0 { 1.0 } else { sum * sum / (counts.len() as f64 * squares) }
+}
+
+/// The most grabs that one process is ahead of another at any time.
+fn most_ahead(grabs: &[Turn], processes: usize) -> usize {
+    let mut counts = vec![0; processes];
+    // How many processes have so many grabs.
+    let mut having = BTreeMap::from([(0, processes)]);
+    let mut most = 0;
+    for turn in grabs {
+        let count = &mut counts[turn.process as usize];
+        if let Some(left) = having.get_mut(count) {
+            *left -= 1;
+            if *left == 0 {
+                having.remove(count);
+            }
+        }
+        *count += 1;
+        *having.entry(*count).or_default() += 1;
+        let ends = having.first_key_value().zip(having.last_key_value());
+        most = ends.map_or(most, |((least, _), (greatest, _))| most.max(greatest - least));
+    }
+    most
+}
+
+fn progress(turns: &[Turn]) -> Vec<(f64, u64)> {
+    let step = turns.len().div_ceil(POINTS_MAX).max(1);
+    let counted = (1_u64..).zip(turns).map(|(count, turn)| (seconds(turn.grab), count));
+    let mut points: Vec<_> = counted.clone().step_by(step).collect();
+    points.extend(counted.last());
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn plan() -> TurnsPlan {
+        let ms = Duration::from_millis;
+        TurnsPlan { processes: 1, hold: ms(100), rest: ms(100), time: ms(1000), limit: None }
+    }
+
+    fn turns(turns: &[(u32, u64, u64)]) -> Turns {
+        let turn = |(process, wait, grab)| Turn { process, wait: wait * MS, grab: grab * MS };
+        Turns { turns: turns.iter().copied().map(turn).collect(), is_stopped: false }
+    }
+
+    fn near(one: f64, other: f64) -> bool {
+        (one - other).abs() < 1e-9
+    }
+
+    #[test]
+    fn figures_are_those_of_the_turns() {
+        let taken = turns(&[(0, 0, 0), (1, 0, 250), (0, 200, 950), (1, 500, 1100)]);
+        let run = LockRun::new("local", 2, &plan(), &taken, None);
+        assert_eq!((run.grabs, run.drain_grabs, run.ahead, run.wrong), (3, 1, 1, 0));
+        assert_eq!(run.client_grabs, [2, 1]);
+        assert!(near(run.ideal_grabs, 10.0) && near(run.drain_seconds, 0.2));
+        assert!(near(run.ideal_drain_seconds, 0.15), "the last holder, and one more");
+        assert!(near(run.jain, 0.9) && near(run.fifo_jain, 0.9));
+        assert!(near(run.wait_max, 0.75) && near(run.wait_p50, 0.25));
+        assert_eq!(run.progress.len(), 5);
+        let alone = LockRun::new("local", 1, &plan(), &turns(&[]), None);
+        assert!(near(alone.ideal_grabs, 5.0), "one process rests half of the time");
+        let both = turns(&[(0, 0, 0), (1, 0, 99)]);
+        assert_eq!(LockRun::new("local", 2, &plan(), &both, None).wrong, 1);
+    }
+
+    #[test]
+    fn who_is_ahead_for_a_moment_counts() {
+        let taken = turns(&[(0, 0, 0), (0, 0, 100), (1, 0, 200), (1, 0, 300)]).turns;
+        assert_eq!(most_ahead(&taken, 2), 2);
+        assert_eq!(most_ahead(&taken[..1], 2), 1);
+        assert!(near(jain(&[5, 0]), 0.5) && near(jain(&[0, 0]), 1.0));
+    }
+}
