@@ -17,7 +17,6 @@ mod memory;
 mod mode;
 mod name;
 mod result;
-mod time;
 mod verifier;
 
 use curt_types::{Access, Attributes, Device, FileKind, SetAttributes, Stability, Timestamp};
@@ -34,7 +33,6 @@ pub use result::{
     CreatedNode, FetchOptions, FetchResult, FileRange, FileSystemSpace, Limits, LinkResult, PostOpResult,
     ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
-pub use time::{SystemWallClock, WallClock};
 
 /// How CREATE handles an existing name (RFC 1813 section 3.3.8, `createhow3`).
 #[derive(Clone, Copy, Debug)]
