@@ -82,15 +82,19 @@ impl Exposition {
 
     /// A family for each row of a table of counters, with one sample for each of `rows`: labels and
     /// values.
-    pub fn table<C: Counter>(&mut self, prefix: &str, rows: &[(Vec<(&str, &str)>, &Snapshot<C>)]) {
+    pub fn table<'l, L, C>(&mut self, prefix: &str, rows: &[(L, &Snapshot<C>)])
+    where
+        L: AsRef<[(&'l str, &'l str)]>,
+        C: Counter,
+    {
         for counter in C::ALL {
             let name = family_name(prefix, *counter);
             let mut family = self.family(&name, MetricType::Counter, counter.meaning());
             for (labels, values) in rows {
                 let value = values.value(*counter);
                 match counter.unit() {
-                    Unit::Events | Unit::Requests | Unit::Bytes => family.sample(labels, value),
-                    Unit::Nanoseconds => family.sample(labels, seconds(value)),
+                    Unit::Events | Unit::Requests | Unit::Bytes => family.sample(labels.as_ref(), value),
+                    Unit::Nanoseconds => family.sample(labels.as_ref(), seconds(value)),
                 }
             }
         }
@@ -226,7 +230,7 @@ mod tests {
         let counters = ClientCounters::default();
         counters.add(ClientCounter::WriteResent, 7);
         let mut exposition = Exposition::default();
-        exposition.table("curt_mount", &[(vec![("mount_point", "/mnt")], &counters.snapshot().events)]);
+        exposition.table("curt_mount", &[([("mount_point", "/mnt")], &counters.snapshot().events)]);
         let text = exposition.text();
         assert!(text.contains("curt_mount_write_resent_bytes_total{mount_point=\"/mnt\"} 7\n"), "{text}");
     }
