@@ -198,16 +198,8 @@ pub trait Vfs: Send + Sync {
     /// Appends up to `count` bytes from `offset` to `data`; fewer only at the end of the file.
     /// `EISDIR` for directories, `EINVAL` for other objects that are not regular files. At an
     /// offset at or beyond the end it appends nothing and returns `eof`.
-    fn read(
-        &self,
-        caller: &FsCred<'_>,
-        node: &NodeHandle,
-        offset: u64,
-        count: u32,
-        data: &mut Vec<u8>,
-    ) -> PostOpResult<ReadResult>;
-
-    /// As [`Vfs::read`], with options: a large read may return a [`FileRange`]. Without
+    ///
+    /// With [`FetchOptions::sendfile`] a large read may return a [`FileRange`] instead. Without
     /// [`FetchOptions::wait`] the result is `None`, and `data` unchanged, if it would have to wait
     /// for a disk.
     fn fetch(
