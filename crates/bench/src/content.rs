@@ -56,17 +56,6 @@ fn phase(offset: u64) -> usize {
     usize::try_from(offset % PERIOD_BYTES as u64).expect("the remainder is below 64")
 }
 
-/// The content of files of a tree in memory, by their paths.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PathContent;
-
-impl PathContent {
-    /// Fills `buffer` with the bytes from `offset` of the file at `path`.
-    pub fn fill(self, path: &[u8], offset: u64, buffer: &mut [u8]) {
-        ContentPattern::of(path).fill(offset, buffer);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]

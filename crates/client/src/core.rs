@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -276,11 +275,5 @@ impl MountCore {
         if clocks.len() < FILE_SYSTEMS_MAX || clocks.contains_key(&fsid) {
             learn(clocks.entry(fsid).or_insert_with(|| ServerClock::new(self.time_step)));
         }
-    }
-}
-
-impl fmt::Debug for MountCore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MountCore").field("counters", &self.counters).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -106,12 +105,6 @@ impl SoftRevalidation {
 impl Drop for SoftRevalidationWait<'_> {
     fn drop(&mut self) {
         self.timers.waits.lock().calls.remove(&self.key);
-    }
-}
-
-impl fmt::Debug for SoftRevalidation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SoftRevalidation").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 

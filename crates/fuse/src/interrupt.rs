@@ -73,12 +73,6 @@ pub(crate) struct InFlightRequests {
     silent_for: Box<dyn Fn() -> Option<Duration> + Send + Sync>,
 }
 
-impl fmt::Debug for InFlightRequests {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InFlightRequests").field("threads", &self.all.lock().len()).finish_non_exhaustive()
-    }
-}
-
 impl InFlightRequests {
     pub(crate) fn new(silent_for: impl Fn() -> Option<Duration> + Send + Sync + 'static) -> Self {
         Self {

@@ -7,7 +7,6 @@
 
 use std::{
     ffi::c_void,
-    fmt,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     ptr,
     ptr::NonNull,
@@ -76,12 +75,6 @@ impl PageBuffer {
 
 // SAFETY: the mapping belongs to this value alone and can be used from any thread.
 unsafe impl Send for PageBuffer {}
-
-impl fmt::Debug for PageBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageBuffer").field("length", &self.length).finish_non_exhaustive()
-    }
-}
 
 impl Drop for PageBuffer {
     fn drop(&mut self) {

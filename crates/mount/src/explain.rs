@@ -8,7 +8,6 @@
 //! (`docs/decisions/explaining.md`). While nothing is explained, an operation costs one relaxed
 //! load more.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -209,12 +208,6 @@ impl Explainer {
             self.clear(&mut present);
         }
         present.clone()
-    }
-}
-
-impl fmt::Debug for Explainer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Explainer").field("is_on", &self.is_on).finish_non_exhaustive()
     }
 }
 

@@ -106,7 +106,7 @@ counter_table! {
 }
 
 /// All counters of one client.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ClientCounters {
     /// Decisions.
     pub events: Counters<ClientCounter>,

@@ -141,12 +141,6 @@ impl OperationCounters {
     }
 }
 
-impl std::fmt::Debug for OperationCounters {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OperationCounters").field("operations", &self.operations()).finish_non_exhaustive()
-    }
-}
-
 /// One operation's statistics at one time, or the difference of two of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

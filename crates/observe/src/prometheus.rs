@@ -15,9 +15,6 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Nanoseconds of a second: times are written in seconds.
 const NANOSECONDS: f64 = 1e9;
 
-/// A label: its name and its value.
-pub type Label<'a> = (&'a str, &'a str);
-
 /// The kind of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
@@ -78,22 +75,26 @@ impl Exposition {
     }
 
     /// A family of one number: a counter if its name ends with `_total`, otherwise a gauge.
-    pub fn one(&mut self, name: &str, meaning: &str, labels: &[Label<'_>], value: impl Display) {
+    pub fn one(&mut self, name: &str, meaning: &str, labels: &[(&str, &str)], value: impl Display) {
         let kind = if name.ends_with("_total") { MetricType::Counter } else { MetricType::Gauge };
         self.family(name, kind, meaning).sample(labels, value);
     }
 
     /// A family for each row of a table of counters, with one sample for each of `rows`: labels and
     /// values.
-    pub fn table<C: Counter>(&mut self, prefix: &str, rows: &[(Vec<Label<'_>>, &Snapshot<C>)]) {
+    pub fn table<'l, L, C>(&mut self, prefix: &str, rows: &[(L, &Snapshot<C>)])
+    where
+        L: AsRef<[(&'l str, &'l str)]>,
+        C: Counter,
+    {
         for counter in C::ALL {
             let name = family_name(prefix, *counter);
             let mut family = self.family(&name, MetricType::Counter, counter.meaning());
             for (labels, values) in rows {
                 let value = values.value(*counter);
                 match counter.unit() {
-                    Unit::Events | Unit::Requests | Unit::Bytes => family.sample(labels, value),
-                    Unit::Nanoseconds => family.sample(labels, seconds(value)),
+                    Unit::Events | Unit::Requests | Unit::Bytes => family.sample(labels.as_ref(), value),
+                    Unit::Nanoseconds => family.sample(labels.as_ref(), seconds(value)),
                 }
             }
         }
@@ -108,7 +109,7 @@ impl Exposition {
 
 impl MetricFamily<'_> {
     /// One number.
-    pub fn sample(&mut self, labels: &[Label<'_>], value: impl Display) {
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.line("", labels, None, value);
     }
 
@@ -117,7 +118,7 @@ impl MetricFamily<'_> {
     ///
     /// # Panics
     /// The family is not a histogram.
-    pub fn histogram(&mut self, labels: &[Label<'_>], bounds: &[u64], classes: &[u64], sum: u64) {
+    pub fn histogram(&mut self, labels: &[(&str, &str)], bounds: &[u64], classes: &[u64], sum: u64) {
         assert_eq!(self.kind, MetricType::Histogram, "{}", self.name);
         let mut total = 0;
         let classes = classes.iter().chain(std::iter::repeat(&0));
@@ -131,7 +132,7 @@ impl MetricFamily<'_> {
         self.line("_count", labels, None, total);
     }
 
-    fn line(&mut self, suffix: &str, labels: &[Label<'_>], bound: Option<&str>, value: impl Display) {
+    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], bound: Option<&str>, value: impl Display) {
         let text = &mut self.exposition.text;
         text.push_str(&self.name);
         text.push_str(suffix);
@@ -229,7 +230,7 @@ mod tests {
         let counters = ClientCounters::default();
         counters.add(ClientCounter::WriteResent, 7);
         let mut exposition = Exposition::default();
-        exposition.table("curt_mount", &[(vec![("mount_point", "/mnt")], &counters.snapshot().events)]);
+        exposition.table("curt_mount", &[([("mount_point", "/mnt")], &counters.snapshot().events)]);
         let text = exposition.text();
         assert!(text.contains("curt_mount_write_resent_bytes_total{mount_point=\"/mnt\"} 7\n"), "{text}");
     }

@@ -44,7 +44,7 @@ counter_table! {
 }
 
 /// All statistics of one server.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ServerCounters {
     /// Events and sums.
     pub events: Counters<ServerCounter>,

@@ -2,7 +2,6 @@
 //!
 //! This module owns the list of watchers. Without watchers it costs one relaxed load.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -73,12 +72,6 @@ impl Watchers {
         if let Ok(all) = self.all.read() {
             all.iter().for_each(|watcher| tell(&**watcher, &scope));
         }
-    }
-}
-
-impl fmt::Debug for Watchers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watchers").field("any", &self.any).finish_non_exhaustive()
     }
 }
 

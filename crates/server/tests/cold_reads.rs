@@ -16,8 +16,8 @@ use curt_server::{ExportDefinition, NfsService};
 use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp};
 use curt_vfs::{
     CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace, FsCred, Limits, LinkResult,
-    MayBlock, MemoryOptions, MemoryVfs, NewNode, NodeHandle, PostOpResult, ReadResult, ReaddirDetail,
-    RenameResult, Vfs, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    MayBlock, MemoryOptions, MemoryVfs, NewNode, NodeHandle, PostOpResult, ReaddirDetail, RenameResult, Vfs,
+    VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
 use curt_xdr::decode_all;
 use parking_lot::{Condvar, Mutex};
@@ -63,21 +63,6 @@ macro_rules! as_in_memory {
 }
 
 impl Vfs for Cold {
-    fn read(
-        &self,
-        caller: &FsCred<'_>,
-        node: &NodeHandle,
-        offset: u64,
-        count: u32,
-        data: &mut Vec<u8>,
-    ) -> PostOpResult<ReadResult> {
-        self.become_(Disk::Reading);
-        if self.wait_for(Disk::Asked) {
-            return self.tree.read(caller, node, offset, count, data);
-        }
-        PostOpResult { attributes: None, value: Err(Error::Os(Errno::TIMEDOUT)) }
-    }
-
     fn fetch(
         &self,
         caller: &FsCred<'_>,
@@ -87,10 +72,14 @@ impl Vfs for Cold {
         how: FetchOptions,
         data: &mut Vec<u8>,
     ) -> Option<PostOpResult<FetchResult>> {
-        let PostOpResult { attributes, value } =
-            how.wait.then(|| self.read(caller, node, offset, count, data))?;
-        let value = value.map(FetchResult::Copied);
-        Some(PostOpResult { attributes, value })
+        if !how.wait {
+            return None;
+        }
+        self.become_(Disk::Reading);
+        if self.wait_for(Disk::Asked) {
+            return self.tree.fetch(caller, node, offset, count, how, data);
+        }
+        Some(PostOpResult { attributes: None, value: Err(Error::Os(Errno::TIMEDOUT)) })
     }
 
     fn may_block(&self) -> MayBlock {

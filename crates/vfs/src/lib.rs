@@ -17,7 +17,6 @@ mod memory;
 mod mode;
 mod name;
 mod result;
-mod time;
 mod verifier;
 
 use curt_types::{Access, Attributes, Device, FileKind, SetAttributes, Stability, Timestamp};
@@ -34,7 +33,6 @@ pub use result::{
     CreatedNode, FetchOptions, FetchResult, FileRange, FileSystemSpace, Limits, LinkResult, PostOpResult,
     ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
-pub use time::{SystemWallClock, WallClock};
 
 /// How CREATE handles an existing name (RFC 1813 section 3.3.8, `createhow3`).
 #[derive(Clone, Copy, Debug)]
@@ -200,16 +198,8 @@ pub trait Vfs: Send + Sync {
     /// Appends up to `count` bytes from `offset` to `data`; fewer only at the end of the file.
     /// `EISDIR` for directories, `EINVAL` for other objects that are not regular files. At an
     /// offset at or beyond the end it appends nothing and returns `eof`.
-    fn read(
-        &self,
-        caller: &FsCred<'_>,
-        node: &NodeHandle,
-        offset: u64,
-        count: u32,
-        data: &mut Vec<u8>,
-    ) -> PostOpResult<ReadResult>;
-
-    /// As [`Vfs::read`], with options: a large read may return a [`FileRange`]. Without
+    ///
+    /// With [`FetchOptions::sendfile`] a large read may return a [`FileRange`] instead. Without
     /// [`FetchOptions::wait`] the result is `None`, and `data` unchanged, if it would have to wait
     /// for a disk.
     fn fetch(

@@ -5,7 +5,7 @@
 use std::fs::File;
 
 use curt_types::Stability;
-use curt_vfs::{Error, FsCred, LocalOptions, LocalVfs, NodeHandle, Vfs};
+use curt_vfs::{Error, FetchOptions, FsCred, LocalOptions, LocalVfs, NodeHandle, Vfs};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -14,7 +14,8 @@ const FILES: u32 = 300;
 
 fn read(vfs: &LocalVfs, handle: &NodeHandle) -> Result<Vec<u8>, Error> {
     let mut data = Vec::new();
-    let read = vfs.read(&FsCred::ROOT, handle, 0, 100, &mut data);
+    let how = FetchOptions { sendfile: false, wait: true };
+    let read = vfs.fetch(&FsCred::ROOT, handle, 0, 100, how, &mut data).unwrap();
     read.value.map(|_| data)
 }
 

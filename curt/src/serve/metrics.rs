@@ -58,7 +58,7 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     for (operation, count) in report.counters.requests.iter() {
         calls.sample(&[("procedure", &operation.key())], count);
     }
-    out.table("curt_server", &[(Vec::new(), &report.counters.events)]);
+    out.table("curt_server", &[([], &report.counters.events)]);
     let mut limits = out.family(
         "curt_server_limits_met_total",
         MetricType::Counter,

@@ -25,7 +25,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup};
 use curt_types::{FileHandle, Timestamp};
-use curt_vfs::{MemoryOptions, MemoryVfs, Vfs, WallClock};
+use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Opaque, decode_all};
 use parking_lot::Mutex;
 
@@ -78,17 +78,13 @@ impl Clock for ScriptedClock {
     }
 }
 
-/// The server's clock, which follows the script's.
-struct ScriptedWallClock(Arc<ScriptedClock>);
-
-impl WallClock for ScriptedWallClock {
-    fn now(&self) -> Timestamp {
-        let since = Duration::new(0, TREE_MADE.nanoseconds()) + TREE_AGE + self.0.passed();
-        Timestamp::new(
-            TREE_MADE.seconds() + i64::try_from(since.as_secs()).unwrap_or(i64::MAX / 2),
-            since.subsec_nanos(),
-        )
-    }
+/// The server's time, which follows the script's clock.
+fn server_time(clock: &ScriptedClock) -> Timestamp {
+    let since = Duration::new(0, TREE_MADE.nanoseconds()) + TREE_AGE + clock.passed();
+    Timestamp::new(
+        TREE_MADE.seconds() + i64::try_from(since.as_secs()).unwrap_or(i64::MAX / 2),
+        since.subsec_nanos(),
+    )
 }
 
 /// Runs tasks at once when they are submitted, and delayed tasks on request.
@@ -176,7 +172,8 @@ impl InProcessServer {
         options: MemoryOptions,
     ) -> Result<Self, InProcessServerError> {
         let clock = ScriptedClock::new();
-        let options = MemoryOptions { time: Arc::new(ScriptedWallClock(Arc::clone(&clock))), ..options };
+        let served = Arc::clone(&clock);
+        let options = MemoryOptions { clock: Arc::new(move || server_time(&served)), ..options };
         let vfs = Arc::new(tree::memory(tree, options, TREE_MADE).map_err(InProcessServerError::Tree)?);
         let export = ExportDefinition::for_everyone(
             PATH.to_vec(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_bench::content::PathContent;
+use curt_bench::content::ContentPattern;
 use curt_bench::tree::{TreeEntryKind, WorkloadTree};
 use curt_types::Timestamp;
 use curt_vfs::{ContentFormula, MemoryOptions, MemoryTreeBuilder, MemoryVfs};
@@ -12,7 +12,7 @@ struct WorkloadContent;
 
 impl ContentFormula for WorkloadContent {
     fn fill(&self, path: &[u8], offset: u64, buffer: &mut [u8]) {
-        PathContent.fill(path, offset, buffer);
+        ContentPattern::of(path).fill(offset, buffer);
     }
 }
 

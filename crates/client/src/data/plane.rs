@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -239,9 +238,3 @@ impl DataPlane {
 
 /// The minimum interval of the timer.
 const TICK_MIN: Duration = Duration::from_millis(10);
-
-impl fmt::Debug for DataPlane {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DataPlane").field("options", &self.options).finish_non_exhaustive()
-    }
-}

@@ -103,7 +103,6 @@ pub(crate) enum ResolvedName {
 }
 
 /// All names of one mount.
-#[derive(Debug)]
 pub(crate) struct DentryCache {
     limits: Limits,
     counters: Arc<ClientCounters>,

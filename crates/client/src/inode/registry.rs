@@ -31,7 +31,6 @@ use super::{Inode, InodeFlag};
 use crate::{api::InodeId, core::MountCore};
 
 /// All live inodes of one mount.
-#[derive(Debug)]
 pub(crate) struct InodeRegistry {
     pub(super) core: Arc<MountCore>,
     hasher: RandomState,

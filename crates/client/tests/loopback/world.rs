@@ -31,7 +31,7 @@ use curt_rpc::{
 };
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_types::{FileHandle, Timestamp};
-use curt_vfs::{MemoryOptions, MemoryVfs, WallClock};
+use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::Decode;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -76,13 +76,9 @@ impl Clock for Scripted {
     }
 }
 
-struct ServerTime(Arc<Scripted>);
-
-impl WallClock for ServerTime {
-    fn now(&self) -> Timestamp {
-        let passed = Duration::from_nanos(self.0.passed.load(Relaxed) + 123_456_789);
-        Timestamp::new(BEGIN + i64::try_from(passed.as_secs()).unwrap(), passed.subsec_nanos())
-    }
+fn server_time(clock: &Scripted) -> Timestamp {
+    let passed = Duration::from_nanos(clock.passed.load(Relaxed) + 123_456_789);
+    Timestamp::new(BEGIN + i64::try_from(passed.as_secs()).unwrap(), passed.subsec_nanos())
 }
 
 /// Runs work at once and delayed work never (no test here waits for it).
@@ -159,8 +155,13 @@ impl World {
     ) -> Self {
         let clock =
             Arc::new(Scripted { base: Instant::now(), passed: AtomicU64::new(0), read: AtomicU64::new(0) });
-        let time: Arc<dyn WallClock> = Arc::new(ServerTime(Arc::clone(&clock)));
-        let options = MemoryOptions { time, time_step, root_mode: 0o777, ..MemoryOptions::default() };
+        let served = Arc::clone(&clock);
+        let options = MemoryOptions {
+            clock: Arc::new(move || server_time(&served)),
+            time_step,
+            root_mode: 0o777,
+            ..MemoryOptions::default()
+        };
         let vfs = Arc::new(make(options));
         let export = ExportDefinition::for_everyone(b"/".to_vec(), Arc::<MemoryVfs>::clone(&vfs), rules);
         let setup = Setup {

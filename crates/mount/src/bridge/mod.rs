@@ -47,7 +47,6 @@ const REGULAR: u32 = 0o100_000;
 const TYPE: u32 = 0o170_000;
 
 /// Answers the kernel's requests by calls to a client.
-#[derive(Debug)]
 pub struct Bridge {
     client: Arc<Superblock>,
     callers: CallerTable,
@@ -64,7 +63,6 @@ pub struct Bridge {
 }
 
 /// A directory that the kernel has open.
-#[derive(Debug)]
 struct FuseOpenDirectory {
     open: OpenDirectory,
     offsets: CookieOffsets,

@@ -256,7 +256,7 @@ fn tenth_of_memory() -> Option<u64> {
 }
 
 /// Counts for a client that is created after its transport.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct TransportEventCounter(OnceLock<Arc<ClientCounters>>);
 
 impl TransportEventCounter {

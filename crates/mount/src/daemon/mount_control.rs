@@ -33,7 +33,6 @@ fn fuse_uring() -> Option<bool> {
 }
 
 /// A live mount.
-#[derive(Debug)]
 pub(super) struct MountControl {
     pub(super) source: String,
     pub(super) mount_point: PathBuf,

@@ -88,7 +88,7 @@ pub fn parse_onto(settings: Settings, options: &str) -> Result<ParsedOptions, Op
 
 fn absorb(parsed: &mut ParsedOptions, word: &OptionWord) -> Result<(), OptionError> {
     let option = word.text();
-    let Some(row) = table::find(word) else {
+    let Some(row) = table::find(&word.name, word.value.as_deref()) else {
         if !parsed.settings.generic.sloppy {
             return Err(OptionError::Unknown { option });
         }

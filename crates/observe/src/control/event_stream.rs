@@ -4,7 +4,6 @@
 //! watcher. A watcher that does not read loses events, which are counted; after a timeout it is
 //! disconnected.
 
-use std::fmt;
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -32,12 +31,6 @@ pub struct EventStream {
     path: ObjectPath,
     /// Whether events were sent after the last time mark.
     needs_time_mark: bool,
-}
-
-impl fmt::Debug for EventStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventStream").field("watch", &self.watch).finish_non_exhaustive()
-    }
 }
 
 impl EventStream {

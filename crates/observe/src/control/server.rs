@@ -95,12 +95,6 @@ impl<T: Send + Sync + 'static> ControlCommands<T> {
     }
 }
 
-impl<T> std::fmt::Debug for ControlCommands<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.handlers.iter().map(|(name, _)| name)).finish()
-    }
-}
-
 fn not_understood(error: serde_json::Error) -> ControlError {
     ControlError::Refused(format!("the command is not understood: {error}"))
 }

@@ -235,12 +235,6 @@ impl StageTimes {
     }
 }
 
-impl std::fmt::Debug for StageTimes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.report().fmt(f)
-    }
-}
-
 fn histogram() -> Histogram<u32> {
     Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds and digits are in hdrhistogram's range")
 }

@@ -4,7 +4,7 @@
 
 use curt_observe::{ServerCounter, probe};
 use curt_types::Fault;
-use curt_vfs::{FetchOptions, FetchResult, PostOpResult};
+use curt_vfs::{FetchOptions, FetchResult};
 
 use super::attributes::MAX_SIZE;
 use super::{OpResult, PostOp};
@@ -29,24 +29,19 @@ pub(crate) fn read(
     let count = count.min(TRANSFER_MAX);
     let (vfs, caller) = (current.vfs(), current.caller());
     let end = offset.checked_add(u64::from(count));
-    let fetched = if end.is_none_or(|end| end > MAX_SIZE) {
-        // No file extends beyond the largest offset, and system calls would return an error instead
-        // of no data. A read of nothing still checks whether the caller may read.
-        let PostOpResult { attributes, value } = vfs.read(&caller, &current.node, MAX_SIZE, 0, data);
-        let value = value.map(|read| FetchResult::Copied(curt_vfs::ReadResult { eof: true, ..read }));
-        Some(PostOpResult { attributes, value })
-    } else {
-        let sendfile = request.context.allows_sendfile();
-        let fetch = |wait, data: &mut Vec<u8>| {
-            let how = FetchOptions { sendfile, wait };
-            vfs.fetch(&caller, &current.node, offset, count, how, data)
-        };
-        let ready = if sendfile || count < LARGE_COPY { fetch(false, data) } else { None };
-        ready.or_else(|| {
-            request.context.may_block();
-            fetch(true, data)
-        })
+    // No file extends beyond the largest offset, and system calls would return an error instead of
+    // no data. A read of nothing still checks whether the caller may read.
+    let (from, count) = if end.is_none_or(|end| end > MAX_SIZE) { (MAX_SIZE, 0) } else { (offset, count) };
+    let sendfile = request.context.allows_sendfile();
+    let fetch = |wait, data: &mut Vec<u8>| {
+        let how = FetchOptions { sendfile, wait };
+        vfs.fetch(&caller, &current.node, from, count, how, data)
     };
+    let ready = if sendfile || count < LARGE_COPY { fetch(false, data) } else { None };
+    let fetched = ready.or_else(|| {
+        request.context.may_block();
+        fetch(true, data)
+    });
     // With `wait` a tree always returns a result.
     let Some(fetched) = fetched else {
         return OpResult { attributes: None, value: Err(Fault::Serverfault) };

@@ -73,19 +73,6 @@ impl ReadRange {
 }
 
 impl LocalVfs {
-    pub(super) fn read_data(
-        &self,
-        caller: &FsCred<'_>,
-        handle: &NodeHandle,
-        offset: u64,
-        count: u32,
-        data: &mut Vec<u8>,
-    ) -> PostOpResult<ReadResult> {
-        answer(self.open_file(OpenRequest::new(caller, handle, OpenAccess::Read)), |file, attributes| {
-            read_open(file.as_fd(), attributes.size, offset, count, data)
-        })
-    }
-
     pub(super) fn fetch_data(
         &self,
         caller: &FsCred<'_>,

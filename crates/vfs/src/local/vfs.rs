@@ -15,8 +15,8 @@ use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::name::check_name;
 use crate::result::{
-    CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, ReadResult,
-    RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, RenameResult,
+    VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
 use crate::{MayBlock, NewNode, ReaddirDetail, Vfs};
 
@@ -119,17 +119,6 @@ impl Vfs for LocalVfs {
             target.extend_from_slice(rustix::fs::readlinkat(fd, c"", Vec::new())?.as_bytes());
             Ok(())
         })
-    }
-
-    fn read(
-        &self,
-        caller: &FsCred<'_>,
-        node: &NodeHandle,
-        offset: u64,
-        count: u32,
-        data: &mut Vec<u8>,
-    ) -> PostOpResult<ReadResult> {
-        self.read_data(caller, node, offset, count, data)
     }
 
     fn fetch(

@@ -5,7 +5,7 @@
 //! cookies, and increases the ctime of an object at each change while its time step is 1 ns, so
 //! that each change is visible. Reading does not set atime. One lock protects the whole tree: each
 //! operation is one atomic step, including its WCC attributes. It does not read the system's clock:
-//! time comes from a [`WallClock`].
+//! time comes from [`MemoryOptions::clock`].
 
 mod build;
 mod content;
@@ -19,7 +19,7 @@ mod tree;
 mod vfs;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curt_types::Timestamp;
 use parking_lot::RwLock;
@@ -31,7 +31,6 @@ use crate::ReaddirDetail;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::result::{PostOpResult, VfsNode, WccResult};
-use crate::time::{SystemWallClock, WallClock};
 
 pub use self::build::MemoryTreeBuilder;
 pub use self::content::ContentFormula;
@@ -39,8 +38,8 @@ pub use self::fault::FaultPoint;
 
 /// Options of a tree in memory.
 pub struct MemoryOptions {
-    /// The source of time.
-    pub time: Arc<dyn WallClock>,
+    /// Returns the current time.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// The step of times: 1 ns, or longer to simulate some file systems.
     pub time_step: Duration,
     /// Maximum number of written bytes (`ENOSPC` beyond); bytes of a formula do not count.
@@ -56,7 +55,7 @@ pub struct MemoryOptions {
 impl Default for MemoryOptions {
     fn default() -> Self {
         Self {
-            time: Arc::new(SystemWallClock),
+            clock: Arc::new(system_time),
             time_step: Duration::from_nanos(1),
             bytes_max: 1 << 30,
             files_max: 1 << 20,
@@ -64,6 +63,11 @@ impl Default for MemoryOptions {
             root_mode: 0o755,
         }
     }
+}
+
+fn system_time() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::new(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
 /// A tree in memory.
@@ -77,7 +81,7 @@ impl MemoryVfs {
     /// An empty tree, whose root belongs to uid 0.
     #[must_use]
     pub fn new(options: MemoryOptions) -> Self {
-        let now = in_steps(options.time.now(), options.time_step);
+        let now = in_steps((options.clock)(), options.time_step);
         let root = MemoryInode {
             body: InodeBody::Directory(MemoryDirectory::new(ROOT)),
             mode: options.root_mode,
@@ -125,7 +129,7 @@ impl MemoryVfs {
 
     /// The current time, in the tree's step.
     fn stamp(&self) -> Timestamp {
-        in_steps(self.options.time.now(), self.options.time_step)
+        in_steps((self.options.clock)(), self.options.time_step)
     }
 
     /// Runs a change of the object of `handle`, and returns its attributes before and after.

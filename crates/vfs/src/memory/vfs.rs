@@ -73,23 +73,6 @@ impl Vfs for MemoryVfs {
         })
     }
 
-    fn read(
-        &self,
-        caller: &FsCred<'_>,
-        node: &NodeHandle,
-        offset: u64,
-        count: u32,
-        data: &mut Vec<u8>,
-    ) -> PostOpResult<ReadResult> {
-        self.ask(node, Some(FaultPoint::Read), |tree, fileid| {
-            let inode = tree.inode(fileid);
-            let content = inode.content()?;
-            inode.owned().check_read(caller)?;
-            let count = content.read(offset, count, data);
-            Ok(ReadResult { count, eof: offset.saturating_add(u64::from(count)) >= content.size() })
-        })
-    }
-
     fn fetch(
         &self,
         caller: &FsCred<'_>,
@@ -99,9 +82,14 @@ impl Vfs for MemoryVfs {
         _how: FetchOptions,
         data: &mut Vec<u8>,
     ) -> Option<PostOpResult<FetchResult>> {
-        let PostOpResult { attributes, value } = self.read(caller, node, offset, count, data);
-        let value = value.map(FetchResult::Copied);
-        Some(PostOpResult { attributes, value })
+        Some(self.ask(node, Some(FaultPoint::Read), |tree, fileid| {
+            let inode = tree.inode(fileid);
+            let content = inode.content()?;
+            inode.owned().check_read(caller)?;
+            let count = content.read(offset, count, data);
+            let eof = offset.saturating_add(u64::from(count)) >= content.size();
+            Ok(FetchResult::Copied(ReadResult { count, eof }))
+        }))
     }
 
     fn may_block(&self) -> MayBlock {

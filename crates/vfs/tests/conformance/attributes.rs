@@ -4,7 +4,7 @@ use curt_types::{Access, FileKind, SetAttributes, SetTime, Stability, Timestamp}
 use curt_vfs::{Error, FsCred, HandleChoice, NewNode, SpecialFile};
 use rustix::io::Errno;
 
-use crate::trees::{OTHER, OWNER, ROOT, disk, errno, everywhere, is_root, local};
+use crate::trees::{OTHER, OWNER, ROOT, ReadBytes as _, disk, errno, everywhere, is_root, local};
 
 #[test]
 fn a_guard_that_does_not_match_changes_nothing() {

@@ -4,7 +4,7 @@ use curt_types::{PreOpState, SetAttributes, Stability};
 use curt_vfs::{Error, FetchOptions, FetchResult, NewNode, SpecialFile};
 use rustix::io::Errno;
 
-use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
+use crate::trees::{OTHER, OWNER, ROOT, ReadBytes as _, errno, everywhere};
 
 const NEVER_WAIT: FetchOptions = FetchOptions { sendfile: false, wait: false };
 

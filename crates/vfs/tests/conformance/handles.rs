@@ -10,7 +10,9 @@ use curt_vfs::{
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-use crate::trees::{OWNER, Place, ROOT, Tree, all, disk, errno, everywhere, is_root, local, tmpfs};
+use crate::trees::{
+    OWNER, Place, ROOT, ReadBytes as _, Tree, all, disk, errno, everywhere, is_root, local, tmpfs,
+};
 
 fn local_kinds() -> Vec<Tree> {
     all().into_iter().filter(|tree| tree.place.is_some()).collect()

@@ -11,7 +11,7 @@ use curt_vfs::{
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
-use crate::trees::{OTHER, OWNER, Place, ROOT, disk, is_root, memory, tmpfs};
+use crate::trees::{OTHER, OWNER, Place, ROOT, ReadBytes as _, disk, is_root, memory, tmpfs};
 
 const CALLERS: [FsCred<'static>; 4] =
     [ROOT, OWNER, OTHER, FsCred { uid: 3000, gid: 3000, groups: &[1000], privileged: false }];

@@ -13,7 +13,7 @@ use curt_vfs::{
 };
 use rustix::io::Errno;
 
-use crate::trees::{OTHER, OWNER, Place, ROOT, Tree, all, disk, errno, is_root, tmpfs};
+use crate::trees::{OTHER, OWNER, Place, ROOT, ReadBytes as _, Tree, all, disk, errno, is_root, tmpfs};
 
 /// As in fdinfo.
 const O_PATH: u32 = 0o10_000_000;

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use curt_types::{Attributes, SetAttributes, Stability};
 use curt_vfs::{
-    CreateMode, CreatedNode, Error, FsCred, HandleChoice, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs,
-    MetadataDurability, NewNode, NodeHandle, ReaddirDetail, Vfs, VfsNode, Visit, WccResult,
+    CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FsCred, HandleChoice, LocalOptions, LocalVfs,
+    MemoryOptions, MemoryVfs, MetadataDurability, NewNode, NodeHandle, PostOpResult, ReadResult,
+    ReaddirDetail, Vfs, VfsNode, Visit, WccResult,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -13,6 +14,28 @@ use tempfile::TempDir;
 pub(crate) const ROOT: FsCred<'static> = FsCred::ROOT;
 pub(crate) const OWNER: FsCred<'static> = FsCred { uid: 1000, gid: 1000, groups: &[], privileged: false };
 pub(crate) const OTHER: FsCred<'static> = FsCred { uid: 2000, gid: 2000, groups: &[], privileged: false };
+
+/// [`Vfs::fetch`] that may wait and copies.
+pub(crate) trait ReadBytes: Vfs {
+    fn read(
+        &self,
+        caller: &FsCred<'_>,
+        node: &NodeHandle,
+        offset: u64,
+        count: u32,
+        data: &mut Vec<u8>,
+    ) -> PostOpResult<ReadResult> {
+        let how = FetchOptions { sendfile: false, wait: true };
+        let fetched = self.fetch(caller, node, offset, count, how, data).expect("it may wait");
+        let value = fetched.value.map(|fetched| match fetched {
+            FetchResult::Copied(read) => read,
+            FetchResult::FileRange(_) => panic!("a range was not requested"),
+        });
+        PostOpResult { attributes: fetched.attributes, value }
+    }
+}
+
+impl<T: Vfs + ?Sized> ReadBytes for T {}
 
 /// A tree, and its directory on disk.
 pub(crate) struct Tree {

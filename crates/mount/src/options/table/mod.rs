@@ -7,7 +7,6 @@ mod nfs;
 
 pub(super) use self::curt::{FILL_MODES, RACY_GUARDS};
 pub(super) use self::nfs::{LOCAL_LOCKS, LOOKUP_CACHES};
-use super::parse::OptionWord;
 use super::settings::Settings;
 
 /// The rows, in the order of the documentation.
@@ -15,12 +14,12 @@ pub const TABLE: &[&[OptionRow]] = &[nfs::PROTOCOL, nfs::CACHING, nfs::OTHER, cu
 
 /// The row that determines an option's treatment. Rows for certain values come before the row for
 /// the others.
-pub(super) fn find(word: &OptionWord) -> Option<&'static OptionRow> {
+pub(super) fn find(name: &str, value: Option<&str>) -> Option<&'static OptionRow> {
     let rows = TABLE.iter().flat_map(|group| group.iter());
     rows.clone()
-        .find(|row| row.is_about(&word.name, word.value.as_deref()))
+        .find(|row| row.is_about(name, value))
         // For a value without a row, the first row of that name reports the allowed values.
-        .or_else(|| rows.clone().find(|row| row.name == word.name))
+        .or_else(|| rows.clone().find(|row| row.name == name))
 }
 
 /// Whether an option is Curt's own, and not of nfs(5).

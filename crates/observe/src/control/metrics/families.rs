@@ -33,8 +33,8 @@ pub fn text(report: &MountReport) -> String {
             "Bytes that are written and not on the server's disk yet." report.held.dirty_bytes;
     }
     operations(&mut out, mount.1, report);
-    out.table("curt_mount_transport", &[(vec![mount], &report.transport.figures)]);
-    out.table("curt_mount", &[(vec![mount], &report.counters.events)]);
+    out.table("curt_mount_transport", &[([mount], &report.transport.figures)]);
+    out.table("curt_mount", &[([mount], &report.counters.events)]);
     let mut family = out.family(
         "curt_mount_kernel_requests_total",
         MetricType::Counter,

@@ -37,7 +37,7 @@ pub(super) fn rules() -> ExportRules {
 }
 
 pub(super) fn memory(instance: u64) -> Arc<MemoryVfs> {
-    let options = MemoryOptions { time: Arc::new(|| NOW), instance, ..MemoryOptions::default() };
+    let options = MemoryOptions { clock: Arc::new(|| NOW), instance, ..MemoryOptions::default() };
     Arc::new(MemoryVfs::new(options))
 }
 

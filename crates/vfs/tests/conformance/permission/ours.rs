@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::Operation::*;
 use super::{Case, EXACTLY, Operation, Outcome};
-use crate::trees::Tree;
+use crate::trees::{ReadBytes as _, Tree};
 
 /// `d` with the file `f`, the file `g`, the empty directory `e`, and next to `d` the open directory
 /// `o`.
