@@ -115,6 +115,9 @@ pub struct KnfsdOptions {
     pub image: Option<PathBuf>,
     /// The tmpfs' size, such as `1G`.
     pub size: Option<String>,
+    /// The lock manager's clients are recorded in the image, and told when it is booted again; its
+    /// grace period is of this many seconds.
+    pub grace: Option<u32>,
     /// A bash script that runs in the export before it is exported.
     pub setup: String,
 }
@@ -148,6 +151,9 @@ impl Knfsd {
             .args(["server", "-n", &number.0.to_string(), "-t", &limit.as_secs().to_string()])
             .arg("-j")
             .arg(&setup);
+        if let Some(grace) = options.grace {
+            command.env("JOB_STATE", "kept").env("JOB_GRACE", grace.to_string());
+        }
         if let Some(image) = &options.image {
             command.arg("-i").arg(image);
         }

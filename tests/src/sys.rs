@@ -1,18 +1,28 @@
-//! Shared file mappings, and truncate(2).
+//! Shared file mappings, locks, and truncate(2).
 //!
 //! JUSTIFICATION: mappings are tested here, and there is no safe way to map a file; no safe
-//! function calls truncate(2) without an open.
+//! function calls truncate(2) without an open, or fcntl(2) with a `struct flock`.
 #![allow(unsafe_code, reason = "mmap(2) is unsafe by nature")]
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr;
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use rustix::param::page_size;
+
+/// Calls fcntl(2) with a command that takes a lock, and returns the lock that it leaves.
+///
+/// # Errors
+/// Those of fcntl(2).
+pub fn fcntl_lock(file: impl AsFd, command: i32, mut lock: libc::flock) -> io::Result<libc::flock> {
+    // SAFETY: the commands for locks read and write one `struct flock`, which outlives the call.
+    let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &raw mut lock) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(lock) }
+}
 
 /// A shared mapping of the pages of a file's range, for one operation.
 pub struct FileMapping {

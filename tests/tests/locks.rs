@@ -1,7 +1,8 @@
 //! Locks of a mount against knfsd: between processes, mounts and clients, over interrupts, and
 //! after a restart of the server.
 
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount};
@@ -12,6 +13,15 @@ use rustix::process::Signal;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(300);
+
+/// What the export has.
+const SETUP: &str = "echo old > file; chmod 666 file; chmod 777 .";
+
+/// The numbers of fcntl(2) and flock(2) on x86-64.
+const LOCK_CALLS: [&str; 2] = ["72", "73"];
+
+/// How long a killed process may stay.
+const KILLED: Duration = Duration::from_millis(100);
 
 /// Locks a file as its arguments say, prints what happened, and holds the lock until its standard
 /// input says so.
@@ -94,6 +104,125 @@ print("GRABS", sum(grabs for grabs, _ in counts), "WRONG", sum(wrong for _, wron
       "LEAST", min(grabs for grabs, _ in counts), "MOST", max(grabs for grabs, _ in counts))
 "#;
 
+/// Holds a lock of each kind and mode in one directory, and tries to place one of each kind and
+/// mode in another: by the same process through another descriptor, and by another process.
+const PAIRS: &str = r#"
+import errno, fcntl, os, struct, sys
+one, other = (os.path.join(directory, "file") for directory in sys.argv[1:])
+LOCKS = [(kind, mode) for kind in ("fcntl", "ofd", "flock") for mode in ("read", "write")]
+def change(file, kind, mode, wait):
+    if kind == "flock":
+        operation = {"read": fcntl.LOCK_SH, "write": fcntl.LOCK_EX, "none": fcntl.LOCK_UN}[mode]
+        return fcntl.flock(file, operation | (0 if wait else fcntl.LOCK_NB))
+    wanted = {"read": fcntl.F_RDLCK, "write": fcntl.F_WRLCK, "none": fcntl.F_UNLCK}[mode]
+    command = {("fcntl", True): fcntl.F_SETLKW, ("fcntl", False): fcntl.F_SETLK,
+               ("ofd", True): fcntl.F_OFD_SETLKW, ("ofd", False): fcntl.F_OFD_SETLK}[kind, wait]
+    fcntl.fcntl(file, command, struct.pack("hhqqi4x", wanted, os.SEEK_SET, 0, 0, 0))
+def attempt(kind, mode):
+    file = os.open(other, os.O_RDWR)
+    try:
+        change(file, kind, mode, False)
+        change(file, kind, "none", True)
+        return "granted"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    finally:
+        os.close(file)
+def held_by_this(held, wanted):
+    file = os.open(one, os.O_RDWR)
+    change(file, *held, True)
+    found = attempt(*wanted)
+    change(file, held[0], "none", True)
+    os.close(file)
+    return found
+def held_by_another(held, wanted):
+    (is_held, holds), (may_end, ends) = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.close(ends)
+        file = os.open(one, os.O_RDWR)
+        change(file, *held, True)
+        os.write(holds, b"1")
+        os.read(may_end, 1)
+        change(file, held[0], "none", True)
+        os._exit(0)
+    os.read(is_held, 1)
+    found = attempt(*wanted)
+    os.close(ends)
+    os.wait()
+    for end in (is_held, holds, may_end):
+        os.close(end)
+    return found
+for held in LOCKS:
+    for wanted in LOCKS:
+        for place in (held_by_this, held_by_another):
+            print("PAIR", place.__name__, *held, *wanted, place(held, wanted), flush=True)
+print("END")
+"#;
+
+/// Processes that add rows to a database in transactions.
+const DATABASE: &str = r#"
+import os, sqlite3, sys, time
+path, processes, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+children = []
+for number in range(processes):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        database = sqlite3.connect(path, timeout=120, isolation_level=None)
+        end, rows, refused = time.monotonic() + seconds, 0, 0
+        while time.monotonic() < end:
+            try:
+                database.execute("begin immediate")
+                database.execute("insert into rows values (?)", (os.getpid(),))
+                database.execute("commit")
+                rows += 1
+            except sqlite3.OperationalError as error:
+                print(error, flush=True)
+                refused += 1
+        os.write(write, f"{rows} {refused}".encode())
+        os._exit(0)
+    os.close(write)
+    children.append(read)
+counts = [tuple(map(int, os.read(read, 100).split())) for read in children]
+print("ROWS", sum(rows for rows, _ in counts), "REFUSED", sum(refused for _, refused in counts), flush=True)
+"#;
+
+/// Many processes that hold or wait for a lock each, and check what is in its bytes.
+const MANY: &str = r#"
+import fcntl, os, sys
+path, what, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+ready, tells = os.pipe()
+waits, go = os.pipe()
+for number in range(count):
+    if os.fork() == 0:
+        os.close(go)
+        file = os.open(path, os.O_RDWR)
+        if what == "wait":
+            os.write(tells, b"1")
+        fcntl.lockf(file, fcntl.LOCK_EX, 8, number * 8)
+        if what == "hold":
+            os.pwrite(file, b"h%07d" % number, number * 8)
+            os.write(tells, b"1")
+            os.read(waits, 1)
+        right = os.pread(file, 8, number * 8) == b"h%07d" % number
+        if what == "wait":
+            os.pwrite(file, b"w%07d" % number, number * 8)
+        fcntl.lockf(file, fcntl.LOCK_UN, 8, number * 8)
+        os._exit(0 if right else 1)
+for number in range(count):
+    os.read(ready, 1)
+print("READY", flush=True)
+if what == "hold":
+    sys.stdin.readline()
+    os.close(go)
+wrong = sum(os.wait()[1] != 0 for number in range(count))
+print("ENDED", count, "WRONG", wrong, flush=True)
+"#;
+
+/// Whether the long runs are wanted.
+fn is_full() -> bool {
+    std::env::var_os("CURT_FULL").is_some()
+}
+
 /// knfsd, and this machine as its client.
 struct Locking {
     network: Network,
@@ -105,12 +234,30 @@ impl Locking {
     fn new() -> Result<Self> {
         let network = Network::new()?;
         let rpcbind = network.rpcbind()?;
-        let options =
-            KnfsdOptions { setup: "echo old > file; chmod 666 file".into(), ..KnfsdOptions::default() };
+        let options = KnfsdOptions { setup: SETUP.into(), ..KnfsdOptions::default() };
         let server = Knfsd::start(&network, KernelNumber(0), MINUTES * 2, &options)?;
-        std::fs::write(network.directory().join("locker.py"), LOCKER)?;
-        std::fs::write(network.directory().join("turns.py"), TURNS)?;
+        for (name, text) in
+            [("locker", LOCKER), ("turns", TURNS), ("pairs", PAIRS), ("database", DATABASE), ("many", MANY)]
+        {
+            std::fs::write(network.directory().join(name).with_extension("py"), text)?;
+        }
         Ok(Self { network, server, _rpcbind: rpcbind })
+    }
+
+    /// Starts one of the scripts.
+    fn script(&self, name: &str, path: &Path, words: &[&str]) -> Result<RunningProcess> {
+        let mut command = self.network.command("python3");
+        command.arg(self.network.directory().join(name).with_extension("py"));
+        RunningProcess::start(name, command.arg(path).args(words))
+    }
+
+    /// Waits until a process waits for a lock: until it is in fcntl(2) or flock(2).
+    fn wait_until_it_waits(locker: &RunningProcess) -> Result<()> {
+        let place = format!("/proc/{}/syscall", locker.pid());
+        process::until("it waits for the lock", MINUTE, || {
+            let number = std::fs::read_to_string(&place)?;
+            Ok(LOCK_CALLS.contains(&number.split(' ').next().unwrap_or_default()).then_some(()))
+        })
     }
 
     fn mount(&self, name: &str, options: &str) -> Result<CurtMount> {
@@ -215,27 +362,76 @@ PY";
     Ok(())
 }
 
+/// Starts waiters on both mounts, which wait behind a process of their mount, or for the server.
+fn waiters(locking: &Locking, mounts: [&CurtMount; 2]) -> Result<Vec<RunningProcess>> {
+    let mut waiters = Vec::new();
+    for words in ["fcntl-write", "flock-write", "ofd-write"] {
+        for mount in mounts {
+            waiters.push(locking.locker(mount, words)?);
+        }
+    }
+    waiters.iter().try_for_each(Locking::wait_until_it_waits)?;
+    Ok(waiters)
+}
+
+/// Kills waiters; returns how long the fastest took to end. A machine that stands still delays some.
+fn kill(waiters: &mut [RunningProcess]) -> Result<Duration> {
+    let mut fastest = MINUTE;
+    for waiter in waiters {
+        waiter.signal(Signal::KILL)?;
+        let killed = Instant::now();
+        while waiter.is_running()? && killed.elapsed() < MINUTE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fastest = fastest.min(killed.elapsed());
+    }
+    Ok(fastest)
+}
+
 // SEMANTICS: lock-4.
 #[test]
 fn a_waiter_is_interrupted_and_killed_whether_the_server_responds_or_not() -> Result<()> {
     let locking = Locking::new()?;
-    let (one, other) = (locking.mount("one", "")?, locking.mount("other", "")?);
-    let mut holder = locking.locker(&one, "fcntl-write")?;
+    let (mut one, mut other) = (locking.mount("one", "")?, locking.mount("other", "")?);
+    let holder = locking.locker(&one, "fcntl-write")?;
     holder.wait_for("locked", MINUTE)?;
-    let waits_here = locking.locker(&one, "fcntl-write alarm=1")?;
-    let waits_there = locking.locker(&other, "flock-write alarm=1")?;
-    waits_here.wait_for("interrupted", MINUTE)?;
-    waits_there.wait_for("interrupted", MINUTE)?;
     for is_stopped in [false, true] {
-        let mut waiters = [locking.locker(&one, "fcntl-write")?, locking.locker(&other, "fcntl-write")?];
+        let (mut interrupted, mut killed) =
+            (waiters(&locking, [&one, &other])?, waiters(&locking, [&one, &other])?);
         if is_stopped {
             locking.server.signal(&locking.network, "STOP")?;
         }
-        for waiter in &mut waiters {
-            waiter.signal(Signal::KILL)?;
-            waiter.wait(MINUTE)?;
+        for waiter in &mut interrupted {
+            // SA_RESTART is not set.
+            waiter.signal(Signal::ALARM)?;
+            waiter.wait_for("interrupted", MINUTE)?;
         }
+        let ended = kill(&mut killed)?;
+        println!("a waiter ended {ended:?} after SIGKILL, server stopped: {is_stopped}");
+        ensure!(ended < KILLED, "{ended:?}");
     }
+    locking.server.signal(&locking.network, "CONT")?;
+    let mut killed = waiters(&locking, [&one, &other])?;
+    // It is gone for ever, without closing its connections.
+    let Locking { network, server, _rpcbind } = locking;
+    server.power_off(&network)?;
+    let ended = kill(&mut killed)?;
+    println!("a waiter ended {ended:?} after SIGKILL, server gone");
+    ensure!(ended < KILLED, "{ended:?}");
+    // They would try to unlock.
+    [&mut one, &mut other].into_iter().try_for_each(|mount| mount.process().signal(Signal::KILL))
+}
+
+// SEMANTICS: lock-4.
+#[test]
+fn killed_waiters_leave_nothing() -> Result<()> {
+    let locking = Locking::new()?;
+    let (one, other) = (locking.mount("one", "")?, locking.mount("other", "")?);
+    let mut holder = locking.locker(&one, "fcntl-write")?;
+    holder.wait_for("locked", MINUTE)?;
+    let mut killed = waiters(&locking, [&one, &other])?;
+    locking.server.signal(&locking.network, "STOP")?;
+    kill(&mut killed)?;
     locking.server.signal(&locking.network, "CONT")?;
     tell(&mut holder, "unlock")?;
     ensure!(locking.refusal(&other, "fcntl-write")?.is_none(), "the killed have left nothing");
@@ -269,7 +465,7 @@ print('DONE')";
 // SEMANTICS: lock-15.
 #[test]
 fn two_hundred_processes_take_turns_with_a_request_for_each_turn() -> Result<()> {
-    let seconds = if std::env::var_os("CURT_FULL").is_some() { 60 } else { 10 };
+    let seconds = if is_full() { 60 } else { 10 };
     let locking = Locking::new()?;
     let mount = locking.mount("mount", "")?;
     let inside = locking.network.directory().join("inside");
@@ -303,7 +499,7 @@ fn two_hundred_processes_take_turns_with_a_request_for_each_turn() -> Result<()>
 // SEMANTICS: lock-15.
 #[test]
 fn waiters_take_neither_threads_nor_much_memory() -> Result<()> {
-    let count = if std::env::var_os("CURT_FULL").is_some() { 2000 } else { 200 };
+    let count = if is_full() { 2000 } else { 200 };
     let locking = Locking::new()?;
     let mut mount = locking.mount("mount", "")?;
     let mut holder = locking.locker(&mount, "fcntl-write")?;
@@ -351,10 +547,19 @@ fn the_locks_of_a_killed_mount_are_unlocked_by_another_one() -> Result<()> {
     kept.wait_for("locked", MINUTE)?;
     let holder = locking.locker(&one, "fcntl-write first=0 length=1")?;
     holder.wait_for("locked", MINUTE)?;
+    // A LOCK of a part is blocked at the server. It must not be granted to nobody later.
+    let mut in_the_way = locking.locker(&other, "fcntl-write first=30 length=10")?;
+    in_the_way.wait_for("locked", MINUTE)?;
+    let _blocked = locking.locker(&one, "fcntl-write first=35 length=1")?;
+    process::until("a LOCK is blocked", MINUTE, || {
+        Ok((locking.counter(&one, "lock_denied")? > 0).then_some(()))
+    })?;
     one.process().signal(Signal::KILL)?;
     one.process().wait(MINUTE)?;
     let waiter = locking.locker(&other, "fcntl-write first=0 length=1")?;
     waiter.wait_for("locked", MINUTE)?;
+    tell(&mut in_the_way, "unlock")?;
+    locking.locker(&other, "fcntl-write first=35 length=1")?.wait_for("locked", MINUTE)?;
     let third = locking.mount("third", "")?;
     let refused = locking.refusal(&third, "fcntl-write first=100 length=1")?;
     ensure!(refused.as_deref() == Some("EAGAIN"), "those of other mounts stay: {refused:?}");
@@ -414,6 +619,152 @@ fn another_mount_receives_callbacks_when_the_first_one_is_killed() -> Result<()>
         holder.wait_for("locked", MINUTE)?;
         Ok((calls > 0).then_some(()))
     })
+}
+
+// SEMANTICS: lock-16.
+#[test]
+fn pairs_of_locks_conflict_as_those_of_a_linux_client() -> Result<()> {
+    let locking = Locking::new()?;
+    let (one, other) = (locking.mount("one", "")?, locking.mount("other", "")?);
+    let pairs = |directory: &Path| -> Result<String> {
+        let mut running = locking.script("pairs", one.directory(), &[&directory.display().to_string()])?;
+        running.wait_for("END", MINUTES)?;
+        running.wait(MINUTE)?;
+        Ok(running.output())
+    };
+    let script = format!(
+        "mount -t nfs -o vers=3 10.77.0.2:/export /mnt/nfs && python3 {} /mnt/nfs /mnt/nfs",
+        locking.network.directory().join("pairs.py").display()
+    );
+    let linux = ClientJob::start(&locking.network, KernelNumber(1), MINUTES, &script)?;
+    linux.wait_for("END")?;
+    let linux = linux.finish()?.output;
+    let lines = |output: &str| -> Vec<String> {
+        output.lines().filter(|line| line.starts_with("PAIR")).map(str::to_owned).collect()
+    };
+    let expected = expected_pairs();
+    for (name, found) in [("a Linux client", lines(&linux)), ("one mount", lines(&pairs(one.directory())?))] {
+        ensure!(found == expected, "{name}: {found:#?}");
+    }
+    // To the other mount all processes are others.
+    let found = lines(&pairs(other.directory())?);
+    let is_expected = |(found, expected): (&String, &String)| {
+        let by_another = expected.replace("held_by_this fcntl", "held_by_another fcntl");
+        let is_shared = expected.matches("read").count() == 2;
+        found == expected || by_another != *expected && found.ends_with("EAGAIN") && !is_shared
+    };
+    ensure!(found.len() == expected.len() && found.iter().zip(&expected).all(is_expected), "{found:#?}");
+    Ok(())
+}
+
+/// The table of SEMANTICS.md: a lock conflicts with one of another owner, whatever their kinds,
+/// unless both are for reading. fcntl(2) locks of a process have one owner.
+fn expected_pairs() -> Vec<String> {
+    let kinds = ["fcntl", "ofd", "flock"];
+    let locks: Vec<_> = kinds.iter().flat_map(|kind| ["read", "write"].map(|mode| (*kind, mode))).collect();
+    let mut lines = Vec::new();
+    for held in &locks {
+        for wanted in &locks {
+            for place in ["held_by_this", "held_by_another"] {
+                let is_own = place == "held_by_this" && held.0 == "fcntl" && wanted.0 == "fcntl";
+                let is_shared = held.1 == "read" && wanted.1 == "read";
+                let result = if is_own || is_shared { "granted" } else { "EAGAIN" };
+                lines.push(format!("PAIR {place} {} {} {} {} {result}", held.0, held.1, wanted.0, wanted.1));
+            }
+        }
+    }
+    lines
+}
+
+// SEMANTICS: lock-17.
+#[test]
+fn a_database_is_written_through_two_mounts_and_a_linux_client() -> Result<()> {
+    let seconds = if is_full() { "60" } else { "5" };
+    let locking = Locking::new()?;
+    let (one, other) = (locking.mount("one", "")?, locking.mount("other", "")?);
+    let database = |mount: &CurtMount| mount.directory().join("database");
+    let sql = |text: &str| -> Result<String> {
+        process::run(locking.network.command("sqlite3").arg(database(&one)).arg(text), MINUTE)
+    };
+    sql("create table rows (writer integer)")?;
+    locking.network.shell(&format!("chmod 666 {}", database(&one).display()), MINUTE)?;
+    let rows = |output: &str| -> Result<u64> {
+        ensure!(output.contains("REFUSED 0"), "{output}");
+        let count = output.split("ROWS ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        Ok(count.with_context(|| output.to_owned())?.parse()?)
+    };
+    let mut expected = 0;
+    for with_linux in [false, true] {
+        let linux = if with_linux {
+            let script = format!(
+                "mount -t nfs -o vers=3 10.77.0.2:/export /mnt/nfs && python3 {} /mnt/nfs/database 4 {seconds}",
+                locking.network.directory().join("database.py").display()
+            );
+            Some(ClientJob::start(&locking.network, KernelNumber(1), MINUTES, &script)?)
+        } else {
+            None
+        };
+        let mounts: &[&CurtMount] = if with_linux { &[&one] } else { &[&one, &other] };
+        let start = |mount: &&CurtMount| locking.script("database", &database(mount), &["4", seconds]);
+        let mut writers = mounts.iter().map(start).collect::<Result<Vec<_>>>()?;
+        for writer in &mut writers {
+            writer.wait_for("ROWS", MINUTES)?;
+            writer.wait(MINUTE)?;
+            let count = rows(&writer.output())?;
+            println!("{count} rows by 4 processes of a mount, Linux client beside: {with_linux}");
+            expected += count;
+        }
+        if let Some(linux) = linux {
+            linux.wait_for("ROWS")?;
+            let count = rows(&linux.finish()?.output)?;
+            println!("{count} rows by 4 processes of the Linux client");
+            expected += count;
+        }
+        let found = sql("pragma integrity_check; select count(*) from rows")?;
+        ensure!(found.trim() == format!("ok\n{expected}"), "{found}, {expected} rows");
+    }
+    Ok(())
+}
+
+// SEMANTICS: lock-10.
+#[test]
+fn many_locks_and_waiters_outlive_a_power_failure_of_the_server() -> Result<()> {
+    let (count, grace) = if is_full() { (1000, 30) } else { (100, 9) };
+    let mut locking = Locking::new()?;
+    let image = Some(locking.network.directory().join("disk.img"));
+    let options = KnfsdOptions { image, grace: Some(grace), setup: SETUP.into(), ..KnfsdOptions::default() };
+    let old = std::mem::replace(
+        &mut locking.server,
+        Knfsd::start(&locking.network, KernelNumber(1), MINUTES * 2, &options)?,
+    );
+    drop(old);
+    let (one, other) = (locking.mount("one", "")?, locking.mount("other", "")?);
+    let many = |mount: &CurtMount, what: &str| {
+        locking.script("many", &mount.directory().join("file"), &[what, &count.to_string()])
+    };
+    let mut holders = many(&one, "hold")?;
+    holders.wait_for("READY", MINUTES)?;
+    let waiters = many(&other, "wait")?;
+    waiters.wait_for("READY", MINUTES)?;
+    process::until("all waiters have asked", MINUTES, || {
+        Ok((locking.counter(&other, "lock_denied")? >= count).then_some(()))
+    })?;
+    let Locking { network, server, _rpcbind } = locking;
+    server.power_off(&network)?;
+    let begun = Instant::now();
+    let server = Knfsd::start(&network, KernelNumber(1), MINUTES * 2, &options)?;
+    let locking = Locking { network, server, _rpcbind };
+    process::until("all locks are reclaimed", MINUTES, || {
+        let reclaimed = locking.counter(&one, "lock_reclaimed")?;
+        let lost = locking.counter(&one, "lock_lost")?;
+        ensure!(lost == 0, "{lost} locks are lost, {reclaimed} reclaimed");
+        Ok((reclaimed >= count).then_some(()))
+    })?;
+    println!("{count} locks are reclaimed {:?} after the power failure", begun.elapsed());
+    ensure!(!waiters.output().contains("ENDED"), "{}", waiters.output());
+    holders.say("unlock\n")?;
+    holders.wait_for(&format!("ENDED {count} WRONG 0"), MINUTES)?;
+    waiters.wait_for(&format!("ENDED {count} WRONG 0"), MINUTES)
 }
 
 // SEMANTICS: lock-10.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::{CurtMount, CurtServe, program};
+use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
 use curt_tests::process;
 
@@ -23,8 +24,8 @@ fn compare(options: &str, seed: u64, operations: u32, all: u32) -> Result<()> {
     let (local, export) = (local?, export?);
     let server = CurtServe::start(&network, &export, &[])?;
     // Device nodes are opened, too. Hundreds of calls are made while a name is cached, and calls
-    // that wait for its end do not take long.
-    let options = format!("{},dev,kernelnames=0.1,{options}", server.ports());
+    // that wait for its end do not take long. The server has no lock manager.
+    let options = format!("{},dev,nolock,kernelnames=0.1,{options}", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let mut command = network.command(program("same-calls")?);
     command.args([local.as_path(), mount.directory(), &export]);
@@ -57,6 +58,28 @@ fn random_calls_answer_so_with_noac_too() -> Result<()> {
 #[test]
 fn random_calls_answer_so_where_the_kernel_keeps_attributes() -> Result<()> {
     compare("noaccesscheck", 71, 10_000, 200_000)
+}
+
+// SEMANTICS: lock-16.
+#[test]
+fn random_locks_are_granted_and_refused_as_in_a_local_directory() -> Result<()> {
+    let is_full = std::env::var_os("CURT_FULL").is_some();
+    let operations = if is_full { 100_000 } else { 4_000 };
+    let network = Network::new()?;
+    let local = in_memory(&network, "local")?;
+    let _rpcbind = network.rpcbind()?;
+    let options = KnfsdOptions {
+        setup: "chmod 777 .; mount -o remount,bind,noatime /export".into(),
+        ..KnfsdOptions::default()
+    };
+    let server = Knfsd::start(&network, KernelNumber(0), LIMIT, &options)?;
+    let mount = CurtMount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
+    let mut command = network.command(program("same-calls")?);
+    // The exported directory is elsewhere.
+    command.args([local.as_path(), mount.directory(), mount.directory()]);
+    command.args(["--locks", "--seed", "11", "--operations", &operations.to_string()]);
+    process::run(&mut command, LIMIT)?;
+    mount.unmount()
 }
 
 // SEMANTICS: posix-10.

@@ -27,6 +27,25 @@ pub(crate) enum NewTime {
     At { seconds: i64, nanoseconds: i64 },
 }
 
+/// Who owns a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockKind {
+    /// The process (`F_SETLK`).
+    Process,
+    /// The open file description (`F_OFD_SETLK`).
+    OpenFile,
+    /// The open file description (flock(2)); all bytes.
+    Flock,
+}
+
+/// What becomes of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockChange {
+    Shared,
+    Exclusive,
+    Unlocked,
+}
+
 /// A path with a readable Debug format.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct CallPath(pub(crate) Vec<u8>);
@@ -59,42 +78,174 @@ impl SeededBytes {
 /// A system call, or a sequence of calls.
 #[derive(Clone, Debug)]
 pub(crate) enum SystemCall {
-    Open { slot: usize, path: CallPath, flags: OFlags, mode: u32 },
-    Close { slot: usize },
-    Write { slot: usize, bytes: SeededBytes },
-    WriteAt { slot: usize, offset: u64, bytes: SeededBytes },
-    Read { slot: usize, length: usize },
-    ReadAt { slot: usize, offset: u64, length: usize },
-    MapWrite { slot: usize, offset: usize, bytes: SeededBytes, synced: bool },
-    MapRead { slot: usize, offset: usize, length: usize },
-    SetLength { slot: usize, length: u64 },
-    Seek { slot: usize, to: SeekFrom },
-    Allocate { slot: usize, flags: FallocateFlags, offset: u64, length: u64 },
-    CopyRange { from: usize, offset: u64, to: usize, to_offset: u64, length: usize },
-    Sync { slot: usize, data_only: bool },
-    StatOpen { slot: usize },
-    ModeOpen { slot: usize, mode: u32 },
-    TimesOpen { slot: usize, access: NewTime, change: NewTime },
-    ListOpen { slot: usize },
-    MakeDirectory { path: CallPath, mode: u32 },
-    RemoveDirectory { path: CallPath },
-    Unlink { path: CallPath },
-    Rename { from: CallPath, to: CallPath, flags: RenameFlags },
-    Link { from: CallPath, to: CallPath, flags: AtFlags },
-    Symlink { target: CallPath, path: CallPath },
-    ReadLink { path: CallPath },
-    MakeNode { path: CallPath, kind: u32, mode: u32 },
-    Mode { path: CallPath, mode: u32 },
-    Owner { path: CallPath, user: Option<u32>, group: Option<u32>, flags: AtFlags },
-    Times { path: CallPath, access: NewTime, change: NewTime, flags: AtFlags },
-    Stat { path: CallPath, flags: AtFlags },
-    Access { path: CallPath, mode: Access },
-    List { path: CallPath },
-    ListWhileChanging { path: CallPath },
-    FileSystem { path: CallPath },
-    SetAttribute { path: CallPath },
-    GetAttribute { path: CallPath },
-    ListAttributes { path: CallPath },
+    Open {
+        slot: usize,
+        path: CallPath,
+        flags: OFlags,
+        mode: u32,
+    },
+    Close {
+        slot: usize,
+    },
+    Write {
+        slot: usize,
+        bytes: SeededBytes,
+    },
+    WriteAt {
+        slot: usize,
+        offset: u64,
+        bytes: SeededBytes,
+    },
+    Read {
+        slot: usize,
+        length: usize,
+    },
+    ReadAt {
+        slot: usize,
+        offset: u64,
+        length: usize,
+    },
+    MapWrite {
+        slot: usize,
+        offset: usize,
+        bytes: SeededBytes,
+        synced: bool,
+    },
+    MapRead {
+        slot: usize,
+        offset: usize,
+        length: usize,
+    },
+    SetLength {
+        slot: usize,
+        length: u64,
+    },
+    Seek {
+        slot: usize,
+        to: SeekFrom,
+    },
+    Allocate {
+        slot: usize,
+        flags: FallocateFlags,
+        offset: u64,
+        length: u64,
+    },
+    CopyRange {
+        from: usize,
+        offset: u64,
+        to: usize,
+        to_offset: u64,
+        length: usize,
+    },
+    Sync {
+        slot: usize,
+        data_only: bool,
+    },
+    StatOpen {
+        slot: usize,
+    },
+    ModeOpen {
+        slot: usize,
+        mode: u32,
+    },
+    TimesOpen {
+        slot: usize,
+        access: NewTime,
+        change: NewTime,
+    },
+    ListOpen {
+        slot: usize,
+    },
+    /// Without waiting.
+    Lock {
+        slot: usize,
+        kind: LockKind,
+        change: LockChange,
+        first: i64,
+        length: i64,
+    },
+    /// Whether the range could be locked (`F_GETLK`, `F_OFD_GETLK`).
+    TestLock {
+        slot: usize,
+        kind: LockKind,
+        exclusive: bool,
+        first: i64,
+        length: i64,
+    },
+    MakeDirectory {
+        path: CallPath,
+        mode: u32,
+    },
+    RemoveDirectory {
+        path: CallPath,
+    },
+    Unlink {
+        path: CallPath,
+    },
+    Rename {
+        from: CallPath,
+        to: CallPath,
+        flags: RenameFlags,
+    },
+    Link {
+        from: CallPath,
+        to: CallPath,
+        flags: AtFlags,
+    },
+    Symlink {
+        target: CallPath,
+        path: CallPath,
+    },
+    ReadLink {
+        path: CallPath,
+    },
+    MakeNode {
+        path: CallPath,
+        kind: u32,
+        mode: u32,
+    },
+    Mode {
+        path: CallPath,
+        mode: u32,
+    },
+    Owner {
+        path: CallPath,
+        user: Option<u32>,
+        group: Option<u32>,
+        flags: AtFlags,
+    },
+    Times {
+        path: CallPath,
+        access: NewTime,
+        change: NewTime,
+        flags: AtFlags,
+    },
+    Stat {
+        path: CallPath,
+        flags: AtFlags,
+    },
+    Access {
+        path: CallPath,
+        mode: Access,
+    },
+    List {
+        path: CallPath,
+    },
+    ListWhileChanging {
+        path: CallPath,
+    },
+    FileSystem {
+        path: CallPath,
+    },
+    SetAttribute {
+        path: CallPath,
+    },
+    GetAttribute {
+        path: CallPath,
+    },
+    ListAttributes {
+        path: CallPath,
+    },
 }
 
 impl SystemCall {
@@ -142,7 +293,9 @@ impl SystemCall {
             | Self::StatOpen { slot }
             | Self::ModeOpen { slot, .. }
             | Self::TimesOpen { slot, .. }
-            | Self::ListOpen { slot } => Some(slot),
+            | Self::ListOpen { slot }
+            | Self::Lock { slot, .. }
+            | Self::TestLock { slot, .. } => Some(slot),
             Self::CopyRange { to, .. } => Some(to),
             _ => None,
         }

@@ -3,7 +3,9 @@
 use curt_tests::random::Random;
 use rustix::fs::{Access, AtFlags, FallocateFlags, OFlags, RenameFlags, SeekFrom};
 
-use crate::call::{Actor, CALL_BYTES, CallPath, NewTime, SLOTS, SeededBytes, SystemCall};
+use crate::call::{
+    Actor, CALL_BYTES, CallPath, LockChange, LockKind, NewTime, SLOTS, SeededBytes, SystemCall,
+};
 use crate::names::path;
 
 /// Typical maximum size of files.
@@ -39,6 +41,47 @@ impl SystemCall {
         }
     }
 
+    /// Chooses the next call of a run that is about locks: of a few files, which many slots have
+    /// open.
+    pub(crate) fn draw_for_locks(random: &mut Random, known: &DrawState<'_>) -> (Actor, Self) {
+        let used: Vec<usize> = (0..SLOTS).filter(|slot| known.slots[*slot].is_some()).collect();
+        let free = (0..SLOTS).find(|slot| known.slots[*slot].is_none());
+        let call = match (free, random.below(100)) {
+            (Some(slot), 0..30) => {
+                let path = CallPath([b"a", b"b", b"c"][random.below(3)].to_vec());
+                let flags = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR, OFlags::RDWR][random.below(4)];
+                Self::Open { slot, path, flags: flags | OFlags::CREATE | OFlags::CLOEXEC, mode: 0o666 }
+            }
+            (_, number) if !used.is_empty() => {
+                let slot = used[random.below(used.len())];
+                match number {
+                    0..40 => Self::Close { slot },
+                    40..45 => Self::WriteAt { slot, offset: 0, bytes: SeededBytes::draw(random) },
+                    45..50 => Self::ReadAt { slot, offset: 0, length: CALL_BYTES },
+                    _ => Self::draw_lock(random, slot),
+                }
+            }
+            _ => Self::List { path: CallPath(b".".to_vec()) },
+        };
+        (Actor::Root, call)
+    }
+
+    fn draw_lock(random: &mut Random, slot: usize) -> Self {
+        // Few bytes, so that locks meet, split and merge.
+        let first = match random.below(20) {
+            0 => i64::MAX - 3,
+            1 => 0,
+            _ => i64::try_from(random.below(24)).unwrap_or(0),
+        };
+        let length = i64::try_from(random.below(9)).unwrap_or(0);
+        let kind = [LockKind::Process, LockKind::OpenFile, LockKind::Flock][random.below(3)];
+        if kind != LockKind::Flock && random.below(4) == 0 {
+            return Self::TestLock { slot, kind, exclusive: random.below(2) == 0, first, length };
+        }
+        let change = [LockChange::Shared, LockChange::Exclusive, LockChange::Unlocked][random.below(3)];
+        Self::Lock { slot, kind, change, first, length }
+    }
+
     fn draw_open(random: &mut Random, known: &DrawState<'_>) -> Self {
         let Some(slot) = known.slots.iter().position(Option::is_none) else {
             return Self::Close { slot: random.below(SLOTS) };
@@ -63,7 +106,8 @@ impl SystemCall {
 
     fn draw_on_file(random: &mut Random, slot: usize, used: &[usize]) -> Self {
         let length = random.below(CALL_BYTES);
-        match random.below(100) {
+        match random.below(105) {
+            100.. => Self::draw_lock(random, slot),
             0..12 => Self::Close { slot },
             12..32 => Self::WriteAt { slot, offset: offset(random), bytes: SeededBytes::draw(random) },
             32..41 => Self::Write { slot, bytes: SeededBytes::draw(random) },

@@ -39,6 +39,9 @@ struct SameCallsArguments {
     /// Number of calls
     #[arg(long, default_value_t = 20_000)]
     operations: u64,
+    /// Make the calls of files' locks
+    #[arg(long)]
+    locks: bool,
     /// Number of calls printed before a failure
     #[arg(long, default_value_t = 30)]
     history: usize,

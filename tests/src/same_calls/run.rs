@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::SameCallsArguments;
 use crate::actor::as_actor;
-use crate::call::{Actor, CallPath, SLOTS, SystemCall};
+use crate::call::{Actor, CallPath, LockChange, LockKind, SLOTS, SystemCall};
 use crate::draw::DrawState;
 use crate::expected_differences::{ComparedCall, MountRefusal, is_expected_difference, is_left_out};
 use crate::names;
@@ -64,8 +64,10 @@ impl SameCallsRun {
                 paths = tree::paths(&self.arguments.local)?;
             }
             let slots = self.held.map(|held| held.map(|held| held.actor));
-            let (actor, call) = SystemCall::draw(&mut random, &DrawState { paths: &paths, slots: &slots });
-            if is_left_out(actor, &call) {
+            let known = DrawState { paths: &paths, slots: &slots };
+            let draw = if self.arguments.locks { SystemCall::draw_for_locks } else { SystemCall::draw };
+            let (actor, call) = draw(&mut random, &known);
+            if is_left_out(actor, &call) || self.is_of_other_kind(&call) {
                 continue;
             }
             if self.history.len() == self.arguments.history.max(1) {
@@ -75,6 +77,15 @@ impl SameCallsRun {
             self.step(actor, &call).map_err(|what| format!("call {number}: {what}"))?;
         }
         Ok(())
+    }
+
+    /// A file has either locks of flock(2) or of fcntl(2). These conflict at a server alone.
+    fn is_of_other_kind(&self, call: &SystemCall) -> bool {
+        let (SystemCall::Lock { slot, kind, .. } | SystemCall::TestLock { slot, kind, .. }) = *call else {
+            return false;
+        };
+        let has_flock = self.held[slot].is_some_and(|held| held.inode % 2 == 1);
+        has_flock != (kind == LockKind::Flock)
     }
 
     /// Makes one call in both directories.
@@ -101,6 +112,17 @@ impl SameCallsRun {
             last.push_str(&format!(" = {}", shown(&local)));
         }
         self.compare(call, &local, &mount)?;
+        if let SystemCall::Lock { slot, kind: LockKind::Flock, first, length, .. } = *call
+            && local == Err(Errno::AGAIN)
+        {
+            // Locally the lock that was to be converted is lost (flock(2)), at a server it is not.
+            let change = LockChange::Unlocked;
+            let unlock = SystemCall::Lock { slot, kind: LockKind::Flock, change, first, length };
+            let unlocked = [&mut self.local, &mut self.mount].map(|directory| directory.perform(&unlock));
+            if unlocked[0] != unlocked[1] {
+                return Err(format!("unlocked: {unlocked:?}"));
+            }
+        }
         if local.is_ok() && mount.is_ok() {
             self.succeeded += 1;
             self.stats.orphans.extend(victims);

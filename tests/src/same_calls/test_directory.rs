@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use curt_tests::sys::FileMapping;
+use curt_tests::sys::{FileMapping, fcntl_lock};
 use rustix::fs::{
     self, AtFlags, CWD, Mode, RawDir, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags,
 };
 use rustix::io::Errno;
 
-use crate::call::{NewTime, SLOTS, SystemCall};
+use crate::call::{LockChange, LockKind, NewTime, SLOTS, SystemCall};
 
 /// Prefix of silly-renamed files.
 const SILLY: &[u8] = b".nfs";
@@ -187,6 +187,16 @@ impl TestDirectory {
                 list(file, usize::MAX, &mut names)?;
                 Ok(sorted(names))
             }
+            SystemCall::Lock { slot, kind, change, first, length } => {
+                done(lock(self.file(slot)?, kind, change, (first, length)))
+            }
+            SystemCall::TestLock { slot, kind, exclusive, first, length } => {
+                let command = if kind == LockKind::Process { libc::F_GETLK } else { libc::F_OFD_GETLK };
+                let lock_type = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+                let found = fcntl_lock(self.file(slot)?, command, range_of(lock_type, first, length));
+                let is_free = found.map_err(errno)?.l_type == lock_type_of(libc::F_UNLCK);
+                Ok(CallAnswer::Number(u64::from(is_free)))
+            }
             _ => unreachable!("the others are about a path"),
         }
     }
@@ -335,6 +345,38 @@ fn list(directory: impl AsFd, most: usize, names: &mut Vec<Vec<u8>>) -> Result<(
 fn sorted(mut names: Vec<Vec<u8>>) -> CallAnswer {
     names.sort();
     CallAnswer::Names(names)
+}
+
+fn lock(file: &OwnedFd, kind: LockKind, change: LockChange, range: (i64, i64)) -> Result<(), Errno> {
+    if kind == LockKind::Flock {
+        let operation = match change {
+            LockChange::Shared => fs::FlockOperation::NonBlockingLockShared,
+            LockChange::Exclusive => fs::FlockOperation::NonBlockingLockExclusive,
+            LockChange::Unlocked => fs::FlockOperation::NonBlockingUnlock,
+        };
+        return fs::flock(file, operation);
+    }
+    let command = if kind == LockKind::Process { libc::F_SETLK } else { libc::F_OFD_SETLK };
+    let lock_type = match change {
+        LockChange::Shared => libc::F_RDLCK,
+        LockChange::Exclusive => libc::F_WRLCK,
+        LockChange::Unlocked => libc::F_UNLCK,
+    };
+    fcntl_lock(file, command, range_of(lock_type, range.0, range.1)).map(drop).map_err(errno)
+}
+
+fn range_of(lock_type: i32, first: i64, length: i64) -> libc::flock {
+    libc::flock {
+        l_type: lock_type_of(lock_type),
+        l_whence: lock_type_of(libc::SEEK_SET),
+        l_start: first,
+        l_len: length,
+        l_pid: 0,
+    }
+}
+
+fn lock_type_of(number: i32) -> i16 {
+    i16::try_from(number).expect("a small constant")
 }
 
 fn done(result: Result<(), Errno>) -> CallOutcome {

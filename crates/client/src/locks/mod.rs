@@ -540,6 +540,12 @@ impl MountLocks {
         !self.is_idle() && matches!(self.state.lock().agent.test(request), LockTest::Held(..))
     }
 
+    /// Whether another owner of this mount is unlocking a conflicting lock.
+    pub(crate) fn is_being_unlocked_here(&self, file: &OpenFile, arguments: &LockArguments) -> bool {
+        let (_, request) = test_request(file, arguments);
+        !self.is_idle() && self.state.lock().agent.is_being_released(request)
+    }
+
     /// Unlocks everything, for at most `limit`, and ends all requests.
     pub(crate) fn release_all(self: &Arc<Self>, limit: Duration) {
         let held: Vec<_> = {

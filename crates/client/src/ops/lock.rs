@@ -33,6 +33,12 @@ pub fn is_locked_here(op: &Op<'_>, file: &OpenFile, arguments: &LockArguments) -
     op.sb.locks.is_locked_here(file, arguments)
 }
 
+/// Whether another owner of this mount is unlocking a lock that keeps this one from being placed.
+#[must_use]
+pub fn is_being_unlocked_here(op: &Op<'_>, file: &OpenFile, arguments: &LockArguments) -> bool {
+    op.sb.locks.is_being_unlocked_here(file, arguments)
+}
+
 /// Unlocks a range, after its dirty bytes were sent to the server, and passes the result to `done`
 /// when the server has confirmed it. EIO, once, if a lock was lost; the rest is unlocked then, too.
 pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRange, done: LockDone) {

@@ -30,7 +30,10 @@ pub use close::{close, flush, fsync, release, release_noting};
 pub use create::{create, make_file, mkdir, mknod, symlink};
 pub use getattr::{getattr, revalidate_open_file};
 pub use link::link;
-pub use lock::{flush_and_unlock, is_locked_here, lock, lock_and_wait, test_lock, unlock, unlock_and_wait};
+pub use lock::{
+    flush_and_unlock, is_being_unlocked_here, is_locked_here, lock, lock_and_wait, test_lock, unlock,
+    unlock_and_wait,
+};
 pub use lookup::{lookup, lookup_id};
 pub use open::{copies_dropped, drop_copies, open};
 pub use read::{read, read_to};

@@ -509,7 +509,7 @@ impl Filesystem for Bridge {
         let op = self.op(context, FuseOpcode::Getlk);
         let file = self.files.get(lock.fh)?;
         let arguments = locking::lock_arguments(lock, false)?;
-        unawaited_release::wait_for_lock(&op, context, &file, &arguments);
+        unawaited_release::wait_for_test(&op, context, &file, &arguments);
         let found = ops::test_lock(&op, &file, &arguments)?;
         Ok(locking::lock_range(found.as_ref(), lock.range))
     }

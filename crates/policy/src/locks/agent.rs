@@ -86,6 +86,14 @@ impl LockAgent {
         }
     }
 
+    /// Whether another owner of this mount is unlocking what keeps a lock from being placed: the
+    /// server may still report it.
+    #[must_use]
+    pub fn is_being_released(&self, request: LockRequest) -> bool {
+        let request = whole_for_flock(request);
+        self.files.get(&request.file).is_some_and(|table| table.is_being_released(&request))
+    }
+
     /// An owner unlocks bytes of a file; `id` is answered when the server has confirmed it.
     pub fn unlock(
         &mut self,
