@@ -3,10 +3,7 @@
 
 mod lock_manager;
 
-use std::{
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::sync::{Arc, mpsc};
 
 use curt_client::{
     Caller, ClientOptions, LockArguments, LockOwner, OpenFile, OpenFlags, ops, threads::BackgroundThreads,
