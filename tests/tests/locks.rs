@@ -374,7 +374,8 @@ fn waiters(locking: &Locking, mounts: [&CurtMount; 2]) -> Result<Vec<RunningProc
     Ok(waiters)
 }
 
-/// Kills waiters; returns how long the fastest took to end. A machine that stands still delays some.
+/// Kills waiters; returns how long the fastest took to end. A machine that stands still delays
+/// some.
 fn kill(waiters: &mut [RunningProcess]) -> Result<Duration> {
     let mut fastest = MINUTE;
     for waiter in waiters {

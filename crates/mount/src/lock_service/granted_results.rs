@@ -1,5 +1,5 @@
-//! The replies to GRANTED_MSG: GRANTED_RES, a call of its own. One thread sends them; what comes too
-//! fast is dropped, since the server calls back again.
+//! The replies to GRANTED_MSG: GRANTED_RES, a call of its own. One thread sends them; what comes
+//! too fast is dropped, since the server calls back again.
 
 use std::net::IpAddr;
 use std::sync::mpsc::{SyncSender, sync_channel};

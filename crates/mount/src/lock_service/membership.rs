@@ -491,8 +491,8 @@ impl CallbackReceiver for LockService {
             debug!(%host, "a host that serves no mount says that it restarted");
             return;
         }
-        // It is not remembered: a notice may be forged, and the true one has the same number. A mount
-        // finds out whether it is the first one of a restart.
+        // It is not remembered: a notice may be forged, and the true one has the same number. A
+        // mount finds out whether it is the first one of a restart.
         info!(%host, state, "the server is said to have restarted");
         for other in others {
             let _ = writeln!(other.stream.lock(), "restarted");
@@ -550,8 +550,8 @@ mod tests {
         assert_eq!(boot_state() % 2, 1);
     }
 
-    /// A service whose own mount has other servers, and a member of `10.0.0.1` with the other end of
-    /// its connection.
+    /// A service whose own mount has other servers, and a member of `10.0.0.1` with the other end
+    /// of its connection.
     fn service() -> (LockService, Arc<RemoteMember>, UnixStream) {
         let (here, there) = UnixStream::pair().unwrap();
         let remote = Arc::new(RemoteMember {

@@ -36,8 +36,8 @@ pub(super) enum GrantReply {
     Confirmed,
     /// Nobody waits for it: the server takes it back.
     Denied,
-    /// The owner's mount did not reply in time. It may have the lock, so the server must not take it
-    /// back; it calls again.
+    /// The owner's mount did not reply in time. It may have the lock, so the server must not take
+    /// it back; it calls again.
     Unknown,
     /// The caller is no mount's server.
     Stranger,

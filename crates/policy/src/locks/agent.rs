@@ -40,8 +40,8 @@ pub struct LockAgent {
     pub(super) files: BTreeMap<LockFileId, LockTable>,
     /// The files in which an owner waits, once for each request.
     waits: BTreeMap<LockOwner, Vec<LockFileId>>,
-    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it: its callback may still
-    /// be on its way.
+    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it: its callback may
+    /// still be on its way.
     pub(super) cancelled: BTreeSet<(LockFileId, LockOwner)>,
     /// Where waiters have to be looked at again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
