@@ -86,6 +86,8 @@ struct RecordState {
     file: File,
     is_failure_logged: bool,
     lines: usize,
+    /// Lines beyond which the locks are counted, to learn whether the file is too long.
+    lines_checked: usize,
     locks: RecordedLocks,
 }
 
@@ -125,7 +127,8 @@ impl LockRecord {
             let Some(mut file) = create_locked(&path)? else { continue };
             file.write_all(server.line().as_bytes())?;
             let locks = RecordedLocks::default();
-            let state = RecordState { file, is_failure_logged: false, lines: 1, locks };
+            let state =
+                RecordState { file, is_failure_logged: false, lines: 1, lines_checked: LINES_KEPT, locks };
             return Ok(Self { server, first_svid, path, state: Mutex::new(state) });
         }
         Err(io::Error::other("all numbers of lock owners are in use"))
@@ -185,9 +188,13 @@ impl LockRecord {
 
     fn append(&self, state: &mut RecordState, lines: &str) {
         state.lines += 1;
-        let owners = state.locks.0.values().flat_map(BTreeMap::values);
-        let live: usize = owners.map(|owner| 1 + owner.blocked.len()).sum();
-        let is_long = state.lines > LINES_KEPT.max(live * 2);
+        let mut is_long = false;
+        if state.lines > state.lines_checked {
+            let owners = state.locks.0.values().flat_map(BTreeMap::values);
+            let live: usize = owners.map(|owner| 1 + owner.blocked.len()).sum();
+            state.lines_checked = LINES_KEPT.max(live * 2);
+            is_long = state.lines > state.lines_checked;
+        }
         let written = if is_long { self.write_all(state) } else { state.file.write_all(lines.as_bytes()) };
         if let Err(error) = written
             && !std::mem::replace(&mut state.is_failure_logged, true)
