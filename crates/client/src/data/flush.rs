@@ -120,7 +120,12 @@ impl DataPlane {
         interrupt: &Interrupt,
     ) -> Result<(), DataError> {
         let file = owner.data();
-        let target = file.core.lock().writes;
+        let state = file.core.lock();
+        let target = state.writes;
+        if state.durable_through >= target {
+            return Ok(());
+        }
+        drop(state);
         self.request_durable(owner, target);
         let is_done =
             |state: &mut FileState| (state.durable_through >= target || state.stopped).then_some(());

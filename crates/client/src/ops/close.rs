@@ -43,7 +43,7 @@ pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
     }
     if file.locks.was_used() {
         // Others must see the data once they have the lock.
-        let _ = sb.core.data.flush_unsent(&file.owner, &Interrupt::never());
+        let _ = sb.core.data.settle_durably(&file.owner, &Interrupt::never());
         sb.locks.close_open(file);
     }
     let now = sb.core.now();

@@ -39,11 +39,11 @@ pub fn is_being_unlocked_here(op: &Op<'_>, file: &OpenFile, arguments: &LockArgu
     op.sb.locks.is_being_unlocked_here(file, arguments)
 }
 
-/// Unlocks a range, after its dirty bytes were sent to the server, and passes the result to `done`
+/// Unlocks a range, after the file's dirty bytes were stored, and passes the result to `done`
 /// when the server has confirmed it. EIO, once, if a lock was lost; the rest is unlocked then, too.
 pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRange, done: LockDone) {
     let lost = file.locks.check_lost();
-    if !has_sent_data(op, file) {
+    if !has_stored_data(op, file) {
         unlock_in_background(op, file, owner, range);
         return done(lost.and(Err(Errno::INTR)));
     }
@@ -51,19 +51,20 @@ pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRa
     op.sb.locks.unlock(file, owner, range, op.interrupt(), done);
 }
 
-/// Sends what was written under a lock, so that others see the data once they have the lock. False
-/// if the caller is interrupted before that.
-fn has_sent_data(op: &Op<'_>, file: &OpenFile) -> bool {
-    op.sb.core.data.flush_unsent(&file.owner, op.interrupt()).is_ok() || !op.interrupt().is_raised()
+/// Has what was written under a lock stored, so that others see the data once they have the lock.
+/// Unstable data could be lost if the server restarts; they would be sent again after the next
+/// owner's. False if the caller is interrupted before that.
+fn has_stored_data(op: &Op<'_>, file: &OpenFile) -> bool {
+    op.sb.core.data.settle_durably(&file.owner, op.interrupt()).is_ok() || !op.interrupt().is_raised()
 }
 
-/// Takes the locks of an owner within a range from it now, and unlocks them when its data are at
-/// the server.
+/// Takes the locks of an owner within a range from it now, and unlocks them when its data are
+/// stored.
 fn unlock_in_background(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRange) {
     let Some(release) = op.sb.locks.unlock_after_data(file, owner, range) else { return };
     let (plane, locks, file) = (Arc::clone(&op.sb.core.data), Arc::clone(&op.sb.locks), Arc::clone(file));
     op.sb.background.spawn(Box::new(move || {
-        let _ = plane.flush_unsent(&file.owner, &Interrupt::never());
+        let _ = plane.settle_durably(&file.owner, &Interrupt::never());
         locks.data_written(release);
     }));
 }
@@ -111,7 +112,7 @@ pub fn flush_and_unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner) -> 
     if !op.sb.locks.holds(file, owner) {
         return flushed;
     }
-    if !has_sent_data(op, file) {
+    if !has_stored_data(op, file) {
         unlock_in_background(op, file, owner, ByteRange::WHOLE);
         return flushed.and(Err(Errno::INTR));
     }

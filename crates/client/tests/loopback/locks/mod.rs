@@ -234,13 +234,18 @@ fn written_bytes_are_at_the_server_before_their_lock_is_free() {
     assert_eq!(mount.unlock(1, range(0, 3)), Ok(()));
     let found = other.lookup(&root(), other.client.root(), "f").unwrap();
     assert_eq!(other.cat(&root(), found.id).unwrap(), b"abcd456789");
+    // Unstable data could be lost, and would be sent again after the next owner's.
+    assert_eq!(ops::write(&op, &mount.file, 10, &vec![0; 3 << 20]), Ok(3 << 20));
+    mount.mounted.sent();
+    assert_eq!(mount.unlock(1, range(4, 4)), Ok(()));
+    assert_eq!(mount.mounted.sent(), "WRITE 3 COMMIT 1");
     // The same at close.
     assert_eq!(ops::write(&op, &mount.file, 0, b"efgh"), Ok(4));
     mount.manager.calls();
     assert_eq!(ops::flush_and_unlock(&op, &mount.file, LockOwner::Posix(1)), Ok(()));
-    assert_eq!(mount.manager.calls(), ["UNLOCK 4..=9"]);
+    assert_eq!(mount.manager.calls(), ["UNLOCK 5..=9"]);
     let found = other.lookup(&root(), other.client.root(), "f").unwrap();
-    assert_eq!(other.cat(&root(), found.id).unwrap(), b"efgh456789");
+    assert!(other.cat(&root(), found.id).unwrap().starts_with(b"efgh456789"));
 }
 
 // SEMANTICS: lock-7.
@@ -376,7 +381,8 @@ fn locks_are_reclaimed_after_a_restart_and_what_is_lost_fails_once() {
     mount.manager.script(&[NlmStat4::Granted, NlmStat4::DeniedGracePeriod]);
     mount.manager.restart();
     mount.manager.wait_for_calls(2);
-    assert_eq!(mount.manager.calls(), ["RECLAIM w 0..=9", "RECLAIM w 10..=19"]);
+    // What is lost may be unlocked already.
+    assert_eq!(mount.manager.calls()[..2], ["RECLAIM w 0..=9", "RECLAIM w 10..=19"]);
     while mount.mounted.counter(ClientCounter::LockLost) == 0 {
         std::thread::yield_now();
     }
