@@ -248,6 +248,24 @@ fn written_bytes_are_at_the_server_before_their_lock_is_free() {
     assert!(other.cat(&root(), found.id).unwrap().starts_with(b"efgh456789"));
 }
 
+// SEMANTICS: lock-5, lock-6.
+#[test]
+fn what_another_client_wrote_between_two_locks_is_read_and_not_what_was_written_here() {
+    let mount = LockingMount::new();
+    let other = mount.world.mount(CacheOptions::default());
+    let there = open(&other, "f", OpenFlags::writing());
+    let op = mount.mounted.client.op(&root());
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(ops::write(&op, &mount.file, 0, &vec![b'a'; 3 << 20]), Ok(3 << 20));
+    assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
+    let other_op = other.client.op(&root());
+    assert_eq!(ops::write(&other_op, &there, 0, b"b"), Ok(1));
+    assert_eq!(ops::fsync(&other_op, &there, false), Ok(()));
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    let found = mount.mounted.lookup(&root(), mount.mounted.client.root(), "f").unwrap();
+    assert_eq!(mount.mounted.cat(&root(), found.id).unwrap()[..2], *b"ba");
+}
+
 // SEMANTICS: lock-7.
 #[test]
 fn closing_ends_the_locks_of_the_process_and_the_last_close_those_of_the_open_file() {
