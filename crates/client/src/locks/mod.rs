@@ -201,7 +201,8 @@ impl MountLocks {
         self.perform(effects);
     }
 
-    /// A process closes a descriptor of the file: unlocks what `owner` has there.
+    /// A process closes a descriptor of the file: unlocks what `owner` has there. Nothing is sent
+    /// on this thread: the caller waits for `done`, which an interrupt must be able to end.
     pub(crate) fn close(
         self: &Arc<Self>,
         file: &OpenFile,
@@ -212,7 +213,7 @@ impl MountLocks {
         let effects = self.begin(file, None, interrupt, done, |state, id, file, now| {
             state.agent.close(id, file, owner, now)
         });
-        self.perform(effects);
+        self.perform_elsewhere(effects);
     }
 
     /// Registers a caller, and gives the agent its request.

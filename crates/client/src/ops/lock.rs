@@ -15,14 +15,19 @@ use crate::{
     ops::close,
 };
 
-/// Requests a lock, and passes the result to `done`, perhaps before this returns. An interrupt of
-/// the operation ends the wait.
+/// Requests a lock, after the file's dirty bytes were stored, and passes the result to `done`,
+/// perhaps before this returns. An interrupt of the operation ends the wait.
 ///
 /// The result is EAGAIN (another owner has it, and the request does not wait), EINTR, EDEADLK,
 /// ENOLCK, or an error of the server. After a grant nothing that was cached of the file is used.
 pub fn lock(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments, done: LockDone) {
     if let Err(error) = file.locks.check_lost() {
         return done(Err(error));
+    }
+    // A downgrade shows others what was written. What was written without a lock must not hide
+    // what others write under theirs.
+    if !has_stored_data(op, file) {
+        return done(Err(Errno::INTR));
     }
     op.sb.locks.lock(file, arguments, op.interrupt(), done);
 }
@@ -51,7 +56,7 @@ pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRa
     op.sb.locks.unlock(file, owner, range, op.interrupt(), done);
 }
 
-/// Has what was written under a lock stored, so that others see the data once they have the lock.
+/// Has what was written stored, so that others see the data once they have the lock.
 /// Unstable data could be lost if the server restarts; they would be sent again after the next
 /// owner's. False if the caller is interrupted before that.
 fn has_stored_data(op: &Op<'_>, file: &OpenFile) -> bool {

@@ -266,6 +266,40 @@ fn what_another_client_wrote_between_two_locks_is_read_and_not_what_was_written_
     assert_eq!(mount.mounted.cat(&root(), found.id).unwrap()[..2], *b"ba");
 }
 
+// SEMANTICS: lock-6.
+#[test]
+fn written_bytes_are_at_the_server_before_a_lock_is_requested_or_downgraded() {
+    let mount = LockingMount::new();
+    let op = mount.mounted.client.op(&root());
+    assert_eq!(ops::write(&op, &mount.file, 0, &vec![0; 3 << 20]), Ok(3 << 20));
+    mount.mounted.sent();
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    let sent = mount.mounted.sent();
+    assert!(sent.ends_with("COMMIT 1"), "{sent}");
+    assert_eq!(ops::write(&op, &mount.file, 0, b"abcd"), Ok(4));
+    mount.mounted.sent();
+    assert_eq!(mount.lock(1, range(0, 9), R, true), Ok(()));
+    assert_eq!(mount.mounted.sent(), "WRITE 1");
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(mount.mounted.sent(), "", "nothing is unwritten");
+}
+
+// SEMANTICS: lock-7.
+#[test]
+fn a_killed_process_closes_its_files_while_the_lock_manager_does_not_reply() {
+    let mount = LockingMount::new();
+    let caller = Caller { interrupt: Interrupt::new(), ..root() };
+    let interrupted = mount.mounted.client.op(&caller);
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    mount.manager.hold(Some(NlmProcedure::Unlock));
+    caller.interrupt.raise();
+    let closed = ops::flush_and_unlock(&interrupted, &mount.file, LockOwner::Posix(1));
+    assert_eq!(closed, Err(Errno::INTR));
+    mount.manager.hold(None);
+    let again = mount.waits(1, range(0, 9));
+    assert_eq!(again.recv_timeout(SOON), Ok(Ok(())));
+}
+
 // SEMANTICS: lock-7.
 #[test]
 fn closing_ends_the_locks_of_the_process_and_the_last_close_those_of_the_open_file() {
