@@ -8,6 +8,7 @@
 
 mod cookie_offsets;
 mod fuse_fh;
+mod granted_locks;
 mod invalidation;
 mod locking;
 mod revalidation;
@@ -38,6 +39,7 @@ pub use revalidation::OpenFileRevalidation;
 
 use cookie_offsets::CookieOffsets;
 use fuse_fh::FuseFhTable;
+use granted_locks::GrantedLocks;
 
 use crate::kernel_quirks::names_in_use::NamesInUse;
 use crate::kernel_quirks::{direct_write_pages, names_in_use, unawaited_release};
@@ -54,6 +56,7 @@ pub struct Bridge {
     directories: FuseFhTable<FuseOpenDirectory>,
     changes: Arc<InvalidationQueue>,
     notifier: OnceLock<Notifier>,
+    granted_locks: Arc<GrantedLocks<SetlkReply>>,
     in_use: OnceLock<NamesInUse>,
     /// The kernel decides fcntl(2) locks.
     has_local_locks: AtomicBool,
@@ -80,6 +83,7 @@ impl Bridge {
             directories: FuseFhTable::default(),
             changes,
             notifier: OnceLock::new(),
+            granted_locks: Arc::default(),
             in_use: OnceLock::new(),
             has_local_locks: AtomicBool::new(false),
             generation: random(),
@@ -528,20 +532,21 @@ impl Filesystem for Bridge {
         if !wait {
             unawaited_release::wait_for_lock(&op, context, &file, &arguments);
         }
-        let notifier = self.notifier.get().cloned();
-        ops::lock(
-            &op,
-            &file,
-            arguments,
-            Box::new(move |result| {
-                if let (Ok(()), Some(notifier)) = (result, notifier) {
-                    // Others may have changed the file. ENOENT: the kernel has no copy. ENODEV: the
-                    // mount has ended.
+        let (notifier, granted) = (self.notifier.get().cloned(), Arc::clone(&self.granted_locks));
+        let done = Box::new(move |result: Result<(), Errno>| match (result, notifier) {
+            // Others may have changed the file. ENOENT: the kernel has no copy. ENODEV: the mount
+            // has ended.
+            (Ok(()), Some(notifier)) => granted.reply(
+                node,
+                reply,
+                || {
                     let _ = notifier.invalidate_inode(node, 0, 0);
-                }
-                reply.send(result);
-            }),
-        );
+                },
+                |reply| reply.send(Ok(())),
+            ),
+            (result, _) => reply.send(result),
+        });
+        ops::lock(&op, &file, arguments, done);
     }
 }
 
