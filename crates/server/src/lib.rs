@@ -19,6 +19,7 @@ mod replay;
 mod request;
 mod service;
 mod state;
+mod state_directory;
 mod sys;
 mod v3;
 mod write_verifier;
@@ -31,4 +32,4 @@ pub use exports::{
 };
 pub use file_handle::have_room_for_parents;
 pub use service::{NfsService, RECORD_MAX, Setup, SetupError};
-pub use state::{PersistentState, StateError};
+pub use state_directory::{PersistentState, StateError};

@@ -13,7 +13,7 @@ use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameServ
 use crate::file_handle::HandleKey;
 use crate::mount3::RemoteMountTable;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
-use crate::state::{PersistentState, StateError, random};
+use crate::state_directory::{PersistentState, StateError, random};
 use crate::write_verifier::WriteVerifiers;
 
 /// Maximum size of the record of a call that a service can execute: a WRITE of the maximum size,

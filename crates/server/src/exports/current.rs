@@ -14,7 +14,7 @@ use super::table::{Export, Exports};
 use super::{ClientSpec, ExportClient, ExportDefinition};
 use crate::file_handle::have_room_for_parents;
 use crate::service::SetupError;
-use crate::state::PersistentState;
+use crate::state_directory::PersistentState;
 
 /// Maximum time for which a load waits for the addresses of all hosts. The remaining ones are
 /// resolved later.
