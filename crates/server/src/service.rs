@@ -14,6 +14,7 @@ use crate::file_handle::HandleKey;
 use crate::mount3::RemoteMountTable;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
 use crate::state_directory::{PersistentState, StateError, random};
+use crate::versions::Versions;
 use crate::write_verifier::WriteVerifiers;
 
 /// Maximum size of the record of a call that a service can execute: a WRITE of the maximum size,
@@ -57,7 +58,7 @@ pub enum SetupError {
     Threads(std::io::Error),
 }
 
-/// NFS version 3 with MOUNT versions 1 and 3, over any number of exports.
+/// NFS versions 3, 4.1 and 4.2 with MOUNT versions 1 and 3, over any number of exports.
 pub struct NfsService {
     pub(crate) key: HandleKey,
     pub(crate) exports: ExportsTable,
@@ -68,6 +69,7 @@ pub struct NfsService {
     pub(crate) reply_cache: ReplyCache,
     pub(crate) authorisations: AuthorisationCaches,
     pub(crate) clock: TimeSource,
+    pub(crate) versions: Versions,
 }
 
 impl NfsService {
@@ -105,6 +107,7 @@ impl NfsService {
             counters,
             authorisations: AuthorisationCaches::default(),
             clock,
+            versions: Versions::default(),
         };
         service.replace_exports(exports)?;
         Ok(service)
@@ -146,6 +149,11 @@ impl NfsService {
             Some(path) => self.reply_cache.save(&path, &self.state.derived_secret("saved replies")),
             None => Ok(()),
         }
+    }
+
+    /// Answers these versions of NFS from now on.
+    pub fn set_versions(&mut self, versions: Versions) {
+        self.versions = versions;
     }
 
     /// Makes all written data durable, at the end of a server. Errors are logged with their paths.
