@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::mount3::{self, MountProcedure};
 use crate::nfs3::{self, NfsProcedure};
+use crate::nfs4::{self, CallbackOperation, Nfs4Operation, Nfs4Procedure};
 use crate::nlm4::{self, NlmProcedure};
 use crate::nsm::{self, NsmProcedure};
 
@@ -48,7 +49,8 @@ macro_rules! procedures {
 
 pub(crate) use procedures;
 
-/// What a client asks of a server, in any program and version. NFSv4's operations will follow.
+/// What a client asks of a server, or with a callback a server of a client, in any program and
+/// version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// A procedure of NFSv3.
@@ -59,17 +61,29 @@ pub enum Operation {
     Nlm(NlmProcedure),
     /// A procedure of NSM.
     Nsm(NsmProcedure),
+    /// A procedure of NFSv4.
+    Nfs4Procedure(Nfs4Procedure),
+    /// An operation of a compound of NFSv4.
+    Nfs4(Nfs4Operation),
+    /// An operation of a callback compound of NFSv4.
+    Callback(CallbackOperation),
 }
 
 impl Operation {
     /// How many there are: indices are below it.
-    pub const COUNT: usize = Self::NSM + NsmProcedure::ALL.len();
+    pub const COUNT: usize = Self::CALLBACK + CallbackOperation::ALL.len();
     /// The index of MOUNT's first.
     const MOUNT: usize = NfsProcedure::ALL.len();
     /// The index of NLM's first.
     const NLM: usize = Self::MOUNT + MountProcedure::ALL.len();
     /// The index of NSM's first.
     const NSM: usize = Self::NLM + NlmProcedure::ALL.len();
+    /// The index of NFSv4's first procedure.
+    const NFS4_PROCEDURE: usize = Self::NSM + NsmProcedure::ALL.len();
+    /// The index of NFSv4's first operation.
+    const NFS4: usize = Self::NFS4_PROCEDURE + Nfs4Procedure::ALL.len();
+    /// The index of the first callback.
+    const CALLBACK: usize = Self::NFS4 + Nfs4Operation::ALL.len();
 
     /// The operation that a call asks for, if it is known.
     #[must_use]
@@ -80,6 +94,7 @@ impl Operation {
                 MountProcedure::from_number(procedure).map(Self::Mount)
             }
             (nlm4::PROGRAM, nlm4::VERSION) => NlmProcedure::from_number(procedure).map(Self::Nlm),
+            (nfs4::PROGRAM, nfs4::VERSION) => Nfs4Procedure::from_number(procedure).map(Self::Nfs4Procedure),
             (nsm::PROGRAM, nsm::VERSION) => NsmProcedure::from_number(procedure).map(Self::Nsm),
             _ => None,
         }
@@ -91,8 +106,14 @@ impl Operation {
         NfsProcedure::from_number(number).map(Self::Nfs3)
     }
 
-    /// The operations of the NFS program, in the order of their versions and numbers: those that
-    /// statistics of NFS list.
+    /// Procedures and operations of NFSv4, in the order of their indices.
+    pub fn nfs4() -> impl Iterator<Item = Self> + Clone {
+        let procedures = Nfs4Procedure::ALL.into_iter().map(Self::Nfs4Procedure);
+        procedures.chain(Nfs4Operation::ALL.into_iter().map(Self::Nfs4))
+    }
+
+    /// The operations of NFSv3, in the order of their numbers: those that a client's statistics
+    /// of NFS list.
     pub fn nfs() -> impl Iterator<Item = Self> + Clone {
         NfsProcedure::ALL.into_iter().map(Self::Nfs3)
     }
@@ -111,6 +132,9 @@ impl Operation {
             Self::Mount(procedure) => Self::MOUNT + procedure as usize,
             Self::Nlm(procedure) => Self::NLM + procedure.index(),
             Self::Nsm(procedure) => Self::NSM + procedure as usize,
+            Self::Nfs4Procedure(procedure) => Self::NFS4_PROCEDURE + procedure as usize,
+            Self::Nfs4(operation) => Self::NFS4 + operation.index(),
+            Self::Callback(operation) => Self::CALLBACK + operation.index(),
         }
     }
 
@@ -123,6 +147,9 @@ impl Operation {
             Self::Mount(procedure) => procedure.name(),
             Self::Nlm(procedure) => procedure.name(),
             Self::Nsm(procedure) => procedure.name(),
+            Self::Nfs4Procedure(procedure) => procedure.name(),
+            Self::Nfs4(operation) => operation.name(),
+            Self::Callback(operation) => operation.name(),
         }
     }
 
@@ -136,13 +163,22 @@ impl Operation {
             Self::Mount(procedure) => format!("MOUNT.{}", procedure.name()).into(),
             Self::Nlm(procedure) => format!("NLM.{}", procedure.name()).into(),
             Self::Nsm(procedure) => format!("NSM.{}", procedure.name()).into(),
+            Self::Nfs4Procedure(_) | Self::Nfs4(_) | Self::Callback(_) => {
+                format!("NFSv4.{}", self.name()).into()
+            }
         }
     }
 
     /// The operation of the NFS program with this key, if it is known.
     #[must_use]
     pub fn from_key(key: &str) -> Option<Self> {
-        Self::nfs().find(|operation| operation.key() == key)
+        Self::nfs().chain(Self::nfs4()).find(|operation| operation.key() == key)
+    }
+}
+
+impl From<Nfs4Operation> for Operation {
+    fn from(operation: Nfs4Operation) -> Self {
+        Self::Nfs4(operation)
     }
 }
 
@@ -169,13 +205,16 @@ mod tests {
         let mount = MountProcedure::ALL.map(Operation::Mount);
         let nlm = NlmProcedure::ALL.map(Operation::Nlm);
         let nsm = NsmProcedure::ALL.map(Operation::Nsm);
+        let callbacks = CallbackOperation::ALL.map(Operation::Callback);
         let all = Operation::nfs().chain(mount).chain(nlm).chain(nsm);
+        let all = all.chain(Operation::nfs4()).chain(callbacks);
         let keys: HashSet<_> = all.map(Operation::key).collect();
         assert_eq!(keys.len(), Operation::COUNT);
-        for operation in Operation::nfs() {
+        for operation in Operation::nfs().chain(Operation::nfs4()) {
             assert_eq!(Operation::from_key(&operation.key()), Some(operation));
         }
-        assert_eq!((Operation::from_key("NFSv4.READ"), Operation::from_key("read")), (None, None));
+        assert_eq!((Operation::from_key("NFSv5.READ"), Operation::from_key("read")), (None, None));
+        assert_eq!(Operation::from_key("NFSv4.READ"), Some(Nfs4Operation::Read.into()));
         let null = [Operation::Nfs3(NfsProcedure::Null), Operation::Mount(MountProcedure::Null)];
         assert_eq!(null.map(|operation| operation.to_string()), ["NULL", "MOUNT.NULL"]);
     }
@@ -185,7 +224,9 @@ mod tests {
         let mount = MountProcedure::ALL.map(Operation::Mount);
         let locks = NlmProcedure::ALL.map(Operation::Nlm).into_iter();
         let locks = locks.chain(NsmProcedure::ALL.map(Operation::Nsm));
-        let indices: Vec<_> = Operation::nfs().chain(mount).chain(locks).map(Operation::index).collect();
+        let callbacks = CallbackOperation::ALL.map(Operation::Callback);
+        let all = Operation::nfs().chain(mount).chain(locks).chain(Operation::nfs4()).chain(callbacks);
+        let indices: Vec<_> = all.map(Operation::index).collect();
         assert_eq!(indices, (0..Operation::COUNT).collect::<Vec<_>>());
         let read = Operation::of_call(nfs3::PROGRAM, nfs3::VERSION, 6);
         assert_eq!(read, Operation::nfs_named("read"));
@@ -202,7 +243,7 @@ mod tests {
             (nlm4::PROGRAM, 3, 1),
             (nsm::PROGRAM, nsm::VERSION, 7),
             (nfs3::PROGRAM, nfs3::VERSION, 22),
-            (nfs3::PROGRAM, 4, 1),
+            (nfs4::PROGRAM, nfs4::VERSION, 2),
             (mount3::PROGRAM, mount3::VERSION, 6),
             (100_000, 2, 1),
         ] {

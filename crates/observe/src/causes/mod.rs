@@ -10,6 +10,7 @@ mod document;
 
 use curt_proto::Operation;
 use curt_proto::nfs3::NfsProcedure;
+use curt_proto::nfs4::Nfs4Operation;
 
 use crate::client::ClientCounter;
 use crate::named_enum;
@@ -75,7 +76,10 @@ impl Cause {
         let procedure = match operation {
             Operation::Nfs3(procedure) => procedure,
             Operation::Nlm(_) | Operation::Nsm(_) => return Self::Lock,
-            Operation::Mount(_) => return Self::Mount,
+            Operation::Mount(_) | Operation::Nfs4Procedure(_) | Operation::Callback(_) => {
+                return Self::Mount;
+            }
+            Operation::Nfs4(operation) => return Self::of_nfs4(operation),
         };
         match procedure {
             NfsProcedure::Getattr => Self::AttributesUnknown,
@@ -96,6 +100,28 @@ impl Cause {
             NfsProcedure::Fsstat => Self::Statfs,
             NfsProcedure::Commit => Self::Commit,
             NfsProcedure::Null | NfsProcedure::Fsinfo | NfsProcedure::Pathconf => Self::Mount,
+        }
+    }
+
+    /// The same of NFSv4: operations that manage sessions and state count as mounting.
+    const fn of_nfs4(operation: Nfs4Operation) -> Self {
+        match operation {
+            Nfs4Operation::Getattr | Nfs4Operation::Verify | Nfs4Operation::Nverify => {
+                Self::AttributesUnknown
+            }
+            Nfs4Operation::Setattr => Self::SetAttributes,
+            Nfs4Operation::Lookup | Nfs4Operation::Lookupp => Self::FirstUse,
+            Nfs4Operation::Access => Self::Access,
+            Nfs4Operation::Readlink => Self::LinkTarget,
+            Nfs4Operation::Read | Nfs4Operation::ReadPlus | Nfs4Operation::Seek => Self::DataRead,
+            Nfs4Operation::Write => Self::Write,
+            Nfs4Operation::Create | Nfs4Operation::Open | Nfs4Operation::Link => Self::Create,
+            Nfs4Operation::Remove => Self::Remove,
+            Nfs4Operation::Rename => Self::Rename,
+            Nfs4Operation::Readdir => Self::Listing,
+            Nfs4Operation::Commit => Self::Commit,
+            Nfs4Operation::Lock | Nfs4Operation::Lockt | Nfs4Operation::Locku => Self::Lock,
+            _ => Self::Mount,
         }
     }
 }

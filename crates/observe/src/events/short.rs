@@ -46,8 +46,10 @@ impl fmt::Write for ShortText {
 #[must_use]
 pub fn procedure_name(program: u32, version: u32, procedure: u32) -> ShortText {
     match Operation::of_call(program, version, procedure) {
-        Some(operation @ Operation::Nfs3(_)) => ShortText::of(operation.name()),
-        Some(Operation::Mount(_) | Operation::Nlm(_) | Operation::Nsm(_)) | None => {
+        Some(operation @ (Operation::Nfs3(_) | Operation::Nfs4Procedure(_) | Operation::Nfs4(_))) => {
+            ShortText::of(operation.name())
+        }
+        Some(Operation::Mount(_) | Operation::Nlm(_) | Operation::Nsm(_) | Operation::Callback(_)) | None => {
             ShortText::of(format_args!("{program}/{procedure}"))
         }
     }

@@ -197,7 +197,7 @@ impl StageTimes {
     #[must_use]
     pub fn classes(&self, bounds: &[u64]) -> Vec<BucketCounts> {
         let mut all = Vec::new();
-        for operation in Operation::nfs() {
+        for operation in Operation::nfs().chain(Operation::nfs4()) {
             let measured = self.operations[operation.index()].lock();
             let Some(measured) = &*measured else { continue };
             let mut add = |stage, histogram: &Histogram<u32>, sum| {
@@ -217,7 +217,7 @@ impl StageTimes {
     #[must_use]
     pub fn report(&self) -> StageReport {
         let mut operations = BTreeMap::new();
-        for operation in Operation::nfs() {
+        for operation in Operation::nfs().chain(Operation::nfs4()) {
             let measured = self.operations[operation.index()].lock();
             let Some(measured) = &*measured else { continue };
             let stages = RequestStage::ALL.iter().zip(&measured.stages);
