@@ -40,7 +40,8 @@ pub(crate) struct PseudoTree {
 
 impl PseudoTree {
     pub(super) fn new(exports: &[Export]) -> Self {
-        let root = PseudoDirectory { name: Vec::new(), parent: None, children: BTreeMap::new(), export: None };
+        let root =
+            PseudoDirectory { name: Vec::new(), parent: None, children: BTreeMap::new(), export: None };
         let mut tree = Self {
             directories: HashMap::from([(Self::root(), root)]),
             of_exports: HashMap::new(),

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
-use curt_types::{Fault, Timestamp};
+use curt_types::Fault;
 use curt_vfs::{FsCred, NodeHandle, Vfs};
 
 use super::clients::ClientSpec;
@@ -157,16 +158,12 @@ pub(crate) struct Exports {
     /// The pseudo file system that NFSv4 clients see above them.
     pub(crate) pseudo: PseudoTree,
     /// When they were loaded.
-    pub(crate) loaded_at: Timestamp,
+    pub(crate) loaded_at: SystemTime,
     names: Arc<NameServiceCache>,
 }
 
 impl Exports {
-    pub(super) fn new(
-        mut exports: Vec<Export>,
-        names: Arc<NameServiceCache>,
-        loaded_at: Timestamp,
-    ) -> Self {
+    pub(super) fn new(mut exports: Vec<Export>, names: Arc<NameServiceCache>, loaded_at: SystemTime) -> Self {
         exports.sort_by_key(|export| export.id);
         find_mounts(&mut exports);
         let pseudo = PseudoTree::new(&exports);
@@ -384,7 +381,7 @@ mod tests {
         });
         let names =
             NameServiceCache::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)), TimeSource::System);
-        let exports = Exports::new(exports.collect(), Arc::new(names), Timestamp::new(0, 0));
+        let exports = Exports::new(exports.collect(), Arc::new(names), SystemTime::UNIX_EPOCH);
         assert!(exports.iter().all(|export| export.parent_export().is_none()));
     }
 }

@@ -74,10 +74,7 @@ pub(super) fn root<'r>(request: &mut NfsRequest<'r, '_>) -> Result<Object<'r>, O
 }
 
 /// The root of an export for this client; none if the client may not use it.
-fn export_root<'r>(
-    request: &mut NfsRequest<'r, '_>,
-    id: ExportId,
-) -> Result<Option<Object<'r>>, OpFailure> {
+fn export_root<'r>(request: &mut NfsRequest<'r, '_>, id: ExportId) -> Result<Option<Object<'r>>, OpFailure> {
     let exports = request.service.exports.current();
     let Some(export) = exports.by_id(id) else {
         return Ok(None);
@@ -206,10 +203,7 @@ pub(super) fn parent<'r>(
 
 /// The directory above the root of an export: of the export in which it is mounted, or of the
 /// pseudo file system. None above the root of all.
-fn above_export<'r>(
-    request: &mut NfsRequest<'r, '_>,
-    id: ExportId,
-) -> Result<Option<Object<'r>>, OpFailure> {
+fn above_export<'r>(request: &mut NfsRequest<'r, '_>, id: ExportId) -> Result<Option<Object<'r>>, OpFailure> {
     let exports = request.service.exports.current();
     if exports.pseudo.root_export() == Some(id) {
         return Ok(None);

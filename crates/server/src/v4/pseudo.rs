@@ -1,6 +1,7 @@
 //! Directories of the pseudo file system as objects of a compound.
 
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use curt_types::{Attributes, Device, Fault, FileHandle, FileKind, Timestamp};
 use curt_vfs::{HandleScheme, NodeHandle};
@@ -29,8 +30,7 @@ impl PseudoNode {
     pub(super) fn new(service: &NfsService, exports: &Arc<Exports>, id: PseudoId) -> Option<Self> {
         exports.pseudo.directory(id)?;
         let node = NodeHandle::new(HandleScheme::Memory, 0, &id.0.to_be_bytes())?;
-        let contents =
-            HandleContents { export: NO_EXPORT, file_system: FileSystemId(0), node, parent: None };
+        let contents = HandleContents { export: NO_EXPORT, file_system: FileSystemId(0), node, parent: None };
         let handle = service.key.sign(&contents);
         Some(Self { exports: Arc::clone(exports), id, handle })
     }
@@ -68,7 +68,9 @@ impl PseudoNode {
 
     /// Its attributes. It changes whenever the exports are loaded.
     pub(crate) fn attributes(&self) -> Attributes {
-        let time = self.exports.loaded_at;
+        let loaded = self.exports.loaded_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let nanoseconds = i64::try_from(loaded.as_nanos()).unwrap_or(i64::MAX);
+        let time = Timestamp::from_nanoseconds(nanoseconds);
         let children = u32::try_from(self.directory().children.len()).unwrap_or(u32::MAX);
         Attributes {
             kind: FileKind::Directory,
@@ -84,13 +86,7 @@ impl PseudoNode {
             atime: time,
             mtime: time,
             ctime: time,
-            change: Some(change_of(time)),
+            change: Some(nanoseconds.unsigned_abs()),
         }
     }
-}
-
-/// The change attribute of a directory that last changed at `time`.
-fn change_of(time: Timestamp) -> u64 {
-    let seconds = u64::try_from(time.seconds()).unwrap_or(0);
-    seconds.wrapping_mul(1_000_000_000).wrapping_add(time.nanoseconds().into())
 }

@@ -8,7 +8,8 @@ use super::{Compound, Outcome};
 /// Executes an operation: decodes its arguments and appends the body of its result, without its
 /// number and status. What it appends before it fails with
 /// [`OpFailure::Status`](super::OpFailure::Status) is dropped.
-pub(crate) type OperationFn = for<'r, 'c> fn(&mut Compound<'r, 'c>, &mut Decoder<'r>, &mut Vec<u8>) -> Outcome;
+pub(crate) type OperationFn =
+    for<'r, 'c> fn(&mut Compound<'r, 'c>, &mut Decoder<'r>, &mut Vec<u8>) -> Outcome;
 
 /// The function of an operation. The dispatcher calls those of supported ones only.
 pub(super) const fn function(operation: Nfs4Operation) -> OperationFn {
