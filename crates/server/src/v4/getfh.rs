@@ -1,14 +1,15 @@
-//! GETFH (RFC 8881 section 18).
+//! GETFH (RFC 8881 section 18.8).
 
-use curt_proto::nfs4::NfsStat4;
-use curt_xdr::Decoder;
+use curt_xdr::{Decoder, put_opaque};
 
 use super::{Compound, Outcome};
 
 pub(super) fn getfh<'r>(
-    _compound: &mut Compound<'r, '_>,
+    compound: &mut Compound<'r, '_>,
     _arguments: &mut Decoder<'r>,
-    _reply: &mut Vec<u8>,
+    reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let object = compound.current()?;
+    put_opaque(reply, object.handle().as_bytes());
+    Ok(())
 }
