@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use curt_observe::{ServerCounters, probe};
-use curt_proto::{mount3, nfs3};
+use curt_proto::{mount3, nfs4};
 use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CALL_HEADER_MAX;
 use curt_vfs::FileCacheCounters;
@@ -17,10 +17,12 @@ use crate::state_directory::{PersistentState, StateError, random};
 use crate::versions::Versions;
 use crate::write_verifier::WriteVerifiers;
 
-/// Maximum size of the record of a call that a service can execute: a WRITE of the maximum size,
-/// with its handle, offset, count, stability, and the length of the data. All other arguments are
-/// shorter.
-pub const RECORD_MAX: usize = CALL_HEADER_MAX + 4 + nfs3::FILE_HANDLE_MAX + 20 + nfs3::DATA_MAX;
+/// Maximum size of the record of a call that a service can execute: a WRITE of the maximum size
+/// with what is around it in a compound of NFSv4. All calls of other programs are shorter.
+pub const RECORD_MAX: usize = CALL_HEADER_MAX + COMPOUND_ROOM + nfs4::DATA_MAX;
+
+/// The room in a compound beside the data of a WRITE.
+const COMPOUND_ROOM: usize = 16 << 10;
 
 /// The parts of a service.
 pub struct Setup {
