@@ -5,13 +5,13 @@ use std::sync::Arc;
 use curt_observe::events::{ShortText, procedure_name};
 use curt_observe::stages::StageTimes;
 use curt_observe::{ServerCounter, probe};
-use curt_proto::{mount3, nfs3};
+use curt_proto::{mount3, nfs3, nfs4};
 use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::message::{CallMessage, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService};
 
 use crate::service::NfsService;
-use crate::{mount3 as mount, v3};
+use crate::{mount3 as mount, v3, v4};
 
 impl NfsService {
     fn dispatch(
@@ -24,9 +24,14 @@ impl NfsService {
         match call.program {
             nfs3::PROGRAM => {
                 self.counters.count(ServerCounter::Requests);
+                let (v3, v4) = (self.versions.v3, self.versions.v4());
                 match call.version {
-                    nfs3::VERSION => v3::call(self, call, context, reply),
-                    _ => versions(nfs3::VERSION, nfs3::VERSION),
+                    nfs3::VERSION if v3 => v3::call(self, call, context, reply),
+                    nfs4::VERSION if v4 => v4::call(self, call, context, reply),
+                    _ => versions(
+                        if v3 { nfs3::VERSION } else { nfs4::VERSION },
+                        if v4 { nfs4::VERSION } else { nfs3::VERSION },
+                    ),
                 }
             }
             mount3::PROGRAM => {

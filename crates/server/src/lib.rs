@@ -22,6 +22,8 @@ mod state;
 mod state_directory;
 mod sys;
 mod v3;
+mod v4;
+mod versions;
 mod write_verifier;
 
 pub use exports::{
@@ -33,3 +35,4 @@ pub use exports::{
 pub use file_handle::have_room_for_parents;
 pub use service::{NfsService, RECORD_MAX, Setup, SetupError};
 pub use state_directory::{PersistentState, StateError};
+pub use versions::{UnknownVersion, Versions};

@@ -65,6 +65,7 @@ impl NfsRequest<'_, '_> {
 }
 
 /// A file and its caller.
+#[derive(Clone)]
 pub(crate) struct VerifiedHandle<'r> {
     service: &'r NfsService,
     pub(crate) node: NodeHandle,
@@ -74,6 +75,10 @@ pub(crate) struct VerifiedHandle<'r> {
 impl<'r> VerifiedHandle<'r> {
     pub(crate) fn new(service: &'r NfsService, authorisation: Arc<Authorisation>) -> Self {
         Self { service, node: authorisation.signed.node, authorisation }
+    }
+
+    pub(crate) const fn service(&self) -> &'r NfsService {
+        self.service
     }
 
     /// The tree that contains it. The file-system stage begins here, because callers use the tree

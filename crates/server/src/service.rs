@@ -1,9 +1,10 @@
 //! The service: its parts, and the operations of its operator.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use curt_observe::{ServerCounters, probe};
-use curt_proto::{mount3, nfs3};
+use curt_proto::{mount3, nfs4};
 use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CALL_HEADER_MAX;
 use curt_vfs::FileCacheCounters;
@@ -13,13 +14,17 @@ use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameServ
 use crate::file_handle::HandleKey;
 use crate::mount3::RemoteMountTable;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
+use crate::state::{ServerState, StateLimits};
 use crate::state_directory::{PersistentState, StateError, random};
+use crate::versions::Versions;
 use crate::write_verifier::WriteVerifiers;
 
-/// Maximum size of the record of a call that a service can execute: a WRITE of the maximum size,
-/// with its handle, offset, count, stability, and the length of the data. All other arguments are
-/// shorter.
-pub const RECORD_MAX: usize = CALL_HEADER_MAX + 4 + nfs3::FILE_HANDLE_MAX + 20 + nfs3::DATA_MAX;
+/// Maximum size of the record of a call that a service can execute: a WRITE of the maximum size
+/// with what is around it in a compound of NFSv4. All calls of other programs are shorter.
+pub const RECORD_MAX: usize = CALL_HEADER_MAX + COMPOUND_ROOM + nfs4::DATA_MAX;
+
+/// The room in a compound beside the data of a WRITE.
+const COMPOUND_ROOM: usize = 16 << 10;
 
 /// The parts of a service.
 pub struct Setup {
@@ -57,7 +62,7 @@ pub enum SetupError {
     Threads(std::io::Error),
 }
 
-/// NFS version 3 with MOUNT versions 1 and 3, over any number of exports.
+/// NFS versions 3, 4.1 and 4.2 with MOUNT versions 1 and 3, over any number of exports.
 pub struct NfsService {
     pub(crate) key: HandleKey,
     pub(crate) exports: ExportsTable,
@@ -68,6 +73,10 @@ pub struct NfsService {
     pub(crate) reply_cache: ReplyCache,
     pub(crate) authorisations: AuthorisationCaches,
     pub(crate) clock: TimeSource,
+    pub(crate) versions: Versions,
+    /// What NFSv4 clients hold, and the share reservations of all versions.
+    pub(crate) held: ServerState,
+    started: Instant,
 }
 
 impl NfsService {
@@ -90,6 +99,7 @@ impl NfsService {
         clock: TimeSource,
     ) -> Result<Self, SetupError> {
         let Setup { state, exports, counters } = setup;
+        let state_secret = state.derived_secret("sessions");
         let service = Self {
             key: state.handle_key(),
             exports: ExportsTable::new(names, clock.clone()),
@@ -104,7 +114,10 @@ impl NfsService {
             remote_mounts: RemoteMountTable::default(),
             counters,
             authorisations: AuthorisationCaches::default(),
+            held: ServerState::new(StateLimits::default(), u32::from_ne_bytes(random()?), &state_secret),
+            started: clock.now(),
             clock,
+            versions: Versions::default(),
         };
         service.replace_exports(exports)?;
         Ok(service)
@@ -146,6 +159,16 @@ impl NfsService {
             Some(path) => self.reply_cache.save(&path, &self.state.derived_secret("saved replies")),
             None => Ok(()),
         }
+    }
+
+    /// The time since this service was made, by which leases are counted.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.clock.now().saturating_duration_since(self.started)
+    }
+
+    /// Answers these versions of NFS from now on.
+    pub fn set_versions(&mut self, versions: Versions) {
+        self.versions = versions;
     }
 
     /// Makes all written data durable, at the end of a server. Errors are logged with their paths.

@@ -86,6 +86,10 @@ impl Vfs for Cold {
         MayBlock::Data
     }
 
+    fn pin(&self, node: &NodeHandle) -> Result<curt_vfs::NodePin, Error> {
+        self.tree.pin(node)
+    }
+
     fn losses(&self) -> u64 {
         0
     }

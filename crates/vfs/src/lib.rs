@@ -19,6 +19,9 @@ mod name;
 mod result;
 mod verifier;
 
+use std::any::Any;
+use std::sync::Arc;
+
 use curt_types::{Access, Attributes, Device, FileKind, SetAttributes, Stability, Timestamp};
 
 pub use caller::FsCred;
@@ -133,6 +136,9 @@ pub enum ReaddirDetail {
     Nodes,
 }
 
+/// Keeps an object usable ([`Vfs::pin`]).
+pub type NodePin = Arc<dyn Any + Send + Sync>;
+
 /// A tree of files to export.
 ///
 /// All methods may be called on any number of threads at once. Names are the bytes of one path
@@ -236,6 +242,10 @@ pub trait Vfs: Send + Sync {
     fn file_cache(&self) -> Option<FileCacheCounters> {
         None
     }
+
+    /// Keeps an object usable by its handle, also after its last name is removed, until the pin is
+    /// dropped: for files that clients have open.
+    fn pin(&self, node: &NodeHandle) -> Result<NodePin, Error>;
 
     /// Writes `data` at `offset`, clears suid and sgid bits as write(2) does for an unprivileged
     /// process, and makes the data as durable as requested. May write fewer bytes if space runs

@@ -9,6 +9,7 @@ use std::{
 use clap::{ArgAction, Args, ValueEnum, builder::RangedI64ValueParser};
 use curt_observe::control::metrics::MetricsAddress;
 use curt_observe::events::RingLevel;
+use curt_server::Versions;
 
 use super::limits::LimitArguments;
 use crate::logs;
@@ -28,7 +29,7 @@ const MEASURED_FOR_FIGURES: u32 = 16;
                   curt serve --check -c new.exports          checks that file only\n  \
                   curt serve --ro --bind 127.0.0.1 .         read-only, for this machine alone\n  \
                   curt serve --memory                        an empty tree in memory, lost when the server ends\n\n\
-                  Then, on a client:  curt mount SERVER:/srv/data /mnt   or   mount -t nfs -o vers=3 SERVER:/srv/data /mnt\n\n\
+                  Then, on a client:  curt mount SERVER:/srv/data /mnt   or   mount -t nfs SERVER:/srv/data /mnt\n\n\
                   Sockets passed by systemd (LISTEN_FDS) replace --bind; a socket named \"mount\" serves the MOUNT protocol only.\n\
                   SIGHUP reads the exports(5) files again and logs what changed.\n\
                   SIGTERM and SIGINT let requests in progress finish, sync, and end the server; a second one ends it at once. \
@@ -120,6 +121,14 @@ pub(crate) struct ServeArguments {
     /// own change. Costs two more system calls for each such call
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::Off)]
     pub(super) save_replies: Switch,
+
+    /// Versions of NFS to serve: 3, 4.1, 4.2, or 4 for both of 4
+    #[arg(long, value_name = "LIST", default_value_t = Versions::default())]
+    pub(super) vers: Versions,
+
+    /// Seconds for which an NFSv4 client keeps its opens without a request
+    #[arg(long, value_name = "S", default_value_t = 90, value_parser = clap::value_parser!(u32).range(10..=3600))]
+    pub(super) lease: u32,
 
     /// Do not register with rpcbind; clients then need the port numbers as mount options
     #[arg(long)]

@@ -17,8 +17,10 @@ use std::{
 };
 
 use curt_observe::{ServerCounter, ServerCounters};
-use curt_proto::nfs3;
+use curt_proto::{nfs3, nfs4};
 use curt_rpc::{auth::RpcCredential, message::call_record};
+
+use curt_server::Versions;
 
 use super::systemd;
 
@@ -36,6 +38,7 @@ const REPLY: usize = 4 + 24;
 /// `stops`.
 pub(super) fn watch(
     address: SocketAddr,
+    versions: Versions,
     counters: Arc<ServerCounters>,
     stops: Arc<AtomicBool>,
 ) -> io::Result<()> {
@@ -43,7 +46,7 @@ pub(super) fn watch(
         return Ok(());
     };
     let interval = limit / WATCHDOG_PART;
-    let mut probe_state = LivenessProbe::new(reachable(address), counters);
+    let mut probe_state = LivenessProbe::new(reachable(address), versions, counters);
     let watcher = move || {
         while !stops.load(Ordering::Relaxed) {
             match probe_state.check(interval) {
@@ -61,13 +64,16 @@ pub(super) fn watch(
 /// The state of the last check.
 struct LivenessProbe {
     address: SocketAddr,
+    /// A version of NFS that the server answers.
+    version: u32,
     counters: Arc<ServerCounters>,
     answered: u64,
 }
 
 impl LivenessProbe {
-    const fn new(address: SocketAddr, counters: Arc<ServerCounters>) -> Self {
-        Self { address, counters, answered: 0 }
+    const fn new(address: SocketAddr, versions: Versions, counters: Arc<ServerCounters>) -> Self {
+        let version = if versions.v3 { nfs3::VERSION } else { nfs4::VERSION };
+        Self { address, version, counters, answered: 0 }
     }
 
     /// Checks whether calls were answered since the last check, or are within `timeout`.
@@ -77,19 +83,19 @@ impl LivenessProbe {
         if self.answered != before {
             return Ok(());
         }
-        probe(self.address, timeout)?;
+        probe(self.address, self.version, timeout)?;
         self.answered = self.counters.events.value(ServerCounter::Requests);
         Ok(())
     }
 }
 
 /// Calls this server and waits for the reply.
-fn probe(address: SocketAddr, timeout: Duration) -> io::Result<()> {
+fn probe(address: SocketAddr, version: u32, timeout: Duration) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     let null = nfs3::NfsProcedure::Null.number();
-    stream.write_all(&call_record(XID, nfs3::PROGRAM, nfs3::VERSION, null, &RpcCredential::None, &()))?;
+    stream.write_all(&call_record(XID, nfs3::PROGRAM, version, null, &RpcCredential::None, &()))?;
     stream.read_exact(&mut [0; REPLY])
 }
 
@@ -133,7 +139,8 @@ mod tests {
     fn a_server_that_answers_lives_and_one_that_only_accepts_does_not() {
         let counters = Arc::new(ServerCounters::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut probe_state = LivenessProbe::new(listener.local_addr().unwrap(), Arc::clone(&counters));
+        let mut probe_state =
+            LivenessProbe::new(listener.local_addr().unwrap(), Versions::default(), Arc::clone(&counters));
         let short = Duration::from_millis(50);
         // The system accepts the connection, and there is no reply.
         assert!(probe_state.check(short).is_err());

@@ -12,7 +12,7 @@ use std::{
 };
 
 use curt_proto::{
-    mount3, nfs3,
+    mount3, nfs3, nfs4,
     portmap::{self, Mapping, PortmapProcedure, Rpcb, RpcbindVersion, format_universal_address},
 };
 use curt_rpc::{
@@ -24,6 +24,7 @@ use curt_rpc::{
     message::{AcceptStatus, call_record, decode_reply_header},
     record,
 };
+use curt_server::Versions;
 use curt_xdr::{Decoder, Encode, Opaque, OptionalList, decode_all};
 
 use super::listeners::Listeners;
@@ -70,14 +71,14 @@ enum RpcbindClient {
 impl RpcbindRegistration {
     /// Registers the services of `listeners`. `None` if there is no rpcbind, or it refuses; this is
     /// logged and not an error.
-    pub(super) fn register(listeners: &Listeners) -> Option<Self> {
+    pub(super) fn register(listeners: &Listeners, versions: Versions) -> Option<Self> {
         let Some(directory) = RpcbindClient::find() else {
             tracing::info!("rpcbind is not running: clients need port= and mountport=");
             return None;
         };
         let mut registration = Self { directory, answered: Vec::new() };
         let mut refused = Vec::new();
-        for answered in all(listeners) {
+        for answered in all(listeners, versions) {
             match registration.directory.set(answered) {
                 Ok(true) => registration.answered.push(answered),
                 Ok(false) => refused.push(answered.to_string()),
@@ -111,14 +112,15 @@ impl RpcbindRegistration {
 }
 
 /// One address for each program, version and network: rpcbind stores no more.
-fn all(listeners: &Listeners) -> Vec<RegisteredService> {
+fn all(listeners: &Listeners, versions: Versions) -> Vec<RegisteredService> {
     let programs = [
-        (nfs3::PROGRAM, nfs3::VERSION, &listeners.nfs),
-        (mount3::PROGRAM, mount3::VERSION_1, &listeners.mount),
-        (mount3::PROGRAM, mount3::VERSION, &listeners.mount),
+        (versions.v3, nfs3::PROGRAM, nfs3::VERSION, &listeners.nfs),
+        (versions.v4(), nfs4::PROGRAM, nfs4::VERSION, &listeners.nfs),
+        (versions.v3, mount3::PROGRAM, mount3::VERSION_1, &listeners.mount),
+        (versions.v3, mount3::PROGRAM, mount3::VERSION, &listeners.mount),
     ];
     let mut all = Vec::new();
-    for (program, version, addresses) in programs {
+    for (_, program, version, addresses) in programs.into_iter().filter(|(served, ..)| *served) {
         for family in [SocketAddr::is_ipv4, SocketAddr::is_ipv6] {
             let address = addresses.iter().find(|address| family(address));
             all.extend(address.map(|address| RegisteredService { program, version, address: *address }));

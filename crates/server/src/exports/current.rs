@@ -44,7 +44,7 @@ impl ExportsTable {
         let generation = Arc::new(AtomicU64::new(1));
         let names = Arc::new(NameServiceCache::new(service, Arc::clone(&generation), clock.clone()));
         Self {
-            current: RwLock::new(Arc::new(Exports::new(Vec::new(), Arc::clone(&names)))),
+            current: RwLock::new(Arc::new(Exports::new(Vec::new(), Arc::clone(&names), clock.wall_clock()))),
             generation,
             names,
             manages_groups: AtomicBool::new(false),
@@ -89,7 +89,7 @@ impl ExportsTable {
     ) -> Result<ExportsDifference, SetupError> {
         let exports = number(state, definitions)?;
         self.resolve_hosts(&exports)?;
-        let new = Arc::new(Exports::new(exports, Arc::clone(&self.names)));
+        let new = Arc::new(Exports::new(exports, Arc::clone(&self.names), self.clock.wall_clock()));
         let old = std::mem::replace(&mut *self.current.write(), Arc::clone(&new));
         self.bump_generation();
         close_unused(&old, &new);

@@ -17,6 +17,7 @@ mod option_table;
 mod options;
 mod parser;
 mod pattern;
+mod pseudo_tree;
 mod rules;
 pub(crate) mod subtree;
 mod table;
@@ -35,8 +36,9 @@ pub(crate) use groups::ManagedGroups;
 pub use name_service_cache::{NameService, SystemNames};
 pub use options::{MountPoint, Options};
 pub use parser::{EXPORTS_MAX, ExportsEntry, ExportsProblem, FileLine, ParsedExports, Severity};
+pub(crate) use pseudo_tree::{PseudoDirectory, PseudoId, PseudoTree};
 pub use rules::{CredentialFlavor, ExportRules, RulesByFlavor, Squash};
-pub(crate) use table::{Export, ExportDecision, MatchedClient};
+pub(crate) use table::{Export, ExportDecision, Exports, MatchedClient};
 
 /// A tree to be exported.
 pub struct ExportDefinition {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
@@ -12,6 +13,7 @@ use curt_vfs::{FsCred, NodeHandle, Vfs};
 
 use super::clients::ClientSpec;
 use super::name_service_cache::{NameQuery, NameServiceCache};
+use super::pseudo_tree::PseudoTree;
 use super::rules::{CredentialFlavor, ExportRules, RulesByFlavor};
 use super::subtree::SubtreeCache;
 use super::{ExportClient, ExportDefinition, Fsid, pattern};
@@ -33,6 +35,8 @@ pub(crate) struct Export {
     clients: Vec<ExportClient>,
     /// Whether EXPORT lists it.
     pub(crate) listed: bool,
+    /// Whether its root is the root of all that NFSv4 clients see (`fsid=0`).
+    pub(crate) is_root: bool,
     /// The exports that are mounted on directories of this one, by the covered directory.
     children: HashMap<NodeHandle, ExportId>,
     /// The export in which this one is mounted, and the covered directory there.
@@ -85,6 +89,7 @@ impl Export {
             vfs,
             clients,
             listed,
+            is_root: fsid == Some(Fsid::Number(0)),
             children: HashMap::new(),
             parent_export: None,
             subtree_cache: SubtreeCache::default(),
@@ -150,14 +155,19 @@ impl Export {
 pub(crate) struct Exports {
     /// In ascending order of numbers.
     exports: Vec<Arc<Export>>,
+    /// The pseudo file system that NFSv4 clients see above them.
+    pub(crate) pseudo: PseudoTree,
+    /// When they were loaded.
+    pub(crate) loaded_at: SystemTime,
     names: Arc<NameServiceCache>,
 }
 
 impl Exports {
-    pub(super) fn new(mut exports: Vec<Export>, names: Arc<NameServiceCache>) -> Self {
+    pub(super) fn new(mut exports: Vec<Export>, names: Arc<NameServiceCache>, loaded_at: SystemTime) -> Self {
         exports.sort_by_key(|export| export.id);
         find_mounts(&mut exports);
-        Self { exports: exports.into_iter().map(Arc::new).collect(), names }
+        let pseudo = PseudoTree::new(&exports);
+        Self { exports: exports.into_iter().map(Arc::new).collect(), pseudo, loaded_at, names }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Export>> {
@@ -371,7 +381,7 @@ mod tests {
         });
         let names =
             NameServiceCache::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)), TimeSource::System);
-        let exports = Exports::new(exports.collect(), Arc::new(names));
+        let exports = Exports::new(exports.collect(), Arc::new(names), SystemTime::UNIX_EPOCH);
         assert!(exports.iter().all(|export| export.parent_export().is_none()));
     }
 }

@@ -1,5 +1,7 @@
 //! LOOKUP (RFC 1813 section 3.3.3).
 
+use curt_vfs::{PostOpResult, VfsNode};
+
 use super::crossing;
 use super::name::{NamePurpose, check_name};
 use super::{FoundObject, OpResult, PostOp};
@@ -17,15 +19,24 @@ pub(crate) fn lookup(
     if let Some(left) = crossing::leave(request, current, name) {
         return left;
     }
-    let (vfs, caller) = (current.vfs(), current.caller());
-    let found = vfs.lookup_nowait(&caller, &current.node, name).unwrap_or_else(|| {
-        request.context.may_block();
-        vfs.lookup(&caller, &current.node, name)
-    });
+    let found = find(request, current, name);
     if let Ok(node) = &found.value
         && let Some(entered) = crossing::enter(request, current, &node.handle)
     {
         return entered;
     }
     current.post_op(found).map(|node| current.child(&node, name))
+}
+
+/// Looks up `name` within the current target's tree.
+pub(crate) fn find(
+    request: &mut NfsRequest<'_, '_>,
+    current: &VerifiedHandle<'_>,
+    name: &[u8],
+) -> PostOpResult<VfsNode> {
+    let (vfs, caller) = (current.vfs(), current.caller());
+    vfs.lookup_nowait(&caller, &current.node, name).unwrap_or_else(|| {
+        request.context.may_block();
+        vfs.lookup(&caller, &current.node, name)
+    })
 }

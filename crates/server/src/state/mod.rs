@@ -1,4 +1,131 @@
 //! What clients hold at the server: byte-range locks of any protocol version, and the clients,
 //! sessions and opens of NFSv4.
 //!
-//! The modules are state machines. They have no clock and no I/O; both are arguments.
+//! The modules are state machines. They have no clock and no I/O; both are arguments. A time is the
+//! duration since the server started.
+//!
+//! The order of locks: the table of clients, a client's states, a shard of the table of shares. The
+//! locks of sessions and slots are taken alone. The path of READ, WRITE and GETATTR takes a shard
+//! of the sessions, a slot and the states of its own client: no lock that all clients share.
+
+mod admin;
+mod clients;
+mod fault;
+mod limits;
+mod opens;
+mod sessions;
+mod shares;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use curt_proto::nfs4::{Clientid, SessionId};
+use parking_lot::Mutex;
+use siphasher::sip::SipHasher24;
+
+use self::clients::ClientTable;
+use self::sessions::SessionTable;
+
+pub(crate) use self::admin::ClientSummary;
+pub(crate) use self::clients::{Client, ExchangeId, ExchangedId, Principal};
+pub(crate) use self::fault::StateFault;
+pub(crate) use self::limits::StateLimits;
+pub(crate) use self::opens::{OpenGranted, OpenRequest};
+pub(crate) use self::sessions::{
+    BoundChannels, CallbackSecurity, ChannelLimits, CreateSession, Session, SessionCreated,
+};
+pub(crate) use self::shares::{FileKey, FilePin, IoDirection, ShareBits, ShareMode, ShareTable};
+pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
+
+/// The state of all clients.
+pub(crate) struct ServerState {
+    limits: StateLimits,
+    ids: IdSource,
+    clients: Mutex<ClientTable>,
+    sessions: SessionTable,
+    /// The share reservations of all protocol versions.
+    pub(crate) shares: ShareTable,
+    /// Number of opens. Relaxed: a limit may be exceeded by the number of threads.
+    opens: AtomicUsize,
+    /// Nanoseconds of the last search for expired clients at a conflict.
+    searched: AtomicU64,
+}
+
+impl ServerState {
+    /// No clients. `epoch` distinguishes this run of the server from earlier ones; `secret` makes
+    /// session ids impossible to guess.
+    pub(crate) fn new(limits: StateLimits, epoch: u32, secret: &[u8; 16]) -> Self {
+        Self {
+            sessions: SessionTable::new(limits.reply_bytes),
+            limits,
+            ids: IdSource::new(epoch, secret),
+            clients: Mutex::default(),
+            shares: ShareTable::default(),
+            opens: AtomicUsize::new(0),
+            searched: AtomicU64::new(0),
+        }
+    }
+
+    /// The duration of a lease.
+    pub(crate) const fn lease(&self) -> Duration {
+        self.limits.lease
+    }
+}
+
+/// Issues identifiers. None is issued twice, and none equals one of another run.
+struct IdSource {
+    epoch: u32,
+    secret: SipHasher24,
+    client: AtomicU32,
+    session: AtomicU32,
+    state: AtomicU64,
+}
+
+impl IdSource {
+    fn new(epoch: u32, secret: &[u8; 16]) -> Self {
+        Self {
+            // The stateids with 0 and with all bits set are special.
+            epoch: epoch.clamp(1, u32::MAX - 1),
+            secret: SipHasher24::new_with_key(secret),
+            client: AtomicU32::new(1),
+            session: AtomicU32::new(1),
+            state: AtomicU64::new(1),
+        }
+    }
+
+    fn client(&self) -> Clientid {
+        let number = self.client.fetch_add(1, Ordering::Relaxed);
+        Clientid(u64::from(self.epoch) << 32 | u64::from(number))
+    }
+
+    fn session(&self) -> SessionId {
+        let number = self.session.fetch_add(1, Ordering::Relaxed);
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&self.epoch.to_be_bytes());
+        id[4..8].copy_from_slice(&number.to_be_bytes());
+        let tag = self.secret.hash(&id[..8]);
+        id[8..].copy_from_slice(&tag.to_be_bytes());
+        SessionId(id)
+    }
+
+    fn state(&self) -> u64 {
+        self.state.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Nanoseconds of a time, for atomics.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Whether a user of `own` units may take another one while all together use `used` of `max`. A
+/// user may hold as much as is free for everybody else; so `n` users that take without end leave an
+/// `n + 1`-th of the whole free.
+const fn has_room(own: usize, used: usize, max: usize) -> bool {
+    own < max.saturating_sub(used)
+}

@@ -41,6 +41,7 @@ mod open;
 mod opening;
 mod options;
 mod parents;
+mod pins;
 mod read;
 mod set;
 mod shared_sync;
@@ -153,6 +154,9 @@ impl LocalVfs {
         if let Some(cached) = self.open_caches.opath_cache.find(handle) {
             return Ok(cached);
         }
+        if let Some(pinned) = self.open_caches.pins.find(handle) {
+            return Ok(pinned);
+        }
         let _stage = stages::enter(RequestStage::Open, "open_by_handle");
         let open = || self.handles.open(self.identity, self.root.as_fd(), &self.root_handle, handle);
         let opened = match open() {
@@ -170,11 +174,20 @@ impl LocalVfs {
 
     /// fstat(2) of a resolved handle; a removed object is dropped from the cache.
     fn getattr(&self, handle: &NodeHandle, fd: &OwnedFd) -> Result<Attributes, Error> {
-        let attributes = attributes_of(fd.as_fd());
+        let attributes = self.attributes_of_node(handle, fd.as_fd());
         if let Err(error) = attributes {
             self.release_if_stale(handle, error);
         }
         attributes
+    }
+
+    /// As [`attributes_of`], but a pinned object needs no name.
+    fn attributes_of_node(&self, handle: &NodeHandle, fd: BorrowedFd<'_>) -> Result<Attributes, Error> {
+        let attributes = status_of(fd)?;
+        if attributes.nlink == 0 && !self.open_caches.pins.contains(handle) {
+            return Err(Error::STALE);
+        }
+        Ok(attributes)
     }
 
     /// Caches an open object for following requests.
@@ -288,7 +301,7 @@ impl LocalVfs {
             Ok(()) => change(fd.as_fd(), &before),
             Err(errno) => Err(errno.into()),
         };
-        let after = attributes_of(fd.as_fd()).ok();
+        let after = self.attributes_of_node(handle, fd.as_fd()).ok();
         (WccResult { before: Some((&before).into()), after, value }, Some(fd))
     }
 
@@ -356,10 +369,12 @@ impl LocalVfs {
 
 /// The result of fstat(2); an object without a name is stale.
 fn attributes_of(fd: BorrowedFd<'_>) -> Result<Attributes, Error> {
-    let status = {
-        let _stage = stages::enter(RequestStage::FileSystem, "fstat");
-        rustix::fs::fstat(fd)?
-    };
-    let attributes = stat::attributes(&status);
+    let attributes = status_of(fd)?;
     if attributes.nlink == 0 { Err(Error::STALE) } else { Ok(attributes) }
+}
+
+/// The result of fstat(2).
+fn status_of(fd: BorrowedFd<'_>) -> Result<Attributes, Error> {
+    let _stage = stages::enter(RequestStage::FileSystem, "fstat");
+    Ok(stat::attributes(&rustix::fs::fstat(fd)?))
 }

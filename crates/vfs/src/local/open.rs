@@ -10,11 +10,11 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
+use super::LocalVfs;
 use super::data::{OpenAccess, reopen};
 use super::file_cache::{FileCacheLookup, OpenLocalFile, OpenRequest, OpenReservation, PermissionStamp};
 use super::stat::is_append_only;
 use super::sys::check_access;
-use super::{LocalVfs, attributes_of};
 use crate::MayBlock;
 use crate::caller::FsCred;
 use crate::error::Error;
@@ -94,7 +94,7 @@ impl LocalVfs {
         file: Arc<OpenLocalFile>,
     ) -> Result<OpenedFile, OpenFailure> {
         let OpenRequest { caller, handle, purpose } = request;
-        let attributes = attributes_of(file.as_fd()).map_err(|error| {
+        let attributes = self.attributes_of_node(handle, file.as_fd()).map_err(|error| {
             self.release_if_stale(handle, error);
             OpenFailure::unresolved(error)
         })?;

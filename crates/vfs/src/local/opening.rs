@@ -18,6 +18,7 @@ use super::lookup_cache::NameLookupCache;
 use super::losses::LossCounters;
 use super::opath_cache::OPathCache;
 use super::options::{FileCaching, LocalError, LocalOptions, MetadataDurability, OPathCaching};
+use super::pins::PinnedObjects;
 use super::read::ReadSupport;
 use super::shared_sync::SharedSync;
 use super::sweeper::{OpenCaches, Sweeper};
@@ -66,6 +67,7 @@ impl LocalVfs {
             opath_cache: OPathCache::new(room),
             file_cache: FileCache::new(options.file_caching == FileCaching::On),
             unstable_files: UnstableFiles::new(OPathCache::room() / 4),
+            pins: Arc::new(PinnedObjects::new(OPathCache::room())),
         });
         let sweeper = Sweeper::start(&open_caches);
         Ok(Self {

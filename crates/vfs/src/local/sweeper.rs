@@ -8,8 +8,10 @@ use std::time::Duration;
 use super::attributes_of;
 use super::file_cache::FileCache;
 use super::opath_cache::OPathCache;
+use super::pins::PinnedObjects;
 use super::unstable::UnstableFiles;
 use crate::error::Error;
+use crate::handle::NodeHandle;
 
 /// Interval of the sweeps of the file cache.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -38,6 +40,8 @@ pub(super) struct OpenCaches {
     pub(super) file_cache: FileCache,
     /// Files with unstable data, and those that recently had some.
     pub(super) unstable_files: UnstableFiles,
+    /// Objects that clients have open.
+    pub(super) pins: Arc<PinnedObjects>,
 }
 
 impl OpenCaches {
@@ -49,7 +53,9 @@ impl OpenCaches {
         }
         let objects = self.opath_cache.sweep();
         let unstable = self.unstable_files.sweep();
-        let is_gone = |fd: &OwnedFd| attributes_of(fd.as_fd()) == Err(Error::STALE);
+        let is_gone = |handle: &NodeHandle, fd: &OwnedFd| {
+            attributes_of(fd.as_fd()) == Err(Error::STALE) && !self.pins.contains(handle)
+        };
         let watched = self.unstable_files.sweep_removed(is_gone);
         match (files || objects || unstable, watched) {
             (true, _) => NextSweep::Soon,
@@ -118,7 +124,7 @@ fn sweep_until_gone(open_caches: &Weak<OpenCaches>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handle::{HandleScheme, NodeHandle};
+    use crate::handle::HandleScheme;
 
     #[test]
     fn the_sweeper_ends_with_what_it_sweeps() {
@@ -126,6 +132,7 @@ mod tests {
             opath_cache: OPathCache::new(1000),
             file_cache: FileCache::new(true),
             unstable_files: UnstableFiles::new(16),
+            pins: Arc::new(PinnedObjects::new(16)),
         });
         let sweeper = Sweeper::start(&open_caches);
         let handle = NodeHandle::new(HandleScheme::Kernel, 1, &[1]).expect("it is short");

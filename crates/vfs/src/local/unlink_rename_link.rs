@@ -37,10 +37,16 @@ impl LocalVfs {
     fn resolve_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Option<NamedObject> {
         let handle = name.into_with_c_str(|name| self.handles.handle_of_name(directory, name));
         let handle = handle.ok()?;
+        let is_pinned = self.open_caches.pins.contains(&handle);
         let opened = match self.open_caches.opath_cache.find(&handle) {
-            None if self.is_large(directory, name) => self.open_name(directory, name).ok().map(Arc::new),
+            None if is_pinned || self.is_large(directory, name) => {
+                self.open_name(directory, name).ok().map(Arc::new)
+            }
             opened => opened,
         };
+        if let Some(opened) = opened.as_ref().filter(|_| is_pinned) {
+            self.open_caches.pins.keep(&handle, opened);
+        }
         Some(NamedObject { handle, _opened: opened })
     }
 
@@ -112,7 +118,9 @@ impl LocalVfs {
         let is_gone = |fd: &Arc<OwnedFd>| attributes_of(fd.as_fd()) == Err(Error::STALE);
         if cached.iter().flatten().next().is_some_and(is_gone) {
             self.open_caches.opath_cache.release(&victim.handle);
-            self.open_caches.unstable_files.forget(&victim.handle);
+            if !self.open_caches.pins.contains(&victim.handle) {
+                self.open_caches.unstable_files.forget(&victim.handle);
+            }
         }
     }
 

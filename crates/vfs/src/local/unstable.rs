@@ -145,7 +145,7 @@ impl UnstableFiles {
     /// Closes files with unstable data that have no name any more: another process removed them, no
     /// client will read the data, and their space should be freed. Returns whether any file is left
     /// for later checks.
-    pub(super) fn sweep_removed(&self, is_gone: impl Fn(&OwnedFd) -> bool) -> bool {
+    pub(super) fn sweep_removed(&self, is_gone: impl Fn(&NodeHandle, &OwnedFd) -> bool) -> bool {
         let mut more = false;
         for shard in &self.shards {
             let unstable_files: Vec<_> = shard
@@ -157,7 +157,7 @@ impl UnstableFiles {
             more |= !unstable_files.is_empty();
             // Checked without the lock: a file system may be slow.
             for (handle, fd) in unstable_files {
-                if is_gone(&fd) {
+                if is_gone(&handle, &fd) {
                     self.forget(&handle);
                 }
             }

@@ -18,7 +18,7 @@ use crate::result::{
     CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, RenameResult,
     VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
-use crate::{MayBlock, NewNode, ReaddirDetail, Vfs};
+use crate::{MayBlock, NewNode, NodePin, ReaddirDetail, Vfs};
 
 impl Vfs for LocalVfs {
     fn root(&self) -> NodeHandle {
@@ -153,6 +153,11 @@ impl Vfs for LocalVfs {
 
     fn file_cache(&self) -> Option<FileCacheCounters> {
         Some(self.open_caches.file_cache.counters())
+    }
+
+    fn pin(&self, node: &NodeHandle) -> Result<NodePin, Error> {
+        let pin = self.open_caches.pins.pin(node, || self.resolve(node))?;
+        Ok(Arc::new(pin))
     }
 
     fn write(

@@ -15,11 +15,11 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
+use super::LocalVfs;
 use super::data::{OFFSET_MAX, OpenAccess, reopen, retry};
 use super::file_cache::{OpenRequest, PermissionStamp};
 use super::open::{OpenFailure, OpenedFile};
 use super::sys::check_access;
-use super::{LocalVfs, attributes_of};
 use crate::MayBlock;
 use crate::caller::FsCred;
 use crate::error::Error;
@@ -118,7 +118,7 @@ impl LocalVfs {
         let begun = self.write_latency.write_begins();
         let written = write_all(file.as_fd(), offset, data);
         self.write_latency.write_ended(begun);
-        let after = attributes_of(file.as_fd()).ok();
+        let after = self.attributes_of_node(handle, file.as_fd()).ok();
         if let Some(after) = &after {
             file.update_after_own_write(PermissionStamp::of(&before), after);
         }

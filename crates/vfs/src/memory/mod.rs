@@ -72,7 +72,7 @@ fn system_time() -> Timestamp {
 
 /// A tree in memory.
 pub struct MemoryVfs {
-    tree: RwLock<MemoryTree>,
+    tree: Arc<RwLock<MemoryTree>>,
     options: MemoryOptions,
     faults: InjectedFaults,
 }
@@ -92,7 +92,7 @@ impl MemoryVfs {
             mtime: now,
             ctime: now,
         };
-        let tree = RwLock::new(MemoryTree::new(options.instance, root));
+        let tree = Arc::new(RwLock::new(MemoryTree::new(options.instance, root)));
         Self { tree, options, faults: InjectedFaults::default() }
     }
 
@@ -196,6 +196,18 @@ struct OwnedDirEntry {
     cookie: u64,
     name: Arc<[u8]>,
     node: Option<VfsNode>,
+}
+
+/// Keeps an inode until it is dropped.
+struct InodePin {
+    tree: Arc<RwLock<MemoryTree>>,
+    fileid: u64,
+}
+
+impl Drop for InodePin {
+    fn drop(&mut self) {
+        self.tree.write().unpin(self.fileid);
+    }
 }
 
 /// `time` rounded down to a multiple of `step`.

@@ -177,6 +177,9 @@ impl MemoryVfs {
         if inode.kind() == FileKind::Directory {
             return Err(Errno::PERM.into());
         }
+        if inode.nlink == 0 {
+            return Err(Error::STALE);
+        }
         if inode.nlink >= NAMES_MAX {
             return Err(Errno::MLINK.into());
         }

@@ -125,6 +125,8 @@ impl MemoryInode {
 pub(super) struct MemoryTree {
     pub(super) inodes: HashMap<u64, MemoryInode>,
     next: u64,
+    /// The number of pins of each inode that has some.
+    pins: HashMap<u64, usize>,
     /// Distinguishes this tree's handles from those of others.
     instance: u64,
     /// Used bytes.
@@ -134,7 +136,7 @@ pub(super) struct MemoryTree {
 impl MemoryTree {
     pub(super) fn new(instance: u64, root: MemoryInode) -> Self {
         let inodes = HashMap::from([(ROOT, root)]);
-        Self { inodes, next: ROOT + 1, instance, used: 0 }
+        Self { inodes, next: ROOT + 1, pins: HashMap::new(), instance, used: 0 }
     }
 
     pub(super) fn handle(&self, fileid: u64) -> NodeHandle {
@@ -206,10 +208,31 @@ impl MemoryTree {
         let inode = self.inode_mut(fileid);
         inode.ctime = changed;
         inode.nlink = if matches!(inode.body, InodeBody::Directory(_)) { 0 } else { inode.nlink - 1 };
-        if inode.nlink == 0 {
-            let bytes = inode.used();
-            self.charge(bytes, 0);
-            self.inodes.remove(&fileid);
+        if inode.nlink == 0 && !self.pins.contains_key(&fileid) {
+            self.drop_inode(fileid);
+        }
+    }
+
+    fn drop_inode(&mut self, fileid: u64) {
+        if let Some(inode) = self.inodes.remove(&fileid) {
+            self.charge(inode.used(), 0);
+        }
+    }
+
+    /// Keeps an inode without a name until as many calls of [`Self::unpin`].
+    pub(super) fn pin(&mut self, fileid: u64) {
+        *self.pins.entry(fileid).or_default() += 1;
+    }
+
+    pub(super) fn unpin(&mut self, fileid: u64) {
+        let Some(pins) = self.pins.get_mut(&fileid) else { return };
+        *pins -= 1;
+        if *pins > 0 {
+            return;
+        }
+        self.pins.remove(&fileid);
+        if self.inodes.get(&fileid).is_some_and(|inode| inode.nlink == 0) {
+            self.drop_inode(fileid);
         }
     }
 

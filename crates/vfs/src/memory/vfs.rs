@@ -1,11 +1,13 @@
 //! The [`Vfs`] of a tree in memory: each operation is one step under the tree's lock.
 
+use std::sync::Arc;
+
 use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp, Wcc};
 use rustix::io::Errno;
 
 use super::directory::MemoryDirectory;
 use super::tree::{InodeBody, MemoryInode, MemoryTree, NAMES_MAX, ROOT};
-use super::{FaultPoint, MemoryVfs, OwnedDirEntry, file, permission};
+use super::{FaultPoint, InodePin, MemoryVfs, OwnedDirEntry, file, permission};
 use crate::result::{
     CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, ReadResult,
     RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
@@ -15,7 +17,7 @@ use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::name::{NAME_BYTES_MAX, check_name};
-use crate::{MayBlock, NewNode, ReaddirDetail, Vfs};
+use crate::{MayBlock, NewNode, NodePin, ReaddirDetail, Vfs};
 
 impl Vfs for MemoryVfs {
     fn root(&self) -> NodeHandle {
@@ -98,6 +100,13 @@ impl Vfs for MemoryVfs {
 
     fn losses(&self) -> u64 {
         self.faults.losses()
+    }
+
+    fn pin(&self, node: &NodeHandle) -> Result<NodePin, Error> {
+        let mut tree = self.tree.write();
+        let fileid = tree.resolve(node)?;
+        tree.pin(fileid);
+        Ok(Arc::new(InodePin { tree: Arc::clone(&self.tree), fileid }))
     }
 
     fn write(

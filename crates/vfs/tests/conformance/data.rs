@@ -303,3 +303,40 @@ fn a_power_cut_loses_uncommitted_data_and_a_failed_commit_is_reported() {
     assert_eq!(vfs.read(&ROOT, &file, 0, 10, &mut data).value.map(|_| ()), Ok(()));
     assert_eq!(data, b"safe");
 }
+
+#[test]
+fn a_pinned_file_outlives_its_last_name_until_the_pin_is_dropped() {
+    everywhere(|tree| {
+        let root = tree.root();
+        for replaced in [false, true] {
+            let file = tree.file(&root, "file", 0o644).handle;
+            assert_eq!(tree.write(&OWNER, &file, 0, b"data"), Ok(4));
+            let pins = [(); 2].map(|()| tree.vfs.pin(&file).unwrap());
+            if replaced {
+                tree.file(&root, "other", 0o644);
+                tree.vfs.rename(&ROOT, &root, b"other", &root, b"file").value.unwrap();
+            } else {
+                tree.vfs.remove(&ROOT, &root, b"file").value.unwrap();
+            }
+            let [first, second] = pins;
+            drop(first);
+            // Descriptors that are not in use may be closed at any time.
+            tree.vfs.release_all();
+            assert_eq!(tree.read(&file, 0, 100), (b"data".to_vec(), true));
+            assert_eq!(tree.write(&OWNER, &file, 4, b" more"), Ok(5));
+            let found = tree.attributes(&file);
+            assert_eq!((found.nlink, found.size), (0, 9));
+            tree.vfs.commit(&OWNER, &file, 0, 0).value.unwrap();
+            let again = tree.vfs.link(&ROOT, &file, &root, b"again").directory.value;
+            assert_eq!(again, Err(Error::STALE));
+            drop(second);
+            tree.vfs.release_all();
+            assert_eq!(tree.vfs.attributes(&file), Err(Error::STALE));
+            let left = tree.vfs.lookup(&ROOT, &root, b"file").value.is_ok();
+            assert_eq!(left, replaced);
+            if replaced {
+                tree.vfs.remove(&ROOT, &root, b"file").value.unwrap();
+            }
+        }
+    });
+}

@@ -130,6 +130,7 @@ fn service(
             "replies are not saved: {error}; if this server is killed, calls that clients repeat may fail with EEXIST or ENOENT"
         );
     }
+    service.set_versions(arguments.vers);
     Ok(service)
 }
 

@@ -1,0 +1,68 @@
+//! What the administrator sees of the clients, and changes.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use curt_proto::nfs4::Clientid;
+
+use super::{Client, ServerState, StateFault};
+
+/// A client and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClientSummary {
+    /// Its id.
+    pub(crate) client: Clientid,
+    /// Its owner.
+    pub(crate) owner: Box<[u8]>,
+    /// The name of its implementation.
+    pub(crate) implementation: Box<[u8]>,
+    /// The address from which it presented itself.
+    pub(crate) peer: IpAddr,
+    /// Whether it has confirmed its record.
+    pub(crate) is_confirmed: bool,
+    /// The time since its last renewal.
+    pub(crate) since_renewal: Duration,
+    /// Number of sessions.
+    pub(crate) sessions: usize,
+    /// Number of owners that have files open.
+    pub(crate) owners: usize,
+    /// Number of opens.
+    pub(crate) opens: usize,
+}
+
+impl ServerState {
+    /// The clients, by id.
+    pub(crate) fn clients(&self, now: Duration) -> Vec<ClientSummary> {
+        let table = self.clients.lock();
+        let summaries = table.records.values().map(|record| {
+            let client = &record.client;
+            let states = client.states.lock();
+            ClientSummary {
+                client: client.id,
+                owner: client.owner.clone(),
+                implementation: client.implementation.lock().clone(),
+                peer: client.peer,
+                is_confirmed: record.is_confirmed,
+                since_renewal: now.saturating_sub(client.renewed()),
+                sessions: record.sessions.len(),
+                owners: states.owners(),
+                opens: states.len(),
+            }
+        });
+        let mut summaries: Vec<_> = summaries.collect();
+        summaries.sort_by_key(|summary| summary.client);
+        summaries
+    }
+
+    /// The client with this id.
+    pub(crate) fn client(&self, id: Clientid) -> Result<Arc<Client>, StateFault> {
+        let table = self.clients.lock();
+        table.records.get(&id).map(|record| Arc::clone(&record.client)).ok_or(StateFault::StaleClient)
+    }
+
+    /// Removes a client with its sessions and state, as if its lease had expired.
+    pub(crate) fn expire_client(&self, id: Clientid) -> Result<(), StateFault> {
+        let removed = self.clients.lock().remove(id).ok_or(StateFault::StaleClient)?;
+        self.release(&removed);
+        Ok(())
+    }
+}

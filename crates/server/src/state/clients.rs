@@ -1,0 +1,331 @@
+//! Clients of NFSv4: their records, leases and ids (RFC 8881 sections 18.35, 18.36, 18.50, 8.3).
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::IpAddr,
+    sync::Arc,
+    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use curt_proto::nfs4::{Clientid, SequenceId, Verifier4};
+use parking_lot::Mutex;
+
+use super::limits::IMPLEMENTATION_MAX;
+use super::opens::ClientStates;
+use super::sessions::CreateSessionSlot;
+use super::{ServerState, Session, StateFault, has_room, nanoseconds};
+
+/// Who sends a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
+/// groups and the name of the machine may change while a client runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Principal {
+    /// AUTH_NONE.
+    Anonymous,
+    /// AUTH_SYS with this uid.
+    Uid(u32),
+}
+
+/// The arguments of EXCHANGE_ID.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExchangeId<'a> {
+    /// `co_ownerid`.
+    pub(crate) owner: &'a [u8],
+    /// `co_verifier`: the instance of the client.
+    pub(crate) verifier: Verifier4,
+    /// The caller.
+    pub(crate) principal: Principal,
+    /// `EXCHGID4_FLAG_UPD_CONFIRMED_REC_A`.
+    pub(crate) is_update: bool,
+    /// The name of the client's implementation.
+    pub(crate) implementation: &'a [u8],
+    /// The client's address.
+    pub(crate) peer: IpAddr,
+}
+
+/// The result of EXCHANGE_ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExchangedId {
+    /// The client's id.
+    pub(crate) client: Clientid,
+    /// The sequence id of the next CREATE_SESSION.
+    pub(crate) sequence: SequenceId,
+    /// `EXCHGID4_FLAG_CONFIRMED_R`.
+    pub(crate) is_confirmed: bool,
+}
+
+/// A client: one instance of one owner.
+pub(crate) struct Client {
+    /// Its id.
+    pub(crate) id: Clientid,
+    /// Its owner.
+    pub(crate) owner: Box<[u8]>,
+    pub(super) verifier: Verifier4,
+    pub(super) principal: Principal,
+    pub(super) peer: IpAddr,
+    pub(super) implementation: Mutex<Box<[u8]>>,
+    /// Nanoseconds of the last renewal of the lease. Relaxed: a time alone.
+    renewed: AtomicU64,
+    /// Number of compounds in progress, during which the lease does not expire. Relaxed: see
+    /// `renewed`.
+    pub(super) active: AtomicUsize,
+    /// `SEQ4_STATUS_*` that hold for each session. Relaxed: sent with some later reply.
+    pub(super) status_flags: AtomicU32,
+    pub(super) states: Mutex<ClientStates>,
+}
+
+impl Client {
+    /// Renews the lease.
+    pub(super) fn renew(&self, now: Duration) {
+        self.renewed.fetch_max(nanoseconds(now), Ordering::Relaxed);
+    }
+
+    /// The time of the last renewal.
+    pub(super) fn renewed(&self) -> Duration {
+        Duration::from_nanos(self.renewed.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn is_expired(&self, now: Duration, lease: Duration) -> bool {
+        self.active.load(Ordering::Relaxed) == 0 && now.saturating_sub(self.renewed()) > lease
+    }
+}
+
+/// A client's record.
+pub(super) struct ClientRecord {
+    pub(super) client: Arc<Client>,
+    /// Whether a CREATE_SESSION has confirmed it.
+    pub(super) is_confirmed: bool,
+    pub(super) slot: CreateSessionSlot,
+    pub(super) sessions: Vec<Arc<Session>>,
+}
+
+impl ClientRecord {
+    /// Whether it has anything that its owner would lose.
+    fn has_state(&self) -> bool {
+        !self.sessions.is_empty() || !self.client.states.lock().is_empty()
+    }
+}
+
+/// The records of one owner.
+#[derive(Default)]
+struct OwnerRecords {
+    confirmed: Option<Clientid>,
+    unconfirmed: Option<Clientid>,
+}
+
+/// The records of all clients.
+#[derive(Default)]
+pub(super) struct ClientTable {
+    pub(super) records: HashMap<Clientid, ClientRecord>,
+    owners: HashMap<Box<[u8]>, OwnerRecords>,
+    /// Number of records of each address.
+    peers: HashMap<IpAddr, usize>,
+    /// The unconfirmed records, oldest first; some may be confirmed or removed by now.
+    unconfirmed: VecDeque<Clientid>,
+    unconfirmed_count: usize,
+}
+
+impl ClientTable {
+    fn of_owner(&self, owner: &[u8]) -> (Option<Clientid>, Option<Clientid>) {
+        self.owners.get(owner).map_or((None, None), |ids| (ids.confirmed, ids.unconfirmed))
+    }
+
+    fn insert_unconfirmed(&mut self, record: ClientRecord) {
+        let client = &record.client;
+        self.owners.entry(client.owner.clone()).or_default().unconfirmed = Some(client.id);
+        *self.peers.entry(client.peer).or_default() += 1;
+        self.unconfirmed.push_back(client.id);
+        self.unconfirmed_count += 1;
+        self.records.insert(client.id, record);
+    }
+
+    /// Confirms a record. Returns the confirmed one that it replaces.
+    pub(super) fn confirm(&mut self, id: Clientid) -> Option<ClientRecord> {
+        let record = self.records.get_mut(&id).filter(|record| !record.is_confirmed)?;
+        record.is_confirmed = true;
+        self.unconfirmed_count -= 1;
+        let ids = self.owners.get_mut(&record.client.owner)?;
+        ids.unconfirmed = None;
+        let replaced = ids.confirmed.take();
+        let replaced = replaced.and_then(|replaced| self.remove(replaced));
+        let owner = self.records.get(&id)?.client.owner.clone();
+        self.owners.entry(owner).or_default().confirmed = Some(id);
+        replaced
+    }
+
+    /// Removes a record. Its state remains to be released.
+    pub(super) fn remove(&mut self, id: Clientid) -> Option<ClientRecord> {
+        let record = self.records.remove(&id)?;
+        let client = &record.client;
+        if let Some(ids) = self.owners.get_mut(&client.owner) {
+            ids.confirmed = ids.confirmed.filter(|other| *other != id);
+            ids.unconfirmed = ids.unconfirmed.filter(|other| *other != id);
+            if ids.confirmed.is_none() && ids.unconfirmed.is_none() {
+                self.owners.remove(&client.owner);
+            }
+        }
+        if let Some(count) = self.peers.get_mut(&client.peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.peers.remove(&client.peer);
+            }
+        }
+        if !record.is_confirmed {
+            self.unconfirmed_count -= 1;
+        }
+        Some(record)
+    }
+
+    /// Removes the oldest unconfirmed records until at most `max` are left.
+    fn evict_unconfirmed(&mut self, max: usize) {
+        while self.unconfirmed_count > max {
+            let Some(id) = self.unconfirmed.pop_front() else { return };
+            if self.records.get(&id).is_some_and(|record| !record.is_confirmed) {
+                self.remove(id);
+            }
+        }
+        // The queue keeps at most as many old ids as records.
+        if self.unconfirmed.len() > 2 * max + 2 {
+            let records = &self.records;
+            self.unconfirmed.retain(|id| records.get(id).is_some_and(|record| !record.is_confirmed));
+        }
+    }
+}
+
+impl ServerState {
+    /// EXCHANGE_ID, in the cases of RFC 8881 section 18.35.4.
+    pub(crate) fn exchange_id(
+        &self,
+        asked: &ExchangeId<'_>,
+        now: Duration,
+    ) -> Result<ExchangedId, StateFault> {
+        let mut released = None;
+        let mut table = self.clients.lock();
+        let (confirmed, unconfirmed) = table.of_owner(asked.owner);
+        let confirmed = confirmed.and_then(|id| table.records.get(&id));
+        if asked.is_update {
+            // Cases 6 to 9.
+            let record = confirmed.ok_or(StateFault::NoRecord)?;
+            if record.client.verifier != asked.verifier {
+                return Err(StateFault::NotSame);
+            }
+            if record.client.principal != asked.principal {
+                return Err(StateFault::NotPermitted);
+            }
+            *record.client.implementation.lock() = stored_implementation(asked.implementation);
+            return Ok(exchanged(record));
+        }
+        if let Some(record) = confirmed {
+            let id = record.client.id;
+            if record.client.principal == asked.principal {
+                if record.client.verifier == asked.verifier {
+                    // Case 2.
+                    return Ok(exchanged(record));
+                }
+                // Case 5: the restarted client loses its state when it confirms its new record.
+            } else if record.has_state() && !record.client.is_expired(now, self.limits.lease) {
+                // Case 3.
+                return Err(StateFault::ClientInUse);
+            } else {
+                released = table.remove(id);
+            }
+        }
+        if let Some(id) = unconfirmed {
+            // Case 4.
+            table.remove(id);
+        }
+        let own = table.peers.get(&asked.peer).copied().unwrap_or_default();
+        let outcome = if has_room(own, table.records.len(), self.limits.clients) {
+            // Cases 1, 3, 4 and 5.
+            let record = ClientRecord {
+                client: Arc::new(self.new_client(asked, now)),
+                is_confirmed: false,
+                slot: CreateSessionSlot::default(),
+                sessions: Vec::new(),
+            };
+            let exchanged = exchanged(&record);
+            table.insert_unconfirmed(record);
+            table.evict_unconfirmed(self.limits.unconfirmed);
+            Ok(exchanged)
+        } else {
+            Err(StateFault::Delay)
+        };
+        drop(table);
+        if let Some(released) = released {
+            self.release(&released);
+        }
+        outcome
+    }
+
+    fn new_client(&self, asked: &ExchangeId<'_>, now: Duration) -> Client {
+        Client {
+            id: self.ids.client(),
+            owner: asked.owner.into(),
+            verifier: asked.verifier,
+            principal: asked.principal,
+            peer: asked.peer,
+            implementation: Mutex::new(stored_implementation(asked.implementation)),
+            renewed: AtomicU64::new(nanoseconds(now)),
+            active: AtomicUsize::new(0),
+            status_flags: AtomicU32::new(0),
+            states: Mutex::default(),
+        }
+    }
+
+    /// DESTROY_CLIENTID.
+    pub(crate) fn destroy_clientid(&self, id: Clientid) -> Result<(), StateFault> {
+        let mut table = self.clients.lock();
+        let record = table.records.get(&id).ok_or(StateFault::StaleClient)?;
+        if record.has_state() {
+            return Err(StateFault::ClientBusy);
+        }
+        let removed = table.remove(id);
+        drop(table);
+        if let Some(removed) = removed {
+            self.release(&removed);
+        }
+        Ok(())
+    }
+
+    /// RECLAIM_COMPLETE of all file systems.
+    pub(crate) fn reclaim_complete(&self, client: &Client) -> Result<(), StateFault> {
+        client.states.lock().reclaim_complete()
+    }
+
+    /// Removes the clients whose leases have expired, and unconfirmed records of the age of a
+    /// lease. To be called about once a second. Returns the number of clients.
+    pub(crate) fn expire(&self, now: Duration) -> usize {
+        self.searched.store(nanoseconds(now), Ordering::Relaxed);
+        let mut table = self.clients.lock();
+        let expired =
+            table.records.values().filter(|record| record.client.is_expired(now, self.limits.lease));
+        let expired: Vec<_> = expired.map(|record| record.client.id).collect();
+        let removed: Vec<_> = expired.into_iter().filter_map(|id| table.remove(id)).collect();
+        drop(table);
+        removed.iter().for_each(|record| self.release(record));
+        removed.len()
+    }
+
+    /// As [`Self::expire`], unless there was a search in the last second. Returns whether any
+    /// client was removed.
+    pub(super) fn expire_at_conflict(&self, now: Duration) -> bool {
+        let searched = Duration::from_nanos(self.searched.load(Ordering::Relaxed));
+        now.saturating_sub(searched) >= Duration::from_secs(1) && self.expire(now) > 0
+    }
+
+    /// Ends the sessions and states of a record that was removed from the table.
+    pub(super) fn release(&self, record: &ClientRecord) {
+        for session in &record.sessions {
+            self.sessions.remove(session);
+        }
+        self.release_states(&record.client);
+    }
+}
+
+fn exchanged(record: &ClientRecord) -> ExchangedId {
+    ExchangedId { client: record.client.id, sequence: record.slot.next(), is_confirmed: record.is_confirmed }
+}
+
+fn stored_implementation(name: &[u8]) -> Box<[u8]> {
+    name[..name.len().min(IMPLEMENTATION_MAX)].into()
+}

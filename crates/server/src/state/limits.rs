@@ -1,0 +1,58 @@
+//! The limits of the state.
+
+use std::time::Duration;
+
+use super::ChannelLimits;
+
+/// The limits of the state of all clients.
+#[derive(Clone, Debug)]
+pub(crate) struct StateLimits {
+    /// The time for which a client keeps its state without a request.
+    pub(crate) lease: Duration,
+    /// Maximum number of records of clients. One address may have as many as are free for others.
+    pub(crate) clients: usize,
+    /// Maximum number of records that no CREATE_SESSION has confirmed; the oldest is evicted.
+    pub(crate) unconfirmed: usize,
+    /// Maximum number of sessions of one client.
+    pub(crate) sessions_per_client: usize,
+    /// Maximum number of opens. One client may have as many as are free for others.
+    pub(crate) opens: usize,
+    /// Maximum size of all cached replies. It is reserved when a session is created.
+    pub(crate) reply_bytes: usize,
+    /// The limits of a session's fore channel.
+    pub(crate) fore: ChannelLimits,
+    /// The limits of a session's backchannel.
+    pub(crate) back: ChannelLimits,
+}
+
+/// Maximum number of connections that a session's backchannel uses.
+pub(super) const BACKCHANNELS_MAX: usize = 16;
+/// Maximum length of the name of a client's implementation that is stored, in bytes.
+pub(super) const IMPLEMENTATION_MAX: usize = 128;
+
+/// Smallest useful sizes of a channel in bytes: a call of SEQUENCE, or of CB_SEQUENCE and
+/// CB_RECALL, with its credential; and its reply.
+pub(super) const REQUEST_MIN: u32 = 256;
+/// See [`REQUEST_MIN`].
+pub(super) const REPLY_MIN: u32 = 128;
+
+impl Default for StateLimits {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(90),
+            clients: 16_384,
+            unconfirmed: 1_024,
+            sessions_per_client: 64,
+            opens: 1 << 19,
+            reply_bytes: 256 << 20,
+            fore: ChannelLimits {
+                request: (1 << 20) + (8 << 10),
+                reply: (1 << 20) + (8 << 10),
+                cached: 8 << 10,
+                operations: 128,
+                slots: 64,
+            },
+            back: ChannelLimits { request: 4096, reply: 4096, cached: 0, operations: 16, slots: 16 },
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Opens and their stateids (RFC 8881 sections 8.2, 9, 18.2, 18.16, 18.18, 18.38 and 18.48).
+//!
+//! A stateid consists of the epoch of the server and a number that is issued once, so a stateid of
+//! an earlier run is recognised, and one of a state that has ended is never valid again. A client's
+//! states are a table of its own: the stateids of other clients are unknown there.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use curt_proto::nfs4::Stateid;
+
+use super::shares::FilePin;
+use super::{Client, FileKey, IoDirection, ServerState, ShareBits, ShareMode, StateFault, has_room};
+
+/// `SEQ4_STATUS_ADMIN_STATE_REVOKED`.
+const ADMIN_STATE_REVOKED: u32 = 0x20;
+
+/// The arguments of OPEN that concern state.
+pub(crate) struct OpenRequest<'a> {
+    /// The owner within the client.
+    pub(crate) owner: &'a [u8],
+    /// The file.
+    pub(crate) file: FileKey,
+    /// The access, and the access denied to others.
+    pub(crate) mode: ShareMode,
+    /// `CLAIM_PREVIOUS`: the client had the file open before the server restarted.
+    pub(crate) is_reclaim: bool,
+    /// Kept while any client has the file open, if the file has none yet.
+    pub(crate) pin: Option<FilePin>,
+}
+
+/// A successful OPEN.
+#[must_use]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenGranted {
+    /// The state.
+    pub(crate) stateid: Stateid,
+    /// The mode before, if the owner had the file open.
+    before: Option<(ShareMode, OpenedModes)>,
+}
+
+/// The modes of an owner's OPENs of one file, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct OpenedModes(u16);
+
+impl OpenedModes {
+    fn modes() -> impl Iterator<Item = (u16, ShareMode)> {
+        let bits = [ShareBits::NONE, ShareBits::READ, ShareBits::WRITE, ShareBits::BOTH];
+        let modes = bits.into_iter().flat_map(move |access| bits.map(|deny| ShareMode { access, deny }));
+        modes.enumerate().map(|(place, mode)| (1 << place, mode))
+    }
+
+    fn with(self, opened: ShareMode) -> Self {
+        Self(Self::modes().fold(self.0, |all, (bit, mode)| if mode == opened { all | bit } else { all }))
+    }
+
+    /// The OPENs that are parts of `mode`.
+    fn within(self, mode: ShareMode) -> Self {
+        Self(Self::modes().fold(
+            0,
+            |all, (bit, part)| {
+                if mode.contains(part) { all | (self.0 & bit) } else { all }
+            },
+        ))
+    }
+
+    /// The union of all.
+    fn union(self) -> ShareMode {
+        let present = Self::modes().filter(|(bit, _)| self.0 & bit != 0);
+        present.fold(ShareMode::default(), |all, (_, mode)| all.and(mode))
+    }
+}
+
+/// What a stateid names. Locks of an owner and delegations get variants of their own.
+enum StateKind {
+    Open(OpenState),
+}
+
+/// An owner's open of one file.
+struct OpenState {
+    file: FileKey,
+    owner: Arc<[u8]>,
+    mode: ShareMode,
+    opened: OpenedModes,
+}
+
+/// Why a state has ended against the client's will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Revocation {
+    /// The administrator has revoked it.
+    Admin,
+}
+
+/// A state of a client.
+struct StateRecord {
+    seqid: u32,
+    /// A revoked state remains until the client frees it, so that the client learns of its loss.
+    revoked: Option<Revocation>,
+    kind: StateKind,
+}
+
+impl StateRecord {
+    /// The next seqid; 0 is skipped because it stands for the newest.
+    fn advance(&mut self) {
+        self.seqid = self.seqid.checked_add(1).unwrap_or(1);
+    }
+
+    const fn open(&mut self) -> &mut OpenState {
+        let StateKind::Open(open) = &mut self.kind;
+        open
+    }
+}
+
+/// The states of one client.
+#[derive(Default)]
+pub(super) struct ClientStates {
+    /// The client was removed; nothing is added any more.
+    is_gone: bool,
+    is_reclaim_complete: bool,
+    states: HashMap<u64, StateRecord>,
+    /// The open of each owner and file.
+    opens: HashMap<(u64, FileKey), u64>,
+    owners: HashMap<Arc<[u8]>, OpenOwner>,
+}
+
+/// An owner that has files open. An owner without opens needs no record, because sessions replace
+/// its sequence ids.
+struct OpenOwner {
+    number: u64,
+    opens: usize,
+}
+
+impl ClientStates {
+    pub(super) fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    /// Number of states.
+    pub(super) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Number of owners that have files open.
+    pub(super) fn owners(&self) -> usize {
+        self.owners.len()
+    }
+
+    pub(super) fn reclaim_complete(&mut self) -> Result<(), StateFault> {
+        if self.is_reclaim_complete {
+            return Err(StateFault::CompleteAlready);
+        }
+        self.is_reclaim_complete = true;
+        Ok(())
+    }
+
+    /// The record of a stateid that is neither special nor revoked.
+    fn find(&mut self, epoch: u32, stateid: &Stateid) -> Result<(u64, &mut StateRecord), StateFault> {
+        let number = number_of(epoch, stateid)?;
+        let record = self.states.get_mut(&number).ok_or(StateFault::BadStateid)?;
+        match record.revoked {
+            Some(Revocation::Admin) => return Err(StateFault::AdminRevoked),
+            None => {}
+        }
+        match stateid.seqid {
+            0 => {}
+            seqid if seqid == record.seqid => {}
+            // Older by less than half of all numbers, with wrap-around.
+            seqid if record.seqid.wrapping_sub(seqid) < 1 << 31 => return Err(StateFault::OldStateid),
+            _ => return Err(StateFault::BadStateid),
+        }
+        Ok((number, record))
+    }
+
+    /// As [`Self::find`], for an open of `file`.
+    fn find_open(
+        &mut self,
+        epoch: u32,
+        stateid: &Stateid,
+        file: &FileKey,
+    ) -> Result<(u64, &mut StateRecord), StateFault> {
+        let (number, record) = self.find(epoch, stateid)?;
+        if record.open().file != *file {
+            return Err(StateFault::BadStateid);
+        }
+        Ok((number, record))
+    }
+
+    /// Removes an open from the indexes, and returns its mode.
+    fn end_open(&mut self, open: &OpenState) -> ShareMode {
+        if let Some(owner) = self.owners.get_mut(&open.owner) {
+            self.opens.remove(&(owner.number, open.file));
+            owner.opens -= 1;
+            if owner.opens == 0 {
+                self.owners.remove(&open.owner);
+            }
+        }
+        open.mode
+    }
+
+    /// Ends all states. Returns the number of states, and the opens that others must be relieved
+    /// of.
+    fn release(&mut self) -> (usize, Vec<(FileKey, ShareMode)>) {
+        self.is_gone = true;
+        self.opens.clear();
+        self.owners.clear();
+        let states = std::mem::take(&mut self.states);
+        let count = states.len();
+        let in_force = states.into_values().filter(|record| record.revoked.is_none());
+        let opens = in_force.map(|mut record| (record.open().file, record.open().mode));
+        (count, opens.collect())
+    }
+}
+
+/// The number in a stateid.
+fn number_of(epoch: u32, stateid: &Stateid) -> Result<u64, StateFault> {
+    if stateid.is_reserved() {
+        return Err(StateFault::BadStateid);
+    }
+    let [e0, e1, e2, e3, number @ ..] = stateid.other;
+    if u32::from_be_bytes([e0, e1, e2, e3]) != epoch {
+        return Err(StateFault::StaleStateid);
+    }
+    Ok(u64::from_be_bytes(number))
+}
+
+impl ServerState {
+    fn stateid(&self, number: u64, seqid: u32) -> Stateid {
+        let mut other = [0; 12];
+        other[..4].copy_from_slice(&self.ids.epoch.to_be_bytes());
+        other[4..].copy_from_slice(&number.to_be_bytes());
+        Stateid { seqid, other }
+    }
+
+    /// OPEN: reserves the access. An owner that has the file open gets the union of both modes.
+    pub(crate) fn open(
+        &self,
+        client: &Client,
+        asked: &OpenRequest<'_>,
+        now: Duration,
+    ) -> Result<OpenGranted, StateFault> {
+        match self.try_open(client, asked) {
+            // The conflicting open may be of a client whose lease has expired.
+            Err(StateFault::ShareDenied) if self.expire_at_conflict(now) => self.try_open(client, asked),
+            outcome => outcome,
+        }
+    }
+
+    fn try_open(&self, client: &Client, asked: &OpenRequest<'_>) -> Result<OpenGranted, StateFault> {
+        if asked.mode.access == ShareBits::NONE {
+            return Err(StateFault::Invalid);
+        }
+        let states = &mut *client.states.lock();
+        if states.is_gone {
+            return Err(StateFault::DeadSession);
+        }
+        match (asked.is_reclaim, states.is_reclaim_complete) {
+            (true, _) => return Err(StateFault::NoGrace),
+            // RFC 8881 section 18.51.3.
+            (false, false) => return Err(StateFault::Grace),
+            (false, true) => {}
+        }
+        let pin = asked.pin.clone();
+        let owner = states.owners.get(asked.owner).map(|owner| owner.number);
+        let present = owner.and_then(|owner| states.opens.get(&(owner, asked.file)).copied());
+        if let Some((number, record)) =
+            present.and_then(|number| Some((number, states.states.get_mut(&number)?)))
+        {
+            let open = record.open();
+            let (mode, opened) = (open.mode, open.opened);
+            self.shares.replace(&asked.file, Some(mode), Some(mode.and(asked.mode)), pin)?;
+            open.mode = mode.and(asked.mode);
+            open.opened = opened.with(asked.mode);
+            record.advance();
+            let stateid = self.stateid(number, record.seqid);
+            return Ok(OpenGranted { stateid, before: Some((mode, opened)) });
+        }
+        self.admit(states.len())?;
+        self.shares.replace(&asked.file, None, Some(asked.mode), pin)?;
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let number = self.ids.state();
+        let name: Arc<[u8]> = match states.owners.get_key_value(asked.owner) {
+            Some((name, _)) => Arc::clone(name),
+            None => asked.owner.into(),
+        };
+        let owner = states.owners.entry(Arc::clone(&name)).or_insert(OpenOwner { number, opens: 0 });
+        owner.opens += 1;
+        states.opens.insert((owner.number, asked.file), number);
+        let opened = OpenedModes::default().with(asked.mode);
+        let open = OpenState { file: asked.file, owner: name, mode: asked.mode, opened };
+        states.states.insert(number, StateRecord { seqid: 1, revoked: None, kind: StateKind::Open(open) });
+        Ok(OpenGranted { stateid: self.stateid(number, 1), before: None })
+    }
+
+    /// Whether a client with `own` states may have another one.
+    fn admit(&self, own: usize) -> Result<(), StateFault> {
+        let used = self.opens.load(Ordering::Relaxed);
+        if has_room(own, used, self.limits.opens) {
+            return Ok(());
+        }
+        // A client that holds much gets an error. One that holds little waits for others.
+        if own > used / 2 { Err(StateFault::NoSpace) } else { Err(StateFault::Delay) }
+    }
+
+    /// Withdraws an OPEN whose stateid the client does not get, because a later part of the
+    /// operation has failed.
+    pub(crate) fn withdraw_open(&self, client: &Client, granted: &OpenGranted) {
+        let states = &mut *client.states.lock();
+        let Ok((number, record)) = states.find(self.ids.epoch, &granted.stateid) else { return };
+        let open = record.open();
+        match granted.before {
+            Some((mode, opened)) => {
+                // Less than before, so it conflicts with nothing.
+                let _ = self.shares.replace(&open.file, Some(open.mode), Some(mode), None);
+                (open.mode, open.opened) = (mode, opened);
+                record.seqid = if record.seqid == 1 { u32::MAX } else { record.seqid - 1 };
+            }
+            None => self.remove_open(states, number),
+        }
+    }
+
+    /// OPEN_DOWNGRADE. `mode` must be the union of modes of earlier OPENs.
+    pub(crate) fn open_downgrade(
+        &self,
+        client: &Client,
+        stateid: &Stateid,
+        file: &FileKey,
+        mode: ShareMode,
+    ) -> Result<Stateid, StateFault> {
+        let mut states = client.states.lock();
+        let (number, record) = states.find_open(self.ids.epoch, stateid, file)?;
+        let open = record.open();
+        let kept = open.opened.within(mode);
+        if mode.access == ShareBits::NONE || kept.union() != mode {
+            return Err(StateFault::Invalid);
+        }
+        self.shares.replace(file, Some(open.mode), Some(mode), None)?;
+        (open.mode, open.opened) = (mode, kept);
+        record.advance();
+        Ok(self.stateid(number, record.seqid))
+    }
+
+    /// CLOSE.
+    pub(crate) fn close(&self, client: &Client, stateid: &Stateid, file: &FileKey) -> Result<(), StateFault> {
+        let states = &mut *client.states.lock();
+        let (number, _) = states.find_open(self.ids.epoch, stateid, file)?;
+        self.remove_open(states, number);
+        Ok(())
+    }
+
+    fn remove_open(&self, states: &mut ClientStates, number: u64) {
+        if let Some(mut record) = states.states.remove(&number) {
+            let open = record.open();
+            let mode = states.end_open(open);
+            self.end_share(&open.file, mode);
+            self.opens.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn end_share(&self, file: &FileKey, mode: ShareMode) {
+        // Removing a mode conflicts with nothing.
+        let _ = self.shares.replace(file, Some(mode), None, None);
+    }
+
+    /// Whether a client may read or write a file with a stateid (RFC 8881 sections 8.2.3 and
+    /// 9.1.2).
+    pub(crate) fn check_io(
+        &self,
+        client: &Client,
+        stateid: &Stateid,
+        file: &FileKey,
+        io: IoDirection,
+    ) -> Result<(), StateFault> {
+        let own = match (*stateid, io) {
+            (Stateid::READ_BYPASS, IoDirection::Read) => return Ok(()),
+            (Stateid::ANONYMOUS | Stateid::READ_BYPASS, _) => None,
+            _ => {
+                let mut states = client.states.lock();
+                let (_, record) = states.find_open(self.ids.epoch, stateid, file)?;
+                let mode = record.open().mode;
+                if mode.access.contains(io.access()) {
+                    return Ok(());
+                }
+                // A client that caches pages reads around what it writes. The RFC allows that for
+                // READ, if nobody denies it.
+                if io == IoDirection::Write {
+                    return Err(StateFault::OpenMode);
+                }
+                Some(mode)
+            }
+        };
+        if self.shares.denies_io(file, own, io) { Err(StateFault::Locked) } else { Ok(()) }
+    }
+
+    /// TEST_STATEID of one stateid.
+    pub(crate) fn test_stateid(&self, client: &Client, stateid: &Stateid) -> Result<(), StateFault> {
+        client.states.lock().find(self.ids.epoch, stateid).map(|_| ())
+    }
+
+    /// FREE_STATEID: only a state that was revoked ends, because CLOSE ends opens.
+    pub(crate) fn free_stateid(&self, client: &Client, stateid: &Stateid) -> Result<(), StateFault> {
+        let states = &mut *client.states.lock();
+        match states.find(self.ids.epoch, stateid) {
+            Ok(_) => Err(StateFault::LocksHeld),
+            Err(StateFault::AdminRevoked | StateFault::Expired) => {
+                let number = number_of(self.ids.epoch, stateid)?;
+                states.states.remove(&number);
+                self.opens.fetch_sub(1, Ordering::Relaxed);
+                if states.states.values().all(|record| record.revoked.is_none()) {
+                    client.status_flags.fetch_and(!ADMIN_STATE_REVOKED, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Revokes all opens of a client, which keeps its sessions. Returns their number.
+    pub(crate) fn revoke_opens(&self, client: &Client) -> usize {
+        let states = &mut *client.states.lock();
+        let mut count = 0;
+        for record in states.states.values_mut().filter(|record| record.revoked.is_none()) {
+            record.revoked = Some(Revocation::Admin);
+            let open = record.open();
+            self.end_share(&open.file, open.mode);
+            count += 1;
+        }
+        states.opens.clear();
+        states.owners.clear();
+        if count > 0 {
+            client.status_flags.fetch_or(ADMIN_STATE_REVOKED, Ordering::Relaxed);
+        }
+        count
+    }
+
+    /// Ends all states of a client that was removed.
+    pub(super) fn release_states(&self, client: &Client) {
+        let (count, opens) = client.states.lock().release();
+        self.opens.fetch_sub(count, Ordering::Relaxed);
+        for (file, mode) in opens {
+            self.end_share(&file, mode);
+        }
+    }
+}

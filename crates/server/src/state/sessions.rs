@@ -1,0 +1,389 @@
+//! Sessions (RFC 8881 sections 2.10, 18.34, 18.36 and 18.37).
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use curt_proto::nfs4::{Clientid, SequenceId, SessionId, SlotId};
+use curt_rpc::server::Backchannel;
+use parking_lot::{Mutex, RwLock};
+
+use super::clients::ClientRecord;
+use super::limits::{BACKCHANNELS_MAX, REPLY_MIN, REQUEST_MIN};
+use super::slots::Slot;
+use super::{Client, Principal, ServerState, SlotInUse, StateFault};
+
+/// Number of shards of the table: as many as threads that contend for locks on machines of today.
+const SHARDS: usize = 64;
+/// `SEQ4_STATUS_CB_PATH_DOWN_SESSION`: the session has a backchannel, but no connection for it.
+const BACKCHANNEL_DOWN: u32 = 0x200;
+/// A new session's cached replies use at most this part of the memory that is left.
+const RESERVED_PART: usize = 8;
+
+/// The limits of a channel (`channel_attrs4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChannelLimits {
+    /// Maximum size of a request in bytes.
+    pub(crate) request: u32,
+    /// Maximum size of a reply in bytes.
+    pub(crate) reply: u32,
+    /// Maximum size of a cached reply in bytes.
+    pub(crate) cached: u32,
+    /// Maximum number of operations of a compound.
+    pub(crate) operations: u32,
+    /// Number of slots.
+    pub(crate) slots: u32,
+}
+
+impl ChannelLimits {
+    /// The limits that a peer asks for, within those of the server.
+    fn negotiate(self, ours: &Self) -> Result<Self, StateFault> {
+        if self.request < REQUEST_MIN || self.reply < REPLY_MIN || self.operations == 0 {
+            return Err(StateFault::TooSmall);
+        }
+        if self.slots == 0 {
+            return Err(StateFault::Invalid);
+        }
+        let reply = self.reply.min(ours.reply);
+        Ok(Self {
+            request: self.request.min(ours.request),
+            reply,
+            cached: self.cached.min(ours.cached).min(reply),
+            operations: self.operations.min(ours.operations),
+            slots: self.slots.min(ours.slots),
+        })
+    }
+}
+
+/// The credential of callbacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CallbackSecurity {
+    /// AUTH_NONE.
+    None,
+    /// AUTH_SYS.
+    Sys {
+        /// The name of the machine.
+        machine_name: Box<[u8]>,
+        /// The user.
+        uid: u32,
+        /// The group.
+        gid: u32,
+    },
+}
+
+/// The arguments of CREATE_SESSION.
+#[derive(Clone)]
+pub(crate) struct CreateSession {
+    /// The client.
+    pub(crate) client: Clientid,
+    /// The sequence id.
+    pub(crate) sequence: SequenceId,
+    /// The caller.
+    pub(crate) principal: Principal,
+    /// The fore channel.
+    pub(crate) fore: ChannelLimits,
+    /// The backchannel.
+    pub(crate) back: ChannelLimits,
+    /// The connection, if the client wants it to be the backchannel.
+    pub(crate) backchannel: Option<Arc<dyn Backchannel>>,
+    /// The program of callbacks.
+    pub(crate) callback_program: u32,
+    /// The credential of callbacks; none if the client accepts none that the server supports.
+    pub(crate) callback_security: Option<CallbackSecurity>,
+}
+
+/// The results of CREATE_SESSION.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionCreated {
+    /// The session.
+    pub(crate) session: SessionId,
+    /// The sequence id of the request.
+    pub(crate) sequence: SequenceId,
+    /// Whether the connection is the backchannel.
+    pub(crate) has_backchannel: bool,
+    /// The fore channel.
+    pub(crate) fore: ChannelLimits,
+    /// The backchannel.
+    pub(crate) back: ChannelLimits,
+}
+
+/// The slot of a client's CREATE_SESSION requests.
+pub(super) struct CreateSessionSlot {
+    /// The sequence id of the last success.
+    sequence: SequenceId,
+    /// The last success; none before the first.
+    created: Option<SessionCreated>,
+}
+
+impl Default for CreateSessionSlot {
+    /// The first request has the sequence id 1.
+    fn default() -> Self {
+        Self { sequence: SequenceId(0), created: None }
+    }
+}
+
+impl CreateSessionSlot {
+    pub(super) const fn next(&self) -> SequenceId {
+        self.sequence.next()
+    }
+}
+
+/// Which channels of a session use a connection (`channel_dir_from_server4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BoundChannels {
+    /// The fore channel.
+    Fore,
+    /// Both.
+    Both,
+}
+
+/// A session.
+pub(crate) struct Session {
+    /// Its id.
+    pub(crate) id: SessionId,
+    /// Its client.
+    pub(crate) client: Arc<Client>,
+    /// The limits of the fore channel.
+    pub(crate) fore: ChannelLimits,
+    /// The limits of the backchannel.
+    pub(crate) back: ChannelLimits,
+    callback: Mutex<CallbackPath>,
+    slots: Box<[Slot]>,
+    /// Number of compounds in progress. Relaxed: a session may be destroyed just before one begins.
+    pub(super) active: AtomicUsize,
+    /// `SEQ4_STATUS_*` of this session. Relaxed: sent with some later reply.
+    pub(super) status_flags: AtomicU32,
+}
+
+/// How the server calls the client.
+struct CallbackPath {
+    program: u32,
+    security: Option<CallbackSecurity>,
+    connections: Vec<Arc<dyn Backchannel>>,
+}
+
+impl CallbackPath {
+    /// Adds a connection, in the place of a closed one if there is any. Returns whether there was
+    /// room.
+    fn bind(&mut self, connection: Arc<dyn Backchannel>) -> bool {
+        self.connections.retain(|connection| connection.is_open());
+        let has_room = self.connections.len() < BACKCHANNELS_MAX;
+        if has_room {
+            self.connections.push(connection);
+        }
+        has_room
+    }
+}
+
+impl Session {
+    pub(super) fn slot(&self, slot: SlotId) -> Option<&Slot> {
+        self.slots.get(usize::try_from(slot.0).ok()?)
+    }
+
+    pub(super) fn highest_slot(&self) -> SlotId {
+        SlotId(self.fore.slots - 1)
+    }
+
+    /// BIND_CONN_TO_SESSION with the given connection as backchannel. Returns whether it is one
+    /// from now on.
+    pub(crate) fn bind_backchannel(&self, connection: Arc<dyn Backchannel>) -> bool {
+        let is_bound = self.callback.lock().bind(connection);
+        if is_bound {
+            self.status_flags.fetch_and(!BACKCHANNEL_DOWN, Ordering::Relaxed);
+        }
+        is_bound
+    }
+
+    /// BACKCHANNEL_CTL.
+    pub(crate) fn set_callback(&self, program: u32, security: CallbackSecurity) {
+        let mut callback = self.callback.lock();
+        callback.program = program;
+        callback.security = Some(security);
+    }
+
+    /// The program of callbacks and their credential; none if the client has not accepted one.
+    pub(crate) fn callback(&self) -> Option<(u32, CallbackSecurity)> {
+        let callback = self.callback.lock();
+        Some((callback.program, callback.security.clone()?))
+    }
+
+    /// An open connection of the backchannel.
+    pub(crate) fn backchannel(&self) -> Option<Arc<dyn Backchannel>> {
+        let callback = self.callback.lock();
+        callback.connections.iter().find(|connection| connection.is_open()).cloned()
+    }
+
+    /// Updates the status flag of a backchannel without a connection.
+    fn check_backchannel(&self) {
+        let callback = self.callback.lock();
+        let had_one = !callback.connections.is_empty();
+        if had_one && !callback.connections.iter().any(|connection| connection.is_open()) {
+            self.status_flags.fetch_or(BACKCHANNEL_DOWN, Ordering::Relaxed);
+        }
+    }
+
+    /// Maximum size of its cached replies.
+    fn reserved(&self) -> usize {
+        reserved(&self.fore)
+    }
+}
+
+fn reserved(fore: &ChannelLimits) -> usize {
+    usize::try_from(u64::from(fore.slots) * u64::from(fore.cached)).unwrap_or(usize::MAX)
+}
+
+/// The sessions of all clients.
+pub(super) struct SessionTable {
+    shards: Box<[RwLock<HashMap<SessionId, Arc<Session>>>]>,
+    /// Maximum size of all cached replies.
+    reply_bytes: usize,
+    /// Size reserved by sessions; changed under the lock of the clients.
+    reserved: AtomicUsize,
+}
+
+impl SessionTable {
+    pub(super) fn new(reply_bytes: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            reply_bytes,
+            reserved: AtomicUsize::new(0),
+        }
+    }
+
+    /// The shard of an id, by a byte of the tag, or of whatever a client sent.
+    fn shard(&self, id: &SessionId) -> &RwLock<HashMap<SessionId, Arc<Session>>> {
+        &self.shards[usize::from(id.0[15]) % SHARDS]
+    }
+
+    pub(super) fn find(&self, id: &SessionId) -> Option<Arc<Session>> {
+        self.shard(id).read().get(id).cloned()
+    }
+
+    fn insert(&self, session: &Arc<Session>) {
+        self.reserved.fetch_add(session.reserved(), Ordering::Relaxed);
+        self.shard(&session.id).write().insert(session.id, Arc::clone(session));
+    }
+
+    pub(super) fn remove(&self, session: &Session) {
+        if self.shard(&session.id).write().remove(&session.id).is_some() {
+            self.reserved.fetch_sub(session.reserved(), Ordering::Relaxed);
+        }
+    }
+
+    /// The fore channel with as many slots as there is memory for.
+    fn fit(&self, fore: ChannelLimits) -> Result<ChannelLimits, StateFault> {
+        let left = self.reply_bytes.saturating_sub(self.reserved.load(Ordering::Relaxed));
+        let cached = usize::try_from(fore.cached.max(1)).unwrap_or(usize::MAX);
+        let slots = u32::try_from(left / RESERVED_PART / cached).unwrap_or(u32::MAX);
+        match slots.min(fore.slots) {
+            0 => Err(StateFault::Delay),
+            slots => Ok(ChannelLimits { slots, ..fore }),
+        }
+    }
+}
+
+impl ServerState {
+    /// CREATE_SESSION.
+    pub(crate) fn create_session(
+        &self,
+        asked: &CreateSession,
+        now: Duration,
+    ) -> Result<SessionCreated, StateFault> {
+        let mut table = self.clients.lock();
+        let record = table.records.get(&asked.client).ok_or(StateFault::StaleClient)?;
+        if asked.sequence == record.slot.sequence {
+            // A repetition. RFC 8881 section 18.36.4: before the first request the cached result is
+            // NFS4ERR_SEQ_MISORDERED.
+            return record.slot.created.ok_or(StateFault::Misordered);
+        }
+        if asked.sequence != record.slot.next() {
+            return Err(StateFault::Misordered);
+        }
+        if !record.is_confirmed && record.client.principal != asked.principal {
+            return Err(StateFault::ClientInUse);
+        }
+        if record.sessions.len() >= self.limits.sessions_per_client {
+            return Err(StateFault::NoSpace);
+        }
+        let fore = self.sessions.fit(asked.fore.negotiate(&self.limits.fore)?)?;
+        let back = match asked.backchannel {
+            Some(_) => asked.back.negotiate(&self.limits.back)?,
+            None => asked.back.negotiate(&self.limits.back).unwrap_or(self.limits.back),
+        };
+        let session = self.new_session(asked, Arc::clone(&record.client), fore, back);
+        let created = SessionCreated {
+            session: session.id,
+            sequence: asked.sequence,
+            has_backchannel: asked.backchannel.is_some(),
+            fore,
+            back,
+        };
+        let replaced = table.confirm(asked.client);
+        if let Some(record) = table.records.get_mut(&asked.client) {
+            record.slot = CreateSessionSlot { sequence: asked.sequence, created: Some(created) };
+            record.client.renew(now);
+            self.sessions.insert(&session);
+            record.sessions.push(session);
+        }
+        drop(table);
+        if let Some(replaced) = replaced {
+            self.release(&replaced);
+        }
+        Ok(created)
+    }
+
+    fn new_session(
+        &self,
+        asked: &CreateSession,
+        client: Arc<Client>,
+        fore: ChannelLimits,
+        back: ChannelLimits,
+    ) -> Arc<Session> {
+        Arc::new(Session {
+            id: self.ids.session(),
+            client,
+            fore,
+            back,
+            callback: Mutex::new(CallbackPath {
+                program: asked.callback_program,
+                security: asked.callback_security.clone(),
+                connections: asked.backchannel.iter().cloned().collect(),
+            }),
+            slots: (0..fore.slots).map(|_| Slot::default()).collect(),
+            active: AtomicUsize::new(0),
+            status_flags: AtomicU32::new(0),
+        })
+    }
+
+    /// The session with this id.
+    pub(crate) fn session(&self, id: &SessionId) -> Result<Arc<Session>, StateFault> {
+        self.sessions.find(id).ok_or(StateFault::BadSession)
+    }
+
+    /// DESTROY_SESSION, in a compound that uses the slot `own`, if any.
+    pub(crate) fn destroy_session(&self, id: &SessionId, own: Option<&SlotInUse>) -> Result<(), StateFault> {
+        let mut table = self.clients.lock();
+        let session = self.session(id)?;
+        let own = own.is_some_and(|own| own.session().id == *id);
+        if session.active.load(Ordering::Relaxed) > usize::from(own) {
+            return Err(StateFault::Delay);
+        }
+        let record = table.records.get_mut(&session.client.id);
+        let sessions = record.map(|record: &mut ClientRecord| &mut record.sessions);
+        if let Some(sessions) = sessions {
+            sessions.retain(|other| other.id != *id);
+        }
+        self.sessions.remove(&session);
+        Ok(())
+    }
+
+    /// Updates the status flags of backchannels. To be called about once a second.
+    pub(crate) fn check_backchannels(&self) {
+        for shard in &self.sessions.shards {
+            shard.read().values().for_each(|session| session.check_backchannel());
+        }
+    }
+}

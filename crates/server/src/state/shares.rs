@@ -1,0 +1,253 @@
+//! Share reservations (RFC 8881 section 9.7; NLM's SHARE): which access the opens of a file have,
+//! and which access they deny to others.
+//!
+//! The table counts the opens of a file by access and denial. It does not know owners: each owner
+//! stores its own mode, and replaces it. So a check takes the same time with one open and with
+//! 100,000.
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use curt_vfs::NodeHandle;
+use parking_lot::Mutex;
+
+use super::StateFault;
+use crate::file_handle::FileSystemId;
+
+/// Number of shards: as many as threads that contend for locks on machines of today.
+const SHARDS: usize = 64;
+
+/// A file, in whichever export it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileKey {
+    /// Its file system.
+    pub(crate) file_system: FileSystemId,
+    /// Its identity in the file system.
+    pub(crate) node: NodeHandle,
+}
+
+/// Reading, writing, both or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ShareBits(u8);
+
+impl ShareBits {
+    /// Neither.
+    pub(crate) const NONE: Self = Self(0);
+    /// Reading.
+    pub(crate) const READ: Self = Self(1);
+    /// Writing.
+    pub(crate) const WRITE: Self = Self(2);
+    /// Both.
+    pub(crate) const BOTH: Self = Self(3);
+
+    /// The bits of `OPEN4_SHARE_ACCESS_*` or `OPEN4_SHARE_DENY_*` without other flags.
+    pub(crate) const fn from_wire(bits: u32) -> Option<Self> {
+        match bits {
+            0 => Some(Self::NONE),
+            1 => Some(Self::READ),
+            2 => Some(Self::WRITE),
+            3 => Some(Self::BOTH),
+            _ => None,
+        }
+    }
+
+    /// Whether all bits of `other` are included.
+    pub(crate) const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// The access of an open, and the access that it denies to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ShareMode {
+    /// The access.
+    pub(crate) access: ShareBits,
+    /// The access of others that is denied.
+    pub(crate) deny: ShareBits,
+}
+
+impl ShareMode {
+    /// The union of both.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self { access: self.access.and(other.access), deny: self.deny.and(other.deny) }
+    }
+
+    /// Whether `other` is a part of it.
+    pub(crate) const fn contains(self, other: Self) -> bool {
+        self.access.contains(other.access) && self.deny.contains(other.deny)
+    }
+}
+
+/// What I/O does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IoDirection {
+    /// It reads data.
+    Read,
+    /// It writes data, or sets the size.
+    Write,
+}
+
+impl IoDirection {
+    /// The access that it needs.
+    pub(crate) const fn access(self) -> ShareBits {
+        match self {
+            Self::Read => ShareBits::READ,
+            Self::Write => ShareBits::WRITE,
+        }
+    }
+}
+
+/// Something that keeps a file usable while it is open, such as a descriptor.
+pub(crate) type FilePin = Arc<dyn Any + Send + Sync>;
+
+/// The opens of one file.
+#[derive(Default)]
+struct FileShares {
+    /// Number of opens.
+    opens: u32,
+    /// Number of opens with each access.
+    access: BitCounts,
+    /// Number of opens that deny each access.
+    deny: BitCounts,
+    pin: Option<FilePin>,
+}
+
+/// Number of opens for each bit.
+#[derive(Default)]
+struct BitCounts {
+    read: u32,
+    write: u32,
+}
+
+impl BitCounts {
+    const fn add(&mut self, bits: ShareBits) {
+        self.read += bits.contains(ShareBits::READ) as u32;
+        self.write += bits.contains(ShareBits::WRITE) as u32;
+    }
+
+    const fn remove(&mut self, bits: ShareBits) {
+        self.read -= bits.contains(ShareBits::READ) as u32;
+        self.write -= bits.contains(ShareBits::WRITE) as u32;
+    }
+
+    /// Whether others than one with the bits `own` have one of `bits`.
+    const fn others_have(&self, bits: ShareBits, own: ShareBits) -> bool {
+        let read = bits.contains(ShareBits::READ) && self.read > own.contains(ShareBits::READ) as u32;
+        let write = bits.contains(ShareBits::WRITE) && self.write > own.contains(ShareBits::WRITE) as u32;
+        read || write
+    }
+}
+
+impl FileShares {
+    /// Whether an open with `new` is impossible beside the opens of others than one with `own`.
+    const fn conflicts(&self, new: ShareMode, own: ShareMode) -> bool {
+        self.deny.others_have(new.access, own.deny) || self.access.others_have(new.deny, own.access)
+    }
+
+    const fn add(&mut self, mode: ShareMode) {
+        self.opens += 1;
+        self.access.add(mode.access);
+        self.deny.add(mode.deny);
+    }
+
+    const fn remove(&mut self, mode: ShareMode) {
+        self.opens -= 1;
+        self.access.remove(mode.access);
+        self.deny.remove(mode.deny);
+    }
+}
+
+/// The share reservations of all files.
+pub(crate) struct ShareTable {
+    shards: Box<[Mutex<HashMap<FileKey, FileShares>>]>,
+    hasher: RandomState,
+    /// Number of opens that deny anything. I/O without an open looks a file up only if there are
+    /// any. Relaxed: I/O that runs at the same time as the OPEN may come before or after it.
+    denying: AtomicUsize,
+}
+
+impl Default for ShareTable {
+    fn default() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            denying: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl ShareTable {
+    fn shard(&self, file: &FileKey) -> &Mutex<HashMap<FileKey, FileShares>> {
+        // The lowest bits are enough.
+        let place = usize::try_from(self.hasher.hash_one(file) & 0xffff).unwrap_or_default();
+        &self.shards[place % SHARDS]
+    }
+
+    /// Replaces the mode of one owner's open: `old` is the present mode, or none; `new` the next
+    /// one, or none. The pin is kept until the last open of the file ends.
+    pub(crate) fn replace(
+        &self,
+        file: &FileKey,
+        old: Option<ShareMode>,
+        new: Option<ShareMode>,
+        pin: Option<FilePin>,
+    ) -> Result<(), StateFault> {
+        let mut shard = self.shard(file).lock();
+        if let (None, None) = (old, new) {
+            return Ok(());
+        }
+        let shares = shard.entry(*file).or_default();
+        if let Some(new) = new
+            && shares.conflicts(new, old.unwrap_or_default())
+        {
+            return Err(StateFault::ShareDenied);
+        }
+        if let Some(old) = old {
+            shares.remove(old);
+            self.denying.fetch_sub(usize::from(old.deny != ShareBits::NONE), Ordering::Relaxed);
+        }
+        if let Some(new) = new {
+            shares.add(new);
+            self.denying.fetch_add(usize::from(new.deny != ShareBits::NONE), Ordering::Relaxed);
+        }
+        if shares.opens == 0 {
+            let ended = shard.remove(file);
+            drop(shard);
+            // A pin may close a descriptor, which takes time.
+            drop(ended);
+        } else if shares.pin.is_none() {
+            shares.pin = pin;
+        }
+        Ok(())
+    }
+
+    /// Whether an open of another owner denies this I/O. `own` is the mode of the caller's own
+    /// open; none for I/O without one, such as that of NFSv3.
+    pub(crate) fn denies_io(&self, file: &FileKey, own: Option<ShareMode>, io: IoDirection) -> bool {
+        if self.denying.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let shard = self.shard(file).lock();
+        let own = own.unwrap_or_default();
+        shard.get(file).is_some_and(|shares| shares.deny.others_have(io.access(), own.deny))
+    }
+
+    /// Number of opens of `file`.
+    pub(crate) fn opens(&self, file: &FileKey) -> u32 {
+        self.shard(file).lock().get(file).map_or(0, |shares| shares.opens)
+    }
+
+    /// Number of files that are open.
+    pub(crate) fn files(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}

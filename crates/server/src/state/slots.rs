@@ -1,0 +1,215 @@
+//! Slots: each request of a session is executed once (RFC 8881 section 2.10.6).
+//!
+//! Invariants: a slot executes one request at a time; a repetition with the same contents gets the
+//! same reply, one with other contents an error; no other request reads or changes the reply.
+
+use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use curt_proto::nfs4::{SequenceId, SessionId, SlotId};
+use parking_lot::Mutex;
+
+use super::{Client, ServerState, Session, StateFault};
+
+/// The arguments of SEQUENCE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SequenceRequest {
+    /// The session.
+    pub(crate) session: SessionId,
+    /// The slot.
+    pub(crate) slot: SlotId,
+    /// The sequence id of the request.
+    pub(crate) sequence: SequenceId,
+    /// The highest slot that the client uses.
+    pub(crate) highest_slot: SlotId,
+    /// `sa_cachethis`.
+    pub(crate) is_cached: bool,
+    /// The hash of the contents of the compound and its principal.
+    pub(crate) fingerprint: u64,
+}
+
+/// The results of SEQUENCE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SequenceGrant {
+    /// The session.
+    pub(crate) session: SessionId,
+    /// The sequence id of the request.
+    pub(crate) sequence: SequenceId,
+    /// The slot.
+    pub(crate) slot: SlotId,
+    /// The highest slot that the server accepts.
+    pub(crate) highest_slot: SlotId,
+    /// The highest slot that the client should use.
+    pub(crate) target_highest_slot: SlotId,
+    /// `SEQ4_STATUS_*`.
+    pub(crate) status_flags: u32,
+}
+
+/// The outcome of SEQUENCE.
+pub(crate) enum Sequenced {
+    /// The request is new and to be executed.
+    Execute(SlotInUse),
+    /// The request was executed before: this is its reply.
+    Replay(Vec<u8>),
+    /// The request was executed before, and its reply is not cached. The reply is SEQUENCE's result
+    /// and, if the compound has a second operation, `NFS4ERR_RETRY_UNCACHED_REP` for that one.
+    Uncached(SequenceGrant),
+}
+
+/// One slot of a session.
+#[derive(Default)]
+pub(super) struct Slot(Mutex<SlotContents>);
+
+#[derive(Default)]
+struct SlotContents {
+    /// The sequence id of the last request.
+    sequence: SequenceId,
+    /// The fingerprint of the last request.
+    fingerprint: u64,
+    state: SlotState,
+    /// The reply, if the state is `Cached`. The memory is used again.
+    reply: Vec<u8>,
+}
+
+/// What became of a slot's last request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum SlotState {
+    /// There was none.
+    #[default]
+    Unused,
+    /// It is executed.
+    InProgress,
+    /// Its reply is cached.
+    Cached,
+    /// Its reply is not cached.
+    Uncached,
+}
+
+/// What a slot does with a request.
+enum SlotDecision {
+    Execute,
+    Replay(Vec<u8>),
+    Uncached,
+}
+
+impl Slot {
+    fn begin(&self, asked: &SequenceRequest) -> Result<SlotDecision, StateFault> {
+        let mut slot = self.0.lock();
+        if asked.sequence == slot.sequence.next() && slot.state != SlotState::InProgress {
+            slot.sequence = asked.sequence;
+            slot.fingerprint = asked.fingerprint;
+            slot.state = SlotState::InProgress;
+            return Ok(SlotDecision::Execute);
+        }
+        if asked.sequence != slot.sequence || slot.state == SlotState::Unused {
+            return Err(StateFault::Misordered);
+        }
+        if asked.fingerprint != slot.fingerprint {
+            return Err(StateFault::FalseRetry);
+        }
+        match slot.state {
+            SlotState::InProgress => Err(StateFault::Delay),
+            SlotState::Cached => Ok(SlotDecision::Replay(slot.reply.clone())),
+            SlotState::Uncached | SlotState::Unused => Ok(SlotDecision::Uncached),
+        }
+    }
+
+    fn finish(&self, reply: Option<&[u8]>) {
+        let mut slot = self.0.lock();
+        slot.reply.clear();
+        slot.state = match reply {
+            Some(reply) => {
+                slot.reply.extend_from_slice(reply);
+                SlotState::Cached
+            }
+            None => SlotState::Uncached,
+        };
+    }
+}
+
+/// A slot whose request is executed. Dropped without [`Self::finish`], its reply is not cached.
+pub(crate) struct SlotInUse {
+    session: Arc<Session>,
+    grant: SequenceGrant,
+    is_cached: bool,
+    is_finished: bool,
+}
+
+impl SlotInUse {
+    /// The session.
+    pub(crate) const fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The session's client.
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.session.client
+    }
+
+    /// The results of SEQUENCE.
+    pub(crate) const fn grant(&self) -> &SequenceGrant {
+        &self.grant
+    }
+
+    /// Maximum size of the reply's results in bytes, if the client wants it cached. A longer reply
+    /// gets `NFS4ERR_REP_TOO_BIG_TO_CACHE` before its operation is executed.
+    pub(crate) fn cached_max(&self) -> Option<usize> {
+        self.is_cached.then(|| usize::try_from(self.session.fore.cached).unwrap_or_default())
+    }
+
+    /// Ends the request with its reply: the results of the compound.
+    pub(crate) fn finish(mut self, reply: &[u8]) {
+        let fits = self.cached_max().is_some_and(|max| reply.len() <= max);
+        self.end(fits.then_some(reply));
+    }
+
+    fn end(&mut self, reply: Option<&[u8]>) {
+        if let Some(slot) = self.session.slot(self.grant.slot) {
+            slot.finish(reply);
+        }
+        self.is_finished = true;
+        self.session.active.fetch_sub(1, Ordering::Relaxed);
+        self.session.client.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for SlotInUse {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.end(None);
+        }
+    }
+}
+
+impl ServerState {
+    /// SEQUENCE.
+    pub(crate) fn sequence(&self, asked: &SequenceRequest, now: Duration) -> Result<Sequenced, StateFault> {
+        let session = self.sessions.find(&asked.session).ok_or(StateFault::BadSession)?;
+        let slot = session.slot(asked.slot).ok_or(StateFault::BadSlot)?;
+        let highest_slot = session.highest_slot();
+        if asked.highest_slot > highest_slot {
+            return Err(StateFault::BadHighSlot);
+        }
+        let decision = slot.begin(asked)?;
+        let client = &session.client;
+        client.renew(now);
+        let grant = SequenceGrant {
+            session: asked.session,
+            sequence: asked.sequence,
+            slot: asked.slot,
+            highest_slot,
+            target_highest_slot: highest_slot,
+            status_flags: session.status_flags.load(Ordering::Relaxed)
+                | client.status_flags.load(Ordering::Relaxed),
+        };
+        Ok(match decision {
+            SlotDecision::Execute => {
+                session.active.fetch_add(1, Ordering::Relaxed);
+                client.active.fetch_add(1, Ordering::Relaxed);
+                let is_cached = asked.is_cached;
+                Sequenced::Execute(SlotInUse { session, grant, is_cached, is_finished: false })
+            }
+            SlotDecision::Replay(reply) => Sequenced::Replay(reply),
+            SlotDecision::Uncached => Sequenced::Uncached(grant),
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! COMPOUND (RFC 8881 section 16.2): the context that its operations share, and the loop over them.
+
+use curt_observe::stages::{self, RequestStage};
+use curt_proto::Operation;
+use curt_proto::nfs4::{Availability, Nfs4Operation, NfsStat4, Position, Stateid, TAG_MAX};
+use curt_rpc::auth::AuthStatus;
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, CallFailure};
+use curt_xdr::{Decoder, Encode, put_opaque};
+
+use super::object::Object;
+use super::outcome::{OpFailure, Outcome};
+use super::table;
+use crate::authorisation_cache::CallerCredential;
+use crate::request::NfsRequest;
+use crate::service::NfsService;
+use crate::state::SlotInUse;
+
+/// The most operations of a compound: the limit of every session (`ca_maxoperations`).
+pub(crate) const OPERATIONS_MAX: u32 = 128;
+/// The largest reply in bytes without a session. Only operations with small results need none.
+const REPLY_MAX: usize = 64 << 10;
+/// The bytes of an accepted reply before the results.
+const REPLY_HEADER: usize = 24;
+/// The bytes of a failed operation's result: its number and its status. SETATTR adds an empty
+/// bitmap.
+const FAILED_RESULT: usize = 12;
+/// The most bytes of the result of an operation that changes something. It is executed only if the
+/// reply has room for them.
+const CHANGE_RESULT_MAX: usize = 256;
+
+/// The context of a compound's operations.
+pub(crate) struct Compound<'r, 'c> {
+    pub(crate) request: NfsRequest<'r, 'c>,
+    pub(crate) minor_version: u32,
+    /// The number of its operations.
+    pub(crate) operations: u32,
+    /// The position of the operation that is executed, from 0.
+    pub(crate) position: u32,
+    /// The operation that follows, if its number is valid.
+    pub(crate) next: Option<Nfs4Operation>,
+    /// The arguments of COMPOUND as sent.
+    pub(crate) arguments: &'r [u8],
+    current: Option<Object<'r>>,
+    saved: Option<Object<'r>>,
+    /// The current stateid (RFC 8881 section 16.2.3.1.2).
+    pub(crate) current_stateid: Option<Stateid>,
+    saved_stateid: Option<Stateid>,
+    /// The slot that SEQUENCE has taken.
+    pub(crate) slot: Option<SlotInUse>,
+    /// The reply that SEQUENCE found for a repeated request. It replaces this compound's.
+    pub(crate) replayed: Option<Vec<u8>>,
+    /// Where this compound's results begin in the reply.
+    start: usize,
+    /// The bytes of a file that the reply will contain beside those in its buffer.
+    pub(crate) attached: usize,
+}
+
+/// Answers a call of COMPOUND.
+pub(super) fn call(
+    service: &NfsService,
+    call: &CallMessage<'_>,
+    context: &mut CallContext<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    if CallerCredential::of(&call.credential).is_none() {
+        return Err(CallFailure::Denied(AuthStatus::TooWeak));
+    }
+    let garbage = |_| CallFailure::GarbageArguments;
+    let arguments = &mut Decoder::new(call.arguments);
+    let tag = arguments.opaque(TAG_MAX).map_err(garbage)?;
+    let minor_version = arguments.u32().map_err(garbage)?;
+    let operations = arguments.u32().map_err(garbage)?;
+    let start = reply.len();
+    NfsStat4::Ok.encode(reply);
+    put_opaque(reply, tag);
+    let count_at = reply.len();
+    0_u32.encode(reply);
+    let mut compound = Compound {
+        request: NfsRequest { service, credential: &call.credential, context, repeated: None },
+        minor_version,
+        operations,
+        position: 0,
+        next: None,
+        arguments: call.arguments,
+        current: None,
+        saved: None,
+        current_stateid: None,
+        saved_stateid: None,
+        slot: None,
+        replayed: None,
+        start,
+        attached: 0,
+    };
+    let (status, results) = if service.versions.has_minor(minor_version) {
+        compound.run(arguments, reply)
+    } else {
+        (NfsStat4::MinorVersMismatch, 0)
+    };
+    stages::proceed(RequestStage::Encode);
+    if let Some(replayed) = compound.replayed {
+        reply.truncate(start);
+        reply.extend_from_slice(&replayed);
+        return Ok(());
+    }
+    reply[start..start + 4].copy_from_slice(&status.number().to_be_bytes());
+    reply[count_at..count_at + 4].copy_from_slice(&results.to_be_bytes());
+    if let Some(slot) = compound.slot.take() {
+        slot.finish(&reply[start..]);
+    }
+    Ok(())
+}
+
+/// Whether an operation only prepares others, or returns what they made: the time of a compound is
+/// counted for its last other operation.
+const fn is_auxiliary(operation: Nfs4Operation) -> bool {
+    use Nfs4Operation::{Getattr, Getfh, Putfh, Putrootfh, Restorefh, Savefh};
+    matches!(operation, Getattr | Getfh | Putfh | Putrootfh | Restorefh | Savefh)
+}
+
+impl<'r> Compound<'r, '_> {
+    /// Executes the operations until one fails. Returns the status of the last, and the number of
+    /// results.
+    fn run(&mut self, arguments: &mut Decoder<'r>, reply: &mut Vec<u8>) -> (NfsStat4, u32) {
+        while self.position < self.operations {
+            let number = arguments.u32();
+            let operation = number.as_ref().ok().and_then(|number| Nfs4Operation::from_number(*number));
+            let availability = operation.map(|operation| operation.availability(self.minor_version));
+            let operation = operation.filter(|_| availability != Some(Availability::Illegal));
+            self.next = arguments.clone().u32().ok().and_then(Nfs4Operation::from_number);
+            let at = reply.len();
+            operation.unwrap_or(Nfs4Operation::Illegal).encode(reply);
+            NfsStat4::Ok.encode(reply);
+            let outcome = match (number, operation) {
+                (Err(_), _) => Err(NfsStat4::Badxdr.into()),
+                (Ok(_), None) => Err(NfsStat4::OpIllegal.into()),
+                (Ok(_), Some(operation)) => self.execute(operation, arguments, reply),
+            };
+            if self.replayed.is_some() {
+                return (NfsStat4::Ok, 0);
+            }
+            self.position += 1;
+            let outcome = outcome.and_then(|()| self.check_size(reply));
+            if let Err(failure) = outcome {
+                let status = failure.status();
+                if let OpFailure::Status(_) = failure {
+                    reply.truncate(at + 8);
+                    if operation == Some(Nfs4Operation::Setattr) {
+                        // Its result has the attributes that were set, whatever its status.
+                        0_u32.encode(reply);
+                    }
+                }
+                reply[at + 4..at + 8].copy_from_slice(&status.number().to_be_bytes());
+                return (status, self.position);
+            }
+        }
+        (NfsStat4::Ok, self.position)
+    }
+
+    /// Executes one operation, which appends the body of its result.
+    fn execute(
+        &mut self,
+        operation: Nfs4Operation,
+        arguments: &mut Decoder<'r>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        self.request.service.counters.calls.count(Operation::Nfs4(operation));
+        let properties = operation.properties();
+        if self.position == 0 || !is_auxiliary(operation) {
+            stages::set_operation(Operation::Nfs4(operation));
+        }
+        self.check_position(properties.position)?;
+        if operation.availability(self.minor_version) != Availability::Supported {
+            return Err(NfsStat4::Notsupp.into());
+        }
+        let needed = properties.handles;
+        if needed.current() && self.current.is_none() || needed.saved() && self.saved.is_none() {
+            return Err(NfsStat4::Nofilehandle.into());
+        }
+        if properties.changes && self.slot.is_some() && self.room(reply) < CHANGE_RESULT_MAX {
+            return Err(self.too_big().into());
+        }
+        table::function(operation)(self, arguments, reply)
+    }
+
+    /// Whether an operation may stand here (RFC 8881 section 2.10.6.4).
+    fn check_position(&self, position: Position) -> Outcome {
+        let in_session = self.slot.is_some();
+        let status = match position {
+            Position::First if self.position > 0 => NfsStat4::SequencePos,
+            Position::InSession if !in_session => NfsStat4::OpNotInSession,
+            Position::InSessionOrAlone if !in_session && self.operations != 1 => NfsStat4::NotOnlyOp,
+            Position::Alone if self.operations != 1 => NfsStat4::NotOnlyOp,
+            _ => return Ok(()),
+        };
+        Err(status.into())
+    }
+
+    /// The current filehandle's object.
+    pub(crate) fn current(&self) -> Result<Object<'r>, OpFailure> {
+        self.current.clone().ok_or(OpFailure::Status(NfsStat4::Nofilehandle))
+    }
+
+    /// The saved filehandle's object.
+    pub(crate) fn saved(&self) -> Result<Object<'r>, OpFailure> {
+        self.saved.clone().ok_or(OpFailure::Status(NfsStat4::Nofilehandle))
+    }
+
+    /// Sets the current filehandle; there is no current stateid until an operation returns one.
+    pub(crate) fn set_current(&mut self, object: Object<'r>) {
+        self.current = Some(object);
+        self.current_stateid = None;
+    }
+
+    /// After SECINFO, there is no current filehandle (RFC 8881 section 2.6.3.1.1.8).
+    pub(crate) fn consume_current(&mut self) {
+        self.current = None;
+        self.current_stateid = None;
+    }
+
+    /// SAVEFH.
+    pub(crate) fn save(&mut self) {
+        self.saved.clone_from(&self.current);
+        self.saved_stateid = self.current_stateid;
+    }
+
+    /// RESTOREFH.
+    pub(crate) fn restore(&mut self) -> Outcome {
+        let saved = self.saved.clone().ok_or(OpFailure::Status(NfsStat4::Nofilehandle))?;
+        self.current = Some(saved);
+        self.current_stateid = self.saved_stateid;
+        Ok(())
+    }
+
+    /// The stateid that an argument means: the current one for the special value that says so.
+    pub(crate) fn stateid(&self, given: Stateid) -> Result<Stateid, OpFailure> {
+        if given == Stateid::CURRENT {
+            return self.current_stateid.ok_or(OpFailure::Status(NfsStat4::BadStateid));
+        }
+        Ok(given)
+    }
+
+    /// How many bytes the result of the operation that is executed may still append.
+    pub(crate) fn room(&self, reply: &[u8]) -> usize {
+        let used = self.used(reply);
+        let last = self.position + 1 >= self.operations;
+        self.reply_max().saturating_sub(used + if last { 0 } else { FAILED_RESULT })
+    }
+
+    /// The largest reply that the session allows.
+    fn reply_max(&self) -> usize {
+        let Some(slot) = &self.slot else { return REPLY_MAX };
+        let max = usize::try_from(slot.session().fore.reply).unwrap_or(usize::MAX);
+        slot.cached_max().map_or(max, |cached| cached.min(max))
+    }
+
+    /// The size of the reply so far, as the limits of a session count it.
+    const fn used(&self, reply: &[u8]) -> usize {
+        REPLY_HEADER + reply.len() - self.start + self.attached
+    }
+
+    /// Refuses a reply that is larger than the session allows.
+    fn check_size(&self, reply: &[u8]) -> Outcome {
+        if self.used(reply) > self.reply_max() { Err(self.too_big().into()) } else { Ok(()) }
+    }
+
+    /// The status of an operation whose result has no room in the reply.
+    pub(crate) fn too_big(&self) -> NfsStat4 {
+        match &self.slot {
+            Some(slot) if slot.cached_max().is_some() => NfsStat4::RepTooBigToCache,
+            _ => NfsStat4::RepTooBig,
+        }
+    }
+}

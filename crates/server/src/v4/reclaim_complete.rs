@@ -1,0 +1,14 @@
+//! RECLAIM_COMPLETE (RFC 8881 section 18).
+
+use curt_proto::nfs4::NfsStat4;
+use curt_xdr::Decoder;
+
+use super::{Compound, Outcome};
+
+pub(super) fn reclaim_complete<'r>(
+    _compound: &mut Compound<'r, '_>,
+    _arguments: &mut Decoder<'r>,
+    _reply: &mut Vec<u8>,
+) -> Outcome {
+    Err(NfsStat4::Notsupp.into())
+}
