@@ -8,6 +8,7 @@
 mod access;
 mod backchannel_ctl;
 mod bind_conn_to_session;
+mod change;
 mod close;
 mod commit;
 mod compound;
@@ -42,6 +43,7 @@ mod secinfo;
 mod secinfo_no_name;
 mod sequence;
 mod setattr;
+mod settable;
 mod table;
 mod test_stateid;
 mod verify;

@@ -8,7 +8,9 @@ use curt_types::{Access, Attributes, Fault, FileKind, SetAttributes};
 use curt_vfs::{CreateMode, NewNode};
 use curt_xdr::{Decoder, Encode};
 
-use super::{Compound, Object, OpFailure, Outcome, attributes, decoded, io, names};
+use super::change::{change, change_info};
+use super::settable::{EXCLUSIVE_CREATE, Settable, settable};
+use super::{Compound, Object, OpFailure, Outcome, decoded, io, names};
 use crate::ops::{self, OpResult};
 use crate::request::{NfsRequest, VerifiedHandle};
 use crate::state::{OpenGranted, OpenRequest, ShareBits, ShareMode};
@@ -28,9 +30,14 @@ pub(super) fn open<'r>(
     let is_reclaim = matches!(asked.claim, OpenClaim::Previous(_));
     check_claim(compound, &asked)?;
     let found = match asked.claim {
-        OpenClaim::Null(name) => {
-            find_or_create(&mut compound.request, compound.minor_version, &current, name.bytes(), &asked.how, mode)?
-        }
+        OpenClaim::Null(name) => find_or_create(
+            &mut compound.request,
+            compound.minor_version,
+            &current,
+            name.bytes(),
+            &asked.how,
+            mode,
+        )?,
         OpenClaim::Previous(_) | OpenClaim::Fh => FoundFile::existing(current),
         // The server has granted no delegation, neither to this instance of the client nor to an
         // earlier one.
@@ -104,10 +111,8 @@ const fn delegation(access: ShareAccess4) -> Result<OpenDelegation<'static>, OpF
 
 /// Whether a claim goes with the rest of the arguments.
 fn check_claim(compound: &Compound<'_, '_>, asked: &OpenArgs4<'_>) -> Outcome {
-    let by_name = matches!(
-        asked.claim,
-        OpenClaim::Null(_) | OpenClaim::DelegateCur(..) | OpenClaim::DelegatePrev(_)
-    );
+    let by_name =
+        matches!(asked.claim, OpenClaim::Null(_) | OpenClaim::DelegateCur(..) | OpenClaim::DelegatePrev(_));
     let creates = matches!(asked.how, OpenHow::Create(_));
     if creates && !by_name {
         return Err(NfsStat4::Inval.into());
@@ -132,13 +137,7 @@ struct FoundFile<'r> {
 
 impl<'r> FoundFile<'r> {
     fn existing(object: Object<'r>) -> Self {
-        Self {
-            object,
-            is_new: false,
-            directory: ChangeInfo::default(),
-            set: Bitmap4::EMPTY,
-            resize: None,
-        }
+        Self { object, is_new: false, directory: ChangeInfo::default(), set: Bitmap4::EMPTY, resize: None }
     }
 }
 
@@ -160,8 +159,8 @@ fn find_or_create<'r>(
         }
         looked_up => looked_up?,
     };
-    let change = names::attributes(request, directory)?;
-    let change = attributes::change(&change);
+    let status = names::attributes(request, directory)?;
+    let change = change(&status);
     let info = ChangeInfo { atomic: true, before: change, after: change };
     Ok(FoundFile { directory: info, ..FoundFile::existing(object) })
 }
@@ -176,12 +175,12 @@ fn create<'r>(
     mode: ShareMode,
 ) -> Result<FoundFile<'r>, OpFailure> {
     names::check(name)?;
-    let parse = |fattr: &Fattr4<'_>| attributes::settable(fattr, minor_version);
+    let parse = |fattr: &Fattr4<'_>| settable(fattr, minor_version);
     let (mut set, verifier) = match how {
         CreateHow4::Unchecked(fattr) | CreateHow4::Guarded(fattr) => (parse(fattr)?, None),
-        CreateHow4::Exclusive(verifier) => (attributes::Settable::default(), Some(*verifier)),
+        CreateHow4::Exclusive(verifier) => (Settable::default(), Some(*verifier)),
         CreateHow4::Exclusive41(verifier, fattr) => {
-            if !fattr.mask.without(attributes::EXCLUSIVE_CREATE).is_empty() {
+            if !fattr.mask.without(EXCLUSIVE_CREATE).is_empty() {
                 return Err(NfsStat4::Inval.into());
             }
             (parse(fattr)?, Some(*verifier))
@@ -195,9 +194,8 @@ fn create<'r>(
         (CreateHow4::Unchecked(_), _) => CreateMode::Unchecked(&set.values),
         _ => CreateMode::Guarded(&set.values),
     };
-    let OpResult { attributes: around, value } =
-        ops::make(request, directory, name, NewNode::File(file));
-    let info = attributes::change_info(&around);
+    let OpResult { attributes: around, value } = ops::make(request, directory, name, NewNode::File(file));
+    let info = change_info(&around);
     let made = match value {
         Ok(made) => made,
         // What exists is not a regular file, which is a status of its own.
