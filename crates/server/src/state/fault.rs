@@ -33,6 +33,8 @@ pub(crate) enum StateFault {
     Misordered,
     /// The sequence id is that of the last request, whose contents were different.
     FalseRetry,
+    /// The reply is to be cached, and no reply is small enough for the session's cache.
+    TooBigToCache,
     /// The channel's sizes are too small for any request.
     TooSmall,
     /// The stateid is of no state of this client.

@@ -52,8 +52,8 @@ pub(crate) struct ServerState {
     pub(crate) shares: ShareTable,
     /// Number of opens. Relaxed: a limit may be exceeded by the number of threads.
     opens: AtomicUsize,
-    /// Nanoseconds of the last search for expired clients at a conflict.
-    searched: AtomicU64,
+    /// Nanoseconds of the last search for expired clients. Relaxed: a time alone.
+    maintained: AtomicU64,
 }
 
 impl ServerState {
@@ -67,7 +67,7 @@ impl ServerState {
             clients: Mutex::default(),
             shares: ShareTable::default(),
             opens: AtomicUsize::new(0),
-            searched: AtomicU64::new(0),
+            maintained: AtomicU64::new(0),
         }
     }
 

@@ -240,7 +240,7 @@ pub(super) struct SessionTable {
     shards: Box<[RwLock<HashMap<SessionId, Arc<Session>>>]>,
     /// Maximum size of all cached replies.
     reply_bytes: usize,
-    /// Size reserved by sessions; changed under the lock of the clients.
+    /// Size reserved by sessions; raised under the lock of the clients.
     reserved: AtomicUsize,
 }
 
@@ -292,6 +292,7 @@ impl ServerState {
         asked: &CreateSession,
         now: Duration,
     ) -> Result<SessionCreated, StateFault> {
+        self.maintain(now);
         let mut table = self.clients.lock();
         let record = table.records.get(&asked.client).ok_or(StateFault::StaleClient)?;
         if asked.sequence == record.slot.sequence {
@@ -309,10 +310,7 @@ impl ServerState {
             return Err(StateFault::NoSpace);
         }
         let fore = self.sessions.fit(asked.fore.negotiate(&self.limits.fore)?)?;
-        let back = match asked.backchannel {
-            Some(_) => asked.back.negotiate(&self.limits.back)?,
-            None => asked.back.negotiate(&self.limits.back).unwrap_or(self.limits.back),
-        };
+        let back = asked.back.negotiate(&self.limits.back)?;
         let session = self.new_session(asked, Arc::clone(&record.client), fore, back);
         let created = SessionCreated {
             session: session.id,
@@ -380,8 +378,8 @@ impl ServerState {
         Ok(())
     }
 
-    /// Updates the status flags of backchannels. To be called about once a second.
-    pub(crate) fn check_backchannels(&self) {
+    /// Updates the status flags of backchannels.
+    pub(super) fn check_backchannels(&self) {
         for shard in &self.sessions.shards {
             shard.read().values().for_each(|session| session.check_backchannel());
         }

@@ -8,6 +8,7 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 use curt_proto::nfs4::{SequenceId, SessionId, SlotId};
 use parking_lot::Mutex;
 
+use super::limits::REPLY_MIN;
 use super::{Client, ServerState, Session, StateFault};
 
 /// The arguments of SEQUENCE.
@@ -150,16 +151,22 @@ impl SlotInUse {
         &self.grant
     }
 
-    /// Maximum size of the reply's results in bytes, if the client wants it cached. A longer reply
-    /// gets `NFS4ERR_REP_TOO_BIG_TO_CACHE` before its operation is executed.
-    pub(crate) fn cached_max(&self) -> Option<usize> {
-        self.is_cached.then(|| usize::try_from(self.session.fore.cached).unwrap_or_default())
+    /// Maximum size of the reply in bytes, with its RPC header. If the client wants it cached, a
+    /// longer one gets `NFS4ERR_REP_TOO_BIG_TO_CACHE`, otherwise `NFS4ERR_REP_TOO_BIG`.
+    pub(crate) fn reply_max(&self) -> usize {
+        let fore = &self.session.fore;
+        usize::try_from(if self.is_cached { fore.cached } else { fore.reply }).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the client wants the reply cached.
+    pub(crate) const fn is_cached(&self) -> bool {
+        self.is_cached
     }
 
     /// Ends the request with its reply: the results of the compound.
     pub(crate) fn finish(mut self, reply: &[u8]) {
-        let fits = self.cached_max().is_some_and(|max| reply.len() <= max);
-        self.end(fits.then_some(reply));
+        let is_kept = self.is_cached && reply.len() <= self.reply_max();
+        self.end(is_kept.then_some(reply));
     }
 
     fn end(&mut self, reply: Option<&[u8]>) {
@@ -189,9 +196,13 @@ impl ServerState {
         if asked.highest_slot > highest_slot {
             return Err(StateFault::BadHighSlot);
         }
+        if asked.is_cached && session.fore.cached < REPLY_MIN {
+            return Err(StateFault::TooBigToCache);
+        }
         let decision = slot.begin(asked)?;
         let client = &session.client;
         client.renew(now);
+        self.maintain(now);
         let grant = SequenceGrant {
             session: asked.session,
             sequence: asked.sequence,
