@@ -139,7 +139,8 @@ mod tests {
     fn a_server_that_answers_lives_and_one_that_only_accepts_does_not() {
         let counters = Arc::new(ServerCounters::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut probe_state = LivenessProbe::new(listener.local_addr().unwrap(), Versions::default(), Arc::clone(&counters));
+        let mut probe_state =
+            LivenessProbe::new(listener.local_addr().unwrap(), Versions::default(), Arc::clone(&counters));
         let short = Duration::from_millis(50);
         // The system accepts the connection, and there is no reply.
         assert!(probe_state.check(short).is_err());

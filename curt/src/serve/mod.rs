@@ -79,11 +79,13 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let server = RpcServer::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
     control.set_connections(server.handle());
     let stops = signals::watch(server.handle(), reload).context("cannot wait for signals")?;
-    let registration = (!arguments.no_rpcbind).then(|| RpcbindRegistration::register(&listeners, arguments.vers)).flatten();
+    let registration =
+        (!arguments.no_rpcbind).then(|| RpcbindRegistration::register(&listeners, arguments.vers)).flatten();
     let serving = serving::start(server, arguments.seccomp)?;
     announce(&summary, open_to_all.as_deref(), &listeners);
     systemd::ready(&summary);
-    liveness::watch(listeners.nfs[0], arguments.vers, counters, stops).context("cannot start the watchdog thread")?;
+    liveness::watch(listeners.nfs[0], arguments.vers, counters, stops)
+        .context("cannot start the watchdog thread")?;
     let served = serving.wait();
     if let Some(registration) = registration.filter(|_| served.is_ok()) {
         registration.withdraw();

@@ -303,7 +303,8 @@ impl ServerState {
     pub(crate) fn expire(&self, now: Duration) -> usize {
         self.maintained.store(nanoseconds(now), Ordering::Relaxed);
         let mut table = self.clients.lock();
-        let expired = table.records.values().filter(|record| record.client.is_expired(now, self.limits.lease));
+        let expired =
+            table.records.values().filter(|record| record.client.is_expired(now, self.limits.lease));
         let expired: Vec<_> = expired.map(|record| record.client.id).collect();
         let removed: Vec<_> = expired.into_iter().filter_map(|id| table.remove(id)).collect();
         drop(table);

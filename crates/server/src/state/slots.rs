@@ -127,6 +127,14 @@ impl Slot {
     }
 }
 
+#[cfg(test)]
+impl Slot {
+    /// Sets the sequence id of the last request.
+    pub(super) fn set_sequence(&self, sequence: SequenceId) {
+        self.0.lock().sequence = sequence;
+    }
+}
+
 /// A slot whose request is executed. Dropped without [`Self::finish`], its reply is not cached.
 pub(crate) struct SlotInUse {
     session: Arc<Session>,
