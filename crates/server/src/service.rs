@@ -1,6 +1,7 @@
 //! The service: its parts, and the operations of its operator.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use curt_observe::{ServerCounters, probe};
 use curt_proto::{mount3, nfs4};
@@ -13,6 +14,7 @@ use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameServ
 use crate::file_handle::HandleKey;
 use crate::mount3::RemoteMountTable;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
+use crate::state::{ServerState, StateLimits};
 use crate::state_directory::{PersistentState, StateError, random};
 use crate::versions::Versions;
 use crate::write_verifier::WriteVerifiers;
@@ -72,6 +74,9 @@ pub struct NfsService {
     pub(crate) authorisations: AuthorisationCaches,
     pub(crate) clock: TimeSource,
     pub(crate) versions: Versions,
+    /// What NFSv4 clients hold, and the share reservations of all versions.
+    pub(crate) held: ServerState,
+    started: Instant,
 }
 
 impl NfsService {
@@ -94,6 +99,7 @@ impl NfsService {
         clock: TimeSource,
     ) -> Result<Self, SetupError> {
         let Setup { state, exports, counters } = setup;
+        let state_secret = state.derived_secret("sessions");
         let service = Self {
             key: state.handle_key(),
             exports: ExportsTable::new(names, clock.clone()),
@@ -108,6 +114,8 @@ impl NfsService {
             remote_mounts: RemoteMountTable::default(),
             counters,
             authorisations: AuthorisationCaches::default(),
+            held: ServerState::new(StateLimits::default(), u32::from_ne_bytes(random()?), &state_secret),
+            started: clock.now(),
             clock,
             versions: Versions::default(),
         };
@@ -151,6 +159,11 @@ impl NfsService {
             Some(path) => self.reply_cache.save(&path, &self.state.derived_secret("saved replies")),
             None => Ok(()),
         }
+    }
+
+    /// The time since this service was made, by which leases are counted.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.clock.now().saturating_duration_since(self.started)
     }
 
     /// Answers these versions of NFS from now on.

@@ -1,7 +1,5 @@
 //! COMPOUND (RFC 8881 section 16.2): the context that its operations share, and the loop over them.
 
-use std::sync::Arc;
-
 use curt_observe::stages::{self, RequestStage};
 use curt_proto::Operation;
 use curt_proto::nfs4::{Availability, Nfs4Operation, NfsStat4, Position, Stateid, TAG_MAX};
@@ -12,13 +10,16 @@ use curt_xdr::{Decoder, Encode, put_opaque};
 
 use super::object::Object;
 use super::outcome::{OpFailure, Outcome};
-use super::{session, table};
+use super::table;
 use crate::authorisation_cache::CallerCredential;
 use crate::request::NfsRequest;
 use crate::service::NfsService;
+use crate::state::SlotInUse;
 
 /// The most operations of a compound: the limit of every session (`ca_maxoperations`).
 pub(crate) const OPERATIONS_MAX: u32 = 128;
+/// The largest reply in bytes without a session. Only operations with small results need none.
+const REPLY_MAX: usize = 64 << 10;
 /// The bytes of an accepted reply before the results.
 const REPLY_HEADER: usize = 24;
 /// The bytes of a failed operation's result: its number and its status. SETATTR adds an empty
@@ -45,10 +46,10 @@ pub(crate) struct Compound<'r, 'c> {
     /// The current stateid (RFC 8881 section 16.2.3.1.2).
     pub(crate) current_stateid: Option<Stateid>,
     saved_stateid: Option<Stateid>,
-    /// The slot that SEQUENCE has taken, and the session's limits.
-    pub(crate) slot: Option<session::SlotInUse>,
+    /// The slot that SEQUENCE has taken.
+    pub(crate) slot: Option<SlotInUse>,
     /// The reply that SEQUENCE found for a repeated request. It replaces this compound's.
-    pub(crate) replayed: Option<Arc<[u8]>>,
+    pub(crate) replayed: Option<Vec<u8>>,
     /// Where this compound's results begin in the reply.
     start: usize,
     /// The bytes of a file that the reply will contain beside those in its buffer.
@@ -105,7 +106,7 @@ pub(super) fn call(
     reply[start..start + 4].copy_from_slice(&status.number().to_be_bytes());
     reply[count_at..count_at + 4].copy_from_slice(&results.to_be_bytes());
     if let Some(slot) = compound.slot.take() {
-        slot.finish(service, &reply[start..]);
+        slot.finish(&reply[start..]);
     }
     Ok(())
 }
@@ -241,10 +242,16 @@ impl<'r> Compound<'r, '_> {
 
     /// How many bytes the result of the operation that is executed may still append.
     pub(crate) fn room(&self, reply: &[u8]) -> usize {
-        let max = self.slot.as_ref().map_or(session::REPLY_MAX, |slot| slot.reply_max);
-        let used = REPLY_HEADER + reply.len() - self.start + self.attached;
+        let used = self.used(reply);
         let last = self.position + 1 >= self.operations;
-        max.saturating_sub(used + if last { 0 } else { FAILED_RESULT })
+        self.reply_max().saturating_sub(used + if last { 0 } else { FAILED_RESULT })
+    }
+
+    /// The largest reply that the session allows.
+    fn reply_max(&self) -> usize {
+        let Some(slot) = &self.slot else { return REPLY_MAX };
+        let max = usize::try_from(slot.session().fore.reply).unwrap_or(usize::MAX);
+        slot.cached_max().map_or(max, |cached| cached.min(max))
     }
 
     /// The size of the reply so far, as the limits of a session count it.
@@ -254,14 +261,13 @@ impl<'r> Compound<'r, '_> {
 
     /// Refuses a reply that is larger than the session allows.
     fn check_size(&self, reply: &[u8]) -> Outcome {
-        let max = self.slot.as_ref().map_or(session::REPLY_MAX, |slot| slot.reply_max);
-        if self.used(reply) > max { Err(self.too_big().into()) } else { Ok(()) }
+        if self.used(reply) > self.reply_max() { Err(self.too_big().into()) } else { Ok(()) }
     }
 
     /// The status of an operation whose result has no room in the reply.
     pub(crate) fn too_big(&self) -> NfsStat4 {
         match &self.slot {
-            Some(slot) if slot.limited_by_cache => NfsStat4::RepTooBigToCache,
+            Some(slot) if slot.cached_max().is_some() => NfsStat4::RepTooBigToCache,
             _ => NfsStat4::RepTooBig,
         }
     }

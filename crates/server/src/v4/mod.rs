@@ -41,7 +41,6 @@ mod savefh;
 mod secinfo;
 mod secinfo_no_name;
 mod sequence;
-mod session;
 mod setattr;
 mod table;
 mod test_stateid;

@@ -5,6 +5,7 @@ use curt_types::Fault;
 use curt_xdr::{Decode, DecodeError, Decoder};
 
 use crate::request::Refusal;
+use crate::state::StateFault;
 
 /// The outcome of an operation, whose result was appended to the reply.
 pub(crate) type Outcome = Result<(), OpFailure>;
@@ -35,6 +36,43 @@ impl From<NfsStat4> for OpFailure {
 impl From<Fault> for OpFailure {
     fn from(fault: Fault) -> Self {
         Self::Status(fault.into())
+    }
+}
+
+impl From<StateFault> for OpFailure {
+    fn from(fault: StateFault) -> Self {
+        Self::Status(match fault {
+            StateFault::Invalid => NfsStat4::Inval,
+            StateFault::Delay => NfsStat4::Delay,
+            StateFault::NoSpace => NfsStat4::Nospc,
+            StateFault::NoRecord => NfsStat4::Noent,
+            StateFault::NotSame => NfsStat4::NotSame,
+            StateFault::NotPermitted => NfsStat4::Perm,
+            StateFault::ClientInUse => NfsStat4::ClidInuse,
+            StateFault::StaleClient => NfsStat4::StaleClientid,
+            StateFault::ClientBusy => NfsStat4::ClientidBusy,
+            StateFault::DeadSession => NfsStat4::Deadsession,
+            StateFault::BadSession => NfsStat4::Badsession,
+            StateFault::BadSlot => NfsStat4::Badslot,
+            StateFault::BadHighSlot => NfsStat4::BadHighSlot,
+            StateFault::Misordered => NfsStat4::SeqMisordered,
+            StateFault::FalseRetry => NfsStat4::SeqFalseRetry,
+            StateFault::TooSmall => NfsStat4::Toosmall,
+            StateFault::BadStateid => NfsStat4::BadStateid,
+            StateFault::StaleStateid => NfsStat4::StaleStateid,
+            StateFault::OldStateid => NfsStat4::OldStateid,
+            StateFault::Expired => NfsStat4::Expired,
+            StateFault::AdminRevoked => NfsStat4::AdminRevoked,
+            StateFault::ShareDenied => NfsStat4::ShareDenied,
+            StateFault::OpenMode => NfsStat4::Openmode,
+            StateFault::Locked => NfsStat4::Locked,
+            StateFault::LocksHeld => NfsStat4::LocksHeld,
+            StateFault::CompleteAlready => NfsStat4::CompleteAlready,
+            StateFault::Grace => NfsStat4::Grace,
+            StateFault::NoGrace => NfsStat4::NoGrace,
+            StateFault::ReclaimBad => NfsStat4::ReclaimBad,
+            StateFault::ReclaimConflict => NfsStat4::ReclaimConflict,
+        })
     }
 }
 

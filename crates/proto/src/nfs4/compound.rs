@@ -1,0 +1,164 @@
+//! COMPOUND and CB_COMPOUND: a header, then operations one after the other (RFC 8881 sections 16.2
+//! and 20.1).
+
+use curt_xdr::{Decode, DecodeError, Decoder, Encode, Opaque, Xdr};
+
+use super::{Nfs4Operation, NfsStat4, TAG_MAX};
+
+/// What precedes the operations of a COMPOUND (`COMPOUND4args`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
+pub struct CompoundHeader<'a> {
+    /// Chosen by the client, returned in the reply.
+    pub tag: Opaque<'a, TAG_MAX>,
+    /// The minor version.
+    pub minor_version: u32,
+    /// The number of operations that follow.
+    pub operations: u32,
+}
+
+/// What precedes the operations of a CB_COMPOUND (`CB_COMPOUND4args`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
+pub struct CallbackHeader<'a> {
+    /// Chosen by the server, returned in the reply.
+    pub tag: Opaque<'a, TAG_MAX>,
+    /// The minor version.
+    pub minor_version: u32,
+    /// Used by 4.0 only.
+    pub callback_ident: u32,
+    /// The number of operations that follow.
+    pub operations: u32,
+}
+
+/// What precedes the results of a COMPOUND or CB_COMPOUND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct CompoundReplyHeader<'a> {
+    /// The status of the last result.
+    pub status: NfsStat4,
+    /// That of the request.
+    pub tag: Opaque<'a, TAG_MAX>,
+    /// The number of results that follow.
+    pub results: u32,
+}
+
+/// What precedes the result of an operation that is `NFS4_OK`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct ResultHeader {
+    /// The operation.
+    pub operation: Nfs4Operation,
+    /// Its status.
+    pub status: NfsStat4,
+}
+
+/// The arguments of an operation that has some, for a client that encodes them.
+pub trait OperationArguments: Encode {
+    /// The operation.
+    const OPERATION: Nfs4Operation;
+}
+
+/// Encodes the operations of a COMPOUND; their number is written at the end.
+#[derive(Debug)]
+pub struct CompoundEncoder<'b> {
+    out: &'b mut Vec<u8>,
+    count_at: usize,
+    operations: u32,
+}
+
+impl<'b> CompoundEncoder<'b> {
+    /// Appends the header.
+    pub fn new(out: &'b mut Vec<u8>, tag: Opaque<'_, TAG_MAX>, minor_version: u32) -> Self {
+        CompoundHeader { tag, minor_version, operations: 0 }.encode(out);
+        let count_at = out.len() - 4;
+        Self { out, count_at, operations: 0 }
+    }
+
+    /// Appends an operation without arguments.
+    pub fn bare(&mut self, operation: Nfs4Operation) {
+        operation.encode(self.out);
+        self.operations += 1;
+    }
+
+    /// Appends an operation.
+    pub fn push<A: OperationArguments>(&mut self, arguments: &A) {
+        self.bare(A::OPERATION);
+        arguments.encode(self.out);
+    }
+
+    /// Writes the number of operations and returns it.
+    pub fn finish(self) -> u32 {
+        self.out[self.count_at..self.count_at + 4].copy_from_slice(&self.operations.to_be_bytes());
+        self.operations
+    }
+}
+
+/// The results of a COMPOUND, decoded one at a time in the order of the request.
+#[derive(Clone, Debug)]
+pub struct CompoundResults<'a> {
+    decoder: Decoder<'a>,
+    header: CompoundReplyHeader<'a>,
+    left: u32,
+}
+
+/// Why an operation's result is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResultError {
+    /// The operation failed; it is the last one executed.
+    #[error("{0}")]
+    Failed(NfsStat4),
+    /// An earlier operation failed.
+    #[error("the operation was not executed: {0}")]
+    NotExecuted(NfsStat4),
+    /// The server answered another operation.
+    #[error("the result is that of {0}")]
+    OtherOperation(Nfs4Operation),
+    /// The result could not be decoded.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+impl<'a> CompoundResults<'a> {
+    /// Decodes the header.
+    ///
+    /// # Errors
+    /// Those of the header.
+    pub fn new(reply: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut decoder = Decoder::new(reply);
+        let header: CompoundReplyHeader<'a> = decoder.get()?;
+        Ok(Self { decoder, header, left: header.results })
+    }
+
+    /// The header.
+    #[must_use]
+    pub const fn header(&self) -> &CompoundReplyHeader<'a> {
+        &self.header
+    }
+
+    /// The next operation's status, which has a body if it is `NFS4_OK`; for operations whose
+    /// failures have one too.
+    ///
+    /// # Errors
+    /// Any [`ResultError`] but [`ResultError::Failed`].
+    pub fn status(&mut self, operation: Nfs4Operation) -> Result<NfsStat4, ResultError> {
+        self.left = self.left.checked_sub(1).ok_or(ResultError::NotExecuted(self.header.status))?;
+        let result: ResultHeader = self.decoder.get()?;
+        if result.operation != operation {
+            return Err(ResultError::OtherOperation(result.operation));
+        }
+        Ok(result.status)
+    }
+
+    /// The next operation's result.
+    ///
+    /// # Errors
+    /// Any [`ResultError`].
+    pub fn next<T: Decode<'a>>(&mut self, operation: Nfs4Operation) -> Result<T, ResultError> {
+        match self.status(operation)? {
+            NfsStat4::Ok => Ok(self.decoder.get()?),
+            status => Err(ResultError::Failed(status)),
+        }
+    }
+
+    /// The cursor, for a body that [`status`](Self::status) precedes.
+    pub const fn decoder(&mut self) -> &mut Decoder<'a> {
+        &mut self.decoder
+    }
+}
