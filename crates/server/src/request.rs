@@ -14,6 +14,7 @@ use crate::file_handle::HandleContents;
 use crate::ops::{BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
 use crate::replay::ExecutionWindow;
 use crate::service::NfsService;
+use crate::state::FileKey;
 
 /// Why a request ends before its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,11 @@ impl<'r> VerifiedHandle<'r> {
 
     pub(crate) const fn service(&self) -> &'r NfsService {
         self.service
+    }
+
+    /// The file, in whichever export it is.
+    pub(crate) fn file_key(&self) -> FileKey {
+        FileKey { file_system: self.export().file_system, node: self.node }
     }
 
     /// The tree that contains it. The file-system stage begins here, because callers use the tree
@@ -193,6 +199,6 @@ impl<'r> VerifiedHandle<'r> {
             node: node.handle,
             parent: is_checked.then_some(self.node),
         });
-        FoundObject { handle, attributes: Some(self.exported(node.attributes)) }
+        FoundObject { handle, attributes: Some(self.exported(node.attributes)), is_new: false }
     }
 }

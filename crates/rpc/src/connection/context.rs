@@ -101,10 +101,10 @@ impl<'a> CallContext<'a> {
     }
 
     /// Whether a reply may contain a range of a file: not without a socket, nor if the call's
-    /// flavor protects the results.
+    /// flavor protects the results, nor if it has one already.
     #[must_use]
     pub const fn allows_sendfile(&self) -> bool {
-        self.allows_sendfile
+        self.allows_sendfile && self.file_range.is_none()
     }
 
     /// Inserts a range of a file into the reply after its first `at` bytes. Bytes that the service
@@ -113,12 +113,14 @@ impl<'a> CallContext<'a> {
     /// # Panics
     /// If the reply has a range already, or may not have one ([`CallContext::allows_sendfile`]).
     pub fn attach(&mut self, at: usize, piece: SendfileRange) {
-        assert!(self.allows_sendfile, "the reply takes no piece of a file");
+        assert!(self.allows_sendfile || self.file_range.is_some(), "the reply takes no piece of a file");
         let before = self.file_range.replace((at, piece));
         assert!(before.is_none(), "a reply has one piece of a file at most");
     }
 
-    pub(crate) const fn forbid_sendfile(&mut self) {
+    /// The reply may contain no range of a file from now on: the service keeps its bytes, or they
+    /// are protected.
+    pub const fn forbid_sendfile(&mut self) {
         self.allows_sendfile = false;
     }
 

@@ -27,7 +27,7 @@ pub(super) fn enter(
     if !(above.rules().crossmnt || root.rules().nohide) {
         return None;
     }
-    let root = FoundObject { handle: root.handle().clone(), attributes: root.attributes() };
+    let root = FoundObject { handle: root.handle().clone(), attributes: root.attributes(), is_new: false };
     Some(OpResult { attributes: above.attributes(), value: Ok(root) })
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn make(
         let vfs = current.vfs();
         vfs.make(&current.caller(), &current.node, name, object)
     };
-    current.wcc(made).map(|made| current.child(&made.node, name))
+    current.wcc(made).map(|made| FoundObject { is_new: made.new, ..current.child(&made.node, name) })
 }
 
 /// Refuses device numbers that Linux would truncate to another device, and attributes that cannot

@@ -78,4 +78,6 @@ pub(crate) struct BothAttributes {
 pub(crate) struct FoundObject {
     pub(crate) handle: FileHandle,
     pub(crate) attributes: Option<Attributes>,
+    /// Whether the request created it.
+    pub(crate) is_new: bool,
 }

@@ -139,15 +139,11 @@ pub(super) fn lookup<'r>(
             visible(request, node, id)?.ok_or(OpFailure::Status(NfsStat4::Noent))
         }
         Object::Exported(target) => {
-            let found = check(name).map(|()| ops::find(request, target, name));
-            let is_link = |attributes: Option<Attributes>| {
-                attributes.is_some_and(|attributes| attributes.kind == FileKind::Symlink)
-            };
-            let found = found?;
-            let node = found.value.map_err(|error| match Fault::from(error) {
-                Fault::Notdir if is_link(found.attributes) => NfsStat4::Symlink.into(),
-                fault => OpFailure::from(fault),
-            })?;
+            check(name)?;
+            let found = ops::find(request, target, name);
+            let node = found
+                .value
+                .map_err(|error| not_a_directory(Fault::from(error), found.attributes.as_ref()))?;
             if let Some(id) = target.export().child_at(&node.handle)
                 && let Some(root) = export_root(request, id)?
             {
@@ -155,6 +151,15 @@ pub(super) fn lookup<'r>(
             }
             child(request, target, &node, name)
         }
+    }
+}
+
+/// The status of an operation that failed on a directory: a symbolic link in its place has a status
+/// of its own.
+pub(super) fn not_a_directory(fault: Fault, directory: Option<&Attributes>) -> OpFailure {
+    match (fault, directory.map(|directory| directory.kind)) {
+        (Fault::Notdir, Some(FileKind::Symlink)) => NfsStat4::Symlink.into(),
+        (fault, _) => fault.into(),
     }
 }
 

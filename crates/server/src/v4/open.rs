@@ -1,14 +1,262 @@
-//! OPEN (RFC 8881 section 18).
+//! OPEN (RFC 8881 section 18.16).
 
-use curt_proto::nfs4::NfsStat4;
-use curt_xdr::Decoder;
+use curt_proto::nfs4::{
+    Attribute, Bitmap4, ChangeInfo, CreateHow4, Fattr4, NfsStat4, NoDelegation, OpenArgs4, OpenClaim,
+    OpenDelegation, OpenHow, OpenOk4, OpenResultFlags, ShareAccess4,
+};
+use curt_types::{Access, Attributes, Fault, FileKind, SetAttributes};
+use curt_vfs::{CreateMode, NewNode};
+use curt_xdr::{Decoder, Encode};
 
-use super::{Compound, Outcome};
+use super::change::{change, change_info};
+use super::settable::{EXCLUSIVE_CREATE, Settable, settable};
+use super::{Compound, Object, OpFailure, Outcome, decoded, io, names};
+use crate::ops::{self, OpResult};
+use crate::request::{NfsRequest, VerifiedHandle};
+use crate::state::{OpenGranted, OpenRequest, ShareBits, ShareMode};
+
+/// The attributes that hold the verifier of an exclusive creation until the client sets them.
+const VERIFIER_ATTRIBUTES: Bitmap4 = Attribute::set(&[Attribute::TimeAccess, Attribute::TimeModify]);
 
 pub(super) fn open<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
-    _reply: &mut Vec<u8>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let asked: OpenArgs4<'r> = decoded(arguments)?;
+    let mode = share_mode(asked.share_access, asked.share_deny)?;
+    let delegation = delegation(asked.share_access)?;
+    let current = compound.current()?;
+    let is_reclaim = matches!(asked.claim, OpenClaim::Previous(_));
+    check_claim(compound, &asked)?;
+    let found = match asked.claim {
+        OpenClaim::Null(name) => find_or_create(
+            &mut compound.request,
+            compound.minor_version,
+            &current,
+            name.bytes(),
+            &asked.how,
+            mode,
+        )?,
+        OpenClaim::Previous(_) | OpenClaim::Fh => FoundFile::existing(current),
+        // The server has granted no delegation, neither to this instance of the client nor to an
+        // earlier one.
+        OpenClaim::DelegateCur(..) | OpenClaim::DelegCurFh(_) => return Err(NfsStat4::BadStateid.into()),
+        OpenClaim::DelegatePrev(_) | OpenClaim::DelegPrevFh => return Err(NfsStat4::Notsupp.into()),
+    };
+    let FoundFile { object, is_new, directory, set, resize } = found;
+    let target = object.exported_or(NfsStat4::Isdir)?;
+    let status = ops::getattr(&mut compound.request, target)?;
+    if status.kind != FileKind::Regular {
+        return Err(io::not_regular(status.kind).into());
+    }
+    let by_handle = !matches!(asked.claim, OpenClaim::Null(_));
+    if !is_new {
+        check_access(&mut compound.request, target, &status, mode, by_handle)?;
+    }
+    let pin = target.vfs().pin(&target.node).map_err(Fault::from)?;
+    let (service, now) = (compound.request.service, compound.request.service.uptime());
+    let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
+    let request = OpenRequest {
+        owner: asked.owner.owner.bytes(),
+        file: target.file_key(),
+        mode,
+        is_reclaim,
+        pin: Some(pin),
+    };
+    let granted: OpenGranted = service.held.open(slot.client(), &request, now)?;
+    if let Some(size) = resize {
+        let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        if let Err(fault) = ops::setattr(&mut compound.request, target, &set, None).value {
+            service.held.withdraw_open(slot.client(), &granted);
+            return Err(fault.into());
+        }
+    }
+    OpenOk4 {
+        stateid: granted.stateid,
+        directory,
+        flags: OpenResultFlags(OpenResultFlags::LOCKTYPE_POSIX),
+        attributes_set: set,
+        delegation,
+    }
+    .encode(reply);
+    compound.set_current(object);
+    compound.current_stateid = Some(granted.stateid);
+    Ok(())
+}
+
+/// The access and the denial of OPEN and OPEN_DOWNGRADE, without the delegation wanted.
+pub(super) fn share_mode(access: ShareAccess4, deny: u32) -> Result<ShareMode, OpFailure> {
+    let invalid = OpFailure::Status(NfsStat4::Inval);
+    if access.0 & !ShareAccess4::ALL != 0 || access.access() == 0 {
+        return Err(invalid);
+    }
+    let bits = |bits| ShareBits::from_wire(bits).ok_or(invalid);
+    Ok(ShareMode { access: bits(access.access())?, deny: bits(deny)? })
+}
+
+/// Why there is no delegation, for clients that say what they want.
+const fn delegation(access: ShareAccess4) -> Result<OpenDelegation<'static>, OpFailure> {
+    let why = match access.wanted() {
+        0 => return Ok(OpenDelegation::None),
+        ShareAccess4::WANT_NO_DELEG => NoDelegation::NotWanted,
+        ShareAccess4::WANT_CANCEL => NoDelegation::Cancelled,
+        ShareAccess4::WANT_READ_DELEG | ShareAccess4::WANT_WRITE_DELEG | ShareAccess4::WANT_ANY_DELEG => {
+            NoDelegation::Resource(false)
+        }
+        _ => return Err(OpFailure::Status(NfsStat4::Inval)),
+    };
+    Ok(OpenDelegation::NoneExt(why))
+}
+
+/// Whether a claim goes with the rest of the arguments.
+fn check_claim(compound: &Compound<'_, '_>, asked: &OpenArgs4<'_>) -> Outcome {
+    let by_name =
+        matches!(asked.claim, OpenClaim::Null(_) | OpenClaim::DelegateCur(..) | OpenClaim::DelegatePrev(_));
+    let creates = matches!(asked.how, OpenHow::Create(_));
+    if creates && !by_name {
+        return Err(NfsStat4::Inval.into());
+    }
+    // The session's client is the owner's, whatever the owner's client id says (RFC 8881 section
+    // 18.16.3).
+    debug_assert!(compound.slot.is_some(), "OPEN stands after SEQUENCE");
+    Ok(())
+}
+
+/// The file of an OPEN.
+struct FoundFile<'r> {
+    object: Object<'r>,
+    is_new: bool,
+    /// The directory's change attribute.
+    directory: ChangeInfo,
+    /// The attributes that were set.
+    set: Bitmap4,
+    /// The size to be set once the access is reserved.
+    resize: Option<u64>,
+}
+
+impl<'r> FoundFile<'r> {
+    fn existing(object: Object<'r>) -> Self {
+        Self { object, is_new: false, directory: ChangeInfo::default(), set: Bitmap4::EMPTY, resize: None }
+    }
+}
+
+fn find_or_create<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    minor_version: u32,
+    directory: &Object<'r>,
+    name: &[u8],
+    how: &OpenHow<'_>,
+    mode: ShareMode,
+) -> Result<FoundFile<'r>, OpFailure> {
+    if let (OpenHow::Create(how), Object::Exported(target)) = (how, directory) {
+        return create(request, minor_version, target, name, how, mode);
+    }
+    let object = match names::lookup(request, directory, name) {
+        // The pseudo file system is read-only.
+        Err(OpFailure::Status(NfsStat4::Noent)) if matches!(how, OpenHow::Create(_)) => {
+            return Err(NfsStat4::Rofs.into());
+        }
+        looked_up => looked_up?,
+    };
+    let status = names::attributes(request, directory)?;
+    let change = change(&status);
+    let info = ChangeInfo { atomic: true, before: change, after: change };
+    Ok(FoundFile { directory: info, ..FoundFile::existing(object) })
+}
+
+/// Creates a file, or finds the existing one that the arguments accept.
+fn create<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    minor_version: u32,
+    directory: &VerifiedHandle<'r>,
+    name: &[u8],
+    how: &CreateHow4<'_>,
+    mode: ShareMode,
+) -> Result<FoundFile<'r>, OpFailure> {
+    names::check(name)?;
+    let parse = |fattr: &Fattr4<'_>| settable(fattr, minor_version);
+    let (mut set, verifier) = match how {
+        CreateHow4::Unchecked(fattr) | CreateHow4::Guarded(fattr) => (parse(fattr)?, None),
+        CreateHow4::Exclusive(verifier) => (Settable::default(), Some(*verifier)),
+        CreateHow4::Exclusive41(verifier, fattr) => {
+            if !fattr.mask.without(EXCLUSIVE_CREATE).is_empty() {
+                return Err(NfsStat4::Inval.into());
+            }
+            (parse(fattr)?, Some(*verifier))
+        }
+    };
+    let is_unchecked = matches!(how, CreateHow4::Unchecked(_));
+    // An existing file is truncated only after its access is reserved.
+    let size = if is_unchecked { set.values.size.take() } else { None };
+    let file = match (how, verifier) {
+        (_, Some(verifier)) => CreateMode::Exclusive(verifier.0),
+        (CreateHow4::Unchecked(_), _) => CreateMode::Unchecked(&set.values),
+        _ => CreateMode::Guarded(&set.values),
+    };
+    let OpResult { attributes: around, value } = ops::make(request, directory, name, NewNode::File(file));
+    let info = change_info(&around);
+    let made = match value {
+        Ok(made) => made,
+        // What exists is not a regular file, which is a status of its own.
+        Err(Fault::Exist) if is_unchecked => {
+            let object = names::lookup(request, &Object::Exported(directory.clone()), name)?;
+            return Ok(FoundFile { directory: info, ..FoundFile::existing(object) });
+        }
+        Err(fault) => return Err(names::not_a_directory(fault, around.after.as_ref())),
+    };
+    let object = names::of_handle(request, made.handle.as_bytes())?;
+    if let (Some(_), Object::Exported(target)) = (verifier, &object) {
+        if set.values != SetAttributes::default() {
+            ops::setattr(request, target, &set.values, None).value?;
+        }
+        let set = set.mask.union(VERIFIER_ATTRIBUTES);
+        return Ok(FoundFile { object, is_new: true, directory: info, set, resize: None });
+    }
+    let resize = match size {
+        Some(size) if made.is_new && size > 0 => Some(size),
+        Some(0) if !made.is_new => {
+            if !mode.access.contains(ShareBits::WRITE) {
+                return Err(NfsStat4::Inval.into());
+            }
+            Some(0)
+        }
+        _ => None,
+    };
+    // Of an existing file only the size is set.
+    let size_only = Attribute::set(&[Attribute::Size]);
+    let set = match (made.is_new, resize) {
+        (true, _) => set.mask,
+        (false, Some(_)) => size_only,
+        (false, None) => Bitmap4::EMPTY,
+    };
+    Ok(FoundFile { object, is_new: made.is_new, directory: info, set, resize })
+}
+
+/// Whether the caller may open an existing file. Of a file that it opens by its handle, it may have
+/// lost the right since it looked the name up: the owner keeps it, as with a local descriptor.
+fn check_access(
+    request: &mut NfsRequest<'_, '_>,
+    target: &VerifiedHandle<'_>,
+    status: &Attributes,
+    mode: ShareMode,
+    by_handle: bool,
+) -> Outcome {
+    let writes = mode.access.contains(ShareBits::WRITE);
+    if writes {
+        target.writable()?;
+    }
+    if by_handle && target.caller().uid == status.uid {
+        return Ok(());
+    }
+    let asked = Access::READ.with(Access::MODIFY).with(Access::EXECUTE);
+    let granted = ops::access(request, target, asked).value?;
+    // Whoever may execute a file may read it, because executing reads it. Who denies others to read
+    // has to be able to write.
+    let reads = granted.contains(Access::READ) || granted.contains(Access::EXECUTE);
+    let wants_write = writes || mode.deny.contains(ShareBits::READ);
+    if mode.access.contains(ShareBits::READ) && !reads || wants_write && !granted.contains(Access::MODIFY) {
+        return Err(NfsStat4::Access.into());
+    }
+    Ok(())
 }

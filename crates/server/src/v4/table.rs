@@ -33,7 +33,7 @@ pub(super) const fn function(operation: Nfs4Operation) -> OperationFn {
         Nfs4Operation::Lookupp => super::lookupp::lookupp,
         Nfs4Operation::Nverify => super::nverify::nverify,
         Nfs4Operation::Open => super::open::open,
-        Nfs4Operation::OpenDowngrade => super::open_downgrade::open_downgrade,
+        Nfs4Operation::OpenDowngrade => super::close::open_downgrade,
         Nfs4Operation::Putfh => super::putfh::putfh,
         Nfs4Operation::Putpubfh => super::putfh::putrootfh,
         Nfs4Operation::Putrootfh => super::putfh::putrootfh,

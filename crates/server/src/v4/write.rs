@@ -1,14 +1,28 @@
-//! WRITE (RFC 8881 section 18).
+//! WRITE (RFC 8881 section 18.32).
 
-use curt_proto::nfs4::NfsStat4;
-use curt_xdr::Decoder;
+use curt_proto::nfs4::{NfsStat4, Verifier4, WriteArgs4, WriteOk4};
+use curt_xdr::{Decoder, Encode};
 
-use super::{Compound, Outcome};
+use super::{Compound, Outcome, decoded, io};
+use crate::ops;
+use crate::state::IoDirection;
 
 pub(super) fn write<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
-    _reply: &mut Vec<u8>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let WriteArgs4 { stateid, offset, stable, data } = decoded(arguments)?;
+    let object = compound.current()?;
+    let target = object.exported_or(NfsStat4::Isdir)?;
+    io::check_stateid(compound, target, stateid, IoDirection::Write)?;
+    let written = ops::write(&mut compound.request, target, offset, data.bytes(), stable.into());
+    let written = written.value.map_err(|fault| io::failure(fault, written.attributes.after.as_ref()))?;
+    WriteOk4 {
+        count: written.count,
+        committed: written.committed.into(),
+        verifier: Verifier4(written.verifier),
+    }
+    .encode(reply);
+    Ok(())
 }

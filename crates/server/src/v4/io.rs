@@ -1,0 +1,41 @@
+//! What READ, WRITE, SETATTR of a size, and OPEN have in common: the check of the stateid, and the
+//! statuses for objects that are no regular files.
+
+use curt_proto::nfs4::{NfsStat4, Stateid};
+use curt_types::{Attributes, Fault, FileKind};
+
+use super::{Compound, OpFailure, Outcome};
+use crate::request::VerifiedHandle;
+use crate::state::IoDirection;
+
+/// Whether the client may read or write a file with a stateid of its arguments (RFC 8881 section
+/// 8.2.5).
+pub(super) fn check_stateid(
+    compound: &Compound<'_, '_>,
+    target: &VerifiedHandle<'_>,
+    given: Stateid,
+    io: IoDirection,
+) -> Outcome {
+    let stateid = compound.stateid(given)?;
+    let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
+    Ok(compound.request.service.held.check_io(slot.client(), &stateid, &target.file_key(), io)?)
+}
+
+/// The status of I/O that failed, for an object with these attributes: where the kernel says
+/// "invalid" of all that is not regular, the protocol says what it is.
+pub(super) fn failure(fault: Fault, attributes: Option<&Attributes>) -> OpFailure {
+    let kind = attributes.map(|attributes| attributes.kind);
+    match (fault, kind) {
+        (Fault::Inval | Fault::Isdir, Some(kind)) if kind != FileKind::Regular => not_regular(kind).into(),
+        _ => fault.into(),
+    }
+}
+
+/// The status for an object that is not a regular file.
+pub(super) const fn not_regular(kind: FileKind) -> NfsStat4 {
+    match kind {
+        FileKind::Directory => NfsStat4::Isdir,
+        FileKind::Symlink => NfsStat4::Symlink,
+        _ => NfsStat4::WrongType,
+    }
+}

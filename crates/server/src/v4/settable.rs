@@ -1,0 +1,82 @@
+//! The attributes that a client sets: SETATTR, CREATE, OPEN (RFC 8881 section 5).
+
+use curt_proto::nfs4::{
+    Attribute, AttributeValues, Bitmap4, Fattr4, NfsStat4, NfsTime4, OpaqueLimited, SetTime4,
+};
+use curt_types::{SetAttributes, SetTime};
+
+use super::OpFailure;
+
+/// The attributes that an exclusive creation may set (`suppattr_exclcreat`): not the times, which
+/// hold its verifier.
+pub(super) const EXCLUSIVE_CREATE: Bitmap4 =
+    Attribute::set(&[Attribute::Size, Attribute::Mode, Attribute::Owner, Attribute::OwnerGroup]);
+
+/// The largest mode: permission, set-id and sticky bits.
+const MODE_MAX: u32 = 0o7777;
+
+/// Attributes to be set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Settable {
+    pub(super) values: SetAttributes,
+    /// Which ones.
+    pub(super) mask: Bitmap4,
+}
+
+/// Decodes attributes to be set.
+pub(super) fn settable(fattr: &Fattr4<'_>, minor_version: u32) -> Result<Settable, OpFailure> {
+    let mask = fattr.mask;
+    if !mask.without(Attribute::supported(minor_version)).is_empty() {
+        return Err(NfsStat4::Attrnotsupp.into());
+    }
+    if !mask.without(Attribute::SETTABLE).is_empty() {
+        return Err(NfsStat4::Inval.into());
+    }
+    let values = AttributeValues::decode(fattr)?;
+    if values.mode.is_some_and(|mode| mode > MODE_MAX) {
+        return Err(NfsStat4::Inval.into());
+    }
+    let values = SetAttributes {
+        mode: values.mode,
+        uid: values.owner.map(id).transpose()?,
+        gid: values.owner_group.map(id).transpose()?,
+        size: values.size,
+        atime: time(values.time_access_set)?,
+        mtime: time(values.time_modify_set)?,
+    };
+    Ok(Settable { values, mask })
+}
+
+/// A user or group as a number (RFC 8881 section 5.9): names are not mapped.
+fn id(owner: OpaqueLimited<'_>) -> Result<u32, OpFailure> {
+    let digits = owner.bytes();
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let has_one_form = digits.len() == 1 || !digits.starts_with(b"0");
+    let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    number.filter(|_| is_number && has_one_form).ok_or(OpFailure::Status(NfsStat4::Badowner))
+}
+
+fn time(set: Option<SetTime4>) -> Result<SetTime, OpFailure> {
+    match set {
+        None => Ok(SetTime::Keep),
+        Some(SetTime4::ServerTime) => Ok(SetTime::ServerTime),
+        Some(SetTime4::ClientTime(NfsTime4 { nanoseconds, .. })) if nanoseconds >= 1_000_000_000 => {
+            Err(NfsStat4::Inval.into())
+        }
+        Some(SetTime4::ClientTime(time)) => Ok(SetTime::Time(time.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_decimal_numbers_in_one_form() {
+        let id = |text: &str| id(OpaqueLimited::new(text.as_bytes()).expect("it is short")).ok();
+        assert_eq!(["0", "1000", "4294967295"].map(id), [Some(0), Some(1000), Some(u32::MAX)]);
+        for other in ["", "00", "01", "+1", "-1", "4294967296", "root", "root@example.org", "1 "] {
+            assert_eq!(id(other), None, "{other}");
+        }
+    }
+}
