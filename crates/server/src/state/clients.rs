@@ -16,9 +16,7 @@ use super::opens::ClientStates;
 use super::sessions::CreateSessionSlot;
 use super::{ServerState, Session, StateFault, has_room, nanoseconds};
 
-/// Time between searches for expired clients.
-const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
-/// The same at conflicts, which clients can provoke.
+/// Time between searches for expired clients at conflicts, which clients can provoke.
 const CONFLICT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Who sends a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
@@ -204,7 +202,6 @@ impl ServerState {
         asked: &ExchangeId<'_>,
         now: Duration,
     ) -> Result<ExchangedId, StateFault> {
-        self.maintain(now);
         let mut released = None;
         let mut table = self.clients.lock();
         let (confirmed, unconfirmed) = table.of_owner(asked.owner);
@@ -299,42 +296,26 @@ impl ServerState {
     }
 
     /// Removes the clients whose leases have expired, and unconfirmed records of the age of a
-    /// lease. Returns the number of clients.
+    /// lease, and checks backchannels. To be called about once a second. Returns the number of
+    /// clients.
     pub(crate) fn expire(&self, now: Duration) -> usize {
-        self.maintained.store(nanoseconds(now), Ordering::Relaxed);
+        self.searched.store(nanoseconds(now), Ordering::Relaxed);
         let mut table = self.clients.lock();
         let expired =
             table.records.values().filter(|record| record.client.is_expired(now, self.limits.lease));
         let expired: Vec<_> = expired.map(|record| record.client.id).collect();
         let removed: Vec<_> = expired.into_iter().filter_map(|id| table.remove(id)).collect();
         drop(table);
+        self.check_backchannels();
         removed.iter().for_each(|record| self.release(record));
         removed.len()
-    }
-
-    /// As [`Self::expire`], if the last time was a while ago. Requests call it, so that expiry
-    /// needs no thread: without requests, nobody misses what expired clients hold.
-    pub(super) fn maintain(&self, now: Duration) {
-        if self.is_due(now, MAINTENANCE_INTERVAL) {
-            self.expire(now);
-            self.check_backchannels();
-        }
     }
 
     /// As [`Self::expire`], for a conflict with state that may be of an expired client. Returns
     /// whether any client was removed.
     pub(crate) fn expire_at_conflict(&self, now: Duration) -> bool {
-        self.is_due(now, CONFLICT_INTERVAL) && self.expire(now) > 0
-    }
-
-    /// Whether the last search for expired clients was `interval` ago. One thread gets `true`.
-    fn is_due(&self, now: Duration, interval: Duration) -> bool {
-        let last = self.maintained.load(Ordering::Relaxed);
-        now.saturating_sub(Duration::from_nanos(last)) >= interval
-            && self
-                .maintained
-                .compare_exchange(last, nanoseconds(now), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        let last = Duration::from_nanos(self.searched.load(Ordering::Relaxed));
+        now.saturating_sub(last) >= CONFLICT_INTERVAL && self.expire(now) > 0
     }
 
     /// Ends the sessions and states of a record that was removed from the table.

@@ -36,9 +36,7 @@ pub(crate) use self::clients::{Client, ExchangeId, ExchangedId, Principal};
 pub(crate) use self::fault::StateFault;
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
-pub(crate) use self::sessions::{
-    BoundChannels, CallbackSecurity, ChannelLimits, CreateSession, Session, SessionCreated,
-};
+pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session, SessionCreated};
 pub(crate) use self::shares::{FileKey, FilePin, IoDirection, ShareBits, ShareMode, ShareTable};
 pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
 
@@ -53,7 +51,7 @@ pub(crate) struct ServerState {
     /// Number of opens. Relaxed: a limit may be exceeded by the number of threads.
     opens: AtomicUsize,
     /// Nanoseconds of the last search for expired clients. Relaxed: a time alone.
-    maintained: AtomicU64,
+    searched: AtomicU64,
 }
 
 impl ServerState {
@@ -67,7 +65,7 @@ impl ServerState {
             clients: Mutex::default(),
             shares: ShareTable::default(),
             opens: AtomicUsize::new(0),
-            maintained: AtomicU64::new(0),
+            searched: AtomicU64::new(0),
         }
     }
 

@@ -120,10 +120,11 @@ fn a_lease_does_not_expire_while_a_compound_is_executed() {
 }
 
 #[test]
-fn a_client_that_returns_before_anybody_noticed_its_expiry_keeps_its_lease() {
+fn a_client_that_returns_before_its_lease_is_ended_keeps_it() {
     let state = state();
     let (_, session) = client(&state, "a");
     executed(state.sequence(&request(session, 0, 1), at(1000))).finish(b"");
+    assert_eq!(state.expire(at(1001)), 0);
     executed(state.sequence(&request(session, 0, 2), at(1001))).finish(b"");
 }
 
@@ -131,6 +132,7 @@ fn a_client_that_returns_before_anybody_noticed_its_expiry_keeps_its_lease() {
 fn an_unconfirmed_record_lives_for_a_lease() {
     let state = state();
     let exchanged = exchange(&state, "a");
+    assert_eq!((state.expire(at(90)), state.expire(at(91))), (0, 1));
     assert_eq!(state.create_session(&creation(exchanged.client, 1), at(91)), Err(StateFault::StaleClient));
 }
 

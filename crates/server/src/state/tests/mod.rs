@@ -92,6 +92,8 @@ fn request(session: SessionId, slot: u32, sequence: u32) -> SequenceRequest {
         sequence: SequenceId(sequence),
         highest_slot: SlotId(slot),
         is_cached: true,
+        operations: 1,
+        size: 100,
         fingerprint: 1,
     }
 }

@@ -187,6 +187,34 @@ fn a_session_whose_cache_holds_no_reply_refuses_requests_to_be_cached() {
 }
 
 #[test]
+fn requests_beyond_the_limits_of_the_session_do_not_use_the_slot() {
+    let state = state();
+    let (_, session) = client(&state, "a");
+    let at_limit = SequenceRequest { operations: 16, size: 8192, ..request(session, 0, 1) };
+    let many = SequenceRequest { operations: 17, ..at_limit };
+    assert_eq!(refused(state.sequence(&many, at(0))), StateFault::TooManyOperations);
+    let large = SequenceRequest { size: 8193, ..at_limit };
+    assert_eq!(refused(state.sequence(&large, at(0))), StateFault::RequestTooBig);
+    executed(state.sequence(&at_limit, at(0))).finish(b"");
+}
+
+#[test]
+fn fingerprints_differ_in_principal_length_and_either_end() {
+    let state = state();
+    let of = |contents: &[u8]| state.fingerprint(Principal::Uid(0), contents);
+    let contents = [7; 2000];
+    assert_eq!(of(&contents), of(&contents));
+    assert_ne!(of(&contents), state.fingerprint(Principal::Uid(1), &contents));
+    assert_ne!(of(&contents), of(&contents[1..]));
+    for place in [0, 511, 1488, 1999] {
+        let mut other = contents;
+        other[place] = 8;
+        assert_ne!(of(&contents), of(&other), "{place}");
+    }
+    assert_ne!(of(&[1]), of(&[2]));
+}
+
+#[test]
 fn a_session_ends_when_none_but_the_caller_uses_it() {
     let state = state();
     let (_, session) = client(&state, "a");
