@@ -69,6 +69,11 @@ impl ServerState {
         }
     }
 
+    /// Sets the duration of a lease.
+    pub(crate) fn set_lease(&mut self, lease: Duration) {
+        self.limits.lease = lease;
+    }
+
     /// The duration of a lease.
     pub(crate) const fn lease(&self) -> Duration {
         self.limits.lease
