@@ -114,6 +114,8 @@ pub struct NfsService {
     pub(crate) versions: Versions,
     /// What NFSv4 clients hold, and the share reservations of all versions.
     pub(crate) held: ServerState,
+    /// The server in EXCHANGE_ID: the same after a restart with the same handles.
+    pub(crate) server_owner: [u8; 16],
     started: Instant,
 }
 
@@ -138,6 +140,7 @@ impl NfsService {
     ) -> Result<Self, SetupError> {
         let Setup { state, exports, counters } = setup;
         let state_secret = state.derived_secret("sessions");
+        let server_owner = state.derived_secret("server owner");
         let service = Self {
             key: state.handle_key(),
             exports: ExportsTable::new(names, clock.clone()),
@@ -153,6 +156,7 @@ impl NfsService {
             counters,
             authorisations: AuthorisationCaches::default(),
             held: ServerState::new(StateLimits::default(), u32::from_ne_bytes(random()?), &state_secret),
+            server_owner,
             started: clock.now(),
             clock,
             versions: Versions::default(),
