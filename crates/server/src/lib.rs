@@ -33,6 +33,6 @@ pub use exports::{
     RulesByFlavor, Severity, Squash, SystemNames, explain, read_exports,
 };
 pub use file_handle::have_room_for_parents;
-pub use service::{NfsService, RECORD_MAX, Setup, SetupError};
+pub use service::{ClientState, NfsService, RECORD_MAX, Setup, SetupError};
 pub use state_directory::{PersistentState, StateError};
 pub use versions::{UnknownVersion, Versions};

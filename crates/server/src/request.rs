@@ -14,7 +14,7 @@ use crate::file_handle::HandleContents;
 use crate::ops::{BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
 use crate::replay::ExecutionWindow;
 use crate::service::NfsService;
-use crate::state::FileKey;
+use crate::state::{FileKey, IoDirection};
 
 /// Why a request ends before its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +123,13 @@ impl<'r> VerifiedHandle<'r> {
     /// Refuses changes in a read-only export, with the error of a read-only file system.
     pub(crate) fn writable(&self) -> Result<(), Fault> {
         if self.read_only() { Err(Fault::Rofs) } else { Ok(()) }
+    }
+
+    /// Refuses I/O that an open of an NFSv4 client denies to others: I/O without an open, such as
+    /// that of NFSv3, can only wait for its end.
+    pub(crate) fn not_denied(&self, io: IoDirection) -> Result<(), Fault> {
+        let denied = self.service.held.shares.denies_io(&self.file_key(), None, io);
+        if denied { Err(Fault::Jukebox) } else { Ok(()) }
     }
 
     /// Refuses changes of two objects in different exports.

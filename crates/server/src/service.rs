@@ -1,10 +1,12 @@
 //! The service: its parts, and the operations of its operator.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use curt_observe::{ServerCounters, probe};
-use curt_proto::{mount3, nfs4};
+use curt_proto::mount3;
+use curt_proto::nfs4::{self, Clientid};
 use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CALL_HEADER_MAX;
 use curt_vfs::FileCacheCounters;
@@ -14,7 +16,7 @@ use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameServ
 use crate::file_handle::HandleKey;
 use crate::mount3::RemoteMountTable;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
-use crate::state::{ServerState, StateLimits};
+use crate::state::{ClientSummary, ServerState, StateLimits};
 use crate::state_directory::{PersistentState, StateError, random};
 use crate::versions::Versions;
 use crate::write_verifier::WriteVerifiers;
@@ -25,6 +27,42 @@ pub const RECORD_MAX: usize = CALL_HEADER_MAX + COMPOUND_ROOM + nfs4::DATA_MAX;
 
 /// The room in a compound beside the data of a WRITE.
 const COMPOUND_ROOM: usize = 16 << 10;
+
+/// An NFSv4 client and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientState {
+    /// Its id.
+    pub id: u64,
+    /// How it calls itself; other than printable characters are escaped.
+    pub name: String,
+    /// How its implementation calls itself; empty if it does not.
+    pub implementation: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether it has a session.
+    pub confirmed: bool,
+    /// The time since its last request.
+    pub idle: Duration,
+    /// Number of sessions.
+    pub sessions: usize,
+    /// Number of opens.
+    pub opens: usize,
+}
+
+impl From<ClientSummary> for ClientState {
+    fn from(client: ClientSummary) -> Self {
+        Self {
+            id: client.client.0,
+            name: client.owner.escape_ascii().to_string(),
+            implementation: client.implementation.escape_ascii().to_string(),
+            address: client.peer,
+            confirmed: client.is_confirmed,
+            idle: client.since_renewal,
+            sessions: client.sessions,
+            opens: client.opens,
+        }
+    }
+}
 
 /// The parts of a service.
 pub struct Setup {
@@ -76,6 +114,8 @@ pub struct NfsService {
     pub(crate) versions: Versions,
     /// What NFSv4 clients hold, and the share reservations of all versions.
     pub(crate) held: ServerState,
+    /// The server in EXCHANGE_ID: the same after a restart with the same handles.
+    pub(crate) server_owner: [u8; 16],
     started: Instant,
 }
 
@@ -100,6 +140,7 @@ impl NfsService {
     ) -> Result<Self, SetupError> {
         let Setup { state, exports, counters } = setup;
         let state_secret = state.derived_secret("sessions");
+        let server_owner = state.derived_secret("server owner");
         let service = Self {
             key: state.handle_key(),
             exports: ExportsTable::new(names, clock.clone()),
@@ -115,6 +156,7 @@ impl NfsService {
             counters,
             authorisations: AuthorisationCaches::default(),
             held: ServerState::new(StateLimits::default(), u32::from_ne_bytes(random()?), &state_secret),
+            server_owner,
             started: clock.now(),
             clock,
             versions: Versions::default(),
@@ -169,6 +211,32 @@ impl NfsService {
     /// Answers these versions of NFS from now on.
     pub fn set_versions(&mut self, versions: Versions) {
         self.versions = versions;
+    }
+
+    /// Sets the time for which an NFSv4 client keeps its state without a request (`--lease`).
+    pub fn set_lease(&mut self, lease: Duration) {
+        self.held.set_lease(lease);
+    }
+
+    /// Ends the leases of clients from which nothing was heard for the time of a lease. To be
+    /// called about once a second, by a thread that serves no calls.
+    pub fn expire_leases(&self) {
+        let expired = self.held.expire(self.uptime());
+        if expired > 0 {
+            tracing::info!(clients = expired, "leases of NFSv4 clients have expired");
+        }
+    }
+
+    /// The NFSv4 clients and what they hold.
+    #[must_use]
+    pub fn clients(&self) -> Vec<ClientState> {
+        self.held.clients(self.uptime()).into_iter().map(ClientState::from).collect()
+    }
+
+    /// Removes an NFSv4 client with its state, as if its lease had expired. Returns whether there
+    /// is such a client.
+    pub fn expire_client(&self, id: u64) -> bool {
+        self.held.expire_client(Clientid(id)).is_ok()
     }
 
     /// Makes all written data durable, at the end of a server. Errors are logged with their paths.

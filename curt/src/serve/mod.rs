@@ -1,4 +1,4 @@
-//! `curt serve`: exports directories, or an empty tree in memory, over NFS version 3.
+//! `curt serve`: exports directories, or an empty tree in memory, over NFS versions 3, 4.1 and 4.2.
 //!
 //! This module handles addresses, registration, the state directory and signals. The main thread
 //! keeps the privileges that start and shutdown need; serving threads have fewer.
@@ -6,6 +6,7 @@
 mod arguments;
 pub(crate) mod control;
 mod exported;
+mod leases;
 mod limits;
 mod listeners;
 mod liveness;
@@ -79,6 +80,10 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let server = RpcServer::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
     control.set_connections(server.handle());
     let stops = signals::watch(server.handle(), reload).context("cannot wait for signals")?;
+    if arguments.vers.v4() {
+        leases::watch(Arc::clone(&service), Arc::clone(&stops))
+            .context("cannot start the thread for leases")?;
+    }
     let registration =
         (!arguments.no_rpcbind).then(|| RpcbindRegistration::register(&listeners, arguments.vers)).flatten();
     let serving = serving::start(server, arguments.seccomp)?;

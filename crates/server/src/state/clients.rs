@@ -16,6 +16,9 @@ use super::opens::ClientStates;
 use super::sessions::CreateSessionSlot;
 use super::{ServerState, Session, StateFault, has_room, nanoseconds};
 
+/// Time between searches for expired clients at conflicts, which clients can provoke.
+const CONFLICT_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Who sends a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
 /// groups and the name of the machine may change while a client runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -293,7 +296,8 @@ impl ServerState {
     }
 
     /// Removes the clients whose leases have expired, and unconfirmed records of the age of a
-    /// lease. To be called about once a second. Returns the number of clients.
+    /// lease, and checks backchannels. To be called about once a second. Returns the number of
+    /// clients.
     pub(crate) fn expire(&self, now: Duration) -> usize {
         self.searched.store(nanoseconds(now), Ordering::Relaxed);
         let mut table = self.clients.lock();
@@ -302,15 +306,16 @@ impl ServerState {
         let expired: Vec<_> = expired.map(|record| record.client.id).collect();
         let removed: Vec<_> = expired.into_iter().filter_map(|id| table.remove(id)).collect();
         drop(table);
+        self.check_backchannels();
         removed.iter().for_each(|record| self.release(record));
         removed.len()
     }
 
-    /// As [`Self::expire`], unless there was a search in the last second. Returns whether any
-    /// client was removed.
-    pub(super) fn expire_at_conflict(&self, now: Duration) -> bool {
-        let searched = Duration::from_nanos(self.searched.load(Ordering::Relaxed));
-        now.saturating_sub(searched) >= Duration::from_secs(1) && self.expire(now) > 0
+    /// As [`Self::expire`], for a conflict with state that may be of an expired client. Returns
+    /// whether any client was removed.
+    pub(crate) fn expire_at_conflict(&self, now: Duration) -> bool {
+        let last = Duration::from_nanos(self.searched.load(Ordering::Relaxed));
+        now.saturating_sub(last) >= CONFLICT_INTERVAL && self.expire(now) > 0
     }
 
     /// Ends the sessions and states of a record that was removed from the table.

@@ -33,6 +33,12 @@ pub(crate) enum StateFault {
     Misordered,
     /// The sequence id is that of the last request, whose contents were different.
     FalseRetry,
+    /// The compound has more operations than the session allows.
+    TooManyOperations,
+    /// The request is larger than the session allows.
+    RequestTooBig,
+    /// The reply is to be cached, and no reply is small enough for the session's cache.
+    TooBigToCache,
     /// The channel's sizes are too small for any request.
     TooSmall,
     /// The stateid is of no state of this client.

@@ -36,9 +36,7 @@ pub(crate) use self::clients::{Client, ExchangeId, ExchangedId, Principal};
 pub(crate) use self::fault::StateFault;
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
-pub(crate) use self::sessions::{
-    BoundChannels, CallbackSecurity, ChannelLimits, CreateSession, Session, SessionCreated,
-};
+pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session, SessionCreated};
 pub(crate) use self::shares::{FileKey, FilePin, IoDirection, ShareBits, ShareMode, ShareTable};
 pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
 
@@ -52,7 +50,7 @@ pub(crate) struct ServerState {
     pub(crate) shares: ShareTable,
     /// Number of opens. Relaxed: a limit may be exceeded by the number of threads.
     opens: AtomicUsize,
-    /// Nanoseconds of the last search for expired clients at a conflict.
+    /// Nanoseconds of the last search for expired clients. Relaxed: a time alone.
     searched: AtomicU64,
 }
 
@@ -69,6 +67,11 @@ impl ServerState {
             opens: AtomicUsize::new(0),
             searched: AtomicU64::new(0),
         }
+    }
+
+    /// Sets the duration of a lease.
+    pub(crate) fn set_lease(&mut self, lease: Duration) {
+        self.limits.lease = lease;
     }
 
     /// The duration of a lease.

@@ -214,6 +214,14 @@ impl ClientStates {
     }
 }
 
+#[cfg(test)]
+impl ClientStates {
+    /// Sets the seqids of all states.
+    pub(super) fn set_seqids(&mut self, seqid: u32) {
+        self.states.values_mut().for_each(|record| record.seqid = seqid);
+    }
+}
+
 /// The number in a stateid.
 fn number_of(epoch: u32, stateid: &Stateid) -> Result<u64, StateFault> {
     if stateid.is_reserved() {

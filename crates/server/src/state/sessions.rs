@@ -131,15 +131,6 @@ impl CreateSessionSlot {
     }
 }
 
-/// Which channels of a session use a connection (`channel_dir_from_server4`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BoundChannels {
-    /// The fore channel.
-    Fore,
-    /// Both.
-    Both,
-}
-
 /// A session.
 pub(crate) struct Session {
     /// Its id.
@@ -166,15 +157,14 @@ struct CallbackPath {
 }
 
 impl CallbackPath {
-    /// Adds a connection, in the place of a closed one if there is any. Returns whether there was
-    /// room.
-    fn bind(&mut self, connection: Arc<dyn Backchannel>) -> bool {
+    /// Adds a connection. Beyond the limit it replaces the oldest one, which may be the same: a
+    /// client may bind a connection repeatedly.
+    fn bind(&mut self, connection: Arc<dyn Backchannel>) {
         self.connections.retain(|connection| connection.is_open());
-        let has_room = self.connections.len() < BACKCHANNELS_MAX;
-        if has_room {
-            self.connections.push(connection);
+        if self.connections.len() >= BACKCHANNELS_MAX {
+            self.connections.remove(0);
         }
-        has_room
+        self.connections.push(connection);
     }
 }
 
@@ -187,14 +177,10 @@ impl Session {
         SlotId(self.fore.slots - 1)
     }
 
-    /// BIND_CONN_TO_SESSION with the given connection as backchannel. Returns whether it is one
-    /// from now on.
-    pub(crate) fn bind_backchannel(&self, connection: Arc<dyn Backchannel>) -> bool {
-        let is_bound = self.callback.lock().bind(connection);
-        if is_bound {
-            self.status_flags.fetch_and(!BACKCHANNEL_DOWN, Ordering::Relaxed);
-        }
-        is_bound
+    /// BIND_CONN_TO_SESSION with the given connection as backchannel.
+    pub(crate) fn bind_backchannel(&self, connection: Arc<dyn Backchannel>) {
+        self.callback.lock().bind(connection);
+        self.status_flags.fetch_and(!BACKCHANNEL_DOWN, Ordering::Relaxed);
     }
 
     /// BACKCHANNEL_CTL.
@@ -210,10 +196,10 @@ impl Session {
         Some((callback.program, callback.security.clone()?))
     }
 
-    /// An open connection of the backchannel.
+    /// The last connection of the backchannel that is open.
     pub(crate) fn backchannel(&self) -> Option<Arc<dyn Backchannel>> {
         let callback = self.callback.lock();
-        callback.connections.iter().find(|connection| connection.is_open()).cloned()
+        callback.connections.iter().rev().find(|connection| connection.is_open()).cloned()
     }
 
     /// Updates the status flag of a backchannel without a connection.
@@ -240,7 +226,7 @@ pub(super) struct SessionTable {
     shards: Box<[RwLock<HashMap<SessionId, Arc<Session>>>]>,
     /// Maximum size of all cached replies.
     reply_bytes: usize,
-    /// Size reserved by sessions; changed under the lock of the clients.
+    /// Size reserved by sessions; raised under the lock of the clients.
     reserved: AtomicUsize,
 }
 
@@ -309,10 +295,7 @@ impl ServerState {
             return Err(StateFault::NoSpace);
         }
         let fore = self.sessions.fit(asked.fore.negotiate(&self.limits.fore)?)?;
-        let back = match asked.backchannel {
-            Some(_) => asked.back.negotiate(&self.limits.back)?,
-            None => asked.back.negotiate(&self.limits.back).unwrap_or(self.limits.back),
-        };
+        let back = asked.back.negotiate(&self.limits.back)?;
         let session = self.new_session(asked, Arc::clone(&record.client), fore, back);
         let created = SessionCreated {
             session: session.id,
@@ -380,8 +363,8 @@ impl ServerState {
         Ok(())
     }
 
-    /// Updates the status flags of backchannels. To be called about once a second.
-    pub(crate) fn check_backchannels(&self) {
+    /// Updates the status flags of backchannels.
+    pub(super) fn check_backchannels(&self) {
         for shard in &self.sessions.shards {
             shard.read().values().for_each(|session| session.check_backchannel());
         }

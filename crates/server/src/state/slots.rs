@@ -3,12 +3,21 @@
 //! Invariants: a slot executes one request at a time; a repetition with the same contents gets the
 //! same reply, one with other contents an error; no other request reads or changes the reply.
 
-use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+use std::{
+    hash::{Hash as _, Hasher as _},
+    sync::Arc,
+    sync::atomic::Ordering,
+    time::Duration,
+};
 
 use curt_proto::nfs4::{SequenceId, SessionId, SlotId};
 use parking_lot::Mutex;
 
-use super::{Client, ServerState, Session, StateFault};
+use super::limits::REPLY_MIN;
+use super::{Client, Principal, ServerState, Session, StateFault};
+
+/// Maximum number of bytes at either end of a request that tell it from others.
+const FINGERPRINT_PART: usize = 512;
 
 /// The arguments of SEQUENCE.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +32,11 @@ pub(crate) struct SequenceRequest {
     pub(crate) highest_slot: SlotId,
     /// `sa_cachethis`.
     pub(crate) is_cached: bool,
-    /// The hash of the contents of the compound and its principal.
+    /// Number of operations of the compound.
+    pub(crate) operations: u32,
+    /// Size of the request in bytes, with its RPC header.
+    pub(crate) size: usize,
+    /// See [`ServerState::fingerprint`].
     pub(crate) fingerprint: u64,
 }
 
@@ -126,6 +139,14 @@ impl Slot {
     }
 }
 
+#[cfg(test)]
+impl Slot {
+    /// Sets the sequence id of the last request.
+    pub(super) fn set_sequence(&self, sequence: SequenceId) {
+        self.0.lock().sequence = sequence;
+    }
+}
+
 /// A slot whose request is executed. Dropped without [`Self::finish`], its reply is not cached.
 pub(crate) struct SlotInUse {
     session: Arc<Session>,
@@ -150,16 +171,16 @@ impl SlotInUse {
         &self.grant
     }
 
-    /// Maximum size of the reply's results in bytes, if the client wants it cached. A longer reply
-    /// gets `NFS4ERR_REP_TOO_BIG_TO_CACHE` before its operation is executed.
+    /// Maximum size of the reply in bytes, if the client wants it cached. A longer one gets
+    /// `NFS4ERR_REP_TOO_BIG_TO_CACHE`.
     pub(crate) fn cached_max(&self) -> Option<usize> {
-        self.is_cached.then(|| usize::try_from(self.session.fore.cached).unwrap_or_default())
+        self.is_cached.then(|| usize::try_from(self.session.fore.cached).unwrap_or(usize::MAX))
     }
 
     /// Ends the request with its reply: the results of the compound.
     pub(crate) fn finish(mut self, reply: &[u8]) {
-        let fits = self.cached_max().is_some_and(|max| reply.len() <= max);
-        self.end(fits.then_some(reply));
+        let is_kept = self.cached_max().is_some_and(|max| reply.len() <= max);
+        self.end(is_kept.then_some(reply));
     }
 
     fn end(&mut self, reply: Option<&[u8]>) {
@@ -181,6 +202,16 @@ impl Drop for SlotInUse {
 }
 
 impl ServerState {
+    /// The hash of a request's principal, length, and first and last bytes. It tells a repetition
+    /// from another request with its sequence id; the data of a WRITE are not worth their time.
+    pub(crate) fn fingerprint(&self, principal: Principal, contents: &[u8]) -> u64 {
+        let mut hasher = self.ids.secret;
+        let head = &contents[..contents.len().min(FINGERPRINT_PART)];
+        let tail = &contents[contents.len().saturating_sub(FINGERPRINT_PART).max(head.len())..];
+        (principal, contents.len(), head, tail).hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// SEQUENCE.
     pub(crate) fn sequence(&self, asked: &SequenceRequest, now: Duration) -> Result<Sequenced, StateFault> {
         let session = self.sessions.find(&asked.session).ok_or(StateFault::BadSession)?;
@@ -188,6 +219,15 @@ impl ServerState {
         let highest_slot = session.highest_slot();
         if asked.highest_slot > highest_slot {
             return Err(StateFault::BadHighSlot);
+        }
+        if asked.operations > session.fore.operations {
+            return Err(StateFault::TooManyOperations);
+        }
+        if asked.size > usize::try_from(session.fore.request).unwrap_or(usize::MAX) {
+            return Err(StateFault::RequestTooBig);
+        }
+        if asked.is_cached && session.fore.cached < REPLY_MIN {
+            return Err(StateFault::TooBigToCache);
         }
         let decision = slot.begin(asked)?;
         let client = &session.client;

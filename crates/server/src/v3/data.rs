@@ -11,8 +11,9 @@ use curt_vfs::{FetchResult, FileRange};
 use curt_xdr::{Encode, put_padding};
 
 use super::{Results, finish, not_begun, on_data, wcc};
-use crate::ops;
+use crate::ops::{self, OpResult};
 use crate::request::NfsRequest;
+use crate::state::IoDirection;
 
 /// The size of status, flag of the attributes, attributes, count, eof, and length of the data.
 const HEAD: usize = 4 + 4 + Fattr::ENCODED + 4 + 4 + 4;
@@ -30,7 +31,10 @@ pub(super) fn read(
     };
     let start = reply.len();
     reply.resize(start + HEAD, 0);
-    let fetched = on_data(ops::read(request, &current, arguments.offset, arguments.count, reply));
+    let fetched = match current.not_denied(IoDirection::Read) {
+        Ok(()) => on_data(ops::read(request, &current, arguments.offset, arguments.count, reply)),
+        Err(fault) => OpResult { attributes: current.attributes(), value: Err(fault) },
+    };
     stages::proceed(RequestStage::Encode);
     let attributes = fetched.attributes.map(Fattr::from);
     let (read, piece) = match fetched.value {
@@ -74,6 +78,9 @@ pub(super) fn write(
     let data = arguments.data.bytes();
     if usize::try_from(arguments.count) != Ok(data.len()) {
         return Ok(not_begun(&current, Fault::Inval));
+    }
+    if let Err(fault) = current.not_denied(IoDirection::Write) {
+        return Ok(not_begun(&current, fault));
     }
     let written = ops::write(request, &current, arguments.offset, data, arguments.stable.into());
     Ok(wcc(on_data(written), |written, wcc| WriteOk {

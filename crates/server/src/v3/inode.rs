@@ -10,6 +10,7 @@ use curt_types::Access;
 use super::{Results, finish, not_begun, on_data, post_op, set_attributes, timestamp, wcc};
 use crate::ops;
 use crate::request::NfsRequest;
+use crate::state::IoDirection;
 
 pub(super) fn getattr(request: &mut NfsRequest<'_, '_>, object: NfsFh3) -> Results<Fattr, ()> {
     let current = request.resolve(object.as_bytes())?;
@@ -24,6 +25,11 @@ pub(super) fn setattr(
     let set = set_attributes(&arguments.attributes);
     Ok(match (set, arguments.guard.map(timestamp).transpose()) {
         (Ok(set), Ok(guard)) => {
+            if set.size.is_some()
+                && let Err(fault) = current.not_denied(IoDirection::Write)
+            {
+                return Ok(not_begun(&current, fault));
+            }
             wcc(on_data(ops::setattr(request, &current, &set, guard)), |(), attributes| attributes)
         }
         (Err(fault), _) | (_, Err(fault)) => not_begun(&current, fault),

@@ -1,14 +1,19 @@
-//! BACKCHANNEL_CTL (RFC 8881 section 18).
+//! BACKCHANNEL_CTL (RFC 8881 section 18.33).
 
-use curt_proto::nfs4::NfsStat4;
+use curt_proto::nfs4::{BackchannelCtlArgs4, NfsStat4};
 use curt_xdr::Decoder;
 
+use super::create_session::callback_security;
+use super::outcome::decoded;
 use super::{Compound, Outcome};
 
 pub(super) fn backchannel_ctl<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
     _reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let asked: BackchannelCtlArgs4<'_> = decoded(arguments)?;
+    let security = callback_security(&asked.callback_security).ok_or(NfsStat4::Inval)?;
+    compound.slot()?.session().set_callback(asked.callback_program, security);
+    Ok(())
 }

@@ -1,14 +1,38 @@
-//! BIND_CONN_TO_SESSION (RFC 8881 section 18).
+//! BIND_CONN_TO_SESSION (RFC 8881 section 18.34).
+//!
+//! Any connection may be used by the fore channel: SEQUENCE needs no binding without state
+//! protection (section 2.10.3.1).
 
-use curt_proto::nfs4::NfsStat4;
-use curt_xdr::Decoder;
+use curt_proto::nfs4::{
+    BindConnToSessionArgs4, BindConnToSessionOk4, ChannelDirFromClient, ChannelDirFromServer, NfsStat4,
+};
+use curt_xdr::{Decoder, Encode};
 
+use super::outcome::decoded;
 use super::{Compound, Outcome};
 
 pub(super) fn bind_conn_to_session<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
-    _reply: &mut Vec<u8>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let asked: BindConnToSessionArgs4 = decoded(arguments)?;
+    let service = compound.request.service;
+    let session = service.held.session(&asked.session)?;
+    let wanted = match asked.direction {
+        ChannelDirFromClient::Fore => ChannelDirFromServer::Fore,
+        ChannelDirFromClient::Back => ChannelDirFromServer::Back,
+        ChannelDirFromClient::ForeOrBoth | ChannelDirFromClient::BackOrBoth => ChannelDirFromServer::Both,
+    };
+    let direction = match (wanted, compound.request.context.backchannel()) {
+        (ChannelDirFromServer::Fore, _) => ChannelDirFromServer::Fore,
+        (wanted, Some(connection)) => {
+            session.bind_backchannel(connection);
+            wanted
+        }
+        (_, None) if asked.direction == ChannelDirFromClient::ForeOrBoth => ChannelDirFromServer::Fore,
+        (_, None) => return Err(NfsStat4::Inval.into()),
+    };
+    BindConnToSessionOk4 { session: asked.session, direction, rdma: false }.encode(reply);
+    Ok(())
 }

@@ -1,14 +1,17 @@
-//! DESTROY_CLIENTID (RFC 8881 section 18).
+//! DESTROY_CLIENTID (RFC 8881 section 18.50).
 
-use curt_proto::nfs4::NfsStat4;
+use curt_proto::nfs4::DestroyClientidArgs4;
 use curt_xdr::Decoder;
 
+use super::outcome::decoded;
 use super::{Compound, Outcome};
 
 pub(super) fn destroy_clientid<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
     _reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let asked: DestroyClientidArgs4 = decoded(arguments)?;
+    compound.request.service.held.destroy_clientid(asked.clientid)?;
+    Ok(())
 }

@@ -1,14 +1,23 @@
-//! RECLAIM_COMPLETE (RFC 8881 section 18).
+//! RECLAIM_COMPLETE (RFC 8881 section 18.51).
 
-use curt_proto::nfs4::NfsStat4;
+use curt_proto::nfs4::ReclaimCompleteArgs4;
 use curt_xdr::Decoder;
 
+use super::outcome::decoded;
 use super::{Compound, Outcome};
 
 pub(super) fn reclaim_complete<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
     _reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let asked: ReclaimCompleteArgs4 = decoded(arguments)?;
+    if asked.one_file_system {
+        // It follows a migration, of which this server has none. It does need a file system.
+        compound.current()?;
+        return Ok(());
+    }
+    let service = compound.request.service;
+    service.held.reclaim_complete(compound.slot()?.client())?;
+    Ok(())
 }

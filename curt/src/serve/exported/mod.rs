@@ -13,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -131,6 +132,7 @@ fn service(
         );
     }
     service.set_versions(arguments.vers);
+    service.set_lease(Duration::from_secs(arguments.lease.into()));
     Ok(service)
 }
 

@@ -1,0 +1,203 @@
+//! Records of clients.
+
+use super::*;
+
+const ROOT: Principal = Principal::Uid(0);
+const OTHER: Principal = Principal::Uid(1);
+
+fn update(verifier: u8, principal: Principal) -> ExchangeId<'static> {
+    ExchangeId { is_update: true, ..presented("a", verifier, principal) }
+}
+
+#[test]
+fn an_unconfirmed_record_is_replaced_whatever_the_verifier_and_principal() {
+    for (verifier, principal) in [(1, ROOT), (2, ROOT), (1, OTHER), (2, OTHER)] {
+        let state = state();
+        let first = exchange(&state, "a");
+        let second = state.exchange_id(&presented("a", verifier, principal), at(0)).unwrap();
+        assert_ne!(first.client, second.client);
+        assert!(!second.is_confirmed);
+        assert_eq!(state.create_session(&creation(first.client, 1), at(0)), Err(StateFault::StaleClient));
+    }
+}
+
+#[test]
+fn a_confirmed_client_that_presents_itself_again_keeps_its_id_and_state() {
+    let state = state();
+    let first = exchange(&state, "a");
+    let session = session_of(&state, first);
+    let again = exchange(&state, "a");
+    assert_eq!((again.client, again.is_confirmed), (first.client, true));
+    assert_eq!(again.sequence, SequenceId(2));
+    executed(state.sequence(&request(session.session, 0, 1), at(0)));
+}
+
+#[test]
+fn a_restarted_client_loses_its_state_when_it_confirms_its_new_record() {
+    let state = state();
+    let (old, session) = client(&state, "a");
+    open(&state, &old, "o", file(1), mode(3, 3)).unwrap();
+    let new = state.exchange_id(&presented("a", 2, ROOT), at(0)).unwrap();
+    assert_ne!(new.client, old.id);
+    executed(state.sequence(&request(session, 0, 1), at(0))).finish(b"");
+    assert_eq!(state.shares.opens(&file(1)), 1);
+    session_of(&state, new);
+    assert!(matches!(state.sequence(&request(session, 0, 2), at(0)), Err(StateFault::BadSession)));
+    assert_eq!(state.shares.opens(&file(1)), 0);
+    assert_eq!(open(&state, &old, "o", file(1), mode(3, 3)), Err(StateFault::DeadSession));
+    assert_eq!(state.clients(at(0)).len(), 1);
+}
+
+#[test]
+fn another_principal_gets_an_owner_only_if_nothing_is_lost() {
+    let state = state();
+    let (old, session) = client(&state, "a");
+    let other = presented("a", 1, OTHER);
+    assert_eq!(state.exchange_id(&other, at(0)), Err(StateFault::ClientInUse));
+    state.destroy_session(&session, None).unwrap();
+    open(&state, &old, "o", file(1), mode(1, 0)).unwrap();
+    assert_eq!(state.exchange_id(&other, at(0)), Err(StateFault::ClientInUse));
+    let new = state.exchange_id(&other, at(91)).unwrap();
+    assert_ne!(new.client, old.id);
+    assert_eq!(state.create_session(&creation(old.id, 2), at(91)), Err(StateFault::StaleClient));
+    assert_eq!(state.shares.files(), 0);
+}
+
+#[test]
+fn an_update_needs_a_confirmed_record_its_verifier_and_its_principal() {
+    let state = state();
+    assert_eq!(state.exchange_id(&update(1, ROOT), at(0)), Err(StateFault::NoRecord));
+    let first = exchange(&state, "a");
+    for (verifier, principal) in [(1, ROOT), (2, ROOT), (1, OTHER), (2, OTHER)] {
+        assert_eq!(state.exchange_id(&update(verifier, principal), at(0)), Err(StateFault::NoRecord));
+    }
+    session_of(&state, first);
+    assert_eq!(state.exchange_id(&update(2, OTHER), at(0)), Err(StateFault::NotSame));
+    assert_eq!(state.exchange_id(&update(2, ROOT), at(0)), Err(StateFault::NotSame));
+    assert_eq!(state.exchange_id(&update(1, OTHER), at(0)), Err(StateFault::NotPermitted));
+    let named = ExchangeId { implementation: b"new", ..update(1, ROOT) };
+    let updated = state.exchange_id(&named, at(0)).unwrap();
+    assert_eq!((updated.client, updated.is_confirmed), (first.client, true));
+    assert_eq!(&*state.clients(at(0))[0].implementation, b"new");
+}
+
+#[test]
+fn a_client_is_destroyed_only_without_sessions_and_state() {
+    let state = state();
+    let (client, session) = client(&state, "a");
+    assert_eq!(state.destroy_clientid(Clientid(1)), Err(StateFault::StaleClient));
+    assert_eq!(state.destroy_clientid(client.id), Err(StateFault::ClientBusy));
+    let stateid = open(&state, &client, "o", file(1), mode(1, 0)).unwrap();
+    state.destroy_session(&session, None).unwrap();
+    assert_eq!(state.destroy_clientid(client.id), Err(StateFault::ClientBusy));
+    state.close(&client, &stateid, &file(1)).unwrap();
+    state.destroy_clientid(client.id).unwrap();
+    assert_eq!(state.destroy_clientid(client.id), Err(StateFault::StaleClient));
+    let unconfirmed = exchange(&state, "b");
+    state.destroy_clientid(unconfirmed.client).unwrap();
+}
+
+#[test]
+fn a_lease_lasts_its_time_after_the_last_sequence() {
+    let state = state();
+    let (client, session) = client(&state, "a");
+    open(&state, &client, "o", file(1), mode(3, 3)).unwrap();
+    executed(state.sequence(&request(session, 0, 1), at(60))).finish(b"");
+    assert_eq!(state.expire(at(150)), 0);
+    assert_eq!(state.expire(at(151)), 1);
+    assert!(matches!(state.sequence(&request(session, 0, 2), at(151)), Err(StateFault::BadSession)));
+    assert_eq!((state.shares.files(), state.clients(at(151)).len()), (0, 0));
+}
+
+#[test]
+fn a_lease_does_not_expire_while_a_compound_is_executed() {
+    let state = state();
+    let (_, session) = client(&state, "a");
+    let slot = executed(state.sequence(&request(session, 0, 1), at(0)));
+    assert_eq!(state.expire(at(1000)), 0);
+    slot.finish(b"");
+    assert_eq!(state.expire(at(1000)), 1);
+}
+
+#[test]
+fn a_client_that_returns_before_its_lease_is_ended_keeps_it() {
+    let state = state();
+    let (_, session) = client(&state, "a");
+    executed(state.sequence(&request(session, 0, 1), at(1000))).finish(b"");
+    assert_eq!(state.expire(at(1001)), 0);
+    executed(state.sequence(&request(session, 0, 2), at(1001))).finish(b"");
+}
+
+#[test]
+fn an_unconfirmed_record_lives_for_a_lease() {
+    let state = state();
+    let exchanged = exchange(&state, "a");
+    assert_eq!((state.expire(at(90)), state.expire(at(91))), (0, 1));
+    assert_eq!(state.create_session(&creation(exchanged.client, 1), at(91)), Err(StateFault::StaleClient));
+}
+
+#[test]
+fn requests_of_others_end_what_an_expired_client_holds() {
+    let state = state();
+    let (one, _) = client(&state, "a");
+    open(&state, &one, "o", file(1), mode(3, 3)).unwrap();
+    let (two, _) = client(&state, "b");
+    two.renew(at(95));
+    let asked = OpenRequest { owner: b"o", file: file(1), mode: mode(1, 0), is_reclaim: false, pin: None };
+    assert_eq!(state.open(&two, &asked, at(90)).err(), Some(StateFault::ShareDenied));
+    assert!(state.open(&two, &asked, at(95)).is_ok());
+}
+
+#[test]
+fn reclaims_are_completed_once_and_before_the_first_open() {
+    let state = state();
+    let created = session_of(&state, exchange(&state, "a"));
+    let client = Arc::clone(&state.session(&created.session).unwrap().client);
+    assert_eq!(open(&state, &client, "o", file(1), mode(1, 0)), Err(StateFault::Grace));
+    state.reclaim_complete(&client).unwrap();
+    assert_eq!(state.reclaim_complete(&client), Err(StateFault::CompleteAlready));
+    open(&state, &client, "o", file(1), mode(1, 0)).unwrap();
+}
+
+#[test]
+fn unconfirmed_records_are_evicted_oldest_first() {
+    let state = with_limits(StateLimits { unconfirmed: 2, ..StateLimits::default() });
+    let (confirmed, _) = client(&state, "confirmed");
+    let ids: Vec<_> = (0..5).map(|number| exchange(&state, &format!("{number}")).client).collect();
+    let left: Vec<_> = state.clients(at(0)).iter().map(|client| client.client).collect();
+    assert_eq!(left, [confirmed.id, ids[3], ids[4]]);
+}
+
+#[test]
+fn an_address_leaves_as_many_records_to_others_as_it_has() {
+    let state = with_limits(StateLimits { clients: 8, ..StateLimits::default() });
+    let taken = |peer: u8| {
+        let present = |number: usize| {
+            let owner = format!("{peer}/{number}");
+            let presented = presented(&owner, 1, ROOT);
+            state.exchange_id(&ExchangeId { peer: [10, 0, 0, peer].into(), ..presented }, at(0))
+        };
+        (0..8).take_while(|number| present(*number) != Err(StateFault::Delay)).count()
+    };
+    assert_eq!([taken(1), taken(2), taken(3), taken(4)], [4, 2, 1, 1]);
+}
+
+#[test]
+fn the_administrator_sees_and_expires_clients() {
+    let state = state();
+    let (client, session) = client(&state, "a");
+    open(&state, &client, "o", file(1), mode(1, 0)).unwrap();
+    open(&state, &client, "o", file(2), mode(1, 0)).unwrap();
+    open(&state, &client, "p", file(2), mode(2, 0)).unwrap();
+    let summary = &state.clients(at(5))[0];
+    assert_eq!(
+        (summary.client, &*summary.owner, &*summary.implementation),
+        (client.id, &b"a"[..], &b"test"[..])
+    );
+    assert_eq!((summary.sessions, summary.owners, summary.opens), (1, 2, 3));
+    assert!(summary.is_confirmed && summary.since_renewal == at(5));
+    state.expire_client(client.id).unwrap();
+    assert_eq!(state.expire_client(client.id), Err(StateFault::StaleClient));
+    assert!(matches!(state.sequence(&request(session, 0, 1), at(5)), Err(StateFault::BadSession)));
+    assert_eq!(state.shares.files(), 0);
+}

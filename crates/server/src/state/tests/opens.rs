@@ -1,0 +1,244 @@
+//! Opens, share reservations and stateids.
+
+use super::super::IoDirection::{Read, Write};
+use super::*;
+
+#[test]
+fn every_pair_of_share_modes_is_allowed_or_denied_as_the_bits_say() {
+    for one in 0..16 {
+        for two in 0..16 {
+            let (first, second) = (mode(one & 3, one >> 2), mode(two & 3, two >> 2));
+            if one & 3 == 0 || two & 3 == 0 {
+                continue;
+            }
+            let state = state();
+            let (client, _) = client(&state, "a");
+            open(&state, &client, "first", file(1), first).unwrap();
+            let is_denied = (two & 3) & (one >> 2) != 0 || (one & 3) & (two >> 2) != 0;
+            let expected = if is_denied { Some(StateFault::ShareDenied) } else { None };
+            assert_eq!(
+                open(&state, &client, "second", file(1), second).err(),
+                expected,
+                "{first:?} {second:?}"
+            );
+            // Other files and the owner itself are free.
+            open(&state, &client, "second", file(2), second).unwrap();
+            open(&state, &client, "second", file(3), second).unwrap();
+            open(&state, &client, "second", file(3), first).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_owner_that_opens_again_gets_the_union_and_the_next_seqid() {
+    let state = state();
+    let (client, _) = client(&state, "a");
+    let first = open(&state, &client, "o", file(1), mode(1, 0)).unwrap();
+    let second = open(&state, &client, "o", file(1), mode(2, 2)).unwrap();
+    assert_eq!((first.seqid, second.seqid, first.other), (1, 2, second.other));
+    assert_eq!(state.shares.opens(&file(1)), 1);
+    assert_eq!(open(&state, &client, "p", file(1), mode(2, 0)), Err(StateFault::ShareDenied));
+    assert_eq!(open(&state, &client, "p", file(1), mode(1, 1)), Err(StateFault::ShareDenied));
+    open(&state, &client, "p", file(1), mode(1, 0)).unwrap();
+    // The upgrade conflicts with the other owner, and changes nothing.
+    assert_eq!(open(&state, &client, "o", file(1), mode(1, 1)), Err(StateFault::ShareDenied));
+    state.close(&client, &second, &file(1)).unwrap();
+    assert_eq!(state.shares.opens(&file(1)), 1);
+    assert_eq!(open(&state, &client, "o", file(1), mode(0, 0)), Err(StateFault::Invalid));
+}
+
+#[test]
+fn a_downgrade_needs_the_union_of_modes_that_were_opened() {
+    let state = state();
+    let (client, _) = client(&state, "a");
+    let down = |stateid: &Stateid, access, deny| {
+        state.open_downgrade(&client, stateid, &file(1), mode(access, deny))
+    };
+    let both = open(&state, &client, "o", file(1), mode(3, 0)).unwrap();
+    assert_eq!(down(&both, 1, 0), Err(StateFault::Invalid));
+    let read = open(&state, &client, "o", file(1), mode(1, 2)).unwrap();
+    assert_eq!(down(&both, 1, 2), Err(StateFault::OldStateid));
+    for (access, deny) in [(0, 0), (1, 0), (2, 0), (3, 1), (1, 3)] {
+        assert_eq!(down(&read, access, deny), Err(StateFault::Invalid), "{access} {deny}");
+    }
+    let same = down(&read, 3, 2).unwrap();
+    let less = down(&same, 1, 2).unwrap();
+    assert_eq!((same.seqid, less.seqid), (3, 4));
+    assert_eq!(down(&less, 3, 0), Err(StateFault::Invalid));
+    assert_eq!(state.check_io(&client, &less, &file(1), Write), Err(StateFault::OpenMode));
+    assert_eq!(open(&state, &client, "p", file(1), mode(2, 0)), Err(StateFault::ShareDenied));
+    open(&state, &client, "p", file(1), mode(1, 2)).unwrap();
+}
+
+#[test]
+fn stateids_of_others_and_of_other_times_are_refused() {
+    let state = state();
+    let (one, _) = client(&state, "a");
+    let (two, _) = client(&state, "b");
+    let stateid = open(&state, &one, "o", file(1), mode(3, 0)).unwrap();
+    let check = |stateid: Stateid| state.check_io(&one, &stateid, &file(1), Write);
+    assert_eq!(check(stateid), Ok(()));
+    assert_eq!(check(Stateid { seqid: 0, ..stateid }), Ok(()));
+    assert_eq!(check(Stateid { seqid: 2, ..stateid }), Err(StateFault::BadStateid));
+    assert_eq!(check(Stateid { seqid: u32::MAX, ..stateid }), Err(StateFault::OldStateid));
+    assert_eq!(state.check_io(&one, &stateid, &file(2), Write), Err(StateFault::BadStateid));
+    assert_eq!(state.check_io(&two, &stateid, &file(1), Write), Err(StateFault::BadStateid));
+    for bit in 0..96 {
+        let mut forged = stateid;
+        forged.other[bit / 8] ^= 1 << (bit % 8);
+        let expected = if bit < 32 { StateFault::StaleStateid } else { StateFault::BadStateid };
+        assert_eq!(check(forged), Err(expected), "bit {bit}");
+        assert_eq!(state.close(&one, &forged, &file(1)), Err(expected));
+        assert_eq!(state.test_stateid(&one, &forged), Err(expected));
+        assert_eq!(state.free_stateid(&one, &forged), Err(expected));
+    }
+    let upgraded = open(&state, &one, "o", file(1), mode(1, 0)).unwrap();
+    assert_eq!(check(stateid), Err(StateFault::OldStateid));
+    state.close(&one, &upgraded, &file(1)).unwrap();
+    assert_eq!(check(upgraded), Err(StateFault::BadStateid));
+    assert_eq!(state.close(&one, &upgraded, &file(1)), Err(StateFault::BadStateid));
+    let restarted = ServerState::new(StateLimits::default(), 8, &[1; 16]);
+    let (after, _) = client(&restarted, "a");
+    assert_eq!(restarted.check_io(&after, &upgraded, &file(1), Read), Err(StateFault::StaleStateid));
+}
+
+#[test]
+fn seqids_wrap_around_without_zero() {
+    let state = state();
+    let (client, _) = client(&state, "a");
+    let stateid = open(&state, &client, "o", file(1), mode(1, 0)).unwrap();
+    client.states.lock().set_seqids(u32::MAX);
+    let next = open(&state, &client, "o", file(1), mode(1, 0)).unwrap();
+    assert_eq!(next, Stateid { seqid: 1, ..stateid });
+    let old = Stateid { seqid: u32::MAX, ..stateid };
+    assert_eq!(state.test_stateid(&client, &old), Err(StateFault::OldStateid));
+}
+
+#[test]
+fn special_stateids_respect_denials_but_for_reads_that_bypass_them() {
+    let state = state();
+    let (client, _) = client(&state, "a");
+    let check = |stateid, io| state.check_io(&client, &stateid, &file(1), io);
+    let (anonymous, bypass) = (Stateid::ANONYMOUS, Stateid::READ_BYPASS);
+    let stateid = open(&state, &client, "o", file(1), mode(3, 3)).unwrap();
+    assert_eq!(check(anonymous, Read), Err(StateFault::Locked));
+    assert_eq!(check(anonymous, Write), Err(StateFault::Locked));
+    assert_eq!(check(bypass, Read), Ok(()));
+    assert_eq!(check(bypass, Write), Err(StateFault::Locked));
+    assert_eq!(check(stateid, Write), Ok(()));
+    // NFSv3.
+    assert!(state.shares.denies_io(&file(1), None, Write));
+    assert!(!state.shares.denies_io(&file(2), None, Write));
+    state.close(&client, &stateid, &file(1)).unwrap();
+    assert_eq!((check(anonymous, Write), check(bypass, Write)), (Ok(()), Ok(())));
+    assert!(!state.shares.denies_io(&file(1), None, Write));
+    for wrong in [
+        Stateid::CURRENT,
+        Stateid::INVALID,
+        Stateid { seqid: 2, ..anonymous },
+        Stateid { seqid: 0, ..bypass },
+    ] {
+        assert_eq!(check(wrong, Read), Err(StateFault::BadStateid));
+    }
+    for special in [anonymous, bypass, Stateid::CURRENT, Stateid::INVALID] {
+        assert_eq!(state.test_stateid(&client, &special), Err(StateFault::BadStateid));
+        assert_eq!(state.free_stateid(&client, &special), Err(StateFault::BadStateid));
+        assert_eq!(state.close(&client, &special, &file(1)), Err(StateFault::BadStateid));
+        assert_eq!(
+            state.open_downgrade(&client, &special, &file(1), mode(1, 0)),
+            Err(StateFault::BadStateid)
+        );
+    }
+}
+
+#[test]
+fn an_open_for_writing_reads_unless_another_denies_it() {
+    let state = state();
+    let (client, _) = client(&state, "a");
+    let write = open(&state, &client, "o", file(1), mode(2, 1)).unwrap();
+    assert_eq!(state.check_io(&client, &write, &file(1), Read), Ok(()));
+    open(&state, &client, "p", file(1), mode(2, 1)).unwrap();
+    assert_eq!(state.check_io(&client, &write, &file(1), Read), Err(StateFault::Locked));
+    let read = open(&state, &client, "q", file(2), mode(1, 0)).unwrap();
+    assert_eq!(state.check_io(&client, &read, &file(2), Write), Err(StateFault::OpenMode));
+}
+
+#[test]
+fn an_open_that_is_withdrawn_leaves_no_trace() {
+    let state = state();
+    let (client, _) = client(&state, "a");
+    let asked = |mode| OpenRequest { owner: b"o", file: file(1), mode, is_reclaim: false, pin: None };
+    let granted = state.open(&client, &asked(mode(1, 3)), at(0)).unwrap();
+    state.withdraw_open(&client, &granted);
+    assert_eq!((state.shares.files(), state.clients(at(0))[0].owners), (0, 0));
+    assert!(!state.shares.denies_io(&file(1), None, Read));
+    let first = state.open(&client, &asked(mode(1, 0)), at(0)).unwrap();
+    let upgrade = state.open(&client, &asked(mode(2, 3)), at(0)).unwrap();
+    state.withdraw_open(&client, &upgrade);
+    assert_eq!(state.test_stateid(&client, &first.stateid), Ok(()));
+    assert!(!state.shares.denies_io(&file(1), None, Read));
+    assert_eq!(state.open_downgrade(&client, &first.stateid, &file(1), mode(3, 3)), Err(StateFault::Invalid));
+    state.close(&client, &first.stateid, &file(1)).unwrap();
+}
+
+#[test]
+fn a_pin_is_kept_until_the_last_open_ends() {
+    let state = state();
+    let (client, _) = client(&state, "a");
+    let pin: Arc<()> = Arc::default();
+    let asked = |owner| OpenRequest {
+        owner,
+        file: file(1),
+        mode: mode(1, 0),
+        is_reclaim: false,
+        pin: Some(Arc::clone(&pin) as _),
+    };
+    let one = state.open(&client, &asked(b"one"), at(0)).unwrap().stateid;
+    let two = state.open(&client, &asked(b"two"), at(0)).unwrap().stateid;
+    assert_eq!(Arc::strong_count(&pin), 2);
+    state.close(&client, &one, &file(1)).unwrap();
+    assert_eq!(Arc::strong_count(&pin), 2);
+    state.close(&client, &two, &file(1)).unwrap();
+    assert_eq!(Arc::strong_count(&pin), 1);
+}
+
+#[test]
+fn a_revoked_open_is_reported_until_it_is_freed() {
+    let state = state();
+    let (client, session) = client(&state, "a");
+    let stateid = open(&state, &client, "o", file(1), mode(3, 3)).unwrap();
+    assert_eq!(state.free_stateid(&client, &stateid), Err(StateFault::LocksHeld));
+    assert_eq!((state.revoke_opens(&client), state.revoke_opens(&client)), (1, 0));
+    assert_eq!(state.shares.files(), 0);
+    let flags =
+        |sequence| executed(state.sequence(&request(session, 0, sequence), at(0))).grant().status_flags;
+    assert_eq!(flags(1), 0x20);
+    for fault in [
+        state.check_io(&client, &stateid, &file(1), Read),
+        state.close(&client, &stateid, &file(1)),
+        state.test_stateid(&client, &stateid),
+    ] {
+        assert_eq!(fault, Err(StateFault::AdminRevoked));
+    }
+    let again = open(&state, &client, "o", file(1), mode(1, 0)).unwrap();
+    assert_ne!(again.other, stateid.other);
+    state.free_stateid(&client, &stateid).unwrap();
+    assert_eq!(flags(2), 0);
+    assert_eq!(state.free_stateid(&client, &stateid), Err(StateFault::BadStateid));
+}
+
+#[test]
+fn a_client_may_have_as_many_opens_as_are_free_for_others() {
+    let state = with_limits(StateLimits { opens: 8, ..StateLimits::default() });
+    let (one, _) = client(&state, "a");
+    let (two, _) = client(&state, "b");
+    let fill = |client: &Client| {
+        let opened = (0..9).map(|number| open(&state, client, "o", file(number), mode(1, 0)));
+        let opened: Vec<_> = opened.take_while(Result::is_ok).collect();
+        (opened.len(), open(&state, client, "o", file(99), mode(1, 0)).err())
+    };
+    assert_eq!(fill(&one), (4, Some(StateFault::NoSpace)));
+    assert_eq!(fill(&two), (2, Some(StateFault::Delay)));
+    state.expire_client(one.id).unwrap();
+    assert_eq!(open(&state, &two, "o", file(99), mode(1, 0)).err(), None);
+}

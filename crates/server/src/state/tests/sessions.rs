@@ -1,0 +1,244 @@
+//! Sessions and slots.
+
+use super::*;
+
+fn replayed(outcome: Result<Sequenced, StateFault>) -> Vec<u8> {
+    match outcome {
+        Ok(Sequenced::Replay(reply)) => reply,
+        _ => panic!("not replayed"),
+    }
+}
+
+fn refused(outcome: Result<Sequenced, StateFault>) -> StateFault {
+    outcome.err().expect("the request is refused")
+}
+
+#[test]
+fn create_session_is_executed_once_for_each_sequence_id() {
+    let state = state();
+    let exchanged = exchange(&state, "a");
+    let create = |sequence: u32| state.create_session(&creation(exchanged.client, sequence), at(0));
+    for wrong in [0, 2, u32::MAX] {
+        assert_eq!(create(wrong), Err(StateFault::Misordered));
+    }
+    let first = create(1).unwrap();
+    assert_eq!(create(1), Ok(first));
+    assert_eq!(create(3), Err(StateFault::Misordered));
+    assert_eq!(create(0), Err(StateFault::Misordered));
+    let second = create(2).unwrap();
+    assert_ne!(first.session, second.session);
+    assert_eq!(create(2), Ok(second));
+    assert_eq!(create(1), Err(StateFault::Misordered));
+    assert_eq!(state.clients(at(0))[0].sessions, 2);
+}
+
+#[test]
+fn only_the_principal_of_exchange_id_confirms_a_record() {
+    let state = state();
+    let exchanged = exchange(&state, "a");
+    let other =
+        |sequence| CreateSession { principal: Principal::Uid(1), ..creation(exchanged.client, sequence) };
+    for _ in 0..2 {
+        assert_eq!(state.create_session(&other(1), at(0)), Err(StateFault::ClientInUse));
+    }
+    session_of(&state, exchanged);
+    state.create_session(&other(2), at(0)).unwrap();
+}
+
+#[test]
+fn channels_are_negotiated_within_both_limits() {
+    let state = state();
+    let exchanged = exchange(&state, "a");
+    let with = |fore, back| CreateSession { fore, back, ..creation(exchanged.client, 1) };
+    let small = [
+        ChannelLimits { request: 20, ..FORE },
+        ChannelLimits { reply: 0, ..FORE },
+        ChannelLimits { operations: 0, ..FORE },
+    ];
+    for small in small {
+        assert_eq!(state.create_session(&with(small, FORE), at(0)), Err(StateFault::TooSmall));
+        assert_eq!(state.create_session(&with(FORE, small), at(0)), Err(StateFault::TooSmall));
+    }
+    let none = ChannelLimits { slots: 0, ..FORE };
+    assert_eq!(state.create_session(&with(none, FORE), at(0)), Err(StateFault::Invalid));
+    let huge = u32::MAX;
+    let huge = ChannelLimits { request: huge, reply: huge, cached: huge, operations: huge, slots: huge };
+    let limits = StateLimits::default();
+    let created = state.create_session(&with(huge, huge), at(0)).unwrap();
+    assert_eq!((created.fore, created.back), (limits.fore, limits.back));
+    let created = state.create_session(&creation(exchanged.client, 2), at(0)).unwrap();
+    assert_eq!(created.fore, FORE);
+}
+
+#[test]
+fn sessions_are_limited_by_number_and_by_the_memory_of_their_replies() {
+    let limits = StateLimits { sessions_per_client: 2, reply_bytes: 8 * 4096 * 4, ..StateLimits::default() };
+    let state = with_limits(limits);
+    let exchanged = exchange(&state, "a");
+    let create = |sequence: u32| state.create_session(&creation(exchanged.client, sequence), at(0));
+    let first = create(1).unwrap();
+    assert_eq!(first.fore.slots, 4);
+    // An eighth of what is left has room for three.
+    let second = create(2).unwrap();
+    assert_eq!(second.fore.slots, 3);
+    assert_eq!(create(3), Err(StateFault::NoSpace));
+    state.destroy_session(&first.session, None).unwrap();
+    state.destroy_session(&second.session, None).unwrap();
+    assert_eq!(create(3).unwrap().fore.slots, 4);
+    let tiny = with_limits(StateLimits { reply_bytes: 4096, ..StateLimits::default() });
+    let exchanged = exchange(&tiny, "a");
+    assert_eq!(tiny.create_session(&creation(exchanged.client, 1), at(0)), Err(StateFault::Delay));
+}
+
+#[test]
+fn a_slot_executes_each_request_once_and_replays_it_exactly() {
+    let state = state();
+    let (_, session) = client(&state, "a");
+    let first = request(session, 0, 1);
+    executed(state.sequence(&first, at(0))).finish(b"reply");
+    for _ in 0..3 {
+        assert_eq!(replayed(state.sequence(&first, at(0))), b"reply");
+    }
+    let other = SequenceRequest { fingerprint: 2, ..first };
+    assert_eq!(refused(state.sequence(&other, at(0))), StateFault::FalseRetry);
+    for wrong in [0, 3, u32::MAX] {
+        assert_eq!(refused(state.sequence(&request(session, 0, wrong), at(0))), StateFault::Misordered);
+    }
+    // The slots are independent.
+    executed(state.sequence(&request(session, 1, 1), at(0))).finish(b"other");
+    assert_eq!(replayed(state.sequence(&first, at(0))), b"reply");
+    executed(state.sequence(&request(session, 0, 2), at(0))).finish(b"next");
+    assert_eq!(refused(state.sequence(&first, at(0))), StateFault::Misordered);
+    assert_eq!(replayed(state.sequence(&request(session, 0, 2), at(0))), b"next");
+}
+
+#[test]
+fn a_request_in_progress_is_not_executed_again() {
+    let state = state();
+    let (_, session) = client(&state, "a");
+    let slot = executed(state.sequence(&request(session, 0, 1), at(0)));
+    assert_eq!(refused(state.sequence(&request(session, 0, 1), at(0))), StateFault::Delay);
+    assert_eq!(refused(state.sequence(&request(session, 0, 2), at(0))), StateFault::Misordered);
+    let other = SequenceRequest { fingerprint: 2, ..request(session, 0, 1) };
+    assert_eq!(refused(state.sequence(&other, at(0))), StateFault::FalseRetry);
+    slot.finish(b"reply");
+    assert_eq!(replayed(state.sequence(&request(session, 0, 1), at(0))), b"reply");
+}
+
+#[test]
+fn a_reply_that_is_not_cached_is_not_repeated() {
+    let state = state();
+    let (_, session) = client(&state, "a");
+    let uncached = SequenceRequest { is_cached: false, ..request(session, 0, 1) };
+    let slot = executed(state.sequence(&uncached, at(0)));
+    let grant = *slot.grant();
+    slot.finish(b"reply");
+    let is_uncached = |outcome| matches!(outcome, Ok(Sequenced::Uncached(again)) if again == grant);
+    assert!(is_uncached(state.sequence(&uncached, at(0))));
+    // Nor one whose execution did not end.
+    drop(executed(state.sequence(&request(session, 1, 1), at(0))));
+    assert!(matches!(state.sequence(&request(session, 1, 1), at(0)), Ok(Sequenced::Uncached(_))));
+    executed(state.sequence(&request(session, 1, 2), at(0))).finish(&[1; 4096]);
+    assert_eq!(replayed(state.sequence(&request(session, 1, 2), at(0))), [1; 4096]);
+    executed(state.sequence(&request(session, 1, 3), at(0))).finish(&[1; 4097]);
+    assert!(matches!(state.sequence(&request(session, 1, 3), at(0)), Ok(Sequenced::Uncached(_))));
+}
+
+#[test]
+fn sequence_ids_wrap_around() {
+    let state = state();
+    let (_, session) = client(&state, "a");
+    state.session(&session).unwrap().slot(SlotId(0)).unwrap().set_sequence(SequenceId(u32::MAX - 1));
+    for sequence in [u32::MAX, 0, 1] {
+        executed(state.sequence(&request(session, 0, sequence), at(0))).finish(b"reply");
+        assert_eq!(replayed(state.sequence(&request(session, 0, sequence), at(0))), b"reply");
+    }
+}
+
+#[test]
+fn sessions_and_slots_that_do_not_exist_are_refused() {
+    let state = state();
+    let (_, session) = client(&state, "a");
+    for bit in 0..128 {
+        let mut forged = session;
+        forged.0[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(refused(state.sequence(&request(forged, 0, 1), at(0))), StateFault::BadSession);
+        assert_eq!(state.destroy_session(&forged, None), Err(StateFault::BadSession));
+    }
+    for slot in [4, 5, u32::MAX] {
+        assert_eq!(refused(state.sequence(&request(session, slot, 1), at(0))), StateFault::BadSlot);
+        let high = SequenceRequest { highest_slot: SlotId(slot), ..request(session, 0, 1) };
+        assert_eq!(refused(state.sequence(&high, at(0))), StateFault::BadHighSlot);
+    }
+    let grant = *executed(state.sequence(&request(session, 3, 1), at(0))).grant();
+    assert_eq!((grant.highest_slot, grant.target_highest_slot), (SlotId(3), SlotId(3)));
+}
+
+#[test]
+fn a_session_whose_cache_holds_no_reply_refuses_requests_to_be_cached() {
+    let state = state();
+    let exchanged = exchange(&state, "a");
+    let fore = ChannelLimits { cached: 10, ..FORE };
+    let created =
+        state.create_session(&CreateSession { fore, ..creation(exchanged.client, 1) }, at(0)).unwrap();
+    let cached = request(created.session, 0, 1);
+    assert_eq!(refused(state.sequence(&cached, at(0))), StateFault::TooBigToCache);
+    executed(state.sequence(&SequenceRequest { is_cached: false, ..cached }, at(0))).finish(b"");
+}
+
+#[test]
+fn requests_beyond_the_limits_of_the_session_do_not_use_the_slot() {
+    let state = state();
+    let (_, session) = client(&state, "a");
+    let at_limit = SequenceRequest { operations: 16, size: 8192, ..request(session, 0, 1) };
+    let many = SequenceRequest { operations: 17, ..at_limit };
+    assert_eq!(refused(state.sequence(&many, at(0))), StateFault::TooManyOperations);
+    let large = SequenceRequest { size: 8193, ..at_limit };
+    assert_eq!(refused(state.sequence(&large, at(0))), StateFault::RequestTooBig);
+    executed(state.sequence(&at_limit, at(0))).finish(b"");
+}
+
+#[test]
+fn fingerprints_differ_in_principal_length_and_either_end() {
+    let state = state();
+    let of = |contents: &[u8]| state.fingerprint(Principal::Uid(0), contents);
+    let contents = [7; 2000];
+    assert_eq!(of(&contents), of(&contents));
+    assert_ne!(of(&contents), state.fingerprint(Principal::Uid(1), &contents));
+    assert_ne!(of(&contents), of(&contents[1..]));
+    for place in [0, 511, 1488, 1999] {
+        let mut other = contents;
+        other[place] = 8;
+        assert_ne!(of(&contents), of(&other), "{place}");
+    }
+    assert_ne!(of(&[1]), of(&[2]));
+}
+
+#[test]
+fn a_session_ends_when_none_but_the_caller_uses_it() {
+    let state = state();
+    let (_, session) = client(&state, "a");
+    let other = executed(state.sequence(&request(session, 0, 1), at(0)));
+    assert_eq!(state.destroy_session(&session, None), Err(StateFault::Delay));
+    let own = executed(state.sequence(&request(session, 1, 1), at(0)));
+    assert_eq!(state.destroy_session(&session, Some(&own)), Err(StateFault::Delay));
+    other.finish(b"");
+    state.destroy_session(&session, Some(&own)).unwrap();
+    own.finish(b"reply");
+    assert_eq!(refused(state.sequence(&request(session, 1, 1), at(0))), StateFault::BadSession);
+    assert_eq!(state.destroy_session(&session, None), Err(StateFault::BadSession));
+}
+
+#[test]
+fn a_client_may_have_several_sessions_and_they_share_its_state() {
+    let state = state();
+    let exchanged = exchange(&state, "a");
+    let one = state.create_session(&creation(exchanged.client, 1), at(0)).unwrap();
+    let two = state.create_session(&creation(exchanged.client, 2), at(0)).unwrap();
+    let first = executed(state.sequence(&request(one.session, 0, 1), at(0)));
+    state.reclaim_complete(first.client()).unwrap();
+    let stateid = open(&state, first.client(), "o", file(1), mode(1, 0)).unwrap();
+    first.finish(b"");
+    let second = executed(state.sequence(&request(two.session, 0, 1), at(0)));
+    state.close(second.client(), &stateid, &file(1)).unwrap();
+}
