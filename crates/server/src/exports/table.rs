@@ -211,6 +211,16 @@ impl Exports {
         }
     }
 
+    /// The flavors that a client may use in an export, the preferred first.
+    pub(crate) fn flavors(&self, client: SocketAddr, id: ExportId) -> Result<Vec<CredentialFlavor>, Fault> {
+        let export = self.by_id(id).ok_or(Fault::Stale)?;
+        match export.client(client.ip().to_canonical(), &self.names) {
+            MatchedClient::Client(found) => Ok(found.rules.flavors().collect()),
+            MatchedClient::Nobody => Err(Fault::Stale),
+            MatchedClient::Unknown(_) => Err(Fault::Jukebox),
+        }
+    }
+
     /// The exports that contain a path, the innermost first, each with the path's components below
     /// its root.
     pub(crate) fn containing<'p>(&self, path: &'p [u8]) -> Vec<(&Arc<Export>, Vec<&'p [u8]>)> {

@@ -1,14 +1,25 @@
-//! COMMIT (RFC 8881 section 18).
+//! COMMIT (RFC 8881 section 18.3).
 
-use curt_proto::nfs4::NfsStat4;
-use curt_xdr::Decoder;
+use curt_proto::nfs4::{CommitArgs4, CommitOk4, NfsStat4, Verifier4};
+use curt_xdr::{Decoder, Encode};
 
-use super::{Compound, Outcome};
+use super::{Compound, Outcome, decoded, io};
+use crate::ops;
 
 pub(super) fn commit<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
-    _reply: &mut Vec<u8>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let CommitArgs4 { offset, count } = decoded(arguments)?;
+    let object = compound.current()?;
+    if offset.checked_add(count.into()).is_none() {
+        return Err(NfsStat4::Inval.into());
+    }
+    let target = object.exported_or(NfsStat4::Isdir)?;
+    let committed = ops::commit(&mut compound.request, target, offset, count);
+    let after = committed.attributes.after;
+    let verifier = committed.value.map_err(|fault| io::failure(fault, after.as_ref()))?;
+    CommitOk4 { verifier: Verifier4(verifier) }.encode(reply);
+    Ok(())
 }

@@ -1,14 +1,47 @@
-//! CREATE (RFC 8881 section 18).
+//! CREATE (RFC 8881 section 18.4): all objects but regular files, which OPEN creates.
 
-use curt_proto::nfs4::NfsStat4;
-use curt_xdr::Decoder;
+use curt_proto::nfs4::{CreateArgs4, CreateOk4, CreateType4, NfsStat4};
+use curt_vfs::{NewNode, SpecialFile};
+use curt_xdr::{Decoder, Encode};
 
-use super::{Compound, Outcome};
+use super::change::change_info;
+use super::settable::settable;
+use super::{Compound, Object, Outcome, decoded, names};
+use crate::ops;
 
+/// The new object becomes the current filehandle.
 pub(super) fn create<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
-    _reply: &mut Vec<u8>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let CreateArgs4 { kind, name, attributes } = decoded(arguments)?;
+    let object = compound.current()?;
+    if matches!(kind, CreateType4::Other(_)) {
+        return Err(NfsStat4::Badtype.into());
+    }
+    names::check(name.bytes())?;
+    let set = settable(&attributes, compound.minor_version)?;
+    if set.values.size.is_some() {
+        return Err(NfsStat4::Inval.into());
+    }
+    let values = &set.values;
+    let node = match kind {
+        CreateType4::Directory => NewNode::Directory(values),
+        CreateType4::BlockDevice(device) => NewNode::Special(SpecialFile::BlockDevice(device.into()), values),
+        CreateType4::CharacterDevice(device) => {
+            NewNode::Special(SpecialFile::CharacterDevice(device.into()), values)
+        }
+        CreateType4::Symlink(target) => NewNode::Symlink(target.bytes(), values),
+        CreateType4::Socket => NewNode::Special(SpecialFile::Socket, values),
+        CreateType4::Fifo => NewNode::Special(SpecialFile::Fifo, values),
+        CreateType4::Other(_) => return Err(NfsStat4::Badtype.into()),
+    };
+    let directory = object.changeable()?;
+    let made = ops::make(&mut compound.request, directory, name.bytes(), node);
+    let child = made.value?;
+    let child = compound.request.resolve(child.handle.as_bytes())?;
+    CreateOk4 { directory: change_info(&made.attributes), attributes_set: set.mask }.encode(reply);
+    compound.set_current(Object::Exported(child));
+    Ok(())
 }

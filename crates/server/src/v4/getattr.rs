@@ -1,14 +1,18 @@
-//! GETATTR (RFC 8881 section 18).
+//! GETATTR (RFC 8881 section 18.7).
 
-use curt_proto::nfs4::NfsStat4;
+use curt_proto::nfs4::GetattrArgs4;
 use curt_xdr::Decoder;
 
-use super::{Compound, Outcome};
+use super::attributes::{self, Wanted};
+use super::{Compound, Outcome, decoded};
 
 pub(super) fn getattr<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
-    _reply: &mut Vec<u8>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let GetattrArgs4 { attributes } = decoded(arguments)?;
+    let object = compound.current()?;
+    let wanted = Wanted::new(attributes, compound.minor_version)?;
+    attributes::append(&mut compound.request, &object, wanted, reply)
 }

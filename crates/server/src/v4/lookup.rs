@@ -1,14 +1,36 @@
-//! LOOKUP (RFC 8881 section 18).
+//! LOOKUP and LOOKUPP (RFC 8881 sections 18.13 and 18.14).
 
-use curt_proto::nfs4::NfsStat4;
+use curt_proto::nfs4::{LookupArgs4, NfsStat4};
 use curt_xdr::Decoder;
 
-use super::{Compound, Outcome};
+use super::{Compound, Object, Outcome, decoded, names};
 
 pub(super) fn lookup<'r>(
-    _compound: &mut Compound<'r, '_>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    _reply: &mut Vec<u8>,
+) -> Outcome {
+    let LookupArgs4 { name } = decoded(arguments)?;
+    let directory = compound.current()?;
+    let found = names::lookup(&mut compound.request, &directory, name.bytes())?;
+    enter(compound, found)
+}
+
+pub(super) fn lookupp<'r>(
+    compound: &mut Compound<'r, '_>,
     _arguments: &mut Decoder<'r>,
     _reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let directory = compound.current()?;
+    let parent = names::parent(&mut compound.request, &directory)?;
+    enter(compound, parent)
+}
+
+/// Makes the object the current filehandle, if the client may use it with this flavor.
+fn enter<'r>(compound: &mut Compound<'r, '_>, object: Object<'r>) -> Outcome {
+    if matches!(object, Object::WrongFlavor(_)) {
+        return Err(NfsStat4::Wrongsec.into());
+    }
+    compound.set_current(object);
+    Ok(())
 }

@@ -6,6 +6,7 @@
 //! encodes its result. All have one signature, [`OperationFn`], and one context, [`Compound`].
 
 mod access;
+mod attributes;
 mod backchannel_ctl;
 mod bind_conn_to_session;
 mod change;
@@ -24,9 +25,7 @@ mod getfh;
 mod io;
 mod link;
 mod lookup;
-mod lookupp;
 mod names;
-mod nverify;
 mod object;
 mod open;
 mod outcome;
@@ -40,7 +39,6 @@ mod remove;
 mod rename;
 mod savefh;
 mod secinfo;
-mod secinfo_no_name;
 mod sequence;
 mod setattr;
 mod settable;

@@ -29,6 +29,21 @@ pub(super) fn check(name: &[u8]) -> Outcome {
     Ok(ops::check_name(name, NamePurpose::Lookup)?)
 }
 
+/// Refuses a change of two objects of which one is in the pseudo file system.
+pub(super) fn check_same_tree(saved: &Object<'_>, current: &Object<'_>) -> Outcome {
+    match (saved, current) {
+        (Object::Pseudo(_), Object::Exported(_)) | (Object::Exported(_), Object::Pseudo(_)) => {
+            Err(NfsStat4::Xdev.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether these are the attributes of a directory.
+pub(super) fn is_directory(attributes: &Attributes) -> bool {
+    attributes.kind == FileKind::Directory
+}
+
 /// The object of a handle that a client sent.
 pub(super) fn of_handle<'r>(
     request: &mut NfsRequest<'r, '_>,

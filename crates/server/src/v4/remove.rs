@@ -1,14 +1,29 @@
-//! REMOVE (RFC 8881 section 18).
+//! REMOVE (RFC 8881 section 18.25).
 
-use curt_proto::nfs4::NfsStat4;
-use curt_xdr::Decoder;
+use curt_proto::nfs4::{RemoveArgs4, RemoveOk4};
+use curt_types::Fault;
+use curt_xdr::{Decoder, Encode};
 
-use super::{Compound, Outcome};
+use super::change::change_info;
+use super::{Compound, Outcome, decoded, names};
+use crate::ops::{self, NamePurpose};
 
+/// Removes a name of any type; a directory has to be empty.
 pub(super) fn remove<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
-    _reply: &mut Vec<u8>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let RemoveArgs4 { name } = decoded(arguments)?;
+    let object = compound.current()?;
+    names::check(name.bytes())?;
+    let directory = object.changeable()?;
+    let mut remove = |purpose| ops::remove(&mut compound.request, directory, name.bytes(), purpose);
+    let mut removed = remove(NamePurpose::Remove);
+    if removed.value == Err(Fault::Isdir) {
+        removed = remove(NamePurpose::RemoveDirectory);
+    }
+    removed.value?;
+    RemoveOk4 { directory: change_info(&removed.attributes) }.encode(reply);
+    Ok(())
 }

@@ -1,14 +1,30 @@
-//! SETATTR (RFC 8881 section 18).
+//! SETATTR (RFC 8881 section 18.30).
 
-use curt_proto::nfs4::NfsStat4;
-use curt_xdr::Decoder;
+use curt_proto::nfs4::SetattrArgs4;
+use curt_xdr::{Decoder, Encode};
 
-use super::{Compound, Outcome};
+use super::settable::settable;
+use super::{Compound, Outcome, decoded, io};
+use crate::ops;
+use crate::state::IoDirection;
 
+/// The stateid counts if the size is set, which is a write.
 pub(super) fn setattr<'r>(
-    _compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
-    _reply: &mut Vec<u8>,
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
 ) -> Outcome {
-    Err(NfsStat4::Notsupp.into())
+    let SetattrArgs4 { stateid, attributes } = decoded(arguments)?;
+    let object = compound.current()?;
+    let set = settable(&attributes, compound.minor_version)?;
+    let target = object.changeable()?;
+    let resizes = set.values.size.is_some();
+    if resizes {
+        io::check_stateid(compound, target, stateid, IoDirection::Write)?;
+    }
+    let changed = ops::setattr(&mut compound.request, target, &set.values, None);
+    let after = changed.attributes.after.as_ref().filter(|_| resizes);
+    changed.value.map_err(|fault| io::failure(fault, after))?;
+    set.mask.encode(reply);
+    Ok(())
 }

@@ -13,7 +13,7 @@ pub(super) const EXCLUSIVE_CREATE: Bitmap4 =
     Attribute::set(&[Attribute::Size, Attribute::Mode, Attribute::Owner, Attribute::OwnerGroup]);
 
 /// The largest mode: permission, set-id and sticky bits.
-const MODE_MAX: u32 = 0o7777;
+pub(super) const MODE_MAX: u32 = 0o7777;
 
 /// Attributes to be set.
 #[derive(Clone, Copy, Debug, Default)]
