@@ -42,6 +42,8 @@ mod savefh;
 mod secinfo;
 mod secinfo_no_name;
 mod sequence;
+#[cfg(test)]
+mod session_tests;
 mod setattr;
 mod settable;
 mod table;
