@@ -32,12 +32,12 @@ use self::clients::ClientTable;
 use self::sessions::SessionTable;
 
 pub(crate) use self::admin::ClientSummary;
-pub(crate) use self::clients::{Client, ExchangeId, ExchangedId, Principal};
+pub(crate) use self::clients::{Client, ExchangeId, Principal};
 pub(crate) use self::fault::StateFault;
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
-pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session, SessionCreated};
-pub(crate) use self::shares::{FileKey, FilePin, IoDirection, ShareBits, ShareMode, ShareTable};
+pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session};
+pub(crate) use self::shares::{FileKey, IoDirection, ShareBits, ShareMode, ShareTable};
 pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
 
 /// The state of all clients.
@@ -72,11 +72,6 @@ impl ServerState {
     /// Sets the duration of a lease.
     pub(crate) fn set_lease(&mut self, lease: Duration) {
         self.limits.lease = lease;
-    }
-
-    /// The duration of a lease.
-    pub(crate) const fn lease(&self) -> Duration {
-        self.limits.lease
     }
 }
 

@@ -10,10 +10,11 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use curt_proto::nfs4::{Clientid, SequenceId, SessionId, SlotId, Stateid, Verifier4};
 use curt_vfs::{HandleScheme, NodeHandle};
 
+use super::clients::ExchangedId;
+use super::sessions::SessionCreated;
 use super::{
-    ChannelLimits, Client, CreateSession, ExchangeId, ExchangedId, FileKey, OpenRequest, Principal,
-    SequenceRequest, Sequenced, ServerState, SessionCreated, ShareBits, ShareMode, SlotInUse, StateFault,
-    StateLimits,
+    ChannelLimits, Client, CreateSession, ExchangeId, FileKey, OpenRequest, Principal, SequenceRequest,
+    Sequenced, ServerState, ShareBits, ShareMode, SlotInUse, StateFault, StateLimits,
 };
 use crate::file_handle::FileSystemId;
 
