@@ -1,298 +1,273 @@
-//! A server with exports in memory, and clients with a session each.
+//! A server with two exports and a client with a session, and objects of each type.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use curt_observe::ServerCounters;
-use curt_proto::nfs4::{
-    ChannelAttributes, ClientOwner, CompoundEncoder, CompoundResults, CreateHow4, CreateSessionArgs4,
-    CreateSessionFlags, CreateSessionOk4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, Fattr4, GetfhOk4,
-    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PROGRAM, PutfhArgs4,
-    ReclaimCompleteArgs4, SequenceArgs4, SequenceId, SequenceOk4, SessionId, ShareAccess4, SlotId,
-    StateOwner, StateProtectArgs, Stateid, VERSION, Verifier4,
-};
+use curt_proto::nfs4::*;
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, RpcService as _};
-use curt_types::FileHandle;
-use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
-use curt_xdr::{Decode, Opaque, VarArray};
+use curt_types::{Attributes, Device, SetAttributes, Timestamp};
+use curt_vfs::{CreateMode, FsCred, MemoryOptions, MemoryVfs, NewNode, SpecialFile, Vfs};
+use curt_xdr::{Encode, Opaque, VarArray};
 
-use crate::exports::CredentialFlavor;
-use crate::{ExportClient, ExportDefinition, ExportRules, Fsid, NfsService, PersistentState, RulesByFlavor, Setup, Squash};
+use crate::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 
-/// The operations of a compound, after SEQUENCE.
-pub(super) type Operations<'a> = &'a dyn Fn(&mut CompoundEncoder<'_>);
+pub(super) const NOW: Timestamp = Timestamp::new(1_000_000, 7);
 
-/// The root user of clients may everything.
-pub(super) fn rules() -> ExportRules {
-    ExportRules { squash: Squash::None, ..ExportRules::default() }
-}
+/// A name in export 1 and the type of its object.
+pub(super) const OBJECTS: [(&str, Ftype4); 7] = [
+    ("file", Ftype4::Regular),
+    ("directory", Ftype4::Directory),
+    ("block", Ftype4::BlockDevice),
+    ("character", Ftype4::CharacterDevice),
+    ("link", Ftype4::Symlink),
+    ("socket", Ftype4::Socket),
+    ("fifo", Ftype4::Fifo),
+];
 
-pub(super) fn memory(instance: u64) -> Arc<MemoryVfs> {
-    Arc::new(MemoryVfs::new(MemoryOptions { instance, ..MemoryOptions::default() }))
-}
-
-/// An export of an empty tree in memory.
-pub(super) fn export(path: &str, instance: u64, rules: ExportRules) -> ExportDefinition {
-    let vfs: Arc<dyn Vfs> = memory(instance);
-    ExportDefinition::for_everyone(path.as_bytes().to_vec(), vfs, rules)
-}
-
-/// The same for callers of one flavor only.
-pub(super) fn export_for_flavor(path: &str, instance: u64, flavor: CredentialFlavor) -> ExportDefinition {
-    let only = ExportClient { rules: RulesByFlavor::with_sec(std::iter::once((flavor, rules())).collect()), ..ExportClient::everyone(rules()) };
-    ExportDefinition { clients: vec![only], ..export(path, instance, rules()) }
-}
-
-/// The export that is the root of all (`fsid=0`).
-pub(super) fn root_export(path: &str, instance: u64) -> ExportDefinition {
-    ExportDefinition { fsid: Some(Fsid::Number(0)), ..export(path, instance, rules()) }
-}
-
-pub(super) struct Server {
+/// A server over trees in memory, and a client of it.
+pub(super) struct Fixture {
     pub(super) service: NfsService,
+    pub(super) vfs: Arc<MemoryVfs>,
+    client: SocketAddr,
+    uid: u32,
+    minor_version: u32,
+    session: SessionId,
+    sequence: Cell<u32>,
 }
 
-impl Server {
-    /// One export, /srv/files.
+/// The reply to a compound that began with SEQUENCE.
+pub(super) struct Reply(Vec<u8>);
+
+impl Reply {
+    /// The status of the compound.
+    pub(super) fn status(&self) -> NfsStat4 {
+        self.results().header().status
+    }
+
+    /// The results after SEQUENCE.
+    pub(super) fn results(&self) -> CompoundResults<'_> {
+        let mut results = CompoundResults::new(&self.0).unwrap();
+        results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
+        results
+    }
+
+    /// The results after SEQUENCE, PUTROOTFH and `lookups` LOOKUPs.
+    pub(super) fn after(&self, lookups: usize) -> CompoundResults<'_> {
+        let mut results = self.results();
+        results.next::<()>(Nfs4Operation::Putrootfh).unwrap();
+        for _ in 0..lookups {
+            results.next::<()>(Nfs4Operation::Lookup).unwrap();
+        }
+        results
+    }
+}
+
+pub(super) fn name(name: &str) -> Component<'_> {
+    bytes(name.as_bytes())
+}
+
+pub(super) fn bytes(name: &[u8]) -> Component<'_> {
+    Opaque::new(name).unwrap()
+}
+
+/// Makes the object at a path the current filehandle.
+pub(super) fn go(compound: &mut CompoundEncoder<'_>, path: &[&str]) {
+    compound.bare(Nfs4Operation::Putrootfh);
+    for step in path {
+        compound.push(&LookupArgs4 { name: name(step) });
+    }
+}
+
+impl Fixture {
     pub(super) fn new() -> Self {
-        Self::with(vec![export("/srv/files", 1, rules())])
+        Self::with_minor(1)
     }
 
-    pub(super) fn with(exports: Vec<ExportDefinition>) -> Self {
-        let (state, counters) = (PersistentState::with_key([9; 16]), Arc::new(ServerCounters::default()));
-        Self { service: NfsService::new(Setup { state, exports, counters }).unwrap() }
+    pub(super) fn with_minor(minor_version: u32) -> Self {
+        let options = MemoryOptions { clock: Arc::new(|| NOW), instance: 1, ..MemoryOptions::default() };
+        let vfs = Arc::new(MemoryVfs::new(options));
+        make_objects(&vfs);
+        let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+        let other = MemoryVfs::new(MemoryOptions { instance: 2, ..MemoryOptions::default() });
+        let served: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(&vfs);
+        let exports = vec![
+            ExportDefinition::for_everyone(b"/one".to_vec(), served, rules),
+            ExportDefinition::for_everyone(b"/deep/two".to_vec(), Arc::new(other), rules),
+        ];
+        let state = PersistentState::with_key([9; 16]);
+        let counters = Arc::new(ServerCounters::default());
+        let service = NfsService::new(Setup { state, exports, counters }).unwrap();
+        let client = "127.0.0.1:1000".parse().unwrap();
+        let sequence = Cell::new(1);
+        let session = SessionId::default();
+        let mut fixture = Self { service, vfs, client, uid: 0, minor_version, session, sequence };
+        fixture.session = fixture.open_session();
+        fixture
     }
 
-    /// Calls with bytes as arguments of COMPOUND.
-    pub(super) fn raw(&self, credential: OpaqueAuth<'_>, arguments: &[u8]) -> Vec<u8> {
-        let call =
-            CallMessage { xid: 1, program: PROGRAM, version: VERSION, procedure: 1, credential, arguments };
-        let peer: SocketAddr = "127.0.0.1:1000".parse().unwrap();
+    fn open_session(&self) -> SessionId {
+        let owner = ClientOwner { verifier: Verifier4([1; 8]), owner: Opaque::new(b"client").unwrap() };
+        let exchange = ExchangeIdArgs4 {
+            owner,
+            flags: ExchangeIdFlags::default(),
+            state_protect: StateProtectArgs::None,
+            implementation: VarArray::default(),
+        };
+        let reply = self.raw(|compound| compound.push(&exchange));
+        let mut results = CompoundResults::new(&reply).unwrap();
+        let client: ExchangeIdOk4<'_> = results.next(Nfs4Operation::ExchangeId).unwrap();
+        let channel = ChannelAttributes {
+            request_max: 1 << 21,
+            response_max: 1 << 21,
+            response_cached_max: 4096,
+            operations_max: 128,
+            requests_max: 8,
+            ..ChannelAttributes::default()
+        };
+        let create = CreateSessionArgs4 {
+            clientid: client.clientid,
+            sequence: client.sequence,
+            flags: CreateSessionFlags::default(),
+            fore: channel.clone(),
+            back: channel,
+            callback_program: 0x4000_0000,
+            callback_security: VarArray::new(vec![CallbackSecurity::None]).unwrap(),
+        };
+        let reply = self.raw(|compound| compound.push(&create));
+        let mut results = CompoundResults::new(&reply).unwrap();
+        results.next::<CreateSessionOk4>(Nfs4Operation::CreateSession).unwrap().session
+    }
+
+    /// Sets the caller of later compounds.
+    pub(super) const fn become_user(&mut self, uid: u32) {
+        self.uid = uid;
+    }
+
+    /// Executes a compound as it is.
+    pub(super) fn raw(&self, build: impl FnOnce(&mut CompoundEncoder<'_>)) -> Vec<u8> {
+        let mut arguments = Vec::new();
+        let mut compound =
+            CompoundEncoder::new(&mut arguments, Opaque::new(b"tag").unwrap(), self.minor_version);
+        build(&mut compound);
+        compound.finish();
+        let groups = AuthSysGids::first_of(&[]);
+        let sys = AuthSys { stamp: 0, machine_name: b"test", uid: self.uid, gid: self.uid, groups };
+        // Relaxed: the xids only have to differ.
+        static XID: AtomicU32 = AtomicU32::new(1);
+        let call = CallMessage {
+            xid: XID.fetch_add(1, Ordering::Relaxed),
+            program: PROGRAM,
+            version: VERSION,
+            procedure: Nfs4Procedure::Compound.number(),
+            credential: OpaqueAuth::Sys(sys),
+            arguments: &arguments,
+        };
         let local = "127.0.0.1:2049".parse().unwrap();
         let mut reply = Vec::new();
-        self.service.call(&call, &mut CallContext::detached(peer, local), &mut reply).unwrap();
+        self.service.call(&call, &mut CallContext::detached(self.client, local), &mut reply).unwrap();
         assert_eq!(reply.len() % 4, 0, "XDR comes in fours");
         reply
     }
 
-    /// A client with a session, after RECLAIM_COMPLETE.
-    pub(super) fn client(&self, name: &str) -> TestClient<'_> {
-        let channel = ChannelAttributes {
-            header_padding: 0,
-            request_max: 1 << 20,
-            response_max: 1 << 20,
-            response_cached_max: 4096,
-            operations_max: 128,
-            requests_max: 1,
-            rdma_ird: VarArray::default(),
-        };
-        self.client_with(name, channel)
-    }
-
-    pub(super) fn client_with(&self, name: &str, fore: ChannelAttributes) -> TestClient<'_> {
-        let presented = ExchangeIdArgs4 {
-            owner: ClientOwner { verifier: Verifier4([1; 8]), owner: Opaque::new(name.as_bytes()).unwrap() },
-            flags: ExchangeIdFlags(0),
-            state_protect: StateProtectArgs::None,
-            implementation: VarArray::default(),
-        };
-        let reply = self.raw(user(0), &compound(1, &|compound| compound.push(&presented)));
-        let mut results = CompoundResults::new(&reply).unwrap();
-        let exchanged: ExchangeIdOk4<'_> = results.next(Nfs4Operation::ExchangeId).unwrap();
-        let creation = CreateSessionArgs4 {
-            clientid: exchanged.clientid,
-            sequence: exchanged.sequence,
-            flags: CreateSessionFlags(0),
-            back: fore.clone(),
-            fore,
-            callback_program: 123,
-            callback_security: VarArray::default(),
-        };
-        let reply = self.raw(user(0), &compound(1, &|compound| compound.push(&creation)));
-        let mut results = CompoundResults::new(&reply).unwrap();
-        let created: CreateSessionOk4 = results.next(Nfs4Operation::CreateSession).unwrap();
-        let client = TestClient {
-            server: self,
-            session: created.session,
-            sequence: Cell::new(0),
-            uid: Cell::new(0),
-            anonymous: Cell::new(false),
-            minor: 1,
-            caches: Cell::new(false),
-        };
-        let complete = ReclaimCompleteArgs4 { one_file_system: false };
-        assert_eq!(client.status(&|compound| compound.push(&complete)), NfsStat4::Ok);
-        client
-    }
-}
-
-pub(super) fn user(uid: u32) -> OpaqueAuth<'static> {
-    let groups = AuthSysGids::first_of(&[]);
-    OpaqueAuth::Sys(AuthSys { stamp: 0, machine_name: b"test", uid, gid: uid, groups })
-}
-
-/// The arguments of a compound.
-pub(super) fn compound(minor: u32, operations: Operations<'_>) -> Vec<u8> {
-    let mut arguments = Vec::new();
-    let mut encoder = CompoundEncoder::new(&mut arguments, Opaque::new(b"tag").unwrap(), minor);
-    operations(&mut encoder);
-    encoder.finish();
-    arguments
-}
-
-pub(super) struct TestClient<'s> {
-    pub(super) server: &'s Server,
-    pub(super) session: SessionId,
-    sequence: Cell<u32>,
-    pub(super) uid: Cell<u32>,
-    /// Calls with AUTH_NONE.
-    pub(super) anonymous: Cell<bool>,
-    pub(super) minor: u32,
-    /// Whether replies are to be cached.
-    pub(super) caches: Cell<bool>,
-}
-
-/// An open file.
-#[derive(Clone, Debug)]
-pub(super) struct Opened {
-    pub(super) stateid: Stateid,
-    pub(super) handle: FileHandle,
-    pub(super) result: OpenOk4<'static>,
-}
-
-impl TestClient<'_> {
-    fn credential(&self) -> OpaqueAuth<'static> {
-        if self.anonymous.get() { OpaqueAuth::None } else { user(self.uid.get()) }
-    }
-
-    /// The reply to a compound of SEQUENCE and these operations.
-    pub(super) fn run(&self, operations: Operations<'_>) -> Vec<u8> {
-        self.sequence.set(self.sequence.get() + 1);
-        self.repeat(operations)
-    }
-
-    /// As [`Self::run`], in the place of the last compound.
-    pub(super) fn repeat(&self, operations: Operations<'_>) -> Vec<u8> {
+    /// Executes a compound after SEQUENCE.
+    pub(super) fn run(&self, build: impl FnOnce(&mut CompoundEncoder<'_>)) -> Reply {
+        let sequence = self.sequence.get();
+        self.sequence.set(sequence + 1);
         let sequence = SequenceArgs4 {
             session: self.session,
-            sequence: SequenceId(self.sequence.get()),
+            sequence: SequenceId(sequence),
             slot: SlotId(0),
             highest_slot: SlotId(0),
-            cache_this: self.caches.get(),
+            cache_this: false,
         };
-        let arguments = compound(self.minor, &|compound| {
+        Reply(self.raw(|compound| {
             compound.push(&sequence);
-            operations(compound);
-        });
-        self.server.raw(self.credential(), &arguments)
+            build(compound);
+        }))
     }
 
-    pub(super) fn status(&self, operations: Operations<'_>) -> NfsStat4 {
-        CompoundResults::new(&self.run(operations)).unwrap().header().status
-    }
-
-    /// The result of the last of several operations, or the status of the one that failed.
-    pub(super) fn last<T: for<'a> Decode<'a>>(
-        &self,
-        before: &[Nfs4Operation],
-        last: Nfs4Operation,
-        operations: Operations<'_>,
-    ) -> Result<T, NfsStat4> {
-        let reply = self.run(operations);
-        let mut results = CompoundResults::new(&reply).unwrap();
-        let status = results.header().status;
-        if status != NfsStat4::Ok {
-            return Err(status);
-        }
-        results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
-        for operation in before {
-            assert_eq!(results.status(*operation), Ok(NfsStat4::Ok));
-        }
-        Ok(results.next(last).unwrap())
-    }
-
-    /// The handle at a path from the root.
-    pub(super) fn walk(&self, path: &[&str]) -> Result<FileHandle, NfsStat4> {
-        let reply = self.run(&|compound| {
-            compound.bare(Nfs4Operation::Putrootfh);
-            for name in path {
-                compound.push(&LookupArgs4 { name: Opaque::new(name.as_bytes()).unwrap() });
-            }
-            compound.bare(Nfs4Operation::Getfh);
-        });
-        let mut results = CompoundResults::new(&reply).unwrap();
-        if results.header().status != NfsStat4::Ok {
-            return Err(results.header().status);
-        }
-        results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
-        results.status(Nfs4Operation::Putrootfh).unwrap();
-        for _ in path {
-            results.status(Nfs4Operation::Lookup).unwrap();
-        }
-        let got: GetfhOk4<'_> = results.next(Nfs4Operation::Getfh).unwrap();
-        Ok(got.object.into())
-    }
-
-    /// The root of the export /srv/files.
-    pub(super) fn files(&self) -> FileHandle {
-        self.walk(&["srv", "files"]).unwrap()
-    }
-
-    /// Opens by name in a directory.
-    pub(super) fn open(&self, directory: &FileHandle, open: &OpenArgs4<'_>) -> Result<Opened, NfsStat4> {
-        let reply = self.run(&|compound| {
-            compound.push(&PutfhArgs4 { object: NfsFh4::from(directory) });
-            compound.push(open);
-            compound.bare(Nfs4Operation::Getfh);
-        });
-        let mut results = CompoundResults::new(&reply).unwrap();
-        if results.header().status != NfsStat4::Ok {
-            return Err(results.header().status);
-        }
-        results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
-        results.status(Nfs4Operation::Putfh).unwrap();
-        let result: OpenOk4<'_> = results.next(Nfs4Operation::Open).unwrap();
-        let delegation = match result.delegation {
-            curt_proto::nfs4::OpenDelegation::None => curt_proto::nfs4::OpenDelegation::None,
-            curt_proto::nfs4::OpenDelegation::NoneExt(why) => curt_proto::nfs4::OpenDelegation::NoneExt(why),
-            other => panic!("a delegation was granted: {other:?}"),
-        };
-        let got: GetfhOk4<'_> = results.next(Nfs4Operation::Getfh).unwrap();
-        let (stateid, handle) = (result.stateid, got.object.into());
-        let (directory, flags, attributes_set) = (result.directory, result.flags, result.attributes_set);
-        let result = OpenOk4 { stateid, directory, flags, attributes_set, delegation };
-        Ok(Opened { stateid, handle, result })
-    }
-
-    /// Runs one operation on an object.
-    pub(super) fn at(&self, object: &FileHandle, operations: Operations<'_>) -> NfsStat4 {
-        self.status(&|compound| {
-            compound.push(&PutfhArgs4 { object: NfsFh4::from(object) });
-            operations(compound);
+    /// The status of a compound that executes an operation on the object at a path.
+    pub(super) fn on(&self, path: &[&str], arguments: &impl OperationArguments) -> NfsStat4 {
+        self.run(|compound| {
+            go(compound, path);
+            compound.push(arguments);
         })
+        .status()
+    }
+
+    /// The same of an operation that has a saved filehandle too.
+    pub(super) fn on_both(
+        &self,
+        saved: &[&str],
+        current: &[&str],
+        arguments: &impl OperationArguments,
+    ) -> NfsStat4 {
+        self.run(|compound| {
+            go(compound, saved);
+            compound.bare(Nfs4Operation::Savefh);
+            go(compound, current);
+            compound.push(arguments);
+        })
+        .status()
+    }
+
+    /// The attributes of an object of export 1, as its tree has them.
+    pub(super) fn attributes(&self, name: &str) -> Attributes {
+        let root = FsCred::new(0, 0, &[]);
+        self.vfs.lookup(&root, &self.vfs.root(), name.as_bytes()).value.unwrap().attributes
+    }
+
+    /// Passes the attributes that GETATTR returns of the object at a path to `check`.
+    pub(super) fn getattr<R>(
+        &self,
+        path: &[&str],
+        mask: Bitmap4,
+        check: impl FnOnce(&AttributeValues<'_>, Bitmap4) -> R,
+    ) -> R {
+        let reply = self.run(|compound| {
+            go(compound, path);
+            compound.push(&GetattrArgs4 { attributes: mask });
+        });
+        let mut results = reply.after(path.len());
+        let got: GetattrOk4<'_> = results.next(Nfs4Operation::Getattr).unwrap();
+        check(&AttributeValues::decode(&got.attributes).unwrap(), got.attributes.mask)
     }
 }
 
-/// OPEN of a name by an owner.
-pub(super) fn opening<'a>(name: &'a str, owner: &'a str, access: u32, deny: u32) -> OpenArgs4<'a> {
-    OpenArgs4 {
-        seqid: 0,
-        share_access: ShareAccess4(access),
-        share_deny: deny,
-        owner: StateOwner {
-            clientid: curt_proto::nfs4::Clientid(0),
-            owner: Opaque::new(owner.as_bytes()).unwrap(),
-        },
-        how: OpenHow::NoCreate,
-        claim: OpenClaim::Null(Opaque::new(name.as_bytes()).unwrap()),
+fn make_objects(vfs: &MemoryVfs) {
+    let (root, caller) = (vfs.root(), FsCred::new(0, 0, &[]));
+    let set = SetAttributes::with_mode(0o755);
+    let device = Device { major: 1, minor: 2 };
+    for (name, kind) in OBJECTS {
+        let node = match kind {
+            Ftype4::Regular => NewNode::File(CreateMode::Guarded(&set)),
+            Ftype4::Directory => NewNode::Directory(&set),
+            Ftype4::BlockDevice => NewNode::Special(SpecialFile::BlockDevice(device), &set),
+            Ftype4::CharacterDevice => NewNode::Special(SpecialFile::CharacterDevice(device), &set),
+            Ftype4::Symlink => NewNode::Symlink(b"file", &set),
+            Ftype4::Socket => NewNode::Special(SpecialFile::Socket, &set),
+            _ => NewNode::Special(SpecialFile::Fifo, &set),
+        };
+        vfs.make(&caller, &root, name.as_bytes(), node).value.unwrap();
     }
 }
 
-/// The same, creating the file if it is missing.
-pub(super) fn creating<'a>(name: &'a str, owner: &'a str, access: u32, deny: u32) -> OpenArgs4<'a> {
-    let how = OpenHow::Create(CreateHow4::Unchecked(Fattr4::default()));
-    OpenArgs4 { how, ..opening(name, owner, access, deny) }
+/// Attributes to be set or compared.
+pub(super) fn fattr<R>(values: &AttributeValues<'_>, then: impl FnOnce(Fattr4<'_>) -> R) -> R {
+    let mask = values.present();
+    let mut encoded = Vec::new();
+    values.encode_values(mask, &mut encoded);
+    then(Fattr4 { mask, values: Opaque::new(&encoded).unwrap() })
+}
+
+/// The bytes of a value.
+pub(super) fn bytes_of(value: &impl Encode) -> Vec<u8> {
+    let mut out = Vec::new();
+    value.encode(&mut out);
+    out
 }

@@ -2,14 +2,15 @@
 
 use curt_proto::nfs3::{NfsProcedure, NfsStat3, ReadArguments};
 use curt_proto::nfs4::{
-    Attribute, AttributeValues, CloseArgs4, CreateHow4, Fattr4, GetattrArgs4, Nfs4Operation, NfsFh4, NfsStat4,
-    NoDelegation, OpenArgs4, OpenClaim, OpenDelegation, OpenDowngradeArgs4, OpenHow, PutfhArgs4, ReadArgs4,
-    ReadOk4, RemoveArgs4, SetattrArgs4, ShareAccess4, StableHow4, Stateid, Verifier4, WriteArgs4, WriteOk4,
+    Attribute, AttributeValues, CloseArgs4, CreateArgs4, CreateHow4, CreateType4, Fattr4, GetattrArgs4,
+    Nfs4Operation, NfsFh4, NfsStat4, NoDelegation, OpenArgs4, OpenClaim, OpenDelegation, OpenDowngradeArgs4,
+    OpenHow, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4, SetattrArgs4, ShareAccess4, SpecData4, StableHow4,
+    Stateid, Verifier4, WriteArgs4, WriteOk4,
 };
 use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque};
 
-use super::fixture::{Server, TestClient, creating, opening, user};
+use super::test_client::{Server, TestClient, creating, opening, user};
 
 const READ: u32 = ShareAccess4::READ;
 const WRITE: u32 = ShareAccess4::WRITE;
@@ -64,7 +65,9 @@ fn a_file_is_created_written_read_and_closed() {
     assert_eq!(client.open(&root, &opening("file", "owner", READ, 0)).unwrap_err(), NfsStat4::Noent);
     let opened = client.open(&root, &creating("file", "owner", BOTH, 0)).unwrap();
     assert_eq!(opened.stateid.seqid, 1);
-    assert!(opened.result.directory.atomic && opened.result.directory.before != opened.result.directory.after);
+    assert!(
+        opened.result.directory.atomic && opened.result.directory.before != opened.result.directory.after
+    );
     assert_eq!(write(&client, &opened.handle, opened.stateid, b"data"), Ok(4));
     assert_eq!(read(&client, &opened.handle, opened.stateid), Ok(b"data".to_vec()));
     assert_eq!(set_size(&client, &opened.handle, opened.stateid), NfsStat4::Ok);
@@ -202,7 +205,8 @@ fn files_are_created_in_each_way() {
     let client = server.client("one");
     let root = client.files();
     let how = |name, how| OpenArgs4 { how: OpenHow::Create(how), ..opening(name, "owner", BOTH, 0) };
-    let (values, mut bytes) = (AttributeValues { mode: Some(0o640), ..AttributeValues::default() }, Vec::new());
+    let (values, mut bytes) =
+        (AttributeValues { mode: Some(0o640), ..AttributeValues::default() }, Vec::new());
     let mode = fattr(&values, &mut bytes);
     let guarded = || client.open(&root, &how("guarded", CreateHow4::Guarded(mode)));
     assert_eq!(guarded().unwrap().result.attributes_set, Attribute::set(&[Attribute::Mode]));
@@ -230,7 +234,8 @@ fn files_are_created_in_each_way() {
     let empty = AttributeValues { size: Some(0), mode: Some(0o600), ..AttributeValues::default() };
     let mut bytes = Vec::new();
     let empty = CreateHow4::Unchecked(fattr(&empty, &mut bytes));
-    let truncating = |access| OpenArgs4 { how: OpenHow::Create(empty), ..opening("guarded", "third", access, 0) };
+    let truncating =
+        |access| OpenArgs4 { how: OpenHow::Create(empty), ..opening("guarded", "third", access, 0) };
     assert_eq!(client.open(&root, &truncating(READ)).unwrap_err(), NfsStat4::Inval);
     assert_eq!(read(&client, &opened.handle, opened.stateid), Ok(b"data".to_vec()));
     let truncated = client.open(&root, &truncating(WRITE)).unwrap();
@@ -332,14 +337,16 @@ fn the_caller_needs_the_right_and_a_creator_has_it() {
     let server = Server::new();
     let client = server.client("one");
     let root = client.files();
-    let (values, mut bytes) = (AttributeValues { mode: Some(0o777), ..AttributeValues::default() }, Vec::new());
+    let (values, mut bytes) =
+        (AttributeValues { mode: Some(0o777), ..AttributeValues::default() }, Vec::new());
     let attributes = fattr(&values, &mut bytes);
     let everybody = client.at(&root, &|compound| {
         compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
     });
     assert_eq!(everybody, NfsStat4::Ok);
     client.uid.set(1000);
-    let (values, mut bytes) = (AttributeValues { mode: Some(0o400), ..AttributeValues::default() }, Vec::new());
+    let (values, mut bytes) =
+        (AttributeValues { mode: Some(0o400), ..AttributeValues::default() }, Vec::new());
     let how = OpenHow::Create(CreateHow4::Guarded(fattr(&values, &mut bytes)));
     let create = OpenArgs4 { how, ..opening("file", "owner", BOTH, 0) };
     let opened = client.open(&root, &create).unwrap();
@@ -383,4 +390,32 @@ fn the_current_stateid_follows_the_current_filehandle() {
         compound.push(&ReadArgs4 { stateid, offset: 0, count: 4 });
     });
     assert_eq!(lost, NfsStat4::BadStateid);
+}
+
+#[test]
+fn only_regular_files_are_opened() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    let device = CreateType4::CharacterDevice(SpecData4 { major: 1, minor: 3 });
+    for (name, kind, status) in [
+        ("directory", CreateType4::Directory, NfsStat4::Isdir),
+        ("link", CreateType4::Symlink(Opaque::new(b"to").unwrap()), NfsStat4::Symlink),
+        ("fifo", CreateType4::Fifo, NfsStat4::WrongType),
+        ("device", device, NfsStat4::WrongType),
+    ] {
+        let bytes = Opaque::new(name.as_bytes()).unwrap();
+        let create = CreateArgs4 { kind, name: bytes, attributes: Fattr4::default() };
+        assert_eq!(client.at(&root, &|compound| compound.push(&create)), NfsStat4::Ok);
+        let object = client.walk(&["srv", "files", name]).unwrap();
+        let by_handle = OpenArgs4 { claim: OpenClaim::Fh, ..opening("", "owner", READ, 0) };
+        let ways = [
+            client.open(&root, &opening(name, "owner", READ, 0)),
+            client.open(&root, &creating(name, "owner", READ, 0)),
+            client.open(&object, &by_handle),
+        ];
+        assert_eq!(ways.map(Result::err), [Some(status); 3], "{name}");
+    }
+    let srv = client.walk(&["srv"]).unwrap();
+    assert_eq!(client.open(&srv, &opening("files", "owner", READ, 0)).unwrap_err(), NfsStat4::Isdir);
 }

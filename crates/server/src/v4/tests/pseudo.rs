@@ -2,15 +2,15 @@
 
 use curt_proto::nfs4::{
     Attribute, Bitmap4, CompoundResults, CreateArgs4, CreateType4, Fattr4, Fsid4, GetattrArgs4, GetfhOk4,
-    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReaddirArgs4, RemoveArgs4, Secinfo, SecinfoArgs4,
-    SecinfoNoNameArgs4, SecinfoOk4, SequenceOk4, Verifier4,
+    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReaddirArgs4, RemoveArgs4, Secinfo,
+    SecinfoArgs4, SecinfoNoNameArgs4, SecinfoOk4, SequenceOk4, Verifier4,
 };
 use curt_types::FileHandle;
 use curt_xdr::Opaque;
 
-use super::fixture::{Server, TestClient, creating, export, export_for_flavor, root_export, rules};
-use crate::exports::CredentialFlavor;
+use super::test_client::{Server, TestClient, creating, export, export_for_flavor, root_export, rules};
 use crate::ExportRules;
+use crate::exports::CredentialFlavor;
 
 fn parent(client: &TestClient<'_>, of: &FileHandle) -> Result<FileHandle, NfsStat4> {
     let reply = client.run(&|compound| {
@@ -51,8 +51,8 @@ fn names(client: &TestClient<'_>, of: &FileHandle) -> Vec<String> {
         compound.push(&ReaddirArgs4 {
             cookie: 0,
             verifier: Verifier4::default(),
-            names_max: 8192,
-            reply_max: 8192,
+            directory_count: 8192,
+            max_count: 8192,
             attributes: Bitmap4::EMPTY,
         });
     });
@@ -178,7 +178,9 @@ fn an_export_of_another_flavor_is_named_by_secinfo_and_otherwise_refused() {
     assert_eq!(flavors(&client, &srv, Some("sys")), Ok(vec![1]));
     assert_eq!(flavors(&client, &sys, None), Ok(vec![1]));
     let look = |of: &FileHandle| {
-        client.at(of, &|compound| compound.push(&GetattrArgs4 { attributes: Attribute::set(&[Attribute::Type]) }))
+        client.at(of, &|compound| {
+            compound.push(&GetattrArgs4 { attributes: Attribute::set(&[Attribute::Type]) })
+        })
     };
     assert_eq!((look(&sys), look(&none)), (NfsStat4::Wrongsec, NfsStat4::Ok));
     // PUTFH alone, and what asks or leaves, is allowed.
