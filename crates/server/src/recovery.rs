@@ -6,8 +6,6 @@
 //! after the grace period. So whatever a client may reclaim after a restart is still its own (RFC
 //! 8881 section 8.4.3).
 
-use std::sync::atomic::Ordering;
-
 use curt_proto::nfs4::Clientid;
 
 use crate::service::NfsService;
@@ -37,26 +35,26 @@ impl NfsService {
         Ok(())
     }
 
+    /// Begins an OPEN: checks that the client may open or reclaim files now, and records a client
+    /// without state. Called before a file is created.
+    pub(crate) fn begin_open(&self, client: &Client, is_reclaim: bool) -> Result<(), StateFault> {
+        self.end_grace_if_over();
+        self.held.may_open(client, is_reclaim)?;
+        // A client that reclaims is on the list.
+        if is_reclaim { Ok(()) } else { self.record_client(client) }
+    }
+
     /// OPEN's part that concerns state.
     pub(crate) fn open_state(
         &self,
         client: &Client,
         asked: &OpenRequest<'_>,
     ) -> Result<OpenGranted, StateFault> {
-        self.end_grace_if_over();
-        let granted = match self.held.open(client, asked) {
+        match self.held.open(client, asked) {
             // The conflicting open may be of a client whose lease has expired.
-            Err(StateFault::ShareDenied) if self.expire_at_conflict() => self.held.open(client, asked)?,
-            outcome => outcome?,
-        };
-        // A client that reclaims is on the list.
-        if !asked.is_reclaim
-            && let Err(fault) = self.record_client(client)
-        {
-            self.held.withdraw_open(client, &granted);
-            return Err(fault);
+            Err(StateFault::ShareDenied) if self.expire_at_conflict() => self.held.open(client, asked),
+            outcome => outcome,
         }
-        Ok(granted)
     }
 
     /// RECLAIM_COMPLETE of all file systems.
@@ -71,8 +69,7 @@ impl NfsService {
 
     /// Records a client durably.
     fn record_client(&self, client: &Client) -> Result<(), StateFault> {
-        // Pairs with the store: whoever sees it set finds the record on the disk.
-        if client.is_recorded.load(Ordering::Acquire) {
+        if client.is_recorded() {
             return Ok(());
         }
         let recorded = self.client_records.add(&client.into());
@@ -80,7 +77,7 @@ impl NfsService {
             tracing::error!(%error, "an NFSv4 client cannot be recorded: its request is delayed");
             StateFault::Delay
         })?;
-        client.is_recorded.store(true, Ordering::Release);
+        client.set_recorded();
         Ok(())
     }
 
