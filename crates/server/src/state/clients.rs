@@ -73,7 +73,7 @@ pub(crate) struct Client {
     /// `renewed`.
     pub(super) active: AtomicUsize,
     /// Whether it is recorded on stable storage.
-    pub(crate) is_recorded: AtomicBool,
+    is_recorded: AtomicBool,
     /// `SEQ4_STATUS_*` that hold for each session. Relaxed: sent with some later reply.
     pub(super) status_flags: AtomicU32,
     pub(super) states: Mutex<ClientStates>,
@@ -95,9 +95,15 @@ impl Client {
         !self.states.lock().is_empty()
     }
 
-    /// Whether this run of the server or the last one may have recorded it.
-    fn may_be_recorded(&self) -> bool {
-        self.is_recorded.load(Ordering::Acquire) || self.has_states()
+    /// Whether this run of the server has recorded it on stable storage.
+    pub(crate) fn is_recorded(&self) -> bool {
+        // Pairs with `set_recorded`: whoever sees it set finds the record on the disk.
+        self.is_recorded.load(Ordering::Acquire)
+    }
+
+    /// It is recorded on stable storage.
+    pub(crate) fn set_recorded(&self) {
+        self.is_recorded.store(true, Ordering::Release);
     }
 
     pub(super) fn is_expired(&self, now: Duration, lease: Duration) -> bool {
@@ -134,7 +140,7 @@ impl ExpiredClients {
     /// The owners of those that are recorded on stable storage.
     pub(crate) fn recorded_owners(&self) -> impl Iterator<Item = &[u8]> {
         let clients = self.0.iter().map(|record| &*record.client);
-        clients.filter(|client| client.may_be_recorded()).map(|client| &*client.owner)
+        clients.filter(|client| client.is_recorded() || client.has_states()).map(|client| &*client.owner)
     }
 }
 
