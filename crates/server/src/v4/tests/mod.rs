@@ -6,5 +6,5 @@ mod attributes;
 mod fixture;
 mod listing;
 mod names;
+mod object_types;
 mod set;
-mod types;
