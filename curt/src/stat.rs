@@ -42,6 +42,12 @@ pub(crate) struct StatArguments {
     /// Have the server measure the stages of one request in N; 0: of none
     #[arg(long, value_name = "N", requires = "server", conflicts_with = "interval")]
     stages: Option<u32>,
+    /// List the NFSv4 clients of the server, with what they hold
+    #[arg(long, requires = "server", conflicts_with_all = ["interval", "stages"])]
+    clients: bool,
+    /// Have the server remove the NFSv4 client with this id, as if its lease had expired
+    #[arg(long, value_name = "ID", requires = "server", value_parser = client_id, conflicts_with_all = ["interval", "stages", "clients"])]
+    expire: Option<u64>,
     /// The program whose layout to use; raw: the format of the kernel's /proc/self/mountstats
     #[arg(long, value_enum, default_value_t = StatLayout::Nfsstat)]
     layout: StatLayout,
@@ -107,6 +113,12 @@ fn print(arguments: &StatArguments) -> Result<bool> {
             if let Some(every) = arguments.stages {
                 return output::print(&server::measure(&which, every)?).map(|()| true);
             }
+            if arguments.clients {
+                return print_once(arguments, &server::clients(&which, arguments.json)?);
+            }
+            if let Some(id) = arguments.expire {
+                return output::print(&server::expire(&which, id)?).map(|()| true);
+            }
             Box::new(server::ServerStatistics::new(arguments, which))
         }
         None => Box::new(mounts::MountStatistics::new(arguments)),
@@ -132,6 +144,14 @@ fn print_once(arguments: &StatArguments, text: &str) -> Result<bool> {
         None => output::print(text)?,
     }
     Ok(true)
+}
+
+/// A client's id, as `--clients` shows it or decimal.
+fn client_id(text: &str) -> Result<u64, std::num::ParseIntError> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
 }
 
 /// The statistics of locks of one or all mounts.

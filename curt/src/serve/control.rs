@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use curt_observe::control::{
-    self, ControlCommands, ControlError, ControlSocket, DrawGraph, ReportServer, SetStages,
+    self, ClientRow, ControlCommands, ControlError, ControlSocket, DrawGraph, ExpireClient, ReportClients,
+    ReportServer, SetStages,
 };
 pub(crate) use curt_observe::control::{FILE_CACHE_MOMENTS, ServerReport};
 use curt_observe::events::{RecordedProcess, time_of_day_offset};
 use curt_observe::stages::{CallGraph, StageTimes};
 use curt_observe::{Operation, ServerCounters};
 use curt_rpc::server::RpcServerHandle;
-use curt_server::NfsService;
+use curt_server::{ClientState, NfsService};
 
 /// Suffix of a server's socket.
 const ENDING: &str = "server";
@@ -43,6 +44,11 @@ pub(super) fn listen(control: ServerControl) -> Option<ControlSocket> {
             server.counters.stages.clear();
             server.counters.stages.set_every(command.every);
             Ok(())
+        })
+        .on(|server, _, _: ReportClients| Ok(server.clients()))
+        .on(|server, _, ExpireClient { id }| {
+            let found = server.service.expire_client(id);
+            found.then_some(()).ok_or_else(|| ControlError::Refused(format!("no client has the id {id:#x}")))
         })
         .on(|server, _, command: DrawGraph| server.graph(&command.procedure));
     let listening = commands.listen(path.clone());
@@ -117,6 +123,21 @@ impl ServerControl {
                 .map(|(limit, times)| (limit.name().to_owned(), times))
                 .collect(),
         }
+    }
+
+    fn clients(&self) -> Vec<ClientRow> {
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let row = |client: ClientState| ClientRow {
+            id: client.id,
+            name: client.name,
+            implementation: client.implementation,
+            address: client.address.to_string(),
+            confirmed: client.confirmed,
+            idle_seconds: client.idle.as_secs_f64(),
+            sessions: count(client.sessions),
+            opens: count(client.opens),
+        };
+        self.service.clients().into_iter().map(row).collect()
     }
 
     fn graph(&self, procedure: &str) -> Result<CallGraph, ControlError> {

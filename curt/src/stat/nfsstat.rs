@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use curt_observe::control::MountReport;
-use curt_observe::{CallCounts, ClientSnapshot, Counter as _};
+use curt_observe::{CallCounts, ClientSnapshot, Counter as _, Operation};
 
 /// A mount's statistics as text.
 pub(super) fn mount(report: &MountReport, all: bool) -> String {
@@ -48,10 +48,14 @@ pub(super) fn row(cells: &[impl std::fmt::Display]) -> String {
 
 /// nfsstat's table: a line of names, a line of counts with their percentage.
 pub(super) fn operations(calls: &CallCounts) -> String {
+    operations_of(&calls.iter().collect::<Vec<_>>())
+}
+
+/// The same of some operations: percentages are of these.
+pub(super) fn operations_of(calls: &[(Operation, u64)]) -> String {
     const COLUMNS: usize = 6;
-    let total = calls.total();
+    let total: u64 = calls.iter().map(|(_, calls)| calls).sum();
     let mut text = String::new();
-    let calls: Vec<_> = calls.iter().collect();
     for row in calls.chunks(COLUMNS) {
         for (operation, _) in row {
             let _ = write!(text, "{:<17}", operation.name().to_ascii_lowercase());

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use curt_bench::report::lay_out;
-use curt_observe::control::{self, SetStages};
+use curt_observe::control::{self, ExpireClient, ReportClients, SetStages};
 use curt_observe::stages::{OperationTimes, Percentiles, RequestStage, StageReport};
-use curt_observe::{Counter as _, Operation, ServerCounter, ServerSnapshot};
+use curt_observe::{CallCounts, Counter as _, Operation, ServerCounter, ServerSnapshot};
 
-use super::nfsstat::{operations, row as row_of};
+use super::nfsstat::{operations, operations_of, row as row_of};
 use super::{StatArguments, StatReport, StatSource};
 use crate::serve::control::{ServerReport, ServerSelector, find};
 
@@ -134,6 +134,53 @@ fn nfsstat(counters: &ServerSnapshot) -> String {
         + &block("Server io stats", &["read", "write"], &io)
         + "Server nfs v3:\n"
         + &operations(&counters.requests)
+        + &nfsstat_of_4(&counters.requests)
+}
+
+/// nfsstat's blocks of NFSv4: nothing if no client has used it.
+fn nfsstat_of_4(calls: &CallCounts) -> String {
+    let counted = |operation: Operation| (operation, calls.value(operation));
+    let (procedures, operations): (Vec<_>, Vec<_>) = Operation::nfs4()
+        .map(counted)
+        .partition(|(operation, _)| matches!(operation, Operation::Nfs4Procedure(_)));
+    if procedures.iter().all(|(_, calls)| *calls == 0) {
+        return String::new();
+    }
+    format!(
+        "\nServer nfs v4:\n{}\nServer nfs v4 operations:\n{}",
+        operations_of(&procedures),
+        operations_of(&operations)
+    )
+}
+
+/// The NFSv4 clients of a server.
+pub(super) fn clients(which: &ServerSelector, json: bool) -> Result<String> {
+    let (socket, _) = find(which)?;
+    let clients = control::call(&socket, &ReportClients {})?;
+    if json {
+        return Ok(serde_json::to_string_pretty(&clients)? + "\n");
+    }
+    let head = ["id", "address", "idle (s)", "sessions", "opens", "name", "implementation"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(clients.into_iter().map(|client| {
+        vec![
+            format!("{:#x}", client.id),
+            client.address,
+            format!("{:.0}", client.idle_seconds),
+            if client.confirmed { client.sessions.to_string() } else { "unconfirmed".to_owned() },
+            client.opens.to_string(),
+            client.name,
+            client.implementation,
+        ]
+    }));
+    Ok(lay_out(&rows))
+}
+
+/// Has a server remove a client. Returns a message.
+pub(super) fn expire(which: &ServerSelector, id: u64) -> Result<String> {
+    let (socket, report) = find(which)?;
+    control::call(&socket, &ExpireClient { id })?;
+    Ok(format!("server {} has removed the client {id:#x} and its opens\n", report.pid))
 }
 
 /// Hits and misses of a cache.

@@ -94,11 +94,42 @@ control_commands! {
         every: u32
     } -> ();
 
+    /// Returns the NFSv4 clients of a server.
+    ReportClients "clients" {} -> Vec<ClientRow>;
+
+    /// Removes an NFSv4 client with its opens, as if its lease had expired.
+    ExpireClient "expire" {
+        /// Its id.
+        id: u64
+    } -> ();
+
     /// Returns the call graph of the next request of a procedure.
     DrawGraph "graph" {
         /// The procedure's name.
         procedure: String
     } -> CallGraph;
+}
+
+/// An NFSv4 client of a server, and what it holds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientRow {
+    /// Its id.
+    pub id: u64,
+    /// How it calls itself.
+    pub name: String,
+    /// How its implementation calls itself; empty if it does not.
+    pub implementation: String,
+    /// Its address.
+    pub address: String,
+    /// Whether it has created a session.
+    pub confirmed: bool,
+    /// The time since its last request, in seconds.
+    pub idle_seconds: f64,
+    /// Number of sessions.
+    pub sessions: u64,
+    /// Number of opens.
+    pub opens: u64,
 }
 
 /// A mount, and the processes and paths that cause its requests.

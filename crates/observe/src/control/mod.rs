@@ -23,9 +23,9 @@ pub use difference::ReportContinuity;
 pub use directory::directory;
 pub use event_stream::{EventStream, ObjectPath, keep_ring};
 pub use messages::{
-    ControlCommand, ControlReply, DrawGraph, EndExplanation, Explain, LockRow, LocksReport, MemoryUsage,
-    MountActivity, MountReport, Remount, ReportLocks, ReportMount, ReportServer, ServerCapabilities,
-    SetStages, WatchEvents, WatchMount,
+    ClientRow, ControlCommand, ControlReply, DrawGraph, EndExplanation, ExpireClient, Explain, LockRow,
+    LocksReport, MemoryUsage, MountActivity, MountReport, Remount, ReportClients, ReportLocks, ReportMount,
+    ReportServer, ServerCapabilities, SetStages, WatchEvents, WatchMount,
 };
 pub use request_origins::{RequestOrigin, RequestOriginCounter, RequestOrigins};
 pub use server::{ControlCommands, ControlSocket};

@@ -11,6 +11,7 @@
 mod admin;
 mod clients;
 mod fault;
+mod grace;
 mod limits;
 mod opens;
 mod sessions;
@@ -32,12 +33,13 @@ use self::clients::ClientTable;
 use self::sessions::SessionTable;
 
 pub(crate) use self::admin::ClientSummary;
-pub(crate) use self::clients::{Client, ExchangeId, ExchangedId, Principal};
+pub(crate) use self::clients::{Client, ExchangeId, ExpiredClients, Principal};
 pub(crate) use self::fault::StateFault;
+pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
-pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session, SessionCreated};
-pub(crate) use self::shares::{FileKey, FilePin, IoDirection, ShareBits, ShareMode, ShareTable};
+pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session};
+pub(crate) use self::shares::{FileKey, IoDirection, ShareBits, ShareMode, ShareTable};
 pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
 
 /// The state of all clients.
@@ -48,6 +50,8 @@ pub(crate) struct ServerState {
     sessions: SessionTable,
     /// The share reservations of all protocol versions.
     pub(crate) shares: ShareTable,
+    /// The grace period of all protocol versions.
+    pub(crate) grace: GracePeriod,
     /// Number of opens. Relaxed: a limit may be exceeded by the number of threads.
     opens: AtomicUsize,
     /// Nanoseconds of the last search for expired clients. Relaxed: a time alone.
@@ -64,19 +68,20 @@ impl ServerState {
             ids: IdSource::new(epoch, secret),
             clients: Mutex::default(),
             shares: ShareTable::default(),
+            grace: GracePeriod::default(),
             opens: AtomicUsize::new(0),
             searched: AtomicU64::new(0),
         }
     }
 
-    /// Sets the duration of a lease.
-    pub(crate) fn set_lease(&mut self, lease: Duration) {
-        self.limits.lease = lease;
-    }
-
     /// The duration of a lease.
     pub(crate) const fn lease(&self) -> Duration {
         self.limits.lease
+    }
+
+    /// Sets the duration of a lease.
+    pub(crate) fn set_lease(&mut self, lease: Duration) {
+        self.limits.lease = lease;
     }
 }
 

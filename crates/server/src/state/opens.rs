@@ -7,7 +7,6 @@
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
 use curt_proto::nfs4::Stateid;
@@ -242,16 +241,36 @@ impl ServerState {
         Stateid { seqid, other }
     }
 
-    /// OPEN: reserves the access. An owner that has the file open gets the union of both modes.
-    pub(crate) fn open(
+    /// Whether a client may open files, or reclaim its opens.
+    pub(crate) fn may_open(&self, client: &Client, is_reclaim: bool) -> Result<(), StateFault> {
+        self.admits_opens(client, &client.states.lock(), is_reclaim)
+    }
+
+    fn admits_opens(
         &self,
         client: &Client,
-        asked: &OpenRequest<'_>,
-        now: Duration,
-    ) -> Result<OpenGranted, StateFault> {
+        states: &ClientStates,
+        is_reclaim: bool,
+    ) -> Result<(), StateFault> {
+        if states.is_gone {
+            return Err(StateFault::DeadSession);
+        }
+        let is_grace = self.grace.is_on();
+        match (is_reclaim, states.is_reclaim_complete) {
+            (true, true) => Err(StateFault::NoGrace),
+            (true, false) if !is_grace => Err(StateFault::NoGrace),
+            (true, false) if !self.grace.is_recorded(client) => Err(StateFault::ReclaimBad),
+            // RFC 8881 section 18.51.3: RECLAIM_COMPLETE comes first.
+            (false, false) => Err(StateFault::Grace),
+            (false, true) if is_grace => Err(StateFault::Grace),
+            (true, false) | (false, true) => Ok(()),
+        }
+    }
+
+    /// OPEN: reserves the access. An owner that has the file open gets the union of both modes.
+    pub(crate) fn open(&self, client: &Client, asked: &OpenRequest<'_>) -> Result<OpenGranted, StateFault> {
         match self.try_open(client, asked) {
-            // The conflicting open may be of a client whose lease has expired.
-            Err(StateFault::ShareDenied) if self.expire_at_conflict(now) => self.try_open(client, asked),
+            Err(StateFault::ShareDenied) if asked.is_reclaim => Err(StateFault::ReclaimConflict),
             outcome => outcome,
         }
     }
@@ -261,15 +280,7 @@ impl ServerState {
             return Err(StateFault::Invalid);
         }
         let states = &mut *client.states.lock();
-        if states.is_gone {
-            return Err(StateFault::DeadSession);
-        }
-        match (asked.is_reclaim, states.is_reclaim_complete) {
-            (true, _) => return Err(StateFault::NoGrace),
-            // RFC 8881 section 18.51.3.
-            (false, false) => return Err(StateFault::Grace),
-            (false, true) => {}
-        }
+        self.admits_opens(client, states, asked.is_reclaim)?;
         let pin = asked.pin.clone();
         let owner = states.owners.get(asked.owner).map(|owner| owner.number);
         let present = owner.and_then(|owner| states.opens.get(&(owner, asked.file)).copied());
@@ -383,6 +394,10 @@ impl ServerState {
     ) -> Result<(), StateFault> {
         let own = match (*stateid, io) {
             (Stateid::READ_BYPASS, IoDirection::Read) => return Ok(()),
+            // An open or a lock that was not reclaimed yet may deny it.
+            (Stateid::ANONYMOUS | Stateid::READ_BYPASS, _) if self.grace.is_on() => {
+                return Err(StateFault::Grace);
+            }
             (Stateid::ANONYMOUS | Stateid::READ_BYPASS, _) => None,
             _ => {
                 let mut states = client.states.lock();

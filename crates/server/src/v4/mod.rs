@@ -40,6 +40,8 @@ mod rename;
 mod savefh;
 mod secinfo;
 mod sequence;
+#[cfg(test)]
+mod session_tests;
 mod setattr;
 mod settable;
 mod table;
@@ -49,6 +51,8 @@ mod tests;
 mod verify;
 mod write;
 
+use curt_proto::Operation;
+use curt_proto::nfs4::Nfs4Procedure;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
 
@@ -70,6 +74,9 @@ pub(crate) fn call(
     context: &mut CallContext<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
+    if let Some(procedure) = Nfs4Procedure::from_number(call.procedure) {
+        service.counters.calls.count(Operation::Nfs4Procedure(procedure));
+    }
     match call.procedure {
         NULL => curt_xdr::decode_all::<()>(call.arguments).map_err(|_| CallFailure::GarbageArguments),
         COMPOUND => compound::call(service, call, context, reply),

@@ -1,5 +1,6 @@
 //! Records of clients.
 
+use super::super::clients::CONFLICT_INTERVAL;
 use super::*;
 
 const ROOT: Principal = Principal::Uid(0);
@@ -103,8 +104,8 @@ fn a_lease_lasts_its_time_after_the_last_sequence() {
     let (client, session) = client(&state, "a");
     open(&state, &client, "o", file(1), mode(3, 3)).unwrap();
     executed(state.sequence(&request(session, 0, 1), at(60))).finish(b"");
-    assert_eq!(state.expire(at(150)), 0);
-    assert_eq!(state.expire(at(151)), 1);
+    assert_eq!(expire(&state, at(150)), 0);
+    assert_eq!(expire(&state, at(151)), 1);
     assert!(matches!(state.sequence(&request(session, 0, 2), at(151)), Err(StateFault::BadSession)));
     assert_eq!((state.shares.files(), state.clients(at(151)).len()), (0, 0));
 }
@@ -114,9 +115,9 @@ fn a_lease_does_not_expire_while_a_compound_is_executed() {
     let state = state();
     let (_, session) = client(&state, "a");
     let slot = executed(state.sequence(&request(session, 0, 1), at(0)));
-    assert_eq!(state.expire(at(1000)), 0);
+    assert_eq!(expire(&state, at(1000)), 0);
     slot.finish(b"");
-    assert_eq!(state.expire(at(1000)), 1);
+    assert_eq!(expire(&state, at(1000)), 1);
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn a_client_that_returns_before_its_lease_is_ended_keeps_it() {
     let state = state();
     let (_, session) = client(&state, "a");
     executed(state.sequence(&request(session, 0, 1), at(1000))).finish(b"");
-    assert_eq!(state.expire(at(1001)), 0);
+    assert_eq!(expire(&state, at(1001)), 0);
     executed(state.sequence(&request(session, 0, 2), at(1001))).finish(b"");
 }
 
@@ -132,20 +133,26 @@ fn a_client_that_returns_before_its_lease_is_ended_keeps_it() {
 fn an_unconfirmed_record_lives_for_a_lease() {
     let state = state();
     let exchanged = exchange(&state, "a");
-    assert_eq!((state.expire(at(90)), state.expire(at(91))), (0, 1));
+    assert_eq!((expire(&state, at(90)), expire(&state, at(91))), (0, 1));
     assert_eq!(state.create_session(&creation(exchanged.client, 1), at(91)), Err(StateFault::StaleClient));
 }
 
 #[test]
-fn requests_of_others_end_what_an_expired_client_holds() {
+fn searches_at_conflicts_have_a_distance() {
     let state = state();
     let (one, _) = client(&state, "a");
     open(&state, &one, "o", file(1), mode(3, 3)).unwrap();
     let (two, _) = client(&state, "b");
     two.renew(at(95));
-    let asked = OpenRequest { owner: b"o", file: file(1), mode: mode(1, 0), is_reclaim: false, pin: None };
-    assert_eq!(state.open(&two, &asked, at(90)).err(), Some(StateFault::ShareDenied));
-    assert!(state.open(&two, &asked, at(95)).is_ok());
+    assert_eq!(open(&state, &two, "o", file(1), mode(1, 0)), Err(StateFault::ShareDenied));
+    let expired = state.expire_at_conflict(at(95)).unwrap();
+    assert_eq!(expired.recorded_owners().collect::<Vec<_>>(), [b"a"]);
+    // Until the state is released, nobody else gets it.
+    assert_eq!(open(&state, &two, "o", file(1), mode(1, 0)), Err(StateFault::ShareDenied));
+    state.release_expired(expired);
+    open(&state, &two, "o", file(1), mode(1, 0)).unwrap();
+    assert!(state.expire_at_conflict(at(95)).is_none());
+    assert!(state.expire_at_conflict(at(95) + CONFLICT_INTERVAL).is_some());
 }
 
 #[test]
@@ -196,8 +203,8 @@ fn the_administrator_sees_and_expires_clients() {
     );
     assert_eq!((summary.sessions, summary.owners, summary.opens), (1, 2, 3));
     assert!(summary.is_confirmed && summary.since_renewal == at(5));
-    state.expire_client(client.id).unwrap();
-    assert_eq!(state.expire_client(client.id), Err(StateFault::StaleClient));
+    expire_client(&state, client.id);
+    assert_eq!(state.expire_client(client.id).err(), Some(StateFault::StaleClient));
     assert!(matches!(state.sequence(&request(session, 0, 1), at(5)), Err(StateFault::BadSession)));
     assert_eq!(state.shares.files(), 0);
 }

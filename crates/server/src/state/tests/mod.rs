@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod clients;
+mod grace;
+mod model;
 mod opens;
 mod sessions;
 
@@ -10,10 +12,11 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use curt_proto::nfs4::{Clientid, SequenceId, SessionId, SlotId, Stateid, Verifier4};
 use curt_vfs::{HandleScheme, NodeHandle};
 
+use super::clients::ExchangedId;
+use super::sessions::SessionCreated;
 use super::{
-    ChannelLimits, Client, CreateSession, ExchangeId, ExchangedId, FileKey, OpenRequest, Principal,
-    SequenceRequest, Sequenced, ServerState, SessionCreated, ShareBits, ShareMode, SlotInUse, StateFault,
-    StateLimits,
+    ChannelLimits, Client, CreateSession, ExchangeId, FileKey, OpenRequest, Principal, SequenceRequest,
+    Sequenced, ServerState, ShareBits, ShareMode, SlotInUse, StateFault, StateLimits,
 };
 use crate::file_handle::FileSystemId;
 
@@ -115,5 +118,17 @@ fn open(
     mode: ShareMode,
 ) -> Result<Stateid, StateFault> {
     let asked = OpenRequest { owner: owner.as_bytes(), file, mode, is_reclaim: false, pin: None };
-    state.open(client, &asked, at(0)).map(|granted| granted.stateid)
+    state.open(client, &asked).map(|granted| granted.stateid)
+}
+
+fn expire(state: &ServerState, now: Duration) -> usize {
+    let expired = state.expire(now);
+    let count = expired.count();
+    state.release_expired(expired);
+    count
+}
+
+fn expire_client(state: &ServerState, id: Clientid) {
+    let expired = state.expire_client(id).ok().unwrap();
+    state.release_expired(expired);
 }
