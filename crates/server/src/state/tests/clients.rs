@@ -98,6 +98,7 @@ fn a_client_is_destroyed_only_without_sessions_and_state() {
     state.destroy_clientid(unconfirmed.client).unwrap();
 }
 
+// SEMANTICS: stateful-5.
 #[test]
 fn a_lease_lasts_its_time_after_the_last_sequence() {
     let state = state();

@@ -191,6 +191,7 @@ fn the_sessions_limits_are_exact() {
     }
 }
 
+// SEMANTICS: stateful-7.
 #[test]
 fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
     let server = Server::new();
