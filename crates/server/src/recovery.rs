@@ -9,7 +9,7 @@
 use curt_proto::nfs4::Clientid;
 
 use crate::service::NfsService;
-use crate::state::{Client, ExpiredClients, OpenGranted, OpenRequest, StateFault};
+use crate::state::{Client, ExpiredClients, FileKey, OpenGranted, OpenRequest, StateFault};
 use crate::state_directory::StateError;
 
 impl NfsService {
@@ -52,7 +52,7 @@ impl NfsService {
     ) -> Result<OpenGranted, StateFault> {
         match self.held.open(client, asked) {
             // The conflicting open may be of a client whose lease has expired.
-            Err(StateFault::ShareDenied) if self.expire_at_conflict() => self.held.open(client, asked),
+            Err(StateFault::ShareDenied) if self.expire_holders(&asked.file) => self.held.open(client, asked),
             outcome => outcome,
         }
     }
@@ -101,10 +101,24 @@ impl NfsService {
         self.release(self.held.expire(self.uptime()));
     }
 
-    /// As [`Self::expire_leases`], for a conflict with state that may be of an expired client.
+    /// Ends the leases of silent clients that have `file` open, because somebody else wants it.
     /// Returns whether there was any such client.
-    fn expire_at_conflict(&self) -> bool {
-        self.held.expire_at_conflict(self.uptime()).is_some_and(|expired| self.release(expired))
+    pub(crate) fn expire_holders(&self, file: &FileKey) -> bool {
+        self.release(self.held.expire_holders(file, self.uptime()))
+    }
+
+    /// Revokes the opens of files that are not exported any more.
+    pub(crate) fn revoke_unexported(&self) {
+        let exports = self.exports.current();
+        let is_exported =
+            |file: &FileKey| exports.iter().any(|export| export.file_system == file.file_system);
+        let count = self.held.revoke_opens(|file| !is_exported(file));
+        if count > 0 {
+            tracing::warn!(
+                opens = count,
+                "NFSv4 opens of file systems that are not exported any more are revoked"
+            );
+        }
     }
 
     /// Removes an NFSv4 client with its state, as if its lease had expired. Returns whether there
@@ -144,7 +158,7 @@ mod tests {
     use super::*;
     use crate::file_handle::FileSystemId;
     use crate::state::{
-        ChannelLimits, CreateSession, ExchangeId, FileKey, Principal, ShareBits, ShareMode, StateLimits,
+        ChannelLimits, CreateSession, ExchangeId, Principal, ShareBits, ShareMode, StateLimits,
     };
     use crate::{PersistentState, Setup, SystemNames};
 
@@ -307,7 +321,7 @@ mod tests {
             }
             drop(run);
             let run = Run::start(directory.path());
-            assert_eq!(run.open(&run.client(b"lost"), 1, true).err().is_some(), true);
+            assert!(run.open(&run.client(b"lost"), 1, true).is_err());
         }
     }
 

@@ -61,7 +61,6 @@ impl From<StateFault> for OpFailure {
             // NFS4ERR_STALE_STATEID is for 4.0 alone (RFC 8881 section 15.1.16.5).
             StateFault::BadStateid | StateFault::StaleStateid => NfsStat4::BadStateid,
             StateFault::OldStateid => NfsStat4::OldStateid,
-            StateFault::Expired => NfsStat4::Expired,
             StateFault::AdminRevoked => NfsStat4::AdminRevoked,
             StateFault::ShareDenied => NfsStat4::ShareDenied,
             StateFault::OpenMode => NfsStat4::Openmode,
