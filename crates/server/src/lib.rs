@@ -13,6 +13,7 @@ mod dispatch;
 mod exports;
 mod file_handle;
 mod identity;
+mod locking;
 mod mount3;
 mod ops;
 mod replay;

@@ -14,6 +14,7 @@ use crate::file_handle::HandleContents;
 use crate::ops::{BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
 use crate::replay::ExecutionWindow;
 use crate::service::NfsService;
+use crate::state::locks::LockFile;
 
 /// Why a request ends before its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +104,11 @@ impl<'r> VerifiedHandle<'r> {
     /// The object's handle.
     pub(crate) fn handle(&self) -> &FileHandle {
         &self.authorisation.handle
+    }
+
+    /// The file as the lock table knows it: the same through all exports of its file system.
+    pub(crate) fn lock_file(&self) -> LockFile {
+        LockFile { file_system: self.export().file_system, node: self.node }
     }
 
     pub(crate) fn read_only(&self) -> bool {

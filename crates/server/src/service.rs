@@ -11,8 +11,10 @@ use curt_vfs::FileCacheCounters;
 use crate::authorisation_cache::AuthorisationCaches;
 use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameService, SystemNames};
 use crate::file_handle::HandleKey;
+use crate::locking::LockService;
 use crate::mount3::RemoteMountTable;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
+use crate::state::locks::LockTableOptions;
 use crate::state_directory::{PersistentState, StateError, random};
 use crate::write_verifier::WriteVerifiers;
 
@@ -67,6 +69,8 @@ pub struct NfsService {
     pub(crate) counters: Arc<ServerCounters>,
     pub(crate) reply_cache: ReplyCache,
     pub(crate) authorisations: AuthorisationCaches,
+    /// Byte-range locks, for NLM and for NFSv4.
+    pub(crate) locks: Arc<LockService>,
     pub(crate) clock: TimeSource,
 }
 
@@ -104,6 +108,7 @@ impl NfsService {
             remote_mounts: RemoteMountTable::default(),
             counters,
             authorisations: AuthorisationCaches::default(),
+            locks: Arc::new(LockService::new(LockTableOptions::default())),
             clock,
         };
         service.replace_exports(exports)?;

@@ -2,3 +2,5 @@
 //! sessions and opens of NFSv4.
 //!
 //! The modules are state machines. They have no clock and no I/O; both are arguments.
+
+pub(crate) mod locks;
