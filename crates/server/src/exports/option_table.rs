@@ -67,12 +67,8 @@ impl<'o> OptionListParser<'o> {
             "nordirplus" => options.readdirplus = false,
             "mountpoint" | "mp" => options.mount_point = Some(MountPoint::Itself),
             "wdelay" | "no_wdelay" | "acl" | "no_acl" | "no_pnfs" => {}
-            "secure_locks" | "auth_nlm" => {
-                return Ok(Some("this version has no network locks; the option has no effect"));
-            }
-            "insecure_locks" | "no_auth_nlm" => {
-                return Ok(Some("this version has no network locks; the option has no effect"));
-            }
+            "secure_locks" | "auth_nlm" => options.insecure_locks = false,
+            "insecure_locks" | "no_auth_nlm" => options.insecure_locks = true,
             other => return Err(refusal(other)),
         }
         Ok(None)
@@ -255,10 +251,10 @@ mod tests {
             ("xprtsec=mtls", Refused),
             ("acl", Accepted),
             ("no_acl", Accepted),
-            ("secure_locks", Warned),
-            ("insecure_locks", Warned),
-            ("auth_nlm", Warned),
-            ("no_auth_nlm", Warned),
+            ("secure_locks", Honoured),
+            ("insecure_locks", Honoured),
+            ("auth_nlm", Honoured),
+            ("no_auth_nlm", Honoured),
             ("no_pnfs", Accepted),
             ("pnfs", Refused),
             ("refer=/path@host", Refused),
@@ -350,6 +346,7 @@ mod tests {
         assert_eq!((rules("anonuid=5").anonymous_uid, rules("anongid=-2").anonymous_gid), (5, u32::MAX - 1));
         assert!(rules("async").asynchronous && rules("subtree_check").subtree_check);
         assert!(rules("nohide").nohide && rules("crossmnt").crossmnt && !rules("nordirplus").readdirplus);
+        assert!(rules("no_auth_nlm").insecure_locks && !rules("insecure_locks,secure_locks").insecure_locks);
     }
 
     #[test]
