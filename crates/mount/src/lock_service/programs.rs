@@ -73,7 +73,6 @@ pub struct Grant {
 
 /// The programs, for the calls that come by one transport.
 pub struct CallbackPrograms<R> {
-    /// Receives what servers say.
     pub(super) receiver: Arc<R>,
     pub(super) is_udp: bool,
     pub(super) results: SyncSender<GrantedResult>,
@@ -117,6 +116,11 @@ impl<R: CallbackReceiver> CallbackPrograms<R> {
             is_udp,
             results: results.clone(),
         }))
+    }
+
+    /// Receives what servers say.
+    pub fn receiver(&self) -> &R {
+        &self.receiver
     }
 
     fn lock_manager(

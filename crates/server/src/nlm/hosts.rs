@@ -16,6 +16,9 @@ use crate::state_directory::{MonitoredHost, MonitoredHosts, PersistentState, Sta
 /// Maximum number of hosts with locks at one time, and of hosts in the list.
 pub(super) const HOSTS_MAX: usize = 4096;
 
+/// Makes a list durable.
+pub(super) type SaveList<'a> = &'a dyn Fn(&MonitoredHosts) -> Result<(), StateError>;
+
 /// A host.
 #[derive(Debug)]
 pub(super) struct Host {
@@ -110,7 +113,7 @@ impl HostTable {
     }
 
     /// Writes a host to the list, unless it is there. Returns whether it is new.
-    pub(super) fn record(&self, state: &PersistentState, address: IpAddr) -> Result<bool, RecordError> {
+    pub(super) fn record(&self, save: SaveList<'_>, address: IpAddr) -> Result<bool, RecordError> {
         let mut list = self.list.lock();
         let Some(host) = self.find(address) else { return Err(RecordError::TooMany) };
         if host.is_recorded() {
@@ -124,7 +127,7 @@ impl HostTable {
             }
             let mut changed = list.clone();
             changed.hosts.insert(address, recorded);
-            state.save_monitored(&changed).map_err(RecordError::State)?;
+            save(&changed).map_err(RecordError::State)?;
             *list = changed;
         }
         // It may have been replaced meanwhile by one with another `local`.
@@ -137,7 +140,7 @@ impl HostTable {
     /// Removes hosts that have no locks from the list, and forgets them. Returns the removed ones.
     pub(super) fn forget(
         &self,
-        state: &PersistentState,
+        save: SaveList<'_>,
         is_unused: impl Fn(IpAddr) -> bool,
     ) -> Result<Vec<IpAddr>, StateError> {
         let mut list = self.list.lock();
@@ -149,7 +152,7 @@ impl HostTable {
         hosts.retain(|address, _| !removed.contains(address));
         drop(hosts);
         if !removed.is_empty() {
-            state.save_monitored(&changed)?;
+            save(&changed)?;
             *list = changed;
         }
         Ok(removed)
@@ -216,11 +219,11 @@ mod tests {
         assert!(table.begin(&state, 100).unwrap().hosts.is_empty());
         let host = table.of_request(address(1), LOCAL, b"one").unwrap();
         assert!(host.is_recorded(), "NM_LOCK alone");
-        assert!(!table.record(&state, address(1)).unwrap());
+        assert!(!table.record(&|list| state.save_monitored(list), address(1)).unwrap());
         host.wants_monitoring(7);
         assert!(!host.is_recorded());
-        assert!(table.record(&state, address(1)).unwrap());
-        assert!(!table.record(&state, address(1)).unwrap());
+        assert!(table.record(&|list| state.save_monitored(list), address(1)).unwrap());
+        assert!(!table.record(&|list| state.save_monitored(list), address(1)).unwrap());
         assert!(table.of_request(address(1), LOCAL, b"other").unwrap().is_recorded());
         // Through another address of this server it is called from there.
         let host = table.of_request(address(1), address(9), b"one").unwrap();
@@ -231,8 +234,8 @@ mod tests {
         let before = again.begin(&state, 100).unwrap();
         assert_eq!(before.state, 103);
         assert_eq!(before.hosts[&address(1)], MonitoredHost { local: LOCAL, name: b"one".to_vec() });
-        assert_eq!(again.forget(&state, |_| false).unwrap(), []);
-        assert_eq!(again.forget(&state, |_| true).unwrap(), [address(1)]);
+        assert_eq!(again.forget(&|list| state.save_monitored(list), |_| false).unwrap(), []);
+        assert_eq!(again.forget(&|list| state.save_monitored(list), |_| true).unwrap(), [address(1)]);
         assert!(state.monitored().unwrap().unwrap().hosts.is_empty());
     }
 
@@ -244,15 +247,15 @@ mod tests {
             let host = table.of_request(address(number), LOCAL, b"").unwrap();
             host.wants_monitoring(1);
             if number > 0 {
-                table.record(&state, address(number)).unwrap();
+                table.record(&|list| state.save_monitored(list), address(number)).unwrap();
             }
         }
         assert!(table.of_request(address(HOSTS_MAX), LOCAL, b"").is_some(), "the first is forgotten");
         assert!(table.find(address(0)).is_none());
         table.find(address(HOSTS_MAX)).unwrap().wants_monitoring(1);
-        table.record(&state, address(HOSTS_MAX)).unwrap();
+        table.record(&|list| state.save_monitored(list), address(HOSTS_MAX)).unwrap();
         assert!(table.of_request(address(HOSTS_MAX + 1), LOCAL, b"").is_none());
-        assert!(table.record(&state, address(HOSTS_MAX + 1)).is_err());
+        assert!(table.record(&|list| state.save_monitored(list), address(HOSTS_MAX + 1)).is_err());
     }
 
     #[test]

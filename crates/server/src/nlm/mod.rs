@@ -15,7 +15,7 @@ mod shares;
 mod tests;
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use curt_observe::events::{ShortText, handle_hash};
@@ -36,7 +36,7 @@ pub use restart::{HostToNotify, LockServing, RestartNotices};
 use crate::locking::LockCallbacks;
 use crate::service::NfsService;
 use crate::state::locks::{LockCallback, LockClient};
-use crate::state_directory::PersistentState;
+use crate::state_directory::{MonitoredHosts, PersistentState, StateError};
 use hosts::{HostTable, RecordError};
 use requests::{LockCall, Monitoring};
 use shares::ShareTable;
@@ -54,9 +54,16 @@ pub(crate) struct LockManager {
 }
 
 impl LockManager {
+    fn save(&self, state: &Arc<PersistentState>, list: &MonitoredHosts) -> Result<(), StateError> {
+        let Some(serving) = self.serving.get() else { return Ok(()) };
+        let (state, list, (saved, outcome)) = (Arc::clone(state), list.clone(), mpsc::channel());
+        serving.peers.run(Box::new(move || drop(saved.send(state.save_monitored(&list)))));
+        outcome.recv().unwrap_or(Err(StateError::NoThread))
+    }
+
     /// Writes a host to the list, and has it watched.
-    fn record(&self, state: &PersistentState, address: IpAddr) -> Result<(), Fault> {
-        match self.hosts.record(state, address) {
+    fn record(&self, state: &Arc<PersistentState>, address: IpAddr) -> Result<(), Fault> {
+        match self.hosts.record(&|list| self.save(state, list), address) {
             Ok(false) => {}
             Ok(true) => {
                 if let Some(serving) = self.serving.get() {
@@ -75,9 +82,9 @@ impl LockManager {
     }
 
     /// Removes hosts from the list, unless they have reservations.
-    fn forget(&self, state: &PersistentState, is_unused: impl Fn(IpAddr) -> bool) {
+    fn forget(&self, state: &Arc<PersistentState>, is_unused: impl Fn(IpAddr) -> bool) {
         let is_unused = |host| is_unused(host) && !self.shares.lock().has_host(host);
-        match self.hosts.forget(state, is_unused) {
+        match self.hosts.forget(&|list| self.save(state, list), is_unused) {
             Ok(removed) => {
                 if let Some(serving) = self.serving.get() {
                     removed.into_iter().for_each(|host| serving.peers.watch(host, false));

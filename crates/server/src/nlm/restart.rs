@@ -86,9 +86,4 @@ impl NfsService {
         let is_used = |host| manager.hosts.find(host).is_some_and(|host| host.is_listed());
         manager.forget(&self.state, |host| !is_used(host));
     }
-
-    /// Carries out what is due for waiters now. Returns when it is to be called next.
-    pub fn tick_locks(&self) -> Option<std::time::Instant> {
-        self.locks.tick(self.clock.now())
-    }
 }

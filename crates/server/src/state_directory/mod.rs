@@ -89,6 +89,9 @@ pub enum StateError {
         /// Its mode.
         mode: u32,
     },
+    /// No thread can write the state.
+    #[error("no thread can write the state")]
+    NoThread,
     /// The system provided no random number.
     #[error("getrandom failed: {0}")]
     Random(rustix::io::Errno),
