@@ -9,6 +9,8 @@ mod owners;
 mod queue;
 mod ranges;
 mod table;
+#[cfg(test)]
+mod tests;
 mod values;
 
 pub(crate) use owners::{ClientAccount, ClientLimits};

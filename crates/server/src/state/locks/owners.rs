@@ -78,6 +78,13 @@ impl ClientAccount {
         self.client
     }
 
+    /// Whether the client has nothing.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let counters = [&self.locks, &self.owners, &self.waiters];
+        counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0)
+    }
+
     const fn counter(&self, counted: Counted) -> (&AtomicU32, u32) {
         match counted {
             Counted::Locks => (&self.locks, self.limits.locks),
