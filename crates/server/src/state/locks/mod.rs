@@ -4,9 +4,16 @@
 //! is answered at once. What has to be sent to clients as a consequence is returned as
 //! [`LockCallback`]s; the caller sends them after it has released its mutex, and reports the answers.
 
+mod held;
+mod owners;
+mod queue;
+mod ranges;
 mod table;
+#[cfg(test)]
+mod tests;
 mod values;
 
+pub(crate) use owners::{ClientAccount, ClientLimits};
 pub(crate) use table::{LockTable, LockTableOptions};
 pub(crate) use values::{
     CallbackAnswer, CallbackId, CallbackStyle, CancelOutcome, HeldLock, LockCallback, LockClient, LockDenial,

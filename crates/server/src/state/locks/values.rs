@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curt_types::{ByteRange, FileHandle, LockType};
-use curt_vfs::NodeHandle;
+use curt_vfs::{NodeHandle, ProcessLock};
 
 use crate::file_handle::FileSystemId;
 
@@ -13,7 +13,7 @@ use crate::file_handle::FileSystemId;
 pub(crate) const OWNER_NAME_MAX: usize = 1024;
 
 /// A file, the same through any export and protocol version.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LockFile {
     pub(crate) file_system: FileSystemId,
     pub(crate) node: NodeHandle,
@@ -108,6 +108,19 @@ pub(crate) struct LockHolder {
     pub(crate) range: ByteRange,
 }
 
+impl LockHolder {
+    /// The lock of a process of this machine.
+    pub(crate) fn of_process(lock: ProcessLock) -> Self {
+        Self {
+            client: LockClient::Local,
+            process: lock.process,
+            name: Arc::default(),
+            lock_type: lock.lock_type,
+            range: lock.range,
+        }
+    }
+}
+
 /// What a CANCEL did.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,4 +208,25 @@ pub(crate) struct LockTableCounts {
     pub(crate) taken_back: u64,
     /// Reservations that expired.
     pub(crate) expired: u64,
+}
+
+impl LockTableCounts {
+    /// The sum of the numbers of two tables with different files.
+    pub(crate) fn and(self, other: &Self) -> Self {
+        Self {
+            files: self.files + other.files,
+            locks: self.locks + other.locks,
+            owners: self.owners + other.owners,
+            waiters: self.waiters + other.waiters,
+            waiters_max: self.waiters_max.max(other.waiters_max),
+            granted: self.granted + other.granted,
+            denied: self.denied + other.denied,
+            blocked: self.blocked + other.blocked,
+            limited: self.limited + other.limited,
+            cancelled: self.cancelled + other.cancelled,
+            callbacks: self.callbacks + other.callbacks,
+            taken_back: self.taken_back + other.taken_back,
+            expired: self.expired + other.expired,
+        }
+    }
 }
