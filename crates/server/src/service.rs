@@ -55,6 +55,9 @@ pub enum SetupError {
     /// `subtree_check`, for which the handles of the export have no room.
     #[error("{0}: the file system's handles are too long for subtree_check: use no_subtree_check")]
     NoRoomForParents(String),
+    /// The thread for what is due later about locks cannot be started.
+    #[error("cannot start a thread for locks: {0}")]
+    LockThread(std::io::Error),
     /// The threads that query name services cannot be started.
     #[error("cannot start a thread for name services: {0}")]
     Threads(std::io::Error),

@@ -201,15 +201,13 @@ mod tests {
         Honoured,
         /// Accepted: it requests behaviour that the server always has.
         Accepted,
-        /// Accepted with a warning that says what differs.
-        Warned,
         /// An error; the text says what to use instead.
         Refused,
     }
 
     /// Every option, as it may be written, and its treatment.
     const OPTIONS: [(&str, OptionSupport); 54] = {
-        use OptionSupport::{Accepted, Honoured, Refused, Warned};
+        use OptionSupport::{Accepted, Honoured, Refused};
         [
             ("ro", Honoured),
             ("rw", Honoured),
@@ -299,10 +297,6 @@ mod tests {
                     assert!(effective, "{word} changes nothing");
                 }
                 OptionSupport::Accepted => assert_eq!(alone, Ok((Options::default(), vec![])), "{word}"),
-                OptionSupport::Warned => {
-                    let (options, remarks) = alone.unwrap();
-                    assert_eq!((options, remarks.len()), (Options::default(), 1), "{word}");
-                }
                 OptionSupport::Refused => assert!(alone.unwrap_err().len() > 15, "{word}"),
             }
         }

@@ -138,24 +138,22 @@ impl HostTable {
     }
 
     /// Removes hosts that have no locks from the list, and forgets them. Returns the removed ones.
+    /// Does not wait until the list is saved.
     pub(super) fn forget(
         &self,
-        save: SaveList<'_>,
+        begin_to_save: impl FnOnce(&MonitoredHosts),
         is_unused: impl Fn(IpAddr) -> bool,
-    ) -> Result<Vec<IpAddr>, StateError> {
+    ) -> Vec<IpAddr> {
         let mut list = self.list.lock();
-        let mut hosts = self.hosts.write();
-        let mut changed = list.clone();
-        changed.hosts.retain(|address, _| !is_unused(*address));
-        let removed: Vec<_> =
-            list.hosts.keys().filter(|address| !changed.hosts.contains_key(*address)).copied().collect();
-        hosts.retain(|address, _| !removed.contains(address));
-        drop(hosts);
+        let removed: Vec<_> = list.hosts.keys().copied().filter(|address| is_unused(*address)).collect();
         if !removed.is_empty() {
-            save(&changed)?;
-            *list = changed;
+            for address in &removed {
+                list.hosts.remove(address);
+                self.hosts.write().remove(address);
+            }
+            begin_to_save(&list);
         }
-        Ok(removed)
+        removed
     }
 
     /// Whether a host says for the first time that it has restarted, with a new state number. A
@@ -234,8 +232,9 @@ mod tests {
         let before = again.begin(&state, 100).unwrap();
         assert_eq!(before.state, 103);
         assert_eq!(before.hosts[&address(1)], MonitoredHost { local: LOCAL, name: b"one".to_vec() });
-        assert_eq!(again.forget(&|list| state.save_monitored(list), |_| false).unwrap(), []);
-        assert_eq!(again.forget(&|list| state.save_monitored(list), |_| true).unwrap(), [address(1)]);
+        let save = |list: &MonitoredHosts| state.save_monitored(list).unwrap();
+        assert!(again.forget(save, |_| false).is_empty());
+        assert_eq!(again.forget(save, |_| true), [address(1)]);
         assert!(state.monitored().unwrap().unwrap().hosts.is_empty());
     }
 

@@ -54,16 +54,30 @@ pub(crate) struct LockManager {
 }
 
 impl LockManager {
-    fn save(&self, state: &Arc<PersistentState>, list: &MonitoredHosts) -> Result<(), StateError> {
-        let Some(serving) = self.serving.get() else { return Ok(()) };
+    /// Begins to save the list, after those before it. The outcome arrives later.
+    fn save(
+        &self,
+        state: &Arc<PersistentState>,
+        list: &MonitoredHosts,
+    ) -> mpsc::Receiver<Result<(), StateError>> {
         let (state, list, (saved, outcome)) = (Arc::clone(state), list.clone(), mpsc::channel());
-        serving.peers.run(Box::new(move || drop(saved.send(state.save_monitored(&list)))));
-        outcome.recv().unwrap_or(Err(StateError::NoThread))
+        let save = move || {
+            let result = state.save_monitored(&list);
+            if let Err(error) = &result {
+                tracing::error!(%error, "the list of hosts with locks is not saved");
+            }
+            drop(saved.send(result));
+        };
+        if let Some(serving) = self.serving.get() {
+            serving.peers.run(Box::new(save));
+        }
+        outcome
     }
 
     /// Writes a host to the list, and has it watched.
     fn record(&self, state: &Arc<PersistentState>, address: IpAddr) -> Result<(), Fault> {
-        match self.hosts.record(&|list| self.save(state, list), address) {
+        let save = |list: &_| self.save(state, list).recv().unwrap_or(Err(StateError::NoThread));
+        match self.hosts.record(&save, address) {
             Ok(false) => {}
             Ok(true) => {
                 if let Some(serving) = self.serving.get() {
@@ -84,13 +98,9 @@ impl LockManager {
     /// Removes hosts from the list, unless they have reservations.
     fn forget(&self, state: &Arc<PersistentState>, is_unused: impl Fn(IpAddr) -> bool) {
         let is_unused = |host| is_unused(host) && !self.shares.lock().has_host(host);
-        match self.hosts.forget(&|list| self.save(state, list), is_unused) {
-            Ok(removed) => {
-                if let Some(serving) = self.serving.get() {
-                    removed.into_iter().for_each(|host| serving.peers.watch(host, false));
-                }
-            }
-            Err(error) => tracing::warn!(%error, "the list of hosts with locks was not written"),
+        let removed = self.hosts.forget(|list| drop(self.save(state, list)), is_unused);
+        if let Some(serving) = self.serving.get() {
+            removed.into_iter().for_each(|host| serving.peers.watch(host, false));
         }
     }
 }

@@ -20,8 +20,8 @@ pub trait LockPeers: Send + Sync {
     /// Queues a call. Returns whether it was queued; if not, it is dropped.
     fn call(&self, call: PeerCall) -> bool;
 
-    /// Runs a job with the privileges of the process, on another thread, and waits for its end:
-    /// serving threads have the identity of a caller.
+    /// Queues a job that runs with the privileges of the process, on another thread, after those
+    /// queued before it: serving threads have the identity of a caller.
     fn run(&self, job: Box<dyn FnOnce() + Send>);
 
     /// Has the system's status monitor, if there is one, watch a host, or not any more.

@@ -8,8 +8,7 @@ use std::time::{Duration, SystemTime};
 use curt_observe::ServerCounter;
 
 use super::{HostCallbacks, LockPeers};
-use crate::service::NfsService;
-use crate::state_directory::StateError;
+use crate::service::{NfsService, SetupError};
 
 /// How locks are served.
 pub struct LockServing {
@@ -44,8 +43,8 @@ impl NfsService {
     /// notified; without any there is no grace period.
     ///
     /// # Errors
-    /// The list of hosts cannot be read or written.
-    pub fn serve_locks(&self, serving: LockServing) -> Result<RestartNotices, StateError> {
+    /// The list of hosts cannot be read or written, or a thread cannot be started.
+    pub fn serve_locks(&self, serving: LockServing) -> Result<RestartNotices, SetupError> {
         let manager = &self.lock_manager;
         let since = self.clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH);
         let list = manager.hosts.begin(&self.state, since.unwrap_or_default().as_secs())?;
@@ -59,6 +58,7 @@ impl NfsService {
         debug_assert!(is_first, "locks are served once");
         let callbacks = HostCallbacks { manager: Arc::clone(manager), state: Arc::clone(&self.state) };
         self.locks.serve_hosts(Arc::new(callbacks));
+        self.locks.start(self.clock.clone()).map_err(SetupError::LockThread)?;
         Ok(RestartNotices { hosts, state: list.state })
     }
 

@@ -128,10 +128,15 @@ impl ShareTable {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
+    use curt_vfs::Vfs as _;
+
     use crate::file_handle::FileSystemId;
 
     fn file(number: u32) -> LockFile {
-        LockFile { file_system: FileSystemId(number), node: curt_vfs::MemoryVfs::default().root() }
+        LockFile {
+            file_system: FileSystemId(number),
+            node: curt_vfs::MemoryVfs::new(curt_vfs::MemoryOptions::default()).root(),
+        }
     }
 
     fn owner(host: u8, name: &str) -> ShareOwner {

@@ -227,15 +227,8 @@ impl LockPeers for PeerThreads {
     }
 
     fn run(&self, job: Job) {
-        let (done, wait) = mpsc::channel::<()>();
-        let run = move || {
-            job();
-            drop(done);
-        };
-        if self.jobs.send(Box::new(run)).is_ok() {
-            // It ends with the job.
-            let _ = wait.recv();
-        }
+        // The thread ends with the process.
+        let _ = self.jobs.send(job);
     }
 
     fn watch(&self, host: IpAddr, is_watched: bool) {
