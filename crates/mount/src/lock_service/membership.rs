@@ -7,7 +7,7 @@
 //! namespace.
 //!
 //! A server has to serve the programs itself: it has a mount that serves them give up by the line
-//! `yield`, and serves all mounts.
+//! `yield`, and serves all mounts. Another server answers `kept`.
 //!
 //! Lines from a member: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service: `welcome
 //! 0|1 STATE` (also later, if its servers can call it now, or cannot any more), `granted NUMBER
@@ -53,6 +53,9 @@ const UNVERIFIED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The line by which a server has a mount give up the service.
 const YIELD: &str = "yield";
+
+/// The answer of another server.
+const KEPT: &str = "kept";
 
 /// The longest line: a handle of 128 bytes in hexadecimal digits, and numbers.
 const LINE_MAX: u64 = 1024;
@@ -155,9 +158,12 @@ impl ServicePlace {
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
-    /// Has a mount that serves give up.
-    pub(super) fn request_it(&self) -> io::Result<()> {
-        writeln!(UnixStream::connect(&self.socket)?, "{YIELD}")
+    /// Has a mount that serves give up. Returns whether another server serves, and does not.
+    pub(super) fn request_it(&self) -> io::Result<bool> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream.set_read_timeout(Some(JOIN_TIMEOUT))?;
+        writeln!(stream, "{YIELD}")?;
+        Ok(Lines::new(stream).next()?.as_deref() == Some(KEPT))
     }
 
     /// The socket of the service. For who has the right to serve.
@@ -419,9 +425,13 @@ impl LockService {
         stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         let mut lines = Lines::new(stream.try_clone()?);
         let Some(line) = lines.next()? else { return Ok(()) };
-        if line == YIELD && self.own().is_some() {
-            self.yields.store(true, Relaxed);
-            ServicePlace::here().wake();
+        match &self.owner {
+            ServiceOwner::Mount(_) if line == YIELD => {
+                self.yields.store(true, Relaxed);
+                ServicePlace::here().wake();
+            }
+            ServiceOwner::Server(_) if line == YIELD => return writeln!(&stream, "{KEPT}"),
+            ServiceOwner::Mount(_) | ServiceOwner::Server(_) => {}
         }
         let Some(member) = parse_join(&line) else { return Ok(()) };
         stream.set_read_timeout(None)?;

@@ -48,9 +48,11 @@ impl ServerLockService {
             }
             match attempts.next() {
                 None => return Ok(None),
-                Some(attempt) if attempt % ATTEMPTS_PER_REQUEST == 0 => {
-                    // It may have ended just now.
-                    let _ = place.request_it();
+                // On an error it may have ended just now.
+                Some(attempt)
+                    if attempt % ATTEMPTS_PER_REQUEST == 0 && place.request_it().unwrap_or(false) =>
+                {
+                    return Ok(None);
                 }
                 Some(_) => {}
             }

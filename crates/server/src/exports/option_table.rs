@@ -278,7 +278,8 @@ mod tests {
 
     /// Options with the opposite meaning, so that an option equal to a default is seen to be
     /// parsed.
-    const OPPOSITES: &str = "rw,async,insecure,no_root_squash,all_squash,nohide,crossmnt,subtree_check";
+    const OPPOSITES: &str =
+        "insecure_locks,rw,async,insecure,no_root_squash,all_squash,nohide,crossmnt,subtree_check";
 
     #[test]
     fn each_word_has_the_fate_that_the_table_says() {
