@@ -4,7 +4,7 @@
 
 mod accounts;
 //mod explore;
-//mod naive;
+mod naive;
 mod queue;
 mod ranges;
 

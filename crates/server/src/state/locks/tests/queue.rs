@@ -276,7 +276,13 @@ fn nothing_is_reserved_before_the_notified_client_answers() {
     assert_eq!(fixture.lock(who(3, 0), WRITE, WHOLE, Waits::No), LockOutcome::Granted);
     fixture.unlock(who(3, 0), WHOLE);
     assert_eq!(fixture.called(), [who(2, 0)]);
-    fixture.table.answered(client(2), CallbackId(1), CallbackAnswer::Unanswered, fixture.now, &mut Vec::new());
+    fixture.table.answered(
+        client(2),
+        CallbackId(1),
+        CallbackAnswer::Unanswered,
+        fixture.now,
+        &mut Vec::new(),
+    );
     fixture.assert_empty();
 }
 

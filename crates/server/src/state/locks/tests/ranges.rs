@@ -91,7 +91,11 @@ fn locks_are_found_among_many_of_all_kinds() {
     for number in 0..2_000_u32 {
         let at = u64::from(number) * 10;
         // Another owner's long locks may reach here; only the first has none before it.
-        assert_eq!(fixture.denies(who(1, 1), WRITE, bytes(at, at)), number > 0 && reaches(number), "{number}");
+        assert_eq!(
+            fixture.denies(who(1, 1), WRITE, bytes(at, at)),
+            number > 0 && reaches(number),
+            "{number}"
+        );
         assert!(fixture.denies(who(4, 0), READ, bytes(1 << 40 | at + 8, 1 << 40 | at + 9)));
         fixture.take(who(4, 0), READ, bytes(1 << 40 | at + 9, 1 << 40 | at + 9));
     }
