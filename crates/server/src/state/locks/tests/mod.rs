@@ -3,7 +3,7 @@
 //! all orders of events of a few clients.
 
 mod accounts;
-//mod explore;
+mod explore;
 mod naive;
 mod queue;
 mod ranges;
