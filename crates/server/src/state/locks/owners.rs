@@ -207,6 +207,11 @@ impl Owners {
         }
     }
 
+    /// Whether an owner that waits also has locks, or waits more than once, in some file.
+    pub(super) fn has_more_than_a_waiter(&self, id: OwnerId) -> bool {
+        self.record(id).uses > 1
+    }
+
     pub(super) fn account(&self, id: OwnerId) -> &Arc<ClientAccount> {
         &self.record(id).account
     }

@@ -12,7 +12,7 @@ use curt_types::{ByteRange, FileHandle, LockType};
 
 use super::held::{HeldLocks, HeldPart};
 use super::owners::OwnerId;
-use super::ranges::Barrier;
+use super::ranges::RangeSet;
 use super::values::{CallbackId, CallbackStyle, LockCallback, LockClient, LockFile, LockHolder};
 
 /// How long a waiter whose client has not answered that it was notified holds back other waiters.
@@ -208,14 +208,27 @@ impl WaitQueue {
 
     /// The waiter that a new request has to wait for.
     pub(super) fn precedes(&self, held: &HeldLocks, wanted: &HeldPart) -> Option<HeldPart> {
-        let in_front = |waiter: &Waiter| waiter.precedes_new_requests() && exclude(&waiter.wanted, wanted);
-        let first = self.iter().find(|waiter| in_front(waiter))?.wanted;
+        let in_front = |waiter: &&Waiter| waiter.precedes_new_requests() && exclude(&waiter.wanted, wanted);
+        let first = self.iter().find(in_front)?.wanted;
         if !held.holds(wanted.owner) {
             return Some(first);
         }
-        let in_turn = self.in_turn();
-        let others = in_turn.iter().filter(|waiter| waiter.precedes_new_requests());
-        precedes_in(held, wanted, others.map(|waiter| &waiter.wanted))
+        let passed = self.passed_by(held, wanted.owner);
+        let mut others = self.iter().filter(in_front).map(|waiter| waiter.wanted);
+        others.find(|other| !passed.overlaps(other.range))
+    }
+
+    /// Where `owner` passes other waiters: around each that waits for a lock of the owner, as far
+    /// as the ranges of waiters touch. These wait for one another, in an order that turns change.
+    /// If the owner waited for one of them, each would wait for the other forever.
+    pub(super) fn passed_by(&self, held: &HeldLocks, owner: OwnerId) -> RangeSet {
+        let others = || self.iter().map(|waiter| waiter.wanted).filter(|wanted| wanted.owner != owner);
+        let mut all = RangeSet::default();
+        all.extend(others().map(|wanted| wanted.range));
+        let mut passed = RangeSet::default();
+        let dependent = others().filter(|wanted| held.blocks(owner, wanted.lock_type, wanted.range));
+        passed.extend(dependent.filter_map(|wanted| all.around(wanted.range)));
+        passed
     }
 }
 
@@ -240,26 +253,6 @@ impl WaitQueue {
         };
         self.iter().find(in_the_way).map(|waiter| waiter.wanted)
     }
-}
-
-/// The first of `others` that `wanted` has to wait for. Not those that wait for locks of the same
-/// owner, directly or behind others: each would wait for the other forever.
-pub(super) fn precedes_in<'a>(
-    held: &HeldLocks,
-    wanted: &HeldPart,
-    others: impl Iterator<Item = &'a HeldPart>,
-) -> Option<HeldPart> {
-    let mut dependent = Barrier::default();
-    for other in others.filter(|other| other.owner != wanted.owner) {
-        if held.blocks(wanted.owner, other.lock_type, other.range)
-            || dependent.conflicts(other.lock_type, other.range)
-        {
-            dependent.add(other.lock_type, other.range);
-        } else if exclude(other, wanted) {
-            return Some(*other);
-        }
-    }
-    None
 }
 
 impl Waiter {
@@ -287,11 +280,6 @@ impl PendingGrant {
             lock,
             attempt: self.attempt,
         }
-    }
-
-    /// Whether a request of the owner for this range shows that the client knows of the grant.
-    pub(super) fn is_confirmed_by(&self, owner: OwnerId, range: ByteRange) -> bool {
-        self.granted.owner == owner && self.granted.range.overlaps(range)
     }
 }
 

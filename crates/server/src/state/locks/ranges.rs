@@ -36,6 +36,12 @@ impl RangeSet {
         self.0.get(at).is_some_and(|other| other.first() <= range.last())
     }
 
+    /// The range of this set that has bytes in `range`: one of those that were added to it.
+    pub(super) fn around(&self, range: ByteRange) -> Option<ByteRange> {
+        let at = self.0.partition_point(|other| other.last() < range.first());
+        self.0.get(at).copied()
+    }
+
     /// Whether all bytes of `other` are in this set.
     pub(super) fn contains(&self, other: &Self) -> bool {
         other.0.iter().all(|range| {

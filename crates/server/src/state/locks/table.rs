@@ -9,9 +9,7 @@ use curt_vfs::{KernelLockError, KernelLocks, ProcessLock};
 
 use super::held::{Change, HeldLocks, HeldPart};
 use super::owners::{ClientAccount, Counted, OwnerId, Owners};
-use super::queue::{
-    ClientQueue, LocalPoll, PendingGrant, Timers, WaitQueue, Waiter, WaiterState, precedes_in,
-};
+use super::queue::{ClientQueue, LocalPoll, PendingGrant, Timers, WaitQueue, Waiter, WaiterState, exclude};
 use super::ranges::{Barrier, RangeSet};
 use super::values::{
     CallbackAnswer, CallbackId, CallbackStyle, CancelOutcome, HeldLock, LockCallback, LockClient, LockDenial,
@@ -170,7 +168,7 @@ impl LockTable {
         };
         if let Some(conflict) = conflict {
             let holder = self.owners.holder(conflict);
-            return self.wait(file, slot, wanted, wait, holder, None, now);
+            return self.wait(file, slot, wanted, wait, holder, None, now, callbacks);
         }
         match self.grant(slot, wanted) {
             Ok(change) => {
@@ -184,7 +182,7 @@ impl LockTable {
             Err(NotGranted::Limit) => LockOutcome::Denied(LockDenial::NoLocks),
             Err(NotGranted::Local(holder)) => {
                 let poll = Some(LocalPoll { at: now + LOCAL_POLL_MIN, delay: LOCAL_POLL_MIN });
-                self.wait(file, slot, wanted, wait, holder, poll, now)
+                self.wait(file, slot, wanted, wait, holder, poll, now, callbacks)
             }
         }
     }
@@ -200,6 +198,7 @@ impl LockTable {
         holder: LockHolder,
         poll: Option<LocalPoll>,
         now: Instant,
+        callbacks: &mut Vec<LockCallback>,
     ) -> LockOutcome {
         let entry = &mut self.files[slot.0 as usize];
         if let Some(waiter) = entry.queue.as_deref_mut().and_then(|queue| queue.find_request(&wanted))
@@ -246,7 +245,19 @@ impl LockTable {
         account.change(Counted::Waiters, 1);
         self.owners.change_uses(wanted.owner, 1);
         self.ids.insert(id, slot);
+        self.pass_waiters(slot, id, now, callbacks);
         LockOutcome::Blocked(holder)
+    }
+
+    /// A new waiter may wait for the locks of an owner that waits itself: that owner then passes
+    /// others.
+    fn pass_waiters(&mut self, slot: Slot, new: u64, now: Instant, callbacks: &mut Vec<LockCallback>) {
+        let entry = &self.files[slot.0 as usize];
+        let Some(queue) = entry.queue.as_deref() else { return };
+        let holds = |owner| self.owners.has_more_than_a_waiter(owner) && entry.held.holds(owner);
+        if queue.iter().any(|waiter| waiter.id != new && holds(waiter.wanted.owner)) {
+            self.promote(slot, RangeSet::of(ByteRange::WHOLE), now, callbacks);
+        }
     }
 
     /// The lock that a request would conflict with (NLM_TEST, LOCKT). Waiters do not count, except
@@ -511,9 +522,15 @@ impl LockTable {
         for waiter in waiters {
             self.remove_waiter(slot, waiter);
         }
+        if let Some(mut queue) = self.files[slot.0 as usize].queue.take() {
+            let released: Vec<OwnerId> = queue.grants.iter().map(|grant| grant.granted.owner).collect();
+            let released: Vec<OwnerId> =
+                released.into_iter().filter(|owner| is_released(&self.owners, *owner)).collect();
+            self.confirm_in(&mut queue, &|grant| released.contains(&grant.owner));
+            self.files[slot.0 as usize].queue = Some(queue);
+        }
         for part in parts {
             freed.add(part.range);
-            self.confirm(slot, part.owner, part.range);
             let change = self.files[slot.0 as usize].held.change(part.owner, None, part.range);
             self.apply(slot, part.owner, &change);
         }
@@ -686,17 +703,27 @@ impl LockTable {
 
     /// Forgets unanswered grants: a request of the owner shows that the client knows of them.
     fn confirm(&mut self, slot: Slot, owner: OwnerId, range: ByteRange) {
-        let Some(queue) = self.files[slot.0 as usize].queue.as_deref() else { return };
-        let confirmed = |at: &usize| queue.grants[*at].is_confirmed_by(owner, range);
-        let found: Vec<usize> = (0..queue.grants.len()).rev().filter(confirmed).collect();
-        for at in found {
-            self.remove_grant(slot, at);
+        if let Some(mut queue) = self.files[slot.0 as usize].queue.take() {
+            self.confirm_in(&mut queue, &|grant| grant.owner == owner && grant.range.overlaps(range));
+            self.files[slot.0 as usize].queue = Some(queue);
+        }
+    }
+
+    fn confirm_in(&mut self, queue: &mut WaitQueue, is_confirmed: &dyn Fn(&HeldPart) -> bool) {
+        while let Some(at) = queue.grants.iter().position(|grant| is_confirmed(&grant.granted)) {
+            let grant = queue.grants.swap_remove(at);
+            self.forget_grant(grant);
         }
     }
 
     fn remove_grant(&mut self, slot: Slot, at: usize) {
-        let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
-        let mut grant = queue.grants.swap_remove(at);
+        if let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() {
+            let grant = queue.grants.swap_remove(at);
+            self.forget_grant(grant);
+        }
+    }
+
+    fn forget_grant(&mut self, mut grant: PendingGrant) {
         self.timers.set(grant.id, &mut grant.timer, None);
         self.ids.remove(&grant.id);
         self.owners.change_uses(grant.granted.owner, -1);
@@ -767,28 +794,34 @@ impl LockTable {
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
     ) -> RangeSet {
-        let mut pass =
-            Pass { barrier: Barrier::default(), in_front: Vec::new(), weakened: RangeSet::default() };
+        let mut pass = Pass::default();
         let mut served = Vec::new();
         // Clients without further waiters leave.
         let mut turns: Vec<Turn> = (0..queue.clients.len()).map(|at| Turn { at, next: 0 }).collect();
-        while !turns.is_empty() && !pass.barrier.closes(freed) {
+        while !turns.is_empty() && !self.is_over(&mut pass, queue, freed) {
             turns.retain_mut(|turn| {
-                let ClientQueue { client, waiters } = &mut queue.clients[turn.at];
-                if turn.next >= waiters.len() {
-                    return false;
-                }
-                if pass.barrier.closes(freed) {
+                let Some(waiter) = queue.clients[turn.at].waiters.get(turn.next) else { return false };
+                let wanted = waiter.wanted;
+                if self.is_over(&mut pass, queue, freed) {
                     return true;
                 }
-                match self.consider(slot, &mut waiters[turn.next], freed, &mut pass, now, callbacks) {
+                let held = &self.files[slot.0 as usize].held;
+                let is_behind = pass.barrier.conflicts(wanted.lock_type, wanted.range);
+                let may_pass = is_behind && held.holds(wanted.owner);
+                let passed = may_pass.then(|| queue.passed_by(held, wanted.owner)).unwrap_or_default();
+                let ClientQueue { client, waiters } = &mut queue.clients[turn.at];
+                let waiter = &mut waiters[turn.next];
+                match self.consider(slot, waiter, &passed, freed, &mut pass, now, callbacks) {
                     Considered::Stays => turn.next += 1,
                     Considered::Granted(grant) => {
                         served.push(*client);
-                        queue.grants.push(grant);
                         queue.len -= 1;
                         let waiter = waiters.remove(turn.next);
                         waiter.into_iter().for_each(|waiter| self.removed(waiter));
+                        let HeldPart { owner, range, .. } = wanted;
+                        let is_older = |other: &HeldPart| other.owner == owner && other.range.overlaps(range);
+                        self.confirm_in(queue, &is_older);
+                        queue.grants.push(grant);
                     }
                     Considered::Leaves => {
                         queue.len -= 1;
@@ -797,6 +830,7 @@ impl LockTable {
                             self.ids.remove(&waiter.id);
                             self.removed(waiter);
                         });
+                        pass.weakened.add(wanted.range);
                     }
                 }
                 true
@@ -809,10 +843,18 @@ impl LockTable {
         pass.weakened
     }
 
+    /// Whether no further waiter can get any of the bytes.
+    fn is_over(&self, pass: &mut Pass, queue: &WaitQueue, freed: &RangeSet) -> bool {
+        let may_pass = || queue.iter().any(|waiter| self.owners.has_more_than_a_waiter(waiter.wanted.owner));
+        pass.barrier.closes(freed) && !*pass.may_pass.get_or_insert_with(may_pass)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the waiter, and what the pass has found so far")]
     fn consider(
         &mut self,
         slot: Slot,
         waiter: &mut Waiter,
+        passed: &RangeSet,
         freed: &RangeSet,
         pass: &mut Pass,
         now: Instant,
@@ -828,9 +870,7 @@ impl LockTable {
             && waiter.poll.is_none_or(|poll| poll.at <= now)
             && freed.overlaps(range)
             && entry.held.conflict(Some(owner), lock_type, range).is_none()
-            && (!pass.barrier.conflicts(lock_type, range)
-                || entry.held.holds(owner)
-                    && precedes_in(&entry.held, &wanted, pass.in_front.iter()).is_none());
+            && (!pass.barrier.conflicts(lock_type, range) || !pass.is_behind(&wanted, passed));
         pass.barrier.add(lock_type, range);
         if !is_next {
             pass.in_front.push(wanted);
@@ -895,6 +935,56 @@ impl LockTable {
     }
 }
 
+#[cfg(test)]
+impl LockTable {
+    /// Whether a callback's answer would have an effect.
+    pub(super) fn knows(&self, id: CallbackId) -> bool {
+        self.ids.contains_key(&id.0)
+    }
+
+    /// The state, with times relative to `now` and without ids.
+    pub(super) fn describe(&self, now: Instant) -> String {
+        let until = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(now));
+        let mut text = String::new();
+        for slot in self.slots.values() {
+            let entry = &self.files[slot.0 as usize];
+            entry.held.visit(ByteRange::WHOLE, &mut |part| {
+                text += &format!("{:?} ", self.owners.holder(part));
+            });
+            let Some(queue) = entry.queue.as_deref() else { continue };
+            for queue in &queue.clients {
+                text += &format!("queue {:?} ", queue.client);
+                for waiter in &queue.waiters {
+                    let holder = self.owners.holder(waiter.wanted);
+                    let state = match waiter.state {
+                        WaiterState::Waiting => "waits".to_owned(),
+                        WaiterState::Notified { sent } => format!("notified {:?}", now - sent),
+                        WaiterState::Reserved { until: at } => format!("reserved {:?}", until(Some(at))),
+                    };
+                    text += &format!("{holder:?} {state} {:?} ", until(waiter.expires));
+                }
+            }
+            let mut grants: Vec<String> = Vec::new();
+            for grant in &queue.grants {
+                let holder = self.owners.holder(grant.granted);
+                let since = now - grant.first_sent;
+                let flags = (grant.attempt, grant.may_be_known, grant.is_sent);
+                grants.push(format!("grant {holder:?} {since:?} {flags:?} {:?} ", until(grant.timer)));
+            }
+            grants.sort();
+            text += &grants.concat();
+        }
+        text
+    }
+
+    /// Undoes the end of the last turn.
+    pub(super) fn undo_turns(&mut self) {
+        for queue in self.files.iter_mut().filter_map(|file| file.queue.as_deref_mut()) {
+            queue.clients.rotate_right(1.min(queue.clients.len()));
+        }
+    }
+}
+
 /// The place of a client in a pass over the queue.
 struct Turn {
     /// Its position among the clients.
@@ -904,12 +994,25 @@ struct Turn {
 }
 
 /// What a pass over a queue has found so far.
+#[derive(Default)]
 struct Pass {
     /// What the waiters so far want or have got.
     barrier: Barrier,
+    /// Whether an owner of a waiter may have locks, or other waiters; if known. It may pass waiters.
+    may_pass: Option<bool>,
     /// The waiters so far that still wait.
     in_front: Vec<HeldPart>,
+    /// What became less locked meanwhile.
     weakened: RangeSet,
+}
+
+impl Pass {
+    /// Whether a waiter so far that still wants the same bytes is not passed.
+    fn is_behind(&self, wanted: &HeldPart, passed: &RangeSet) -> bool {
+        // The barrier also has the bytes of waiters of the same owner, and of those passed.
+        let mut in_front = self.in_front.iter().filter(|other| exclude(other, wanted));
+        in_front.any(|other| !passed.overlaps(other.range))
+    }
 }
 
 /// What becomes of a waiter in a pass over its queue.

@@ -3,8 +3,8 @@
 //! all orders of events of a few clients.
 
 mod accounts;
-//mod explore;
-//mod naive;
+mod explore;
+mod naive;
 mod queue;
 mod ranges;
 
