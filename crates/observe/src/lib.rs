@@ -33,6 +33,8 @@ pub mod explain;
 pub mod heavy_hitters;
 pub mod in_progress;
 pub mod mountstats;
+#[cfg(test)]
+mod nfs4_document;
 mod operation_map;
 pub mod operations;
 pub mod prometheus;

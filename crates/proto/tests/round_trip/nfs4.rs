@@ -82,6 +82,10 @@ fn arguments_and_results_of_sessions_survive() {
             }
         );
     }
+}
+
+#[test]
+fn arguments_and_results_of_slots_and_channels_survive() {
     let channel =
         ChannelAttributes { requests_max: 8, rdma_ird: array(vec![5]), ..ChannelAttributes::default() };
     let sys = CallbackSysCredentials {

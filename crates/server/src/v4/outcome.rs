@@ -15,15 +15,12 @@ pub(crate) type Outcome = Result<(), OpFailure>;
 pub(crate) enum OpFailure {
     /// With this status. What the operation appended is dropped.
     Status(NfsStat4),
-    /// With this status; what the operation appended is the body of its result (`LOCK4denied`).
-    WithBody(NfsStat4),
 }
 
 impl OpFailure {
     pub(crate) const fn status(self) -> NfsStat4 {
-        match self {
-            Self::Status(status) | Self::WithBody(status) => status,
-        }
+        let Self::Status(status) = self;
+        status
     }
 }
 
