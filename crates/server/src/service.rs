@@ -180,6 +180,7 @@ impl NfsService {
         probe!(NfsdReload { entries: count, reason: if replaced.is_ok() { "replaced" } else { "refused" } });
         let difference = replaced?;
         self.authorisations.invalidate(self.exports.generation());
+        self.revoke_unexported();
         Ok(difference)
     }
 

@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use super::limits::IMPLEMENTATION_MAX;
 use super::opens::ClientStates;
 use super::sessions::CreateSessionSlot;
-use super::{ServerState, Session, StateFault, has_room, nanoseconds};
+use super::{FileKey, ServerState, Session, StateFault, has_room, is_mostly_used, nanoseconds};
 
-/// Time between searches for expired clients at conflicts, which clients can provoke.
-pub(super) const CONFLICT_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum time without a request for which a client keeps state that nobody else wants.
+const COURTESY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Who sends a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
 /// groups and the name of the machine may change while a client runs.
@@ -73,7 +73,7 @@ pub(crate) struct Client {
     /// `renewed`.
     pub(super) active: AtomicUsize,
     /// Whether it is recorded on stable storage.
-    pub(crate) is_recorded: AtomicBool,
+    is_recorded: AtomicBool,
     /// `SEQ4_STATUS_*` that hold for each session. Relaxed: sent with some later reply.
     pub(super) status_flags: AtomicU32,
     pub(super) states: Mutex<ClientStates>,
@@ -95,9 +95,15 @@ impl Client {
         !self.states.lock().is_empty()
     }
 
-    /// Whether this run of the server or the last one may have recorded it.
-    fn may_be_recorded(&self) -> bool {
-        self.is_recorded.load(Ordering::Acquire) || self.has_states()
+    /// Whether this run of the server has recorded it on stable storage.
+    pub(crate) fn is_recorded(&self) -> bool {
+        // Pairs with `set_recorded`: whoever sees it set finds the record on the disk.
+        self.is_recorded.load(Ordering::Acquire)
+    }
+
+    /// It is recorded on stable storage.
+    pub(crate) fn set_recorded(&self) {
+        self.is_recorded.store(true, Ordering::Release);
     }
 
     pub(super) fn is_expired(&self, now: Duration, lease: Duration) -> bool {
@@ -134,7 +140,7 @@ impl ExpiredClients {
     /// The owners of those that are recorded on stable storage.
     pub(crate) fn recorded_owners(&self) -> impl Iterator<Item = &[u8]> {
         let clients = self.0.iter().map(|record| &*record.client);
-        clients.filter(|client| client.may_be_recorded()).map(|client| &*client.owner)
+        clients.filter(|client| client.is_recorded() || client.has_states()).map(|client| &*client.owner)
     }
 }
 
@@ -328,22 +334,33 @@ impl ServerState {
     }
 
     /// Removes the clients whose leases have expired, and unconfirmed records of the age of a
-    /// lease, and checks backchannels. The clients' state remains until it is released.
+    /// lease, and checks backchannels. A client with state is removed only if the server is crowded,
+    /// or after a day: as long as nobody wants what it holds, it may return. The clients' state
+    /// remains until it is released.
     pub(crate) fn expire(&self, now: Duration) -> ExpiredClients {
-        self.searched.store(nanoseconds(now), Ordering::Relaxed);
         self.check_backchannels();
-        let mut table = self.clients.lock();
-        let expired =
-            table.records.values().filter(|record| record.client.is_expired(now, self.limits.lease));
-        let expired: Vec<_> = expired.map(|record| record.client.id).collect();
-        ExpiredClients(expired.into_iter().filter_map(|id| table.remove(id)).collect())
+        let opens = self.opens.load(Ordering::Relaxed);
+        let clients = self.clients.lock().records.len();
+        let is_crowded =
+            is_mostly_used(opens, self.limits.opens) || is_mostly_used(clients, self.limits.clients);
+        self.remove_expired(now, |client| {
+            is_crowded || !client.has_states() || now.saturating_sub(client.renewed()) > COURTESY_MAX
+        })
     }
 
-    /// As [`Self::expire`], for a conflict with state that may be of an expired client; none if the
-    /// last search was just before.
-    pub(crate) fn expire_at_conflict(&self, now: Duration) -> Option<ExpiredClients> {
-        let last = Duration::from_nanos(self.searched.load(Ordering::Relaxed));
-        (now.saturating_sub(last) >= CONFLICT_INTERVAL).then(|| self.expire(now))
+    /// Removes the clients whose leases have expired and that have `file` open, because somebody
+    /// else wants it. Their state remains until it is released.
+    pub(crate) fn expire_holders(&self, file: &FileKey, now: Duration) -> ExpiredClients {
+        self.remove_expired(now, |client| client.states.lock().holds(file))
+    }
+
+    fn remove_expired(&self, now: Duration, is_removed: impl Fn(&Client) -> bool) -> ExpiredClients {
+        let mut table = self.clients.lock();
+        let clients = table.records.values().map(|record| &record.client);
+        let expired =
+            clients.filter(|client| client.is_expired(now, self.limits.lease) && is_removed(client));
+        let expired: Vec<_> = expired.map(|client| client.id).collect();
+        ExpiredClients(expired.into_iter().filter_map(|id| table.remove(id)).collect())
     }
 
     /// Removes a client, as if its lease had expired. Its state remains until it is released.

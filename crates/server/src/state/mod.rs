@@ -54,8 +54,6 @@ pub(crate) struct ServerState {
     pub(crate) grace: GracePeriod,
     /// Number of opens. Relaxed: a limit may be exceeded by the number of threads.
     opens: AtomicUsize,
-    /// Nanoseconds of the last search for expired clients. Relaxed: a time alone.
-    searched: AtomicU64,
 }
 
 impl ServerState {
@@ -70,7 +68,6 @@ impl ServerState {
             shares: ShareTable::default(),
             grace: GracePeriod::default(),
             opens: AtomicUsize::new(0),
-            searched: AtomicU64::new(0),
         }
     }
 
@@ -136,4 +133,9 @@ fn nanoseconds(time: Duration) -> u64 {
 /// `n + 1`-th of the whole free.
 const fn has_room(own: usize, used: usize, max: usize) -> bool {
     own < max.saturating_sub(used)
+}
+
+/// Whether little is left of a limit.
+const fn is_mostly_used(used: usize, max: usize) -> bool {
+    used >= max / 4 * 3
 }

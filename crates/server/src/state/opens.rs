@@ -9,13 +9,12 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use curt_proto::nfs4::Stateid;
+use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
 
 use super::shares::FilePin;
 use super::{Client, FileKey, IoDirection, ServerState, ShareBits, ShareMode, StateFault, has_room};
 
-/// `SEQ4_STATUS_ADMIN_STATE_REVOKED`.
-const ADMIN_STATE_REVOKED: u32 = 0x20;
+const ADMIN_STATE_REVOKED: u32 = SequenceStatusFlags::ADMIN_STATE_REVOKED;
 
 /// The arguments of OPEN that concern state.
 pub(crate) struct OpenRequest<'a> {
@@ -145,6 +144,11 @@ impl ClientStates {
     /// Number of owners that have files open.
     pub(super) fn owners(&self) -> usize {
         self.owners.len()
+    }
+
+    /// Whether it has `file` open.
+    pub(super) fn holds(&self, file: &FileKey) -> bool {
+        self.opens.keys().any(|(_, open)| open == file)
     }
 
     pub(super) fn reclaim_complete(&mut self) -> Result<(), StateFault> {
@@ -427,7 +431,7 @@ impl ServerState {
         let states = &mut *client.states.lock();
         match states.find(self.ids.epoch, stateid) {
             Ok(_) => Err(StateFault::LocksHeld),
-            Err(StateFault::AdminRevoked | StateFault::Expired) => {
+            Err(StateFault::AdminRevoked) => {
                 let number = number_of(self.ids.epoch, stateid)?;
                 states.states.remove(&number);
                 self.opens.fetch_sub(1, Ordering::Relaxed);
@@ -440,22 +444,32 @@ impl ServerState {
         }
     }
 
-    /// Revokes all opens of a client, which keeps its sessions. Returns their number.
-    pub(crate) fn revoke_opens(&self, client: &Client) -> usize {
+    /// Revokes all opens of files for which `is_revoked` holds; the clients keep their sessions.
+    /// Returns the number of opens.
+    pub(crate) fn revoke_opens(&self, is_revoked: impl Fn(&FileKey) -> bool) -> usize {
+        let records = self.clients.lock();
+        let clients: Vec<_> = records.records.values().map(|record| Arc::clone(&record.client)).collect();
+        drop(records);
+        clients.iter().map(|client| self.revoke_opens_of(client, &is_revoked)).sum()
+    }
+
+    fn revoke_opens_of(&self, client: &Client, is_revoked: impl Fn(&FileKey) -> bool) -> usize {
         let states = &mut *client.states.lock();
-        let mut count = 0;
-        for record in states.states.values_mut().filter(|record| record.revoked.is_none()) {
+        let in_force = states.states.iter_mut().filter(|(_, record)| record.revoked.is_none());
+        let revoked =
+            in_force.filter_map(|(number, record)| is_revoked(&record.open().file).then_some(*number));
+        let revoked: Vec<_> = revoked.collect();
+        for number in &revoked {
+            let Some(mut record) = states.states.remove(number) else { continue };
+            let mode = states.end_open(record.open());
+            self.end_share(&record.open().file, mode);
             record.revoked = Some(Revocation::Admin);
-            let open = record.open();
-            self.end_share(&open.file, open.mode);
-            count += 1;
+            states.states.insert(*number, record);
         }
-        states.opens.clear();
-        states.owners.clear();
-        if count > 0 {
+        if !revoked.is_empty() {
             client.status_flags.fetch_or(ADMIN_STATE_REVOKED, Ordering::Relaxed);
         }
-        count
+        revoked.len()
     }
 
     /// Ends all states of a client that was removed.

@@ -16,8 +16,6 @@ use crate::request::NfsRequest;
 use crate::service::NfsService;
 use crate::state::SlotInUse;
 
-/// The most operations of a compound: the limit of every session (`ca_maxoperations`).
-pub(crate) const OPERATIONS_MAX: u32 = 128;
 /// The largest reply in bytes without a session. Only operations with small results need none.
 const REPLY_MAX: usize = 64 << 10;
 /// The bytes of an accepted reply before the results.
@@ -37,8 +35,6 @@ pub(crate) struct Compound<'r, 'c> {
     pub(crate) operations: u32,
     /// The position of the operation that is executed, from 0.
     pub(crate) position: u32,
-    /// The operation that follows, if its number is valid.
-    pub(crate) next: Option<Nfs4Operation>,
     /// The arguments of COMPOUND as sent.
     pub(crate) arguments: &'r [u8],
     current: Option<Object<'r>>,
@@ -81,7 +77,6 @@ pub(super) fn call(
         minor_version,
         operations,
         position: 0,
-        next: None,
         arguments: call.arguments,
         current: None,
         saved: None,
@@ -127,7 +122,6 @@ impl<'r> Compound<'r, '_> {
             let operation = number.as_ref().ok().and_then(|number| Nfs4Operation::from_number(*number));
             let availability = operation.map(|operation| operation.availability(self.minor_version));
             let operation = operation.filter(|_| availability != Some(Availability::Illegal));
-            self.next = arguments.clone().u32().ok().and_then(Nfs4Operation::from_number);
             let at = reply.len();
             operation.unwrap_or(Nfs4Operation::Illegal).encode(reply);
             NfsStat4::Ok.encode(reply);
@@ -143,12 +137,10 @@ impl<'r> Compound<'r, '_> {
             let outcome = outcome.and_then(|()| self.check_size(reply));
             if let Err(failure) = outcome {
                 let status = failure.status();
-                if let OpFailure::Status(_) = failure {
-                    reply.truncate(at + 8);
-                    if operation == Some(Nfs4Operation::Setattr) {
-                        // Its result has the attributes that were set, whatever its status.
-                        0_u32.encode(reply);
-                    }
+                reply.truncate(at + 8);
+                if operation == Some(Nfs4Operation::Setattr) {
+                    // Its result has the attributes that were set, whatever its status.
+                    0_u32.encode(reply);
                 }
                 reply[at + 4..at + 8].copy_from_slice(&status.number().to_be_bytes());
                 return (status, self.position);

@@ -29,6 +29,10 @@ pub(super) fn open<'r>(
     let current = compound.current()?;
     let is_reclaim = matches!(asked.claim, OpenClaim::Previous(_));
     check_claim(compound, &asked)?;
+    if !compound.slot()?.client().is_recorded() {
+        compound.request.context.may_block();
+    }
+    compound.request.service.begin_open(compound.slot()?.client(), is_reclaim)?;
     let found = match asked.claim {
         OpenClaim::Null(name) => find_or_create(
             &mut compound.request,

@@ -1,6 +1,6 @@
 //! Records of clients.
 
-use super::super::clients::CONFLICT_INTERVAL;
+use super::super::is_mostly_used;
 use super::*;
 
 const ROOT: Principal = Principal::Uid(0);
@@ -98,16 +98,38 @@ fn a_client_is_destroyed_only_without_sessions_and_state() {
     state.destroy_clientid(unconfirmed.client).unwrap();
 }
 
+// SEMANTICS: stateful-5.
 #[test]
 fn a_lease_lasts_its_time_after_the_last_sequence() {
     let state = state();
-    let (client, session) = client(&state, "a");
-    open(&state, &client, "o", file(1), mode(3, 3)).unwrap();
+    let (_, session) = client(&state, "a");
     executed(state.sequence(&request(session, 0, 1), at(60))).finish(b"");
     assert_eq!(expire(&state, at(150)), 0);
     assert_eq!(expire(&state, at(151)), 1);
     assert!(matches!(state.sequence(&request(session, 0, 2), at(151)), Err(StateFault::BadSession)));
-    assert_eq!((state.shares.files(), state.clients(at(151)).len()), (0, 0));
+    assert_eq!(state.clients(at(151)).len(), 0);
+}
+
+#[test]
+fn an_expired_client_keeps_its_state_for_a_day_or_until_the_server_is_crowded() {
+    let day = 24 * 60 * 60;
+    for (opens, time, expired) in [(1 << 19, day, 0), (1 << 19, day + 1, 1), (4, 91, 0), (5, 91, 1)] {
+        let limits = StateLimits { opens: if opens == 5 { 4 } else { opens * 4 }, ..StateLimits::default() };
+        let state = with_limits(limits);
+        let (one, session) = client(&state, "a");
+        open(&state, &one, "o", file(1), mode(3, 3)).unwrap();
+        if opens == 5 {
+            let (other, _) = client(&state, "b");
+            other.renew(at(time));
+            for (client, number) in [(&one, 2), (&other, 3), (&other, 4)] {
+                let _ = open(&state, client, "o", file(number), mode(1, 0));
+            }
+            assert!(is_mostly_used(state.opens.load(std::sync::atomic::Ordering::Relaxed), 3));
+        }
+        assert_eq!(expire(&state, at(time)), expired, "{opens} {time}");
+        let returned = state.sequence(&request(session, 0, 1), at(time));
+        assert_eq!(returned.is_ok(), expired == 0);
+    }
 }
 
 #[test]
@@ -138,21 +160,22 @@ fn an_unconfirmed_record_lives_for_a_lease() {
 }
 
 #[test]
-fn searches_at_conflicts_have_a_distance() {
+fn an_expired_client_loses_its_state_when_somebody_wants_its_file() {
     let state = state();
     let (one, _) = client(&state, "a");
+    let (idle, _) = client(&state, "idle");
     open(&state, &one, "o", file(1), mode(3, 3)).unwrap();
+    open(&state, &idle, "o", file(3), mode(3, 3)).unwrap();
     let (two, _) = client(&state, "b");
+    assert_eq!(state.expire_holders(&file(1), at(90)).count(), 0);
     two.renew(at(95));
-    assert_eq!(open(&state, &two, "o", file(1), mode(1, 0)), Err(StateFault::ShareDenied));
-    let expired = state.expire_at_conflict(at(95)).unwrap();
+    assert_eq!(state.expire_holders(&file(2), at(95)).count(), 0);
+    let expired = state.expire_holders(&file(1), at(95));
     assert_eq!(expired.recorded_owners().collect::<Vec<_>>(), [b"a"]);
     // Until the state is released, nobody else gets it.
     assert_eq!(open(&state, &two, "o", file(1), mode(1, 0)), Err(StateFault::ShareDenied));
     state.release_expired(expired);
     open(&state, &two, "o", file(1), mode(1, 0)).unwrap();
-    assert!(state.expire_at_conflict(at(95)).is_none());
-    assert!(state.expire_at_conflict(at(95) + CONFLICT_INTERVAL).is_some());
 }
 
 #[test]

@@ -196,10 +196,10 @@ impl Model {
                 let Some(session) = self.sessions.get(session % self.sessions.len().max(1)) else {
                     return Ok(());
                 };
-                self.state.revoke_opens(&self.client(session));
-                let id = session.client;
-                let own = self.opens.iter_mut().filter(|open| open.client == id);
-                own.for_each(|open| open.is_revoked = true);
+                let revoked = file(u8::try_from(session.slots[0].0).unwrap_or_default() % FILES);
+                self.state.revoke_opens(|file| *file == revoked);
+                let opens = self.opens.iter_mut().filter(|open| file(open.file) == revoked);
+                opens.for_each(|open| open.is_revoked = true);
                 Ok(())
             }
             Step::Wait { seconds } => {
@@ -207,11 +207,13 @@ impl Model {
                 Ok(())
             }
             Step::Expire => {
-                let (now, keeps) = (self.now, self.planted == Planted::ExpiredClientsKeepOpens);
+                let now = self.now;
+                let has_opens = |id| self.opens.iter().any(|open| open.client == id);
                 let expired = self.clients.iter().filter(|client| now - client.renewed > LEASE);
+                let expired = expired.filter(|client| !has_opens(client.id));
                 let expired: Vec<_> = expired.map(|client| client.id).collect();
                 same("expired clients", expire(&self.state, at(now)), expired.len())?;
-                expired.into_iter().for_each(|id| self.forget(id, keeps));
+                expired.into_iter().for_each(|id| self.forget(id, false));
                 Ok(())
             }
         }
@@ -341,7 +343,10 @@ impl Model {
         let name = OPEN_OWNERS[owner].as_bytes();
         let asked = OpenRequest { owner: name, file: file(file_number), mode, is_reclaim: false, pin: None };
         let granted = match self.state.open(&client, &asked) {
-            Err(fault) => return same("OPEN", (fault, true), (StateFault::ShareDenied, is_denied)),
+            Err(fault) => {
+                same("OPEN", (fault, true), (StateFault::ShareDenied, is_denied))?;
+                return self.expire_holders(file_number);
+            }
             Ok(_) if is_denied => return Err("OPEN was granted".into()),
             Ok(granted) => granted,
         };
@@ -366,6 +371,20 @@ impl Model {
                 is_revoked: false,
             }),
         }
+        Ok(())
+    }
+
+    /// What the server does before it denies an open.
+    fn expire_holders(&mut self, number: u8) -> Result<(), String> {
+        let holds =
+            |id| self.opens.iter().any(|open| open.client == id && open.file == number && !open.is_revoked);
+        let expired = self.clients.iter().filter(|client| self.now - client.renewed > LEASE);
+        let expired: Vec<_> = expired.map(|client| client.id).filter(|id| holds(*id)).collect();
+        let removed = self.state.expire_holders(&file(number), at(self.now));
+        same("expired holders", removed.count(), expired.len())?;
+        self.state.release_expired(removed);
+        let keeps = self.planted == Planted::ExpiredClientsKeepOpens;
+        expired.into_iter().for_each(|id| self.forget(id, keeps));
         Ok(())
     }
 

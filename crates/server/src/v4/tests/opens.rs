@@ -109,6 +109,7 @@ fn an_open_is_for_its_file_its_access_and_its_client() {
     assert_eq!(read(&client, file, later), Err(NfsStat4::BadStateid));
 }
 
+// SEMANTICS: stateful-3.
 #[test]
 fn denials_hold_between_owners_clients_and_versions_until_close() {
     let server = Server::new();
@@ -258,6 +259,7 @@ fn a_truncating_open_that_is_denied_truncates_nothing() {
     assert_eq!(read(&one, &opened.handle, opened.stateid), Ok(b"data".to_vec()));
 }
 
+// SEMANTICS: stateful-2.
 #[test]
 fn an_open_file_outlives_its_name() {
     let server = Server::new();
@@ -332,6 +334,7 @@ fn clients_that_want_a_delegation_learn_why_there_is_none() {
     }
 }
 
+// SEMANTICS: stateful-4.
 #[test]
 fn the_caller_needs_the_right_and_a_creator_has_it() {
     let server = Server::new();

@@ -73,6 +73,7 @@ fn names(client: &TestClient<'_>, of: &FileHandle) -> Vec<String> {
     names
 }
 
+// SEMANTICS: stateful-1.
 #[test]
 fn every_export_is_reached_from_the_root_and_left_upwards() {
     let server = Server::with(vec![
@@ -130,6 +131,7 @@ fn the_pseudo_file_system_is_read_only_and_stable_over_restarts() {
     assert!(names(&client, &client.walk(&[]).unwrap()).is_empty());
 }
 
+// SEMANTICS: stateful-1.
 #[test]
 fn fsid_0_is_the_root_of_all() {
     let server = Server::with(vec![root_export("/srv/all", 1), export("/elsewhere", 2, rules())]);
@@ -201,6 +203,7 @@ fn an_export_of_another_flavor_is_named_by_secinfo_and_otherwise_refused() {
     assert_eq!(lookup, NfsStat4::Wrongsec);
 }
 
+// SEMANTICS: stateful-1.
 #[test]
 fn exports_of_other_clients_are_invisible() {
     let hidden = ExportRules { secure_ports: true, ..rules() };

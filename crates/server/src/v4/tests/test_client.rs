@@ -180,6 +180,11 @@ impl TestClient<'_> {
         self.repeat(operations)
     }
 
+    /// The last compound failed at SEQUENCE, and did not use its sequence id.
+    pub(super) fn take_back(&self) {
+        self.sequence.set(self.sequence.get() - 1);
+    }
+
     /// As [`Self::run`], in the place of the last compound.
     pub(super) fn repeat(&self, operations: Operations<'_>) -> Vec<u8> {
         let sequence = SequenceArgs4 {
