@@ -1,6 +1,7 @@
 //! COMPOUND (RFC 8881 section 16.2): the context that its operations share, and the loop over them.
 
 use curt_observe::stages::{self, RequestStage};
+use curt_observe::{ServerCounter, probe};
 use curt_proto::Operation;
 use curt_proto::nfs4::{Availability, Nfs4Operation, NfsStat4, Position, Stateid, TAG_MAX};
 use curt_rpc::auth::AuthStatus;
@@ -30,6 +31,7 @@ const CHANGE_RESULT_MAX: usize = 256;
 /// The context of a compound's operations.
 pub(crate) struct Compound<'r, 'c> {
     pub(crate) request: NfsRequest<'r, 'c>,
+    xid: u32,
     pub(crate) minor_version: u32,
     /// The number of its operations.
     pub(crate) operations: u32,
@@ -74,6 +76,7 @@ pub(super) fn call(
     0_u32.encode(reply);
     let mut compound = Compound {
         request: NfsRequest { service, credential: &call.credential, context, repeated: None },
+        xid: call.xid,
         minor_version,
         operations,
         position: 0,
@@ -135,8 +138,15 @@ impl<'r> Compound<'r, '_> {
             }
             self.position += 1;
             let outcome = outcome.and_then(|()| self.check_size(reply));
-            if let Err(failure) = outcome {
-                let status = failure.status();
+            let status = outcome.map_or_else(OpFailure::status, |()| NfsStat4::Ok);
+            probe!(NfsdCompoundStatus {
+                xid: self.xid,
+                procedure: operation.unwrap_or(Nfs4Operation::Illegal).name(),
+                entries: self.operations,
+                status: status.number()
+            });
+            if outcome.is_err() {
+                self.count_failure(operation, status);
                 reply.truncate(at + 8);
                 if operation == Some(Nfs4Operation::Setattr) {
                     // Its result has the attributes that were set, whatever its status.
@@ -147,6 +157,25 @@ impl<'r> Compound<'r, '_> {
             }
         }
         (NfsStat4::Ok, self.position)
+    }
+
+    fn count_failure(&self, operation: Option<Nfs4Operation>, status: NfsStat4) {
+        let special = match status {
+            NfsStat4::Stale => Some(ServerCounter::ErrorsStale),
+            NfsStat4::Badhandle => Some(ServerCounter::ErrorsBadHandle),
+            NfsStat4::Access | NfsStat4::Perm => Some(ServerCounter::ErrorsAccess),
+            NfsStat4::Io | NfsStat4::Serverfault => {
+                let operation = operation.unwrap_or(Nfs4Operation::Illegal);
+                tracing::warn!(%operation, status = status.number(), "the file system failed");
+                Some(ServerCounter::ErrorsIo)
+            }
+            _ => None,
+        };
+        let counters = &self.request.service.counters;
+        counters.count(ServerCounter::Errors);
+        if let Some(special) = special {
+            counters.count(special);
+        }
     }
 
     /// Executes one operation, which appends the body of its result.

@@ -48,7 +48,6 @@ fn other_minor_versions_are_refused_whatever_follows() {
 #[test]
 fn numbers_that_the_minor_version_does_not_have_are_illegal() {
     let server = Server::new();
-    let client = server.client("one");
     for (number, minor) in [(0_u32, 1_u32), (2, 1), (59, 1), (76, 2), (10_044, 1), (u32::MAX, 2)] {
         let mut client = server.client(&format!("{number}"));
         client.minor = minor;
@@ -65,7 +64,6 @@ fn numbers_that_the_minor_version_does_not_have_are_illegal() {
         assert_eq!(results.header().status, NfsStat4::OpIllegal, "{number}");
         assert_eq!(results.status(Nfs4Operation::Illegal), Ok(NfsStat4::OpIllegal));
     }
-    drop(client);
 }
 
 /// Of every operation: without SEQUENCE, without a current filehandle, and if it is not supported.
