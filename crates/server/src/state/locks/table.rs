@@ -439,7 +439,7 @@ impl LockTable {
         }
     }
 
-    /// Takes a granted lock back, and restores what the owner held before.
+    /// Takes a granted lock back, and restores what the owner held before, as far as it is free.
     fn take_back(&mut self, slot: Slot, at: usize, now: Instant, callbacks: &mut Vec<LockCallback>) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
         let granted = queue.grants[at].granted;
@@ -448,8 +448,9 @@ impl LockTable {
         let change = self.files[slot.0 as usize].held.change(granted.owner, None, granted.range);
         self.apply(slot, granted.owner, &change);
         for part in replaced {
-            let change =
-                self.files[slot.0 as usize].held.change(part.owner, Some(part.lock_type), part.range);
+            // Others may have got what a downgrade gave up.
+            let lock_type = Some(part.lock_type.min(granted.lock_type));
+            let change = self.files[slot.0 as usize].held.change(part.owner, lock_type, part.range);
             self.apply(slot, part.owner, &change);
         }
         self.release_local(slot, granted.range);
