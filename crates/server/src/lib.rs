@@ -15,6 +15,7 @@ mod file_handle;
 mod identity;
 mod locking;
 mod mount3;
+mod nlm;
 mod ops;
 mod replay;
 mod request;
@@ -32,5 +33,9 @@ pub use exports::{
     RulesByFlavor, Severity, Squash, SystemNames, explain, read_exports,
 };
 pub use file_handle::have_room_for_parents;
+pub use nlm::{
+    GrantId, GrantOutcome, GrantedLock, HostToNotify, LockPeers, LockServing, PeerCall, PeerCallKind,
+    RestartNotices,
+};
 pub use service::{NfsService, RECORD_MAX, Setup, SetupError};
 pub use state_directory::{PersistentState, StateError};

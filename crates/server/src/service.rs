@@ -13,6 +13,7 @@ use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameServ
 use crate::file_handle::HandleKey;
 use crate::locking::LockService;
 use crate::mount3::RemoteMountTable;
+use crate::nlm::LockManager;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
 use crate::state::locks::LockTableOptions;
 use crate::state_directory::{PersistentState, StateError, random};
@@ -54,16 +55,20 @@ pub enum SetupError {
     /// `subtree_check`, for which the handles of the export have no room.
     #[error("{0}: the file system's handles are too long for subtree_check: use no_subtree_check")]
     NoRoomForParents(String),
+    /// The thread for what is due later about locks cannot be started.
+    #[error("cannot start a thread for locks: {0}")]
+    LockThread(std::io::Error),
     /// The threads that query name services cannot be started.
     #[error("cannot start a thread for name services: {0}")]
     Threads(std::io::Error),
 }
 
-/// NFS version 3 with MOUNT versions 1 and 3, over any number of exports.
+/// NFS version 3 with MOUNT versions 1 and 3, and on request NLM version 4 and NSM version 1, over
+/// any number of exports.
 pub struct NfsService {
     pub(crate) key: HandleKey,
     pub(crate) exports: ExportsTable,
-    state: PersistentState,
+    pub(crate) state: Arc<PersistentState>,
     pub(crate) write_verifiers: WriteVerifiers,
     pub(crate) remote_mounts: RemoteMountTable,
     pub(crate) counters: Arc<ServerCounters>,
@@ -71,6 +76,7 @@ pub struct NfsService {
     pub(crate) authorisations: AuthorisationCaches,
     /// Byte-range locks, for NLM and for NFSv4.
     pub(crate) locks: Arc<LockService>,
+    pub(crate) lock_manager: Arc<LockManager>,
     pub(crate) clock: TimeSource,
 }
 
@@ -103,11 +109,12 @@ impl NfsService {
                 clock.clone(),
                 Arc::clone(&counters),
             ),
-            state,
+            state: Arc::new(state),
             write_verifiers: WriteVerifiers::new(u64::from_ne_bytes(random()?)),
             remote_mounts: RemoteMountTable::default(),
             counters,
             authorisations: AuthorisationCaches::default(),
+            lock_manager: Arc::default(),
             locks: Arc::new(LockService::new(LockTableOptions::default())),
             clock,
         };
