@@ -24,11 +24,19 @@ const SHARDS: usize = 64;
 
 /// A file, in whichever export it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FileKey {
+pub struct FileKey {
     /// Its file system.
     pub(crate) file_system: FileSystemId,
     /// Its identity in the file system.
     pub(crate) node: NodeHandle,
+}
+
+impl FileKey {
+    /// The file `node` of the file system with this number.
+    #[must_use]
+    pub const fn new(file_system: u32, node: NodeHandle) -> Self {
+        Self { file_system: FileSystemId(file_system), node }
+    }
 }
 
 /// Reading, writing, both or none.
