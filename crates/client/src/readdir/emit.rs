@@ -22,9 +22,9 @@ use super::{
 use crate::{
     api::{DirEmit, DirEntry, FoundInode, InodeId},
     dentry_cache::NameInDirectory,
-    inode::{Inode, InodeFlag, type_state::TypeState},
-    op::Op,
-    ops::{access, getattr, kernel_names, lookup, open, readlink},
+    inode::{Inode, InodeFlag, TypeState},
+    ops::{getattr, kernel_names, lookup, open, readlink},
+    superblock::Op,
 };
 
 /// One readdir call: the reader, its position, and the receiver of the names.
@@ -352,7 +352,7 @@ fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Resu
 /// EACCES, ENOTDIR; those of ACCESS and GETATTR.
 pub fn opendir(op: &Op<'_>, id: InodeId) -> Result<OpenDirectory, Errno> {
     let inode = op.sb.find_directory(id)?;
-    access::check_path(op, &inode)?;
+    kernel_names::check_path(op, &inode)?;
     let intent = curt_policy::OpenIntent { read: true, ..curt_policy::OpenIntent::default() };
     debug_assert_eq!(intent.needs(), Access::READ, "listing takes the right to read");
     open::decide_open(op, &inode, intent)?;

@@ -30,9 +30,8 @@ use crate::{
         Inode,
         single_flight::{InFlightCall, InFlightEnd},
     },
-    op::Op,
     protocol::{ListRequest, NfsReply, RpcCaller},
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 /// The directory and the credential of a request for names.

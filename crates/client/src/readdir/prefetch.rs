@@ -26,10 +26,9 @@ use super::{
 };
 use crate::{
     errno,
-    inode::{Inode, single_flight::InFlightCall, type_state::TypeState},
-    op::Op,
-    ops::access,
-    superblock::Superblock,
+    inode::{Inode, TypeState, single_flight::InFlightCall},
+    ops::permission,
+    superblock::{Op, Superblock},
 };
 
 /// Bytes of an entryplus3 apart from name and handle: fileid, cookie, attributes, lengths (RFC 1813
@@ -159,8 +158,8 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
         return Ok(FillOutcome::Nothing);
     };
     // LOOKUP proves search permission, READDIRPLUS does not.
-    let search = access::access_decision(op, directory, Access::LOOKUP, false);
-    if search != AccessDecision::Allow || !access::may_list(op, directory) {
+    let search = permission::access_decision(op, directory, Access::LOOKUP, false);
+    if search != AccessDecision::Allow || !permission::may_list(op, directory) {
         return Ok(FillOutcome::Nothing);
     }
     match op.sb.fills_in_flight.join(directory.id()) {
@@ -311,7 +310,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
         Some(bytes) => (ordinal, bytes),
         None if !listing.is_large() => return false,
         None => match decide_for_name(op.sb, inode, |view| Want::ListedName(view)) {
-            Some(bytes) if access::may_list(op, inode) => (around, bytes),
+            Some(bytes) if permission::may_list(op, inode) => (around, bytes),
             Some(_) | None => return false,
         },
     };
@@ -368,7 +367,7 @@ pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bo
         ..PrefetchView::default()
     };
     let bytes = decide(Want::Attributes(&view), &op.options);
-    let Some(bytes) = bytes.filter(|_| access::may_list(op, &home)) else {
+    let Some(bytes) = bytes.filter(|_| permission::may_list(op, &home)) else {
         let mut facts = home.facts();
         let state = facts.by_type.directory();
         if state.last_getattr_alone.replace(inode.id()) != Some(inode.id()) {
