@@ -72,10 +72,7 @@ impl NameKey {
 impl InodeFacts {
     /// The cached target of `..`.
     pub(crate) fn parent(&self) -> Option<CachedDentry> {
-        let TypeState::Directory(directory) = &self.by_type else {
-            return None;
-        };
-        let (parent, label) = directory.parent.as_ref()?;
+        let (parent, label) = self.by_type.directory_if_any()?.parent.as_ref()?;
         Some(CachedDentry { child: Some(parent.upgrade()?), label: *label })
     }
 }

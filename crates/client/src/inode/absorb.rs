@@ -315,8 +315,12 @@ impl Inode {
     /// Its inode number for an event, 0 if the event is disabled. Must not be called while its
     /// facts are locked.
     pub(crate) fn fileid_if_enabled(&self, event: Event) -> u64 {
-        let attributes = event.is_wanted().then(|| self.attributes()).flatten();
-        attributes.map_or(0, |attributes| attributes.fileid)
+        if event.is_wanted() { self.event_fileid() } else { 0 }
+    }
+
+    /// Its inode number for an event that is enabled. Must not be called while its facts are locked.
+    pub(crate) fn event_fileid(&self) -> u64 {
+        self.attributes().map_or(0, |attributes| attributes.fileid)
     }
 
     /// The fields of events about it. Must not be called while its facts are locked.

@@ -269,14 +269,11 @@ fn credential(identity: &InternedCaller) -> UnixCredential<'_> {
 impl InodeFacts {
     /// The lifetimes of its names, as a directory.
     pub(crate) fn name_lifetimes(&self) -> NameLifetimes {
-        match &self.by_type {
-            TypeState::Directory(kept) => kept.name_lifetimes,
-            TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => NameLifetimes::default(),
-        }
+        self.by_type.directory_if_any().map(|directory| directory.name_lifetimes).unwrap_or_default()
     }
 
     fn search_was_denied(&self) -> bool {
-        matches!(&self.by_type, TypeState::Directory(kept) if kept.search_was_denied)
+        self.by_type.directory_if_any().is_some_and(|directory| directory.search_was_denied)
     }
 
     /// The server denied somebody these rights. If one is to search a directory that everybody may
@@ -382,10 +379,7 @@ impl Inode {
     /// The parent directory, if known. Its facts are locked after those of this inode are released,
     /// because a server may return a directory as its own parent, or a file as `..`.
     pub(crate) fn parent(&self) -> Option<Arc<Self>> {
-        let parent = match &self.facts().by_type {
-            TypeState::Directory(directory) => directory.parent.as_ref()?.0.upgrade()?,
-            TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => return None,
-        };
+        let parent = self.facts().by_type.directory_if_any()?.parent.as_ref()?.0.upgrade()?;
         let kind = parent.facts().state.facts().map(|known| known.kind);
         (kind == Some(FileKind::Directory)).then_some(parent)
     }
@@ -456,6 +450,14 @@ impl TypeState {
         match self {
             Self::File(file) => file,
             Self::Nothing | Self::Link(_) | Self::Directory(_) => unreachable!("it was just made a file"),
+        }
+    }
+
+    /// The state of a directory, if it has any.
+    pub(crate) fn directory_if_any(&self) -> Option<&DirectoryState> {
+        match self {
+            Self::Directory(directory) => Some(directory),
+            Self::Nothing | Self::Link(_) | Self::File(_) => None,
         }
     }
 

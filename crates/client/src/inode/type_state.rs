@@ -118,17 +118,13 @@ impl Inode {
 impl TypeState {
     /// The listing that can prove the absence of `name`, as far as the directory's state shows.
     pub(crate) fn complete_listing(&self, name: &[u8]) -> Option<&Arc<DirectoryListing>> {
-        match self {
-            Self::Directory(directory) => directory.settled_listing(name).filter(|_| !directory.hides_names),
-            Self::Nothing | Self::Link(_) | Self::File(_) => None,
-        }
+        let directory = self.directory_if_any().filter(|directory| !directory.hides_names)?;
+        directory.settled_listing(name)
     }
 
     /// Traces that a directory's listing is invalid; it is dropped when it is next requested.
     pub(crate) fn trace_listing_invalid(&self, reason: &str) {
-        if let Self::Directory(directory) = self
-            && let Some(listing) = &directory.listing
-        {
+        if let Some(listing) = self.directory_if_any().and_then(|directory| directory.listing.as_ref()) {
             listing.trace_invalidated(reason);
         }
     }

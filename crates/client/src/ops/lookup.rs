@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
@@ -382,13 +382,10 @@ impl LookupPrefetches {
 fn revalidate_for_name(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<(), Errno> {
     op.sb.count(ClientCounter::DirGetattrForName);
     let _why = scope::with_cause(Cause::NameCheck);
-    probe!(NfsLookupRevalidateEnter {
-        dir: directory.fileid_if_enabled(Event::NfsLookupRevalidateEnter),
-        name
-    });
+    probe!(NfsLookupRevalidateEnter { dir: directory.event_fileid(), name });
     let answer = getattr::revalidate(op, directory);
     probe!(NfsLookupRevalidateExit {
-        dir: directory.fileid_if_enabled(Event::NfsLookupRevalidateExit),
+        dir: directory.event_fileid(),
         name,
         error: errno::event_status(&answer)
     });

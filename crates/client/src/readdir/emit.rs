@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     NameDecision, NameView,
     names::{DentryState, LookupTime, decide_lookup},
@@ -48,7 +48,7 @@ enum EmitStop {
 }
 
 fn trace_restart(inode: &Inode, cookie: u64) {
-    probe!(NfsReaddirRestart { dir: inode.fileid_if_enabled(Event::NfsReaddirRestart), cookie });
+    probe!(NfsReaddirRestart { dir: inode.event_fileid(), cookie });
 }
 
 /// Returns the names that follow `cookie` (0: from the beginning) until the listener is full, the
@@ -262,10 +262,7 @@ impl ReaddirCall<'_> {
 /// Begins a pass: with the cached listing if that is valid.
 fn begin_reading(op: &Op<'_>, directory: &OpenDirectory) -> Result<(), Errno> {
     let cached = fresh_listing(op, &directory.inode)?;
-    probe!(NfsReaddirPass {
-        dir: directory.inode.fileid_if_enabled(Event::NfsReaddirPass),
-        hit: cached.is_some()
-    });
+    probe!(NfsReaddirPass { dir: directory.inode.event_fileid(), hit: cached.is_some() });
     let listing = cached.unwrap_or_else(|| DirectoryListing::from_start(&op.sb.listing_memory));
     begin_pass(directory, listing);
     Ok(())

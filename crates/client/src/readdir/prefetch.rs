@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     AccessDecision,
     prefetch::{PART_NAMES, PrefetchBenefit, PrefetchView, Want, decide},
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     errno,
-    inode::{Inode, TypeState, single_flight::InFlightCall},
+    inode::{Inode, TypeState, single_flight::InFlightCall, type_state::DirectoryState},
     ops::permission,
     superblock::{Op, Superblock},
 };
@@ -111,12 +111,7 @@ fn note_fill(
     directory.facts().by_type.directory().prefetch.own.filled(count, holds_it);
     sb.core.learn_prefetch(|mount| mount.filled_on_mount(count, holds_it));
     if let Some(reply) = reply {
-        probe!(NfsDirFill {
-            dir: directory.fileid_if_enabled(Event::NfsDirFill),
-            name,
-            entries: count,
-            eof: reply.page.end
-        });
+        probe!(NfsDirFill { dir: directory.event_fileid(), name, entries: count, eof: reply.page.end });
     }
     sb.core.counters.add(ClientCounter::DirFillNames, u64::from(count));
     if !holds_it {
@@ -134,10 +129,7 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
     if !op.options.fills() || op.sb.core.lacks_plus() || name == b".." {
         return Ok(FillOutcome::Nothing);
     }
-    let listing = match &directory.facts().by_type {
-        TypeState::Directory(state) => state.listing_for_cookies(),
-        TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => None,
-    };
+    let listing = directory.facts().by_type.directory_if_any().and_then(DirectoryState::listing_for_cookies);
     // If a large listing without attributes contains the name, its names are requested in the
     // listing's order, if they are looked up in that order.
     let has_it = |listing: &DirectoryListing| listing.presence_of(name) == NamePresence::Present;
@@ -172,13 +164,10 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
 /// Whether all names of `directory` are known and do not cover `name`: a name that servers hide or
 /// may encode differently. Listing them again has no benefit.
 fn is_unlistable_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> bool {
-    let (listing, contents) = {
-        let facts = directory.facts();
-        let TypeState::Directory(state) = &facts.by_type else {
-            return false;
-        };
-        (state.settled_listing(name).cloned(), facts.contents())
-    };
+    let facts = directory.facts();
+    let listing = facts.by_type.directory_if_any().and_then(|state| state.settled_listing(name)).cloned();
+    let contents = facts.contents();
+    drop(facts);
     let is_known = |listing: &DirectoryListing| {
         let label = listing.complete_label();
         label.is_some_and(|label| contents == Some(label.epoch))
@@ -270,14 +259,14 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
 /// No answer.
 fn fault_of(op: &Op<'_>, directory: &Arc<Inode>, error: ReaddirError) -> Result<(), Errno> {
     match error {
-        ReaddirError::Refused(Fault::Notsupp, _) | ReaddirError::Stuck => Ok(()),
+        ReaddirError::Refused(Fault::Notsupp, _) | ReaddirError::Stuck => {}
         ReaddirError::Refused(status, sent_at) => {
             directory.note_refusal(&op.identity, status, Access::READ, sent_at);
-            Ok(())
         }
-        ReaddirError::Failed(CallError::ProcedureUnavailable | CallError::Malformed(_)) => Ok(()),
-        ReaddirError::Failed(error) => Err(errno::of_call(error)),
+        ReaddirError::Failed(CallError::ProcedureUnavailable | CallError::Malformed(_)) => {}
+        ReaddirError::Failed(error) => return Err(errno::of_call(error)),
     }
+    Ok(())
 }
 
 /// A name must be looked up. `was_known`: a cached entry existed that may not be served any more.
@@ -404,11 +393,7 @@ fn send_refresh(op: &Op<'_>, home: &Arc<Inode>, bytes: u32) -> Result<(), Errno>
             record.refreshed(Some(expired));
             record.read(bytes_of(&reply), false, reply.page.end);
             drop(facts);
-            probe!(NfsDirRefresh {
-                dir: home.fileid_if_enabled(Event::NfsDirRefresh),
-                entries: reply.count(),
-                eof: reply.page.end
-            });
+            probe!(NfsDirRefresh { dir: home.event_fileid(), entries: reply.count(), eof: reply.page.end });
             Ok(())
         }
         Err(error) => {
