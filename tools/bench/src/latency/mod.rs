@@ -6,14 +6,12 @@
 
 mod connection;
 pub(super) mod echo;
-mod load;
 mod mounted;
 mod operations;
 mod rounds;
 mod sizes;
 mod slow;
 mod subject;
-mod tree;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -21,12 +19,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use curt_bench::processes::progress_bar;
-use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
+use curt_client::caller::{Caller, RpcSecurity};
+use curt_rpc::auth::{MachineName, RpcCredential};
 use serde_json::{Value, json};
 
-use self::load::{LatencyOperation, Placement, ProcessorSets, SHAPES};
 use self::mounted::LatencyMount;
-use self::rounds::{GROUPS, MeasurementCell, SampleSize};
+use self::operations::LatencyOperation;
+use self::rounds::{GROUPS, Measurement, MeasurementCell, Placement, ProcessorSets, SHAPES};
 use self::subject::{LatencySubject, PeerServer, SubjectRole, SubjectSetup};
 
 /// The caller if this program runs as root: servers treat root specially.
@@ -72,16 +71,17 @@ pub(crate) struct LatencyArguments {
 }
 
 pub(super) fn run(arguments: &LatencyArguments) -> Result<bool> {
-    let credential = credential();
-    if arguments.slow {
+    let (credential, mut holds) = (credential(), true);
+    let report = if arguments.slow {
         let pairs = if arguments.quick { 20 } else { SLOW_PAIRS };
-        let (rows, holds) = slow::measure(&credential, pairs)?;
-        crate::print_rows(arguments.json, &json!({ "slow": rows }))?;
-        return Ok(holds);
-    }
-    let report = measure(arguments, &credential)?;
+        let rows = slow::measure(&credential, pairs)?;
+        holds = rows.iter().all(slow::is_permitted);
+        json!({ "slow": rows })
+    } else {
+        measure(arguments, &credential)?
+    };
     crate::print_rows(arguments.json, &report)?;
-    Ok(true)
+    Ok(holds)
 }
 
 fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<Value> {
@@ -97,22 +97,19 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
     let permissions = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(&directory, permissions)
         .with_context(|| format!("{} must be this user's", directory.display()))?;
-    let setup = SubjectSetup {
-        directory: &directory,
-        credential,
-        prefix: &format!("latency-{}", std::process::id()),
-    };
+    let prefix = &format!("latency-{}", std::process::id());
+    let setup = SubjectSetup { directory: &directory, credential, prefix };
     let mut subjects = subjects(arguments, &setup)?;
     let curt = subjects.iter_mut().find(|subject| subject.role == SubjectRole::Curt);
     let mounted = curt.filter(|_| arguments.mount).map(LatencyMount::new).transpose()?;
     let processors = ProcessorSets::allowed()?;
-    let measured = all(arguments, &subjects, mounted.as_ref(), &processors, &setup);
+    let measured = all(arguments, &setup, &subjects, mounted.as_ref(), &processors);
     // Remove the files on success and on failure.
     processors.place(Placement::Any, &[])?;
     if let Some(mount) = mounted {
         mount.mounted.end()?;
     }
-    let ended: Result<Vec<()>> = subjects.into_iter().map(LatencySubject::end).collect();
+    let ended = subjects.into_iter().try_for_each(|subject| subject.tree.remove());
     let report = measured?;
     ended.context("removing what was measured with")?;
     Ok(report)
@@ -122,12 +119,7 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
 fn credential() -> RpcCredential {
     let own = rustix::process::geteuid();
     let user = if own.is_root() { USER } else { own.as_raw() };
-    RpcCredential::Sys(AuthSysCredential {
-        machine_name: MachineName::new(b"curt-bench"),
-        uid: user,
-        gid: user,
-        groups: AuthSysGids::first_of(&[]),
-    })
+    RpcSecurity::Sys(MachineName::new(b"curt-bench")).credential(&Caller::new(user, user, &[]))
 }
 
 fn subjects(arguments: &LatencyArguments, setup: &SubjectSetup<'_>) -> Result<Vec<LatencySubject>> {
@@ -139,11 +131,8 @@ fn subjects(arguments: &LatencyArguments, setup: &SubjectSetup<'_>) -> Result<Ve
         LatencySubject::serving(setup, SubjectRole::Uncached)?,
     ];
     for peer in &arguments.peer {
-        ensure!(
-            subjects.iter().all(|subject| subject.name != peer.name),
-            "{} is measured twice: name each peer differently",
-            peer.name
-        );
+        let is_new = subjects.iter().all(|subject| subject.name != peer.name);
+        ensure!(is_new, "{} is measured twice: name each peer differently", peer.name);
         subjects.push(LatencySubject::peer(setup, peer)?);
     }
     Ok(subjects)
@@ -152,19 +141,14 @@ fn subjects(arguments: &LatencyArguments, setup: &SubjectSetup<'_>) -> Result<Ve
 /// The measurements: groups of operations, in each shape and placement.
 fn cells(arguments: &LatencyArguments) -> Vec<MeasurementCell> {
     let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
+    let is_wanted = |operation| arguments.only.is_empty() || arguments.only.contains(operation);
+    let groups = GROUPS.into_iter().filter(|operations| operations.iter().any(is_wanted));
     let mut cells = Vec::new();
     for placement in [Placement::Any, Placement::OneCpu] {
         for shape in shapes {
-            for operations in GROUPS {
-                let is_wanted = |operation| arguments.only.contains(operation);
-                if arguments.only.is_empty() || operations.iter().any(is_wanted) {
-                    cells.push(MeasurementCell {
-                        operations,
-                        shape: *shape,
-                        placement,
-                        generation: 1 + cells.len() as u64,
-                    });
-                }
+            for operations in groups.clone() {
+                let generation = 1 + cells.len() as u64;
+                cells.push(MeasurementCell { operations, shape: *shape, placement, generation });
             }
         }
     }
@@ -173,30 +157,26 @@ fn cells(arguments: &LatencyArguments) -> Vec<MeasurementCell> {
 
 fn all(
     arguments: &LatencyArguments,
+    setup: &SubjectSetup<'_>,
     subjects: &[LatencySubject],
     mounted: Option<&LatencyMount>,
     processors: &ProcessorSets,
-    setup: &SubjectSetup<'_>,
 ) -> Result<Value> {
     let (sample_ms, operations_min, largest) = match arguments.quick {
         true => (1, 16, 64 << 10),
         false => (8, 100, sizes::MOST),
     };
-    let effort =
-        SampleSize { rounds: arguments.rounds, sample: Duration::from_millis(sample_ms), operations_min };
-    let cells = cells(arguments);
-    let (rounds_of_sizes, largest) = match arguments.only.is_empty() {
-        true => (arguments.rounds, largest),
-        false => (0, 0),
-    };
+    let (rounds, sample) = (arguments.rounds, Duration::from_millis(sample_ms));
+    let measurement = Measurement { subjects, mounted, processors, rounds, sample, operations_min };
+    let (cells, has_sizes) = (cells(arguments), arguments.only.is_empty());
+    let rounds_of_sizes = if has_sizes { arguments.rounds } else { 0 };
     let bar = progress_bar("latencies");
     bar.set_length(cells.len() as u64 + u64::from(rounds_of_sizes));
     let mut rows = Vec::new();
     for cell in cells {
         let what = format!("{} {} {:?}", cell.operations[0].name(), cell.shape, cell.placement);
         bar.set_message(what.clone());
-        let measured = rounds::measure(cell, &effort, subjects, mounted, processors);
-        rows.extend(measured.context(what)?);
+        rows.extend(measurement.measure(cell).context(what)?);
         bar.inc(1);
     }
     place(processors, Placement::Any, subjects)?;
@@ -204,13 +184,12 @@ fn all(
     // Curt's server with its file cache and without, on the processor of this thread.
     let servers = |round| {
         let setup = SubjectSetup { prefix: &format!("{}-{round}", setup.prefix), ..*setup };
-        let servers = [
-            LatencySubject::serving(&setup, SubjectRole::Curt)?,
-            LatencySubject::serving(&setup, SubjectRole::Uncached)?,
-        ];
+        let serving = |role| LatencySubject::serving(&setup, role);
+        let servers = [serving(SubjectRole::Curt)?, serving(SubjectRole::Uncached)?];
         place(processors, Placement::OneCpu, &servers)?;
         Ok(servers)
     };
+    let largest = if has_sizes { largest } else { 0 };
     let sizes = sizes::measure(rounds_of_sizes, largest, servers, || bar.inc(1))?;
     bar.finish_and_clear();
     Ok(json!({ "rows": rows, "sizes": sizes }))

@@ -15,7 +15,7 @@ use curt_proto::nfs3::{DATA_MAX, NfsFh3, StableHow};
 use curt_types::FileHandle;
 use serde_json::{Value, json};
 
-use super::connection::LatencyConnection;
+use super::connection::{LatencyConnection, connect};
 use super::operations::{PreparedCalls, ReplyChecks, block, read, write};
 use super::subject::LatencySubject;
 use crate::statistics::{median, paired};
@@ -56,7 +56,7 @@ pub(super) fn measure(
             let kept = measured.iter_mut().flatten();
             kept.zip(of_round.into_iter().flatten()).for_each(|(kept, new)| kept.push(new));
         }
-        servers.into_iter().try_for_each(LatencySubject::end)?;
+        servers.into_iter().try_for_each(|server| server.tree.remove())?;
         done();
     }
     let rows = all(largest).zip(&measured).flat_map(|(bytes, [on, off])| {
@@ -89,7 +89,7 @@ fn one_round(size: usize, round: u16, [on, off]: &[LatencySubject; 2]) -> Result
         }
     }
     for SizeTestFile { subject, .. } in sides {
-        subject.tree.export.remove(&subject.tree.directory, NAME)?;
+        subject.tree.export.remove(&subject.tree.directory, NAME, false)?;
     }
     Ok(product.map(|passes| passes.map(f64::sqrt)))
 }
@@ -120,16 +120,11 @@ impl<'a> SizeTestFile<'a> {
             reads.push(read(credential, wire, offset, piece)?);
         }
         let connection = |calls, checks| -> Result<_> {
-            Ok(LatencyConnection::new(subject.connect()?, PreparedCalls::ready(calls), checks))
+            Ok(LatencyConnection::new(connect(subject.address)?, PreparedCalls::ready(calls), checks))
         };
-        Ok(Self {
-            writing: connection(writes, ReplyChecks::Success)?,
-            reading: connection(reads, ReplyChecks::Data(blocks))?,
-            subject,
-            file,
-            calls: size / piece,
-            count,
-        })
+        let writing = connection(writes, ReplyChecks::Success)?;
+        let reading = connection(reads, ReplyChecks::Data(blocks))?;
+        Ok(Self { subject, file, writing, reading, calls: size / piece, count })
     }
 
     /// The four passes over the file, which is empty before. Returns the median of each for a unit,
@@ -138,10 +133,7 @@ impl<'a> SizeTestFile<'a> {
         self.subject.tree.export.empty(&self.file)?;
         let mut medians = [0.0; 4];
         for (pass, median_of_pass) in medians.iter_mut().enumerate() {
-            let connection = match pass {
-                0 | 1 => &mut self.writing,
-                _ => &mut self.reading,
-            };
+            let connection = if pass < 2 { &mut self.writing } else { &mut self.reading };
             let calls = self.calls;
             let took = (0..self.count).map(|number| {
                 let times = connection.times(number * calls..(number + 1) * calls, None)?;
