@@ -16,6 +16,7 @@ mod record;
 mod report;
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
         Arc, OnceLock, Weak,
@@ -28,8 +29,8 @@ use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     Moment,
     locks::{
-        LockAction, LockAgent, LockCall, LockCallId, LockError, LockFileId, LockOptions, LockOwner,
-        LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
+        LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOptions,
+        LockOwner, LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
     },
 };
 use curt_rpc::auth::RpcCredential;
@@ -44,7 +45,7 @@ use crate::{
     errno,
     inode::Inode,
     open_file::OpenFile,
-    protocol::{LockEvents, LockMode, RpcCaller, WireLock, WireOwner},
+    protocol::{CallbackId, LockEvents, LockMode, RpcCaller, WireLock, WireOwner},
     threads::Background,
 };
 use files::{LockedFiles, WireOwners};
@@ -95,7 +96,29 @@ struct LockState {
     agent: LockAgent,
     files: LockedFiles,
     owners: WireOwners,
+    callbacks: SeenCallbacks,
     queue_max: usize,
+}
+
+/// Callbacks that are remembered, to tell those that come again.
+const CALLBACKS_MAX: usize = 1024;
+
+/// The last callbacks of the server.
+#[derive(Default)]
+struct SeenCallbacks(VecDeque<CallbackId>);
+
+impl SeenCallbacks {
+    /// Remembers a callback; returns whether it came before.
+    fn note(&mut self, callback: CallbackId) -> bool {
+        if self.0.contains(&callback) {
+            return true;
+        }
+        if self.0.len() >= CALLBACKS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(callback);
+        false
+    }
 }
 
 /// A caller that waits for the result of a request.
@@ -581,7 +604,7 @@ pub struct ConflictingLock {
 }
 
 impl LockEvents for MountLocks {
-    fn granted(&self, file: &FileHandle, lock: &WireLock) -> bool {
+    fn granted(&self, file: &FileHandle, lock: &WireLock, callback: CallbackId) -> bool {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
         let mut is_confirmed = false;
         let effects = self.event(|state, _| {
@@ -591,7 +614,13 @@ impl LockEvents for MountLocks {
             if let Some(known) = state.files.get(file) {
                 trace_state(&known.inode, lock.range, "called back");
             }
-            let (confirmed, actions) = state.agent.granted(number, file, owner, lock.range, lock.lock_type);
+            let callback = LockCallback {
+                wire_owner: owner,
+                range: lock.range,
+                lock_type: lock.lock_type,
+                is_repeated: state.callbacks.note(callback),
+            };
+            let (confirmed, actions) = state.agent.granted(number, file, callback);
             is_confirmed = confirmed;
             actions
         });

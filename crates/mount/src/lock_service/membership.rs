@@ -8,7 +8,7 @@
 //!
 //! Lines from a member: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service: `welcome
 //! 0|1 STATE` (also later, if it can be called by servers now, or cannot any more), `granted NUMBER
-//! SVID FIRST LAST r|w HANDLE`, `restarted`.
+//! SVID FIRST LAST r|w HANDLE CALLBACK`, `restarted`.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use curt_client::protocol::v3::nlm::OWNERS_MAX;
-use curt_client::protocol::{LockEvents, WireLock, WireOwner};
+use curt_client::protocol::{CallbackId, LockEvents, WireLock, WireOwner};
 use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
@@ -89,10 +89,10 @@ impl Member {
     }
 
     fn granted(&self, grant: &Grant) -> bool {
-        let Grant { svid, file, range, lock_type } = grant;
+        let Grant { svid, file, range, lock_type, callback } = grant;
         let owner = WireOwner((svid - self.first_svid).cast_unsigned());
         let lock = WireLock { owner, range: *range, lock_type: *lock_type };
-        self.events().is_some_and(|events| events.granted(file, &lock))
+        self.events().is_some_and(|events| events.granted(file, &lock, *callback))
     }
 
     fn restarted(&self) {
@@ -219,18 +219,19 @@ impl Lines {
 }
 
 fn format_grant(grant: &Grant) -> String {
-    let Grant { svid, file, range, lock_type } = grant;
+    let Grant { svid, file, range, lock_type, callback } = grant;
     let letter = if *lock_type == LockType::Write { 'w' } else { 'r' };
-    format!("{svid} {} {} {letter} {}", range.first(), range.last(), hexadecimal(file))
+    format!("{svid} {} {} {letter} {} {}", range.first(), range.last(), hexadecimal(file), callback.0)
 }
 
 fn parse_grant(words: &[&str]) -> Option<Grant> {
-    let [svid, first, last, letter, handle] = words else { return None };
+    let [svid, first, last, letter, handle, callback] = words else { return None };
     Some(Grant {
         svid: svid.parse().ok()?,
         file: parse_handle(handle)?,
         range: ByteRange::new(first.parse().ok()?, last.parse().ok()?)?,
         lock_type: if *letter == "w" { LockType::Write } else { LockType::Read },
+        callback: CallbackId(callback.parse().ok()?),
     })
 }
 
@@ -534,10 +535,13 @@ mod tests {
             file: FileHandle::new(&[0, 1, 0xfe, 0xff]).unwrap(),
             range: ByteRange::new(3, u64::MAX).unwrap(),
             lock_type: LockType::Write,
+            callback: CallbackId(u64::MAX),
         };
         let line = format_grant(&grant);
         assert_eq!(parse_grant(&line.split(' ').collect::<Vec<_>>()), Some(grant));
-        for bad in ["", "1 2 3 w", "x 2 3 w 00", "1 3 2 w 00", "1 2 3 w 0é", "1 2 3 w zz"] {
+        for bad in
+            ["", "1 2 3 w 00", "x 2 3 w 00 1", "1 3 2 w 00 1", "1 2 3 w 0é 1", "1 2 3 w zz 1", "1 2 3 w 00 x"]
+        {
             assert_eq!(parse_grant(&bad.split(' ').collect::<Vec<_>>()), None, "{bad}");
         }
         let member = parse_join("join 100 10.0.0.1 ::1").unwrap();
@@ -576,7 +580,7 @@ mod tests {
 
     fn grant_to(svid: i32) -> Grant {
         let file = FileHandle::new(&[1]).unwrap();
-        Grant { svid, file, range: ByteRange::WHOLE, lock_type: LockType::Write }
+        Grant { svid, file, range: ByteRange::WHOLE, lock_type: LockType::Write, callback: CallbackId(1) }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
+use curt_client::protocol::CallbackId;
 use curt_proto::nlm4::{
     self, NlmProcedure, NlmResult, NlmStat4, NlmTestArguments, NlmTestReply, NlmTestResult,
 };
@@ -65,6 +66,7 @@ pub(super) struct Grant {
     pub(super) file: FileHandle,
     pub(super) range: curt_types::ByteRange,
     pub(super) lock_type: curt_types::LockType,
+    pub(super) callback: CallbackId,
 }
 
 /// The programs, for the calls that come by one transport.
@@ -151,7 +153,8 @@ impl<R: CallbackReceiver> CallbackPrograms<R> {
         let file = FileHandle::new(arguments.lock.fh.bytes()).ok();
         let Some((file, range)) = file.zip(arguments.lock.range()) else { return GrantReply::Stranger };
         let lock_type = nlm4::lock_type(arguments.exclusive);
-        let grant = Grant { svid: arguments.lock.svid, file, range, lock_type };
+        let callback = CallbackId::of_cookie(arguments.cookie.bytes());
+        let grant = Grant { svid: arguments.lock.svid, file, range, lock_type, callback };
         self.receiver.granted(peer, &grant)
     }
 

@@ -151,6 +151,32 @@ fn a_server_that_calls_back_is_not_polled_and_strange_callbacks_change_nothing()
     assert_eq!(mount.mounted.counter(ClientCounter::LockCallback), 1);
 }
 
+// SEMANTICS: lock-3.
+#[test]
+fn a_callback_that_comes_again_later_grants_nothing() {
+    let mount = LockingMount::new();
+    mount.manager.call_back();
+    let file = mount.handle();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    let waiter = mount.waits(2, range(0, 9));
+    mount.manager.wait_for_calls(1);
+    mount.manager.other(&file, range(0, 9), None);
+    assert!(mount.manager.grant(&file, 0, range(0, 9)));
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+    assert_eq!(mount.unlock(2, range(0, 9)), Ok(()));
+    mount.manager.other(&file, range(0, 9), Some(W));
+    let waiter = mount.waits(2, range(0, 9));
+    mount.manager.wait_for_calls(3);
+    mount.manager.calls();
+    mount.manager.call_again(&file, 0, range(0, 9));
+    mount.manager.wait_for_calls(1);
+    assert_eq!(mount.manager.calls(), ["LOCK wait w 0..=9"], "the server is asked");
+    assert_eq!(waiter.try_recv(), Err(mpsc::TryRecvError::Empty));
+    mount.manager.other(&file, range(0, 9), None);
+    assert!(mount.manager.grant(&file, 0, range(0, 9)));
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+}
+
 // SEMANTICS: lock-4.
 #[test]
 fn an_interrupted_wait_ends_at_once_and_leaves_nothing_at_the_server() {
