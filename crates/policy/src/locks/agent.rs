@@ -315,6 +315,15 @@ impl LockAgent {
         holder.map(|holder| holder.ranges.clone()).unwrap_or_default()
     }
 
+    /// Whether nobody wants what a LOCK that was not sent yet asks for: sending it is in vain.
+    #[must_use]
+    pub fn is_withdrawn(&self, call: LockCallId) -> bool {
+        let releases = self.files.get(&call.file).into_iter().flat_map(|table| &table.releases);
+        releases
+            .into_iter()
+            .any(|release| release.id == call && matches!(release.phase, ReleasePhase::AwaitsLock(_)))
+    }
+
     /// Whether nothing is held, wanted or being released.
     #[must_use]
     pub fn is_idle(&self) -> bool {

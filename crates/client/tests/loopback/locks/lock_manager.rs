@@ -75,9 +75,15 @@ impl LockManager {
 
     /// Waits until a call waits.
     pub(crate) fn wait_for_held(&self) {
+        self.wait_until_held(1);
+    }
+
+    /// Waits until so many calls wait.
+    pub(crate) fn wait_until_held(&self, count: usize) {
         let mut state = self.state.lock();
-        while state.waiting == 0 {
-            assert!(!self.changed.wait_for(&mut state, SOON).timed_out(), "nothing is sent");
+        while state.waiting < count {
+            let is_late = self.changed.wait_for(&mut state, SOON).timed_out();
+            assert!(!is_late, "{} of {count} calls wait", state.waiting);
         }
     }
 
