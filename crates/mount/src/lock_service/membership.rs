@@ -22,18 +22,23 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curt_client::protocol::v3::nlm::OWNERS_MAX;
+use curt_client::protocol::v3::nlm::{self, OWNERS_MAX};
 use curt_client::protocol::{CallbackId, LockEvents, WireLock, WireOwner};
 use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
 
 use super::callback_service::CallbackService;
+use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
 
 /// How long the service waits for a member's answer to a grant.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a server is waited for that is told of this host's restart: half as long as a mount
+/// waits for the service.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long it waits for the first line of a connection.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -243,6 +248,8 @@ pub(super) struct LockService {
     /// When a grant from an unknown address had a server asked.
     unverified: Mutex<Option<Instant>>,
     state: i32,
+    /// Where the system's monitor does not tell servers that this host has restarted.
+    host: Option<HostState>,
     callbacks: Mutex<Option<CallbackService>>,
     can_be_called: AtomicBool,
     is_monitor: AtomicBool,
@@ -271,12 +278,15 @@ fn serve(place: &ServicePlace, _right: File, own: &Arc<Member>, joined: &mpsc::S
 
 impl LockService {
     fn start(own: Arc<Member>) -> Arc<Self> {
+        let first_number = boot_state();
+        let host = HostState::open(first_number);
         let service = Arc::new(Self {
             own,
             others: Mutex::default(),
             connections: AtomicUsize::new(0),
             unverified: Mutex::default(),
-            state: boot_state(),
+            state: host.as_ref().map_or(first_number, HostState::number),
+            host,
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
@@ -289,6 +299,8 @@ impl LockService {
         service.can_be_called.store(callbacks.is_some(), Relaxed);
         let is_monitor = callbacks.as_ref().is_some_and(CallbackService::is_monitor);
         service.is_monitor.store(is_monitor, Relaxed);
+        // Before a mount of this boot locks anything.
+        service.tell_restart();
         *service.callbacks.lock() = callbacks;
         service.watch(&service.own);
         service.own.welcome(service.can_be_called.load(Relaxed), service.state);
@@ -305,8 +317,21 @@ impl LockService {
     /// Has the servers of a member watched.
     fn watch(&self, member: &Member) {
         let monitor = self.callbacks.lock().as_ref().and_then(CallbackService::system_monitor);
-        if let Some(monitor) = monitor {
-            member.servers.iter().for_each(|server| monitor.watch(*server));
+        match (monitor, &self.host) {
+            (Some(monitor), _) => member.servers.iter().for_each(|server| monitor.watch(*server)),
+            (None, Some(host)) => host.note(&member.servers),
+            (None, None) => {}
+        }
+    }
+
+    /// Tells servers that this host has restarted, unless another lock manager of this host may
+    /// have locks there, or its monitor does it.
+    fn tell_restart(&self) {
+        if let Some(host) = self.host.as_ref().filter(|_| self.is_monitor.load(Relaxed)) {
+            let name = rustix::system::uname().nodename().to_bytes().to_vec();
+            host.tell_restart(|server, number| {
+                nlm::send_restart_notice(server, &name, number, NOTICE_TIMEOUT)
+            });
         }
     }
 
@@ -366,6 +391,7 @@ impl LockService {
             }
             drop(has_ended);
             record::unlock_abandoned(&record::directory());
+            self.tell_restart();
             self.check_registration();
         }
     }
@@ -570,6 +596,7 @@ mod tests {
             connections: AtomicUsize::new(0),
             unverified: Mutex::default(),
             state: 1,
+            host: None,
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(true),
             is_monitor: AtomicBool::new(true),

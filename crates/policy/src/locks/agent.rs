@@ -3,7 +3,7 @@
 use core::{mem, time::Duration};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use curt_types::{ByteRange, Fault, LockType};
+use curt_types::{ByteRange, Fault};
 
 use super::{
     deadlock::{WaitEdges, WaitGraph},

@@ -1,6 +1,9 @@
 //! Locks of a mount against knfsd: between processes, mounts and clients, over interrupts, and
 //! after a restart of the server.
 
+mod counters;
+mod stopped;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -218,48 +221,6 @@ wrong = sum(os.wait()[1] != 0 for number in range(count))
 print("ENDED", count, "WRONG", wrong, flush=True)
 "#;
 
-/// Processes that count up in a file, each step under a lock. Each prints what it added, and where
-/// it found less than it knew.
-const COUNTER: &str = r#"
-import fcntl, os, struct, sys, time
-path, kind, processes, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
-log = sys.argv[5] if len(sys.argv) > 5 else None
-children = []
-for number in range(int(os.environ.get("READERS", "0"))):
-    if os.fork() == 0:
-        file = os.open(path, os.O_RDWR)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            os.pread(file, 100, 0)
-            if os.environ.get("STAT"): os.fstat(file)
-        os._exit(0)
-for number in range(processes):
-    read, write = os.pipe()
-    if os.fork() == 0:
-        file = os.open(path, os.O_RDWR)
-        end = time.monotonic() + seconds
-        added, behind, most, lines = 0, 0, 0, []
-        while time.monotonic() < end:
-            (fcntl.flock if kind == "flock" else fcntl.lockf)(file, fcntl.LOCK_EX)
-            locked = time.time()
-            found = int(os.pread(file, 100, 0) or b"0")
-            behind += found < most
-            most = found + 1
-            os.pwrite(file, b"%d" % most, 0)
-            wrote = time.time()
-            (fcntl.flock if kind == "flock" else fcntl.lockf)(file, fcntl.LOCK_UN)
-            added += 1
-            lines.append(f"{locked:.6f} {wrote:.6f} {time.time():.6f} {found} {os.uname().release[:4]} {os.getpid()}\n")
-        if log:
-            with open(f"{log}-{os.getpid()}", "w") as out: out.writelines(lines)
-        os.write(write, f"{added} {behind}".encode())
-        os._exit(0)
-    os.close(write)
-    children.append(read)
-counts = [tuple(map(int, os.read(read, 100).split())) for read in children]
-print("ADDED", sum(added for added, _ in counts), "BEHIND", sum(behind for _, behind in counts), flush=True)
-"#;
-
 /// Whether the long runs are wanted.
 fn is_full() -> bool {
     std::env::var_os("CURT_FULL").is_some()
@@ -284,7 +245,9 @@ impl Locking {
             ("pairs", PAIRS),
             ("database", DATABASE),
             ("many", MANY),
-            ("counter", COUNTER),
+            ("counter", counters::COUNTER),
+            ("ranges", stopped::RANGES),
+            ("writer", stopped::WRITER),
         ] {
             std::fs::write(network.directory().join(name).with_extension("py"), text)?;
         }
@@ -358,6 +321,12 @@ impl Locking {
 fn tell(locker: &mut RunningProcess, word: &str) -> Result<()> {
     locker.say(&format!("{word}\n"))?;
     locker.wait_for(&format!("done {word}"), MINUTE)
+}
+
+/// The number behind a word of a script's output.
+fn number_behind(word: &str, output: &str) -> Result<u64> {
+    let value = output.split(&format!("{word} ")).nth(1).and_then(|rest| rest.split_whitespace().next());
+    value.with_context(|| output.to_owned())?.parse().with_context(|| output.to_owned())
 }
 
 // SEMANTICS: lock-1, lock-3, lock-5, lock-6, lock-13.
@@ -529,18 +498,17 @@ fn two_hundred_processes_take_turns_with_a_request_for_each_turn() -> Result<()>
     turns.wait_for("GRABS", MINUTES)?;
     turns.wait(MINUTE)?;
     let output = turns.output();
-    let word = |name: &str| -> Result<u64> {
-        let value = output.split(&format!("{name} ")).nth(1).and_then(|rest| rest.split_whitespace().next());
-        value.with_context(|| output.clone())?.parse().with_context(|| output.clone())
-    };
     let requests = locking.counter(&mount, "lock_wire")? - before;
     // The next one starts with the reply to UNLOCK, and with no timer.
     let polls = locking.counter(&mount, "lock_poll")?;
     ensure!(polls == polls_before, "{polls} polls, {polls_before} before: {output}");
-    let (grabs, wrong) = (word("GRABS")?, word("WRONG")?);
+    let (grabs, wrong) = (number_behind("GRABS", &output)?, number_behind("WRONG", &output)?);
     ensure!(wrong == 0, "two were inside: {output}");
     ensure!(requests <= grabs + grabs / 100 + 2, "{requests} LOCKs for {output}");
-    ensure!(word("MOST")? - word("LEAST")? < 2, "it is not fair: {output}");
+    ensure!(
+        number_behind("MOST", &output)? - number_behind("LEAST", &output)? < 2,
+        "it is not fair: {output}"
+    );
     Ok(())
 }
 
@@ -771,70 +739,6 @@ fn a_database_is_written_through_two_mounts_and_a_linux_client() -> Result<()> {
         let found = sql("pragma integrity_check; select count(*) from rows")?;
         ensure!(found.trim() == format!("ok\n{expected}"), "{found}, {expected} rows");
     }
-    Ok(())
-}
-
-/// The number behind a word of a script's output.
-fn number_behind(word: &str, output: &str) -> Result<u64> {
-    let value = output.split(&format!("{word} ")).nth(1).and_then(|rest| rest.split_whitespace().next());
-    value.with_context(|| output.to_owned())?.parse().with_context(|| output.to_owned())
-}
-
-// SEMANTICS: lock-5.
-#[test]
-fn counters_under_a_lock_lose_nothing() -> Result<()> {
-    let seconds = if is_full() { "60" } else { "10" };
-    let dir = std::env::var("LOCKC_LOG").unwrap_or_default();
-    let linuxes: u8 = std::env::var("LOCKC_LINUX").unwrap_or_default().parse().unwrap_or(2);
-    let curts: u8 = std::env::var("LOCKC_CURT").unwrap_or_default().parse().unwrap_or(1);
-    let processes = std::env::var("LOCKC_PROCS").unwrap_or("2".into());
-    let options = std::env::var("LOCKC_OPTS").unwrap_or("vers=3".into());
-    let locking = Locking::new()?;
-    let mounts =
-        (0..curts).map(|number| locking.mount(&format!("mount{number}"), "")).collect::<Result<Vec<_>>>()?;
-    ensure!(locking.refusal(&mounts[0], "fcntl-write")?.is_none(), "it is free");
-    locking
-        .network
-        .shell(&format!("echo -n 0 > {}", mounts[0].directory().join("file").display()), MINUTE)?;
-    let mut linux = Vec::new();
-    for number in 1..=linuxes {
-        let script = format!(
-            "mount -t nfs -o {options} 10.77.0.2:/export /mnt/nfs && cat /mnt/nfs/file && echo STANDS && \
-             until [ -e {go} ]; do sleep 0.1; done; READERS={readers} STAT=1 python3 {} /mnt/nfs/file fcntl {processes} {seconds} {dir}/linux{number}",
-            locking.network.directory().join("counter.py").display(),
-            readers = std::env::var("READERS").unwrap_or_default(),
-            go = locking.network.directory().join("go").display(),
-        );
-        linux.push(ClientJob::start(&locking.network, KernelNumber(number), MINUTES, &script)?);
-    }
-    linux.iter().try_for_each(|job| job.wait_for("STANDS"))?;
-    std::fs::write(locking.network.directory().join("go"), "")?;
-    let mut running = Vec::new();
-    for mount in &mounts {
-        running.push(locking.script(
-            "counter",
-            &mount.directory().join("file"),
-            &["fcntl", &processes, seconds, &format!("{dir}/curt")],
-        )?);
-    }
-    let mut added = 0;
-    let mut outputs = Vec::new();
-    for mut counter in running {
-        counter.wait_for("ADDED", MINUTES)?;
-        counter.wait(MINUTE)?;
-        outputs.push(counter.output());
-    }
-    for job in linux {
-        outputs.push(job.finish()?.output);
-    }
-    for output in &outputs {
-        let count = number_behind("ADDED", output)?;
-        println!("{count} added, {} behind", number_behind("BEHIND", output)?);
-        added += count;
-    }
-    let found = locking.server.inside("cat /export/file", MINUTE)?;
-    println!("found {found} of {added}");
-    ensure!(found.trim() == added.to_string(), "{found} of {added}");
     Ok(())
 }
 
