@@ -2,6 +2,7 @@
 //! after a restart of the server.
 
 mod counters;
+mod host_restart;
 mod stopped;
 
 use std::path::Path;

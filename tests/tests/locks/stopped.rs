@@ -11,23 +11,29 @@ use rustix::process::Signal;
 
 use super::{KILLED, Locking, MINUTE, MINUTES, SETUP, is_full, tell};
 
-/// Processes that lock a range of their own each. Ends them when its standard input ends.
+/// Processes that lock a range of their own each, after the first line of its standard input. Kills
+/// them after the second.
 pub(crate) const RANGES: &str = r#"
 import fcntl, os, signal, sys
 path, count = sys.argv[1], int(sys.argv[2])
 ready, tells = os.pipe()
+waits, go = os.pipe()
 children = []
 for number in range(count):
     child = os.fork()
     if child == 0:
+        os.close(go)
         file = os.open(path, os.O_RDWR)
         os.write(tells, b"1")
+        os.read(waits, 1)
         fcntl.lockf(file, fcntl.LOCK_EX, 1, number)
         signal.pause()
     children.append(child)
 for number in range(count):
     os.read(ready, 1)
 print("READY", flush=True)
+sys.stdin.readline()
+os.close(go)
 sys.stdin.readline()
 for child in children:
     os.kill(child, signal.SIGKILL)
@@ -68,11 +74,12 @@ fn many_requests_to_a_server_that_has_stopped_take_few_threads_and_die_at_once()
     // The connection and the grace period.
     ensure!(locking.refusal(&mount, "fcntl-write")?.is_none(), "it is free");
     let pid = mount.process().pid();
-    let before = threads(pid)?;
-    locking.server.signal(&locking.network, "STOP")?;
     let file = mount.directory().join("file");
     let mut ranges = locking.script("ranges", &file, &[&count.to_string()])?;
     ranges.wait_for("READY", MINUTES)?;
+    let before = threads(pid)?;
+    locking.server.signal(&locking.network, "STOP")?;
+    ranges.say("lock\n")?;
     process::until("all are queued", MINUTES, || {
         let mut command = locking.network.command(curt::program("curt")?);
         let text = process::run(command.arg("locks").arg(mount.directory()), MINUTE)?;
