@@ -5,7 +5,9 @@
 //! thread. A request to the server is sent by the thread whose event caused it, after that event's
 //! callers are answered; further ones are sent by threads of their own, which nothing else uses: a
 //! lock manager that does not respond must delay neither reads and writes, nor the interruption of
-//! waits.
+//! waits. At most [`HERE_MAX`] threads of events and [`SENDERS`] others wait for replies to LOCK, and
+//! as many for those to UNLOCK and CANCEL, which a server that is slow to grant must not delay; the
+//! other requests are records in a queue.
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
 //! grant by the server nothing cached of the file is believed any more, before the caller is
@@ -16,6 +18,7 @@ mod record;
 mod report;
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
         Arc, OnceLock, Weak,
@@ -28,8 +31,8 @@ use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     Moment,
     locks::{
-        LockAction, LockAgent, LockCall, LockCallId, LockError, LockFileId, LockOptions, LockOwner,
-        LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
+        LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOptions,
+        LockOwner, LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
     },
 };
 use curt_rpc::auth::RpcCredential;
@@ -44,7 +47,7 @@ use crate::{
     errno,
     inode::Inode,
     open_file::OpenFile,
-    protocol::{LockEvents, LockMode, RpcCaller, WireLock, WireOwner},
+    protocol::{CallbackId, LockEvents, LockMode, RpcCaller, WireLock, WireOwner},
     threads::Background,
 };
 use files::{LockedFiles, WireOwners};
@@ -52,8 +55,11 @@ use record::LockTimes;
 
 pub use report::{LockReport, LockReportEntry};
 
-/// Threads that send requests for locks besides the callers' own.
+/// Threads that send requests of one kind besides those whose events cause them.
 const SENDERS: usize = 4;
+
+/// Threads whose events cause requests of one kind, and that wait for the replies.
+const HERE_MAX: usize = 3;
 
 /// Receives the result of a request for a lock, once, on any thread. It must not wait for the
 /// server.
@@ -81,7 +87,7 @@ pub(crate) struct MountLocks {
     last_request: AtomicU64,
     /// Files with locks; read without the mutex, so that files without locks cost nothing.
     locked_files: AtomicUsize,
-    senders: Arc<dyn Background>,
+    senders: [RequestSenders; 2],
     /// Runs what must not wait for a request: timers and interruptions.
     timers: Arc<dyn Background>,
     /// Ends all requests, when the mount ends.
@@ -90,12 +96,70 @@ pub(crate) struct MountLocks {
     this: OnceLock<Weak<Self>>,
 }
 
+/// Requests that wait for replies apart from those of the other kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RequestKind {
+    /// LOCK.
+    Lock,
+    /// UNLOCK and CANCEL.
+    Release,
+}
+
+/// Who sends the requests of one kind.
+struct RequestSenders {
+    threads: Arc<dyn Background>,
+    /// Other threads that wait for a reply. Relaxed: it is only a count.
+    here: AtomicUsize,
+}
+
+/// A thread may send a request, and is counted until this is dropped.
+struct SendPermit<'a>(Option<&'a AtomicUsize>);
+
+impl RequestSenders {
+    /// A permit for a thread that is none of these, unless too many such threads send.
+    fn permit(&self) -> Option<SendPermit<'_>> {
+        let more = |count| (count < HERE_MAX).then_some(count + 1);
+        self.here.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(SendPermit(Some(&self.here)))
+    }
+}
+
+impl Drop for SendPermit<'_> {
+    fn drop(&mut self) {
+        if let Some(count) = self.0 {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 #[derive(Default)]
 struct LockState {
     agent: LockAgent,
     files: LockedFiles,
     owners: WireOwners,
+    callbacks: SeenCallbacks,
     queue_max: usize,
+}
+
+/// Callbacks that are remembered, to tell those that come again.
+const CALLBACKS_MAX: usize = 1024;
+
+/// The last callbacks of the server.
+#[derive(Default)]
+struct SeenCallbacks(VecDeque<CallbackId>);
+
+impl SeenCallbacks {
+    /// Remembers a callback; returns whether it came before.
+    fn note(&mut self, callback: CallbackId) -> bool {
+        if self.0.contains(&callback) {
+            return true;
+        }
+        if self.0.len() >= CALLBACKS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(callback);
+        false
+    }
 }
 
 /// A caller that waits for the result of a request.
@@ -137,7 +201,7 @@ impl MountLocks {
             state: Mutex::new(state),
             last_request: AtomicU64::new(0),
             locked_files: AtomicUsize::new(0),
-            senders: own(SENDERS),
+            senders: [(); 2].map(|()| RequestSenders { threads: own(SENDERS), here: AtomicUsize::new(0) }),
             timers: own(1),
             stop: Interrupt::new(),
             times: LockTimes::default(),
@@ -344,12 +408,37 @@ impl MountLocks {
 
     /// Does what follows from an event; sends on this thread.
     fn perform(self: &Arc<Self>, effects: LockEffects) {
+        self.perform_on(None, effects);
+    }
+
+    /// The same on a thread that sends requests of one kind.
+    fn perform_on(self: &Arc<Self>, own: Option<RequestKind>, effects: LockEffects) {
         let mut sends = self.answer_all(effects);
-        while !sends.is_empty() {
-            let call = sends.remove(0);
-            sends.drain(..).for_each(|other| self.send_elsewhere(other));
+        loop {
+            let mut here = None;
+            for call in sends {
+                match self.permit(own, &call).filter(|_| here.is_none()) {
+                    Some(permit) => here = Some((call, permit)),
+                    None => self.send_elsewhere(call),
+                }
+            }
+            let Some((call, permit)) = here else { return };
             let reply = self.send(&call);
+            drop(permit);
             sends = self.answer_all(self.replied(&call, reply));
+        }
+    }
+
+    fn permit(&self, own: Option<RequestKind>, call: &LockCall) -> Option<SendPermit<'_>> {
+        let kind = kind_of(call);
+        if own == Some(kind) { Some(SendPermit(None)) } else { self.senders(kind).permit() }
+    }
+
+    const fn senders(&self, kind: RequestKind) -> &RequestSenders {
+        let [locks, releases] = &self.senders;
+        match kind {
+            RequestKind::Lock => locks,
+            RequestKind::Release => releases,
         }
     }
 
@@ -362,17 +451,21 @@ impl MountLocks {
         let granted = LockEffects { answers: granted, ..LockEffects::default() };
         if !granted.is_empty() {
             let locks = Arc::clone(self);
-            self.senders.spawn(Box::new(move || drop(locks.answer_all(granted))));
+            let task = Box::new(move || drop(locks.answer_all(granted)));
+            self.senders(RequestKind::Release).threads.spawn(task);
         }
     }
 
     fn send_elsewhere(self: &Arc<Self>, call: LockCall) {
-        let locks = Arc::clone(self);
-        self.senders.spawn(Box::new(move || {
-            let reply = locks.send(&call);
+        let (locks, kind) = (Arc::clone(self), kind_of(&call));
+        let task = move || {
+            let is_in_vain = is_lock(&call) && locks.state.lock().agent.is_withdrawn(call.id);
+            // Nothing has changed at the server.
+            let reply = if is_in_vain { LockReply::Denied } else { locks.send(&call) };
             let effects = locks.replied(&call, reply);
-            locks.perform(effects);
-        }));
+            locks.perform_on(Some(kind), effects);
+        };
+        self.senders(kind).threads.spawn(Box::new(task));
     }
 
     fn replied(&self, call: &LockCall, reply: LockReply) -> LockEffects {
@@ -563,7 +656,7 @@ impl MountLocks {
                 break;
             }
             let effects = self.event(|state, now| state.agent.close(self.next_request(), file, owner, now));
-            self.perform(effects);
+            self.perform_on(Some(RequestKind::Release), effects);
         }
         self.stop.raise();
     }
@@ -581,7 +674,7 @@ pub struct ConflictingLock {
 }
 
 impl LockEvents for MountLocks {
-    fn granted(&self, file: &FileHandle, lock: &WireLock) -> bool {
+    fn granted(&self, file: &FileHandle, lock: &WireLock, callback: CallbackId) -> bool {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
         let mut is_confirmed = false;
         let effects = self.event(|state, _| {
@@ -591,7 +684,13 @@ impl LockEvents for MountLocks {
             if let Some(known) = state.files.get(file) {
                 trace_state(&known.inode, lock.range, "called back");
             }
-            let (confirmed, actions) = state.agent.granted(number, file, owner, lock.range, lock.lock_type);
+            let callback = LockCallback {
+                wire_owner: owner,
+                range: lock.range,
+                lock_type: lock.lock_type,
+                is_repeated: state.callbacks.note(callback),
+            };
+            let (confirmed, actions) = state.agent.granted(number, file, callback);
             is_confirmed = confirmed;
             actions
         });
@@ -605,7 +704,7 @@ impl LockEvents for MountLocks {
     fn server_restarted(&self) {
         let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
         // Not on this thread: the server is asked first.
-        let senders = Arc::clone(&this.senders);
+        let senders = Arc::clone(&this.senders(RequestKind::Lock).threads);
         senders.spawn(Box::new(move || {
             let caller = RpcCaller { credential: &RpcCredential::None, interrupt: &this.stop };
             if !this.core.protocol.has_lost_lock_connection(caller) {
@@ -613,7 +712,7 @@ impl LockEvents for MountLocks {
                 return;
             }
             let effects = this.event(|state, _| state.agent.server_restarted(this.next_request()));
-            this.perform(effects);
+            this.perform_on(Some(RequestKind::Lock), effects);
         }));
     }
 
@@ -688,6 +787,13 @@ fn test_request(file: &OpenFile, arguments: &LockArguments) -> (LockFileId, Lock
     let LockArguments { owner, range, lock_type, .. } = *arguments;
     let (id, open, file) = (LockRequestId(0), file.locks.id(), LockFileId(file.id().0));
     (file, LockRequest { id, file, owner, open, range, lock_type, wait: false })
+}
+
+const fn kind_of(call: &LockCall) -> RequestKind {
+    match call.procedure {
+        LockProcedure::Lock { .. } | LockProcedure::Reclaim { .. } => RequestKind::Lock,
+        LockProcedure::Unlock | LockProcedure::Cancel { .. } => RequestKind::Release,
+    }
 }
 
 const fn is_lock(call: &LockCall) -> bool {

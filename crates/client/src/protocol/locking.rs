@@ -1,5 +1,7 @@
 //! The values of requests for byte-range locks, independent of a protocol version.
 
+use std::hash::{DefaultHasher, Hasher as _};
+
 use curt_policy::locks::LockReply;
 use curt_rpc::client::CallError;
 use curt_types::{ByteRange, FileHandle, LockType};
@@ -31,6 +33,20 @@ pub enum LockMode {
     Reclaim,
 }
 
+/// Identifies a callback of a server: one that is sent again has the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallbackId(pub u64);
+
+impl CallbackId {
+    /// The number of a callback with this cookie. Two with one number only cost a request.
+    #[must_use]
+    pub fn of_cookie(cookie: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(cookie);
+        Self(hasher.finish())
+    }
+}
+
 /// The reply to a request that changes a lock.
 pub type LockAnswer = Result<LockReply, CallError>;
 
@@ -47,7 +63,7 @@ pub struct RemoteLock {
 pub trait LockEvents: Send + Sync {
     /// The server has granted a LOCK that it had blocked. Returns whether this is confirmed to the
     /// server.
-    fn granted(&self, file: &FileHandle, lock: &WireLock) -> bool;
+    fn granted(&self, file: &FileHandle, lock: &WireLock, callback: CallbackId) -> bool;
 
     /// The server is said to have restarted: it has forgotten all locks. This is checked before
     /// locks are reclaimed.

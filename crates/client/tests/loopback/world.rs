@@ -212,7 +212,18 @@ impl World {
         nlm: NlmClient,
         background: Arc<dyn Background>,
     ) -> BenchMount {
-        self.mount_told(behaviour, self.transport(), background, Some(nlm), |_| {})
+        self.mount_locking_over(behaviour, self.transport(), nlm, background)
+    }
+
+    /// The same over `transport`.
+    pub(crate) fn mount_locking_over(
+        &self,
+        behaviour: ClientOptions,
+        transport: Arc<dyn Transport>,
+        nlm: NlmClient,
+        background: Arc<dyn Background>,
+    ) -> BenchMount {
+        self.mount_told(behaviour, transport, background, Some(nlm), |_| {})
     }
 
     /// With a server whose limits are modified by `change`.

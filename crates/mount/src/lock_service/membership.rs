@@ -11,7 +11,7 @@
 //!
 //! Lines from a member: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service: `welcome
 //! 0|1 STATE` (also later, if its servers can call it now, or cannot any more), `granted NUMBER
-//! SVID FIRST LAST r|w HANDLE`, `restarted`.
+//! SVID FIRST LAST r|w HANDLE CALLBACK`, `restarted`.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -25,18 +25,23 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curt_client::protocol::v3::nlm::OWNERS_MAX;
-use curt_client::protocol::{LockEvents, WireLock, WireOwner};
+use curt_client::protocol::v3::nlm::{self, OWNERS_MAX};
+use curt_client::protocol::{CallbackId, LockEvents, WireLock, WireOwner};
 use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
 
 use super::callback_service::CallbackService;
+use super::host_state::HostState;
 use super::programs::{CallbackReceiver, Grant, GrantReply};
 use super::record::{self, hexadecimal, network_namespace, parse_handle};
 
 /// How long the service waits for a member's answer to a grant.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a server is waited for that is told of this host's restart: half as long as a mount
+/// waits for the service.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long it waits for the first line of a connection.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -98,10 +103,10 @@ impl Member {
     }
 
     fn granted(&self, grant: &Grant) -> bool {
-        let Grant { svid, file, range, lock_type } = grant;
+        let Grant { svid, file, range, lock_type, callback } = grant;
         let owner = WireOwner((svid - self.first_svid).cast_unsigned());
         let lock = WireLock { owner, range: *range, lock_type: *lock_type };
-        self.events().is_some_and(|events| events.granted(file, &lock))
+        self.events().is_some_and(|events| events.granted(file, &lock, *callback))
     }
 
     fn restarted(&self) {
@@ -247,18 +252,19 @@ impl Lines {
 }
 
 fn format_grant(grant: &Grant) -> String {
-    let Grant { svid, file, range, lock_type } = grant;
+    let Grant { svid, file, range, lock_type, callback } = grant;
     let letter = if *lock_type == LockType::Write { 'w' } else { 'r' };
-    format!("{svid} {} {} {letter} {}", range.first(), range.last(), hexadecimal(file))
+    format!("{svid} {} {} {letter} {} {}", range.first(), range.last(), hexadecimal(file), callback.0)
 }
 
 fn parse_grant(words: &[&str]) -> Option<Grant> {
-    let [svid, first, last, letter, handle] = words else { return None };
+    let [svid, first, last, letter, handle, callback] = words else { return None };
     Some(Grant {
         svid: svid.parse().ok()?,
         file: parse_handle(handle)?,
         range: ByteRange::new(first.parse().ok()?, last.parse().ok()?)?,
         lock_type: if *letter == "w" { LockType::Write } else { LockType::Read },
+        callback: CallbackId(callback.parse().ok()?),
     })
 }
 
@@ -285,6 +291,8 @@ pub(super) struct LockService {
     /// When a grant from an unknown address had a server asked.
     unverified: Mutex<Option<Instant>>,
     state: i32,
+    /// Where the system's monitor does not tell servers that this host has restarted.
+    host: Option<HostState>,
     callbacks: Mutex<Option<CallbackService>>,
     can_be_called: AtomicBool,
     is_monitor: AtomicBool,
@@ -312,13 +320,16 @@ fn serve(place: &ServicePlace, _right: File, own: &Arc<Member>, joined: &mpsc::S
 
 impl LockService {
     pub(super) fn start(owner: ServiceOwner) -> Arc<Self> {
+        let first_number = boot_state();
+        let host = HostState::open(first_number);
         let service = Arc::new(Self {
             owner,
             yields: AtomicBool::new(false),
             others: Mutex::default(),
             connections: AtomicUsize::new(0),
             unverified: Mutex::default(),
-            state: boot_state(),
+            state: host.as_ref().map_or(first_number, HostState::number),
+            host,
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
@@ -342,6 +353,8 @@ impl LockService {
         self.can_be_called.store(callbacks.is_some(), Relaxed);
         let is_monitor = callbacks.as_ref().is_some_and(CallbackService::is_monitor);
         self.is_monitor.store(is_monitor, Relaxed);
+        // Before a mount of this boot locks anything.
+        self.tell_restart();
         *self.callbacks.lock() = callbacks;
         if let Some(own) = self.own() {
             self.watch(own);
@@ -391,8 +404,21 @@ impl LockService {
     /// Has the servers of a member watched.
     fn watch(&self, member: &Member) {
         let monitor = self.callbacks.lock().as_ref().and_then(CallbackService::system_monitor);
-        if let Some(monitor) = monitor {
-            member.servers.iter().for_each(|server| monitor.watch(*server, true));
+        match (monitor, &self.host) {
+            (Some(monitor), _) => member.servers.iter().for_each(|server| monitor.watch(*server, true)),
+            (None, Some(host)) => host.note(&member.servers),
+            (None, None) => {}
+        }
+    }
+
+    /// Tells servers that this host has restarted, unless another lock manager of this host may
+    /// have locks there, or its monitor does it.
+    fn tell_restart(&self) {
+        if let Some(host) = self.host.as_ref().filter(|_| self.is_monitor.load(Relaxed)) {
+            let name = rustix::system::uname().nodename().to_bytes().to_vec();
+            host.tell_restart(|server, number| {
+                nlm::send_restart_notice(server, &name, number, NOTICE_TIMEOUT)
+            });
         }
     }
 
@@ -473,6 +499,7 @@ impl LockService {
             }
             drop(has_ended);
             record::unlock_abandoned(&record::directory());
+            self.tell_restart();
             self.check_registration();
         }
     }
@@ -642,10 +669,13 @@ mod tests {
             file: FileHandle::new(&[0, 1, 0xfe, 0xff]).unwrap(),
             range: ByteRange::new(3, u64::MAX).unwrap(),
             lock_type: LockType::Write,
+            callback: CallbackId(u64::MAX),
         };
         let line = format_grant(&grant);
         assert_eq!(parse_grant(&line.split(' ').collect::<Vec<_>>()), Some(grant));
-        for bad in ["", "1 2 3 w", "x 2 3 w 00", "1 3 2 w 00", "1 2 3 w 0é", "1 2 3 w zz"] {
+        for bad in
+            ["", "1 2 3 w 00", "x 2 3 w 00 1", "1 3 2 w 00 1", "1 2 3 w 0é 1", "1 2 3 w zz 1", "1 2 3 w 00 x"]
+        {
             assert_eq!(parse_grant(&bad.split(' ').collect::<Vec<_>>()), None, "{bad}");
         }
         let member = parse_join("join 100 10.0.0.1 ::1").unwrap();
@@ -675,6 +705,7 @@ mod tests {
             connections: AtomicUsize::new(0),
             unverified: Mutex::default(),
             state: 1,
+            host: None,
             callbacks: Mutex::default(),
             can_be_called: AtomicBool::new(true),
             is_monitor: AtomicBool::new(true),
@@ -685,7 +716,7 @@ mod tests {
 
     fn grant_to(svid: i32) -> Grant {
         let file = FileHandle::new(&[1]).unwrap();
-        Grant { svid, file, range: ByteRange::WHOLE, lock_type: LockType::Write }
+        Grant { svid, file, range: ByteRange::WHOLE, lock_type: LockType::Write, callback: CallbackId(1) }
     }
 
     #[test]

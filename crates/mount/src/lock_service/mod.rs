@@ -3,6 +3,7 @@
 
 mod callback_service;
 mod granted_results;
+mod host_state;
 mod membership;
 mod programs;
 mod record;

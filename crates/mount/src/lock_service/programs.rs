@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
+use curt_client::protocol::CallbackId;
 use curt_proto::nlm4::{self, NlmProcedure, NlmResult, NlmStat4, NlmTestArguments};
 use curt_proto::nsm::{self, MonResult, MonitorResult, MonitorState, NsmProcedure, NsmStatus, StateChange};
 use curt_rpc::message::{CallMessage, VersionRange};
@@ -67,6 +68,8 @@ pub struct Grant {
     pub range: curt_types::ByteRange,
     /// How they are locked.
     pub lock_type: curt_types::LockType,
+    /// The callback that reported it.
+    pub callback: CallbackId,
 }
 
 /// The programs, for the calls that come by one transport.
@@ -173,7 +176,8 @@ impl<R: CallbackReceiver> CallbackPrograms<R> {
         let file = FileHandle::new(arguments.lock.fh.bytes()).ok();
         let Some((file, range)) = file.zip(arguments.lock.range()) else { return GrantReply::Stranger };
         let lock_type = nlm4::lock_type(arguments.exclusive);
-        let grant = Grant { svid: arguments.lock.svid, file, range, lock_type };
+        let callback = CallbackId::of_cookie(arguments.cookie.bytes());
+        let grant = Grant { svid: arguments.lock.svid, file, range, lock_type, callback };
         self.receiver.granted(peer, &grant)
     }
 

@@ -3,15 +3,15 @@
 use core::{mem, time::Duration};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use curt_types::{ByteRange, Fault, LockType};
+use curt_types::{ByteRange, Fault};
 
 use super::{
     deadlock::{WaitEdges, WaitGraph},
     ranges::LockRanges,
     table::{LockRelease, LockTable, LockWaiter, ReleasePhase, RequestStatus, WaiterState, conflict},
     values::{
-        LockAction, LockCall, LockCallId, LockError, LockFileId, LockOpenId, LockOptions, LockOwner,
-        LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
+        LockAction, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOpenId, LockOptions,
+        LockOwner, LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
     },
 };
 use crate::time::Moment;
@@ -40,8 +40,8 @@ pub struct LockAgent {
     pub(super) files: BTreeMap<LockFileId, LockTable>,
     /// The files in which an owner waits, once for each request.
     waits: BTreeMap<LockOwner, Vec<LockFileId>>,
-    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it: its callback may
-    /// still be on its way.
+    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again: its
+    /// callback may still be on its way, however late.
     pub(super) cancelled: BTreeSet<(LockFileId, LockOwner)>,
     /// Where waiters have to be looked at again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
@@ -117,7 +117,6 @@ impl LockAgent {
         owner: LockOwner,
         now: Moment,
     ) -> Vec<LockAction> {
-        self.cancelled.remove(&(file, owner));
         self.unlock(id, file, owner, ByteRange::WHOLE, now)
     }
 
@@ -166,7 +165,7 @@ impl LockAgent {
             let waiters =
                 self.files.get(&file).into_iter().flat_map(|table| table.waiters.iter().enumerate());
             let blocked: Vec<_> = waiters.filter_map(blocked).collect();
-            blocked.into_iter().for_each(|index| self.send_piece(file, index));
+            blocked.into_iter().for_each(|index| self.ask_again(file, index));
         }
         self.take_actions()
     }
@@ -184,7 +183,6 @@ impl LockAgent {
         let owners: Vec<_> =
             holders.filter(|(_, holder)| holder.open == open).map(|(owner, _)| *owner).collect();
         for owner in owners {
-            self.cancelled.remove(&(file, owner));
             self.release(LockCallId { file, request: id, owner }, ByteRange::WHOLE, None, now);
         }
         self.take_actions()
@@ -231,14 +229,16 @@ impl LockAgent {
 
     /// The server calls back: it has granted a LOCK that was blocked. Whether that is confirmed to
     /// it; a lock that nobody waits for is released again, for `id`.
+    ///
+    /// A callback that may be that of an earlier LOCK of the owner grants nothing: the server is
+    /// asked. Otherwise a late callback would be believed while another client holds the lock.
     pub fn granted(
         &mut self,
         id: LockRequestId,
         file: LockFileId,
-        wire_owner: LockOwner,
-        range: ByteRange,
-        lock_type: LockType,
+        callback: LockCallback,
     ) -> (bool, Vec<LockAction>) {
+        let LockCallback { wire_owner, range, lock_type, is_repeated } = callback;
         let table = self.files.entry(file).or_default();
         let waits = |waiter: &LockWaiter| {
             waiter.is_at_server()
@@ -257,10 +257,9 @@ impl LockAgent {
         let mut is_confirmed = true;
         if let Some(index) = table.waiters.iter().position(waits) {
             let waiter = &mut table.waiters[index];
-            match (waiter.state, self.cancelled.contains(&(file, wire_owner))) {
+            match (waiter.state, is_repeated || self.cancelled.contains(&(file, wire_owner))) {
                 (WaiterState::Blocked, false) => self.lock_replied(file, index, LockReply::Granted),
-                // It may be the callback of an earlier LOCK, which was cancelled: only a reply
-                // tells.
+                // It may be the callback of an earlier LOCK: only a reply tells.
                 (WaiterState::Blocked, true) => self.send_piece(file, index),
                 // The LOCK on its way may be executed later than an UNLOCK that follows now.
                 _ => waiter.was_called_back = true,
@@ -302,7 +301,7 @@ impl LockAgent {
                     let range = waiter.request.range;
                     self.changed.push_back((call.file, range));
                 }
-                WaiterState::Blocked => self.send_piece(call.file, index),
+                WaiterState::Blocked => self.ask_again(call.file, index),
                 WaiterState::Queued | WaiterState::Asking => {}
             }
         }
@@ -314,6 +313,15 @@ impl LockAgent {
     pub fn held(&self, file: LockFileId, owner: LockOwner) -> LockRanges {
         let holder = self.files.get(&file).and_then(|table| table.holders.get(&owner));
         holder.map(|holder| holder.ranges.clone()).unwrap_or_default()
+    }
+
+    /// Whether nobody wants what a LOCK that was not sent yet asks for: sending it is in vain.
+    #[must_use]
+    pub fn is_withdrawn(&self, call: LockCallId) -> bool {
+        let releases = self.files.get(&call.file).into_iter().flat_map(|table| &table.releases);
+        releases
+            .into_iter()
+            .any(|release| release.id == call && matches!(release.phase, ReleasePhase::AwaitsLock(_)))
     }
 
     /// Whether nothing is held, wanted or being released.
@@ -474,6 +482,15 @@ impl LockAgent {
         let wire_owner = table.wire_owner(request.owner);
         let waiter = &mut table.waiters[index];
         (waiter.pieces, waiter.wire_owner) = (pieces, wire_owner);
+        self.send_piece(file, index);
+    }
+
+    /// Sends a blocked LOCK again. If the server has granted it already, its callback may come after
+    /// the reply, and after the unlock.
+    fn ask_again(&mut self, file: LockFileId, index: usize) {
+        if let Some(table) = self.files.get(&file) {
+            note_cancelled(&mut self.cancelled, (file, table.waiters[index].wire_owner));
+        }
         self.send_piece(file, index);
     }
 

@@ -29,6 +29,6 @@ mod values;
 pub use agent::{LockAgent, RELEASES_MAX, WAITERS_MAX};
 pub use ranges::LockRanges;
 pub use values::{
-    LockAction, LockCall, LockCallId, LockError, LockFileId, LockOpenId, LockOptions, LockOrder, LockOwner,
-    LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
+    LockAction, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOpenId, LockOptions,
+    LockOrder, LockOwner, LockProcedure, LockReply, LockRequest, LockRequestId, LockTest,
 };

@@ -133,6 +133,19 @@ pub struct LockCall {
     pub is_undo: bool,
 }
 
+/// A callback of the server: it says that it has granted a LOCK that was blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockCallback {
+    /// The owner, as the server knows it.
+    pub wire_owner: LockOwner,
+    /// The bytes.
+    pub range: ByteRange,
+    /// How they are locked.
+    pub lock_type: LockType,
+    /// It came before: the server, or the network, repeats it.
+    pub is_repeated: bool,
+}
+
 /// What came of a [`LockCall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockReply {

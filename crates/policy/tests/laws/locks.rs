@@ -5,9 +5,9 @@ use core::time::Duration;
 use curt_policy::{
     Moment,
     locks::{
-        LockAction, LockAgent, LockCall, LockCallId, LockError, LockFileId, LockOpenId, LockOptions,
-        LockOrder, LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId, LockTest,
-        WAITERS_MAX,
+        LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOpenId,
+        LockOptions, LockOrder, LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId,
+        LockTest, WAITERS_MAX,
     },
 };
 use curt_types::{ByteRange, Fault, LockType};
@@ -541,6 +541,10 @@ fn only_equal_locks_are_handed_off() {
     }
 }
 
+fn callback(wire_owner: LockOwner, range: ByteRange, lock_type: LockType) -> LockCallback {
+    LockCallback { wire_owner, range, lock_type, is_repeated: false }
+}
+
 #[test]
 fn a_callback_grants_what_is_waited_for_and_nothing_else() {
     let mut mount = mount();
@@ -548,7 +552,7 @@ fn a_callback_grants_what_is_waited_for_and_nothing_else() {
     mount.reply(LockReply::Blocked);
     let granted = |mount: &mut Mount, owner, range, lock_type| {
         let id = LockRequestId(90);
-        let (is_confirmed, actions) = mount.agent.granted(id, FILE, owner, range, lock_type);
+        let (is_confirmed, actions) = mount.agent.granted(id, FILE, callback(owner, range, lock_type));
         mount.act(actions);
         is_confirmed
     };
@@ -576,11 +580,40 @@ fn a_callback_after_a_cancel_is_not_taken_for_one_of_the_next_lock() {
     mount.answers();
     mount.lock(2, process(1), WRITE, bytes(0, 9));
     mount.reply(LockReply::Blocked);
-    let (_, actions) = mount.agent.granted(LockRequestId(90), FILE, process(1), bytes(0, 9), WRITE);
+    let (_, actions) = mount.agent.granted(LockRequestId(90), FILE, callback(process(1), bytes(0, 9), WRITE));
     mount.act(actions);
     assert_eq!(mount.asked(), [(process(1), bytes(0, 9), lock(WRITE, true))], "the server is asked");
     mount.reply(LockReply::Blocked);
     assert_eq!(mount.answers(), []);
+}
+
+#[test]
+fn a_repeated_or_late_callback_is_not_taken_for_one_of_the_next_lock() {
+    // It was believed once; it was overtaken by the reply to the LOCK that was sent again.
+    for is_believed_first in [true, false] {
+        let mut mount = mount();
+        let mut grant = callback(process(1), bytes(0, 9), WRITE);
+        mount.lock(1, process(1), WRITE, bytes(0, 9));
+        mount.reply(LockReply::Blocked);
+        if is_believed_first {
+            let (_, actions) = mount.agent.granted(LockRequestId(90), FILE, grant);
+            mount.act(actions);
+            grant.is_repeated = true;
+        } else {
+            mount.fire();
+            mount.reply(LockReply::Granted);
+        }
+        assert_eq!(mount.answers(), [(1, OK)]);
+        mount.unlock(2, process(1), bytes(0, 9));
+        mount.serve();
+        mount.answers();
+        mount.lock(3, process(1), WRITE, bytes(0, 9));
+        mount.reply(LockReply::Blocked);
+        let (_, actions) = mount.agent.granted(LockRequestId(90), FILE, grant);
+        mount.act(actions);
+        assert_eq!(mount.answers(), []);
+        assert_eq!(mount.asked(), [(process(1), bytes(0, 9), lock(WRITE, true))], "the server is asked");
+    }
 }
 
 #[test]
@@ -590,7 +623,7 @@ fn a_callback_grants_nothing_while_a_lock_is_on_its_way() {
     mount.reply(LockReply::Blocked);
     mount.fire();
     let (is_confirmed, actions) =
-        mount.agent.granted(LockRequestId(90), FILE, process(1), bytes(0, 9), WRITE);
+        mount.agent.granted(LockRequestId(90), FILE, callback(process(1), bytes(0, 9), WRITE));
     assert_eq!((is_confirmed, actions), (true, vec![]));
     mount.reply(LockReply::Blocked);
     assert_eq!(mount.asked(), [(process(1), bytes(0, 9), lock(WRITE, true))], "the reply came first");

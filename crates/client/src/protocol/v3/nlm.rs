@@ -20,6 +20,7 @@ use curt_proto::nlm4::{
     self, NetObj, NlmCancelArguments, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmStat4,
     NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, PROGRAM, VERSION, offset_and_length,
 };
+use curt_proto::nsm::{self, NsmProcedure, StateChange};
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{
     CallError, CallReply, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName,
@@ -408,33 +409,56 @@ pub(super) struct NlmCalls<'a> {
 
 /// Answers GRANTED_MSG of the server at `address` (GRANTED_RES, which has no reply).
 pub fn send_granted_result(address: IpAddr, cookie: &[u8], status: NlmStat4, timeout: Duration) {
-    let never = Interrupt::never();
-    let send = || {
-        let port = ask_port(address, timeout, &never)?;
-        let failed = |error| MountError::of_call(ServiceKind::LockManager, address.to_string(), port, error);
-        let options = TcpOptions {
-            timeout,
-            retrans: 0,
-            recovery: RecoveryMode::Soft,
-            connect_timeout: timeout,
-            ..TcpOptions::new(ServerName::Address(address), PortSource::Fixed(port))
-        };
-        let transport =
-            TcpTransport::connect(options, Arc::new(NoTransportEvents), &never).map_err(failed)?;
-        let request = RpcRequest {
-            program: PROGRAM,
-            version: VERSION,
-            procedure: NlmProcedure::GrantedRes.number(),
-            credential: &RpcCredential::None,
-            arguments: &NlmResult { cookie: opaque(cookie), status },
-            bulk: &[],
-            results_max: 0,
-        };
-        transport.call(&request, &never).map(drop).map_err(failed)
-    };
-    if let Err(error) = send() {
+    let target = (PROGRAM, VERSION, NlmProcedure::GrantedRes.number());
+    let result = NlmResult { cookie: opaque(cookie), status };
+    if let Err(error) = call_alone(address, ServiceKind::LockManager, target, &result, timeout) {
         tracing::debug!(%address, %error, "GRANTED_RES was not heard: the server calls back again");
     }
+}
+
+/// Tells the status monitor of the server at `address` that this host was restarted (SM_NOTIFY).
+/// Returns whether it was told, or has no monitor to tell.
+#[must_use]
+pub fn send_restart_notice(address: IpAddr, host_name: &[u8], state: i32, timeout: Duration) -> bool {
+    let target = (nsm::PROGRAM, nsm::VERSION, NsmProcedure::Notify.number());
+    let change = StateChange { name: opaque(host_name), state };
+    match call_alone(address, ServiceKind::StatusMonitor, target, &change, timeout) {
+        Ok(()) => true,
+        Err(MountError::NotRegistered { .. } | MountError::Version { .. }) => {
+            tracing::warn!(%address, "the server has no status monitor: locks from before this host's restart stay");
+            true
+        }
+        Err(error) => {
+            tracing::debug!(%address, %error, "a server was not told that this host has restarted");
+            false
+        }
+    }
+}
+
+/// Makes one call of `(program, version, procedure)` on a connection of its own.
+fn call_alone(
+    address: IpAddr,
+    kind: ServiceKind,
+    target: (u32, u32, u32),
+    arguments: &(dyn Encode + Sync),
+    timeout: Duration,
+) -> Result<(), MountError> {
+    let never = Interrupt::never();
+    let (program, version, procedure) = target;
+    let port = mounting::ask_port(address, kind, program, version, timeout, &never)?;
+    let failed = |error| MountError::of_call(kind, address.to_string(), port, error);
+    let options = TcpOptions {
+        timeout,
+        retrans: 0,
+        recovery: RecoveryMode::Soft,
+        connect_timeout: timeout,
+        ..TcpOptions::new(ServerName::Address(address), PortSource::Fixed(port))
+    };
+    let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), &never).map_err(failed)?;
+    let credential = &RpcCredential::None;
+    let request =
+        RpcRequest { program, version, procedure, credential, arguments, bulk: &[], results_max: 0 };
+    transport.call(&request, &never).map(drop).map_err(failed)
 }
 
 fn ask_port(address: IpAddr, timeout: Duration, interrupt: &Interrupt) -> Result<u16, MountError> {

@@ -41,6 +41,8 @@ struct State {
     waiting: usize,
     wrong_cookie: bool,
     calls_back: bool,
+    /// Callbacks so far.
+    cookies: u32,
     events: Option<Weak<dyn LockEvents>>,
 }
 
@@ -73,9 +75,15 @@ impl LockManager {
 
     /// Waits until a call waits.
     pub(crate) fn wait_for_held(&self) {
+        self.wait_until_held(1);
+    }
+
+    /// Waits until so many calls wait.
+    pub(crate) fn wait_until_held(&self, count: usize) {
         let mut state = self.state.lock();
-        while state.waiting == 0 {
-            assert!(!self.changed.wait_for(&mut state, SOON).timed_out(), "nothing is sent");
+        while state.waiting < count {
+            let is_late = self.changed.wait_for(&mut state, SOON).timed_out();
+            assert!(!is_late, "{} of {count} calls wait", state.waiting);
         }
     }
 
@@ -100,13 +108,23 @@ impl LockManager {
 
     /// Grants the lock of the blocked LOCK that `calls` shows last; whether this is confirmed.
     pub(crate) fn grant(&self, file: &[u8], first_owner: u32, range: ByteRange) -> bool {
+        let svid = self.first_svid() + i32::try_from(first_owner).unwrap();
+        let ranges = LockRanges::of(range, LockType::Write);
+        let mut state = self.state.lock();
+        state.held.insert((file.to_vec(), svid), ranges);
+        state.cookies += 1;
+        drop(state);
+        self.call_again(file, first_owner, range)
+    }
+
+    /// Repeats the last callback.
+    pub(crate) fn call_again(&self, file: &[u8], first_owner: u32, range: ByteRange) -> bool {
         let events = self.state.lock().events.clone().and_then(|events| events.upgrade()).unwrap();
         let owner = curt_client::protocol::WireOwner(first_owner);
         let lock = curt_client::protocol::WireLock { owner, range, lock_type: LockType::Write };
-        let svid = self.first_svid() + i32::try_from(first_owner).unwrap();
-        let ranges = LockRanges::of(range, LockType::Write);
-        self.state.lock().held.insert((file.to_vec(), svid), ranges);
-        events.granted(&FileHandle::new(file).unwrap(), &lock)
+        let cookie = self.state.lock().cookies.to_be_bytes();
+        let callback = curt_client::protocol::CallbackId::of_cookie(&cookie);
+        events.granted(&FileHandle::new(file).unwrap(), &lock, callback)
     }
 
     /// Forgets all locks, and says so.

@@ -3,19 +3,21 @@
 
 mod lock_manager;
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 
 use curt_client::{
     Caller, ClientOptions, LockArguments, LockOwner, OpenFile, OpenFlags, ops, threads::BackgroundThreads,
 };
 use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, locks::LockOptions};
+use curt_proto::nfs3::NfsProcedure;
 use curt_proto::nlm4::{NlmProcedure, NlmStat4};
-use curt_rpc::client::Interrupt;
+use curt_rpc::client::{Interrupt, Transport};
 use curt_types::{ByteRange, LockType, SetAttributes};
 use rustix::io::Errno;
 
 use self::lock_manager::{LockManager, SOON};
+use crate::failures::{Kind, Trouble};
 use crate::world::{BenchMount, World, root};
 
 /// A mount whose locks are those of a lock manager, and one open file.
@@ -44,10 +46,16 @@ impl LockingMount {
 
     fn with(locks: LockOptions) -> Self {
         let world = World::new();
+        let transport = world.way();
+        Self::over(world, transport, locks)
+    }
+
+    fn over(world: World, transport: Arc<dyn Transport>, locks: LockOptions) -> Self {
         let manager = Arc::new(LockManager::default());
         let options = ClientOptions { locks, ..ClientOptions::default() };
         let threads = Arc::new(BackgroundThreads::new(8));
-        let mounted = world.mount_locking(options, lock_manager::client(&manager), threads);
+        let client = lock_manager::client(&manager);
+        let mounted = world.mount_locking_over(options, transport, client, threads);
         mounted.put(&root(), mounted.client.root(), "f", 0o666, b"0123456789");
         let file = open(&mounted, "f", OpenFlags::writing());
         mounted.sent();
@@ -151,6 +159,32 @@ fn a_server_that_calls_back_is_not_polled_and_strange_callbacks_change_nothing()
     assert_eq!(mount.mounted.counter(ClientCounter::LockCallback), 1);
 }
 
+// SEMANTICS: lock-3.
+#[test]
+fn a_callback_that_comes_again_later_grants_nothing() {
+    let mount = LockingMount::new();
+    mount.manager.call_back();
+    let file = mount.handle();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    let waiter = mount.waits(2, range(0, 9));
+    mount.manager.wait_for_calls(1);
+    mount.manager.other(&file, range(0, 9), None);
+    assert!(mount.manager.grant(&file, 0, range(0, 9)));
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+    assert_eq!(mount.unlock(2, range(0, 9)), Ok(()));
+    mount.manager.other(&file, range(0, 9), Some(W));
+    let waiter = mount.waits(2, range(0, 9));
+    mount.manager.wait_for_calls(3);
+    mount.manager.calls();
+    mount.manager.call_again(&file, 0, range(0, 9));
+    mount.manager.wait_for_calls(1);
+    assert_eq!(mount.manager.calls(), ["LOCK wait w 0..=9"], "the server is asked");
+    assert_eq!(waiter.try_recv(), Err(mpsc::TryRecvError::Empty));
+    mount.manager.other(&file, range(0, 9), None);
+    assert!(mount.manager.grant(&file, 0, range(0, 9)));
+    assert_eq!(waiter.recv_timeout(SOON), Ok(Ok(())));
+}
+
 // SEMANTICS: lock-4.
 #[test]
 fn an_interrupted_wait_ends_at_once_and_leaves_nothing_at_the_server() {
@@ -220,6 +254,76 @@ fn a_locker_sees_what_the_previous_one_wrote() {
     assert_eq!(mount.mounted.sent(), "", "a grant sends nothing else");
     assert_eq!(read(), b"abcd");
     assert!(mount.mounted.sent().contains("READ"));
+}
+
+// SEMANTICS: lock-5.
+#[test]
+fn what_was_requested_before_a_grant_and_arrives_after_it_is_not_used() {
+    for procedure in [NfsProcedure::Read, NfsProcedure::Getattr] {
+        let world = World::new();
+        let trouble = Trouble::before(world.way());
+        let mount = LockingMount::over(world, trouble.clone(), LockOptions::default());
+        let other = mount.world.mount(CacheOptions::default());
+        let op = || mount.mounted.client.op(&root());
+        let read = || ops::read(&op(), &mount.file, 0, 100).unwrap().to_vec();
+        let (here, there) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let is_read = procedure == NfsProcedure::Read;
+        // Expired, or the request would not be sent.
+        mount.world.seconds(600);
+        trouble.plan(procedure, Kind::MeetAfter(here.clone(), there.clone()));
+        std::thread::scope(|scope| {
+            let early = || {
+                if is_read { drop(read()) } else { drop(ops::getattr(&op(), mount.file.id())) }
+            };
+            scope.spawn(early);
+            here.wait();
+            let writer = open(&other, "f", OpenFlags::writing());
+            let other_op = other.client.op(&root());
+            assert_eq!(ops::write(&other_op, &writer, 0, b"longer than before"), Ok(18));
+            ops::flush(&other_op, &writer).unwrap();
+            assert_eq!(mount.lock(1, ByteRange::WHOLE, W, true), Ok(()));
+            there.wait();
+        });
+        assert_eq!(read(), b"longer than before", "{procedure:?}");
+        let size = ops::getattr(&op(), mount.file.id()).unwrap().attributes.size;
+        assert_eq!(size, 18, "{procedure:?}");
+    }
+}
+
+// SEMANTICS: lock-4, lock-15.
+#[test]
+fn a_lock_manager_that_has_stopped_holds_few_threads_and_gets_nothing_that_nobody_wants_any_more() {
+    let mount = LockingMount::new();
+    mount.manager.hold(Some(NlmProcedure::Lock));
+    let caller = || Caller { interrupt: Interrupt::new(), ..root() };
+    let waiters: Vec<_> = (0..500).map(|owner| (owner, caller())).collect();
+    let mount = &mount;
+    // Those that are sent on the threads of their callers.
+    std::thread::scope(|scope| {
+        let (first, others) = waiters.split_at(3);
+        let wanted = |owner| want(owner, range(owner, owner), W, true);
+        for (owner, caller) in first {
+            scope.spawn(move || drop(mount.begin(caller, &mount.file, wanted(*owner))));
+        }
+        mount.manager.wait_until_held(3);
+        // None of these waits here.
+        let others: Vec<_> = others
+            .iter()
+            .map(|(owner, caller)| (mount.begin(caller, &mount.file, wanted(*owner)), caller))
+            .collect();
+        mount.manager.wait_until_held(7);
+        for (waiter, caller) in &others {
+            caller.interrupt.raise();
+            assert_eq!(waiter.recv_timeout(SOON), Ok(Err(Errno::INTR)));
+        }
+        mount.manager.hold(None);
+    });
+    // The seven that were sent; those of the killed are undone.
+    mount.manager.wait_for_calls(11);
+    let calls = mount.manager.calls();
+    assert_eq!(calls.iter().filter(|call| call.starts_with("LOCK")).count(), 7, "{calls:?}");
+    assert_eq!(calls.len(), 11, "{calls:?}");
+    assert_eq!(mount.mounted.client.locks().locks.len(), 3);
 }
 
 // SEMANTICS: lock-6.

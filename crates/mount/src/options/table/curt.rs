@@ -7,7 +7,7 @@ use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
 use super::super::values::{number, one_of, port, seconds, short_time, size};
-use super::{OptionRow, flag, set, valued_own};
+use super::{OptionRow, flag, refused, set, valued_own};
 
 /// Hand-offs of a lock in a row: beyond it other machines would wait too long.
 const HANDOFFS_MAX: u32 = 16;
@@ -47,4 +47,8 @@ pub(super) const ROWS: &[OptionRow] = &[
     valued_own("locks", "local-first|server-first", |s, v| set(&mut s.locks.order, one_of(v, LOCK_ORDERS)?)),
     valued_own("lockhandoff", "N", |s, v| set(&mut s.locks.handoffs, number(v, 0..=HANDOFFS_MAX, "")?)),
     valued_own("lockport", "N", |s, v| set(&mut s.locks.lock_port, port(v)?)),
+    refused(
+        "statdport",
+        "servers find the status monitor of a client by its portmapper alone: run rpcbind, and rpc.statd with --port",
+    ),
 ];

@@ -42,6 +42,7 @@ const EXCLUSIVE: Bounds = Bounds {
     false_restarts: 0,
     refusals: 0,
     losses: 0,
+    repeats: 0,
     calls_back: true,
     are_threads: false,
 };
@@ -108,6 +109,15 @@ fn a_lost_reply_or_a_refused_unlock_leaves_no_lock_that_nobody_holds() {
     ]);
 }
 
+/// A process that locks twice while another client does, and whose callbacks come late and twice.
+const REPEATED: Bounds =
+    Bounds { menu: &[waiting(Write, BOTH)], operations: [2, 0, 2], interrupts: 0, repeats: 1, ..EXCLUSIVE };
+
+#[test]
+fn a_callback_that_comes_twice_or_late_grants_nothing_later() {
+    hold([locks(LOCAL_FIRST, REPEATED), locks(LOCAL_FIRST, Bounds { interrupts: 1, ..REPEATED })]);
+}
+
 #[test]
 fn a_false_notice_of_a_restart_leaves_no_lock_that_nobody_holds() {
     let small = Bounds { false_restarts: 1, operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
@@ -132,6 +142,7 @@ fn every_planted_mistake_about_locks_is_found() {
         find_planted(&Locks { planted, ..locks(LOCAL_FIRST, EXCLUSIVE) }, 14);
     }
     let refused = Bounds { refusals: 1, operations: [1, 0, 1], interrupts: 0, ..EXCLUSIVE };
+    find_planted(&Locks { planted: Planted::RepeatedCallbackBelieved, ..locks(LOCAL_FIRST, REPEATED) }, 20);
     let planted = Planted::RefusedUnlockDone;
     find_planted(&Locks { planted, ..locks(LOCAL_FIRST, refused) }, 14);
 }

@@ -27,6 +27,7 @@ pub(crate) struct State {
     pub(crate) false_restarts: u8,
     pub(crate) refusals: u8,
     pub(crate) losses: u8,
+    pub(crate) repeats: u8,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -58,7 +59,18 @@ pub(crate) enum SystemCall {
 pub(crate) enum Message {
     Call(usize, OrderedCall),
     Reply(usize, LockCallId, OrderedReply),
-    Granted(usize, LockOwner, ByteRange, LockType),
+    /// A callback to a client.
+    Granted(usize, OrderedCallback),
+}
+
+/// A callback, in an order that means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct OrderedCallback {
+    pub(crate) wire_owner: LockOwner,
+    pub(crate) range: ByteRange,
+    pub(crate) lock_type: LockType,
+    /// It was delivered before.
+    pub(crate) is_repeated: bool,
 }
 
 /// A call, in an order that means nothing.
@@ -173,7 +185,8 @@ impl Server {
             } else {
                 self.blocked.remove(index);
                 self.locks.entry((client, owner)).or_default().set(range, Some(lock_type));
-                callbacks.push(Message::Granted(client, owner, range, lock_type));
+                let callback = OrderedCallback { wire_owner: owner, range, lock_type, is_repeated: false };
+                callbacks.push(Message::Granted(client, callback));
             }
         }
         callbacks

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use curt_policy::{
     Moment,
     locks::{
-        LockAction, LockAgent, LockCall, LockCallId, LockError, LockFileId, LockOpenId, LockOptions,
-        LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId,
+        LockAction, LockAgent, LockCall, LockCallId, LockCallback, LockError, LockFileId, LockOpenId,
+        LockOptions, LockOwner, LockProcedure, LockRanges, LockReply, LockRequest, LockRequestId,
     },
 };
 use curt_types::{ByteRange, Fault, LockType};
 
-use super::state::{CLIENT_OF, Message, OrderedReply, Process, Server, State, SystemCall};
+use super::state::{CLIENT_OF, Message, OrderedCallback, OrderedReply, Process, Server, State, SystemCall};
 use crate::explore::World;
 
 /// Makes a step, and says what is wrong with it.
@@ -44,6 +44,8 @@ pub(crate) struct Bounds {
     pub(crate) refusals: u8,
     /// Replies that are lost.
     pub(crate) losses: u8,
+    /// Callbacks that come twice.
+    pub(crate) repeats: u8,
     pub(crate) calls_back: bool,
     /// Processes 0 and 1 are threads of one process, whose locks are one owner's. What a thread may
     /// rely on while another one changes it is nothing that could be checked.
@@ -59,6 +61,8 @@ pub(crate) enum Planted {
     GrantAfterCancelKept,
     /// A refused UNLOCK counts as done.
     RefusedUnlockDone,
+    /// A callback that comes twice counts as one of the next LOCK.
+    RepeatedCallbackBelieved,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +83,7 @@ pub(crate) enum Step {
     Granted(usize, LockOwner),
     Timer(usize, LockCallId),
     Refuses(usize, LockOwner),
+    Repeats(usize, LockOwner),
     Loses(usize, LockCallId),
     Restart,
     FalseRestart(usize),
@@ -154,6 +159,7 @@ impl World for Locks {
             false_restarts: self.bounds.false_restarts,
             refusals: self.bounds.refusals,
             losses: self.bounds.losses,
+            repeats: self.bounds.repeats,
         }
     }
 
@@ -311,17 +317,23 @@ impl Locks {
                     self.act(next, *client, actions)
                 });
             }
-            Message::Granted(client, wire_owner, range, lock_type) => {
-                take(Step::Granted(*client, *wire_owner), &|next| {
+            Message::Granted(client, callback) => {
+                take(Step::Granted(*client, callback.wire_owner), &|next| {
                     next.messages.remove(message);
-                    let LockOwner::Posix(process) = *wire_owner else { return None };
-                    let id = LockRequestId(100 * (process + 1) + 50);
-                    let agent = &mut next.agents[*client];
-                    let (_, actions) = agent.granted(id, FILE, *wire_owner, *range, *lock_type);
-                    self.act(next, *client, actions)
+                    self.call_back(next, *client, *callback)
                 });
             }
         }
+    }
+
+    fn call_back(&self, next: &mut State, client: usize, callback: OrderedCallback) -> Option<String> {
+        let OrderedCallback { wire_owner, range, lock_type, is_repeated } = callback;
+        let LockOwner::Posix(process) = wire_owner else { return None };
+        let id = LockRequestId(100 * (process + 1) + 50);
+        let is_repeated = is_repeated && self.planted != Planted::RepeatedCallbackBelieved;
+        let callback = LockCallback { wire_owner, range, lock_type, is_repeated };
+        let (_, actions) = next.agents[client].granted(id, FILE, callback);
+        self.act(next, client, actions)
     }
 
     /// What can go wrong with a message.
@@ -344,6 +356,17 @@ impl Locks {
                     let reply = LockReply::Unknown(LockError::Failed(Fault::Io));
                     let actions = next.agents[*client].replied(*call, reply);
                     self.act(next, *client, actions)
+                });
+            }
+            Message::Granted(client, callback) if state.repeats > 0 => {
+                take(Step::Repeats(*client, callback.wire_owner), &|next| {
+                    next.repeats -= 1;
+                    next.messages.remove(message);
+                    next.messages.insert(Message::Granted(
+                        *client,
+                        OrderedCallback { is_repeated: true, ..*callback },
+                    ));
+                    self.call_back(next, *client, *callback)
                 });
             }
             _ => {}
@@ -395,7 +418,9 @@ impl Locks {
         let is_unlock = call.procedure == LockProcedure::Unlock;
         let is_undone = next.processes[process].interrupted.contains(&number);
         match self.planted {
-            Planted::Nothing | Planted::RefusedUnlockDone => (true, false),
+            Planted::Nothing | Planted::RefusedUnlockDone | Planted::RepeatedCallbackBelieved => {
+                (true, false)
+            }
             Planted::UnlockAnsweredEarly => (true, is_unlock && !is_undone),
             Planted::GrantAfterCancelKept => (!(is_unlock && is_undone), is_unlock && is_undone),
         }

@@ -16,11 +16,14 @@ pub enum ServiceKind {
     Nfs,
     /// NLM.
     LockManager,
+    /// NSM.
+    StatusMonitor,
 }
 
 impl fmt::Display for ServiceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::StatusMonitor => "status monitor",
             Self::Portmapper => "portmapper",
             Self::Mount => "MOUNT service",
             Self::Nfs => "NFS service",

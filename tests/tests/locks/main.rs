@@ -1,6 +1,10 @@
 //! Locks of a mount against knfsd: between processes, mounts and clients, over interrupts, and
 //! after a restart of the server.
 
+mod counters;
+mod host_restart;
+mod stopped;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -193,9 +197,16 @@ impl Locking {
         let rpcbind = network.rpcbind()?;
         let options = KnfsdOptions { setup: SETUP.into(), ..KnfsdOptions::default() };
         let server = Knfsd::start(&network, KernelNumber(0), MINUTES * 2, &options)?;
-        for (name, text) in
-            [("locker", LOCKER), ("turns", TURNS), ("pairs", PAIRS), ("database", DATABASE), ("many", MANY)]
-        {
+        for (name, text) in [
+            ("locker", LOCKER),
+            ("turns", TURNS),
+            ("pairs", PAIRS),
+            ("database", DATABASE),
+            ("many", MANY),
+            ("counter", counters::COUNTER),
+            ("ranges", stopped::RANGES),
+            ("writer", stopped::WRITER),
+        ] {
             std::fs::write(network.directory().join(name).with_extension("py"), text)?;
         }
         Ok(Self { network, server, _rpcbind: rpcbind })
@@ -263,6 +274,12 @@ impl Locking {
             text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
         Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
     }
+}
+
+/// The number behind a word of a script's output.
+fn number_behind(word: &str, output: &str) -> Result<u64> {
+    let value = output.split(&format!("{word} ")).nth(1).and_then(|rest| rest.split_whitespace().next());
+    value.with_context(|| output.to_owned())?.parse().with_context(|| output.to_owned())
 }
 
 // SEMANTICS: lock-1, lock-3, lock-5, lock-6, lock-13.
@@ -434,18 +451,17 @@ fn two_hundred_processes_take_turns_with_a_request_for_each_turn() -> Result<()>
     turns.wait_for("GRABS", MINUTES)?;
     turns.wait(MINUTE)?;
     let output = turns.output();
-    let word = |name: &str| -> Result<u64> {
-        let value = output.split(&format!("{name} ")).nth(1).and_then(|rest| rest.split_whitespace().next());
-        value.with_context(|| output.clone())?.parse().with_context(|| output.clone())
-    };
     let requests = locking.counter(&mount, "lock_wire")? - before;
     // The next one starts with the reply to UNLOCK, and with no timer.
     let polls = locking.counter(&mount, "lock_poll")?;
     ensure!(polls == polls_before, "{polls} polls, {polls_before} before: {output}");
-    let (grabs, wrong) = (word("GRABS")?, word("WRONG")?);
+    let (grabs, wrong) = (number_behind("GRABS", &output)?, number_behind("WRONG", &output)?);
     ensure!(wrong == 0, "two were inside: {output}");
     ensure!(requests <= grabs + grabs / 100 + 2, "{requests} LOCKs for {output}");
-    ensure!(word("MOST")? - word("LEAST")? < 2, "it is not fair: {output}");
+    ensure!(
+        number_behind("MOST", &output)? - number_behind("LEAST", &output)? < 2,
+        "it is not fair: {output}"
+    );
     Ok(())
 }
 

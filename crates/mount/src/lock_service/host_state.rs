@@ -1,0 +1,260 @@
+//! The state number of this host's NSM, and the servers that have to be told of its restart.
+//!
+//! Servers free the locks of a host when they hear (SM_NOTIFY) that it was restarted. Where the
+//! system's rpc.statd runs, it does that. Otherwise the lock service keeps a file, in a directory
+//! that survives a restart: the boot in which it was written, the number, and the servers whose
+//! mounts have locked. The first service of a later boot increments the number and tells them,
+//! before a mount locks anything: a server frees all locks of the sender's address.
+//!
+//! Only root has the file, and only in the network namespace of process 1: one file cannot tell
+//! which namespaces of an earlier boot had which addresses. The right to serve excludes two
+//! writers.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use super::record;
+
+/// The directory of the file.
+const DIRECTORY: &str = "/var/lib/curt/nsm";
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Servers in the file; further ones are not told of a restart.
+const SERVERS_MAX: usize = 256;
+
+/// Servers that are told at one time.
+const TOLD_AT_ONCE: usize = 16;
+
+/// The state of this host.
+pub(super) struct HostState {
+    path: PathBuf,
+    kept: Mutex<KeptState>,
+}
+
+/// What the file has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KeptState {
+    /// The boot in which it was written.
+    boot: String,
+    /// Odd: the host is up.
+    number: i32,
+    /// The servers of this boot's mounts.
+    servers: BTreeSet<IpAddr>,
+    /// Those of earlier boots' mounts that were not told yet.
+    untold: BTreeSet<IpAddr>,
+}
+
+impl HostState {
+    /// `None` if there is none here. `first` is the number if none was kept.
+    pub(super) fn open(first: i32) -> Option<Self> {
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+        let here = namespace("self")?;
+        if !rustix::process::geteuid().is_root() || namespace("1")? != here {
+            return None;
+        }
+        let boot = fs::read_to_string(BOOT_ID).ok()?;
+        match Self::open_in(Path::new(DIRECTORY), boot.trim(), first) {
+            Ok(state) => Some(state),
+            Err(error) => {
+                warn!(%error, "{DIRECTORY} cannot be used: a restart of this host will go unnoticed");
+                None
+            }
+        }
+    }
+
+    fn open_in(directory: &Path, boot: &str, first: i32) -> io::Result<Self> {
+        record::create_directory(directory)?;
+        let path = directory.join("state");
+        let mut kept = match fs::read_to_string(&path) {
+            Ok(text) => KeptState::parse(&text).unwrap_or_else(|| KeptState::new(boot, first)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => KeptState::new(boot, first),
+            Err(error) => return Err(error),
+        };
+        if kept.boot != boot {
+            kept.begin_boot(boot, first);
+        }
+        let state = Self { path, kept: Mutex::new(kept) };
+        state.write(&state.kept.lock())?;
+        Ok(state)
+    }
+
+    /// The state number.
+    pub(super) fn number(&self) -> i32 {
+        self.kept.lock().number
+    }
+
+    /// A mount of these servers is about to lock. A later restart is told to them. One that is
+    /// still to be told of an earlier restart never is: it would free the new locks.
+    pub(super) fn note(&self, servers: &[IpAddr]) {
+        let mut kept = self.kept.lock();
+        let before = kept.clone();
+        for server in servers {
+            if kept.untold.remove(server) {
+                warn!(%server, "locks from before this host's restart may stay at the server: it was not told");
+            }
+            if kept.servers.len() < SERVERS_MAX {
+                kept.servers.insert(*server);
+            }
+        }
+        if *kept != before {
+            self.write_or_warn(&kept);
+        }
+    }
+
+    /// Tells the servers of earlier boots' mounts. `tell` returns whether that is done.
+    pub(super) fn tell_restart(&self, tell: impl Fn(IpAddr, i32) -> bool + Sync) {
+        let (untold, number) = {
+            let kept = self.kept.lock();
+            (kept.untold.iter().copied().collect::<Vec<_>>(), kept.number)
+        };
+        for some in untold.chunks(TOLD_AT_ONCE) {
+            let told: Vec<_> = thread::scope(|scope| {
+                let tell = &tell;
+                let threads: Vec<_> =
+                    some.iter().map(|server| scope.spawn(move || tell(*server, number))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap_or(false)).collect()
+            });
+            let mut kept = self.kept.lock();
+            for (server, _) in some.iter().zip(told).filter(|(_, is_told)| *is_told) {
+                info!(%server, number, "the server was told that this host has restarted");
+                kept.untold.remove(server);
+            }
+            self.write_or_warn(&kept);
+        }
+    }
+
+    fn write_or_warn(&self, kept: &KeptState) {
+        if let Err(error) = self.write(kept) {
+            warn!(%error, path = %self.path.display(), "servers will not be told of this host's restart");
+        }
+    }
+
+    fn write(&self, kept: &KeptState) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(kept.text().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    }
+}
+
+impl KeptState {
+    fn new(boot: &str, number: i32) -> Self {
+        let (servers, untold) = (BTreeSet::new(), BTreeSet::new());
+        Self { boot: boot.to_owned(), number: number | 1, servers, untold }
+    }
+
+    /// The number is larger than the last one even if the clock, which `first` comes from, was set
+    /// back.
+    fn begin_boot(&mut self, boot: &str, first: i32) {
+        boot.clone_into(&mut self.boot);
+        self.number = (self.number.checked_add(2).unwrap_or(1)).max(first) | 1;
+        self.untold.append(&mut self.servers);
+        while self.untold.len() > SERVERS_MAX {
+            self.untold.pop_last();
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("boot {} {}\n", self.boot, self.number);
+        for (word, servers) in [("server", &self.servers), ("untold", &self.untold)] {
+            for server in servers {
+                let _ = writeln!(text, "{word} {server}");
+            }
+        }
+        text
+    }
+
+    /// `None` if it is nonsense.
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let (boot, number) = lines.next()?.strip_prefix("boot ")?.rsplit_once(' ')?;
+        let mut kept = Self::new(boot, number.parse().ok()?);
+        for line in lines.take(2 * SERVERS_MAX) {
+            let (word, server) = line.split_once(' ')?;
+            let server = server.parse().ok()?;
+            match word {
+                "server" => kept.servers.insert(server),
+                "untold" => kept.untold.insert(server),
+                _ => return None,
+            };
+        }
+        Some(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn the_servers_of_an_earlier_boot_are_told_once_with_a_larger_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("nsm");
+        let open = |boot| HostState::open_in(&directory, boot, 100).unwrap();
+        let told = |state: &HostState, reached: &[u8]| {
+            let told = Mutex::new(Vec::new());
+            state.tell_restart(|server, number| {
+                told.lock().push((server, number));
+                reached.iter().any(|last| server == address(*last))
+            });
+            let mut told = told.into_inner();
+            told.sort_unstable();
+            told
+        };
+        let first = open("a");
+        assert_eq!(first.number(), 101);
+        first.note(&[address(1), address(2)]);
+        first.note(&[address(3)]);
+        assert_eq!(told(&open("a"), &[1, 2, 3]), [], "it is the same boot");
+        let second = open("b");
+        assert_eq!(second.number(), 103);
+        assert_eq!(told(&second, &[1]), [1, 2, 3].map(|last| (address(last), 103)));
+        // A mount of this boot locks at one of them before it could be told.
+        second.note(&[address(3)]);
+        assert_eq!(told(&open("b"), &[2]), [(address(2), 103)]);
+        assert_eq!(told(&second, &[]), [(address(2), 103)]);
+        let third = HostState::open_in(&directory, "c", 5000).unwrap();
+        assert_eq!(third.number(), 5001);
+    }
+
+    #[test]
+    fn nonsense_is_replaced_and_the_list_is_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("nsm");
+        drop(HostState::open_in(&directory, "a", 1).unwrap());
+        for nonsense in
+            ["", "boot", "boot a", "boot a x\n", "boot a 1\nserver\n", "boot a 1\nelse 10.0.0.1\n"]
+        {
+            fs::write(directory.join("state"), nonsense).unwrap();
+            assert_eq!(HostState::open_in(&directory, "b", 7).unwrap().number(), 7, "{nonsense:?}");
+        }
+        let state = HostState::open_in(&directory, "b", 7).unwrap();
+        for number in 0..1000_u32 {
+            state.note(&[IpAddr::from((number + 1).to_be_bytes())]);
+        }
+        assert_eq!(state.kept.lock().servers.len(), SERVERS_MAX);
+        let last = HostState::open_in(&directory, "c", 7).unwrap();
+        assert_eq!(last.kept.lock().untold.len(), SERVERS_MAX);
+        let mut kept = last.kept.lock().clone();
+        kept.number = i32::MAX;
+        kept.begin_boot("d", 7);
+        assert_eq!(kept.number, 7, "it wraps");
+    }
+}
