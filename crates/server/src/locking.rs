@@ -544,9 +544,7 @@ mod tests {
             wait: LockWait::No,
             reclaim,
         };
-        let lock = |reclaim| {
-            world.service.lock_file(&file(1), &request(reclaim), || Ok(None), world.now)
-        };
+        let lock = |reclaim| world.service.lock_file(&file(1), &request(reclaim), || Ok(None), world.now);
         world.service.grace().begin_for_others(Duration::from_secs(90));
         assert_eq!(lock(false), Ok(LockOutcome::Denied(LockDenial::Grace)));
         assert_eq!(lock(true), Ok(LockOutcome::Granted));

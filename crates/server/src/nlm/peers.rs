@@ -121,7 +121,8 @@ impl GrantOutcome {
 
 impl GrantId {
     /// The bytes of its cookie.
-    const fn cookie(self) -> [u8; 8] {
+    #[must_use]
+    pub const fn cookie(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
 

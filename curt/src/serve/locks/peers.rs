@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use curt_client::protocol::CallbackId;
 use curt_mount::lock_service::{CallbackReceiver as _, Grant, GrantReply, ServerLockService, SystemMonitor};
 use curt_proto::nlm4::{self, NlmProcedure};
 use curt_rpc::auth::RpcCredential;
@@ -189,7 +190,8 @@ impl PeerThreads {
         let mounts = self.mounts.get()?.as_ref()?;
         let server = local.filter(|_| is_here(address, local))?;
         let GrantedLock { svid, range, lock_type, .. } = *granted;
-        let grant = Grant { svid, file: granted.file.clone(), range, lock_type };
+        let callback = CallbackId::of_cookie(&granted.id.cookie());
+        let grant = Grant { svid, file: granted.file.clone(), range, lock_type, callback };
         match mounts.granted(server, &grant) {
             GrantReply::Confirmed => Some(GrantOutcome::Accepted),
             GrantReply::Denied => Some(GrantOutcome::Refused),
