@@ -74,10 +74,10 @@ fn many_requests_to_a_server_that_has_stopped_take_few_threads_and_die_at_once()
     // The connection and the grace period.
     ensure!(locking.refusal(&mount, "fcntl-write")?.is_none(), "it is free");
     let pid = mount.process().pid();
+    let before = threads(pid)?;
     let file = mount.directory().join("file");
     let mut ranges = locking.script("ranges", &file, &[&count.to_string()])?;
     ranges.wait_for("READY", MINUTES)?;
-    let before = threads(pid)?;
     locking.server.signal(&locking.network, "STOP")?;
     ranges.say("lock\n")?;
     process::until("all are queued", MINUTES, || {

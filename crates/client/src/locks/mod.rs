@@ -5,9 +5,9 @@
 //! thread. A request to the server is sent by the thread whose event caused it, after that event's
 //! callers are answered; further ones are sent by threads of their own, which nothing else uses: a
 //! lock manager that does not respond must delay neither reads and writes, nor the interruption of
-//! waits. At most [`HERE_MAX`] threads of events and [`SENDERS`] others wait for replies to LOCK, and
-//! as many for those to UNLOCK and CANCEL, which a server that is slow to grant must not delay; the
-//! other requests are records in a queue.
+//! waits. At most [`HERE_MAX`] threads of events and [`SENDERS`] others wait for replies to LOCK,
+//! and as many for those to UNLOCK and CANCEL, which a server that is slow to grant must not delay;
+//! the other requests are records in a queue.
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
 //! grant by the server nothing cached of the file is believed any more, before the caller is

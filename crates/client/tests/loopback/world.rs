@@ -205,18 +205,8 @@ impl World {
         self.mount_told(behaviour, transport, background, None, |_| {})
     }
 
-    /// With locks by `nlm`.
+    /// With locks by `nlm`, over `transport`.
     pub(crate) fn mount_locking(
-        &self,
-        behaviour: ClientOptions,
-        nlm: NlmClient,
-        background: Arc<dyn Background>,
-    ) -> BenchMount {
-        self.mount_locking_over(behaviour, self.transport(), nlm, background)
-    }
-
-    /// The same over `transport`.
-    pub(crate) fn mount_locking_over(
         &self,
         behaviour: ClientOptions,
         transport: Arc<dyn Transport>,

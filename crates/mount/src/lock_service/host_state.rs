@@ -144,7 +144,7 @@ impl HostState {
         file.write_all(kept.text().as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
-        File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
+        self.path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
     }
 }
 

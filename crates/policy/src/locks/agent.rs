@@ -40,8 +40,8 @@ pub struct LockAgent {
     pub(super) files: BTreeMap<LockFileId, LockTable>,
     /// The files in which an owner waits, once for each request.
     waits: BTreeMap<LockOwner, Vec<LockFileId>>,
-    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again: its
-    /// callback may still be on its way, however late.
+    /// Owners of whom a LOCK was cancelled at the server, or forgotten by it, or asked for again:
+    /// its callback may still be on its way, however late.
     pub(super) cancelled: BTreeSet<(LockFileId, LockOwner)>,
     /// Where waiters have to be looked at again.
     pub(super) changed: VecDeque<(LockFileId, ByteRange)>,
@@ -485,8 +485,8 @@ impl LockAgent {
         self.send_piece(file, index);
     }
 
-    /// Sends a blocked LOCK again. If the server has granted it already, its callback may come after
-    /// the reply, and after the unlock.
+    /// Sends a blocked LOCK again. If the server has granted it already, its callback may come
+    /// after the reply, and after the unlock.
     fn ask_again(&mut self, file: LockFileId, index: usize) {
         if let Some(table) = self.files.get(&file) {
             note_cancelled(&mut self.cancelled, (file, table.waiters[index].wire_owner));

@@ -55,7 +55,7 @@ impl LockingMount {
         let options = ClientOptions { locks, ..ClientOptions::default() };
         let threads = Arc::new(BackgroundThreads::new(8));
         let client = lock_manager::client(&manager);
-        let mounted = world.mount_locking_over(options, transport, client, threads);
+        let mounted = world.mount_locking(options, transport, client, threads);
         mounted.put(&root(), mounted.client.root(), "f", 0o666, b"0123456789");
         let file = open(&mounted, "f", OpenFlags::writing());
         mounted.sent();
@@ -267,13 +267,13 @@ fn what_was_requested_before_a_grant_and_arrives_after_it_is_not_used() {
         let op = || mount.mounted.client.op(&root());
         let read = || ops::read(&op(), &mount.file, 0, 100).unwrap().to_vec();
         let (here, there) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-        let is_read = procedure == NfsProcedure::Read;
         // Expired, or the request would not be sent.
         mount.world.seconds(600);
         trouble.plan(procedure, Kind::MeetAfter(here.clone(), there.clone()));
         std::thread::scope(|scope| {
-            let early = || {
-                if is_read { drop(read()) } else { drop(ops::getattr(&op(), mount.file.id())) }
+            let early = || match procedure {
+                NfsProcedure::Read => drop(read()),
+                _ => assert!(ops::getattr(&op(), mount.file.id()).is_ok()),
             };
             scope.spawn(early);
             here.wait();
