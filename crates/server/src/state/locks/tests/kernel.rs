@@ -225,6 +225,7 @@ proptest! {
                     let strongest = union.entry(at).or_insert(READ);
                     *strongest = (*strongest).max(lock.lock.lock_type);
                 }
+                true
             });
             let kernel = kernel.0.lock();
             if fixture.table.has(&file(FILE)) {
