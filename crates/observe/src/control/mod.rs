@@ -25,7 +25,8 @@ pub use event_stream::{EventStream, ObjectPath, keep_ring};
 pub use messages::{
     ClientRow, ControlCommand, ControlReply, DrawGraph, EndExplanation, ExpireClient, Explain, LockRow,
     LocksReport, MemoryUsage, MountActivity, MountReport, Remount, ReportClients, ReportLocks, ReportMount,
-    ReportServer, ServerCapabilities, SetStages, WatchEvents, WatchMount,
+    ReportServer, ReportServerLocks, ServerCapabilities, ServerLockRow, ServerLocksReport, SetStages,
+    WatchEvents, WatchMount,
 };
 pub use request_origins::{RequestOrigin, RequestOriginCounter, RequestOrigins};
 pub use server::{ControlCommands, ControlSocket};
