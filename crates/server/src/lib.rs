@@ -38,4 +38,5 @@ pub use nlm::{
     RestartNotices,
 };
 pub use service::{NfsService, RECORD_MAX, Setup, SetupError};
+pub use state::locks;
 pub use state_directory::{PersistentState, StateError};

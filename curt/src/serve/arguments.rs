@@ -89,6 +89,12 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(..=3600))]
     pub(super) grace: u32,
 
+    /// Processes of this machine and clients exclude each other: locks of clients are held in the
+    /// kernel too. Keeps each locked file open; clients that wait for a process are granted the lock
+    /// up to a second late
+    #[arg(long, conflicts_with_all = ["no_locks", "memory"])]
+    pub(super) kernel_locks: bool,
+
     /// Export read-only
     #[arg(long)]
     pub(super) ro: bool,

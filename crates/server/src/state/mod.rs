@@ -3,4 +3,4 @@
 //!
 //! The modules are state machines. They have no clock and no I/O; both are arguments.
 
-pub(crate) mod locks;
+pub mod locks;

@@ -416,10 +416,9 @@ impl Both {
                 return;
             }
             let held = held.entry(who).or_default();
-            for cell in 0..CELLS {
-                if (Cells { first: cell, last: cell }).range().overlaps(range) {
-                    assert_eq!(held[cell].replace(lock_type), None, "an owner's locks overlap");
-                }
+            let is_locked = |cell: usize| (Cells { first: cell, last: cell }).range().overlaps(range);
+            for (_, held) in held.iter_mut().enumerate().filter(|(cell, _)| is_locked(*cell)) {
+                assert_eq!(held.replace(lock_type), None, "an owner's locks overlap");
             }
         });
         let expected = self.naive.held.iter().filter(|(_, held)| held.iter().any(Option::is_some));
