@@ -89,6 +89,17 @@ fn everything(minor: u32) -> Result<()> {
     let export = network.make_directory("export")?;
     let server = CurtServe::start(&network, &export, &[])?;
     let capture = Capture::start(&network, "everything", CurtServe::PORT)?;
+    let called = network.shell(
+        &format!(
+            "{} {}:{} {}",
+            program("nfs4-operations")?.display(),
+            curt_tests::network::ADDRESS,
+            CurtServe::PORT,
+            export.display()
+        ),
+        MINUTES,
+    )?;
+    ensure!(called.trim() == "not called:", "{called}");
     let script = format!("{}{EVERYTHING}", mounting(&server, minor));
     let output = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
     ensure!(output.contains("all as it should be"), "{output}");

@@ -393,12 +393,14 @@ mod tests {
             datagrams: vec![datagrams],
             ..Listeners::default()
         };
-        let all: Vec<String> = all(&listeners).iter().map(ToString::to_string).collect();
+        let all: Vec<String> = all(&listeners, Versions::default()).iter().map(ToString::to_string).collect();
         assert_eq!(
             all,
             [
                 "NFS version 3 on 10.0.0.1:2049".into(),
                 "NFS version 3 on [::1]:2049".into(),
+                "NFS version 4 on 10.0.0.1:2049".into(),
+                "NFS version 4 on [::1]:2049".into(),
                 "MOUNT version 1 on 10.0.0.1:20048".into(),
                 "MOUNT version 3 on 10.0.0.1:20048".into(),
                 format!("NLM version 4 on {lock}"),

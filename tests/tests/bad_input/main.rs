@@ -30,8 +30,13 @@ fn every_procedure_with_cut_or_mutated_arguments_is_answered_or_rejected() -> Re
     for word in [0u32, 1, 2, 0x7fff_ffff, 0x8000_0000, u32::MAX, 0, 0, 0, 5, 0, 0] {
         word.encode(&mut sample);
     }
-    let programs =
-        [(nfs3::PROGRAM, 3, 23), (mount3::PROGRAM, 3, 7), (mount3::PROGRAM, 1, 7), (nfs3::PROGRAM, 4, 3)];
+    let programs = [
+        (nfs3::PROGRAM, 3, 23),
+        (mount3::PROGRAM, 3, 7),
+        (mount3::PROGRAM, 1, 7),
+        (nfs3::PROGRAM, 4, 3),
+        (nfs3::PROGRAM, 5, 2),
+    ];
     for (program, version, procedures) in programs {
         for procedure in 0..procedures {
             for round in 0..120 {
@@ -47,8 +52,8 @@ fn every_procedure_with_cut_or_mutated_arguments_is_answered_or_rejected() -> Re
                 stream.write_all(&call_record(7, (program, version, procedure), &arguments))?;
                 let outcome = read_outcome(&mut stream)?.context("the connection was closed")?;
                 let expected = match (program, version, procedure) {
-                    (nfs3::PROGRAM, 4, _) => matches!(outcome, Ok(AcceptStatus::ProgramMismatch(_))),
-                    (nfs3::PROGRAM, _, 22) | (mount3::PROGRAM, _, 6) => {
+                    (nfs3::PROGRAM, 5, _) => matches!(outcome, Ok(AcceptStatus::ProgramMismatch(_))),
+                    (nfs3::PROGRAM, 4, 2) | (nfs3::PROGRAM, 3, 22) | (mount3::PROGRAM, _, 6) => {
                         outcome == Ok(AcceptStatus::ProcedureUnavailable)
                     }
                     _ => matches!(
