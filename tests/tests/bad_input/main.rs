@@ -35,6 +35,7 @@ fn every_procedure_with_cut_or_mutated_arguments_is_answered_or_rejected() -> Re
         (mount3::PROGRAM, 3, 7),
         (mount3::PROGRAM, 1, 7),
         (nfs3::PROGRAM, 4, 3),
+        (nfs3::PROGRAM, 5, 2),
         (nlm4::PROGRAM, 4, 25),
         (nsm::PROGRAM, 1, 8),
     ];
@@ -53,8 +54,8 @@ fn every_procedure_with_cut_or_mutated_arguments_is_answered_or_rejected() -> Re
                 stream.write_all(&call_record(7, (program, version, procedure), &arguments))?;
                 let outcome = read_outcome(&mut stream)?.context("the connection was closed")?;
                 let expected = match (program, version, procedure) {
-                    (nfs3::PROGRAM, 4, _) => matches!(outcome, Ok(AcceptStatus::ProgramMismatch(_))),
-                    (nfs3::PROGRAM, _, 22) | (mount3::PROGRAM, _, 6) => {
+                    (nfs3::PROGRAM, 5, _) => matches!(outcome, Ok(AcceptStatus::ProgramMismatch(_))),
+                    (nfs3::PROGRAM, 4, 2) | (nfs3::PROGRAM, 3, 22) | (mount3::PROGRAM, _, 6) => {
                         outcome == Ok(AcceptStatus::ProcedureUnavailable)
                     }
                     // The system's monitor calls it over UDP.

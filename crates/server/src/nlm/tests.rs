@@ -630,6 +630,7 @@ fn after_a_restart_hosts_reclaim_before_others_lock() {
     assert_eq!(server.lock(A, reclaim), Granted);
     assert_eq!(server.lock(B, reclaim), Denied, "reclaims exclude each other");
     server.time.advance(GRACE);
+    server.service.expire_leases();
     assert!(!server.service.is_in_grace());
     assert_eq!(server.lock(A, Wanted { offset: 10, ..reclaim }), DeniedGracePeriod, "too late");
     assert_eq!(server.lock(B, WHOLE), Denied);
