@@ -13,6 +13,7 @@ mod dispatch;
 mod exports;
 mod file_handle;
 mod identity;
+mod lock_report;
 mod locking;
 mod mount3;
 mod nlm;
@@ -33,6 +34,7 @@ pub use exports::{
     RulesByFlavor, Severity, Squash, SystemNames, explain, read_exports,
 };
 pub use file_handle::have_room_for_parents;
+pub use lock_report::{ClientLock, ClientLocks};
 pub use nlm::{
     GrantId, GrantOutcome, GrantedLock, HostToNotify, LockPeers, LockServing, PeerCall, PeerCallKind,
     RestartNotices,

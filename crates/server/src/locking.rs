@@ -286,6 +286,22 @@ impl LockService {
         Some(next.map_or(scan, |next| next.min(scan)))
     }
 
+    /// Calls `visit` for the locks and waiters of all files, those of each file together,
+    /// until it returns `false`.
+    pub(crate) fn report(&self, visit: &mut dyn FnMut(&LockFile, HeldLock) -> bool) {
+        for shard in &self.shards {
+            if !shard.lock().report(visit) {
+                return;
+            }
+        }
+    }
+
+    /// The numbers of all shards.
+    pub(crate) fn counts(&self) -> LockTableCounts {
+        let counts = self.shards.iter().map(|shard| shard.lock().counts());
+        counts.fold(LockTableCounts::default(), |sum, counts| sum.and(&counts))
+    }
+
     fn shard(&self, file: &LockFile) -> &Mutex<LockTable> {
         let hash = self.hashing.hash_one(file);
         &self.shards[usize::try_from(hash % u64::from(SHARDS)).unwrap_or(0)]
@@ -381,24 +397,11 @@ impl LockService {
     }
 }
 
-#[allow(dead_code, reason = "NFSv4 and reports need them")]
+#[allow(dead_code, reason = "NFSv4 needs them")]
 impl LockService {
     /// Ends the grace period early: all recorded clients have reclaimed, or none is recorded.
     pub(crate) fn end_grace(&self) {
         *self.grace_until.lock() = None;
-    }
-
-    /// Calls `visit` for the locks and waiters of all files, those of each file together.
-    pub(crate) fn report(&self, visit: &mut dyn FnMut(&LockFile, HeldLock)) {
-        for shard in &self.shards {
-            shard.lock().report(visit);
-        }
-    }
-
-    /// The numbers of all shards.
-    pub(crate) fn counts(&self) -> LockTableCounts {
-        let counts = self.shards.iter().map(|shard| shard.lock().counts());
-        counts.fold(LockTableCounts::default(), |sum, counts| sum.and(&counts))
     }
 
     /// Sets the callbacks of NFSv4 clients. Later calls have no effect.

@@ -9,19 +9,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use curt_observe::control::{
-    self, ControlCommands, ControlError, ControlSocket, DrawGraph, ReportServer, SetStages,
+    self, ControlCommands, ControlError, ControlSocket, DrawGraph, ReportServer, ReportServerLocks,
+    ServerLockRow, ServerLocksReport, SetStages,
 };
 pub(crate) use curt_observe::control::{FILE_CACHE_MOMENTS, ServerReport};
 use curt_observe::events::{RecordedProcess, time_of_day_offset};
 use curt_observe::stages::{CallGraph, StageTimes};
 use curt_observe::{Operation, ServerCounters};
 use curt_rpc::server::RpcServerHandle;
-use curt_server::NfsService;
+use curt_server::locks::{HeldLock, LockClient};
+use curt_server::{ClientLock, ClientLocks, NfsService};
 
 /// Suffix of a server's socket.
 const ENDING: &str = "server";
 /// Timeout of a graph: shorter than that of the client of the control socket.
 const GRAPH_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Maximum number of locks in a report.
+const LOCK_ROWS_MAX: usize = 10_000;
 
 /// The state that a control socket reports.
 #[derive(Clone)]
@@ -39,6 +44,7 @@ pub(super) fn listen(control: ServerControl) -> Option<ControlSocket> {
     let path = control::directory().join(format!("{}.{ENDING}", std::process::id()));
     let commands = ControlCommands::new(Arc::new(control), |server| origin(&server.service), |_, _| None)
         .on(|server, _, _: ReportServer| Ok(Box::new(server.report())))
+        .on(|server, _, command: ReportServerLocks| Ok(server.locks(command.rows)))
         .on(|server, _, command: SetStages| {
             server.counters.stages.clear();
             server.counters.stages.set_every(command.every);
@@ -120,6 +126,17 @@ impl ServerControl {
         }
     }
 
+    fn locks(&self, rows: usize) -> ServerLocksReport {
+        let ClientLocks { counts, locks } = self.service.client_locks(rows.min(LOCK_ROWS_MAX));
+        ServerLocksReport {
+            pid: std::process::id(),
+            exports: self.service.export_paths(),
+            is_in_grace: self.service.is_in_grace(),
+            counts: counts.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            locks: locks.into_iter().map(lock_row).collect(),
+        }
+    }
+
     fn graph(&self, procedure: &str) -> Result<CallGraph, ControlError> {
         let operation = Operation::nfs_named(procedure)
             .ok_or_else(|| ControlError::Refused(format!("{procedure} is not a procedure of NFSv3")))?;
@@ -127,6 +144,24 @@ impl ServerControl {
             let (name, seconds) = (operation.name(), GRAPH_TIMEOUT.as_secs());
             ControlError::Refused(format!("no {name} arrived within {seconds} s"))
         })
+    }
+}
+
+fn lock_row(row: ClientLock) -> ServerLockRow {
+    let ClientLock { export, fileid, lock: HeldLock { lock, waits } } = row;
+    ServerLockRow {
+        export: export.unwrap_or_default(),
+        fileid,
+        client: match lock.client {
+            LockClient::Host(address) => address.to_string(),
+            LockClient::Clientid(id) => format!("clientid {id:016x}"),
+            LockClient::Local => "this machine".to_owned(),
+        },
+        process: lock.process,
+        first: lock.range.first(),
+        last: Some(lock.range.last()).filter(|last| *last != u64::MAX),
+        is_write: lock.is_write(),
+        is_held: !waits,
     }
 }
 

@@ -88,6 +88,12 @@ control_commands! {
     /// Returns a server's statistics.
     ReportServer "report" {} -> Box<ServerReport>;
 
+    /// Returns the byte-range locks of a server's clients.
+    ReportServerLocks "locks" {
+        /// Maximum number of locks to return.
+        rows: usize
+    } -> ServerLocksReport;
+
     /// Measures the stages of one request in N from now on; 0: none. Resets the histograms.
     SetStages "stages" {
         /// N.
@@ -187,6 +193,45 @@ pub struct LockRow {
     pub is_held: bool,
     /// For how long, in seconds.
     pub seconds: f64,
+}
+
+/// The byte-range locks of a server's clients at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerLocksReport {
+    /// Process id of the server.
+    pub pid: u32,
+    /// The exported paths.
+    pub exports: Vec<String>,
+    /// Whether only reclaims are granted.
+    pub is_in_grace: bool,
+    /// The numbers of files, locks, owners and waiters, and totals since the start.
+    pub counts: BTreeMap<String, u64>,
+    /// The locks, by file: the holders, then the waiters in the order of their turns. Not all if
+    /// there are more than were requested.
+    pub locks: Vec<ServerLockRow>,
+}
+
+/// A lock that a client holds or waits for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerLockRow {
+    /// An export of the file's file system; empty if there is none any more.
+    pub export: String,
+    /// The file's inode number; `null` if it no longer exists.
+    pub fileid: Option<u64>,
+    /// The client's address, or `clientid` and its number.
+    pub client: String,
+    /// The process, as the client numbers it (`svid`).
+    pub process: u32,
+    /// The first byte.
+    pub first: u64,
+    /// The last byte; `null`: to the end of the file.
+    pub last: Option<u64>,
+    /// Whether it is exclusive.
+    pub is_write: bool,
+    /// Whether it is held; otherwise it is waited for.
+    pub is_held: bool,
 }
 
 /// A mount daemon's memory usage at one moment.

@@ -24,8 +24,8 @@ pub use directory::directory;
 pub use event_stream::{EventStream, ObjectPath, keep_ring};
 pub use messages::{
     ControlCommand, ControlReply, DrawGraph, EndExplanation, Explain, LockRow, LocksReport, MemoryUsage,
-    MountActivity, MountReport, Remount, ReportLocks, ReportMount, ReportServer, ServerCapabilities,
-    SetStages, WatchEvents, WatchMount,
+    MountActivity, MountReport, Remount, ReportLocks, ReportMount, ReportServer, ReportServerLocks,
+    ServerCapabilities, ServerLockRow, ServerLocksReport, SetStages, WatchEvents, WatchMount,
 };
 pub use request_origins::{RequestOrigin, RequestOriginCounter, RequestOrigins};
 pub use server::{ControlCommands, ControlSocket};

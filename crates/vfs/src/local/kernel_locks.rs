@@ -158,6 +158,7 @@ for line in sys.stdin:
         LocalVfs::open(directory, &LocalOptions::default()).unwrap()
     }
 
+    // SEMANTICS: lockd-13.
     #[test]
     fn the_servers_locks_and_those_of_processes_exclude_each_other() {
         let directory = tempfile::tempdir().unwrap();

@@ -2,7 +2,22 @@
 //!
 //! [`LockTable`] is a state machine without clock and I/O, the same for NLM and NFSv4. Each request
 //! is answered at once. What has to be sent to clients as a consequence is returned as
-//! [`LockCallback`]s; the caller sends them after it has released its mutex, and reports the answers.
+//! [`LockCallback`]s; the caller sends them after it has released its mutex, and reports the
+//! answers.
+//!
+//! - The locks of an owner merge and split as those of fcntl(2). Time and memory of a lock do not
+//!   depend on how many others there are (`held`).
+//! - Clients that wait take turns, and the requests of one client are served in the order of their
+//!   arrival (`queue`). A request also waits for conflicting requests before it, so readers do not
+//!   starve a writer. An owner passes those that wait for its own locks.
+//! - A waiter is granted the lock and told so (NLM), or told to ask again (NFSv4). In the second
+//!   case nothing is reserved until its client has answered; then for four round trips, once.
+//! - A grant that its client refuses or cannot have received is taken back. One that the client may
+//!   know of is retransmitted for as long as a lease.
+//! - No waiter that can have its lock is left waiting: each change that frees bytes is followed by a
+//!   pass over the queue.
+//!
+//! Deadlocks of clients over several locks are not detected, as with knfsd.
 
 mod held;
 mod owners;

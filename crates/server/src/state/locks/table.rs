@@ -603,17 +603,24 @@ impl LockTable {
         self.timers.next()
     }
 
-    /// Calls `visit` for the locks and waiters of all files, those of each file together.
-    pub fn report(&self, visit: &mut dyn FnMut(&LockFile, HeldLock)) {
+    /// Calls `visit` for the locks and waiters of all files, those of each file together, until it
+    /// returns `false` (at the latest when that file is done). Returns what it returned last.
+    pub fn report(&self, visit: &mut dyn FnMut(&LockFile, HeldLock) -> bool) -> bool {
+        let mut goes_on = true;
         for (file, slot) in &self.slots {
             let entry = &self.files[slot.0 as usize];
             entry.held.visit(ByteRange::WHOLE, &mut |part| {
-                visit(file, HeldLock { lock: self.owners.holder(part), waits: false });
+                goes_on = goes_on && visit(file, HeldLock { lock: self.owners.holder(part), waits: false });
             });
             for waiter in entry.queue.as_deref().into_iter().flat_map(WaitQueue::in_turn) {
-                visit(file, HeldLock { lock: self.owners.holder(waiter.wanted), waits: true });
+                let lock = self.owners.holder(waiter.wanted);
+                goes_on = goes_on && visit(file, HeldLock { lock, waits: true });
+            }
+            if !goes_on {
+                break;
             }
         }
+        goes_on
     }
 
     /// The numbers of the table.

@@ -127,6 +127,12 @@ pub struct LockHolder {
 }
 
 impl LockHolder {
+    /// Whether it is exclusive.
+    #[must_use]
+    pub const fn is_write(&self) -> bool {
+        matches!(self.lock_type, LockType::Write)
+    }
+
     /// The lock of a process of this machine.
     pub fn of_process(lock: ProcessLock) -> Self {
         Self {
@@ -242,6 +248,26 @@ pub struct LockTableCounts {
 }
 
 impl LockTableCounts {
+    /// The numbers with their names.
+    #[must_use]
+    pub fn named(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("files", self.files),
+            ("locks", self.locks),
+            ("owners", self.owners),
+            ("waiters", self.waiters),
+            ("waiters_max", self.waiters_max),
+            ("granted", self.granted),
+            ("denied", self.denied),
+            ("blocked", self.blocked),
+            ("limited", self.limited),
+            ("cancelled", self.cancelled),
+            ("callbacks", self.callbacks),
+            ("taken_back", self.taken_back),
+            ("expired", self.expired),
+        ]
+    }
+
     /// The sum of the numbers of two tables with different files.
     #[must_use]
     pub fn and(self, other: &Self) -> Self {

@@ -6,6 +6,7 @@ fn limited(limits: ClientLimits) -> Fixture {
     Fixture::with(limits, LockTableOptions::default())
 }
 
+// SEMANTICS: lockd-12.
 #[test]
 fn a_client_has_at_most_so_many_locks_and_another_is_not_affected() {
     let mut fixture = limited(ClientLimits { locks: 3, ..ClientLimits::CLIENT });
@@ -29,6 +30,7 @@ fn a_client_has_at_most_so_many_locks_and_another_is_not_affected() {
     assert_eq!(fixture.table.counts().limited, 4);
 }
 
+// SEMANTICS: lockd-12.
 #[test]
 fn a_client_has_at_most_so_many_owners_and_waiters() {
     let mut fixture = limited(ClientLimits { owners: 2, waiters: 3, ..ClientLimits::CLIENT });

@@ -277,6 +277,7 @@ impl<'w> Run<'w> {
             if lock.waits {
                 waiters.push(Who::of(&lock.lock));
             }
+            true
         });
         for (at, process) in processes.iter().enumerate() {
             let who = process.who;

@@ -93,6 +93,7 @@ fn a_process_of_this_machine_denies_a_lock_and_is_named() {
     assert_eq!(Arc::strong_count(&kernel.0), 1, "the description is closed");
 }
 
+// SEMANTICS: lockd-13.
 #[test]
 fn waiters_behind_a_process_are_polled_less_and_less_often() {
     for waits in [Waits::Granted, Waits::Notified] {
@@ -224,6 +225,7 @@ proptest! {
                     let strongest = union.entry(at).or_insert(READ);
                     *strongest = (*strongest).max(lock.lock.lock_type);
                 }
+                true
             });
             let kernel = kernel.0.lock();
             if fixture.table.has(&file(FILE)) {

@@ -181,6 +181,7 @@ impl Fixture {
             if !lock.waits && Who::of(&lock.lock) == who {
                 held.push((lock.lock.lock_type, lock.lock.range));
             }
+            true
         });
         held.sort_by_key(|lock| lock.1);
         held

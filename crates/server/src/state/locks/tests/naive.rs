@@ -413,13 +413,14 @@ impl Both {
             let (who, lock_type, range) = describe(&lock.lock);
             if lock.waits {
                 waiters.push((who, lock_type, range));
-                return;
+                return true;
             }
             let held = held.entry(who).or_default();
             let is_locked = |cell: usize| (Cells { first: cell, last: cell }).range().overlaps(range);
             for (_, held) in held.iter_mut().enumerate().filter(|(cell, _)| is_locked(*cell)) {
                 assert_eq!(held.replace(lock_type), None, "an owner's locks overlap");
             }
+            true
         });
         let expected = self.naive.held.iter().filter(|(_, held)| held.iter().any(Option::is_some));
         let expected: BTreeMap<Who, Held> = expected.map(|(who, held)| (*who, *held)).collect();

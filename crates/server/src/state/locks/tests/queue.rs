@@ -5,6 +5,7 @@ use super::*;
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
+// SEMANTICS: lockd-10.
 #[test]
 fn one_waiter_of_a_client_gets_as_many_turns_as_two_hundred() {
     let mut fixture = Fixture::new();
@@ -31,6 +32,7 @@ fn one_waiter_of_a_client_gets_as_many_turns_as_two_hundred() {
     assert!(of(single).eq(0..50));
 }
 
+// SEMANTICS: lockd-10.
 #[test]
 fn readers_are_granted_together_up_to_the_next_writer() {
     let mut fixture = Fixture::new();
@@ -76,6 +78,7 @@ fn a_waiter_for_other_bytes_does_not_wait_for_its_turn() {
     fixture.take(who(3, 1), WRITE, bytes(21, 30));
 }
 
+// SEMANTICS: lockd-10.
 #[test]
 fn an_owner_passes_waiters_that_wait_for_itself() {
     let mut fixture = Fixture::new();
@@ -130,6 +133,7 @@ fn cancel_takes_exactly_one_request_out_and_can_be_repeated() {
     assert_eq!(fixture.held(who(3, 0)), [(READ, bytes(5, 5))]);
 }
 
+// SEMANTICS: lockd-11.
 #[test]
 fn a_refused_grant_is_taken_back_and_what_was_held_before_is_restored() {
     let mut fixture = Fixture::new();
@@ -148,6 +152,7 @@ fn a_refused_grant_is_taken_back_and_what_was_held_before_is_restored() {
     assert_eq!(fixture.table.counts().taken_back, 1);
 }
 
+// SEMANTICS: lockd-11.
 #[test]
 fn a_grant_is_retransmitted_until_it_is_answered_or_taken_back_after_a_lease() {
     let mut fixture = Fixture::new();
@@ -179,6 +184,7 @@ fn a_grant_is_retransmitted_until_it_is_answered_or_taken_back_after_a_lease() {
     fixture.assert_empty();
 }
 
+// SEMANTICS: lockd-11.
 #[test]
 fn a_client_that_cannot_have_heard_of_its_grant_leaves_at_once() {
     let mut fixture = Fixture::new();

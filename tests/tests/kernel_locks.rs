@@ -1,0 +1,65 @@
+//! `curt serve --kernel-locks`: processes on the server and clients exclude each other.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use curt_tests::curt::{CurtMount, CurtServe};
+use curt_tests::locker::{self, tell};
+use curt_tests::network::Network;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+// SEMANTICS: lockd-13.
+#[test]
+fn processes_on_the_server_and_clients_exclude_each_other() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let export = network.make_directory("export")?;
+    let local = export.join("file");
+    std::fs::write(&local, "old")?;
+    let server = CurtServe::start(&network, &export, &["--kernel-locks"])?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), "")?;
+    let remote = mount.directory().join("file");
+
+    let mut here = locker::start(&network, &local, "fcntl-write first=10 length=10")?;
+    here.wait_for("locked", MINUTE)?;
+    let refused = locker::start(&network, &remote, "fcntl-read first=19 length=1 try=1")?;
+    refused.wait_for("refused EAGAIN", MINUTE)?;
+    let beside = locker::start(&network, &remote, "fcntl-write first=20 length=10")?;
+    beside.wait_for("locked", MINUTE)?;
+    // A client waits for a process; the server asks the kernel again and again.
+    let mut there = locker::start(&network, &remote, "ofd-write first=0 length=20")?;
+    let third = locker::start(&network, &remote, "fcntl-write first=0 length=0 try=1")?;
+    third.wait_for("refused EAGAIN", MINUTE)?;
+    tell(&mut here, "unlock")?;
+    there.wait_for("locked", MINUTE)?;
+
+    let refused = locker::start(&network, &local, "fcntl-read first=5 length=1 try=1")?;
+    refused.wait_for("refused EAGAIN", MINUTE)?;
+    // A process waits for a client: the kernel wakes it.
+    let waits = locker::start(&network, &local, "fcntl-write first=0 length=20")?;
+    tell(&mut there, "unlock")?;
+    waits.wait_for("locked", MINUTE)?;
+    let refused = locker::start(&network, &local, "fcntl-write first=0 length=0 try=1")?;
+    refused.wait_for("refused EAGAIN", MINUTE)?;
+    drop((waits, beside, there));
+    let all = locker::start(&network, &local, "fcntl-write first=0 length=0")?;
+    all.wait_for("locked", MINUTE)
+}
+
+#[test]
+fn without_the_option_they_do_not() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let export = network.make_directory("export")?;
+    let local = export.join("file");
+    std::fs::write(&local, "old")?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), "")?;
+    let here = locker::start(&network, &local, "fcntl-write")?;
+    here.wait_for("locked", MINUTE)?;
+    let there = locker::start(&network, &mount.directory().join("file"), "fcntl-write try=1")?;
+    there.wait_for("locked", MINUTE)?;
+    ensure!(local.exists(), "the file is there");
+    Ok(())
+}
