@@ -278,7 +278,10 @@ impl ShareTable {
         let own = own.unwrap_or_default();
         shard.get(file).is_some_and(|shares| shares.deny_io.others_have(io.access(), own.deny))
     }
+}
 
+#[cfg(test)]
+impl ShareTable {
     /// Number of opens of `file`.
     pub(crate) fn opens(&self, file: &FileKey) -> u32 {
         self.shard(file).lock().get(file).map_or(0, |shares| shares.opens)

@@ -389,7 +389,7 @@ impl Model {
     }
 
     fn opener(&self, open: &ModelOpen) -> Option<Arc<Client>> {
-        self.state.client(open.client).ok()
+        client_of(&self.state, open.client)
     }
 
     fn downgrade(&mut self, open: usize, mode: ShareMode) -> Result<(), String> {
