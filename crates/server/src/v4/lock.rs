@@ -25,7 +25,8 @@ fn range(offset: u64, length: u64) -> Result<ByteRange, OpFailure> {
     let range = match length {
         0 => None,
         TO_THE_END => ByteRange::new(offset, u64::MAX),
-        length => ByteRange::of_length(offset, length),
+        // Only a range to the end of the file has the last byte of all.
+        length => offset.checked_add(length).and_then(|end| ByteRange::new(offset, end - 1)),
     };
     range.ok_or(OpFailure::Status(NfsStat4::Inval))
 }
