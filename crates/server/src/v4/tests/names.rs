@@ -2,7 +2,7 @@
 //! with the others.
 
 use curt_proto::nfs4::NfsStat4::{
-    Badchar, Badname, Badtype, Exist, Inval, Isdir, Nametoolong, Noent, Nofilehandle, Notdir, Notempty, Ok,
+    Badchar, Badname, Badtype, Exist, Inval, Nametoolong, Noent, Nofilehandle, Notempty, Ok,
 };
 use curt_proto::nfs4::*;
 use curt_xdr::Opaque;
