@@ -14,18 +14,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use curt_proto::nfs4::Clientid;
 use curt_rpc::clock::TimeSource;
 use curt_types::{ByteRange, Fault, LockType};
 use curt_vfs::{Error, KernelLocks};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::request::VerifiedHandle;
-use crate::state::GracePeriod;
 use crate::state::locks::{
     CallbackAnswer, CallbackId, CancelOutcome, ClientAccount, ClientLimits, HeldLock, LockCallback,
     LockClient, LockDenial, LockFile, LockHolder, LockOutcome, LockOwner, LockRequest, LockTable,
     LockTableCounts, LockTableOptions,
 };
+use crate::state::{ClientLocks, GracePeriod};
 
 /// The number of shards: requests for files of different shards do not wait for each other.
 const SHARDS: u8 = 16;
@@ -163,6 +164,11 @@ impl LockService {
     /// Sets the callbacks of NLM hosts. Later calls have no effect.
     pub(crate) fn serve_hosts(&self, callbacks: Arc<dyn LockCallbacks>) {
         let _ = self.hosts.set(callbacks);
+    }
+
+    /// Sets the callbacks of NFSv4 clients. Later calls have no effect.
+    pub(crate) fn serve_clientids(&self, callbacks: Arc<dyn LockCallbacks>) {
+        let _ = self.clientids.set(callbacks);
     }
 
     /// Excludes processes of this machine as well, from now on.
@@ -394,23 +400,25 @@ impl LockService {
     }
 }
 
-#[allow(dead_code, reason = "NFSv4 needs them")]
-impl LockService {
-    /// Sets the callbacks of NFSv4 clients. Later calls have no effect.
-    pub(crate) fn serve_clientids(&self, callbacks: Arc<dyn LockCallbacks>) {
-        let _ = self.clientids.set(callbacks);
+/// The locks of NFSv4 clients, for states that end.
+pub(crate) struct NfsLocks {
+    pub(crate) service: Arc<LockService>,
+    pub(crate) clock: TimeSource,
+}
+
+impl ClientLocks for NfsLocks {
+    fn holds(&self, file: &LockFile, owner: &LockOwner<'_>) -> bool {
+        self.service.shard(file).lock().holds(file, owner)
     }
 
-    /// Releases all locks of an owner in a file and takes its requests out of the queue.
-    pub(crate) fn release_owner(&self, target: &VerifiedHandle<'_>, owner: &LockOwner<'_>, now: Instant) {
-        let file = target.file_key();
-        self.run(self.shard(&file), |table, callbacks| table.release_owner(&file, owner, now, callbacks));
+    fn release_owner(&self, file: &LockFile, owner: &LockOwner<'_>) {
+        let now = self.clock.now();
+        let shard = self.service.shard(file);
+        self.service.run(shard, |table, callbacks| table.release_owner(file, owner, now, callbacks));
     }
 
-    /// Whether the owner holds a lock in the file (`NFS4ERR_LOCKS_HELD`).
-    pub(crate) fn holds(&self, target: &VerifiedHandle<'_>, owner: &LockOwner<'_>) -> bool {
-        let file = target.file_key();
-        self.shard(&file).lock().holds(&file, owner)
+    fn release_client(&self, client: Clientid) {
+        self.service.release_client(LockClient::Clientid(client.0), self.clock.now());
     }
 }
 

@@ -9,6 +9,7 @@
 use curt_proto::nfs4::Clientid;
 
 use crate::service::NfsService;
+use crate::state::locks::{LockClient, LockHolder};
 use crate::state::{Client, ExpiredClients, FileKey, OpenGranted, OpenRequest, StateFault};
 use crate::state_directory::StateError;
 
@@ -109,6 +110,11 @@ impl NfsService {
     /// Returns whether there was any such client.
     pub(crate) fn expire_holders(&self, file: &FileKey) -> bool {
         self.release(self.held.expire_holders(file, self.uptime()))
+    }
+
+    /// The same for the holder of a lock of `file` that somebody else wants.
+    pub(crate) fn expire_lock_holder(&self, file: &FileKey, holder: &LockHolder) -> bool {
+        matches!(holder.client, LockClient::Clientid(_)) && self.expire_holders(file)
     }
 
     /// Revokes the opens of files that are not exported any more.

@@ -14,7 +14,7 @@ use curt_vfs::FileCacheCounters;
 use crate::authorisation_cache::AuthorisationCaches;
 use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameService, SystemNames};
 use crate::file_handle::HandleKey;
-use crate::locking::LockService;
+use crate::locking::{LockService, NfsLocks};
 use crate::mount3::RemoteMountTable;
 use crate::nlm::LockManager;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
@@ -155,6 +155,7 @@ impl NfsService {
         let locks = Arc::new(LockService::new(LockTableOptions::default()));
         let mut held = ServerState::new(StateLimits::default(), u32::from_ne_bytes(random()?), &state_secret);
         held.grace = Arc::clone(locks.grace());
+        held.set_locks(Box::new(NfsLocks { service: Arc::clone(&locks), clock: clock.clone() }));
         let service = Self {
             key: state.handle_key(),
             exports: ExportsTable::new(names, clock.clone()),

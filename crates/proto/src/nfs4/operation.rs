@@ -160,9 +160,9 @@ operations! {
     Getattr = 9, "GETATTR", 0..=2, Current, InSession, may_block;
     Getfh = 10, "GETFH", 0..=2, Current, InSession;
     Link = 11, "LINK", 0..=2, Both, InSession, changes, may_block;
-    Lock = 12, "LOCK", 0..=2, Current, InSession, changes, may_block => LATER;
-    Lockt = 13, "LOCKT", 0..=2, Current, InSession, may_block => LATER;
-    Locku = 14, "LOCKU", 0..=2, Current, InSession, changes, may_block => LATER;
+    Lock = 12, "LOCK", 0..=2, Current, InSession, changes, may_block;
+    Lockt = 13, "LOCKT", 0..=2, Current, InSession, may_block;
+    Locku = 14, "LOCKU", 0..=2, Current, InSession, changes, may_block;
     Lookup = 15, "LOOKUP", 0..=2, Current, InSession, may_block;
     Lookupp = 16, "LOOKUPP", 0..=2, Current, InSession, may_block;
     Nverify = 17, "NVERIFY", 0..=2, Current, InSession, may_block;

@@ -187,7 +187,11 @@ fn tested(
     if service.is_in_grace() {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
-    Ok(service.locks.test(&target, &call.owner(lock), lock_type, range)?)
+    let test = || service.locks.test(&target, &call.owner(lock), lock_type, range);
+    match test()? {
+        Some(holder) if service.expire_lock_holder(&target.file_key(), &holder) => Ok(test()?),
+        holder => Ok(holder),
+    }
 }
 
 /// The rights that an owner of a lock needs.
@@ -235,7 +239,22 @@ fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitor
     };
     let request = LockRequest { owner: call.owner(&lock), lock_type, range, wait, reclaim };
     let service = call.service();
-    let status = match service.locks.lock(&target, &request, service.clock.now())? {
+    let attempt = || service.locks.lock(&target, &request, service.clock.now());
+    let outcome = match attempt()? {
+        // The holder may be an NFSv4 client whose lease has expired. A queued request gets the lock
+        // by a callback.
+        LockOutcome::Denied(LockDenial::Conflict(holder))
+            if service.expire_lock_holder(&target.file_key(), &holder) =>
+        {
+            attempt()?
+        }
+        LockOutcome::Blocked(holder) => {
+            service.expire_lock_holder(&target.file_key(), &holder);
+            LockOutcome::Blocked(holder)
+        }
+        outcome => outcome,
+    };
+    let status = match outcome {
         LockOutcome::Granted => NlmStat4::Granted,
         LockOutcome::Blocked(_) => NlmStat4::Blocked,
         LockOutcome::Denied(denial) => return Err(denial.into()),

@@ -45,7 +45,7 @@ impl ServerState {
                 since_renewal: now.saturating_sub(client.renewed()),
                 sessions: record.sessions.len(),
                 owners: states.owners(),
-                opens: states.len(),
+                opens: states.opens(),
             }
         });
         let mut summaries: Vec<_> = summaries.collect();

@@ -339,10 +339,10 @@ impl ServerState {
     /// state remains until it is released.
     pub(crate) fn expire(&self, now: Duration) -> ExpiredClients {
         self.check_backchannels();
-        let opens = self.opens.load(Ordering::Relaxed);
+        let states = self.states.load(Ordering::Relaxed);
         let clients = self.clients.lock().records.len();
         let is_crowded =
-            is_mostly_used(opens, self.limits.opens) || is_mostly_used(clients, self.limits.clients);
+            is_mostly_used(states, self.limits.states) || is_mostly_used(clients, self.limits.clients);
         self.remove_expired(now, |client| {
             is_crowded || !client.has_states() || now.saturating_sub(client.renewed()) > COURTESY_MAX
         })

@@ -15,8 +15,8 @@ pub(crate) struct StateLimits {
     pub(crate) unconfirmed: usize,
     /// Maximum number of sessions of one client.
     pub(crate) sessions_per_client: usize,
-    /// Maximum number of opens. One client may have as many as are free for others.
-    pub(crate) opens: usize,
+    /// Maximum number of opens and lock states. One client may have as many as are free for others.
+    pub(crate) states: usize,
     /// Maximum size of all cached replies. It is reserved when a session is created.
     pub(crate) reply_bytes: usize,
     /// The limits of a session's fore channel.
@@ -43,7 +43,7 @@ impl Default for StateLimits {
             clients: 16_384,
             unconfirmed: 1_024,
             sessions_per_client: 64,
-            opens: 1 << 19,
+            states: 1 << 19,
             reply_bytes: 256 << 20,
             fore: ChannelLimits {
                 request: (1 << 20) + (8 << 10),

@@ -4,8 +4,8 @@
 //! The modules are state machines. They have no clock and no I/O; both are arguments. A time is the
 //! duration since the server started.
 //!
-//! The order of locks: the table of clients, a client's states, a shard of the table of shares. The
-//! locks of sessions and slots are taken alone. The path of READ, WRITE and GETATTR takes a shard
+//! The order of locks: the table of clients, a client's states, a shard of the table of shares or of
+//! the table of byte-range locks. The locks of sessions and slots are taken alone. The path of READ, WRITE and GETATTR takes a shard
 //! of the sessions, a slot and the states of its own client: no lock that all clients share.
 
 mod admin;
@@ -13,6 +13,7 @@ mod clients;
 mod fault;
 mod grace;
 mod limits;
+mod lock_states;
 pub mod locks;
 mod opens;
 mod sessions;
@@ -39,6 +40,7 @@ pub(crate) use self::clients::{Client, ExchangeId, ExpiredClients, Principal};
 pub(crate) use self::fault::StateFault;
 pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;
+pub(crate) use self::lock_states::{ClientLocks, LockBasis, LockStateOutcome, LockStateRequest, lock_owner};
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
 pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session};
 pub use self::shares::FileKey;
@@ -55,8 +57,10 @@ pub(crate) struct ServerState {
     pub(crate) shares: ShareTable,
     /// The grace period of all protocol versions.
     pub(crate) grace: Arc<GracePeriod>,
-    /// Number of opens. Relaxed: a limit may be exceeded by the number of threads.
-    opens: AtomicUsize,
+    /// The byte-range locks of all protocol versions; none if there are none to be released.
+    locks: Option<Box<dyn ClientLocks>>,
+    /// Number of opens and lock states. Relaxed: a limit may be exceeded by the number of threads.
+    states: AtomicUsize,
 }
 
 impl ServerState {
@@ -70,8 +74,14 @@ impl ServerState {
             clients: Mutex::default(),
             shares: ShareTable::default(),
             grace: Arc::default(),
-            opens: AtomicUsize::new(0),
+            locks: None,
+            states: AtomicUsize::new(0),
         }
+    }
+
+    /// Sets the table of locks, before any request.
+    pub(crate) fn set_locks(&mut self, locks: Box<dyn ClientLocks>) {
+        self.locks = Some(locks);
     }
 
     /// The duration of a lease.

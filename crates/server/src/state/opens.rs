@@ -1,4 +1,5 @@
-//! Opens and their stateids (RFC 8881 sections 8.2, 9, 18.2, 18.16, 18.18, 18.38 and 18.48).
+//! Opens and their stateids (RFC 8881 sections 8.2, 9, 18.2, 18.16, 18.18, 18.38 and 18.48). The
+//! stateids of locks are in [`lock_states`](super::lock_states).
 //!
 //! A stateid consists of the epoch of the server and a number that is issued once, so a stateid of
 //! an earlier run is recognised, and one of a state that has ended is never valid again. A client's
@@ -11,6 +12,7 @@ use std::{
 
 use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
 
+use super::lock_states::LockState;
 use super::shares::FilePin;
 use super::{
     Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, has_room,
@@ -74,44 +76,47 @@ impl OpenedModes {
     }
 }
 
-/// What a stateid names. Locks of an owner and delegations get variants of their own.
-enum StateKind {
+/// What a stateid names. Delegations get a variant of their own.
+pub(super) enum StateKind {
     Open(OpenState),
+    Locks(LockState),
 }
 
 /// An owner's open of one file.
-struct OpenState {
+pub(super) struct OpenState {
     file: FileKey,
     owner: Arc<[u8]>,
-    mode: ShareMode,
+    pub(super) mode: ShareMode,
     opened: OpenedModes,
+    /// The lock states that are based on it, by their owners.
+    pub(super) locks: HashMap<Arc<[u8]>, u64>,
 }
 
 /// Why a state has ended against the client's will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Revocation {
+pub(super) enum Revocation {
     /// The administrator has revoked it.
     Admin,
 }
 
 /// A state of a client.
-struct StateRecord {
-    seqid: u32,
+pub(super) struct StateRecord {
+    pub(super) seqid: u32,
     /// A revoked state remains until the client frees it, so that the client learns of its loss.
-    revoked: Option<Revocation>,
-    kind: StateKind,
+    pub(super) revoked: Option<Revocation>,
+    pub(super) kind: StateKind,
 }
 
-impl StateRecord {
-    /// The next seqid; 0 is skipped because it stands for the newest.
-    fn advance(&mut self) {
-        self.seqid = self.seqid.checked_add(1).unwrap_or(1);
-    }
+/// The next seqid; 0 is skipped because it stands for the newest.
+pub(super) fn next_seqid(seqid: u32) -> u32 {
+    seqid.checked_add(1).unwrap_or(1)
+}
 
-    const fn open(&mut self) -> &mut OpenState {
-        let StateKind::Open(open) = &mut self.kind;
-        open
-    }
+/// An open that a stateid names.
+pub(super) struct FoundOpen<'a> {
+    pub(super) number: u64,
+    seqid: &'a mut u32,
+    pub(super) open: &'a mut OpenState,
 }
 
 /// The states of one client.
@@ -120,10 +125,12 @@ pub(super) struct ClientStates {
     /// The client was removed; nothing is added any more.
     is_gone: bool,
     is_reclaim_complete: bool,
-    states: HashMap<u64, StateRecord>,
+    pub(super) states: HashMap<u64, StateRecord>,
     /// The open of each owner and file.
     opens: HashMap<(u64, FileKey), u64>,
     owners: HashMap<Arc<[u8]>, OpenOwner>,
+    /// Number of lock states of each owner of locks and file, one for each open.
+    pub(super) lock_states: HashMap<(Arc<[u8]>, FileKey), u32>,
 }
 
 /// An owner that has files open. An owner without opens needs no record, because sessions replace
@@ -141,6 +148,11 @@ impl ClientStates {
     /// Number of states.
     pub(super) fn len(&self) -> usize {
         self.states.len()
+    }
+
+    /// Number of opens.
+    pub(super) fn opens(&self) -> usize {
+        self.states.values().filter(|record| matches!(record.kind, StateKind::Open(_))).count()
     }
 
     /// Number of owners that have files open.
@@ -162,7 +174,11 @@ impl ClientStates {
     }
 
     /// The record of a stateid that is neither special nor revoked.
-    fn find(&mut self, epoch: u32, stateid: &Stateid) -> Result<(u64, &mut StateRecord), StateFault> {
+    pub(super) fn find(
+        &mut self,
+        epoch: u32,
+        stateid: &Stateid,
+    ) -> Result<(u64, &mut StateRecord), StateFault> {
         let number = number_of(epoch, stateid)?;
         let record = self.states.get_mut(&number).ok_or(StateFault::BadStateid)?;
         match record.revoked {
@@ -180,17 +196,39 @@ impl ClientStates {
     }
 
     /// As [`Self::find`], for an open of `file`.
-    fn find_open(
+    pub(super) fn find_open(
         &mut self,
         epoch: u32,
         stateid: &Stateid,
         file: &FileKey,
-    ) -> Result<(u64, &mut StateRecord), StateFault> {
+    ) -> Result<FoundOpen<'_>, StateFault> {
         let (number, record) = self.find(epoch, stateid)?;
-        if record.open().file != *file {
-            return Err(StateFault::BadStateid);
+        match &mut record.kind {
+            StateKind::Open(open) if open.file == *file => {
+                Ok(FoundOpen { number, seqid: &mut record.seqid, open })
+            }
+            StateKind::Open(_) | StateKind::Locks(_) => Err(StateFault::BadStateid),
         }
-        Ok((number, record))
+    }
+
+    /// The open with this number.
+    pub(super) fn open_mut(&mut self, number: u64) -> Option<&mut OpenState> {
+        match &mut self.states.get_mut(&number)?.kind {
+            StateKind::Open(open) => Some(open),
+            StateKind::Locks(_) => None,
+        }
+    }
+
+    /// The mode of the open that a stateid of `file` names, or on which the locks that it names are
+    /// based.
+    fn mode(&mut self, epoch: u32, stateid: &Stateid, file: &FileKey) -> Result<ShareMode, StateFault> {
+        let (_, record) = self.find(epoch, stateid)?;
+        let base = match &record.kind {
+            StateKind::Open(open) if open.file == *file => return Ok(open.mode),
+            StateKind::Locks(locks) if locks.file == *file => locks.open,
+            StateKind::Open(_) | StateKind::Locks(_) => return Err(StateFault::BadStateid),
+        };
+        self.open_mut(base).map(|open| open.mode).ok_or(StateFault::BadStateid)
     }
 
     /// Removes an open from the indexes, and returns its mode.
@@ -211,10 +249,14 @@ impl ClientStates {
         self.is_gone = true;
         self.opens.clear();
         self.owners.clear();
+        self.lock_states.clear();
         let states = std::mem::take(&mut self.states);
         let count = states.len();
         let in_force = states.into_values().filter(|record| record.revoked.is_none());
-        let opens = in_force.map(|mut record| (record.open().file, record.open().mode));
+        let opens = in_force.filter_map(|record| match record.kind {
+            StateKind::Open(open) => Some((open.file, open.mode)),
+            StateKind::Locks(_) => None,
+        });
         (count, opens.collect())
     }
 }
@@ -240,7 +282,7 @@ fn number_of(epoch: u32, stateid: &Stateid) -> Result<u64, StateFault> {
 }
 
 impl ServerState {
-    fn stateid(&self, number: u64, seqid: u32) -> Stateid {
+    pub(super) fn stateid(&self, number: u64, seqid: u32) -> Stateid {
         let mut other = [0; 12];
         other[..4].copy_from_slice(&self.ids.epoch.to_be_bytes());
         other[4..].copy_from_slice(&number.to_be_bytes());
@@ -249,10 +291,11 @@ impl ServerState {
 
     /// Whether a client may open files, or reclaim its opens.
     pub(crate) fn may_open(&self, client: &Client, is_reclaim: bool) -> Result<(), StateFault> {
-        self.admits_opens(client, &client.states.lock(), is_reclaim)
+        self.admits(client, &client.states.lock(), is_reclaim)
     }
 
-    fn admits_opens(
+    /// Whether a client may get or reclaim an open or a lock now.
+    pub(super) fn admits(
         &self,
         client: &Client,
         states: &ClientStates,
@@ -286,14 +329,14 @@ impl ServerState {
             return Err(StateFault::Invalid);
         }
         let states = &mut *client.states.lock();
-        self.admits_opens(client, states, asked.is_reclaim)?;
+        self.admits(client, states, asked.is_reclaim)?;
         let pin = asked.pin.clone();
         let owner = states.owners.get(asked.owner).map(|owner| owner.number);
         let present = owner.and_then(|owner| states.opens.get(&(owner, asked.file)).copied());
-        if let Some((number, record)) =
-            present.and_then(|number| Some((number, states.states.get_mut(&number)?)))
+        if let Some(number) = present
+            && let Some(record) = states.states.get_mut(&number)
+            && let StateKind::Open(open) = &mut record.kind
         {
-            let open = record.open();
             let (mode, opened) = (open.mode, open.opened);
             self.shares.replace(
                 ShareHolder::Nfs4,
@@ -304,13 +347,13 @@ impl ServerState {
             )?;
             open.mode = mode.and(asked.mode);
             open.opened = opened.with(asked.mode);
-            record.advance();
+            record.seqid = next_seqid(record.seqid);
             let stateid = self.stateid(number, record.seqid);
             return Ok(OpenGranted { stateid, before: Some((mode, opened)) });
         }
         self.admit(states.len())?;
         self.shares.replace(ShareHolder::Nfs4, &asked.file, None, Some(asked.mode), pin)?;
-        self.opens.fetch_add(1, Ordering::Relaxed);
+        self.states.fetch_add(1, Ordering::Relaxed);
         let number = self.ids.state();
         let name: Arc<[u8]> = match states.owners.get_key_value(asked.owner) {
             Some((name, _)) => Arc::clone(name),
@@ -320,15 +363,16 @@ impl ServerState {
         owner.opens += 1;
         states.opens.insert((owner.number, asked.file), number);
         let opened = OpenedModes::default().with(asked.mode);
-        let open = OpenState { file: asked.file, owner: name, mode: asked.mode, opened };
+        let locks = HashMap::new();
+        let open = OpenState { file: asked.file, owner: name, mode: asked.mode, opened, locks };
         states.states.insert(number, StateRecord { seqid: 1, revoked: None, kind: StateKind::Open(open) });
         Ok(OpenGranted { stateid: self.stateid(number, 1), before: None })
     }
 
     /// Whether a client with `own` states may have another one.
-    fn admit(&self, own: usize) -> Result<(), StateFault> {
-        let used = self.opens.load(Ordering::Relaxed);
-        if has_room(own, used, self.limits.opens) {
+    pub(super) fn admit(&self, own: usize) -> Result<(), StateFault> {
+        let used = self.states.load(Ordering::Relaxed);
+        if has_room(own, used, self.limits.states) {
             return Ok(());
         }
         // A client that holds much gets an error. One that holds little waits for others.
@@ -340,7 +384,7 @@ impl ServerState {
     pub(crate) fn withdraw_open(&self, client: &Client, granted: &OpenGranted) {
         let states = &mut *client.states.lock();
         let Ok((number, record)) = states.find(self.ids.epoch, &granted.stateid) else { return };
-        let open = record.open();
+        let StateKind::Open(open) = &mut record.kind else { return };
         match granted.before {
             Some((mode, opened)) => {
                 // Less than before, so it conflicts with nothing.
@@ -348,7 +392,7 @@ impl ServerState {
                 (open.mode, open.opened) = (mode, opened);
                 record.seqid = if record.seqid == 1 { u32::MAX } else { record.seqid - 1 };
             }
-            None => self.remove_open(states, number),
+            None => self.remove_open(client, states, number),
         }
     }
 
@@ -361,32 +405,42 @@ impl ServerState {
         mode: ShareMode,
     ) -> Result<Stateid, StateFault> {
         let mut states = client.states.lock();
-        let (number, record) = states.find_open(self.ids.epoch, stateid, file)?;
-        let open = record.open();
+        let FoundOpen { number, seqid, open } = states.find_open(self.ids.epoch, stateid, file)?;
         let kept = open.opened.within(mode);
         if mode.access == ShareBits::NONE || kept.union() != mode {
             return Err(StateFault::Invalid);
         }
         self.shares.replace(ShareHolder::Nfs4, file, Some(open.mode), Some(mode), None)?;
         (open.mode, open.opened) = (mode, kept);
-        record.advance();
-        Ok(self.stateid(number, record.seqid))
+        *seqid = next_seqid(*seqid);
+        Ok(self.stateid(number, *seqid))
     }
 
-    /// CLOSE.
+    /// CLOSE. It releases the locks that are based on the open.
     pub(crate) fn close(&self, client: &Client, stateid: &Stateid, file: &FileKey) -> Result<(), StateFault> {
         let states = &mut *client.states.lock();
-        let (number, _) = states.find_open(self.ids.epoch, stateid, file)?;
-        self.remove_open(states, number);
+        let number = states.find_open(self.ids.epoch, stateid, file)?.number;
+        self.remove_open(client, states, number);
         Ok(())
     }
 
-    fn remove_open(&self, states: &mut ClientStates, number: u64) {
-        if let Some(mut record) = states.states.remove(&number) {
-            let open = record.open();
-            let mode = states.end_open(open);
-            self.shares.end(ShareHolder::Nfs4, &open.file, mode);
-            self.opens.fetch_sub(1, Ordering::Relaxed);
+    fn remove_open(&self, client: &Client, states: &mut ClientStates, number: u64) {
+        let Some(record) = states.states.remove(&number) else { return };
+        self.states.fetch_sub(1, Ordering::Relaxed);
+        let StateKind::Open(open) = record.kind else { return };
+        for locks in open.locks.values() {
+            states.states.remove(locks);
+            self.states.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.end_locks(client, states, &open);
+        let mode = states.end_open(&open);
+        self.shares.end(ShareHolder::Nfs4, &open.file, mode);
+    }
+
+    /// Releases the locks that are based on an open.
+    fn end_locks(&self, client: &Client, states: &mut ClientStates, open: &OpenState) {
+        for owner in open.locks.keys() {
+            self.end_lock_state(client, states, owner, &open.file);
         }
     }
 
@@ -407,9 +461,7 @@ impl ServerState {
             }
             (Stateid::ANONYMOUS | Stateid::READ_BYPASS, _) => None,
             _ => {
-                let mut states = client.states.lock();
-                let (_, record) = states.find_open(self.ids.epoch, stateid, file)?;
-                let mode = record.open().mode;
+                let mode = client.states.lock().mode(self.ids.epoch, stateid, file)?;
                 if mode.access.contains(io.access()) {
                     return Ok(());
                 }
@@ -429,15 +481,22 @@ impl ServerState {
         client.states.lock().find(self.ids.epoch, stateid).map(|_| ())
     }
 
-    /// FREE_STATEID: only a state that was revoked ends, because CLOSE ends opens.
+    /// FREE_STATEID: of a state that was revoked, or of an owner of locks that holds none in the
+    /// file. CLOSE ends opens.
     pub(crate) fn free_stateid(&self, client: &Client, stateid: &Stateid) -> Result<(), StateFault> {
         let states = &mut *client.states.lock();
         match states.find(self.ids.epoch, stateid) {
-            Ok(_) => Err(StateFault::LocksHeld),
+            Ok((number, record)) => match &record.kind {
+                StateKind::Open(_) => Err(StateFault::LocksHeld),
+                StateKind::Locks(locks) => {
+                    let (owner, file) = (Arc::clone(&locks.owner), locks.file);
+                    self.free_lock_state(client, states, number, &owner, &file)
+                }
+            },
             Err(StateFault::AdminRevoked) => {
                 let number = number_of(self.ids.epoch, stateid)?;
                 states.states.remove(&number);
-                self.opens.fetch_sub(1, Ordering::Relaxed);
+                self.states.fetch_sub(1, Ordering::Relaxed);
                 if states.states.values().all(|record| record.revoked.is_none()) {
                     client.status_flags.fetch_and(!ADMIN_STATE_REVOKED, Ordering::Relaxed);
                 }
@@ -458,14 +517,24 @@ impl ServerState {
 
     fn revoke_opens_of(&self, client: &Client, is_revoked: impl Fn(&FileKey) -> bool) -> usize {
         let states = &mut *client.states.lock();
-        let in_force = states.states.iter_mut().filter(|(_, record)| record.revoked.is_none());
-        let revoked =
-            in_force.filter_map(|(number, record)| is_revoked(&record.open().file).then_some(*number));
+        let in_force = states.states.iter().filter(|(_, record)| record.revoked.is_none());
+        let revoked = in_force.filter_map(|(number, record)| match &record.kind {
+            StateKind::Open(open) if is_revoked(&open.file) => Some(*number),
+            StateKind::Open(_) | StateKind::Locks(_) => None,
+        });
         let revoked: Vec<_> = revoked.collect();
         for number in &revoked {
             let Some(mut record) = states.states.remove(number) else { continue };
-            let mode = states.end_open(record.open());
-            self.shares.end(ShareHolder::Nfs4, &record.open().file, mode);
+            if let StateKind::Open(open) = &record.kind {
+                self.end_locks(client, states, open);
+                for locks in open.locks.values() {
+                    if let Some(locks) = states.states.get_mut(locks) {
+                        locks.revoked = Some(Revocation::Admin);
+                    }
+                }
+                let mode = states.end_open(open);
+                self.shares.end(ShareHolder::Nfs4, &open.file, mode);
+            }
             record.revoked = Some(Revocation::Admin);
             states.states.insert(*number, record);
         }
@@ -478,9 +547,12 @@ impl ServerState {
     /// Ends all states of a client that was removed.
     pub(super) fn release_states(&self, client: &Client) {
         let (count, opens) = client.states.lock().release();
-        self.opens.fetch_sub(count, Ordering::Relaxed);
+        self.states.fetch_sub(count, Ordering::Relaxed);
         for (file, mode) in opens {
             self.shares.end(ShareHolder::Nfs4, &file, mode);
+        }
+        if let Some(locks) = &self.locks {
+            locks.release_client(client.id);
         }
     }
 }

@@ -137,7 +137,10 @@ impl<'r> Compound<'r, '_> {
                 return (NfsStat4::Ok, 0);
             }
             self.position += 1;
-            let outcome = outcome.and_then(|()| self.check_size(reply));
+            let outcome = match outcome {
+                Ok(()) | Err(OpFailure::WithBody(_)) => self.check_size(reply).and(outcome),
+                Err(OpFailure::Status(_)) => outcome,
+            };
             let status = outcome.map_or_else(OpFailure::status, |()| NfsStat4::Ok);
             probe!(NfsdCompoundStatus {
                 xid: self.xid,
@@ -145,9 +148,11 @@ impl<'r> Compound<'r, '_> {
                 entries: self.operations,
                 status: status.number()
             });
-            if outcome.is_err() {
+            if let Err(failure) = outcome {
                 self.count_failure(operation, status);
-                reply.truncate(at + 8);
+                if matches!(failure, OpFailure::Status(_)) {
+                    reply.truncate(at + 8);
+                }
                 if operation == Some(Nfs4Operation::Setattr) {
                     // Its result has the attributes that were set, whatever its status.
                     0_u32.encode(reply);

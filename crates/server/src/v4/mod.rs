@@ -25,6 +25,7 @@ mod getattr;
 mod getfh;
 mod io;
 mod link;
+mod lock;
 mod lookup;
 mod names;
 mod object;

@@ -15,12 +15,15 @@ pub(crate) type Outcome = Result<(), OpFailure>;
 pub(crate) enum OpFailure {
     /// With this status. What the operation appended is dropped.
     Status(NfsStat4),
+    /// With this status, which has a body of its own: what the operation appended.
+    WithBody(NfsStat4),
 }
 
 impl OpFailure {
     pub(crate) const fn status(self) -> NfsStat4 {
-        let Self::Status(status) = self;
-        status
+        match self {
+            Self::Status(status) | Self::WithBody(status) => status,
+        }
     }
 }
 

@@ -114,7 +114,7 @@ fn a_lease_lasts_its_time_after_the_last_sequence() {
 fn an_expired_client_keeps_its_state_for_a_day_or_until_the_server_is_crowded() {
     let day = 24 * 60 * 60;
     for (opens, time, expired) in [(1 << 19, day, 0), (1 << 19, day + 1, 1), (4, 91, 0), (5, 91, 1)] {
-        let limits = StateLimits { opens: if opens == 5 { 4 } else { opens * 4 }, ..StateLimits::default() };
+        let limits = StateLimits { states: if opens == 5 { 4 } else { opens * 4 }, ..StateLimits::default() };
         let state = with_limits(limits);
         let (one, session) = client(&state, "a");
         open(&state, &one, "o", file(1), mode(3, 3)).unwrap();
@@ -124,7 +124,7 @@ fn an_expired_client_keeps_its_state_for_a_day_or_until_the_server_is_crowded() 
             for (client, number) in [(&one, 2), (&other, 3), (&other, 4)] {
                 let _ = open(&state, client, "o", file(number), mode(1, 0));
             }
-            assert!(is_mostly_used(state.opens.load(std::sync::atomic::Ordering::Relaxed), 3));
+            assert!(is_mostly_used(state.states.load(std::sync::atomic::Ordering::Relaxed), 3));
         }
         assert_eq!(expire(&state, at(time)), expired, "{opens} {time}");
         let returned = state.sequence(&request(session, 0, 1), at(time));

@@ -88,6 +88,11 @@ fn client(state: &ServerState, owner: &str) -> (Arc<Client>, SessionId) {
     (client, created.session)
 }
 
+/// The client with this id, if it has a record.
+fn client_of(state: &ServerState, id: Clientid) -> Option<Arc<Client>> {
+    state.clients.lock().records.get(&id).map(|record| Arc::clone(&record.client))
+}
+
 fn request(session: SessionId, slot: u32, sequence: u32) -> SequenceRequest {
     SequenceRequest {
         session,

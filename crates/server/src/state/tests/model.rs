@@ -389,8 +389,7 @@ impl Model {
     }
 
     fn opener(&self, open: &ModelOpen) -> Option<Arc<Client>> {
-        let table = self.state.clients.lock();
-        table.records.get(&open.client).map(|record| Arc::clone(&record.client))
+        client_of(&self.state, open.client)
     }
 
     fn downgrade(&mut self, open: usize, mode: ShareMode) -> Result<(), String> {

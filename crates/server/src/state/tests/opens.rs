@@ -232,7 +232,7 @@ fn a_revoked_open_is_reported_until_it_is_freed() {
 
 #[test]
 fn a_client_may_have_as_many_opens_as_are_free_for_others() {
-    let state = with_limits(StateLimits { opens: 8, ..StateLimits::default() });
+    let state = with_limits(StateLimits { states: 8, ..StateLimits::default() });
     let (one, _) = client(&state, "a");
     let (two, _) = client(&state, "b");
     let fill = |client: &Client| {

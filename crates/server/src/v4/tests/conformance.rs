@@ -69,6 +69,19 @@ fn opening(claim: OpenClaim<'_>) -> OpenArgs4<'_> {
     OpenArgs4 { seqid: 0, share_access, share_deny: 0, owner, how: OpenHow::NoCreate, claim }
 }
 
+fn lock_owner() -> StateOwner<'static> {
+    StateOwner { clientid: Clientid(0), owner: Opaque::new(b"owner").unwrap() }
+}
+
+fn locking(open_stateid: Stateid) -> LockArgs4<'static> {
+    let locker = Locker::New { open_seqid: 0, open_stateid, seqid: 0, owner: lock_owner() };
+    LockArgs4 { kind: LockType4::Read, reclaim: false, offset: 0, length: 1, locker }
+}
+
+const fn unlocking(stateid: Stateid) -> LockuArgs4 {
+    LockuArgs4 { kind: LockType4::Read, seqid: 0, stateid, offset: 0, length: 1 }
+}
+
 const READDIR: ReaddirArgs4 = ReaddirArgs4 {
     cookie: 0,
     verifier: Verifier4([0; 8]),
@@ -78,7 +91,7 @@ const READDIR: ReaddirArgs4 = ReaddirArgs4 {
 };
 
 /// The operations, with arguments that are right for some object.
-const OPERATIONS: [(&str, Place, Push); 26] = [
+const OPERATIONS: [(&str, Place, Push); 29] = [
     ("ACCESS", Place::Current, |c| c.push(&AccessArgs4 { access: 0x3f })),
     ("COMMIT", Place::Current, |c| c.push(&CommitArgs4 { offset: 0, count: 0 })),
     ("CREATE", Place::Current, |c| {
@@ -91,6 +104,12 @@ const OPERATIONS: [(&str, Place, Push); 26] = [
     ("GETFH", Place::Current, |c| c.bare(Nfs4Operation::Getfh)),
     ("LINK, into it", Place::BesideFile, |c| c.push(&LinkArgs4 { name: name("new") })),
     ("LINK, of it", Place::Saved, |c| c.push(&LinkArgs4 { name: name("new") })),
+    ("LOCK", Place::Current, |c| c.push(&locking(Stateid::ANONYMOUS))),
+    ("LOCKT", Place::Current, |c| {
+        let kind = LockType4::Write;
+        c.push(&LocktArgs4 { kind, offset: 0, length: 1, owner: lock_owner() });
+    }),
+    ("LOCKU", Place::Current, |c| c.push(&unlocking(Stateid::ANONYMOUS))),
     ("LOOKUP", Place::Current, |c| c.push(&LookupArgs4 { name: name("missing") })),
     ("LOOKUPP", Place::Current, |c| c.bare(Nfs4Operation::Lookupp)),
     ("NVERIFY", Place::Current, |c| c.push(&NverifyArgs4 { attributes: Fattr4::default() })),
@@ -276,7 +295,7 @@ fn on_stateids(page: &mut String) {
     let unknown = Stateid { seqid: 1, other: [7; 12] };
     let stateids = [Stateid::ANONYMOUS, Stateid::READ_BYPASS, Stateid::CURRENT, Stateid::INVALID, unknown];
     type StateidTry = (&'static str, fn(&mut CompoundEncoder<'_>, Stateid));
-    let tries: [StateidTry; 7] = [
+    let tries: [StateidTry; 10] = [
         ("READ", |c, stateid| c.push(&ReadArgs4 { stateid, offset: 0, count: 10 })),
         ("WRITE", write),
         ("SETATTR of the size", |c, stateid| {
@@ -287,6 +306,11 @@ fn on_stateids(page: &mut String) {
             let share_access = ShareAccess4(ShareAccess4::READ);
             c.push(&OpenDowngradeArgs4 { stateid, seqid: 0, share_access, share_deny: 0 });
         }),
+        ("LOCK, by an open", |c, stateid| c.push(&locking(stateid))),
+        ("LOCK, by a lock", |c, stateid| {
+            c.push(&LockArgs4 { locker: Locker::Existing { stateid, seqid: 0 }, ..locking(stateid) });
+        }),
+        ("LOCKU", |c, stateid| c.push(&unlocking(stateid))),
         ("DELEGRETURN", |c, stateid| c.push(&DelegreturnArgs4 { stateid })),
         ("FREE_STATEID", |c, stateid| c.push(&FreeStateidArgs4 { stateid })),
     ];

@@ -8,6 +8,7 @@ mod compounds;
 mod conformance;
 mod fixture;
 mod listing;
+mod locks;
 mod names;
 mod object_types;
 mod opens;

@@ -57,6 +57,19 @@ pub(super) fn root_export(path: &str, instance: u64) -> ExportDefinition {
     ExportDefinition { fsid: Some(Fsid::Number(0)), ..export(path, instance, rules()) }
 }
 
+/// A channel of one slot.
+pub(super) fn channel() -> ChannelAttributes {
+    ChannelAttributes {
+        header_padding: 0,
+        request_max: 1 << 20,
+        response_max: 1 << 20,
+        response_cached_max: 4096,
+        operations_max: 128,
+        requests_max: 1,
+        rdma_ird: VarArray::default(),
+    }
+}
+
 pub(super) struct Server {
     pub(super) service: NfsService,
 }
@@ -86,19 +99,18 @@ impl Server {
 
     /// A client with a session, after RECLAIM_COMPLETE.
     pub(super) fn client(&self, name: &str) -> TestClient<'_> {
-        let channel = ChannelAttributes {
-            header_padding: 0,
-            request_max: 1 << 20,
-            response_max: 1 << 20,
-            response_cached_max: 4096,
-            operations_max: 128,
-            requests_max: 1,
-            rdma_ird: VarArray::default(),
-        };
-        self.client_with(name, channel)
+        self.client_with(name, channel())
     }
 
     pub(super) fn client_with(&self, name: &str, fore: ChannelAttributes) -> TestClient<'_> {
+        let client = self.reclaiming_client(name, fore);
+        let complete = ReclaimCompleteArgs4 { one_file_system: false };
+        assert_eq!(client.status(&|compound| compound.push(&complete)), NfsStat4::Ok);
+        client
+    }
+
+    /// A client with a session, before RECLAIM_COMPLETE.
+    pub(super) fn reclaiming_client(&self, name: &str, fore: ChannelAttributes) -> TestClient<'_> {
         let presented = ExchangeIdArgs4 {
             owner: ClientOwner { verifier: Verifier4([1; 8]), owner: Opaque::new(name.as_bytes()).unwrap() },
             flags: ExchangeIdFlags(0),
@@ -120,7 +132,7 @@ impl Server {
         let reply = self.raw(user(0), &compound(1, &|compound| compound.push(&creation)));
         let mut results = CompoundResults::new(&reply).unwrap();
         let created: CreateSessionOk4 = results.next(Nfs4Operation::CreateSession).unwrap();
-        let client = TestClient {
+        TestClient {
             server: self,
             session: created.session,
             sequence: Cell::new(0),
@@ -128,10 +140,7 @@ impl Server {
             anonymous: Cell::new(false),
             minor: 1,
             caches: Cell::new(false),
-        };
-        let complete = ReclaimCompleteArgs4 { one_file_system: false };
-        assert_eq!(client.status(&|compound| compound.push(&complete)), NfsStat4::Ok);
-        client
+        }
     }
 }
 

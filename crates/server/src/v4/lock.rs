@@ -1,0 +1,182 @@
+//! LOCK, LOCKT and LOCKU (RFC 8881 sections 18.10 to 18.12): the locks of the table that NLM uses.
+
+use curt_observe::{ServerCounter, probe};
+use curt_proto::nfs4::{
+    Clientid, LockArgs4, LockDenied, LockType4, Locker, LocktArgs4, LockuArgs4, NfsStat4, OpaqueLimited,
+    StateOwner,
+};
+use curt_types::{Access, ByteRange, FileKind, LockType};
+use curt_xdr::{Decoder, Encode};
+
+use super::{Compound, OpFailure, Outcome, decoded, io};
+use crate::ops;
+use crate::request::VerifiedHandle;
+use crate::state::locks::{LockClient, LockHolder, LockRequest, LockWait};
+use crate::state::{LockBasis, LockStateOutcome, LockStateRequest, StateFault, lock_owner};
+
+/// A length in bytes that reaches to the end of the file, however long it gets.
+const TO_THE_END: u64 = u64::MAX;
+/// The bytes of [`LockDenied`] with an owner without a name.
+const DENIED_MIN: usize = 32;
+
+/// The bytes of a lock. All ranges of 64 bits are supported, so NFS4ERR_BAD_RANGE and
+/// NFS4ERR_LOCK_RANGE do not occur.
+fn range(offset: u64, length: u64) -> Result<ByteRange, OpFailure> {
+    let range = match length {
+        0 => None,
+        TO_THE_END => ByteRange::new(offset, u64::MAX),
+        // Only a range to the end of the file has the last byte of all.
+        length => offset.checked_add(length).and_then(|end| ByteRange::new(offset, end - 1)),
+    };
+    range.ok_or(OpFailure::Status(NfsStat4::Inval))
+}
+
+/// Refuses what is not a regular file.
+fn check_kind(compound: &mut Compound<'_, '_>, target: &VerifiedHandle<'_>) -> Outcome {
+    let kind = ops::getattr(&mut compound.request, target)?.kind;
+    if kind == FileKind::Regular { Ok(()) } else { Err(io::not_regular(kind).into()) }
+}
+
+pub(super) fn lock<'r>(
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
+) -> Outcome {
+    let LockArgs4 { kind, reclaim, offset, length, locker } = decoded(arguments)?;
+    let range = range(offset, length)?;
+    let object = compound.current()?;
+    let target = object.exported_or(NfsStat4::Isdir)?;
+    check_kind(compound, target)?;
+    let basis = match &locker {
+        Locker::Existing { stateid, .. } => LockBasis::Locks(compound.stateid(*stateid)?),
+        // The session's client is the owner's, whatever the owner's client id says.
+        Locker::New { open_stateid, owner, .. } => {
+            LockBasis::Open { stateid: compound.stateid(*open_stateid)?, owner: owner.owner.bytes() }
+        }
+    };
+    // Excluding processes of this machine opens the file.
+    compound.request.may_block(target);
+    let lock_type = kind.lock_type();
+    let (service, slot) = (compound.request.service, compound.slot()?);
+    let asked = LockStateRequest { basis, file: target.file_key(), lock_type, is_reclaim: reclaim };
+    // A client that cannot be called back asks again in its own time.
+    let waits = kind.waits() && !reclaim && slot.session().backchannel().is_some();
+    let wait = if waits { LockWait::Notified { handle: target.handle() } } else { LockWait::No };
+    let attempt = || {
+        service.held.lock(slot.client(), &asked, |owner| {
+            let request = LockRequest { owner: *owner, lock_type, range, wait, reclaim };
+            service.locks.lock(target, &request, service.clock.now()).map_err(OpFailure::from)
+        })
+    };
+    let outcome = match attempt()? {
+        LockStateOutcome::Conflict(holder) if service.expire_lock_holder(&asked.file, &holder) => attempt()?,
+        outcome => outcome,
+    };
+    match outcome {
+        LockStateOutcome::Granted(stateid) => {
+            report(target, range, NfsStat4::Ok);
+            compound.current_stateid = Some(stateid);
+            stateid.encode(reply);
+            Ok(())
+        }
+        LockStateOutcome::Conflict(holder) => {
+            report(target, range, NfsStat4::Denied);
+            service.counters.count(if waits {
+                ServerCounter::LocksBlocked
+            } else {
+                ServerCounter::LocksDenied
+            });
+            denied(compound, &holder, reply)
+        }
+    }
+}
+
+fn report(target: &VerifiedHandle<'_>, range: ByteRange, status: NfsStat4) {
+    probe!(NfsdLockDone {
+        fhandle: target.handle_hash(),
+        lock_first: range.first(),
+        lock_last: range.last(),
+        pid: 0_u32,
+        reason: status.name().as_bytes()
+    });
+}
+
+/// Encodes the lock that conflicts. A name for which the reply, or the session's cache of replies,
+/// has no room is left out, because the client can do without it.
+fn denied(compound: &Compound<'_, '_>, holder: &LockHolder, reply: &mut Vec<u8>) -> Outcome {
+    let has_room = compound.room(reply) >= DENIED_MIN + holder.name.len().next_multiple_of(4);
+    let name = if has_room { &*holder.name } else { &[] };
+    let range = holder.range;
+    LockDenied {
+        offset: range.first(),
+        length: match range.last() {
+            u64::MAX => TO_THE_END,
+            last => last - range.first() + 1,
+        },
+        kind: match holder.lock_type {
+            LockType::Read => LockType4::Read,
+            LockType::Write => LockType4::Write,
+        },
+        owner: StateOwner {
+            clientid: match holder.client {
+                LockClient::Clientid(client) => Clientid(client),
+                // The owner is none of NFSv4.
+                LockClient::Host(_) | LockClient::Local => Clientid(0),
+            },
+            owner: OpaqueLimited::new(name).unwrap_or_default(),
+        },
+    }
+    .encode(reply);
+    Err(OpFailure::WithBody(NfsStat4::Denied))
+}
+
+pub(super) fn lockt<'r>(
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
+) -> Outcome {
+    let LocktArgs4 { kind, offset, length, owner } = decoded(arguments)?;
+    let range = range(offset, length)?;
+    let object = compound.current()?;
+    let target = object.exported_or(NfsStat4::Isdir)?;
+    check_kind(compound, target)?;
+    // Who holds locks is for those who may use the file.
+    let asked = Access::READ.with(Access::MODIFY);
+    let granted = ops::access(&mut compound.request, target, asked).value?;
+    if !granted.contains(Access::READ) && !granted.contains(Access::MODIFY) {
+        return Err(NfsStat4::Access.into());
+    }
+    compound.request.may_block(target);
+    let service = compound.request.service;
+    // Locks that are not reclaimed yet are not known.
+    if service.is_in_grace() {
+        return Err(StateFault::Grace.into());
+    }
+    let owner = lock_owner(compound.slot()?.client().id, owner.owner.bytes());
+    let test = || service.locks.test(target, &owner, kind.lock_type(), range);
+    let holder = match test()? {
+        Some(holder) if service.expire_lock_holder(&target.file_key(), &holder) => test()?,
+        holder => holder,
+    };
+    holder.map_or(Ok(()), |holder| denied(compound, &holder, reply))
+}
+
+pub(super) fn locku<'r>(
+    compound: &mut Compound<'r, '_>,
+    arguments: &mut Decoder<'r>,
+    reply: &mut Vec<u8>,
+) -> Outcome {
+    let LockuArgs4 { stateid, offset, length, .. } = decoded(arguments)?;
+    let range = range(offset, length)?;
+    let object = compound.current()?;
+    let target = object.exported_or(NfsStat4::Isdir)?;
+    let stateid = compound.stateid(stateid)?;
+    let (service, slot) = (compound.request.service, compound.slot()?);
+    let stateid = service.held.unlock(slot.client(), &stateid, &target.file_key(), |owner| {
+        service.locks.unlock(target, owner, range, service.clock.now())
+    })?;
+    report(target, range, NfsStat4::Ok);
+    compound.current_stateid = Some(stateid);
+    stateid.encode(reply);
+    Ok(())
+}
