@@ -84,8 +84,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "PORT", conflicts_with = "no_locks")]
     pub(super) statd_port: Option<u16>,
 
-    /// Seconds after a restart in which clients reclaim their locks, and no other locks are granted;
-    /// none if no client had a lock
+    /// Seconds after a restart in which clients reclaim their locks, and no other locks are
+    /// granted; none if no client had a lock
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(..=3600))]
     pub(super) grace: u32,
 

@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn each_program_and_family_is_registered_once() {
         let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
-        let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let lock = datagrams.local_addr().expect("its address");
         let listeners = Listeners {
             nfs: vec![address("10.0.0.1:2049"), address("127.0.0.1:2049"), address("[::1]:2049")],

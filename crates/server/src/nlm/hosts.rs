@@ -64,8 +64,8 @@ pub(super) struct HostTable {
 }
 
 impl HostTable {
-    /// Begins a run with the list of the last one, which stays. Returns it, with the state number of
-    /// this run.
+    /// Begins a run with the list of the last one, which stays. Returns it, with the state number
+    /// of this run.
     pub(super) fn begin(&self, state: &PersistentState, seconds: u64) -> Result<MonitoredHosts, StateError> {
         let mut list = self.list.lock();
         *list = state.monitored()?.unwrap_or_default();

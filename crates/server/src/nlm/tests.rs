@@ -621,7 +621,7 @@ fn after_a_restart_hosts_reclaim_before_others_lock() {
     drop(server);
     let server = Server::with(rules, Some(directory.path()));
     let expected = HostToNotify { address: A.ip(), local: "10.0.0.9".parse().unwrap() };
-    assert_eq!(server.notices.hosts, [expected.clone()], "it was about to get one");
+    assert_eq!(server.notices.hosts, std::slice::from_ref(&expected), "it was about to get one");
     assert!(server.notices.state > first && server.service.is_in_grace());
     let reclaim = Wanted { reclaim: true, length: 10, ..WHOLE };
     assert_eq!(server.lock(B, WHOLE), DeniedGracePeriod);

@@ -3,7 +3,8 @@
 //! Calls to one host are made one after another, by one thread at a time, over a connection that is
 //! kept. Each call is bounded in time. A host that cannot be called is not tried again for a while,
 //! in which its callbacks fail at once; half of the threads are for hosts that could be called last
-//! time.
+//! time. One thread always waits for calls. It starts others, because threads that a serving thread
+//! started would have its restrictions.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -68,6 +69,9 @@ struct PeerQueue {
     ready: VecDeque<IpAddr>,
     /// Threads that call hosts whose last call failed.
     slow: usize,
+    /// All threads, and those that wait for a call.
+    threads: usize,
+    waiting: usize,
 }
 
 #[derive(Default)]
@@ -102,7 +106,7 @@ pub(super) fn is_here(peer: IpAddr, local: Option<IpAddr>) -> bool {
 }
 
 impl PeerThreads {
-    /// Starts the threads.
+    /// Starts the first threads.
     pub(super) fn start(service: &Arc<NfsService>) -> io::Result<Arc<Self>> {
         let (jobs, waiting) = mpsc::sync_channel::<Job>(JOBS_MAX);
         thread::Builder::new().name("curt-lock-state".into()).spawn(move || {
@@ -116,11 +120,15 @@ impl PeerThreads {
             changed: Condvar::new(),
             jobs,
         });
-        for _ in 0..THREADS {
-            let peers = Arc::clone(&peers);
-            thread::Builder::new().name("curt-lock-calls".into()).spawn(move || peers.work())?;
-        }
+        peers.queue.lock().threads = 1;
+        peers.start_thread()?;
         Ok(peers)
+    }
+
+    /// Starts a thread, which is counted already.
+    fn start_thread(self: &Arc<Self>) -> io::Result<()> {
+        let peers = Arc::clone(self);
+        thread::Builder::new().name("curt-lock-calls".into()).spawn(move || peers.work()).map(drop)
     }
 
     /// The mounts of this host; `None`: this server does not pass callbacks to them.
@@ -133,23 +141,37 @@ impl PeerThreads {
         let _ = self.monitor.set(monitor);
     }
 
-    fn work(&self) {
-        loop {
-            let mut taken = self.take();
+    fn work(self: &Arc<Self>) {
+        while let Some(mut taken) = self.take() {
             self.make(&mut taken);
             self.put_back(taken);
         }
     }
 
-    /// Waits for a host that may be called.
-    fn take(&self) -> TakenHost {
+    /// Waits for a host that may be called. `None`: there was none for a while, and another thread
+    /// waits.
+    fn take(self: &Arc<Self>) -> Option<TakenHost> {
         let mut queue = self.queue.lock();
         loop {
             if let Some(taken) = queue.take() {
-                return taken;
+                let needs_thread = queue.waiting == 0 && queue.threads < THREADS;
+                queue.threads += usize::from(needs_thread);
+                drop(queue);
+                if needs_thread && let Err(error) = self.start_thread() {
+                    tracing::debug!(%error, "no more threads for lock callbacks");
+                    self.queue.lock().threads -= 1;
+                }
+                return Some(taken);
             }
-            if self.changed.wait_for(&mut queue, IDLE_MAX).timed_out() {
+            queue.waiting += 1;
+            let is_idle = self.changed.wait_for(&mut queue, IDLE_MAX).timed_out();
+            queue.waiting -= 1;
+            if is_idle {
                 queue.forget_idle(Instant::now());
+                if queue.waiting > 0 {
+                    queue.threads -= 1;
+                    return None;
+                }
             }
         }
     }
