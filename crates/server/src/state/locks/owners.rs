@@ -138,7 +138,10 @@ const KEY_HEAD: usize = 1 + 16 + 4;
 /// The fields of an owner in one string, by which it is found without an allocation.
 type OwnerKey = ArrayVec<u8, { KEY_HEAD + OWNER_NAME_MAX }>;
 
-fn key(owner: &LockOwner<'_>) -> OwnerKey {
+fn key(owner: &LockOwner<'_>) -> Option<OwnerKey> {
+    if owner.name.len() > OWNER_NAME_MAX {
+        return None;
+    }
     let mut key = OwnerKey::new();
     let mut add = |bytes: &[u8]| key.extend(bytes.iter().copied());
     match owner.client {
@@ -158,23 +161,24 @@ fn key(owner: &LockOwner<'_>) -> OwnerKey {
     }
     add(&owner.process.to_be_bytes());
     add(owner.name);
-    key
+    Some(key)
 }
 
 impl Owners {
-    /// The owner, if it has anything. Its name is within its limit.
+    /// The owner, if it has anything.
     pub(super) fn find(&self, owner: &LockOwner<'_>) -> Option<OwnerId> {
-        self.ids.get(&*key(owner)).copied()
+        self.ids.get(&*key(owner)?).copied()
     }
 
-    /// The owner, with or without anything; none if its client has too many. The caller then calls
+    /// The owner, with or without anything; none if its client has too many, or its name is too
+    /// long. The caller then calls
     /// [`Self::change_uses`].
     pub(super) fn find_or_add(
         &mut self,
         owner: &LockOwner<'_>,
         account: &Arc<ClientAccount>,
     ) -> Option<OwnerId> {
-        let key = key(owner);
+        let key = key(owner)?;
         if let Some(id) = self.ids.get(&*key) {
             return Some(*id);
         }
