@@ -122,7 +122,7 @@ fn tested(client: &TestClient<'_>, stateid: Stateid) -> NfsStat4 {
     got.statuses[0]
 }
 
-// SEMANTICS: stateful-11.
+// SEMANTICS: stateful-9.
 #[test]
 fn locks_exclude_owners_and_clients_and_the_denial_names_the_holder() {
     let server = Server::new();
@@ -162,7 +162,7 @@ fn locks_exclude_owners_and_clients_and_the_denial_names_the_holder() {
     lock(&two, file, &locking(LockType4::Write, 10, 5, new_owner(other.stateid, b"c"))).unwrap();
     // To the end of the file.
     lock(&two, file, &locking(LockType4::Write, 1000, REST, new_owner(other.stateid, b"c"))).unwrap();
-    let denied = test(&one, file, b"a", LockType4::Read, u64::MAX, 1);
+    let denied = test(&one, file, b"a", LockType4::Read, u64::MAX, REST);
     assert!(matches!(denied, Err(Failure::Denied(Holder { offset: 1000, length: REST, .. }))), "{denied:?}");
 }
 
@@ -257,7 +257,7 @@ fn the_stateid_of_a_lock_reads_and_writes_as_its_open_may() {
     }
 }
 
-// SEMANTICS: stateful-11.
+// SEMANTICS: stateful-9.
 #[test]
 fn locks_end_with_their_open_their_stateid_and_their_client() {
     let server = Server::new();
