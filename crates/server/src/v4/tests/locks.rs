@@ -382,9 +382,12 @@ fn locks_are_reclaimed_in_the_grace_period_only_and_by_their_holders() {
     assert_eq!(test(&two, &file, b"t", LockType4::Read, 0, 8), Ok(()));
 }
 
+type CallbackOutcome = Result<Vec<u8>, CallError>;
+type AnswerCallback = Box<dyn Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + Sync>;
+
 /// A client's end of a backchannel: it answers as the test says, and passes the calls on.
 struct FakeBackchannel {
-    answer: Box<dyn Fn(&CbSequenceArgs4) -> Result<Vec<u8>, CallError> + Send + Sync>,
+    answer: AnswerCallback,
     calls: parking_lot::Mutex<mpsc::Sender<(SequenceId, Vec<u8>)>>,
 }
 
@@ -444,7 +447,7 @@ type Calls = mpsc::Receiver<(SequenceId, Vec<u8>)>;
 /// Binds a backchannel to a client's session.
 fn bind(
     client: &TestClient<'_>,
-    answer: impl Fn(&CbSequenceArgs4) -> Result<Vec<u8>, CallError> + Send + Sync + 'static,
+    answer: impl Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + Sync + 'static,
 ) -> Calls {
     let (sender, calls) = mpsc::channel();
     let session = client.server.service.held.session(&client.session).unwrap();
@@ -533,7 +536,7 @@ fn a_slot_whose_state_is_not_known_is_found_again() {
 // SEMANTICS: stateful-10.
 #[test]
 fn a_client_that_does_not_answer_learns_of_it_and_loses_its_place() {
-    type Answer = fn(&CbSequenceArgs4) -> Result<Vec<u8>, CallError>;
+    type Answer = fn(&CbSequenceArgs4) -> CallbackOutcome;
     let answers: [Answer; 5] = [
         |_| Err(CallError::TimedOut { softerr: false }),
         |_| Err(CallError::Closed),
