@@ -38,11 +38,11 @@ counter_table! {
         ExportMiss "export_misses" Events "A client's rights to an export had to be determined.";
         IdentityHit "identity_hits" Events "The identity of a credential was found in the connection's cache.";
         IdentityMiss "identity_misses" Events "A credential had to be mapped to an identity.";
-        LocksBlocked "locks_blocked" Requests "A LOCK of NLM had to wait.";
-        LocksDenied "locks_denied" Requests "A request of NLM was denied because of a conflict.";
+        LocksBlocked "locks_blocked" Requests "A LOCK of NLM or NFSv4 had to wait.";
+        LocksDenied "locks_denied" Requests "A request of NLM or NFSv4 was denied because of a conflict.";
         LocksDeniedGrace "locks_denied_grace" Requests "A request of NLM was denied because of the grace period, or a reclaim because it was over.";
         LocksLimited "locks_limited" Requests "A request of NLM was denied because of a limit.";
-        LockCallbacksUndelivered "lock_callbacks_undelivered" Events "A GRANTED did not reach its host.";
+        LockCallbacksUndelivered "lock_callbacks_undelivered" Events "A GRANTED did not reach its host, or a CB_NOTIFY_LOCK its client.";
         LockHostsRestarted "lock_hosts_restarted" Events "A host with locks restarted, and lost them.";
         FileCacheHit "file_cache_hits" Events "An open file was found in the file cache.";
         FileCacheMiss "file_cache_misses" Events "A file had to be opened.";

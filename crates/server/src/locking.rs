@@ -66,6 +66,7 @@ pub(crate) struct LockService {
     uses_kernel_locks: AtomicBool,
     next_scan: Mutex<Option<Instant>>,
     alarm: Arc<Alarm>,
+    has_thread: AtomicBool,
 }
 
 /// When the service's thread has to run next.
@@ -127,14 +128,19 @@ impl LockService {
             uses_kernel_locks: AtomicBool::new(false),
             next_scan: Mutex::new(None),
             alarm: Arc::default(),
+            has_thread: AtomicBool::new(false),
         }
     }
 
-    /// Starts the thread for retransmissions, reservations and polls. It ends with the service.
+    /// Starts the thread for retransmissions, reservations and polls, unless there is one. It ends
+    /// with the service.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub(crate) fn start(self: &Arc<Self>, clock: TimeSource) -> std::io::Result<()> {
+        if self.has_thread.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         let weak = Arc::downgrade(self);
         let alarm = Arc::clone(&self.alarm);
         let run = move || {

@@ -215,6 +215,7 @@ mod tests {
                 backchannel: None,
                 callback_program: 1,
                 callback_security: None,
+                minor_version: 1,
             };
             let created = held.create_session(&creation, now).unwrap();
             Arc::clone(&held.session(&created.session).unwrap().client)

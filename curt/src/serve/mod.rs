@@ -98,6 +98,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let server = RpcServer::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
     control.set_connections(server.handle());
     let stops = signals::watch(server.handle(), reload).context("cannot wait for signals")?;
+    service.serve_callbacks().context("cannot start the threads for callbacks")?;
     leases::watch(Arc::clone(&service), Arc::clone(&stops)).context("cannot start the thread for leases")?;
     if let Some(locks) = &locks {
         locks.announce(&service, &listeners, registration.as_ref())?;

@@ -338,7 +338,7 @@ impl ServerState {
     /// crowded, or after a day: as long as nobody wants what it holds, it may return. The clients'
     /// state remains until it is released.
     pub(crate) fn expire(&self, now: Duration) -> ExpiredClients {
-        self.check_backchannels();
+        self.check_callback_paths();
         let states = self.states.load(Ordering::Relaxed);
         let clients = self.clients.lock().records.len();
         let is_crowded =

@@ -42,7 +42,7 @@ pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::lock_states::{ClientLocks, LockBasis, LockStateOutcome, LockStateRequest, lock_owner};
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
-pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session};
+pub(crate) use self::sessions::{CallbackRoute, CallbackSecurity, ChannelLimits, CreateSession, Session};
 pub use self::shares::FileKey;
 pub(crate) use self::shares::{IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable};
 pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};

@@ -20,6 +20,10 @@ use super::{Client, Principal, ServerState, SlotInUse, StateFault};
 const SHARDS: usize = 64;
 /// The session has a backchannel, but no connection for it.
 const BACKCHANNEL_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN_SESSION;
+/// The same holds for all sessions of the client.
+const CLIENT_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN;
+/// Operations of a callback: CB_SEQUENCE and another one.
+const CALLBACK_OPERATIONS: u32 = 2;
 /// A new session's cached replies use at most this part of the memory that is left.
 const RESERVED_PART: usize = 8;
 
@@ -93,6 +97,8 @@ pub(crate) struct CreateSession {
     pub(crate) callback_program: u32,
     /// The credential of callbacks; none if the client accepts none that the server supports.
     pub(crate) callback_security: Option<CallbackSecurity>,
+    /// The minor version of the request, and so of callbacks.
+    pub(crate) minor_version: u32,
 }
 
 /// The results of CREATE_SESSION.
@@ -140,8 +146,9 @@ pub(crate) struct Session {
     /// The limits of the fore channel.
     pub(crate) fore: ChannelLimits,
     /// The limits of the backchannel.
-    #[allow(dead_code, reason = "callbacks need it")]
     pub(crate) back: ChannelLimits,
+    /// The minor version of callbacks.
+    pub(crate) minor_version: u32,
     callback: Mutex<CallbackPath>,
     slots: Box<[Slot]>,
     /// Number of compounds in progress. Relaxed: a session may be destroyed just before one begins.
@@ -155,6 +162,22 @@ struct CallbackPath {
     program: u32,
     security: Option<CallbackSecurity>,
     connections: Vec<Arc<dyn Backchannel>>,
+    /// Whether the client has bound a connection at any time.
+    was_bound: bool,
+    /// The sequence id of the next callback. All use slot 0.
+    sequence: SequenceId,
+}
+
+/// How to send the next callback.
+pub(crate) struct CallbackRoute {
+    /// The last connection that is open.
+    pub(crate) connection: Arc<dyn Backchannel>,
+    /// The program.
+    pub(crate) program: u32,
+    /// The credential.
+    pub(crate) security: CallbackSecurity,
+    /// The sequence id in slot 0.
+    pub(crate) sequence: SequenceId,
 }
 
 impl CallbackPath {
@@ -166,6 +189,11 @@ impl CallbackPath {
             self.connections.remove(0);
         }
         self.connections.push(connection);
+        self.was_bound = true;
+    }
+
+    fn is_open(&self) -> bool {
+        self.connections.iter().any(|connection| connection.is_open())
     }
 }
 
@@ -182,6 +210,7 @@ impl Session {
     pub(crate) fn bind_backchannel(&self, connection: Arc<dyn Backchannel>) {
         self.callback.lock().bind(connection);
         self.status_flags.fetch_and(!BACKCHANNEL_DOWN, Ordering::Relaxed);
+        self.client.status_flags.fetch_and(!CLIENT_DOWN, Ordering::Relaxed);
     }
 
     /// BACKCHANNEL_CTL.
@@ -191,26 +220,47 @@ impl Session {
         callback.security = Some(security);
     }
 
-    /// The program of callbacks and their credential; none if the client has not accepted one.
-    #[allow(dead_code, reason = "callbacks need it")]
-    pub(crate) fn callback(&self) -> Option<(u32, CallbackSecurity)> {
+    /// Whether the client takes callbacks of a few operations, as far as is known.
+    pub(crate) fn takes_callbacks(&self) -> bool {
         let callback = self.callback.lock();
-        Some((callback.program, callback.security.clone()?))
+        self.back.operations >= CALLBACK_OPERATIONS && callback.security.is_some() && callback.is_open()
     }
 
-    /// The last connection of the backchannel that is open.
-    #[allow(dead_code, reason = "callbacks need it")]
-    pub(crate) fn backchannel(&self) -> Option<Arc<dyn Backchannel>> {
+    /// How to send the next callback; none if there is no way.
+    pub(crate) fn callback_route(&self) -> Option<CallbackRoute> {
         let callback = self.callback.lock();
-        callback.connections.iter().rev().find(|connection| connection.is_open()).cloned()
+        let connection = callback.connections.iter().rev().find(|connection| connection.is_open())?;
+        Some(CallbackRoute {
+            connection: Arc::clone(connection),
+            program: callback.program,
+            security: callback.security.clone()?,
+            sequence: callback.sequence,
+        })
     }
 
-    /// Updates the status flag of a backchannel without a connection.
-    fn check_backchannel(&self) {
+    /// The client has executed the callback with this sequence id.
+    pub(crate) fn callback_executed(&self, sequence: SequenceId) {
+        self.callback.lock().sequence = sequence.next();
+    }
+
+    /// A callback over this connection has failed: it is not used until the client binds one again.
+    pub(crate) fn callback_failed(&self, connection: &Arc<dyn Backchannel>) {
+        let mut callback = self.callback.lock();
+        callback.connections.retain(|other| !Arc::ptr_eq(other, connection));
+        drop(callback);
+        self.check_backchannel();
+    }
+
+    /// Updates the status flag of a backchannel without a connection. Returns its state.
+    fn check_backchannel(&self) -> BackchannelStatus {
         let callback = self.callback.lock();
-        let had_one = !callback.connections.is_empty();
-        if had_one && !callback.connections.iter().any(|connection| connection.is_open()) {
-            self.status_flags.fetch_or(BACKCHANNEL_DOWN, Ordering::Relaxed);
+        match (callback.was_bound, callback.is_open()) {
+            (false, _) => BackchannelStatus::NeverBound,
+            (true, true) => BackchannelStatus::Open,
+            (true, false) => {
+                self.status_flags.fetch_or(BACKCHANNEL_DOWN, Ordering::Relaxed);
+                BackchannelStatus::Down
+            }
         }
     }
 
@@ -340,7 +390,10 @@ impl ServerState {
                 program: asked.callback_program,
                 security: asked.callback_security.clone(),
                 connections: asked.backchannel.iter().cloned().collect(),
+                was_bound: asked.backchannel.is_some(),
+                sequence: SequenceId(1),
             }),
+            minor_version: asked.minor_version,
             slots: (0..fore.slots).map(|_| Slot::default()).collect(),
             active: AtomicUsize::new(0),
             status_flags: AtomicU32::new(0),
@@ -369,10 +422,45 @@ impl ServerState {
         Ok(())
     }
 
-    /// Updates the status flags of backchannels.
-    pub(super) fn check_backchannels(&self) {
-        for shard in &self.sessions.shards {
-            shard.read().values().for_each(|session| session.check_backchannel());
+    /// A session of the client over which callbacks can be sent.
+    pub(crate) fn session_with_callbacks(&self, client: Clientid) -> Option<Arc<Session>> {
+        let table = self.clients.lock();
+        let sessions = &table.records.get(&client)?.sessions;
+        sessions.iter().find(|session| session.takes_callbacks()).cloned()
+    }
+
+    /// Updates the status flags of the backchannels of a client.
+    pub(crate) fn check_callback_path(&self, client: Clientid) {
+        if let Some(record) = self.clients.lock().records.get(&client) {
+            check_backchannels(record);
         }
+    }
+
+    /// The same for all clients.
+    pub(super) fn check_callback_paths(&self) {
+        self.clients.lock().records.values().for_each(check_backchannels);
+    }
+}
+
+/// The state of a backchannel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BackchannelStatus {
+    /// The client has bound no connection.
+    NeverBound,
+    /// A connection is open.
+    Open,
+    /// No connection is open any more.
+    Down,
+}
+
+fn check_backchannels(record: &ClientRecord) {
+    let statuses = record.sessions.iter().map(|session| session.check_backchannel());
+    let (mut has_open, mut has_down) = (false, false);
+    for status in statuses {
+        has_open |= status == BackchannelStatus::Open;
+        has_down |= status == BackchannelStatus::Down;
+    }
+    if has_down && !has_open {
+        record.client.status_flags.fetch_or(CLIENT_DOWN, Ordering::Relaxed);
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn create_session<'r>(
         backchannel: compound.request.context.backchannel().filter(|_| wants_backchannel),
         callback_program: asked.callback_program,
         callback_security,
+        minor_version: compound.minor_version,
     };
     let created = service.held.create_session(&creation, service.uptime())?;
     let flags = if created.has_backchannel { CreateSessionFlags::CONN_BACK_CHAN } else { 0 };

@@ -60,7 +60,7 @@ pub(super) fn lock<'r>(
     let (service, slot) = (compound.request.service, compound.slot()?);
     let asked = LockStateRequest { basis, file: target.file_key(), lock_type, is_reclaim: reclaim };
     // A client that cannot be called back asks again in its own time.
-    let waits = kind.waits() && !reclaim && slot.session().backchannel().is_some();
+    let waits = kind.waits() && !reclaim && slot.session().takes_callbacks();
     let wait = if waits { LockWait::Notified { handle: target.handle() } } else { LockWait::No };
     let attempt = || {
         service.held.lock(slot.client(), &asked, |owner| {

@@ -10,6 +10,7 @@ mod access;
 mod attributes;
 mod backchannel_ctl;
 mod bind_conn_to_session;
+mod callbacks;
 mod change;
 mod close;
 mod commit;

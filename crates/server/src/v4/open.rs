@@ -76,10 +76,13 @@ pub(super) fn open<'r>(
             return Err(fault.into());
         }
     }
+    // A client that cannot be called back asks for locks more often without this flag.
+    let notifies =
+        if compound.slot()?.session().takes_callbacks() { OpenResultFlags::MAY_NOTIFY_LOCK } else { 0 };
     OpenOk4 {
         stateid: granted.stateid,
         directory,
-        flags: OpenResultFlags(OpenResultFlags::LOCKTYPE_POSIX),
+        flags: OpenResultFlags(OpenResultFlags::LOCKTYPE_POSIX | notifies),
         attributes_set: set,
         delegation,
     }

@@ -73,6 +73,7 @@ fn creation(client: Clientid, sequence: u32) -> CreateSession {
         backchannel: None,
         callback_program: 1,
         callback_security: None,
+        minor_version: 1,
     }
 }
 

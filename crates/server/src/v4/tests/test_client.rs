@@ -71,7 +71,7 @@ pub(super) fn channel() -> ChannelAttributes {
 }
 
 pub(super) struct Server {
-    pub(super) service: NfsService,
+    pub(super) service: Arc<NfsService>,
 }
 
 impl Server {
@@ -82,7 +82,7 @@ impl Server {
 
     pub(super) fn with(exports: Vec<ExportDefinition>) -> Self {
         let (state, counters) = (PersistentState::with_key([9; 16]), Arc::new(ServerCounters::default()));
-        Self { service: NfsService::new(Setup { state, exports, counters }).unwrap() }
+        Self { service: Arc::new(NfsService::new(Setup { state, exports, counters }).unwrap()) }
     }
 
     /// Calls with bytes as arguments of COMPOUND.
