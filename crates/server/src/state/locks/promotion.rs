@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use curt_types::ByteRange;
+
 use super::callbacks::ANSWER_MAX;
 use super::held::{Change, HeldPart};
 use super::queue::{ClientQueue, LocalPoll, PendingGrant, WaitQueue, Waiter, WaiterState, exclude};
@@ -83,11 +85,11 @@ impl LockTable {
         let mut served = Vec::new();
         // Clients without further waiters leave.
         let mut turns: Vec<Turn> = (0..queue.clients.len()).map(|at| Turn { at, next: 0 }).collect();
-        while !turns.is_empty() && !self.is_over(&mut pass, queue, freed) {
+        while !turns.is_empty() && !self.is_over(slot, &mut pass, queue, freed) {
             turns.retain_mut(|turn| {
                 let Some(waiter) = queue.clients[turn.at].waiters.get(turn.next) else { return false };
                 let wanted = waiter.wanted;
-                if self.is_over(&mut pass, queue, freed) {
+                if self.is_over(slot, &mut pass, queue, freed) {
                     return true;
                 }
                 let held = &self.files[slot.0 as usize].held;
@@ -129,9 +131,21 @@ impl LockTable {
     }
 
     /// Whether no further waiter can get any of the bytes.
-    fn is_over(&self, pass: &mut Pass, queue: &WaitQueue, freed: &RangeSet) -> bool {
-        let may_pass = || queue.iter().any(|waiter| self.owners.has_more_than_a_waiter(waiter.wanted.owner));
+    fn is_over(&self, slot: Slot, pass: &mut Pass, queue: &WaitQueue, freed: &RangeSet) -> bool {
+        let may_pass = || self.owners.any_waits_more_than_once() || self.any_holder_waits(slot, queue);
         pass.barrier.closes(freed) && !*pass.may_pass.get_or_insert_with(may_pass)
+    }
+
+    /// Whether an owner that waits in the queue may hold a lock of the file. Looks at the fewer: the
+    /// locks, or the waiters.
+    pub(super) fn any_holder_waits(&self, slot: Slot, queue: &WaitQueue) -> bool {
+        let held = &self.files[slot.0 as usize].held;
+        if held.len() > queue.len {
+            return queue.iter().any(|waiter| held.holds(waiter.wanted.owner));
+        }
+        let mut found = false;
+        held.visit(ByteRange::WHOLE, &mut |part| found = found || self.owners.waits(part.owner));
+        found
     }
 
     #[expect(clippy::too_many_arguments, reason = "the waiter, and what the pass has found so far")]

@@ -138,7 +138,7 @@ impl LockTable {
     ) -> LockOutcome {
         let HeldPart { owner, lock_type, range } = wanted;
         let entry = &mut self.files[slot.0 as usize];
-        let queue = entry.queue.as_deref_mut();
+        let queue = entry.queue.as_deref_mut().filter(|_| self.owners.waits(owner));
         let waiter = queue.and_then(|queue| queue.find_request(&wanted)).map(|waiter| waiter.state);
         let conflict = match entry.held.conflict(Some(owner), lock_type, range) {
             Some(held) => Some(held),
@@ -183,11 +183,13 @@ impl LockTable {
         callbacks: &mut Vec<LockCallback>,
     ) -> LockOutcome {
         let entry = &mut self.files[slot.0 as usize];
-        if let Some(waiter) = entry.queue.as_deref_mut().and_then(|queue| queue.find_request(&wanted))
-            && matches!(waiter.state, WaiterState::Notified { .. })
-        {
-            // The range has been taken before the client came back.
+        let known = entry.queue.as_deref_mut().filter(|_| self.owners.waits(wanted.owner));
+        let mut known = known.and_then(|queue| queue.find_request(&wanted));
+        if let Some(waiter) = &mut known {
+            // If it was notified, others took the range before the client came back.
             waiter.state = WaiterState::Waiting;
+            waiter.poll = waiter.poll.or(poll);
+            waiter.set_timer(now, &mut self.timers);
         }
         let (style, handle, caller_name) = match *wait {
             LockWait::No => return LockOutcome::Denied(LockDenial::Conflict(holder)),
@@ -195,13 +197,12 @@ impl LockTable {
             LockWait::Notified { handle } => (CallbackStyle::Notified, handle, &b""[..]),
         };
         let expires = (style == CallbackStyle::Notified).then(|| now + self.options.poll_max);
-        let queue = entry.queue.get_or_insert_with(|| Box::new(WaitQueue::new(*file)));
-        if let Some(waiter) = queue.find_request(&wanted) {
-            waiter.poll = waiter.poll.or(poll);
+        if let Some(waiter) = known {
             waiter.expires = expires;
             waiter.set_timer(now, &mut self.timers);
             return LockOutcome::Blocked(holder);
         }
+        let queue = entry.queue.get_or_insert_with(|| Box::new(WaitQueue::new(*file)));
         let account = Arc::clone(self.owners.account(wanted.owner));
         if caller_name.len() > OWNER_NAME_MAX || !account.allows(Counted::Waiters, 1) {
             return LockOutcome::Denied(LockDenial::NoLocks);
@@ -225,19 +226,17 @@ impl LockTable {
         self.counts.waiters += 1;
         self.counts.blocked += 1;
         account.change(Counted::Waiters, 1);
-        self.owners.change_uses(wanted.owner, 1);
+        self.owners.change_waiters(wanted.owner, 1);
         self.ids.insert(id, slot);
-        self.pass_waiters(slot, id, now, callbacks);
+        self.pass_waiters(slot, now, callbacks);
         LockOutcome::Blocked(holder)
     }
 
     /// A new waiter may wait for the locks of an owner that waits itself: that owner then passes
     /// others.
-    fn pass_waiters(&mut self, slot: Slot, new: u64, now: Instant, callbacks: &mut Vec<LockCallback>) {
-        let entry = &self.files[slot.0 as usize];
-        let Some(queue) = entry.queue.as_deref() else { return };
-        let holds = |owner| self.owners.has_more_than_a_waiter(owner) && entry.held.holds(owner);
-        if queue.iter().any(|waiter| waiter.id != new && holds(waiter.wanted.owner)) {
+    fn pass_waiters(&mut self, slot: Slot, now: Instant, callbacks: &mut Vec<LockCallback>) {
+        let Some(queue) = self.files[slot.0 as usize].queue.as_deref() else { return };
+        if queue.len > 1 && self.any_holder_waits(slot, queue) {
             self.promote(slot, RangeSet::of(ByteRange::WHOLE), now, callbacks);
         }
     }
@@ -560,7 +559,7 @@ impl LockTable {
         self.timers.set(waiter.id, &mut waiter.timer, None);
         self.counts.waiters -= 1;
         self.owners.account(waiter.wanted.owner).change(Counted::Waiters, -1);
-        self.owners.change_uses(waiter.wanted.owner, -1);
+        self.owners.change_waiters(waiter.wanted.owner, -1);
     }
 }
 
