@@ -62,7 +62,7 @@ fn random_writer_on_a_mount_of_knfsd_finds_nothing_wrong() -> Result<()> {
     let mount = CurtMount::start(&network, "mount", &source, "")?;
     // Each operation takes milliseconds on this kernel.
     let is_full = std::env::var_os("CURT_FULL").is_some();
-    let writer = Writer::new(5, if is_full { 100_000 } else { 15_000 })?;
+    let writer = Writer::new(5, if is_full { 100_000 } else { 10_000 })?;
     writer.finish(writer.start(&network, mount.directory())?)?;
     mount.unmount()?;
     // A mount that did not see the files written.

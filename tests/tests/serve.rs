@@ -163,10 +163,10 @@ fn linux_replays_page_without_a_wrong_result() -> Result<()> {
     Ok(())
 }
 
-/// 30,000 operations; with CURT_FULL=1 100,000.
+/// 15,000 operations; with CURT_FULL=1 100,000.
 #[test]
 fn linux_writes_at_random() -> Result<()> {
-    let operations = if std::env::var_os("CURT_FULL").is_some() { 100_000 } else { 30_000 };
+    let operations = if std::env::var_os("CURT_FULL").is_some() { 100_000 } else { 15_000 };
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let server = CurtServe::start(&network, &export, &[])?;

@@ -25,7 +25,7 @@ struct XtaskArguments {
 #[derive(Subcommand)]
 enum XtaskCommand {
     /// Install the tests' packages, then check and test everything; the last line is "N passed, N
-    /// failed, N of those that passed are unsteady"
+    /// failed"
     Test {
         /// Skip the whole-program tests, which need root, boots of a kernel and most of the time
         #[arg(long)]
@@ -37,9 +37,6 @@ enum XtaskCommand {
         /// the same in each run]
         #[arg(long)]
         seed: Option<test::TestSeed>,
-        /// Do not run failed tests again
-        #[arg(long)]
-        once: bool,
     },
     /// Check the rules of CONTRIBUTING.md for files, names and documents
     Tidy,
@@ -117,9 +114,8 @@ enum CompareCommand {
 
 fn main() -> ExitCode {
     let done = match XtaskArguments::parse().chore {
-        XtaskCommand::Test { quick, only, seed, once } => {
-            let tries = if once { test::RetryPolicy::One } else { test::RetryPolicy::Two };
-            test::run(&test::TestScope::new(quick, only), seed.unwrap_or(test::TestSeed::Usual), tries)
+        XtaskCommand::Test { quick, only, seed } => {
+            test::run(&test::TestScope::new(quick, only), seed.unwrap_or(test::TestSeed::Usual))
         }
         XtaskCommand::Tidy => tidy::run(&root()),
         XtaskCommand::Semantics => tidy::semantics::write(&root()).map(|()| true),

@@ -26,8 +26,8 @@
 //! limits, an RPC client) and an [`Environment`] with [`threads::BackgroundThreads`] and
 //! [`threads::MonotonicClock`].
 //!
-//! Modules: `api` arguments and results of operations, `superblock` the state of a mount, `op` one
-//! operation's context, [`ops`] one file per operation, `readdir/` directory listings, `inode/`
+//! Modules: `api` arguments and results of operations, `superblock` the state of a mount and
+//! one operation's context, [`ops`] one file per operation, `readdir/` directory listings, `inode/`
 //! attributes and access rights, `dentry_cache/` names, [`caller`] callers, [`protocol`]
 //! requests and replies, [`data`] file data, [`mounting`] the mount procedure. Decisions are made
 //! in curt-policy.
@@ -49,10 +49,8 @@ pub mod errno;
 mod event_fields;
 mod fileid_map;
 mod inode;
-mod kernel_dentries;
 mod last_found;
 pub mod locks;
-mod op;
 mod open_file;
 mod open_unlink;
 pub mod ops;
@@ -74,10 +72,9 @@ pub use config::{ClientOptions, Environment, Limits};
 pub use curt_policy::locks::LockOwner;
 pub use event_fields::InodeEventFields;
 pub use locks::{ConflictingLock, LockArguments, LockDone, LockReport, LockReportEntry};
-pub use op::Op;
 pub use open_file::OpenFile;
 pub use protocol::v3::mounting;
 pub use readdir::OpenDirectory;
 pub use rustix::io::Errno;
-pub use superblock::{MountedRoot, Superblock};
+pub use superblock::{MountedRoot, Op, Superblock};
 pub use threads::{Background, BackgroundTask, Clock};

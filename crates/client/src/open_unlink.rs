@@ -25,9 +25,8 @@ use rustix::io::Errno;
 use crate::{
     dentry_cache::NameKey,
     inode::{
-        Inode, InodeFacts,
+        Inode, InodeFacts, TypeState,
         single_flight::{InFlightCall, InFlightEnd},
-        type_state::TypeState,
     },
 };
 

@@ -27,12 +27,12 @@ mod values;
 pub use abi::{feature, open_reply};
 pub use channel::{FuseDevice, FuseMount, FuseMountError, MountFlags, MountOptions};
 pub use filesystem::Filesystem;
-pub use interrupt::FuseContext;
+pub use interrupt::{FuseContext, RequestBarrier};
 pub use listing::{Dirent, DirentBuffer};
 pub use negotiate::{IO_BYTES_MAX, NegotiatedFeatures, RequestedFeatures};
 pub use notify::Notifier;
 pub use reply::ReadReply;
-pub use session::{FuseSession, FuseSessionEnd, FuseSessionError, FuseSessionOptions, RequestBarrier};
+pub use session::{FuseSession, FuseSessionEnd, FuseSessionError, FuseSessionOptions};
 pub use setlk_reply::SetlkReply;
 pub use values::{
     AttrOut, CreateIn, EntryOut, FuseAttr, FuseFh, FuseTime, LkIn, LockKind, LockRange, MknodIn, NodeId,

@@ -40,7 +40,8 @@ const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// Explains on request.
 pub struct Explainer {
     client: Arc<Superblock>,
-    is_on: AtomicBool,
+    /// A command is being explained. Relaxed: an operation in progress may be counted or not.
+    pub(crate) is_on: AtomicBool,
     present: Mutex<Option<Arc<CommandExplanation>>>,
     request_barrier: OnceLock<RequestBarrier>,
 }
@@ -121,7 +122,6 @@ impl Explainer {
         // Until it ends.
         self.client.withhold_names(Duration::MAX);
         *present = Some(explanation);
-        // Relaxed: an operation in progress may be counted or not.
         self.is_on.store(true, Relaxed);
         Ok(())
     }
@@ -200,9 +200,6 @@ impl Explainer {
 
     /// The current explanation.
     fn present(&self) -> Option<Arc<CommandExplanation>> {
-        if !self.is_on.load(Relaxed) {
-            return None;
-        }
         let mut present = self.present.lock();
         if present.as_ref().is_some_and(|present| present.is_abandoned()) {
             self.clear(&mut present);

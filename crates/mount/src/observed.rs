@@ -5,6 +5,7 @@
 //! to zero, while an explanation wants the kernel to ask again each time.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use curt_client::{InodeEventFields, InodeId, Superblock, trace_enter, trace_exit};
@@ -49,7 +50,8 @@ impl ObservedFilesystem {
 
     fn begin(&self, context: &FuseContext<'_>, operation: &FuseOperation<'_>) -> Option<ExplainedOperation> {
         self.trace_begin(context, operation);
-        self.explainer.enter(context, operation)
+        let is_explaining = self.explainer.is_on.load(Relaxed);
+        if is_explaining { self.explainer.enter(context, operation) } else { None }
     }
 
     /// An operation has ended with this outcome. (The kernel may have the data of a READ already.)

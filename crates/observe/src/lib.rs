@@ -8,8 +8,8 @@
 //! to number, so that the tables of two runs can be compared.
 //!
 //! [`causes`] lists the reasons why a request is sent or saved; [`scope`] attributes a thread's
-//! work to a process and a cause; [`watch`] notifies observers of each request; [`in_progress`]
-//! waits for the end of work.
+//! work to a process and a cause, and counts the work in progress; [`watch`] notifies observers of
+//! each request.
 //!
 //! [`events`] are the tracepoints.
 //!
@@ -31,7 +31,6 @@ pub mod control;
 pub mod events;
 pub mod explain;
 pub mod heavy_hitters;
-pub mod in_progress;
 pub mod mountstats;
 mod operation_map;
 pub mod operations;

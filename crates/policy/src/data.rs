@@ -9,9 +9,9 @@
 use crate::{
     attributes::AttributeState,
     attributes::{Epoch, LockingState},
+    names::ServerClock,
     options::{CacheOptions, RacyGuard},
     time::Moment,
-    time::ServerClock,
 };
 
 /// The label of the cached pages of a file.

@@ -15,10 +15,9 @@ use crate::{
     access::is_world_searchable,
     attributes::AttributeState,
     attributes::{Epoch, Facts},
-    names::{self, DentryState, NameLabel},
+    names::{self, DentryState, NameLabel, ServerClock},
     options::{CacheOptions, MountUsers},
     time::Moment,
-    time::ServerClock,
 };
 
 /// How much later than granted a lifetime is taken to end. It begins when the kernel processes the

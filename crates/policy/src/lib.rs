@@ -36,10 +36,10 @@ pub use attributes::{
     Absorbed, AttributeReport, AttributeState, Delegation, Epoch, Facts, Freshness, LockingState, Mutation,
     MutationTicket,
 };
-pub use names::{NameDecision, NameLabel, NameView};
+pub use names::{NameDecision, NameLabel, NameView, ServerClock};
 pub use open::{OpenDecision, OpenIntent, OpenView};
 pub use options::{
     AccessMode, CacheOptions, FillMode, ListingMode, LookupCache, MountUsers, PlusMode, RacyGuard,
     TimeoutRange,
 };
-pub use time::{Moment, ServerClock};
+pub use time::Moment;

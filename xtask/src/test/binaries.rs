@@ -72,17 +72,6 @@ impl TestBinary {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// A binary created elsewhere.
-    #[cfg(test)]
-    pub(super) fn at(path: &std::path::Path, package: &str) -> Self {
-        Self {
-            package: package.to_owned(),
-            target: "none".to_owned(),
-            path: path.to_owned(),
-            directory: root(),
-        }
-    }
-
     fn command(&self, arguments: &[&str]) -> Command {
         let (variable, seed) = seed::variable();
         let mut command = Command::new(&self.path);

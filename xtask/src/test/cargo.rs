@@ -15,8 +15,6 @@ pub(super) struct TestSummary {
     pub(super) passed: u64,
     pub(super) failed: u64,
     pub(super) failures: Vec<TestFailure>,
-    /// Tests that failed in parallel and passed alone: still a fault, of the test or of the code.
-    pub(super) unsteady: Vec<TestFailure>,
 }
 
 impl TestSummary {
@@ -32,7 +30,6 @@ impl TestSummary {
 
     pub(super) fn and(mut self, other: Self) -> Self {
         self.failures.extend(other.failures);
-        self.unsteady.extend(other.unsteady);
         Self { passed: self.passed + other.passed, failed: self.failed + other.failed, ..self }
     }
 }
@@ -65,11 +62,6 @@ pub(super) fn is_usual(line: &str) -> bool {
 /// The name of the passed test of a line.
 fn passed(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... ok")
-}
-
-/// The name of the failed test of a line.
-pub(super) fn failed(line: &str) -> Option<&str> {
-    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 /// The same; `hear` gets each line.
@@ -117,8 +109,6 @@ mod tests {
     fn only_what_went_well_is_usual() {
         assert_eq!(passed("test a::b ... ok"), Some("a::b"));
         assert_eq!(passed("test a::b ... FAILED"), None);
-        assert_eq!(failed("test a::b ... FAILED"), Some("a::b"));
-        assert_eq!(failed("test a::b ... ok"), None);
         assert!(is_usual("test a::b ... ok") && is_usual("running 3 tests") && is_usual(""));
         for line in ["test a::b ... FAILED", "test result: ok. 1 passed", "thread panicked"] {
             assert!(!is_usual(line), "{line}");

@@ -4,7 +4,6 @@ mod binaries;
 mod cargo;
 mod failures;
 mod parallel;
-mod retry;
 mod seed;
 
 use std::time::{Duration, Instant};
@@ -12,8 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use cargo::{TestSummary, cargo};
 use failures::TestFailure;
-pub(crate) use retry::RetryPolicy;
-use retry::UNSTEADY_MAX;
 pub(crate) use seed::TestSeed;
 
 use crate::{fuzz, packages, root, tidy};
@@ -49,7 +46,7 @@ struct TestPart {
 ///
 /// # Errors
 /// cargo cannot be started.
-pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Result<bool> {
+pub(crate) fn run(scope: &TestScope, seed: TestSeed) -> Result<bool> {
     seed.choose()?;
     let mut parts = Vec::new();
     // Only whole-program tests need them: they are installed while cargo builds.
@@ -81,12 +78,12 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Resu
         });
     }
     match scope {
-        TestScope::WithoutWholePrograms => units(&mut parts, &programs, tries),
+        TestScope::WithoutWholePrograms => units(&mut parts, &programs),
         TestScope::All => {
             // Another profile has another directory, so that neither waits for the other.
             std::thread::scope(|scope| {
                 let building = scope.spawn(release_build);
-                units(&mut parts, &programs, tries);
+                units(&mut parts, &programs);
                 part(&mut parts, "release build", || {
                     building.join().map_err(|_| anyhow::anyhow!("it panicked"))?
                 });
@@ -94,7 +91,7 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Resu
             // With lower priority than the others.
             std::thread::scope(|scope| {
                 let aside = scope.spawn(aside);
-                part(&mut parts, "whole programs", || parallel::whole_programs(&programs, "", tries));
+                part(&mut parts, "whole programs", || parallel::whole_programs(&programs, ""));
                 part(&mut parts, "fuzz, clippy", || {
                     aside.join().map_err(|_| anyhow::anyhow!("it panicked"))?
                 });
@@ -102,7 +99,7 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Resu
         }
         TestScope::WholePrograms(name) => {
             part(&mut parts, "release build", release_build);
-            part(&mut parts, "whole programs", || parallel::whole_programs(&programs, name, tries));
+            part(&mut parts, "whole programs", || parallel::whole_programs(&programs, name));
         }
     }
     Ok(report(&parts))
@@ -129,8 +126,8 @@ fn aside() -> Result<TestSummary> {
 
 /// Unit tests and doc tests. They run even if something else failed, so that one run shows all
 /// failures.
-fn units(parts: &mut Vec<TestPart>, programs: &[binaries::TestBinary], tries: RetryPolicy) {
-    part(parts, "unit tests", || parallel::units(programs, tries));
+fn units(parts: &mut Vec<TestPart>, programs: &[binaries::TestBinary]) {
+    part(parts, "unit tests", || parallel::units(programs));
     part(parts, "examples", || cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]));
 }
 
@@ -160,22 +157,15 @@ fn report(parts: &[TestPart]) -> bool {
 
 /// Prints the failures at the end; returns whether all succeeded.
 fn conclusion(all: &TestSummary) -> bool {
-    let TestSummary { passed, failed, .. } = all;
-    let is_shaky = all.unsteady.len() > UNSTEADY_MAX;
-    for failure in &all.failures {
+    let TestSummary { passed, failed, failures } = all;
+    for failure in failures {
         println!("FAILED {failure}\n");
     }
-    for failure in &all.unsteady {
-        println!("UNSTEADY, a defect to fix: it failed beside others and passed by itself: {failure}\n");
-    }
-    if *failed > 0 || !all.unsteady.is_empty() {
+    if *failed > 0 {
         println!("all choices at random followed from seed {}", seed::chosen());
     }
-    if is_shaky {
-        println!("more than {UNSTEADY_MAX} unsteady tests are a failure");
-    }
-    println!("{passed} passed, {failed} failed, {} of those that passed are unsteady", all.unsteady.len());
-    *failed == 0 && !is_shaky
+    println!("{passed} passed, {failed} failed");
+    *failed == 0
 }
 
 fn checked(name: &str, well: Result<bool>) -> Result<TestSummary> {
@@ -188,21 +178,4 @@ fn failed(name: &str, error: &anyhow::Error) -> TestSummary {
     let output_text = format!("{error:#}");
     println!("{output_text}");
     TestSummary::failure(TestFailure::of(name, &output_text))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_few_unsteady_tests_are_borne_and_no_failure_is() {
-        let unsteady = |count| TestSummary {
-            passed: 9,
-            unsteady: vec![TestFailure::of("a", "why"); count],
-            ..TestSummary::default()
-        };
-        assert!(conclusion(&unsteady(0)) && conclusion(&unsteady(UNSTEADY_MAX)));
-        assert!(!conclusion(&unsteady(UNSTEADY_MAX + 1)));
-        assert!(!conclusion(&TestSummary::failure(TestFailure::of("a", "why"))));
-    }
 }

@@ -2,14 +2,14 @@
 //! each in its own network.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use super::binaries::{TestBinary, TestRunOutcome};
 use super::cargo::TestSummary;
-use super::retry::{self, FailedRun, RetryPolicy};
+use super::failures::TestFailure;
 
 /// Number of parallel unit test binaries: many of them use a whole processor.
 const UNITS: usize = 2;
@@ -84,14 +84,17 @@ impl TestJob {
         }
     }
 
-    /// The arguments and result of a failed run.
-    fn failed(&self, outcome: TestRunOutcome) -> FailedRun {
-        FailedRun {
-            name: self.name(),
-            binary: self.binary.clone(),
-            arguments: self.arguments().into_iter().map(str::to_owned).collect(),
-            outcome,
+    /// Runs it, and prints its output in one piece if it failed or was slow.
+    fn run(&self) -> Result<TestSummary> {
+        let TestRunOutcome { mut sum, took, output_text } = self.binary.run(&self.arguments())?;
+        let (name, seconds) = (self.name(), took.as_secs_f64());
+        if sum.failed > 0 {
+            println!("{seconds:>7.1} s {name}: FAILED\n{output_text}");
+            sum.failures = TestFailure::all(&name, &output_text);
+        } else if took >= LONG {
+            println!("{seconds:>7.1} s {name}");
         }
+        Ok(sum)
     }
 
     /// Its position in [`LONGEST`].
@@ -105,18 +108,17 @@ impl TestJob {
 }
 
 /// Runs all except whole-program tests.
-pub(super) fn units(binaries: &[TestBinary], tries: RetryPolicy) -> Result<TestSummary> {
+pub(super) fn units(binaries: &[TestBinary]) -> Result<TestSummary> {
     let jobs = binaries
         .iter()
         .filter(|binary| binary.package != WHOLE_PROGRAMS)
         .map(|binary| TestJob { binary: binary.clone(), tests: TestSelection::All })
         .collect();
-    let (sum, failed) = side_by_side(jobs, UNITS)?;
-    Ok(sum.and(retry::judge(failed, tries)?))
+    side_by_side(jobs, UNITS)
 }
 
 /// Runs the whole-program tests whose names contain `name`.
-pub(super) fn whole_programs(binaries: &[TestBinary], name: &str, tries: RetryPolicy) -> Result<TestSummary> {
+pub(super) fn whole_programs(binaries: &[TestBinary], name: &str) -> Result<TestSummary> {
     let is_ours = |binary: &&TestBinary| binary.package == WHOLE_PROGRAMS;
     let binaries: Vec<TestBinary> = binaries.iter().filter(is_ours).cloned().collect();
     let together = TOGETHER.map(|(named, _)| named);
@@ -143,56 +145,28 @@ pub(super) fn whole_programs(binaries: &[TestBinary], name: &str, tries: RetryPo
             jobs.extend(tests.map(|tests| TestJob { binary: binary.clone(), tests }));
         }
     }
-    let (mut sum, mut failed) = (TestSummary::default(), Vec::new());
-    for (jobs, workers) in [(others, PARALLEL_TESTS), (replays, PARALLEL_REPLAYS), (alone, 1)] {
-        let (well, others) = side_by_side(jobs, workers)?;
-        sum = sum.and(well);
-        failed.extend(others);
-    }
-    Ok(sum.and(retry::judge(failed, tries)?))
+    let groups = [(others, PARALLEL_TESTS), (replays, PARALLEL_REPLAYS), (alone, 1)];
+    groups
+        .into_iter()
+        .try_fold(TestSummary::default(), |sum, (jobs, workers)| Ok(sum.and(side_by_side(jobs, workers)?)))
 }
 
-/// The sum of the successful runs, and the failed ones.
-fn side_by_side(mut jobs: Vec<TestJob>, workers: usize) -> Result<(TestSummary, Vec<FailedRun>)> {
+/// Runs jobs on this many threads.
+fn side_by_side(mut jobs: Vec<TestJob>, workers: usize) -> Result<TestSummary> {
     jobs.sort_by_key(TestJob::place);
     let waiting = Mutex::new(VecDeque::from(jobs));
-    let failed = Mutex::new(Vec::new());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let worker = || -> Result<TestSummary> {
         let mut sum = TestSummary::default();
-        loop {
-            let next = lock(&waiting).pop_front();
-            let Some(job) = next else {
-                return Ok(sum);
-            };
-            let outcome = job.binary.run(&job.arguments())?;
-            report(&job.name(), &outcome);
-            if outcome.sum.failed > 0 {
-                lock(&failed).push(job.failed(outcome));
-            } else {
-                sum = sum.and(outcome.sum);
-            }
+        while let Some(job) = next() {
+            sum = sum.and(job.run()?);
         }
+        Ok(sum)
     };
-    let sum = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let running: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         running.into_iter().try_fold(TestSummary::default(), |sum, thread| {
-            anyhow::Ok(sum.and(thread.join().ok().context("a worker panicked")??))
+            Ok(sum.and(thread.join().ok().context("a worker panicked")??))
         })
-    })?;
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok((sum, failed))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Prints the output of a slow or failed run in one piece.
-fn report(name: &str, outcome: &TestRunOutcome) {
-    let TestRunOutcome { sum, took, output_text, .. } = outcome;
-    if sum.failed > 0 {
-        println!("{:>7.1} s {name}: FAILED\n{output_text}", took.as_secs_f64());
-    } else if *took >= LONG {
-        println!("{:>7.1} s {name}", took.as_secs_f64());
-    }
+    })
 }

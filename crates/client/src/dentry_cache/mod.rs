@@ -5,15 +5,22 @@
 //! epoch in each entry's label invalidates all names of a directory in O(1); invalid entries are
 //! replaced or evicted. `..` is stored with its directory. Policy decides from the label whether a
 //! name may be cached or served.
+//!
+//! [`KernelDentries`] are the objects that a kernel finds by a name in its own cache: in which
+//! directory, and until when. [`curt_policy::kernel_cache`] says how long a lifetime is, and
+//! [`crate::ops::kernel_names`] what is checked because of it. Invariant: an object has lifetimes
+//! in one directory at a time, so that it is known whose permission a caller needs who came through
+//! the kernel's cache. Only lifetimes that last take memory.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
-    sync::Arc,
+    sync::{Arc, Weak},
+    time::Duration,
 };
 
 use curt_observe::{ClientCounter, ClientCounters};
-use curt_policy::{Moment, MutationTicket, NameLabel, names::DentryUpdate};
+use curt_policy::{Moment, MutationTicket, NameLabel, kernel_cache::with_expiry_delay, names::DentryUpdate};
 use curt_types::FileKind;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
@@ -21,7 +28,7 @@ use parking_lot::Mutex;
 use crate::{
     api::InodeId,
     config::Limits,
-    inode::{Inode, InodeFacts, InodeFlag, type_state::TypeState},
+    inode::{Inode, InodeFacts, InodeFlag, TypeState},
     last_found::LastFound,
 };
 
@@ -65,10 +72,7 @@ impl NameKey {
 impl InodeFacts {
     /// The cached target of `..`.
     pub(crate) fn parent(&self) -> Option<CachedDentry> {
-        let TypeState::Directory(directory) = &self.by_type else {
-            return None;
-        };
-        let (parent, label) = directory.parent.as_ref()?;
+        let (parent, label) = self.by_type.directory_if_any()?.parent.as_ref()?;
         Some(CachedDentry { child: Some(parent.upgrade()?), label: *label })
     }
 }
@@ -558,6 +562,165 @@ impl DentryTable {
         }
         let of_directory = self.by_directory.get(&directory)?;
         if of_directory.len > limits.missing_names_per_directory { of_directory.oldest() } else { None }
+    }
+}
+
+/// Room that an empty table keeps for what comes, in entries.
+const CAPACITY_KEPT: usize = 16_384;
+
+/// How long after a lifetime was granted a request can arrive that the kernel sent without knowing
+/// of it: other threads were looking the name up at the same time.
+const RECEIVED_AFTER: Duration = Duration::from_millis(10);
+
+/// Maximum number of further directories that are remembered for an object with several names.
+const OTHERS_MAX: usize = 4;
+
+/// The objects that a kernel finds without asking.
+#[derive(Debug, Default)]
+pub(crate) struct KernelDentries(Mutex<Generations>);
+
+/// Entries go to the newer table when they are granted; the older one is dropped as a whole when
+/// all of its entries have expired.
+#[derive(Debug, Default)]
+struct Generations {
+    newer: Generation,
+    older: Generation,
+}
+
+#[derive(Debug, Default)]
+struct Generation {
+    by_object: HashMap<InodeId, KernelDentry>,
+    /// When the last of its lifetimes ends.
+    end: Option<Moment>,
+}
+
+#[derive(Clone, Debug)]
+struct KernelDentry {
+    /// When its lifetime was granted; a lifetime that follows another one immediately continues it.
+    begin: Moment,
+    end: Moment,
+    directory: Weak<Inode>,
+    /// Other directories in which LOOKUP found the object meanwhile: callers may have come by any.
+    others: Box<[Weak<Inode>]>,
+}
+
+impl KernelDentry {
+    fn is_in(&self, directory: &Arc<Inode>) -> bool {
+        std::ptr::eq(self.directory.as_ptr(), Arc::as_ptr(directory))
+    }
+
+    fn may_be_kept(&self, now: Moment) -> bool {
+        with_expiry_delay(Some(self.end)) > Some(now)
+    }
+
+    /// Adds a directory in which the object was found; replaces the oldest if there are too many.
+    fn with(mut self, directory: Weak<Inode>) -> Self {
+        let mut known = std::iter::once(&self.directory).chain(&self.others);
+        if !known.any(|known| known.ptr_eq(&directory)) {
+            let mut others = self.others.into_vec();
+            if others.len() == OTHERS_MAX {
+                others.remove(0);
+            }
+            others.push(directory);
+            self.others = others.into_boxed_slice();
+        }
+        self
+    }
+}
+
+impl Generations {
+    fn find(&self, object: InodeId) -> Option<&KernelDentry> {
+        self.newer.by_object.get(&object).or_else(|| self.older.by_object.get(&object))
+    }
+
+    fn keep(&mut self, object: InodeId, dentry: KernelDentry, now: Moment) {
+        if self.older.end.is_none_or(|end| with_expiry_delay(Some(end)) <= Some(now)) {
+            std::mem::swap(&mut self.newer, &mut self.older);
+            self.newer.end = None;
+            self.newer.by_object.clear();
+            self.newer.by_object.shrink_to(CAPACITY_KEPT);
+        }
+        self.newer.end = self.newer.end.max(Some(dentry.end));
+        self.newer.by_object.insert(object, dentry);
+    }
+}
+
+impl KernelDentries {
+    /// A name in `directory` that leads to `object` may be kept until `end`. Returns whether it may
+    /// be: not while one in another directory is.
+    pub(crate) fn grant(&self, object: InodeId, directory: &Arc<Inode>, now: Moment, end: Moment) -> bool {
+        let mut kept = self.0.lock();
+        let former = kept.find(object).filter(|former| former.may_be_kept(now)).cloned();
+        let dentry = match former {
+            Some(former) if former.is_in(directory) => {
+                let begin = if former.end > now { former.begin } else { now };
+                KernelDentry { begin, end: end.max(former.end), ..former }
+            }
+            Some(former) => {
+                kept.keep(object, former.with(Arc::downgrade(directory)), now);
+                return false;
+            }
+            None => {
+                let directory = Arc::downgrade(directory);
+                KernelDentry { begin: now, end, directory, others: Box::default() }
+            }
+        };
+        kept.keep(object, dentry, now);
+        true
+    }
+
+    /// LOOKUP has found `object` in `directory`.
+    pub(crate) fn note_found(&self, object: InodeId, directory: &Arc<Inode>, now: Moment) {
+        let mut kept = self.0.lock();
+        if let Some(dentry) = kept.find(object).filter(|dentry| dentry.may_be_kept(now)).cloned() {
+            kept.keep(object, dentry.with(Arc::downgrade(directory)), now);
+        }
+    }
+
+    /// The directories in which the kernel may have found `object` without asking, the likeliest
+    /// last; none if its callers need not be checked.
+    pub(crate) fn directories_of(&self, object: InodeId, now: Moment) -> Vec<Arc<Inode>> {
+        let kept = self.0.lock();
+        let dentry = kept.find(object).filter(|dentry| dentry.may_be_kept(now));
+        let directories =
+            dentry.into_iter().flat_map(|dentry| dentry.others.iter().chain([&dentry.directory]));
+        directories.filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether the lifetime of its name in `directory` lasted at `moment`, and the kernel knew of
+    /// it. A look-up of the name at that moment was sent in spite of it.
+    pub(crate) fn lasted(&self, object: InodeId, directory: &Arc<Inode>, moment: Moment) -> bool {
+        let kept = self.0.lock();
+        kept.find(object).is_some_and(|dentry| {
+            dentry.is_in(directory) && dentry.begin.plus(RECEIVED_AFTER) <= moment && moment < dentry.end
+        })
+    }
+
+    /// When the lifetime of the name that leads to `object` ends, or has ended.
+    pub(crate) fn end_of(&self, object: InodeId) -> Option<Moment> {
+        self.0.lock().find(object).map(|dentry| dentry.end)
+    }
+
+    /// The kernel has moved a name that leads to `object` from one directory to another. If the
+    /// object has several names, others may remain where it was.
+    pub(crate) fn rename(
+        &self,
+        object: InodeId,
+        from: &Arc<Inode>,
+        to: &Arc<Inode>,
+        has_links: bool,
+        now: Moment,
+    ) {
+        let mut kept = self.0.lock();
+        let Some(dentry) = kept.find(object).filter(|dentry| dentry.may_be_kept(now)).cloned() else {
+            return;
+        };
+        let moved = if dentry.is_in(from) && !has_links {
+            KernelDentry { directory: Arc::downgrade(to), ..dentry }
+        } else {
+            dentry.with(Arc::downgrade(to))
+        };
+        kept.keep(object, moved, now);
     }
 }
 

@@ -97,3 +97,25 @@ fn names_of_every_length_are_stored_unchanged() {
     }
     assert_eq!(size_of::<NameBytes>(), 24);
 }
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::from_start(Duration::from_millis(milliseconds))
+}
+
+#[test]
+fn what_has_expired_goes_and_what_lasts_stays() {
+    let mut kept = Generations::default();
+    let dentry =
+        |end| KernelDentry { begin: at(0), end: at(end), directory: Weak::new(), others: Box::default() };
+    for object in 0..1000 {
+        // Each lasts a second.
+        let now = 1000 + object * 100;
+        kept.keep(InodeId(object), dentry(now + 1000), at(now));
+        let lasting = object.saturating_sub(9)..=object;
+        assert!(lasting.clone().all(|object| kept.find(InodeId(object)).is_some()));
+        let count = kept.newer.by_object.len() + kept.older.by_object.len();
+        assert!(count as u64 <= 2 * 12, "{object}");
+    }
+    kept.keep(InodeId(999), dentry(200_000), at(101_000));
+    assert_eq!(kept.find(InodeId(999)).map(|dentry| dentry.end), Some(at(200_000)));
+}

@@ -6,14 +6,20 @@ use curt_observe::{
     probe,
 };
 use curt_policy::{
-    Absorbed, AttributeReport, Facts, Freshness, Moment, Mutation, kernel_cache::revokes_names,
+    Absorbed, AccessEntry, AttributeReport, Facts, Freshness, Moment, Mutation, access,
+    kernel_cache::revokes_names,
 };
-use curt_types::{Attributes, ChangeStamp, FileKind, PreOpState, Wcc};
+use curt_types::{Access, Attributes, ChangeStamp, Fault, FileKind, PreOpState, Wcc};
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 
-use super::{Inode, InodeFacts, InodeFlag, StatOnlyAttributes, type_state::TypeState};
-use crate::event_fields::{InodeEventFields, trace_enter, trace_exit};
+use super::{Inode, InodeFacts, InodeFlag, StatOnlyAttributes, TypeState, credential};
+use crate::{
+    caller::InternedCaller,
+    data::DataError,
+    errno,
+    event_fields::{InodeEventFields, trace_enter, trace_exit},
+};
 
 /// The kind of reply that changed the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +30,127 @@ enum SizeChangeCause {
     Set,
     /// A reply to a request that changes nothing.
     Update,
+}
+
+impl Inode {
+    /// Marks the handle as stale; cached names of this inode are no longer served.
+    pub(crate) fn mark_stale(&self) {
+        let now = self.core().now();
+        let mut facts = self.facts();
+        self.trace_invalidate(&facts, "names", "its handle is stale");
+        self.set(InodeFlag::Stale);
+        facts.state.distrust(now);
+        facts.state.dispute_contents();
+    }
+
+    /// The errno of a failed request about it; records that the handle is stale if the status says
+    /// so.
+    pub(crate) fn note_failed_status(&self, status: Fault) -> Errno {
+        if matches!(status, Fault::Stale | Fault::Badhandle) {
+            self.mark_stale();
+        }
+        errno::of_fault(status)
+    }
+
+    /// The same for a failed operation on its data.
+    pub(crate) fn note_data_error(&self, error: DataError) -> Errno {
+        match error {
+            DataError::Status(status) => self.note_failed_status(status),
+            error => errno::of_data(error),
+        }
+    }
+
+    /// Invalidates the cached attributes, because an event has changed them.
+    pub(crate) fn distrust_attributes(&self) {
+        let now = self.core().now();
+        let mut facts = self.facts();
+        self.trace_invalidate(&facts, "attributes", "something changed them");
+        facts.state.distrust(now);
+    }
+
+    /// Caches an ACCESS reply for `identity`; the attributes in the reply are already applied.
+    pub(crate) fn absorb_answer(
+        &self,
+        identity: &InternedCaller,
+        asked: Access,
+        granted: Access,
+        sent_at: Moment,
+    ) {
+        let mut facts = self.facts();
+        let bits =
+            facts.state.facts().and_then(|known| access::mode_bits_rights(&known, credential(identity)));
+        let lesson = bits.filter(|_| identity.may_use_mode_bits());
+        let lesson = lesson.map(|bits| access::compare(bits, asked, granted));
+        match lesson {
+            Some(access::ModeBitsComparison::ServerGrantsMore) => {
+                self.set(InodeFlag::BitsDisputed);
+            }
+            Some(access::ModeBitsComparison::ServerGrantsLess) => {
+                self.set(InodeFlag::BitsDisputed);
+                if identity.distrust_mode_bits() {
+                    let (uid, gid) = (identity.uid, identity.gid);
+                    tracing::info!(
+                        uid,
+                        gid,
+                        "the server grants fewer rights than the mode bits: ACCESS is sent for this user from now on"
+                    );
+                }
+            }
+            Some(access::ModeBitsComparison::Agree) | None => {}
+        }
+        facts.note_search_denied(asked.without(granted), self.core().options().users);
+        let rights = facts.state.rights();
+        let former = facts.access_cache.find(identity.number);
+        self.keep_answer(&mut facts, identity, AccessEntry::absorb(former, asked, granted, rights, sent_at));
+    }
+
+    /// Caches the rights that a successful request of `identity` proves.
+    pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
+        let mut facts = self.facts();
+        let former = facts.access_cache.find(identity.number);
+        let entry = AccessEntry::prove(former, rights, facts.state.rights(), sent_at);
+        self.keep_answer(&mut facts, identity, entry);
+    }
+
+    /// Drops cached rights after the server has refused `identity` an operation that they allowed.
+    pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
+        let mut facts = self.facts();
+        self.trace_invalidate(&facts, "access", "the server refused what it allows");
+        facts.note_search_denied(rights, self.core().options().users);
+        facts.state.dispute_rights();
+        let epoch = facts.state.rights();
+        self.keep_answer(
+            &mut facts,
+            identity,
+            AccessEntry::absorb(None, rights, Access::NONE, epoch, sent_at),
+        );
+    }
+
+    /// Records that the server refused `identity` an operation that requires `rights`.
+    pub(crate) fn note_refusal(
+        &self,
+        identity: &InternedCaller,
+        status: Fault,
+        rights: Access,
+        sent_at: Moment,
+    ) {
+        if status != Fault::Acces {
+            return;
+        }
+        let view = self.access_view(&self.facts(), identity, false, self.core().now());
+        let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
+        if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
+            self.disprove(identity, rights, sent_at);
+        } else {
+            self.absorb_answer(identity, rights, Access::NONE, sent_at);
+        }
+    }
+
+    fn keep_answer(&self, facts: &mut InodeFacts, identity: &InternedCaller, entry: AccessEntry) {
+        if facts.access_cache.keep(identity.number, entry) {
+            self.core().count(ClientCounter::AccessEvict);
+        }
+    }
 }
 
 impl Inode {
@@ -188,8 +315,12 @@ impl Inode {
     /// Its inode number for an event, 0 if the event is disabled. Must not be called while its
     /// facts are locked.
     pub(crate) fn fileid_if_enabled(&self, event: Event) -> u64 {
-        let attributes = event.is_wanted().then(|| self.attributes()).flatten();
-        attributes.map_or(0, |attributes| attributes.fileid)
+        if event.is_wanted() { self.event_fileid() } else { 0 }
+    }
+
+    /// Its inode number for an event that is enabled. Must not be called while its facts are locked.
+    pub(crate) fn event_fileid(&self) -> u64 {
+        self.attributes().map_or(0, |attributes| attributes.fileid)
     }
 
     /// The fields of events about it. Must not be called while its facts are locked.

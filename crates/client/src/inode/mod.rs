@@ -19,9 +19,9 @@ use std::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
-use curt_observe::ClientCounter;
 use curt_policy::{
     AccessEntry, AttributeState, CacheOptions, Epoch, Facts, Freshness, LockingState, Moment, MountUsers,
     ServerClock, UnixCredential,
@@ -30,18 +30,14 @@ use curt_policy::{
     kernel_cache::{DirectoryView, NameLifetimes, everybody_may_search},
     prefetch::PrefetchBenefit,
 };
-use curt_types::{Access, Attributes, Device, Fault, FileHandle, FileKind, Timestamp};
+use curt_types::{Access, Attributes, Device, FileHandle, FileKind, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
-use rustix::io::Errno;
 
-use self::{registry::InodeRegistry, type_state::TypeState};
-use crate::{
-    api::InodeId,
-    caller::InternedCaller,
-    core::MountCore,
-    data::{DataError, FileData},
-    errno,
+use self::{
+    registry::InodeRegistry,
+    type_state::{CachedLinkText, DirectoryState, OpenState},
 };
+use crate::{api::InodeId, caller::InternedCaller, core::MountCore, data::FileData};
 
 /// An inode and its cached state.
 pub(crate) struct Inode {
@@ -180,41 +176,6 @@ impl Inode {
     pub(crate) fn has_unsent(&self) -> bool {
         self.data_if_any().is_some_and(FileData::has_unsent)
     }
-
-    /// Marks the handle as stale; cached names of this inode are no longer served.
-    pub(crate) fn mark_stale(&self) {
-        let now = self.core().now();
-        let mut facts = self.facts();
-        self.trace_invalidate(&facts, "names", "its handle is stale");
-        self.set(InodeFlag::Stale);
-        facts.state.distrust(now);
-        facts.state.dispute_contents();
-    }
-
-    /// The errno of a failed request about it; records that the handle is stale if the status says
-    /// so.
-    pub(crate) fn note_failed_status(&self, status: Fault) -> Errno {
-        if matches!(status, Fault::Stale | Fault::Badhandle) {
-            self.mark_stale();
-        }
-        errno::of_fault(status)
-    }
-
-    /// The same for a failed operation on its data.
-    pub(crate) fn note_data_error(&self, error: DataError) -> Errno {
-        match error {
-            DataError::Status(status) => self.note_failed_status(status),
-            error => errno::of_data(error),
-        }
-    }
-
-    /// Invalidates the cached attributes, because an event has changed them.
-    pub(crate) fn distrust_attributes(&self) {
-        let now = self.core().now();
-        let mut facts = self.facts();
-        self.trace_invalidate(&facts, "attributes", "something changed them");
-        facts.state.distrust(now);
-    }
 }
 
 impl InodeFacts {
@@ -299,90 +260,6 @@ impl Inode {
         let entry = entry.and_then(|entry| entry.view(facts.state.rights(), now));
         AccessView { local: bits, entry, foreign_data: is_foreign }
     }
-
-    /// Caches an ACCESS reply for `identity`; the attributes in the reply are already applied.
-    pub(crate) fn absorb_answer(
-        &self,
-        identity: &InternedCaller,
-        asked: Access,
-        granted: Access,
-        sent_at: Moment,
-    ) {
-        let mut facts = self.facts();
-        let bits =
-            facts.state.facts().and_then(|known| access::mode_bits_rights(&known, credential(identity)));
-        let lesson = bits.filter(|_| identity.may_use_mode_bits());
-        let lesson = lesson.map(|bits| access::compare(bits, asked, granted));
-        match lesson {
-            Some(access::ModeBitsComparison::ServerGrantsMore) => {
-                self.set(InodeFlag::BitsDisputed);
-            }
-            Some(access::ModeBitsComparison::ServerGrantsLess) => {
-                self.set(InodeFlag::BitsDisputed);
-                if identity.distrust_mode_bits() {
-                    let (uid, gid) = (identity.uid, identity.gid);
-                    tracing::info!(
-                        uid,
-                        gid,
-                        "the server grants fewer rights than the mode bits: ACCESS is sent for this user from now on"
-                    );
-                }
-            }
-            Some(access::ModeBitsComparison::Agree) | None => {}
-        }
-        facts.note_search_denied(asked.without(granted), self.core().options().users);
-        let rights = facts.state.rights();
-        let former = facts.access_cache.find(identity.number);
-        self.keep_answer(&mut facts, identity, AccessEntry::absorb(former, asked, granted, rights, sent_at));
-    }
-
-    /// Caches the rights that a successful request of `identity` proves.
-    pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
-        let mut facts = self.facts();
-        let former = facts.access_cache.find(identity.number);
-        let entry = AccessEntry::prove(former, rights, facts.state.rights(), sent_at);
-        self.keep_answer(&mut facts, identity, entry);
-    }
-
-    /// Drops cached rights after the server has refused `identity` an operation that they allowed.
-    pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
-        let mut facts = self.facts();
-        self.trace_invalidate(&facts, "access", "the server refused what it allows");
-        facts.note_search_denied(rights, self.core().options().users);
-        facts.state.dispute_rights();
-        let epoch = facts.state.rights();
-        self.keep_answer(
-            &mut facts,
-            identity,
-            AccessEntry::absorb(None, rights, Access::NONE, epoch, sent_at),
-        );
-    }
-
-    /// Records that the server refused `identity` an operation that requires `rights`.
-    pub(crate) fn note_refusal(
-        &self,
-        identity: &InternedCaller,
-        status: Fault,
-        rights: Access,
-        sent_at: Moment,
-    ) {
-        if status != Fault::Acces {
-            return;
-        }
-        let view = self.access_view(&self.facts(), identity, false, self.core().now());
-        let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
-        if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
-            self.disprove(identity, rights, sent_at);
-        } else {
-            self.absorb_answer(identity, rights, Access::NONE, sent_at);
-        }
-    }
-
-    fn keep_answer(&self, facts: &mut InodeFacts, identity: &InternedCaller, entry: AccessEntry) {
-        if facts.access_cache.keep(identity.number, entry) {
-            self.core().count(ClientCounter::AccessEvict);
-        }
-    }
 }
 
 fn credential(identity: &InternedCaller) -> UnixCredential<'_> {
@@ -392,14 +269,11 @@ fn credential(identity: &InternedCaller) -> UnixCredential<'_> {
 impl InodeFacts {
     /// The lifetimes of its names, as a directory.
     pub(crate) fn name_lifetimes(&self) -> NameLifetimes {
-        match &self.by_type {
-            TypeState::Directory(kept) => kept.name_lifetimes,
-            TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => NameLifetimes::default(),
-        }
+        self.by_type.directory_if_any().map(|directory| directory.name_lifetimes).unwrap_or_default()
     }
 
     fn search_was_denied(&self) -> bool {
-        matches!(&self.by_type, TypeState::Directory(kept) if kept.search_was_denied)
+        self.by_type.directory_if_any().is_some_and(|directory| directory.search_was_denied)
     }
 
     /// The server denied somebody these rights. If one is to search a directory that everybody may
@@ -505,10 +379,7 @@ impl Inode {
     /// The parent directory, if known. Its facts are locked after those of this inode are released,
     /// because a server may return a directory as its own parent, or a file as `..`.
     pub(crate) fn parent(&self) -> Option<Arc<Self>> {
-        let parent = match &self.facts().by_type {
-            TypeState::Directory(directory) => directory.parent.as_ref()?.0.upgrade()?,
-            TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => return None,
-        };
+        let parent = self.facts().by_type.directory_if_any()?.parent.as_ref()?.0.upgrade()?;
         let kind = parent.facts().state.facts().map(|known| known.kind);
         (kind == Some(FileKind::Directory)).then_some(parent)
     }
@@ -548,6 +419,93 @@ impl Inode {
     pub(crate) fn clear_listed_in(&self) {
         let former = self.facts().listed_in.take();
         drop(former);
+    }
+}
+
+/// The state that depends on the type.
+#[derive(Debug, Default)]
+pub(crate) enum TypeState {
+    #[default]
+    Nothing,
+    Directory(Box<DirectoryState>),
+    Link(Box<CachedLinkText>),
+    File(Box<OpenState>),
+}
+
+impl TypeState {
+    pub(crate) fn directory(&mut self) -> &mut DirectoryState {
+        if !matches!(self, Self::Directory(_)) {
+            *self = Self::Directory(Box::default());
+        }
+        match self {
+            Self::Directory(directory) => directory,
+            Self::Nothing | Self::Link(_) | Self::File(_) => unreachable!("it was just made a directory"),
+        }
+    }
+
+    pub(crate) fn file(&mut self) -> &mut OpenState {
+        if !matches!(self, Self::File(_)) {
+            *self = Self::File(Box::default());
+        }
+        match self {
+            Self::File(file) => file,
+            Self::Nothing | Self::Link(_) | Self::Directory(_) => unreachable!("it was just made a file"),
+        }
+    }
+
+    /// The state of a directory, if it has any.
+    pub(crate) fn directory_if_any(&self) -> Option<&DirectoryState> {
+        match self {
+            Self::Directory(directory) => Some(directory),
+            Self::Nothing | Self::Link(_) | Self::File(_) => None,
+        }
+    }
+
+    /// The open state, if the inode ever had one.
+    pub(crate) fn file_if_any(&self) -> Option<&OpenState> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Nothing | Self::Link(_) | Self::Directory(_) => None,
+        }
+    }
+}
+
+/// How long a name must be looked up repeatedly before LOOKUP is sent.
+const FIRST_PROBE_AFTER: Duration = Duration::from_secs(1);
+
+/// The only child of a directory that is looked up, repeatedly and without other use.
+///
+/// A kernel looks a name up before it creates it, and fails with EEXIST itself if the name exists.
+/// So the lookup of a name that is cached as positive may be all that the client sees of mkdir(2),
+/// open(2) with O_EXCL, symlink(2), link(2) or mknod(2), and FUSE does not mark such a lookup. A
+/// program that retries one of these calls causes a pattern: no other name is looked up in the
+/// directory, and no other operation uses the child. LOOKUP is then sent after one second and again
+/// each time the duration has doubled. A user of the library other than a kernel calls the
+/// operation itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CreateProbe {
+    object: InodeId,
+    since: Moment,
+    /// When LOOKUP was last sent for it; initially the start of the pattern.
+    last_lookup: Moment,
+}
+
+impl CreateProbe {
+    pub(crate) fn of(object: InodeId, now: Moment) -> Self {
+        Self { object, since: now, last_lookup: now }
+    }
+
+    /// Whether LOOKUP must be sent for `object`, which is looked up at `now`.
+    pub(crate) fn is_due(&mut self, object: InodeId, now: Moment) -> bool {
+        if self.object != object {
+            *self = Self::of(object, now);
+            return false;
+        }
+        let is_due = now.since(self.last_lookup) >= self.last_lookup.since(self.since).max(FIRST_PROBE_AFTER);
+        if is_due {
+            self.last_lookup = now;
+        }
+        is_due
     }
 }
 
@@ -674,5 +632,26 @@ mod tests {
         }
         assert!(!answers.keep(5, entry(0)));
         assert_eq!(answers.find(5), Some(entry(0)));
+    }
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::from_start(Duration::from_millis(milliseconds))
+    }
+
+    #[test]
+    fn a_repeated_lookup_is_sent_after_a_second_and_at_doubling_intervals() {
+        let mut probe = CreateProbe::of(InodeId(7), at(0));
+        let due: Vec<u64> =
+            (0..=640).map(|tenth| tenth * 100).filter(|time| probe.is_due(InodeId(7), at(*time))).collect();
+        assert_eq!(due, [1000, 2000, 4000, 8000, 16000, 32000, 64000]);
+    }
+
+    #[test]
+    fn a_lookup_of_another_object_restarts_the_create_probe() {
+        let mut probe = CreateProbe::of(InodeId(7), at(0));
+        assert!(!probe.is_due(InodeId(8), at(5000)));
+        assert!(!probe.is_due(InodeId(7), at(5500)));
+        assert!(!probe.is_due(InodeId(7), at(6499)));
+        assert!(probe.is_due(InodeId(7), at(6500)));
     }
 }

@@ -1,13 +1,10 @@
-//! The state of an inode that depends on its type: a directory's parent and listing, a symbolic
-//! link's target, a file's opens.
+//! The state of an inode by type: a directory's parent and listing, a symbolic link's target, a
+//! file's opens.
 //!
 //! Owns storage only. Each part is allocated when it is first used, because there are as many
 //! inodes as cached names.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::sync::{Arc, Weak};
 
 use curt_policy::{
     Epoch, Moment, NameLabel,
@@ -15,22 +12,12 @@ use curt_policy::{
     prefetch::{LookupOrder, PrefetchRecord},
 };
 
-use super::{Inode, single_flight::PendingRemovals};
+use super::{CreateProbe, Inode, TypeState, single_flight::PendingRemovals};
 use crate::{
     api::InodeId,
     caller::InternedCaller,
     readdir::{cache::DirectoryListing, local_changes::LocalChange},
 };
-
-/// The state that depends on the type.
-#[derive(Debug, Default)]
-pub(crate) enum TypeState {
-    #[default]
-    Nothing,
-    Directory(Box<DirectoryState>),
-    Link(Box<CachedLinkText>),
-    File(Box<OpenState>),
-}
 
 /// The state of a directory.
 #[derive(Debug, Default)]
@@ -129,48 +116,16 @@ impl Inode {
 }
 
 impl TypeState {
-    pub(crate) fn directory(&mut self) -> &mut DirectoryState {
-        if !matches!(self, Self::Directory(_)) {
-            *self = Self::Directory(Box::default());
-        }
-        match self {
-            Self::Directory(directory) => directory,
-            Self::Nothing | Self::Link(_) | Self::File(_) => unreachable!("it was just made a directory"),
-        }
-    }
-
-    pub(crate) fn file(&mut self) -> &mut OpenState {
-        if !matches!(self, Self::File(_)) {
-            *self = Self::File(Box::default());
-        }
-        match self {
-            Self::File(file) => file,
-            Self::Nothing | Self::Link(_) | Self::Directory(_) => unreachable!("it was just made a file"),
-        }
-    }
-
     /// The listing that can prove the absence of `name`, as far as the directory's state shows.
     pub(crate) fn complete_listing(&self, name: &[u8]) -> Option<&Arc<DirectoryListing>> {
-        match self {
-            Self::Directory(directory) => directory.settled_listing(name).filter(|_| !directory.hides_names),
-            Self::Nothing | Self::Link(_) | Self::File(_) => None,
-        }
+        let directory = self.directory_if_any().filter(|directory| !directory.hides_names)?;
+        directory.settled_listing(name)
     }
 
     /// Traces that a directory's listing is invalid; it is dropped when it is next requested.
     pub(crate) fn trace_listing_invalid(&self, reason: &str) {
-        if let Self::Directory(directory) = self
-            && let Some(listing) = &directory.listing
-        {
+        if let Some(listing) = self.directory_if_any().and_then(|directory| directory.listing.as_ref()) {
             listing.trace_invalidated(reason);
-        }
-    }
-
-    /// The open state, if the inode ever had one.
-    pub(crate) fn file_if_any(&self) -> Option<&OpenState> {
-        match self {
-            Self::File(file) => Some(file),
-            Self::Nothing | Self::Link(_) | Self::Directory(_) => None,
         }
     }
 }
@@ -189,45 +144,6 @@ impl OpenState {
         let silly = self.silly.take()?;
         self.removals.begin();
         Some(silly)
-    }
-}
-
-/// How long a name must be looked up repeatedly before LOOKUP is sent.
-const FIRST_PROBE_AFTER: Duration = Duration::from_secs(1);
-
-/// The only child of a directory that is looked up, repeatedly and without other use.
-///
-/// A kernel looks a name up before it creates it, and fails with EEXIST itself if the name exists.
-/// So the lookup of a name that is cached as positive may be all that the client sees of mkdir(2),
-/// open(2) with O_EXCL, symlink(2), link(2) or mknod(2), and FUSE does not mark such a lookup. A
-/// program that retries one of these calls causes a pattern: no other name is looked up in the
-/// directory, and no other operation uses the child. LOOKUP is then sent after one second and again
-/// each time the duration has doubled. A user of the library other than a kernel calls the
-/// operation itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CreateProbe {
-    object: InodeId,
-    since: Moment,
-    /// When LOOKUP was last sent for it; initially the start of the pattern.
-    last_lookup: Moment,
-}
-
-impl CreateProbe {
-    pub(crate) fn of(object: InodeId, now: Moment) -> Self {
-        Self { object, since: now, last_lookup: now }
-    }
-
-    /// Whether LOOKUP must be sent for `object`, which is looked up at `now`.
-    pub(crate) fn is_due(&mut self, object: InodeId, now: Moment) -> bool {
-        if self.object != object {
-            *self = Self::of(object, now);
-            return false;
-        }
-        let is_due = now.since(self.last_lookup) >= self.last_lookup.since(self.since).max(FIRST_PROBE_AFTER);
-        if is_due {
-            self.last_lookup = now;
-        }
-        is_due
     }
 }
 
@@ -354,26 +270,5 @@ mod tests {
         let alone = directory.begin_change(b"a");
         assert!(directory.end_change(alone));
         assert!(!directory.end_change(alone), "each ends once");
-    }
-
-    fn at(milliseconds: u64) -> Moment {
-        Moment::from_start(Duration::from_millis(milliseconds))
-    }
-
-    #[test]
-    fn a_repeated_lookup_is_sent_after_a_second_and_at_doubling_intervals() {
-        let mut probe = CreateProbe::of(InodeId(7), at(0));
-        let due: Vec<u64> =
-            (0..=640).map(|tenth| tenth * 100).filter(|time| probe.is_due(InodeId(7), at(*time))).collect();
-        assert_eq!(due, [1000, 2000, 4000, 8000, 16000, 32000, 64000]);
-    }
-
-    #[test]
-    fn a_lookup_of_another_object_restarts_the_create_probe() {
-        let mut probe = CreateProbe::of(InodeId(7), at(0));
-        assert!(!probe.is_due(InodeId(8), at(5000)));
-        assert!(!probe.is_due(InodeId(7), at(5500)));
-        assert!(!probe.is_due(InodeId(7), at(6499)));
-        assert!(probe.is_due(InodeId(7), at(6500)));
     }
 }

@@ -1,17 +1,13 @@
-//! access(2), and the check of rights that every operation makes: whether the caller has them, and
-//! ACCESS where only the server can tell.
+//! access(2).
 
-use std::sync::Arc;
-
-use curt_observe::{Cause, ClientCounter, scope};
-use curt_policy::{
-    AccessDecision, AccessReason,
-    access::{AllowedBy, decide_access},
-};
 use curt_types::Access;
 use rustix::io::Errno;
 
-use crate::{api::InodeId, errno, inode::Inode, op::Op, ops::getattr::revalidate, superblock::Superblock};
+use crate::{
+    api::InodeId,
+    ops::{getattr::revalidate, kernel_names, permission::require},
+    superblock::Op,
+};
 
 /// access(2) with `mask` (R_OK 4, W_OK 2, X_OK 1; 0 checks only the path).
 ///
@@ -19,7 +15,7 @@ use crate::{api::InodeId, errno, inode::Inode, op::Op, ops::getattr::revalidate,
 /// EACCES; those of ACCESS and GETATTR.
 pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
     let inode = op.sb.find_inode(id)?;
-    check_path(op, &inode)?;
+    kernel_names::check_path(op, &inode)?;
     if mask & 7 == 0 {
         return Ok(());
     }
@@ -32,161 +28,4 @@ pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
         }
     };
     require(op, &inode, Access::from_access_mask(mask, kind))
-}
-
-/// Makes sure that the caller may search the directories through which the kernel may have let him
-/// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
-/// this directory, and so on. Of several directories one that he may search is enough. Whoever did
-/// not come by a path is not asked for more, unless the permission ended while the names lasted.
-///
-/// # Errors
-/// EACCES; those of ACCESS and GETATTR.
-pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    if !op.sb.core.checks_paths(op.now()) {
-        return Ok(());
-    }
-    let mut ways = op.sb.kernel_dentries.directories_of(inode.id(), op.now());
-    let Some(last) = ways.last() else {
-        return Ok(());
-    };
-    let mut passed = vec![last.id()];
-    let mut refusal = Errno::ACCESS;
-    while let Some(directory) = ways.pop() {
-        match check_search(op, &directory) {
-            Ok(()) => {
-                let above = op.sb.kernel_dentries.directories_of(directory.id(), op.now());
-                if above.is_empty() {
-                    return Ok(());
-                }
-                for directory in above {
-                    if !passed.contains(&directory.id()) {
-                        passed.push(directory.id());
-                        ways.push(directory);
-                    }
-                }
-            }
-            // He may have come by another name, or the object was moved away from here.
-            Err(error @ (Errno::ACCESS | Errno::STALE | Errno::NOENT)) => refusal = error,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(refusal)
-}
-
-fn check_search(op: &Op<'_>, directory: &Arc<Inode>) -> Result<(), Errno> {
-    match access_decision(op, directory, Access::LOOKUP, false) {
-        AccessDecision::Allow => Ok(()),
-        AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
-            require(op, directory, Access::LOOKUP)
-        }
-    }
-}
-
-/// Checks that the caller has the rights `needs` on `inode`.
-pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Access) -> Result<(), Errno> {
-    let mut why = None;
-    for _ in op.rounds() {
-        match access_decision(op, inode, needs, false) {
-            AccessDecision::Allow => {
-                count_allowed(op, inode, needs, why);
-                return Ok(());
-            }
-            AccessDecision::Deny => {
-                count_denied(op.sb, why);
-                return Err(Errno::ACCESS);
-            }
-            AccessDecision::Revalidate => revalidate(op, inode)?,
-            AccessDecision::Ask(reason) => {
-                send_access(op, inode, reason)?;
-                why = Some(reason);
-            }
-        }
-    }
-    Err(Errno::IO)
-}
-
-pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Access, is_foreign: bool) -> AccessDecision {
-    let now = op.now();
-    let facts = inode.facts();
-    let view = inode.access_view(&facts, &op.identity, is_foreign, now);
-    decide_access(&view, facts.freshness(op.time(), &op.options), needs, &op.options)
-}
-
-/// Sends ACCESS for all rights that apply to the type of `inode`.
-pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Result<(), Errno> {
-    let kind = inode.facts().state.facts().map(|known| known.kind);
-    let rights = kind.map_or(Access::ALL, Access::worth_asking);
-    let _why = scope::with_cause(match why {
-        AccessReason::ForeignData | AccessReason::ConfirmDenial => Cause::AccessConfirm,
-        AccessReason::Unasked => Cause::Access,
-    });
-    let answer = op.protocol().access(op.rpc_caller(), inode.handle(), rights).map_err(errno::of_call)?;
-    let sent_at = op.sb.core.moment(answer.sent_at);
-    op.sb.count(ClientCounter::AccessWire);
-    match why {
-        AccessReason::ForeignData => op.sb.count(ClientCounter::AccessDataCheck),
-        AccessReason::ConfirmDenial => count_doubted_denial(op, inode),
-        AccessReason::Unasked => {}
-    }
-    if let Some(attributes) = &answer.attributes {
-        let _ = inode.absorb(attributes, sent_at);
-    }
-    match answer.outcome {
-        Ok(granted) => {
-            inode.absorb_answer(&op.identity, rights, granted, sent_at);
-            Ok(())
-        }
-        Err(status) => Err(inode.note_failed_status(status)),
-    }
-}
-
-fn count_doubted_denial(op: &Op<'_>, inode: &Inode) {
-    let now = op.now();
-    let facts = inode.facts();
-    if inode.access_view(&facts, &op.identity, false, now).entry.is_none() {
-        drop(facts);
-        op.sb.count(ClientCounter::AccessLocalDeny);
-    }
-}
-
-/// Counts why access was granted.
-pub(crate) fn count_allowed(op: &Op<'_>, inode: &Inode, needs: Access, why: Option<AccessReason>) {
-    if !needs.is_empty() {
-        let now = op.now();
-        let view = inode.access_view(&inode.facts(), &op.identity, false, now);
-        count_allowed_by(op.sb, view.allowed_by(needs), why);
-    }
-}
-
-/// Counts a grant by `by`, or by an ACCESS request that was sent for the reason `why`.
-pub(crate) fn count_allowed_by(sb: &Superblock, by: AllowedBy, why: Option<AccessReason>) {
-    match (why, by) {
-        (Some(AccessReason::ConfirmDenial), _) => sb.count(ClientCounter::AccessDenyOverturned),
-        (Some(AccessReason::Unasked | AccessReason::ForeignData), _) => {}
-        (None, AllowedBy::Server) => sb.count(ClientCounter::AccessHitPositive),
-        (None, AllowedBy::ModeBits) => sb.count(ClientCounter::AccessLocalAllow),
-    }
-}
-
-/// Counts why access was denied.
-pub(crate) fn count_denied(sb: &Superblock, why: Option<AccessReason>) {
-    match why {
-        Some(AccessReason::ConfirmDenial) => sb.count(ClientCounter::AccessDenyConfirmed),
-        Some(AccessReason::Unasked | AccessReason::ForeignData) => {}
-        None => sb.count(ClientCounter::AccessHitNegative),
-    }
-}
-
-/// Whether the server is expected to let the caller list the directory. A wrong answer does not
-/// affect LOOKUP.
-pub(crate) fn may_list(op: &Op<'_>, directory: &Inode) -> bool {
-    match access_decision(op, directory, Access::READ, false) {
-        AccessDecision::Allow => true,
-        AccessDecision::Deny => false,
-        AccessDecision::Revalidate | AccessDecision::Ask(_) => {
-            let now = op.now();
-            let view = directory.access_view(&directory.facts(), &op.identity, false, now);
-            view.local.is_none_or(|bits| bits.contains(Access::READ))
-        }
-    }
 }

@@ -15,8 +15,11 @@ use curt_types::{Access, Fault, Wcc};
 use rustix::io::Errno;
 
 use crate::{
-    errno, inode::Inode, op::Op, protocol::NfsReply, readdir::local_changes::LocalChange,
-    superblock::Superblock,
+    errno,
+    inode::Inode,
+    protocol::NfsReply,
+    readdir::local_changes::LocalChange,
+    superblock::{Op, Superblock},
 };
 
 /// A change of one name that is in flight.

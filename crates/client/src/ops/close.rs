@@ -12,17 +12,16 @@ use rustix::io::Errno;
 use crate::{
     errno,
     inode::{
-        Inode,
-        type_state::{OpenState, SillyName, TypeState},
+        Inode, TypeState,
+        type_state::{OpenState, SillyName},
     },
-    op::Op,
     open_file::OpenFile,
     open_unlink::{RemovalGuard, begin_open},
     ops::{
         change::{self, NameChangeOutcome},
         getattr,
     },
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 /// Closes the open file. Dirty data that were not flushed are written in the background. The last

@@ -12,10 +12,9 @@ use crate::{
     dentry_cache::{NameInDirectory, NameKey, ResolvedName},
     errno,
     inode::{Inode, InodeFlag},
-    op::Op,
-    ops::{access, change, close::OpenGuard, getattr, lookup, open, retransmitted},
+    ops::{change, close::OpenGuard, getattr, kernel_names, lookup, open, retransmitted},
     protocol::CreateRequest,
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 /// Creates a file and traces the request.
@@ -78,7 +77,7 @@ pub fn create(
     flags: OpenFlags,
 ) -> Result<(FoundInode, OpenResult), Errno> {
     let directory = op.sb.find_directory(directory)?;
-    access::check_path(op, &directory)?;
+    kernel_names::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     // Until it is counted as open nobody here removes it.
     let name_lock = op.sb.name_locks.lock(NameKey::new(directory.id(), name), op.interrupt())?;
@@ -149,7 +148,7 @@ pub fn mknod(
 /// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE.
 pub fn make_file(op: &Op<'_>, directory: InodeId, name: &[u8], mode: u32) -> Result<FoundInode, Errno> {
     let directory = op.sb.find_directory(directory)?;
-    access::check_path(op, &directory)?;
+    kernel_names::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     let flags = OpenFlags { exclusive: true, ..OpenFlags::default() };
     let (inode, ended) = traced_create(op, &directory, name, flags, &CreateRequest::file(mode))?;
@@ -163,7 +162,7 @@ fn make_found(
     new: &CreateRequest<'_>,
 ) -> Result<FoundInode, Errno> {
     let directory = op.sb.find_directory(directory)?;
-    access::check_path(op, &directory)?;
+    kernel_names::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
     let (inode, ended) = make(op, &directory, name, new)?;
     found_made(op, &directory, name, &inode, ended)

@@ -13,10 +13,9 @@ use crate::{
     errno,
     event_fields::{trace_enter, trace_exit},
     inode::{Inode, single_flight::InFlightEnd},
-    op::Op,
     open_file::OpenFile,
     readdir::prefetch,
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 /// Whether one request may fetch the attributes of sibling objects as well (READDIRPLUS).

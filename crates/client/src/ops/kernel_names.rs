@@ -1,23 +1,25 @@
 //! Names that the kernel caches for a moment: their lifetimes, and what these make necessary.
 //!
 //! The kernel answers for such a name without a request, and a lifetime is never revoked. So a
-//! caller may have passed directories that no LOOKUP showed ([`super::access::check_path`]), and a
+//! caller may have passed directories that no LOOKUP showed ([`check_path`]), and a
 //! reply that contradicts what the kernel has cached waits ([`await_closed`], [`note_renamed`],
 //! [`await_listed`]). [`grant`] alone begins lifetimes of names that replies show.
 
 use std::{sync::Arc, time::Duration};
 
 use curt_policy::{
-    Epoch, Moment, NameLabel,
+    AccessDecision, Epoch, Moment, NameLabel,
     kernel_cache::{may_keep_name_of, name_lifetime, wait_for, with_expiry_delay},
     names::DentryState,
 };
-use curt_types::FileKind;
+use curt_types::{Access, FileKind};
+use rustix::io::Errno;
 
 use crate::{
     dentry_cache::NameInDirectory,
     inode::{Inode, InodeFacts},
-    op::Op,
+    ops::permission::{access_decision, require},
+    superblock::Op,
 };
 
 /// How long the kernel may cache `name`, which leads to `child` or is missing, from now on. Called
@@ -102,6 +104,54 @@ fn record_lifetime(
     facts.by_type.directory().name_lifetimes.grant(state, label.epoch, end);
     op.sb.core.note_name_lifetime(end);
     lifetime
+}
+
+/// Makes sure that the caller may search the directories through which the kernel may have let him
+/// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
+/// this directory, and so on. Of several directories one that he may search is enough. Whoever did
+/// not come by a path is not asked for more, unless the permission ended while the names lasted.
+///
+/// # Errors
+/// EACCES; those of ACCESS and GETATTR.
+pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    if !op.sb.core.checks_paths(op.now()) {
+        return Ok(());
+    }
+    let mut ways = op.sb.kernel_dentries.directories_of(inode.id(), op.now());
+    let Some(last) = ways.last() else {
+        return Ok(());
+    };
+    let mut passed = vec![last.id()];
+    let mut refusal = Errno::ACCESS;
+    while let Some(directory) = ways.pop() {
+        match check_search(op, &directory) {
+            Ok(()) => {
+                let above = op.sb.kernel_dentries.directories_of(directory.id(), op.now());
+                if above.is_empty() {
+                    return Ok(());
+                }
+                for directory in above {
+                    if !passed.contains(&directory.id()) {
+                        passed.push(directory.id());
+                        ways.push(directory);
+                    }
+                }
+            }
+            // He may have come by another name, or the object was moved away from here.
+            Err(error @ (Errno::ACCESS | Errno::STALE | Errno::NOENT)) => refusal = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refusal)
+}
+
+fn check_search(op: &Op<'_>, directory: &Arc<Inode>) -> Result<(), Errno> {
+    match access_decision(op, directory, Access::LOOKUP, false) {
+        AccessDecision::Allow => Ok(()),
+        AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
+            require(op, directory, Access::LOOKUP)
+        }
+    }
 }
 
 /// If somebody may not search `directory` after its attributes were set, waits until the kernel

@@ -10,12 +10,11 @@ use crate::{
     dentry_cache::NameInDirectory,
     errno,
     inode::Inode,
-    op::Op,
     ops::{
-        access,
         change::{self, NameChange, NameChangeOutcome, prove_change},
-        create, lookup, retransmitted,
+        create, kernel_names, lookup, retransmitted,
     },
+    superblock::Op,
 };
 
 /// Links the file `id` as `name` in `directory`.
@@ -24,8 +23,8 @@ use crate::{
 /// EEXIST, EXDEV, EMLINK, EACCES, EPERM, EROFS and the others of LINK.
 pub fn link(op: &Op<'_>, id: InodeId, directory: InodeId, name: &[u8]) -> Result<FoundInode, Errno> {
     let (inode, directory) = (op.sb.find_inode(id)?, op.sb.find_directory(directory)?);
-    access::check_path(op, &inode)?;
-    access::check_path(op, &directory)?;
+    kernel_names::check_path(op, &inode)?;
+    kernel_names::check_path(op, &directory)?;
     create::check_new_name(op.sb, name)?;
     let ended = link_at_server(op, &inode, &directory, name)?;
     let label = change::learn_own(op.sb, &directory, name, Some(&inode), ended);

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 
 use crate::{
     locks::{ConflictingLock, LockArguments, LockDone},
-    op::Op,
     open_file::OpenFile,
     ops::close,
+    superblock::Op,
 };
 
 /// Requests a lock, after the file's dirty bytes were stored, and passes the result to `done`,

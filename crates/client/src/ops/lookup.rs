@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
@@ -21,17 +21,13 @@ use crate::{
     api::{FoundInode, InodeId, LookupResult},
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
-    inode::{
-        Inode, InodeFacts, InodeFlag,
-        type_state::{CreateProbe, TypeState},
-    },
-    op::Op,
-    ops::{access, close::OpenGuard, getattr, kernel_names, open_retry, readlink},
+    inode::{CreateProbe, Inode, InodeFacts, InodeFlag, TypeState},
+    ops::{close::OpenGuard, getattr, kernel_names, open_retry, permission, readlink},
     readdir::{
         names,
         prefetch::{self, FillOutcome},
     },
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 /// The information by which a LOOKUP reply is judged.
@@ -200,7 +196,7 @@ fn hold_for_open(
 /// LOOKUP.
 pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResult, Errno> {
     let directory = op.sb.find_inode(directory)?;
-    access::check_path(op, &directory)?;
+    kernel_names::check_path(op, &directory)?;
     let (mut resolved, hit) = resolve_by(op, &directory, name, LookupBy::User)?;
     match (hit.map(|hit| hit.reply), &resolved) {
         (Some(HitReply::Ready(reply)), resolved) => {
@@ -302,16 +298,16 @@ fn resolve_by(
                         directory.note_spared();
                     }
                 }
-                access::count_allowed_by(op.sb, hit.allowed_by, why);
+                op.sb.count_allowed(hit.allowed_by, why);
                 return Ok((resolved, Some(hit)));
             }
             LookupStep::Deny => {
-                access::count_denied(op.sb, why);
+                permission::count_denied(op.sb, why);
                 return Err(Errno::ACCESS);
             }
             LookupStep::Revalidate => revalidate_for_name(op, directory, name)?,
             LookupStep::AskAccess(reason) => {
-                access::send_access(op, directory, reason)?;
+                permission::send_access(op, directory, reason)?;
                 why = Some(reason);
             }
             LookupStep::Lookup(reason, former) => {
@@ -344,7 +340,7 @@ fn resolve_itself(
     if by == LookupBy::User {
         directory.facts().begin_lookup()?;
     }
-    access::require(op, directory, Access::LOOKUP)?;
+    permission::require(op, directory, Access::LOOKUP)?;
     op.sb.count(counter);
     Ok(Some(ResolvedName::Object(Arc::clone(directory), None)))
 }
@@ -386,13 +382,10 @@ impl LookupPrefetches {
 fn revalidate_for_name(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<(), Errno> {
     op.sb.count(ClientCounter::DirGetattrForName);
     let _why = scope::with_cause(Cause::NameCheck);
-    probe!(NfsLookupRevalidateEnter {
-        dir: directory.fileid_if_enabled(Event::NfsLookupRevalidateEnter),
-        name
-    });
+    probe!(NfsLookupRevalidateEnter { dir: directory.event_fileid(), name });
     let answer = getattr::revalidate(op, directory);
     probe!(NfsLookupRevalidateExit {
-        dir: directory.fileid_if_enabled(Event::NfsLookupRevalidateExit),
+        dir: directory.event_fileid(),
         name,
         error: errno::event_status(&answer)
     });
@@ -571,7 +564,7 @@ pub(crate) fn revalidate_name(
     {
         return Ok(resolved);
     }
-    match access::access_decision(op, directory, Access::LOOKUP, false) {
+    match permission::access_decision(op, directory, Access::LOOKUP, false) {
         AccessDecision::Allow => Ok(match usable.child {
             Some(child) => ResolvedName::Object(child, None),
             None => ResolvedName::Missing(None),

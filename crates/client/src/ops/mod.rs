@@ -1,10 +1,10 @@
 //! The operations: one file per system call or NFS procedure, and the steps that several share.
 //!
 //! Each function takes the [`Op`](crate::Op) of its operation, which is created once per request.
-//! Shared steps are in files of their own: `kernel_names`
+//! Shared steps are in files of their own: `permission` (the check of rights), `kernel_names`
 //! (names that the kernel caches), `change` (the steps of all changes of names).
 
-pub(crate) mod access;
+mod access;
 pub(crate) mod change;
 pub(crate) mod close;
 pub(crate) mod create;
@@ -15,6 +15,7 @@ pub(crate) mod lock;
 pub(crate) mod lookup;
 pub(crate) mod open;
 pub(crate) mod open_retry;
+pub(crate) mod permission;
 pub(crate) mod read;
 pub(crate) mod readlink;
 pub(crate) mod remove;

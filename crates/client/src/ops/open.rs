@@ -26,16 +26,14 @@ use crate::{
     api::{InodeId, OpenFlags, OpenResult, PageCacheState},
     data::{DataOwner, OpenMode},
     inode::{Inode, InodeFlag, single_flight::InFlightCall},
-    op::Op,
     open_file::{OpenFile, OpenFileLocks},
     ops::{
-        access,
         close::OpenGuard,
         getattr::{self, SiblingAttributes},
-        open_retry, setattr,
+        kernel_names, open_retry, permission, setattr,
     },
     protocol::OpenContext,
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 fn intent(flags: OpenFlags) -> OpenIntent {
@@ -58,7 +56,7 @@ fn intent(flags: OpenFlags) -> OpenIntent {
 /// of GETATTR, ACCESS and, with `truncate`, SETATTR.
 pub fn open(op: &Op<'_>, id: InodeId, flags: OpenFlags) -> Result<OpenResult, Errno> {
     let inode = op.sb.find_inode(id)?;
-    access::check_path(op, &inode)?;
+    kernel_names::check_path(op, &inode)?;
     let came_back = open_retry::take_stale_open(op);
     if let Some(held) = &came_back {
         held.note_size(&inode);
@@ -143,7 +141,7 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
     for _ in op.rounds() {
         match open_decision(op, inode, intent) {
             OpenDecision::Serve(served) => {
-                access::count_allowed(op, inode, intent.needs(), why);
+                permission::count_allowed(op, inode, intent.needs(), why);
                 inode.note_use();
                 match served {
                     OpenServed::Confirmed | OpenServed::Delegated => {}
@@ -162,11 +160,11 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
                 getattr::revalidate_with(op, inode, beside)?;
             }
             OpenDecision::Ask(reason) => {
-                access::send_access(op, inode, reason)?;
+                permission::send_access(op, inode, reason)?;
                 why = Some(reason);
             }
             OpenDecision::Deny => {
-                access::count_denied(op.sb, why);
+                permission::count_denied(op.sb, why);
                 return Err(Errno::ACCESS);
             }
         }

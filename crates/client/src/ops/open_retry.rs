@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     inode::{Inode, InodeFlag},
-    op::Op,
     ops::close,
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 /// Records that the operation's open fails with ESTALE; a kernel will look the name up again and

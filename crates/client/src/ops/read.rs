@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use crate::{
     data::{DataError, ReadBytes, ReadTarget},
     inode::Inode,
-    op::Op,
     open_file::OpenFile,
     ops::getattr,
+    superblock::Op,
 };
 
 /// Reads up to `count` bytes at `offset`; returns fewer only at end of file.

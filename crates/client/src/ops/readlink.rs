@@ -12,12 +12,9 @@ use rustix::io::Errno;
 use crate::{
     api::InodeId,
     errno,
-    inode::{
-        Inode,
-        type_state::{CachedLinkText, TypeState},
-    },
-    op::Op,
-    ops::{access, getattr},
+    inode::{Inode, TypeState, type_state::CachedLinkText},
+    ops::{getattr, kernel_names},
+    superblock::Op,
 };
 
 /// The target of a symbolic link, from the cache while the link's attributes are valid.
@@ -26,7 +23,7 @@ use crate::{
 /// EINVAL if the object is not a symbolic link; those of READLINK and GETATTR.
 pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     let inode = op.sb.find_inode(id)?;
-    access::check_path(op, &inode)?;
+    kernel_names::check_path(op, &inode)?;
     if let Some(text) = cached_link_text(op, &inode)? {
         forbid_caching_unless(op, &inode, true);
         return Ok(text);

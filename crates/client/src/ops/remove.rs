@@ -14,14 +14,12 @@ use crate::{
     api::InodeId,
     dentry_cache::{NameKey, ResolvedName},
     inode::Inode,
-    op::Op,
     open_unlink::RemovalGuard,
     ops::{
-        access,
         change::{self, NameChangeOutcome, prove_change},
-        close, lookup, rename, retransmitted,
+        close, kernel_names, lookup, rename, retransmitted,
     },
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 /// Removes a name of an object other than a directory. A file that is open here keeps a silly name
@@ -31,7 +29,7 @@ use crate::{
 /// ENOENT, EACCES, EISDIR or EPERM for a directory, EROFS and the others of REMOVE.
 pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
     let directory = op.sb.find_directory(directory)?;
-    access::check_path(op, &directory)?;
+    kernel_names::check_path(op, &directory)?;
     lookup::check_name(op.sb, name)?;
     if matches!(name, b"." | b"..") {
         return Err(Errno::ISDIR);
@@ -67,7 +65,7 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
 /// ENOTEMPTY, ENOENT, ENOTDIR, EACCES, EROFS and the others of RMDIR.
 pub fn rmdir(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
     let directory = op.sb.find_directory(directory)?;
-    access::check_path(op, &directory)?;
+    kernel_names::check_path(op, &directory)?;
     lookup::check_name(op.sb, name)?;
     match name {
         b"." => return Err(Errno::INVAL),

@@ -10,20 +10,15 @@ use crate::{
     api::{InodeId, RenameMode},
     dentry_cache::{NameInDirectory, ResolvedName},
     errno,
-    inode::{
-        Inode,
-        type_state::{SillyName, TypeState},
-    },
-    op::Op,
+    inode::{Inode, TypeState, type_state::SillyName},
     ops::{
-        access,
         change::{self, NameChange, NameChangeOutcome, prove_change},
         close::{self, OpenGuard},
         kernel_names, link, lookup,
         remove::{self, RemovalTarget},
         retransmitted,
     },
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 /// Most silly names tried for a file before the removal fails with EBUSY.
@@ -118,8 +113,8 @@ pub fn rename(
         return Err(Errno::INVAL);
     }
     let (old, new) = (op.sb.find_directory(old_directory)?, op.sb.find_directory(new_directory)?);
-    access::check_path(op, &old)?;
-    access::check_path(op, &new)?;
+    kernel_names::check_path(op, &old)?;
+    kernel_names::check_path(op, &new)?;
     lookup::check_name(op.sb, old_name)?;
     lookup::check_name(op.sb, new_name)?;
     if [old_name, new_name].iter().any(|name| matches!(*name, b"." | b"..")) {

@@ -15,10 +15,9 @@ use curt_types::{Attributes, Fault, FileKind};
 use crate::{
     dentry_cache::{NameInDirectory, ResolvedName},
     inode::Inode,
-    op::Op,
     ops::{change::NameChangeOutcome, getattr, lookup},
     protocol::CreateRequest,
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {

@@ -10,9 +10,9 @@ use crate::{
     api::{InodeId, InodeStat},
     errno,
     inode::Inode,
-    op::Op,
     open_file::OpenFile,
-    ops::{access, getattr, kernel_names},
+    ops::{getattr, kernel_names, permission},
+    superblock::Op,
 };
 
 /// Traces a truncation; `cur_size` is the old size if the event is enabled.
@@ -36,7 +36,7 @@ fn trace_truncate(inode: &Inode, cur_size: Option<u64>, new_size: u64) {
 /// EACCES; EFBIG; those of SETATTR; EINTR.
 pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
-    access::check_path(op, &inode)?;
+    kernel_names::check_path(op, &inode)?;
     setattr_found(op, &inode, set)
 }
 
@@ -44,7 +44,7 @@ fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result
     if set.size.is_some() {
         // Servers (knfsd 6.1, `curt serve`) allow this to a file's owner whatever the mode, for
         // files that are open for writing (RFC 1813, section 4.4). truncate(2) has no open file.
-        access::require(op, inode, Access::MODIFY)?;
+        permission::require(op, inode, Access::MODIFY)?;
     }
     if *set != SetAttributes::default() {
         set_attributes(op, inode, set)?;

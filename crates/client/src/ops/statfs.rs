@@ -5,8 +5,8 @@ use rustix::io::Errno;
 use crate::{
     api::{FileSystemStatistics, InodeId},
     errno,
-    op::Op,
-    ops::access,
+    ops::kernel_names,
+    superblock::Op,
 };
 
 /// Space and number of files of the file system of `id`; at most one second old.
@@ -15,7 +15,7 @@ use crate::{
 /// EACCES; those of FSSTAT.
 pub fn statfs(op: &Op<'_>, id: InodeId) -> Result<FileSystemStatistics, Errno> {
     let inode = op.sb.find_inode(id)?;
-    access::check_path(op, &inode)?;
+    kernel_names::check_path(op, &inode)?;
     if let Some(known) = op.sb.fsstat.find(id, op.now()) {
         return Ok(known);
     }

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use crate::{
     data::{DataError, WritePosition},
     inode::Inode,
-    op::Op,
     open_file::OpenFile,
+    superblock::Op,
 };
 
 /// Writes `bytes` at `offset`, or at end of file if the file was opened with `append`. Returns the

@@ -96,14 +96,12 @@ pub(super) enum ReaddirError {
 pub(super) type ReaddirResult = Result<ReaddirReply, ReaddirError>;
 
 impl ReaddirError {
-    /// The status in an event.
-    pub(super) fn event_status(&self) -> i32 {
-        let errno = match self {
+    pub(super) fn errno(&self) -> Errno {
+        match self {
             Self::Refused(status, _) => errno::of_fault(*status),
             Self::Failed(error) => errno::of_call(*error),
             Self::Stuck => Errno::IO,
-        };
-        -errno.raw_os_error()
+        }
     }
 
     /// Whether the server no longer accepts its own cookie.
@@ -218,10 +216,6 @@ impl ListingChunk {
         })
     }
 
-    pub(super) fn cookie(&self, index: usize) -> Option<u64> {
-        self.entries.get(index).map(|entry| entry.cookie)
-    }
-
     pub(super) fn cookies(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator {
         self.entries.iter().map(|entry| entry.cookie)
     }
@@ -315,28 +309,20 @@ pub(super) struct ListingState {
 }
 
 impl ListingState {
-    /// The slot of a name and its index there.
-    fn locate(&self, ordinal: u32) -> Option<(usize, usize)> {
-        let slot = self.slots.partition_point(|slot| slot.first + slot.count <= ordinal);
-        Some((slot, (ordinal - self.slots.get(slot)?.first) as usize))
-    }
-
     pub(super) fn entry(&self, ordinal: u32) -> Option<ListedEntry<'_>> {
-        let (slot, index) = self.locate(ordinal)?;
-        self.slots[slot].chunk.as_ref()?.entry(index)
+        let (chunk, index) = chunk_of(&self.slots, ordinal)?;
+        chunk.entry(index)
     }
 
     /// Marks a name as removed; false if it is removed already or evicted.
     pub(super) fn remove(&self, ordinal: u32) -> bool {
-        let place = self.locate(ordinal);
-        let chunk = place.and_then(|(slot, index)| Some((self.slots[slot].chunk.as_ref()?, index)));
-        chunk.is_some_and(|(chunk, index)| chunk.remove(index))
+        chunk_of(&self.slots, ordinal).is_some_and(|(chunk, index)| chunk.remove(index))
     }
 
     /// The server's verifier for the cookie of the name before `ordinal`.
     fn verifier_before(&self, ordinal: u32) -> CookieVerifier {
         let slot = match ordinal.checked_sub(1) {
-            Some(before) => self.locate(before).map_or(usize::MAX, |(slot, _)| slot + 1),
+            Some(before) => locate(&self.slots, before).map_or(usize::MAX, |(slot, _)| slot + 1),
             None => 0,
         };
         self.slots.get(slot).map_or(self.end, |slot| slot.after).verifier
@@ -474,7 +460,7 @@ impl DirectoryListing {
     /// The next step of a reader at a position.
     pub(super) fn step(&self, ordinal: u32) -> ListingStep {
         let state = self.state.lock();
-        let Some((slot, index)) = state.locate(ordinal) else {
+        let Some((slot, index)) = locate(&state.slots, ordinal) else {
             let has_arrived = state.arrived.is_some();
             return if state.is_complete { ListingStep::End } else { ListingStep::Unread { has_arrived } };
         };
@@ -502,7 +488,7 @@ impl DirectoryListing {
     /// The request for the evicted name of this ordinal.
     pub(super) fn gap_before(&self, ordinal: u32) -> Option<ListingGap> {
         let state = self.state.lock();
-        let (slot, index) = state.locate(ordinal)?;
+        let (slot, index) = locate(&state.slots, ordinal)?;
         let cookie = if index == 0 {
             state.slots[slot].after
         } else {
@@ -631,10 +617,21 @@ impl DirectoryListing {
     }
 }
 
-fn cookie_at(slots: &[ChunkSlot], ordinal: u32) -> Option<u64> {
+/// The slot of a name and its index there.
+fn locate(slots: &[ChunkSlot], ordinal: u32) -> Option<(usize, usize)> {
     let slot = slots.partition_point(|slot| slot.first + slot.count <= ordinal);
-    let slot = slots.get(slot)?;
-    slot.chunk.as_ref()?.cookie((ordinal - slot.first) as usize)
+    Some((slot, (ordinal - slots.get(slot)?.first) as usize))
+}
+
+/// The chunk of a name that is not evicted, and its index there.
+fn chunk_of(slots: &[ChunkSlot], ordinal: u32) -> Option<(&ListingChunk, usize)> {
+    let (slot, index) = locate(slots, ordinal)?;
+    Some((slots[slot].chunk.as_ref()?, index))
+}
+
+fn cookie_at(slots: &[ChunkSlot], ordinal: u32) -> Option<u64> {
+    let (chunk, index) = chunk_of(slots, ordinal)?;
+    chunk.entries.get(index).map(|entry| entry.cookie)
 }
 
 fn trace_dropped(directory: u64, range: Range<u32>, reason: &str) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     NameDecision, NameView,
     names::{DentryState, LookupTime, decide_lookup},
@@ -22,9 +22,9 @@ use super::{
 use crate::{
     api::{DirEmit, DirEntry, FoundInode, InodeId},
     dentry_cache::NameInDirectory,
-    inode::{Inode, InodeFlag, type_state::TypeState},
-    op::Op,
-    ops::{access, getattr, kernel_names, lookup, open, readlink},
+    inode::{Inode, InodeFlag, TypeState},
+    ops::{getattr, kernel_names, lookup, open, readlink},
+    superblock::Op,
 };
 
 /// One readdir call: the reader, its position, and the receiver of the names.
@@ -48,7 +48,7 @@ enum EmitStop {
 }
 
 fn trace_restart(inode: &Inode, cookie: u64) {
-    probe!(NfsReaddirRestart { dir: inode.fileid_if_enabled(Event::NfsReaddirRestart), cookie });
+    probe!(NfsReaddirRestart { dir: inode.event_fileid(), cookie });
 }
 
 /// Returns the names that follow `cookie` (0: from the beginning) until the listener is full, the
@@ -262,10 +262,7 @@ impl ReaddirCall<'_> {
 /// Begins a pass: with the cached listing if that is valid.
 fn begin_reading(op: &Op<'_>, directory: &OpenDirectory) -> Result<(), Errno> {
     let cached = fresh_listing(op, &directory.inode)?;
-    probe!(NfsReaddirPass {
-        dir: directory.inode.fileid_if_enabled(Event::NfsReaddirPass),
-        hit: cached.is_some()
-    });
+    probe!(NfsReaddirPass { dir: directory.inode.event_fileid(), hit: cached.is_some() });
     let listing = cached.unwrap_or_else(|| DirectoryListing::from_start(&op.sb.listing_memory));
     begin_pass(directory, listing);
     Ok(())
@@ -352,7 +349,7 @@ fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Resu
 /// EACCES, ENOTDIR; those of ACCESS and GETATTR.
 pub fn opendir(op: &Op<'_>, id: InodeId) -> Result<OpenDirectory, Errno> {
     let inode = op.sb.find_directory(id)?;
-    access::check_path(op, &inode)?;
+    kernel_names::check_path(op, &inode)?;
     let intent = curt_policy::OpenIntent { read: true, ..curt_policy::OpenIntent::default() };
     debug_assert_eq!(intent.needs(), Access::READ, "listing takes the right to read");
     open::decide_open(op, &inode, intent)?;

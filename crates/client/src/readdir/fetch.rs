@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     complete,
     readdir::{ListingDecision, decide_listing, first_size, next_size, size_max},
@@ -25,14 +25,12 @@ use super::{
 use crate::{
     caller::InternedCaller,
     core::MountCore,
-    errno,
     inode::{
         Inode,
         single_flight::{InFlightCall, InFlightEnd},
     },
-    op::Op,
     protocol::{ListRequest, NfsReply, RpcCaller},
-    superblock::Superblock,
+    superblock::{Op, Superblock},
 };
 
 /// The directory and the credential of a request for names.
@@ -139,14 +137,10 @@ impl ReaddirRequester {
         let plus = decision == ListingDecision::Plus;
         let was_plus = std::mem::replace(&mut state.lists_plus, plus);
         drop(facts);
-        macro_rules! trace_switch {
-            ($event:ident) => {
-                probe!($event { dir: self.inode.fileid_if_enabled(Event::$event), cookie, entries })
-            };
-        }
+        let inode = &self.inode;
         match (was_plus, plus) {
-            (false, true) => trace_switch!(NfsReaddirPlusOn),
-            (true, false) => trace_switch!(NfsReaddirPlusOff),
+            (false, true) => probe!(NfsReaddirPlusOn { dir: inode.event_fileid(), cookie, entries }),
+            (true, false) => probe!(NfsReaddirPlusOff { dir: inode.event_fileid(), cookie, entries }),
             (true, true) | (false, false) => {}
         }
         decision
@@ -161,63 +155,37 @@ impl ReaddirRequester {
         decision: ListingDecision,
         interrupt: &Interrupt,
     ) -> ReaddirResult {
-        macro_rules! trace_request {
-            ($event:ident) => {
-                probe!(let subject = self.inode.event_fields(); $event {
-                    dir: subject.fileid,
+        macro_rules! trace {
+            ($shared:ident or $own:ident, $($fields:tt)*) => {
+                if gap.is_shared { trace!($shared, $($fields)*) } else { trace!($own, $($fields)*) }
+            };
+            ($event:ident, $subject:ident: $($field:ident: $value:expr),*) => {
+                probe!(let $subject = self.inode.event_fields(); $event {
+                    dir: $subject.fileid,
                     cookie: gap.cookie.cookie,
-                    verifier: u64::from_be_bytes(gap.cookie.verifier.0),
-                    dtsize: size,
-                    plus: decision == ListingDecision::Plus,
-                    cache_index: gap.index,
-                    dev: subject.dev,
-                    fhandle: subject.fhandle,
-                    version: subject.version
+                    dev: $subject.dev,
+                    fhandle: $subject.fhandle,
+                    version: $subject.version,
+                    $($field: $value),*
                 })
             };
         }
-        macro_rules! trace_reply {
-            ($event:ident, $reply:expr) => {
-                probe!(let subject = self.inode.event_fields(); $event {
-                    dir: subject.fileid,
-                    cookie: gap.cookie.cookie,
-                    entries: $reply.map_or(0, |reply| reply.page.names.len()),
-                    eof: $reply.is_ok_and(|reply| reply.page.end),
-                    error: $reply.err().map_or(0, ReaddirError::event_status),
-                    dev: subject.dev,
-                    fhandle: subject.fhandle,
-                    version: subject.version,
-                    size: subject.size,
-                    cache_validity: subject.cache_validity,
-                    nfsi_flags: subject.nfsi_flags
-                })
-            };
-        }
-        if gap.is_shared {
-            trace_request!(NfsReaddirCacheFill);
-        } else {
-            trace_request!(NfsReaddirUncached);
-        }
-        let reply = self.send(gap.cookie, size, decision, interrupt);
-        if gap.is_shared {
-            trace_reply!(NfsReaddirCacheFillDone, reply.as_ref());
-        } else {
-            trace_reply!(NfsReaddirUncachedDone, reply.as_ref());
-        }
+        let plus = decision == ListingDecision::Plus;
+        trace!(NfsReaddirCacheFill or NfsReaddirUncached, subject:
+            verifier: u64::from_be_bytes(gap.cookie.verifier.0), dtsize: size, plus: plus, cache_index: gap.index);
+        let reply = self.send(gap.cookie, size, plus, interrupt);
+        let done = reply.as_ref();
+        trace!(NfsReaddirCacheFillDone or NfsReaddirUncachedDone, subject:
+            entries: done.map_or(0, |reply| reply.page.names.len()), eof: done.is_ok_and(|reply| reply.page.end),
+            error: done.err().map_or(0, |error| -error.errno().raw_os_error()), size: subject.size,
+            cache_validity: subject.cache_validity, nfsi_flags: subject.nfsi_flags);
         reply
     }
 
-    fn send(
-        &self,
-        place: ReaddirCookie,
-        size: u32,
-        decision: ListingDecision,
-        interrupt: &Interrupt,
-    ) -> ReaddirResult {
+    fn send(&self, place: ReaddirCookie, size: u32, plus: bool, interrupt: &Interrupt) -> ReaddirResult {
         let Self { core, inode, identity } = self;
         let ticket = inode.facts().state.ticket();
         let caller = RpcCaller { credential: &identity.credential, interrupt };
-        let plus = decision == ListingDecision::Plus;
         core.count(if plus { ClientCounter::ListingPlus } else { ClientCounter::ListingPlain });
         let request = ListRequest { cookie: place.cookie, verifier: place.verifier, size, plus };
         let answer = core.protocol.list(caller, inode.handle(), request);
@@ -310,7 +278,7 @@ impl ReaddirRequester {
         }
         if listing.note_origin(reply.origin) {
             sb.count(ClientCounter::ListingTorn);
-            probe!(NfsReaddirTorn { dir: inode.fileid_if_enabled(Event::NfsReaddirTorn) });
+            probe!(NfsReaddirTorn { dir: inode.event_fileid() });
         }
         let mut facts = inode.facts();
         if listing.is_whole() && listing.is_large() {
@@ -358,10 +326,7 @@ pub(super) fn extend_listing(
                 return Ok(ListingExtension::Extended);
             };
             op.sb.count(ClientCounter::ListingAheadUsed);
-            probe!(NfsReaddirPrefetchUsed {
-                dir: inode.fileid_if_enabled(Event::NfsReaddirPrefetchUsed),
-                cookie: listing.end().cookie
-            });
+            probe!(NfsReaddirPrefetchUsed { dir: inode.event_fileid(), cookie: listing.end().cookie });
             arrived
         }
         FetchStart::Send(guard, gap, size) => {
@@ -387,18 +352,14 @@ pub(super) fn extend_listing(
         }
         Err(error) if error.is_bad_cookie() && listing.end().cookie != 0 => {
             op.sb.count(ClientCounter::ListingBadCookie);
-            probe!(NfsReaddirBadCookie {
-                dir: inode.fileid_if_enabled(Event::NfsReaddirBadCookie),
-                cookie: listing.end().cookie
-            });
+            probe!(NfsReaddirBadCookie { dir: inode.event_fileid(), cookie: listing.end().cookie });
             Ok(ListingExtension::Refused)
         }
         Err(ReaddirError::Refused(status, sent_at)) => {
             inode.note_refusal(&op.identity, status, Access::READ, sent_at);
             Err(inode.note_failed_status(status))
         }
-        Err(ReaddirError::Failed(error)) => Err(errno::of_call(error)),
-        Err(ReaddirError::Stuck) => Err(Errno::IO),
+        Err(error @ (ReaddirError::Failed(_) | ReaddirError::Stuck)) => Err(error.errno()),
     }
 }
 

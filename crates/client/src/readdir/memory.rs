@@ -55,6 +55,7 @@ struct ListingLruEntry {
 }
 
 /// Bytes that are counted until this is dropped.
+#[derive(Debug)]
 pub(crate) struct ListingMemoryCharge {
     memory: Arc<ListingMemory>,
     pub(super) bytes: u64,
@@ -157,12 +158,6 @@ impl Drop for ListingMemoryCharge {
 impl fmt::Debug for ListingMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ListingMemory({} of {})", self.used(), self.limit)
-    }
-}
-
-impl fmt::Debug for ListingMemoryCharge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ListingMemoryCharge({})", self.bytes)
     }
 }
 

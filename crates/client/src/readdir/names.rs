@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use curt_observe::{ClientCounter, events::Event, probe};
+use curt_observe::{ClientCounter, probe};
 use curt_policy::{
     Freshness, MutationTicket, NameLabel, complete,
     names::{DentryUpdate, LookupReason},
@@ -112,11 +112,7 @@ fn prime_name(
         |cached: &CachedDentry| cached.child.as_ref().is_some_and(|known| Arc::ptr_eq(known, child));
     macro_rules! trace_name {
         ($event:ident) => {
-            probe!($event {
-                dir: directory.fileid_if_enabled(Event::$event),
-                name,
-                fileid: child.fileid_if_enabled(Event::$event)
-            })
+            probe!($event { dir: directory.event_fileid(), name, fileid: child.event_fileid() })
         };
     }
     match former.as_ref().map(is_child) {
@@ -148,10 +144,7 @@ pub(super) fn note_completeness(sb: &Superblock, directory: &Inode, listing: &Ar
     // With `dirfill=off` it is complete, but answers no lookups.
     if is_complete && sb.core.options().fills() {
         sb.count(ClientCounter::DirFillComplete);
-        probe!(NfsDirComplete {
-            dir: directory.fileid_if_enabled(Event::NfsDirComplete),
-            entries: listing.count()
-        });
+        probe!(NfsDirComplete { dir: directory.event_fileid(), entries: listing.count() });
     }
     is_complete
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     AccessDecision,
     prefetch::{PART_NAMES, PrefetchBenefit, PrefetchView, Want, decide},
@@ -26,10 +26,9 @@ use super::{
 };
 use crate::{
     errno,
-    inode::{Inode, single_flight::InFlightCall, type_state::TypeState},
-    op::Op,
-    ops::access,
-    superblock::Superblock,
+    inode::{Inode, TypeState, single_flight::InFlightCall, type_state::DirectoryState},
+    ops::permission,
+    superblock::{Op, Superblock},
 };
 
 /// Bytes of an entryplus3 apart from name and handle: fileid, cookie, attributes, lengths (RFC 1813
@@ -112,12 +111,7 @@ fn note_fill(
     directory.facts().by_type.directory().prefetch.own.filled(count, holds_it);
     sb.core.learn_prefetch(|mount| mount.filled_on_mount(count, holds_it));
     if let Some(reply) = reply {
-        probe!(NfsDirFill {
-            dir: directory.fileid_if_enabled(Event::NfsDirFill),
-            name,
-            entries: count,
-            eof: reply.page.end
-        });
+        probe!(NfsDirFill { dir: directory.event_fileid(), name, entries: count, eof: reply.page.end });
     }
     sb.core.counters.add(ClientCounter::DirFillNames, u64::from(count));
     if !holds_it {
@@ -135,10 +129,7 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
     if !op.options.fills() || op.sb.core.lacks_plus() || name == b".." {
         return Ok(FillOutcome::Nothing);
     }
-    let listing = match &directory.facts().by_type {
-        TypeState::Directory(state) => state.listing_for_cookies(),
-        TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => None,
-    };
+    let listing = directory.facts().by_type.directory_if_any().and_then(DirectoryState::listing_for_cookies);
     // If a large listing without attributes contains the name, its names are requested in the
     // listing's order, if they are looked up in that order.
     let has_it = |listing: &DirectoryListing| listing.presence_of(name) == NamePresence::Present;
@@ -159,8 +150,8 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
         return Ok(FillOutcome::Nothing);
     };
     // LOOKUP proves search permission, READDIRPLUS does not.
-    let search = access::access_decision(op, directory, Access::LOOKUP, false);
-    if search != AccessDecision::Allow || !access::may_list(op, directory) {
+    let search = permission::access_decision(op, directory, Access::LOOKUP, false);
+    if search != AccessDecision::Allow || !permission::may_list(op, directory) {
         return Ok(FillOutcome::Nothing);
     }
     match op.sb.fills_in_flight.join(directory.id()) {
@@ -173,13 +164,10 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
 /// Whether all names of `directory` are known and do not cover `name`: a name that servers hide or
 /// may encode differently. Listing them again has no benefit.
 fn is_unlistable_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> bool {
-    let (listing, contents) = {
-        let facts = directory.facts();
-        let TypeState::Directory(state) = &facts.by_type else {
-            return false;
-        };
-        (state.settled_listing(name).cloned(), facts.contents())
-    };
+    let facts = directory.facts();
+    let listing = facts.by_type.directory_if_any().and_then(|state| state.settled_listing(name)).cloned();
+    let contents = facts.contents();
+    drop(facts);
     let is_known = |listing: &DirectoryListing| {
         let label = listing.complete_label();
         label.is_some_and(|label| contents == Some(label.epoch))
@@ -271,14 +259,14 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
 /// No answer.
 fn fault_of(op: &Op<'_>, directory: &Arc<Inode>, error: ReaddirError) -> Result<(), Errno> {
     match error {
-        ReaddirError::Refused(Fault::Notsupp, _) | ReaddirError::Stuck => Ok(()),
+        ReaddirError::Refused(Fault::Notsupp, _) | ReaddirError::Stuck => {}
         ReaddirError::Refused(status, sent_at) => {
             directory.note_refusal(&op.identity, status, Access::READ, sent_at);
-            Ok(())
         }
-        ReaddirError::Failed(CallError::ProcedureUnavailable | CallError::Malformed(_)) => Ok(()),
-        ReaddirError::Failed(error) => Err(errno::of_call(error)),
+        ReaddirError::Failed(CallError::ProcedureUnavailable | CallError::Malformed(_)) => {}
+        ReaddirError::Failed(error) => return Err(errno::of_call(error)),
     }
+    Ok(())
 }
 
 /// A name must be looked up. `was_known`: a cached entry existed that may not be served any more.
@@ -311,7 +299,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
         Some(bytes) => (ordinal, bytes),
         None if !listing.is_large() => return false,
         None => match decide_for_name(op.sb, inode, |view| Want::ListedName(view)) {
-            Some(bytes) if access::may_list(op, inode) => (around, bytes),
+            Some(bytes) if permission::may_list(op, inode) => (around, bytes),
             Some(_) | None => return false,
         },
     };
@@ -368,7 +356,7 @@ pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bo
         ..PrefetchView::default()
     };
     let bytes = decide(Want::Attributes(&view), &op.options);
-    let Some(bytes) = bytes.filter(|_| access::may_list(op, &home)) else {
+    let Some(bytes) = bytes.filter(|_| permission::may_list(op, &home)) else {
         let mut facts = home.facts();
         let state = facts.by_type.directory();
         if state.last_getattr_alone.replace(inode.id()) != Some(inode.id()) {
@@ -405,11 +393,7 @@ fn send_refresh(op: &Op<'_>, home: &Arc<Inode>, bytes: u32) -> Result<(), Errno>
             record.refreshed(Some(expired));
             record.read(bytes_of(&reply), false, reply.page.end);
             drop(facts);
-            probe!(NfsDirRefresh {
-                dir: home.fileid_if_enabled(Event::NfsDirRefresh),
-                entries: reply.count(),
-                eof: reply.page.end
-            });
+            probe!(NfsDirRefresh { dir: home.event_fileid(), entries: reply.count(), eof: reply.page.end });
             Ok(())
         }
         Err(error) => {

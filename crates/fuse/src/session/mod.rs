@@ -1,9 +1,7 @@
 //! A session: from INIT to the end of the mount.
 //!
-//! Threads read the device and handle requests; [`threads`] determines their number, [`worker`] is
-//! the loop of each.
+//! Threads read the device and handle requests ([`worker`]).
 
-pub(crate) mod threads;
 mod worker;
 
 use std::{
@@ -19,7 +17,7 @@ use rustix::io::Errno;
 use crate::{
     channel::FuseDevice,
     filesystem::Filesystem,
-    interrupt::InFlightRequests,
+    interrupt::{InFlightRequests, RequestBarrier, WorkerStages},
     negotiate::{IO_BYTES_MAX, InitReply, NegotiatedFeatures, RequestedFeatures, negotiate},
     notify::Notifier,
     reply,
@@ -27,13 +25,8 @@ use crate::{
     sys::PageBuffer,
 };
 
-pub use threads::RequestBarrier;
-use threads::{FuseWorkerPool, WorkerStages};
+use worker::FuseWorkerPool;
 
-/// The server counts as silent after this time without a reply.
-pub(crate) const SERVER_SILENCE: Duration = Duration::from_secs(1);
-/// Stack of each thread; only used pages take memory.
-pub(crate) const STACK_BYTES: usize = 512 * 1024;
 /// Size of the largest WRITE request.
 const REQUEST_BYTES_MAX: usize = IO_BYTES_MAX as usize + 8192;
 

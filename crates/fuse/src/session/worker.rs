@@ -1,27 +1,32 @@
-//! The loop of each thread of a session: reads a request, makes sure that another thread reads the
-//! device, has the file system handle the request, and sends the reply.
+//! The threads of a session. Each reads a request, makes sure that another thread reads the device,
+//! has the file system handle the request, and sends the reply.
 //!
-//! Small replies are built on the stack and sent by one write(2), data by one writev(2) from the
-//! method's buffer. Invariant: a reply goes to the descriptor that its request was read from.
+//! A thread reads (or is about to), handles a request, or is idle. Small replies are built on the
+//! stack and sent by one write(2), data by one writev(2) from the method's buffer. Invariants: a
+//! reply goes to the descriptor that its request was read from; when the last reader reads a
+//! request, an idle thread is woken or a new one is requested before the request is handled; at
+//! most `keep` threads read at a time; a thread that stays idle for `idle` ends.
 
 use std::{
     io,
     os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
+    time::{Duration, Instant},
 };
 
+use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use super::{
-    FuseSessionEnd, FuseSessionShared, REQUEST_BYTES_MAX, STACK_BYTES,
-    threads::{FuseWorkerStep, ReaderHandover, WorkerStage},
-};
+use super::{FuseSessionEnd, FuseSessionShared, REQUEST_BYTES_MAX};
 use crate::{
     abi::{opcode, opcode_name},
     filesystem::Filesystem,
-    interrupt::{FuseContext, InFlightRequest},
+    interrupt::{FuseContext, InFlightRequest, STACK_BYTES, WorkerStage},
     listing::DirentBuffer,
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply, SmallReply},
@@ -30,6 +35,195 @@ use crate::{
     sys::PageBuffer,
     values::{AttrOut, LockKind, NodeId, ReadIn},
 };
+
+/// Counts the threads of a session.
+#[derive(Debug)]
+pub(crate) struct FuseWorkerPool {
+    /// Threads in read(2) or about to be. Changed without the mutex; it is a counter, and orders no
+    /// other memory.
+    readers: AtomicUsize,
+    keep: usize,
+    threads_max: usize,
+    idle: Duration,
+    state: Mutex<FuseWorkerPoolState>,
+    all_ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct FuseWorkerPoolState {
+    idle: Vec<Arc<IdleWorker>>,
+    threads: usize,
+    ended: bool,
+    is_limit_logged: bool,
+}
+
+/// Where an idle thread waits.
+#[derive(Debug, Default)]
+struct IdleWorker {
+    is_woken: Mutex<bool>,
+    wakeup: Condvar,
+}
+
+/// What the reader of a request has to do before it handles the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum ReaderHandover {
+    /// Another thread reads.
+    HasReader,
+    /// Start a thread, which is already counted.
+    Spawn,
+    /// No thread reads until a request is complete.
+    LimitReached {
+        /// Whether this happens for the first time.
+        tell: bool,
+    },
+}
+
+/// The next step of a thread that has completed a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum FuseWorkerStep {
+    Read,
+    End,
+}
+
+impl FuseWorkerPool {
+    pub(crate) fn new(keep: usize, threads_max: usize, idle: Duration) -> Self {
+        Self {
+            readers: AtomicUsize::new(0),
+            keep: keep.clamp(1, threads_max.max(1)),
+            threads_max,
+            idle,
+            state: Mutex::default(),
+            all_ended: Condvar::new(),
+        }
+    }
+
+    /// Counts the threads that a session starts with, and returns their number.
+    pub(crate) fn start(&self) -> usize {
+        self.readers.store(self.keep, Ordering::SeqCst);
+        self.state.lock().threads = self.keep;
+        self.keep
+    }
+
+    /// The calling thread has read a request.
+    pub(crate) fn request_read(&self) -> ReaderHandover {
+        if self.readers.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return ReaderHandover::HasReader;
+        }
+        let mut state = self.state.lock();
+        if state.ended {
+            return ReaderHandover::HasReader;
+        }
+        if let Some(place) = state.idle.pop() {
+            self.readers.fetch_add(1, Ordering::SeqCst);
+            drop(state);
+            *place.is_woken.lock() = true;
+            place.wakeup.notify_one();
+            ReaderHandover::HasReader
+        } else if state.threads < self.threads_max {
+            state.threads += 1;
+            self.readers.fetch_add(1, Ordering::SeqCst);
+            ReaderHandover::Spawn
+        } else {
+            let tell = !state.is_limit_logged;
+            state.is_limit_logged = true;
+            ReaderHandover::LimitReached { tell }
+        }
+    }
+
+    /// A requested thread could not be started.
+    pub(crate) fn spawn_failed(&self) {
+        self.readers.fetch_sub(1, Ordering::SeqCst);
+        self.thread_ended();
+    }
+
+    /// The calling thread has completed its request: parks it if enough others read.
+    pub(crate) fn request_answered(&self) -> FuseWorkerStep {
+        if self.try_read() {
+            return FuseWorkerStep::Read;
+        }
+        let place = Arc::new(IdleWorker::default());
+        {
+            let mut state = self.state.lock();
+            if state.ended {
+                return FuseWorkerStep::End;
+            }
+            // Checked again under the mutex: a reader that found no idle thread has decremented the
+            // counter before.
+            if self.try_read() {
+                return FuseWorkerStep::Read;
+            }
+            state.idle.push(place.clone());
+        }
+        let end = Instant::now() + self.idle;
+        let mut go = place.is_woken.lock();
+        while !*go {
+            if place.wakeup.wait_until(&mut go, end).timed_out() {
+                break;
+            }
+        }
+        if *go {
+            return FuseWorkerStep::Read;
+        }
+        drop(go);
+        let mut state = self.state.lock();
+        let idle_thread = state.idle.iter().position(|other| Arc::ptr_eq(other, &place));
+        match idle_thread {
+            Some(index) => {
+                state.idle.remove(index);
+                FuseWorkerStep::End
+            }
+            // Just woken, and counted as a reader by the waking thread, unless the mount has ended
+            // (then reading fails).
+            None => FuseWorkerStep::Read,
+        }
+    }
+
+    fn try_read(&self) -> bool {
+        self.readers
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |readers| {
+                (readers < self.keep).then_some(readers + 1)
+            })
+            .is_ok()
+    }
+
+    /// The mount has ended: wakes idle threads.
+    pub(crate) fn end(&self) {
+        let idle_thread = {
+            let mut state = self.state.lock();
+            state.ended = true;
+            std::mem::take(&mut state.idle)
+        };
+        for place in idle_thread {
+            *place.is_woken.lock() = true;
+            place.wakeup.notify_one();
+        }
+    }
+
+    pub(crate) fn thread_ended(&self) {
+        let mut state = self.state.lock();
+        state.threads -= 1;
+        if state.threads == 0 {
+            self.all_ended.notify_all();
+        }
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.state.lock().threads
+    }
+
+    /// Waits until all threads have ended, or until the deadline; returns whether all have.
+    pub(crate) fn wait_all_ended(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.threads > 0 {
+            if self.all_ended.wait_until(&mut state, deadline).timed_out() {
+                return state.threads == 0;
+            }
+        }
+        true
+    }
+}
 
 impl<F: Filesystem> FuseSessionShared<F> {
     pub(super) fn spawn(self: &Arc<Self>, index: usize) -> io::Result<()> {
@@ -428,5 +622,71 @@ impl RequestHandler<'_> {
 
     fn sent(&self, sent: Result<usize, Errno>) {
         reply::settle(self.device, self.header.unique, self.header.opcode, sent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(keep: usize, threads_max: usize) -> FuseWorkerPool {
+        let pool = FuseWorkerPool::new(keep, threads_max, Duration::from_secs(60));
+        assert_eq!(pool.start(), keep);
+        pool
+    }
+
+    #[test]
+    fn the_last_reader_finds_a_successor_before_it_answers() {
+        let pool = pool(2, 4);
+        assert_eq!(pool.request_read(), ReaderHandover::HasReader);
+        assert_eq!(pool.request_read(), ReaderHandover::Spawn);
+        assert_eq!(pool.request_read(), ReaderHandover::Spawn);
+        assert_eq!(pool.request_read(), ReaderHandover::LimitReached { tell: true });
+        assert_eq!(pool.request_answered(), FuseWorkerStep::Read);
+        assert_eq!(pool.request_read(), ReaderHandover::LimitReached { tell: false });
+    }
+
+    #[test]
+    fn enough_readers_let_the_next_sleep_and_the_last_to_leave_wakes_it() {
+        let pool = pool(1, 8);
+        assert_eq!(pool.request_read(), ReaderHandover::Spawn);
+        thread::scope(|scope| {
+            let idle_thread = scope.spawn(|| pool.request_answered());
+            while pool.state.lock().idle.is_empty() {
+                thread::yield_now();
+            }
+            assert_eq!(pool.request_read(), ReaderHandover::HasReader);
+            assert_eq!(idle_thread.join().expect("it does not panic"), FuseWorkerStep::Read);
+        });
+        assert_eq!(pool.readers.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_thread_nobody_needs_ends() {
+        let pool = FuseWorkerPool::new(1, 8, Duration::ZERO);
+        assert_eq!(pool.start(), 1);
+        assert_eq!(pool.request_answered(), FuseWorkerStep::End);
+        assert!(pool.state.lock().idle.is_empty());
+    }
+
+    #[test]
+    fn the_end_wakes_everybody() {
+        let pool = pool(1, 8);
+        thread::scope(|scope| {
+            let idle_thread = scope.spawn(|| pool.request_answered());
+            while pool.state.lock().idle.is_empty() {
+                thread::yield_now();
+            }
+            pool.end();
+            assert_eq!(
+                idle_thread.join().expect("it does not panic"),
+                FuseWorkerStep::Read,
+                "reading tells it of the end"
+            );
+        });
+        assert_eq!(pool.request_answered(), FuseWorkerStep::End);
+        assert!(!pool.wait_all_ended(Instant::now()));
+        pool.thread_ended();
+        assert!(pool.wait_all_ended(Instant::now()));
     }
 }

@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use crate::in_progress::{WorkCounts, WorkMark};
-use crate::scope::{self, RequestScope, ScopeGuard};
+use crate::scope::{self, RequestScope, ScopeGuard, WorkCounts, WorkMark};
 use crate::{Cause, ClientCounter, Operation, Rule, Watcher};
 use curt_linux_model::{
     CredentialId, FileOperation, LinuxClient, LinuxRequest, ObjectId, OperationContext, Options, Seen,

@@ -6,10 +6,10 @@ use curt_policy::{
     AttributeReport, AttributeState, CacheOptions, Delegation, Facts, Freshness, ListingMode, LockingState,
     Moment, Mutation, PlusMode, RacyGuard, ServerClock,
     data::{PagesDecision, PagesLabel, decide_pages},
+    names::{GUARD_MAX, GUARD_MIN},
     readdir::{
         ListingContinuation, ListingDecision, NAMES_WITHOUT_STAT_MAX, decide_continuation, decide_listing,
     },
-    time::{GUARD_MAX, GUARD_MIN},
 };
 use curt_types::Timestamp;
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use curt_policy::{
     Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, Moment, Mutation, RacyGuard, ServerClock,
-    TimeoutRange, time::GUARD_MIN,
+    TimeoutRange, names::GUARD_MIN,
 };
 use curt_types::FileKind;
 

@@ -26,6 +26,8 @@ pub(super) struct LatencyConnection {
     pub(super) calls: PreparedCalls,
     checks: ReplyChecks,
     output: Vec<u8>,
+    /// The slots of the calls in the output.
+    prepared: Vec<usize>,
     input: Vec<u8>,
     filled: usize,
     slots: Vec<SentCall>,
@@ -52,6 +54,7 @@ impl LatencyConnection {
             calls,
             checks,
             output: Vec::new(),
+            prepared: Vec::new(),
             input: vec![0; INPUT_BYTES],
             filled: 0,
             waiting: 0,
@@ -79,16 +82,10 @@ impl LatencyConnection {
         Ok(slots.map(|slot| self.slots[slot].took).collect())
     }
 
-    fn begin(&mut self, operations: usize) -> Result<()> {
-        let first = operations.min(self.slots.len());
-        self.left = operations - first;
-        (0..first).for_each(|slot| self.call(slot));
-        self.send()
-    }
-
     #[inline]
     fn call(&mut self, slot: usize) {
         self.slots[slot].number = self.calls.put(slot, &mut self.output);
+        self.prepared.push(slot);
         self.waiting += 1;
     }
 
@@ -98,13 +95,7 @@ impl LatencyConnection {
             return Ok(());
         }
         let now = Instant::now();
-        // The calls prepared since are those in the output.
-        let mut at = 0;
-        while at < self.output.len() {
-            let slot = slot_of(number_at(&self.output[at..]));
-            self.slots[slot].sent = now;
-            at += self.calls.length(slot);
-        }
+        self.prepared.drain(..).for_each(|slot| self.slots[slot].sent = now);
         self.stream.write_all(&self.output)?;
         self.output.clear();
         Ok(())
@@ -162,7 +153,10 @@ pub(super) fn run(connections: &mut [LatencyConnection], operations: usize) -> R
     let (each, mut latencies) = (operations / connections.len(), Vec::with_capacity(operations));
     let start = Instant::now();
     for connection in connections.iter_mut() {
-        connection.begin(each)?;
+        let first = each.min(connection.slots.len());
+        connection.left = each - first;
+        (0..first).for_each(|slot| connection.call(slot));
+        connection.send()?;
     }
     match connections {
         [connection] => connection.receive_all(&mut latencies)?,

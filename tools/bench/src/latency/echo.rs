@@ -17,7 +17,7 @@ use rustix::io::ReadWriteFlags;
 use serde::{Deserialize, Serialize};
 
 use super::connection::{self, prepare};
-use super::load::LatencyOperation;
+use super::operations::LatencyOperation;
 
 /// Maximum time of its start.
 const START: Duration = Duration::from_secs(20);
@@ -96,7 +96,7 @@ fn answer(mut stream: TcpStream) -> Result<()> {
         return Ok(());
     }
     let task: EchoTask = serde_json::from_str(&line)?;
-    let mut worker = task.work.map(EchoWorker::new).transpose()?;
+    let mut worker = task.work.map(worker).transpose()?;
     stream.write_all(&[0])?;
     let mut input = vec![0; INPUT_BYTES.max(2 * task.call_bytes)];
     let (mut filled, mut output) = (0, Vec::new());
@@ -112,8 +112,8 @@ fn answer(mut stream: TcpStream) -> Result<()> {
             let start = output.len();
             output.extend_from_slice(&task.reply);
             output[start + 4..start + 8].copy_from_slice(&call[4..8]);
-            if let Some(worker) = &mut worker {
-                worker.work(call, &mut output[start..])?;
+            if let Some(work) = &mut worker {
+                work(call, &mut output[start..])?;
             }
             at += task.call_bytes;
         }
@@ -126,71 +126,56 @@ fn answer(mut stream: TcpStream) -> Result<()> {
     }
 }
 
-/// The open files of a task.
-struct EchoWorker {
-    work: EchoWork,
-    file: File,
-    entries: Vec<MaybeUninit<u8>>,
-}
+/// Makes the system calls of a task with a call and its reply.
+type EchoWorker = Box<dyn FnMut(&[u8], &mut [u8]) -> Result<()>>;
 
-impl EchoWorker {
-    fn new(work: EchoWork) -> Result<Self> {
-        let writes = work.operation.writes();
-        let file = File::options().read(true).write(writes).open(&work.path);
-        Ok(Self {
-            file: file.with_context(|| work.path.display().to_string())?,
-            work,
-            entries: vec![MaybeUninit::uninit(); ENTRIES_BYTES],
-        })
-    }
-
-    fn work(&mut self, call: &[u8], reply: &mut [u8]) -> Result<()> {
-        let (file, data) = (&self.file, self.work.data.clone());
-        match self.work.operation {
+fn worker(work: EchoWork) -> Result<EchoWorker> {
+    let EchoWork { operation, path, offset_at, data } = work;
+    let file = File::options().read(true).write(operation.writes()).open(&path);
+    let file = file.with_context(|| path.display().to_string())?;
+    let mut entries = vec![MaybeUninit::uninit(); ENTRIES_BYTES];
+    Ok(Box::new(move |call, reply| {
+        let data = data.clone();
+        match operation {
             LatencyOperation::Getattr | LatencyOperation::Access => {}
             LatencyOperation::Read => {
-                let bytes = data.len();
-                let read = rustix::io::pread(file, &mut reply[data], offset(call, self.work.offset_at))?;
-                ensure!(read == bytes, "a short read");
+                let read = rustix::io::pread(&file, &mut reply[data.clone()], offset(call, offset_at))?;
+                ensure!(read == data.len(), "a short read");
             }
             LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
-                rustix::fs::fstat(file)?;
-                let (data, offset) = (&call[data], offset(call, self.work.offset_at));
-                let written = if self.work.operation == LatencyOperation::WriteFileSync {
-                    rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, ReadWriteFlags::SYNC)?
+                rustix::fs::fstat(&file)?;
+                let (data, offset) = (&call[data], offset(call, offset_at));
+                let written = if operation == LatencyOperation::WriteFileSync {
+                    rustix::io::pwritev2(&file, &[IoSlice::new(data)], offset, ReadWriteFlags::SYNC)?
                 } else {
-                    rustix::io::pwrite(file, data, offset)?
+                    rustix::io::pwrite(&file, data, offset)?
                 };
                 ensure!(written == data.len(), "a short write");
             }
             LatencyOperation::Lookup => {
-                rustix::fs::statat(file, &call[data], AtFlags::SYMLINK_NOFOLLOW)?;
+                rustix::fs::statat(&file, &call[data], AtFlags::SYMLINK_NOFOLLOW)?;
             }
             LatencyOperation::Create => {
-                rustix::fs::fstat(file)?;
+                rustix::fs::fstat(&file)?;
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                let made = rustix::fs::openat(file, &call[data], flags, Mode::from_raw_mode(0o644))?;
+                let made = rustix::fs::openat(&file, &call[data], flags, Mode::from_raw_mode(0o644))?;
                 rustix::fs::fstat(&made)?;
             }
             LatencyOperation::Remove => {
-                rustix::fs::fstat(file)?;
-                rustix::fs::unlinkat(file, &call[data], AtFlags::empty())?;
+                rustix::fs::fstat(&file)?;
+                rustix::fs::unlinkat(&file, &call[data], AtFlags::empty())?;
             }
-            LatencyOperation::ReaddirPlus => list(file, &mut self.entries)?,
+            LatencyOperation::ReaddirPlus => {
+                rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
+                let mut listing = RawDir::new(&file, &mut entries);
+                while let Some(entry) = listing.next() {
+                    rustix::fs::statat(&file, entry?.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+                }
+            }
         }
-        rustix::fs::fstat(file)?;
+        rustix::fs::fstat(&file)?;
         Ok(())
-    }
-}
-
-fn list(directory: &File, entries: &mut [MaybeUninit<u8>]) -> Result<()> {
-    rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(0))?;
-    let mut listing = RawDir::new(directory, entries);
-    while let Some(entry) = listing.next() {
-        let entry = entry?;
-        rustix::fs::statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
-    }
-    Ok(())
+    }))
 }
 
 fn offset(call: &[u8], at: usize) -> u64 {

@@ -6,14 +6,12 @@
 
 mod connection;
 pub(super) mod echo;
-mod load;
 mod mounted;
 mod operations;
 mod rounds;
 mod sizes;
 mod slow;
 mod subject;
-mod tree;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -21,12 +19,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use curt_bench::processes::progress_bar;
-use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
+use curt_client::caller::{Caller, RpcSecurity};
+use curt_rpc::auth::{MachineName, RpcCredential};
 use serde_json::{Value, json};
 
-use self::load::{LatencyOperation, Placement, ProcessorSets, SHAPES};
 use self::mounted::LatencyMount;
-use self::rounds::{GROUPS, MeasurementCell, SampleSize};
+use self::operations::LatencyOperation;
+use self::rounds::{GROUPS, Measurement, MeasurementCell, Placement, ProcessorSets, SHAPES};
 use self::subject::{LatencySubject, PeerServer, SubjectRole, SubjectSetup};
 
 /// The caller if this program runs as root: servers treat root specially.
@@ -72,16 +71,17 @@ pub(crate) struct LatencyArguments {
 }
 
 pub(super) fn run(arguments: &LatencyArguments) -> Result<bool> {
-    let credential = credential();
-    if arguments.slow {
+    let (credential, mut holds) = (credential(), true);
+    let report = if arguments.slow {
         let pairs = if arguments.quick { 20 } else { SLOW_PAIRS };
-        let (rows, holds) = slow::measure(&credential, pairs)?;
-        crate::print_rows(arguments.json, &json!({ "slow": rows }))?;
-        return Ok(holds);
-    }
-    let report = measure(arguments, &credential)?;
+        let rows = slow::measure(&credential, pairs)?;
+        holds = rows.iter().all(slow::is_permitted);
+        json!({ "slow": rows })
+    } else {
+        measure(arguments, &credential)?
+    };
     crate::print_rows(arguments.json, &report)?;
-    Ok(true)
+    Ok(holds)
 }
 
 fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<Value> {
@@ -112,7 +112,7 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
     if let Some(mount) = mounted {
         mount.mounted.end()?;
     }
-    let ended: Result<Vec<()>> = subjects.into_iter().map(LatencySubject::end).collect();
+    let ended = subjects.into_iter().try_for_each(|subject| subject.tree.remove());
     let report = measured?;
     ended.context("removing what was measured with")?;
     Ok(report)
@@ -122,12 +122,7 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
 fn credential() -> RpcCredential {
     let own = rustix::process::geteuid();
     let user = if own.is_root() { USER } else { own.as_raw() };
-    RpcCredential::Sys(AuthSysCredential {
-        machine_name: MachineName::new(b"curt-bench"),
-        uid: user,
-        gid: user,
-        groups: AuthSysGids::first_of(&[]),
-    })
+    RpcSecurity::Sys(MachineName::new(b"curt-bench")).credential(&Caller::new(user, user, &[]))
 }
 
 fn subjects(arguments: &LatencyArguments, setup: &SubjectSetup<'_>) -> Result<Vec<LatencySubject>> {
@@ -152,19 +147,14 @@ fn subjects(arguments: &LatencyArguments, setup: &SubjectSetup<'_>) -> Result<Ve
 /// The measurements: groups of operations, in each shape and placement.
 fn cells(arguments: &LatencyArguments) -> Vec<MeasurementCell> {
     let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
+    let is_wanted = |operation| arguments.only.is_empty() || arguments.only.contains(operation);
+    let groups = GROUPS.into_iter().filter(|operations| operations.iter().any(is_wanted));
     let mut cells = Vec::new();
     for placement in [Placement::Any, Placement::OneCpu] {
         for shape in shapes {
-            for operations in GROUPS {
-                let is_wanted = |operation| arguments.only.contains(operation);
-                if arguments.only.is_empty() || operations.iter().any(is_wanted) {
-                    cells.push(MeasurementCell {
-                        operations,
-                        shape: *shape,
-                        placement,
-                        generation: 1 + cells.len() as u64,
-                    });
-                }
+            for operations in groups.clone() {
+                let generation = 1 + cells.len() as u64;
+                cells.push(MeasurementCell { operations, shape: *shape, placement, generation });
             }
         }
     }
@@ -182,21 +172,23 @@ fn all(
         true => (1, 16, 64 << 10),
         false => (8, 100, sizes::MOST),
     };
-    let effort =
-        SampleSize { rounds: arguments.rounds, sample: Duration::from_millis(sample_ms), operations_min };
-    let cells = cells(arguments);
-    let (rounds_of_sizes, largest) = match arguments.only.is_empty() {
-        true => (arguments.rounds, largest),
-        false => (0, 0),
+    let measurement = Measurement {
+        subjects,
+        mounted,
+        processors,
+        rounds: arguments.rounds,
+        sample: Duration::from_millis(sample_ms),
+        operations_min,
     };
+    let (cells, has_sizes) = (cells(arguments), arguments.only.is_empty());
+    let rounds_of_sizes = if has_sizes { arguments.rounds } else { 0 };
     let bar = progress_bar("latencies");
     bar.set_length(cells.len() as u64 + u64::from(rounds_of_sizes));
     let mut rows = Vec::new();
     for cell in cells {
         let what = format!("{} {} {:?}", cell.operations[0].name(), cell.shape, cell.placement);
         bar.set_message(what.clone());
-        let measured = rounds::measure(cell, &effort, subjects, mounted, processors);
-        rows.extend(measured.context(what)?);
+        rows.extend(measurement.measure(cell).context(what)?);
         bar.inc(1);
     }
     place(processors, Placement::Any, subjects)?;
@@ -211,6 +203,7 @@ fn all(
         place(processors, Placement::OneCpu, &servers)?;
         Ok(servers)
     };
+    let largest = if has_sizes { largest } else { 0 };
     let sizes = sizes::measure(rounds_of_sizes, largest, servers, || bar.inc(1))?;
     bar.finish_and_clear();
     Ok(json!({ "rows": rows, "sizes": sizes }))

@@ -11,10 +11,8 @@ use anyhow::{Context, Result, ensure};
 use curt_bench::processes::MountProcess;
 use rustix::fs::{Access, Mode, OFlags};
 
-use super::load::{BLOCK_BYTES, LISTED_NAMES, LatencyOperation, OUTSTANDING_MAX};
-use super::operations::block;
-use super::subject::LatencySubject;
-use super::tree::{LISTED, MADE, file_name, written_name};
+use super::operations::{BLOCK_BYTES, LISTED_NAMES, LatencyOperation, OUTSTANDING_MAX, block};
+use super::subject::{LISTED, LatencySubject, MADE, file_name, written_name};
 
 /// With these options each call sends a request.
 const OPTIONS: &str = "noac,lookupcache=none,noaccesscheck";

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
 use curt_bench::content::ContentPattern;
 use curt_proto::nfs3::{
     AccessArguments, AccessMask, Cookie, CookieVerf3, CreateArguments, CreateHow, DirOpArgs,
@@ -21,10 +22,61 @@ use curt_rpc::message::{AcceptStatus, call_record, decode_reply_header};
 use curt_rpc::record::MARK_SIZE;
 use curt_types::FileHandle;
 use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
+use serde::{Deserialize, Serialize};
 
 use super::echo::EchoWork;
-use super::load::{BLOCK_BYTES, LISTED_NAMES, LatencyOperation};
-use super::tree::{self, LatencyTree};
+use super::subject::{self, LatencyTree};
+
+/// Size of a READ and a WRITE in bytes.
+pub(super) const BLOCK_BYTES: usize = 4096;
+/// Names in the directory that READDIRPLUS lists.
+pub(super) const LISTED_NAMES: usize = 100;
+/// Maximum number of connections of a shape.
+pub(super) const CONNECTIONS_MAX: usize = 16;
+/// Maximum number of operations in progress on one connection.
+pub(super) const OUTSTANDING_MAX: usize = 64;
+
+/// An operation that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "UPPERCASE")]
+#[value(rename_all = "UPPER")]
+pub(super) enum LatencyOperation {
+    Getattr,
+    Access,
+    Lookup,
+    Read,
+    #[serde(rename = "WRITE UNSTABLE")]
+    #[value(name = "WRITE UNSTABLE")]
+    WriteUnstable,
+    #[serde(rename = "WRITE FILE_SYNC")]
+    #[value(name = "WRITE FILE_SYNC")]
+    WriteFileSync,
+    Create,
+    Remove,
+    ReaddirPlus,
+}
+
+impl LatencyOperation {
+    /// The procedure's name; for WRITE with its stability.
+    pub(super) fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    pub(super) const fn writes(self) -> bool {
+        matches!(self, Self::WriteUnstable | Self::WriteFileSync)
+    }
+
+    /// Whether it creates or removes a name, a different one in each call.
+    pub(super) const fn changes_names(self) -> bool {
+        matches!(self, Self::Create | Self::Remove)
+    }
+
+    /// The number of bytes of data that it transfers, if any.
+    pub(super) fn bytes(self) -> Option<usize> {
+        (self == Self::Read || self.writes()).then_some(BLOCK_BYTES)
+    }
+}
 
 /// Bits of the xid that contain the slot; the others are a counter.
 const SLOT_BITS: u32 = 8;
@@ -110,7 +162,7 @@ impl PreparedCalls {
                 call(NfsProcedure::Access, &AccessArguments { object, access })
             }
             LatencyOperation::Lookup => {
-                let name = tree::file_name(connection);
+                let name = subject::file_name(connection);
                 call(NfsProcedure::Lookup, &named(wire(&tree.directory)?, name.as_bytes())?)
             }
             LatencyOperation::Read => read(credential, file, slot * BLOCK_BYTES, BLOCK_BYTES),
@@ -145,19 +197,9 @@ impl PreparedCalls {
         self.slots.len()
     }
 
-    /// The length of a slot's calls, in bytes.
-    pub(super) fn length(&self, slot: usize) -> usize {
-        self.slots[slot].len()
-    }
-
     /// The first call.
     pub(super) fn sample(&self) -> &[u8] {
         &self.slots[0]
-    }
-
-    /// Restarts the names: the created ones are removed now.
-    pub(super) fn rewind(&mut self) {
-        self.next_name = 0;
     }
 
     /// Appends the next call of `slot` and returns its xid.
@@ -185,7 +227,7 @@ impl PreparedCalls {
         connection: usize,
         reply: &[u8],
     ) -> Result<EchoWork> {
-        let (call, file) = (self.sample(), tree::file_name(connection));
+        let (call, file) = (self.sample(), subject::file_name(connection));
         let (name, offset_at, data) = match operation {
             LatencyOperation::Getattr | LatencyOperation::Access => (file, 0, 0..0),
             // The offset and the count are the end of the call.
@@ -193,14 +235,14 @@ impl PreparedCalls {
             // Offset, count, stability, length and data are the end of the call.
             LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
                 let data_at = call.len() - BLOCK_BYTES;
-                (tree::written_name(connection), data_at - 20, data_at..call.len())
+                (subject::written_name(connection), data_at - 20, data_at..call.len())
             }
             LatencyOperation::Lookup => (String::new(), 0, find(call, file.as_bytes())?),
             LatencyOperation::Create | LatencyOperation::Remove => {
                 let name = self.name.clone();
-                (tree::MADE.to_owned(), 0, name.context("the call has no name")?)
+                (subject::MADE.to_owned(), 0, name.context("the call has no name")?)
             }
-            LatencyOperation::ReaddirPlus => (tree::LISTED.to_owned(), 0, 0..0),
+            LatencyOperation::ReaddirPlus => (subject::LISTED.to_owned(), 0, 0..0),
         };
         Ok(EchoWork { operation, path: directory.join(name), offset_at, data })
     }
@@ -300,7 +342,7 @@ fn check_listing(record: &[u8]) -> Result<()> {
             ensure!(names.insert(name.to_vec()), "a name is listed twice");
         }
     }
-    let made = (0..LISTED_NAMES).map(|number| tree::listed_name(number).into_bytes());
+    let made = (0..LISTED_NAMES).map(|number| subject::listed_name(number).into_bytes());
     ensure!(entries.eof() == Some(true), "the listing is not whole");
     ensure!(names == made.collect(), "other names than were made");
     Ok(())
@@ -328,5 +370,16 @@ mod tests {
         assert_ne!(block(0, 0, 64), block(1, 0, 64));
         assert_ne!(block(0, 0, 64), block(0, 1, 64));
         assert_eq!(block(5, 7, 80)[..64], block(5, 7, 64));
+    }
+
+    #[test]
+    fn operations_are_parsed_as_they_are_printed() {
+        for operation in LatencyOperation::value_variants() {
+            let name = operation.name();
+            assert_eq!(serde_json::json!(operation), name);
+            let told = LatencyOperation::from_str(&name.to_lowercase(), true);
+            assert_eq!(told, Ok(*operation));
+        }
+        assert!(LatencyOperation::from_str("GETATT", true).is_err());
     }
 }

@@ -1,14 +1,18 @@
 //! The measurement: every subject in every round, so that other load of the machine affects all of
 //! them equally; and the reported values.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::connection::{self, LatencyConnection};
-use super::load::{LatencyOperation, LoadShape, Placement, ProcessorSets};
 use super::mounted::LatencyMount;
+use super::operations::{CONNECTIONS_MAX, LatencyOperation, OUTSTANDING_MAX};
 use super::subject::{LatencySubject, SubjectRole};
 use crate::statistics::{median, p50, p99, paired};
 
@@ -29,15 +33,98 @@ const WARM_UP: usize = 4;
 /// not make a run endless.
 const SAMPLES_MAX: u128 = 100;
 
-/// The amount of measurement.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SampleSize {
-    /// Rounds, each of every subject.
-    pub(super) rounds: u16,
-    /// Time of each sample of Curt's server.
-    pub(super) sample: Duration,
-    /// Minimum number of operations of a sample on one connection.
-    pub(super) operations_min: usize,
+/// The number of operations in progress at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LoadShape {
+    /// On each connection.
+    pub(super) outstanding: usize,
+    pub(super) connections: usize,
+}
+
+/// The measured shapes.
+pub(super) const SHAPES: [LoadShape; 4] = [
+    LoadShape { outstanding: 1, connections: 1 },
+    LoadShape { outstanding: 16, connections: 1 },
+    LoadShape { outstanding: OUTSTANDING_MAX, connections: 1 },
+    LoadShape { outstanding: 16, connections: CONNECTIONS_MAX },
+];
+
+impl LoadShape {
+    /// Operations in progress on all connections.
+    pub(super) const fn at_once(self) -> usize {
+        self.outstanding * self.connections
+    }
+}
+
+impl fmt::Display for LoadShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {}", self.connections, self.outstanding)
+    }
+}
+
+/// The processors of client and servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Placement {
+    /// The kernel places them.
+    Any,
+    /// All on one processor: without wake-ups across processors, only work is measured.
+    OneCpu,
+}
+
+/// The processors that this program may use, and one of them.
+pub(super) struct ProcessorSets {
+    all: CpuSet,
+    one: CpuSet,
+}
+
+impl ProcessorSets {
+    pub(super) fn allowed() -> Result<Self> {
+        let all = sched_getaffinity(None)?;
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu));
+        let mut one = CpuSet::new();
+        one.set(first.context("no processor is allowed")?);
+        Ok(Self { all, one })
+    }
+
+    /// Moves this thread and all threads of these processes there; later threads inherit it.
+    pub(super) fn place(&self, placement: Placement, pids: &[u32]) -> Result<()> {
+        let set = match placement {
+            Placement::Any => &self.all,
+            Placement::OneCpu => &self.one,
+        };
+        sched_setaffinity(None, set).context("this program cannot choose its processor")?;
+        for pid in pids {
+            // Twice, because a thread that was not moved yet may have started another one.
+            for _ in 0..2 {
+                place_threads(*pid, set).with_context(|| format!("the processors of process {pid}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets this thread and a server begin a sample on the same processor. With [`Placement::Any`]
+    /// the kernel may move them from there. Otherwise a server would keep its random initial
+    /// placement, which alone makes a difference of a factor of three.
+    pub(super) fn begin(&self, placement: Placement, pid: Option<u32>) -> Result<()> {
+        if let (Placement::Any, Some(pid)) = (placement, pid) {
+            self.place(Placement::OneCpu, &[pid])?;
+            self.place(Placement::Any, &[pid])?;
+        }
+        Ok(())
+    }
+}
+
+fn place_threads(pid: u32, set: &CpuSet) -> Result<()> {
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread: i32 = thread?.file_name().to_string_lossy().parse()?;
+        match sched_setaffinity(Pid::from_raw(thread), set) {
+            // The thread has ended.
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 /// The placement and shape in which a group is measured.
@@ -81,118 +168,112 @@ impl SubjectSamples {
         }
     }
 
+    /// Makes so many calls, and adds their times.
+    fn take(
+        &mut self,
+        subject: &LatencySubject,
+        connections: &mut [LatencyConnection],
+        warm_up: usize,
+        count: usize,
+    ) -> Result<()> {
+        // The connection may have been idle: wake its thread and warm the caches.
+        connection::run(connections, warm_up)?;
+        let before = subject.processor_time();
+        let (latencies, took) = connection::run(connections, count)?;
+        let used = subject.processor_time().zip(before);
+        self.add(latencies, took, used.map(|(after, before)| after.saturating_sub(before)));
+        Ok(())
+    }
+
     fn processor_us(&self) -> Option<f64> {
         let operations = self.latencies.len().max(1) as f64;
         self.processor.map(|time| time.as_secs_f64() * 1e6 / operations)
     }
 }
 
-/// Measures a cell, and returns a row for each of its operations.
-pub(super) fn measure(
-    cell: MeasurementCell,
-    effort: &SampleSize,
-    subjects: &[LatencySubject],
-    mounted: Option<&LatencyMount>,
-    processors: &ProcessorSets,
-) -> Result<Vec<Value>> {
-    let mounted = mounted.filter(|_| cell.shape.at_once() == 1);
-    let mount_pid = mounted.map(|mount| mount.mounted.pid());
-    let pids = subjects.iter().filter_map(|subject| subject.pid).chain(mount_pid);
-    processors.place(cell.placement, &pids.collect::<Vec<_>>())?;
-    let mut connections = Vec::new();
-    let mut empty = Vec::new();
-    for subject in subjects {
-        let made = cell.operations.iter();
-        let made = made.map(|operation| subject.connections(*operation, cell.shape, cell.generation));
-        connections.push(made.collect::<Result<Vec<_>>>().with_context(|| subject.name.clone())?);
-        let is_placed = cell.placement == Placement::Any || subject.pid.is_some();
-        empty.push(SubjectSamples::new(subject.role, &subject.name, is_placed));
-    }
-    empty.extend(mounted.map(|_| SubjectSamples::new(SubjectRole::Mount, "mount", true)));
-    let operations = calibrate(cell, effort, subjects, &mut connections)?;
-    let mut measured = vec![empty; cell.operations.len()];
-    for round in 0..effort.rounds {
-        let mut order: Vec<usize> = (0..subjects.len()).collect();
-        // Each subject follows each other one equally often.
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for at in order {
-            let (subject, measured) = (&subjects[at], measured.iter_mut().map(|all| &mut all[at]));
-            processors.begin(cell.placement, subject.pid)?;
-            sample(subject, cell, operations, &mut connections[at], measured)
-                .with_context(|| subject.name.clone())?;
-        }
-        let Some(mounted) = mounted else { continue };
-        for (operation, measured) in cell.operations.iter().zip(&mut measured) {
-            processors.begin(cell.placement, mount_pid)?;
-            let sample = mounted.run(*operation, cell.generation, operations);
-            let (latencies, took) =
-                sample.with_context(|| format!("{} through the mount", operation.name()))?;
-            measured[subjects.len()].add(latencies, took, None);
-        }
-    }
-    drop(connections);
-    let have_written = cell.operations.iter().any(|operation| operation.writes());
-    for subject in subjects.iter().filter(|subject| have_written && subject.role != SubjectRole::Echo) {
-        let LoadShape { connections, outstanding } = cell.shape;
-        let mut connections = 0..connections;
-        connections
-            .try_for_each(|connection| subject.tree.verify(connection, outstanding, cell.generation))
-            .with_context(|| subject.name.clone())?;
-    }
-    let rows = cell.operations.iter().zip(measured);
-    Ok(rows.map(|(operation, measured)| row(cell, *operation, measured)).collect())
+/// Who is measured, and how much.
+pub(super) struct Measurement<'a> {
+    pub(super) subjects: &'a [LatencySubject],
+    pub(super) mounted: Option<&'a LatencyMount>,
+    pub(super) processors: &'a ProcessorSets,
+    /// Rounds, each of every subject.
+    pub(super) rounds: u16,
+    /// Time of each sample of Curt's server.
+    pub(super) sample: Duration,
+    /// Minimum number of operations of a sample on one connection.
+    pub(super) operations_min: usize,
 }
 
-/// The number of operations in a sample of the required length. They have been executed once then,
-/// and the server is warm.
-fn calibrate(
-    cell: MeasurementCell,
-    effort: &SampleSize,
-    subjects: &[LatencySubject],
-    connections: &mut [Vec<Vec<LatencyConnection>>],
-) -> Result<usize> {
-    let at_once = cell.shape.at_once();
-    let few = effort.operations_min.next_multiple_of(at_once);
-    let mut longest = Duration::ZERO;
-    for (subject, of_subject) in subjects.iter().zip(connections) {
-        for connections in of_subject.iter_mut() {
-            let (_, took) = connection::run(connections, few).with_context(|| subject.name.clone())?;
-            if subject.role == SubjectRole::Curt {
-                longest = longest.max(took);
+impl Measurement<'_> {
+    /// Measures a cell, and returns a row for each of its operations.
+    pub(super) fn measure(&self, cell: MeasurementCell) -> Result<Vec<Value>> {
+        let MeasurementCell { operations, shape, placement, generation } = cell;
+        let mounted = self.mounted.filter(|_| shape.at_once() == 1);
+        let mount_pid = mounted.map(|mount| mount.mounted.pid());
+        let pids = self.subjects.iter().filter_map(|subject| subject.pid).chain(mount_pid);
+        self.processors.place(placement, &pids.collect::<Vec<_>>())?;
+        let (mut connections, mut empty) = (Vec::new(), Vec::new());
+        for subject in self.subjects {
+            let made = operations.iter().map(|operation| subject.connections(*operation, shape, generation));
+            connections.push(made.collect::<Result<Vec<_>>>().with_context(|| subject.name.clone())?);
+            let is_placed = placement == Placement::Any || subject.pid.is_some();
+            empty.push(SubjectSamples::new(subject.role, &subject.name, is_placed));
+        }
+        empty.extend(mounted.map(|_| SubjectSamples::new(SubjectRole::Mount, "mount", true)));
+        let count = self.calibrate(shape, &mut connections)?;
+        let warm_up = (WARM_UP * shape.at_once()).min(count);
+        let mut measured = vec![empty; operations.len()];
+        for round in 0..self.rounds {
+            let mut order: Vec<_> = self.subjects.iter().zip(&mut connections).enumerate().collect();
+            // Each subject follows each other one equally often.
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for (at, (subject, connections)) in order {
+                self.processors.begin(placement, subject.pid)?;
+                for (connections, measured) in connections.iter_mut().zip(&mut measured) {
+                    let samples = &mut measured[at];
+                    samples
+                        .take(subject, connections, warm_up, count)
+                        .with_context(|| subject.name.clone())?;
+                }
+            }
+            let Some(mounted) = mounted else { continue };
+            for (operation, measured) in operations.iter().zip(&mut measured) {
+                self.processors.begin(placement, mount_pid)?;
+                let sample = mounted.run(*operation, generation, count);
+                let (latencies, took) =
+                    sample.with_context(|| format!("{} through the mount", operation.name()))?;
+                measured[self.subjects.len()].add(latencies, took, None);
             }
         }
-        rewind(of_subject);
+        drop(connections);
+        let have_written = operations.iter().any(|operation| operation.writes());
+        for subject in
+            self.subjects.iter().filter(|subject| have_written && subject.role != SubjectRole::Echo)
+        {
+            subject.tree.verify(shape, generation).with_context(|| subject.name.clone())?;
+        }
+        let rows = operations.iter().zip(measured);
+        Ok(rows.map(|(operation, measured)| row(cell, *operation, measured)).collect())
     }
-    let times = (effort.sample.as_nanos() / longest.as_nanos().max(1)).clamp(1, SAMPLES_MAX);
-    Ok(few * usize::try_from(times)?)
-}
 
-fn rewind(connections: &mut [Vec<LatencyConnection>]) {
-    let all = connections.iter_mut().flatten();
-    all.for_each(|connection| connection.calls.rewind());
-}
-
-fn sample<'a>(
-    subject: &LatencySubject,
-    cell: MeasurementCell,
-    operations: usize,
-    connections: &mut [Vec<LatencyConnection>],
-    measured: impl Iterator<Item = &'a mut SubjectSamples>,
-) -> Result<()> {
-    let warm_up = (WARM_UP * cell.shape.at_once()).min(operations);
-    for (connections, measured) in connections.iter_mut().zip(measured) {
-        // The connection may have been idle: wake its thread and warm the caches.
-        connection::run(connections, warm_up)?;
-        let before = subject.processor_time();
-        let (latencies, took) = connection::run(connections, operations)?;
-        let used = subject.processor_time().zip(before);
-        let used = used.map(|(after, before)| after.saturating_sub(before));
-        measured.add(latencies, took, used);
+    /// The number of operations in a sample of the required length. They have been executed once
+    /// then, and the server is warm.
+    fn calibrate(&self, shape: LoadShape, connections: &mut [Vec<Vec<LatencyConnection>>]) -> Result<usize> {
+        let few = self.operations_min.next_multiple_of(shape.at_once());
+        let mut longest = Duration::ZERO;
+        for (subject, of_subject) in self.subjects.iter().zip(connections) {
+            for connections in of_subject {
+                let (_, took) = connection::run(connections, few).with_context(|| subject.name.clone())?;
+                if subject.role == SubjectRole::Curt {
+                    longest = longest.max(took);
+                }
+            }
+        }
+        let times = (self.sample.as_nanos() / longest.as_nanos().max(1)).clamp(1, SAMPLES_MAX);
+        Ok(few * usize::try_from(times)?)
     }
-    rewind(connections);
-    Ok(())
 }
 
 /// The reported values of an operation. Times are medians over the rounds, in microseconds; the
@@ -246,7 +327,7 @@ mod tests {
     fn json_has_exactly_the_keys_that_programs_read() {
         let cell = MeasurementCell {
             operations: GROUPS[5],
-            shape: super::super::load::SHAPES[0],
+            shape: SHAPES[0],
             placement: Placement::OneCpu,
             generation: 1,
         };

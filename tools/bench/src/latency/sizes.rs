@@ -15,7 +15,7 @@ use curt_proto::nfs3::{DATA_MAX, NfsFh3, StableHow};
 use curt_types::FileHandle;
 use serde_json::{Value, json};
 
-use super::connection::LatencyConnection;
+use super::connection::{LatencyConnection, connect};
 use super::operations::{PreparedCalls, ReplyChecks, block, read, write};
 use super::subject::LatencySubject;
 use crate::statistics::{median, paired};
@@ -56,7 +56,7 @@ pub(super) fn measure(
             let kept = measured.iter_mut().flatten();
             kept.zip(of_round.into_iter().flatten()).for_each(|(kept, new)| kept.push(new));
         }
-        servers.into_iter().try_for_each(LatencySubject::end)?;
+        servers.into_iter().try_for_each(|server| server.tree.remove())?;
         done();
     }
     let rows = all(largest).zip(&measured).flat_map(|(bytes, [on, off])| {
@@ -89,7 +89,7 @@ fn one_round(size: usize, round: u16, [on, off]: &[LatencySubject; 2]) -> Result
         }
     }
     for SizeTestFile { subject, .. } in sides {
-        subject.tree.export.remove(&subject.tree.directory, NAME)?;
+        subject.tree.export.remove(&subject.tree.directory, NAME, false)?;
     }
     Ok(product.map(|passes| passes.map(f64::sqrt)))
 }
@@ -120,7 +120,7 @@ impl<'a> SizeTestFile<'a> {
             reads.push(read(credential, wire, offset, piece)?);
         }
         let connection = |calls, checks| -> Result<_> {
-            Ok(LatencyConnection::new(subject.connect()?, PreparedCalls::ready(calls), checks))
+            Ok(LatencyConnection::new(connect(subject.address)?, PreparedCalls::ready(calls), checks))
         };
         Ok(Self {
             writing: connection(writes, ReplyChecks::Success)?,

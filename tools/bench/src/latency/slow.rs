@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::MEMORY;
 use super::connection::{LatencyConnection, connect};
 use super::operations::{PreparedCalls, ReplyChecks, call, read};
-use super::tree::LatencyExport;
+use super::subject::LatencyExport;
 use crate::bare::{self, BareBehaviour, BareMount};
 use crate::statistics::median;
 
@@ -37,9 +37,13 @@ const DELAY_MAX_US: f64 = 200.0;
 /// The quick file.
 const QUICK: &str = "quick";
 
-/// Measures both slow operations, with so many pairs of each kind. Also returns whether every delay
-/// was permitted.
-pub(super) fn measure(credential: &RpcCredential, pairs: usize) -> Result<(Vec<Value>, bool)> {
+/// Whether the delay of a row is permitted.
+pub(super) fn is_permitted(row: &Value) -> bool {
+    row["delay_us"].as_f64().is_some_and(|delay| delay <= DELAY_MAX_US)
+}
+
+/// Measures both slow operations, with so many pairs of each kind.
+pub(super) fn measure(credential: &RpcCredential, pairs: usize) -> Result<Vec<Value>> {
     ensure!(rustix::process::geteuid().is_root(), "--slow needs root: it mounts a slow file system");
     let place = tempfile::Builder::new().prefix("curt-slow-").tempdir()?;
     let quick = tempfile::Builder::new().prefix("curt-slow-").tempdir_in(MEMORY)?;
@@ -49,10 +53,7 @@ pub(super) fn measure(credential: &RpcCredential, pairs: usize) -> Result<(Vec<V
     let mount = BareMount::new(&slow, SLOW_BYTES, BareBehaviour::Slow(SLOWNESS))?;
     let rows = on_exports(place.path(), &slow, quick.path(), credential, pairs);
     mount.end()?;
-    let rows = rows?;
-    let delays = rows.iter().filter_map(|row| row["delay_us"].as_f64());
-    let holds = delays.fold(0.0, f64::max) <= DELAY_MAX_US;
-    Ok((rows, holds))
+    rows
 }
 
 fn on_exports(

@@ -1,21 +1,30 @@
 //! The subjects: the echo, the floor, Curt's server with and without its file cache, and other
-//! servers.
+//! servers; and the files of the operations, created through the measured server.
 
 use std::ffi::OsStr;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
 use curt_bench::processes::{Curt, Daemon, Testbed, processor_time};
+use curt_client::mounting::{ExportSource, mount};
+use curt_client::protocol::v3::NfsV3;
+use curt_client::protocol::{Answer, CreateRequest, OpenCaller, OpenContext, Protocol};
+use curt_client::threads::MonotonicClock;
 use curt_rpc::auth::RpcCredential;
+use curt_rpc::client::{AddressFamily, Interrupt, NoTransportEvents, PortSource, ServerName, TcpOptions};
+use curt_types::{FileHandle, SetAttributes, Stability};
 
 use super::connection::{LatencyConnection, connect, exchange};
 use super::echo::{self, EchoTask};
-use super::load::{LatencyOperation, LoadShape};
-use super::operations::{PreparedCalls, ReplyChecks};
-use super::tree::{LatencyExport, LatencyTree};
+use super::operations::{
+    BLOCK_BYTES, CONNECTIONS_MAX, LISTED_NAMES, LatencyOperation, OUTSTANDING_MAX, PreparedCalls,
+    ReplyChecks, block,
+};
+use super::rounds::LoadShape;
 
 /// Another server: `NAME=HOST:PORT/PATH[,pid=N]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,18 +40,21 @@ impl FromStr for PeerServer {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "expected NAME=HOST:PORT/PATH or NAME=HOST:PORT/PATH,pid=N".to_owned();
-        let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
+        let wrong = "expected NAME=HOST:PORT/PATH or NAME=HOST:PORT/PATH,pid=N";
+        Self::parse(text).ok_or_else(|| wrong.to_owned())
+    }
+}
+
+impl PeerServer {
+    fn parse(text: &str) -> Option<Self> {
+        let (name, rest) = text.split_once('=').filter(|(name, _)| !name.is_empty())?;
         let (place, pid) = match rest.rsplit_once(",pid=") {
-            Some((place, pid)) => (place, Some(pid.parse().map_err(|_| wrong())?)),
+            Some((place, pid)) => (place, Some(pid.parse().ok()?)),
             None => (rest, None),
         };
-        let (address, path) = place.split_once('/').ok_or_else(wrong)?;
-        let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-        if name.is_empty() || port.is_none() {
-            return Err(wrong());
-        }
-        Ok(Self { name: name.to_owned(), address: address.to_owned(), path: format!("/{path}"), pid })
+        let (address, path) = place.split_once('/')?;
+        address.rsplit_once(':')?.1.parse::<u16>().ok()?;
+        Some(Self { name: name.to_owned(), address: address.to_owned(), path: format!("/{path}"), pid })
     }
 }
 
@@ -80,7 +92,7 @@ pub(super) struct LatencySubject {
     pub(super) pid: Option<u32>,
     pub(super) tree: LatencyTree,
     /// The echo does not run in its tree.
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     /// The directory of the tree on this machine, for the floor.
     directory: PathBuf,
     pub(super) world: Option<Testbed>,
@@ -90,13 +102,10 @@ pub(super) struct LatencySubject {
 impl LatencySubject {
     /// `curt serve` on loopback.
     pub(super) fn serving(setup: &SubjectSetup<'_>, role: SubjectRole) -> Result<Self> {
-        let (name, options): (_, &[_]) = match role {
-            SubjectRole::Uncached => ("filecache-off", &["--filecache", "off"]),
-            _ => ("curt", &[]),
-        };
+        let (name, cache) =
+            if role == SubjectRole::Uncached { ("filecache-off", "off") } else { ("curt", "on") };
         let mut arguments = vec![setup.directory.as_os_str()];
-        arguments.extend(["--insecure", "--squash", "none"].map(OsStr::new));
-        arguments.extend(options.iter().map(OsStr::new));
+        arguments.extend(["--insecure", "--squash", "none", "--filecache", cache].map(OsStr::new));
         let world = Testbed::serving_with(&Curt::beside()?, setup.directory, None, &arguments)?;
         let port = world.port().context("the server was started here")?;
         let subject = Self::new(setup, role, name, setup.export(port)?)?;
@@ -147,7 +156,7 @@ impl LatencySubject {
             let calls = PreparedCalls::new(operation, &self.tree, connection, shape.outstanding, generation)?;
             let checks = ReplyChecks::new(operation, shape.outstanding);
             if !matches!(self.role, SubjectRole::Echo | SubjectRole::Floor) {
-                return Ok(LatencyConnection::new(self.connect()?, calls, checks));
+                return Ok(LatencyConnection::new(connect(self.address)?, calls, checks));
             }
             let reply = self.reply_to(operation)?;
             let (work, checks) = match self.role {
@@ -158,10 +167,6 @@ impl LatencySubject {
             Ok(LatencyConnection::new(echo::connect(self.address, &task)?, calls, checks))
         };
         (0..shape.connections).map(connection).collect()
-    }
-
-    pub(super) fn connect(&self) -> Result<TcpStream> {
-        connect(self.address)
     }
 
     /// The reply of Curt's server to the first call of a connection. Its change is undone.
@@ -183,11 +188,6 @@ impl LatencySubject {
     pub(super) fn processor_time(&self) -> Option<Duration> {
         processor_time(self.pid?).ok()
     }
-
-    /// Removes its files.
-    pub(super) fn end(self) -> Result<()> {
-        self.tree.remove()
-    }
 }
 
 impl SubjectSetup<'_> {
@@ -195,6 +195,198 @@ impl SubjectSetup<'_> {
     fn export(&self, port: u16) -> Result<LatencyExport> {
         let path = self.directory.as_os_str().as_encoded_bytes();
         LatencyExport::mount("127.0.0.1", port, Some(port), path, self.credential)
+    }
+}
+
+/// Timeout of mounting.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Blocks of each file: one for each slot, and one that is never read, so that no READ reaches the
+/// end.
+const FILE_BLOCKS: usize = OUTSTANDING_MAX + 1;
+/// The directory for listings.
+pub(super) const LISTED: &str = "listed";
+/// The directory for created names.
+pub(super) const MADE: &str = "made";
+
+/// The file that a connection reads.
+pub(super) fn file_name(connection: usize) -> String {
+    format!("file-{connection:02}")
+}
+
+/// The file that a connection writes.
+pub(super) fn written_name(connection: usize) -> String {
+    format!("written-{connection:02}")
+}
+
+/// A name in the directory for listings.
+pub(super) fn listed_name(number: usize) -> String {
+    format!("name-{number:03}")
+}
+
+/// An export of a server, for the calls before and after the measurement.
+pub(super) struct LatencyExport {
+    nfs: Arc<NfsV3>,
+    pub(super) address: SocketAddr,
+    pub(super) root: FileHandle,
+    user: OpenContext,
+    never: Interrupt,
+}
+
+impl LatencyExport {
+    /// Mounts `path` of the server at `port`; without `mount_port` its portmapper is queried for
+    /// MOUNT.
+    pub(super) fn mount(
+        host: &str,
+        port: u16,
+        mount_port: Option<u16>,
+        path: &[u8],
+        credential: &RpcCredential,
+    ) -> Result<Self> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let server =
+            host.parse::<IpAddr>().map_or_else(|_| ServerName::Name(host.to_owned()), ServerName::Address);
+        let source = ExportSource {
+            path: path.to_vec(),
+            transport: TcpOptions::new(server, PortSource::Fixed(port)),
+            nfs_port: Some(port),
+            mount_server: None,
+            mount_family: AddressFamily::Any,
+            mount_port,
+            credential: credential.clone(),
+            timeout: MOUNT_TIMEOUT,
+        };
+        let (events, clock) = (Arc::new(NoTransportEvents), Arc::new(MonotonicClock));
+        let mounted = mount(&source, events, clock, &Interrupt::never())?;
+        let stream = connect((host, port)).with_context(|| format!("cannot connect to {host}:{port}"))?;
+        Ok(Self {
+            nfs: NfsV3::new(mounted.rpc),
+            address: stream.peer_addr()?,
+            root: mounted.root,
+            user: OpenContext { owner: 0, credential: Arc::new(credential.clone()) },
+            never: Interrupt::never(),
+        })
+    }
+
+    fn caller(&self) -> OpenCaller<'_> {
+        OpenCaller { open: &self.user, interrupt: &self.never }
+    }
+
+    pub(super) fn credential(&self) -> &RpcCredential {
+        &self.user.credential
+    }
+
+    pub(super) fn find(&self, directory: &FileHandle, name: &str) -> Result<FileHandle> {
+        let found = self.nfs.find(self.caller().rpc(), directory, name.as_bytes());
+        Ok(done(found).with_context(|| name.to_owned())?.handle)
+    }
+
+    fn make(&self, directory: &FileHandle, name: &str, new: CreateRequest<'_>) -> Result<FileHandle> {
+        let made = done(self.nfs.create(self.caller().rpc(), directory, name.as_bytes(), &new));
+        let made = made.and_then(|made| made.map_err(|fault| anyhow!("{fault:?}")));
+        Ok(made.with_context(|| name.to_owned())?.handle)
+    }
+
+    pub(super) fn make_file(&self, directory: &FileHandle, name: &str) -> Result<FileHandle> {
+        self.make(directory, name, CreateRequest::file(0o644))
+    }
+
+    /// Creates a file of [`FILE_BLOCKS`].
+    fn make_filled(&self, directory: &FileHandle, name: &str) -> Result<FileHandle> {
+        let file = self.make_file(directory, name)?;
+        for number in 0..FILE_BLOCKS {
+            let (offset, data) = ((number * BLOCK_BYTES) as u64, block(number, 0, BLOCK_BYTES));
+            let written = self.nfs.write(self.caller(), &file, offset, Stability::Unstable, &data);
+            let count = done(written)?.count;
+            ensure!(usize::try_from(count)? == BLOCK_BYTES, "{count} bytes written");
+        }
+        done(self.nfs.commit(self.caller(), &file))?;
+        Ok(file)
+    }
+
+    pub(super) fn empty(&self, file: &FileHandle) -> Result<()> {
+        let attributes = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        done(self.nfs.set(self.caller().rpc(), file, &attributes))
+    }
+
+    pub(super) fn remove(&self, directory: &FileHandle, name: &str, is_directory: bool) -> Result<()> {
+        let removed = self.nfs.remove(self.caller().rpc(), directory, name.as_bytes(), is_directory);
+        done(removed).with_context(|| name.to_owned())
+    }
+}
+
+/// The result of a call that succeeded.
+fn done<T, A>(answer: Answer<T, A>) -> Result<T> {
+    answer?.outcome.map_err(|fault| anyhow!("{fault:?}"))
+}
+
+/// A server's files.
+pub(super) struct LatencyTree {
+    /// The name of the directory in the export.
+    pub(super) name: String,
+    pub(super) export: LatencyExport,
+    /// The directory of all the files.
+    pub(super) directory: FileHandle,
+    /// Two files for each connection: one is read and never written, the other one written.
+    pub(super) files: Vec<[FileHandle; 2]>,
+    /// A directory of [`LISTED_NAMES`] empty files.
+    pub(super) listed: FileHandle,
+    /// An empty directory, for names that are created and removed.
+    pub(super) made: FileHandle,
+}
+
+impl LatencyTree {
+    /// Creates it below the root of an export. An existing name of an earlier run is an error.
+    pub(super) fn make(export: LatencyExport, name: String) -> Result<Self> {
+        let make_directory =
+            |parent: &FileHandle, name: &str| export.make(parent, name, CreateRequest::directory(0o755));
+        let directory = make_directory(&export.root, &name)?;
+        let listed = make_directory(&directory, LISTED)?;
+        for number in 0..LISTED_NAMES {
+            export.make_file(&listed, &listed_name(number))?;
+        }
+        let files = (0..CONNECTIONS_MAX).map(|connection| {
+            let read = export.make_filled(&directory, &file_name(connection))?;
+            Ok([read, export.make_filled(&directory, &written_name(connection))?])
+        });
+        Ok(Self {
+            files: files.collect::<Result<_>>()?,
+            made: make_directory(&directory, MADE)?,
+            directory,
+            listed,
+            export,
+            name,
+        })
+    }
+
+    /// Reads back the data that the slots of all connections of a shape have written, which have to
+    /// be of this generation.
+    pub(super) fn verify(&self, shape: LoadShape, generation: u64) -> Result<()> {
+        let export = &self.export;
+        for (connection, [_, file]) in self.files.iter().enumerate().take(shape.connections) {
+            for slot in 0..shape.outstanding {
+                let offset = (slot * BLOCK_BYTES) as u64;
+                let range = offset..offset + BLOCK_BYTES as u64;
+                let read = export.nfs.read(export.caller(), file, range, None)?.context("no data")?;
+                let read = read.outcome.map_err(|fault| anyhow!("{fault:?}"))?;
+                let is_same = *read.bytes == *block(slot, generation, BLOCK_BYTES);
+                ensure!(is_same, "block {slot} of file {connection} is not what was written");
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes it. A remaining name in the directory for created names is an error.
+    pub(super) fn remove(&self) -> Result<()> {
+        let (export, directory) = (&self.export, &self.directory);
+        for number in 0..LISTED_NAMES {
+            export.remove(&self.listed, &listed_name(number), false)?;
+        }
+        for connection in 0..CONNECTIONS_MAX {
+            export.remove(directory, &file_name(connection), false)?;
+            export.remove(directory, &written_name(connection), false)?;
+        }
+        [LISTED, MADE].iter().try_for_each(|name| export.remove(directory, name, true))?;
+        export.remove(&export.root, &self.name, true)
     }
 }
 

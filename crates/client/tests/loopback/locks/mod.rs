@@ -235,10 +235,10 @@ fn written_bytes_are_at_the_server_before_their_lock_is_free() {
     let found = other.lookup(&root(), other.client.root(), "f").unwrap();
     assert_eq!(other.cat(&root(), found.id).unwrap(), b"abcd456789");
     // Unstable data could be lost, and would be sent again after the next owner's.
-    assert_eq!(ops::write(&op, &mount.file, 10, &vec![0; 3 << 20]), Ok(3 << 20));
     mount.mounted.sent();
+    assert_eq!(ops::write(&op, &mount.file, 10, &vec![0; 3 << 20]), Ok(3 << 20));
     assert_eq!(mount.unlock(1, range(4, 4)), Ok(()));
-    assert_eq!(mount.mounted.sent(), "WRITE 3 COMMIT 1");
+    assert_eq!(mount.mounted.sent(), "WRITE 4 COMMIT 1");
     // The same at close.
     assert_eq!(ops::write(&op, &mount.file, 0, b"efgh"), Ok(4));
     mount.manager.calls();
