@@ -16,6 +16,7 @@ pub(crate) mod lookup;
 pub(crate) mod open;
 pub(crate) mod open_retry;
 pub(crate) mod permission;
+pub(crate) mod server_open;
 pub(crate) mod read;
 pub(crate) mod readlink;
 pub(crate) mod remove;
