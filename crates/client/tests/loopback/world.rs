@@ -3,6 +3,7 @@
 
 use std::{
     fmt,
+    net::Ipv4Addr,
     ops::Range,
     sync::{
         Arc,
@@ -19,7 +20,9 @@ use curt_client::{
     protocol::{
         RpcCaller, RpcClient,
         v3::{NfsV3, nlm::NlmClient},
+        v4::{self, identity::ClientIdentity, mounting::Nfs4Mount},
     },
+    mounting::ExportSource,
 };
 use curt_loopback::{LoopbackStep, LoopbackTransport};
 use curt_observe::{ClientCounter, ClientSnapshot};
@@ -27,7 +30,7 @@ use curt_policy::CacheOptions;
 use curt_proto::mount3;
 use curt_rpc::{
     auth::{MachineName, RpcCredential},
-    client::{Interrupt, RpcRequest, Transport},
+    client::{AddressFamily, Interrupt, PortSource, RpcRequest, ServerName, TcpOptions, Transport},
 };
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_types::{FileHandle, Timestamp};
@@ -218,6 +221,51 @@ impl World {
     /// With a server whose limits are modified by `change`.
     pub(crate) fn mount_limited(&self, change: impl FnOnce(&mut MountedRoot)) -> BenchMount {
         self.mount_told(ClientOptions::default(), self.transport(), Arc::new(Inline), None, change)
+    }
+
+    /// A client of NFSv4.1.
+    pub(crate) fn mount_v4(&self, cache: CacheOptions) -> BenchMount {
+        self.mount_v4_over(cache, "one", self.transport())
+    }
+
+    /// A client of NFSv4.1 with this name, over a transport.
+    pub(crate) fn mount_v4_over(
+        &self,
+        cache: CacheOptions,
+        name: &str,
+        transport: Arc<dyn Transport>,
+    ) -> BenchMount {
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        let background: Arc<dyn Background> = Arc::new(Inline);
+        let server = ServerName::Address(Ipv4Addr::LOCALHOST.into());
+        let machine = RpcSecurity::Sys(MachineName::new(b"tester"));
+        let export = ExportSource {
+            path: b"/".to_vec(),
+            transport: TcpOptions::new(server, PortSource::Fixed(2049)),
+            nfs_port: None,
+            mount_server: None,
+            mount_family: AddressFamily::Any,
+            mount_port: None,
+            credential: machine.credential(&root()),
+            timeout: Duration::from_secs(10),
+        };
+        let mount = Nfs4Mount {
+            minor_version: 1,
+            identity: ClientIdentity::new(name.into()),
+            background: Arc::clone(&background),
+            clock: Arc::clone(&clock),
+        };
+        let mounted = v4::mounting::mount_over(transport, &export, mount).unwrap();
+        let root =
+            MountedRoot { handle: mounted.root, limits: mounted.limits, path_limits: mounted.path_limits };
+        let told = Arc::new(Told::default());
+        let environment = Environment { clock, background, observer: Some(told.clone()) };
+        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
+        let client =
+            Superblock::new(&root, Arc::clone(&mounted.protocol) as _, machine, &behaviour, &environment)
+                .unwrap();
+        let seen = Mutex::new(client.counters());
+        BenchMount { client, told, seen }
     }
 
     fn mount_told(

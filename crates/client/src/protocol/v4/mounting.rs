@@ -2,7 +2,7 @@
 //! session. There is no MOUNT service and no portmapper: the path is looked up from the root of all
 //! exports (RFC 8881 section 7).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use curt_proto::nfs4::{
     Component, CompoundEncoder, GetattrArgs4, GetattrOk4, GetfhOk4, LookupArgs4, Nfs4Operation, NfsStat4, Stateid,

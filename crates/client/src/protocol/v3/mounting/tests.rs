@@ -94,6 +94,13 @@ fn mounted(export: &ExportSource) -> Result<MountedExport, MountError> {
     mount(export, Arc::new(NoTransportEvents), Arc::new(crate::threads::MonotonicClock), &Interrupt::never())
 }
 
+fn service(mounted: &MountedExport) -> &super::MountService {
+    match &mounted.version {
+        super::MountedVersion::V3(service) => service,
+        super::MountedVersion::V4(_) => panic!("it was mounted over NFSv3"),
+    }
+}
+
 #[test]
 fn a_mount_with_given_ports_needs_no_portmapper() {
     let host = ScriptedHost::start(1, false, |_| kind()).unwrap();
