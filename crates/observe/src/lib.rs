@@ -32,6 +32,8 @@ pub mod events;
 pub mod explain;
 pub mod heavy_hitters;
 pub mod mountstats;
+#[cfg(test)]
+mod nfs4_document;
 mod operation_map;
 pub mod operations;
 pub mod prometheus;

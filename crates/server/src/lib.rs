@@ -15,6 +15,7 @@ mod file_handle;
 mod identity;
 mod mount3;
 mod ops;
+mod recovery;
 mod replay;
 mod request;
 mod service;

@@ -128,8 +128,10 @@ impl<'r> VerifiedHandle<'r> {
     /// Refuses I/O that an open of an NFSv4 client denies to others: I/O without an open, such as
     /// that of NFSv3, can only wait for its end.
     pub(crate) fn not_denied(&self, io: IoDirection) -> Result<(), Fault> {
-        let denied = self.service.held.shares.denies_io(&self.file_key(), None, io);
-        if denied { Err(Fault::Jukebox) } else { Ok(()) }
+        let file = self.file_key();
+        let denied = || self.service.held.shares.denies_io(&file, None, io);
+        let is_denied = denied() && (!self.service.expire_holders(&file) || denied());
+        if is_denied { Err(Fault::Jukebox) } else { Ok(()) }
     }
 
     /// Refuses changes of two objects in different exports.

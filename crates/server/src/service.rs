@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use curt_observe::{ServerCounters, probe};
 use curt_proto::mount3;
-use curt_proto::nfs4::{self, Clientid};
+use curt_proto::nfs4;
 use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CALL_HEADER_MAX;
 use curt_vfs::FileCacheCounters;
@@ -17,7 +17,7 @@ use crate::file_handle::HandleKey;
 use crate::mount3::RemoteMountTable;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
 use crate::state::{ClientSummary, ServerState, StateLimits};
-use crate::state_directory::{PersistentState, StateError, random};
+use crate::state_directory::{ClientRecords, PersistentState, StateError, random};
 use crate::versions::Versions;
 use crate::write_verifier::WriteVerifiers;
 
@@ -104,7 +104,8 @@ pub enum SetupError {
 pub struct NfsService {
     pub(crate) key: HandleKey,
     pub(crate) exports: ExportsTable,
-    state: PersistentState,
+    pub(crate) state: PersistentState,
+    pub(crate) client_records: ClientRecords,
     pub(crate) write_verifiers: WriteVerifiers,
     pub(crate) remote_mounts: RemoteMountTable,
     pub(crate) counters: Arc<ServerCounters>,
@@ -151,6 +152,7 @@ impl NfsService {
                 Arc::clone(&counters),
             ),
             state,
+            client_records: ClientRecords::default(),
             write_verifiers: WriteVerifiers::new(u64::from_ne_bytes(random()?)),
             remote_mounts: RemoteMountTable::default(),
             counters,
@@ -178,6 +180,7 @@ impl NfsService {
         probe!(NfsdReload { entries: count, reason: if replaced.is_ok() { "replaced" } else { "refused" } });
         let difference = replaced?;
         self.authorisations.invalidate(self.exports.generation());
+        self.revoke_unexported();
         Ok(difference)
     }
 
@@ -218,25 +221,10 @@ impl NfsService {
         self.held.set_lease(lease);
     }
 
-    /// Ends the leases of clients from which nothing was heard for the time of a lease. To be
-    /// called about once a second, by a thread that serves no calls.
-    pub fn expire_leases(&self) {
-        let expired = self.held.expire(self.uptime());
-        if expired > 0 {
-            tracing::info!(clients = expired, "leases of NFSv4 clients have expired");
-        }
-    }
-
     /// The NFSv4 clients and what they hold.
     #[must_use]
     pub fn clients(&self) -> Vec<ClientState> {
         self.held.clients(self.uptime()).into_iter().map(ClientState::from).collect()
-    }
-
-    /// Removes an NFSv4 client with its state, as if its lease had expired. Returns whether there
-    /// is such a client.
-    pub fn expire_client(&self, id: u64) -> bool {
-        self.held.expire_client(Clientid(id)).is_ok()
     }
 
     /// Makes all written data durable, at the end of a server. Errors are logged with their paths.

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use curt_observe::events::Event;
 use curt_proto::nfs3::{NfsFh3, NfsProcedure};
+use curt_proto::nfs4::*;
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::{encode_accepted_header, encode_call_header};
 use curt_rpc::record;
-use curt_xdr::{Encode as _, put_opaque};
+use curt_xdr::{Encode, Opaque, put_opaque};
 
 fn main() -> std::io::Result<()> {
     for (target, name, bytes) in records()
@@ -17,6 +18,7 @@ fn main() -> std::io::Result<()> {
         .chain(portmap())
         .chain(mount())
         .chain(nfs())
+        .chain(compounds())
         .chain(exports())
         .chain(filters())
         .chain(events())
@@ -28,6 +30,13 @@ fn main() -> std::io::Result<()> {
     }
     Ok(())
 }
+
+/// The words that stand for handles of the server's objects.
+const ROOT: u32 = 0xffff_ff00;
+const FILE: u32 = 0xffff_ff01;
+const LINK: u32 = 0xffff_ff03;
+/// The word that stands for the last stateid.
+const STATEID: u32 = 0xffff_fe00;
 
 type Seed = (&'static str, String, Vec<u8>);
 
@@ -91,9 +100,6 @@ fn mount() -> Vec<Seed> {
 
 /// Meaningful arguments of each procedure, with the word that stands for a handle of the root.
 fn arguments(procedure: NfsProcedure) -> Vec<u8> {
-    const ROOT: u32 = 0xffff_ff00;
-    const FILE: u32 = 0xffff_ff01;
-    const LINK: u32 = 0xffff_ff03;
     let name = |text: &[u8]| {
         let mut out = Vec::new();
         put_opaque(&mut out, text);
@@ -150,6 +156,78 @@ fn nfs() -> Vec<Seed> {
     seeds.push(("handle", "cut".to_owned(), vec![255, 20]));
     seeds.push(("handle", "given".to_owned(), Vec::new()));
     seeds
+}
+
+/// The bytes of an operation of a compound.
+fn operation<A: OperationArguments>(arguments: &A) -> Vec<u8> {
+    let mut out = Vec::new();
+    A::OPERATION.encode(&mut out);
+    arguments.encode(&mut out);
+    out
+}
+
+/// A compound: its operations, which begin with PUTFH of a handle of the server.
+fn compound(handle: u32, operations: &[Vec<u8>]) -> Vec<u8> {
+    let words = [words(&[Nfs4Operation::Putfh.number(), handle]), operations.concat()].concat();
+    let count = u8::try_from(operations.len() + 1).expect("a few operations");
+    let length = u8::try_from(words.len() / 4).expect("a short compound");
+    [&[count, length, 0, 1], words.as_slice()].concat()
+}
+
+/// Compounds of files, names, and opens.
+fn compounds() -> Vec<Seed> {
+    let name = |name: &'static str| Opaque::new(name.as_bytes()).expect("a short name");
+    let bare = |operation: Nfs4Operation| words(&[operation.number()]);
+    let mode = [0, 0, 1, 0xa4];
+    let mask = Attribute::set(&[Attribute::Mode]);
+    let attributes = Fattr4 { mask, values: Opaque::new(&mode).expect("four bytes") };
+    let getattr =
+        operation(&GetattrArgs4 { attributes: Attribute::supported(2).common(Attribute::READABLE) });
+    let readdir = operation(&ReaddirArgs4 {
+        cookie: 0,
+        verifier: Verifier4::default(),
+        directory_count: 1024,
+        max_count: 4096,
+        attributes: Attribute::supported(2).common(Attribute::READABLE),
+    });
+    let lookup = operation(&LookupArgs4 { name: name("file") });
+    let open = OpenArgs4 {
+        seqid: 0,
+        share_access: ShareAccess4(3),
+        share_deny: 0,
+        owner: StateOwner { clientid: Clientid(0), owner: name_of_owner() },
+        how: OpenHow::Create(CreateHow4::Unchecked(attributes)),
+        claim: OpenClaim::Null(name("new")),
+    };
+    let data = Opaque::new(b"data").expect("four bytes");
+    let (stateid, stable) = (Stateid::CURRENT, StableHow4::FileSync);
+    let write = operation(&WriteArgs4 { stateid, offset: 0, stable, data });
+    let read = operation(&ReadArgs4 { stateid, offset: 0, count: 64 });
+    let close = words(&[Nfs4Operation::Close.number(), 0, STATEID]);
+    let create = operation(&CreateArgs4 { kind: CreateType4::Directory, name: name("made"), attributes });
+    let set = operation(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
+    let save = bare(Nfs4Operation::Savefh);
+    let rename = operation(&RenameArgs4 { from: name("file"), to: name("other") });
+    let remove = operation(&RemoveArgs4 { name: name("made") });
+    let verify = operation(&VerifyArgs4 { attributes });
+    let rows = [
+        ("look", compound(ROOT, &[getattr.clone(), readdir, lookup, getattr])),
+        ("open", [compound(ROOT, &[operation(&open), write, read]), compound(FILE, &[close])].concat()),
+        ("names", compound(ROOT, &[save, rename, create, set, verify])),
+        ("remove", compound(ROOT, &[remove, bare(Nfs4Operation::Lookupp)])),
+    ];
+    let mut seeds: Vec<Seed> = rows.map(|(name, bytes)| ("compounds", name.to_owned(), bytes)).to_vec();
+    let mut plain = Vec::new();
+    open.encode(&mut plain);
+    seeds.push(("compound_round_trip", "open".to_owned(), plain));
+    let mut plain = Vec::new();
+    attributes.encode(&mut plain);
+    seeds.push(("compound_round_trip", "attributes".to_owned(), plain));
+    seeds
+}
+
+fn name_of_owner() -> OpaqueLimited<'static> {
+    Opaque::new(b"owner").expect("a short name")
 }
 
 fn exports() -> Vec<Seed> {

@@ -5,6 +5,7 @@
 //! pass libFuzzer's inputs; the tests of this crate pass the stored inputs (`fuzz/corpus`) and
 //! random bytes, with any compiler.
 
+mod compound;
 mod control;
 mod exports;
 mod filter;
@@ -18,6 +19,7 @@ mod round_trip;
 mod service;
 mod world;
 
+pub use compound::{compound_round_trip, compounds};
 pub use control::control_question;
 pub use exports::exports;
 pub use filter::filter;
@@ -34,7 +36,7 @@ pub use service::{mount_service, service};
 pub type Law = fn(&[u8]);
 
 /// All targets with their properties; the names are those of the binaries and of the corpora.
-pub const LAWS: [(&str, Law); 14] = [
+pub const LAWS: [(&str, Law); 16] = [
     ("record", record),
     ("message", message),
     ("portmap_round_trip", portmap_round_trip),
@@ -42,6 +44,8 @@ pub const LAWS: [(&str, Law); 14] = [
     ("nfs_round_trip", nfs_round_trip),
     ("mount_service", mount_service),
     ("service", service),
+    ("compound_round_trip", compound_round_trip),
+    ("compounds", compounds),
     ("handle", handle),
     ("exports", exports),
     ("filter", filter),

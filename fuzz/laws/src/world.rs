@@ -6,6 +6,7 @@ use std::sync::Arc;
 use curt_observe::ServerCounters;
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3::{self, LookupOk, NfsFh3, NfsProcedure, NfsResult};
+use curt_proto::nfs4;
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::{CallMessage, encode_call_header};
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
@@ -108,6 +109,12 @@ impl World {
         arguments: &[u8],
     ) -> Result<Vec<u8>, CallFailure> {
         self.call((nfs3::PROGRAM, nfs3::VERSION, procedure.number()), uid, arguments)
+    }
+
+    /// A call of NFSv4's COMPOUND.
+    pub(crate) fn compound(&self, uid: u32, arguments: &[u8]) -> Result<Vec<u8>, CallFailure> {
+        let compound = nfs4::Nfs4Procedure::Compound.number();
+        self.call((nfs4::PROGRAM, nfs4::VERSION, compound), uid, arguments)
     }
 
     /// A call as received over a connection.

@@ -133,6 +133,7 @@ macro_rules! with_events {
             NfsdCall "nfsd_call" Stable Operation Enter { xid procedure uid peer } "A call is about to be executed.";
             NfsdReply "nfsd_reply" Stable Operation Exit { xid procedure status res } "The call is done and its reply is about to be sent; `res` is the size of the results without READ data sent from a file.";
             NfsdRejected "nfsd_rejected" Stable Rare Instant { xid procedure peer reason } "A call is refused before its procedure runs.";
+            NfsdCompoundStatus "nfsd_compound_status" Stable Operation Instant { xid procedure entries status } "An operation of an NFSv4 compound is done; `entries` is the number of operations of the compound.";
             NfsdFhVerify "nfsd_fh_verify" Stable Operation Instant { fhandle hit status } "A handle is resolved, by checking its signature or from the connection's cache.";
             NfsdExport "nfsd_export" Stable Operation Instant { export peer hit status } "The client's rights to an export are decided, or found in the cache.";
             NfsdIdentity "nfsd_identity" Stable Operation Instant { uid hit } "The identity to which a caller is mapped is decided, or found in the cache.";

@@ -260,7 +260,7 @@ attributes! {
         TimeBackup = 49, "time_backup", time_backup: NfsTime4, 0, GetSet
             => "Unix file systems do not have it";
         TimeCreate = 50, "time_create", time_create: NfsTime4, 0, GetSet
-            => "Unix cannot set a file's time of creation";
+            => "times of creation are not read, and Unix cannot set them";
         TimeDelta = 51, "time_delta", time_delta: NfsTime4, 0, Get;
         TimeMetadata = 52, "time_metadata", time_metadata: NfsTime4, 0, Get;
         TimeModify = 53, "time_modify", time_modify: NfsTime4, 0, Get;

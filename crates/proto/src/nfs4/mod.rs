@@ -1,8 +1,9 @@
 //! NFS version 4, minor versions 1 and 2 (RFC 8881, RFC 5662; RFC 7862 for 4.2's names).
 //!
-//! An operation `X` has `XArgs4` (none if void) and `XOk4` (none if void, or a single stateid); its
-//! result is the status, followed by `XOk4` if it is `NFS4_OK`. A compound is decoded operation by operation, and
-//! each operation's arguments when its turn comes: nothing is allocated by a count of the peer.
+//! An operation `X` has `XArgs4` (none if void) and `XOk4` (none if void, or a single stateid).
+//! Its result is the status, followed by `XOk4` if it is `NFS4_OK`. A compound is decoded operation
+//! by operation, and each operation's arguments when its turn comes: nothing is allocated by a
+//! count of the peer.
 
 mod attribute;
 mod bitmap;

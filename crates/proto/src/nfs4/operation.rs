@@ -88,10 +88,10 @@ pub enum Availability {
 /// The last minor version.
 pub const MINOR_VERSION_MAX: u32 = 2;
 
-const LATER: Option<&str> = Some("optional; not implemented yet");
+const LATER: Option<&str> = Some("not implemented yet");
 const NO_LAYOUTS: Option<&str> = Some("pNFS: the server has no layouts");
 const ONLY_4_0: Option<&str> = Some("NFSv4.0 only; sessions replace it");
-const NO_COPY: Option<&str> = Some("optional in 4.2; not implemented yet");
+const OPTIONAL: Option<&str> = Some("optional; not implemented yet");
 const NO_DELEGATION: Option<&str> = Some("the server grants no delegation");
 
 macro_rules! operations {
@@ -207,19 +207,19 @@ operations! {
     WantDelegation = 56, "WANT_DELEGATION", 1..=2, Neither, InSession, changes => NO_DELEGATION;
     DestroyClientid = 57, "DESTROY_CLIENTID", 1..=2, Neither, InSessionOrAlone, changes;
     ReclaimComplete = 58, "RECLAIM_COMPLETE", 1..=2, Neither, InSession, changes;
-    Allocate = 59, "ALLOCATE", 2..=2, Current, InSession, changes, may_block => NO_COPY;
-    Copy = 60, "COPY", 2..=2, Both, InSession, changes, may_block => NO_COPY;
-    CopyNotify = 61, "COPY_NOTIFY", 2..=2, Current, InSession, changes => NO_COPY;
-    Deallocate = 62, "DEALLOCATE", 2..=2, Current, InSession, changes, may_block => NO_COPY;
-    IoAdvise = 63, "IO_ADVISE", 2..=2, Current, InSession => NO_COPY;
+    Allocate = 59, "ALLOCATE", 2..=2, Current, InSession, changes, may_block => OPTIONAL;
+    Copy = 60, "COPY", 2..=2, Both, InSession, changes, may_block => OPTIONAL;
+    CopyNotify = 61, "COPY_NOTIFY", 2..=2, Current, InSession, changes => OPTIONAL;
+    Deallocate = 62, "DEALLOCATE", 2..=2, Current, InSession, changes, may_block => OPTIONAL;
+    IoAdvise = 63, "IO_ADVISE", 2..=2, Current, InSession => OPTIONAL;
     Layouterror = 64, "LAYOUTERROR", 2..=2, Current, InSession => NO_LAYOUTS;
     Layoutstats = 65, "LAYOUTSTATS", 2..=2, Current, InSession => NO_LAYOUTS;
-    OffloadCancel = 66, "OFFLOAD_CANCEL", 2..=2, Current, InSession, changes => NO_COPY;
-    OffloadStatus = 67, "OFFLOAD_STATUS", 2..=2, Current, InSession => NO_COPY;
-    ReadPlus = 68, "READ_PLUS", 2..=2, Current, InSession, may_block => NO_COPY;
-    Seek = 69, "SEEK", 2..=2, Current, InSession, may_block => NO_COPY;
-    WriteSame = 70, "WRITE_SAME", 2..=2, Current, InSession, changes, may_block => NO_COPY;
-    Clone = 71, "CLONE", 2..=2, Both, InSession, changes, may_block => NO_COPY;
+    OffloadCancel = 66, "OFFLOAD_CANCEL", 2..=2, Current, InSession, changes => OPTIONAL;
+    OffloadStatus = 67, "OFFLOAD_STATUS", 2..=2, Current, InSession => OPTIONAL;
+    ReadPlus = 68, "READ_PLUS", 2..=2, Current, InSession, may_block => OPTIONAL;
+    Seek = 69, "SEEK", 2..=2, Current, InSession, may_block => OPTIONAL;
+    WriteSame = 70, "WRITE_SAME", 2..=2, Current, InSession, changes, may_block => OPTIONAL;
+    Clone = 71, "CLONE", 2..=2, Both, InSession, changes, may_block => OPTIONAL;
     Getxattr = 72, "GETXATTR", 2..=2, Current, InSession, may_block => LATER;
     Setxattr = 73, "SETXATTR", 2..=2, Current, InSession, changes, may_block => LATER;
     Listxattrs = 74, "LISTXATTRS", 2..=2, Current, InSession, may_block => LATER;

@@ -5,6 +5,7 @@
 mod layout;
 mod listing;
 mod locks;
+mod nfs4;
 mod numbers;
 mod others;
 mod procedures;

@@ -20,7 +20,6 @@ pub(crate) struct PseudoId(pub(crate) u64);
 /// A directory of the pseudo file system.
 #[derive(Debug)]
 pub(crate) struct PseudoDirectory {
-    pub(crate) name: Vec<u8>,
     /// None for the root.
     pub(crate) parent: Option<PseudoId>,
     /// In the order of a listing.
@@ -40,8 +39,7 @@ pub(crate) struct PseudoTree {
 
 impl PseudoTree {
     pub(super) fn new(exports: &[Export]) -> Self {
-        let root =
-            PseudoDirectory { name: Vec::new(), parent: None, children: BTreeMap::new(), export: None };
+        let root = PseudoDirectory { parent: None, children: BTreeMap::new(), export: None };
         let mut tree = Self {
             directories: HashMap::from([(Self::root(), root)]),
             of_exports: HashMap::new(),
@@ -64,7 +62,6 @@ impl PseudoTree {
                 parent.children.insert(id, name.to_vec());
             }
             self.directories.entry(id).or_insert_with(|| PseudoDirectory {
-                name: name.to_vec(),
                 parent: Some(at),
                 children: BTreeMap::new(),
                 export: None,

@@ -58,11 +58,4 @@ impl ServerState {
         let table = self.clients.lock();
         table.records.get(&id).map(|record| Arc::clone(&record.client)).ok_or(StateFault::StaleClient)
     }
-
-    /// Removes a client with its sessions and state, as if its lease had expired.
-    pub(crate) fn expire_client(&self, id: Clientid) -> Result<(), StateFault> {
-        let removed = self.clients.lock().remove(id).ok_or(StateFault::StaleClient)?;
-        self.release(&removed);
-        Ok(())
-    }
 }

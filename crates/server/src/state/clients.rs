@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     net::IpAddr,
     sync::Arc,
-    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use super::limits::IMPLEMENTATION_MAX;
 use super::opens::ClientStates;
 use super::sessions::CreateSessionSlot;
-use super::{ServerState, Session, StateFault, has_room, nanoseconds};
+use super::{FileKey, ServerState, Session, StateFault, has_room, is_mostly_used, nanoseconds};
 
-/// Time between searches for expired clients at conflicts, which clients can provoke.
-const CONFLICT_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum time without a request for which a client keeps state that nobody else wants.
+const COURTESY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Who sends a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
 /// groups and the name of the machine may change while a client runs.
@@ -72,6 +72,8 @@ pub(crate) struct Client {
     /// Number of compounds in progress, during which the lease does not expire. Relaxed: see
     /// `renewed`.
     pub(super) active: AtomicUsize,
+    /// Whether it is recorded on stable storage.
+    is_recorded: AtomicBool,
     /// `SEQ4_STATUS_*` that hold for each session. Relaxed: sent with some later reply.
     pub(super) status_flags: AtomicU32,
     pub(super) states: Mutex<ClientStates>,
@@ -86,6 +88,22 @@ impl Client {
     /// The time of the last renewal.
     pub(super) fn renewed(&self) -> Duration {
         Duration::from_nanos(self.renewed.load(Ordering::Relaxed))
+    }
+
+    /// Whether it has any state.
+    pub(crate) fn has_states(&self) -> bool {
+        !self.states.lock().is_empty()
+    }
+
+    /// Whether this run of the server has recorded it on stable storage.
+    pub(crate) fn is_recorded(&self) -> bool {
+        // Pairs with `set_recorded`: whoever sees it set finds the record on the disk.
+        self.is_recorded.load(Ordering::Acquire)
+    }
+
+    /// It is recorded on stable storage.
+    pub(crate) fn set_recorded(&self) {
+        self.is_recorded.store(true, Ordering::Release);
     }
 
     pub(super) fn is_expired(&self, now: Duration, lease: Duration) -> bool {
@@ -105,7 +123,24 @@ pub(super) struct ClientRecord {
 impl ClientRecord {
     /// Whether it has anything that its owner would lose.
     fn has_state(&self) -> bool {
-        !self.sessions.is_empty() || !self.client.states.lock().is_empty()
+        !self.sessions.is_empty() || self.client.has_states()
+    }
+}
+
+/// Clients that were removed, and whose state is not released yet.
+#[must_use = "the state of the clients must be released"]
+pub(crate) struct ExpiredClients(Vec<ClientRecord>);
+
+impl ExpiredClients {
+    /// Their number.
+    pub(crate) const fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The owners of those that are recorded on stable storage.
+    pub(crate) fn recorded_owners(&self) -> impl Iterator<Item = &[u8]> {
+        let clients = self.0.iter().map(|record| &*record.client);
+        clients.filter(|client| client.is_recorded() || client.has_states()).map(|client| &*client.owner)
     }
 }
 
@@ -270,6 +305,7 @@ impl ServerState {
             implementation: Mutex::new(stored_implementation(asked.implementation)),
             renewed: AtomicU64::new(nanoseconds(now)),
             active: AtomicUsize::new(0),
+            is_recorded: AtomicBool::new(false),
             status_flags: AtomicU32::new(0),
             states: Mutex::default(),
         }
@@ -292,30 +328,50 @@ impl ServerState {
 
     /// RECLAIM_COMPLETE of all file systems.
     pub(crate) fn reclaim_complete(&self, client: &Client) -> Result<(), StateFault> {
-        client.states.lock().reclaim_complete()
+        client.states.lock().reclaim_complete()?;
+        self.grace.complete(client);
+        Ok(())
     }
 
     /// Removes the clients whose leases have expired, and unconfirmed records of the age of a
-    /// lease, and checks backchannels. To be called about once a second. Returns the number of
-    /// clients.
-    pub(crate) fn expire(&self, now: Duration) -> usize {
-        self.searched.store(nanoseconds(now), Ordering::Relaxed);
-        let mut table = self.clients.lock();
-        let expired =
-            table.records.values().filter(|record| record.client.is_expired(now, self.limits.lease));
-        let expired: Vec<_> = expired.map(|record| record.client.id).collect();
-        let removed: Vec<_> = expired.into_iter().filter_map(|id| table.remove(id)).collect();
-        drop(table);
+    /// lease, and checks backchannels. A client with state is removed only if the server is crowded,
+    /// or after a day: as long as nobody wants what it holds, it may return. The clients' state
+    /// remains until it is released.
+    pub(crate) fn expire(&self, now: Duration) -> ExpiredClients {
         self.check_backchannels();
-        removed.iter().for_each(|record| self.release(record));
-        removed.len()
+        let opens = self.opens.load(Ordering::Relaxed);
+        let clients = self.clients.lock().records.len();
+        let is_crowded =
+            is_mostly_used(opens, self.limits.opens) || is_mostly_used(clients, self.limits.clients);
+        self.remove_expired(now, |client| {
+            is_crowded || !client.has_states() || now.saturating_sub(client.renewed()) > COURTESY_MAX
+        })
     }
 
-    /// As [`Self::expire`], for a conflict with state that may be of an expired client. Returns
-    /// whether any client was removed.
-    pub(crate) fn expire_at_conflict(&self, now: Duration) -> bool {
-        let last = Duration::from_nanos(self.searched.load(Ordering::Relaxed));
-        now.saturating_sub(last) >= CONFLICT_INTERVAL && self.expire(now) > 0
+    /// Removes the clients whose leases have expired and that have `file` open, because somebody
+    /// else wants it. Their state remains until it is released.
+    pub(crate) fn expire_holders(&self, file: &FileKey, now: Duration) -> ExpiredClients {
+        self.remove_expired(now, |client| client.states.lock().holds(file))
+    }
+
+    fn remove_expired(&self, now: Duration, is_removed: impl Fn(&Client) -> bool) -> ExpiredClients {
+        let mut table = self.clients.lock();
+        let clients = table.records.values().map(|record| &record.client);
+        let expired =
+            clients.filter(|client| client.is_expired(now, self.limits.lease) && is_removed(client));
+        let expired: Vec<_> = expired.map(|client| client.id).collect();
+        ExpiredClients(expired.into_iter().filter_map(|id| table.remove(id)).collect())
+    }
+
+    /// Removes a client, as if its lease had expired. Its state remains until it is released.
+    pub(crate) fn expire_client(&self, id: Clientid) -> Result<ExpiredClients, StateFault> {
+        let removed = self.clients.lock().remove(id).ok_or(StateFault::StaleClient)?;
+        Ok(ExpiredClients(vec![removed]))
+    }
+
+    /// Ends the sessions and states of expired clients.
+    pub(crate) fn release_expired(&self, expired: ExpiredClients) {
+        expired.0.iter().for_each(|record| self.release(record));
     }
 
     /// Ends the sessions and states of a record that was removed from the table.

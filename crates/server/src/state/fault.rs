@@ -47,8 +47,6 @@ pub(crate) enum StateFault {
     StaleStateid,
     /// The state has changed since the stateid was issued.
     OldStateid,
-    /// The state was lost with the lease.
-    Expired,
     /// The administrator has revoked the state.
     AdminRevoked,
     /// An open of another owner denies the access, or has an access that would be denied.

@@ -11,6 +11,7 @@
 mod admin;
 mod clients;
 mod fault;
+mod grace;
 mod limits;
 mod opens;
 mod sessions;
@@ -32,8 +33,9 @@ use self::clients::ClientTable;
 use self::sessions::SessionTable;
 
 pub(crate) use self::admin::ClientSummary;
-pub(crate) use self::clients::{Client, ExchangeId, Principal};
+pub(crate) use self::clients::{Client, ExchangeId, ExpiredClients, Principal};
 pub(crate) use self::fault::StateFault;
+pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
 pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session};
@@ -48,10 +50,10 @@ pub(crate) struct ServerState {
     sessions: SessionTable,
     /// The share reservations of all protocol versions.
     pub(crate) shares: ShareTable,
+    /// The grace period of all protocol versions.
+    pub(crate) grace: GracePeriod,
     /// Number of opens. Relaxed: a limit may be exceeded by the number of threads.
     opens: AtomicUsize,
-    /// Nanoseconds of the last search for expired clients. Relaxed: a time alone.
-    searched: AtomicU64,
 }
 
 impl ServerState {
@@ -64,9 +66,14 @@ impl ServerState {
             ids: IdSource::new(epoch, secret),
             clients: Mutex::default(),
             shares: ShareTable::default(),
+            grace: GracePeriod::default(),
             opens: AtomicUsize::new(0),
-            searched: AtomicU64::new(0),
         }
+    }
+
+    /// The duration of a lease.
+    pub(crate) const fn lease(&self) -> Duration {
+        self.limits.lease
     }
 
     /// Sets the duration of a lease.
@@ -126,4 +133,9 @@ fn nanoseconds(time: Duration) -> u64 {
 /// `n + 1`-th of the whole free.
 const fn has_room(own: usize, used: usize, max: usize) -> bool {
     own < max.saturating_sub(used)
+}
+
+/// Whether little is left of a limit.
+const fn is_mostly_used(used: usize, max: usize) -> bool {
+    used >= max / 4 * 3
 }

@@ -7,16 +7,14 @@
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
-use curt_proto::nfs4::Stateid;
+use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
 
 use super::shares::FilePin;
 use super::{Client, FileKey, IoDirection, ServerState, ShareBits, ShareMode, StateFault, has_room};
 
-/// `SEQ4_STATUS_ADMIN_STATE_REVOKED`.
-const ADMIN_STATE_REVOKED: u32 = 0x20;
+const ADMIN_STATE_REVOKED: u32 = SequenceStatusFlags::ADMIN_STATE_REVOKED;
 
 /// The arguments of OPEN that concern state.
 pub(crate) struct OpenRequest<'a> {
@@ -148,6 +146,11 @@ impl ClientStates {
         self.owners.len()
     }
 
+    /// Whether it has `file` open.
+    pub(super) fn holds(&self, file: &FileKey) -> bool {
+        self.opens.keys().any(|(_, open)| open == file)
+    }
+
     pub(super) fn reclaim_complete(&mut self) -> Result<(), StateFault> {
         if self.is_reclaim_complete {
             return Err(StateFault::CompleteAlready);
@@ -242,16 +245,36 @@ impl ServerState {
         Stateid { seqid, other }
     }
 
-    /// OPEN: reserves the access. An owner that has the file open gets the union of both modes.
-    pub(crate) fn open(
+    /// Whether a client may open files, or reclaim its opens.
+    pub(crate) fn may_open(&self, client: &Client, is_reclaim: bool) -> Result<(), StateFault> {
+        self.admits_opens(client, &client.states.lock(), is_reclaim)
+    }
+
+    fn admits_opens(
         &self,
         client: &Client,
-        asked: &OpenRequest<'_>,
-        now: Duration,
-    ) -> Result<OpenGranted, StateFault> {
+        states: &ClientStates,
+        is_reclaim: bool,
+    ) -> Result<(), StateFault> {
+        if states.is_gone {
+            return Err(StateFault::DeadSession);
+        }
+        let is_grace = self.grace.is_on();
+        match (is_reclaim, states.is_reclaim_complete) {
+            (true, true) => Err(StateFault::NoGrace),
+            (true, false) if !is_grace => Err(StateFault::NoGrace),
+            (true, false) if !self.grace.is_recorded(client) => Err(StateFault::ReclaimBad),
+            // RFC 8881 section 18.51.3: RECLAIM_COMPLETE comes first.
+            (false, false) => Err(StateFault::Grace),
+            (false, true) if is_grace => Err(StateFault::Grace),
+            (true, false) | (false, true) => Ok(()),
+        }
+    }
+
+    /// OPEN: reserves the access. An owner that has the file open gets the union of both modes.
+    pub(crate) fn open(&self, client: &Client, asked: &OpenRequest<'_>) -> Result<OpenGranted, StateFault> {
         match self.try_open(client, asked) {
-            // The conflicting open may be of a client whose lease has expired.
-            Err(StateFault::ShareDenied) if self.expire_at_conflict(now) => self.try_open(client, asked),
+            Err(StateFault::ShareDenied) if asked.is_reclaim => Err(StateFault::ReclaimConflict),
             outcome => outcome,
         }
     }
@@ -261,15 +284,7 @@ impl ServerState {
             return Err(StateFault::Invalid);
         }
         let states = &mut *client.states.lock();
-        if states.is_gone {
-            return Err(StateFault::DeadSession);
-        }
-        match (asked.is_reclaim, states.is_reclaim_complete) {
-            (true, _) => return Err(StateFault::NoGrace),
-            // RFC 8881 section 18.51.3.
-            (false, false) => return Err(StateFault::Grace),
-            (false, true) => {}
-        }
+        self.admits_opens(client, states, asked.is_reclaim)?;
         let pin = asked.pin.clone();
         let owner = states.owners.get(asked.owner).map(|owner| owner.number);
         let present = owner.and_then(|owner| states.opens.get(&(owner, asked.file)).copied());
@@ -383,6 +398,10 @@ impl ServerState {
     ) -> Result<(), StateFault> {
         let own = match (*stateid, io) {
             (Stateid::READ_BYPASS, IoDirection::Read) => return Ok(()),
+            // An open or a lock that was not reclaimed yet may deny it.
+            (Stateid::ANONYMOUS | Stateid::READ_BYPASS, _) if self.grace.is_on() => {
+                return Err(StateFault::Grace);
+            }
             (Stateid::ANONYMOUS | Stateid::READ_BYPASS, _) => None,
             _ => {
                 let mut states = client.states.lock();
@@ -412,7 +431,7 @@ impl ServerState {
         let states = &mut *client.states.lock();
         match states.find(self.ids.epoch, stateid) {
             Ok(_) => Err(StateFault::LocksHeld),
-            Err(StateFault::AdminRevoked | StateFault::Expired) => {
+            Err(StateFault::AdminRevoked) => {
                 let number = number_of(self.ids.epoch, stateid)?;
                 states.states.remove(&number);
                 self.opens.fetch_sub(1, Ordering::Relaxed);
@@ -425,22 +444,32 @@ impl ServerState {
         }
     }
 
-    /// Revokes all opens of a client, which keeps its sessions. Returns their number.
-    pub(crate) fn revoke_opens(&self, client: &Client) -> usize {
+    /// Revokes all opens of files for which `is_revoked` holds; the clients keep their sessions.
+    /// Returns the number of opens.
+    pub(crate) fn revoke_opens(&self, is_revoked: impl Fn(&FileKey) -> bool) -> usize {
+        let records = self.clients.lock();
+        let clients: Vec<_> = records.records.values().map(|record| Arc::clone(&record.client)).collect();
+        drop(records);
+        clients.iter().map(|client| self.revoke_opens_of(client, &is_revoked)).sum()
+    }
+
+    fn revoke_opens_of(&self, client: &Client, is_revoked: impl Fn(&FileKey) -> bool) -> usize {
         let states = &mut *client.states.lock();
-        let mut count = 0;
-        for record in states.states.values_mut().filter(|record| record.revoked.is_none()) {
+        let in_force = states.states.iter_mut().filter(|(_, record)| record.revoked.is_none());
+        let revoked =
+            in_force.filter_map(|(number, record)| is_revoked(&record.open().file).then_some(*number));
+        let revoked: Vec<_> = revoked.collect();
+        for number in &revoked {
+            let Some(mut record) = states.states.remove(number) else { continue };
+            let mode = states.end_open(record.open());
+            self.end_share(&record.open().file, mode);
             record.revoked = Some(Revocation::Admin);
-            let open = record.open();
-            self.end_share(&open.file, open.mode);
-            count += 1;
+            states.states.insert(*number, record);
         }
-        states.opens.clear();
-        states.owners.clear();
-        if count > 0 {
+        if !revoked.is_empty() {
             client.status_flags.fetch_or(ADMIN_STATE_REVOKED, Ordering::Relaxed);
         }
-        count
+        revoked.len()
     }
 
     /// Ends all states of a client that was removed.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use curt_proto::nfs4::{Clientid, SequenceId, SessionId, SlotId};
+use curt_proto::nfs4::{Clientid, SequenceId, SequenceStatusFlags, SessionId, SlotId};
 use curt_rpc::server::Backchannel;
 use parking_lot::{Mutex, RwLock};
 
@@ -18,8 +18,8 @@ use super::{Client, Principal, ServerState, SlotInUse, StateFault};
 
 /// Number of shards of the table: as many as threads that contend for locks on machines of today.
 const SHARDS: usize = 64;
-/// `SEQ4_STATUS_CB_PATH_DOWN_SESSION`: the session has a backchannel, but no connection for it.
-const BACKCHANNEL_DOWN: u32 = 0x200;
+/// The session has a backchannel, but no connection for it.
+const BACKCHANNEL_DOWN: u32 = SequenceStatusFlags::CB_PATH_DOWN_SESSION;
 /// A new session's cached replies use at most this part of the memory that is left.
 const RESERVED_PART: usize = 8;
 

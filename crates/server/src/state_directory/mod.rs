@@ -2,17 +2,20 @@
 //! systems, so that clients' handles stay valid. It is in the state directory, which only its owner
 //! may read and only one server at a time uses.
 
+mod clients;
 mod files;
 mod ids;
 
 use std::fs::File;
 use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use siphasher::sip::SipHasher24;
 
 use crate::file_handle::{ExportId, FileSystemId, HandleKey};
+pub(crate) use clients::{ClientRecords, LastRun};
 use ids::PersistentIds;
 
 /// The file with the key that signs handles.
@@ -21,6 +24,8 @@ const KEY_FILE: &str = "handle-key";
 const NUMBERS_FILE: &str = "numbers";
 /// The file with the last replies.
 const REPLIES_FILE: &str = "replies";
+/// The file with the clients that have state.
+const CLIENTS_FILE: &str = "clients";
 /// The size of the key in bytes.
 const KEY_BYTES: usize = 16;
 
@@ -160,6 +165,14 @@ impl PersistentState {
     /// The file in which replies are saved; none for a state in memory.
     pub(crate) fn replies_file(&self) -> Option<PathBuf> {
         Some(self.directory.as_ref()?.join(REPLIES_FILE))
+    }
+
+    /// The list of clients that have state, and what the last run has left in it.
+    pub(crate) fn client_records(&self, lease: Duration) -> Result<(ClientRecords, LastRun), StateError> {
+        match &self.directory {
+            Some(directory) => ClientRecords::open(&directory.join(CLIENTS_FILE), lease),
+            None => Ok((ClientRecords::default(), LastRun::default())),
+        }
     }
 
     /// The number of the export with this path. A new export gets a new number.

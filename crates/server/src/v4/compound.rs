@@ -1,6 +1,7 @@
 //! COMPOUND (RFC 8881 section 16.2): the context that its operations share, and the loop over them.
 
 use curt_observe::stages::{self, RequestStage};
+use curt_observe::{ServerCounter, probe};
 use curt_proto::Operation;
 use curt_proto::nfs4::{Availability, Nfs4Operation, NfsStat4, Position, Stateid, TAG_MAX};
 use curt_rpc::auth::AuthStatus;
@@ -16,8 +17,6 @@ use crate::request::NfsRequest;
 use crate::service::NfsService;
 use crate::state::SlotInUse;
 
-/// The most operations of a compound: the limit of every session (`ca_maxoperations`).
-pub(crate) const OPERATIONS_MAX: u32 = 128;
 /// The largest reply in bytes without a session. Only operations with small results need none.
 const REPLY_MAX: usize = 64 << 10;
 /// The bytes of an accepted reply before the results.
@@ -32,13 +31,12 @@ const CHANGE_RESULT_MAX: usize = 256;
 /// The context of a compound's operations.
 pub(crate) struct Compound<'r, 'c> {
     pub(crate) request: NfsRequest<'r, 'c>,
+    xid: u32,
     pub(crate) minor_version: u32,
     /// The number of its operations.
     pub(crate) operations: u32,
     /// The position of the operation that is executed, from 0.
     pub(crate) position: u32,
-    /// The operation that follows, if its number is valid.
-    pub(crate) next: Option<Nfs4Operation>,
     /// The arguments of COMPOUND as sent.
     pub(crate) arguments: &'r [u8],
     current: Option<Object<'r>>,
@@ -78,10 +76,10 @@ pub(super) fn call(
     0_u32.encode(reply);
     let mut compound = Compound {
         request: NfsRequest { service, credential: &call.credential, context, repeated: None },
+        xid: call.xid,
         minor_version,
         operations,
         position: 0,
-        next: None,
         arguments: call.arguments,
         current: None,
         saved: None,
@@ -127,7 +125,6 @@ impl<'r> Compound<'r, '_> {
             let operation = number.as_ref().ok().and_then(|number| Nfs4Operation::from_number(*number));
             let availability = operation.map(|operation| operation.availability(self.minor_version));
             let operation = operation.filter(|_| availability != Some(Availability::Illegal));
-            self.next = arguments.clone().u32().ok().and_then(Nfs4Operation::from_number);
             let at = reply.len();
             operation.unwrap_or(Nfs4Operation::Illegal).encode(reply);
             NfsStat4::Ok.encode(reply);
@@ -141,20 +138,44 @@ impl<'r> Compound<'r, '_> {
             }
             self.position += 1;
             let outcome = outcome.and_then(|()| self.check_size(reply));
-            if let Err(failure) = outcome {
-                let status = failure.status();
-                if let OpFailure::Status(_) = failure {
-                    reply.truncate(at + 8);
-                    if operation == Some(Nfs4Operation::Setattr) {
-                        // Its result has the attributes that were set, whatever its status.
-                        0_u32.encode(reply);
-                    }
+            let status = outcome.map_or_else(OpFailure::status, |()| NfsStat4::Ok);
+            probe!(NfsdCompoundStatus {
+                xid: self.xid,
+                procedure: operation.unwrap_or(Nfs4Operation::Illegal).name(),
+                entries: self.operations,
+                status: status.number()
+            });
+            if outcome.is_err() {
+                self.count_failure(operation, status);
+                reply.truncate(at + 8);
+                if operation == Some(Nfs4Operation::Setattr) {
+                    // Its result has the attributes that were set, whatever its status.
+                    0_u32.encode(reply);
                 }
                 reply[at + 4..at + 8].copy_from_slice(&status.number().to_be_bytes());
                 return (status, self.position);
             }
         }
         (NfsStat4::Ok, self.position)
+    }
+
+    fn count_failure(&self, operation: Option<Nfs4Operation>, status: NfsStat4) {
+        let special = match status {
+            NfsStat4::Stale => Some(ServerCounter::ErrorsStale),
+            NfsStat4::Badhandle => Some(ServerCounter::ErrorsBadHandle),
+            NfsStat4::Access | NfsStat4::Perm => Some(ServerCounter::ErrorsAccess),
+            NfsStat4::Io | NfsStat4::Serverfault => {
+                let operation = operation.unwrap_or(Nfs4Operation::Illegal);
+                tracing::warn!(%operation, status = status.number(), "the file system failed");
+                Some(ServerCounter::ErrorsIo)
+            }
+            _ => None,
+        };
+        let counters = &self.request.service.counters;
+        counters.count(ServerCounter::Errors);
+        if let Some(special) = special {
+            counters.count(special);
+        }
     }
 
     /// Executes one operation, which appends the body of its result.

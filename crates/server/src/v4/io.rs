@@ -6,7 +6,7 @@ use curt_types::{Attributes, Fault, FileKind};
 
 use super::{Compound, OpFailure, Outcome};
 use crate::request::VerifiedHandle;
-use crate::state::IoDirection;
+use crate::state::{IoDirection, StateFault};
 
 /// Whether the client may read or write a file with a stateid of its arguments (RFC 8881 section
 /// 8.2.5).
@@ -18,7 +18,12 @@ pub(super) fn check_stateid(
 ) -> Outcome {
     let stateid = compound.stateid(given)?;
     let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
-    Ok(compound.request.service.held.check_io(slot.client(), &stateid, &target.file_key(), io)?)
+    let (service, file) = (compound.request.service, target.file_key());
+    let check = || service.held.check_io(slot.client(), &stateid, &file, io);
+    match check() {
+        Err(StateFault::Locked) if service.expire_holders(&file) => Ok(check()?),
+        outcome => Ok(outcome?),
+    }
 }
 
 /// The status of I/O that failed, for an object with these attributes: where the kernel says

@@ -46,6 +46,8 @@ mod setattr;
 mod settable;
 mod table;
 mod test_stateid;
+#[cfg(test)]
+mod tests;
 mod verify;
 mod write;
 

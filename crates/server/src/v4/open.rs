@@ -29,6 +29,10 @@ pub(super) fn open<'r>(
     let current = compound.current()?;
     let is_reclaim = matches!(asked.claim, OpenClaim::Previous(_));
     check_claim(compound, &asked)?;
+    if !compound.slot()?.client().is_recorded() {
+        compound.request.context.may_block();
+    }
+    compound.request.service.begin_open(compound.slot()?.client(), is_reclaim)?;
     let found = match asked.claim {
         OpenClaim::Null(name) => find_or_create(
             &mut compound.request,
@@ -55,7 +59,7 @@ pub(super) fn open<'r>(
         check_access(&mut compound.request, target, &status, mode, by_handle)?;
     }
     let pin = target.vfs().pin(&target.node).map_err(Fault::from)?;
-    let (service, now) = (compound.request.service, compound.request.service.uptime());
+    let service = compound.request.service;
     let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
     let request = OpenRequest {
         owner: asked.owner.owner.bytes(),
@@ -64,7 +68,7 @@ pub(super) fn open<'r>(
         is_reclaim,
         pin: Some(pin),
     };
-    let granted: OpenGranted = service.held.open(slot.client(), &request, now)?;
+    let granted: OpenGranted = service.open_state(slot.client(), &request)?;
     if let Some(size) = resize {
         let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
         if let Err(fault) = ops::setattr(&mut compound.request, target, &set, None).value {

@@ -15,15 +15,12 @@ pub(crate) type Outcome = Result<(), OpFailure>;
 pub(crate) enum OpFailure {
     /// With this status. What the operation appended is dropped.
     Status(NfsStat4),
-    /// With this status; what the operation appended is the body of its result (`LOCK4denied`).
-    WithBody(NfsStat4),
 }
 
 impl OpFailure {
     pub(crate) const fn status(self) -> NfsStat4 {
-        match self {
-            Self::Status(status) | Self::WithBody(status) => status,
-        }
+        let Self::Status(status) = self;
+        status
     }
 }
 
@@ -64,7 +61,6 @@ impl From<StateFault> for OpFailure {
             // NFS4ERR_STALE_STATEID is for 4.0 alone (RFC 8881 section 15.1.16.5).
             StateFault::BadStateid | StateFault::StaleStateid => NfsStat4::BadStateid,
             StateFault::OldStateid => NfsStat4::OldStateid,
-            StateFault::Expired => NfsStat4::Expired,
             StateFault::AdminRevoked => NfsStat4::AdminRevoked,
             StateFault::ShareDenied => NfsStat4::ShareDenied,
             StateFault::OpenMode => NfsStat4::Openmode,

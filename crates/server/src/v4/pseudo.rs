@@ -54,14 +54,6 @@ impl PseudoNode {
         &self.handle
     }
 
-    pub(crate) const fn id(&self) -> PseudoId {
-        self.id
-    }
-
-    pub(crate) const fn exports(&self) -> &Arc<Exports> {
-        &self.exports
-    }
-
     pub(crate) fn directory(&self) -> &PseudoDirectory {
         self.exports.pseudo.directory(self.id).expect("a node is made of a directory of its exports")
     }

@@ -12,27 +12,30 @@ pub(super) fn putfh<'r>(
 ) -> Outcome {
     let handle: NfsFh4<'_> = decoded(arguments)?;
     let object = names::of_handle(&mut compound.request, handle.bytes())?;
-    put(compound, object)
+    put(compound, object, arguments)
 }
 
 /// The root of all that the client sees. The public filehandle is the same.
 pub(super) fn putrootfh<'r>(
     compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
+    arguments: &mut Decoder<'r>,
     _reply: &mut Vec<u8>,
 ) -> Outcome {
     let root = names::root(&mut compound.request)?;
-    put(compound, root)
+    put(compound, root, arguments)
 }
 
 /// Sets the current filehandle. The object's export may accept only other flavors: then the
 /// operation that follows must be one that needs no right to the object itself, or this one fails
 /// (RFC 8881 section 2.6.3.1.1).
-fn put<'r>(compound: &mut Compound<'r, '_>, object: Object<'r>) -> Outcome {
+fn put<'r>(compound: &mut Compound<'r, '_>, object: Object<'r>, rest: &Decoder<'_>) -> Outcome {
     use Nfs4Operation::{
         Lookup, Lookupp, Open, Putfh, Putpubfh, Putrootfh, Restorefh, Savefh, Secinfo, SecinfoNoName,
     };
-    if let (Object::WrongFlavor(_), Some(next)) = (&object, compound.next) {
+    let next = || rest.clone().u32().ok().and_then(Nfs4Operation::from_number);
+    if let Object::WrongFlavor(_) = object
+        && let Some(next) = next()
+    {
         let decides_itself = matches!(
             next,
             Lookup

@@ -1,5 +1,5 @@
-//! READDIR (RFC 8881 section 18.23): entries go from the file system into the reply until its budget
-//! is used up.
+//! READDIR (RFC 8881 section 18.23): entries go from the file system into the reply until its
+//! budget is used up.
 
 use curt_proto::nfs4::{
     Attribute, AttributeValues, Bitmap4, Component, ListingEncoder4, ListingFull, NfsStat4, ReaddirArgs4,

@@ -17,7 +17,8 @@ pub(super) fn reclaim_complete<'r>(
         compound.current()?;
         return Ok(());
     }
-    let service = compound.request.service;
-    service.held.reclaim_complete(compound.slot()?.client())?;
+    // The client may have to be recorded.
+    compound.request.context.may_block();
+    compound.request.service.complete_reclaim(compound.slot()?.client())?;
     Ok(())
 }

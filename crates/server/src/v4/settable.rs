@@ -71,6 +71,7 @@ fn time(set: Option<SetTime4>) -> Result<SetTime, OpFailure> {
 mod tests {
     use super::*;
 
+    // SEMANTICS: stateful-6.
     #[test]
     fn owners_are_decimal_numbers_in_one_form() {
         let id = |text: &str| id(OpaqueLimited::new(text.as_bytes()).expect("it is short")).ok();

@@ -1,5 +1,6 @@
 //! Records of clients.
 
+use super::super::is_mostly_used;
 use super::*;
 
 const ROOT: Principal = Principal::Uid(0);
@@ -97,16 +98,38 @@ fn a_client_is_destroyed_only_without_sessions_and_state() {
     state.destroy_clientid(unconfirmed.client).unwrap();
 }
 
+// SEMANTICS: stateful-5.
 #[test]
 fn a_lease_lasts_its_time_after_the_last_sequence() {
     let state = state();
-    let (client, session) = client(&state, "a");
-    open(&state, &client, "o", file(1), mode(3, 3)).unwrap();
+    let (_, session) = client(&state, "a");
     executed(state.sequence(&request(session, 0, 1), at(60))).finish(b"");
-    assert_eq!(state.expire(at(150)), 0);
-    assert_eq!(state.expire(at(151)), 1);
+    assert_eq!(expire(&state, at(150)), 0);
+    assert_eq!(expire(&state, at(151)), 1);
     assert!(matches!(state.sequence(&request(session, 0, 2), at(151)), Err(StateFault::BadSession)));
-    assert_eq!((state.shares.files(), state.clients(at(151)).len()), (0, 0));
+    assert_eq!(state.clients(at(151)).len(), 0);
+}
+
+#[test]
+fn an_expired_client_keeps_its_state_for_a_day_or_until_the_server_is_crowded() {
+    let day = 24 * 60 * 60;
+    for (opens, time, expired) in [(1 << 19, day, 0), (1 << 19, day + 1, 1), (4, 91, 0), (5, 91, 1)] {
+        let limits = StateLimits { opens: if opens == 5 { 4 } else { opens * 4 }, ..StateLimits::default() };
+        let state = with_limits(limits);
+        let (one, session) = client(&state, "a");
+        open(&state, &one, "o", file(1), mode(3, 3)).unwrap();
+        if opens == 5 {
+            let (other, _) = client(&state, "b");
+            other.renew(at(time));
+            for (client, number) in [(&one, 2), (&other, 3), (&other, 4)] {
+                let _ = open(&state, client, "o", file(number), mode(1, 0));
+            }
+            assert!(is_mostly_used(state.opens.load(std::sync::atomic::Ordering::Relaxed), 3));
+        }
+        assert_eq!(expire(&state, at(time)), expired, "{opens} {time}");
+        let returned = state.sequence(&request(session, 0, 1), at(time));
+        assert_eq!(returned.is_ok(), expired == 0);
+    }
 }
 
 #[test]
@@ -114,9 +137,9 @@ fn a_lease_does_not_expire_while_a_compound_is_executed() {
     let state = state();
     let (_, session) = client(&state, "a");
     let slot = executed(state.sequence(&request(session, 0, 1), at(0)));
-    assert_eq!(state.expire(at(1000)), 0);
+    assert_eq!(expire(&state, at(1000)), 0);
     slot.finish(b"");
-    assert_eq!(state.expire(at(1000)), 1);
+    assert_eq!(expire(&state, at(1000)), 1);
 }
 
 #[test]
@@ -124,7 +147,7 @@ fn a_client_that_returns_before_its_lease_is_ended_keeps_it() {
     let state = state();
     let (_, session) = client(&state, "a");
     executed(state.sequence(&request(session, 0, 1), at(1000))).finish(b"");
-    assert_eq!(state.expire(at(1001)), 0);
+    assert_eq!(expire(&state, at(1001)), 0);
     executed(state.sequence(&request(session, 0, 2), at(1001))).finish(b"");
 }
 
@@ -132,20 +155,27 @@ fn a_client_that_returns_before_its_lease_is_ended_keeps_it() {
 fn an_unconfirmed_record_lives_for_a_lease() {
     let state = state();
     let exchanged = exchange(&state, "a");
-    assert_eq!((state.expire(at(90)), state.expire(at(91))), (0, 1));
+    assert_eq!((expire(&state, at(90)), expire(&state, at(91))), (0, 1));
     assert_eq!(state.create_session(&creation(exchanged.client, 1), at(91)), Err(StateFault::StaleClient));
 }
 
 #[test]
-fn requests_of_others_end_what_an_expired_client_holds() {
+fn an_expired_client_loses_its_state_when_somebody_wants_its_file() {
     let state = state();
     let (one, _) = client(&state, "a");
+    let (idle, _) = client(&state, "idle");
     open(&state, &one, "o", file(1), mode(3, 3)).unwrap();
+    open(&state, &idle, "o", file(3), mode(3, 3)).unwrap();
     let (two, _) = client(&state, "b");
+    assert_eq!(state.expire_holders(&file(1), at(90)).count(), 0);
     two.renew(at(95));
-    let asked = OpenRequest { owner: b"o", file: file(1), mode: mode(1, 0), is_reclaim: false, pin: None };
-    assert_eq!(state.open(&two, &asked, at(90)).err(), Some(StateFault::ShareDenied));
-    assert!(state.open(&two, &asked, at(95)).is_ok());
+    assert_eq!(state.expire_holders(&file(2), at(95)).count(), 0);
+    let expired = state.expire_holders(&file(1), at(95));
+    assert_eq!(expired.recorded_owners().collect::<Vec<_>>(), [b"a"]);
+    // Until the state is released, nobody else gets it.
+    assert_eq!(open(&state, &two, "o", file(1), mode(1, 0)), Err(StateFault::ShareDenied));
+    state.release_expired(expired);
+    open(&state, &two, "o", file(1), mode(1, 0)).unwrap();
 }
 
 #[test]
@@ -196,8 +226,8 @@ fn the_administrator_sees_and_expires_clients() {
     );
     assert_eq!((summary.sessions, summary.owners, summary.opens), (1, 2, 3));
     assert!(summary.is_confirmed && summary.since_renewal == at(5));
-    state.expire_client(client.id).unwrap();
-    assert_eq!(state.expire_client(client.id), Err(StateFault::StaleClient));
+    expire_client(&state, client.id);
+    assert_eq!(state.expire_client(client.id).err(), Some(StateFault::StaleClient));
     assert!(matches!(state.sequence(&request(session, 0, 1), at(5)), Err(StateFault::BadSession)));
     assert_eq!(state.shares.files(), 0);
 }

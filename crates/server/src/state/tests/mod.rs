@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod clients;
+mod grace;
+mod model;
 mod opens;
 mod sessions;
 
@@ -116,5 +118,17 @@ fn open(
     mode: ShareMode,
 ) -> Result<Stateid, StateFault> {
     let asked = OpenRequest { owner: owner.as_bytes(), file, mode, is_reclaim: false, pin: None };
-    state.open(client, &asked, at(0)).map(|granted| granted.stateid)
+    state.open(client, &asked).map(|granted| granted.stateid)
+}
+
+fn expire(state: &ServerState, now: Duration) -> usize {
+    let expired = state.expire(now);
+    let count = expired.count();
+    state.release_expired(expired);
+    count
+}
+
+fn expire_client(state: &ServerState, id: Clientid) {
+    let expired = state.expire_client(id).ok().unwrap();
+    state.release_expired(expired);
 }

@@ -1,0 +1,344 @@
+//! Recovery of NFSv4 clients: the list of those that have state, the grace period, and the end of
+//! leases.
+//!
+//! Invariants: a client is on the list before it gets its first state; it is off the list before
+//! anybody else gets what it loses; the list is that of this run before the first state is granted
+//! after the grace period. So whatever a client may reclaim after a restart is still its own (RFC
+//! 8881 section 8.4.3).
+
+use curt_proto::nfs4::Clientid;
+
+use crate::service::NfsService;
+use crate::state::{Client, ExpiredClients, FileKey, OpenGranted, OpenRequest, StateFault};
+use crate::state_directory::StateError;
+
+impl NfsService {
+    /// Begins the recovery of clients that had state when the last run ended. Called once, before
+    /// requests and after [`Self::set_lease`].
+    ///
+    /// # Errors
+    /// The list of clients cannot be read or written.
+    pub fn recover_clients(&mut self) -> Result<(), StateError> {
+        let lease = self.held.lease();
+        let (records, last) = self.state.client_records(lease)?;
+        self.client_records = records;
+        let count = last.clients.len();
+        if count > 0 {
+            let grace = lease.max(last.lease);
+            tracing::info!(
+                clients = count,
+                seconds = grace.as_secs(),
+                "NFSv4 clients may reclaim their state"
+            );
+            self.held.grace.begin(last.clients, self.uptime() + grace);
+        }
+        Ok(())
+    }
+
+    /// Begins an OPEN: checks that the client may open or reclaim files now, and records a client
+    /// without state. Called before a file is created.
+    pub(crate) fn begin_open(&self, client: &Client, is_reclaim: bool) -> Result<(), StateFault> {
+        self.end_grace_if_over();
+        self.held.may_open(client, is_reclaim)?;
+        // A client that reclaims is on the list.
+        if is_reclaim { Ok(()) } else { self.record_client(client) }
+    }
+
+    /// OPEN's part that concerns state.
+    pub(crate) fn open_state(
+        &self,
+        client: &Client,
+        asked: &OpenRequest<'_>,
+    ) -> Result<OpenGranted, StateFault> {
+        match self.held.open(client, asked) {
+            // The conflicting open may be of a client whose lease has expired.
+            Err(StateFault::ShareDenied) if self.expire_holders(&asked.file) => self.held.open(client, asked),
+            outcome => outcome,
+        }
+    }
+
+    /// RECLAIM_COMPLETE of all file systems.
+    pub(crate) fn complete_reclaim(&self, client: &Client) -> Result<(), StateFault> {
+        if client.has_states() {
+            self.record_client(client)?;
+        }
+        self.held.reclaim_complete(client)?;
+        self.end_grace_if_over();
+        Ok(())
+    }
+
+    /// Records a client durably.
+    fn record_client(&self, client: &Client) -> Result<(), StateFault> {
+        if client.is_recorded() {
+            return Ok(());
+        }
+        let recorded = self.client_records.add(&client.into());
+        recorded.map_err(|error| {
+            tracing::error!(%error, "an NFSv4 client cannot be recorded: its request is delayed");
+            StateFault::Delay
+        })?;
+        client.set_recorded();
+        Ok(())
+    }
+
+    /// Ends the grace period if its time has passed, or if all have reclaimed their state.
+    pub(crate) fn end_grace_if_over(&self) {
+        if !self.held.grace.is_over(self.uptime()) {
+            return;
+        }
+        if let Err(error) = self.client_records.forget_last_run() {
+            tracing::error!(%error, "the grace period goes on: the list of NFSv4 clients cannot be written");
+            return;
+        }
+        self.held.grace.end();
+        tracing::info!("the grace period has ended");
+    }
+
+    /// Ends the grace period if it is over, and the leases of clients from which nothing was heard
+    /// for the time of a lease. To be called about once a second, by a thread that serves no calls.
+    pub fn expire_leases(&self) {
+        self.end_grace_if_over();
+        self.release(self.held.expire(self.uptime()));
+    }
+
+    /// Ends the leases of silent clients that have `file` open, because somebody else wants it.
+    /// Returns whether there was any such client.
+    pub(crate) fn expire_holders(&self, file: &FileKey) -> bool {
+        self.release(self.held.expire_holders(file, self.uptime()))
+    }
+
+    /// Revokes the opens of files that are not exported any more.
+    pub(crate) fn revoke_unexported(&self) {
+        let exports = self.exports.current();
+        let is_exported =
+            |file: &FileKey| exports.iter().any(|export| export.file_system == file.file_system);
+        let count = self.held.revoke_opens(|file| !is_exported(file));
+        if count > 0 {
+            tracing::warn!(
+                opens = count,
+                "NFSv4 opens of file systems that are not exported any more are revoked"
+            );
+        }
+    }
+
+    /// Removes an NFSv4 client with its state, as if its lease had expired. Returns whether there
+    /// is such a client.
+    pub fn expire_client(&self, id: u64) -> bool {
+        self.held.expire_client(Clientid(id)).is_ok_and(|expired| self.release(expired))
+    }
+
+    /// Removes clients from the list, and releases their state. Returns whether there are any.
+    fn release(&self, expired: ExpiredClients) -> bool {
+        let count = expired.count();
+        if count == 0 {
+            return false;
+        }
+        if let Err(error) = self.client_records.remove(expired.recorded_owners()) {
+            tracing::error!(%error, "expired NFSv4 clients stay on the list of clients with state");
+        }
+        self.held.release_expired(expired);
+        tracing::info!(clients = count, "leases of NFSv4 clients have ended");
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::net::IpAddr;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use curt_observe::ServerCounters;
+    use curt_proto::nfs4::{SequenceId, Verifier4};
+    use curt_rpc::clock::{ScriptedTime, TimeSource};
+    use curt_vfs::{HandleScheme, NodeHandle};
+
+    use super::*;
+    use crate::file_handle::FileSystemId;
+    use crate::state::{
+        ChannelLimits, CreateSession, ExchangeId, Principal, ShareBits, ShareMode, StateLimits,
+    };
+    use crate::{PersistentState, Setup, SystemNames};
+
+    /// One run of a server over a state directory.
+    struct Run {
+        service: NfsService,
+        time: Arc<ScriptedTime>,
+    }
+
+    impl Run {
+        fn start(directory: &Path) -> Self {
+            let time = ScriptedTime::new();
+            let setup = Setup {
+                state: PersistentState::open(directory).unwrap(),
+                exports: Vec::new(),
+                counters: Arc::new(ServerCounters::default()),
+            };
+            let names = Box::new(SystemNames);
+            let mut service =
+                NfsService::with_environment(setup, names, TimeSource::Scripted(Arc::clone(&time))).unwrap();
+            service.recover_clients().unwrap();
+            Self { service, time }
+        }
+
+        fn client(&self, owner: &[u8]) -> Arc<Client> {
+            let presented = ExchangeId {
+                owner,
+                verifier: Verifier4([1; 8]),
+                principal: Principal::Uid(0),
+                is_update: false,
+                implementation: b"",
+                peer: IpAddr::from([127, 0, 0, 1]),
+            };
+            let (held, now) = (&self.service.held, self.service.uptime());
+            let exchanged = held.exchange_id(&presented, now).unwrap();
+            let StateLimits { fore, back, .. } = StateLimits::default();
+            let fore = ChannelLimits { slots: 1, ..fore };
+            let creation = CreateSession {
+                client: exchanged.client,
+                sequence: SequenceId(1),
+                principal: Principal::Uid(0),
+                fore,
+                back,
+                backchannel: None,
+                callback_program: 1,
+                callback_security: None,
+            };
+            let created = held.create_session(&creation, now).unwrap();
+            Arc::clone(&held.session(&created.session).unwrap().client)
+        }
+
+        /// A client that has nothing to reclaim.
+        fn new_client(&self, owner: &[u8]) -> Arc<Client> {
+            let client = self.client(owner);
+            self.service.complete_reclaim(&client).unwrap();
+            client
+        }
+
+        fn open(&self, client: &Client, file: u8, is_reclaim: bool) -> Result<OpenGranted, StateFault> {
+            let node = NodeHandle::new(HandleScheme::Memory, 0, &[file]).unwrap();
+            let asked = OpenRequest {
+                owner: b"owner",
+                file: FileKey { file_system: FileSystemId(1), node },
+                mode: ShareMode { access: ShareBits::BOTH, deny: ShareBits::BOTH },
+                is_reclaim,
+                pin: None,
+            };
+            self.service.begin_open(client, is_reclaim)?;
+            self.service.open_state(client, &asked)
+        }
+
+        fn advance(&self, seconds: u64) {
+            self.time.advance(Duration::from_secs(seconds));
+        }
+    }
+
+    #[test]
+    fn clients_with_state_reclaim_it_and_the_grace_period_ends_with_the_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = Run::start(directory.path());
+        let [one, two, idle] = [b"one".as_slice(), b"two", b"idle"].map(|owner| run.new_client(owner));
+        assert!(run.open(&one, 1, false).is_ok() && run.open(&two, 2, false).is_ok());
+        drop((run, idle));
+        // No orderly end is needed: the records were written with the opens.
+        let run = Run::start(directory.path());
+        let new = run.new_client(b"new");
+        assert_eq!(run.open(&new, 3, false).err(), Some(StateFault::Grace));
+        let idle = run.client(b"idle");
+        assert_eq!(run.open(&idle, 1, true).err(), Some(StateFault::ReclaimBad));
+        let (one, two) = (run.client(b"one"), run.client(b"two"));
+        assert!(run.open(&one, 1, true).is_ok() && run.open(&two, 2, true).is_ok());
+        run.service.complete_reclaim(&one).unwrap();
+        assert_eq!(run.open(&one, 3, false).err(), Some(StateFault::Grace));
+        run.service.complete_reclaim(&two).unwrap();
+        assert!(run.open(&one, 3, false).is_ok());
+        assert_eq!(run.open(&new, 1, false).err(), Some(StateFault::ShareDenied));
+    }
+
+    #[test]
+    fn without_recorded_clients_there_is_no_grace_period() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(Run::start(directory.path()).new_client(b"idle"));
+        let run = Run::start(directory.path());
+        let client = run.new_client(b"idle");
+        assert!(run.open(&client, 1, false).is_ok());
+    }
+
+    #[test]
+    fn a_client_that_missed_a_grace_period_does_not_reclaim_in_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = Run::start(directory.path());
+        assert!(run.open(&run.new_client(b"absent"), 1, false).is_ok());
+        drop(run);
+        let run = Run::start(directory.path());
+        let other = run.new_client(b"other");
+        run.advance(89);
+        assert_eq!(run.open(&other, 1, false).err(), Some(StateFault::Grace));
+        run.advance(1);
+        // The lease of the other client is renewed by its requests.
+        let other = run.new_client(b"third");
+        assert!(run.open(&other, 1, false).is_ok());
+        drop(run);
+        let run = Run::start(directory.path());
+        assert_eq!(run.open(&run.client(b"absent"), 1, true).err(), Some(StateFault::ReclaimBad));
+        assert!(run.open(&run.client(b"third"), 1, true).is_ok());
+    }
+
+    #[test]
+    fn two_restarts_in_one_grace_period_lose_no_client() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = Run::start(directory.path());
+        assert!(run.open(&run.new_client(b"one"), 1, false).is_ok());
+        assert!(run.open(&run.new_client(b"two"), 2, false).is_ok());
+        drop(run);
+        let run = Run::start(directory.path());
+        let one = run.client(b"one");
+        assert!(run.open(&one, 1, true).is_ok());
+        run.service.complete_reclaim(&one).unwrap();
+        drop(run);
+        let run = Run::start(directory.path());
+        assert!(run.open(&run.client(b"one"), 1, true).is_ok());
+        assert!(run.open(&run.client(b"two"), 2, true).is_ok());
+    }
+
+    #[test]
+    fn a_client_whose_lease_expired_does_not_reclaim_what_others_got() {
+        let directory = tempfile::tempdir().unwrap();
+        for by_conflict in [true, false] {
+            let run = Run::start(directory.path());
+            run.advance(200);
+            run.service.expire_leases();
+            let lost = run.new_client(b"lost");
+            assert!(run.open(&lost, 1, false).is_ok());
+            run.advance(91);
+            let other = run.new_client(b"other");
+            if by_conflict {
+                assert!(run.open(&other, 1, false).is_ok());
+            } else {
+                assert!(run.service.expire_client(lost.id.0));
+            }
+            drop(run);
+            let run = Run::start(directory.path());
+            assert!(run.open(&run.client(b"lost"), 1, true).is_err());
+        }
+    }
+
+    #[test]
+    fn the_grace_period_is_as_long_as_the_longer_lease() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = Run::start(directory.path());
+        assert!(run.open(&run.new_client(b"one"), 1, false).is_ok());
+        drop(run);
+        let path = directory.path().join("clients");
+        let list = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, list.replace("lease 90", "lease 200")).unwrap();
+        let run = Run::start(directory.path());
+        run.advance(199);
+        let client = run.new_client(b"two");
+        assert_eq!(run.open(&client, 2, false).err(), Some(StateFault::Grace));
+        run.advance(1);
+        assert!(run.open(&client, 2, false).is_ok());
+    }
+}

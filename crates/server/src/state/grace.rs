@@ -1,0 +1,108 @@
+//! The grace period after a restart (RFC 8881 sections 8.4.2 and 8.4.3): for a while only reclaims
+//! are granted, and only to clients that had state when the last run of the server ended.
+//!
+//! The list of those clients is on stable storage, which is not the business of this module. The
+//! period ends when each client of the list has sent RECLAIM_COMPLETE, or after its time. Then the
+//! list must be replaced before other state is granted: a client that has not completed its
+//! reclaims must not be on it after the next restart, because others may have had its locks.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use super::{Client, Principal};
+
+/// A client that had state: by its owner, because its id does not survive a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RecordedClient {
+    /// Its owner.
+    pub(crate) owner: Box<[u8]>,
+    /// Its principal.
+    pub(crate) principal: Principal,
+}
+
+impl From<&Client> for RecordedClient {
+    fn from(client: &Client) -> Self {
+        Self { owner: client.owner.clone(), principal: client.principal }
+    }
+}
+
+/// The grace period.
+#[derive(Default)]
+pub(crate) struct GracePeriod {
+    /// Whether it lasts, readable without the lock. Relaxed: requests that run at the same time as
+    /// its end may come before or after it.
+    is_on: AtomicBool,
+    contents: Mutex<GraceContents>,
+}
+
+#[derive(Default)]
+struct GraceContents {
+    /// The latest end.
+    until: Duration,
+    /// The principals of recorded clients, by owner.
+    recorded: HashMap<Box<[u8]>, Principal>,
+    /// The owners that have not completed their reclaims.
+    waiting: HashSet<Box<[u8]>>,
+    /// Clients of other protocols reclaim, which do not say when they have completed.
+    has_others: bool,
+}
+
+impl GracePeriod {
+    /// Begins the period until `until`, unless no client is recorded.
+    pub(crate) fn begin(&self, recorded: Vec<RecordedClient>, until: Duration) {
+        if recorded.is_empty() {
+            return;
+        }
+        let mut contents = self.contents.lock();
+        contents.until = contents.until.max(until);
+        contents.waiting.extend(recorded.iter().map(|client| client.owner.clone()));
+        contents.recorded.extend(recorded.into_iter().map(|client| (client.owner, client.principal)));
+        self.is_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes the period last until `until`, for clients of other protocols.
+    pub(crate) fn begin_for_others(&self, until: Duration) {
+        let mut contents = self.contents.lock();
+        contents.until = contents.until.max(until);
+        contents.has_others = true;
+        self.is_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the period lasts: it has not been ended.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Whether the period lasts and is to be ended.
+    pub(crate) fn is_over(&self, now: Duration) -> bool {
+        if !self.is_on() {
+            return false;
+        }
+        let contents = self.contents.lock();
+        now >= contents.until || contents.waiting.is_empty() && !contents.has_others
+    }
+
+    /// Ends the period.
+    pub(crate) fn end(&self) {
+        let mut contents = self.contents.lock();
+        self.is_on.store(false, Ordering::Relaxed);
+        *contents = GraceContents::default();
+    }
+
+    /// Whether the client had state when the last run ended.
+    pub(super) fn is_recorded(&self, client: &Client) -> bool {
+        self.contents.lock().recorded.get(&client.owner) == Some(&client.principal)
+    }
+
+    /// The client has completed its reclaims.
+    pub(super) fn complete(&self, client: &Client) {
+        if self.is_on() {
+            self.contents.lock().waiting.remove(&client.owner);
+        }
+    }
+}

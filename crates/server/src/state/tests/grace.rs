@@ -1,0 +1,71 @@
+//! The grace period.
+
+use super::super::{IoDirection, RecordedClient};
+use super::*;
+
+fn recorded(owner: &str) -> RecordedClient {
+    RecordedClient { owner: owner.as_bytes().into(), principal: Principal::Uid(0) }
+}
+
+/// A client that has not completed its reclaims.
+fn reclaimer(state: &ServerState, owner: &str) -> Arc<Client> {
+    let created = session_of(state, exchange(state, owner));
+    Arc::clone(&state.session(&created.session).unwrap().client)
+}
+
+fn reclaim(state: &ServerState, client: &Client, mode: ShareMode) -> Result<Stateid, StateFault> {
+    let asked = OpenRequest { owner: b"o", file: file(1), mode, is_reclaim: true, pin: None };
+    state.open(client, &asked).map(|granted| granted.stateid)
+}
+
+#[test]
+fn without_recorded_clients_there_is_no_grace_period() {
+    let state = state();
+    state.grace.begin(Vec::new(), at(90));
+    assert!(!state.grace.is_on());
+    let client = reclaimer(&state, "a");
+    assert_eq!(reclaim(&state, &client, mode(1, 0)), Err(StateFault::NoGrace));
+}
+
+#[test]
+fn recorded_clients_reclaim_and_all_others_wait() {
+    let state = state();
+    state.grace.begin(vec![recorded("a"), recorded("b")], at(90));
+    let (known, unknown) = (reclaimer(&state, "a"), reclaimer(&state, "c"));
+    let stateid = reclaim(&state, &known, mode(3, 1)).unwrap();
+    assert_eq!(state.check_io(&known, &stateid, &file(1), IoDirection::Write), Ok(()));
+    assert_eq!(reclaim(&state, &unknown, mode(1, 0)), Err(StateFault::ReclaimBad));
+    state.reclaim_complete(&unknown).unwrap();
+    assert_eq!(open(&state, &unknown, "o", file(2), mode(1, 0)), Err(StateFault::Grace));
+    assert_eq!(reclaim(&state, &unknown, mode(1, 0)), Err(StateFault::NoGrace));
+    let anonymous = state.check_io(&unknown, &Stateid::ANONYMOUS, &file(2), IoDirection::Write);
+    assert_eq!(anonymous, Err(StateFault::Grace));
+    let other = reclaimer(&state, "b");
+    assert_eq!(reclaim(&state, &other, mode(1, 0)), Err(StateFault::ReclaimConflict));
+    state.reclaim_complete(&known).unwrap();
+    assert_eq!(reclaim(&state, &known, mode(1, 0)), Err(StateFault::NoGrace));
+    assert!(!state.grace.is_over(at(89)));
+    state.reclaim_complete(&other).unwrap();
+    assert!(state.grace.is_over(at(0)));
+    state.grace.end();
+    assert!(!state.grace.is_on() && !state.grace.is_over(at(100)));
+    open(&state, &unknown, "o", file(2), mode(1, 0)).unwrap();
+}
+
+#[test]
+fn another_principal_does_not_reclaim() {
+    let state = state();
+    let principal = Principal::Uid(5);
+    state.grace.begin(vec![RecordedClient { principal, ..recorded("a") }], at(90));
+    assert_eq!(reclaim(&state, &reclaimer(&state, "a"), mode(1, 0)), Err(StateFault::ReclaimBad));
+}
+
+#[test]
+fn the_period_ends_after_its_time_if_clients_do_not_return_or_do_not_tell() {
+    let state = state();
+    state.grace.begin(vec![recorded("a")], at(90));
+    assert!(!state.grace.is_over(at(89)) && state.grace.is_over(at(90)));
+    state.grace.begin_for_others(at(100));
+    state.reclaim_complete(&reclaimer(&state, "a")).unwrap();
+    assert!(!state.grace.is_over(at(99)) && state.grace.is_over(at(100)));
+}

@@ -1,0 +1,228 @@
+//! The loop over operations: positions, limits, failures, versions, tags.
+
+use curt_proto::nfs4::{
+    Attribute, Availability, ChannelAttributes, CompoundResults, GetattrArgs4, HandlesNeeded, Nfs4Operation,
+    NfsFh4, NfsStat4, PutfhArgs4, ReadArgs4, SequenceOk4, StableHow4, Stateid, WriteArgs4,
+};
+use curt_xdr::{Encode, Opaque, VarArray};
+
+use super::test_client::{Server, compound, creating, user};
+
+fn status_of(reply: &[u8]) -> (NfsStat4, u32) {
+    let results = CompoundResults::new(reply).unwrap();
+    (results.header().status, results.header().results)
+}
+
+#[test]
+fn a_compound_ends_at_the_first_failure_and_returns_its_tag() {
+    let server = Server::new();
+    let client = server.client("one");
+    let reply = client.run(&|compound| {
+        compound.bare(Nfs4Operation::Putrootfh);
+        compound.bare(Nfs4Operation::Restorefh);
+        compound.bare(Nfs4Operation::Getfh);
+    });
+    let mut results = CompoundResults::new(&reply).unwrap();
+    let header = *results.header();
+    assert_eq!((header.status, header.tag.bytes(), header.results), (NfsStat4::Nofilehandle, &b"tag"[..], 3));
+    results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
+    assert_eq!(results.status(Nfs4Operation::Putrootfh), Ok(NfsStat4::Ok));
+    assert_eq!(results.status(Nfs4Operation::Restorefh), Ok(NfsStat4::Nofilehandle));
+    assert!(results.decoder().remaining().is_empty());
+}
+
+#[test]
+fn other_minor_versions_are_refused_whatever_follows() {
+    let server = Server::new();
+    for minor in [0, 3, u32::MAX] {
+        let reply =
+            server.raw(user(0), &compound(minor, &|compound| compound.bare(Nfs4Operation::Putrootfh)));
+        assert_eq!(status_of(&reply), (NfsStat4::MinorVersMismatch, 0), "{minor}");
+    }
+    for minor in [1, 2] {
+        let reply = server.raw(user(0), &compound(minor, &|_| {}));
+        assert_eq!(status_of(&reply), (NfsStat4::Ok, 0));
+    }
+}
+
+#[test]
+fn numbers_that_the_minor_version_does_not_have_are_illegal() {
+    let server = Server::new();
+    for (number, minor) in [(0_u32, 1_u32), (2, 1), (59, 1), (76, 2), (10_044, 1), (u32::MAX, 2)] {
+        let mut client = server.client(&format!("{number}"));
+        client.minor = minor;
+        let reply = client.run(&|_| {});
+        assert_eq!(status_of(&reply), (NfsStat4::Ok, 1));
+        // As the second operation of a compound whose count is changed by hand.
+        let mut arguments = Vec::new();
+        Opaque::<10>::new(b"").unwrap().encode(&mut arguments);
+        for word in [minor, 1, number] {
+            word.encode(&mut arguments);
+        }
+        let reply = server.raw(user(0), &arguments);
+        let mut results = CompoundResults::new(&reply).unwrap();
+        assert_eq!(results.header().status, NfsStat4::OpIllegal, "{number}");
+        assert_eq!(results.status(Nfs4Operation::Illegal), Ok(NfsStat4::OpIllegal));
+    }
+}
+
+/// Of every operation: without SEQUENCE, without a current filehandle, and if it is not supported.
+#[test]
+fn operations_are_refused_where_the_table_says_so() {
+    let server = Server::new();
+    for minor in [1, 2] {
+        let mut client = server.client(&format!("{minor}"));
+        client.minor = minor;
+        for operation in Nfs4Operation::ALL {
+            let properties = operation.properties();
+            match operation.availability(minor) {
+                Availability::Illegal => {}
+                Availability::NotSupported => {
+                    let status = client.status(&|compound| compound.bare(operation));
+                    assert_eq!(status, NfsStat4::Notsupp, "{operation}");
+                }
+                Availability::Supported if properties.handles != HandlesNeeded::Neither => {
+                    let status = client.status(&|compound| compound.bare(operation));
+                    assert_eq!(status, NfsStat4::Nofilehandle, "{operation}");
+                    let alone = server.raw(user(0), &compound(minor, &|compound| compound.bare(operation)));
+                    assert_eq!(status_of(&alone).0, NfsStat4::OpNotInSession, "{operation}");
+                    // Its arguments are missing, or it has none.
+                    let status = client.status(&|compound| {
+                        compound.bare(Nfs4Operation::Putrootfh);
+                        compound.bare(Nfs4Operation::Savefh);
+                        compound.bare(operation);
+                    });
+                    let has_none = matches!(
+                        operation,
+                        Nfs4Operation::Getfh
+                            | Nfs4Operation::Savefh
+                            | Nfs4Operation::Restorefh
+                            | Nfs4Operation::Lookupp
+                            | Nfs4Operation::Readlink
+                    );
+                    assert_eq!(status != NfsStat4::Badxdr, has_none, "{operation}: {status}");
+                }
+                Availability::Supported => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_count_beyond_the_bytes_is_an_error_of_the_missing_operation() {
+    let server = Server::new();
+    let mut arguments = compound(1, &|_| {});
+    let at = arguments.len() - 4;
+    arguments[at..].copy_from_slice(&u32::MAX.to_be_bytes());
+    let reply = server.raw(user(0), &arguments);
+    assert_eq!(status_of(&reply), (NfsStat4::Badxdr, 1));
+}
+
+fn channel(response_max: u32, response_cached_max: u32, operations_max: u32) -> ChannelAttributes {
+    ChannelAttributes {
+        header_padding: 0,
+        request_max: 2000,
+        response_max,
+        response_cached_max,
+        operations_max,
+        requests_max: 1,
+        rdma_ird: VarArray::default(),
+    }
+}
+
+#[test]
+fn the_sessions_limits_are_exact() {
+    let server = Server::new();
+    let client = server.client_with("one", channel(600, 300, 8));
+    let root = client.files();
+    let with = |count: usize| {
+        client.status(&|compound| {
+            for _ in 1..count {
+                compound.bare(Nfs4Operation::Putrootfh);
+            }
+        })
+    };
+    assert_eq!((with(8), with(9)), (NfsStat4::Ok, NfsStat4::TooManyOps));
+    client.take_back();
+    let opened = client.open(&root, &creating("file", "owner", 3, 0)).unwrap();
+    let data = vec![7; 2004];
+    let write = |count: usize| {
+        client.at(&opened.handle, &|compound| {
+            let data = Opaque::new(&data[..count]).unwrap();
+            compound.push(&WriteArgs4 {
+                stateid: opened.stateid,
+                offset: 0,
+                stable: StableHow4::Unstable,
+                data,
+            });
+        })
+    };
+    let write = |count: usize| {
+        let status = write(count);
+        // A request that is too large does not use its sequence id.
+        if status == NfsStat4::ReqTooBig {
+            client.take_back();
+        }
+        status
+    };
+    let fits = (0..500).rev().map(|words| 4 * words).find(|count| write(*count) == NfsStat4::Ok).unwrap();
+    assert!(fits > 1400 && write(fits + 4) == NfsStat4::ReqTooBig, "{fits}");
+    // A READ is shortened; other results that do not fit are errors.
+    assert_eq!(write(1200), NfsStat4::Ok);
+    let read = ReadArgs4 { stateid: opened.stateid, offset: 0, count: 1200 };
+    for (caches, max) in [(false, 600), (true, 300)] {
+        client.caches.set(caches);
+        let reply = client.run(&|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(&opened.handle) });
+            compound.push(&read);
+        });
+        assert_eq!(status_of(&reply).0, NfsStat4::Ok);
+        assert!((max - 8..=max).contains(&(24 + reply.len())), "{}", reply.len());
+        let supported = GetattrArgs4 { attributes: Attribute::supported(1).common(Attribute::READABLE) };
+        let status = client.at(&root, &|compound| {
+            for _ in 0..6 {
+                compound.push(&supported);
+            }
+        });
+        let expected = if caches { NfsStat4::RepTooBigToCache } else { NfsStat4::RepTooBig };
+        assert_eq!(status, expected);
+    }
+}
+
+// SEMANTICS: stateful-7.
+#[test]
+fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
+    let server = Server::new();
+    let client = server.client("one");
+    client.caches.set(true);
+    let root = client.files();
+    let remove = curt_proto::nfs4::RemoveArgs4 { name: Opaque::new(b"file").unwrap() };
+    client.open(&root, &creating("file", "owner", 1, 0)).unwrap();
+    let operations = |compound: &mut curt_proto::nfs4::CompoundEncoder<'_>| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
+        compound.push(&remove);
+    };
+    let first = client.run(&operations);
+    assert_eq!(status_of(&first), (NfsStat4::Ok, 3));
+    for _ in 0..3 {
+        assert_eq!(client.repeat(&operations), first);
+    }
+    let other = client.repeat(&|compound| compound.bare(Nfs4Operation::Putrootfh));
+    assert_eq!(status_of(&other), (NfsStat4::SeqFalseRetry, 1));
+    assert_eq!(status_of(&client.run(&operations)), (NfsStat4::Noent, 3));
+    // A READ whose reply is cached contains its data.
+    let opened = client.open(&root, &creating("data", "owner", 3, 0)).unwrap();
+    let data = Opaque::new(&[9; 3000]).unwrap();
+    let stateid = Stateid { seqid: 0, ..opened.stateid };
+    let written = client.at(&opened.handle, &|compound| {
+        compound.push(&WriteArgs4 { stateid, offset: 0, stable: StableHow4::Unstable, data });
+    });
+    assert_eq!(written, NfsStat4::Ok);
+    let reads = |compound: &mut curt_proto::nfs4::CompoundEncoder<'_>| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(&opened.handle) });
+        compound.push(&ReadArgs4 { stateid, offset: 0, count: 3000 });
+    };
+    let first = client.run(&reads);
+    assert!(first.len() > 3000);
+    assert_eq!(client.repeat(&reads), first);
+}

@@ -1,0 +1,273 @@
+//! A server with two exports and a client with a session, and objects of each type.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use curt_observe::ServerCounters;
+use curt_proto::nfs4::*;
+use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, RpcService as _};
+use curt_types::{Attributes, Device, SetAttributes, Timestamp};
+use curt_vfs::{CreateMode, FsCred, MemoryOptions, MemoryVfs, NewNode, SpecialFile, Vfs};
+use curt_xdr::{Encode, Opaque, VarArray};
+
+use crate::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+
+pub(super) const NOW: Timestamp = Timestamp::new(1_000_000, 7);
+
+/// A name in export 1 and the type of its object.
+pub(super) const OBJECTS: [(&str, Ftype4); 7] = [
+    ("file", Ftype4::Regular),
+    ("directory", Ftype4::Directory),
+    ("block", Ftype4::BlockDevice),
+    ("character", Ftype4::CharacterDevice),
+    ("link", Ftype4::Symlink),
+    ("socket", Ftype4::Socket),
+    ("fifo", Ftype4::Fifo),
+];
+
+/// A server over trees in memory, and a client of it.
+pub(super) struct Fixture {
+    pub(super) service: NfsService,
+    pub(super) vfs: Arc<MemoryVfs>,
+    client: SocketAddr,
+    uid: u32,
+    minor_version: u32,
+    session: SessionId,
+    sequence: Cell<u32>,
+}
+
+/// The reply to a compound that began with SEQUENCE.
+pub(super) struct Reply(Vec<u8>);
+
+impl Reply {
+    /// The status of the compound.
+    pub(super) fn status(&self) -> NfsStat4 {
+        self.results().header().status
+    }
+
+    /// The results after SEQUENCE.
+    pub(super) fn results(&self) -> CompoundResults<'_> {
+        let mut results = CompoundResults::new(&self.0).unwrap();
+        results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
+        results
+    }
+
+    /// The results after SEQUENCE, PUTROOTFH and `lookups` LOOKUPs.
+    pub(super) fn after(&self, lookups: usize) -> CompoundResults<'_> {
+        let mut results = self.results();
+        results.next::<()>(Nfs4Operation::Putrootfh).unwrap();
+        for _ in 0..lookups {
+            results.next::<()>(Nfs4Operation::Lookup).unwrap();
+        }
+        results
+    }
+}
+
+pub(super) fn name(name: &str) -> Component<'_> {
+    bytes(name.as_bytes())
+}
+
+pub(super) fn bytes(name: &[u8]) -> Component<'_> {
+    Opaque::new(name).unwrap()
+}
+
+/// Makes the object at a path the current filehandle.
+pub(super) fn go(compound: &mut CompoundEncoder<'_>, path: &[&str]) {
+    compound.bare(Nfs4Operation::Putrootfh);
+    for step in path {
+        compound.push(&LookupArgs4 { name: name(step) });
+    }
+}
+
+impl Fixture {
+    pub(super) fn new() -> Self {
+        Self::with_minor(1)
+    }
+
+    pub(super) fn with_minor(minor_version: u32) -> Self {
+        let options = MemoryOptions { clock: Arc::new(|| NOW), instance: 1, ..MemoryOptions::default() };
+        let vfs = Arc::new(MemoryVfs::new(options));
+        make_objects(&vfs);
+        let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+        let other = MemoryVfs::new(MemoryOptions { instance: 2, ..MemoryOptions::default() });
+        let served: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(&vfs);
+        let exports = vec![
+            ExportDefinition::for_everyone(b"/one".to_vec(), served, rules),
+            ExportDefinition::for_everyone(b"/deep/two".to_vec(), Arc::new(other), rules),
+        ];
+        let state = PersistentState::with_key([9; 16]);
+        let counters = Arc::new(ServerCounters::default());
+        let service = NfsService::new(Setup { state, exports, counters }).unwrap();
+        let client = "127.0.0.1:1000".parse().unwrap();
+        let sequence = Cell::new(1);
+        let session = SessionId::default();
+        let mut fixture = Self { service, vfs, client, uid: 0, minor_version, session, sequence };
+        fixture.session = fixture.open_session();
+        fixture
+    }
+
+    fn open_session(&self) -> SessionId {
+        let owner = ClientOwner { verifier: Verifier4([1; 8]), owner: Opaque::new(b"client").unwrap() };
+        let exchange = ExchangeIdArgs4 {
+            owner,
+            flags: ExchangeIdFlags::default(),
+            state_protect: StateProtectArgs::None,
+            implementation: VarArray::default(),
+        };
+        let reply = self.raw(|compound| compound.push(&exchange));
+        let mut results = CompoundResults::new(&reply).unwrap();
+        let client: ExchangeIdOk4<'_> = results.next(Nfs4Operation::ExchangeId).unwrap();
+        let channel = ChannelAttributes {
+            request_max: 1 << 21,
+            response_max: 1 << 21,
+            response_cached_max: 4096,
+            operations_max: 128,
+            requests_max: 8,
+            ..ChannelAttributes::default()
+        };
+        let create = CreateSessionArgs4 {
+            clientid: client.clientid,
+            sequence: client.sequence,
+            flags: CreateSessionFlags::default(),
+            fore: channel.clone(),
+            back: channel,
+            callback_program: 0x4000_0000,
+            callback_security: VarArray::new(vec![CallbackSecurity::None]).unwrap(),
+        };
+        let reply = self.raw(|compound| compound.push(&create));
+        let mut results = CompoundResults::new(&reply).unwrap();
+        results.next::<CreateSessionOk4>(Nfs4Operation::CreateSession).unwrap().session
+    }
+
+    /// Sets the caller of later compounds.
+    pub(super) const fn become_user(&mut self, uid: u32) {
+        self.uid = uid;
+    }
+
+    /// Executes a compound as it is.
+    pub(super) fn raw(&self, build: impl FnOnce(&mut CompoundEncoder<'_>)) -> Vec<u8> {
+        let mut arguments = Vec::new();
+        let mut compound =
+            CompoundEncoder::new(&mut arguments, Opaque::new(b"tag").unwrap(), self.minor_version);
+        build(&mut compound);
+        compound.finish();
+        let groups = AuthSysGids::first_of(&[]);
+        let sys = AuthSys { stamp: 0, machine_name: b"test", uid: self.uid, gid: self.uid, groups };
+        // Relaxed: the xids only have to differ.
+        static XID: AtomicU32 = AtomicU32::new(1);
+        let call = CallMessage {
+            xid: XID.fetch_add(1, Ordering::Relaxed),
+            program: PROGRAM,
+            version: VERSION,
+            procedure: Nfs4Procedure::Compound.number(),
+            credential: OpaqueAuth::Sys(sys),
+            arguments: &arguments,
+        };
+        let local = "127.0.0.1:2049".parse().unwrap();
+        let mut reply = Vec::new();
+        self.service.call(&call, &mut CallContext::detached(self.client, local), &mut reply).unwrap();
+        assert_eq!(reply.len() % 4, 0, "XDR comes in fours");
+        reply
+    }
+
+    /// Executes a compound after SEQUENCE.
+    pub(super) fn run(&self, build: impl FnOnce(&mut CompoundEncoder<'_>)) -> Reply {
+        let sequence = self.sequence.get();
+        self.sequence.set(sequence + 1);
+        let sequence = SequenceArgs4 {
+            session: self.session,
+            sequence: SequenceId(sequence),
+            slot: SlotId(0),
+            highest_slot: SlotId(0),
+            cache_this: false,
+        };
+        Reply(self.raw(|compound| {
+            compound.push(&sequence);
+            build(compound);
+        }))
+    }
+
+    /// The status of a compound that executes an operation on the object at a path.
+    pub(super) fn on(&self, path: &[&str], arguments: &impl OperationArguments) -> NfsStat4 {
+        self.run(|compound| {
+            go(compound, path);
+            compound.push(arguments);
+        })
+        .status()
+    }
+
+    /// The same of an operation that has a saved filehandle too.
+    pub(super) fn on_both(
+        &self,
+        saved: &[&str],
+        current: &[&str],
+        arguments: &impl OperationArguments,
+    ) -> NfsStat4 {
+        self.run(|compound| {
+            go(compound, saved);
+            compound.bare(Nfs4Operation::Savefh);
+            go(compound, current);
+            compound.push(arguments);
+        })
+        .status()
+    }
+
+    /// The attributes of an object of export 1, as its tree has them.
+    pub(super) fn attributes(&self, name: &str) -> Attributes {
+        let root = FsCred::new(0, 0, &[]);
+        self.vfs.lookup(&root, &self.vfs.root(), name.as_bytes()).value.unwrap().attributes
+    }
+
+    /// Passes the attributes that GETATTR returns of the object at a path to `check`.
+    pub(super) fn getattr<R>(
+        &self,
+        path: &[&str],
+        mask: Bitmap4,
+        check: impl FnOnce(&AttributeValues<'_>, Bitmap4) -> R,
+    ) -> R {
+        let reply = self.run(|compound| {
+            go(compound, path);
+            compound.push(&GetattrArgs4 { attributes: mask });
+        });
+        let mut results = reply.after(path.len());
+        let got: GetattrOk4<'_> = results.next(Nfs4Operation::Getattr).unwrap();
+        check(&AttributeValues::decode(&got.attributes).unwrap(), got.attributes.mask)
+    }
+}
+
+fn make_objects(vfs: &MemoryVfs) {
+    let (root, caller) = (vfs.root(), FsCred::new(0, 0, &[]));
+    let set = SetAttributes::with_mode(0o755);
+    let device = Device { major: 1, minor: 2 };
+    for (name, kind) in OBJECTS {
+        let node = match kind {
+            Ftype4::Regular => NewNode::File(CreateMode::Guarded(&set)),
+            Ftype4::Directory => NewNode::Directory(&set),
+            Ftype4::BlockDevice => NewNode::Special(SpecialFile::BlockDevice(device), &set),
+            Ftype4::CharacterDevice => NewNode::Special(SpecialFile::CharacterDevice(device), &set),
+            Ftype4::Symlink => NewNode::Symlink(b"file", &set),
+            Ftype4::Socket => NewNode::Special(SpecialFile::Socket, &set),
+            _ => NewNode::Special(SpecialFile::Fifo, &set),
+        };
+        vfs.make(&caller, &root, name.as_bytes(), node).value.unwrap();
+    }
+}
+
+/// Attributes to be set or compared.
+pub(super) fn fattr<R>(values: &AttributeValues<'_>, then: impl FnOnce(Fattr4<'_>) -> R) -> R {
+    let mask = values.present();
+    let mut encoded = Vec::new();
+    values.encode_values(mask, &mut encoded);
+    then(Fattr4 { mask, values: Opaque::new(&encoded).unwrap() })
+}
+
+/// The bytes of a value.
+pub(super) fn bytes_of(value: &impl Encode) -> Vec<u8> {
+    let mut out = Vec::new();
+    value.encode(&mut out);
+    out
+}

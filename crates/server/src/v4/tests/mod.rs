@@ -1,0 +1,15 @@
+//! Compounds to a server over trees in memory. `fixture` makes the server, a session and objects of
+//! all types; `test_client` several clients of servers with any exports. The other files compare
+//! the results with RFC 8881, one file for each kind of operation.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod attributes;
+mod compounds;
+mod fixture;
+mod listing;
+mod names;
+mod object_types;
+mod opens;
+mod pseudo;
+mod set;
+mod test_client;

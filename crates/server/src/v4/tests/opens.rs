@@ -1,0 +1,424 @@
+//! OPEN, CLOSE, OPEN_DOWNGRADE, and I/O with stateids.
+
+use curt_proto::nfs3::{NfsProcedure, NfsStat3, ReadArguments};
+use curt_proto::nfs4::{
+    Attribute, AttributeValues, CloseArgs4, CreateArgs4, CreateHow4, CreateType4, Fattr4, GetattrArgs4,
+    Nfs4Operation, NfsFh4, NfsStat4, NoDelegation, OpenArgs4, OpenClaim, OpenDelegation, OpenDowngradeArgs4,
+    OpenHow, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4, SetattrArgs4, ShareAccess4, SpecData4, StableHow4,
+    Stateid, Verifier4, WriteArgs4, WriteOk4,
+};
+use curt_types::FileHandle;
+use curt_xdr::{Encode, Opaque};
+
+use super::test_client::{Server, TestClient, creating, opening, user};
+
+const READ: u32 = ShareAccess4::READ;
+const WRITE: u32 = ShareAccess4::WRITE;
+const BOTH: u32 = ShareAccess4::BOTH;
+
+/// Attributes as they stand in a message.
+fn fattr<'a>(values: &AttributeValues<'_>, bytes: &'a mut Vec<u8>) -> Fattr4<'a> {
+    values.encode_values(values.present(), bytes);
+    Fattr4 { mask: values.present(), values: Opaque::new(bytes).unwrap() }
+}
+
+fn close(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid) -> NfsStat4 {
+    client.at(file, &|compound| compound.push(&CloseArgs4 { seqid: 0, stateid }))
+}
+
+fn read(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid) -> Result<Vec<u8>, NfsStat4> {
+    let reply = client.run(&|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(file) });
+        compound.push(&ReadArgs4 { stateid, offset: 0, count: 100 });
+    });
+    let mut results = curt_proto::nfs4::CompoundResults::new(&reply).unwrap();
+    if results.header().status != NfsStat4::Ok {
+        return Err(results.header().status);
+    }
+    results.next::<curt_proto::nfs4::SequenceOk4>(Nfs4Operation::Sequence).unwrap();
+    results.status(Nfs4Operation::Putfh).unwrap();
+    let ok: ReadOk4<'_> = results.next(Nfs4Operation::Read).unwrap();
+    Ok(ok.data.bytes().to_vec())
+}
+
+fn write(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid, data: &[u8]) -> Result<u32, NfsStat4> {
+    let written: WriteOk4 = client.last(&[Nfs4Operation::Putfh], Nfs4Operation::Write, &|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(file) });
+        let data = Opaque::new(data).unwrap();
+        compound.push(&WriteArgs4 { stateid, offset: 0, stable: StableHow4::FileSync, data });
+    })?;
+    assert_eq!(written.committed, StableHow4::FileSync);
+    Ok(written.count)
+}
+
+fn set_size(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid) -> NfsStat4 {
+    let (values, mut bytes) = (AttributeValues { size: Some(1), ..AttributeValues::default() }, Vec::new());
+    let attributes = fattr(&values, &mut bytes);
+    client.at(file, &|compound| compound.push(&SetattrArgs4 { stateid, attributes }))
+}
+
+#[test]
+fn a_file_is_created_written_read_and_closed() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    assert_eq!(client.open(&root, &opening("file", "owner", READ, 0)).unwrap_err(), NfsStat4::Noent);
+    let opened = client.open(&root, &creating("file", "owner", BOTH, 0)).unwrap();
+    assert_eq!(opened.stateid.seqid, 1);
+    assert!(
+        opened.result.directory.atomic && opened.result.directory.before != opened.result.directory.after
+    );
+    assert_eq!(write(&client, &opened.handle, opened.stateid, b"data"), Ok(4));
+    assert_eq!(read(&client, &opened.handle, opened.stateid), Ok(b"data".to_vec()));
+    assert_eq!(set_size(&client, &opened.handle, opened.stateid), NfsStat4::Ok);
+    // The second open of an owner is the same state.
+    let again = client.open(&root, &opening("file", "owner", READ, 0)).unwrap();
+    assert_eq!((again.stateid.other, again.stateid.seqid), (opened.stateid.other, 2));
+    assert_eq!(read(&client, &opened.handle, opened.stateid), Err(NfsStat4::OldStateid));
+    assert_eq!(read(&client, &opened.handle, again.stateid), Ok(b"d".to_vec()));
+    assert_eq!(close(&client, &opened.handle, again.stateid), NfsStat4::Ok);
+    assert_eq!(close(&client, &opened.handle, again.stateid), NfsStat4::BadStateid);
+    assert_eq!(read(&client, &opened.handle, again.stateid), Err(NfsStat4::BadStateid));
+}
+
+#[test]
+fn an_open_is_for_its_file_its_access_and_its_client() {
+    let server = Server::new();
+    let (client, other) = (server.client("one"), server.client("two"));
+    let root = client.files();
+    let for_reading = client.open(&root, &creating("file", "owner", READ, 0)).unwrap();
+    let for_writing = client.open(&root, &creating("other", "owner", WRITE, 0)).unwrap();
+    let file = &for_reading.handle;
+    assert_eq!(write(&client, file, for_reading.stateid, b"x"), Err(NfsStat4::Openmode));
+    assert_eq!(set_size(&client, file, for_reading.stateid), NfsStat4::Openmode);
+    assert_eq!(write(&client, file, for_writing.stateid, b"x"), Err(NfsStat4::BadStateid));
+    assert_eq!(read(&other, file, for_reading.stateid), Err(NfsStat4::BadStateid));
+    assert_eq!(close(&other, file, for_reading.stateid), NfsStat4::BadStateid);
+    let forged = Stateid { other: [7; 12], ..for_reading.stateid };
+    for stateid in [forged, Stateid::INVALID, Stateid::CURRENT] {
+        let status = read(&client, file, stateid).unwrap_err();
+        assert!(matches!(status, NfsStat4::BadStateid | NfsStat4::StaleStateid), "{stateid:?}: {status}");
+    }
+    for stateid in [Stateid::ANONYMOUS, Stateid::READ_BYPASS] {
+        assert_eq!(read(&client, file, stateid), Ok(Vec::new()));
+        assert_eq!(close(&client, file, stateid), NfsStat4::BadStateid);
+    }
+    let newest = Stateid { seqid: 0, ..for_reading.stateid };
+    assert_eq!(read(&client, file, newest), Ok(Vec::new()));
+    let later = Stateid { seqid: 9, ..for_reading.stateid };
+    assert_eq!(read(&client, file, later), Err(NfsStat4::BadStateid));
+}
+
+// SEMANTICS: stateful-3.
+#[test]
+fn denials_hold_between_owners_clients_and_versions_until_close() {
+    let server = Server::new();
+    let (one, two) = (server.client("one"), server.client("two"));
+    let root = one.files();
+    let opened = one.open(&root, &creating("file", "owner", BOTH, WRITE)).unwrap();
+    for client in [&one, &two] {
+        let open = |access, deny| client.open(&root, &opening("file", "other", access, deny));
+        assert_eq!(open(WRITE, 0).unwrap_err(), NfsStat4::ShareDenied);
+        assert_eq!(open(READ, READ).unwrap_err(), NfsStat4::ShareDenied);
+        let reads = open(READ, 0).unwrap();
+        assert_eq!(close(client, &reads.handle, reads.stateid), NfsStat4::Ok);
+    }
+    let file = &opened.handle;
+    // I/O without an open obeys, too.
+    assert_eq!(write(&two, file, Stateid::ANONYMOUS, b"x"), Err(NfsStat4::Locked));
+    assert_eq!(set_size(&two, file, Stateid::ANONYMOUS), NfsStat4::Locked);
+    assert_eq!(read(&two, file, Stateid::ANONYMOUS), Ok(Vec::new()));
+    assert_eq!(v3_write(&server, file), NfsStat3::Jukebox);
+    assert_eq!(v3_read(&server, file), NfsStat3::Ok);
+    assert_eq!(close(&one, file, opened.stateid), NfsStat4::Ok);
+    assert_eq!(v3_write(&server, file), NfsStat3::Ok);
+    let denies_reading = two.open(&root, &opening("file", "other", BOTH, READ)).unwrap();
+    assert_eq!(v3_read(&server, file), NfsStat3::Jukebox);
+    assert_eq!(close(&two, file, denies_reading.stateid), NfsStat4::Ok);
+    assert_eq!(v3_read(&server, file), NfsStat3::Ok);
+}
+
+fn v3(server: &Server, procedure: NfsProcedure, arguments: &impl Encode) -> NfsStat3 {
+    use curt_rpc::server::RpcService as _;
+    let mut bytes = Vec::new();
+    arguments.encode(&mut bytes);
+    let call = curt_rpc::message::CallMessage {
+        xid: 2,
+        program: curt_proto::nfs3::PROGRAM,
+        version: 3,
+        procedure: procedure.number(),
+        credential: user(0),
+        arguments: &bytes,
+    };
+    let (peer, local) = ("127.0.0.1:1000".parse().unwrap(), "127.0.0.1:2049".parse().unwrap());
+    let mut reply = Vec::new();
+    let context = &mut curt_rpc::server::CallContext::detached(peer, local);
+    server.service.call(&call, context, &mut reply).unwrap();
+    NfsStat3::from_number(u32::from_be_bytes(*reply.first_chunk().unwrap())).unwrap()
+}
+
+fn v3_handle(file: &FileHandle) -> curt_proto::nfs3::NfsFh3 {
+    curt_proto::nfs3::NfsFh3::new(file.as_bytes()).unwrap()
+}
+
+fn v3_read(server: &Server, file: &FileHandle) -> NfsStat3 {
+    v3(server, NfsProcedure::Read, &ReadArguments { file: v3_handle(file), offset: 0, count: 10 })
+}
+
+fn v3_write(server: &Server, file: &FileHandle) -> NfsStat3 {
+    let data = Opaque::new(b"v3 ").unwrap();
+    let arguments = curt_proto::nfs3::WriteArguments {
+        file: v3_handle(file),
+        offset: 0,
+        count: 3,
+        stable: curt_proto::nfs3::StableHow::FileSync,
+        data,
+    };
+    v3(server, NfsProcedure::Write, &arguments)
+}
+
+#[test]
+fn a_downgrade_leaves_what_another_open_asked_for() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    let reads = client.open(&root, &creating("file", "owner", READ, 0)).unwrap();
+    let both = client.open(&root, &opening("file", "owner", BOTH, WRITE)).unwrap();
+    let downgrade = |stateid, access, deny| -> Result<Stateid, NfsStat4> {
+        client.last(&[Nfs4Operation::Putfh], Nfs4Operation::OpenDowngrade, &|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(&reads.handle) });
+            let share_access = ShareAccess4(access);
+            compound.push(&OpenDowngradeArgs4 { stateid, seqid: 0, share_access, share_deny: deny });
+        })
+    };
+    for (access, deny) in [(WRITE, 0), (0, 0), (4, 0), (READ, 4), (BOTH, BOTH)] {
+        assert_eq!(downgrade(both.stateid, access, deny), Err(NfsStat4::Inval), "{access} {deny}");
+    }
+    let less = downgrade(both.stateid, READ, 0).unwrap();
+    assert_eq!((less.other, less.seqid), (both.stateid.other, 3));
+    assert_eq!(write(&client, &reads.handle, less, b"x"), Err(NfsStat4::Openmode));
+    assert!(client.open(&root, &opening("file", "other", WRITE, 0)).is_ok());
+}
+
+#[test]
+fn files_are_created_in_each_way() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    let how = |name, how| OpenArgs4 { how: OpenHow::Create(how), ..opening(name, "owner", BOTH, 0) };
+    let (values, mut bytes) =
+        (AttributeValues { mode: Some(0o640), ..AttributeValues::default() }, Vec::new());
+    let mode = fattr(&values, &mut bytes);
+    let guarded = || client.open(&root, &how("guarded", CreateHow4::Guarded(mode)));
+    assert_eq!(guarded().unwrap().result.attributes_set, Attribute::set(&[Attribute::Mode]));
+    assert_eq!(guarded().unwrap_err(), NfsStat4::Exist);
+    let exclusive = |verifier| {
+        client.open(&root, &how("exclusive", CreateHow4::Exclusive41(Verifier4([verifier; 8]), mode)))
+    };
+    let first = exclusive(1).unwrap();
+    assert!(first.result.attributes_set.contains(Attribute::Mode.number()));
+    // A retransmission finds its own file; another creation does not.
+    assert_eq!(exclusive(1).unwrap().handle, first.handle);
+    assert_eq!(exclusive(2).unwrap_err(), NfsStat4::Exist);
+    assert!(client.open(&root, &how("old", CreateHow4::Exclusive(Verifier4([3; 8])))).is_ok());
+    let times = AttributeValues {
+        time_modify_set: Some(curt_proto::nfs4::SetTime4::ServerTime),
+        ..AttributeValues::default()
+    };
+    let mut bytes = Vec::new();
+    let times = fattr(&times, &mut bytes);
+    let refused = how("times", CreateHow4::Exclusive41(Verifier4([1; 8]), times));
+    assert_eq!(client.open(&root, &refused).unwrap_err(), NfsStat4::Inval);
+    // Of an existing file, UNCHECKED sets only a size of zero, and that needs the right to write.
+    let opened = client.open(&root, &creating("guarded", "writer", BOTH, 0)).unwrap();
+    assert_eq!(write(&client, &opened.handle, opened.stateid, b"data"), Ok(4));
+    let empty = AttributeValues { size: Some(0), mode: Some(0o600), ..AttributeValues::default() };
+    let mut bytes = Vec::new();
+    let empty = CreateHow4::Unchecked(fattr(&empty, &mut bytes));
+    let truncating =
+        |access| OpenArgs4 { how: OpenHow::Create(empty), ..opening("guarded", "third", access, 0) };
+    assert_eq!(client.open(&root, &truncating(READ)).unwrap_err(), NfsStat4::Inval);
+    assert_eq!(read(&client, &opened.handle, opened.stateid), Ok(b"data".to_vec()));
+    let truncated = client.open(&root, &truncating(WRITE)).unwrap();
+    assert_eq!(truncated.result.attributes_set, Attribute::set(&[Attribute::Size]));
+    assert_eq!(read(&client, &opened.handle, opened.stateid), Ok(Vec::new()));
+}
+
+#[test]
+fn a_truncating_open_that_is_denied_truncates_nothing() {
+    let server = Server::new();
+    let (one, two) = (server.client("one"), server.client("two"));
+    let root = one.files();
+    let opened = one.open(&root, &creating("file", "owner", BOTH, WRITE)).unwrap();
+    assert_eq!(write(&one, &opened.handle, opened.stateid, b"data"), Ok(4));
+    let empty = AttributeValues { size: Some(0), ..AttributeValues::default() };
+    let mut bytes = Vec::new();
+    let how = OpenHow::Create(CreateHow4::Unchecked(fattr(&empty, &mut bytes)));
+    let truncating = OpenArgs4 { how, ..opening("file", "owner", BOTH, 0) };
+    assert_eq!(two.open(&root, &truncating).unwrap_err(), NfsStat4::ShareDenied);
+    assert_eq!(read(&one, &opened.handle, opened.stateid), Ok(b"data".to_vec()));
+}
+
+// SEMANTICS: stateful-2.
+#[test]
+fn an_open_file_outlives_its_name() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    let opened = client.open(&root, &creating("file", "owner", BOTH, 0)).unwrap();
+    assert_eq!(write(&client, &opened.handle, opened.stateid, b"data"), Ok(4));
+    let removed = client.at(&root, &|compound| {
+        compound.push(&RemoveArgs4 { name: Opaque::new(b"file").unwrap() });
+    });
+    assert_eq!(removed, NfsStat4::Ok);
+    assert_eq!(read(&client, &opened.handle, opened.stateid), Ok(b"data".to_vec()));
+    assert_eq!(write(&client, &opened.handle, opened.stateid, b"more"), Ok(4));
+    let by_handle = OpenArgs4 { claim: OpenClaim::Fh, ..opening("", "other", READ, 0) };
+    let again = client.open(&opened.handle, &by_handle).unwrap();
+    assert_eq!(close(&client, &opened.handle, opened.stateid), NfsStat4::Ok);
+    assert_eq!(read(&client, &opened.handle, again.stateid), Ok(b"more".to_vec()));
+    assert_eq!(close(&client, &opened.handle, again.stateid), NfsStat4::Ok);
+    assert_eq!(read(&client, &opened.handle, Stateid::ANONYMOUS), Err(NfsStat4::Stale));
+}
+
+#[test]
+fn wrong_arguments_of_open_have_their_statuses() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    let plain = client.open(&root, &creating("file", "owner", READ, 0)).unwrap();
+    let status = |open: &OpenArgs4<'_>| client.open(&root, open).unwrap_err();
+    for (access, deny) in [(0, 0), (4, 0), (READ | 0x600, 0), (READ | 0x4000_0000, 0), (READ, 4)] {
+        assert_eq!(status(&opening("file", "owner", access, deny)), NfsStat4::Inval, "{access:x} {deny}");
+    }
+    let create = OpenHow::Create(CreateHow4::Unchecked(Fattr4::default()));
+    for claim in [OpenClaim::Fh, OpenClaim::Previous(curt_proto::nfs4::DelegationType::None)] {
+        let open = OpenArgs4 { how: create, claim, ..opening("", "owner", READ, 0) };
+        assert_eq!(client.open(&plain.handle, &open).unwrap_err(), NfsStat4::Inval, "{claim:?}");
+    }
+    let previous = OpenClaim::Previous(curt_proto::nfs4::DelegationType::None);
+    let reclaim = OpenArgs4 { claim: previous, ..opening("", "owner", READ, 0) };
+    assert_eq!(client.open(&plain.handle, &reclaim).unwrap_err(), NfsStat4::NoGrace);
+    let delegated = OpenClaim::DelegCurFh(plain.stateid);
+    let delegated = OpenArgs4 { claim: delegated, ..opening("", "owner", READ, 0) };
+    assert_eq!(client.open(&plain.handle, &delegated).unwrap_err(), NfsStat4::BadStateid);
+    assert_eq!(client.open(&plain.handle, &opening("name", "owner", READ, 0)).unwrap_err(), NfsStat4::Notdir);
+    for (name, expected) in [
+        ("", NfsStat4::Inval),
+        (".", NfsStat4::Badname),
+        ("..", NfsStat4::Badname),
+        ("a/b", NfsStat4::Badchar),
+        ("a\0", NfsStat4::Badchar),
+    ] {
+        assert_eq!(status(&opening(name, "owner", READ, 0)), expected, "{name:?}");
+        assert_eq!(status(&creating(name, "owner", READ, 0)), expected, "{name:?}");
+    }
+    let long = "n".repeat(256);
+    assert_eq!(status(&creating(&long, "owner", READ, 0)), NfsStat4::Nametoolong);
+}
+
+#[test]
+fn clients_that_want_a_delegation_learn_why_there_is_none() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    for (wanted, expected) in [
+        (0, OpenDelegation::None),
+        (ShareAccess4::WANT_NO_DELEG, OpenDelegation::NoneExt(NoDelegation::NotWanted)),
+        (ShareAccess4::WANT_READ_DELEG, OpenDelegation::NoneExt(NoDelegation::Resource(false))),
+        (ShareAccess4::WANT_ANY_DELEG, OpenDelegation::NoneExt(NoDelegation::Resource(false))),
+        (ShareAccess4::WANT_CANCEL, OpenDelegation::NoneExt(NoDelegation::Cancelled)),
+    ] {
+        let opened = client.open(&root, &creating("file", "owner", READ | wanted, 0)).unwrap();
+        assert_eq!(opened.result.delegation, expected, "{wanted:x}");
+    }
+}
+
+// SEMANTICS: stateful-4.
+#[test]
+fn the_caller_needs_the_right_and_a_creator_has_it() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    let (values, mut bytes) =
+        (AttributeValues { mode: Some(0o777), ..AttributeValues::default() }, Vec::new());
+    let attributes = fattr(&values, &mut bytes);
+    let everybody = client.at(&root, &|compound| {
+        compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
+    });
+    assert_eq!(everybody, NfsStat4::Ok);
+    client.uid.set(1000);
+    let (values, mut bytes) =
+        (AttributeValues { mode: Some(0o400), ..AttributeValues::default() }, Vec::new());
+    let how = OpenHow::Create(CreateHow4::Guarded(fattr(&values, &mut bytes)));
+    let create = OpenArgs4 { how, ..opening("file", "owner", BOTH, 0) };
+    let opened = client.open(&root, &create).unwrap();
+    assert_eq!(write(&client, &opened.handle, opened.stateid, b"data"), Ok(4));
+    let open = |access, deny| client.open(&root, &opening("file", "other", access, deny)).err();
+    assert_eq!((open(READ, 0), open(WRITE, 0)), (None, Some(NfsStat4::Access)));
+    // By its handle the owner may open it, as it could keep a descriptor.
+    let by_handle = OpenArgs4 { claim: OpenClaim::Fh, ..opening("", "third", WRITE, 0) };
+    assert!(client.open(&opened.handle, &by_handle).is_ok());
+    client.uid.set(1001);
+    assert_eq!((open(READ, 0), open(WRITE, 0)), (Some(NfsStat4::Access), Some(NfsStat4::Access)));
+    assert_eq!(client.open(&opened.handle, &by_handle).unwrap_err(), NfsStat4::Access);
+}
+
+#[test]
+fn the_current_stateid_follows_the_current_filehandle() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    let open = creating("file", "owner", BOTH, 0);
+    let stateid = Stateid::CURRENT;
+    let data = Opaque::new(b"data").unwrap();
+    let whole = client.status(&|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
+        compound.push(&open);
+        compound.push(&WriteArgs4 { stateid, offset: 0, stable: StableHow4::FileSync, data });
+        compound.bare(Nfs4Operation::Savefh);
+        compound.bare(Nfs4Operation::Putrootfh);
+        compound.bare(Nfs4Operation::Restorefh);
+        compound.push(&GetattrArgs4 { attributes: Attribute::set(&[Attribute::Size]) });
+        compound.push(&ReadArgs4 { stateid, offset: 0, count: 4 });
+        compound.push(&CloseArgs4 { seqid: 0, stateid });
+    });
+    assert_eq!(whole, NfsStat4::Ok);
+    let opened = client.open(&root, &open).unwrap();
+    // Another filehandle has no current stateid.
+    let lost = client.status(&|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
+        compound.push(&open);
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(&opened.handle) });
+        compound.push(&ReadArgs4 { stateid, offset: 0, count: 4 });
+    });
+    assert_eq!(lost, NfsStat4::BadStateid);
+}
+
+#[test]
+fn only_regular_files_are_opened() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    let device = CreateType4::CharacterDevice(SpecData4 { major: 1, minor: 3 });
+    for (name, kind, status) in [
+        ("directory", CreateType4::Directory, NfsStat4::Isdir),
+        ("link", CreateType4::Symlink(Opaque::new(b"to").unwrap()), NfsStat4::Symlink),
+        ("fifo", CreateType4::Fifo, NfsStat4::WrongType),
+        ("device", device, NfsStat4::WrongType),
+    ] {
+        let bytes = Opaque::new(name.as_bytes()).unwrap();
+        let create = CreateArgs4 { kind, name: bytes, attributes: Fattr4::default() };
+        assert_eq!(client.at(&root, &|compound| compound.push(&create)), NfsStat4::Ok);
+        let object = client.walk(&["srv", "files", name]).unwrap();
+        let by_handle = OpenArgs4 { claim: OpenClaim::Fh, ..opening("", "owner", READ, 0) };
+        let ways = [
+            client.open(&root, &opening(name, "owner", READ, 0)),
+            client.open(&root, &creating(name, "owner", READ, 0)),
+            client.open(&object, &by_handle),
+        ];
+        assert_eq!(ways.map(Result::err), [Some(status); 3], "{name}");
+    }
+    let srv = client.walk(&["srv"]).unwrap();
+    assert_eq!(client.open(&srv, &opening("files", "owner", READ, 0)).unwrap_err(), NfsStat4::Isdir);
+}

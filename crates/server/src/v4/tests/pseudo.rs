@@ -1,0 +1,217 @@
+//! The pseudo file system: from the root to every export, and back.
+
+use curt_proto::nfs4::{
+    Attribute, Bitmap4, CompoundResults, CreateArgs4, CreateType4, Fattr4, Fsid4, GetattrArgs4, GetfhOk4,
+    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReaddirArgs4, RemoveArgs4, Secinfo,
+    SecinfoArgs4, SecinfoNoNameArgs4, SecinfoOk4, SequenceOk4, Verifier4,
+};
+use curt_types::FileHandle;
+use curt_xdr::Opaque;
+
+use super::test_client::{Server, TestClient, creating, export, export_for_flavor, root_export, rules};
+use crate::ExportRules;
+use crate::exports::CredentialFlavor;
+
+fn parent(client: &TestClient<'_>, of: &FileHandle) -> Result<FileHandle, NfsStat4> {
+    let reply = client.run(&|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(of) });
+        compound.bare(Nfs4Operation::Lookupp);
+        compound.bare(Nfs4Operation::Getfh);
+    });
+    let mut results = CompoundResults::new(&reply).unwrap();
+    if results.header().status != NfsStat4::Ok {
+        return Err(results.header().status);
+    }
+    results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
+    results.status(Nfs4Operation::Putfh).unwrap();
+    results.status(Nfs4Operation::Lookupp).unwrap();
+    let got: GetfhOk4<'_> = results.next(Nfs4Operation::Getfh).unwrap();
+    Ok(got.object.into())
+}
+
+/// fsid, fileid and mounted_on_fileid.
+fn numbers(client: &TestClient<'_>, of: &FileHandle) -> (Fsid4, u64, u64) {
+    let wanted = [Attribute::Fsid, Attribute::Fileid, Attribute::MountedOnFileid];
+    let reply = client.run(&|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(of) });
+        compound.push(&GetattrArgs4 { attributes: Attribute::set(&wanted) });
+    });
+    let mut results = CompoundResults::new(&reply).unwrap();
+    results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
+    results.status(Nfs4Operation::Putfh).unwrap();
+    let ok: curt_proto::nfs4::GetattrOk4<'_> = results.next(Nfs4Operation::Getattr).unwrap();
+    let values = curt_proto::nfs4::AttributeValues::decode(&ok.attributes).unwrap();
+    (values.fsid.unwrap(), values.fileid.unwrap(), values.mounted_on_fileid.unwrap())
+}
+
+/// The names in a directory.
+fn names(client: &TestClient<'_>, of: &FileHandle) -> Vec<String> {
+    let reply = client.run(&|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(of) });
+        compound.push(&ReaddirArgs4 {
+            cookie: 0,
+            verifier: Verifier4::default(),
+            directory_count: 8192,
+            max_count: 8192,
+            attributes: Bitmap4::EMPTY,
+        });
+    });
+    let mut results = CompoundResults::new(&reply).unwrap();
+    results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
+    results.status(Nfs4Operation::Putfh).unwrap();
+    assert_eq!(results.status(Nfs4Operation::Readdir), Ok(NfsStat4::Ok));
+    let decoder = results.decoder();
+    decoder.get::<Verifier4>().unwrap();
+    let mut names = Vec::new();
+    while decoder.bool().unwrap() {
+        decoder.u64().unwrap();
+        names.push(String::from_utf8(decoder.opaque(255).unwrap().to_vec()).unwrap());
+        decoder.get::<Fattr4<'_>>().unwrap();
+    }
+    assert!(decoder.bool().unwrap(), "all fit");
+    names.sort();
+    names
+}
+
+// SEMANTICS: stateful-1.
+#[test]
+fn every_export_is_reached_from_the_root_and_left_upwards() {
+    let server = Server::with(vec![
+        export("/srv/one", 1, rules()),
+        export("/srv/deep/er/two", 2, rules()),
+        export("/three", 3, rules()),
+    ]);
+    let client = server.client("one");
+    let root = client.walk(&[]).unwrap();
+    assert_eq!(names(&client, &root), ["srv", "three"]);
+    let srv = client.walk(&["srv"]).unwrap();
+    assert_eq!(names(&client, &srv), ["deep", "one"]);
+    for path in [&["srv", "one"][..], &["srv", "deep", "er", "two"], &["three"]] {
+        let export = client.walk(path).unwrap();
+        client.open(&export, &creating("file", "owner", 1, 0)).unwrap();
+        assert_eq!(names(&client, &export), ["file"]);
+        let mut at = export;
+        for depth in (0..path.len()).rev() {
+            at = parent(&client, &at).unwrap();
+            assert_eq!(at, client.walk(&path[..depth]).unwrap());
+        }
+        assert_eq!((at, parent(&client, &root)), (root.clone(), Err(NfsStat4::Noent)));
+    }
+    assert_eq!(client.walk(&["srv", "none"]).unwrap_err(), NfsStat4::Noent);
+    assert_eq!(client.walk(&["srv", ".."]).unwrap_err(), NfsStat4::Badname);
+    // One file system, with numbers of its own; the roots of exports say what they cover.
+    let (above, in_srv) = (numbers(&client, &root), numbers(&client, &srv));
+    assert_eq!((above.0, above.1 != in_srv.1), (in_srv.0, true));
+    assert_eq!((in_srv.1, above.1), (in_srv.2, above.2));
+    let one = numbers(&client, &client.walk(&["srv", "one"]).unwrap());
+    let three = numbers(&client, &client.walk(&["three"]).unwrap());
+    assert!(one.0 != above.0 && three.0 != one.0 && one.1 != one.2 && one.2 != three.2);
+}
+
+#[test]
+fn the_pseudo_file_system_is_read_only_and_stable_over_restarts() {
+    let exports = || vec![export("/srv/one", 1, rules())];
+    let server = Server::with(exports());
+    let client = server.client("one");
+    let srv = client.walk(&["srv"]).unwrap();
+    let name = || Opaque::new(b"new").unwrap();
+    let create = CreateArgs4 { kind: CreateType4::Directory, name: name(), attributes: Fattr4::default() };
+    assert_eq!(client.at(&srv, &|compound| compound.push(&create)), NfsStat4::Rofs);
+    assert_eq!(client.at(&srv, &|compound| compound.push(&RemoveArgs4 { name: name() })), NfsStat4::Rofs);
+    assert_eq!(client.open(&srv, &creating("new", "owner", 3, 0)).unwrap_err(), NfsStat4::Rofs);
+    assert_eq!(client.open(&srv, &creating("one", "owner", 3, 0)).unwrap_err(), NfsStat4::Isdir);
+    let again = Server::with(exports());
+    let client = again.client("one");
+    assert_eq!(client.walk(&["srv"]).unwrap(), srv);
+    assert_eq!(names(&client, &srv), ["one"]);
+    let empty = Server::with(Vec::new());
+    let client = empty.client("one");
+    let putfh = client.status(&|compound| compound.push(&PutfhArgs4 { object: NfsFh4::from(&srv) }));
+    assert_eq!(putfh, NfsStat4::Stale);
+    assert!(names(&client, &client.walk(&[]).unwrap()).is_empty());
+}
+
+// SEMANTICS: stateful-1.
+#[test]
+fn fsid_0_is_the_root_of_all() {
+    let server = Server::with(vec![root_export("/srv/all", 1), export("/elsewhere", 2, rules())]);
+    let client = server.client("one");
+    let root = client.walk(&[]).unwrap();
+    client.open(&root, &creating("file", "owner", 1, 0)).unwrap();
+    assert_eq!(names(&client, &root), ["file"]);
+    assert_eq!(parent(&client, &root), Err(NfsStat4::Noent));
+    assert_eq!(client.walk(&["elsewhere"]).unwrap_err(), NfsStat4::Noent);
+}
+
+fn flavors(client: &TestClient<'_>, of: &FileHandle, name: Option<&str>) -> Result<Vec<u32>, NfsStat4> {
+    let operation = if name.is_some() { Nfs4Operation::Secinfo } else { Nfs4Operation::SecinfoNoName };
+    let reply = client.run(&|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(of) });
+        match name {
+            Some(name) => compound.push(&SecinfoArgs4 { name: Opaque::new(name.as_bytes()).unwrap() }),
+            None => compound.push(&SecinfoNoNameArgs4::Current),
+        }
+    });
+    let mut results = CompoundResults::new(&reply).unwrap();
+    if results.header().status != NfsStat4::Ok {
+        return Err(results.header().status);
+    }
+    results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap();
+    results.status(Nfs4Operation::Putfh).unwrap();
+    let ok: SecinfoOk4<'_> = results.next(operation).unwrap();
+    let number = |flavor: &Secinfo<'_>| match flavor {
+        Secinfo::Gss(_) => 6,
+        Secinfo::Flavor(number) => *number,
+    };
+    Ok(ok.flavors.iter().map(number).collect())
+}
+
+#[test]
+fn an_export_of_another_flavor_is_named_by_secinfo_and_otherwise_refused() {
+    let server = Server::with(vec![
+        export_for_flavor("/srv/sys", 1, CredentialFlavor::Sys),
+        export_for_flavor("/srv/none", 2, CredentialFlavor::None),
+    ]);
+    let client = server.client("one");
+    let srv = client.walk(&["srv"]).unwrap();
+    let sys = client.walk(&["srv", "sys"]).unwrap();
+    client.anonymous.set(true);
+    let none = client.walk(&["srv", "none"]).unwrap();
+    assert_eq!(flavors(&client, &srv, Some("sys")), Ok(vec![1]));
+    assert_eq!(flavors(&client, &sys, None), Ok(vec![1]));
+    let look = |of: &FileHandle| {
+        client.at(of, &|compound| {
+            compound.push(&GetattrArgs4 { attributes: Attribute::set(&[Attribute::Type]) })
+        })
+    };
+    assert_eq!((look(&sys), look(&none)), (NfsStat4::Wrongsec, NfsStat4::Ok));
+    // PUTFH alone, and what asks or leaves, is allowed.
+    assert_eq!(client.at(&sys, &|_| {}), NfsStat4::Ok);
+    assert_eq!(parent(&client, &sys), Ok(srv.clone()));
+    client.anonymous.set(false);
+    assert_eq!((look(&sys), look(&none)), (NfsStat4::Ok, NfsStat4::Wrongsec));
+    assert_eq!(flavors(&client, &srv, Some("none")), Ok(vec![0]));
+    // SECINFO consumes the current filehandle.
+    let after = client.at(&srv, &|compound| {
+        compound.push(&SecinfoArgs4 { name: Opaque::new(b"sys").unwrap() });
+        compound.bare(Nfs4Operation::Getfh);
+    });
+    assert_eq!(after, NfsStat4::Nofilehandle);
+    let lookup = client.at(&srv, &|compound| {
+        compound.push(&LookupArgs4 { name: Opaque::new(b"none").unwrap() });
+    });
+    assert_eq!(lookup, NfsStat4::Wrongsec);
+}
+
+// SEMANTICS: stateful-1.
+#[test]
+fn exports_of_other_clients_are_invisible() {
+    let hidden = ExportRules { secure_ports: true, ..rules() };
+    let mut other = export("/srv/hidden/export", 2, hidden);
+    other.clients[0].client = crate::ClientSpec::parse("10.9.8.7").unwrap();
+    let server = Server::with(vec![export("/srv/one", 1, rules()), other]);
+    let client = server.client("one");
+    let srv = client.walk(&["srv"]).unwrap();
+    assert_eq!(names(&client, &srv), ["one"]);
+    assert_eq!(client.walk(&["srv", "hidden"]).unwrap_err(), NfsStat4::Noent);
+}

@@ -1,0 +1,211 @@
+//! `curt serve` and clients of NFSv4: the Linux kernel with 4.1, and a short run with 4.2.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use curt_bench::workload::Workload;
+use curt_tests::capture::Capture;
+use curt_tests::curt::{CurtServe, program, tree};
+use curt_tests::kernel::{ClientJob, KernelNumber, linux_client, parse_ops};
+use curt_tests::network::Network;
+use curt_tests::process;
+
+const MINUTES: Duration = Duration::from_secs(800);
+/// Timeout of tests that take two minutes on an idle machine.
+const LONG: Duration = Duration::from_secs(900);
+
+/// Maximum number of requests of the Linux client for the workload `page`, if each view takes less
+/// than [`FRESH`].
+const PAGE_REQUESTS_MAX: u64 = 14_000;
+/// The time for which its attributes of a file are valid at least (acregmin), in seconds. A view
+/// that takes longer requests them again.
+const FRESH: f64 = 3.0;
+/// Maximum number of these requests, for one view.
+const EXPIRED_MAX: u64 = 1_150;
+
+/// The Linux client's mount of a server, at /mnt/nfs.
+fn mounting(server: &CurtServe, minor: u32) -> String {
+    format!(
+        "mount -t nfs -o vers=4.{minor},port={} {} /mnt/nfs || exit 1\n",
+        CurtServe::PORT,
+        server.source()
+    )
+}
+
+/// What programs do with files.
+const EVERYTHING: &str = r##"
+cd /mnt/nfs || exit 1
+fail() { echo "FAILED: $*"; exit 9; }
+mkdir -p project/include && cd project
+for n in 1 2 3; do
+    echo "int f$n(int x);" >include/f$n.h
+    printf '#include "f%s.h"\nint f%s(int x) { return x + %s; }\n' $n $n $n >f$n.c
+done
+{ for n in 1 2 3; do echo "#include \"f$n.h\""; done
+  echo '#include <stdio.h>'; echo 'int main(void) { printf("%d\n", f1(f2(f3(0)))); return 0; }'; } >main.c
+printf 'O = f1.o f2.o f3.o main.o\nprogram: $(O)\n\tgcc -o $@ $(O)\nclean:\n\trm -f $(O) program\n%%.o: %%.c\n\tgcc -Iinclude -c $< -o $@\n' >Makefile
+make >/dev/null && [[ $(./program) == 6 ]] || fail build
+mv program kept && make clean >/dev/null && cd .. && rm -r project || fail clean
+head -c 5000000 /dev/urandom >/dev/shm/large; cp /dev/shm/large large; cmp large /dev/shm/large || fail large
+dd if=large of=direct bs=64k iflag=direct oflag=direct 2>/dev/null; cmp large direct || fail direct
+truncate -s 100000 large; echo x >>large; [[ $(stat -c %s large) == 100002 ]] || fail append
+ln large hard; ln -s large soft; [[ $(stat -c %h large) == 2 && $(readlink soft) == large ]] || fail links
+mkfifo fifo; mknod null c 1 3; [[ -p fifo && -c null ]] || fail special
+chmod 4755 hard; chown 1000:1001 hard; [[ $(stat -c '%a %u %g' large) == '755 1000 1001' ]] || fail mode
+touch -d '2001-01-01 UTC' large; [[ $(stat -c %Y large) == 978307200 ]] || fail times
+python3 - <<'P' || fail mmap
+import os, mmap
+fd = os.open('mapped', os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+os.ftruncate(fd, 8192)
+m = mmap.mmap(fd, 8192); m[4000:4005] = b'bytes'; m.flush(); m.close(); os.close(fd)
+assert open('mapped', 'rb').read()[4000:4005] == b'bytes' and os.stat('mapped').st_mode & 0o777 == 0o600
+try:
+    os.open('mapped', os.O_CREAT | os.O_EXCL | os.O_RDWR)
+    raise SystemExit(1)
+except FileExistsError:
+    pass
+P
+exec 5<>open; echo one >&5; rm open; echo two >&5; [[ $(cat /proc/self/fd/5) == $'one\ntwo' ]] || fail unlinked; exec 5>&-
+exec 6<large; echo new >other; mv other large; [[ $(stat -L -c %s /proc/self/fd/6) == 100002 ]] || fail replaced; exec 6<&-
+mkdir many; for n in {1..300}; do :>many/name-$n; done; [[ $(ls many | wc -l) == 300 ]] || fail listing
+ls -lR . >/dev/null; rm -r many; stat -f . >/dev/null || fail statfs
+setpriv --reuid=1000 --regid=1000 --clear-groups bash -c 'cat mapped; echo >new' 2>/dev/null && fail permission
+cd /; umount /mnt/nfs && echo "all as it should be"
+"##;
+
+#[test]
+fn linux_uses_files_over_4_1_and_no_packet_is_malformed() -> Result<()> {
+    everything(1)
+}
+
+#[test]
+fn linux_uses_files_over_4_2() -> Result<()> {
+    everything(2)
+}
+
+fn everything(minor: u32) -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let capture = Capture::start(&network, "everything", CurtServe::PORT)?;
+    let script = format!("{}{EVERYTHING}", mounting(&server, minor));
+    let output = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
+    ensure!(output.contains("all as it should be"), "{output}");
+    ensure!(fs::read(export.join("large"))? == b"new\n" && !export.join("open").exists());
+    let malformed = capture.stop()?.malformed(&network)?;
+    ensure!(malformed.is_empty(), "{malformed:?}");
+    Ok(())
+}
+
+#[test]
+fn linux_replays_page_without_a_wrong_result() -> Result<()> {
+    let network = Network::new()?;
+    let server = CurtServe::start(&network, &tree(Workload::Page)?, &["--ro"])?;
+    let replay = program("curt-replay")?.display().to_string();
+    let script = format!(
+        "{}setpriv --reuid=65534 --regid=65534 --clear-groups {replay} page /mnt/nfs; ops",
+        mounting(&server, 1)
+    );
+    let output = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
+    ensure!(output.contains("\"wrong\":0"), "{output}");
+    let line = output.lines().find(|line| line.contains("\"outcome\"")).unwrap_or_default();
+    let outcome: serde_json::Value = serde_json::from_str(line)?;
+    let views = outcome.pointer("/outcome/pages").and_then(serde_json::Value::as_array);
+    let is_slow = |view: &&serde_json::Value| view["seconds"].as_f64().is_none_or(|took| took >= FRESH);
+    let slow = views.map_or(0, |views| views.iter().filter(is_slow).count());
+    let max = PAGE_REQUESTS_MAX + EXPIRED_MAX * u64::try_from(slow)?;
+    let total = parse_ops(&output)?["TOTAL"];
+    ensure!(total <= max, "{total} requests, {max} at most\n{output}");
+    Ok(())
+}
+
+/// 5,000 operations; with CURT_FULL=1 100,000.
+#[test]
+fn linux_writes_at_random() -> Result<()> {
+    let operations = if std::env::var_os("CURT_FULL").is_some() { 100_000 } else { 5_000 };
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let writer = program("random-writer")?.display().to_string();
+    let run = format!("{writer} --seed 3 --operations {operations} --keep /mnt/nfs; umount /mnt/nfs");
+    let output = linux_client(&network, KernelNumber(0), LONG, &format!("{}{run}", mounting(&server, 1)))?;
+    ensure!(output.contains("all as it should be"), "{output}");
+    let verify = format!("{writer} --verify --seed 3 --operations {operations} {}", export.display());
+    network.shell(&verify, MINUTES).map(drop)
+}
+
+/// Waits inside a job for a file that the other side creates.
+const MEET: &str = "meet() { touch $MEETING/$1; until [[ -e $MEETING/$2 ]]; do sleep 0.05; done; }\n";
+
+/// Two clients: one keeps a file open that the other removes and replaces, and both see what the
+/// other wrote at the next open.
+#[test]
+fn two_linux_clients_share_files_and_keep_what_they_have_open() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let meeting = network.make_directory("meeting")?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let head = format!("MEETING={}\n{MEET}{}", meeting.display(), mounting(&server, 1));
+    let one = format!(
+        "{head}cd /mnt/nfs; echo first >file; echo kept >replaced; exec 5<file 6<replaced; meet one-1 two-1\n\
+         [[ $(cat <&5) == first ]] || exit 5; [[ $(cat <&6) == kept ]] || exit 6; exec 5<&- 6<&-\n\
+         [[ ! -e file && $(<replaced) == new ]] || exit 7; echo 'from one' >third; meet one-2 two-2; cd /; umount /mnt/nfs"
+    );
+    let two = format!(
+        "{head}meet two-0 one-1; cd /mnt/nfs; [[ $(<file) == first ]] || exit 5; rm file; echo new >other; mv other replaced\n\
+         meet two-1 one-2; [[ $(<third) == 'from one' ]] || exit 6; touch $MEETING/two-2; cd /; umount /mnt/nfs"
+    );
+    let one = ClientJob::start(&network, KernelNumber(0), MINUTES, &one)?;
+    let two = ClientJob::start(&network, KernelNumber(1), MINUTES, &two)?;
+    let (one, two) = (one.finish()?, two.finish()?);
+    ensure!(one.status == Some(0) && two.status == Some(0), "one: {one:?}\ntwo: {two:?}");
+    Ok(())
+}
+
+#[test]
+fn an_operator_sees_clients_and_removes_one() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let script = format!(
+        "{}cd /mnt/nfs; exec 5>held; echo a >&5; sync held; touch ready; until [[ -e go ]]; do sleep 0.1; done; ls >/dev/null\n\
+         exec 5>&-; echo b >after; cat after; cd /; umount /mnt/nfs",
+        mounting(&server, 1)
+    );
+    let job = ClientJob::start(&network, KernelNumber(0), MINUTES, &script)?;
+    process::until("the client has a file open", MINUTES, || {
+        Ok(export.join("ready").exists().then_some(()))
+    })?;
+    let stat = |arguments: &str| {
+        let curt = program("curt")?.display().to_string();
+        network.shell(&format!("{curt} stat --server {arguments}"), MINUTES)
+    };
+    let clients: serde_json::Value = serde_json::from_str(&stat("--clients --json")?)?;
+    let rows = clients.as_array().map_or(0, Vec::len);
+    let opens = clients.pointer("/0/opens").and_then(serde_json::Value::as_u64);
+    ensure!(rows == 1 && opens == Some(1), "{clients}");
+    let statistics = stat("")?;
+    ensure!(statistics.contains("Server nfs v4 operations:"), "{statistics}");
+    let id = clients.pointer("/0/id").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    stat(&format!("--expire {id}"))?;
+    let left: serde_json::Value = serde_json::from_str(&stat("--clients --json")?)?;
+    ensure!(!left.to_string().contains(&format!("\"id\":{id},")), "{left}");
+    // The client presents itself again, and goes on.
+    fs::write(export.join("go"), "")?;
+    let done = job.finish()?;
+    ensure!(done.status == Some(0) && done.output.contains('b'), "{}", done.output);
+    Ok(())
+}
+
+/// nfs-ls of libnfs speaks 4.0 only, which is refused with a status of its own.
+#[test]
+fn libnfs_with_4_0_is_told_that_the_minor_version_is_not_served() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let _server = CurtServe::start(&network, &export, &[])?;
+    let url = format!("'nfs://10.77.0.1{}?version=4&nfsport={}'", export.display(), CurtServe::PORT);
+    let listed = network.shell(&format!("nfs-ls {url} 2>&1 || true"), MINUTES)?;
+    ensure!(listed.to_uppercase().contains("MINOR_VERS_MISMATCH"), "{listed}");
+    Ok(())
+}
