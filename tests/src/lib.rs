@@ -15,6 +15,7 @@ pub mod curt;
 pub mod ganesha;
 pub mod inside;
 pub mod kernel;
+pub mod locker;
 pub mod mountstats;
 pub mod network;
 pub mod process;

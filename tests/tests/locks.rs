@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount};
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
+use curt_tests::locker::{LOCKER, tell};
 use curt_tests::network::Network;
 use curt_tests::process::{self, RunningProcess};
 use rustix::process::Signal;
@@ -22,50 +23,6 @@ const LOCK_CALLS: [&str; 2] = ["72", "73"];
 
 /// How long a killed process may stay.
 const KILLED: Duration = Duration::from_millis(100);
-
-/// Locks a file as its arguments say, prints what happened, and holds the lock until its standard
-/// input says so.
-const LOCKER: &str = r#"
-import errno, fcntl, os, signal, struct, sys, time
-path, how, *rest = sys.argv[1:]
-kind, mode = how.split("-")
-options = dict(word.split("=") for word in rest)
-file = open(path, "rb" if mode == "read" and kind != "flock" else "r+b", buffering=0)
-first, length = int(options.get("first", 0)), int(options.get("length", 0))
-write = mode == "write"
-def lock(wait, unlock=False):
-    if kind == "flock":
-        operation = fcntl.LOCK_UN if unlock else fcntl.LOCK_EX if write else fcntl.LOCK_SH
-        return fcntl.flock(file, operation | (0 if wait else fcntl.LOCK_NB))
-    command = {("fcntl", True): fcntl.F_SETLKW, ("fcntl", False): fcntl.F_SETLK,
-               ("ofd", True): fcntl.F_OFD_SETLKW, ("ofd", False): fcntl.F_OFD_SETLK}[kind, wait]
-    what = fcntl.F_UNLCK if unlock else fcntl.F_WRLCK if write else fcntl.F_RDLCK
-    fcntl.fcntl(file, command, struct.pack("hhqqi4x", what, os.SEEK_SET, first, length, 0))
-class Alarm(Exception): pass
-def alarm(*_): raise Alarm()
-signal.signal(signal.SIGALRM, alarm)
-signal.alarm(int(options.get("alarm", 0)))
-print("begins", flush=True)
-try:
-    lock("try" not in options)
-    signal.alarm(0)
-    print("locked", os.pread(file.fileno(), 100, 0), flush=True)
-except Alarm:
-    print("interrupted", flush=True)
-    sys.exit()
-except OSError as error:
-    print("refused", errno.errorcode[error.errno], flush=True)
-    sys.exit()
-for line in sys.stdin:
-    word = line.strip()
-    if word == "unlock":
-        lock(True, unlock=True)
-    elif word.startswith("write "):
-        os.pwrite(file.fileno(), word[6:].encode(), 0)
-    elif word == "end":
-        break
-    print("done", word, flush=True)
-"#;
 
 /// Many processes that take turns, each holding the lock for a while; each checks that no other is
 /// inside.
@@ -306,11 +263,6 @@ impl Locking {
             text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
         Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
     }
-}
-
-fn tell(locker: &mut RunningProcess, word: &str) -> Result<()> {
-    locker.say(&format!("{word}\n"))?;
-    locker.wait_for(&format!("done {word}"), MINUTE)
 }
 
 // SEMANTICS: lock-1, lock-3, lock-5, lock-6, lock-13.

@@ -5,6 +5,6 @@ pub mod daemon;
 pub mod explain;
 pub mod helper;
 mod kernel_quirks;
-mod lock_service;
+pub mod lock_service;
 mod observed;
 pub mod options;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use curt_proto::Operation;
+use curt_proto::nlm4::NlmProcedure;
+use curt_proto::nsm::NsmProcedure;
 use serde::{Deserialize, Serialize};
 
 use crate::shard::Sharded;
@@ -31,6 +33,16 @@ impl CallCounters {
         let calls = |operation: Operation| (operation, self.calls.sum(operation.index()));
         let of_4 = Operation::nfs4().map(calls).filter(|(_, calls)| *calls != 0);
         Operation::nfs().map(calls).chain(of_4).collect()
+    }
+
+    /// Calls of NLM and NSM that occurred, by the [keys](Operation::key) of their operations.
+    #[must_use]
+    pub fn lock_calls(&self) -> BTreeMap<String, u64> {
+        let operations = NlmProcedure::ALL.map(Operation::Nlm).into_iter();
+        let operations = operations.chain(NsmProcedure::ALL.map(Operation::Nsm));
+        let counts =
+            operations.map(|operation| (operation.key().into_owned(), self.calls.sum(operation.index())));
+        counts.filter(|(_, calls)| *calls > 0).collect()
     }
 }
 
@@ -104,6 +116,8 @@ mod tests {
         let before = calls.snapshot();
         calls.count(Operation::Nfs3(NfsProcedure::Getattr));
         calls.count(Operation::Mount(MountProcedure::Mount));
+        calls.count(Operation::Nlm(NlmProcedure::Lock));
+        assert_eq!(calls.lock_calls(), [("NLM.LOCK".to_owned(), 1)].into());
         let difference = calls.snapshot().since(&before);
         let of =
             |counts: &CallCounts| [NfsProcedure::Getattr, NfsProcedure::Commit].map(|one| counts.value(one));

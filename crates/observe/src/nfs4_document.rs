@@ -14,10 +14,11 @@ with `NFS4ERR_NOTSUPP`.
 
 const OPERATIONS: &str = "## Operations
 
-*Filehandles*: those that must be set before, or the answer is `NFS4ERR_NOFILEHANDLE`. *Place*: where it may stand in a compound.
+*Filehandles*: those that must be set before, or the answer is `NFS4ERR_NOFILEHANDLE`. *Place*: where it may stand in a compound. *Effect*: whether it
+may wait (for a disk or a client), and whether it changes files or state.
 
-| number | operation | minor versions | filehandles | place | supported |
-|---|---|---|---|---|---|
+| number | operation | minor versions | filehandles | place | effect | supported |
+|---|---|---|---|---|---|---|
 ";
 
 const ATTRIBUTES: &str = "
@@ -53,13 +54,22 @@ fn markdown() -> String {
             Position::InSessionOrAlone => "after SEQUENCE, or alone",
             Position::Alone => "alone",
         };
+        let effect = match (properties.may_block, properties.changes) {
+            (true, true) => "waits, changes",
+            (true, false) => "waits",
+            (false, true) => "changes",
+            (false, false) => "",
+        };
         let supported = match operation {
             Nfs4Operation::Illegal => "stands in the reply for unknown operations".into(),
             _ => supported(properties.unsupported),
         };
         let number = operation.number();
-        writeln!(page, "| {number} | {operation} | {versions} | {handles} | {place} | {supported} |")
-            .expect("a string takes it");
+        writeln!(
+            page,
+            "| {number} | {operation} | {versions} | {handles} | {place} | {effect} | {supported} |"
+        )
+        .expect("a string takes it");
     }
     page.push_str(ATTRIBUTES);
     let mut attributes = Attribute::ALL.to_vec();

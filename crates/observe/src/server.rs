@@ -11,6 +11,7 @@ counter_table! {
     ServerCounter {
         Requests "requests" Requests "A call was received.";
         RequestsMount "requests_mount" Requests "A call of the MOUNT protocol was received.";
+        RequestsLock "requests_lock" Requests "A call of NLM or NSM was received.";
         RequestsRejected "requests_rejected" Requests "A call was refused before its procedure ran (version, authentication, garbage).";
         Errors "errors" Requests "A procedure ended with an error status.";
         ErrorsStale "errors_stale" Requests "A handle's file no longer exists.";
@@ -37,6 +38,12 @@ counter_table! {
         ExportMiss "export_misses" Events "A client's rights to an export had to be determined.";
         IdentityHit "identity_hits" Events "The identity of a credential was found in the connection's cache.";
         IdentityMiss "identity_misses" Events "A credential had to be mapped to an identity.";
+        LocksBlocked "locks_blocked" Requests "A LOCK of NLM had to wait.";
+        LocksDenied "locks_denied" Requests "A request of NLM was denied because of a conflict.";
+        LocksDeniedGrace "locks_denied_grace" Requests "A request of NLM was denied because of the grace period, or a reclaim because it was over.";
+        LocksLimited "locks_limited" Requests "A request of NLM was denied because of a limit.";
+        LockCallbacksUndelivered "lock_callbacks_undelivered" Events "A GRANTED did not reach its host.";
+        LockHostsRestarted "lock_hosts_restarted" Events "A host with locks restarted, and lost them.";
         FileCacheHit "file_cache_hits" Events "An open file was found in the file cache.";
         FileCacheMiss "file_cache_misses" Events "A file had to be opened.";
         CredentialSwitch "credential_switches" Events "A thread switched to another caller's credentials.";

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use curt_observe::events::{ShortText, procedure_name};
 use curt_observe::stages::StageTimes;
 use curt_observe::{ServerCounter, probe};
-use curt_proto::{mount3, nfs3, nfs4};
+use curt_proto::{mount3, nfs3, nfs4, nlm4, nsm};
 use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::message::{CallMessage, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService};
 
 use crate::service::NfsService;
-use crate::{mount3 as mount, v3, v4};
+use crate::{mount3 as mount, nlm, v3, v4};
 
 impl NfsService {
     fn dispatch(
@@ -39,6 +39,20 @@ impl NfsService {
                 match call.version {
                     mount3::VERSION | mount3::VERSION_1 => mount::call(self, call, context, reply),
                     _ => versions(mount3::VERSION_1, mount3::VERSION),
+                }
+            }
+            nlm4::PROGRAM => {
+                self.counters.count(ServerCounter::RequestsLock);
+                match call.version {
+                    nlm4::VERSION => nlm::call(self, call, context, reply),
+                    _ => versions(nlm4::VERSION, nlm4::VERSION),
+                }
+            }
+            nsm::PROGRAM => {
+                self.counters.count(ServerCounter::RequestsLock);
+                match call.version {
+                    nsm::VERSION => nlm::call_monitor(self, call, context, reply),
+                    _ => versions(nsm::VERSION, nsm::VERSION),
                 }
             }
             _ => Err(CallFailure::ProgramUnavailable),

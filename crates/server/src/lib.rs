@@ -13,7 +13,9 @@ mod dispatch;
 mod exports;
 mod file_handle;
 mod identity;
+mod locking;
 mod mount3;
+mod nlm;
 mod ops;
 mod recovery;
 mod replay;
@@ -34,6 +36,10 @@ pub use exports::{
     RulesByFlavor, Severity, Squash, SystemNames, explain, read_exports,
 };
 pub use file_handle::have_room_for_parents;
+pub use nlm::{
+    GrantId, GrantOutcome, GrantedLock, HostToNotify, LockPeers, LockServing, PeerCall, PeerCallKind,
+    RestartNotices,
+};
 pub use service::{ClientState, NfsService, RECORD_MAX, Setup, SetupError};
 pub use state_directory::{PersistentState, StateError};
 pub use versions::{UnknownVersion, Versions};

@@ -235,6 +235,7 @@ mod tests {
         }
     }
 
+    // SEMANTICS: stateful-8.
     #[test]
     fn clients_with_state_reclaim_it_and_the_grace_period_ends_with_the_last() {
         let directory = tempfile::tempdir().unwrap();
@@ -257,6 +258,7 @@ mod tests {
         assert_eq!(run.open(&new, 1, false).err(), Some(StateFault::ShareDenied));
     }
 
+    // SEMANTICS: stateful-8.
     #[test]
     fn without_recorded_clients_there_is_no_grace_period() {
         let directory = tempfile::tempdir().unwrap();
@@ -266,6 +268,7 @@ mod tests {
         assert!(run.open(&client, 1, false).is_ok());
     }
 
+    // SEMANTICS: stateful-8.
     #[test]
     fn a_client_that_missed_a_grace_period_does_not_reclaim_in_the_next() {
         let directory = tempfile::tempdir().unwrap();
@@ -303,6 +306,7 @@ mod tests {
         assert!(run.open(&run.client(b"two"), 2, true).is_ok());
     }
 
+    // SEMANTICS: stateful-8.
     #[test]
     fn a_client_whose_lease_expired_does_not_reclaim_what_others_got() {
         let directory = tempfile::tempdir().unwrap();

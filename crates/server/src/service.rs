@@ -14,8 +14,11 @@ use curt_vfs::FileCacheCounters;
 use crate::authorisation_cache::AuthorisationCaches;
 use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameService, SystemNames};
 use crate::file_handle::HandleKey;
+use crate::locking::LockService;
 use crate::mount3::RemoteMountTable;
+use crate::nlm::LockManager;
 use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
+use crate::state::locks::LockTableOptions;
 use crate::state::{ClientSummary, ServerState, StateLimits};
 use crate::state_directory::{ClientRecords, PersistentState, StateError, random};
 use crate::versions::Versions;
@@ -95,22 +98,29 @@ pub enum SetupError {
     /// `subtree_check`, for which the handles of the export have no room.
     #[error("{0}: the file system's handles are too long for subtree_check: use no_subtree_check")]
     NoRoomForParents(String),
+    /// The thread for what is due later about locks cannot be started.
+    #[error("cannot start a thread for locks: {0}")]
+    LockThread(std::io::Error),
     /// The threads that query name services cannot be started.
     #[error("cannot start a thread for name services: {0}")]
     Threads(std::io::Error),
 }
 
-/// NFS versions 3, 4.1 and 4.2 with MOUNT versions 1 and 3, over any number of exports.
+/// NFS versions 3, 4.1 and 4.2 with MOUNT versions 1 and 3, and on request NLM version 4 and NSM
+/// version 1, over any number of exports.
 pub struct NfsService {
     pub(crate) key: HandleKey,
     pub(crate) exports: ExportsTable,
-    pub(crate) state: PersistentState,
+    pub(crate) state: Arc<PersistentState>,
     pub(crate) client_records: ClientRecords,
     pub(crate) write_verifiers: WriteVerifiers,
     pub(crate) remote_mounts: RemoteMountTable,
     pub(crate) counters: Arc<ServerCounters>,
     pub(crate) reply_cache: ReplyCache,
     pub(crate) authorisations: AuthorisationCaches,
+    /// Byte-range locks, for NLM and for NFSv4.
+    pub(crate) locks: Arc<LockService>,
+    pub(crate) lock_manager: Arc<LockManager>,
     pub(crate) clock: TimeSource,
     pub(crate) versions: Versions,
     /// What NFSv4 clients hold, and the share reservations of all versions.
@@ -142,6 +152,9 @@ impl NfsService {
         let Setup { state, exports, counters } = setup;
         let state_secret = state.derived_secret("sessions");
         let server_owner = state.derived_secret("server owner");
+        let locks = Arc::new(LockService::new(LockTableOptions::default()));
+        let mut held = ServerState::new(StateLimits::default(), u32::from_ne_bytes(random()?), &state_secret);
+        held.grace = Arc::clone(locks.grace());
         let service = Self {
             key: state.handle_key(),
             exports: ExportsTable::new(names, clock.clone()),
@@ -151,15 +164,17 @@ impl NfsService {
                 clock.clone(),
                 Arc::clone(&counters),
             ),
-            state,
+            state: Arc::new(state),
             client_records: ClientRecords::default(),
             write_verifiers: WriteVerifiers::new(u64::from_ne_bytes(random()?)),
             remote_mounts: RemoteMountTable::default(),
             counters,
             authorisations: AuthorisationCaches::default(),
-            held: ServerState::new(StateLimits::default(), u32::from_ne_bytes(random()?), &state_secret),
+            held,
             server_owner,
             started: clock.now(),
+            lock_manager: Arc::default(),
+            locks,
             clock,
             versions: Versions::default(),
         };

@@ -12,6 +12,7 @@
 mod caller;
 mod error;
 mod handle;
+mod kernel_locks;
 mod local;
 mod memory;
 mod mode;
@@ -27,6 +28,7 @@ use curt_types::{Access, Attributes, Device, FileKind, SetAttributes, Stability,
 pub use caller::FsCred;
 pub use error::Error;
 pub use handle::{HANDLE_BYTES_MAX, HandleScheme, NodeHandle};
+pub use kernel_locks::{KernelLockError, KernelLocks, ProcessLock};
 pub use local::{
     FileCacheCounters, FileCaching, HandleChoice, LocalError, LocalOptions, LocalVfs, MetadataDurability,
     OPathCaching,
@@ -346,6 +348,13 @@ pub trait Vfs: Send + Sync {
 
     /// Limits and properties of the file system at `node` (FSINFO and PATHCONF), as they are.
     fn limits(&self, node: &NodeHandle) -> PostOpResult<Limits>;
+
+    /// An open file description for locks of the kernel on a regular file; `EOPNOTSUPP` for a tree
+    /// without such locks.
+    fn open_kernel_locks(&self, node: &NodeHandle) -> Result<Box<dyn KernelLocks>, Error> {
+        let _ = node;
+        Err(Error::Os(rustix::io::Errno::OPNOTSUPP))
+    }
 
     /// Makes all data durable (used at shutdown). [`Error::Lost`] as for [`Vfs::commit`].
     fn sync_all(&self) -> Result<(), Error>;

@@ -72,6 +72,24 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "PORT")]
     pub(super) mount_port: Option<u16>,
 
+    /// Do not serve locks of NFSv3 (NLM and NSM); clients then need the mount option nolock
+    #[arg(long)]
+    pub(super) no_locks: bool,
+
+    /// Port for the lock manager (NLM) over TCP and UDP [default: the same as for NFS]
+    #[arg(long, value_name = "PORT", conflicts_with = "no_locks")]
+    pub(super) lock_port: Option<u16>,
+
+    /// Port for the status monitor (NSM) over TCP and UDP, if rpc.statd does not run [default: the
+    /// same as for the lock manager]
+    #[arg(long, value_name = "PORT", conflicts_with = "no_locks")]
+    pub(super) statd_port: Option<u16>,
+
+    /// Seconds after a restart in which clients reclaim their locks, and no other locks are granted;
+    /// none if no client had a lock
+    #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(..=3600))]
+    pub(super) grace: u32,
+
     /// Export read-only
     #[arg(long)]
     pub(super) ro: bool,

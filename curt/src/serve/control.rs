@@ -115,6 +115,7 @@ impl ServerControl {
                 .collect(),
             file_cache_misses: file_cache.misses,
             stages: self.counters.stages.report(),
+            lock_calls: self.counters.calls.lock_calls(),
             limits: self
                 .connections
                 .get()

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -21,6 +21,7 @@ use super::{
 const BACKLOG: i32 = 1024;
 
 /// The listening sockets and their protocols.
+#[derive(Default)]
 pub(super) struct Listeners {
     /// The sockets.
     pub(super) sockets: Vec<TcpListener>,
@@ -28,6 +29,12 @@ pub(super) struct Listeners {
     pub(super) nfs: Vec<SocketAddr>,
     /// Addresses of MOUNT.
     pub(super) mount: Vec<SocketAddr>,
+    /// Addresses of NLM; none if locks are not served.
+    pub(super) lock: Vec<SocketAddr>,
+    /// Addresses of NSM.
+    pub(super) statd: Vec<SocketAddr>,
+    /// The sockets of NLM and NSM over UDP, at addresses of these.
+    pub(super) datagrams: Vec<UdpSocket>,
 }
 
 impl Listeners {
@@ -39,9 +46,11 @@ impl Listeners {
                 arguments.bind.is_empty() && arguments.mount_port.is_none(),
                 "the service manager passed the sockets: leave out --bind and --mount-port, or disable the socket unit"
             );
-            return Self::of(inherited);
+            let mut listeners = Self::of(inherited)?;
+            listeners.add_locks(arguments)?;
+            return Ok(listeners);
         }
-        let mut listeners = Self { sockets: Vec::new(), nfs: Vec::new(), mount: Vec::new() };
+        let mut listeners = Self::default();
         if arguments.bind.is_empty() {
             let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), NFS_PORT);
             listeners.add_nfs(any).with_context(|| advice(any))?;
@@ -57,7 +66,8 @@ impl Listeners {
         for bind in &arguments.bind {
             listeners.add_nfs(bind.0).with_context(|| advice(bind.0))?;
         }
-        listeners.add_mount(arguments.mount_port)?;
+        listeners.mount = listeners.add_program(listeners.nfs.clone(), arguments.mount_port)?;
+        listeners.add_locks(arguments)?;
         Ok(listeners)
     }
 
@@ -73,7 +83,7 @@ impl Listeners {
             mount.clone_from(&nfs);
         }
         let sockets = inherited.into_iter().map(|one| one.socket).collect();
-        Ok(Self { sockets, nfs, mount })
+        Ok(Self { sockets, nfs, mount, ..Self::default() })
     }
 
     fn add_nfs(&mut self, address: SocketAddr) -> rustix::io::Result<()> {
@@ -83,24 +93,51 @@ impl Listeners {
         Ok(())
     }
 
-    /// MOUNT is served on `port` of each address, or where NFS is.
-    fn add_mount(&mut self, port: Option<u16>) -> Result<()> {
-        let addresses: BTreeSet<IpAddr> = self.nfs.iter().map(SocketAddr::ip).collect();
-        let Some(port) = port.filter(|port| self.nfs.iter().any(|nfs| nfs.port() != *port)) else {
-            self.mount.clone_from(&self.nfs);
-            return Ok(());
+    /// A program is served on `port` of each address of another one, or where that is.
+    fn add_program(&mut self, other: Vec<SocketAddr>, port: Option<u16>) -> Result<Vec<SocketAddr>> {
+        let Some(port) = port.filter(|port| other.iter().any(|other| other.port() != *port)) else {
+            return Ok(other);
         };
-        for address in addresses {
-            let address = SocketAddr::new(address, port);
-            if self.nfs.contains(&address) {
-                self.mount.push(address);
-                continue;
+        let mut addresses = Vec::new();
+        for address in other.iter().map(SocketAddr::ip).collect::<BTreeSet<IpAddr>>() {
+            let mut address = SocketAddr::new(address, port);
+            if !self.tcp().any(|known| *known == address) {
+                let socket;
+                (socket, address) = listen(address).with_context(|| advice(address))?;
+                self.sockets.push(socket);
             }
-            let (socket, address) = listen(address).with_context(|| advice(address))?;
-            self.sockets.push(socket);
-            self.mount.push(address);
+            addresses.push(address);
+        }
+        Ok(addresses)
+    }
+
+    /// All addresses over TCP.
+    fn tcp(&self) -> impl Iterator<Item = &SocketAddr> {
+        self.nfs.iter().chain(&self.mount).chain(&self.lock).chain(&self.statd)
+    }
+
+    /// NLM and NSM are served over UDP, too. Clients call NLM over TCP, unless they have mounted over
+    /// UDP, which this server has not; but status monitors send notices over UDP.
+    fn add_locks(&mut self, arguments: &ServeArguments) -> Result<()> {
+        if arguments.no_locks {
+            return Ok(());
+        }
+        self.lock = self.add_program(self.nfs.clone(), arguments.lock_port)?;
+        self.statd = self.add_program(self.lock.clone(), arguments.statd_port)?;
+        for address in self.lock.iter().chain(&self.statd).copied().collect::<BTreeSet<_>>() {
+            match receive(address) {
+                Ok(socket) => self.datagrams.push(socket),
+                Err(errno) => tracing::warn!(
+                    "{address} over UDP: {errno}; clients that restart cannot report it there, and keep their locks"
+                ),
+            }
         }
         Ok(())
+    }
+
+    /// Whether calls over UDP are received at a port of an address.
+    pub(super) fn is_received_by_udp(&self, address: SocketAddr) -> bool {
+        self.datagrams.iter().any(|socket| socket.local_addr().is_ok_and(|local| local == address))
     }
 
     /// Whether only this machine can connect.
@@ -122,6 +159,16 @@ fn listen(address: SocketAddr) -> rustix::io::Result<(TcpListener, SocketAddr)> 
     let listener = TcpListener::from(socket);
     let address = listener.local_addr().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok((listener, address))
+}
+
+fn receive(address: SocketAddr) -> rustix::io::Result<UdpSocket> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    Ok(UdpSocket::from(socket))
 }
 
 /// The failed operation, and what to do; the error follows.

@@ -58,6 +58,14 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     for (operation, count) in report.counters.requests.iter() {
         calls.sample(&[("procedure", &operation.key())], count);
     }
+    let mut lock_calls = out.family(
+        "curt_server_lock_calls_total",
+        MetricType::Counter,
+        "Calls of NLM and NSM that occurred, per procedure.",
+    );
+    for (procedure, count) in &report.lock_calls {
+        lock_calls.sample(&[("procedure", procedure)], count);
+    }
     out.table("curt_server", &[([], &report.counters.events)]);
     let mut limits = out.family(
         "curt_server_limits_met_total",

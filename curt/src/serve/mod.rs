@@ -10,6 +10,7 @@ mod leases;
 mod limits;
 mod listeners;
 mod liveness;
+mod locks;
 mod metrics;
 mod ports;
 mod privileges;
@@ -26,13 +27,17 @@ use std::{process::ExitCode, sync::Arc};
 
 use anyhow::{Context, Result};
 use curt_observe::ServerCounters;
-use curt_rpc::server::RpcServer;
+use curt_rpc::server::{RpcServer, RpcService};
 use curt_server::NfsService;
 
 pub(crate) use self::arguments::ServeArguments;
 pub(crate) use self::exported::ServableEntries;
 use self::{
-    exported::OpenedExports, listeners::Listeners, ports::PortRouter, registration::RpcbindRegistration,
+    exported::OpenedExports,
+    listeners::Listeners,
+    locks::LockServer,
+    ports::{PortRouter, ProgramPorts},
+    registration::RpcbindRegistration,
 };
 use crate::errors;
 use crate::{journal, logs};
@@ -75,7 +80,20 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let _metrics = metrics::serve(arguments, control.clone())?;
     let ring = curt_observe::control::keep_ring(control::origin(&service), arguments.ring);
     let mut listeners = Listeners::open(arguments, inherited)?;
-    let by_port = PortRouter::of(Arc::<NfsService>::clone(&service), &listeners);
+    let locks = LockServer::start(arguments, &service)?;
+    let programs: Arc<dyn RpcService> = match &locks {
+        Some(locks) => Arc::clone(&locks.programs[0]),
+        None => Arc::<NfsService>::clone(&service),
+    };
+    let ports = ProgramPorts::of(&listeners);
+    let by_udp = |programs| PortRouter::of(programs, ports.without_nfs());
+    let registration =
+        (!arguments.no_rpcbind).then(|| RpcbindRegistration::register(&listeners, arguments.vers)).flatten();
+    let datagrams = match &locks {
+        Some(locks) => locks.datagram_servers(std::mem::take(&mut listeners.datagrams), by_udp),
+        None => Ok(Vec::new()),
+    };
+    let by_port = PortRouter::of(programs, ports.clone());
     let sockets = std::mem::take(&mut listeners.sockets);
     let server = RpcServer::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
     control.set_connections(server.handle());
@@ -84,14 +102,18 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
         leases::watch(Arc::clone(&service), Arc::clone(&stops))
             .context("cannot start the thread for leases")?;
     }
-    let registration =
-        (!arguments.no_rpcbind).then(|| RpcbindRegistration::register(&listeners, arguments.vers)).flatten();
-    let serving = serving::start(server, arguments.seccomp)?;
+    let serving = serving::start(server, datagrams.context("cannot serve UDP")?, arguments.seccomp)?;
+    if let Some(locks) = &locks {
+        locks.announce(&service, &listeners, registration.as_ref())?;
+    }
     announce(&summary, open_to_all.as_deref(), &listeners);
     systemd::ready(&summary);
     liveness::watch(listeners.nfs[0], arguments.vers, counters, stops)
         .context("cannot start the watchdog thread")?;
     let served = serving.wait();
+    if let Some(locks) = &locks {
+        locks.end();
+    }
     if let Some(registration) = registration.filter(|_| served.is_ok()) {
         registration.withdraw();
     }
@@ -112,8 +134,11 @@ fn announce(summary: &str, open_to_all: Option<&str>, listeners: &Listeners) {
         let what = if listeners.mount.contains(address) { "NFS and MOUNT" } else { "NFS" };
         tracing::info!("listening on {address} for {what}");
     }
-    for address in listeners.mount.iter().filter(|address| !listeners.nfs.contains(address)) {
-        tracing::info!("listening on {address} for MOUNT");
+    let others = [("MOUNT", &listeners.mount), ("NLM", &listeners.lock), ("NSM", &listeners.statd)];
+    for (name, addresses) in others {
+        for address in addresses.iter().filter(|address| !listeners.nfs.contains(address)) {
+            tracing::info!("listening on {address} for {name}");
+        }
     }
     if let Some(path) = open_to_all.filter(|_| !listeners.is_local()) {
         tracing::warn!(

@@ -5,14 +5,14 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
     os::unix::net::UnixStream,
     sync::Arc,
     time::Duration,
 };
 
 use curt_proto::{
-    mount3, nfs3, nfs4,
+    mount3, nfs3, nfs4, nlm4, nsm,
     portmap::{self, Mapping, PortmapProcedure, Rpcb, RpcbindVersion, format_universal_address},
 };
 use curt_rpc::{
@@ -50,6 +50,14 @@ struct RegisteredService {
     program: u32,
     version: u32,
     address: SocketAddr,
+    protocol: Protocol,
+}
+
+/// How a service receives calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Tcp,
+    Udp,
 }
 
 /// The registrations, and the connection to rpcbind.
@@ -73,7 +81,9 @@ impl RpcbindRegistration {
     /// logged and not an error.
     pub(super) fn register(listeners: &Listeners, versions: Versions) -> Option<Self> {
         let Some(directory) = RpcbindClient::find() else {
-            tracing::info!("rpcbind is not running: clients need port= and mountport=");
+            tracing::info!(
+                "rpcbind is not running: clients need port= and mountport=, and nolock or lockport="
+            );
             return None;
         };
         let mut registration = Self { directory, answered: Vec::new() };
@@ -81,7 +91,7 @@ impl RpcbindRegistration {
         for answered in all(listeners, versions) {
             match registration.directory.set(answered) {
                 Ok(true) => registration.answered.push(answered),
-                Ok(false) => refused.push(answered.to_string()),
+                Ok(false) => refused.push(answered),
                 Err(error) => {
                     tracing::warn!(
                         "cannot register with rpcbind: {error}; clients need port= and mountport="
@@ -90,7 +100,18 @@ impl RpcbindRegistration {
                 }
             }
         }
+        if refused.iter().any(|refused| refused.program == nsm::PROGRAM) {
+            tracing::info!("the system's status monitor (rpc.statd) watches clients");
+        }
+        if refused.iter().any(|refused| refused.program == nlm4::PROGRAM) {
+            tracing::warn!(
+                "another lock manager is registered with rpcbind, such as the kernel's (lockd), which starts with its \
+                 NFS server and with its mounts over NFSv3: clients cannot lock files of this server"
+            );
+        }
+        refused.retain(|refused| !matches!(refused.program, nlm4::PROGRAM | nsm::PROGRAM));
         if !refused.is_empty() {
+            let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
             tracing::warn!(
                 "rpcbind has another server for what this one answers ({}): clients that ask it will not come here \
                  (`rpcinfo -p` shows it; name the ports on the client, or end the other server)",
@@ -98,6 +119,20 @@ impl RpcbindRegistration {
             );
         }
         Some(registration)
+    }
+
+    /// The ports of NLM over TCP and UDP, if they are registered for IPv4.
+    pub(super) fn lock_ports(&self, listeners: &Listeners) -> Option<[u16; 2]> {
+        let port = |protocol| {
+            let of_locks = self.answered.iter().find(|answered| {
+                answered.program == nlm4::PROGRAM
+                    && answered.protocol == protocol
+                    && answered.address.is_ipv4()
+                    && listeners.lock.contains(&answered.address)
+            });
+            of_locks.map(|answered| answered.address.port())
+        };
+        Some([port(Protocol::Tcp)?, port(Protocol::Udp)?])
     }
 
     /// Removes the registrations.
@@ -118,12 +153,17 @@ fn all(listeners: &Listeners, versions: Versions) -> Vec<RegisteredService> {
         (versions.v4(), nfs4::PROGRAM, nfs4::VERSION, &listeners.nfs),
         (versions.v3, mount3::PROGRAM, mount3::VERSION_1, &listeners.mount),
         (versions.v3, mount3::PROGRAM, mount3::VERSION, &listeners.mount),
+        (true, nlm4::PROGRAM, nlm4::VERSION, &listeners.lock),
+        (true, nsm::PROGRAM, nsm::VERSION, &listeners.statd),
     ];
     let mut all = Vec::new();
     for (_, program, version, addresses) in programs.into_iter().filter(|(served, ..)| *served) {
         for family in [SocketAddr::is_ipv4, SocketAddr::is_ipv6] {
-            let address = addresses.iter().find(|address| family(address));
-            all.extend(address.map(|address| RegisteredService { program, version, address: *address }));
+            let Some(address) = addresses.iter().find(|address| family(address)).copied() else { continue };
+            let by_udp =
+                matches!(program, nlm4::PROGRAM | nsm::PROGRAM) && listeners.is_received_by_udp(address);
+            let protocols = [Some(Protocol::Tcp), by_udp.then_some(Protocol::Udp)].into_iter().flatten();
+            all.extend(protocols.map(|protocol| RegisteredService { program, version, address, protocol }));
         }
     }
     all
@@ -173,7 +213,7 @@ impl RpcbindClient {
                 let results = self.call(DUMP, answered)?;
                 let list: OptionalList<Rpcb<'_>, ENTRIES_MAX> =
                     decode_all(&results).map_err(CallError::from)?;
-                let netid = netid(answered.address);
+                let netid = netid(answered);
                 let same = list.iter().find(|other| {
                     (other.program, other.version, &*other.netid)
                         == (answered.program, answered.version, netid)
@@ -189,7 +229,12 @@ impl RpcbindClient {
             SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
             SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::LOCALHOST),
         };
-        Ok(TcpStream::connect_timeout(&SocketAddr::new(here, port), RPCBIND_TIMEOUT).is_ok())
+        let address = SocketAddr::new(here, port);
+        Ok(match answered.protocol {
+            Protocol::Tcp => TcpStream::connect_timeout(&address, RPCBIND_TIMEOUT).is_ok(),
+            // Whoever receives there has the port.
+            Protocol::Udp => UdpSocket::bind((answered.address.ip(), port)).is_err(),
+        })
     }
 
     fn ask(
@@ -207,7 +252,7 @@ impl RpcbindClient {
         let binding = Rpcb {
             program: answered.program,
             version: answered.version,
-            netid: Opaque::new(netid(answered.address)).expect(short),
+            netid: Opaque::new(netid(answered)).expect(short),
             address: Opaque::new(address.as_bytes()).expect(short),
             owner: Opaque::new(owner.as_bytes()).expect(short),
         };
@@ -223,7 +268,10 @@ impl RpcbindClient {
                 let mapping = Mapping {
                     program: answered.program,
                     version: answered.version,
-                    protocol: portmap::PROTOCOL_TCP,
+                    protocol: match answered.protocol {
+                        Protocol::Tcp => portmap::PROTOCOL_TCP,
+                        Protocol::Udp => portmap::PROTOCOL_UDP,
+                    },
                     port: answered.address.port().into(),
                 };
                 // It does not support IPv6: nothing is registered, which is not an error.
@@ -298,8 +346,13 @@ fn local(stream: &mut UnixStream, procedure: u32, arguments: &dyn Encode) -> Res
     }
 }
 
-fn netid(address: SocketAddr) -> &'static [u8] {
-    if address.is_ipv4() { portmap::NETID_TCP } else { portmap::NETID_TCP6 }
+const fn netid(answered: RegisteredService) -> &'static [u8] {
+    match (answered.protocol, answered.address) {
+        (Protocol::Tcp, SocketAddr::V4(_)) => portmap::NETID_TCP,
+        (Protocol::Tcp, SocketAddr::V6(_)) => portmap::NETID_TCP6,
+        (Protocol::Udp, SocketAddr::V4(_)) => portmap::NETID_UDP,
+        (Protocol::Udp, SocketAddr::V6(_)) => portmap::NETID_UDP6,
+    }
 }
 
 /// This process's user as rpcbind names it.
@@ -312,8 +365,14 @@ fn owner() -> String {
 
 impl std::fmt::Display for RegisteredService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = if self.program == nfs3::PROGRAM { "NFS" } else { "MOUNT" };
-        write!(f, "{name} version {} on {}", self.version, self.address)
+        let name = match self.program {
+            nfs3::PROGRAM => "NFS",
+            mount3::PROGRAM => "MOUNT",
+            nlm4::PROGRAM => "NLM",
+            _ => "NSM",
+        };
+        let protocol = if self.protocol == Protocol::Udp { " over UDP" } else { "" };
+        write!(f, "{name} version {} on {}{protocol}", self.version, self.address)
     }
 }
 
@@ -324,19 +383,27 @@ mod tests {
     #[test]
     fn each_program_and_family_is_registered_once() {
         let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let lock = datagrams.local_addr().expect("its address");
         let listeners = Listeners {
-            sockets: Vec::new(),
             nfs: vec![address("10.0.0.1:2049"), address("127.0.0.1:2049"), address("[::1]:2049")],
             mount: vec![address("10.0.0.1:20048")],
+            lock: vec![lock],
+            statd: vec![address("[::1]:2049")],
+            datagrams: vec![datagrams],
+            ..Listeners::default()
         };
         let all: Vec<String> = all(&listeners).iter().map(ToString::to_string).collect();
         assert_eq!(
             all,
             [
-                "NFS version 3 on 10.0.0.1:2049",
-                "NFS version 3 on [::1]:2049",
-                "MOUNT version 1 on 10.0.0.1:20048",
-                "MOUNT version 3 on 10.0.0.1:20048",
+                "NFS version 3 on 10.0.0.1:2049".into(),
+                "NFS version 3 on [::1]:2049".into(),
+                "MOUNT version 1 on 10.0.0.1:20048".into(),
+                "MOUNT version 3 on 10.0.0.1:20048".into(),
+                format!("NLM version 4 on {lock}"),
+                format!("NLM version 4 on {lock} over UDP"),
+                "NSM version 1 on [::1]:2049".into(),
             ]
         );
     }

@@ -3,7 +3,7 @@
 use std::{sync::mpsc, thread};
 
 use anyhow::{Context, Result, anyhow};
-use curt_rpc::server::RpcServer;
+use curt_rpc::server::{DatagramServer, RpcServer};
 
 use super::{
     arguments::SeccompChoice,
@@ -14,9 +14,13 @@ use super::{
 /// A running server.
 pub(super) struct ServingThread(thread::JoinHandle<()>);
 
-/// Runs `server` on a restricted thread, whose restrictions all serving threads inherit. Returns
-/// once it is restricted.
-pub(super) fn start(server: RpcServer, seccomp: SeccompChoice) -> Result<ServingThread> {
+/// Runs `server` on a restricted thread, whose restrictions all serving threads inherit, also those
+/// of calls over UDP. Returns once it is restricted.
+pub(super) fn start(
+    server: RpcServer,
+    datagrams: Vec<DatagramServer>,
+    seccomp: SeccompChoice,
+) -> Result<ServingThread> {
     let filters = violation_action(seccomp).map(SeccompFilters::new).transpose()?;
     let (sender, receiver) = mpsc::channel();
     // Read from /proc at first use, which serving threads may not access.
@@ -26,6 +30,7 @@ pub(super) fn start(server: RpcServer, seccomp: SeccompChoice) -> Result<Serving
             privileges::keep_to_serve().and_then(|()| filters.map_or(Ok(()), |filters| filters.apply()));
         let is_confined = confined.is_ok();
         if sender.send(confined).is_ok() && is_confined {
+            datagrams.into_iter().for_each(serve_datagrams);
             server.run();
         }
     };
@@ -33,6 +38,18 @@ pub(super) fn start(server: RpcServer, seccomp: SeccompChoice) -> Result<Serving
     let thread = thread.context("cannot start the serving thread")?;
     receiver.recv().context("the serving thread ended during start")??;
     Ok(ServingThread(thread))
+}
+
+/// Serves calls over UDP on a thread, which ends with the process.
+fn serve_datagrams(server: DatagramServer) {
+    let serve = move || {
+        if let Err(error) = server.run() {
+            tracing::error!("calls over UDP are not received any longer: {error}");
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("curt-datagrams".into()).spawn(serve) {
+        tracing::error!("calls over UDP are not received: {error}");
+    }
 }
 
 /// The action for other system calls; `None`: no filter.

@@ -92,6 +92,12 @@ fn text(report: &ServerReport, all: bool) -> String {
     for (name, value) in events.filter(|(_, value)| all || *value != 0) {
         let _ = writeln!(text, "{value:>12} {:<28} {}", name.name(), name.meaning());
     }
+    if all || !report.lock_calls.is_empty() {
+        text += "\nLocks (NLM, NSM):\n";
+    }
+    for (name, calls) in &report.lock_calls {
+        let _ = writeln!(text, "{calls:>12} {name}");
+    }
     text += "\nLimits met:\n";
     for (name, times) in report.limits.iter().filter(|(_, times)| all || **times != 0) {
         let _ = writeln!(text, "{times:>12} {name}");

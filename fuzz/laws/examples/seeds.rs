@@ -197,7 +197,7 @@ fn compounds() -> Vec<Seed> {
         share_deny: 0,
         owner: StateOwner { clientid: Clientid(0), owner: name_of_owner() },
         how: OpenHow::Create(CreateHow4::Unchecked(attributes)),
-        claim: OpenClaim::Null(name("new")),
+        claim: OpenClaim::Null(name("file")),
     };
     let data = Opaque::new(b"data").expect("four bytes");
     let (stateid, stable) = (Stateid::CURRENT, StableHow4::FileSync);
@@ -208,7 +208,7 @@ fn compounds() -> Vec<Seed> {
     let set = operation(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
     let save = bare(Nfs4Operation::Savefh);
     let rename = operation(&RenameArgs4 { from: name("file"), to: name("other") });
-    let remove = operation(&RemoveArgs4 { name: name("made") });
+    let remove = operation(&RemoveArgs4 { name: name("directory") });
     let verify = operation(&VerifyArgs4 { attributes });
     let rows = [
         ("look", compound(ROOT, &[getattr.clone(), readdir, lookup, getattr])),

@@ -7,7 +7,7 @@ use curt_xdr::{Decode, Decoder, Encode, Opaque, VarArray, decode_all};
 use crate::world::{World, bytes};
 
 /// Maximum number of compounds of one input.
-const COMPOUNDS_MAX: usize = 8;
+const COMPOUNDS_MAX: u32 = 8;
 /// A word of arguments with these first three bytes stands for a handle from the server.
 const HANDLE_WORD: [u8; 3] = [0xff, 0xff, 0xff];
 /// A word with these first three bytes stands for the last stateid from the server.
@@ -22,7 +22,8 @@ macro_rules! survives {
             let again = bytes(&value);
             assert!(again.len() <= $bytes.len(), "{value:?}");
             let decoded: $message = decode_all(&again).expect("what was encoded is decoded");
-            assert_eq!(value, decoded);
+            // Numbers that a bitmap does not keep are not encoded.
+            assert_eq!(again, bytes(&decoded), "{value:?}");
         })+
     };
 }
@@ -60,26 +61,20 @@ pub fn compounds(bytes: &[u8]) {
     let world = World::new();
     let session = open_session(&world);
     let (mut rest, mut stateid) = (bytes, Stateid::ANONYMOUS);
-    for at in 0..COMPOUNDS_MAX {
+    // The first was RECLAIM_COMPLETE.
+    for number in 2..2 + COMPOUNDS_MAX {
         let Some(([operations, words, caller, kept], after)) = rest.split_first_chunk::<4>() else {
             return;
         };
         let length = (usize::from(*words) * 4).min(after.len());
         let (body, after) = after.split_at(length);
         rest = after;
-        let sequence = SequenceArgs4 {
-            session,
-            sequence: SequenceId(u32::try_from(at + 1).expect("a few")),
-            slot: SlotId(0),
-            highest_slot: SlotId(0),
-            cache_this: kept % 2 == 1,
-        };
         let mut arguments = Vec::new();
         let operations = u32::from(*operations) + 1;
         let tag = Opaque::new(b"fuzz").expect("a short tag");
         CompoundHeader { tag, minor_version: MINOR_VERSION, operations }.encode(&mut arguments);
         Nfs4Operation::Sequence.encode(&mut arguments);
-        sequence.encode(&mut arguments);
+        sequence(session, number, kept % 2 == 1).encode(&mut arguments);
         put_words(&world, stateid, body, &mut arguments);
         let uid = if caller % 2 == 0 { 0 } else { 1000 };
         let reply = world.compound(uid, &arguments).expect("a header is not garbage");
@@ -140,7 +135,19 @@ fn open_session(world: &World) -> SessionId {
     };
     let reply = run(&|compound| compound.push(&create));
     let mut results = CompoundResults::new(&reply).expect("a header");
-    results.next::<CreateSessionOk4>(Nfs4Operation::CreateSession).expect("a session").session
+    let session = results.next::<CreateSessionOk4>(Nfs4Operation::CreateSession).expect("a session").session;
+    // An earlier world left its client in the state directory: it has reclaimed everything.
+    run(&|compound| {
+        compound.push(&sequence(session, 1, false));
+        compound.push(&ReclaimCompleteArgs4 { one_file_system: false });
+    });
+    session
+}
+
+/// SEQUENCE of the only slot.
+const fn sequence(session: SessionId, number: u32, cache_this: bool) -> SequenceArgs4 {
+    let (slot, highest_slot) = (SlotId(0), SlotId(0));
+    SequenceArgs4 { session, sequence: SequenceId(number), slot, highest_slot, cache_this }
 }
 
 /// Checks that a reply is complete and consistent. Returns the last stateid of an OPEN in it.

@@ -9,9 +9,8 @@ use curt_proto::nsm::{self, MonArguments, MonResult, MonitorCallback, MonitorId,
 use curt_proto::{nlm4, portmap};
 use curt_rpc::server::{DatagramServer, DatagramServerHandle, Limits, RpcServer, RpcServerHandle};
 use curt_xdr::Opaque;
-use tracing::warn;
+use tracing::{debug, warn};
 
-use super::granted_results;
 use super::membership::LockService;
 use super::programs::{CallbackPrograms, MONITOR_CALLBACK, record_of};
 use super::registration::{self, LocalPortmapper};
@@ -23,14 +22,14 @@ const LIMITS: (usize, usize, usize) = (64, 8, 4);
 pub(super) struct CallbackService {
     portmapper: LocalPortmapper,
     ports: [u16; 2],
-    server: RpcServerHandle,
-    datagrams: DatagramServerHandle,
+    /// `None`: a server serves and registers them.
+    servers: Option<(RpcServerHandle, DatagramServerHandle)>,
     monitor: Option<SystemMonitor>,
 }
 
-/// The system's status monitor, at a port.
+/// The system's status monitor (rpc.statd), at a port. It calls procedure 16 of the lock manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SystemMonitor(u16);
+pub struct SystemMonitor(u16);
 
 impl CallbackService {
     /// Serves and registers the programs. `None` if servers cannot call them.
@@ -39,17 +38,13 @@ impl CallbackService {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         let ports = [listener.local_addr().ok()?.port(), socket.local_addr().ok()?.port()];
-        let results = granted_results::start().ok()?;
-        let programs = |is_udp| {
-            let receiver = Arc::clone(service);
-            Arc::new(CallbackPrograms { receiver, is_udp, results: results.clone() })
-        };
+        let [tcp, udp] = CallbackPrograms::for_both_transports(service).ok()?.map(Arc::new);
         let (connections, threads, threads_per_client) = LIMITS;
         let limits = Limits { connections, threads, threads_per_client, ..Limits::default() };
-        let server = RpcServer::new(vec![listener], programs(false), limits).ok()?;
-        let datagrams = DatagramServer::new(socket, programs(true)).ok()?;
-        let mut started =
-            Self { portmapper, ports, server: server.handle(), datagrams: datagrams.handle(), monitor: None };
+        let server = RpcServer::new(vec![listener], tcp, limits).ok()?;
+        let datagrams = DatagramServer::new(socket, udp).ok()?;
+        let servers = Some((server.handle(), datagrams.handle()));
+        let mut started = Self { portmapper, ports, servers, monitor: None };
         thread::Builder::new().name("curt-locks-tcp".into()).spawn(move || server.run()).ok()?;
         let serve_datagrams = move || {
             if let Err(error) = datagrams.run() {
@@ -62,6 +57,15 @@ impl CallbackService {
             return None;
         }
         Some(started)
+    }
+
+    /// The programs of a server, which has registered NLM at ports of TCP and UDP. `None` if other
+    /// hosts cannot call it.
+    pub(super) fn of_server(ports: [u16; 2]) -> Option<Self> {
+        let portmapper = LocalPortmapper::find()?;
+        let is_registered = portmapper.is_registered_at(nlm4::PROGRAM, nlm4::VERSION, ports);
+        let monitor = SystemMonitor::find_other_than(&portmapper, ports);
+        is_registered.then_some(Self { portmapper, ports, servers: None, monitor })
     }
 
     fn register(&mut self) -> bool {
@@ -94,17 +98,31 @@ impl CallbackService {
     }
 
     pub(super) fn end(self) {
+        let Some((server, datagrams)) = self.servers else { return };
         self.portmapper.unregister(nlm4::PROGRAM, nlm4::VERSION, self.ports);
         self.portmapper.unregister(nsm::PROGRAM, nsm::VERSION, self.ports);
-        self.server.shutdown();
-        self.datagrams.shutdown();
+        server.shutdown();
+        datagrams.shutdown();
     }
 }
 
 impl SystemMonitor {
-    /// Has a server watched.
-    pub(super) fn watch(self, server: IpAddr) {
-        let name = server.to_string();
+    /// The monitor of this host, unless it is the one at these ports of TCP and UDP.
+    #[must_use]
+    pub fn find(own: [u16; 2]) -> Option<Self> {
+        Self::find_other_than(&LocalPortmapper::find()?, own)
+    }
+
+    fn find_other_than(portmapper: &LocalPortmapper, [own, _]: [u16; 2]) -> Option<Self> {
+        let port = portmapper.port(nsm::PROGRAM, nsm::VERSION, portmap::PROTOCOL_TCP);
+        // What a server left that was killed has no socket.
+        let port = port.filter(|port| *port != own && registration::connect(*port).is_ok());
+        port.map(Self)
+    }
+
+    /// Has a host watched, or not any more.
+    pub fn watch(self, host: IpAddr, is_watched: bool) {
+        let name = host.to_string();
         let text = |text: &'static str| Opaque::new(text.as_bytes()).unwrap_or_default();
         let callback = MonitorCallback {
             name: text("localhost"),
@@ -113,17 +131,28 @@ impl SystemMonitor {
             procedure: MONITOR_CALLBACK,
         };
         let id = MonitorId { name: Opaque::new(name.as_bytes()).unwrap_or_default(), callback };
-        let arguments = MonArguments { id, private: record_of(server) };
-        let target = (nsm::PROGRAM, nsm::VERSION, NsmProcedure::Mon.number());
-        let told = registration::connect(self.0)
-            .and_then(|transport| registration::call::<MonResult>(&transport, target, &arguments));
+        let target = |procedure: NsmProcedure| (nsm::PROGRAM, nsm::VERSION, procedure.number());
+        let transport = registration::connect(self.0);
+        if !is_watched {
+            let unwatched = transport.and_then(|transport| {
+                registration::call::<nsm::MonitorState>(&transport, target(NsmProcedure::Unmon), &id)
+            });
+            if let Err(error) = unwatched {
+                debug!(%host, %error, "the status monitor still watches the host");
+            }
+            return;
+        }
+        let arguments = MonArguments { id, private: record_of(host) };
+        let told = transport.and_then(|transport| {
+            registration::call::<MonResult>(&transport, target(NsmProcedure::Mon), &arguments)
+        });
         match told {
             Ok(MonResult { result: nsm::MonitorResult::Success, .. }) => {}
             Ok(_) => {
-                warn!(%server, "the status monitor does not watch the server: its restart goes unnoticed")
+                warn!(%host, "the status monitor does not watch the host: its restart goes unnoticed")
             }
             Err(error) => {
-                warn!(%server, %error, "no status monitor watches the server: its restart goes unnoticed");
+                warn!(%host, %error, "no status monitor watches the host: its restart goes unnoticed");
             }
         }
     }

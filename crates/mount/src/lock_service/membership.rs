@@ -6,8 +6,11 @@
 //! directory of the records, to which this user alone can write, and are named after the network
 //! namespace.
 //!
+//! A server has to serve the programs itself: it has a mount that serves them give up by the line
+//! `yield`, and serves all mounts. Another server answers `kept`.
+//!
 //! Lines from a member: `join SVID ADDRESS…`, `answer NUMBER 0|1`. Lines from the service: `welcome
-//! 0|1 STATE` (also later, if it can be called by servers now, or cannot any more), `granted NUMBER
+//! 0|1 STATE` (also later, if its servers can call it now, or cannot any more), `granted NUMBER
 //! SVID FIRST LAST r|w HANDLE`, `restarted`.
 
 use std::collections::HashMap;
@@ -47,6 +50,12 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often grants from unknown addresses have the server asked.
 const UNVERIFIED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The line by which a server has a mount give up the service.
+const YIELD: &str = "yield";
+
+/// The answer of another server.
+const KEPT: &str = "kept";
 
 /// The longest line: a handle of 128 bytes in hexadecimal digits, and numbers.
 const LINE_MAX: u64 = 1024;
@@ -101,10 +110,9 @@ impl Member {
         }
     }
 
-    fn welcome(&self, is_served: bool, state: i32) {
+    fn welcome(&self, can_be_called: bool, state: i32) {
         self.state.store(state, Relaxed);
-        // The programs are registered for IPv4.
-        self.can_be_called.store(is_served && self.servers.iter().all(IpAddr::is_ipv4), Relaxed);
+        self.can_be_called.store(can_be_called, Relaxed);
         // What came before went to nobody.
         if let Some(events) = self.events() {
             events.callbacks_lost();
@@ -117,8 +125,8 @@ impl Member {
         if let Some(connection) = &*self.connection.lock() {
             let _ = connection.shutdown(Shutdown::Both);
         }
-        // Ends the wait of a service in this process.
-        let _ = UnixStream::connect(ServicePlace::here().socket);
+        // A service in this process may wait.
+        ServicePlace::here().wake();
     }
 
     fn has_ended(&self) -> bool {
@@ -127,13 +135,13 @@ impl Member {
 }
 
 /// The files of the service of this network namespace.
-struct ServicePlace {
+pub(super) struct ServicePlace {
     socket: PathBuf,
     lock: PathBuf,
 }
 
 impl ServicePlace {
-    fn here() -> Self {
+    pub(super) fn here() -> Self {
         let directory = record::directory();
         let namespace = network_namespace();
         Self {
@@ -143,11 +151,31 @@ impl ServicePlace {
     }
 
     /// The right to serve; `None`: another process has it.
-    fn claim(&self) -> io::Result<Option<File>> {
+    pub(super) fn claim(&self) -> io::Result<Option<File>> {
         record::create_directory(&record::directory())?;
         let mut options = OpenOptions::new();
         let file = options.create(true).truncate(false).write(true).mode(0o600).open(&self.lock)?;
         Ok(file.try_lock().is_ok().then_some(file))
+    }
+
+    /// Has a mount that serves give up. Returns whether another server serves, and does not.
+    pub(super) fn request_it(&self) -> io::Result<bool> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream.set_read_timeout(Some(JOIN_TIMEOUT))?;
+        writeln!(stream, "{YIELD}")?;
+        Ok(Lines::new(stream).next()?.as_deref() == Some(KEPT))
+    }
+
+    /// The socket of the service. For who has the right to serve.
+    pub(super) fn listen(&self) -> io::Result<UnixListener> {
+        // That of a service that was killed.
+        let _ = fs::remove_file(&self.socket);
+        UnixListener::bind(&self.socket)
+    }
+
+    /// Ends the wait for a connection.
+    pub(super) fn wake(&self) {
+        let _ = UnixStream::connect(&self.socket);
     }
 }
 
@@ -234,9 +262,24 @@ fn parse_grant(words: &[&str]) -> Option<Grant> {
     })
 }
 
+/// Whose process serves.
+pub(super) enum ServiceOwner {
+    Mount(Arc<Member>),
+    Server(ServerOwner),
+}
+
+/// A server that serves the programs of its host.
+pub(super) struct ServerOwner {
+    /// The addresses at which clients on this host had locks when the server ended.
+    pub(super) restarted: Vec<IpAddr>,
+    pub(super) has_ended: AtomicBool,
+}
+
 /// The service's state.
 pub(super) struct LockService {
-    own: Arc<Member>,
+    owner: ServiceOwner,
+    /// A server wants to serve instead.
+    yields: AtomicBool,
     others: Mutex<Vec<Arc<RemoteMember>>>,
     connections: AtomicUsize,
     /// When a grant from an unknown address had a server asked.
@@ -258,10 +301,9 @@ struct RemoteMember {
 
 /// Serves until the mount ends, or accepting fails. `_right` ends with it.
 fn serve(place: &ServicePlace, _right: File, own: &Arc<Member>, joined: &mpsc::Sender<()>) -> io::Result<()> {
-    // That of a service that was killed.
-    let _ = fs::remove_file(&place.socket);
-    let listener = UnixListener::bind(&place.socket)?;
-    let service = LockService::start(Arc::clone(own));
+    let listener = place.listen()?;
+    let service = LockService::start(ServiceOwner::Mount(Arc::clone(own)));
+    service.serve_callbacks(CallbackService::start(&service));
     let _ = joined.send(());
     let accepted = service.accept(&listener);
     service.end();
@@ -269,9 +311,10 @@ fn serve(place: &ServicePlace, _right: File, own: &Arc<Member>, joined: &mpsc::S
 }
 
 impl LockService {
-    fn start(own: Arc<Member>) -> Arc<Self> {
+    pub(super) fn start(owner: ServiceOwner) -> Arc<Self> {
         let service = Arc::new(Self {
-            own,
+            owner,
+            yields: AtomicBool::new(false),
             others: Mutex::default(),
             connections: AtomicUsize::new(0),
             unverified: Mutex::default(),
@@ -281,16 +324,6 @@ impl LockService {
             is_monitor: AtomicBool::new(false),
             ended: (Mutex::new(false), Condvar::new()),
         });
-        let callbacks = CallbackService::start(&service);
-        if callbacks.is_none() {
-            info!("servers cannot call back: locks of other machines are polled for");
-        }
-        service.can_be_called.store(callbacks.is_some(), Relaxed);
-        let is_monitor = callbacks.as_ref().is_some_and(CallbackService::is_monitor);
-        service.is_monitor.store(is_monitor, Relaxed);
-        *service.callbacks.lock() = callbacks;
-        service.watch(&service.own);
-        service.own.welcome(service.can_be_called.load(Relaxed), service.state);
         // The service before may have been killed.
         record::begin_to_unlock_abandoned();
         let checked = Arc::clone(&service);
@@ -301,18 +334,72 @@ impl LockService {
         service
     }
 
+    /// Serves the programs, or `None`: servers cannot call them.
+    pub(super) fn serve_callbacks(&self, callbacks: Option<CallbackService>) {
+        if callbacks.is_none() {
+            info!("servers cannot call back: locks of other machines are polled for");
+        }
+        self.can_be_called.store(callbacks.is_some(), Relaxed);
+        let is_monitor = callbacks.as_ref().is_some_and(CallbackService::is_monitor);
+        self.is_monitor.store(is_monitor, Relaxed);
+        *self.callbacks.lock() = callbacks;
+        if let Some(own) = self.own() {
+            self.watch(own);
+        }
+        self.welcome_all();
+    }
+
+    pub(super) const fn owner(&self) -> &ServiceOwner {
+        &self.owner
+    }
+
+    fn own(&self) -> Option<&Arc<Member>> {
+        match &self.owner {
+            ServiceOwner::Mount(own) => Some(own),
+            ServiceOwner::Server(_) => None,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        let has_ended = match &self.owner {
+            ServiceOwner::Mount(own) => own.has_ended(),
+            ServiceOwner::Server(server) => server.has_ended.load(Relaxed),
+        };
+        has_ended || self.yields.load(Relaxed)
+    }
+
+    /// Whether the servers of a member can call it: the programs are registered for IPv4, and a
+    /// server in this process calls directly.
+    fn is_callable(&self, member: &Member) -> bool {
+        let is_here = |address: &IpAddr| std::net::UdpSocket::bind((*address, 0)).is_ok();
+        match &self.owner {
+            ServiceOwner::Server(_) if member.servers.iter().all(is_here) => true,
+            _ => self.can_be_called.load(Relaxed) && member.servers.iter().all(IpAddr::is_ipv4),
+        }
+    }
+
+    fn welcome_all(&self) {
+        if let Some(own) = self.own() {
+            own.welcome(self.is_callable(own), self.state);
+        }
+        for other in self.others() {
+            // An error: its process has ended.
+            let _ = other.welcome(self.is_callable(&other.member), self.state);
+        }
+    }
+
     /// Has the servers of a member watched.
     fn watch(&self, member: &Member) {
         let monitor = self.callbacks.lock().as_ref().and_then(CallbackService::system_monitor);
         if let Some(monitor) = monitor {
-            member.servers.iter().for_each(|server| monitor.watch(*server));
+            member.servers.iter().for_each(|server| monitor.watch(*server, true));
         }
     }
 
-    fn accept(self: &Arc<Self>, listener: &UnixListener) -> io::Result<()> {
+    pub(super) fn accept(self: &Arc<Self>, listener: &UnixListener) -> io::Result<()> {
         loop {
             let (stream, _) = listener.accept()?;
-            if self.own.has_ended() {
+            if self.has_ended() {
                 return Ok(());
             }
             if self.connections.fetch_add(1, Relaxed) >= MEMBERS_MAX {
@@ -337,7 +424,16 @@ impl LockService {
         stream.set_read_timeout(Some(JOIN_TIMEOUT))?;
         stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         let mut lines = Lines::new(stream.try_clone()?);
-        let Some(member) = lines.next()?.as_deref().and_then(parse_join) else { return Ok(()) };
+        let Some(line) = lines.next()? else { return Ok(()) };
+        match &self.owner {
+            ServiceOwner::Mount(_) if line == YIELD => {
+                self.yields.store(true, Relaxed);
+                ServicePlace::here().wake();
+            }
+            ServiceOwner::Server(_) if line == YIELD => return writeln!(&stream, "{KEPT}"),
+            ServiceOwner::Mount(_) | ServiceOwner::Server(_) => {}
+        }
+        let Some(member) = parse_join(&line) else { return Ok(()) };
         stream.set_read_timeout(None)?;
         self.watch(&member);
         let remote = Arc::new(RemoteMember {
@@ -347,10 +443,22 @@ impl LockService {
             last: AtomicU64::new(0),
         });
         self.others.lock().push(Arc::clone(&remote));
-        let welcomed = remote.welcome(self.can_be_called.load(Relaxed), self.state);
-        let attended = welcomed.and_then(|()| remote.attend(lines));
+        let attended = self.greet(&remote).and_then(|()| remote.attend(lines));
         self.others.lock().retain(|other| !Arc::ptr_eq(other, &remote));
         attended
+    }
+
+    fn greet(&self, remote: &RemoteMember) -> io::Result<()> {
+        remote.welcome(self.is_callable(&remote.member), self.state)?;
+        match &self.owner {
+            // Its mount finds out whether it has locks of the time before.
+            ServiceOwner::Server(server)
+                if server.restarted.iter().any(|address| remote.member.servers.contains(address)) =>
+            {
+                writeln!(remote.stream.lock(), "restarted")
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_often(&self) {
@@ -376,14 +484,11 @@ impl LockService {
         drop(callbacks);
         if self.can_be_called.swap(can_be_called, Relaxed) != can_be_called {
             info!(can_be_called, "whether servers can call back has changed");
-            self.own.welcome(can_be_called, self.state);
-            for other in self.others() {
-                let _ = other.welcome(can_be_called, self.state);
-            }
+            self.welcome_all();
         }
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         let (ended, changed) = &self.ended;
         *ended.lock() = true;
         changed.notify_all();
@@ -405,11 +510,11 @@ impl LockService {
         }
         *last = Some(Instant::now());
         drop(last);
-        let can_be_called = self.can_be_called.load(Relaxed);
-        match member {
+        match (member, self.own()) {
             // An error: its process has ended.
-            Some(other) => drop(other.welcome(can_be_called, self.state)),
-            None => self.own.welcome(can_be_called, self.state),
+            (Some(other), _) => drop(other.welcome(self.is_callable(&other.member), self.state)),
+            (None, Some(own)) => own.welcome(self.is_callable(own), self.state),
+            (None, None) => {}
         }
     }
 
@@ -465,18 +570,20 @@ impl CallbackReceiver for LockService {
         let is_server = |member: &Member| member.servers.contains(&server);
         let others = self.others();
         let owner = others.iter().find(|other| other.member.owns(grant.svid));
-        match owner {
-            None if self.own.owns(grant.svid) && is_server(&self.own) => match self.own.granted(grant) {
+        let own = self.own().filter(|own| own.owns(grant.svid));
+        match (owner, own) {
+            (None, Some(own)) if is_server(own) => match own.granted(grant) {
                 true => GrantReply::Confirmed,
                 false => GrantReply::Denied,
             },
-            Some(other) if is_server(&other.member) => other.granted(grant),
-            None if !self.own.owns(grant.svid) => {
-                let is_known = is_server(&self.own) || others.iter().any(|other| is_server(&other.member));
+            (Some(other), _) if is_server(&other.member) => other.granted(grant),
+            (None, None) => {
+                let is_known = self.own().is_some_and(|own| is_server(own))
+                    || others.iter().any(|other| is_server(&other.member));
                 if is_known { GrantReply::Denied } else { GrantReply::Stranger }
             }
             // A server with several addresses may call from any of them, and so may a stranger.
-            owner => {
+            (owner, _) => {
                 self.ask_again(owner);
                 GrantReply::Unknown
             }
@@ -487,7 +594,8 @@ impl CallbackReceiver for LockService {
         let is_server = |member: &Member| member.servers.contains(&host);
         let mut others = self.others();
         others.retain(|other| is_server(&other.member));
-        if !is_server(&self.own) && others.is_empty() {
+        let own = self.own().filter(|own| is_server(own));
+        if own.is_none() && others.is_empty() {
             debug!(%host, "a host that serves no mount says that it restarted");
             return;
         }
@@ -497,8 +605,8 @@ impl CallbackReceiver for LockService {
         for other in others {
             let _ = writeln!(other.stream.lock(), "restarted");
         }
-        if is_server(&self.own) {
-            self.own.restarted();
+        if let Some(own) = own {
+            own.restarted();
         }
     }
 
@@ -561,7 +669,8 @@ mod tests {
             last: AtomicU64::new(0),
         });
         let service = LockService {
-            own: Arc::new(Member::new(1 << 30, vec!["10.0.0.9".parse().unwrap()])),
+            owner: ServiceOwner::Mount(Arc::new(Member::new(1 << 30, vec!["10.0.0.9".parse().unwrap()]))),
+            yields: AtomicBool::new(false),
             others: Mutex::new(vec![Arc::clone(&remote)]),
             connections: AtomicUsize::new(0),
             unverified: Mutex::default(),

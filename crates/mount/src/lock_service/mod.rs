@@ -7,6 +7,7 @@ mod membership;
 mod programs;
 mod record;
 mod registration;
+mod server;
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,6 +21,10 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 use tracing::warn;
+
+pub use callback_service::SystemMonitor;
+pub use programs::{CallbackPrograms, CallbackReceiver, Grant, GrantReply, MONITOR_CALLBACK};
+pub use server::ServerLockService;
 
 use membership::Member;
 use record::{LockRecord, RecordedServer};

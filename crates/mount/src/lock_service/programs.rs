@@ -17,11 +17,11 @@ use curt_rpc::server::{CallContext, CallFailure, RpcService};
 use curt_types::FileHandle;
 use curt_xdr::{Decode, Encode, decode_all};
 
-use super::granted_results::GrantedResult;
+use super::granted_results::{self, GrantedResult};
 
 /// The procedure of a lock manager that the system's status monitor calls (Linux's lockd has the
 /// same number).
-pub(super) const MONITOR_CALLBACK: u32 = 16;
+pub const MONITOR_CALLBACK: u32 = 16;
 
 /// Bytes of the record that a monitor returns: the address of a server.
 pub(super) const ADDRESS_BYTES: usize = 16;
@@ -31,7 +31,7 @@ const PORT_RESERVED: u16 = 1024;
 
 /// What comes of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GrantReply {
+pub enum GrantReply {
     /// The lock is an owner's.
     Confirmed,
     /// Nobody waits for it: the server takes it back.
@@ -44,7 +44,7 @@ pub(super) enum GrantReply {
 }
 
 /// Receives what servers say.
-pub(super) trait CallbackReceiver: Send + Sync + 'static {
+pub trait CallbackReceiver: Send + Sync + 'static {
     /// A server has granted a LOCK.
     fn granted(&self, server: IpAddr, grant: &Grant) -> GrantReply;
 
@@ -60,15 +60,19 @@ pub(super) trait CallbackReceiver: Send + Sync + 'static {
 
 /// A lock that a server has granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Grant {
-    pub(super) svid: i32,
-    pub(super) file: FileHandle,
-    pub(super) range: curt_types::ByteRange,
-    pub(super) lock_type: curt_types::LockType,
+pub struct Grant {
+    /// The owner's number.
+    pub svid: i32,
+    /// The file.
+    pub file: FileHandle,
+    /// The bytes.
+    pub range: curt_types::ByteRange,
+    /// How they are locked.
+    pub lock_type: curt_types::LockType,
 }
 
 /// The programs, for the calls that come by one transport.
-pub(super) struct CallbackPrograms<R> {
+pub struct CallbackPrograms<R> {
     pub(super) receiver: Arc<R>,
     pub(super) is_udp: bool,
     pub(super) results: SyncSender<GrantedResult>,
@@ -101,6 +105,24 @@ impl<R: CallbackReceiver> RpcService for CallbackPrograms<R> {
 }
 
 impl<R: CallbackReceiver> CallbackPrograms<R> {
+    /// The programs for TCP and for UDP. A thread is started that sends results.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn for_both_transports(receiver: &Arc<R>) -> std::io::Result<[Self; 2]> {
+        let results = granted_results::start()?;
+        Ok([false, true].map(|is_udp| Self {
+            receiver: Arc::clone(receiver),
+            is_udp,
+            results: results.clone(),
+        }))
+    }
+
+    /// Receives what servers say.
+    pub fn receiver(&self) -> &R {
+        &self.receiver
+    }
+
     fn lock_manager(
         &self,
         call: &CallMessage<'_>,

@@ -30,6 +30,9 @@ pub struct ServerReport {
     pub file_cache_misses: u64,
     /// Times of the stages.
     pub stages: StageReport,
+    /// Calls of NLM and NSM that occurred.
+    #[serde(default)]
+    pub lock_calls: BTreeMap<String, u64>,
     /// How often each limit was reached, by its option.
     #[serde(default)]
     pub limits: BTreeMap<String, u64>,
@@ -51,6 +54,7 @@ impl ServerReport {
             age_seconds: (self.age_seconds - earlier.age_seconds).max(0.0),
             counters: self.counters.since(&earlier.counters),
             file_cache,
+            lock_calls: counted_since(&self.lock_calls, &earlier.lock_calls),
             limits: counted_since(&self.limits, &earlier.limits),
             file_cache_misses: self.file_cache_misses.saturating_sub(earlier.file_cache_misses),
             ..self.clone()

@@ -19,6 +19,10 @@ pub const PROTOCOL_UDP: u32 = 17;
 pub const NETID_TCP: &[u8] = b"tcp";
 /// The network identifier of TCP over IPv6.
 pub const NETID_TCP6: &[u8] = b"tcp6";
+/// The network identifier of UDP over IPv4.
+pub const NETID_UDP: &[u8] = b"udp";
+/// The network identifier of UDP over IPv6.
+pub const NETID_UDP6: &[u8] = b"udp6";
 /// Maximum length of a string in a [`Rpcb`], in bytes. The RFC sets no limit; the longest address
 /// needs 47.
 pub const STRING_MAX: usize = 255;

@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     os::fd::OwnedFd,
     time::Duration,
 };
@@ -92,7 +92,8 @@ fn open_stream(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd>
 /// additional one.
 fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
     let end = options.clock.now() + options.connect_timeout;
-    let first = begin(options, address)?;
+    let local = LocalAddress { ip: None, is_port_reserved: options.reserved_port };
+    let first = begin(local, address)?;
     let mut next: Option<OwnedFd> = None;
     loop {
         let left = options.clock.until(end);
@@ -109,7 +110,7 @@ fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
             (false, _) if left.is_zero() => return Err(Errno::TIMEDOUT.into()),
             // Without free ports or descriptors there is only the first attempt.
             (false, _) => {
-                next = begin(options, address).ok();
+                next = begin(local, address).ok();
                 continue;
             }
         };
@@ -118,18 +119,47 @@ fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-/// Begins to connect, from a reserved port if required.
-fn begin(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
-    if !options.reserved_port {
-        return Ok(begin_from(address, None)?);
+/// The address of this host that a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalAddress {
+    /// The address; `None`: the kernel chooses it by the route.
+    pub ip: Option<IpAddr>,
+    /// Use a port below 1024, which needs a privilege.
+    pub is_port_reserved: bool,
+}
+
+impl LocalAddress {
+    /// The ports to be tried, in random order if there are several, so that concurrent mounts do
+    /// not try the same ports in the same order; 0: any.
+    pub(super) fn ports(self) -> io::Result<impl Iterator<Item = u16>> {
+        let (count, first) = if self.is_port_reserved {
+            let count = RESERVED.end() - RESERVED.start() + 1;
+            (count, random_u32()? % u32::from(count))
+        } else {
+            (1, 0)
+        };
+        Ok((0..u32::from(count)).map(move |offset| {
+            let step = u16::try_from((first + offset) % u32::from(count)).expect("below a u16");
+            if self.is_port_reserved { RESERVED.start() + step } else { 0 }
+        }))
     }
-    let count = RESERVED.end() - RESERVED.start() + 1;
-    // Random, so that concurrent mounts do not try the same ports in the same order.
-    let first = random_u32()? % u32::from(count);
+
+    /// Its IP address in the family of `peer`.
+    pub(super) fn ip_for(self, peer: IpAddr) -> IpAddr {
+        match (self.ip, peer) {
+            (Some(IpAddr::V4(ip)), IpAddr::V4(_)) => ip.into(),
+            (Some(IpAddr::V6(ip)), IpAddr::V6(_)) => ip.into(),
+            (_, IpAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
+            (_, IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+}
+
+/// Begins to connect.
+pub(super) fn begin(local: LocalAddress, address: SocketAddr) -> io::Result<OwnedFd> {
     let mut failure = Errno::ADDRINUSE;
-    for offset in 0..u32::from(count) {
-        let step = u16::try_from((first + offset) % u32::from(count)).expect("below a u16");
-        match begin_from(address, Some(RESERVED.start() + step)) {
+    for port in local.ports()? {
+        match begin_from(local, port, address) {
             Err(errno @ (Errno::ADDRINUSE | Errno::ADDRNOTAVAIL)) => failure = errno,
             other => return Ok(other?),
         }
@@ -137,18 +167,16 @@ fn begin(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
     Err(failure.into())
 }
 
-fn begin_from(address: SocketAddr, port: Option<u16>) -> rustix::io::Result<OwnedFd> {
+fn begin_from(local: LocalAddress, port: u16, address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { Family::INET } else { Family::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    if let Some(port) = port {
+    if port != 0 {
         // A port may be used again while its last connection is in TIME_WAIT.
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        let any = match address {
-            SocketAddr::V4(_) => IpAddr::from([0u8; 4]),
-            SocketAddr::V6(_) => IpAddr::from([0u8; 16]),
-        };
-        rustix::net::bind(&socket, &SocketAddr::new(any, port))?;
+    }
+    if port != 0 || local.ip.is_some() {
+        rustix::net::bind(&socket, &SocketAddr::new(local.ip_for(address.ip()), port))?;
     }
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),

@@ -15,14 +15,17 @@ mod options;
 mod outgoing;
 mod probing;
 mod silence;
+mod single_calls;
 mod statistics;
 mod sys;
 mod tcp;
 mod timer;
 mod transport;
 
+pub use connect::LocalAddress;
 pub use events::{NoTransportEvents, TransportEvents};
 pub use options::{AddressFamily, PortSource, RecoveryMode, ServerName, TcpOptions};
+pub use single_calls::{CallTarget, SingleCalls};
 pub use statistics::CallStatistics;
 pub use tcp::TcpTransport;
 pub use transport::Transport;

@@ -67,12 +67,8 @@ impl<'o> OptionListParser<'o> {
             "nordirplus" => options.readdirplus = false,
             "mountpoint" | "mp" => options.mount_point = Some(MountPoint::Itself),
             "wdelay" | "no_wdelay" | "acl" | "no_acl" | "no_pnfs" => {}
-            "secure_locks" | "auth_nlm" => {
-                return Ok(Some("this version has no network locks; the option has no effect"));
-            }
-            "insecure_locks" | "no_auth_nlm" => {
-                return Ok(Some("this version has no network locks; the option has no effect"));
-            }
+            "secure_locks" | "auth_nlm" => options.insecure_locks = false,
+            "insecure_locks" | "no_auth_nlm" => options.insecure_locks = true,
             other => return Err(refusal(other)),
         }
         Ok(None)
@@ -205,15 +201,13 @@ mod tests {
         Honoured,
         /// Accepted: it requests behaviour that the server always has.
         Accepted,
-        /// Accepted with a warning that says what differs.
-        Warned,
         /// An error; the text says what to use instead.
         Refused,
     }
 
     /// Every option, as it may be written, and its treatment.
     const OPTIONS: [(&str, OptionSupport); 54] = {
-        use OptionSupport::{Accepted, Honoured, Refused, Warned};
+        use OptionSupport::{Accepted, Honoured, Refused};
         [
             ("ro", Honoured),
             ("rw", Honoured),
@@ -255,10 +249,10 @@ mod tests {
             ("xprtsec=mtls", Refused),
             ("acl", Accepted),
             ("no_acl", Accepted),
-            ("secure_locks", Warned),
-            ("insecure_locks", Warned),
-            ("auth_nlm", Warned),
-            ("no_auth_nlm", Warned),
+            ("secure_locks", Honoured),
+            ("insecure_locks", Honoured),
+            ("auth_nlm", Honoured),
+            ("no_auth_nlm", Honoured),
             ("no_pnfs", Accepted),
             ("pnfs", Refused),
             ("refer=/path@host", Refused),
@@ -284,7 +278,8 @@ mod tests {
 
     /// Options with the opposite meaning, so that an option equal to a default is seen to be
     /// parsed.
-    const OPPOSITES: &str = "rw,async,insecure,no_root_squash,all_squash,nohide,crossmnt,subtree_check";
+    const OPPOSITES: &str =
+        "insecure_locks,rw,async,insecure,no_root_squash,all_squash,nohide,crossmnt,subtree_check";
 
     #[test]
     fn each_word_has_the_fate_that_the_table_says() {
@@ -303,10 +298,6 @@ mod tests {
                     assert!(effective, "{word} changes nothing");
                 }
                 OptionSupport::Accepted => assert_eq!(alone, Ok((Options::default(), vec![])), "{word}"),
-                OptionSupport::Warned => {
-                    let (options, remarks) = alone.unwrap();
-                    assert_eq!((options, remarks.len()), (Options::default(), 1), "{word}");
-                }
                 OptionSupport::Refused => assert!(alone.unwrap_err().len() > 15, "{word}"),
             }
         }
@@ -350,6 +341,7 @@ mod tests {
         assert_eq!((rules("anonuid=5").anonymous_uid, rules("anongid=-2").anonymous_gid), (5, u32::MAX - 1));
         assert!(rules("async").asynchronous && rules("subtree_check").subtree_check);
         assert!(rules("nohide").nohide && rules("crossmnt").crossmnt && !rules("nordirplus").readdirplus);
+        assert!(rules("no_auth_nlm").insecure_locks && !rules("insecure_locks,secure_locks").insecure_locks);
     }
 
     #[test]

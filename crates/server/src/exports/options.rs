@@ -27,6 +27,7 @@ pub struct Options {
     pub(super) nohide: bool,
     pub(super) crossmnt: bool,
     pub(super) readdirplus: bool,
+    pub(super) insecure_locks: bool,
     pub(super) anonymous_uid: u32,
     pub(super) anonymous_gid: u32,
     pub(super) fsid: Option<Fsid>,
@@ -63,6 +64,7 @@ impl Default for Options {
             nohide: false,
             crossmnt: false,
             readdirplus: true,
+            insecure_locks: false,
             anonymous_uid: NOBODY,
             anonymous_gid: NOBODY,
             fsid: None,
@@ -99,6 +101,7 @@ impl Options {
             nohide: self.nohide,
             crossmnt: self.crossmnt,
             readdirplus: self.readdirplus,
+            insecure_locks: self.insecure_locks,
         }
     }
 
@@ -173,6 +176,7 @@ impl fmt::Display for Options {
         );
         words.extend(self.crossmnt.then(|| "crossmnt".to_owned()));
         words.extend((!self.readdirplus).then(|| "nordirplus".to_owned()));
+        words.extend(self.insecure_locks.then(|| "insecure_locks".to_owned()));
         words.push(format!("anonuid={}", self.anonymous_uid));
         words.push(format!("anongid={}", self.anonymous_gid));
         words.extend(self.fsid.map(|fsid| format!("fsid={fsid}")));

@@ -49,6 +49,8 @@ pub struct ExportRules {
     pub crossmnt: bool,
     /// READDIRPLUS is answered (not `nordirplus`).
     pub readdirplus: bool,
+    /// A file may be locked by a caller who could not open it (`insecure_locks`, `no_auth_nlm`).
+    pub insecure_locks: bool,
 }
 
 impl Default for ExportRules {
@@ -66,6 +68,7 @@ impl Default for ExportRules {
             nohide: false,
             crossmnt: false,
             readdirplus: true,
+            insecure_locks: false,
         }
     }
 }

@@ -13,6 +13,7 @@ mod clients;
 mod fault;
 mod grace;
 mod limits;
+pub(crate) mod locks;
 mod opens;
 mod sessions;
 mod shares;
@@ -21,6 +22,7 @@ mod slots;
 mod tests;
 
 use std::{
+    sync::Arc,
     sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
@@ -39,7 +41,7 @@ pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
 pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session};
-pub(crate) use self::shares::{FileKey, IoDirection, ShareBits, ShareMode, ShareTable};
+pub(crate) use self::shares::{FileKey, IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable};
 pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
 
 /// The state of all clients.
@@ -51,7 +53,7 @@ pub(crate) struct ServerState {
     /// The share reservations of all protocol versions.
     pub(crate) shares: ShareTable,
     /// The grace period of all protocol versions.
-    pub(crate) grace: GracePeriod,
+    pub(crate) grace: Arc<GracePeriod>,
     /// Number of opens. Relaxed: a limit may be exceeded by the number of threads.
     opens: AtomicUsize,
 }
@@ -66,7 +68,7 @@ impl ServerState {
             ids: IdSource::new(epoch, secret),
             clients: Mutex::default(),
             shares: ShareTable::default(),
-            grace: GracePeriod::default(),
+            grace: Arc::default(),
             opens: AtomicUsize::new(0),
         }
     }

@@ -12,7 +12,9 @@ use std::{
 use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
 
 use super::shares::FilePin;
-use super::{Client, FileKey, IoDirection, ServerState, ShareBits, ShareMode, StateFault, has_room};
+use super::{
+    Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, has_room,
+};
 
 const ADMIN_STATE_REVOKED: u32 = SequenceStatusFlags::ADMIN_STATE_REVOKED;
 
@@ -293,7 +295,13 @@ impl ServerState {
         {
             let open = record.open();
             let (mode, opened) = (open.mode, open.opened);
-            self.shares.replace(&asked.file, Some(mode), Some(mode.and(asked.mode)), pin)?;
+            self.shares.replace(
+                ShareHolder::Nfs4,
+                &asked.file,
+                Some(mode),
+                Some(mode.and(asked.mode)),
+                pin,
+            )?;
             open.mode = mode.and(asked.mode);
             open.opened = opened.with(asked.mode);
             record.advance();
@@ -301,7 +309,7 @@ impl ServerState {
             return Ok(OpenGranted { stateid, before: Some((mode, opened)) });
         }
         self.admit(states.len())?;
-        self.shares.replace(&asked.file, None, Some(asked.mode), pin)?;
+        self.shares.replace(ShareHolder::Nfs4, &asked.file, None, Some(asked.mode), pin)?;
         self.opens.fetch_add(1, Ordering::Relaxed);
         let number = self.ids.state();
         let name: Arc<[u8]> = match states.owners.get_key_value(asked.owner) {
@@ -336,7 +344,7 @@ impl ServerState {
         match granted.before {
             Some((mode, opened)) => {
                 // Less than before, so it conflicts with nothing.
-                let _ = self.shares.replace(&open.file, Some(open.mode), Some(mode), None);
+                let _ = self.shares.replace(ShareHolder::Nfs4, &open.file, Some(open.mode), Some(mode), None);
                 (open.mode, open.opened) = (mode, opened);
                 record.seqid = if record.seqid == 1 { u32::MAX } else { record.seqid - 1 };
             }
@@ -359,7 +367,7 @@ impl ServerState {
         if mode.access == ShareBits::NONE || kept.union() != mode {
             return Err(StateFault::Invalid);
         }
-        self.shares.replace(file, Some(open.mode), Some(mode), None)?;
+        self.shares.replace(ShareHolder::Nfs4, file, Some(open.mode), Some(mode), None)?;
         (open.mode, open.opened) = (mode, kept);
         record.advance();
         Ok(self.stateid(number, record.seqid))
@@ -377,14 +385,9 @@ impl ServerState {
         if let Some(mut record) = states.states.remove(&number) {
             let open = record.open();
             let mode = states.end_open(open);
-            self.end_share(&open.file, mode);
+            self.shares.end(ShareHolder::Nfs4, &open.file, mode);
             self.opens.fetch_sub(1, Ordering::Relaxed);
         }
-    }
-
-    fn end_share(&self, file: &FileKey, mode: ShareMode) {
-        // Removing a mode conflicts with nothing.
-        let _ = self.shares.replace(file, Some(mode), None, None);
     }
 
     /// Whether a client may read or write a file with a stateid (RFC 8881 sections 8.2.3 and
@@ -462,7 +465,7 @@ impl ServerState {
         for number in &revoked {
             let Some(mut record) = states.states.remove(number) else { continue };
             let mode = states.end_open(record.open());
-            self.end_share(&record.open().file, mode);
+            self.shares.end(ShareHolder::Nfs4, &record.open().file, mode);
             record.revoked = Some(Revocation::Admin);
             states.states.insert(*number, record);
         }
@@ -477,7 +480,7 @@ impl ServerState {
         let (count, opens) = client.states.lock().release();
         self.opens.fetch_sub(count, Ordering::Relaxed);
         for (file, mode) in opens {
-            self.end_share(&file, mode);
+            self.shares.end(ShareHolder::Nfs4, &file, mode);
         }
     }
 }

@@ -87,6 +87,25 @@ impl ShareMode {
     }
 }
 
+/// Whose reservation it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShareHolder {
+    /// An open of NFSv4. What it denies is denied to all I/O of others.
+    Nfs4,
+    /// A reservation of NLM. It does not deny I/O: in NFSv3, nobody can tell that of its owner from
+    /// that of others.
+    Nlm,
+}
+
+impl ShareHolder {
+    const fn denied_io(self, mode: ShareMode) -> ShareBits {
+        match self {
+            Self::Nfs4 => mode.deny,
+            Self::Nlm => ShareBits::NONE,
+        }
+    }
+}
+
 /// What I/O does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoDirection {
@@ -118,6 +137,8 @@ struct FileShares {
     access: BitCounts,
     /// Number of opens that deny each access.
     deny: BitCounts,
+    /// The same of opens that also deny I/O.
+    deny_io: BitCounts,
     pin: Option<FilePin>,
 }
 
@@ -153,16 +174,18 @@ impl FileShares {
         self.deny.others_have(new.access, own.deny) || self.access.others_have(new.deny, own.access)
     }
 
-    const fn add(&mut self, mode: ShareMode) {
+    const fn add(&mut self, holder: ShareHolder, mode: ShareMode) {
         self.opens += 1;
         self.access.add(mode.access);
         self.deny.add(mode.deny);
+        self.deny_io.add(holder.denied_io(mode));
     }
 
-    const fn remove(&mut self, mode: ShareMode) {
+    const fn remove(&mut self, holder: ShareHolder, mode: ShareMode) {
         self.opens -= 1;
         self.access.remove(mode.access);
         self.deny.remove(mode.deny);
+        self.deny_io.remove(holder.denied_io(mode));
     }
 }
 
@@ -170,7 +193,7 @@ impl FileShares {
 pub(crate) struct ShareTable {
     shards: Box<[Mutex<HashMap<FileKey, FileShares>>]>,
     hasher: RandomState,
-    /// Number of opens that deny anything. I/O without an open looks a file up only if there are
+    /// Number of opens that deny I/O. I/O without an open looks a file up only if there are
     /// any. Relaxed: I/O that runs at the same time as the OPEN may come before or after it.
     denying: AtomicUsize,
 }
@@ -196,6 +219,7 @@ impl ShareTable {
     /// one, or none. The pin is kept until the last open of the file ends.
     pub(crate) fn replace(
         &self,
+        holder: ShareHolder,
         file: &FileKey,
         old: Option<ShareMode>,
         new: Option<ShareMode>,
@@ -212,12 +236,12 @@ impl ShareTable {
             return Err(StateFault::ShareDenied);
         }
         if let Some(old) = old {
-            shares.remove(old);
-            self.denying.fetch_sub(usize::from(old.deny != ShareBits::NONE), Ordering::Relaxed);
+            shares.remove(holder, old);
+            self.denying.fetch_sub(usize::from(holder.denied_io(old) != ShareBits::NONE), Ordering::Relaxed);
         }
         if let Some(new) = new {
-            shares.add(new);
-            self.denying.fetch_add(usize::from(new.deny != ShareBits::NONE), Ordering::Relaxed);
+            shares.add(holder, new);
+            self.denying.fetch_add(usize::from(holder.denied_io(new) != ShareBits::NONE), Ordering::Relaxed);
         }
         if shares.opens == 0 {
             let ended = shard.remove(file);
@@ -230,6 +254,12 @@ impl ShareTable {
         Ok(())
     }
 
+    /// Ends an open.
+    pub(crate) fn end(&self, holder: ShareHolder, file: &FileKey, mode: ShareMode) {
+        // Removing a mode conflicts with nothing.
+        let _ = self.replace(holder, file, Some(mode), None, None);
+    }
+
     /// Whether an open of another owner denies this I/O. `own` is the mode of the caller's own
     /// open; none for I/O without one, such as that of NFSv3.
     pub(crate) fn denies_io(&self, file: &FileKey, own: Option<ShareMode>, io: IoDirection) -> bool {
@@ -238,7 +268,7 @@ impl ShareTable {
         }
         let shard = self.shard(file).lock();
         let own = own.unwrap_or_default();
-        shard.get(file).is_some_and(|shares| shares.deny.others_have(io.access(), own.deny))
+        shard.get(file).is_some_and(|shares| shares.deny_io.others_have(io.access(), own.deny))
     }
 
     /// Number of opens of `file`.

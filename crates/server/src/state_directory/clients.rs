@@ -6,7 +6,7 @@
 //! replaced when it is opened and at the end of the grace period. An incomplete last line is
 //! ignored: its change was not made durable, and nothing depends on it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -176,6 +176,8 @@ fn parse(bytes: &[u8]) -> Result<LastRun, String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::collections::HashSet;
+
     use super::*;
 
     fn client(owner: &[u8], principal: Principal) -> RecordedClient {

@@ -78,7 +78,7 @@ fn next<'n>(given: impl Iterator<Item = &'n u32>) -> u32 {
     given.max().map_or(1, |highest| highest.checked_add(1).expect("fewer than 4 billion exports"))
 }
 
-fn escape(path: &[u8]) -> String {
+pub(super) fn escape(path: &[u8]) -> String {
     let mut text = String::new();
     for byte in path {
         if byte.is_ascii_graphic() && *byte != b'%' {
@@ -91,7 +91,7 @@ fn escape(path: &[u8]) -> String {
     text
 }
 
-fn unescape(text: &str) -> Option<Vec<u8>> {
+pub(super) fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut path = Vec::new();
     while let Some(byte) = bytes.next() {

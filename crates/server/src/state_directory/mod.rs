@@ -1,10 +1,11 @@
 //! The state that a server keeps over restarts: its key, and the numbers of exports and file
-//! systems, so that clients' handles stay valid. It is in the state directory, which only its owner
+//! systems, so that clients' handles stay valid; and the hosts that have locks. It is in the state directory, which only its owner
 //! may read and only one server at a time uses.
 
 mod clients;
 mod files;
 mod ids;
+mod monitored;
 
 use std::fs::File;
 use std::hash::{Hash as _, Hasher as _};
@@ -17,11 +18,14 @@ use siphasher::sip::SipHasher24;
 use crate::file_handle::{ExportId, FileSystemId, HandleKey};
 pub(crate) use clients::{ClientRecords, LastRun};
 use ids::PersistentIds;
+pub(crate) use monitored::{MonitoredHost, MonitoredHosts};
 
 /// The file with the key that signs handles.
 const KEY_FILE: &str = "handle-key";
 /// The file with the numbers.
 const NUMBERS_FILE: &str = "numbers";
+/// The file with the hosts that have locks.
+const MONITORED_FILE: &str = "monitored";
 /// The file with the last replies.
 const REPLIES_FILE: &str = "replies";
 /// The file with the clients that have state.
@@ -90,6 +94,9 @@ pub enum StateError {
         /// Its mode.
         mode: u32,
     },
+    /// No thread can write the state.
+    #[error("no thread can write the state")]
+    NoThread,
     /// The system provided no random number.
     #[error("getrandom failed: {0}")]
     Random(rustix::io::Errno),
@@ -172,6 +179,22 @@ impl PersistentState {
         match &self.directory {
             Some(directory) => ClientRecords::open(&directory.join(CLIENTS_FILE), lease),
             None => Ok((ClientRecords::default(), LastRun::default())),
+        }
+    }
+
+    /// The hosts that had locks when the last run ended; `None` if nothing outlives the process.
+    pub(crate) fn monitored(&self) -> Result<Option<MonitoredHosts>, StateError> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        let path = directory.join(MONITORED_FILE);
+        let bytes = files::read(&path)?.unwrap_or_default();
+        MonitoredHosts::from_bytes(&bytes).map(Some).map_err(|what| damaged(&path, what))
+    }
+
+    /// Saves the hosts that have locks. They are durable when this returns.
+    pub(crate) fn save_monitored(&self, hosts: &MonitoredHosts) -> Result<(), StateError> {
+        match &self.directory {
+            Some(directory) => files::replace(&directory.join(MONITORED_FILE), &hosts.to_bytes()),
+            None => Ok(()),
         }
     }
 

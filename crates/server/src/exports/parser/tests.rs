@@ -98,7 +98,6 @@ fn what_was_hardly_meant_is_a_warning() {
     assert_eq!(warned("/home bob(ro) (rw)"), Vec::<String>::new());
     assert!(warned("/home\n")[0].contains("/home: no client is given"));
     assert!(warned("/home a(rw,async)")[0].contains("async: changes are answered before"));
-    assert!(warned("/home a(rw,insecure_locks)")[0].contains("no network locks"));
 }
 
 #[test]

@@ -98,7 +98,6 @@ fn a_client_is_destroyed_only_without_sessions_and_state() {
     state.destroy_clientid(unconfirmed.client).unwrap();
 }
 
-// SEMANTICS: stateful-5.
 #[test]
 fn a_lease_lasts_its_time_after_the_last_sequence() {
     let state = state();
@@ -110,6 +109,7 @@ fn a_lease_lasts_its_time_after_the_last_sequence() {
     assert_eq!(state.clients(at(151)).len(), 0);
 }
 
+// SEMANTICS: stateful-5.
 #[test]
 fn an_expired_client_keeps_its_state_for_a_day_or_until_the_server_is_crowded() {
     let day = 24 * 60 * 60;
@@ -159,6 +159,7 @@ fn an_unconfirmed_record_lives_for_a_lease() {
     assert_eq!(state.create_session(&creation(exchanged.client, 1), at(91)), Err(StateFault::StaleClient));
 }
 
+// SEMANTICS: stateful-5.
 #[test]
 fn an_expired_client_loses_its_state_when_somebody_wants_its_file() {
     let state = state();

@@ -1,20 +1,18 @@
 //! A server with two exports and a client with a session, and objects of each type.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use curt_observe::ServerCounters;
 use curt_proto::nfs4::*;
-use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
-use curt_rpc::message::CallMessage;
-use curt_rpc::server::{CallContext, RpcService as _};
 use curt_types::{Attributes, Device, SetAttributes, Timestamp};
-use curt_vfs::{CreateMode, FsCred, MemoryOptions, MemoryVfs, NewNode, SpecialFile, Vfs};
-use curt_xdr::{Encode, Opaque, VarArray};
+use curt_vfs::{
+    CreateMode, FsCred, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs, NewNode, SpecialFile, Vfs,
+};
+use curt_xdr::{Encode, Opaque};
+use tempfile::TempDir;
 
-use crate::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use super::test_client::{Server, compound, export, rules, user};
+use crate::ExportDefinition;
 
 pub(super) const NOW: Timestamp = Timestamp::new(1_000_000, 7);
 
@@ -31,9 +29,8 @@ pub(super) const OBJECTS: [(&str, Ftype4); 7] = [
 
 /// A server over trees in memory, and a client of it.
 pub(super) struct Fixture {
-    pub(super) service: NfsService,
-    pub(super) vfs: Arc<MemoryVfs>,
-    client: SocketAddr,
+    server: Server,
+    vfs: Arc<dyn Vfs>,
     uid: u32,
     minor_version: u32,
     session: SessionId,
@@ -90,57 +87,30 @@ impl Fixture {
 
     pub(super) fn with_minor(minor_version: u32) -> Self {
         let options = MemoryOptions { clock: Arc::new(|| NOW), instance: 1, ..MemoryOptions::default() };
-        let vfs = Arc::new(MemoryVfs::new(options));
-        make_objects(&vfs);
-        let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
-        let other = MemoryVfs::new(MemoryOptions { instance: 2, ..MemoryOptions::default() });
-        let served: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(&vfs);
-        let exports = vec![
-            ExportDefinition::for_everyone(b"/one".to_vec(), served, rules),
-            ExportDefinition::for_everyone(b"/deep/two".to_vec(), Arc::new(other), rules),
-        ];
-        let state = PersistentState::with_key([9; 16]);
-        let counters = Arc::new(ServerCounters::default());
-        let service = NfsService::new(Setup { state, exports, counters }).unwrap();
-        let client = "127.0.0.1:1000".parse().unwrap();
-        let sequence = Cell::new(1);
-        let session = SessionId::default();
-        let mut fixture = Self { service, vfs, client, uid: 0, minor_version, session, sequence };
-        fixture.session = fixture.open_session();
-        fixture
+        Self::over(Arc::new(MemoryVfs::new(options)), minor_version)
     }
 
-    fn open_session(&self) -> SessionId {
-        let owner = ClientOwner { verifier: Verifier4([1; 8]), owner: Opaque::new(b"client").unwrap() };
-        let exchange = ExchangeIdArgs4 {
-            owner,
-            flags: ExchangeIdFlags::default(),
-            state_protect: StateProtectArgs::None,
-            implementation: VarArray::default(),
-        };
-        let reply = self.raw(|compound| compound.push(&exchange));
-        let mut results = CompoundResults::new(&reply).unwrap();
-        let client: ExchangeIdOk4<'_> = results.next(Nfs4Operation::ExchangeId).unwrap();
-        let channel = ChannelAttributes {
-            request_max: 1 << 21,
-            response_max: 1 << 21,
-            response_cached_max: 4096,
-            operations_max: 128,
-            requests_max: 8,
-            ..ChannelAttributes::default()
-        };
-        let create = CreateSessionArgs4 {
-            clientid: client.clientid,
-            sequence: client.sequence,
-            flags: CreateSessionFlags::default(),
-            fore: channel.clone(),
-            back: channel,
-            callback_program: 0x4000_0000,
-            callback_security: VarArray::new(vec![CallbackSecurity::None]).unwrap(),
-        };
-        let reply = self.raw(|compound| compound.push(&create));
-        let mut results = CompoundResults::new(&reply).unwrap();
-        results.next::<CreateSessionOk4>(Nfs4Operation::CreateSession).unwrap().session
+    /// Runs a test with a tree in memory and, if this user may make devices, with a local
+    /// directory.
+    pub(super) fn with_each_tree(test: impl Fn(&Self)) {
+        test(&Self::new());
+        if rustix::process::geteuid().is_root() {
+            let directory = TempDir::new().unwrap();
+            let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+            test(&Self::over(Arc::new(vfs), 1));
+        }
+    }
+
+    fn over(vfs: Arc<dyn Vfs>, minor_version: u32) -> Self {
+        make_objects(&*vfs);
+        let exports = vec![
+            ExportDefinition::for_everyone(b"/one".to_vec(), Arc::clone(&vfs), rules()),
+            export("/deep/two", 2, rules()),
+        ];
+        let server = Server::with(exports);
+        let session = server.client("client").session;
+        // The first request was RECLAIM_COMPLETE.
+        Self { server, vfs, uid: 0, minor_version, session, sequence: Cell::new(2) }
     }
 
     /// Sets the caller of later compounds.
@@ -148,34 +118,8 @@ impl Fixture {
         self.uid = uid;
     }
 
-    /// Executes a compound as it is.
-    pub(super) fn raw(&self, build: impl FnOnce(&mut CompoundEncoder<'_>)) -> Vec<u8> {
-        let mut arguments = Vec::new();
-        let mut compound =
-            CompoundEncoder::new(&mut arguments, Opaque::new(b"tag").unwrap(), self.minor_version);
-        build(&mut compound);
-        compound.finish();
-        let groups = AuthSysGids::first_of(&[]);
-        let sys = AuthSys { stamp: 0, machine_name: b"test", uid: self.uid, gid: self.uid, groups };
-        // Relaxed: the xids only have to differ.
-        static XID: AtomicU32 = AtomicU32::new(1);
-        let call = CallMessage {
-            xid: XID.fetch_add(1, Ordering::Relaxed),
-            program: PROGRAM,
-            version: VERSION,
-            procedure: Nfs4Procedure::Compound.number(),
-            credential: OpaqueAuth::Sys(sys),
-            arguments: &arguments,
-        };
-        let local = "127.0.0.1:2049".parse().unwrap();
-        let mut reply = Vec::new();
-        self.service.call(&call, &mut CallContext::detached(self.client, local), &mut reply).unwrap();
-        assert_eq!(reply.len() % 4, 0, "XDR comes in fours");
-        reply
-    }
-
     /// Executes a compound after SEQUENCE.
-    pub(super) fn run(&self, build: impl FnOnce(&mut CompoundEncoder<'_>)) -> Reply {
+    pub(super) fn run(&self, build: impl Fn(&mut CompoundEncoder<'_>)) -> Reply {
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
         let sequence = SequenceArgs4 {
@@ -185,10 +129,11 @@ impl Fixture {
             highest_slot: SlotId(0),
             cache_this: false,
         };
-        Reply(self.raw(|compound| {
+        let arguments = compound(self.minor_version, &|compound| {
             compound.push(&sequence);
             build(compound);
-        }))
+        });
+        Reply(self.server.raw(user(self.uid), &arguments))
     }
 
     /// The status of a compound that executes an operation on the object at a path.
@@ -239,7 +184,7 @@ impl Fixture {
     }
 }
 
-fn make_objects(vfs: &MemoryVfs) {
+fn make_objects(vfs: &dyn Vfs) {
     let (root, caller) = (vfs.root(), FsCred::new(0, 0, &[]));
     let set = SetAttributes::with_mode(0o755);
     let device = Device { major: 1, minor: 2 };

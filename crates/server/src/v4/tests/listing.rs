@@ -94,37 +94,40 @@ fn expected() -> Vec<&'static str> {
 
 #[test]
 fn each_name_is_listed_once_whatever_the_limits() {
-    let fixture = Fixture::new();
-    let attributes = Attribute::set(&[Attribute::Type, Attribute::Fileid, Attribute::Filehandle]);
-    for attributes in [Bitmap4::EMPTY, Attribute::set(&[Attribute::MountedOnFileid]), attributes] {
-        for max_count in [200, 300, 512, 1 << 16, u32::MAX] {
-            for directory_count in [0, 1, 50, 4096] {
-                let arguments = ReaddirArgs4 { max_count, directory_count, attributes, ..EVERYTHING };
-                assert_eq!(names(&list(&fixture, &["one"], arguments)), expected());
+    Fixture::with_each_tree(|fixture| {
+        let attributes = Attribute::set(&[Attribute::Type, Attribute::Fileid, Attribute::Filehandle]);
+        for attributes in [Bitmap4::EMPTY, Attribute::set(&[Attribute::MountedOnFileid]), attributes] {
+            for max_count in [200, 300, 512, 1 << 16, u32::MAX] {
+                for directory_count in [0, 1, 50, 4096] {
+                    let arguments = ReaddirArgs4 { max_count, directory_count, attributes, ..EVERYTHING };
+                    assert_eq!(names(&list(fixture, &["one"], arguments)), expected());
+                }
             }
         }
-    }
-    let one = page(&fixture, &["one"], &ReaddirArgs4 { directory_count: 1, ..EVERYTHING });
-    assert_eq!(one.entries.len(), 1, "dircount limits a page to the first entry");
+        let one = page(fixture, &["one"], &ReaddirArgs4 { directory_count: 1, ..EVERYTHING });
+        assert_eq!(one.entries.len(), 1, "dircount limits a page to the first entry");
+    });
 }
 
 #[test]
 fn entries_have_the_attributes_of_their_objects() {
-    let fixture = Fixture::new();
-    let wanted = [Attribute::Type, Attribute::Fileid, Attribute::Filehandle, Attribute::RdattrError];
-    let listed = list(&fixture, &["one"], ReaddirArgs4 { attributes: Attribute::set(&wanted), ..EVERYTHING });
-    let listed: BTreeMap<_, _> = listed.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
-    for (object, kind) in OBJECTS {
-        let entry = &listed[object];
-        assert_eq!((entry.kind, entry.error), (Some(kind), Some(Ok)));
-        assert_eq!(entry.fileid, Some(fixture.attributes(object).fileid));
-        let handle = NfsFh4::new(entry.handle.as_ref().unwrap()).unwrap();
-        let reply = fixture.run(|compound| {
-            compound.push(&PutfhArgs4 { object: handle });
-            compound.push(&GetattrArgs4 { attributes: Attribute::set(&[Attribute::Fileid]) });
-        });
-        assert_eq!(reply.status(), Ok, "the handle is usable");
-    }
+    Fixture::with_each_tree(|fixture| {
+        let wanted = [Attribute::Type, Attribute::Fileid, Attribute::Filehandle, Attribute::RdattrError];
+        let listed =
+            list(fixture, &["one"], ReaddirArgs4 { attributes: Attribute::set(&wanted), ..EVERYTHING });
+        let listed: BTreeMap<_, _> = listed.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+        for (object, kind) in OBJECTS {
+            let entry = &listed[object];
+            assert_eq!((entry.kind, entry.error), (Some(kind), Some(Ok)));
+            assert_eq!(entry.fileid, Some(fixture.attributes(object).fileid));
+            let handle = NfsFh4::new(entry.handle.as_ref().unwrap()).unwrap();
+            let reply = fixture.run(|compound| {
+                compound.push(&PutfhArgs4 { object: handle });
+                compound.push(&GetattrArgs4 { attributes: Attribute::set(&[Attribute::Fileid]) });
+            });
+            assert_eq!(reply.status(), Ok, "the handle is usable");
+        }
+    });
 }
 
 #[test]

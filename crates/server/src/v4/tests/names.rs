@@ -15,130 +15,135 @@ fn create<'a>(new: &'a str, kind: CreateType4<'a>) -> CreateArgs4<'a> {
 
 #[test]
 fn bad_names_are_refused_in_the_same_way_by_each_operation() {
-    let fixture = Fixture::new();
-    let long = [b'n'; 256];
-    let rows: [(&[u8], NfsStat4); 8] = [
-        (b"", Inval),
-        (b".", Badname),
-        (b"..", Badname),
-        (b"a/b", Badchar),
-        (b"/", Badchar),
-        (b"a\0", Badchar),
-        (&long, Nametoolong),
-        (&[b'n'; 4096], Nametoolong),
-    ];
-    let good = name("file");
-    for (bad, expected) in rows {
-        let bad = bytes(bad);
-        let attributes = Fattr4::default();
-        let one: &[&str] = &["one"];
-        let statuses = [
-            fixture.on(one, &LookupArgs4 { name: bad }),
-            fixture.on(one, &SecinfoArgs4 { name: bad }),
-            fixture.on(one, &RemoveArgs4 { name: bad }),
-            fixture.on(one, &CreateArgs4 { kind: CreateType4::Directory, name: bad, attributes }),
-            fixture.on_both(one, one, &RenameArgs4 { from: bad, to: good }),
-            fixture.on_both(one, one, &RenameArgs4 { from: good, to: bad }),
-            fixture.on_both(&["one", "file"], one, &LinkArgs4 { name: bad }),
-            fixture.on(&[], &LookupArgs4 { name: bad }),
+    Fixture::with_each_tree(|fixture| {
+        let long = [b'n'; 256];
+        let rows: [(&[u8], NfsStat4); 8] = [
+            (b"", Inval),
+            (b".", Badname),
+            (b"..", Badname),
+            (b"a/b", Badchar),
+            (b"/", Badchar),
+            (b"a\0", Badchar),
+            (&long, Nametoolong),
+            (&[b'n'; 4096], Nametoolong),
         ];
-        assert_eq!(statuses, [expected; 8], "{bad:?}");
-    }
-    for odd in [&b"\xff\xfe"[..], b"...", b" ", &[b'n'; 255]] {
-        let attributes = Fattr4::default();
-        let made = CreateArgs4 { kind: CreateType4::Fifo, name: bytes(odd), attributes };
-        assert_eq!(fixture.on(&["one"], &made), Ok);
-        assert_eq!(fixture.on(&["one"], &LookupArgs4 { name: bytes(odd) }), Ok);
-    }
+        let good = name("file");
+        for (bad, expected) in rows {
+            let bad = bytes(bad);
+            let attributes = Fattr4::default();
+            let one: &[&str] = &["one"];
+            let statuses = [
+                fixture.on(one, &LookupArgs4 { name: bad }),
+                fixture.on(one, &SecinfoArgs4 { name: bad }),
+                fixture.on(one, &RemoveArgs4 { name: bad }),
+                fixture.on(one, &CreateArgs4 { kind: CreateType4::Directory, name: bad, attributes }),
+                fixture.on_both(one, one, &RenameArgs4 { from: bad, to: good }),
+                fixture.on_both(one, one, &RenameArgs4 { from: good, to: bad }),
+                fixture.on_both(&["one", "file"], one, &LinkArgs4 { name: bad }),
+                fixture.on(&[], &LookupArgs4 { name: bad }),
+            ];
+            assert_eq!(statuses, [expected; 8], "{bad:?}");
+        }
+        for odd in [&b"\xff\xfe"[..], b"...", b" ", &[b'n'; 255]] {
+            let attributes = Fattr4::default();
+            let made = CreateArgs4 { kind: CreateType4::Fifo, name: bytes(odd), attributes };
+            assert_eq!(fixture.on(&["one"], &made), Ok);
+            assert_eq!(fixture.on(&["one"], &LookupArgs4 { name: bytes(odd) }), Ok);
+        }
+    });
 }
 
 #[test]
 fn a_created_object_is_the_current_one_and_changes_its_directory() {
-    let fixture = Fixture::new();
-    let device = SpecData4 { major: 3, minor: 4 };
-    let kinds = [
-        (CreateType4::Directory, Ftype4::Directory),
-        (CreateType4::BlockDevice(device), Ftype4::BlockDevice),
-        (CreateType4::CharacterDevice(device), Ftype4::CharacterDevice),
-        (CreateType4::Symlink(Opaque::new(b"some/where").unwrap()), Ftype4::Symlink),
-        (CreateType4::Socket, Ftype4::Socket),
-        (CreateType4::Fifo, Ftype4::Fifo),
-    ];
-    for (at, (kind, expected)) in kinds.into_iter().enumerate() {
-        let new = format!("new{at}");
-        let change =
-            || fixture.getattr(&["one"], Attribute::set(&[Attribute::Change]), |values, _| values.change);
-        let before = change();
-        let reply = fixture.run(|compound| {
-            go(compound, &["one"]);
-            compound.push(&create(&new, kind));
-            let wanted = Attribute::set(&[Attribute::Type, Attribute::Rawdev]);
-            compound.push(&GetattrArgs4 { attributes: wanted });
-        });
-        let mut results = reply.after(1);
-        let made: CreateOk4 = results.next(Nfs4Operation::Create).unwrap();
-        assert!(made.directory.atomic);
-        assert_eq!((Some(made.directory.before), Some(made.directory.after)), (before, change()));
-        assert_ne!(made.directory.before, made.directory.after);
-        let got: GetattrOk4<'_> = results.next(Nfs4Operation::Getattr).unwrap();
-        let values = AttributeValues::decode(&got.attributes).unwrap();
-        assert_eq!(values.kind, Some(expected));
-        if matches!(expected, Ftype4::BlockDevice | Ftype4::CharacterDevice) {
-            assert_eq!(values.rawdev, Some(device));
+    Fixture::with_each_tree(|fixture| {
+        let device = SpecData4 { major: 3, minor: 4 };
+        let kinds = [
+            (CreateType4::Directory, Ftype4::Directory),
+            (CreateType4::BlockDevice(device), Ftype4::BlockDevice),
+            (CreateType4::CharacterDevice(device), Ftype4::CharacterDevice),
+            (CreateType4::Symlink(Opaque::new(b"some/where").unwrap()), Ftype4::Symlink),
+            (CreateType4::Socket, Ftype4::Socket),
+            (CreateType4::Fifo, Ftype4::Fifo),
+        ];
+        for (at, (kind, expected)) in kinds.into_iter().enumerate() {
+            let new = format!("new{at}");
+            let change =
+                || fixture.getattr(&["one"], Attribute::set(&[Attribute::Change]), |values, _| values.change);
+            let before = change();
+            let reply = fixture.run(|compound| {
+                go(compound, &["one"]);
+                compound.push(&create(&new, kind));
+                let wanted = Attribute::set(&[Attribute::Type, Attribute::Rawdev]);
+                compound.push(&GetattrArgs4 { attributes: wanted });
+            });
+            let mut results = reply.after(1);
+            let made: CreateOk4 = results.next(Nfs4Operation::Create).unwrap();
+            assert!(made.directory.atomic);
+            assert_eq!((Some(made.directory.before), Some(made.directory.after)), (before, change()));
+            assert_ne!(made.directory.before, made.directory.after);
+            let got: GetattrOk4<'_> = results.next(Nfs4Operation::Getattr).unwrap();
+            let values = AttributeValues::decode(&got.attributes).unwrap();
+            assert_eq!(values.kind, Some(expected));
+            if matches!(expected, Ftype4::BlockDevice | Ftype4::CharacterDevice) {
+                assert_eq!(values.rawdev, Some(device));
+            }
+            assert_eq!(fixture.on(&["one"], &create(&new, kind)), Exist);
         }
-        assert_eq!(fixture.on(&["one"], &create(&new, kind)), Exist);
-    }
+    });
 }
 
 #[test]
 fn create_refuses_what_it_cannot_make() {
-    let fixture = Fixture::new();
-    for kind in [0, 1, 8, 9, 100] {
-        assert_eq!(fixture.on(&["one"], &create("new", CreateType4::Other(kind))), Badtype, "{kind}");
-    }
-    let empty = CreateType4::Symlink(Opaque::new(b"").unwrap());
-    assert_eq!(fixture.on(&["one"], &create("new", empty)), Inval);
-    let huge = CreateType4::BlockDevice(SpecData4 { major: 1 << 12, minor: 0 });
-    assert_eq!(fixture.on(&["one"], &create("new", huge)), Inval);
-    assert_eq!(fixture.on(&["one"], &LookupArgs4 { name: name("new") }), Noent);
+    Fixture::with_each_tree(|fixture| {
+        for kind in [0, 1, 8, 9, 100] {
+            assert_eq!(fixture.on(&["one"], &create("new", CreateType4::Other(kind))), Badtype, "{kind}");
+        }
+        let empty = CreateType4::Symlink(Opaque::new(b"").unwrap());
+        assert_eq!(fixture.on(&["one"], &create("new", empty)), Inval);
+        let huge = CreateType4::BlockDevice(SpecData4 { major: 1 << 12, minor: 0 });
+        assert_eq!(fixture.on(&["one"], &create("new", huge)), Inval);
+        assert_eq!(fixture.on(&["one"], &LookupArgs4 { name: name("new") }), Noent);
+    });
 }
 
 #[test]
 fn remove_takes_every_type_and_no_full_directory() {
-    let fixture = Fixture::new();
-    assert_eq!(fixture.on(&["one", "directory"], &create("inner", CreateType4::Fifo)), Ok);
-    let remove = |object| fixture.on(&["one"], &RemoveArgs4 { name: name(object) });
-    assert_eq!(remove("directory"), Notempty);
-    assert_eq!(fixture.on(&["one", "directory"], &RemoveArgs4 { name: name("inner") }), Ok);
-    for (object, _) in OBJECTS {
-        assert_eq!((remove(object), remove(object)), (Ok, Noent), "{object}");
-    }
+    Fixture::with_each_tree(|fixture| {
+        assert_eq!(fixture.on(&["one", "directory"], &create("inner", CreateType4::Fifo)), Ok);
+        let remove = |object| fixture.on(&["one"], &RemoveArgs4 { name: name(object) });
+        assert_eq!(remove("directory"), Notempty);
+        assert_eq!(fixture.on(&["one", "directory"], &RemoveArgs4 { name: name("inner") }), Ok);
+        for (object, _) in OBJECTS {
+            assert_eq!((remove(object), remove(object)), (Ok, Noent), "{object}");
+        }
+    });
 }
 
 #[test]
 fn rename_replaces_objects_of_the_same_kind() {
-    let fixture = Fixture::new();
-    let rename =
-        |from, to| fixture.on_both(&["one"], &["one"], &RenameArgs4 { from: name(from), to: name(to) });
-    assert_eq!(rename("missing", "x"), Noent);
-    assert_eq!(rename("file", "directory"), Isdir);
-    assert_eq!(rename("directory", "file"), Notdir);
-    assert_eq!(fixture.on(&["one"], &create("full", CreateType4::Directory)), Ok);
-    assert_eq!(fixture.on(&["one", "full"], &create("inner", CreateType4::Fifo)), Ok);
-    assert_eq!(rename("directory", "full"), Notempty);
-    assert_eq!(rename("full", "directory"), Ok);
-    assert_eq!(rename("fifo", "socket"), Ok);
-    assert_eq!(rename("fifo", "socket"), Noent);
-    let reply = fixture.run(|compound| {
-        go(compound, &["one"]);
-        compound.bare(Nfs4Operation::Savefh);
-        compound.push(&RenameArgs4 { from: name("file"), to: name("file") });
+    Fixture::with_each_tree(|fixture| {
+        let rename =
+            |from, to| fixture.on_both(&["one"], &["one"], &RenameArgs4 { from: name(from), to: name(to) });
+        assert_eq!(rename("missing", "x"), Noent);
+        assert_eq!(rename("file", "directory"), Isdir);
+        assert_eq!(rename("directory", "file"), Notdir);
+        assert_eq!(fixture.on(&["one"], &create("full", CreateType4::Directory)), Ok);
+        assert_eq!(fixture.on(&["one", "full"], &create("inner", CreateType4::Fifo)), Ok);
+        assert_eq!(rename("directory", "full"), Notempty);
+        assert_eq!(rename("full", "directory"), Ok);
+        assert_eq!(rename("fifo", "socket"), Ok);
+        assert_eq!(rename("fifo", "socket"), Noent);
+        let reply = fixture.run(|compound| {
+            go(compound, &["one"]);
+            compound.bare(Nfs4Operation::Savefh);
+            compound.push(&RenameArgs4 { from: name("file"), to: name("file") });
+        });
+        let mut results = reply.after(1);
+        results.next::<()>(Nfs4Operation::Savefh).unwrap();
+        let renamed: RenameOk4 = results.next(Nfs4Operation::Rename).unwrap();
+        assert_eq!(renamed.source.before, renamed.source.after, "nothing was changed");
+        assert_eq!(renamed.target.before, renamed.target.after, "nothing was changed");
     });
-    let mut results = reply.after(1);
-    results.next::<()>(Nfs4Operation::Savefh).unwrap();
-    let renamed: RenameOk4 = results.next(Nfs4Operation::Rename).unwrap();
-    assert_eq!(renamed.source.before, renamed.source.after, "nothing was changed");
-    assert_eq!(renamed.target.before, renamed.target.after, "nothing was changed");
 }
 
 #[test]

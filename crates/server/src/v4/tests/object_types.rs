@@ -35,76 +35,83 @@ fn bare_on_each(fixture: &Fixture, Bare(operation): Bare) -> [NfsStat4; 7] {
 
 #[test]
 fn operations_that_need_a_directory_refuse_other_objects() {
-    let fixture = Fixture::new();
-    let attributes = Fattr4::default();
-    let statuses = OBJECTS.map(|(object, _)| {
-        let made = |kind, new| CreateArgs4 { kind, name: new, attributes };
-        let fifo = fixture.on(&["one", object], &made(CreateType4::Fifo, name("new")));
-        let other = fixture.on(&["one", object], &made(CreateType4::Directory, name("other")));
-        assert_eq!(fifo, other);
-        fifo
+    Fixture::with_each_tree(|fixture| {
+        let attributes = Fattr4::default();
+        let statuses = OBJECTS.map(|(object, _)| {
+            let made = |kind, new| CreateArgs4 { kind, name: new, attributes };
+            let fifo = fixture.on(&["one", object], &made(CreateType4::Fifo, name("new")));
+            let other = fixture.on(&["one", object], &made(CreateType4::Directory, name("other")));
+            assert_eq!(fifo, other);
+            fifo
+        });
+        assert_eq!(statuses, DIRECTORY_ONLY);
+        assert_eq!(on_each(fixture, &LookupArgs4 { name: name("new") }), LOOKUP_IN);
+        assert_eq!(bare_on_each(fixture, Bare(Nfs4Operation::Lookupp)), LOOKUP_IN);
+        assert_eq!(on_each(fixture, &SecinfoArgs4 { name: name("new") }), LOOKUP_IN);
+        assert_eq!(on_each(fixture, &SecinfoNoNameArgs4::Parent), LOOKUP_IN);
+        let listing = ReaddirArgs4 {
+            cookie: 0,
+            verifier: Verifier4::default(),
+            directory_count: 4096,
+            max_count: 4096,
+            attributes: Bitmap4::EMPTY,
+        };
+        assert_eq!(on_each(fixture, &listing), DIRECTORY_ONLY);
+        assert_eq!(on_each(fixture, &RemoveArgs4 { name: name("new") }), DIRECTORY_ONLY);
+        let rename = RenameArgs4 { from: name("other"), to: name("other") };
+        for (at, (object, _)) in OBJECTS.into_iter().enumerate() {
+            let path = ["one", object];
+            let directory = ["one", "directory"];
+            assert_eq!(fixture.on_both(&path, &directory, &rename), DIRECTORY_ONLY[at], "{object}");
+            assert_eq!(fixture.on_both(&directory, &path, &rename), DIRECTORY_ONLY[at], "{object}");
+            let link = LinkArgs4 { name: name("linked") };
+            assert_eq!(fixture.on_both(&["one", "file"], &path, &link), DIRECTORY_ONLY[at], "{object}");
+        }
     });
-    assert_eq!(statuses, DIRECTORY_ONLY);
-    assert_eq!(on_each(&fixture, &LookupArgs4 { name: name("new") }), LOOKUP_IN);
-    assert_eq!(bare_on_each(&fixture, Bare(Nfs4Operation::Lookupp)), LOOKUP_IN);
-    assert_eq!(on_each(&fixture, &SecinfoArgs4 { name: name("new") }), LOOKUP_IN);
-    assert_eq!(on_each(&fixture, &SecinfoNoNameArgs4::Parent), LOOKUP_IN);
-    let listing = ReaddirArgs4 {
-        cookie: 0,
-        verifier: Verifier4::default(),
-        directory_count: 4096,
-        max_count: 4096,
-        attributes: Bitmap4::EMPTY,
-    };
-    assert_eq!(on_each(&fixture, &listing), DIRECTORY_ONLY);
-    assert_eq!(on_each(&fixture, &RemoveArgs4 { name: name("new") }), DIRECTORY_ONLY);
-    let rename = RenameArgs4 { from: name("other"), to: name("other") };
-    for (at, (object, _)) in OBJECTS.into_iter().enumerate() {
-        let path = ["one", object];
-        let directory = ["one", "directory"];
-        assert_eq!(fixture.on_both(&path, &directory, &rename), DIRECTORY_ONLY[at], "{object}");
-        assert_eq!(fixture.on_both(&directory, &path, &rename), DIRECTORY_ONLY[at], "{object}");
-        let link = LinkArgs4 { name: name("linked") };
-        assert_eq!(fixture.on_both(&["one", "file"], &path, &link), DIRECTORY_ONLY[at], "{object}");
-    }
 }
 
 #[test]
 fn operations_on_data_refuse_other_objects_with_their_type() {
-    let fixture = Fixture::new();
-    assert_eq!(on_each(&fixture, &CommitArgs4 { offset: 0, count: 0 }), FILE_ONLY);
-    let read = ReadArgs4 { stateid: Stateid::ANONYMOUS, offset: 0, count: 10 };
-    assert_eq!(on_each(&fixture, &read), FILE_ONLY);
-    let resize = AttributeValues { size: Some(3), ..AttributeValues::default() };
-    super::fixture::fattr(&resize, |attributes| {
-        let set = SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes };
-        assert_eq!(on_each(&fixture, &set), FILE_ONLY);
+    Fixture::with_each_tree(|fixture| {
+        assert_eq!(on_each(fixture, &CommitArgs4 { offset: 0, count: 0 }), FILE_ONLY);
+        let read = ReadArgs4 { stateid: Stateid::ANONYMOUS, offset: 0, count: 10 };
+        assert_eq!(on_each(fixture, &read), FILE_ONLY);
+        let resize = AttributeValues { size: Some(3), ..AttributeValues::default() };
+        super::fixture::fattr(&resize, |attributes| {
+            let set = SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes };
+            assert_eq!(on_each(fixture, &set), FILE_ONLY);
+        });
+        let links = [WrongType, WrongType, WrongType, WrongType, Ok, WrongType, WrongType];
+        assert_eq!(bare_on_each(fixture, Bare(Nfs4Operation::Readlink)), links);
     });
-    let links = [WrongType, WrongType, WrongType, WrongType, Ok, WrongType, WrongType];
-    assert_eq!(bare_on_each(&fixture, Bare(Nfs4Operation::Readlink)), links);
 }
 
 #[test]
 fn a_directory_cannot_be_linked_and_everything_else_can() {
-    let fixture = Fixture::new();
-    for (object, kind) in OBJECTS {
-        let new = format!("{object}-again");
-        let link = LinkArgs4 { name: name(&new) };
-        let expected = if kind == Ftype4::Directory { Isdir } else { Ok };
-        assert_eq!(fixture.on_both(&["one", object], &["one"], &link), expected, "{object}");
-    }
+    Fixture::with_each_tree(|fixture| {
+        for (object, kind) in OBJECTS {
+            let new = format!("{object}-again");
+            let link = LinkArgs4 { name: name(&new) };
+            let expected = if kind == Ftype4::Directory { Isdir } else { Ok };
+            assert_eq!(fixture.on_both(&["one", object], &["one"], &link), expected, "{object}");
+        }
+    });
 }
 
 #[test]
 fn queries_take_any_object() {
-    let fixture = Fixture::new();
-    assert_eq!(on_each(&fixture, &AccessArgs4 { access: 0x3f }), ANY);
-    assert_eq!(
-        on_each(&fixture, &GetattrArgs4 { attributes: Attribute::supported(1).common(Attribute::READABLE) }),
-        ANY
-    );
-    assert_eq!(on_each(&fixture, &SecinfoNoNameArgs4::Current), ANY);
-    assert_eq!(on_each(&fixture, &VerifyArgs4 { attributes: Fattr4::default() }), ANY);
+    Fixture::with_each_tree(|fixture| {
+        assert_eq!(on_each(fixture, &AccessArgs4 { access: 0x3f }), ANY);
+        assert_eq!(
+            on_each(
+                fixture,
+                &GetattrArgs4 { attributes: Attribute::supported(1).common(Attribute::READABLE) }
+            ),
+            ANY
+        );
+        assert_eq!(on_each(fixture, &SecinfoNoNameArgs4::Current), ANY);
+        assert_eq!(on_each(fixture, &VerifyArgs4 { attributes: Fattr4::default() }), ANY);
+    });
 }
 
 #[test]

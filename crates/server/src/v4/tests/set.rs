@@ -17,71 +17,73 @@ fn set(fixture: &Fixture, values: &AttributeValues<'_>) -> NfsStat4 {
 
 #[test]
 fn all_settable_attributes_are_set_and_reported() {
-    let fixture = Fixture::new();
-    let values = AttributeValues {
-        size: Some(12_345),
-        mode: Some(0o7123),
-        owner: Some(Opaque::new(b"77").unwrap()),
-        owner_group: Some(Opaque::new(b"88").unwrap()),
-        time_access_set: Some(SetTime4::ClientTime(NfsTime4 { seconds: -5, nanoseconds: 6 })),
-        time_modify_set: Some(SetTime4::ServerTime),
-        ..AttributeValues::default()
-    };
-    let mask = values.present();
-    assert_eq!(mask, Attribute::supported(1).common(Attribute::SETTABLE));
-    let reply = fattr(&values, |attributes| {
-        fixture.run(|compound| {
-            go(compound, &["one", "file"]);
-            compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
-        })
-    });
-    assert_eq!(reply.after(2).next::<Bitmap4>(Nfs4Operation::Setattr), Result::Ok(mask));
-    let own = fixture.attributes("file");
-    assert_eq!((own.size, own.uid, own.gid, own.atime), (12_345, 77, 88, Timestamp::new(-5, 6)));
-    assert_eq!(own.mode & 0o777, 0o123);
-}
-
-#[test]
-fn a_setattr_that_fails_sets_nothing_and_says_so() {
-    let fixture = Fixture::new();
-    let default = AttributeValues::default;
-    let text = |text: &'static str| Some(Opaque::new(text.as_bytes()).unwrap());
-    let time = |nanoseconds| Some(SetTime4::ClientTime(NfsTime4 { seconds: 1, nanoseconds }));
-    let rows = [
-        (AttributeValues { change: Some(1), ..default() }, Inval),
-        (AttributeValues { kind: Some(Ftype4::Regular), ..default() }, Inval),
-        (AttributeValues { fileid: Some(1), ..default() }, Inval),
-        (AttributeValues { lease_time: Some(1), ..default() }, Inval),
-        (AttributeValues { supported_attrs: Some(Bitmap4::EMPTY), ..default() }, Inval),
-        (AttributeValues { time_modify: Some(NfsTime4::default()), ..default() }, Inval),
-        (AttributeValues { hidden: Some(true), ..default() }, Attrnotsupp),
-        (AttributeValues { time_backup: Some(NfsTime4::default()), ..default() }, Attrnotsupp),
-        (AttributeValues { mode_umask: Some(ModeUmask { mode: 0, umask: 0 }), ..default() }, Attrnotsupp),
-        (AttributeValues { mode: Some(0o10_000), ..default() }, Inval),
-        (AttributeValues { owner: text("root@example.org"), ..default() }, Badowner),
-        (AttributeValues { owner: text(""), ..default() }, Badowner),
-        (AttributeValues { owner_group: text("-1"), ..default() }, Badowner),
-        (AttributeValues { owner: text("4294967296"), ..default() }, Badowner),
-        (AttributeValues { time_access_set: time(1_000_000_000), ..default() }, Inval),
-        (AttributeValues { time_modify_set: time(u32::MAX), ..default() }, Inval),
-        (AttributeValues { size: Some(u64::MAX), ..default() }, Inval),
-    ];
-    let before = fixture.attributes("file");
-    for (values, expected) in rows {
-        // A good attribute beside it is not set either.
-        let values = AttributeValues { mode: values.mode.or(Some(0o700)), ..values };
+    Fixture::with_each_tree(|fixture| {
+        let values = AttributeValues {
+            size: Some(12_345),
+            mode: Some(0o7123),
+            owner: Some(Opaque::new(b"77").unwrap()),
+            owner_group: Some(Opaque::new(b"88").unwrap()),
+            time_access_set: Some(SetTime4::ClientTime(NfsTime4 { seconds: -5, nanoseconds: 6 })),
+            time_modify_set: Some(SetTime4::ServerTime),
+            ..AttributeValues::default()
+        };
+        let mask = values.present();
+        assert_eq!(mask, Attribute::supported(1).common(Attribute::SETTABLE));
         let reply = fattr(&values, |attributes| {
             fixture.run(|compound| {
                 go(compound, &["one", "file"]);
                 compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
             })
         });
-        assert_eq!(reply.status(), expected, "{values:?}");
-        let mut results = reply.after(2);
-        assert_eq!(results.status(Nfs4Operation::Setattr), Result::Ok(expected));
-        assert_eq!(results.decoder().get::<Bitmap4>(), Result::Ok(Bitmap4::EMPTY));
-        assert_eq!(fixture.attributes("file"), before);
-    }
+        assert_eq!(reply.after(2).next::<Bitmap4>(Nfs4Operation::Setattr), Result::Ok(mask));
+        let own = fixture.attributes("file");
+        assert_eq!((own.size, own.uid, own.gid, own.atime), (12_345, 77, 88, Timestamp::new(-5, 6)));
+        assert_eq!(own.mode & 0o777, 0o123);
+    });
+}
+
+#[test]
+fn a_setattr_that_fails_sets_nothing_and_says_so() {
+    Fixture::with_each_tree(|fixture| {
+        let default = AttributeValues::default;
+        let text = |text: &'static str| Some(Opaque::new(text.as_bytes()).unwrap());
+        let time = |nanoseconds| Some(SetTime4::ClientTime(NfsTime4 { seconds: 1, nanoseconds }));
+        let rows = [
+            (AttributeValues { change: Some(1), ..default() }, Inval),
+            (AttributeValues { kind: Some(Ftype4::Regular), ..default() }, Inval),
+            (AttributeValues { fileid: Some(1), ..default() }, Inval),
+            (AttributeValues { lease_time: Some(1), ..default() }, Inval),
+            (AttributeValues { supported_attrs: Some(Bitmap4::EMPTY), ..default() }, Inval),
+            (AttributeValues { time_modify: Some(NfsTime4::default()), ..default() }, Inval),
+            (AttributeValues { hidden: Some(true), ..default() }, Attrnotsupp),
+            (AttributeValues { time_backup: Some(NfsTime4::default()), ..default() }, Attrnotsupp),
+            (AttributeValues { mode_umask: Some(ModeUmask { mode: 0, umask: 0 }), ..default() }, Attrnotsupp),
+            (AttributeValues { mode: Some(0o10_000), ..default() }, Inval),
+            (AttributeValues { owner: text("root@example.org"), ..default() }, Badowner),
+            (AttributeValues { owner: text(""), ..default() }, Badowner),
+            (AttributeValues { owner_group: text("-1"), ..default() }, Badowner),
+            (AttributeValues { owner: text("4294967296"), ..default() }, Badowner),
+            (AttributeValues { time_access_set: time(1_000_000_000), ..default() }, Inval),
+            (AttributeValues { time_modify_set: time(u32::MAX), ..default() }, Inval),
+            (AttributeValues { size: Some(u64::MAX), ..default() }, Inval),
+        ];
+        let before = fixture.attributes("file");
+        for (values, expected) in rows {
+            // A good attribute beside it is not set either.
+            let values = AttributeValues { mode: values.mode.or(Some(0o700)), ..values };
+            let reply = fattr(&values, |attributes| {
+                fixture.run(|compound| {
+                    go(compound, &["one", "file"]);
+                    compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
+                })
+            });
+            assert_eq!(reply.status(), expected, "{values:?}");
+            let mut results = reply.after(2);
+            assert_eq!(results.status(Nfs4Operation::Setattr), Result::Ok(expected));
+            assert_eq!(results.decoder().get::<Bitmap4>(), Result::Ok(Bitmap4::EMPTY));
+            assert_eq!(fixture.attributes("file"), before);
+        }
+    });
 }
 
 #[test]
@@ -124,33 +126,35 @@ fn others_may_not_change_what_they_do_not_own() {
 
 #[test]
 fn create_sets_the_attributes_of_the_new_object() {
-    let fixture = Fixture::new();
-    let values = AttributeValues {
-        mode: Some(0o750),
-        owner: Some(Opaque::new(b"7").unwrap()),
-        ..AttributeValues::default()
-    };
-    let reply = fattr(&values, |attributes| {
-        fixture.run(|compound| {
-            go(compound, &["one"]);
-            compound.push(&CreateArgs4 { kind: CreateType4::Directory, name: name("new"), attributes });
-        })
-    });
-    let made: CreateOk4 = reply.after(1).next(Nfs4Operation::Create).unwrap();
-    assert_eq!(made.attributes_set, values.present());
-    let own = fixture.attributes("new");
-    assert_eq!((own.mode, own.uid), (0o750, 7));
-    let default = AttributeValues::default;
-    let rows = [
-        (AttributeValues { size: Some(0), ..default() }, Inval),
-        (AttributeValues { numlinks: Some(2), ..default() }, Inval),
-        (AttributeValues { archive: Some(true), ..default() }, Attrnotsupp),
-        (AttributeValues { owner: Some(Opaque::new(b"x").unwrap()), ..default() }, Badowner),
-    ];
-    for (values, expected) in rows {
-        let status = fattr(&values, |attributes| {
-            fixture.on(&["one"], &CreateArgs4 { kind: CreateType4::Fifo, name: name("other"), attributes })
+    Fixture::with_each_tree(|fixture| {
+        let values = AttributeValues {
+            mode: Some(0o750),
+            owner: Some(Opaque::new(b"7").unwrap()),
+            ..AttributeValues::default()
+        };
+        let reply = fattr(&values, |attributes| {
+            fixture.run(|compound| {
+                go(compound, &["one"]);
+                compound.push(&CreateArgs4 { kind: CreateType4::Directory, name: name("new"), attributes });
+            })
         });
-        assert_eq!(status, expected, "{values:?}");
-    }
+        let made: CreateOk4 = reply.after(1).next(Nfs4Operation::Create).unwrap();
+        assert_eq!(made.attributes_set, values.present());
+        let own = fixture.attributes("new");
+        assert_eq!((own.mode, own.uid), (0o750, 7));
+        let default = AttributeValues::default;
+        let rows = [
+            (AttributeValues { size: Some(0), ..default() }, Inval),
+            (AttributeValues { numlinks: Some(2), ..default() }, Inval),
+            (AttributeValues { archive: Some(true), ..default() }, Attrnotsupp),
+            (AttributeValues { owner: Some(Opaque::new(b"x").unwrap()), ..default() }, Badowner),
+        ];
+        for (values, expected) in rows {
+            let status = fattr(&values, |attributes| {
+                fixture
+                    .on(&["one"], &CreateArgs4 { kind: CreateType4::Fifo, name: name("other"), attributes })
+            });
+            assert_eq!(status, expected, "{values:?}");
+        }
+    });
 }

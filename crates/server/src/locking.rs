@@ -1,0 +1,410 @@
+//! The lock service: the verbs LOCK, TEST, UNLOCK and CANCEL for NLM and for NFSv4.
+//!
+//! The layer between a protocol and the lock table (`state::locks`). It owns the mutexes of the
+//! table's shards, over which files are distributed, the accounts of clients, the grace period, and
+//! the thread for what is due later. Callbacks are handed to the protocol of their client with no
+//! mutex held.
+//!
+//! Lock order: an account's `is_recorded`, then a shard. The map of accounts is locked alone, or
+//! before `is_recorded`.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use curt_rpc::clock::TimeSource;
+use curt_types::{ByteRange, Fault, LockType};
+use curt_vfs::{Error, KernelLocks};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::request::VerifiedHandle;
+use crate::state::GracePeriod;
+use crate::state::locks::{
+    CallbackAnswer, CallbackId, CancelOutcome, ClientAccount, ClientLimits, HeldLock, LockCallback,
+    LockClient, LockDenial, LockFile, LockHolder, LockOutcome, LockOwner, LockRequest, LockTable,
+    LockTableCounts, LockTableOptions,
+};
+
+/// The number of shards: requests for files of different shards do not wait for each other.
+const SHARDS: u8 = 16;
+/// How often clients are examined for whether they still have locks. One that has none twice in a
+/// row is no longer recorded.
+const IDLE_SCAN: Duration = Duration::from_secs(60);
+
+/// How a protocol carries out what the table decides. Calls come from any thread, with no shard
+/// locked.
+pub(crate) trait LockCallbacks: Send + Sync {
+    /// Sends a callback, without waiting for the client. Its answer is reported with
+    /// [`LockService::answered`], at the latest when the protocol gives up waiting for one.
+    fn send(&self, callback: LockCallback);
+
+    /// The client is about to get its first lock, or to wait. It must be recorded on disk before
+    /// this returns, so that it is notified after a restart. On an error the request fails. Must
+    /// not call the lock service.
+    fn client_begins(&self, client: LockClient) -> Result<(), Fault>;
+
+    /// The client has had no lock and no waiter for some time: it need not be recorded any more.
+    /// Must not call the lock service.
+    fn client_ends(&self, client: LockClient);
+}
+
+/// The lock service.
+pub(crate) struct LockService {
+    shards: Vec<Mutex<LockTable>>,
+    hashing: RandomState,
+    accounts: RwLock<HashMap<LockClient, Arc<ClientAccount>>>,
+    /// The account of all clients together.
+    all: Arc<ClientAccount>,
+    hosts: OnceLock<Arc<dyn LockCallbacks>>,
+    clientids: OnceLock<Arc<dyn LockCallbacks>>,
+    /// The grace period of all protocols; the service's owner begins and ends it.
+    grace: Arc<GracePeriod>,
+    /// Whether processes of this machine are excluded too. Relaxed: set before the first request.
+    uses_kernel_locks: AtomicBool,
+    next_scan: Mutex<Option<Instant>>,
+    alarm: Arc<Alarm>,
+}
+
+/// When the service's thread has to run next.
+#[derive(Default)]
+struct Alarm {
+    state: Mutex<AlarmState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct AlarmState {
+    at: Option<Instant>,
+    /// The service is gone.
+    is_over: bool,
+}
+
+impl Alarm {
+    /// Lets the thread run at `at`, if that is earlier than it would.
+    fn set(&self, at: Instant) {
+        let mut state = self.state.lock();
+        if state.at.is_none_or(|set| at < set) {
+            state.at = Some(at);
+            self.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for LockService {
+    fn drop(&mut self) {
+        self.alarm.state.lock().is_over = true;
+        self.alarm.changed.notify_one();
+    }
+}
+
+impl LockService {
+    /// A service without locks, clients and grace period. The options' seed and ids are chosen
+    /// here.
+    pub(crate) fn new(options: LockTableOptions) -> Self {
+        let hashing = RandomState::new();
+        // Ids of earlier runs do not occur again: 2^56 of them are left in this one.
+        let run = hashing.hash_one("ids") >> 8 & !0xff;
+        let shard = |number: u8| {
+            Mutex::new(LockTable::new(LockTableOptions {
+                seed: hashing.hash_one(number),
+                first_id: run.wrapping_add(number.into()),
+                id_step: SHARDS.into(),
+                ..options
+            }))
+        };
+        let all = Arc::new(ClientAccount::new(LockClient::Local, ClientLimits::ALL, None));
+        Self {
+            shards: (0..SHARDS).map(shard).collect(),
+            hashing,
+            accounts: RwLock::default(),
+            all,
+            hosts: OnceLock::new(),
+            clientids: OnceLock::new(),
+            grace: Arc::default(),
+            uses_kernel_locks: AtomicBool::new(false),
+            next_scan: Mutex::new(None),
+            alarm: Arc::default(),
+        }
+    }
+
+    /// Starts the thread for retransmissions, reservations and polls. It ends with the service.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(self: &Arc<Self>, clock: TimeSource) -> std::io::Result<()> {
+        let weak = Arc::downgrade(self);
+        let alarm = Arc::clone(&self.alarm);
+        let run = move || {
+            loop {
+                let Some(service) = weak.upgrade() else { return };
+                alarm.state.lock().at = None;
+                let next = service.tick(clock.now());
+                drop(service);
+                let mut state = alarm.state.lock();
+                let next = state.at.into_iter().chain(next).min();
+                state.at = next;
+                // An earlier alarm ends the wait; then the loop finds nothing due but what it is
+                // for.
+                match next {
+                    _ if state.is_over => {}
+                    Some(next) => drop(alarm.changed.wait_until(&mut state, next)),
+                    None => alarm.changed.wait(&mut state),
+                }
+                if state.is_over {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("locks".into()).spawn(run).map(drop)
+    }
+
+    /// Sets the callbacks of NLM hosts. Later calls have no effect.
+    pub(crate) fn serve_hosts(&self, callbacks: Arc<dyn LockCallbacks>) {
+        let _ = self.hosts.set(callbacks);
+    }
+
+    /// Sets the callbacks of NFSv4 clients. Later calls have no effect.
+    pub(crate) fn serve_clientids(&self, callbacks: Arc<dyn LockCallbacks>) {
+        let _ = self.clientids.set(callbacks);
+    }
+
+    /// Excludes processes of this machine as well, from now on.
+    pub(crate) fn use_kernel_locks(&self) {
+        self.uses_kernel_locks.store(true, Ordering::Relaxed);
+    }
+
+    /// The grace period: only reclaims are granted.
+    pub(crate) const fn grace(&self) -> &Arc<GracePeriod> {
+        &self.grace
+    }
+
+    /// LOCK. The protocol has checked the caller's permission, and that the target is a regular
+    /// file.
+    pub(crate) fn lock(
+        &self,
+        target: &VerifiedHandle<'_>,
+        request: &LockRequest<'_>,
+        now: Instant,
+    ) -> Result<LockOutcome, Fault> {
+        match (self.grace.is_on(), request.reclaim) {
+            (true, false) => return Ok(LockOutcome::Denied(LockDenial::Grace)),
+            (false, true) => return Ok(LockOutcome::Denied(LockDenial::NoGrace)),
+            (true, true) | (false, false) => {}
+        }
+        let file = target.file_key();
+        let account = self.account(request.owner.client);
+        self.record(&account)?;
+        let shard = self.shard(&file);
+        // Opened before the shard is locked, because opening may wait for a disk.
+        let local = if shard.lock().has(&file) { None } else { self.kernel_locks(target)? };
+        Ok(self.run(shard, |table, callbacks| table.lock(&file, request, &account, local, now, callbacks)))
+    }
+
+    /// TEST (LOCKT): the lock that a request would conflict with. Not refused during the grace
+    /// period.
+    pub(crate) fn test(
+        &self,
+        target: &VerifiedHandle<'_>,
+        owner: &LockOwner<'_>,
+        lock_type: LockType,
+        range: ByteRange,
+    ) -> Result<Option<LockHolder>, Fault> {
+        let file = target.file_key();
+        let shard = self.shard(&file);
+        let local = if shard.lock().has(&file) { None } else { self.kernel_locks(target)? };
+        match local {
+            None => Ok(shard.lock().test(&file, owner, lock_type, range)),
+            Some(local) => Ok(local.test(range, lock_type)?.map(LockHolder::of_process)),
+        }
+    }
+
+    /// UNLOCK. What is not held is not an error. Denied only because of a limit.
+    pub(crate) fn unlock(
+        &self,
+        target: &VerifiedHandle<'_>,
+        owner: &LockOwner<'_>,
+        range: ByteRange,
+        now: Instant,
+    ) -> Result<(), LockDenial> {
+        let file = target.file_key();
+        self.run(self.shard(&file), |table, callbacks| table.unlock(&file, owner, range, now, callbacks))
+    }
+
+    /// CANCEL: takes a waiting request out of the queue.
+    pub(crate) fn cancel(
+        &self,
+        target: &VerifiedHandle<'_>,
+        owner: &LockOwner<'_>,
+        lock_type: LockType,
+        range: ByteRange,
+        now: Instant,
+    ) -> CancelOutcome {
+        let file = target.file_key();
+        self.run(self.shard(&file), |table, callbacks| {
+            table.cancel(&file, owner, lock_type, range, now, callbacks)
+        })
+    }
+
+    /// Reports the answer to a callback. `client` is the one that answered; answers to callbacks
+    /// that were not sent to it are ignored.
+    pub(crate) fn answered(&self, client: LockClient, id: CallbackId, answer: CallbackAnswer, now: Instant) {
+        let shard = usize::try_from(id.0 % u64::from(SHARDS)).unwrap_or(0);
+        self.run(&self.shards[shard], |table, callbacks| table.answered(client, id, answer, now, callbacks));
+    }
+
+    /// Releases all locks of an owner in a file and takes its requests out of the queue.
+    pub(crate) fn release_owner(&self, target: &VerifiedHandle<'_>, owner: &LockOwner<'_>, now: Instant) {
+        let file = target.file_key();
+        self.run(self.shard(&file), |table, callbacks| table.release_owner(&file, owner, now, callbacks));
+    }
+
+    /// Releases all locks of a client and takes its requests out of the queues: it has restarted,
+    /// or its lease has expired.
+    pub(crate) fn release_client(&self, client: LockClient, now: Instant) {
+        // Requests of strangers must not make the server examine all locks.
+        if self.accounts.read().contains_key(&client) {
+            for shard in &self.shards {
+                self.run(shard, |table, callbacks| table.release_client(client, now, callbacks));
+            }
+        }
+    }
+
+    /// Releases all locks of a file and takes all requests out of its queue.
+    pub(crate) fn release_file(&self, file: &LockFile, now: Instant) {
+        self.run(self.shard(file), |table, _| table.release_file(file, now));
+    }
+
+    /// Whether the owner holds a lock in the file (`NFS4ERR_LOCKS_HELD`).
+    pub(crate) fn holds(&self, target: &VerifiedHandle<'_>, owner: &LockOwner<'_>) -> bool {
+        let file = target.file_key();
+        self.shard(&file).lock().holds(&file, owner)
+    }
+
+    /// Carries out what is due at `now`. Returns when it is to be called next, if nothing happens
+    /// before.
+    pub(crate) fn tick(&self, now: Instant) -> Option<Instant> {
+        let next_of = |shard| {
+            self.run(shard, |table, callbacks| {
+                table.tick(now, callbacks);
+                table.next_tick()
+            })
+        };
+        let next = self.shards.iter().filter_map(next_of).min();
+        let scan = self.forget_idle_clients(now);
+        Some(next.map_or(scan, |next| next.min(scan)))
+    }
+
+    /// Calls `visit` for the locks and waiters of all files, those of each file together.
+    pub(crate) fn report(&self, visit: &mut dyn FnMut(&LockFile, HeldLock)) {
+        for shard in &self.shards {
+            shard.lock().report(visit);
+        }
+    }
+
+    /// The numbers of all shards.
+    pub(crate) fn counts(&self) -> LockTableCounts {
+        let counts = self.shards.iter().map(|shard| shard.lock().counts());
+        counts.fold(LockTableCounts::default(), |sum, counts| sum.and(&counts))
+    }
+
+    /// The clients with locks or waiters, and those that had some recently.
+    pub(crate) fn clients(&self) -> Vec<LockClient> {
+        self.accounts.read().keys().copied().collect()
+    }
+
+    fn shard(&self, file: &LockFile) -> &Mutex<LockTable> {
+        let hash = self.hashing.hash_one(file);
+        &self.shards[usize::try_from(hash % u64::from(SHARDS)).unwrap_or(0)]
+    }
+
+    fn run<T>(
+        &self,
+        shard: &Mutex<LockTable>,
+        run: impl FnOnce(&mut LockTable, &mut Vec<LockCallback>) -> T,
+    ) -> T {
+        let mut callbacks = Vec::new();
+        let mut table = shard.lock();
+        let value = run(&mut table, &mut callbacks);
+        let next = table.next_tick();
+        drop(table);
+        if let Some(next) = next {
+            self.alarm.set(next);
+        }
+        for callback in callbacks {
+            if let Some(protocol) = self.protocol(callback.lock.client) {
+                protocol.send(callback);
+            }
+        }
+        value
+    }
+
+    fn protocol(&self, client: LockClient) -> Option<&Arc<dyn LockCallbacks>> {
+        match client {
+            LockClient::Host(_) => self.hosts.get(),
+            LockClient::Clientid(_) => self.clientids.get(),
+            LockClient::Local => None,
+        }
+    }
+
+    /// The account of a client. While the caller has it, it is not removed.
+    fn account(&self, client: LockClient) -> Arc<ClientAccount> {
+        if let Some(account) = self.accounts.read().get(&client) {
+            return Arc::clone(account);
+        }
+        let mut accounts = self.accounts.write();
+        let new = || Arc::new(ClientAccount::new(client, ClientLimits::CLIENT, Some(Arc::clone(&self.all))));
+        Arc::clone(accounts.entry(client).or_insert_with(new))
+    }
+
+    /// Has a client recorded before it gets its first lock.
+    fn record(&self, account: &ClientAccount) -> Result<(), Fault> {
+        account.was_idle.store(false, Ordering::Relaxed);
+        let mut is_recorded = account.is_recorded.lock();
+        if !*is_recorded {
+            if let Some(protocol) = self.protocol(account.client()) {
+                protocol.client_begins(account.client())?;
+            }
+            *is_recorded = true;
+        }
+        Ok(())
+    }
+
+    /// Removes the accounts of clients without locks, waiters and requests in progress. Returns
+    /// when this is due again.
+    fn forget_idle_clients(&self, now: Instant) -> Instant {
+        let mut next_scan = self.next_scan.lock();
+        if let Some(next) = next_scan.filter(|next| now < *next) {
+            return next;
+        }
+        let next = now + IDLE_SCAN;
+        *next_scan = Some(next);
+        drop(next_scan);
+        // Requests cannot begin while the map is locked, and those in progress have a reference.
+        self.accounts.write().retain(|client, account| {
+            let is_idle = Arc::strong_count(account) == 1;
+            let ends = is_idle && account.was_idle.swap(true, Ordering::Relaxed);
+            if ends
+                && *account.is_recorded.lock()
+                && let Some(protocol) = self.protocol(*client)
+            {
+                protocol.client_ends(*client);
+            }
+            !ends
+        });
+        next
+    }
+
+    /// The kernel's locks of a file, if they are used and its tree has such locks.
+    fn kernel_locks(&self, target: &VerifiedHandle<'_>) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
+        if !self.uses_kernel_locks.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match target.vfs().open_kernel_locks(&target.node) {
+            Ok(locks) => Ok(Some(locks)),
+            Err(Error::Os(rustix::io::Errno::OPNOTSUPP)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! NLM version 4 and NSM as a server: the locks of NFSv3 (RFC 1813 appendix II; XNFS).
+//!
+//! NLM is not authenticated. A host is the address that its requests come from: it can release its
+//! own locks only, and is called back at that address only. Names in arguments are information.
+//! Invariants: a host is in the list on disk before the reply to its first lock; no mutex is held
+//! while a host is called, and no serving thread waits for one.
+
+mod hosts;
+mod monitor;
+mod peers;
+mod requests;
+mod restart;
+mod shares;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
+
+use curt_observe::events::{ShortText, handle_hash};
+use curt_observe::stages::{self, RequestStage};
+use curt_observe::{ServerCounter, probe};
+use curt_proto::Operation;
+use curt_proto::nlm4::{NlmProcedure, NlmResult, NlmStat4, NlmTestArguments};
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, CallFailure};
+use curt_types::Fault;
+use curt_xdr::{Decode, Encode, decode_all};
+use parking_lot::Mutex;
+
+pub(crate) use monitor::call as call_monitor;
+pub use peers::{GrantId, GrantOutcome, GrantedLock, LockPeers, PeerCall, PeerCallKind};
+pub use restart::{HostToNotify, LockServing, RestartNotices};
+
+use crate::locking::LockCallbacks;
+use crate::service::NfsService;
+use crate::state::locks::{LockCallback, LockClient};
+use crate::state_directory::{MonitoredHosts, PersistentState, StateError};
+use hosts::{HostTable, RecordError};
+use requests::{LockCall, Monitoring};
+use shares::HostShares;
+
+/// Ports below this one are root's (IPPORT_RESERVED).
+const PORT_RESERVED: u16 = 1024;
+
+/// The state of NLM and NSM.
+#[derive(Default)]
+pub(crate) struct LockManager {
+    /// Without it the programs are not served.
+    serving: OnceLock<LockServing>,
+    hosts: HostTable,
+    shares: Mutex<HostShares>,
+}
+
+impl LockManager {
+    /// Begins to save the list, after those before it. The outcome arrives later.
+    fn save(
+        &self,
+        state: &Arc<PersistentState>,
+        list: &MonitoredHosts,
+    ) -> mpsc::Receiver<Result<(), StateError>> {
+        let (state, list, (saved, outcome)) = (Arc::clone(state), list.clone(), mpsc::channel());
+        let save = move || {
+            let result = state.save_monitored(&list);
+            if let Err(error) = &result {
+                tracing::error!(%error, "the list of hosts with locks is not saved");
+            }
+            drop(saved.send(result));
+        };
+        if let Some(serving) = self.serving.get() {
+            serving.peers.run(Box::new(save));
+        }
+        outcome
+    }
+
+    /// Writes a host to the list, and has it watched.
+    fn record(&self, state: &Arc<PersistentState>, address: IpAddr) -> Result<(), Fault> {
+        let save = |list: &_| self.save(state, list).recv().unwrap_or(Err(StateError::NoThread));
+        match self.hosts.record(&save, address) {
+            Ok(false) => {}
+            Ok(true) => {
+                if let Some(serving) = self.serving.get() {
+                    serving.peers.watch(address, true);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(host = %address, %error, "no lock for the host: it could not be notified of a restart");
+                return Err(match error {
+                    RecordError::TooMany => Fault::Jukebox,
+                    RecordError::State(_) => Fault::Io,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes hosts from the list, unless they have reservations.
+    fn forget(&self, state: &Arc<PersistentState>, is_unused: impl Fn(IpAddr) -> bool) {
+        let is_unused = |host| is_unused(host) && !self.shares.lock().has_host(host);
+        let removed = self.hosts.forget(|list| drop(self.save(state, list)), is_unused);
+        if let Some(serving) = self.serving.get() {
+            removed.into_iter().for_each(|host| serving.peers.watch(host, false));
+        }
+    }
+}
+
+/// Passes what the lock table decides to the hosts.
+struct HostCallbacks {
+    manager: Arc<LockManager>,
+    state: Arc<PersistentState>,
+}
+
+impl LockCallbacks for HostCallbacks {
+    fn send(&self, callback: LockCallback) {
+        let manager = &*self.manager;
+        let (LockClient::Host(peer), Some(serving)) = (callback.lock.client, manager.serving.get()) else {
+            return;
+        };
+        let granted = GrantedLock::of(&callback, &serving.host_name);
+        probe!(NfsdLockGranted {
+            peer: ShortText::of(peer).bytes(),
+            fhandle: handle_hash(granted.file.as_bytes()),
+            lock_first: granted.range.first(),
+            lock_last: granted.range.last()
+        });
+        // For a host that is not known any more the kernel chooses the address to call from.
+        let local = manager.hosts.find(peer).map(|host| host.local);
+        // What does not fit in the queue is sent again.
+        let _ = serving.peers.call(PeerCall { peer, local, kind: PeerCallKind::Granted(granted) });
+    }
+
+    fn client_begins(&self, client: LockClient) -> Result<(), Fault> {
+        match client {
+            LockClient::Host(address) => self.manager.record(&self.state, address),
+            LockClient::Clientid(_) | LockClient::Local => Ok(()),
+        }
+    }
+
+    fn client_ends(&self, client: LockClient) {
+        if let LockClient::Host(address) = client {
+            self.manager.forget(&self.state, |host| host == address);
+        }
+    }
+}
+
+/// Answers a call of NLM version 4.
+pub(crate) fn call(
+    service: &NfsService,
+    call: &CallMessage<'_>,
+    context: &mut CallContext<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let Some(serving) = service.lock_manager.serving.get() else {
+        return Err(CallFailure::ProgramUnavailable);
+    };
+    let procedure = NlmProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
+    let operation = Operation::Nlm(procedure);
+    service.counters.calls.count(operation);
+    stages::set_operation(operation);
+    let (peer, local) = (context.peer(), context.local().ip());
+    let mut request = LockCall::new(service, call, context);
+    let mut message = Vec::new();
+    let result = result_of(procedure);
+    let results = if result.is_some() { &mut message } else { reply };
+    match procedure {
+        NlmProcedure::Null => decoded::<()>(call)?,
+        NlmProcedure::Test | NlmProcedure::TestMsg => requests::test(&mut request, &decoded(call)?, results)?,
+        NlmProcedure::Lock | NlmProcedure::LockMsg => {
+            requests::lock(&mut request, &decoded(call)?, Monitoring::Yes, results)?;
+        }
+        NlmProcedure::NmLock => requests::lock(&mut request, &decoded(call)?, Monitoring::No, results)?,
+        NlmProcedure::Cancel | NlmProcedure::CancelMsg => {
+            requests::cancel(&mut request, &decoded(call)?, results)?;
+        }
+        NlmProcedure::Unlock | NlmProcedure::UnlockMsg => {
+            requests::unlock(&mut request, &decoded(call)?, results)?;
+        }
+        NlmProcedure::Share => requests::share(&mut request, &decoded(call)?, results)?,
+        NlmProcedure::Unshare => requests::unshare(&mut request, &decoded(call)?, results)?,
+        // Any user of the host can send from other ports.
+        NlmProcedure::FreeAll => {
+            decoded::<curt_proto::nlm4::NlmNotify<'_>>(call)?;
+            if peer.port() < PORT_RESERVED {
+                service.release_host(peer.ip());
+            }
+        }
+        // This service waits for no lock.
+        NlmProcedure::Granted => {
+            let arguments: NlmTestArguments<'_> = decoded(call)?;
+            NlmResult { cookie: arguments.cookie, status: NlmStat4::Denied }.encode(results);
+        }
+        NlmProcedure::GrantedMsg => drop(decoded::<NlmTestArguments<'_>>(call)?),
+        NlmProcedure::GrantedRes => {
+            let NlmResult { cookie, status } = decoded(call)?;
+            service.granted_result(peer.ip(), cookie.bytes(), status);
+        }
+        // This service sends none of the messages that these answer.
+        NlmProcedure::TestRes | NlmProcedure::LockRes | NlmProcedure::CancelRes | NlmProcedure::UnlockRes => {
+        }
+    }
+    stages::proceed(RequestStage::Encode);
+    if let Some(procedure) = result {
+        let kind = PeerCallKind::Result { procedure, arguments: message };
+        // A host that has no result repeats its message.
+        let _ = serving.peers.call(PeerCall { peer: peer.ip(), local: Some(local), kind });
+    }
+    Ok(())
+}
+
+/// The procedure that answers a message.
+const fn result_of(procedure: NlmProcedure) -> Option<NlmProcedure> {
+    match procedure {
+        NlmProcedure::TestMsg => Some(NlmProcedure::TestRes),
+        NlmProcedure::LockMsg => Some(NlmProcedure::LockRes),
+        NlmProcedure::CancelMsg => Some(NlmProcedure::CancelRes),
+        NlmProcedure::UnlockMsg => Some(NlmProcedure::UnlockRes),
+        _ => None,
+    }
+}
+
+fn decoded<'a, T: Decode<'a>>(call: &CallMessage<'a>) -> Result<T, CallFailure> {
+    decode_all(call.arguments).map_err(|_| CallFailure::GarbageArguments)
+}
+
+impl NfsService {
+    /// Frees all locks and reservations of a host.
+    fn release_host(&self, host: IpAddr) {
+        self.lock_manager.shares.lock().release_host(&self.held.shares, host);
+        self.locks.release_client(LockClient::Host(host), self.clock.now());
+    }
+
+    /// Reports the outcome of a GRANTED that was sent to `peer`, `round_trip` after that.
+    pub fn grant_answered(&self, peer: IpAddr, id: GrantId, outcome: GrantOutcome, round_trip: Duration) {
+        if outcome == GrantOutcome::Undelivered {
+            self.counters.count(ServerCounter::LockCallbacksUndelivered);
+        }
+        let answer = outcome.answer(round_trip);
+        self.locks.answered(LockClient::Host(peer), id.callback(), answer, self.clock.now());
+    }
+
+    /// The answer to a GRANTED_MSG. The round trip is not known.
+    fn granted_result(&self, peer: IpAddr, cookie: &[u8], status: NlmStat4) {
+        if let Some(id) = GrantId::of_cookie(cookie) {
+            self.grant_answered(peer, id, GrantOutcome::of_status(status), Duration::ZERO);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! TEST, LOCK, CANCEL, UNLOCK, SHARE and UNSHARE: decoded arguments in, results out.
+//!
+//! A lock that is free is granted by the serving thread without another thread, and without I/O
+//! but the look at the file's permissions; the first lock of a host also writes the list of hosts.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use curt_observe::events::handle_hash;
+use curt_observe::{ServerCounter, probe};
+use curt_proto::nlm4::{
+    NetObj, NlmCancelArguments, NlmHolder, NlmLock, NlmLockArguments, NlmResult, NlmShareArguments,
+    NlmShareResult, NlmStat4, NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, lock_type,
+    offset_and_length,
+};
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, CallFailure};
+use curt_types::{Access, ByteRange, Fault, FileKind, LockType};
+use curt_xdr::{Encode, Opaque};
+
+use super::hosts::Host;
+use super::shares::{NoShare, ShareOwner};
+use crate::request::{NfsRequest, Refusal, VerifiedHandle};
+use crate::service::NfsService;
+use crate::state::locks::{
+    CancelOutcome, LockClient, LockDenial, LockHolder, LockOutcome, LockOwner, LockRequest, LockWait,
+};
+use crate::state::{ShareBits, ShareMode};
+
+/// Whether the host is notified of a restart of this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Monitoring {
+    Yes,
+    /// NM_LOCK.
+    No,
+}
+
+/// A call in progress.
+pub(super) struct LockCall<'r, 'c> {
+    request: NfsRequest<'r, 'c>,
+}
+
+/// Why a request has no effect.
+enum NotDone {
+    Status(NlmStat4),
+    Call(CallFailure),
+}
+
+impl From<NlmStat4> for NotDone {
+    fn from(status: NlmStat4) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<Fault> for NotDone {
+    fn from(fault: Fault) -> Self {
+        Self::Status(match fault {
+            Fault::Stale | Fault::Badhandle => NlmStat4::StaleFh,
+            Fault::Rofs => NlmStat4::Rofs,
+            Fault::Fbig => NlmStat4::Fbig,
+            // A later request may succeed.
+            Fault::Jukebox => NlmStat4::DeniedNolocks,
+            _ => NlmStat4::Failed,
+        })
+    }
+}
+
+impl From<Refusal> for NotDone {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Fault(fault) => fault.into(),
+            Refusal::Call(failure) => Self::Call(failure),
+        }
+    }
+}
+
+impl From<LockDenial> for NotDone {
+    fn from(denial: LockDenial) -> Self {
+        Self::Status(match denial {
+            LockDenial::Conflict(_) => NlmStat4::Denied,
+            LockDenial::Grace | LockDenial::NoGrace => NlmStat4::DeniedGracePeriod,
+            LockDenial::NoLocks => NlmStat4::DeniedNolocks,
+        })
+    }
+}
+
+type Done = Result<NlmStat4, NotDone>;
+
+impl<'r, 'c> LockCall<'r, 'c> {
+    pub(super) fn new(
+        service: &'r NfsService,
+        call: &'r CallMessage<'r>,
+        context: &'r mut CallContext<'c>,
+    ) -> Self {
+        let credential = &call.credential;
+        Self { request: NfsRequest { service, credential, context, repeated: None } }
+    }
+
+    const fn service(&self) -> &'r NfsService {
+        self.request.service
+    }
+
+    const fn host(&self) -> IpAddr {
+        self.request.context.peer().ip()
+    }
+
+    fn owner<'a>(&self, lock: &NlmLock<'a>) -> LockOwner<'a> {
+        let client = LockClient::Host(self.host());
+        LockOwner { client, process: lock.svid.cast_unsigned(), name: lock.oh.bytes() }
+    }
+
+    fn resolve(&mut self, handle: NetObj<'_>) -> Result<VerifiedHandle<'r>, NotDone> {
+        Ok(self.request.resolve(handle.bytes())?)
+    }
+
+    /// Refuses files that the caller could not open: for reading (read locks), or for writing. The
+    /// owner may have opened it before its mode changed. (knfsd: `NFSD_MAY_LOCK`)
+    fn check_access(&mut self, target: &VerifiedHandle<'_>, asked: Access) -> Result<(), NotDone> {
+        if asked.contains(Access::MODIFY) {
+            target.writable()?;
+        }
+        self.request.may_block_on_metadata(target);
+        let caller = target.caller();
+        let result = target.vfs().access(&caller, &target.node, asked);
+        let allowed = result.value.map_err(Fault::from)?;
+        let attributes = result.attributes.ok_or(Fault::Stale)?;
+        if attributes.kind != FileKind::Regular {
+            return Err(Fault::Inval.into());
+        }
+        let is_allowed =
+            allowed.contains(asked) || attributes.uid == caller.uid || target.rules().insecure_locks;
+        if is_allowed { Ok(()) } else { Err(Fault::Acces.into()) }
+    }
+
+    /// The host, before it gets a lock or a reservation. If it has to be recorded, the thread hands
+    /// the connection over first.
+    fn begin_host(&mut self, name: &[u8], monitoring: Monitoring, state: i32) -> Result<Arc<Host>, NotDone> {
+        self.service().end_grace_if_over();
+        let (address, local) = (self.host(), self.request.context.local().ip());
+        let host = self.service().lock_manager.hosts.of_request(address, local, name);
+        let host = host.ok_or(NlmStat4::DeniedNolocks)?;
+        if monitoring == Monitoring::Yes {
+            host.wants_monitoring(state);
+        }
+        if !host.is_recorded() {
+            self.request.context.may_block();
+        }
+        Ok(host)
+    }
+
+    /// Records a host that has got something, unless it is recorded.
+    fn record(&self, host: &Host) -> Result<(), Fault> {
+        if host.is_recorded() {
+            return Ok(());
+        }
+        let service = self.service();
+        service.lock_manager.record(&service.state, self.host())
+    }
+}
+
+pub(super) fn test(
+    call: &mut LockCall<'_, '_>,
+    arguments: &NlmTestArguments<'_>,
+    results: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let NlmTestArguments { cookie, exclusive, lock } = arguments;
+    let found = tested(call, lock, lock_type(*exclusive));
+    let reply = match &found {
+        Ok(Some(holder)) => NlmTestReply::Denied(wire_holder(holder)),
+        Ok(None) => NlmTestReply::Other(NlmStat4::Granted),
+        Err(NotDone::Status(status)) => NlmTestReply::Other(*status),
+        Err(NotDone::Call(failure)) => return Err(*failure),
+    };
+    NlmTestResult { cookie: *cookie, reply }.encode(results);
+    Ok(())
+}
+
+fn tested(
+    call: &mut LockCall<'_, '_>,
+    lock: &NlmLock<'_>,
+    lock_type: LockType,
+) -> Result<Option<LockHolder>, NotDone> {
+    let target = call.resolve(lock.fh)?;
+    let range = lock.range().ok_or(Fault::Fbig)?;
+    call.check_access(&target, needed(lock_type))?;
+    let service = call.service();
+    // Locks that are not reclaimed yet are not known.
+    if service.is_in_grace() {
+        return Err(NlmStat4::DeniedGracePeriod.into());
+    }
+    Ok(service.locks.test(&target, &call.owner(lock), lock_type, range)?)
+}
+
+/// The rights that an owner of a lock needs.
+const fn needed(lock_type: LockType) -> Access {
+    match lock_type {
+        LockType::Read => Access::READ,
+        LockType::Write => Access::MODIFY,
+    }
+}
+
+/// A holder as the protocol describes it. Those of other protocols have no `svid`.
+fn wire_holder(holder: &LockHolder) -> NlmHolder<'_> {
+    let (offset, length) = offset_and_length(holder.range);
+    NlmHolder {
+        exclusive: holder.lock_type == LockType::Write,
+        svid: holder.process.cast_signed(),
+        oh: Opaque::new(&holder.name).unwrap_or_default(),
+        offset,
+        length,
+    }
+}
+
+pub(super) fn lock(
+    call: &mut LockCall<'_, '_>,
+    arguments: &NlmLockArguments<'_>,
+    monitoring: Monitoring,
+    results: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let done = locked(call, arguments, monitoring);
+    finish(call, arguments.cookie, Some(&arguments.lock), done, results)
+}
+
+fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitoring: Monitoring) -> Done {
+    let NlmLockArguments { cookie: _, block, exclusive, lock, reclaim, state } = *arguments;
+    let target = call.resolve(lock.fh)?;
+    let range = lock.range().ok_or(Fault::Fbig)?;
+    let lock_type = lock_type(exclusive);
+    call.check_access(&target, needed(lock_type))?;
+    let name = lock.caller_name.bytes();
+    let host = call.begin_host(name, monitoring, state)?;
+    let wait = if block && !reclaim {
+        LockWait::Granted { handle: target.handle(), caller_name: name }
+    } else {
+        LockWait::No
+    };
+    let request = LockRequest { owner: call.owner(&lock), lock_type, range, wait, reclaim };
+    let service = call.service();
+    let status = match service.locks.lock(&target, &request, service.clock.now())? {
+        LockOutcome::Granted => NlmStat4::Granted,
+        LockOutcome::Blocked(_) => NlmStat4::Blocked,
+        LockOutcome::Denied(denial) => return Err(denial.into()),
+    };
+    // A host that had unmonitored locks has begun before.
+    if let Err(fault) = call.record(&host) {
+        undo(call, &target, &request);
+        return Err(fault.into());
+    }
+    Ok(status)
+}
+
+/// Takes back what a request has got.
+fn undo(call: &LockCall<'_, '_>, target: &VerifiedHandle<'_>, request: &LockRequest<'_>) {
+    let (locks, now) = (&call.service().locks, call.service().clock.now());
+    let LockRequest { owner, lock_type, range, .. } = request;
+    let cancelled = locks.cancel(target, owner, *lock_type, *range, now);
+    if cancelled != CancelOutcome::Cancelled {
+        // Fails if there are too many locks; then the range stays locked until its host restarts.
+        let _ = locks.unlock(target, owner, *range, now);
+    }
+}
+
+pub(super) fn cancel(
+    call: &mut LockCall<'_, '_>,
+    arguments: &NlmCancelArguments<'_>,
+    results: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let done = cancelled(call, arguments);
+    finish(call, arguments.cookie, Some(&arguments.lock), done, results)
+}
+
+fn cancelled(call: &mut LockCall<'_, '_>, arguments: &NlmCancelArguments<'_>) -> Done {
+    let lock = &arguments.lock;
+    let target = call.resolve(lock.fh)?;
+    let range = lock.range().ok_or(Fault::Fbig)?;
+    let (owner, lock_type) = (call.owner(lock), lock_type(arguments.exclusive));
+    let service = call.service();
+    match service.locks.cancel(&target, &owner, lock_type, range, service.clock.now()) {
+        CancelOutcome::Cancelled => Ok(NlmStat4::Granted),
+        // It is too late; the host unlocks, or refuses the callback.
+        CancelOutcome::Granted | CancelOutcome::NotWaiting => Ok(NlmStat4::Denied),
+    }
+}
+
+pub(super) fn unlock(
+    call: &mut LockCall<'_, '_>,
+    arguments: &NlmUnlockArguments<'_>,
+    results: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let done = unlocked(call, arguments);
+    finish(call, arguments.cookie, Some(&arguments.lock), done, results)
+}
+
+/// Needs no right: who has a lock may unlock it. The file need not exist.
+fn unlocked(call: &mut LockCall<'_, '_>, arguments: &NlmUnlockArguments<'_>) -> Done {
+    let lock = &arguments.lock;
+    let target = call.resolve(lock.fh)?;
+    let range = lock.range().ok_or(Fault::Fbig)?;
+    let service = call.service();
+    service.locks.unlock(&target, &call.owner(lock), range, service.clock.now())?;
+    Ok(NlmStat4::Granted)
+}
+
+pub(super) fn share(
+    call: &mut LockCall<'_, '_>,
+    arguments: &NlmShareArguments<'_>,
+    results: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let done = shared(call, arguments);
+    finish_share(call, arguments.cookie, done, results)
+}
+
+fn shared(call: &mut LockCall<'_, '_>, arguments: &NlmShareArguments<'_>) -> Done {
+    let share = &arguments.share;
+    let target = call.resolve(share.fh)?;
+    let of_wire = |bits: u32| ShareBits::from_wire(bits).unwrap_or(ShareBits::BOTH);
+    let bits = of_wire(share.access as u32);
+    let mode = ShareMode { access: bits, deny: of_wire(share.deny as u32) };
+    let rights = |bit, right| if bits.contains(bit) { right } else { Access::NONE };
+    let needed = rights(ShareBits::READ, Access::READ).with(rights(ShareBits::WRITE, Access::MODIFY));
+    call.check_access(&target, needed)?;
+    let service = call.service();
+    if service.is_in_grace() != arguments.reclaim {
+        return Err(NlmStat4::DeniedGracePeriod.into());
+    }
+    let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes, 0)?;
+    call.record(&host)?;
+    let owner = ShareOwner { host: call.host(), name: share.oh.bytes().into() };
+    let (file, table) = (target.file_key(), &service.held.shares);
+    let share = || service.lock_manager.shares.lock().share(table, file, owner.clone(), mode);
+    match share() {
+        Err(NoShare::Conflict) if service.expire_holders(&file) => share()?,
+        outcome => outcome?,
+    }
+    Ok(NlmStat4::Granted)
+}
+
+pub(super) fn unshare(
+    call: &mut LockCall<'_, '_>,
+    arguments: &NlmShareArguments<'_>,
+    results: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let done = unshared(call, arguments);
+    finish_share(call, arguments.cookie, done, results)
+}
+
+fn unshared(call: &mut LockCall<'_, '_>, arguments: &NlmShareArguments<'_>) -> Done {
+    let target = call.resolve(arguments.share.fh)?;
+    let service = call.service();
+    let mut shares = service.lock_manager.shares.lock();
+    shares.unshare(&service.held.shares, &target.file_key(), call.host(), arguments.share.oh.bytes());
+    Ok(NlmStat4::Granted)
+}
+
+impl From<NoShare> for NotDone {
+    fn from(refused: NoShare) -> Self {
+        Self::Status(match refused {
+            NoShare::Conflict => NlmStat4::Denied,
+            NoShare::TooMany => NlmStat4::DeniedNolocks,
+        })
+    }
+}
+
+/// Encodes the result of a request about a lock.
+fn finish(
+    call: &LockCall<'_, '_>,
+    cookie: NetObj<'_>,
+    lock: Option<&NlmLock<'_>>,
+    done: Done,
+    results: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let status = status_of(call, done)?;
+    if let Some(lock) = lock {
+        let range = lock.range().unwrap_or(ByteRange::WHOLE);
+        probe!(NfsdLockDone {
+            fhandle: handle_hash(&lock.fh),
+            lock_first: range.first(),
+            lock_last: range.last(),
+            pid: lock.svid.cast_unsigned(),
+            reason: status.name().as_bytes()
+        });
+    }
+    NlmResult { cookie, status }.encode(results);
+    Ok(())
+}
+
+fn finish_share(
+    call: &LockCall<'_, '_>,
+    cookie: NetObj<'_>,
+    done: Done,
+    results: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let status = status_of(call, done)?;
+    NlmShareResult { cookie, status, sequence: 0 }.encode(results);
+    Ok(())
+}
+
+/// The status of a request, which is counted.
+fn status_of(call: &LockCall<'_, '_>, done: Done) -> Result<NlmStat4, CallFailure> {
+    let status = match done {
+        Ok(status) | Err(NotDone::Status(status)) => status,
+        Err(NotDone::Call(failure)) => return Err(failure),
+    };
+    let counters = &call.service().counters;
+    match status {
+        NlmStat4::Granted => {}
+        NlmStat4::Blocked => counters.count(ServerCounter::LocksBlocked),
+        NlmStat4::Denied | NlmStat4::Deadlck => counters.count(ServerCounter::LocksDenied),
+        NlmStat4::DeniedGracePeriod => counters.count(ServerCounter::LocksDeniedGrace),
+        NlmStat4::DeniedNolocks => counters.count(ServerCounter::LocksLimited),
+        NlmStat4::StaleFh => counters.count(ServerCounter::ErrorsStale),
+        NlmStat4::Rofs | NlmStat4::Fbig | NlmStat4::Failed => counters.count(ServerCounter::Errors),
+    }
+    Ok(status)
+}

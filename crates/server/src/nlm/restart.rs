@@ -1,0 +1,90 @@
+//! Restarts: of this server, whose hosts are notified and reclaim their locks, and of hosts, whose
+//! locks are freed.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use curt_observe::ServerCounter;
+
+use super::{HostCallbacks, LockPeers};
+use crate::service::{NfsService, SetupError};
+
+/// How locks are served.
+pub struct LockServing {
+    /// Makes calls to other hosts.
+    pub peers: Arc<dyn LockPeers>,
+    /// This host's name.
+    pub host_name: Vec<u8>,
+    /// How long only reclaims are granted, if hosts had locks when the last run ended.
+    pub grace: Duration,
+}
+
+/// A host that had locks when the last run ended, to be notified of the restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostToNotify {
+    /// Its address.
+    pub address: IpAddr,
+    /// The address of this host that it had connected to.
+    pub local: IpAddr,
+}
+
+/// What a server that starts has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestartNotices {
+    /// The hosts to be notified.
+    pub hosts: Vec<HostToNotify>,
+    /// The state number of this run.
+    pub state: i32,
+}
+
+impl NfsService {
+    /// Serves NLM and NSM from now on. Called once, before requests. Returns which hosts are to be
+    /// notified; without any there is no grace period.
+    ///
+    /// # Errors
+    /// The list of hosts cannot be read or written, or a thread cannot be started.
+    pub fn serve_locks(&self, serving: LockServing) -> Result<RestartNotices, SetupError> {
+        let manager = &self.lock_manager;
+        let since = self.clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH);
+        let list = manager.hosts.begin(&self.state, since.unwrap_or_default().as_secs())?;
+        let hosts = list.hosts.into_iter();
+        let hosts: Vec<_> =
+            hosts.map(|(address, host)| HostToNotify { address, local: host.local }).collect();
+        if !hosts.is_empty() {
+            self.held.grace.begin_for_others(self.uptime() + serving.grace);
+        }
+        let is_first = manager.serving.set(serving).is_ok();
+        debug_assert!(is_first, "locks are served once");
+        let callbacks = HostCallbacks { manager: Arc::clone(manager), state: Arc::clone(&self.state) };
+        self.locks.serve_hosts(Arc::new(callbacks));
+        self.locks.start(self.clock.clone()).map_err(SetupError::LockThread)?;
+        Ok(RestartNotices { hosts, state: list.state })
+    }
+
+    /// Whether only reclaims are granted now.
+    #[must_use]
+    pub fn is_in_grace(&self) -> bool {
+        self.end_grace_if_over();
+        self.held.grace.is_on()
+    }
+
+    /// A host has restarted, as its monitor says: it has no locks any more. Ignored if it has said
+    /// so before, with the same state number.
+    pub fn host_restarted(&self, host: IpAddr, state: i32) {
+        if self.lock_manager.hosts.has_restarted(host, state) {
+            tracing::info!(%host, state, "the host has restarted: its locks are free");
+            self.counters.count(ServerCounter::LockHostsRestarted);
+            self.release_host(host);
+        }
+    }
+
+    /// Removes hosts that had locks in an earlier run, and have had none in this one, from the list
+    /// of those that a restarted server notifies. To be called after the grace period, when all
+    /// have been notified as far as possible.
+    pub fn forget_hosts_without_locks(&self) {
+        let manager = &self.lock_manager;
+        let is_used = |host| manager.hosts.find(host).is_some_and(|host| host.is_listed());
+        manager.forget(&self.state, |host| !is_used(host));
+    }
+}

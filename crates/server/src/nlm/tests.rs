@@ -1,0 +1,651 @@
+//! Calls of NLM and NSM to a server over a tree in memory, with a scripted clock.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use curt_observe::ServerCounters;
+use curt_proto::mount3::{self, DirPath, MountReply};
+use curt_proto::nfs3::{
+    self, CreateArguments, CreateHow, CreateOk, DirOpArgs, Filename, NfsFh3, NfsProcedure, NfsResult, Sattr,
+    SetattrArguments, WccData,
+};
+use curt_proto::nlm4::{
+    self, NETOBJ_MAX, NlmCancelArguments, NlmHolder, NlmLock, NlmLockArguments, NlmNotify, NlmShare,
+    NlmShareArguments, NlmShareResult, NlmTestReply, NlmTestResult, NlmUnlockArguments, ShareAccess,
+    ShareDeny,
+};
+use curt_proto::nsm::{self, NsmProcedure, StateChange};
+use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
+use curt_rpc::clock::{ScriptedTime, TimeSource};
+use curt_rpc::message::{CallMessage as Call, call_record};
+use curt_rpc::server::RpcService;
+use curt_types::{ByteRange, LockType};
+use curt_vfs::{MemoryOptions, MemoryVfs};
+use curt_xdr::Opaque;
+
+use super::*;
+use crate::exports::{ExportDefinition, ExportRules, Squash, SystemNames};
+use crate::service::Setup;
+
+const GRACE: Duration = Duration::from_secs(90);
+const NLM: u32 = nlm4::PROGRAM;
+
+/// Keeps calls until a test takes them, and runs jobs at once.
+#[derive(Default)]
+struct Peers(Mutex<Vec<PeerCall>>);
+
+impl LockPeers for Peers {
+    fn call(&self, call: PeerCall) -> bool {
+        self.0.lock().push(call);
+        true
+    }
+
+    fn run(&self, job: Box<dyn FnOnce() + Send>) {
+        job();
+    }
+
+    fn watch(&self, _: IpAddr, _: bool) {}
+}
+
+/// A server, and the calls that it makes.
+struct Server {
+    service: NfsService,
+    peers: Arc<Peers>,
+    time: Arc<ScriptedTime>,
+    notices: RestartNotices,
+    file: Vec<u8>,
+}
+
+/// A client's host and the user who calls.
+#[derive(Clone, Copy)]
+struct From {
+    host: u8,
+    port: u16,
+    uid: u32,
+}
+
+const A: From = From { host: 1, port: 700, uid: 1000 };
+const B: From = From { host: 2, port: 700, uid: 1000 };
+
+impl From {
+    fn peer(self) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, self.host], self.port))
+    }
+
+    fn ip(self) -> IpAddr {
+        self.peer().ip()
+    }
+}
+
+/// A request about a lock, with the usual values.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    cookie: &'a [u8],
+    svid: i32,
+    oh: &'a [u8],
+    file: Option<&'a [u8]>,
+    offset: u64,
+    length: u64,
+    exclusive: bool,
+    block: bool,
+    reclaim: bool,
+    state: i32,
+}
+
+const WHOLE: Wanted<'static> = Wanted {
+    cookie: b"cookie",
+    svid: 1,
+    oh: b"owner",
+    file: None,
+    offset: 0,
+    length: 0,
+    exclusive: true,
+    block: false,
+    reclaim: false,
+    state: 3,
+};
+
+impl Server {
+    fn new() -> Self {
+        Self::with(ExportRules { squash: Squash::None, ..ExportRules::default() }, None)
+    }
+
+    fn with(rules: ExportRules, state: Option<&Path>) -> Self {
+        let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
+        let exports = vec![ExportDefinition::for_everyone(b"/memory".to_vec(), vfs, rules)];
+        let state = state.map_or_else(
+            || PersistentState::with_key([9; 16]),
+            |directory| PersistentState::open(directory).unwrap(),
+        );
+        let setup = Setup { state, exports, counters: Arc::new(ServerCounters::default()) };
+        let time = ScriptedTime::new();
+        let clock: TimeSource = time.clock();
+        let service = NfsService::with_environment(setup, Box::new(SystemNames), clock).unwrap();
+        let peers = Arc::new(Peers::default());
+        let serving =
+            LockServing { peers: Arc::<Peers>::clone(&peers), host_name: b"server".to_vec(), grace: GRACE };
+        let notices = service.serve_locks(serving).unwrap();
+        let mut server = Self { service, peers, time, notices, file: Vec::new() };
+        server.file = server.create(rules.read_only);
+        server
+    }
+
+    /// A file of user 1000, mode 0640.
+    fn create(&self, read_only: bool) -> Vec<u8> {
+        let path = DirPath(Opaque::new(b"/memory").unwrap());
+        let mounted = self.call(A, (mount3::PROGRAM, 3, 1), &path).unwrap();
+        let MountReply::Ok(mounted) = decode_all(&mounted).unwrap() else { panic!("not mounted") };
+        if read_only {
+            return mounted.root.as_bytes().to_vec();
+        }
+        let root = From { uid: 0, ..A };
+        let place = DirOpArgs { directory: mounted.root, name: Filename::new(b"file").unwrap() };
+        let set = Sattr { mode: Some(0o640), uid: Some(1000), gid: Some(1000), ..Sattr::default() };
+        let arguments = CreateArguments { place, how: CreateHow::Unchecked(set) };
+        let create = (nfs3::PROGRAM, 3, NfsProcedure::Create.number());
+        let created = self.call(root, create, &arguments).unwrap();
+        let NfsResult::Ok(created) = decode_all::<NfsResult<CreateOk, WccData>>(&created).unwrap() else {
+            panic!("not created")
+        };
+        created.object.unwrap().as_bytes().to_vec()
+    }
+
+    fn call(
+        &self,
+        from: From,
+        (program, version, procedure): (u32, u32, u32),
+        arguments: &dyn Encode,
+    ) -> Result<Vec<u8>, CallFailure> {
+        let credential = RpcCredential::Sys(AuthSysCredential {
+            machine_name: MachineName::new(b"client"),
+            uid: from.uid,
+            gid: from.uid,
+            groups: AuthSysGids::first_of(&[]),
+        });
+        let record = call_record(1, program, version, procedure, &credential, arguments);
+        let call = Call::decode(&record[4..]).unwrap();
+        let mut reply = Vec::new();
+        let mut context = CallContext::detached(from.peer(), "10.0.0.9:2049".parse().unwrap());
+        self.service.call(&call, &mut context, &mut reply).map(|()| reply)
+    }
+
+    fn nlm(&self, from: From, procedure: NlmProcedure, arguments: &dyn Encode) -> Vec<u8> {
+        self.call(from, (NLM, 4, procedure.number()), arguments).unwrap()
+    }
+
+    fn wire<'a>(&'a self, wanted: Wanted<'a>) -> NlmLock<'a> {
+        NlmLock {
+            caller_name: Opaque::new(b"client").unwrap(),
+            fh: Opaque::new(wanted.file.unwrap_or(&self.file)).unwrap(),
+            oh: Opaque::new(wanted.oh).unwrap(),
+            svid: wanted.svid,
+            offset: wanted.offset,
+            length: wanted.length,
+        }
+    }
+
+    fn lock_by(&self, from: From, procedure: NlmProcedure, wanted: Wanted<'_>) -> Vec<u8> {
+        let Wanted { cookie, block, exclusive, reclaim, state, .. } = wanted;
+        let cookie = Opaque::new(cookie).unwrap();
+        let lock = self.wire(wanted);
+        self.nlm(from, procedure, &NlmLockArguments { cookie, block, exclusive, lock, reclaim, state })
+    }
+
+    fn lock(&self, from: From, wanted: Wanted<'_>) -> NlmStat4 {
+        status(&self.lock_by(from, NlmProcedure::Lock, wanted), wanted.cookie)
+    }
+
+    fn unlock(&self, from: From, wanted: Wanted<'_>) -> NlmStat4 {
+        let cookie = Opaque::new(wanted.cookie).unwrap();
+        let arguments = NlmUnlockArguments { cookie, lock: self.wire(wanted) };
+        status(&self.nlm(from, NlmProcedure::Unlock, &arguments), wanted.cookie)
+    }
+
+    fn cancel(&self, from: From, wanted: Wanted<'_>) -> NlmStat4 {
+        let Wanted { cookie, block, exclusive, .. } = wanted;
+        let cookie = Opaque::new(cookie).unwrap();
+        let arguments = NlmCancelArguments { cookie, block, exclusive, lock: self.wire(wanted) };
+        status(&self.nlm(from, NlmProcedure::Cancel, &arguments), wanted.cookie)
+    }
+
+    fn test(&self, from: From, wanted: Wanted<'_>) -> Result<NlmStat4, (u64, u64, i32)> {
+        let Wanted { cookie, exclusive, .. } = wanted;
+        let cookie = Opaque::new(cookie).unwrap();
+        let arguments = NlmTestArguments { cookie, exclusive, lock: self.wire(wanted) };
+        let reply = self.nlm(from, NlmProcedure::Test, &arguments);
+        let result: NlmTestResult<'_> = decode_all(&reply).unwrap();
+        assert_eq!(result.cookie, cookie);
+        match result.reply {
+            NlmTestReply::Denied(NlmHolder { svid, offset, length, oh, .. }) => {
+                assert_eq!(oh.bytes(), b"owner");
+                Err((offset, length, svid))
+            }
+            NlmTestReply::Other(status) => Ok(status),
+        }
+    }
+
+    fn share(&self, from: From, procedure: NlmProcedure, modes: (ShareAccess, ShareDeny)) -> NlmStat4 {
+        let share = NlmShare {
+            caller_name: Opaque::new(b"client").unwrap(),
+            fh: Opaque::new(&self.file).unwrap(),
+            oh: Opaque::new(b"owner").unwrap(),
+            access: modes.0,
+            deny: modes.1,
+        };
+        let cookie = Opaque::new(b"cookie").unwrap();
+        let reply = self.nlm(from, procedure, &NlmShareArguments { cookie, share, reclaim: false });
+        let result: NlmShareResult<'_> = decode_all(&reply).unwrap();
+        assert_eq!((result.cookie, result.sequence), (cookie, 0));
+        result.status
+    }
+
+    /// The callbacks that were sent.
+    fn granted(&self) -> Vec<(IpAddr, GrantedLock)> {
+        let calls = std::mem::take(&mut *self.peers.0.lock());
+        let granted = calls.into_iter().filter_map(|call| match call.kind {
+            PeerCallKind::Granted(granted) => {
+                assert_eq!(call.local, Some("10.0.0.9".parse().unwrap()));
+                Some((call.peer, granted))
+            }
+            PeerCallKind::Result { .. } => None,
+        });
+        granted.collect()
+    }
+
+    fn answer(&self, from: From, granted: &GrantedLock, outcome: GrantOutcome) {
+        self.service.grant_answered(from.ip(), granted.id, outcome, Duration::from_millis(1));
+    }
+
+    fn notify(&self, from: From, state: i32) {
+        let change = StateChange { name: Opaque::new(b"whoever").unwrap(), state };
+        self.call(from, (nsm::PROGRAM, 1, NsmProcedure::Notify.number()), &change).unwrap();
+    }
+
+    fn free_all(&self, from: From, name: &[u8]) {
+        let notify = NlmNotify { name: Opaque::new(name).unwrap(), state: 5 };
+        assert!(self.nlm(from, NlmProcedure::FreeAll, &notify).is_empty());
+    }
+}
+
+fn status(reply: &[u8], cookie: &[u8]) -> NlmStat4 {
+    let result: NlmResult<'_> = decode_all(reply).unwrap();
+    assert_eq!(result.cookie.bytes(), cookie);
+    result.status
+}
+
+use NlmStat4::{Blocked, Denied, DeniedGracePeriod, Failed, Fbig, Granted, Rofs, StaleFh};
+
+#[test]
+fn locks_exclude_other_hosts_processes_and_owners_and_are_found_by_test() {
+    let server = Server::new();
+    let part = Wanted { offset: 10, length: 5, ..WHOLE };
+    assert_eq!(server.lock(A, part), Granted);
+    assert_eq!(server.lock(A, part), Granted, "its own");
+    for (from, other) in [
+        (B, WHOLE),
+        (A, Wanted { svid: 2, ..WHOLE }),
+        (A, Wanted { oh: b"other", ..WHOLE }),
+        (B, Wanted { exclusive: false, offset: 14, length: 1, ..WHOLE }),
+    ] {
+        assert_eq!(server.lock(from, other), Denied);
+        assert_eq!(server.test(from, other), Err((10, 5, 1)));
+    }
+    assert_eq!(server.test(A, WHOLE), Ok(Granted));
+    assert_eq!(server.lock(B, Wanted { offset: 15, ..WHOLE }), Granted, "beside it");
+    assert_eq!(server.unlock(B, part), Granted, "what it has not locked");
+    assert_eq!(server.lock(B, part), Denied);
+    assert_eq!(server.unlock(A, Wanted { length: 2, ..part }), Granted);
+    assert_eq!(server.test(B, part), Err((12, 3, 1)));
+    assert_eq!(server.unlock(A, WHOLE), Granted);
+    assert_eq!(server.lock(B, WHOLE), Granted);
+}
+
+#[test]
+fn ranges_end_at_the_largest_offset_and_not_beyond() {
+    let server = Server::new();
+    for bits in [31, 32, 63] {
+        let edge = 1_u64 << bits;
+        let over = Wanted { offset: edge - 1, length: 2, ..WHOLE };
+        assert_eq!(server.lock(A, over), Granted);
+        assert_eq!(server.test(B, Wanted { offset: edge, length: 1, ..WHOLE }), Err((edge - 1, 2, 1)));
+        assert_eq!(server.unlock(A, over), Granted);
+    }
+    let last = Wanted { offset: u64::MAX, length: 1, ..WHOLE };
+    assert_eq!(server.lock(A, last), Granted);
+    assert_eq!(server.test(B, Wanted { length: 0, ..last }), Err((u64::MAX, 0, 1)));
+    assert_eq!(server.lock(A, Wanted { offset: 1, length: u64::MAX, ..WHOLE }), Granted);
+    for (offset, length) in [(u64::MAX, 2), (2, u64::MAX), (1 << 63, 1 << 63 | 1)] {
+        let beyond = Wanted { offset, length, ..WHOLE };
+        let found = [server.lock(A, beyond), server.unlock(A, beyond), server.cancel(A, beyond)];
+        assert_eq!(found, [Fbig; 3]);
+        assert_eq!(server.test(A, beyond), Ok(Fbig));
+    }
+}
+
+#[test]
+fn cookies_and_owners_have_their_largest_size_and_no_more() {
+    let server = Server::new();
+    let longest = [7; NETOBJ_MAX];
+    let wanted = Wanted { cookie: &longest, oh: &longest, ..WHOLE };
+    assert_eq!(server.lock(A, wanted), Granted);
+    assert_eq!(server.lock(A, Wanted { oh: &longest[1..], ..wanted }), Denied, "another owner");
+    assert_eq!(server.unlock(A, wanted), Granted);
+    // Length of the cookie, one more than allowed, and its bytes.
+    let mut arguments = 1025_u32.to_be_bytes().to_vec();
+    arguments.resize(4 + 1028 + 100, 0);
+    struct Raw(Vec<u8>);
+    impl Encode for Raw {
+        fn encode(&self, out: &mut Vec<u8>) {
+            out.extend_from_slice(&self.0);
+        }
+    }
+    for procedure in NlmProcedure::ALL.into_iter().filter(|procedure| {
+        !matches!(
+            procedure,
+            NlmProcedure::TestRes | NlmProcedure::LockRes | NlmProcedure::CancelRes | NlmProcedure::UnlockRes
+        )
+    }) {
+        let refused = server.call(A, (NLM, 4, procedure.number()), &Raw(arguments.clone()));
+        assert_eq!(refused, Err(CallFailure::GarbageArguments), "{procedure:?}");
+    }
+    let unknown = server.call(A, (NLM, 4, 17), &());
+    assert_eq!(unknown, Err(CallFailure::ProcedureUnavailable));
+    assert!(matches!(server.call(A, (NLM, 3, 1), &()), Err(CallFailure::ProgramMismatch(_))));
+    assert_eq!(server.call(A, (NLM, 4, 0), &()), Ok(vec![]));
+}
+
+#[test]
+fn only_who_could_open_a_file_may_lock_it() {
+    let server = Server::new();
+    let read = Wanted { exclusive: false, length: 1, ..WHOLE };
+    let write = Wanted { exclusive: true, ..read };
+    let group = From { uid: 1000, ..A };
+    let other = From { uid: 2000, ..A };
+    assert_eq!([server.lock(group, read), server.lock(group, write)], [Granted; 2]);
+    assert_eq!(server.unlock(group, read), Granted);
+    assert_eq!([server.lock(other, read), server.lock(other, write)], [Failed; 2]);
+    assert_eq!(server.test(other, read), Ok(Failed));
+    // Its owner, whatever the mode: it may have opened the file before.
+    let set = SetattrArguments {
+        object: NfsFh3::new(&server.file).unwrap(),
+        attributes: Sattr { mode: Some(0o400), ..Sattr::default() },
+        guard: None,
+    };
+    let set_mode = (nfs3::PROGRAM, 3, NfsProcedure::Setattr.number());
+    server.call(From { uid: 0, ..A }, set_mode, &set).unwrap();
+    assert_eq!(server.lock(group, write), Granted);
+    let rules = ExportRules { squash: Squash::None, insecure_locks: true, ..ExportRules::default() };
+    let server = Server::with(rules, None);
+    assert_eq!(server.lock(other, write), Granted, "insecure_locks");
+}
+
+#[test]
+fn stale_handles_directories_and_read_only_exports_have_their_statuses() {
+    let server = Server::new();
+    let mut forged = server.file.clone();
+    forged[15] ^= 1;
+    for file in [&forged[..], b"", b"short", &[0xff; NETOBJ_MAX]] {
+        let wanted = Wanted { file: Some(file), ..WHOLE };
+        let found = [server.lock(A, wanted), server.unlock(A, wanted), server.cancel(A, wanted)];
+        assert_eq!(found, [StaleFh; 3]);
+    }
+    let rules = ExportRules { squash: Squash::None, read_only: true, ..ExportRules::default() };
+    let server = Server::with(rules, None);
+    // Here the file is the root, a directory.
+    assert_eq!(server.lock(A, WHOLE), Rofs);
+    assert_eq!(server.lock(A, Wanted { exclusive: false, ..WHOLE }), Failed);
+}
+
+#[test]
+fn a_waiter_is_called_back_at_its_address_and_gets_the_lock_if_it_accepts() {
+    let server = Server::new();
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    let wait = Wanted { block: true, svid: 7, offset: 3, length: 4, ..WHOLE };
+    assert_eq!(server.lock(B, wait), Blocked);
+    assert_eq!(server.lock(B, wait), Blocked, "asked again");
+    assert_eq!(server.granted(), []);
+    assert_eq!(server.unlock(A, WHOLE), Granted);
+    let granted = server.granted();
+    let [(peer, lock)] = &granted[..] else { panic!("{granted:?}") };
+    assert_eq!((*peer, lock.svid, lock.file.as_bytes()), (B.ip(), 7, &server.file[..]));
+    assert_eq!((lock.range, lock.lock_type), (ByteRange::new(3, 6).unwrap(), LockType::Write));
+    let arguments: NlmTestArguments<'_> = decode_all(&lock.arguments).unwrap();
+    assert_eq!((arguments.lock.offset, arguments.lock.length, arguments.lock.svid), (3, 4, 7));
+    assert_eq!(arguments.lock.oh.bytes(), b"owner");
+    assert_eq!(server.lock(A, WHOLE), Denied, "it is locked while the host is called");
+    // Another host cannot answer for it.
+    server.answer(A, lock, GrantOutcome::Refused);
+    assert_eq!(server.lock(A, WHOLE), Denied);
+    server.answer(B, lock, GrantOutcome::Accepted);
+    server.answer(B, lock, GrantOutcome::Refused);
+    assert_eq!(server.lock(A, WHOLE), Denied, "it was accepted before");
+    assert_eq!(server.unlock(B, wait), Granted);
+    assert_eq!(server.lock(A, WHOLE), Granted);
+}
+
+#[test]
+fn a_waiter_whose_host_cannot_be_called_or_refuses_leaves_the_queue() {
+    let server = Server::new();
+    for outcome in [GrantOutcome::Undelivered, GrantOutcome::Refused] {
+        assert_eq!(server.lock(A, WHOLE), Granted);
+        assert_eq!(server.lock(B, Wanted { block: true, ..WHOLE }), Blocked);
+        assert_eq!(server.lock(B, Wanted { block: true, svid: 2, ..WHOLE }), Blocked);
+        server.unlock(A, WHOLE);
+        for _ in 0..2 {
+            let granted = server.granted();
+            let [(_, lock)] = &granted[..] else { panic!("{granted:?}") };
+            server.answer(B, lock, outcome);
+        }
+        assert_eq!(server.granted(), []);
+        assert_eq!(server.lock(A, WHOLE), Granted, "{outcome:?}");
+        server.unlock(A, WHOLE);
+    }
+}
+
+#[test]
+fn a_cancelled_waiter_is_not_called() {
+    let server = Server::new();
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    let wait = Wanted { block: true, ..WHOLE };
+    assert_eq!(server.lock(B, wait), Blocked);
+    assert_eq!(server.cancel(B, Wanted { offset: 1, ..wait }), Denied, "another range");
+    assert_eq!(server.cancel(B, wait), Granted);
+    assert_eq!(server.cancel(B, wait), Denied);
+    server.unlock(A, WHOLE);
+    assert_eq!(server.granted(), []);
+}
+
+#[test]
+fn messages_are_answered_by_a_call_to_the_address_that_they_came_from() {
+    let server = Server::new();
+    server.lock(B, Wanted { oh: b"owner", ..WHOLE });
+    let wanted = Wanted { cookie: b"m", block: true, ..WHOLE };
+    let cookie = Opaque::new(b"m").unwrap();
+    assert!(server.lock_by(A, NlmProcedure::LockMsg, wanted).is_empty());
+    let (lock, exclusive) = (server.wire(wanted), true);
+    server.nlm(A, NlmProcedure::TestMsg, &NlmTestArguments { cookie, exclusive, lock });
+    server.nlm(A, NlmProcedure::CancelMsg, &NlmCancelArguments { cookie, block: true, exclusive, lock });
+    server.nlm(A, NlmProcedure::UnlockMsg, &NlmUnlockArguments { cookie, lock });
+    let calls = std::mem::take(&mut *server.peers.0.lock());
+    let results = calls.iter().map(|call| {
+        assert_eq!((call.peer, call.local), (A.ip(), Some("10.0.0.9".parse().unwrap())));
+        match &call.kind {
+            PeerCallKind::Result { procedure, arguments } => (*procedure, arguments),
+            PeerCallKind::Granted(granted) => panic!("{granted:?}"),
+        }
+    });
+    let results: Vec<_> = results.collect();
+    let of = |place: usize| status(results[place].1, b"m");
+    assert_eq!(
+        results.iter().map(|(procedure, _)| *procedure).collect::<Vec<_>>(),
+        [NlmProcedure::LockRes, NlmProcedure::TestRes, NlmProcedure::CancelRes, NlmProcedure::UnlockRes]
+    );
+    assert_eq!((of(0), of(2), of(3)), (Blocked, Granted, Granted));
+    let tested: NlmTestResult<'_> = decode_all(results[1].1).unwrap();
+    assert!(matches!(tested.reply, NlmTestReply::Denied(holder) if holder.svid == 1));
+    // The answer to a GRANTED_MSG, from its host and from another one.
+    assert_eq!(server.lock(A, Wanted { block: true, ..WHOLE }), Blocked);
+    server.unlock(B, WHOLE);
+    let granted = server.granted();
+    let arguments: NlmTestArguments<'_> = decode_all(&granted[0].1.arguments).unwrap();
+    let refuse = NlmResult { cookie: arguments.cookie, status: Denied };
+    server.nlm(B, NlmProcedure::GrantedRes, &refuse);
+    assert_eq!(server.lock(B, WHOLE), Denied);
+    server.nlm(A, NlmProcedure::GrantedRes, &NlmResult { cookie, ..refuse });
+    assert_eq!(server.lock(B, WHOLE), Denied, "another cookie");
+    server.nlm(A, NlmProcedure::GrantedRes, &refuse);
+    assert_eq!(server.lock(B, WHOLE), Granted);
+}
+
+#[test]
+fn grants_of_others_mean_nothing_to_a_server() {
+    let server = Server::new();
+    let cookie = Opaque::new(b"cookie").unwrap();
+    let arguments = NlmTestArguments { cookie, exclusive: true, lock: server.wire(WHOLE) };
+    assert_eq!(status(&server.nlm(A, NlmProcedure::Granted, &arguments), b"cookie"), Denied);
+    assert!(server.nlm(A, NlmProcedure::GrantedMsg, &arguments).is_empty());
+    assert_eq!(server.lock(B, WHOLE), Granted);
+}
+
+#[test]
+fn a_host_frees_its_own_locks_alone_and_only_as_root() {
+    let server = Server::new();
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    assert_eq!(server.share(A, NlmProcedure::Share, (ShareAccess::Write, ShareDeny::Both)), Granted);
+    let any_user = From { port: 1024, ..A };
+    // Other hosts that give its name, its own users, and a notice that was repeated.
+    for from in [B, any_user] {
+        server.free_all(from, b"client");
+        server.notify(from, 99);
+    }
+    server.notify(A, WHOLE.state);
+    assert_eq!(server.lock(B, WHOLE), Denied);
+    assert_eq!(server.share(B, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::None)), Denied);
+    server.notify(A, 5);
+    assert_eq!(server.lock(B, WHOLE), Granted);
+    assert_eq!(server.share(B, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::None)), Granted);
+    server.free_all(B, b"another name");
+    assert_eq!(server.lock(A, WHOLE), Granted);
+}
+
+#[test]
+fn a_restarted_host_loses_its_waiters_and_the_next_one_is_called() {
+    let server = Server::new();
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    assert_eq!(server.lock(B, Wanted { block: true, ..WHOLE }), Blocked);
+    assert_eq!(server.lock(A, Wanted { block: true, svid: 9, ..WHOLE }), Blocked);
+    server.notify(A, 5);
+    let granted = server.granted();
+    assert_eq!(granted.iter().map(|(peer, lock)| (*peer, lock.svid)).collect::<Vec<_>>(), [(B.ip(), 1)]);
+    server.notify(A, 5);
+    server.notify(B, 5);
+    assert_eq!((server.granted(), server.lock(A, WHOLE)), (vec![], Granted));
+}
+
+#[test]
+fn reservations_exclude_what_they_deny() {
+    let server = Server::new();
+    let write = (ShareAccess::Write, ShareDeny::None);
+    assert_eq!(server.share(A, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::Write)), Granted);
+    assert_eq!(server.share(B, NlmProcedure::Share, write), Denied);
+    assert_eq!(server.share(B, NlmProcedure::Unshare, write), Granted, "not its own");
+    assert_eq!(server.share(B, NlmProcedure::Share, write), Denied);
+    assert_eq!(server.share(From { uid: 2000, ..B }, NlmProcedure::Share, write), Failed);
+    assert_eq!(server.share(A, NlmProcedure::Unshare, write), Granted);
+    assert_eq!(server.share(B, NlmProcedure::Share, write), Granted);
+}
+
+#[test]
+fn after_a_restart_hosts_reclaim_before_others_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+    let server = Server::with(rules, Some(directory.path()));
+    assert!(server.notices.hosts.is_empty() && !server.service.is_in_grace());
+    // An unmonitored lock is not recorded, nor is one that is refused.
+    server.lock_by(B, NlmProcedure::NmLock, WHOLE);
+    assert_eq!(server.lock(A, WHOLE), Denied);
+    server.unlock(B, WHOLE);
+    let first = server.notices.state;
+    drop(server);
+    let server = Server::with(rules, Some(directory.path()));
+    let expected = HostToNotify { address: A.ip(), local: "10.0.0.9".parse().unwrap() };
+    assert_eq!(server.notices.hosts, [expected.clone()], "it was about to get one");
+    assert!(server.notices.state > first && server.service.is_in_grace());
+    let reclaim = Wanted { reclaim: true, length: 10, ..WHOLE };
+    assert_eq!(server.lock(B, WHOLE), DeniedGracePeriod);
+    assert_eq!(server.test(B, WHOLE), Ok(DeniedGracePeriod));
+    assert_eq!(server.share(B, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::None)), DeniedGracePeriod);
+    assert_eq!(server.lock(A, reclaim), Granted);
+    assert_eq!(server.lock(B, reclaim), Denied, "reclaims exclude each other");
+    server.time.advance(GRACE);
+    assert!(!server.service.is_in_grace());
+    assert_eq!(server.lock(A, Wanted { offset: 10, ..reclaim }), DeniedGracePeriod, "too late");
+    assert_eq!(server.lock(B, WHOLE), Denied);
+    assert_eq!(server.lock(B, Wanted { offset: 10, ..WHOLE }), Granted);
+    server.unlock(A, reclaim);
+    drop(server);
+    // Both had locks; only one of them comes back.
+    let server = Server::with(rules, Some(directory.path()));
+    assert_eq!(server.notices.hosts.len(), 2);
+    assert_eq!(server.lock(A, reclaim), Granted);
+    server.service.forget_hosts_without_locks();
+    drop(server);
+    let server = Server::with(rules, Some(directory.path()));
+    assert_eq!(server.notices.hosts, [expected]);
+    server.service.forget_hosts_without_locks();
+    drop(server);
+    assert!(!Server::with(rules, Some(directory.path())).service.is_in_grace());
+}
+
+#[test]
+fn a_host_is_not_recorded_if_the_list_cannot_be_written_and_gets_no_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+    let state = directory.path().join("state");
+    let server = Server::with(rules, Some(&state));
+    std::fs::rename(&state, directory.path().join("away")).unwrap();
+    assert_eq!(server.lock(A, WHOLE), Failed);
+    assert_eq!(server.share(A, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::None)), Failed);
+    std::fs::rename(directory.path().join("away"), &state).unwrap();
+    assert_eq!(server.lock(B, WHOLE), Granted);
+}
+
+#[test]
+fn a_thousand_owners_and_a_thousand_waiters_are_served_in_turn() {
+    let server = Server::new();
+    for svid in 0..1000 {
+        let offset = u64::try_from(svid).unwrap();
+        assert_eq!(server.lock(A, Wanted { svid, offset, length: 1, ..WHOLE }), Granted);
+    }
+    for svid in 0..1000 {
+        assert_eq!(server.lock(B, Wanted { svid, block: true, ..WHOLE }), Blocked);
+    }
+    server.notify(A, 5);
+    for svid in 0..1000 {
+        let granted = server.granted();
+        let [(_, lock)] = &granted[..] else { panic!("{} callbacks", granted.len()) };
+        assert_eq!(lock.svid, svid);
+        server.answer(B, lock, GrantOutcome::Accepted);
+        assert_eq!(server.unlock(B, Wanted { svid, ..WHOLE }), Granted);
+    }
+    assert_eq!(server.lock(A, WHOLE), Granted);
+}
+
+#[test]
+fn programs_that_are_not_served_are_unavailable() {
+    let setup = Setup {
+        state: PersistentState::with_key([9; 16]),
+        exports: Vec::new(),
+        counters: Arc::new(ServerCounters::default()),
+    };
+    let service = NfsService::new(setup).unwrap();
+    for program in [NLM, nsm::PROGRAM] {
+        let version = if program == NLM { nlm4::VERSION } else { nsm::VERSION };
+        let record = call_record(1, program, version, 0, &RpcCredential::None, &());
+        let call = Call::decode(&record[4..]).unwrap();
+        let mut context = CallContext::detached(A.peer(), A.peer());
+        let refused = service.call(&call, &mut context, &mut Vec::new());
+        assert_eq!(refused, Err(CallFailure::ProgramUnavailable));
+    }
+}

@@ -1,0 +1,249 @@
+//! Clients and owners of a table, and how much each client has.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use arrayvec::ArrayVec;
+
+use super::held::HeldPart;
+use super::values::{LockClient, LockHolder, LockOwner, OWNER_NAME_MAX};
+
+/// An owner in one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct OwnerId(u32);
+
+/// Limits of one client, and the same limits for all together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientLimits {
+    /// Maximum number of locks.
+    pub(crate) locks: u32,
+    /// Maximum number of owners that have locks or wait. An owner counts once for each table that
+    /// it is in.
+    pub(crate) owners: u32,
+    /// Maximum number of requests that wait.
+    pub(crate) waiters: u32,
+}
+
+impl ClientLimits {
+    /// The default limits of one client.
+    pub(crate) const CLIENT: Self = Self { locks: 1 << 18, owners: 1 << 16, waiters: 1 << 14 };
+    /// The default limits of all clients together: with the largest names about 1 GiB, with those
+    /// of usual clients 256 MiB.
+    pub(crate) const ALL: Self = Self { locks: 1 << 20, owners: 1 << 19, waiters: 1 << 16 };
+}
+
+/// What a client has in all tables. Relaxed: the numbers guard no other data; a limit may be
+/// exceeded by as many requests as run at once.
+#[derive(Debug)]
+pub(crate) struct ClientAccount {
+    client: LockClient,
+    limits: ClientLimits,
+    locks: AtomicU32,
+    owners: AtomicU32,
+    waiters: AtomicU32,
+    /// The account of all clients; none for that one itself.
+    all: Option<Arc<Self>>,
+    /// Whether the client is recorded on disk.
+    pub(crate) is_recorded: parking_lot::Mutex<bool>,
+    /// It had nothing when this was last examined.
+    pub(crate) was_idle: AtomicBool,
+}
+
+/// What an account counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Counted {
+    Locks,
+    Owners,
+    Waiters,
+}
+
+impl ClientAccount {
+    /// An account that is also charged to that of all clients.
+    pub(crate) fn new(client: LockClient, limits: ClientLimits, all: Option<Arc<Self>>) -> Self {
+        Self {
+            client,
+            limits,
+            locks: AtomicU32::new(0),
+            owners: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
+            all,
+            is_recorded: parking_lot::Mutex::new(false),
+            was_idle: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) const fn client(&self) -> LockClient {
+        self.client
+    }
+
+    /// Whether the client has nothing.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let counters = [&self.locks, &self.owners, &self.waiters];
+        counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0)
+    }
+
+    const fn counter(&self, counted: Counted) -> (&AtomicU32, u32) {
+        match counted {
+            Counted::Locks => (&self.locks, self.limits.locks),
+            Counted::Owners => (&self.owners, self.limits.owners),
+            Counted::Waiters => (&self.waiters, self.limits.waiters),
+        }
+    }
+
+    /// Whether `more` can be had.
+    pub(super) fn allows(&self, counted: Counted, more: i64) -> bool {
+        let (counter, limit) = self.counter(counted);
+        let is_below = i64::from(counter.load(Ordering::Relaxed)) + more <= i64::from(limit);
+        more <= 0 || is_below && self.all.as_ref().is_none_or(|all| all.allows(counted, more))
+    }
+
+    pub(super) fn change(&self, counted: Counted, by: i64) {
+        let counter = self.counter(counted).0;
+        let magnitude = u32::try_from(by.unsigned_abs()).unwrap_or(u32::MAX);
+        if by >= 0 {
+            counter.fetch_add(magnitude, Ordering::Relaxed);
+        } else {
+            counter.fetch_sub(magnitude, Ordering::Relaxed);
+        }
+        if let Some(all) = &self.all {
+            all.change(counted, by);
+        }
+    }
+}
+
+/// The owners that have a lock or wait.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    ids: HashMap<Arc<[u8]>, OwnerId>,
+    records: Vec<Option<OwnerRecord>>,
+    free: Vec<OwnerId>,
+}
+
+#[derive(Debug)]
+struct OwnerRecord {
+    /// See [`OwnerKey`].
+    key: Arc<[u8]>,
+    account: Arc<ClientAccount>,
+    /// Locks, waiters and unanswered grants.
+    uses: u32,
+}
+
+/// The bytes of a key before the name: the kind of client, its number, the process.
+const KEY_HEAD: usize = 1 + 16 + 4;
+
+/// The fields of an owner in one string, by which it is found without an allocation.
+type OwnerKey = ArrayVec<u8, { KEY_HEAD + OWNER_NAME_MAX }>;
+
+fn key(owner: &LockOwner<'_>) -> OwnerKey {
+    let mut key = OwnerKey::new();
+    let mut add = |bytes: &[u8]| key.extend(bytes.iter().copied());
+    match owner.client {
+        LockClient::Host(IpAddr::V4(address)) => {
+            add(&[4]);
+            add(&address.to_ipv6_mapped().octets());
+        }
+        LockClient::Host(IpAddr::V6(address)) => {
+            add(&[6]);
+            add(&address.octets());
+        }
+        LockClient::Clientid(id) => {
+            add(&[0; 9]);
+            add(&id.to_be_bytes());
+        }
+        LockClient::Local => add(&[1; 17]),
+    }
+    add(&owner.process.to_be_bytes());
+    add(owner.name);
+    key
+}
+
+impl Owners {
+    /// The owner, if it has anything. Its name is within its limit.
+    pub(super) fn find(&self, owner: &LockOwner<'_>) -> Option<OwnerId> {
+        self.ids.get(&*key(owner)).copied()
+    }
+
+    /// The owner, with or without anything; none if its client has too many. The caller then calls
+    /// [`Self::change_uses`].
+    pub(super) fn find_or_add(
+        &mut self,
+        owner: &LockOwner<'_>,
+        account: &Arc<ClientAccount>,
+    ) -> Option<OwnerId> {
+        let key = key(owner);
+        if let Some(id) = self.ids.get(&*key) {
+            return Some(*id);
+        }
+        if !account.allows(Counted::Owners, 1) {
+            return None;
+        }
+        account.change(Counted::Owners, 1);
+        let key: Arc<[u8]> = Arc::from(key.as_slice());
+        let record = OwnerRecord { key: Arc::clone(&key), account: Arc::clone(account), uses: 0 };
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.records.push(None);
+            OwnerId(u32::try_from(self.records.len() - 1).expect("owners are limited to less than 2^32"))
+        });
+        self.records[id.0 as usize] = Some(record);
+        self.ids.insert(key, id);
+        Some(id)
+    }
+
+    /// Changes the number of locks, waiters and grants of an owner; without any it is removed.
+    pub(super) fn change_uses(&mut self, id: OwnerId, by: i64) {
+        let record = self.record_mut(id);
+        let uses = i64::from(record.uses) + by;
+        record.uses = u32::try_from(uses).expect("an owner has as many uses as were counted");
+        if record.uses > 0 {
+            return;
+        }
+        if let Some(record) = self.records[id.0 as usize].take() {
+            record.account.change(Counted::Owners, -1);
+            self.ids.remove(&record.key);
+            self.free.push(id);
+        }
+    }
+
+    /// Whether an owner that waits also has locks, or waits more than once, in some file.
+    pub(super) fn has_more_than_a_waiter(&self, id: OwnerId) -> bool {
+        self.record(id).uses > 1
+    }
+
+    pub(super) fn account(&self, id: OwnerId) -> &Arc<ClientAccount> {
+        &self.record(id).account
+    }
+
+    pub(super) fn client(&self, id: OwnerId) -> LockClient {
+        self.record(id).account.client()
+    }
+
+    /// A lock with the name of its owner.
+    pub(super) fn holder(&self, part: HeldPart) -> LockHolder {
+        let record = self.record(part.owner);
+        let (head, name) = record.key.split_at(KEY_HEAD);
+        let process = head.last_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        LockHolder {
+            client: record.account.client(),
+            process,
+            name: Arc::from(name),
+            lock_type: part.lock_type,
+            range: part.range,
+        }
+    }
+
+    /// The number of owners.
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    fn record(&self, id: OwnerId) -> &OwnerRecord {
+        self.records[id.0 as usize].as_ref().expect("an owner with locks or waiters has a record")
+    }
+
+    fn record_mut(&mut self, id: OwnerId) -> &mut OwnerRecord {
+        self.records[id.0 as usize].as_mut().expect("an owner with locks or waiters has a record")
+    }
+}

@@ -1,0 +1,84 @@
+//! Limits, and what is left after everything is released.
+
+use super::*;
+
+fn limited(limits: ClientLimits) -> Fixture {
+    Fixture::with(limits, LockTableOptions::default())
+}
+
+#[test]
+fn a_client_has_at_most_so_many_locks_and_another_is_not_affected() {
+    let mut fixture = limited(ClientLimits { locks: 3, ..ClientLimits::CLIENT });
+    let refused = LockOutcome::Denied(LockDenial::NoLocks);
+    for at in [0, 10, 20] {
+        fixture.take(who(1, 1), READ, bytes(at, at + 1));
+    }
+    assert_eq!(fixture.lock(who(1, 1), READ, bytes(30, 31), Waits::No), refused);
+    assert_eq!(fixture.lock(who(1, 2), READ, bytes(0, 0), Waits::Granted), refused);
+    assert_eq!(fixture.lock(who(1, 1), WRITE, bytes(1, 1), Waits::No), refused, "two in place of one");
+    fixture.take(who(1, 1), READ, bytes(2, 9));
+    fixture.take(who(2, 1), READ, bytes(30, 31));
+    fixture.take(who(1, 1), READ, bytes(40, 41));
+    // An unlock that would make two of one.
+    let file = file(FILE);
+    let unlock = |fixture: &mut Fixture, range| {
+        fixture.table.unlock(&file, &who(1, 1).owner(), range, fixture.now, &mut Vec::new())
+    };
+    assert_eq!(unlock(&mut fixture, bytes(5, 5)), Err(LockDenial::NoLocks));
+    assert_eq!(unlock(&mut fixture, bytes(0, 5)), Ok(()));
+    assert_eq!(fixture.table.counts().limited, 4);
+}
+
+#[test]
+fn a_client_has_at_most_so_many_owners_and_waiters() {
+    let mut fixture = limited(ClientLimits { owners: 2, waiters: 3, ..ClientLimits::CLIENT });
+    let refused = LockOutcome::Denied(LockDenial::NoLocks);
+    fixture.take(who(1, 1), WRITE, WHOLE);
+    for at in 0..3 {
+        fixture.queue(who(2, 1), READ, bytes(at, at), Waits::Granted);
+    }
+    assert_eq!(fixture.lock(who(2, 1), READ, bytes(3, 3), Waits::Granted), refused);
+    fixture.queue(who(2, 1), READ, bytes(2, 2), Waits::Granted);
+    assert!(fixture.denies(who(2, 2), READ, WHOLE), "it leaves nothing behind");
+    fixture.queue(who(3, 2), READ, WHOLE, Waits::Granted);
+    fixture.queue(who(3, 3), READ, WHOLE, Waits::Granted);
+    assert_eq!(fixture.lock(who(3, 4), READ, bytes(0, 0), Waits::Granted), refused, "a third owner");
+    assert_eq!(fixture.cancel(who(3, 3), READ, WHOLE), CancelOutcome::Cancelled);
+    fixture.queue(who(3, 4), READ, WHOLE, Waits::Granted);
+}
+
+#[test]
+fn all_clients_together_have_a_limit_as_well() {
+    let all = ClientLimits { locks: 2, ..ClientLimits::ALL };
+    let all = Arc::new(ClientAccount::new(LockClient::Local, all, None));
+    let mut fixture = Fixture::new();
+    for (number, account) in (0..).zip(&mut fixture.accounts) {
+        *account = Arc::new(ClientAccount::new(client(number), ClientLimits::CLIENT, Some(Arc::clone(&all))));
+    }
+    fixture.take(who(1, 1), READ, bytes(0, 0));
+    fixture.take(who(2, 1), READ, bytes(0, 0));
+    assert!(fixture.denies(who(3, 1), READ, bytes(0, 0)));
+    fixture.unlock(who(1, 1), WHOLE);
+    fixture.take(who(3, 1), READ, bytes(0, 0));
+}
+
+#[test]
+fn what_clients_owners_and_files_have_can_be_released_at_once() {
+    let mut fixture = Fixture::new();
+    let (a, b, c) = (who(1, 1), who(1, 2), who(2, 1));
+    fixture.take(a, WRITE, bytes(0, 9));
+    fixture.take(b, WRITE, bytes(10, 19));
+    fixture.queue(a, READ, bytes(15, 15), Waits::Granted);
+    fixture.queue(c, WRITE, bytes(5, 15), Waits::Granted);
+    assert_eq!(fixture.lock_in(2, a, READ, WHOLE, Waits::No), LockOutcome::Granted);
+    let (file, now) = (file(FILE), fixture.now);
+    fixture.table.release_owner(&file, &a.owner(), now, &mut fixture.callbacks);
+    assert_eq!(fixture.called(), []);
+    assert!(!fixture.table.holds(&file, &a.owner()));
+    fixture.table.release_client(client(1), now, &mut fixture.callbacks);
+    assert_eq!(fixture.called(), [c]);
+    assert_eq!(fixture.table.counts().files, 1);
+    fixture.queue(a, READ, bytes(15, 15), Waits::Notified);
+    fixture.table.release_file(&file, now);
+    fixture.assert_empty();
+}

@@ -1,0 +1,461 @@
+//! All orders of events of a few clients: requests, cancels, callbacks that arrive, are lost or
+//! whose answers are lost, clients that vanish, and time.
+//!
+//! Checked in every state: no two clients believe that they hold conflicting locks; what a client
+//! believes to hold is held at the server; a process that waits is known to the server, or will ask
+//! again; no client is granted a lock twice while another one waits; and, when nothing more can
+//! happen, nobody waits for a free lock. Each property is shown to find a planted fault.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt::Write as _;
+
+use super::*;
+
+/// More states indicate an error in the bounds.
+const STATES_MAX: usize = 60_000;
+
+/// What is explored.
+#[derive(Clone, Debug)]
+struct World {
+    processes: Vec<Process>,
+    /// How many callbacks or answers may be lost.
+    losses: u8,
+    /// How many waiting clients may vanish.
+    deaths: u8,
+    planted: Planted,
+}
+
+/// A process of a client, and what it locks.
+#[derive(Clone, Copy, Debug)]
+struct Process {
+    who: Who,
+    lock_type: LockType,
+    range: ByteRange,
+    waits: Waits,
+    /// How often it locks.
+    locks: u8,
+    /// Whether it may give up.
+    cancels: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Planted {
+    Nothing,
+    /// A grant that was accepted is taken back.
+    TakesBackAccepted,
+    /// A CANCEL removes all waiters of the client.
+    CancelTakesOthers,
+    /// The client that was served stays first.
+    TurnDoesNotEnd,
+    /// The timers do not run.
+    NoTimers,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// A first request, or a repeated one.
+    Lock(usize),
+    Unlock(usize),
+    Cancel(usize),
+    Vanish(usize),
+    /// The callback at this position of those on their way.
+    Deliver(usize),
+    /// It arrives, and its answer does not.
+    LoseAnswer(usize),
+    Lose(usize),
+    /// Until the next timer.
+    Wait,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Belief {
+    Idle,
+    Waits,
+    Holds,
+    Vanished,
+}
+
+/// A run of the world along one path.
+struct Run<'w> {
+    world: &'w World,
+    fixture: Fixture,
+    beliefs: Vec<Belief>,
+    locks_left: Vec<u8>,
+    losses: u8,
+    deaths: u8,
+    on_their_way: Vec<LockCallback>,
+    /// How often each process's client was served while the process of the other index waits.
+    served: Vec<Vec<u8>>,
+}
+
+impl<'w> Run<'w> {
+    fn new(world: &'w World) -> Self {
+        let count = world.processes.len();
+        Self {
+            world,
+            fixture: Fixture::new(),
+            beliefs: vec![Belief::Idle; count],
+            locks_left: world.processes.iter().map(|process| process.locks).collect(),
+            losses: world.losses,
+            deaths: world.deaths,
+            on_their_way: Vec::new(),
+            served: vec![vec![0; 8]; count],
+        }
+    }
+
+    fn along(world: &'w World, path: &[Step]) -> Self {
+        let mut run = Self::new(world);
+        for step in path {
+            run.apply(*step).expect("the path was taken before");
+        }
+        run
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for (at, process) in self.world.processes.iter().enumerate() {
+            match self.beliefs[at] {
+                Belief::Idle if self.locks_left[at] > 0 => steps.push(Step::Lock(at)),
+                Belief::Idle | Belief::Vanished => {}
+                Belief::Waits => {
+                    if process.waits == Waits::Notified {
+                        steps.push(Step::Lock(at));
+                    }
+                    if process.cancels {
+                        steps.push(Step::Cancel(at));
+                    }
+                    if self.deaths > 0 {
+                        steps.push(Step::Vanish(at));
+                    }
+                }
+                Belief::Holds => steps.push(Step::Unlock(at)),
+            }
+        }
+        for at in 0..self.on_their_way.len() {
+            steps.push(Step::Deliver(at));
+            if self.losses > 0 {
+                steps.extend([Step::LoseAnswer(at), Step::Lose(at)]);
+            }
+        }
+        // No callback takes so long that a grant is taken back.
+        let may_wait = self.on_their_way.iter().all(|callback| callback.style == CallbackStyle::Notified);
+        if may_wait && self.fixture.table.next_tick().is_some() {
+            steps.push(Step::Wait);
+        }
+        steps
+    }
+
+    fn apply(&mut self, step: Step) -> Result<(), String> {
+        match step {
+            Step::Lock(at) => self.lock(at)?,
+            Step::Unlock(at) => {
+                let Process { who, range, .. } = self.world.processes[at];
+                self.fixture.unlock(who, range);
+                self.beliefs[at] = Belief::Idle;
+            }
+            Step::Cancel(at) => self.cancel(at),
+            Step::Vanish(at) => {
+                self.beliefs[at] = Belief::Vanished;
+                self.deaths -= 1;
+            }
+            Step::Deliver(at) => {
+                let callback = self.on_their_way.remove(at);
+                let answer = self.received(&callback)?;
+                self.fixture.answer(&callback, answer);
+                if self.world.planted == Planted::TakesBackAccepted && answer == ACCEPTED {
+                    let (file, owner) = (file(FILE), Who::of(&callback.lock).owner());
+                    let Fixture { table, callbacks, now, .. } = &mut self.fixture;
+                    table.release_owner(&file, &owner, *now, callbacks);
+                }
+            }
+            Step::LoseAnswer(at) => {
+                let callback = self.on_their_way.remove(at);
+                self.received(&callback)?;
+                self.fixture.answer(&callback, CallbackAnswer::Unanswered);
+                self.losses -= 1;
+            }
+            Step::Lose(at) => {
+                let callback = self.on_their_way.remove(at);
+                self.fixture.answer(&callback, CallbackAnswer::Unanswered);
+                self.losses -= 1;
+            }
+            Step::Wait => {
+                let next = self.fixture.table.next_tick().expect("there is a timer");
+                self.fixture.now = self.fixture.now.max(next);
+                if self.world.planted != Planted::NoTimers {
+                    self.fixture.advance(Duration::ZERO);
+                    let next = self.fixture.table.next_tick();
+                    if next.is_some_and(|next| next <= self.fixture.now) {
+                        return Err("a timer was not carried out".into());
+                    }
+                }
+            }
+        }
+        self.take_callbacks();
+        self.check()
+    }
+
+    fn take_callbacks(&mut self) {
+        let callbacks = self.fixture.callbacks();
+        for callback in &callbacks {
+            // A grant whose client has vanished stays until it is taken back; nothing more happens.
+            if callback.style == CallbackStyle::Granted && callback.attempt == 0 {
+                self.count_turn(Who::of(&callback.lock).client);
+                if self.world.planted == Planted::TurnDoesNotEnd {
+                    self.fixture.table.undo_turns();
+                }
+            }
+        }
+        self.on_their_way.extend(callbacks);
+    }
+
+    fn count_turn(&mut self, client: u8) {
+        for (at, process) in self.world.processes.iter().enumerate() {
+            if self.beliefs[at] == Belief::Waits && process.who.client != client {
+                self.served[at][usize::from(client)] += 1;
+            }
+        }
+        // The client's own waiters begin to count anew.
+        for (at, process) in self.world.processes.iter().enumerate() {
+            if process.who.client == client {
+                self.served[at].fill(0);
+            }
+        }
+    }
+
+    fn lock(&mut self, at: usize) -> Result<(), String> {
+        let Process { who, lock_type, range, waits, .. } = self.world.processes[at];
+        if self.beliefs[at] == Belief::Idle {
+            self.locks_left[at] -= 1;
+            self.served[at].fill(0);
+        }
+        self.beliefs[at] = match self.fixture.lock(who, lock_type, range, waits) {
+            LockOutcome::Granted => Belief::Holds,
+            LockOutcome::Blocked(_) => Belief::Waits,
+            LockOutcome::Denied(denial) => return Err(format!("denied: {denial:?}")),
+        };
+        Ok(())
+    }
+
+    /// As Linux's client: CANCEL, and UNLOCK in case the lock was granted.
+    fn cancel(&mut self, at: usize) {
+        let Process { who, lock_type, range, .. } = self.world.processes[at];
+        let _ = self.fixture.cancel(who, lock_type, range);
+        if self.world.planted == Planted::CancelTakesOthers {
+            let others = self.world.processes.iter().filter(|other| other.who.client == who.client);
+            for other in others {
+                let _ = self.fixture.cancel(other.who, other.lock_type, other.range);
+            }
+        }
+        self.fixture.unlock(who, range);
+        self.beliefs[at] = Belief::Idle;
+        // A client of NLM cannot tell a late callback from one for its next request.
+        self.on_their_way.retain(|callback| Who::of(&callback.lock) != who);
+    }
+
+    /// The client receives a callback.
+    fn received(&mut self, callback: &LockCallback) -> Result<CallbackAnswer, String> {
+        let who = Who::of(&callback.lock);
+        let at = self.world.processes.iter().position(|process| process.who == who);
+        let at = at.ok_or("a callback for nobody")?;
+        let belief = self.beliefs[at];
+        Ok(match (belief, callback.style) {
+            (Belief::Vanished, _) => CallbackAnswer::Unanswered,
+            (_, CallbackStyle::Notified) => ACCEPTED,
+            (Belief::Waits, CallbackStyle::Granted) => {
+                self.beliefs[at] = Belief::Holds;
+                ACCEPTED
+            }
+            (Belief::Idle | Belief::Holds, CallbackStyle::Granted) => CallbackAnswer::Refused,
+        })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let processes = &self.world.processes;
+        let mut waiters = Vec::new();
+        self.fixture.table.report(&mut |_, lock| {
+            if lock.waits {
+                waiters.push(Who::of(&lock.lock));
+            }
+        });
+        for (at, process) in processes.iter().enumerate() {
+            let who = process.who;
+            match self.beliefs[at] {
+                Belief::Holds => {
+                    let held = self.fixture.held(who);
+                    if held != [(process.lock_type, process.range)] {
+                        return Err(format!("{who:?} believes to hold what the server does not: {held:?}"));
+                    }
+                    let conflicts = |other: usize| {
+                        other != at
+                            && self.beliefs[other] == Belief::Holds
+                            && processes[other].range.overlaps(process.range)
+                            && processes[other].lock_type.conflicts(process.lock_type)
+                    };
+                    if let Some(other) = (0..processes.len()).find(|other| conflicts(*other)) {
+                        return Err(format!("{who:?} and {:?} hold one lock", processes[other].who));
+                    }
+                }
+                Belief::Waits if process.waits == Waits::Granted => {
+                    let is_granted = !self.fixture.held(who).is_empty();
+                    if !is_granted && !waiters.contains(&who) {
+                        return Err(format!("the server has lost the request of {who:?}"));
+                    }
+                    let served = self.served[at].iter().max().copied().unwrap_or(0);
+                    let are_all_granted = processes.iter().all(|other| other.waits == Waits::Granted);
+                    if served > 1 && are_all_granted && !is_granted && self.world.losses == 0 {
+                        return Err(format!("a client is served {served} times while {who:?} waits"));
+                    }
+                }
+                Belief::Waits | Belief::Idle | Belief::Vanished => {}
+            }
+        }
+        let is_quiet = self.on_their_way.is_empty() && self.fixture.table.next_tick().is_none();
+        let is_free = processes.iter().all(|process| self.fixture.held(process.who).is_empty());
+        if is_quiet && is_free && !waiters.is_empty() {
+            return Err(format!("nobody holds a lock, and {waiters:?} wait"));
+        }
+        Ok(())
+    }
+
+    /// The state, with times relative to now and without numbers that only grow.
+    fn state(&self) -> String {
+        let mut state = self.fixture.table.describe(self.fixture.now);
+        for callback in &self.on_their_way {
+            let who = Who::of(&callback.lock);
+            let is_known = self.fixture.table.knows(callback.id);
+            let _ = write!(state, " {who:?} {:?} {} {is_known}", callback.style, callback.attempt);
+        }
+        let _ = write!(state, " {:?} {:?} {:?}", self.beliefs, self.locks_left, self.served);
+        let _ = write!(state, " {} {}", self.losses, self.deaths);
+        state
+    }
+}
+
+/// What was found.
+#[derive(Debug)]
+enum Found {
+    Nothing { states: usize },
+    Fault { path: Vec<Step>, fault: String },
+}
+
+fn explore(world: &World) -> Found {
+    let mut seen = HashSet::from([Run::new(world).state()]);
+    let mut paths = VecDeque::from([Vec::new()]);
+    while let Some(path) = paths.pop_front() {
+        let run = Run::along(world, &path);
+        let steps = run.steps();
+        // Without timers time passes without an effect.
+        if steps.iter().all(|step| *step == Step::Wait)
+            && world.planted == Planted::NoTimers
+            && !steps.is_empty()
+        {
+            return Found::Fault { path, fault: "only time passes, and a reservation stays".into() };
+        }
+        for step in steps {
+            let mut run = Run::along(world, &path);
+            let mut next = path.clone();
+            next.push(step);
+            if let Err(fault) = run.apply(step) {
+                return Found::Fault { path: next, fault };
+            }
+            if seen.insert(run.state()) {
+                paths.push_back(next);
+            }
+        }
+        assert!(seen.len() <= STATES_MAX, "more than {STATES_MAX} states");
+    }
+    Found::Nothing { states: seen.len() }
+}
+
+const fn process(who: Who, lock_type: LockType, range: ByteRange) -> Process {
+    Process { who, lock_type, range, waits: Waits::Granted, locks: 2, cancels: false }
+}
+
+const fn notified(process: Process) -> Process {
+    Process { waits: Waits::Notified, ..process }
+}
+
+const fn world(processes: Vec<Process>) -> World {
+    World { processes, losses: 0, deaths: 0, planted: Planted::Nothing }
+}
+
+/// Two processes of one client, one of another, and a holder, which lock the same bytes.
+fn turns() -> World {
+    let processes = vec![
+        Process { locks: 1, ..process(who(3, 0), WRITE, WHOLE) },
+        process(who(1, 0), WRITE, WHOLE),
+        process(who(1, 1), WRITE, WHOLE),
+        process(who(2, 0), WRITE, WHOLE),
+    ];
+    world(processes)
+}
+
+/// Three clients with ranges and types that overlap in part, of which one gives up.
+fn overlaps() -> World {
+    let first = process(who(1, 0), READ, bytes(0, 9));
+    let second = process(who(2, 0), WRITE, bytes(5, 15));
+    let third = process(who(3, 0), READ, bytes(9, 20));
+    world(vec![first, Process { cancels: true, ..second }, third])
+}
+
+/// Lost callbacks and answers.
+fn losses() -> World {
+    let processes = vec![
+        process(who(1, 0), WRITE, WHOLE),
+        Process { cancels: true, locks: 1, ..process(who(2, 0), WRITE, WHOLE) },
+    ];
+    World { losses: 2, ..world(processes) }
+}
+
+/// Clients that are notified, one of which may vanish.
+fn reservations() -> World {
+    let processes = vec![
+        notified(process(who(1, 0), WRITE, WHOLE)),
+        notified(Process { locks: 1, ..process(who(2, 0), WRITE, WHOLE) }),
+    ];
+    World { deaths: 1, losses: 1, ..world(processes) }
+}
+
+/// Both styles.
+fn styles() -> World {
+    let processes = vec![
+        notified(Process { cancels: true, ..process(who(1, 0), WRITE, WHOLE) }),
+        Process { locks: 1, ..process(who(2, 0), WRITE, WHOLE) },
+        Process { locks: 1, ..process(who(3, 0), READ, bytes(0, 0)) },
+    ];
+    world(processes)
+}
+
+#[test]
+fn locks_exclude_and_waiters_are_served_in_all_orders_of_events() {
+    for world in [turns(), overlaps(), losses(), reservations(), styles()] {
+        match explore(&world) {
+            Found::Nothing { states } => println!("{states} states"),
+            Found::Fault { path, fault } => panic!("{fault}\n{path:#?}\n{world:?}"),
+        }
+    }
+}
+
+#[test]
+fn planted_faults_are_found() {
+    let cancels = |mut world: World| {
+        world.processes[1].cancels = true;
+        world
+    };
+    for (world, planted, expected) in [
+        (turns(), Planted::TakesBackAccepted, "believes to hold"),
+        (cancels(turns()), Planted::CancelTakesOthers, "has lost"),
+        (turns(), Planted::TurnDoesNotEnd, "times while"),
+        (reservations(), Planted::NoTimers, "only time passes"),
+    ] {
+        let world = World { planted, ..world };
+        match explore(&world) {
+            Found::Nothing { states } => panic!("{planted:?}: not found in {states} states"),
+            Found::Fault { path, fault } => {
+                println!("{planted:?}: {fault} after {path:?}");
+                assert!(fault.contains(expected), "{fault}");
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Who waits, whose turn it is, and what callbacks and their answers do.
+
+use super::*;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn one_waiter_of_a_client_gets_as_many_turns_as_two_hundred() {
+    let mut fixture = Fixture::new();
+    let (many, single) = (1, 2);
+    fixture.take(who(3, 0), WRITE, WHOLE);
+    for process in 0..200 {
+        fixture.queue(who(many, process), WRITE, WHOLE, Waits::Granted);
+    }
+    fixture.queue(who(single, 0), WRITE, WHOLE, Waits::Granted);
+    let mut holder = who(3, 0);
+    let mut grants = Vec::new();
+    for _ in 0..100 {
+        fixture.unlock(holder, WHOLE);
+        holder = fixture.called_and_accepted()[0];
+        grants.push(holder);
+        // The client of the single waiter sends the next of its processes when one has had its
+        // turn.
+        if holder.client == single {
+            fixture.queue(who(single, holder.process + 1), WRITE, WHOLE, Waits::Granted);
+        }
+    }
+    let of = |client| grants.iter().filter(move |grant| grant.client == client).map(|grant| grant.process);
+    assert!(of(many).eq(0..50), "in the order of their arrival");
+    assert!(of(single).eq(0..50));
+}
+
+#[test]
+fn readers_are_granted_together_up_to_the_next_writer() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    for (process, lock_type) in [(1, READ), (2, READ), (3, WRITE), (4, READ)] {
+        fixture.queue(who(1, process), lock_type, WHOLE, Waits::Granted);
+    }
+    fixture.unlock(who(1, 0), WHOLE);
+    assert_eq!(fixture.called_and_accepted(), [who(1, 1), who(1, 2)]);
+    assert!(fixture.denies(who(2, 1), READ, bytes(0, 0)), "a writer waits");
+    fixture.queue(who(2, 1), READ, bytes(0, 0), Waits::Granted);
+    fixture.unlock(who(1, 1), WHOLE);
+    assert_eq!(fixture.called(), []);
+    fixture.unlock(who(1, 2), WHOLE);
+    assert_eq!(fixture.called_and_accepted(), [who(1, 3)]);
+    fixture.unlock(who(1, 3), WHOLE);
+    assert_eq!(fixture.called_and_accepted(), [who(2, 1), who(1, 4)]);
+}
+
+#[test]
+fn a_downgrade_grants_to_waiting_readers() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.queue(who(2, 0), READ, bytes(0, 0), Waits::Granted);
+    fixture.queue(who(2, 1), READ, bytes(9, 9), Waits::Granted);
+    fixture.take(who(1, 0), READ, bytes(0, 4));
+    assert_eq!(fixture.called_and_accepted(), [who(2, 0)]);
+    fixture.unlock(who(1, 0), bytes(5, 9));
+    assert_eq!(fixture.called_and_accepted(), [who(2, 1)]);
+}
+
+#[test]
+fn a_waiter_for_other_bytes_does_not_wait_for_its_turn() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, bytes(0, 9));
+    fixture.queue(who(2, 0), WRITE, bytes(0, 0), Waits::Granted);
+    fixture.queue(who(3, 0), WRITE, bytes(5, 5), Waits::Granted);
+    fixture.unlock(who(1, 0), bytes(5, 5));
+    assert_eq!(fixture.called_and_accepted(), [who(3, 0)]);
+    // One that wants what an earlier one waits for stays behind it, even if it is free.
+    fixture.queue(who(2, 1), WRITE, bytes(0, 20), Waits::Granted);
+    fixture.queue(who(3, 1), WRITE, bytes(20, 30), Waits::Granted);
+    fixture.take(who(3, 1), WRITE, bytes(21, 30));
+}
+
+#[test]
+fn an_owner_passes_waiters_that_wait_for_itself() {
+    let mut fixture = Fixture::new();
+    let (a, b, c) = (who(1, 0), who(2, 0), who(3, 0));
+    fixture.take(a, READ, bytes(0, 9));
+    fixture.queue(b, WRITE, bytes(5, 15), Waits::Granted);
+    fixture.queue(c, WRITE, bytes(12, 30), Waits::Granted);
+    // Otherwise b would wait for a, and a for b, or for c behind b.
+    fixture.take(a, READ, bytes(0, 9));
+    fixture.take(a, WRITE, bytes(0, 12));
+    fixture.take(a, READ, bytes(25, 25));
+    // An owner without a lock does not pass.
+    assert!(fixture.denies(who(4, 0), READ, bytes(30, 30)));
+    // The same among waiters: d waits for e alone, not for b.
+    fixture.take(who(5, 0), WRITE, bytes(40, 40));
+    fixture.queue(a, READ, bytes(14, 40), Waits::Granted);
+    fixture.unlock(who(5, 0), WHOLE);
+    assert_eq!(fixture.called_and_accepted(), [a]);
+}
+
+#[test]
+fn a_request_that_is_repeated_keeps_its_place() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Granted);
+    fixture.queue(who(2, 1), WRITE, WHOLE, Waits::Granted);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Granted);
+    assert_eq!(fixture.table.counts().waiters, 2);
+    fixture.unlock(who(1, 0), WHOLE);
+    assert_eq!(fixture.called(), [who(2, 0)]);
+    // The request that crosses its grant is granted, and the refusal of the late callback by a
+    // client that waits no more changes nothing.
+    fixture.take(who(2, 0), WRITE, WHOLE);
+    fixture.table.answered(client(2), CallbackId(1), CallbackAnswer::Refused, fixture.now, &mut Vec::new());
+    assert_eq!(fixture.held(who(2, 0)), [(WRITE, WHOLE)]);
+}
+
+#[test]
+fn cancel_takes_exactly_one_request_out_and_can_be_repeated() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), READ, WHOLE);
+    fixture.queue(who(2, 0), WRITE, bytes(0, 9), Waits::Granted);
+    fixture.queue(who(3, 0), READ, bytes(5, 5), Waits::Granted);
+    assert_eq!(fixture.cancel(who(2, 0), WRITE, bytes(0, 8)), CancelOutcome::NotWaiting);
+    assert_eq!(fixture.cancel(who(2, 0), READ, bytes(0, 9)), CancelOutcome::NotWaiting);
+    assert_eq!(fixture.cancel(who(2, 1), WRITE, bytes(0, 9)), CancelOutcome::NotWaiting);
+    assert_eq!(fixture.called(), []);
+    assert_eq!(fixture.cancel(who(2, 0), WRITE, bytes(0, 9)), CancelOutcome::Cancelled);
+    assert_eq!(fixture.called(), [who(3, 0)], "it has waited for the writer alone");
+    assert_eq!(fixture.cancel(who(2, 0), WRITE, bytes(0, 9)), CancelOutcome::NotWaiting);
+    assert_eq!(fixture.cancel(who(3, 0), READ, bytes(5, 5)), CancelOutcome::Granted);
+    assert_eq!(fixture.held(who(3, 0)), [(READ, bytes(5, 5))]);
+}
+
+#[test]
+fn a_refused_grant_is_taken_back_and_what_was_held_before_is_restored() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), READ, bytes(0, 20));
+    fixture.take(who(2, 0), READ, bytes(0, 9));
+    fixture.queue(who(2, 0), WRITE, bytes(5, 15), Waits::Granted);
+    fixture.queue(who(3, 0), WRITE, bytes(12, 12), Waits::Granted);
+    fixture.unlock(who(1, 0), WHOLE);
+    let callbacks = fixture.callbacks();
+    assert_eq!(fixture.held(who(2, 0)), [(READ, bytes(0, 4)), (WRITE, bytes(5, 15))]);
+    fixture.table.answered(client(3), callbacks[0].id, CallbackAnswer::Refused, fixture.now, &mut Vec::new());
+    assert_eq!(fixture.held(who(2, 0)).len(), 2, "only its own client answers a callback");
+    fixture.answer(&callbacks[0], CallbackAnswer::Refused);
+    assert_eq!(fixture.held(who(2, 0)), [(READ, bytes(0, 9))]);
+    assert_eq!(fixture.called(), [who(3, 0)]);
+    assert_eq!(fixture.table.counts().taken_back, 1);
+}
+
+#[test]
+fn a_grant_is_retransmitted_until_it_is_answered_or_taken_back_after_a_lease() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Granted);
+    fixture.queue(who(2, 1), WRITE, WHOLE, Waits::Granted);
+    fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Granted);
+    fixture.unlock(who(1, 0), WHOLE);
+    let (start, mut sent) = (fixture.now, Vec::new());
+    let next = loop {
+        let callback = fixture.callbacks().remove(0);
+        if Who::of(&callback.lock) != who(2, 0) {
+            break callback;
+        }
+        let attempt = u32::try_from(sent.len()).unwrap();
+        assert_eq!((callback.id, callback.attempt), (CallbackId(1), attempt));
+        sent.push((fixture.now - start).as_secs());
+        fixture.answer(&callback, CallbackAnswer::Unanswered);
+        if fixture.callbacks.is_empty() {
+            fixture.now = fixture.table.next_tick().unwrap();
+            fixture.advance(Duration::ZERO);
+        }
+    };
+    assert_eq!(sent, [0, 1, 3, 7, 15, 25, 35, 45, 55, 65, 75, 85, 95]);
+    // The other waiter of the client that cannot be reached has left as well.
+    assert_eq!(Who::of(&next.lock), who(3, 0));
+    fixture.answer(&next, ACCEPTED);
+    fixture.unlock(who(3, 0), WHOLE);
+    fixture.assert_empty();
+}
+
+#[test]
+fn a_client_that_cannot_have_heard_of_its_grant_leaves_at_once() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Granted);
+    fixture.queue(who(2, 1), WRITE, WHOLE, Waits::Granted);
+    fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Granted);
+    fixture.unlock(who(1, 0), WHOLE);
+    let callback = fixture.callbacks().remove(0);
+    fixture.answer(&callback, CallbackAnswer::Undelivered);
+    assert_eq!(fixture.called(), [who(3, 0)]);
+    assert_eq!(fixture.table.counts().waiters, 0);
+}
+
+#[test]
+fn a_refusal_does_not_take_back_what_an_earlier_transmission_granted() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Granted);
+    fixture.unlock(who(1, 0), WHOLE);
+    let callback = fixture.callbacks().remove(0);
+    // The client has accepted it; its answer is lost.
+    fixture.answer(&callback, CallbackAnswer::Unanswered);
+    fixture.advance(SECOND);
+    let again = fixture.callbacks().remove(0);
+    fixture.answer(&again, CallbackAnswer::Refused);
+    assert_eq!(fixture.held(who(2, 0)), [(WRITE, WHOLE)]);
+    fixture.unlock(who(2, 0), WHOLE);
+    fixture.assert_empty();
+}
+
+#[test]
+fn a_protocol_that_reports_no_answer_does_not_stop_the_queue() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Granted);
+    fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Granted);
+    fixture.unlock(who(1, 0), WHOLE);
+    for _ in 0..200 {
+        fixture.advance(SECOND);
+    }
+    assert!(fixture.called().contains(&who(3, 0)));
+}
+
+#[test]
+fn a_range_is_reserved_once_the_notified_client_has_answered() {
+    for (round_trip, reserved) in [(1, 50), (30, 120), (900, 2_000)] {
+        let mut fixture = Fixture::new();
+        fixture.take(who(1, 0), WRITE, WHOLE);
+        fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Notified);
+        fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Notified);
+        fixture.unlock(who(1, 0), WHOLE);
+        let callback = fixture.callbacks().remove(0);
+        assert_eq!((callback.style, Who::of(&callback.lock)), (CallbackStyle::Notified, who(2, 0)));
+        fixture.answer(&callback, CallbackAnswer::Accepted { round_trip: MILLISECOND * round_trip });
+        let tested = fixture.table.test(&file(FILE), &who(1, 0).owner(), READ, WHOLE);
+        assert_eq!(tested.map(|holder| Who::of(&holder)), Some(who(2, 0)));
+        fixture.advance(MILLISECOND * (reserved - 1));
+        assert!(fixture.denies(who(1, 0), WRITE, WHOLE));
+        assert_eq!(fixture.called(), []);
+        if round_trip == 30 {
+            assert_eq!(fixture.lock(who(2, 0), WRITE, WHOLE, Waits::Notified), LockOutcome::Granted);
+            fixture.unlock(who(2, 0), WHOLE);
+            assert_eq!(fixture.called(), [who(3, 0)]);
+        } else {
+            fixture.advance(MILLISECOND);
+            assert_eq!(fixture.called(), [who(3, 0)], "one that does not come leaves the queue");
+            assert_eq!(fixture.table.counts().waiters, 1);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_reserved_before_the_notified_client_answers() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Notified);
+    fixture.unlock(who(1, 0), WHOLE);
+    let callback = fixture.callbacks().remove(0);
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.answer(&callback, ACCEPTED);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Notified);
+    // It has kept its place.
+    fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Notified);
+    fixture.unlock(who(1, 0), WHOLE);
+    assert_eq!(fixture.called(), [who(2, 0)]);
+    // Its client does not answer: after a second the next is notified as well.
+    fixture.advance(SECOND - MILLISECOND);
+    assert_eq!(fixture.called(), []);
+    fixture.advance(MILLISECOND);
+    assert_eq!(fixture.called(), [who(3, 0)]);
+    // Whoever answers first has it.
+    fixture.table.answered(client(3), CallbackId(2), ACCEPTED, fixture.now, &mut fixture.callbacks);
+    assert!(fixture.denies(who(2, 0), WRITE, WHOLE));
+    assert_eq!(fixture.lock(who(3, 0), WRITE, WHOLE, Waits::No), LockOutcome::Granted);
+    fixture.unlock(who(3, 0), WHOLE);
+    assert_eq!(fixture.called(), [who(2, 0)]);
+    fixture.table.answered(
+        client(2),
+        CallbackId(1),
+        CallbackAnswer::Unanswered,
+        fixture.now,
+        &mut Vec::new(),
+    );
+    fixture.assert_empty();
+}
+
+#[test]
+fn a_waiter_that_should_repeat_its_request_and_does_not_leaves_the_queue() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), READ, WHOLE);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Notified);
+    fixture.advance(60 * SECOND);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Notified);
+    fixture.advance(89 * SECOND);
+    assert!(fixture.denies(who(3, 0), READ, WHOLE));
+    fixture.advance(SECOND);
+    fixture.take(who(3, 0), READ, WHOLE);
+    assert_eq!(fixture.table.counts().expired, 1);
+}
+
+#[test]
+fn both_styles_of_waiting_take_turns() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    for process in 0..3 {
+        fixture.queue(who(2, process), WRITE, WHOLE, Waits::Granted);
+        fixture.queue(who(3, process), WRITE, WHOLE, Waits::Notified);
+    }
+    let mut holder = who(1, 0);
+    let mut order = Vec::new();
+    for _ in 0..6 {
+        fixture.unlock(holder, WHOLE);
+        let callback = fixture.callbacks().remove(0);
+        holder = Who::of(&callback.lock);
+        fixture.answer(&callback, ACCEPTED);
+        if callback.style == CallbackStyle::Notified {
+            assert_eq!(fixture.lock(holder, WRITE, WHOLE, Waits::Notified), LockOutcome::Granted);
+        }
+        order.push(holder);
+    }
+    let expected: Vec<Who> = (0..3).flat_map(|process| [who(2, process), who(3, process)]).collect();
+    assert_eq!(order, expected);
+    fixture.unlock(holder, WHOLE);
+    fixture.assert_empty();
+}

@@ -1,0 +1,225 @@
+//! The terms of the lock table: files, clients, owners, requests, answers and callbacks.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curt_types::{ByteRange, FileHandle, LockType};
+use curt_vfs::ProcessLock;
+
+/// Maximum size of an owner's name: `oh` of NLM and `lock_owner4.owner` (both 1024 bytes).
+pub(crate) const OWNER_NAME_MAX: usize = 1024;
+
+pub(crate) use crate::state::FileKey as LockFile;
+
+/// A client: the unit of turns, limits and recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum LockClient {
+    /// A host that uses NLM, by the address that its requests come from (an IPv4 address in its
+    /// own form, not mapped to IPv6).
+    Host(IpAddr),
+    /// A client of NFSv4, by its clientid.
+    Clientid(u64),
+    /// Processes of this machine. Only the holder of a lock that the kernel refused is one.
+    Local,
+}
+
+/// An owner of locks. Two owners are the same if all fields are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LockOwner<'a> {
+    pub(crate) client: LockClient,
+    /// `svid` of NLM; 0 in NFSv4; the process id of a local holder.
+    pub(crate) process: u32,
+    /// `oh` of NLM, `lock_owner4.owner` of NFSv4; at most [`OWNER_NAME_MAX`] bytes.
+    pub(crate) name: &'a [u8],
+}
+
+/// What happens to a request that conflicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockWait<'a> {
+    /// It is denied.
+    No,
+    /// It waits. The lock is granted when it is free, and a callback reports that (`NLM_GRANTED`).
+    Granted {
+        /// The handle as the client sent it, for the callback.
+        handle: &'a FileHandle,
+        /// `caller_name` of the request, for the callback.
+        caller_name: &'a [u8],
+    },
+    /// It waits. A callback reports that the client should request the lock again
+    /// (`CB_NOTIFY_LOCK`). It leaves the queue unless it is repeated, see
+    /// [`LockTableOptions::poll_max`](super::LockTableOptions::poll_max).
+    Notified {
+        /// The handle as the client sent it, for the callback.
+        handle: &'a FileHandle,
+    },
+}
+
+/// A request for a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockRequest<'a> {
+    pub(crate) owner: LockOwner<'a>,
+    pub(crate) lock_type: LockType,
+    pub(crate) range: ByteRange,
+    pub(crate) wait: LockWait<'a>,
+    /// The client held the lock before the server restarted.
+    pub(crate) reclaim: bool,
+}
+
+/// The answer to a request for a lock.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LockOutcome {
+    Granted,
+    /// It waits, see [`LockWait`], for this holder (or for a waiter that is before it).
+    Blocked(LockHolder),
+    Denied(LockDenial),
+}
+
+/// Why a lock is denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LockDenial {
+    /// It conflicts with this lock, or with the request of a waiter that is before it.
+    Conflict(LockHolder),
+    /// Only reclaims are granted during the grace period.
+    Grace,
+    /// It is a reclaim, but the grace period is over.
+    NoGrace,
+    /// The client, or the server, has the maximum number of locks, owners or waiters.
+    NoLocks,
+}
+
+/// A lock and its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LockHolder {
+    pub(crate) client: LockClient,
+    /// As [`LockOwner::process`].
+    pub(crate) process: u32,
+    /// As [`LockOwner::name`].
+    pub(crate) name: Arc<[u8]>,
+    pub(crate) lock_type: LockType,
+    pub(crate) range: ByteRange,
+}
+
+impl LockHolder {
+    /// The lock of a process of this machine.
+    pub(crate) fn of_process(lock: ProcessLock) -> Self {
+        Self {
+            client: LockClient::Local,
+            process: lock.process,
+            name: Arc::default(),
+            lock_type: lock.lock_type,
+            range: lock.range,
+        }
+    }
+}
+
+/// What a CANCEL did.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CancelOutcome {
+    /// The request has left the queue.
+    Cancelled,
+    /// The lock has been granted, and the client has not yet answered the callback. The grant
+    /// stays: the client refuses the callback, or unlocks.
+    Granted,
+    /// No such request waits.
+    NotWaiting,
+}
+
+/// Identifies a callback, as its cookie does. Unique over all files of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct CallbackId(pub(crate) u64);
+
+/// What a callback reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallbackStyle {
+    /// The lock has been granted.
+    Granted,
+    /// The lock may be requested again.
+    Notified,
+}
+
+/// A callback to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct LockCallback {
+    pub(crate) id: CallbackId,
+    pub(crate) style: CallbackStyle,
+    /// The handle of the request.
+    pub(crate) handle: FileHandle,
+    /// `caller_name` of the request; empty in NFSv4.
+    pub(crate) caller_name: Arc<[u8]>,
+    /// The lock and its owner.
+    pub(crate) lock: LockHolder,
+    /// 0 for the first transmission. A retransmission has the same id.
+    pub(crate) attempt: u32,
+}
+
+/// How a client answered a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallbackAnswer {
+    /// It was received, after this round trip.
+    Accepted { round_trip: Duration },
+    /// The client does not want the lock: `LCK_DENIED` or another refusal of its own.
+    Refused,
+    /// No transmission can have reached the client: it has no port, or refuses connections.
+    Undelivered,
+    /// It may have been received, but no answer has come. Grants are retransmitted.
+    Unanswered,
+}
+
+/// A lock of a file, in a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldLock {
+    pub(crate) lock: LockHolder,
+    /// Whether it waits; it is held otherwise.
+    pub(crate) waits: bool,
+}
+
+/// Numbers of the table as they are, and totals since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LockTableCounts {
+    pub(crate) files: u64,
+    pub(crate) locks: u64,
+    pub(crate) owners: u64,
+    pub(crate) waiters: u64,
+    /// The largest number of waiters of one file since the start.
+    pub(crate) waiters_max: u64,
+    /// Requests granted, at once or by a callback.
+    pub(crate) granted: u64,
+    /// Requests denied because of a conflict.
+    pub(crate) denied: u64,
+    /// Requests that had to wait.
+    pub(crate) blocked: u64,
+    /// Requests denied because of a limit.
+    pub(crate) limited: u64,
+    /// Waiting requests that were cancelled.
+    pub(crate) cancelled: u64,
+    /// Callbacks, retransmissions included.
+    pub(crate) callbacks: u64,
+    /// Grants taken back because the client refused or did not answer.
+    pub(crate) taken_back: u64,
+    /// Reservations that expired.
+    pub(crate) expired: u64,
+}
+
+impl LockTableCounts {
+    /// The sum of the numbers of two tables with different files.
+    pub(crate) fn and(self, other: &Self) -> Self {
+        Self {
+            files: self.files + other.files,
+            locks: self.locks + other.locks,
+            owners: self.owners + other.owners,
+            waiters: self.waiters + other.waiters,
+            waiters_max: self.waiters_max.max(other.waiters_max),
+            granted: self.granted + other.granted,
+            denied: self.denied + other.denied,
+            blocked: self.blocked + other.blocked,
+            limited: self.limited + other.limited,
+            cancelled: self.cancelled + other.cancelled,
+            callbacks: self.callbacks + other.callbacks,
+            taken_back: self.taken_back + other.taken_back,
+            expired: self.expired + other.expired,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Locks of `curt serve` over NFSv3: mounts of its own host, Linux clients, and restarts of both
+//! sides.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use curt_tests::curt::{self, CurtMount, CurtServe};
+use curt_tests::kernel::{ClientJob, KernelNumber};
+use curt_tests::locker::{self, tell};
+use curt_tests::network::Network;
+use curt_tests::process::{self, RunningProcess};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const MINUTES: Duration = Duration::from_secs(300);
+
+/// What Linux clients run: each line of its input is a command, and its output says how it ended.
+/// `lock`, `try` and `unlock` are about a range of `/mnt/nfs/file`.
+const COMMANDS: &str = r#"
+import fcntl, os, sys, time
+file = os.open("/mnt/nfs/file", os.O_RDWR)
+def command(word, first, length):
+    begun = time.monotonic()
+    how = {"lock": fcntl.LOCK_EX, "try": fcntl.LOCK_EX | fcntl.LOCK_NB, "unlock": fcntl.LOCK_UN}[word]
+    try:
+        fcntl.lockf(file, how, length, first)
+        return f"{word} {first} done {time.monotonic() - begun:.1f}"
+    except OSError as error:
+        return f"{word} {first} error {error.errno}"
+for line in open(sys.argv[1]):
+    words = line.split()
+    print(command(words[0], int(words[1]), int(words[2])), flush=True)
+"#;
+
+/// A Linux client that obeys.
+struct LinuxClient<'n> {
+    job: ClientJob,
+    network: &'n Network,
+    name: &'static str,
+    told: usize,
+}
+
+impl<'n> LinuxClient<'n> {
+    fn start(network: &'n Network, number: KernelNumber, source: &str, name: &'static str) -> Result<Self> {
+        let directory = network.make_directory("commands")?;
+        std::fs::write(directory.join("commands.py"), COMMANDS)?;
+        let place = directory.display();
+        // Commands are files: the kernel sees this directory, but no pipe of this machine.
+        let script = format!(
+            "mount -t nfs -o vers=3 {source} /mnt/nfs || exit 1
+            mkfifo /run/commands
+            python3 {place}/commands.py /run/commands &
+            exec 3>/run/commands
+            echo MOUNTED
+            number=0
+            while :; do
+                number=$((number + 1))
+                until [[ -e {place}/{name}-$number ]]; do sleep 0.02; done
+                read -r first rest < {place}/{name}-$number
+                case $first in
+                    run) bash -c \"$rest\"; echo \"RAN $number $?\" ;;
+                    end) exit 0 ;;
+                    *) echo \"$first $rest\" >&3 ;;
+                esac
+            done"
+        );
+        let job = ClientJob::start(network, number, MINUTES, &script)?;
+        job.wait_for("MOUNTED")?;
+        Ok(Self { job, network, name, told: 0 })
+    }
+
+    fn tell(&mut self, command: &str) -> Result<()> {
+        self.told += 1;
+        let directory = self.network.make_directory("commands")?;
+        let path = directory.join(format!("{}-{}", self.name, self.told));
+        let beside = path.with_extension("new");
+        std::fs::write(&beside, format!("{command}\n"))?;
+        Ok(std::fs::rename(beside, path)?)
+    }
+
+    /// Has it do something, and waits for its answer.
+    fn ask(&mut self, command: &str, answer: &str) -> Result<()> {
+        self.tell(command)?;
+        self.job.wait_for(answer)
+    }
+
+    fn run(&mut self, script: &str) -> Result<()> {
+        self.tell(&format!("run {script}"))?;
+        self.job.wait_for(&format!("RAN {} 0", self.told))
+    }
+
+    fn end(mut self) -> Result<String> {
+        self.tell("end")?;
+        Ok(self.job.finish()?.output)
+    }
+}
+
+/// A server, with rpcbind and a file.
+struct Locking {
+    network: Network,
+    server: CurtServe,
+    _rpcbind: RunningProcess,
+}
+
+impl Locking {
+    fn new(arguments: &[&str]) -> Result<Self> {
+        let network = Network::new()?;
+        let rpcbind = network.rpcbind()?;
+        let export = network.make_directory("export")?;
+        std::fs::write(export.join("file"), "old")?;
+        let server = CurtServe::start(&network, &export, arguments)?;
+        Ok(Self { network, server, _rpcbind: rpcbind })
+    }
+
+    fn mount(&self, name: &str) -> Result<CurtMount> {
+        CurtMount::start(&self.network, name, &self.server.source(), "")
+    }
+
+    fn linux(&self, number: u8, name: &'static str) -> Result<LinuxClient<'_>> {
+        LinuxClient::start(&self.network, KernelNumber(number), &self.server.source(), name)
+    }
+
+    fn locker(&self, mount: &CurtMount, words: &str) -> Result<RunningProcess> {
+        locker::start(&self.network, &file(mount), words)
+    }
+
+    /// A counter of a mount, or of the server.
+    fn counter(&self, mount: Option<&CurtMount>, name: &str) -> Result<u64> {
+        let mut command = self.network.command(curt::program("curt")?);
+        command.args(["stat", "--json"]);
+        match mount {
+            Some(mount) => command.arg(mount.directory()),
+            None => command.arg("--server"),
+        };
+        let text = process::run(&mut command, MINUTE)?;
+        let value =
+            text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
+        Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+    }
+
+    fn wait_for(&self, mount: Option<&CurtMount>, name: &str, least: u64) -> Result<()> {
+        process::until(&format!("{name} is {least}"), MINUTE, || {
+            Ok((self.counter(mount, name)? >= least).then_some(()))
+        })
+    }
+}
+
+fn file(mount: &CurtMount) -> PathBuf {
+    mount.directory().join("file")
+}
+
+// SEMANTICS: lockd-1, lockd-2, lockd-3, lockd-6.
+#[test]
+fn mounts_and_a_linux_client_exclude_each_other_and_are_called_back() -> Result<()> {
+    let locking = Locking::new(&[])?;
+    let (one, other) = (locking.mount("one")?, locking.mount("other")?);
+    let mut linux = locking.linux(0, "linux")?;
+    let mut holder = locking.locker(&one, "fcntl-write first=10 length=10")?;
+    holder.wait_for("locked", MINUTE)?;
+    linux.ask("try 15 5", "try 15 error 11")?;
+    linux.ask("try 20 5", "try 20 done")?;
+    let refused = locking.locker(&other, "fcntl-read first=20 length=1 try=1")?;
+    refused.wait_for("refused EAGAIN", MINUTE)?;
+    let waits = locking.locker(&other, "ofd-write first=19 length=1")?;
+    locking.wait_for(None, "locks_blocked", 1)?;
+    linux.tell("lock 15 1")?;
+    locking.wait_for(None, "locks_blocked", 2)?;
+    tell(&mut holder, "unlock")?;
+    waits.wait_for("locked", MINUTE)?;
+    // Linux asks again after 30 s; a callback comes at once.
+    linux.job.wait_for("lock 15 done")?;
+    ensure!(locking.counter(Some(&other), "lock_cb_wakeup")? > 0, "the mount was called back");
+    // A mount waits for the Linux client.
+    let waits = locking.locker(&one, "flock-write")?;
+    locking.wait_for(None, "locks_blocked", 3)?;
+    drop(locking.locker(&other, "fcntl-read first=0 length=1 try=1")?);
+    linux.ask("unlock 15 1", "unlock 15 done")?;
+    linux.ask("unlock 20 5", "unlock 20 done")?;
+    drop(other);
+    waits.wait_for("locked", MINUTE)?;
+    ensure!(locking.counter(Some(&one), "lock_cb_wakeup")? > 0, "the mount was called back");
+    // A waiter that is killed leaves nothing.
+    linux.run("timeout -s KILL 2 flock /mnt/nfs/file true; [[ $? == 137 ]]")?;
+    drop((waits, holder));
+    linux.ask("try 0 0", "try 0 done")?;
+    let output = linux.end()?;
+    let waited = output.split("lock 15 done ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let waited: f64 = waited.context("no time")?.parse()?;
+    ensure!(waited < 20.0, "the Linux client polled: {waited} s");
+    Ok(())
+}
+
+// SEMANTICS: lockd-4, lockd-5.
+#[test]
+fn locks_outlive_a_killed_server_and_end_with_a_restart_of_their_client() -> Result<()> {
+    let mut locking = Locking::new(&["--grace", "10"])?;
+    let mount = locking.mount("mount")?;
+    let holder = locking.locker(&mount, "fcntl-write first=0 length=1")?;
+    holder.wait_for("locked", MINUTE)?;
+    let source = locking.server.source();
+    let mut linux = LinuxClient::start(&locking.network, KernelNumber(0), &source, "linux")?;
+    linux.ask("lock 5 1", "lock 5 done")?;
+    locking.server.kill()?;
+    locking.server.restart(&locking.network)?;
+    // What nobody had is not granted before the grace period is over.
+    linux.ask("lock 9 1", "lock 9 done")?;
+    linux.ask("try 0 1", "try 0 error 11")?;
+    let refused = locking.locker(&mount, "fcntl-write first=5 length=1 try=1")?;
+    refused.wait_for("refused EAGAIN", MINUTE)?;
+    // Its monitor says that the client has restarted.
+    linux.run("sm-notify -f")?;
+    let gets = locking.locker(&mount, "fcntl-write first=5 length=5")?;
+    gets.wait_for("locked", MINUTE)?;
+    ensure!(locking.counter(None, "lock_hosts_restarted")? == 1, "the server was notified");
+    linux.end().map(drop)
+}
