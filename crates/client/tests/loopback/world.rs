@@ -166,20 +166,24 @@ impl World {
             ..MemoryOptions::default()
         };
         let vfs = Arc::new(make(options));
-        let export = ExportDefinition::for_everyone(b"/".to_vec(), Arc::<MemoryVfs>::clone(&vfs), rules);
-        let setup = Setup {
-            state: PersistentState::with_key([7; 16]),
-            exports: vec![export],
-            counters: Arc::default(),
-        };
-        let service = Arc::new(NfsService::new(setup).unwrap());
+        let service = serve(&vfs, rules);
         let root = root_handle(&service);
         Self { clock, vfs, service, root }
     }
 
     fn transport(&self) -> Arc<dyn Transport> {
+        self.transport_to(self.service.clone())
+    }
+
+    /// The transport to another instance of the server, which knows no client and no open.
+    pub(crate) fn way_after_restart(&self) -> Arc<dyn Transport> {
+        let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+        self.transport_to(serve(&self.vfs, rules))
+    }
+
+    fn transport_to(&self, service: Arc<NfsService>) -> Arc<dyn Transport> {
         let clock = Arc::clone(&self.clock);
-        let service: Arc<dyn curt_rpc::server::RpcService> = self.service.clone();
+        let service: Arc<dyn curt_rpc::server::RpcService> = service;
         Arc::new(LoopbackTransport::new(service).with_hook(move |moment, _, _| {
             let (LoopbackStep::Sent | LoopbackStep::Answered) = moment;
             clock.pass(REQUEST / 2);
@@ -308,6 +312,12 @@ impl World {
     pub(crate) fn seconds(&self, seconds: u64) {
         self.pass(Duration::from_secs(seconds));
     }
+}
+
+fn serve(vfs: &Arc<MemoryVfs>, rules: ExportRules) -> Arc<NfsService> {
+    let export = ExportDefinition::for_everyone(b"/".to_vec(), Arc::<MemoryVfs>::clone(vfs), rules);
+    let state = PersistentState::with_key([7; 16]);
+    Arc::new(NfsService::new(Setup { state, exports: vec![export], counters: Arc::default() }).unwrap())
 }
 
 fn root_handle(service: &Arc<NfsService>) -> FileHandle {
