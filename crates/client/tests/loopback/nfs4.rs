@@ -142,6 +142,7 @@ fn refused(status: u32) -> Vec<u8> {
     [status, 0, 1, 53, status].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
+// SEMANTICS: sessions-2.
 #[test]
 fn after_a_restart_of_the_server_files_stay_open() {
     let world = World::new();
@@ -166,6 +167,7 @@ fn after_a_restart_of_the_server_files_stay_open() {
     assert_eq!(mounted.cat(&root(), opened.file.id()), Ok(b"before after".to_vec()));
 }
 
+// SEMANTICS: sessions-2.
 #[test]
 fn a_file_that_cannot_be_opened_after_a_restart_fails_for_its_users_alone() {
     let world = World::new();
@@ -205,6 +207,7 @@ fn a_server_that_asks_for_time_gets_it() {
     assert_eq!(mounted.lookup(&root(), mounted.client.root(), "name").unwrap_err(), Errno::NOENT);
 }
 
+// SEMANTICS: sessions-6.
 #[test]
 fn a_server_that_breaks_the_protocol_causes_errors_and_no_loop() {
     let world = World::new();
@@ -261,6 +264,7 @@ fn an_interrupted_request_leaves_its_slot_in_doubt_until_a_sequence_settles_it()
     assert_eq!(mounted.sent(), "NFSv4.CREATE 1", "and never again");
 }
 
+// SEMANTICS: sessions-1.
 #[test]
 fn opens_are_shared_upgraded_and_kept_for_a_second() {
     let world = World::new();
@@ -283,4 +287,37 @@ fn opens_are_shared_upgraded_and_kept_for_a_second() {
     let other = ops::open(&mounted.client.op(&user(5)), file.id, OpenFlags::reading()).unwrap().file;
     assert_eq!(mounted.sent(), "NFSv4.OPEN 1", "another owner");
     close(&other);
+}
+
+// SEMANTICS: sessions-3.
+#[test]
+fn locks_are_refused() {
+    let world = World::new();
+    let mounted = mounted(&world);
+    let file = mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
+    let op = mounted.client.op(&root());
+    let opened = ops::open(&op, file.id, OpenFlags::reading()).unwrap().file;
+    let arguments = curt_client::LockArguments {
+        owner: curt_client::LockOwner(1),
+        range: curt_types::ByteRange::new(0, 9).unwrap(),
+        lock_type: curt_types::LockType::Read,
+        pid: 1,
+        wait: false,
+    };
+    assert_eq!(ops::lock_and_wait(&op, &opened, arguments).unwrap_err(), Errno::NOLCK);
+}
+
+// SEMANTICS: sessions-5.
+#[test]
+fn what_another_client_changes_within_one_tick_of_the_clock_is_noticed() {
+    let world = World::with_time_step(std::time::Duration::from_secs(1));
+    let one = mounted(&world);
+    let other = world.mount_v4_over(CacheOptions::default(), "two", world.way());
+    let file = one.put(&root(), one.client.root(), "file", 0o666, b"first");
+    let found = other.lookup(&root(), other.client.root(), "file").unwrap();
+    assert_eq!(other.cat(&root(), found.id), Ok(b"first".to_vec()));
+    let opened = ops::open(&one.client.op(&root()), file.id, OpenFlags::writing()).unwrap().file;
+    ops::write(&one.client.op(&root()), &opened, 0, b"other").unwrap();
+    ops::close(&one.client.op(&root()), &opened).unwrap();
+    assert_eq!(other.cat(&root(), found.id), Ok(b"other".to_vec()));
 }

@@ -256,6 +256,7 @@ mod tests {
         object(&values).expect("all that every object has")
     }
 
+    // SEMANTICS: sessions-4.
     #[test]
     fn owners_that_are_no_numbers_are_nobody() {
         assert_eq!(attributes(1).uid, 1000);
