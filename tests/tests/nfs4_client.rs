@@ -33,7 +33,8 @@ echo "all as it should be"
 fn everything(network: &Network, mount: &CurtMount) -> Result<()> {
     let script = network.directory().join("everything.sh");
     std::fs::write(&script, EVERYTHING)?;
-    let output = network.shell(&format!("bash {} {}", script.display(), mount.directory().display()), MINUTES)?;
+    let output =
+        network.shell(&format!("bash {} {}", script.display(), mount.directory().display()), MINUTES)?;
     ensure!(output.contains("all as it should be"), "{output}");
     Ok(())
 }

@@ -125,8 +125,8 @@ impl OperationCounters {
         all.map(|operation| self.value(operation, OperationFigure::Operations)).sum()
     }
 
-    /// A copy of all current statistics of NFS: of the operations of NFSv4, of those that were sent.
-    /// A compound counts as the operation that it is sent for.
+    /// A copy of all current statistics of NFS: of the operations of NFSv4, of those that were
+    /// sent. A compound counts as the operation that it is sent for.
     #[must_use]
     pub fn snapshot(&self) -> OperationSnapshot {
         let figures = |operation: Operation| {
@@ -139,7 +139,8 @@ impl OperationCounters {
             };
             (operation, figures)
         };
-        let of_4 = Operation::nfs4().filter(|operation| self.value(*operation, OperationFigure::Operations) > 0);
+        let of_4 =
+            Operation::nfs4().filter(|operation| self.value(*operation, OperationFigure::Operations) > 0);
         OperationSnapshot(Operation::nfs().chain(of_4).map(figures).collect())
     }
 }

@@ -13,7 +13,9 @@ use crate::{
     errno,
     inode::{Inode, InodeFlag},
     ops::{
-        change, close::OpenGuard, getattr, kernel_names, lookup, open, retransmitted,
+        change,
+        close::OpenGuard,
+        getattr, kernel_names, lookup, open, retransmitted,
         server_open::{ServerOpenGuard, share_access},
     },
     protocol::{CreateRequest, NewOpen, OpenOwner},
@@ -86,11 +88,8 @@ pub fn create(
     let name_lock = op.sb.name_locks.lock(NameKey::new(directory.id(), name), op.interrupt())?;
     let owner = OpenOwner { number: op.identity.number, credential: &op.identity.credential };
     let at_creation = NewOpen { owner, access: share_access(flags) };
-    let new = CreateRequest {
-        is_exclusive: flags.exclusive,
-        open: Some(at_creation),
-        ..CreateRequest::file(mode)
-    };
+    let new =
+        CreateRequest { is_exclusive: flags.exclusive, open: Some(at_creation), ..CreateRequest::file(mode) };
     let made = traced_create(op, &directory, name, flags, &new);
     match made {
         Ok((inode, ended)) => {

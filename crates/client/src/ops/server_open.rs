@@ -93,7 +93,8 @@ fn send_open(op: &Op<'_>, inode: &Inode, owner: OpenOwner<'_>, access: ShareAcce
     }
 }
 
-/// Returns the share of an open file that is released. Bytes that were not sent yet are sent before.
+/// Returns the share of an open file that is released. Bytes that were not sent yet are sent
+/// before.
 pub(crate) fn release(sb: &Superblock, file: &OpenFile) {
     let (protocol, access) = (Arc::clone(&sb.core.protocol), share_access(file.flags()));
     let (inode, owner) = (Arc::clone(&file.inode), file.opener().number);

@@ -63,8 +63,8 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Adds a user to an open that `owner` still holds of the file with this access. Returns `false`
-    /// if [`Protocol::open`] has to be sent first. Sends nothing.
+    /// Adds a user to an open that `owner` still holds of the file with this access. Returns
+    /// `false` if [`Protocol::open`] has to be sent first. Sends nothing.
     fn share_open(&self, _file: &FileHandle, _owner: OpenOwner<'_>, _access: ShareAccess) -> bool {
         true
     }
@@ -414,7 +414,14 @@ impl<'a> CreateRequest<'a> {
     /// An empty file.
     #[must_use]
     pub fn file(mode: u32) -> Self {
-        Self { kind: FileKind::Regular, mode, text: &[], device: Device::default(), is_exclusive: false, open: None }
+        Self {
+            kind: FileKind::Regular,
+            mode,
+            text: &[],
+            device: Device::default(),
+            is_exclusive: false,
+            open: None,
+        }
     }
 
     /// An empty directory.

@@ -216,10 +216,12 @@ fn a_server_that_breaks_the_protocol_causes_errors_and_no_loop() {
     let top = mounted.client.root();
     let file = mounted.put(&root(), top, "file", 0o644, b"x");
     let attempt = |spoil: Box<dyn Fn(&mut Vec<u8>) + Send + Sync>| {
-        way.spoil(move |reply| reply.map(|mut reply| {
-            spoil(&mut reply);
-            reply
-        }));
+        way.spoil(move |reply| {
+            reply.map(|mut reply| {
+                spoil(&mut reply);
+                reply
+            })
+        });
         world.seconds(100);
         mounted.sent();
         let result = ops::getattr(&mounted.client.op(&root()), file.id);

@@ -16,13 +16,13 @@ use curt_client::{
     Background, BackgroundTask, Caller, ChangeObserver, ClientOptions, Clock, Environment, FoundInode,
     InodeId, LookupResult, MountedRoot, Superblock,
     caller::RpcSecurity,
+    mounting::ExportSource,
     ops,
     protocol::{
         RpcCaller, RpcClient,
         v3::{NfsV3, nlm::NlmClient},
         v4::{self, identity::ClientIdentity, mounting::Nfs4Mount},
     },
-    mounting::ExportSource,
 };
 use curt_loopback::{LoopbackStep, LoopbackTransport};
 use curt_observe::{ClientCounter, ClientSnapshot};

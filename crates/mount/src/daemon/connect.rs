@@ -197,8 +197,8 @@ pub(super) fn client(
     })
 }
 
-/// The protocol of the mount: NFSv3 with locks of the server, unless the options ask for local ones,
-/// or NFSv4, which has no locks yet.
+/// The protocol of the mount: NFSv3 with locks of the server, unless the options ask for local
+/// ones, or NFSv4, which has no locks yet.
 fn protocol(mounted: &MountedExport, settings: &Settings) -> Arc<dyn Protocol> {
     if let MountedVersion::V4(protocol) = &mounted.version {
         return Arc::<NfsV4>::clone(protocol);

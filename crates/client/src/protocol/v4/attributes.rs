@@ -87,7 +87,8 @@ pub(super) fn values<'a>(fattr: &Fattr4<'a>, asked: Bitmap4) -> Result<Attribute
 
 /// The attributes of an object; `None` if the server left out one that every object has.
 pub(super) fn object(values: &AttributeValues<'_>) -> Option<Attributes> {
-    let time = |time: Option<curt_proto::nfs4::NfsTime4>| time.map_or_else(Timestamp::default, Timestamp::from);
+    let time =
+        |time: Option<curt_proto::nfs4::NfsTime4>| time.map_or_else(Timestamp::default, Timestamp::from);
     let change = values.change?;
     Some(Attributes {
         kind: values.kind?.file_kind()?,
@@ -131,9 +132,8 @@ fn id(owner: OpaqueLimited<'_>) -> u32 {
 /// A directory before and after an operation. The two belong to one step only if the server says
 /// so, and if nobody has changed the directory before its attributes were returned.
 pub(super) fn directory_step(info: Option<ChangeInfo>, after: Option<Attributes>) -> Wcc {
-    let is_one_step = |info: &ChangeInfo| {
-        info.atomic && after.is_some_and(|after| after.change == Some(info.after))
-    };
+    let is_one_step =
+        |info: &ChangeInfo| info.atomic && after.is_some_and(|after| after.change == Some(info.after));
     let before = info.filter(is_one_step).map(|info| PreOpState::new(0, ChangeStamp::Change(info.before)));
     Wcc { before, after }
 }
@@ -208,7 +208,10 @@ pub(super) fn space(values: &AttributeValues<'_>) -> FsstatReply {
 /// The limits of a root. A session limits `read` and `write` as well.
 pub(super) fn limits(values: &AttributeValues<'_>, read: u32, write: u32) -> (Fsinfo, Pathconf) {
     let size = |asked: Option<u64>, most: u32| {
-        asked.and_then(|size| u32::try_from(size).ok()).filter(|size| *size > 0).map_or(most, |size| size.min(most))
+        asked
+            .and_then(|size| u32::try_from(size).ok())
+            .filter(|size| *size > 0)
+            .map_or(most, |size| size.min(most))
     };
     let (read, write) = (size(values.maxread, read), size(values.maxwrite, write));
     let fsinfo = Fsinfo {

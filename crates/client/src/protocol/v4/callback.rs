@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use curt_proto::nfs4::{
     CALLBACK_VERSION, CallbackHeader, CallbackOperation, CbNotifyLockArgs4, CbRecallAnyArgs4, CbRecallArgs4,
-    CbSequenceArgs4, CbSequenceOk4, ChannelAttributes, NfsStat4, Nfs4Procedure, SequenceId, SessionId, SlotId,
-    TAG_MAX,
+    CbSequenceArgs4, CbSequenceOk4, ChannelAttributes, Nfs4Procedure, NfsStat4, SequenceId, SessionId,
+    SlotId, TAG_MAX,
 };
 use curt_rpc::{
     message::{CallMessage, VersionRange},
@@ -67,8 +67,7 @@ enum CallbackTurn {
 impl CallbackService {
     /// Accepts the calls of a session from now on, and of no other.
     pub(super) fn serve(&self, session: SessionId, minor_version: u32) {
-        *self.0.lock() =
-            CallbackSession { session: Some(session), minor_version, slots: Default::default() };
+        *self.0.lock() = CallbackSession { session: Some(session), minor_version, slots: Default::default() };
     }
 
     fn begin(&self, asked: &CbSequenceArgs4) -> CallbackTurn {

@@ -13,8 +13,8 @@ use std::{
 use curt_proto::{
     Operation,
     nfs4::{
-        CloseArgs4, CompoundEncoder, CompoundResults, DelegreturnArgs4, Nfs4Operation, Nfs4Procedure,
-        NfsFh4, NfsStat4, OpenDowngradeArgs4, PROGRAM, PutfhArgs4, ResultError, SequenceArgs4, SequenceOk4,
+        CloseArgs4, CompoundEncoder, CompoundResults, DelegreturnArgs4, Nfs4Operation, Nfs4Procedure, NfsFh4,
+        NfsStat4, OpenDowngradeArgs4, PROGRAM, PutfhArgs4, ResultError, SequenceArgs4, SequenceOk4,
         ShareAccess4, Stateid, VERSION,
     },
 };

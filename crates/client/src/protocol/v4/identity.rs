@@ -24,8 +24,7 @@ impl ClientIdentity {
     #[must_use]
     pub fn of_mount(server: &str, mount_point: &Path) -> Self {
         let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-        let name =
-            format!("Curt {} {} {server} {}", machine(), network.display(), mount_point.display());
+        let name = format!("Curt {} {} {server} {}", machine(), network.display(), mount_point.display());
         Self::new(name.into_bytes())
     }
 

@@ -34,11 +34,11 @@ use std::{
 
 use curt_policy::open::KEPT_FOR;
 use curt_proto::nfs4::{
-    AccessArgs4, AccessOk4, AttributeValues, Bitmap4, CommitArgs4, CommitOk4, Component,
-    CompoundEncoder, CompoundResults, CreateArgs4, CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4,
-    GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4, LinkText, ListingItem4, LookupArgs4, Nfs4Operation, NfsFh4,
-    NfsStat4, NverifyArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4, ReadArgs4, ReadOk4, ReaddirArgs4,
-    ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4, StableHow4, Stateid, Verifier4,
+    AccessArgs4, AccessOk4, AttributeValues, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder,
+    CompoundResults, CreateArgs4, CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4,
+    GetfhOk4, LinkArgs4, LinkOk4, LinkText, ListingItem4, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4,
+    NverifyArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4, ReadArgs4, ReadOk4, ReaddirArgs4, ReadlinkOk4,
+    RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4, StableHow4, Stateid, Verifier4,
     VerifyArgs4, WriteArgs4, WriteOk4,
 };
 use curt_rpc::{
@@ -356,10 +356,7 @@ fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
 }
 
 /// The object of GETFH and GETATTR, which follow its creation.
-fn created(
-    results: &mut Results<'_>,
-    found: impl FnOnce(&FileHandle),
-) -> Result<CreatedObject, DecodeError> {
+fn created(results: &mut Results<'_>, found: impl FnOnce(&FileHandle)) -> Result<CreatedObject, DecodeError> {
     let handle: Result<GetfhOk4<'_>, Fault> = results.next(Nfs4Operation::Getfh)?;
     Ok(match handle {
         Ok(ok) => {
@@ -707,7 +704,8 @@ impl Protocol for NfsV4 {
         let question = question(caller, Nfs4Operation::Readdir, &append);
         // The root of all has no parent, which is no failure of the listing: READDIR must not be
         // executed again for it.
-        let question = CompoundRequest { main: 2, results_max: size.saturating_add(RESULTS_SMALL), ..question };
+        let question =
+            CompoundRequest { main: 2, results_max: size.saturating_add(RESULTS_SMALL), ..question };
         self.ask(&question, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
@@ -817,11 +815,8 @@ impl Protocol for NfsV4 {
             if count > sent || (count == 0 && sent > 0) || ok.committed < stable {
                 return Err(DecodeError::BadValue { name: "WRITE4resok", value: ok.count });
             }
-            let written = WriteReply {
-                count: ok.count,
-                stability: ok.committed.into(),
-                verifier: ok.verifier.into(),
-            };
+            let written =
+                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier.into() };
             Ok((Ok(written), file_step(before, results.attributes()?)))
         })
     }
@@ -889,7 +884,10 @@ fn page(results: &mut Results<'_>, asked: Bitmap4) -> Result<ReaddirPage, Decode
         let is_reserved = matches!(entry.cookie, 0 | DOT_COOKIE | DOTDOT_COOKIE);
         if name.is_empty() || name.iter().any(|byte| matches!(byte, b'/' | 0)) || is_reserved {
             let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
-            return Err(DecodeError::BadValue { name: "a name of so many bytes, or its cookie", value: length });
+            return Err(DecodeError::BadValue {
+                name: "a name of so many bytes, or its cookie",
+                value: length,
+            });
         }
         if matches!(name, b"." | b"..") {
             continue;

@@ -5,9 +5,12 @@
 use std::sync::Arc;
 
 use curt_proto::nfs4::{
-    Component, CompoundEncoder, GetattrArgs4, GetattrOk4, GetfhOk4, LookupArgs4, Nfs4Operation, NfsStat4, Stateid,
+    Component, CompoundEncoder, GetattrArgs4, GetattrOk4, GetfhOk4, LookupArgs4, Nfs4Operation, NfsStat4,
+    Stateid,
 };
-use curt_rpc::client::{CallError, Interrupt, PortSource, TcpOptions, TcpTransport, Transport, TransportEvents};
+use curt_rpc::client::{
+    CallError, Interrupt, PortSource, TcpOptions, TcpTransport, Transport, TransportEvents,
+};
 use curt_types::FileHandle;
 
 use super::{
@@ -83,9 +86,8 @@ pub fn mount(
     };
     let transport = Arc::new(TcpTransport::connect(options, events, interrupt).map_err(failed)?);
     let carrier: Arc<dyn Transport> = Arc::<TcpTransport>::clone(&transport);
-    let mounted = within(export.timeout, interrupt, |ends| {
-        establish(carrier, callbacks, export, mount, ends)
-    });
+    let mounted =
+        within(export.timeout, interrupt, |ends| establish(carrier, callbacks, export, mount, ends));
     match mounted {
         Ok(Nfs4Export { root, limits, path_limits, protocol }) => {
             let (rpc, version) = (Arc::clone(&protocol.rpc), MountedVersion::V4(protocol));

@@ -7,19 +7,19 @@
 //! fails too, its users alone get EIO.
 
 use curt_proto::nfs4::{
-    BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecurity, CallbackSysCredentials, ChannelAttributes,
-    ChannelDirFromClient, ClientOwner, Clientid, CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4,
-    DelegationType, DestroyClientidArgs4, DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags,
-    ExchangeIdOk4, FreeStateidArgs4, ImplementationId, Nfs4Operation, NfsFh4, NfsStat4, OpenArgs4, OpenClaim,
-    OpenHow, OpenOk4, OpaqueLimited, PutfhArgs4, ReclaimCompleteArgs4, SequenceId, ShareAccess4,
-    StateOwner, StateProtectArgs, Stateid, TestStateidArgs4, TestStateidOk4,
+    BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecurity, CallbackSysCredentials,
+    ChannelAttributes, ChannelDirFromClient, ClientOwner, Clientid, CreateSessionArgs4, CreateSessionFlags,
+    CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4, ExchangeIdArgs4,
+    ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, ImplementationId, Nfs4Operation, NfsFh4, NfsStat4,
+    OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4, ReclaimCompleteArgs4, SequenceId,
+    ShareAccess4, StateOwner, StateProtectArgs, Stateid, TestStateidArgs4, TestStateidOk4,
 };
 use curt_rpc::client::{CallError, Interrupt};
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
     NfsV4, callback,
-    compound::{CompoundRequest, REPEATABLE, RECOVERY_PAUSE, outcome},
+    compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE, outcome},
     open::{OpenKey, OpenToRestore, wire},
     session::{Need, SLOTS_MAX},
 };
@@ -33,7 +33,8 @@ const MESSAGE_MAX: u32 = (1 << 20) + 4096;
 /// have a handle and two sets of attributes.
 const CACHED_MAX: u32 = 4096;
 
-/// The most operations of a compound that the client sends: SEQUENCE, riders, a walk and a question.
+/// The most operations of a compound that the client sends: SEQUENCE, riders, a walk and a
+/// question.
 const OPERATIONS_MAX: u32 = 64;
 
 /// Longest results of an OPEN, in bytes; a delegation has the name of a user.
@@ -115,7 +116,8 @@ impl NfsV4 {
     fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
         let implementation = ImplementationId {
             domain: OpaqueLimited::new(b"curt").unwrap_or_default(),
-            name: OpaqueLimited::new(concat!("Curt ", env!("CARGO_PKG_VERSION")).as_bytes()).unwrap_or_default(),
+            name: OpaqueLimited::new(concat!("Curt ", env!("CARGO_PKG_VERSION")).as_bytes())
+                .unwrap_or_default(),
             ..ImplementationId::default()
         };
         let arguments = ExchangeIdArgs4 {
@@ -298,7 +300,8 @@ impl NfsV4 {
     fn test_states(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
         for held in self.opens.held().chunks(TESTS_MAX) {
             let stateids = held.iter().map(|(_, stateid)| *stateid).collect();
-            let arguments = TestStateidArgs4 { stateids: VarArray::new(stateids).unwrap_or_else(|_| empty()) };
+            let arguments =
+                TestStateidArgs4 { stateids: VarArray::new(stateids).unwrap_or_else(|_| empty()) };
             let request = CompoundRequest {
                 caller,
                 operation: Nfs4Operation::TestStateid,

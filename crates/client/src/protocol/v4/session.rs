@@ -358,10 +358,8 @@ impl SlotGuard<'_> {
     /// A SEQUENCE alone was answered with this status. Returns whether the slot can be used again:
     /// the number is used up, by this request or by the one in doubt.
     pub(super) fn settled(mut self, status: NfsStat4) -> bool {
-        let is_used_up = matches!(
-            status,
-            NfsStat4::Ok | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep
-        );
+        let is_used_up =
+            matches!(status, NfsStat4::Ok | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep);
         self.is_settled = true;
         let monitor = self.monitor;
         if let Some(slot) = monitor.state.lock().slot(&self) {

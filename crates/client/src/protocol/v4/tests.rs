@@ -8,7 +8,7 @@ use std::{
 };
 
 use curt_proto::nfs4::{
-    CbRecallArgs4, CbSequenceArgs4, CallbackHeader, ChangeInfo, NfsFh4, NfsStat4, OpenDelegation, OpenOk4,
+    CallbackHeader, CbRecallArgs4, CbSequenceArgs4, ChangeInfo, NfsFh4, NfsStat4, OpenDelegation, OpenOk4,
     OpenResultFlags, SequenceId, SessionId, SlotId, Stateid,
 };
 use curt_rpc::{
@@ -90,7 +90,10 @@ fn an_open_with_fewer_accesses_in_use_is_downgraded() {
     }
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
     let riders = rig.table.take_riders(&rig.credential, Some(rig.now));
-    assert_eq!(riders.iter().map(|rider| rider.does).collect::<Vec<_>>(), [RiderOperation::Downgrade(ShareAccess::Read)]);
+    assert_eq!(
+        riders.iter().map(|rider| rider.does).collect::<Vec<_>>(),
+        [RiderOperation::Downgrade(ShareAccess::Read)]
+    );
     rig.table.rode(&riders[0], Ok(Stateid { seqid: 3, other: [3; 12] }));
     assert!(!rig.table.share(&rig.key(), ShareAccess::Both), "another OPEN is needed");
     rig.table.release(&rig.key(), ShareAccess::Read, rig.now);

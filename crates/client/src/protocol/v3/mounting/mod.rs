@@ -370,7 +370,11 @@ impl Wake for DeadlineWakeup {
 }
 
 /// Runs `work` with an interrupt that is raised when `interrupt` is, or after `limit`.
-pub(in crate::protocol) fn within<R>(limit: Duration, interrupt: &Interrupt, work: impl FnOnce(&Interrupt) -> R) -> R {
+pub(in crate::protocol) fn within<R>(
+    limit: Duration,
+    interrupt: &Interrupt,
+    work: impl FnOnce(&Interrupt) -> R,
+) -> R {
     let alarm = Arc::new(DeadlineWakeup::default());
     let ends = Interrupt::new();
     thread::scope(|scope| {
