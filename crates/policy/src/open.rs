@@ -112,6 +112,9 @@ pub enum OpenServed {
 /// The most opens that one compound closes beside its own work.
 pub const CLOSES_MAX: usize = 4;
 
+/// The same of a compound without other work.
+pub const CLOSES_ALONE_MAX: usize = 16;
+
 /// How long an open without users is kept in case that it is used again. It denies others nothing,
 /// but keeps them from denying.
 pub const KEPT_FOR: Duration = Duration::from_secs(1);

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_policy::open::{CLOSES_ALONE_MAX, CLOSES_MAX};
 use curt_proto::{
     Operation,
     nfs4::{
@@ -75,8 +76,11 @@ pub(super) struct CompoundReply {
     is_lost: bool,
 }
 
+/// The most operations of an intent, with SEQUENCE.
+const OWN_OPERATIONS_MAX: u32 = 9;
+
 /// Longest SEQUENCE and riders in a reply, in bytes.
-const HEAD_MAX: usize = 1024;
+const HEAD_MAX: usize = 2048;
 
 /// A call of COMPOUND.
 struct CompoundCall<'a> {
@@ -191,6 +195,8 @@ enum Attempt {
     Wait,
     /// Something was repaired, or has to be by [`Need`].
     Again,
+    /// What rode in it was refused: it is sent without.
+    Unburdened,
 }
 
 /// Passes a reply to a [`CompoundSink`], and keeps the result of SEQUENCE.
@@ -238,6 +244,7 @@ impl NfsV4 {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, JUKEBOX_DELAY_MIN);
         let mut lost_at: Option<Instant> = None;
+        let mut carries = purpose == Purpose::Ordinary;
         loop {
             let turn = self.session.take_slot(purpose, request.main != REPEATABLE, interrupt)?;
             let attempt = match turn {
@@ -249,9 +256,12 @@ impl NfsV4 {
                     self.settle(slot, request.caller)?;
                     Attempt::Again
                 }
-                SlotTurn::Slot(slot) => self.attempt(request, slot, purpose, &mut lost_at)?,
+                SlotTurn::Slot(slot) => self.attempt(request, slot, carries, &mut lost_at)?,
             };
+            // Riders that the server refuses must not keep a request from being executed.
+            carries &= !matches!(attempt, Attempt::Unburdened);
             match attempt {
+                Attempt::Unburdened => {}
                 Attempt::Done(mut reply) => {
                     reply.call.lost_at = reply.call.lost_at.or(lost_at);
                     return Ok(Some(reply));
@@ -308,7 +318,7 @@ impl NfsV4 {
         &self,
         request: &CompoundRequest<'_>,
         slot: SlotGuard<'_>,
-        purpose: Purpose,
+        carries: bool,
         lost_at: &mut Option<Instant>,
     ) -> Result<Attempt, CallError> {
         let usable = request.open.map_or(UsableOpen::None, |open| self.opens.usable(open));
@@ -327,10 +337,14 @@ impl NfsV4 {
                 return Ok(Attempt::Again);
             }
         };
-        let riders = match purpose {
-            Purpose::Ordinary => self.opens.take_riders(request.caller.credential, Some(self.rpc.now())),
-            Purpose::Recovery => Vec::new(),
+        let most = match request.operation {
+            _ if !carries => 0,
+            Nfs4Operation::Sequence => CLOSES_ALONE_MAX,
+            _ => CLOSES_MAX,
         };
+        let room = slot.operations_max.saturating_sub(OWN_OPERATIONS_MAX) / 2;
+        let most = most.min(usize::try_from(room).unwrap_or(0));
+        let riders = self.opens.take_riders(request.caller.credential, Some(self.rpc.now()), most);
         let kinds: Vec<_> = riders.iter().map(|rider| rider.does).collect();
         let call = self.encoded(Some(slot.arguments), &riders, request.append, stateid);
         let sink = request.sink.map(|sink| {
@@ -424,7 +438,7 @@ impl NfsV4 {
             if rode.is_err() {
                 // Nothing behind it was executed.
                 self.opens.put_back(riders.collect());
-                return Ok(Attempt::Again);
+                return Ok(Attempt::Unburdened);
             }
             kinds.push(rider.does);
         }

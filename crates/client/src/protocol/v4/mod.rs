@@ -32,7 +32,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::open::KEPT_FOR;
+use curt_policy::open::{CLOSES_ALONE_MAX, KEPT_FOR};
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, AttributeValues, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder,
     CompoundResults, CreateArgs4, CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4,
@@ -303,7 +303,7 @@ impl NfsV4 {
     fn close_unused(&self, interrupt: &Interrupt) {
         while let Some(credential) = self.opens.idle_credential() {
             let caller = RpcCaller { credential: &credential, interrupt };
-            let riders = self.opens.take_riders(&credential, None);
+            let riders = self.opens.take_riders(&credential, None, CLOSES_ALONE_MAX);
             if riders.is_empty() {
                 break;
             }

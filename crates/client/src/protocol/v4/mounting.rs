@@ -152,7 +152,9 @@ fn establish(
     let names: Vec<&[u8]> =
         export.path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
     let mut at = None;
-    for names in names.chunks(COMPONENTS_MAX) {
+    // Beside them there are SEQUENCE, the start of the walk and GETFH.
+    let most = usize::try_from(nfs.session.lock().operations_max.saturating_sub(3)).unwrap_or(1);
+    for names in names.chunks(COMPONENTS_MAX.min(most.max(1))) {
         at = Some(walk(&nfs, caller, at.as_ref(), names)?);
     }
     let root = match at {

@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-use curt_policy::open::{CLOSES_MAX, IdleOpen};
+use curt_policy::open::IdleOpen;
 use curt_proto::nfs4::{NfsStat4, OpenDelegation, OpenOk4, OpenResultFlags, ShareAccess4, Stateid};
 use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
@@ -324,13 +324,19 @@ impl OpenTable {
         valid.map(|(key, open)| (key.clone(), open.stateid)).collect()
     }
 
-    /// The operations that ride in a compound of this credential; without a time all that wait.
-    pub(super) fn take_riders(&self, credential: &RpcCredential, now: Option<Instant>) -> Vec<Rider> {
+    /// The operations that ride in a compound of this credential, at most this number; without a
+    /// time of all that wait.
+    pub(super) fn take_riders(
+        &self,
+        credential: &RpcCredential,
+        now: Option<Instant>,
+        most: usize,
+    ) -> Vec<Rider> {
         let opens = &mut *self.0.lock();
         let mut riders = Vec::new();
         for _ in 0..opens.waiting.len() {
             let Some(rider) = opens.waiting.pop_front() else { break };
-            if riders.len() < CLOSES_MAX && *rider.credential == *credential {
+            if riders.len() < most && *rider.credential == *credential {
                 riders.push(rider);
             } else {
                 opens.waiting.push_back(rider);
@@ -341,7 +347,7 @@ impl OpenTable {
                 && let Some(narrower) = open.narrower()
                 && open.standing == Standing::Valid
             {
-                if riders.len() >= CLOSES_MAX || *open.credential != *credential {
+                if riders.len() >= most || *open.credential != *credential {
                     opens.too_wide.push_front(key);
                     break;
                 }
@@ -349,7 +355,7 @@ impl OpenTable {
             }
         }
         let mut passed = 0;
-        while riders.len() < CLOSES_MAX && passed < opens.idle.len() {
+        while riders.len() < most && passed < opens.idle.len() {
             let Some(key) = opens.idle.get(passed) else { break };
             let Some(open) = opens.opens.get(key).filter(|open| !open.is_used()) else {
                 opens.idle.remove(passed);

@@ -99,6 +99,8 @@ pub(super) struct SlotGuard<'a> {
     generation: u64,
     index: usize,
     pub(super) arguments: SequenceArgs4,
+    /// The most operations of a compound.
+    pub(super) operations_max: u32,
     /// The slot is in doubt.
     pub(super) is_doubtful: bool,
     is_settled: bool,
@@ -197,6 +199,7 @@ impl SessionMonitor {
             generation: state.generation,
             index,
             arguments: SequenceArgs4 { session, sequence, slot, highest_slot, cache_this },
+            operations_max: state.operations_max,
             is_doubtful,
             is_settled: false,
         })

@@ -59,7 +59,7 @@ impl Rig {
     }
 
     fn riders(&self, after: Duration) -> Vec<(RiderOperation, u32)> {
-        let riders = self.table.take_riders(&self.credential, Some(self.now + after));
+        let riders = self.table.take_riders(&self.credential, Some(self.now + after), 4);
         riders.iter().map(|rider| (rider.does, rider.stateid.seqid)).collect()
     }
 }
@@ -89,7 +89,7 @@ fn an_open_with_fewer_accesses_in_use_is_downgraded() {
         assert!(rig.table.share(&rig.key(), access));
     }
     assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
-    let riders = rig.table.take_riders(&rig.credential, Some(rig.now));
+    let riders = rig.table.take_riders(&rig.credential, Some(rig.now), 4);
     assert_eq!(
         riders.iter().map(|rider| rider.does).collect::<Vec<_>>(),
         [RiderOperation::Downgrade(ShareAccess::Read)]

@@ -94,10 +94,10 @@ fn mounted(export: &ExportSource) -> Result<MountedExport, MountError> {
     mount(export, Arc::new(NoTransportEvents), Arc::new(crate::threads::MonotonicClock), &Interrupt::never())
 }
 
-fn service(mounted: &MountedExport) -> &super::MountService {
+fn service(mounted: &MountedExport) -> &MountService {
     match &mounted.version {
-        super::MountedVersion::V3(service) => service,
-        super::MountedVersion::V4(_) => panic!("it was mounted over NFSv3"),
+        MountedVersion::V3(service) => service,
+        MountedVersion::V4(_) => panic!("it was mounted over NFSv3"),
     }
 }
 
