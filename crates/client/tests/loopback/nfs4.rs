@@ -94,6 +94,9 @@ fn an_exclusive_creation_takes_one_request_and_finds_an_existing_file() {
 /// What a server, or the way to it, does to a reply.
 type Spoil = Box<dyn Fn(Result<Vec<u8>, CallError>) -> Result<Vec<u8>, CallError> + Send + Sync>;
 
+/// What is done to the results of a reply.
+type SpoilResults = Box<dyn Fn(&mut Vec<u8>) + Send + Sync>;
+
 /// A transport that can be replaced, and whose replies can be spoiled.
 struct Way {
     to: Mutex<Arc<dyn Transport>>,
@@ -215,7 +218,7 @@ fn a_server_that_breaks_the_protocol_causes_errors_and_no_loop() {
     let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
     let top = mounted.client.root();
     let file = mounted.put(&root(), top, "file", 0o644, b"x");
-    let attempt = |spoil: Box<dyn Fn(&mut Vec<u8>) + Send + Sync>| {
+    let attempt = |spoil: SpoilResults| {
         way.spoil(move |reply| {
             reply.map(|mut reply| {
                 spoil(&mut reply);
