@@ -1,7 +1,7 @@
 //! `curt serve` and clients of NFSv4: the Linux kernel with 4.1, and a short run with 4.2.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use curt_bench::workload::Workload;
@@ -89,6 +89,17 @@ fn everything(minor: u32) -> Result<()> {
     let export = network.make_directory("export")?;
     let server = CurtServe::start(&network, &export, &[])?;
     let capture = Capture::start(&network, "everything", CurtServe::PORT)?;
+    let called = network.shell(
+        &format!(
+            "{} {}:{} {}",
+            program("nfs4-operations")?.display(),
+            curt_tests::network::ADDRESS,
+            CurtServe::PORT,
+            export.display()
+        ),
+        MINUTES,
+    )?;
+    ensure!(called.trim() == "not called:", "{called}");
     let script = format!("{}{EVERYTHING}", mounting(&server, minor));
     let output = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
     ensure!(output.contains("all as it should be"), "{output}");
@@ -195,6 +206,36 @@ fn an_operator_sees_clients_and_removes_one() -> Result<()> {
     fs::write(export.join("go"), "")?;
     let done = job.finish()?;
     ensure!(done.status == Some(0) && done.output.contains('b'), "{}", done.output);
+    Ok(())
+}
+
+/// The server is killed while a program has a file open. The program goes on, and others wait no
+/// longer than the client needs to reclaim its opens.
+// SEMANTICS: stateful-8.
+#[test]
+fn linux_reclaims_its_opens_after_the_server_was_killed() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    let mut server = CurtServe::start(&network, &export, &["--lease", "30"])?;
+    let script = format!(
+        "{}cd /mnt/nfs; exec 5<>held; echo before >&5; sync held; touch ready; until [[ -e go ]]; do sleep 0.1; done\n\
+         echo after >&5 || exit 5; sync held || exit 6; echo new >other || exit 7; exec 5>&-\n\
+         [[ $(<held) == $'before\\nafter' ]] || exit 8; cd /; umount /mnt/nfs",
+        mounting(&server, 1)
+    );
+    let job = ClientJob::start(&network, KernelNumber(0), MINUTES, &script)?;
+    process::until("the client has a file open", MINUTES, || {
+        Ok(export.join("ready").exists().then_some(()))
+    })?;
+    server.kill()?;
+    server.restart(&network)?;
+    let began = Instant::now();
+    server.process().wait_for("the grace period has ended", MINUTES)?;
+    let took = began.elapsed();
+    fs::write(export.join("go"), "")?;
+    let done = job.finish()?;
+    ensure!(done.status == Some(0), "{}", done.output);
+    ensure!(took < Duration::from_secs(29), "the grace period lasted {took:?}");
     Ok(())
 }
 

@@ -130,7 +130,7 @@ mod tests {
         let counts: CallCounts = [(NfsProcedure::Read, 7), (NfsProcedure::Getattr, 2)].into_iter().collect();
         let json = serde_json::to_string(&counts).unwrap();
         assert_eq!(json, r#"{"GETATTR":2,"READ":7}"#);
-        let newer = r#"{"GETATTR":2,"READ":7,"NFSv4.READ":9}"#;
+        let newer = r#"{"GETATTR":2,"READ":7,"NFSv5.READ":9}"#;
         assert_eq!(serde_json::from_str::<CallCounts>(newer).unwrap(), counts);
     }
 }

@@ -41,5 +41,6 @@ pub use nlm::{
     RestartNotices,
 };
 pub use service::{ClientState, NfsService, RECORD_MAX, Setup, SetupError};
+pub use state::locks;
 pub use state_directory::{PersistentState, StateError};
 pub use versions::{UnknownVersion, Versions};

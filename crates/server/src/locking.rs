@@ -165,11 +165,6 @@ impl LockService {
         let _ = self.hosts.set(callbacks);
     }
 
-    /// Sets the callbacks of NFSv4 clients. Later calls have no effect.
-    pub(crate) fn serve_clientids(&self, callbacks: Arc<dyn LockCallbacks>) {
-        let _ = self.clientids.set(callbacks);
-    }
-
     /// Excludes processes of this machine as well, from now on.
     pub(crate) fn use_kernel_locks(&self) {
         self.uses_kernel_locks.store(true, Ordering::Relaxed);
@@ -188,18 +183,27 @@ impl LockService {
         request: &LockRequest<'_>,
         now: Instant,
     ) -> Result<LockOutcome, Fault> {
+        self.lock_file(&target.file_key(), request, || self.kernel_locks(target), now)
+    }
+
+    fn lock_file(
+        &self,
+        file: &LockFile,
+        request: &LockRequest<'_>,
+        open_locks: impl FnOnce() -> Result<Option<Box<dyn KernelLocks>>, Fault>,
+        now: Instant,
+    ) -> Result<LockOutcome, Fault> {
         match (self.grace.is_on(), request.reclaim) {
             (true, false) => return Ok(LockOutcome::Denied(LockDenial::Grace)),
             (false, true) => return Ok(LockOutcome::Denied(LockDenial::NoGrace)),
             (true, true) | (false, false) => {}
         }
-        let file = target.file_key();
         let account = self.account(request.owner.client);
         self.record(&account)?;
-        let shard = self.shard(&file);
+        let shard = self.shard(file);
         // Opened before the shard is locked, because opening may wait for a disk.
-        let local = if shard.lock().has(&file) { None } else { self.kernel_locks(target)? };
-        Ok(self.run(shard, |table, callbacks| table.lock(&file, request, &account, local, now, callbacks)))
+        let local = if shard.lock().has(file) { None } else { open_locks()? };
+        Ok(self.run(shard, |table, callbacks| table.lock(file, request, &account, local, now, callbacks)))
     }
 
     /// TEST (LOCKT): the lock that a request would conflict with. Not refused during the grace
@@ -254,12 +258,6 @@ impl LockService {
         self.run(&self.shards[shard], |table, callbacks| table.answered(client, id, answer, now, callbacks));
     }
 
-    /// Releases all locks of an owner in a file and takes its requests out of the queue.
-    pub(crate) fn release_owner(&self, target: &VerifiedHandle<'_>, owner: &LockOwner<'_>, now: Instant) {
-        let file = target.file_key();
-        self.run(self.shard(&file), |table, callbacks| table.release_owner(&file, owner, now, callbacks));
-    }
-
     /// Releases all locks of a client and takes its requests out of the queues: it has restarted,
     /// or its lease has expired.
     pub(crate) fn release_client(&self, client: LockClient, now: Instant) {
@@ -269,17 +267,6 @@ impl LockService {
                 self.run(shard, |table, callbacks| table.release_client(client, now, callbacks));
             }
         }
-    }
-
-    /// Releases all locks of a file and takes all requests out of its queue.
-    pub(crate) fn release_file(&self, file: &LockFile, now: Instant) {
-        self.run(self.shard(file), |table, _| table.release_file(file, now));
-    }
-
-    /// Whether the owner holds a lock in the file (`NFS4ERR_LOCKS_HELD`).
-    pub(crate) fn holds(&self, target: &VerifiedHandle<'_>, owner: &LockOwner<'_>) -> bool {
-        let file = target.file_key();
-        self.shard(&file).lock().holds(&file, owner)
     }
 
     /// Carries out what is due at `now`. Returns when it is to be called next, if nothing happens
@@ -294,24 +281,6 @@ impl LockService {
         let next = self.shards.iter().filter_map(next_of).min();
         let scan = self.forget_idle_clients(now);
         Some(next.map_or(scan, |next| next.min(scan)))
-    }
-
-    /// Calls `visit` for the locks and waiters of all files, those of each file together.
-    pub(crate) fn report(&self, visit: &mut dyn FnMut(&LockFile, HeldLock)) {
-        for shard in &self.shards {
-            shard.lock().report(visit);
-        }
-    }
-
-    /// The numbers of all shards.
-    pub(crate) fn counts(&self) -> LockTableCounts {
-        let counts = self.shards.iter().map(|shard| shard.lock().counts());
-        counts.fold(LockTableCounts::default(), |sum, counts| sum.and(&counts))
-    }
-
-    /// The clients with locks or waiters, and those that had some recently.
-    pub(crate) fn clients(&self) -> Vec<LockClient> {
-        self.accounts.read().keys().copied().collect()
     }
 
     fn shard(&self, file: &LockFile) -> &Mutex<LockTable> {
@@ -405,6 +374,202 @@ impl LockService {
             Ok(locks) => Ok(Some(locks)),
             Err(Error::Os(rustix::io::Errno::OPNOTSUPP)) => Ok(None),
             Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[allow(dead_code, reason = "NFSv4 and reports need them")]
+impl LockService {
+    /// Calls `visit` for the locks and waiters of all files, those of each file together.
+    pub(crate) fn report(&self, visit: &mut dyn FnMut(&LockFile, HeldLock)) {
+        for shard in &self.shards {
+            shard.lock().report(visit);
+        }
+    }
+
+    /// The numbers of all shards.
+    pub(crate) fn counts(&self) -> LockTableCounts {
+        let counts = self.shards.iter().map(|shard| shard.lock().counts());
+        counts.fold(LockTableCounts::default(), |sum, counts| sum.and(&counts))
+    }
+
+    /// Sets the callbacks of NFSv4 clients. Later calls have no effect.
+    pub(crate) fn serve_clientids(&self, callbacks: Arc<dyn LockCallbacks>) {
+        let _ = self.clientids.set(callbacks);
+    }
+
+    /// Releases all locks of an owner in a file and takes its requests out of the queue.
+    pub(crate) fn release_owner(&self, target: &VerifiedHandle<'_>, owner: &LockOwner<'_>, now: Instant) {
+        let file = target.file_key();
+        self.run(self.shard(&file), |table, callbacks| table.release_owner(&file, owner, now, callbacks));
+    }
+
+    /// Whether the owner holds a lock in the file (`NFS4ERR_LOCKS_HELD`).
+    pub(crate) fn holds(&self, target: &VerifiedHandle<'_>, owner: &LockOwner<'_>) -> bool {
+        let file = target.file_key();
+        self.shard(&file).lock().holds(&file, owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use curt_types::FileHandle;
+    use curt_vfs::{HandleScheme, NodeHandle};
+
+    use super::*;
+    use crate::state::locks::{CallbackStyle, LockWait};
+
+    /// What a protocol was called for.
+    #[derive(Debug)]
+    enum Called {
+        Callback(LockCallback),
+        Begins(LockClient),
+        Ends(LockClient),
+    }
+
+    struct Protocol {
+        calls: Mutex<Sender<Called>>,
+        refuses: AtomicBool,
+    }
+
+    impl LockCallbacks for Protocol {
+        fn send(&self, callback: LockCallback) {
+            self.calls.lock().send(Called::Callback(callback)).unwrap();
+        }
+
+        fn client_begins(&self, client: LockClient) -> Result<(), Fault> {
+            self.calls.lock().send(Called::Begins(client)).unwrap();
+            if self.refuses.load(Ordering::Relaxed) { Err(Fault::Io) } else { Ok(()) }
+        }
+
+        fn client_ends(&self, client: LockClient) {
+            self.calls.lock().send(Called::Ends(client)).unwrap();
+        }
+    }
+
+    struct World {
+        service: Arc<LockService>,
+        protocol: Arc<Protocol>,
+        calls: Receiver<Called>,
+        now: Instant,
+    }
+
+    const A: LockClient = LockClient::Clientid(1);
+    const B: LockClient = LockClient::Clientid(2);
+
+    fn file(number: u32) -> LockFile {
+        LockFile::new(1, NodeHandle::new(HandleScheme::Memory, 0, &number.to_be_bytes()).unwrap())
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (sender, calls) = channel();
+            let protocol = Arc::new(Protocol { calls: Mutex::new(sender), refuses: AtomicBool::new(false) });
+            let service = Arc::new(LockService::new(LockTableOptions::default()));
+            service.serve_clientids(Arc::<Protocol>::clone(&protocol));
+            Self { service, protocol, calls, now: Instant::now() }
+        }
+
+        fn lock(&self, number: u32, client: LockClient) -> Result<LockOutcome, Fault> {
+            let owner = LockOwner { client, process: 0, name: b"owner" };
+            let handle = FileHandle::new(b"handle").unwrap();
+            let wait = LockWait::Notified { handle: &handle };
+            let request = LockRequest {
+                owner,
+                lock_type: LockType::Write,
+                range: ByteRange::WHOLE,
+                wait,
+                reclaim: false,
+            };
+            self.service.lock_file(&file(number), &request, || Ok(None), self.now)
+        }
+
+        fn unlock(&self, number: u32, client: LockClient) {
+            let (file, owner) = (file(number), LockOwner { client, process: 0, name: b"owner" });
+            let shard = self.service.shard(&file);
+            self.service
+                .run(shard, |table, callbacks| {
+                    table.unlock(&file, &owner, ByteRange::WHOLE, self.now, callbacks)
+                })
+                .unwrap();
+        }
+
+        fn callback(&self) -> LockCallback {
+            let minute = Duration::from_secs(60);
+            loop {
+                if let Called::Callback(callback) = self.calls.recv_timeout(minute).unwrap() {
+                    return callback;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_is_recorded_before_its_first_lock_until_it_had_none_for_some_time() {
+        let mut world = World::new();
+        world.protocol.refuses.store(true, Ordering::Relaxed);
+        assert_eq!(world.lock(1, A), Err(Fault::Io));
+        assert_eq!(world.service.counts().locks, 0);
+        world.protocol.refuses.store(false, Ordering::Relaxed);
+        assert_eq!(world.lock(1, A), Ok(LockOutcome::Granted));
+        assert_eq!(world.lock(2, A), Ok(LockOutcome::Granted));
+        world.unlock(1, A);
+        for _ in 0..3 {
+            world.now += IDLE_SCAN;
+            world.service.tick(world.now);
+        }
+        let calls: Vec<Called> = world.calls.try_iter().collect();
+        assert!(matches!(calls[..], [Called::Begins(A), Called::Begins(A)]), "{calls:?}");
+        world.unlock(2, A);
+        world.now += IDLE_SCAN;
+        world.service.tick(world.now);
+        assert!(world.calls.try_recv().is_err());
+        world.now += IDLE_SCAN;
+        world.service.tick(world.now);
+        assert!(matches!(world.calls.try_recv(), Ok(Called::Ends(A))));
+        assert_eq!(world.lock(1, A), Ok(LockOutcome::Granted));
+        assert!(matches!(world.calls.try_recv(), Ok(Called::Begins(A))));
+    }
+
+    #[test]
+    fn only_reclaims_are_granted_in_the_grace_period() {
+        let world = World::new();
+        let request = |reclaim| LockRequest {
+            owner: LockOwner { client: A, process: 0, name: b"owner" },
+            lock_type: LockType::Write,
+            range: ByteRange::WHOLE,
+            wait: LockWait::No,
+            reclaim,
+        };
+        let lock = |reclaim| world.service.lock_file(&file(1), &request(reclaim), || Ok(None), world.now);
+        world.service.grace().begin_for_others(Duration::from_secs(90));
+        assert_eq!(lock(false), Ok(LockOutcome::Denied(LockDenial::Grace)));
+        assert_eq!(lock(true), Ok(LockOutcome::Granted));
+        world.service.grace().end();
+        assert_eq!(lock(true), Ok(LockOutcome::Denied(LockDenial::NoGrace)));
+        assert_eq!(lock(false), Ok(LockOutcome::Granted));
+    }
+
+    #[test]
+    fn the_thread_ends_reservations_in_every_shard() {
+        let mut world = World::new();
+        world.service.start(TimeSource::System).unwrap();
+        for number in 0..40 {
+            world.now = Instant::now();
+            let third = LockClient::Clientid(3);
+            assert_eq!(world.lock(number, A), Ok(LockOutcome::Granted));
+            assert!(matches!(world.lock(number, B), Ok(LockOutcome::Blocked(_))));
+            assert!(matches!(world.lock(number, third), Ok(LockOutcome::Blocked(_))));
+            world.unlock(number, A);
+            let callback = world.callback();
+            assert_eq!((callback.style, callback.lock.client), (CallbackStyle::Notified, B));
+            let answer = CallbackAnswer::Accepted { round_trip: Duration::from_millis(1) };
+            world.service.answered(B, callback.id, answer, Instant::now());
+            // It does not come, so the next is notified.
+            assert_eq!(world.callback().lock.client, third);
         }
     }
 }

@@ -38,7 +38,6 @@ impl NfsService {
     /// Begins an OPEN: checks that the client may open or reclaim files now, and records a client
     /// without state. Called before a file is created.
     pub(crate) fn begin_open(&self, client: &Client, is_reclaim: bool) -> Result<(), StateFault> {
-        self.end_grace_if_over();
         self.held.may_open(client, is_reclaim)?;
         // A client that reclaims is on the list.
         if is_reclaim { Ok(()) } else { self.record_client(client) }
@@ -62,9 +61,13 @@ impl NfsService {
         if client.has_states() {
             self.record_client(client)?;
         }
-        self.held.reclaim_complete(client)?;
-        self.end_grace_if_over();
-        Ok(())
+        self.held.reclaim_complete(client)
+    }
+
+    /// Whether only reclaims are granted now, by any protocol.
+    #[must_use]
+    pub fn is_in_grace(&self) -> bool {
+        self.held.grace.is_on()
     }
 
     /// Records a client durably.
@@ -82,7 +85,7 @@ impl NfsService {
     }
 
     /// Ends the grace period if its time has passed, or if all have reclaimed their state.
-    pub(crate) fn end_grace_if_over(&self) {
+    fn end_grace_if_over(&self) {
         if !self.held.grace.is_over(self.uptime()) {
             return;
         }
@@ -95,7 +98,8 @@ impl NfsService {
     }
 
     /// Ends the grace period if it is over, and the leases of clients from which nothing was heard
-    /// for the time of a lease. To be called about once a second, by a thread that serves no calls.
+    /// for the time of a lease. To be called about once a second, and ten times in a grace period,
+    /// by a thread that serves no calls: it creates files in the state directory.
     pub fn expire_leases(&self) {
         self.end_grace_if_over();
         self.release(self.held.expire(self.uptime()));
@@ -254,6 +258,9 @@ mod tests {
         run.service.complete_reclaim(&one).unwrap();
         assert_eq!(run.open(&one, 3, false).err(), Some(StateFault::Grace));
         run.service.complete_reclaim(&two).unwrap();
+        assert!(run.service.is_in_grace());
+        run.service.expire_leases();
+        assert!(!run.service.is_in_grace());
         assert!(run.open(&one, 3, false).is_ok());
         assert_eq!(run.open(&new, 1, false).err(), Some(StateFault::ShareDenied));
     }
@@ -280,6 +287,7 @@ mod tests {
         run.advance(89);
         assert_eq!(run.open(&other, 1, false).err(), Some(StateFault::Grace));
         run.advance(1);
+        run.service.expire_leases();
         // The lease of the other client is renewed by its requests.
         let other = run.new_client(b"third");
         assert!(run.open(&other, 1, false).is_ok());
@@ -318,6 +326,7 @@ mod tests {
             assert!(run.open(&lost, 1, false).is_ok());
             run.advance(91);
             let other = run.new_client(b"other");
+            run.service.expire_leases();
             if by_conflict {
                 assert!(run.open(&other, 1, false).is_ok());
             } else {
@@ -343,6 +352,7 @@ mod tests {
         let client = run.new_client(b"two");
         assert_eq!(run.open(&client, 2, false).err(), Some(StateFault::Grace));
         run.advance(1);
+        run.service.expire_leases();
         assert!(run.open(&client, 2, false).is_ok());
     }
 }

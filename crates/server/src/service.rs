@@ -208,6 +208,12 @@ impl NfsService {
         self.exports.manage_groups()
     }
 
+    /// Holds the locks of clients in the kernel as well from now on, so that they and processes of
+    /// this machine exclude each other (`--kernel-locks`). To be called before requests.
+    pub fn use_kernel_locks(&self) {
+        self.locks.use_kernel_locks();
+    }
+
     /// Saves the calls that change names or attributes and their replies in the state directory
     /// from now on, and answers calls that an earlier run saved. Does nothing if the state is in
     /// memory.

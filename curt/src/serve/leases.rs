@@ -1,4 +1,4 @@
-//! The thread that ends the leases of NFSv4 clients that are silent.
+//! The thread that ends the leases of NFSv4 clients that are silent, and the grace period.
 
 use std::{
     io,
@@ -14,12 +14,14 @@ use curt_server::NfsService;
 
 /// Interval of the searches.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The same in a grace period, for whose end clients wait.
+const GRACE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Ends leases until the server `stops`.
 pub(super) fn watch(service: Arc<NfsService>, stops: Arc<AtomicBool>) -> io::Result<()> {
     let watch = move || {
         while !stops.load(Ordering::Relaxed) {
-            thread::sleep(INTERVAL);
+            thread::sleep(if service.is_in_grace() { GRACE_INTERVAL } else { INTERVAL });
             service.expire_leases();
         }
     };

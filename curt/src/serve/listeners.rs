@@ -116,8 +116,8 @@ impl Listeners {
         self.nfs.iter().chain(&self.mount).chain(&self.lock).chain(&self.statd)
     }
 
-    /// NLM and NSM are served over UDP, too. Clients call NLM over TCP, unless they have mounted over
-    /// UDP, which this server has not; but status monitors send notices over UDP.
+    /// NLM and NSM are served over UDP, too. Clients call NLM over TCP, unless they have mounted
+    /// over UDP, which this server has not; but status monitors send notices over UDP.
     fn add_locks(&mut self, arguments: &ServeArguments) -> Result<()> {
         if arguments.no_locks {
             return Ok(());

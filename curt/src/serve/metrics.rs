@@ -3,6 +3,7 @@
 use std::io;
 
 use anyhow::{Context, Result};
+use curt_observe::Operation;
 use curt_observe::control::metrics::{MetricsListener, MetricsServer};
 use curt_observe::metrics;
 use curt_observe::operations::ROUND_TRIP_BOUNDS;
@@ -53,9 +54,14 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
         "curt_server_file_cache_opened_total" "File cache: number of misses." report.file_cache_misses;
         "curt_server_stages_every" "One request in this many is measured in stages; 0: none." report.stages.every;
     }
-    let mut calls =
-        out.family("curt_server_calls_total", MetricType::Counter, "Calls of NFS, per procedure.");
-    for (operation, count) in report.counters.requests.iter() {
+    let mut calls = out.family(
+        "curt_server_calls_total",
+        MetricType::Counter,
+        "Calls of NFS, per procedure, and operations of NFSv4.",
+    );
+    let requests = &report.counters.requests;
+    let of_4 = Operation::nfs4().map(|operation| (operation, requests.value(operation)));
+    for (operation, count) in requests.iter().chain(of_4.filter(|(_, count)| *count > 0)) {
         calls.sample(&[("procedure", &operation.key())], count);
     }
     let mut lock_calls = out.family(
@@ -116,7 +122,7 @@ fn file_cache(out: &mut Exposition, report: &ServerReport) {
 #[cfg(test)]
 mod tests {
     use curt_observe::stages::RequestStage;
-    use curt_observe::{Operation, ServerCounter, ServerCounters};
+    use curt_observe::{ServerCounter, ServerCounters};
     use curt_proto::nfs3::NfsProcedure;
 
     use super::*;

@@ -98,24 +98,22 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let server = RpcServer::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
     control.set_connections(server.handle());
     let stops = signals::watch(server.handle(), reload).context("cannot wait for signals")?;
-    if arguments.vers.v4() {
-        leases::watch(Arc::clone(&service), Arc::clone(&stops))
-            .context("cannot start the thread for leases")?;
-    }
-    let serving = serving::start(server, datagrams.context("cannot serve UDP")?, arguments.seccomp)?;
+    leases::watch(Arc::clone(&service), Arc::clone(&stops)).context("cannot start the thread for leases")?;
     if let Some(locks) = &locks {
         locks.announce(&service, &listeners, registration.as_ref())?;
     }
+    let serving = serving::start(server, datagrams.context("cannot serve UDP")?, arguments.seccomp)?;
     announce(&summary, open_to_all.as_deref(), &listeners);
     systemd::ready(&summary);
     liveness::watch(listeners.nfs[0], arguments.vers, counters, stops)
         .context("cannot start the watchdog thread")?;
     let served = serving.wait();
-    if let Some(locks) = &locks {
-        locks.end();
-    }
     if let Some(registration) = registration.filter(|_| served.is_ok()) {
         registration.withdraw();
+    }
+    // A mount that takes over registers itself.
+    if let Some(locks) = &locks {
+        locks.end();
     }
     let durable = served.is_ok() && service.sync_all();
     if !durable && let Some(ring) = ring {

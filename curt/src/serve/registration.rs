@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn each_program_and_family_is_registered_once() {
         let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
-        let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let lock = datagrams.local_addr().expect("its address");
         let listeners = Listeners {
             nfs: vec![address("10.0.0.1:2049"), address("127.0.0.1:2049"), address("[::1]:2049")],
@@ -393,12 +393,14 @@ mod tests {
             datagrams: vec![datagrams],
             ..Listeners::default()
         };
-        let all: Vec<String> = all(&listeners).iter().map(ToString::to_string).collect();
+        let all: Vec<String> = all(&listeners, Versions::default()).iter().map(ToString::to_string).collect();
         assert_eq!(
             all,
             [
                 "NFS version 3 on 10.0.0.1:2049".into(),
                 "NFS version 3 on [::1]:2049".into(),
+                "NFS version 4 on 10.0.0.1:2049".into(),
+                "NFS version 4 on [::1]:2049".into(),
                 "MOUNT version 1 on 10.0.0.1:20048".into(),
                 "MOUNT version 3 on 10.0.0.1:20048".into(),
                 format!("NLM version 4 on {lock}"),

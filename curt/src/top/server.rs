@@ -17,7 +17,8 @@ pub(super) fn tables(before: &ServerReport, now: &ServerReport) -> Vec<TopTable>
 }
 
 fn operations(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCell) -> TopTable {
-    let called = Operation::nfs().filter(|operation| now.counters.requests.value(*operation) > 0);
+    let called = Operation::nfs().chain(Operation::nfs4());
+    let called = called.filter(|operation| now.counters.requests.value(*operation) > 0);
     let rows = called.map(|operation| {
         let times = now.stages.operations.get(&operation);
         let time = |of: fn(&curt_observe::stages::Percentiles) -> f64| {

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use anyhow::{Context, Result, ensure};
-use curt_proto::{mount3, nfs3};
+use curt_proto::{mount3, nfs3, nlm4, nsm};
 use curt_rpc::message::AcceptStatus;
 use curt_rpc::record;
 use curt_tests::process::until;
@@ -30,8 +30,15 @@ fn every_procedure_with_cut_or_mutated_arguments_is_answered_or_rejected() -> Re
     for word in [0u32, 1, 2, 0x7fff_ffff, 0x8000_0000, u32::MAX, 0, 0, 0, 5, 0, 0] {
         word.encode(&mut sample);
     }
-    let programs =
-        [(nfs3::PROGRAM, 3, 23), (mount3::PROGRAM, 3, 7), (mount3::PROGRAM, 1, 7), (nfs3::PROGRAM, 4, 3)];
+    let programs = [
+        (nfs3::PROGRAM, 3, 23),
+        (mount3::PROGRAM, 3, 7),
+        (mount3::PROGRAM, 1, 7),
+        (nfs3::PROGRAM, 4, 3),
+        (nfs3::PROGRAM, 5, 2),
+        (nlm4::PROGRAM, 4, 25),
+        (nsm::PROGRAM, 1, 8),
+    ];
     for (program, version, procedures) in programs {
         for procedure in 0..procedures {
             for round in 0..120 {
@@ -47,9 +54,13 @@ fn every_procedure_with_cut_or_mutated_arguments_is_answered_or_rejected() -> Re
                 stream.write_all(&call_record(7, (program, version, procedure), &arguments))?;
                 let outcome = read_outcome(&mut stream)?.context("the connection was closed")?;
                 let expected = match (program, version, procedure) {
-                    (nfs3::PROGRAM, 4, _) => matches!(outcome, Ok(AcceptStatus::ProgramMismatch(_))),
-                    (nfs3::PROGRAM, _, 22) | (mount3::PROGRAM, _, 6) => {
+                    (nfs3::PROGRAM, 5, _) => matches!(outcome, Ok(AcceptStatus::ProgramMismatch(_))),
+                    (nfs3::PROGRAM, 4, 2) | (nfs3::PROGRAM, 3, 22) | (mount3::PROGRAM, _, 6) => {
                         outcome == Ok(AcceptStatus::ProcedureUnavailable)
+                    }
+                    // The system's monitor calls it over UDP.
+                    (nlm4::PROGRAM, _, 16) => {
+                        matches!(outcome, Ok(AcceptStatus::SystemError | AcceptStatus::GarbageArguments))
                     }
                     _ => matches!(
                         outcome,

@@ -5,6 +5,7 @@ mod bare;
 mod fill;
 mod fuse;
 mod latency;
+mod locks;
 mod names;
 mod read;
 mod spent;
@@ -52,6 +53,12 @@ enum Bench {
     Trace(trace::BenchTraceArguments),
     /// Each NFS operation, compared with a minimal server and with other servers: time
     Latency(Box<latency::LatencyArguments>),
+    /// The server's table of byte-range locks: the time for one more lock among many, and the memory
+    /// of a lock
+    Locks(locks::LocksArguments),
+    /// Fill a table for `locks`
+    #[command(hide = true)]
+    LocksMemory { shape: locks::LockShape },
     /// Answer the calls of `latency` and `fuse` without serving anything
     #[command(hide = true)]
     LatencyEcho { port: u16 },
@@ -84,6 +91,8 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Fill(arguments) => fill::run(arguments),
         Bench::Trace(arguments) => trace::run(arguments),
         Bench::Latency(arguments) => latency::run(arguments),
+        Bench::Locks(arguments) => locks::run(arguments),
+        Bench::LocksMemory { shape } => locks::print_memory(*shape).map(|()| true),
         Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),
     }
 }

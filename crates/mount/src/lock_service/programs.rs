@@ -8,9 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use curt_proto::nlm4::{
-    self, NlmProcedure, NlmResult, NlmStat4, NlmTestArguments, NlmTestReply, NlmTestResult,
-};
+use curt_proto::nlm4::{self, NlmProcedure, NlmResult, NlmStat4, NlmTestArguments};
 use curt_proto::nsm::{self, MonResult, MonitorResult, MonitorState, NsmProcedure, NsmStatus, StateChange};
 use curt_rpc::message::{CallMessage, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService};
@@ -158,13 +156,15 @@ impl<R: CallbackReceiver> CallbackPrograms<R> {
                 let _ = self.results.try_send(GrantedResult { server, cookie, status });
                 Ok(())
             }
-            // This is no server of locks.
-            Some(NlmProcedure::Test) => {
-                let arguments: NlmTestArguments<'_> = decoded(call)?;
-                let reply_of = NlmTestReply::Other(NlmStat4::DeniedNolocks);
-                NlmTestResult { cookie: arguments.cookie, reply: reply_of }.encode(reply);
-                Ok(())
-            }
+            // This is no server of locks. If one of this host has ended, and will start again, its
+            // clients must not take their requests for done.
+            Some(
+                NlmProcedure::Test
+                | NlmProcedure::Lock
+                | NlmProcedure::Cancel
+                | NlmProcedure::Unlock
+                | NlmProcedure::NmLock,
+            ) => Err(CallFailure::NoReply),
             _ => Err(CallFailure::ProcedureUnavailable),
         }
     }
@@ -349,6 +349,9 @@ mod tests {
             heard.map(|(svid, range)| format!("10.0.0.1 granted {svid} {range:?} {:?}", LockType::Write));
         assert_eq!(*programs.receiver.said.lock(), heard);
         assert!(ask(&programs, (nlm4::PROGRAM, 3, 5), server, &()).is_err());
+        for procedure in [NlmProcedure::Lock, NlmProcedure::Unlock, NlmProcedure::Test] {
+            assert_eq!(ask(&programs, NLM(procedure), server, &()), Err(CallFailure::NoReply));
+        }
     }
 
     #[test]

@@ -172,11 +172,11 @@ fn fsid(text: &str) -> Result<Fsid, String> {
 /// Why an option is refused.
 fn refusal(name: &str) -> String {
     match name {
-        "pnfs" => "pNFS needs NFSv4, which this version does not support: leave it out",
+        "pnfs" => "this server does not support pNFS: leave it out",
         "refer" | "replicas" => {
-            "referrals need NFSv4, which this version does not support: export the directory itself"
+            "this server makes no referrals: export the directory itself"
         }
-        "security_label" => "security labels need NFSv4.2, which this version does not support: leave it out",
+        "security_label" => "this server does not support security labels: leave it out",
         "reexport" => {
             "re-export with automatic fsid numbers is not supported: set fsid=, or export the directory on its own server"
         }

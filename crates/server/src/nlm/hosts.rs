@@ -64,8 +64,8 @@ pub(super) struct HostTable {
 }
 
 impl HostTable {
-    /// Begins a run with the list of the last one, which stays. Returns it, with the state number of
-    /// this run.
+    /// Begins a run with the list of the last one, which stays. Returns it, with the state number
+    /// of this run.
     pub(super) fn begin(&self, state: &PersistentState, seconds: u64) -> Result<MonitoredHosts, StateError> {
         let mut list = self.list.lock();
         *list = state.monitored()?.unwrap_or_default();
@@ -86,7 +86,9 @@ impl HostTable {
 
     /// The host with an address, which has connected to `local`. `None`: there are too many.
     pub(super) fn of_request(&self, address: IpAddr, local: IpAddr, name: &[u8]) -> Option<Arc<Host>> {
-        if let Some(known) = self.find(address).filter(|known| known.local == local) {
+        // The address that a datagram was sent to is not known.
+        let is_same = |known: &Arc<Host>| known.local == local || local.is_unspecified();
+        if let Some(known) = self.find(address).filter(is_same) {
             return Some(known);
         }
         let mut hosts = self.hosts.write();
@@ -226,6 +228,8 @@ mod tests {
         // Through another address of this server it is called from there.
         let host = table.of_request(address(1), address(9), b"one").unwrap();
         assert!(host.is_recorded() && host.local == address(9));
+        let datagram = table.of_request(address(1), "0.0.0.0".parse().unwrap(), b"one").unwrap();
+        assert_eq!(datagram.local, address(9));
         drop(state);
         let state = PersistentState::open(directory.path()).unwrap();
         let again = HostTable::default();

@@ -135,7 +135,6 @@ impl<'r, 'c> LockCall<'r, 'c> {
     /// The host, before it gets a lock or a reservation. If it has to be recorded, the thread hands
     /// the connection over first.
     fn begin_host(&mut self, name: &[u8], monitoring: Monitoring, state: i32) -> Result<Arc<Host>, NotDone> {
-        self.service().end_grace_if_over();
         let (address, local) = (self.host(), self.request.context.local().ip());
         let host = self.service().lock_manager.hosts.of_request(address, local, name);
         let host = host.ok_or(NlmStat4::DeniedNolocks)?;

@@ -62,13 +62,6 @@ impl NfsService {
         Ok(RestartNotices { hosts, state: list.state })
     }
 
-    /// Whether only reclaims are granted now.
-    #[must_use]
-    pub fn is_in_grace(&self) -> bool {
-        self.end_grace_if_over();
-        self.held.grace.is_on()
-    }
-
     /// A host has restarted, as its monitor says: it has no locks any more. Ignored if it has said
     /// so before, with the same state number.
     pub fn host_restarted(&self, host: IpAddr, state: i32) {

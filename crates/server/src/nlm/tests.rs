@@ -268,6 +268,15 @@ impl Server {
     }
 }
 
+/// Arguments that are encoded already.
+struct Raw(Vec<u8>);
+
+impl Encode for Raw {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+}
+
 fn status(reply: &[u8], cookie: &[u8]) -> NlmStat4 {
     let result: NlmResult<'_> = decode_all(reply).unwrap();
     assert_eq!(result.cookie.bytes(), cookie);
@@ -334,12 +343,6 @@ fn cookies_and_owners_have_their_largest_size_and_no_more() {
     // Length of the cookie, one more than allowed, and its bytes.
     let mut arguments = 1025_u32.to_be_bytes().to_vec();
     arguments.resize(4 + 1028 + 100, 0);
-    struct Raw(Vec<u8>);
-    impl Encode for Raw {
-        fn encode(&self, out: &mut Vec<u8>) {
-            out.extend_from_slice(&self.0);
-        }
-    }
     for procedure in NlmProcedure::ALL.into_iter().filter(|procedure| {
         !matches!(
             procedure,
@@ -353,6 +356,54 @@ fn cookies_and_owners_have_their_largest_size_and_no_more() {
     assert_eq!(unknown, Err(CallFailure::ProcedureUnavailable));
     assert!(matches!(server.call(A, (NLM, 3, 1), &()), Err(CallFailure::ProgramMismatch(_))));
     assert_eq!(server.call(A, (NLM, 4, 0), &()), Ok(vec![]));
+}
+
+#[test]
+fn arguments_cut_at_any_place_or_too_long_are_garbage_and_change_nothing() {
+    let server = Server::new();
+    let Wanted { block, exclusive, reclaim, state, .. } = WHOLE;
+    let (cookie, lock) = (Opaque::new(b"cookie").unwrap(), server.wire(WHOLE));
+    let name = Opaque::new(b"client").unwrap();
+    let share = NlmShare {
+        caller_name: name,
+        fh: lock.fh,
+        oh: lock.oh,
+        access: ShareAccess::Both,
+        deny: ShareDeny::Both,
+    };
+    let test = NlmTestArguments { cookie, exclusive, lock };
+    let locking = NlmLockArguments { cookie, block, exclusive, lock, reclaim, state };
+    let cancel = NlmCancelArguments { cookie, block, exclusive, lock };
+    let unlock = NlmUnlockArguments { cookie, lock };
+    let sharing = NlmShareArguments { cookie, share, reclaim };
+    let all: [(NlmProcedure, &dyn Encode); 14] = [
+        (NlmProcedure::Test, &test),
+        (NlmProcedure::Lock, &locking),
+        (NlmProcedure::Cancel, &cancel),
+        (NlmProcedure::Unlock, &unlock),
+        (NlmProcedure::Granted, &test),
+        (NlmProcedure::TestMsg, &test),
+        (NlmProcedure::LockMsg, &locking),
+        (NlmProcedure::CancelMsg, &cancel),
+        (NlmProcedure::UnlockMsg, &unlock),
+        (NlmProcedure::GrantedMsg, &test),
+        (NlmProcedure::Share, &sharing),
+        (NlmProcedure::Unshare, &sharing),
+        (NlmProcedure::NmLock, &locking),
+        (NlmProcedure::FreeAll, &NlmNotify { name, state }),
+    ];
+    for (procedure, arguments) in all {
+        let mut whole = Vec::new();
+        arguments.encode(&mut whole);
+        let lengths = (0..whole.len()).chain([whole.len() + 4]);
+        for length in lengths {
+            let mut bytes = whole.clone();
+            bytes.resize(length, 0);
+            let answer = server.call(A, (NLM, 4, procedure.number()), &Raw(bytes));
+            assert_eq!(answer, Err(CallFailure::GarbageArguments), "{procedure:?}, {length} bytes");
+        }
+    }
+    assert_eq!((server.lock(B, WHOLE), server.peers.0.lock().len()), (Granted, 0));
 }
 
 #[test]
@@ -570,7 +621,7 @@ fn after_a_restart_hosts_reclaim_before_others_lock() {
     drop(server);
     let server = Server::with(rules, Some(directory.path()));
     let expected = HostToNotify { address: A.ip(), local: "10.0.0.9".parse().unwrap() };
-    assert_eq!(server.notices.hosts, [expected.clone()], "it was about to get one");
+    assert_eq!(server.notices.hosts, std::slice::from_ref(&expected), "it was about to get one");
     assert!(server.notices.state > first && server.service.is_in_grace());
     let reclaim = Wanted { reclaim: true, length: 10, ..WHOLE };
     assert_eq!(server.lock(B, WHOLE), DeniedGracePeriod);
@@ -579,6 +630,7 @@ fn after_a_restart_hosts_reclaim_before_others_lock() {
     assert_eq!(server.lock(A, reclaim), Granted);
     assert_eq!(server.lock(B, reclaim), Denied, "reclaims exclude each other");
     server.time.advance(GRACE);
+    server.service.expire_leases();
     assert!(!server.service.is_in_grace());
     assert_eq!(server.lock(A, Wanted { offset: 10, ..reclaim }), DeniedGracePeriod, "too late");
     assert_eq!(server.lock(B, WHOLE), Denied);

@@ -1,10 +1,10 @@
 //! What the administrator sees of the clients, and changes.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, time::Duration};
 
 use curt_proto::nfs4::Clientid;
 
-use super::{Client, ServerState, StateFault};
+use super::ServerState;
 
 /// A client and what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +51,5 @@ impl ServerState {
         let mut summaries: Vec<_> = summaries.collect();
         summaries.sort_by_key(|summary| summary.client);
         summaries
-    }
-
-    /// The client with this id.
-    pub(crate) fn client(&self, id: Clientid) -> Result<Arc<Client>, StateFault> {
-        let table = self.clients.lock();
-        table.records.get(&id).map(|record| Arc::clone(&record.client)).ok_or(StateFault::StaleClient)
     }
 }

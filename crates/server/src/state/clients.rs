@@ -334,9 +334,9 @@ impl ServerState {
     }
 
     /// Removes the clients whose leases have expired, and unconfirmed records of the age of a
-    /// lease, and checks backchannels. A client with state is removed only if the server is crowded,
-    /// or after a day: as long as nobody wants what it holds, it may return. The clients' state
-    /// remains until it is released.
+    /// lease, and checks backchannels. A client with state is removed only if the server is
+    /// crowded, or after a day: as long as nobody wants what it holds, it may return. The clients'
+    /// state remains until it is released.
     pub(crate) fn expire(&self, now: Duration) -> ExpiredClients {
         self.check_backchannels();
         let opens = self.opens.load(Ordering::Relaxed);

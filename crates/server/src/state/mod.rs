@@ -13,7 +13,7 @@ mod clients;
 mod fault;
 mod grace;
 mod limits;
-pub(crate) mod locks;
+pub mod locks;
 mod opens;
 mod sessions;
 mod shares;
@@ -41,7 +41,8 @@ pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
 pub(crate) use self::sessions::{CallbackSecurity, ChannelLimits, CreateSession, Session};
-pub(crate) use self::shares::{FileKey, IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable};
+pub use self::shares::FileKey;
+pub(crate) use self::shares::{IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable};
 pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
 
 /// The state of all clients.

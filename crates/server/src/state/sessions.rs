@@ -140,6 +140,7 @@ pub(crate) struct Session {
     /// The limits of the fore channel.
     pub(crate) fore: ChannelLimits,
     /// The limits of the backchannel.
+    #[allow(dead_code, reason = "callbacks need it")]
     pub(crate) back: ChannelLimits,
     callback: Mutex<CallbackPath>,
     slots: Box<[Slot]>,
@@ -191,12 +192,14 @@ impl Session {
     }
 
     /// The program of callbacks and their credential; none if the client has not accepted one.
+    #[allow(dead_code, reason = "callbacks need it")]
     pub(crate) fn callback(&self) -> Option<(u32, CallbackSecurity)> {
         let callback = self.callback.lock();
         Some((callback.program, callback.security.clone()?))
     }
 
     /// The last connection of the backchannel that is open.
+    #[allow(dead_code, reason = "callbacks need it")]
     pub(crate) fn backchannel(&self) -> Option<Arc<dyn Backchannel>> {
         let callback = self.callback.lock();
         callback.connections.iter().rev().find(|connection| connection.is_open()).cloned()
@@ -221,9 +224,12 @@ fn reserved(fore: &ChannelLimits) -> usize {
     usize::try_from(u64::from(fore.slots) * u64::from(fore.cached)).unwrap_or(usize::MAX)
 }
 
+/// A part of the sessions.
+type SessionShard = RwLock<HashMap<SessionId, Arc<Session>>>;
+
 /// The sessions of all clients.
 pub(super) struct SessionTable {
-    shards: Box<[RwLock<HashMap<SessionId, Arc<Session>>>]>,
+    shards: Box<[SessionShard]>,
     /// Maximum size of all cached replies.
     reply_bytes: usize,
     /// Size reserved by sessions; raised under the lock of the clients.

@@ -22,13 +22,21 @@ use crate::file_handle::FileSystemId;
 /// Number of shards: as many as threads that contend for locks on machines of today.
 const SHARDS: usize = 64;
 
-/// A file, in whichever export it is.
+/// A file, the same through any export and protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FileKey {
+pub struct FileKey {
     /// Its file system.
     pub(crate) file_system: FileSystemId,
     /// Its identity in the file system.
     pub(crate) node: NodeHandle,
+}
+
+impl FileKey {
+    /// The file `node` of the file system with this number.
+    #[must_use]
+    pub const fn new(file_system: u32, node: NodeHandle) -> Self {
+        Self { file_system: FileSystemId(file_system), node }
+    }
 }
 
 /// Reading, writing, both or none.
@@ -270,7 +278,10 @@ impl ShareTable {
         let own = own.unwrap_or_default();
         shard.get(file).is_some_and(|shares| shares.deny_io.others_have(io.access(), own.deny))
     }
+}
 
+#[cfg(test)]
+impl ShareTable {
     /// Number of opens of `file`.
     pub(crate) fn opens(&self, file: &FileKey) -> u32 {
         self.shard(file).lock().get(file).map_or(0, |shares| shares.opens)

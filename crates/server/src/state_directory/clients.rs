@@ -1,9 +1,9 @@
 //! The NFSv4 clients that have state, so that they, and no others, reclaim it after a restart (RFC
 //! 8881 section 8.4.3).
 //!
-//! As text: `lease SECONDS`, then for each change `client PRINCIPAL OWNER` or `gone OWNER`, with the
-//! owner in hexadecimal, and the principal `anonymous` or a uid. Changes are appended; the file is
-//! replaced when it is opened and at the end of the grace period. An incomplete last line is
+//! As text: `lease SECONDS`, then for each change `client PRINCIPAL OWNER` or `gone OWNER`, with
+//! the owner in hexadecimal, and the principal `anonymous` or a uid. Changes are appended; the file
+//! is replaced when it is opened and at the end of the grace period. An incomplete last line is
 //! ignored: its change was not made durable, and nothing depends on it.
 
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! The state that a server keeps over restarts: its key, and the numbers of exports and file
-//! systems, so that clients' handles stay valid; and the hosts that have locks. It is in the state directory, which only its owner
-//! may read and only one server at a time uses.
+//! systems, so that clients' handles stay valid; the hosts that have locks, and the NFSv4 clients
+//! that have state. It is in the state directory, which only its owner may read and only one server
+//! at a time uses.
 
 mod clients;
 mod files;

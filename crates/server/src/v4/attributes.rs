@@ -76,13 +76,13 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// Attributes that are not supported are left out. Those that can only be set are
-    /// `NFS4ERR_INVAL` (RFC 8881 section 18.7.3).
+    /// `NFS4ERR_INVAL`, supported or not (RFC 8881 section 5.5).
     pub(super) fn new(asked: Bitmap4, minor_version: u32) -> Result<Self, OpFailure> {
-        let mask = asked.common(Attribute::supported(minor_version));
-        if !mask.without(Attribute::READABLE).is_empty() {
+        const SET_ONLY: Bitmap4 = Attribute::SETTABLE.without(Attribute::READABLE);
+        if !asked.common(SET_ONLY).is_empty() {
             return Err(NfsStat4::Inval.into());
         }
-        Ok(Self { mask, minor_version })
+        Ok(Self { mask: asked.common(Attribute::supported(minor_version)), minor_version })
     }
 
     pub(super) const fn contains(self, attribute: Attribute) -> bool {

@@ -3,7 +3,8 @@
 //!
 //! An operation has a function in a file of its own. It decodes its arguments, does what they ask
 //! for by a verb of [`ops`](crate::ops) or by the state machines of [`state`](crate::state), and
-//! encodes its result. All have one signature, [`OperationFn`], and one context, [`Compound`].
+//! encodes its result. All have one signature, [`table::OperationFn`], and one context,
+//! [`Compound`].
 
 mod access;
 mod attributes;

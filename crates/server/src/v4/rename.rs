@@ -1,6 +1,7 @@
 //! RENAME (RFC 8881 section 18.26).
 
 use curt_proto::nfs4::{NfsStat4, RenameArgs4, RenameOk4};
+use curt_types::Fault;
 use curt_xdr::{Decoder, Encode};
 
 use super::change::change_info;
@@ -23,9 +24,15 @@ pub(super) fn rename<'r>(
     if let Err(fault) = renamed.value {
         let kinds = [&renamed.attributes.saved, &renamed.attributes.current];
         let is_file = |kind: &curt_types::Wcc| kind.after.is_some_and(|after| !names::is_directory(&after));
-        // Another error may be found first, but an object that is no directory has no names.
-        let fault = if kinds.into_iter().any(is_file) { NfsStat4::Notdir } else { fault.into() };
-        return Err(fault.into());
+        let status = match fault {
+            // Another error may be found first, but an object that is no directory has no names.
+            _ if kinds.into_iter().any(is_file) => NfsStat4::Notdir,
+            // What has the new name cannot be replaced by an object of the other kind (RFC 8881
+            // section 18.26.3).
+            Fault::Isdir | Fault::Notdir => NfsStat4::Exist,
+            fault => fault.into(),
+        };
+        return Err(status.into());
     }
     RenameOk4 {
         source: change_info(&renamed.attributes.saved),

@@ -23,8 +23,8 @@ pub(super) fn setattr<'r>(
         io::check_stateid(compound, target, stateid, IoDirection::Write)?;
     }
     let changed = ops::setattr(&mut compound.request, target, &set.values, None);
-    let after = changed.attributes.after.as_ref().filter(|_| resizes);
-    changed.value.map_err(|fault| io::failure(fault, after))?;
-    set.mask.encode(reply);
+    let after = changed.attributes.after.as_ref();
+    changed.value.map_err(|fault| io::failure(fault, after.filter(|_| resizes)))?;
+    after.map_or(set.mask, |after| set.applied_to(after.kind)).encode(reply);
     Ok(())
 }

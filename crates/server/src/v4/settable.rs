@@ -3,7 +3,7 @@
 use curt_proto::nfs4::{
     Attribute, AttributeValues, Bitmap4, Fattr4, NfsStat4, NfsTime4, OpaqueLimited, SetTime4,
 };
-use curt_types::{SetAttributes, SetTime};
+use curt_types::{FileKind, SetAttributes, SetTime};
 
 use super::OpFailure;
 
@@ -21,6 +21,17 @@ pub(super) struct Settable {
     pub(super) values: SetAttributes,
     /// Which ones.
     pub(super) mask: Bitmap4,
+}
+
+impl Settable {
+    /// The attributes that were set on an object of this type: the mode of a symbolic link does not
+    /// change.
+    pub(super) const fn applied_to(&self, kind: FileKind) -> Bitmap4 {
+        match kind {
+            FileKind::Symlink => self.mask.without(Attribute::set(&[Attribute::Mode])),
+            _ => self.mask,
+        }
+    }
 }
 
 /// Decodes attributes to be set.

@@ -29,6 +29,7 @@ mod file_cache;
 mod handle_table;
 mod handles;
 mod hashing;
+mod kernel_locks;
 mod layout;
 mod limits;
 mod listing;

@@ -1,14 +1,15 @@
-//! System calls that rustix does not support: handles, the thread's file-system ids, and access
-//! checks by descriptor.
+//! System calls that rustix does not support: handles, the thread's file-system ids, access checks
+//! by descriptor, and byte-range locks.
 //!
 //! JUSTIFICATION: there is no safe binding for name_to_handle_at, open_by_handle_at, setfsuid,
-//! setfsgid, cachestat and faccessat2 with AT_EMPTY_PATH. glibc's wrappers of the id calls change
+//! setfsgid, cachestat, faccessat2 with AT_EMPTY_PATH, and fcntl with F_OFD_SETLK. glibc's wrappers of the id calls change
 //! all threads of the process; only the raw calls change one.
 #![allow(unsafe_code, reason = "system calls without a safe binding")]
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use curt_types::LockType;
 use rustix::io::Errno;
 
 use crate::handle::HANDLE_BYTES_MAX;
@@ -108,6 +109,59 @@ pub(super) fn check_access(fd: BorrowedFd<'_>, rights: libc::c_int) -> Result<()
     // SAFETY: the path is an empty C string; the rest are numbers.
     let status = unsafe { libc::syscall(libc::SYS_faccessat2, fd.as_raw_fd(), c"".as_ptr(), rights, flags) };
     done(status).map(|_| ())
+}
+
+/// A lock as fcntl(2) describes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FcntlLock {
+    /// `F_UNLCK` if there is none.
+    pub(super) lock_type: Option<LockType>,
+    pub(super) start: i64,
+    /// 0: to the end of the largest file.
+    pub(super) length: i64,
+    /// The holder that was found; -1 for an open file description.
+    pub(super) process: i32,
+}
+
+/// Locks or unlocks a range for the open file description of `fd`. `EAGAIN` if it conflicts.
+pub(super) fn ofd_set_lock(fd: BorrowedFd<'_>, lock: &FcntlLock) -> Result<(), Errno> {
+    let mut raw = raw_lock(lock);
+    ofd_lock(fd, libc::F_OFD_SETLK, &mut raw)
+}
+
+/// The lock that a lock of the open file description of `fd` would conflict with; one without a
+/// type if there is none.
+pub(super) fn ofd_get_lock(fd: BorrowedFd<'_>, lock: &FcntlLock) -> Result<FcntlLock, Errno> {
+    let mut raw = raw_lock(lock);
+    ofd_lock(fd, libc::F_OFD_GETLK, &mut raw)?;
+    let lock_type = match i32::from(raw.l_type) {
+        libc::F_RDLCK => Some(LockType::Read),
+        libc::F_WRLCK => Some(LockType::Write),
+        _ => None,
+    };
+    Ok(FcntlLock { lock_type, start: raw.l_start, length: raw.l_len, process: raw.l_pid })
+}
+
+fn raw_lock(lock: &FcntlLock) -> libc::flock {
+    let lock_type = match lock.lock_type {
+        None => libc::F_UNLCK,
+        Some(LockType::Read) => libc::F_RDLCK,
+        Some(LockType::Write) => libc::F_WRLCK,
+    };
+    libc::flock {
+        l_type: i16::try_from(lock_type).expect("the types are 0, 1 and 2"),
+        l_whence: i16::try_from(libc::SEEK_SET).expect("it is 0"),
+        l_start: lock.start,
+        l_len: lock.length,
+        // Required for locks of open file descriptions.
+        l_pid: 0,
+    }
+}
+
+fn ofd_lock(fd: BorrowedFd<'_>, command: libc::c_int, lock: &mut libc::flock) -> Result<(), Errno> {
+    // SAFETY: `lock` is a `struct flock` that outlives the call.
+    let status = unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut *lock) };
+    done(status.into()).map(drop)
 }
 
 /// Appends up to `count` bytes from `offset` of a file to `data`, fewer at the end of the file.

@@ -13,6 +13,7 @@ use super::{FileCacheCounters, LocalVfs, limits, names, stat};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
+use crate::kernel_locks::KernelLocks;
 use crate::name::check_name;
 use crate::result::{
     CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, RenameResult,
@@ -52,6 +53,10 @@ impl Vfs for LocalVfs {
             self.open_caches.file_cache.release(node);
         }
         changed
+    }
+
+    fn open_kernel_locks(&self, node: &NodeHandle) -> Result<Box<dyn KernelLocks>, Error> {
+        self.open_locks(node)
     }
 
     fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode> {

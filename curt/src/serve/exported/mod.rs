@@ -64,6 +64,9 @@ pub(super) fn open(arguments: &ServeArguments, counters: Arc<ServerCounters>) ->
     if arguments.manage_gids {
         exported.service.manage_groups().context("cannot look up users' groups (--manage-gids)")?;
     }
+    if arguments.kernel_locks {
+        exported.service.use_kernel_locks();
+    }
     Ok(exported)
 }
 

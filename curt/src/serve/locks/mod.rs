@@ -27,7 +27,7 @@ use super::registration::RpcbindRegistration;
 
 /// The lock service of a server.
 pub(super) struct LockServer {
-    /// `None`: another server on this host has it.
+    /// `None`: another server on this host has it, or it is not registered.
     mounts: Option<Arc<ServerLockService>>,
     peers: Arc<PeerThreads>,
     notices: RestartNotices,
@@ -57,7 +57,9 @@ impl LockServer {
             );
         }
         let here = notices.hosts.iter().filter(|host| peers::is_here(host.address, Some(host.local)));
-        let mounts = claim(here.map(|host| host.local).collect());
+        // Without rpcbind it is not known to other hosts, and must not take their callbacks away
+        // from the mounts of this one.
+        let mounts = if arguments.no_rpcbind { None } else { claim(here.map(|host| host.local).collect()) };
         peers.set_mounts(mounts.clone());
         let receiver = HostReceiver { service: Arc::clone(service), mounts: mounts.clone() };
         let callbacks = CallbackPrograms::for_both_transports(&Arc::new(receiver));
@@ -78,8 +80,8 @@ impl LockServer {
         sockets.into_iter().map(|socket| DatagramServer::new(socket, by_port(Arc::clone(programs)))).collect()
     }
 
-    /// Tells the mounts of this host whether other hosts can call it, and notifies the hosts that had
-    /// locks. To be called when calls are received and registered.
+    /// Tells the mounts of this host whether other hosts can call it, and notifies the hosts that
+    /// had locks. To be called when the ports are open and registered.
     pub(super) fn announce(
         &self,
         service: &Arc<NfsService>,

@@ -3,7 +3,8 @@
 //! Calls to one host are made one after another, by one thread at a time, over a connection that is
 //! kept. Each call is bounded in time. A host that cannot be called is not tried again for a while,
 //! in which its callbacks fail at once; half of the threads are for hosts that could be called last
-//! time.
+//! time. One thread always waits for calls. It starts others, because threads that a serving thread
+//! started would have its restrictions.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -68,6 +69,9 @@ struct PeerQueue {
     ready: VecDeque<IpAddr>,
     /// Threads that call hosts whose last call failed.
     slow: usize,
+    /// All threads, and those that wait for a call.
+    threads: usize,
+    waiting: usize,
 }
 
 #[derive(Default)]
@@ -102,7 +106,7 @@ pub(super) fn is_here(peer: IpAddr, local: Option<IpAddr>) -> bool {
 }
 
 impl PeerThreads {
-    /// Starts the threads.
+    /// Starts the first threads.
     pub(super) fn start(service: &Arc<NfsService>) -> io::Result<Arc<Self>> {
         let (jobs, waiting) = mpsc::sync_channel::<Job>(JOBS_MAX);
         thread::Builder::new().name("curt-lock-state".into()).spawn(move || {
@@ -116,11 +120,15 @@ impl PeerThreads {
             changed: Condvar::new(),
             jobs,
         });
-        for _ in 0..THREADS {
-            let peers = Arc::clone(&peers);
-            thread::Builder::new().name("curt-lock-calls".into()).spawn(move || peers.work())?;
-        }
+        peers.queue.lock().threads = 1;
+        peers.start_thread()?;
         Ok(peers)
+    }
+
+    /// Starts a thread, which is counted already.
+    fn start_thread(self: &Arc<Self>) -> io::Result<()> {
+        let peers = Arc::clone(self);
+        thread::Builder::new().name("curt-lock-calls".into()).spawn(move || peers.work()).map(drop)
     }
 
     /// The mounts of this host; `None`: this server does not pass callbacks to them.
@@ -133,37 +141,43 @@ impl PeerThreads {
         let _ = self.monitor.set(monitor);
     }
 
-    fn work(&self) {
-        loop {
-            let mut taken = self.take();
+    fn work(self: &Arc<Self>) {
+        while let Some(mut taken) = self.take() {
             self.make(&mut taken);
             self.put_back(taken);
         }
     }
 
-    /// Waits for a host that may be called.
-    fn take(&self) -> TakenHost {
+    /// Waits for a host that may be called. `None`: there was none for a while, and another thread
+    /// waits.
+    fn take(self: &Arc<Self>) -> Option<TakenHost> {
         let mut queue = self.queue.lock();
         loop {
             if let Some(taken) = queue.take() {
-                return taken;
+                let needs_thread = queue.waiting == 0 && queue.threads < THREADS;
+                queue.threads += usize::from(needs_thread);
+                drop(queue);
+                if needs_thread && let Err(error) = self.start_thread() {
+                    tracing::debug!(%error, "no more threads for lock callbacks");
+                    self.queue.lock().threads -= 1;
+                }
+                return Some(taken);
             }
-            if self.changed.wait_for(&mut queue, IDLE_MAX).timed_out() {
+            queue.waiting += 1;
+            let is_idle = self.changed.wait_for(&mut queue, IDLE_MAX).timed_out();
+            queue.waiting -= 1;
+            if is_idle {
                 queue.forget_idle(Instant::now());
+                if queue.waiting > 0 {
+                    queue.threads -= 1;
+                    return None;
+                }
             }
         }
     }
 
     fn put_back(&self, taken: TakenHost) {
-        let mut queue = self.queue.lock();
-        queue.slow -= usize::from(taken.is_slow);
-        let host = queue.hosts.entry(taken.address).or_default();
-        host.is_called = false;
-        host.state = taken.state;
-        if !host.calls.is_empty() {
-            queue.ready.push_back(taken.address);
-        }
-        drop(queue);
+        self.queue.lock().put_back(taken);
         self.changed.notify_one();
     }
 
@@ -210,20 +224,9 @@ impl PeerThreads {
 
 impl LockPeers for PeerThreads {
     fn call(&self, call: PeerCall) -> bool {
-        let mut queue = self.queue.lock();
-        let address = call.peer;
-        let host = queue.hosts.entry(address).or_default();
-        if matches!(call.kind, PeerCallKind::Result { .. }) && host.calls.len() >= RESULTS_MAX {
-            return false;
-        }
-        let is_first = host.calls.is_empty() && !host.is_called;
-        host.calls.push_back(call);
-        if is_first {
-            queue.ready.push_back(address);
-        }
-        drop(queue);
+        let is_queued = self.queue.lock().push(call);
         self.changed.notify_one();
-        true
+        is_queued
     }
 
     fn run(&self, job: Job) {
@@ -240,6 +243,21 @@ impl LockPeers for PeerThreads {
 }
 
 impl PeerQueue {
+    /// Queues a call; returns whether there was room.
+    fn push(&mut self, call: PeerCall) -> bool {
+        let address = call.peer;
+        let host = self.hosts.entry(address).or_default();
+        if matches!(call.kind, PeerCallKind::Result { .. }) && host.calls.len() >= RESULTS_MAX {
+            return false;
+        }
+        if host.calls.is_empty() && !host.is_called {
+            self.ready.push_back(address);
+        }
+        host.calls.push_back(call);
+        true
+    }
+
+    /// Takes a host that may be called now, with its next call.
     fn take(&mut self) -> Option<TakenHost> {
         let may_be_slow = self.slow < THREADS_FOR_SLOW;
         let place = self.ready.iter().position(|address| {
@@ -253,6 +271,16 @@ impl PeerQueue {
         let is_slow = state.failures > 0;
         self.slow += usize::from(is_slow);
         Some(TakenHost { address, call, state, is_slow })
+    }
+
+    fn put_back(&mut self, taken: TakenHost) {
+        self.slow -= usize::from(taken.is_slow);
+        let host = self.hosts.entry(taken.address).or_default();
+        host.is_called = false;
+        host.state = taken.state;
+        if !host.calls.is_empty() {
+            self.ready.push_back(taken.address);
+        }
     }
 
     fn forget_idle(&mut self, now: Instant) {
@@ -333,15 +361,19 @@ impl HostState {
 
     /// Notes whether the host could be called.
     fn note(&mut self, reply: Result<Vec<u8>, CallError>) -> Result<Vec<u8>, CallError> {
-        match &reply {
-            Err(CallError::Closed | CallError::Unreachable(_) | CallError::TimedOut { .. }) => {
+        self.note_failure(reply.as_ref().err(), Instant::now());
+        reply
+    }
+
+    fn note_failure(&mut self, failure: Option<&CallError>, now: Instant) {
+        match failure {
+            Some(CallError::Closed | CallError::Unreachable(_) | CallError::TimedOut { .. }) => {
                 let pause = BACKOFF.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX);
                 self.failures = self.failures.saturating_add(1);
-                self.retry_at = Some(Instant::now() + pause);
+                self.retry_at = Some(now + pause);
             }
             _ => (self.failures, self.retry_at) = (0, None),
         }
-        reply
     }
 }
 
@@ -351,5 +383,106 @@ struct Encoded<'a>(&'a [u8]);
 impl Encode for Encoded<'_> {
     fn encode(&self, out: &mut Vec<u8>) {
         put_fixed(out, self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(host: u8) -> PeerCall {
+        let kind = PeerCallKind::Result { procedure: NlmProcedure::LockRes, arguments: vec![host] };
+        PeerCall { peer: IpAddr::from([10, 0, 0, host]), local: None, kind }
+    }
+
+    #[test]
+    fn a_host_has_one_call_at_a_time_and_hosts_take_turns() {
+        let mut queue = PeerQueue::default();
+        for host in [1, 1, 1, 2] {
+            assert!(queue.push(call(host)));
+        }
+        let (one, two) = (queue.take().expect("the first"), queue.take().expect("the other host"));
+        assert_eq!((one.call, two.call), (call(1), call(2)));
+        assert!(queue.take().is_none(), "both are being called");
+        let one = TakenHost { call: call(1), ..one };
+        queue.put_back(one);
+        assert_eq!(queue.take().map(|taken| taken.call), Some(call(1)));
+    }
+
+    #[test]
+    fn hosts_that_cannot_be_called_leave_threads_to_others() {
+        let mut queue = PeerQueue::default();
+        let failed = HostState { failures: 1, ..HostState::default() };
+        for host in 1..=4 {
+            queue.push(call(host));
+            queue.hosts.entry(IpAddr::from([10, 0, 0, host])).or_default().state.failures = failed.failures;
+        }
+        queue.push(call(9));
+        let taken: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
+        let hosts: Vec<_> = taken.iter().map(|taken| taken.call.clone()).collect();
+        assert_eq!(hosts, [call(1), call(2), call(9)]);
+        for taken in taken {
+            queue.put_back(taken);
+        }
+        assert_eq!(queue.slow, 0);
+        assert_eq!(queue.take().map(|taken| taken.call), Some(call(3)));
+    }
+
+    #[test]
+    fn results_for_one_host_are_bounded() {
+        let mut queue = PeerQueue::default();
+        for _ in 0..RESULTS_MAX {
+            assert!(queue.push(call(1)));
+        }
+        assert!(!queue.push(call(1)) && queue.push(call(2)));
+    }
+
+    #[test]
+    fn pauses_after_failures_double_up_to_a_minute_and_end_with_a_reply() {
+        let (mut host, now) = (HostState::default(), Instant::now());
+        let refused = CallError::Unreachable(io::ErrorKind::ConnectionRefused);
+        let pauses: Vec<_> = (0..40)
+            .map(|_| {
+                host.note_failure(Some(&refused), now);
+                host.retry_at.map(|at| at - now).unwrap_or_default().as_millis()
+            })
+            .collect();
+        assert_eq!(pauses[..8], [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000]);
+        assert!(pauses[8..].iter().all(|pause| *pause == 60_000));
+        // A host that refuses a call can be called.
+        host.note_failure(Some(&CallError::ProcedureUnavailable), now);
+        assert_eq!((host.failures, host.retry_at), (0, None));
+    }
+
+    #[test]
+    fn hosts_are_forgotten_when_nothing_was_called_for_a_while() {
+        let mut queue = PeerQueue::default();
+        let now = Instant::now();
+        queue.push(call(1));
+        queue.forget_idle(now + IDLE_MAX);
+        assert_eq!(queue.hosts.len(), 1, "a call waits");
+        let mut taken = queue.take().expect("the call");
+        queue.forget_idle(now + IDLE_MAX);
+        assert_eq!(queue.hosts.len(), 1, "it is being called");
+        taken.state.last_call = Some(now);
+        queue.put_back(taken);
+        queue.forget_idle(now + IDLE_MAX / 2);
+        assert_eq!(queue.hosts.len(), 1);
+        queue.forget_idle(now + IDLE_MAX);
+        assert!(queue.hosts.is_empty());
+    }
+
+    #[test]
+    fn a_host_is_here_if_it_has_connected_to_its_own_address() {
+        let ip = |text: &str| text.parse().expect("an address");
+        for (peer, local, is_it) in [
+            ("127.0.0.1", None, true),
+            ("::1", Some("::1"), true),
+            ("10.0.0.1", Some("10.0.0.1"), true),
+            ("10.0.0.1", Some("10.0.0.2"), false),
+            ("10.0.0.1", None, false),
+        ] {
+            assert_eq!(is_here(ip(peer), local.map(ip)), is_it, "{peer} {local:?}");
+        }
     }
 }

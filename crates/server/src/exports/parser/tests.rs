@@ -58,7 +58,7 @@ fn what_is_not_understood_is_an_error_with_file_line_and_word() {
         ("srv a(rw)", "exports:1: error: srv: expected an absolute path"),
         ("/a/../b a(rw)", "exports:1: error: /a/../b: write the path without .."),
         ("/srv a(rw,fast)", "exports:1: error: fast: no such option"),
-        ("/srv a(rw,pnfs)", "exports:1: error: pnfs: pNFS needs NFSv4"),
+        ("/srv a(rw,pnfs)", "exports:1: error: pnfs: this server does not support pNFS"),
         ("/ok a\n\n/srv \\\n b(sec=krb5p)", "exports:4: error: sec=krb5p: Kerberos"),
         ("/srv -fast a", "exports:1: error: fast: no such option"),
         ("/srv a(rw", "exports:1: error: (: the ( has no )"),

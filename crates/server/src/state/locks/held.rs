@@ -95,11 +95,6 @@ impl HeldLocks {
         self.len == 0
     }
 
-    #[cfg(test)]
-    pub(super) const fn len(&self) -> u32 {
-        self.len
-    }
-
     /// A lock of another owner that does not allow `owner` (none: one without locks) a lock of this
     /// type and range.
     pub(super) fn conflict(
@@ -184,7 +179,6 @@ impl HeldLocks {
 
     /// Carries out a change. Nothing was changed since it was determined.
     pub(super) fn apply(&mut self, change: &Change, seed: u64) {
-        // A lock that only grows or shrinks at its end keeps its node.
         for index in &change.removed {
             self.remove(*index, seed);
         }

@@ -13,9 +13,9 @@ mod table;
 mod tests;
 mod values;
 
-pub(crate) use owners::{ClientAccount, ClientLimits};
-pub(crate) use table::{LockTable, LockTableOptions};
-pub(crate) use values::{
+pub use owners::{ClientAccount, ClientLimits};
+pub use table::{LockTable, LockTableOptions};
+pub use values::{
     CallbackAnswer, CallbackId, CallbackStyle, CancelOutcome, HeldLock, LockCallback, LockClient, LockDenial,
     LockFile, LockHolder, LockOutcome, LockOwner, LockRequest, LockTableCounts, LockWait, OWNER_NAME_MAX,
 };

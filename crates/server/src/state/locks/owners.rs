@@ -16,28 +16,28 @@ pub(super) struct OwnerId(u32);
 
 /// Limits of one client, and the same limits for all together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientLimits {
+pub struct ClientLimits {
     /// Maximum number of locks.
-    pub(crate) locks: u32,
+    pub locks: u32,
     /// Maximum number of owners that have locks or wait. An owner counts once for each table that
     /// it is in.
-    pub(crate) owners: u32,
+    pub owners: u32,
     /// Maximum number of requests that wait.
-    pub(crate) waiters: u32,
+    pub waiters: u32,
 }
 
 impl ClientLimits {
     /// The default limits of one client.
-    pub(crate) const CLIENT: Self = Self { locks: 1 << 18, owners: 1 << 16, waiters: 1 << 14 };
+    pub const CLIENT: Self = Self { locks: 1 << 18, owners: 1 << 16, waiters: 1 << 14 };
     /// The default limits of all clients together: with the largest names about 1 GiB, with those
     /// of usual clients 256 MiB.
-    pub(crate) const ALL: Self = Self { locks: 1 << 20, owners: 1 << 19, waiters: 1 << 16 };
+    pub const ALL: Self = Self { locks: 1 << 20, owners: 1 << 19, waiters: 1 << 16 };
 }
 
 /// What a client has in all tables. Relaxed: the numbers guard no other data; a limit may be
 /// exceeded by as many requests as run at once.
 #[derive(Debug)]
-pub(crate) struct ClientAccount {
+pub struct ClientAccount {
     client: LockClient,
     limits: ClientLimits,
     locks: AtomicU32,
@@ -61,7 +61,8 @@ pub(super) enum Counted {
 
 impl ClientAccount {
     /// An account that is also charged to that of all clients.
-    pub(crate) fn new(client: LockClient, limits: ClientLimits, all: Option<Arc<Self>>) -> Self {
+    #[must_use]
+    pub fn new(client: LockClient, limits: ClientLimits, all: Option<Arc<Self>>) -> Self {
         Self {
             client,
             limits,

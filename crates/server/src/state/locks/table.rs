@@ -37,18 +37,18 @@ const LOCAL_POLL_MAX: Duration = Duration::from_secs(1);
 
 /// Options of a table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LockTableOptions {
+pub struct LockTableOptions {
     /// How long a waiter of [`LockWait::Notified`] stays in the queue without a new request.
-    pub(crate) poll_max: Duration,
+    pub poll_max: Duration,
     /// How long a grant is retransmitted to a client that does not answer, before it is taken back.
     /// The client may know of it, so this is as long as a lease.
-    pub(crate) unanswered_max: Duration,
+    pub unanswered_max: Duration,
     /// Decides the shape of trees; random, except in tests.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// The first id of a callback. Ids of an earlier run should not occur again.
-    pub(crate) first_id: u64,
+    pub first_id: u64,
     /// The difference between one id and the next.
-    pub(crate) id_step: u64,
+    pub id_step: u64,
 }
 
 impl Default for LockTableOptions {
@@ -59,7 +59,7 @@ impl Default for LockTableOptions {
 }
 
 /// Byte-range locks of files.
-pub(crate) struct LockTable {
+pub struct LockTable {
     options: LockTableOptions,
     slots: HashMap<LockFile, Slot>,
     files: Vec<FileLocks>,
@@ -94,7 +94,8 @@ enum NotGranted {
 
 impl LockTable {
     /// An empty table.
-    pub(crate) fn new(options: LockTableOptions) -> Self {
+    #[must_use]
+    pub fn new(options: LockTableOptions) -> Self {
         Self {
             options,
             slots: HashMap::new(),
@@ -110,13 +111,14 @@ impl LockTable {
 
     /// Whether a file has locks or waiters. A request for one that has not needs its kernel locks,
     /// if these are used.
-    pub(crate) fn has(&self, file: &LockFile) -> bool {
+    #[must_use]
+    pub fn has(&self, file: &LockFile) -> bool {
         self.slots.contains_key(file)
     }
 
     /// Decides a request for a lock. `account` is that of its client; `local` the kernel's locks of
     /// the file, if they are used; `callbacks` gets the callbacks to be sent.
-    pub(crate) fn lock(
+    pub fn lock(
         &mut self,
         file: &LockFile,
         request: &LockRequest<'_>,
@@ -262,7 +264,8 @@ impl LockTable {
 
     /// The lock that a request would conflict with (NLM_TEST, LOCKT). Waiters do not count, except
     /// those for whom a range is reserved.
-    pub(crate) fn test(
+    #[must_use]
+    pub fn test(
         &self,
         file: &LockFile,
         owner: &LockOwner<'_>,
@@ -280,9 +283,11 @@ impl LockTable {
         }
     }
 
-    /// Releases the owner's locks in `range`. Only a limit on the number of locks is an error: the
-    /// range may split one in two.
-    pub(crate) fn unlock(
+    /// Releases the owner's locks in `range`.
+    ///
+    /// # Errors
+    /// [`LockDenial::NoLocks`], if that would split a lock in two and there are too many already.
+    pub fn unlock(
         &mut self,
         file: &LockFile,
         owner: &LockOwner<'_>,
@@ -307,7 +312,7 @@ impl LockTable {
     }
 
     /// Takes a waiting request out of the queue: the one of this owner, type and range.
-    pub(crate) fn cancel(
+    pub fn cancel(
         &mut self,
         file: &LockFile,
         owner: &LockOwner<'_>,
@@ -338,7 +343,7 @@ impl LockTable {
 
     /// Reports how `client` answered a callback. Answers to callbacks that are not its own, or not
     /// known any more, are ignored.
-    pub(crate) fn answered(
+    pub fn answered(
         &mut self,
         client: LockClient,
         id: CallbackId,
@@ -439,7 +444,7 @@ impl LockTable {
         }
     }
 
-    /// Takes a granted lock back, and restores what the owner held before.
+    /// Takes a granted lock back, and restores what the owner held before, as far as it is free.
     fn take_back(&mut self, slot: Slot, at: usize, now: Instant, callbacks: &mut Vec<LockCallback>) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
         let granted = queue.grants[at].granted;
@@ -448,8 +453,9 @@ impl LockTable {
         let change = self.files[slot.0 as usize].held.change(granted.owner, None, granted.range);
         self.apply(slot, granted.owner, &change);
         for part in replaced {
-            let change =
-                self.files[slot.0 as usize].held.change(part.owner, Some(part.lock_type), part.range);
+            // Others may have got what a downgrade gave up.
+            let lock_type = Some(part.lock_type.min(granted.lock_type));
+            let change = self.files[slot.0 as usize].held.change(part.owner, lock_type, part.range);
             self.apply(slot, part.owner, &change);
         }
         self.release_local(slot, granted.range);
@@ -458,7 +464,7 @@ impl LockTable {
     }
 
     /// Releases all locks of an owner in a file and takes its requests out of the queue.
-    pub(crate) fn release_owner(
+    pub fn release_owner(
         &mut self,
         file: &LockFile,
         owner: &LockOwner<'_>,
@@ -474,12 +480,7 @@ impl LockTable {
     }
 
     /// Releases all locks of a client and takes its requests out of the queues.
-    pub(crate) fn release_client(
-        &mut self,
-        client: LockClient,
-        now: Instant,
-        callbacks: &mut Vec<LockCallback>,
-    ) {
+    pub fn release_client(&mut self, client: LockClient, now: Instant, callbacks: &mut Vec<LockCallback>) {
         let files: Vec<LockFile> = self.slots.keys().copied().collect();
         for file in files {
             let slot = self.slots[&file];
@@ -489,7 +490,7 @@ impl LockTable {
     }
 
     /// Releases all locks of a file and takes all requests out of its queue.
-    pub(crate) fn release_file(&mut self, file: &LockFile, now: Instant) {
+    pub fn release_file(&mut self, file: &LockFile, now: Instant) {
         if let Some(slot) = self.slots.get(file).copied() {
             self.release_if(slot, &|_, _| true, now, &mut Vec::new());
             self.remove_if_unused(file, slot);
@@ -541,7 +542,8 @@ impl LockTable {
     }
 
     /// Whether the owner holds a lock in the file.
-    pub(crate) fn holds(&self, file: &LockFile, owner: &LockOwner<'_>) -> bool {
+    #[must_use]
+    pub fn holds(&self, file: &LockFile, owner: &LockOwner<'_>) -> bool {
         let is_valid = owner.name.len() <= OWNER_NAME_MAX;
         let owner = is_valid.then(|| self.owners.find(owner)).flatten();
         let (Some(slot), Some(owner)) = (self.slots.get(file), owner) else { return false };
@@ -550,7 +552,7 @@ impl LockTable {
 
     /// Carries out what is due at `now`: retransmissions, expired reservations, another try where a
     /// local process held a lock.
-    pub(crate) fn tick(&mut self, now: Instant, callbacks: &mut Vec<LockCallback>) {
+    pub fn tick(&mut self, now: Instant, callbacks: &mut Vec<LockCallback>) {
         while let Some(id) = self.timers.due(now) {
             let slot = *self.ids.get(&id).expect("only waiters and grants have timers");
             let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
@@ -596,12 +598,13 @@ impl LockTable {
     }
 
     /// When [`Self::tick`] is due next.
-    pub(crate) fn next_tick(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn next_tick(&self) -> Option<Instant> {
         self.timers.next()
     }
 
     /// Calls `visit` for the locks and waiters of all files, those of each file together.
-    pub(crate) fn report(&self, visit: &mut dyn FnMut(&LockFile, HeldLock)) {
+    pub fn report(&self, visit: &mut dyn FnMut(&LockFile, HeldLock)) {
         for (file, slot) in &self.slots {
             let entry = &self.files[slot.0 as usize];
             entry.held.visit(ByteRange::WHOLE, &mut |part| {
@@ -614,7 +617,8 @@ impl LockTable {
     }
 
     /// The numbers of the table.
-    pub(crate) fn counts(&self) -> LockTableCounts {
+    #[must_use]
+    pub fn counts(&self) -> LockTableCounts {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         LockTableCounts { files: number(self.slots.len()), owners: number(self.owners.len()), ..self.counts }
     }
@@ -808,7 +812,7 @@ impl LockTable {
                 let held = &self.files[slot.0 as usize].held;
                 let is_behind = pass.barrier.conflicts(wanted.lock_type, wanted.range);
                 let may_pass = is_behind && held.holds(wanted.owner);
-                let passed = may_pass.then(|| queue.passed_by(held, wanted.owner)).unwrap_or_default();
+                let passed = if may_pass { queue.passed_by(held, wanted.owner) } else { RangeSet::default() };
                 let ClientQueue { client, waiters } = &mut queue.clients[turn.at];
                 let waiter = &mut waiters[turn.next];
                 match self.consider(slot, waiter, &passed, freed, &mut pass, now, callbacks) {

@@ -8,13 +8,13 @@ use curt_types::{ByteRange, FileHandle, LockType};
 use curt_vfs::ProcessLock;
 
 /// Maximum size of an owner's name: `oh` of NLM and `lock_owner4.owner` (both 1024 bytes).
-pub(crate) const OWNER_NAME_MAX: usize = 1024;
+pub const OWNER_NAME_MAX: usize = 1024;
 
-pub(crate) use crate::state::FileKey as LockFile;
+pub use crate::state::FileKey as LockFile;
 
 /// A client: the unit of turns, limits and recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum LockClient {
+pub enum LockClient {
     /// A host that uses NLM, by the address that its requests come from (an IPv4 address in its
     /// own form, not mapped to IPv6).
     Host(IpAddr),
@@ -26,17 +26,18 @@ pub(crate) enum LockClient {
 
 /// An owner of locks. Two owners are the same if all fields are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LockOwner<'a> {
-    pub(crate) client: LockClient,
+pub struct LockOwner<'a> {
+    /// Its client.
+    pub client: LockClient,
     /// `svid` of NLM; 0 in NFSv4; the process id of a local holder.
-    pub(crate) process: u32,
+    pub process: u32,
     /// `oh` of NLM, `lock_owner4.owner` of NFSv4; at most [`OWNER_NAME_MAX`] bytes.
-    pub(crate) name: &'a [u8],
+    pub name: &'a [u8],
 }
 
 /// What happens to a request that conflicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LockWait<'a> {
+pub enum LockWait<'a> {
     /// It is denied.
     No,
     /// It waits. The lock is granted when it is free, and a callback reports that (`NLM_GRANTED`).
@@ -57,28 +58,34 @@ pub(crate) enum LockWait<'a> {
 
 /// A request for a lock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LockRequest<'a> {
-    pub(crate) owner: LockOwner<'a>,
-    pub(crate) lock_type: LockType,
-    pub(crate) range: ByteRange,
-    pub(crate) wait: LockWait<'a>,
+pub struct LockRequest<'a> {
+    /// Whose lock it will be.
+    pub owner: LockOwner<'a>,
+    /// Shared or exclusive.
+    pub lock_type: LockType,
+    /// The bytes.
+    pub range: ByteRange,
+    /// What happens if it conflicts.
+    pub wait: LockWait<'a>,
     /// The client held the lock before the server restarted.
-    pub(crate) reclaim: bool,
+    pub reclaim: bool,
 }
 
 /// The answer to a request for a lock.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LockOutcome {
+pub enum LockOutcome {
+    /// The owner has the lock.
     Granted,
     /// It waits, see [`LockWait`], for this holder (or for a waiter that is before it).
     Blocked(LockHolder),
+    /// The owner has what it had before.
     Denied(LockDenial),
 }
 
 /// Why a lock is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LockDenial {
+pub enum LockDenial {
     /// It conflicts with this lock, or with the request of a waiter that is before it.
     Conflict(LockHolder),
     /// Only reclaims are granted during the grace period.
@@ -91,19 +98,22 @@ pub(crate) enum LockDenial {
 
 /// A lock and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LockHolder {
-    pub(crate) client: LockClient,
+pub struct LockHolder {
+    /// The client of the owner.
+    pub client: LockClient,
     /// As [`LockOwner::process`].
-    pub(crate) process: u32,
+    pub process: u32,
     /// As [`LockOwner::name`].
-    pub(crate) name: Arc<[u8]>,
-    pub(crate) lock_type: LockType,
-    pub(crate) range: ByteRange,
+    pub name: Arc<[u8]>,
+    /// Shared or exclusive.
+    pub lock_type: LockType,
+    /// The bytes.
+    pub range: ByteRange,
 }
 
 impl LockHolder {
     /// The lock of a process of this machine.
-    pub(crate) fn of_process(lock: ProcessLock) -> Self {
+    pub fn of_process(lock: ProcessLock) -> Self {
         Self {
             client: LockClient::Local,
             process: lock.process,
@@ -117,7 +127,7 @@ impl LockHolder {
 /// What a CANCEL did.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CancelOutcome {
+pub enum CancelOutcome {
     /// The request has left the queue.
     Cancelled,
     /// The lock has been granted, and the client has not yet answered the callback. The grant
@@ -129,11 +139,14 @@ pub(crate) enum CancelOutcome {
 
 /// Identifies a callback, as its cookie does. Unique over all files of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct CallbackId(pub(crate) u64);
+pub struct CallbackId(
+    /// Its number.
+    pub u64,
+);
 
 /// What a callback reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallbackStyle {
+pub enum CallbackStyle {
     /// The lock has been granted.
     Granted,
     /// The lock may be requested again.
@@ -142,24 +155,29 @@ pub(crate) enum CallbackStyle {
 
 /// A callback to be sent.
 #[derive(Clone, Debug)]
-pub(crate) struct LockCallback {
-    pub(crate) id: CallbackId,
-    pub(crate) style: CallbackStyle,
+pub struct LockCallback {
+    /// Its number.
+    pub id: CallbackId,
+    /// What it reports.
+    pub style: CallbackStyle,
     /// The handle of the request.
-    pub(crate) handle: FileHandle,
+    pub handle: FileHandle,
     /// `caller_name` of the request; empty in NFSv4.
-    pub(crate) caller_name: Arc<[u8]>,
+    pub caller_name: Arc<[u8]>,
     /// The lock and its owner.
-    pub(crate) lock: LockHolder,
+    pub lock: LockHolder,
     /// 0 for the first transmission. A retransmission has the same id.
-    pub(crate) attempt: u32,
+    pub attempt: u32,
 }
 
 /// How a client answered a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallbackAnswer {
-    /// It was received, after this round trip.
-    Accepted { round_trip: Duration },
+pub enum CallbackAnswer {
+    /// It was received.
+    Accepted {
+        /// The time from the call to its answer.
+        round_trip: Duration,
+    },
     /// The client does not want the lock: `LCK_DENIED` or another refusal of its own.
     Refused,
     /// No transmission can have reached the client: it has no port, or refuses connections.
@@ -170,42 +188,48 @@ pub(crate) enum CallbackAnswer {
 
 /// A lock of a file, in a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HeldLock {
-    pub(crate) lock: LockHolder,
+pub struct HeldLock {
+    /// The lock.
+    pub lock: LockHolder,
     /// Whether it waits; it is held otherwise.
-    pub(crate) waits: bool,
+    pub waits: bool,
 }
 
 /// Numbers of the table as they are, and totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LockTableCounts {
-    pub(crate) files: u64,
-    pub(crate) locks: u64,
-    pub(crate) owners: u64,
-    pub(crate) waiters: u64,
+pub struct LockTableCounts {
+    /// Files with locks or waiters.
+    pub files: u64,
+    /// Locks.
+    pub locks: u64,
+    /// Owners with locks or waiters; one that has some in several tables counts once for each.
+    pub owners: u64,
+    /// Requests that wait.
+    pub waiters: u64,
     /// The largest number of waiters of one file since the start.
-    pub(crate) waiters_max: u64,
+    pub waiters_max: u64,
     /// Requests granted, at once or by a callback.
-    pub(crate) granted: u64,
+    pub granted: u64,
     /// Requests denied because of a conflict.
-    pub(crate) denied: u64,
+    pub denied: u64,
     /// Requests that had to wait.
-    pub(crate) blocked: u64,
+    pub blocked: u64,
     /// Requests denied because of a limit.
-    pub(crate) limited: u64,
+    pub limited: u64,
     /// Waiting requests that were cancelled.
-    pub(crate) cancelled: u64,
+    pub cancelled: u64,
     /// Callbacks, retransmissions included.
-    pub(crate) callbacks: u64,
+    pub callbacks: u64,
     /// Grants taken back because the client refused or did not answer.
-    pub(crate) taken_back: u64,
+    pub taken_back: u64,
     /// Reservations that expired.
-    pub(crate) expired: u64,
+    pub expired: u64,
 }
 
 impl LockTableCounts {
     /// The sum of the numbers of two tables with different files.
-    pub(crate) fn and(self, other: &Self) -> Self {
+    #[must_use]
+    pub fn and(self, other: &Self) -> Self {
         Self {
             files: self.files + other.files,
             locks: self.locks + other.locks,

@@ -389,7 +389,8 @@ impl Model {
     }
 
     fn opener(&self, open: &ModelOpen) -> Option<Arc<Client>> {
-        self.state.client(open.client).ok()
+        let table = self.state.clients.lock();
+        table.records.get(&open.client).map(|record| Arc::clone(&record.client))
     }
 
     fn downgrade(&mut self, open: usize, mode: ShareMode) -> Result<(), String> {

@@ -5,6 +5,7 @@
 
 mod attributes;
 mod compounds;
+mod conformance;
 mod fixture;
 mod listing;
 mod names;

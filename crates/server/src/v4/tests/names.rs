@@ -2,7 +2,7 @@
 //! with the others.
 
 use curt_proto::nfs4::NfsStat4::{
-    Badchar, Badname, Badtype, Exist, Inval, Isdir, Nametoolong, Noent, Nofilehandle, Notdir, Notempty, Ok,
+    Badchar, Badname, Badtype, Exist, Inval, Nametoolong, Noent, Nofilehandle, Notempty, Ok,
 };
 use curt_proto::nfs4::*;
 use curt_xdr::Opaque;
@@ -125,8 +125,8 @@ fn rename_replaces_objects_of_the_same_kind() {
         let rename =
             |from, to| fixture.on_both(&["one"], &["one"], &RenameArgs4 { from: name(from), to: name(to) });
         assert_eq!(rename("missing", "x"), Noent);
-        assert_eq!(rename("file", "directory"), Isdir);
-        assert_eq!(rename("directory", "file"), Notdir);
+        assert_eq!(rename("file", "directory"), Exist);
+        assert_eq!(rename("directory", "file"), Exist);
         assert_eq!(fixture.on(&["one"], &create("full", CreateType4::Directory)), Ok);
         assert_eq!(fixture.on(&["one", "full"], &create("inner", CreateType4::Fifo)), Ok);
         assert_eq!(rename("directory", "full"), Notempty);

@@ -116,6 +116,30 @@ fn the_stateid_counts_for_the_size_alone() {
 }
 
 #[test]
+fn the_mode_of_a_symbolic_link_is_not_reported_as_set() {
+    Fixture::with_each_tree(|fixture| {
+        let values = AttributeValues {
+            mode: Some(0o600),
+            owner: Some(Opaque::new(b"7").unwrap()),
+            ..AttributeValues::default()
+        };
+        let owner = Attribute::set(&[Attribute::Owner]);
+        let target = CreateType4::Symlink(Opaque::new(b"x").unwrap());
+        fattr(&values, |attributes| {
+            let reply = fixture.run(|compound| {
+                go(compound, &["one"]);
+                compound.push(&CreateArgs4 { kind: target, name: name("new"), attributes });
+                compound.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes });
+            });
+            let mut results = reply.after(1);
+            let made: CreateOk4 = results.next(Nfs4Operation::Create).unwrap();
+            assert_eq!(made.attributes_set, owner);
+            assert_eq!(results.next::<Bitmap4>(Nfs4Operation::Setattr), Result::Ok(owner));
+        });
+    });
+}
+
+#[test]
 fn others_may_not_change_what_they_do_not_own() {
     let mut fixture = Fixture::new();
     fixture.become_user(5);

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod explore;
+mod kernel;
 mod naive;
 mod queue;
 mod ranges;

@@ -202,7 +202,7 @@ impl Naive {
         let grant = self.grants.remove(at);
         let held = self.held.entry(wanted.who).or_default();
         for cell in wanted.cells.iter() {
-            held[cell] = grant.before[cell];
+            held[cell] = grant.before[cell].map(|before| before.min(wanted.lock_type));
         }
         self.promote(of_cells(wanted.cells))
     }
@@ -400,6 +400,13 @@ impl Both {
     }
 
     fn compare(&self) {
+        for (who, held) in &self.naive.held {
+            for (cell, lock_type) in held.iter().enumerate().filter_map(|(cell, held)| Some((cell, (*held)?)))
+            {
+                let wanted = Wanted { who: *who, lock_type, cells: Cells { first: cell, last: cell } };
+                assert!(!self.naive.conflicts(&wanted), "{wanted:?} conflicts");
+            }
+        }
         let mut held: BTreeMap<Who, Held> = BTreeMap::new();
         let mut waiters = Vec::new();
         self.fixture.table.report(&mut |_, lock| {
@@ -409,10 +416,9 @@ impl Both {
                 return;
             }
             let held = held.entry(who).or_default();
-            for cell in 0..CELLS {
-                if (Cells { first: cell, last: cell }).range().overlaps(range) {
-                    assert_eq!(held[cell].replace(lock_type), None, "an owner's locks overlap");
-                }
+            let is_locked = |cell: usize| (Cells { first: cell, last: cell }).range().overlaps(range);
+            for (_, held) in held.iter_mut().enumerate().filter(|(cell, _)| is_locked(*cell)) {
+                assert_eq!(held.replace(lock_type), None, "an owner's locks overlap");
             }
         });
         let expected = self.naive.held.iter().filter(|(_, held)| held.iter().any(Option::is_some));

@@ -86,7 +86,7 @@ fn locks_are_found_among_many_of_all_kinds() {
         let at = u64::from(number) * 10;
         fixture.take(who(1, 1), READ, bytes(at, at));
         fixture.take(who(2, number), READ, bytes(at + 1, at + 1 + u64::from(number % 7) * 1_000));
-        fixture.take(who(3, number), WRITE, bytes(1 << 40 | at, 1 << 40 | at + 8));
+        fixture.take(who(3, number), WRITE, bytes(FAR + at, FAR + at + 8));
     }
     for number in 0..2_000_u32 {
         let at = u64::from(number) * 10;
@@ -96,12 +96,15 @@ fn locks_are_found_among_many_of_all_kinds() {
             number > 0 && reaches(number),
             "{number}"
         );
-        assert!(fixture.denies(who(4, 0), READ, bytes(1 << 40 | at + 8, 1 << 40 | at + 9)));
-        fixture.take(who(4, 0), READ, bytes(1 << 40 | at + 9, 1 << 40 | at + 9));
+        assert!(fixture.denies(who(4, 0), READ, bytes(FAR + at + 8, FAR + at + 9)));
+        fixture.take(who(4, 0), READ, bytes(FAR + at + 9, FAR + at + 9));
     }
     fixture.unlock(who(1, 1), WHOLE);
     assert!(!fixture.table.holds(&file(FILE), &who(1, 1).owner()));
 }
+
+/// Beyond all other locks of the test.
+const FAR: u64 = 1 << 40;
 
 /// Whether a lock of client 2 reaches the byte `number * 10`.
 fn reaches(number: u32) -> bool {

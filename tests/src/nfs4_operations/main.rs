@@ -1,0 +1,312 @@
+//! `nfs4-operations ADDRESS:PORT DIRECTORY`: calls every operation of NFSv4.1 that the server
+//! supports, in the directory with this path, which it leaves empty, and once in vain.
+//!
+//! It prints the operations that no compound contained; there should be none.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use curt_proto::nfs4::*;
+use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
+use curt_rpc::message::{AcceptStatus, call_record, decode_reply_header};
+use curt_xdr::{Decoder, Encode, Opaque, VarArray};
+
+/// The minor version.
+const MINOR: u32 = 1;
+
+/// A connection, and the session that was created over it.
+struct Client {
+    stream: TcpStream,
+    session: SessionId,
+    sequence: u32,
+    called: BTreeSet<Nfs4Operation>,
+}
+
+/// Arguments of COMPOUND, encoded already.
+struct EncodedCompound(Vec<u8>);
+
+impl Encode for EncodedCompound {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+}
+
+impl Client {
+    /// Sends a compound and returns its results.
+    fn send(&mut self, operations: impl FnOnce(&mut CompoundEncoder<'_>)) -> Result<Vec<u8>> {
+        let mut arguments = Vec::new();
+        let mut compound = CompoundEncoder::new(&mut arguments, Opaque::new(b"operations")?, MINOR);
+        operations(&mut compound);
+        compound.finish();
+        let credential = RpcCredential::Sys(AuthSysCredential {
+            machine_name: MachineName::new(b"tests"),
+            uid: 0,
+            gid: 0,
+            groups: AuthSysGids::first_of(&[]),
+        });
+        let arguments = EncodedCompound(arguments);
+        let procedure = Nfs4Procedure::Compound.number();
+        self.stream.write_all(&call_record(1, PROGRAM, VERSION, procedure, &credential, &arguments))?;
+        let mut mark = [0; 4];
+        self.stream.read_exact(&mut mark)?;
+        let length = u32::from_be_bytes(mark) & (u32::MAX >> 1);
+        let mut record = vec![0; usize::try_from(length)?];
+        self.stream.read_exact(&mut record)?;
+        let decoder = &mut Decoder::new(&record);
+        let outcome = decode_reply_header(decoder).context("no reply")?.outcome;
+        ensure!(outcome == Ok(AcceptStatus::Success), "the call was refused: {outcome:?}");
+        Ok(decoder.remaining().to_vec())
+    }
+
+    /// As [`Self::send`], after SEQUENCE; notes the operations that were executed.
+    fn run(&mut self, operations: impl FnOnce(&mut CompoundEncoder<'_>)) -> Result<(NfsStat4, Vec<u8>)> {
+        self.sequence += 1;
+        let sequence = SequenceArgs4 {
+            session: self.session,
+            sequence: SequenceId(self.sequence),
+            slot: SlotId(0),
+            highest_slot: SlotId(0),
+            cache_this: false,
+        };
+        let reply = self.send(|compound| {
+            compound.push(&sequence);
+            operations(compound);
+        })?;
+        let status = CompoundResults::new(&reply)?.header().status;
+        Ok((status, reply))
+    }
+
+    /// Runs one operation on the object at a path, which succeeds or fails with one of `others`.
+    fn at<A: OperationArguments>(
+        &mut self,
+        path: &[&str],
+        arguments: &A,
+        others: &[NfsStat4],
+    ) -> Result<Vec<u8>> {
+        self.called.insert(A::OPERATION);
+        let (status, reply) = self.run(|compound| {
+            go(compound, path);
+            compound.bare(Nfs4Operation::Savefh);
+            compound.push(arguments);
+        })?;
+        ensure!(status == NfsStat4::Ok || others.contains(&status), "{}: {status}", A::OPERATION);
+        Ok(reply)
+    }
+
+    /// The result of an operation that [`Self::at`] has run.
+    fn result<T: for<'a> curt_xdr::Decode<'a>>(
+        reply: &[u8],
+        path: &[&str],
+        operation: Nfs4Operation,
+    ) -> Result<T> {
+        let mut results = CompoundResults::new(reply)?;
+        results.next::<SequenceOk4>(Nfs4Operation::Sequence)?;
+        results.status(Nfs4Operation::Putrootfh)?;
+        for _ in path {
+            results.status(Nfs4Operation::Lookup)?;
+        }
+        results.status(Nfs4Operation::Savefh)?;
+        Ok(results.next(operation)?)
+    }
+}
+
+/// Makes the object at a path the current one.
+fn go(compound: &mut CompoundEncoder<'_>, path: &[&str]) {
+    compound.bare(Nfs4Operation::Putrootfh);
+    for name in path {
+        compound.push(&LookupArgs4 { name: Opaque::new(name.as_bytes()).expect("a short name") });
+    }
+}
+
+fn begin(address: &str) -> Result<Client> {
+    let stream = TcpStream::connect(address)?;
+    let mut client = Client { stream, session: SessionId::default(), sequence: 0, called: BTreeSet::new() };
+    let exchange = ExchangeIdArgs4 {
+        owner: ClientOwner { verifier: Verifier4([1; 8]), owner: Opaque::new(b"operations")? },
+        flags: ExchangeIdFlags(0),
+        state_protect: StateProtectArgs::None,
+        implementation: VarArray::default(),
+    };
+    let reply = client.send(|compound| compound.push(&exchange))?;
+    let exchanged: ExchangeIdOk4<'_> = CompoundResults::new(&reply)?.next(Nfs4Operation::ExchangeId)?;
+    let channel = ChannelAttributes {
+        request_max: 1 << 20,
+        response_max: 1 << 20,
+        response_cached_max: 4096,
+        operations_max: 64,
+        requests_max: 4,
+        ..ChannelAttributes::default()
+    };
+    let create = CreateSessionArgs4 {
+        clientid: exchanged.clientid,
+        sequence: exchanged.sequence,
+        flags: CreateSessionFlags(CreateSessionFlags::CONN_BACK_CHAN),
+        fore: channel.clone(),
+        back: channel,
+        callback_program: 0x4000_0000,
+        callback_security: VarArray::new(vec![CallbackSecurity::None])?,
+    };
+    let reply = client.send(|compound| compound.push(&create))?;
+    client.session =
+        CompoundResults::new(&reply)?.next::<CreateSessionOk4>(Nfs4Operation::CreateSession)?.session;
+    let bind = BindConnToSessionArgs4 {
+        session: client.session,
+        direction: ChannelDirFromClient::ForeOrBoth,
+        rdma: false,
+    };
+    client.send(|compound| compound.push(&bind))?;
+    use Nfs4Operation as Op;
+    client.called.extend([
+        Op::ExchangeId,
+        Op::CreateSession,
+        Op::BindConnToSession,
+        Op::Sequence,
+        Op::Putrootfh,
+        Op::Lookup,
+        Op::Savefh,
+    ]);
+    client.at(&[], &ReclaimCompleteArgs4 { one_file_system: false }, &[])?;
+    Ok(client)
+}
+
+/// Opens, data, and what ends them.
+fn on_files(client: &mut Client, directory: &[&str]) -> Result<()> {
+    let path: Vec<&str> = directory.iter().copied().chain(["file"]).collect();
+    let open = |access| -> Result<OpenArgs4<'static>> {
+        Ok(OpenArgs4 {
+            seqid: 0,
+            share_access: ShareAccess4(access),
+            share_deny: 0,
+            owner: StateOwner { clientid: Clientid(0), owner: Opaque::new(b"owner")? },
+            how: OpenHow::Create(CreateHow4::Unchecked(Fattr4::default())),
+            claim: OpenClaim::Null(Opaque::new(b"file")?),
+        })
+    };
+    client.at(directory, &open(ShareAccess4::READ)?, &[])?;
+    let reply = client.at(directory, &open(ShareAccess4::BOTH)?, &[])?;
+    let mut results = CompoundResults::new(&reply)?;
+    results.next::<SequenceOk4>(Nfs4Operation::Sequence)?;
+    for operation in
+        [Nfs4Operation::Putrootfh].into_iter().chain(directory.iter().map(|_| Nfs4Operation::Lookup))
+    {
+        results.status(operation)?;
+    }
+    results.status(Nfs4Operation::Savefh)?;
+    let stateid = results.next::<OpenOk4<'_>>(Nfs4Operation::Open)?.stateid;
+    let data = Opaque::new(b"some data")?;
+    client.at(&path, &WriteArgs4 { stateid, offset: 0, stable: StableHow4::Unstable, data }, &[])?;
+    client.at(&path, &ReadArgs4 { stateid, offset: 0, count: 100 }, &[])?;
+    client.at(
+        &path,
+        &ReadArgs4 { stateid: Stateid::INVALID, offset: 0, count: 100 },
+        &[NfsStat4::BadStateid],
+    )?;
+    client.at(&path, &CommitArgs4 { offset: 0, count: 0 }, &[])?;
+    let mut bytes = Vec::new();
+    let values = AttributeValues { size: Some(4), mode: Some(0o600), ..AttributeValues::default() };
+    values.encode_values(values.present(), &mut bytes);
+    let attributes = Fattr4 { mask: values.present(), values: Opaque::new(&bytes)? };
+    client.at(&path, &SetattrArgs4 { stateid, attributes }, &[])?;
+    client.at(&path, &VerifyArgs4 { attributes }, &[])?;
+    client.at(&path, &NverifyArgs4 { attributes }, &[NfsStat4::Same])?;
+    client.at(
+        &path,
+        &GetattrArgs4 { attributes: Attribute::supported(MINOR).common(Attribute::READABLE) },
+        &[],
+    )?;
+    client.at(&path, &AccessArgs4 { access: 0x3f }, &[])?;
+    client.at(&path, &TestStateidArgs4 { stateids: VarArray::new(vec![stateid, Stateid::INVALID])? }, &[])?;
+    client.at(&path, &FreeStateidArgs4 { stateid }, &[NfsStat4::LocksHeld])?;
+    client.at(&path, &DelegreturnArgs4 { stateid }, &[NfsStat4::BadStateid, NfsStat4::OldStateid])?;
+    let downgrade = OpenDowngradeArgs4 {
+        stateid,
+        seqid: 0,
+        share_access: ShareAccess4(ShareAccess4::READ),
+        share_deny: 0,
+    };
+    let reply = client.at(&path, &downgrade, &[])?;
+    let stateid = Client::result(&reply, &path, Nfs4Operation::OpenDowngrade)?;
+    client.at(&path, &CloseArgs4 { seqid: 0, stateid }, &[])?;
+    Ok(())
+}
+
+/// Names, links, listings, and flavors.
+fn on_names(client: &mut Client, directory: &[&str]) -> Result<()> {
+    let name = |text: &'static str| Opaque::new(text.as_bytes()).expect("a short name");
+    let create = |kind, new| CreateArgs4 { kind, name: name(new), attributes: Fattr4::default() };
+    client.at(directory, &create(CreateType4::Directory, "made"), &[])?;
+    client.at(directory, &create(CreateType4::Directory, "made"), &[NfsStat4::Exist])?;
+    client.at(directory, &create(CreateType4::Symlink(Opaque::new(b"target")?), "link"), &[])?;
+    client.at(directory, &RenameArgs4 { from: name("made"), to: name("moved") }, &[])?;
+    let listing = ReaddirArgs4 {
+        cookie: 0,
+        verifier: Verifier4::default(),
+        directory_count: 8192,
+        max_count: 8192,
+        attributes: Attribute::supported(MINOR).common(Attribute::READABLE),
+    };
+    client.at(directory, &listing, &[])?;
+    client.at(&[], &listing, &[])?;
+    client.at(directory, &SecinfoArgs4 { name: name("moved") }, &[])?;
+    client.at(directory, &SecinfoNoNameArgs4::Current, &[])?;
+    client.called.extend([
+        Nfs4Operation::Putfh,
+        Nfs4Operation::Getfh,
+        Nfs4Operation::Putpubfh,
+        Nfs4Operation::Lookupp,
+        Nfs4Operation::Readlink,
+        Nfs4Operation::Restorefh,
+        Nfs4Operation::Link,
+    ]);
+    let (status, _) = client.run(|compound| {
+        go(compound, directory);
+        compound.push(&LookupArgs4 { name: name("file") });
+        compound.bare(Nfs4Operation::Savefh);
+        go(compound, directory);
+        compound.push(&LinkArgs4 { name: name("hard") });
+        compound.push(&LookupArgs4 { name: name("link") });
+        compound.bare(Nfs4Operation::Readlink);
+        compound.bare(Nfs4Operation::Restorefh);
+        compound.bare(Nfs4Operation::Getfh);
+        compound.bare(Nfs4Operation::Putpubfh);
+        go(compound, directory);
+        compound.bare(Nfs4Operation::Lookupp);
+        compound.push(&PutfhArgs4 { object: NfsFh4::new(b"no handle").expect("it is short") });
+    })?;
+    ensure!(status == NfsStat4::Badhandle, "names: {status}");
+    for left in ["file", "hard", "link", "moved"] {
+        client.at(directory, &RemoveArgs4 { name: name(left) }, &[])?;
+    }
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, path] = arguments.as_slice() else {
+        bail!("usage: nfs4-operations ADDRESS:PORT DIRECTORY");
+    };
+    let directory: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+    let mut client = begin(address)?;
+    on_files(&mut client, &directory)?;
+    on_names(&mut client, &directory)?;
+    let control = BackchannelCtlArgs4 {
+        callback_program: 0x4000_0001,
+        callback_security: VarArray::new(vec![CallbackSecurity::None])?,
+    };
+    client.at(&[], &control, &[])?;
+    let missing: Vec<_> = Nfs4Operation::ALL
+        .into_iter()
+        .filter(|operation| operation.availability(MINOR) == Availability::Supported)
+        .filter(|operation| !client.called.contains(operation))
+        .filter(|operation| {
+            !matches!(operation, Nfs4Operation::DestroySession | Nfs4Operation::DestroyClientid)
+        })
+        .map(Nfs4Operation::name)
+        .collect();
+    let session = client.session;
+    client.send(|compound| compound.push(&DestroySessionArgs4 { session }))?;
+    println!("not called: {}", missing.join(" "));
+    Ok(())
+}
