@@ -31,7 +31,9 @@ const REPLAYS: [&str; 3] = ["bench", "demo", "explain"];
 /// Binaries that compare times, or need the whole machine: these run alone.
 const ALONE: [&str; 3] = ["connections", "silence", "slow_exports"];
 /// The longest tests start first, so that the last one does not run alone for long.
-const LONGEST: [&str; 18] = [
+const LONGEST: [&str; 20] = [
+    "model",
+    "fill",
     "million_names",
     "conformance",
     "listing",

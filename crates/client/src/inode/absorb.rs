@@ -318,7 +318,8 @@ impl Inode {
         if event.is_wanted() { self.event_fileid() } else { 0 }
     }
 
-    /// Its inode number for an event that is enabled. Must not be called while its facts are locked.
+    /// Its inode number for an event that is enabled. Must not be called while its facts are
+    /// locked.
     pub(crate) fn event_fileid(&self) -> u64 {
         self.attributes().map_or(0, |attributes| attributes.fileid)
     }

@@ -189,12 +189,8 @@ impl ChunkBuilder {
     }
 
     pub(super) fn build(self, used_at: u64, charge: ListingMemoryCharge) -> ListingChunk {
-        ListingChunk {
-            names: self.names.into(),
-            entries: self.entries.into(),
-            used_at: AtomicU64::new(used_at),
-            charge,
-        }
+        let (names, entries) = (self.names.into(), self.entries.into());
+        ListingChunk { names, entries, used_at: AtomicU64::new(used_at), charge }
     }
 }
 
@@ -468,11 +464,8 @@ impl DirectoryListing {
         match &state.slots[slot].chunk {
             Some(chunk) => {
                 chunk.used_at.store(self.memory.next_use(), Relaxed);
-                ListingStep::Names {
-                    chunk: Arc::clone(chunk),
-                    index,
-                    is_last: slot + 1 == state.slots.len() && !is_end,
-                }
+                let is_last = slot + 1 == state.slots.len() && !is_end;
+                ListingStep::Names { chunk: Arc::clone(chunk), index, is_last }
             }
             None => ListingStep::Evicted,
         }
@@ -536,12 +529,8 @@ impl DirectoryListing {
         let Some(count) = added.and_then(|added| first.checked_add(added)) else {
             return false;
         };
-        state.slots.push(ChunkSlot {
-            first,
-            count: count - first,
-            after: state.end,
-            chunk: Some(Arc::clone(&chunk)),
-        });
+        let (after, slot_chunk) = (state.end, Some(Arc::clone(&chunk)));
+        state.slots.push(ChunkSlot { first, count: count - first, after, chunk: slot_chunk });
         state.count = count;
         let ListingState { slots, cookies, .. } = state;
         let rehash = |ordinal: &u32| self.hasher.hash_one(cookie_at(slots, *ordinal).unwrap_or(0));

@@ -67,18 +67,13 @@ impl Drop for ListingReader {
 impl ReaddirCursor {
     /// A cursor at the beginning of `listing`.
     pub(super) fn new(listing: Arc<DirectoryListing>) -> Self {
+        let (is_whole, loops) = (listing.is_whole(), CookieLoopDetector::default());
         Self {
-            is_whole: listing.is_whole(),
             _reader: ListingReader::new(&listing),
-            at: CursorPosition {
-                listing,
-                cookie: 0,
-                ordinal: 0,
-                loops: CookieLoopDetector::default(),
-                skipped: None,
-            },
+            at: CursorPosition { listing, cookie: 0, ordinal: 0, loops, skipped: None },
             _current_chunk: None,
             read_before: Vec::new(),
+            is_whole,
         }
     }
 

@@ -51,7 +51,7 @@ fn trace_restart(inode: &Inode, cookie: u64) {
     probe!(NfsReaddirRestart { dir: inode.event_fileid(), cookie });
 }
 
-/// Returns the names that follow `cookie` (0: from the beginning) until the listener is full, the
+/// Returns the names that follow `cookie` (0: from the beginning) until the receiver is full, the
 /// directory ends, or no further names are cached and at least one was returned. With `plus`, each
 /// name has the result of its lookup where that is cached. `.` and `..` are returned where the
 /// server lists them. Cookies are those of the server: any 64 bits except zero.
@@ -67,7 +67,7 @@ pub fn readdir(
     directory: &OpenDirectory,
     cookie: u64,
     plus: bool,
-    listener: &mut dyn FnMut(&DirEntry<'_>) -> DirEmit,
+    emit: &mut dyn FnMut(&DirEntry<'_>) -> DirEmit,
 ) -> Result<(), Errno> {
     let identity = Arc::clone(&directory.identity);
     let op = &Op::new(op.sb, identity, op.interrupt().clone(), op.now());
@@ -77,16 +77,8 @@ pub fn readdir(
         continue_reading(op, directory, cookie)?;
     }
     let at = directory.cursor.lock().seek(&op.sb.listing_memory, cookie);
-    let call = ReaddirCall {
-        op,
-        directory,
-        plus,
-        emit: listener,
-        at,
-        count: 0,
-        count_max: names_between_decisions(&op.options),
-    };
-    call.run()
+    let count_max = names_between_decisions(&op.options);
+    ReaddirCall { op, directory, plus, emit, at, count: 0, count_max }.run()
 }
 
 /// Names that `directory` lists are used: the following ones are requested with attributes.
@@ -191,16 +183,11 @@ impl ReaddirCall<'_> {
         stop
     }
 
-    /// Returns one name; false if the listener is full.
+    /// Returns one name; false if the receiver is full.
     fn emit(&mut self, entry: &ListedEntry<'_>) -> bool {
         let found = if self.plus { self.found(entry) } else { None };
-        let taken = (self.emit)(&DirEntry {
-            name: entry.name,
-            fileid: entry.fileid,
-            kind: entry.kind,
-            cookie: entry.cookie,
-            found,
-        });
+        let ListedEntry { name, fileid, kind, cookie, .. } = *entry;
+        let taken = (self.emit)(&DirEntry { name, fileid, kind, cookie, found });
         if let (DirEmit::Full, Some(found)) = (&taken, found) {
             self.op.sb.forget(found.id, 1);
         }
@@ -275,38 +262,33 @@ fn begin_pass(directory: &OpenDirectory, listing: Arc<DirectoryListing>) {
 
 fn fresh_listing(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Arc<DirectoryListing>>, Errno> {
     for _ in op.rounds() {
-        let clock = op.sb.core.server_clock(inode.fsid().unwrap_or(0));
-        let (decision, listing) = {
-            let wanted = LookupTime { began: op.began, now: op.now() };
-            let mut facts = inode.facts();
-            let TypeState::Directory(state) = &mut facts.by_type else {
-                return Ok(None);
-            };
-            let cached = state.current_listing();
-            let Some((listing, label)) =
-                cached.and_then(|listing| listing.label().map(|label| (listing, label)))
-            else {
-                return Ok(None);
-            };
-            let mut view =
-                NameView::of(DentryState::Positive, label, &facts.state, &clock, wanted, &op.options);
-            view.directory = facts.freshness(op.time(), &op.options);
-            (decide_lookup(&view, &op.options), listing)
-        };
-        match decision {
-            NameDecision::ServePositive => {
+        match decide_cached(op, inode) {
+            Some((NameDecision::ServePositive, listing)) => {
                 op.sb.count(ClientCounter::ListingCached);
                 return Ok(Some(listing));
             }
-            NameDecision::RevalidateDirectory => {
+            Some((NameDecision::RevalidateDirectory, _)) => {
                 op.sb.count(ClientCounter::DirGetattrForName);
                 let _why = scope::with_cause(Cause::ListingCheck);
                 getattr::revalidate(op, inode)?;
             }
-            NameDecision::ServeNegative | NameDecision::Lookup(_) => break,
+            Some((NameDecision::ServeNegative | NameDecision::Lookup(_), _)) | None => break,
         }
     }
     Ok(None)
+}
+
+/// The cached listing, and whether it is served as a name that was learned with it would be.
+fn decide_cached(op: &Op<'_>, inode: &Inode) -> Option<(NameDecision, Arc<DirectoryListing>)> {
+    let clock = op.sb.core.server_clock(inode.fsid().unwrap_or(0));
+    let wanted = LookupTime { began: op.began, now: op.now() };
+    let mut facts = inode.facts();
+    let TypeState::Directory(state) = &mut facts.by_type else { return None };
+    let listing = state.current_listing()?;
+    let view =
+        NameView::of(DentryState::Positive, listing.label()?, &facts.state, &clock, wanted, &op.options);
+    let directory = facts.freshness(op.time(), &op.options);
+    Some((decide_lookup(&NameView { directory, ..view }, &op.options), listing))
 }
 
 /// With `readdir=restart`, a directory that changed is read again from its beginning up to

@@ -208,17 +208,9 @@ impl ReaddirRequester {
         let state = facts.by_type.directory();
         state.names_since_stat = state.names_since_stat.saturating_add(state.names_last);
         state.names_last = u32::try_from(page.names.len()).unwrap_or(u32::MAX);
-        Ok(ReaddirReply {
-            page,
-            plus,
-            size,
-            origin: ListingOrigin {
-                label: complete::reply_label(ticket, &facts.state, is_adopted, sent_at),
-                ticket,
-                epoch: facts.contents(),
-            },
-            sent_at,
-        })
+        let label = complete::reply_label(ticket, &facts.state, is_adopted, sent_at);
+        let origin = ListingOrigin { label, ticket, epoch: facts.contents() };
+        Ok(ReaddirReply { page, plus, size, origin, sent_at })
     }
 
     /// As [`Self::fetch`], with retries in more bytes if `size` was too small: while the server

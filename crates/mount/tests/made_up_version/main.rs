@@ -104,6 +104,8 @@ const LOOKUPS: usize = 200;
 
 /// The mount point of the traced process.
 const MOUNT_POINT: &str = "CURT_TEST_MOUNT";
+/// Maximum number of system calls with which a thread starts.
+const CALLS_OF_A_START: usize = 16;
 
 #[test]
 fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device() {
@@ -157,6 +159,8 @@ fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device
     assert!(writes.abs_diff(LOOKUPS) <= 1, "{writes}");
     // Every 10 ms the client checks whether the caller is still the same task.
     let _ = count(libc::SYS_newfstatat) + count(libc::SYS_statx);
-    // Occasionally a thread does something for the first time.
-    assert!(calls.values().sum::<usize>() <= LOOKUPS / 20, "{calls:?}");
+    // Occasionally a thread does something for the first time, or another one is started because
+    // all of them have requests.
+    let started = count(libc::SYS_clone3) + count(libc::SYS_clone);
+    assert!(calls.values().sum::<usize>() <= LOOKUPS / 20 + started * CALLS_OF_A_START, "{calls:?}");
 }

@@ -48,18 +48,9 @@ struct SentCall {
 impl LatencyConnection {
     pub(super) fn new(stream: TcpStream, calls: PreparedCalls, checks: ReplyChecks) -> Self {
         let none = SentCall { number: 0, sent: Instant::now(), took: Duration::ZERO };
-        Self {
-            slots: vec![none; calls.slots_count()],
-            stream,
-            calls,
-            checks,
-            output: Vec::new(),
-            prepared: Vec::new(),
-            input: vec![0; INPUT_BYTES],
-            filled: 0,
-            waiting: 0,
-            left: 0,
-        }
+        let (slots, output, prepared) = (vec![none; calls.slots_count()], Vec::new(), Vec::new());
+        let input = vec![0; INPUT_BYTES];
+        Self { stream, calls, checks, output, prepared, input, filled: 0, slots, waiting: 0, left: 0 }
     }
 
     /// Makes the calls of these slots, with `interval` between them if there is one. Returns the

@@ -97,16 +97,13 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
     let permissions = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(&directory, permissions)
         .with_context(|| format!("{} must be this user's", directory.display()))?;
-    let setup = SubjectSetup {
-        directory: &directory,
-        credential,
-        prefix: &format!("latency-{}", std::process::id()),
-    };
+    let prefix = &format!("latency-{}", std::process::id());
+    let setup = SubjectSetup { directory: &directory, credential, prefix };
     let mut subjects = subjects(arguments, &setup)?;
     let curt = subjects.iter_mut().find(|subject| subject.role == SubjectRole::Curt);
     let mounted = curt.filter(|_| arguments.mount).map(LatencyMount::new).transpose()?;
     let processors = ProcessorSets::allowed()?;
-    let measured = all(arguments, &subjects, mounted.as_ref(), &processors, &setup);
+    let measured = all(arguments, &setup, &subjects, mounted.as_ref(), &processors);
     // Remove the files on success and on failure.
     processors.place(Placement::Any, &[])?;
     if let Some(mount) = mounted {
@@ -134,11 +131,8 @@ fn subjects(arguments: &LatencyArguments, setup: &SubjectSetup<'_>) -> Result<Ve
         LatencySubject::serving(setup, SubjectRole::Uncached)?,
     ];
     for peer in &arguments.peer {
-        ensure!(
-            subjects.iter().all(|subject| subject.name != peer.name),
-            "{} is measured twice: name each peer differently",
-            peer.name
-        );
+        let is_new = subjects.iter().all(|subject| subject.name != peer.name);
+        ensure!(is_new, "{} is measured twice: name each peer differently", peer.name);
         subjects.push(LatencySubject::peer(setup, peer)?);
     }
     Ok(subjects)
@@ -163,23 +157,17 @@ fn cells(arguments: &LatencyArguments) -> Vec<MeasurementCell> {
 
 fn all(
     arguments: &LatencyArguments,
+    setup: &SubjectSetup<'_>,
     subjects: &[LatencySubject],
     mounted: Option<&LatencyMount>,
     processors: &ProcessorSets,
-    setup: &SubjectSetup<'_>,
 ) -> Result<Value> {
     let (sample_ms, operations_min, largest) = match arguments.quick {
         true => (1, 16, 64 << 10),
         false => (8, 100, sizes::MOST),
     };
-    let measurement = Measurement {
-        subjects,
-        mounted,
-        processors,
-        rounds: arguments.rounds,
-        sample: Duration::from_millis(sample_ms),
-        operations_min,
-    };
+    let (rounds, sample) = (arguments.rounds, Duration::from_millis(sample_ms));
+    let measurement = Measurement { subjects, mounted, processors, rounds, sample, operations_min };
     let (cells, has_sizes) = (cells(arguments), arguments.only.is_empty());
     let rounds_of_sizes = if has_sizes { arguments.rounds } else { 0 };
     let bar = progress_bar("latencies");
@@ -196,10 +184,8 @@ fn all(
     // Curt's server with its file cache and without, on the processor of this thread.
     let servers = |round| {
         let setup = SubjectSetup { prefix: &format!("{}-{round}", setup.prefix), ..*setup };
-        let servers = [
-            LatencySubject::serving(&setup, SubjectRole::Curt)?,
-            LatencySubject::serving(&setup, SubjectRole::Uncached)?,
-        ];
+        let serving = |role| LatencySubject::serving(&setup, role);
+        let servers = [serving(SubjectRole::Curt)?, serving(SubjectRole::Uncached)?];
         place(processors, Placement::OneCpu, &servers)?;
         Ok(servers)
     };

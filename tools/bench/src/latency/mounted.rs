@@ -17,6 +17,9 @@ use super::subject::{LISTED, LatencySubject, MADE, file_name, written_name};
 /// With these options each call sends a request.
 const OPTIONS: &str = "noac,lookupcache=none,noaccesscheck";
 
+/// Makes the call with this number.
+type NumberedCall = Box<dyn FnMut(usize) -> Result<()>>;
+
 /// A mount, and the tree on it.
 pub(super) struct LatencyMount {
     pub(super) mounted: MountProcess,
@@ -49,18 +52,11 @@ impl LatencyMount {
         Ok((latencies, start.elapsed()))
     }
 
-    fn call(
-        &self,
-        operation: LatencyOperation,
-        generation: u64,
-    ) -> Result<Box<dyn FnMut(usize) -> Result<()>>> {
-        let (file, made, listed) =
-            (self.tree.join(file_name(0)), self.tree.join(MADE), self.tree.join(LISTED));
+    fn call(&self, operation: LatencyOperation, generation: u64) -> Result<NumberedCall> {
+        let [file, made, listed] = [&file_name(0), MADE, LISTED].map(|name| self.tree.join(name));
         let name = move |number| made.join(format!("mount-{number:08}"));
-        let blocks = |generation| -> Vec<Vec<u8>> {
-            let block = |slot| block(slot, generation, BLOCK_BYTES);
-            (0..OUTSTANDING_MAX).map(block).collect()
-        };
+        let slots = 0..OUTSTANDING_MAX;
+        let blocks = |generation| slots.map(|slot| block(slot, generation, BLOCK_BYTES)).collect::<Vec<_>>();
         let mut aligned = Box::new(AlignedBlock([0; BLOCK_BYTES]));
         Ok(match operation {
             LatencyOperation::Getattr => {
@@ -80,10 +76,8 @@ impl LatencyMount {
                 })
             }
             LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
-                let stable = match operation {
-                    LatencyOperation::WriteFileSync => OFlags::SYNC,
-                    _ => OFlags::empty(),
-                };
+                let is_stable = operation == LatencyOperation::WriteFileSync;
+                let stable = if is_stable { OFlags::SYNC } else { OFlags::empty() };
                 let flags = OFlags::WRONLY | OFlags::DIRECT | stable;
                 let file = rustix::fs::open(self.tree.join(written_name(0)), flags, Mode::empty())?;
                 let (file, blocks) = (File::from(file), blocks(generation));

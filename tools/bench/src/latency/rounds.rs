@@ -287,35 +287,25 @@ fn row(cell: MeasurementCell, operation: LatencyOperation, mut measured: Vec<Sub
     let ratio = curt.zip(of(SubjectRole::Floor)).map(|(curt, floor)| paired(&curt.medians, &floor.medians));
     let peers = measured.iter().filter(|samples| samples.role == SubjectRole::Peer);
     let peers = peers.map(|peer| {
-        let figures = json!({
-            "us": peer.is_placed.then(|| median(&peer.medians)),
-            "ops_per_s": peer.is_placed.then(|| median(&peer.rates)),
-            "cpu_us": peer.processor_us(),
-        });
-        (peer.name.clone(), figures)
+        let placed = |values: &[f64]| peer.is_placed.then(|| median(values));
+        let (us, rate) = (placed(&peer.medians), placed(&peer.rates));
+        (peer.name.clone(), json!({ "us": us, "ops_per_s": rate, "cpu_us": peer.processor_us() }))
     });
     let peers: Map<String, Value> = peers.collect();
     json!({
-        "op": operation,
-        "bytes": operation.bytes(),
-        "outstanding": cell.shape.outstanding,
-        "connections": cell.shape.connections,
-        "placement": cell.placement,
-        "echo_us": us(SubjectRole::Echo),
-        "floor_us": us(SubjectRole::Floor),
-        "curt_us": us(SubjectRole::Curt),
-        "curt_p99_us": curt_p99_us,
+        "op": operation.name(), "bytes": operation.bytes(), "outstanding": cell.shape.outstanding,
+        "connections": cell.shape.connections, "placement": cell.placement,
+        "echo_us": us(SubjectRole::Echo), "floor_us": us(SubjectRole::Floor),
+        "curt_us": us(SubjectRole::Curt), "curt_p99_us": curt_p99_us,
         // Curt by the floor, in the same round: the median, and its interval of 95 %.
-        "ratio": ratio.map(|ratio| ratio.median),
-        "ratio_low": ratio.map(|ratio| ratio.low),
+        "ratio": ratio.map(|ratio| ratio.median), "ratio_low": ratio.map(|ratio| ratio.low),
         "ratio_high": ratio.map(|ratio| ratio.high),
         // Of Curt's server.
         "ops_per_s": curt.map(|curt| median(&curt.rates)),
         "cpu_us": curt.and_then(SubjectSamples::processor_us),
         "filecache_off_us": us(SubjectRole::Uncached),
         // The system call on a mount, for one operation at a time.
-        "mount_us": us(SubjectRole::Mount),
-        "peers": peers,
+        "mount_us": us(SubjectRole::Mount), "peers": peers,
     })
 }
 

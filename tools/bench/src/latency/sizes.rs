@@ -122,14 +122,9 @@ impl<'a> SizeTestFile<'a> {
         let connection = |calls, checks| -> Result<_> {
             Ok(LatencyConnection::new(connect(subject.address)?, PreparedCalls::ready(calls), checks))
         };
-        Ok(Self {
-            writing: connection(writes, ReplyChecks::Success)?,
-            reading: connection(reads, ReplyChecks::Data(blocks))?,
-            subject,
-            file,
-            calls: size / piece,
-            count,
-        })
+        let writing = connection(writes, ReplyChecks::Success)?;
+        let reading = connection(reads, ReplyChecks::Data(blocks))?;
+        Ok(Self { subject, file, writing, reading, calls: size / piece, count })
     }
 
     /// The four passes over the file, which is empty before. Returns the median of each for a unit,
@@ -138,10 +133,7 @@ impl<'a> SizeTestFile<'a> {
         self.subject.tree.export.empty(&self.file)?;
         let mut medians = [0.0; 4];
         for (pass, median_of_pass) in medians.iter_mut().enumerate() {
-            let connection = match pass {
-                0 | 1 => &mut self.writing,
-                _ => &mut self.reading,
-            };
+            let connection = if pass < 2 { &mut self.writing } else { &mut self.reading };
             let calls = self.calls;
             let took = (0..self.count).map(|number| {
                 let times = connection.times(number * calls..(number + 1) * calls, None)?;

@@ -130,19 +130,12 @@ impl LatencySubject {
     }
 
     fn new(setup: &SubjectSetup<'_>, role: SubjectRole, name: &str, export: LatencyExport) -> Result<Self> {
-        let tree_name = format!("{}-{name}", setup.prefix);
+        let (tree_name, address) = (format!("{}-{name}", setup.prefix), export.address);
         let directory = setup.directory.join(&tree_name);
-        Ok(Self {
-            role,
-            name: name.to_owned(),
-            pid: None,
-            address: export.address,
-            tree: LatencyTree::make(export, tree_name)
-                .with_context(|| format!("{name}: cannot make the files to measure with"))?,
-            directory,
-            world: None,
-            _echo: None,
-        })
+        let tree = LatencyTree::make(export, tree_name);
+        let tree = tree.with_context(|| format!("{name}: cannot make the files to measure with"))?;
+        let name = name.to_owned();
+        Ok(Self { role, name, pid: None, tree, address, directory, world: None, _echo: None })
     }
 
     /// The connections of a shape.
@@ -245,26 +238,26 @@ impl LatencyExport {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let server =
             host.parse::<IpAddr>().map_or_else(|_| ServerName::Name(host.to_owned()), ServerName::Address);
+        let transport = TcpOptions::new(server, PortSource::Fixed(port));
+        let (path, nfs_port, timeout) = (path.to_vec(), Some(port), MOUNT_TIMEOUT);
+        let (mount_server, mount_family, credential) = (None, AddressFamily::Any, credential.clone());
+        let user = OpenContext { owner: 0, credential: Arc::new(credential.clone()) };
         let source = ExportSource {
-            path: path.to_vec(),
-            transport: TcpOptions::new(server, PortSource::Fixed(port)),
-            nfs_port: Some(port),
-            mount_server: None,
-            mount_family: AddressFamily::Any,
+            path,
+            transport,
+            nfs_port,
+            mount_server,
+            mount_family,
             mount_port,
-            credential: credential.clone(),
-            timeout: MOUNT_TIMEOUT,
+            credential,
+            timeout,
         };
-        let (events, clock) = (Arc::new(NoTransportEvents), Arc::new(MonotonicClock));
-        let mounted = mount(&source, events, clock, &Interrupt::never())?;
+        let (events, clock, never) =
+            (Arc::new(NoTransportEvents), Arc::new(MonotonicClock), Interrupt::never());
+        let mounted = mount(&source, events, clock, &never)?;
         let stream = connect((host, port)).with_context(|| format!("cannot connect to {host}:{port}"))?;
-        Ok(Self {
-            nfs: NfsV3::new(mounted.rpc),
-            address: stream.peer_addr()?,
-            root: mounted.root,
-            user: OpenContext { owner: 0, credential: Arc::new(credential.clone()) },
-            never: Interrupt::never(),
-        })
+        let (nfs, address) = (NfsV3::new(mounted.rpc), stream.peer_addr()?);
+        Ok(Self { nfs, address, root: mounted.root, user, never })
     }
 
     fn caller(&self) -> OpenCaller<'_> {
@@ -348,14 +341,8 @@ impl LatencyTree {
             let read = export.make_filled(&directory, &file_name(connection))?;
             Ok([read, export.make_filled(&directory, &written_name(connection))?])
         });
-        Ok(Self {
-            files: files.collect::<Result<_>>()?,
-            made: make_directory(&directory, MADE)?,
-            directory,
-            listed,
-            export,
-            name,
-        })
+        let (files, made) = (files.collect::<Result<_>>()?, make_directory(&directory, MADE)?);
+        Ok(Self { name, export, directory, files, listed, made })
     }
 
     /// Reads back the data that the slots of all connections of a shape have written, which have to
