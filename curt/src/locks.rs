@@ -1,5 +1,4 @@
-//! `curt locks`: who holds the locks of a mount's files, or of a server's clients, and who waits for
-//! them.
+//! `curt locks`: who holds locks of a mount's or a server's files, and who waits for them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

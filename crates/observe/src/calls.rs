@@ -69,9 +69,11 @@ impl CallCounts {
         self.0.values().sum()
     }
 
-    /// Each operation of NFS and its calls, in the order of [`Operation::nfs`].
+    /// Each operation of NFSv3, and those of NFSv4 that were called, with their calls, in the order
+    /// of [`Operation::index`].
     pub fn iter(&self) -> impl Iterator<Item = (Operation, u64)> + '_ {
-        Operation::nfs().map(|operation| (operation, self.value(operation)))
+        let of_4 = Operation::nfs4().filter(|operation| self.0.contains_key(operation));
+        Operation::nfs().chain(of_4).map(|operation| (operation, self.value(operation)))
     }
 
     /// The difference between `earlier` and this.

@@ -121,10 +121,12 @@ impl OperationCounters {
     /// Requests of NFS.
     #[must_use]
     pub fn operations(&self) -> u64 {
-        Operation::nfs().map(|operation| self.value(operation, OperationFigure::Operations)).sum()
+        let all = Operation::nfs().chain(Operation::nfs4());
+        all.map(|operation| self.value(operation, OperationFigure::Operations)).sum()
     }
 
-    /// A copy of all current statistics of NFS.
+    /// A copy of all current statistics of NFS: of the operations of NFSv4, of those that were
+    /// sent. A compound counts as the operation that it is sent for.
     #[must_use]
     pub fn snapshot(&self) -> OperationSnapshot {
         let figures = |operation: Operation| {
@@ -137,7 +139,9 @@ impl OperationCounters {
             };
             (operation, figures)
         };
-        OperationSnapshot(Operation::nfs().map(figures).collect())
+        let of_4 =
+            Operation::nfs4().filter(|operation| self.value(*operation, OperationFigure::Operations) > 0);
+        OperationSnapshot(Operation::nfs().chain(of_4).map(figures).collect())
     }
 }
 
@@ -195,9 +199,11 @@ impl OperationSnapshot {
         self.0.get(&operation.into()).cloned().unwrap_or_default()
     }
 
-    /// Each operation of NFS and its statistics, in the order of [`Operation::nfs`].
+    /// Each operation of NFSv3, and those of NFSv4 that were sent, with their statistics, in the
+    /// order of [`Operation::index`].
     pub fn iter(&self) -> impl Iterator<Item = (Operation, OperationStatistics)> + '_ {
-        Operation::nfs().map(|operation| (operation, self.of(operation)))
+        let of_4 = Operation::nfs4().filter(|operation| self.0.contains_key(operation));
+        Operation::nfs().chain(of_4).map(|operation| (operation, self.of(operation)))
     }
 
     /// The sum of a statistic over all operations.

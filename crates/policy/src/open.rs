@@ -109,6 +109,39 @@ pub enum OpenServed {
     Sloppy,
 }
 
+/// The most opens that one compound closes beside its own work.
+pub const CLOSES_MAX: usize = 4;
+
+/// The same of a compound without other work.
+pub const CLOSES_ALONE_MAX: usize = 16;
+
+/// How long an open without users is kept in case that it is used again. It denies others nothing,
+/// but keeps them from denying.
+pub const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// The most opens that are kept without users.
+const KEPT_MAX: usize = 4096;
+
+/// An open that a server keeps for this client, and that nobody uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleOpen {
+    /// For how long; `None`: the mount ends.
+    pub since: Option<Duration>,
+    /// It is for writing, which others can see.
+    pub writes: bool,
+    /// How many there are.
+    pub others: usize,
+}
+
+impl IdleOpen {
+    /// Whether its CLOSE rides in the next compound. Half of the time is left for that compound to
+    /// come.
+    #[must_use]
+    pub fn is_closed(self) -> bool {
+        self.writes || self.others > KEPT_MAX || self.since.is_none_or(|since| since >= KEPT_FOR / 2)
+    }
+}
+
 /// Decides one open of an existing object.
 pub fn decide_open(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> OpenDecision {
     // Only files and directories get here: the kernel opens devices and FIFOs itself, since their

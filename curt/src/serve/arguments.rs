@@ -91,8 +91,8 @@ pub(crate) struct ServeArguments {
     pub(super) grace: u32,
 
     /// Processes of this machine and clients exclude each other: locks of clients are held in the
-    /// kernel too. Keeps each locked file open; clients that wait for a process are granted the lock
-    /// up to a second late
+    /// kernel too. Keeps each locked file open; clients that wait for a process are granted the
+    /// lock up to a second late
     #[arg(long, conflicts_with_all = ["no_locks", "memory"])]
     pub(super) kernel_locks: bool,
 

@@ -35,7 +35,10 @@ pub(crate) fn requests(counters: &ClientSnapshot, version: &str) -> String {
     let retransmissions = counters.events.value(curt_observe::ClientCounter::RpcRetransmit);
     let head = row(&["calls", "retrans", "authrefrsh"]);
     let numbers = row(&[total, retransmissions, total]);
-    format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &operations(&counters.requests)
+    let is_of_4 = version.starts_with('4');
+    let of_version = |operation: &Operation| matches!(operation, Operation::Nfs4(_)) == is_of_4;
+    let requests: Vec<_> = counters.requests.iter().filter(|(operation, _)| of_version(operation)).collect();
+    format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &operations_of(&requests)
 }
 
 /// Words or numbers in nfsstat's columns of eleven characters; longer ones widen their column, so

@@ -81,7 +81,7 @@ impl Filled {
         Ok(filled)
     }
 
-    /// The owner of a lock: as long as that of Linux's client for a host with a name of usual length.
+    /// The owner of a lock: as long as that of Linux's client on a host with a usual name.
     fn name(&self, number: u32) -> String {
         let owner = match self.shape {
             LockShape::Owners => number,
@@ -127,7 +127,7 @@ struct Costs {
     denied: Vec<f64>,
 }
 
-/// Takes one lock more and releases it again, all over the table, and tries to take those of others.
+/// Releases a lock and takes it again, all over the table, and tries to take it for another owner.
 fn measure(filled: &mut Filled, count: u32, rounds: usize) -> Result<Costs> {
     let mut costs = Costs::default();
     let numbers: Vec<u32> = (0..BATCH).map(|at| at.wrapping_mul(0x9e37_79b9) % count).collect();

@@ -53,8 +53,8 @@ enum Bench {
     Trace(trace::BenchTraceArguments),
     /// Each NFS operation, compared with a minimal server and with other servers: time
     Latency(Box<latency::LatencyArguments>),
-    /// The server's table of byte-range locks: the time for one more lock among many, and the memory
-    /// of a lock
+    /// The server's table of byte-range locks: the time for one more lock among many, and the
+    /// memory of a lock
     Locks(locks::LocksArguments),
     /// Fill a table for `locks`
     #[command(hide = true)]

@@ -12,8 +12,13 @@ use crate::{
     dentry_cache::{NameInDirectory, NameKey, ResolvedName},
     errno,
     inode::{Inode, InodeFlag},
-    ops::{change, close::OpenGuard, getattr, kernel_names, lookup, open, retransmitted},
-    protocol::CreateRequest,
+    ops::{
+        change,
+        close::OpenGuard,
+        getattr, kernel_names, lookup, open, retransmitted,
+        server_open::{ServerOpenGuard, share_access},
+    },
+    protocol::{CreateRequest, NewOpen, OpenOwner},
     superblock::{Op, Superblock},
 };
 
@@ -81,17 +86,21 @@ pub fn create(
     check_new_name(op.sb, name)?;
     // Until it is counted as open nobody here removes it.
     let name_lock = op.sb.name_locks.lock(NameKey::new(directory.id(), name), op.interrupt())?;
-    let new = CreateRequest { is_exclusive: flags.exclusive, ..CreateRequest::file(mode) };
+    let owner = OpenOwner { number: op.identity.number, credential: &op.identity.credential };
+    let at_creation = NewOpen { owner, access: share_access(flags) };
+    let new =
+        CreateRequest { is_exclusive: flags.exclusive, open: Some(at_creation), ..CreateRequest::file(mode) };
     let made = traced_create(op, &directory, name, flags, &new);
     match made {
         Ok((inode, ended)) => {
             let opening = OpenGuard::of_new(op.sb, &inode);
+            let at_server = ServerOpenGuard::get(op, &inode, flags)?;
             let found = found_made(op, &directory, name, &inode, ended)?;
             drop(name_lock);
             // The creator may use the file with the flags of its open, whatever the mode (POSIX,
             // open).
             let flags = OpenFlags { truncate: false, ..flags };
-            Ok((found, open::opened(op, opening, flags)))
+            Ok((found, open::opened(op, opening, at_server, flags)))
         }
         Err(Errno::EXIST) if !flags.exclusive => {
             // The file existed, or our own request was executed twice. The name is looked up at the

@@ -21,6 +21,7 @@ pub(crate) mod readlink;
 pub(crate) mod remove;
 pub(crate) mod rename;
 pub(crate) mod retransmitted;
+pub(crate) mod server_open;
 pub(crate) mod setattr;
 pub(crate) mod statfs;
 pub(crate) mod write;

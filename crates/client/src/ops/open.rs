@@ -30,7 +30,9 @@ use crate::{
     ops::{
         close::OpenGuard,
         getattr::{self, SiblingAttributes},
-        kernel_names, open_retry, permission, setattr,
+        kernel_names, open_retry, permission,
+        server_open::ServerOpenGuard,
+        setattr,
     },
     protocol::OpenContext,
     superblock::{Op, Superblock},
@@ -81,6 +83,9 @@ pub(crate) fn open_inode(
     comes_back: bool,
 ) -> Result<OpenResult, Errno> {
     let opening = OpenGuard::begin(op, inode)?;
+    let kind = inode.facts().state.facts().map(|known| known.kind);
+    let known_file = (kind == Some(FileKind::Regular)).then(|| ServerOpenGuard::get(op, inode, flags));
+    let known_file = known_file.transpose()?;
     decide_open(op, inode, intent(flags))?;
     match inode.facts().state.facts().map(|known| known.kind) {
         Some(FileKind::Regular) => {}
@@ -88,6 +93,7 @@ pub(crate) fn open_inode(
         Some(FileKind::Symlink) => return Err(Errno::LOOP),
         Some(_) | None => return Err(Errno::NXIO),
     }
+    let at_server = known_file.map_or_else(|| ServerOpenGuard::get(op, inode, flags), Ok)?;
     if comes_back && inode.has(InodeFlag::Shrunk) && !flags.truncate {
         op.sb.count(ClientCounter::OpenDataChanged);
         let copies_invalidated = drop_copies_to_look_up(op, inode);
@@ -100,11 +106,17 @@ pub(crate) fn open_inode(
         let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
         setattr::set_attributes(op, inode, &set)?;
     }
-    Ok(opened(op, opening, flags))
+    Ok(opened(op, opening, at_server, flags))
 }
 
 /// Registers a granted open.
-pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> OpenResult {
+pub(crate) fn opened(
+    op: &Op<'_>,
+    opening: OpenGuard<'_>,
+    at_server: ServerOpenGuard<'_>,
+    flags: OpenFlags,
+) -> OpenResult {
+    at_server.keep();
     let inode = opening.inode();
     let data = check_page_cache(op.sb, inode);
     if data == PageCacheState::Changed {

@@ -37,7 +37,7 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
     let _name_lock = op.sb.name_locks.lock(NameKey::new(directory.id(), name), op.interrupt())?;
     let target = removal_target(op, &directory, name)?;
     if let RemovalTarget::Open(target) = &target
-        && !op.protocol().keeps_removed_files()
+        && !op.protocol().keeps_removed_file(target.handle())
     {
         return rename::sillyrename(op, &directory, name, target);
     }

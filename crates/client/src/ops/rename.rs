@@ -130,9 +130,9 @@ pub fn rename(
         RemovalTarget::Closed(removal) => Some(removal.of()),
         RemovalTarget::Missing => None,
     };
-    let keeps_removed_files = op.protocol().keeps_removed_files();
+    let is_kept = |target: &Inode| op.protocol().keeps_removed_file(target.handle());
     let replaced_open = match &target {
-        RemovalTarget::Open(target) if !is_moved(target) && !keeps_removed_files => Some(target),
+        RemovalTarget::Open(target) if !is_moved(target) && !is_kept(target) => Some(target),
         RemovalTarget::Open(_) | RemovalTarget::Closed(_) | RemovalTarget::Missing => None,
     };
     // Prevents a last close from removing the file, which gets its name back if RENAME fails.

@@ -7,14 +7,16 @@
 //! [`NfsReply`] is a time before the first transmission. Must not know inodes or caches.
 
 pub mod locking;
+pub mod opening;
 pub mod rpc_client;
 pub mod v3;
+pub mod v4;
 
 use std::{
     fmt,
     ops::Range,
     sync::{Arc, Weak},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use curt_policy::locks::{LockError, LockReply};
@@ -31,6 +33,7 @@ use crate::data::shared_bytes::SharedBytes;
 
 pub use curt_observe::{CompletedRequest, OperationCounters, OperationFigure};
 pub use locking::*;
+pub use opening::*;
 pub use rpc_client::{RpcCaller, RpcClient};
 
 /// The result of a request: the server's reply, or why there is none. A reply, also of a refusal,
@@ -41,9 +44,9 @@ pub type Answer<T, A> = Result<NfsReply<T, A>, CallError>;
 /// of the server. A method is not a procedure: an exclusive `create` takes two in NFSv3.
 ///
 /// NFSv3 has no OPEN. At open(2) the client sends `attributes` and `access`, which other operations
-/// share, and at close(2) nothing. A version with opens sends OPEN where `ops::open` creates the
-/// [`OpenContext`], unless the decision was [`curt_policy::open::OpenServed::Delegated`], and CLOSE
-/// where `ops::close` releases it.
+/// share, and at close(2) nothing. In NFSv4 `ops::open` gets an open by [`Protocol::share_open`] or
+/// [`Protocol::open`], and `ops::close` returns it by [`Protocol::close`]. READ and WRITE use the
+/// open that their [`OpenContext::owner`] has of the file.
 ///
 /// Byte-range locks are requested by NLM in NFSv3, and by LOCK, LOCKT and LOCKU in NFSv4. Which of
 /// them are requested is decided by [`crate::locks`]. A version without locks refuses all.
@@ -54,11 +57,36 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// The RPC client, with the statistics and the watchers of its requests.
     fn rpc(&self) -> &Arc<RpcClient>;
 
-    /// Whether the server keeps an open file when its last name is removed. Otherwise the client
+    /// Whether the server keeps this open file when its last name is removed. Otherwise the client
     /// renames such a file instead (silly rename).
-    fn keeps_removed_files(&self) -> bool {
+    fn keeps_removed_file(&self, _file: &FileHandle) -> bool {
         false
     }
+
+    /// Adds a user to an open that `owner` still holds of the file with this access. Returns
+    /// `false` if [`Protocol::open`] has to be sent first. Sends nothing.
+    fn share_open(&self, _file: &FileHandle, _owner: OpenOwner<'_>, _access: ShareAccess) -> bool {
+        true
+    }
+
+    /// Opens a file, which [`Protocol::share_open`] then finds. Returns the subset of `rights` that
+    /// the owner has, and the file's attributes.
+    fn open(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        _owner: OpenOwner<'_>,
+        _access: ShareAccess,
+        rights: Access,
+    ) -> Answer<Access, Option<Attributes>> {
+        self.access(caller, file, rights)
+    }
+
+    /// Ends the use of an open. Must not wait: the server learns of it with a later request.
+    fn close(&self, _file: &FileHandle, _owner: u32, _access: ShareAccess) {}
+
+    /// Ends all opens and the client's state at the server, for at most `limit`: the mount ends.
+    fn end(&self, _limit: Duration) {}
 
     /// Looks `name` up in `directory`; returns the attributes of the directory as well.
     fn find(
@@ -377,13 +405,23 @@ pub struct CreateRequest<'a> {
     pub device: Device,
     /// For a regular file: exclusive creation, by which the server recognises a retransmission.
     pub is_exclusive: bool,
+    /// The open that a version with opens gets with the creation of a regular file; `None`: for
+    /// writing by nobody, and closed at once.
+    pub open: Option<NewOpen<'a>>,
 }
 
 impl<'a> CreateRequest<'a> {
     /// An empty file.
     #[must_use]
     pub fn file(mode: u32) -> Self {
-        Self { kind: FileKind::Regular, mode, text: &[], device: Device::default(), is_exclusive: false }
+        Self {
+            kind: FileKind::Regular,
+            mode,
+            text: &[],
+            device: Device::default(),
+            is_exclusive: false,
+            open: None,
+        }
     }
 
     /// An empty directory.

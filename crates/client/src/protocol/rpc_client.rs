@@ -59,6 +59,8 @@ pub(super) struct CallSpec<'a> {
     pub(super) status_at: usize,
     /// Carries the call instead of the connection to the NFS server.
     pub(super) transport: Option<&'a dyn Transport>,
+    /// What the call is counted as; `None`: its procedure.
+    pub(super) operation: Option<Operation>,
     /// May process the results in the receive buffer.
     pub(super) sink: Option<&'a Arc<dyn ReplySink>>,
 }
@@ -73,11 +75,18 @@ pub(super) struct CallResult {
     pub(super) lost_at: Option<Instant>,
 }
 
+impl CallResult {
+    fn new(reply: CallReply, sent_at: Instant, statistics: &CallStatistics) -> Self {
+        let lost_at = statistics.lost.map(|lost| sent_at + lost).filter(|_| statistics.restarted);
+        Self { reply, sent_at, lost_at }
+    }
+}
+
 /// The first delay after JUKEBOX (the server may have to load a tape).
-const JUKEBOX_DELAY_MIN: Duration = Duration::from_millis(100);
+pub(super) const JUKEBOX_DELAY_MIN: Duration = Duration::from_millis(100);
 
 /// The longest delay; each is twice the one before.
-const JUKEBOX_DELAY_MAX: Duration = Duration::from_secs(5);
+pub(super) const JUKEBOX_DELAY_MAX: Duration = Duration::from_secs(5);
 
 /// Replies up to this size, in bytes, measure the latency of the connection.
 const SMALL_REPLY: usize = 1024;
@@ -173,17 +182,26 @@ impl RpcClient {
                     _again.get_or_insert_with(|| scope::with_cause(Cause::Retry));
                     sent_at = self.clock.now();
                 }
-                Ok(reply) => {
-                    let lost_at = statistics.lost.map(|lost| sent_at + lost);
-                    return Ok(CallResult {
-                        reply,
-                        sent_at,
-                        lost_at: lost_at.filter(|_| statistics.restarted),
-                    });
-                }
+                Ok(reply) => return Ok(CallResult::new(reply, sent_at, &statistics)),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Sends a request once: the caller decides what a busy server means.
+    pub(super) fn call_without_retry(
+        &self,
+        caller: RpcCaller<'_>,
+        outgoing: CallSpec<'_>,
+    ) -> Result<CallResult, CallError> {
+        let (sent_at, mut statistics) = (self.clock.now(), CallStatistics::default());
+        let reply = self.call_once(caller, outgoing, sent_at, &mut statistics)?;
+        Ok(CallResult::new(reply, sent_at, &statistics))
+    }
+
+    /// Lets `duration` pass, or less if `interrupt` is raised.
+    pub(super) fn pause(&self, duration: Duration, interrupt: &Interrupt) {
+        self.clock.pause(duration, interrupt);
     }
 
     fn call_once(
@@ -225,7 +243,8 @@ impl RpcClient {
             failed: refused,
             delayed: result.as_ref().is_ok_and(|reply| is_busy(reply, &outgoing)),
         };
-        if let Some(operation) = Operation::of_call(program, version, procedure) {
+        let of_call = || Operation::of_call(program, version, procedure);
+        if let Some(operation) = outgoing.operation.or_else(of_call) {
             self.statistics.ended(operation, &completed);
             self.watchers.sent(operation);
         }

@@ -16,6 +16,7 @@ mod memory;
 mod mode_bits;
 mod mutations;
 mod names;
+mod nfs4;
 mod open_file_rights;
 mod open_unlink;
 mod opens;

@@ -3,6 +3,7 @@
 
 use std::{
     fmt,
+    net::Ipv4Addr,
     ops::Range,
     sync::{
         Arc,
@@ -15,10 +16,12 @@ use curt_client::{
     Background, BackgroundTask, Caller, ChangeObserver, ClientOptions, Clock, Environment, FoundInode,
     InodeId, LookupResult, MountedRoot, Superblock,
     caller::RpcSecurity,
+    mounting::ExportSource,
     ops,
     protocol::{
         RpcCaller, RpcClient,
         v3::{NfsV3, nlm::NlmClient},
+        v4::{self, identity::ClientIdentity, mounting::Nfs4Mount},
     },
 };
 use curt_loopback::{LoopbackStep, LoopbackTransport};
@@ -27,7 +30,7 @@ use curt_policy::CacheOptions;
 use curt_proto::mount3;
 use curt_rpc::{
     auth::{MachineName, RpcCredential},
-    client::{Interrupt, RpcRequest, Transport},
+    client::{AddressFamily, Interrupt, PortSource, RpcRequest, ServerName, TcpOptions, Transport},
 };
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_types::{FileHandle, Timestamp};
@@ -163,20 +166,24 @@ impl World {
             ..MemoryOptions::default()
         };
         let vfs = Arc::new(make(options));
-        let export = ExportDefinition::for_everyone(b"/".to_vec(), Arc::<MemoryVfs>::clone(&vfs), rules);
-        let setup = Setup {
-            state: PersistentState::with_key([7; 16]),
-            exports: vec![export],
-            counters: Arc::default(),
-        };
-        let service = Arc::new(NfsService::new(setup).unwrap());
+        let service = serve(&vfs, rules);
         let root = root_handle(&service);
         Self { clock, vfs, service, root }
     }
 
     fn transport(&self) -> Arc<dyn Transport> {
+        self.transport_to(self.service.clone())
+    }
+
+    /// The transport to another instance of the server, which knows no client and no open.
+    pub(crate) fn way_after_restart(&self) -> Arc<dyn Transport> {
+        let rules = ExportRules { squash: Squash::None, ..ExportRules::default() };
+        self.transport_to(serve(&self.vfs, rules))
+    }
+
+    fn transport_to(&self, service: Arc<NfsService>) -> Arc<dyn Transport> {
         let clock = Arc::clone(&self.clock);
-        let service: Arc<dyn curt_rpc::server::RpcService> = self.service.clone();
+        let service: Arc<dyn curt_rpc::server::RpcService> = service;
         Arc::new(LoopbackTransport::new(service).with_hook(move |moment, _, _| {
             let (LoopbackStep::Sent | LoopbackStep::Answered) = moment;
             clock.pass(REQUEST / 2);
@@ -221,6 +228,51 @@ impl World {
         self.mount_told(ClientOptions::default(), self.transport(), Arc::new(Inline), None, change)
     }
 
+    /// A client of NFSv4.1.
+    pub(crate) fn mount_v4(&self, cache: CacheOptions) -> BenchMount {
+        self.mount_v4_over(cache, "one", self.transport())
+    }
+
+    /// A client of NFSv4.1 with this name, over a transport.
+    pub(crate) fn mount_v4_over(
+        &self,
+        cache: CacheOptions,
+        name: &str,
+        transport: Arc<dyn Transport>,
+    ) -> BenchMount {
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        let background: Arc<dyn Background> = Arc::new(Inline);
+        let server = ServerName::Address(Ipv4Addr::LOCALHOST.into());
+        let machine = RpcSecurity::Sys(MachineName::new(b"tester"));
+        let export = ExportSource {
+            path: b"/".to_vec(),
+            transport: TcpOptions::new(server, PortSource::Fixed(2049)),
+            nfs_port: None,
+            mount_server: None,
+            mount_family: AddressFamily::Any,
+            mount_port: None,
+            credential: machine.credential(&root()),
+            timeout: Duration::from_secs(10),
+        };
+        let mount = Nfs4Mount {
+            minor_version: 1,
+            identity: ClientIdentity::new(name.into()),
+            background: Arc::clone(&background),
+            clock: Arc::clone(&clock),
+        };
+        let mounted = v4::mounting::mount_over(transport, &export, mount).unwrap();
+        let root =
+            MountedRoot { handle: mounted.root, limits: mounted.limits, path_limits: mounted.path_limits };
+        let told = Arc::new(Told::default());
+        let environment = Environment { clock, background, observer: Some(told.clone()) };
+        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
+        let client =
+            Superblock::new(&root, Arc::clone(&mounted.protocol) as _, machine, &behaviour, &environment)
+                .unwrap();
+        let seen = Mutex::new(client.counters());
+        BenchMount { client, told, seen }
+    }
+
     fn mount_told(
         &self,
         behaviour: ClientOptions,
@@ -261,6 +313,12 @@ impl World {
     pub(crate) fn seconds(&self, seconds: u64) {
         self.pass(Duration::from_secs(seconds));
     }
+}
+
+fn serve(vfs: &Arc<MemoryVfs>, rules: ExportRules) -> Arc<NfsService> {
+    let export = ExportDefinition::for_everyone(b"/".to_vec(), Arc::<MemoryVfs>::clone(vfs), rules);
+    let state = PersistentState::with_key([7; 16]);
+    Arc::new(NfsService::new(Setup { state, exports: vec![export], counters: Arc::default() }).unwrap())
 }
 
 fn root_handle(service: &Arc<NfsService>) -> FileHandle {

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use curt_client::caller::RpcSecurity;
 use curt_client::data::DataOptions;
-use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedExport};
+use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedExport, MountedVersion};
+use curt_client::protocol::Protocol;
 use curt_client::protocol::v3::NfsV3;
 use curt_client::protocol::v3::nlm::{NlmClient, NlmOptions};
+use curt_client::protocol::v4::{self, NfsV4, identity::ClientIdentity, mounting::Nfs4Mount};
 use curt_client::{Caller, ClientOptions, Environment, Limits, MountedRoot, Superblock};
 use curt_observe::{ClientCounter, ClientCounters};
 use curt_policy::locks::LockOptions;
+use curt_proto::nfs4::NfsStat4;
 use curt_rpc::client::{Interrupt, PortSource, ServerName, TcpOptions, TransportEvents};
 use tracing::info;
 
@@ -65,9 +68,7 @@ pub(super) fn connect(
     let mut pause = Duration::from_secs(1);
     let mut not_registered = 0;
     loop {
-        let events = Arc::<TransportEventCounter>::clone(events);
-        let clock = Arc::clone(&environment.clock);
-        let error = match mounting::mount(&export, events, clock, &Interrupt::never()) {
+        let error = match attempt(plan, &export, environment, events) {
             Ok(mounted) => return Ok(mounted),
             Err(error) => error,
         };
@@ -82,6 +83,34 @@ pub(super) fn connect(
         retrying(&failure);
         environment.clock.pause(pause, &Interrupt::never());
         pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Connects once, with the first of the minor versions that the server has.
+fn attempt(
+    plan: &MountSpec,
+    export: &ExportSource,
+    environment: &Environment,
+    events: &Arc<TransportEventCounter>,
+) -> Result<MountedExport, MountError> {
+    let events = || Arc::<TransportEventCounter>::clone(events);
+    let never = Interrupt::never();
+    let mut refused = None;
+    for minor_version in plan.settings.version.minors() {
+        let mount = Nfs4Mount {
+            minor_version: *minor_version,
+            identity: ClientIdentity::of_mount(&plan.source.text(), &plan.target),
+            background: Arc::clone(&environment.background),
+            clock: Arc::clone(&environment.clock),
+        };
+        match v4::mounting::mount(export, mount, events(), &never) {
+            Err(error @ MountError::Session(NfsStat4::MinorVersMismatch)) => refused = Some(error),
+            mounted => return mounted,
+        }
+    }
+    match refused {
+        Some(error) => Err(error),
+        None => mounting::mount(export, events(), Arc::clone(&environment.clock), &never),
     }
 }
 
@@ -168,8 +197,12 @@ pub(super) fn client(
     })
 }
 
-/// NFSv3, with locks of the server unless the options ask for local ones.
-fn protocol(mounted: &MountedExport, settings: &Settings) -> Arc<NfsV3> {
+/// The protocol of the mount: NFSv3 with locks of the server, unless the options ask for local
+/// ones, or NFSv4, which has no locks yet.
+fn protocol(mounted: &MountedExport, settings: &Settings) -> Arc<dyn Protocol> {
+    if let MountedVersion::V4(protocol) = &mounted.version {
+        return Arc::<NfsV4>::clone(protocol);
+    }
     let rpc = Arc::clone(&mounted.rpc);
     if settings.local_locks == (LocalLocks { posix: true, flock: true }) {
         return NfsV3::new(rpc);
@@ -237,6 +270,14 @@ fn failure(plan: &MountSpec, error: &MountError) -> MountFailure {
         MountError::Version { .. } => {
             (error.to_string(), format!("see what {host} offers: rpcinfo -p {host}"))
         }
+        MountError::Session(NfsStat4::MinorVersMismatch) => (
+            format!("requested NFS version or transport protocol is not supported: {error}"),
+            format!("{host} does not offer vers={}; try another", plan.settings.version.name()),
+        ),
+        MountError::Session(NfsStat4::ClidInuse) => (
+            error.to_string(),
+            "another user of this machine has mounted the same export here; mount as that user".to_owned(),
+        ),
         MountError::Flavors { .. } => {
             (error.to_string(), "the flavours of this version: sec=sys, sec=none".to_owned())
         }

@@ -317,7 +317,7 @@ impl LiveMount {
         self.session.interrupt_all();
         shutdown::write_back(&self.running.client);
         self.running.client.release_locks(UNMOUNT_TIMEOUT);
-        mounted.mount_service.unmount(UNMOUNT_TIMEOUT, &Interrupt::never());
+        mounted.end(UNMOUNT_TIMEOUT, &Interrupt::never());
         match ended {
             FuseSessionEnd::Unmounted | FuseSessionEnd::Aborted => Ok(()),
             FuseSessionEnd::Failed(error) => Err(MountFailure::lasting(

@@ -162,7 +162,7 @@ impl MountControl {
             mount_point: self.mount_point.clone(),
             pid: std::process::id(),
             curt: env!("CARGO_PKG_VERSION").to_owned(),
-            vers: "3".to_owned(),
+            vers: settings.version.name().to_owned(),
             options: format_options(&settings),
             age_seconds: self.since.elapsed().as_secs_f64(),
             counters: ClientSnapshot { requests: operations.calls(), ..self.client.counters() },

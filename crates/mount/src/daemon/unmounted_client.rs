@@ -44,6 +44,6 @@ impl UnmountedClient {
 
 impl Drop for UnmountedClient {
     fn drop(&mut self) {
-        self.mounted.mount_service.unmount(UNMOUNT_TIMEOUT, &Interrupt::never());
+        self.mounted.end(UNMOUNT_TIMEOUT, &Interrupt::never());
     }
 }

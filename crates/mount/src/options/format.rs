@@ -92,7 +92,7 @@ impl OptionString {
 
     fn transport(&mut self, settings: &Settings) {
         let transport = &settings.transport;
-        self.word("vers=3");
+        self.value("vers", settings.version.name());
         self.optional("rsize", transport.rsize);
         self.optional("wsize", transport.wsize);
         self.word(match transport.hardness {

@@ -18,7 +18,7 @@ pub use parse::{OptionError, OptionWord, ParsedOptions, Remark, of_linux, parse,
 pub use remount::remounted;
 pub use settings::{
     AllowedUsers, Atime, FigureSettings, GenericSettings, LocalLocks, LockSettings, MemorySettings,
-    SecurityFlavor, ServerSettings, Settings, TransportSettings,
+    NfsVersion, SecurityFlavor, ServerSettings, Settings, TransportSettings,
 };
 pub use source::{MountSource, MountSourceError};
 pub use table::{OptionArity, OptionRow, OptionTreatment, TABLE, own};

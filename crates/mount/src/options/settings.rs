@@ -11,6 +11,8 @@ use curt_rpc::client::{AddressFamily, RecoveryMode};
 /// The settings of a mount. Created by [`super::parse`]; `Default` is a mount without options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
+    /// The version of NFS.
+    pub version: NfsVersion,
     /// The server, and how its ports are found.
     pub server: ServerSettings,
     /// How requests are sent, and how long to wait for replies.
@@ -32,6 +34,44 @@ pub struct Settings {
     /// Options that other programs look for in /run/mount/utab: `_netdev`, `x-*`. They have no
     /// effect on Curt.
     pub passed_through: Vec<String>,
+}
+
+/// The version of NFS (`vers=`, `nfsvers=`, `minorversion=`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NfsVersion {
+    /// 3.
+    #[default]
+    Three,
+    /// 4, with the highest minor version that the server has.
+    Four,
+    /// 4.1.
+    FourOne,
+    /// 4.2.
+    FourTwo,
+}
+
+impl NfsVersion {
+    /// The minor versions of 4 to be tried, in this order; none for version 3.
+    #[must_use]
+    pub const fn minors(self) -> &'static [u32] {
+        match self {
+            Self::Three => &[],
+            Self::Four => &[2, 1],
+            Self::FourOne => &[1],
+            Self::FourTwo => &[2],
+        }
+    }
+
+    /// The name in options.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Three => "3",
+            Self::Four => "4",
+            Self::FourOne => "4.1",
+            Self::FourTwo => "4.2",
+        }
+    }
 }
 
 /// Where the server is.
@@ -212,6 +252,7 @@ impl Default for GenericSettings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            version: NfsVersion::default(),
             server: ServerSettings::default(),
             transport: TransportSettings {
                 hardness: RecoveryMode::Hard,

@@ -133,7 +133,7 @@ impl Protocol for MadeUpVersion {
         &self.rpc
     }
 
-    fn keeps_removed_files(&self) -> bool {
+    fn keeps_removed_file(&self, _: &FileHandle) -> bool {
         true
     }
 

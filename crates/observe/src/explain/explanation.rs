@@ -257,7 +257,8 @@ fn by_key<'a>(rows: impl Iterator<Item = &'a [u64; Operation::COUNT]>) -> BTreeM
     for row in rows {
         sums.iter_mut().zip(row).for_each(|(sum, calls)| *sum += calls);
     }
-    let named = Operation::nfs().map(|operation| (operation.key().into_owned(), sums[operation.index()]));
+    let all = Operation::nfs().chain(Operation::nfs4());
+    let named = all.map(|operation| (operation.key().into_owned(), sums[operation.index()]));
     named.filter(|(_, calls)| *calls > 0).collect()
 }
 

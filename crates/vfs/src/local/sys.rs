@@ -2,8 +2,8 @@
 //! by descriptor, and byte-range locks.
 //!
 //! JUSTIFICATION: there is no safe binding for name_to_handle_at, open_by_handle_at, setfsuid,
-//! setfsgid, cachestat, faccessat2 with AT_EMPTY_PATH, and fcntl with F_OFD_SETLK. glibc's wrappers of the id calls change
-//! all threads of the process; only the raw calls change one.
+//! setfsgid, cachestat, faccessat2 with AT_EMPTY_PATH, and fcntl with F_OFD_SETLK. glibc's wrappers
+//! of the id calls change all threads of the process; only the raw calls change one.
 #![allow(unsafe_code, reason = "system calls without a safe binding")]
 
 use std::ffi::CStr;

@@ -584,6 +584,7 @@ impl NfsV3 {
             jukebox: Some(NfsStat3::Jukebox.number()),
             status_at: 0,
             transport: None,
+            operation: None,
             sink,
         };
         self.rpc.call(caller, outgoing)

@@ -308,6 +308,7 @@ impl NlmClient {
             jukebox: None,
             status_at: STATUS_AT,
             transport: Some(&*transport),
+            operation: None,
             sink: None,
         };
         match calls.rpc.call(calls.caller, outgoing) {

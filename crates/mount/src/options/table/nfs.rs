@@ -5,11 +5,11 @@ use std::time::Duration;
 use curt_policy::{LookupCache, PlusMode, TimeoutRange};
 use curt_rpc::client::{AddressFamily, RecoveryMode};
 
-use super::super::settings::{LocalLocks, SecurityFlavor};
+use super::super::settings::{LocalLocks, NfsVersion, SecurityFlavor};
 use super::super::values::{number, one_of, port, seconds, transfer};
 use super::{OptionRow, flag, ignored, refused, refused_as, set, valued, valued_as};
 
-const NOT_4: &str = "NFSv4 is not supported by this version; mount with vers=3";
+const NOT_4_0: &str = "NFSv4.0 has no sessions and is not supported; mount with vers=4.1 or vers=4.2";
 const NOT_2: &str = "the requested NFS version or transport protocol is not supported; mount with vers=3";
 const NOT_UDP: &str =
     "the requested NFS version or transport protocol is not supported; mount with proto=tcp";
@@ -17,9 +17,14 @@ const NOT_RDMA: &str = "RDMA is not supported; mount with proto=tcp";
 const NOT_KRB5: &str = "Kerberos is not supported by this version; mount with sec=sys";
 const NOT_TLS: &str =
     "TLS is not supported by this version; mount with xprtsec=none over a network you trust";
-const OF_4: &str = "an option of NFSv4, which is not supported by this version; leave it out";
 
-const VERSIONS_4: &[&str] = &["4", "4.*"];
+const VERSIONS: &[&str] = &["3", "4", "4.1", "4.2"];
+const VERSION_WORDS: &[(&str, NfsVersion)] = &[
+    ("3", NfsVersion::Three),
+    ("4", NfsVersion::Four),
+    ("4.1", NfsVersion::FourOne),
+    ("4.2", NfsVersion::FourTwo),
+];
 
 pub(in crate::options) const LOOKUP_CACHES: &[(&str, LookupCache)] = &[
     ("all", LookupCache::All),
@@ -36,19 +41,21 @@ pub(in crate::options) const LOCAL_LOCKS: &[(&str, LocalLocks)] = &[
 
 /// Versions, transports, ports and retransmission.
 pub(super) const PROTOCOL: &[OptionRow] = &[
-    valued_as("nfsvers", &["3"], |_, _| Ok(())),
-    refused_as("nfsvers", VERSIONS_4, NOT_4),
+    valued_as("nfsvers", VERSIONS, |s, v| set(&mut s.version, one_of(v, VERSION_WORDS)?)),
+    refused_as("nfsvers", &["4.0"], NOT_4_0),
     refused("nfsvers", NOT_2),
-    valued_as("vers", &["3"], |_, _| Ok(())),
-    refused_as("vers", VERSIONS_4, NOT_4),
+    valued_as("vers", VERSIONS, |s, v| set(&mut s.version, one_of(v, VERSION_WORDS)?)),
+    refused_as("vers", &["4.0"], NOT_4_0),
     refused("vers", NOT_2),
-    flag("v3", |_, _| Ok(())),
+    flag("v3", |s, _| set(&mut s.version, NfsVersion::Three)),
     refused("v2", NOT_2),
-    refused("v4", NOT_4),
-    refused("v4.0", NOT_4),
-    refused("v4.1", NOT_4),
-    refused("v4.2", NOT_4),
-    refused("minorversion", NOT_4),
+    flag("v4", |s, _| set(&mut s.version, NfsVersion::Four)),
+    refused("v4.0", NOT_4_0),
+    flag("v4.1", |s, _| set(&mut s.version, NfsVersion::FourOne)),
+    flag("v4.2", |s, _| set(&mut s.version, NfsVersion::FourTwo)),
+    valued_as("minorversion", &["1"], |s, _| set(&mut s.version, NfsVersion::FourOne)),
+    valued_as("minorversion", &["2"], |s, _| set(&mut s.version, NfsVersion::FourTwo)),
+    refused("minorversion", NOT_4_0),
     valued_as("proto", &["tcp"], |s, _| set(&mut s.server.family, AddressFamily::V4)),
     valued_as("proto", &["tcp6"], |s, _| set(&mut s.server.family, AddressFamily::V6)),
     refused_as("proto", &["rdma*"], NOT_RDMA),
@@ -79,9 +86,9 @@ pub(super) const PROTOCOL: &[OptionRow] = &[
     valued("rsize", |s, v| set(&mut s.transport.rsize, transfer(v)?)),
     valued("wsize", |s, v| set(&mut s.transport.wsize, transfer(v)?)),
     valued("nconnect", |s, v| set(&mut s.transport.nconnect, number(v, 1..=16, "")?)),
-    refused("max_connect", "connections to several addresses need NFSv4.1; use nconnect"),
-    refused("trunkdiscovery", OF_4),
-    ignored("notrunkdiscovery", "NFSv3 has no trunks to discover"),
+    refused("max_connect", "all connections go to one address of the server; use nconnect"),
+    refused("trunkdiscovery", "other addresses of the server are not looked for; use nconnect"),
+    ignored("notrunkdiscovery", "other addresses of the server are not looked for"),
     flag("resvport", |s, _| set(&mut s.transport.reserved_port, Some(true))),
     flag("noresvport", |s, _| set(&mut s.transport.reserved_port, Some(false))),
 ];
@@ -135,9 +142,9 @@ pub(super) const OTHER: &[OptionRow] = &[
     ignored("intr", "every wait ends when its process is killed"),
     ignored("nointr", "every wait ends when its process is killed"),
     refused("namlen", "NFSv3 servers report the maximum length of names (PATHCONF); leave it out"),
-    refused("clientaddr", OF_4),
-    refused("migration", OF_4),
-    refused("nomigration", OF_4),
+    ignored("clientaddr", "the server calls back over the connection that the client has opened"),
+    refused("migration", "file systems are not followed to other servers; leave it out"),
+    ignored("nomigration", "file systems are not followed to other servers"),
     refused("fsc", "there is no cache on disk in this version; leave it out"),
     ignored("nofsc", "there is no cache on disk"),
     flag("sloppy", |s, _| set(&mut s.generic.sloppy, true)),

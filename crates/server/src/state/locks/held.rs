@@ -95,6 +95,11 @@ impl HeldLocks {
         self.len == 0
     }
 
+    /// The number of locks.
+    pub(super) const fn len(&self) -> u32 {
+        self.len
+    }
+
     /// A lock of another owner that does not allow `owner` (none: one without locks) a lock of this
     /// type and range.
     pub(super) fn conflict(

@@ -14,13 +14,15 @@
 //!   case nothing is reserved until its client has answered; then for four round trips, once.
 //! - A grant that its client refuses or cannot have received is taken back. One that the client may
 //!   know of is retransmitted for as long as a lease.
-//! - No waiter that can have its lock is left waiting: each change that frees bytes is followed by a
-//!   pass over the queue.
+//! - No waiter that can have its lock is left waiting: after each change that frees bytes there is
+//!   a pass over the queue (`promotion`).
 //!
 //! Deadlocks of clients over several locks are not detected, as with knfsd.
 
+mod callbacks;
 mod held;
 mod owners;
+mod promotion;
 mod queue;
 mod ranges;
 mod table;

@@ -121,6 +121,8 @@ pub(super) struct Owners {
     ids: HashMap<Arc<[u8]>, OwnerId>,
     records: Vec<Option<OwnerRecord>>,
     free: Vec<OwnerId>,
+    /// The number of owners that wait more than once.
+    several: usize,
 }
 
 #[derive(Debug)]
@@ -130,6 +132,7 @@ struct OwnerRecord {
     account: Arc<ClientAccount>,
     /// Locks, waiters and unanswered grants.
     uses: u32,
+    waiters: u32,
 }
 
 /// The bytes of a key before the name: the kind of client, its number, the process.
@@ -138,7 +141,10 @@ const KEY_HEAD: usize = 1 + 16 + 4;
 /// The fields of an owner in one string, by which it is found without an allocation.
 type OwnerKey = ArrayVec<u8, { KEY_HEAD + OWNER_NAME_MAX }>;
 
-fn key(owner: &LockOwner<'_>) -> OwnerKey {
+fn key(owner: &LockOwner<'_>) -> Option<OwnerKey> {
+    if owner.name.len() > OWNER_NAME_MAX {
+        return None;
+    }
     let mut key = OwnerKey::new();
     let mut add = |bytes: &[u8]| key.extend(bytes.iter().copied());
     match owner.client {
@@ -158,23 +164,24 @@ fn key(owner: &LockOwner<'_>) -> OwnerKey {
     }
     add(&owner.process.to_be_bytes());
     add(owner.name);
-    key
+    Some(key)
 }
 
 impl Owners {
-    /// The owner, if it has anything. Its name is within its limit.
+    /// The owner, if it has anything.
     pub(super) fn find(&self, owner: &LockOwner<'_>) -> Option<OwnerId> {
-        self.ids.get(&*key(owner)).copied()
+        self.ids.get(&*key(owner)?).copied()
     }
 
-    /// The owner, with or without anything; none if its client has too many. The caller then calls
+    /// The owner, with or without anything; none if its client has too many, or its name is too
+    /// long. The caller then calls
     /// [`Self::change_uses`].
     pub(super) fn find_or_add(
         &mut self,
         owner: &LockOwner<'_>,
         account: &Arc<ClientAccount>,
     ) -> Option<OwnerId> {
-        let key = key(owner);
+        let key = key(owner)?;
         if let Some(id) = self.ids.get(&*key) {
             return Some(*id);
         }
@@ -183,7 +190,7 @@ impl Owners {
         }
         account.change(Counted::Owners, 1);
         let key: Arc<[u8]> = Arc::from(key.as_slice());
-        let record = OwnerRecord { key: Arc::clone(&key), account: Arc::clone(account), uses: 0 };
+        let record = OwnerRecord { key: Arc::clone(&key), account: Arc::clone(account), uses: 0, waiters: 0 };
         let id = self.free.pop().unwrap_or_else(|| {
             self.records.push(None);
             OwnerId(u32::try_from(self.records.len() - 1).expect("owners are limited to less than 2^32"))
@@ -208,9 +215,25 @@ impl Owners {
         }
     }
 
-    /// Whether an owner that waits also has locks, or waits more than once, in some file.
-    pub(super) fn has_more_than_a_waiter(&self, id: OwnerId) -> bool {
-        self.record(id).uses > 1
+    /// Changes the number of waiters of an owner.
+    pub(super) fn change_waiters(&mut self, id: OwnerId, by: i64) {
+        let record = self.record_mut(id);
+        let had_several = record.waiters > 1;
+        let waiters = i64::from(record.waiters) + by;
+        record.waiters = u32::try_from(waiters).expect("an owner has as many waiters as were counted");
+        let has_several = record.waiters > 1;
+        self.several = self.several + usize::from(has_several) - usize::from(had_several);
+        self.change_uses(id, by);
+    }
+
+    /// Whether an owner waits in some file.
+    pub(super) fn waits(&self, id: OwnerId) -> bool {
+        self.record(id).waiters > 0
+    }
+
+    /// Whether an owner waits more than once.
+    pub(super) const fn any_waits_more_than_once(&self) -> bool {
+        self.several > 0
     }
 
     pub(super) fn account(&self, id: OwnerId) -> &Arc<ClientAccount> {

@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use curt_proto::mount3;
+use curt_proto::{mount3, nfs4::NfsStat4};
 use curt_rpc::{client::CallError, message::VersionRange};
 
 /// A service that a mount uses.
@@ -124,6 +124,12 @@ pub enum MountError {
     /// A request for the root failed.
     #[error("reason given by server: {0}")]
     Nfs(curt_proto::nfs3::NfsStat3),
+    /// A request of NFSv4 for the root failed.
+    #[error("reason given by server: {0}")]
+    Nfs4(NfsStat4),
+    /// The server does not let this client have a session of NFSv4.
+    #[error("the server refuses this client: {0}")]
+    Session(NfsStat4),
     /// The export does not accept the requested security flavour.
     #[error("the server accepts none of the requested security flavours; it offers {}", flavors(.offered))]
     Flavors {
@@ -169,7 +175,7 @@ impl MountError {
     pub fn retry(&self) -> MountRetry {
         match self {
             Self::Refused { .. } | Self::Unreachable { .. } | Self::TimedOut { .. } => MountRetry::Always,
-            Self::NotRegistered { .. } => MountRetry::Thrice,
+            Self::NotRegistered { .. } | Self::Nfs4(NfsStat4::Stale) => MountRetry::Thrice,
             Self::Nfs(curt_proto::nfs3::NfsStat3::Stale) => MountRetry::Thrice,
             Self::Call { error, .. } => match error {
                 CallError::Closed | CallError::SystemError => MountRetry::Always,
@@ -184,13 +190,15 @@ impl MountError {
             | Self::PathTooLong
             | Self::Mount(_)
             | Self::Nfs(_)
+            | Self::Nfs4(_)
+            | Self::Session(_)
             | Self::Flavors { .. }
             | Self::Interrupted => MountRetry::Never,
         }
     }
 
     /// The error for a failed call to `service`.
-    pub(in crate::protocol::v3) fn of_call(
+    pub(in crate::protocol) fn of_call(
         service: ServiceKind,
         server: String,
         port: u16,

@@ -36,7 +36,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::NfsV3;
 use crate::{
-    protocol::{Fsinfo, Pathconf, RpcCaller, RpcClient},
+    protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient, v4::NfsV4},
     threads::Clock,
 };
 
@@ -85,8 +85,27 @@ pub struct MountedExport {
     pub rpc: Arc<RpcClient>,
     /// The transport of the RPC client.
     pub transport: Arc<TcpTransport>,
-    /// The service to which UMNT is sent at the end.
-    pub mount_service: MountService,
+    /// The version of NFS, with what is needed at the end.
+    pub version: MountedVersion,
+}
+
+/// The version of a mounted export.
+#[derive(Debug)]
+pub enum MountedVersion {
+    /// NFSv3, with the service to which UMNT is sent at the end.
+    V3(MountService),
+    /// NFSv4, with the client whose session ends with the mount.
+    V4(Arc<NfsV4>),
+}
+
+impl MountedExport {
+    /// Tells the server that the mount ends, for at most `timeout`.
+    pub fn end(&self, timeout: Duration, interrupt: &Interrupt) {
+        match &self.version {
+            MountedVersion::V3(service) => service.unmount(timeout, interrupt),
+            MountedVersion::V4(protocol) => protocol.end(timeout),
+        }
+    }
 }
 
 /// The service that answered MNT.
@@ -135,7 +154,8 @@ pub fn mount(
         }
         limits => limits?,
     };
-    Ok(MountedExport { root, limits, path_limits, rpc: wire, transport, mount_service })
+    let version = MountedVersion::V3(mount_service);
+    Ok(MountedExport { root, limits, path_limits, rpc: wire, transport, version })
 }
 
 impl MountService {
@@ -330,7 +350,7 @@ impl fmt::Debug for MountedExport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MountedExport")
             .field("root", &self.root)
-            .field("mount_service", &self.mount_service)
+            .field("version", &self.version)
             .finish_non_exhaustive()
     }
 }
@@ -350,7 +370,11 @@ impl Wake for DeadlineWakeup {
 }
 
 /// Runs `work` with an interrupt that is raised when `interrupt` is, or after `limit`.
-fn within<R>(limit: Duration, interrupt: &Interrupt, work: impl FnOnce(&Interrupt) -> R) -> R {
+pub(in crate::protocol) fn within<R>(
+    limit: Duration,
+    interrupt: &Interrupt,
+    work: impl FnOnce(&Interrupt) -> R,
+) -> R {
     let alarm = Arc::new(DeadlineWakeup::default());
     let ends = Interrupt::new();
     thread::scope(|scope| {

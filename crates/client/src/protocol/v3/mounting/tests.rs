@@ -94,6 +94,13 @@ fn mounted(export: &ExportSource) -> Result<MountedExport, MountError> {
     mount(export, Arc::new(NoTransportEvents), Arc::new(crate::threads::MonotonicClock), &Interrupt::never())
 }
 
+fn service(mounted: &MountedExport) -> &MountService {
+    match &mounted.version {
+        MountedVersion::V3(service) => service,
+        MountedVersion::V4(_) => panic!("it was mounted over NFSv3"),
+    }
+}
+
 #[test]
 fn a_mount_with_given_ports_needs_no_portmapper() {
     let host = ScriptedHost::start(1, false, |_| kind()).unwrap();
@@ -103,16 +110,16 @@ fn a_mount_with_given_ports_needs_no_portmapper() {
     assert_eq!((mounted.limits.write_max, mounted.limits.links), (1 << 19, true));
     assert_eq!(mounted.path_limits, Pathconf::default());
     assert_eq!(mounted.rpc.statistics().operations(), 2, "FSINFO and PATHCONF are counted");
-    mounted.mount_service.unmount(Duration::from_secs(20), &Interrupt::never());
+    mounted.end(Duration::from_secs(20), &Interrupt::never());
     assert_eq!(*host.asked.lock(), [(100_005, 1), (100_003, 19), (100_003, 20), (100_005, 3)]);
-    assert_eq!(SocketAddr::from((mounted.mount_service.address, mounted.mount_service.port)), host.socket());
+    assert_eq!(SocketAddr::from((service(&mounted).address, service(&mounted).port)), host.socket());
 }
 
 #[test]
 fn without_a_portmapper_mount_is_tried_at_the_nfs_port() {
     let host = ScriptedHost::start(2, false, |_| kind()).unwrap();
     let mounted = mounted(&export_of(&host, Some(host.port), None)).unwrap();
-    assert_eq!(mounted.mount_service.port, host.port);
+    assert_eq!(service(&mounted).port, host.port);
 }
 
 #[test]

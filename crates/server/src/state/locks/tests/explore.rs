@@ -9,6 +9,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Write as _;
 
+use super::super::queue::WaiterState;
 use super::*;
 
 /// More states indicate an error in the bounds.
@@ -330,6 +331,55 @@ impl<'w> Run<'w> {
         let _ = write!(state, " {:?} {:?} {:?}", self.beliefs, self.locks_left, self.served);
         let _ = write!(state, " {} {}", self.losses, self.deaths);
         state
+    }
+}
+
+impl LockTable {
+    /// Whether a callback's answer would have an effect.
+    fn knows(&self, id: CallbackId) -> bool {
+        self.ids.contains_key(&id.0)
+    }
+
+    /// The state, with times relative to `now` and without ids.
+    fn describe(&self, now: Instant) -> String {
+        let until = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(now));
+        let mut text = String::new();
+        for slot in self.slots.values() {
+            let entry = &self.files[slot.0 as usize];
+            entry.held.visit(ByteRange::WHOLE, &mut |part| {
+                text += &format!("{:?} ", self.owners.holder(part));
+            });
+            let Some(queue) = entry.queue.as_deref() else { continue };
+            for queue in &queue.clients {
+                text += &format!("queue {:?} ", queue.client);
+                for waiter in &queue.waiters {
+                    let holder = self.owners.holder(waiter.wanted);
+                    let state = match waiter.state {
+                        WaiterState::Waiting => "waits".to_owned(),
+                        WaiterState::Notified { sent } => format!("notified {:?}", now - sent),
+                        WaiterState::Reserved { until: at } => format!("reserved {:?}", until(Some(at))),
+                    };
+                    text += &format!("{holder:?} {state} {:?} ", until(waiter.expires));
+                }
+            }
+            let mut grants: Vec<String> = Vec::new();
+            for grant in &queue.grants {
+                let holder = self.owners.holder(grant.granted);
+                let since = now - grant.first_sent;
+                let flags = (grant.attempt, grant.may_be_known, grant.is_sent);
+                grants.push(format!("grant {holder:?} {since:?} {flags:?} {:?} ", until(grant.timer)));
+            }
+            grants.sort();
+            text += &grants.concat();
+        }
+        text
+    }
+
+    /// Undoes the end of the last turn.
+    fn undo_turns(&mut self) {
+        for queue in self.files.iter_mut().filter_map(|file| file.queue.as_deref_mut()) {
+            queue.clients.rotate_right(1.min(queue.clients.len()));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 //! Tests of the lock table: its rules one by one, against a naive model with random calls, and with
 //! all orders of events of a few clients.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod accounts;
 mod explore;

@@ -175,7 +175,7 @@ impl Naive {
             Some((_, queue)) => queue.push(wanted),
             None => self.queues.push((client, vec![wanted])),
         }
-        let promote = waiters.iter().any(|waiter| self.holds(waiter.who));
+        let promote = self.waiters().iter().any(|waiter| self.holds(waiter.who)) && !waiters.is_empty();
         (Answer::Blocked, if promote { self.promote([true; CELLS]) } else { Vec::new() })
     }
 

@@ -1,0 +1,232 @@
+//! The calls of the server over the client's connections (RFC 8881 section 20).
+//!
+//! Owns the slots of the backchannel. A call of another session is refused, whatever it asks. The
+//! client holds no delegation, layout or lock that could be recalled, so every recall names a state
+//! that it does not have.
+
+use std::sync::Arc;
+
+use curt_proto::nfs4::{
+    CALLBACK_VERSION, CallbackHeader, CallbackOperation, CbNotifyLockArgs4, CbRecallAnyArgs4, CbRecallArgs4,
+    CbSequenceArgs4, CbSequenceOk4, ChannelAttributes, Nfs4Procedure, NfsStat4, SequenceId, SessionId,
+    SlotId, TAG_MAX,
+};
+use curt_rpc::{
+    message::{CallMessage, VersionRange},
+    server::{CallContext, CallFailure, CallHandler, RpcService},
+};
+use curt_xdr::{Decode, Decoder, Encode, put_opaque};
+use parking_lot::Mutex;
+
+/// The program that the client chooses for callbacks, of those that RPC leaves to users.
+pub(super) const PROGRAM: u32 = 0x4000_0000;
+/// Slots of the backchannel: calls are executed one at a time.
+const SLOTS: u32 = 2;
+/// The most operations of a callback compound.
+const OPERATIONS_MAX: u32 = 8;
+/// The largest request and reply in bytes.
+const SIZE_MAX: u32 = 4096;
+
+/// The limits of the backchannel that the client offers.
+pub(super) fn limits() -> ChannelAttributes {
+    ChannelAttributes {
+        request_max: SIZE_MAX,
+        response_max: SIZE_MAX,
+        response_cached_max: SIZE_MAX,
+        operations_max: OPERATIONS_MAX,
+        requests_max: SLOTS,
+        ..ChannelAttributes::default()
+    }
+}
+
+/// Executes the server's calls.
+#[derive(Debug, Default)]
+pub(super) struct CallbackService(Mutex<CallbackSession>);
+
+#[derive(Debug, Default)]
+struct CallbackSession {
+    session: Option<SessionId>,
+    minor_version: u32,
+    slots: [CallbackSlot; SLOTS as usize],
+}
+
+/// A slot and the reply to its last call.
+#[derive(Debug, Default)]
+struct CallbackSlot {
+    sequence: SequenceId,
+    reply: Vec<u8>,
+}
+
+/// What CB_SEQUENCE finds.
+enum CallbackTurn {
+    Execute(CbSequenceOk4),
+    Repeat(Vec<u8>),
+    Refuse(NfsStat4),
+}
+
+impl CallbackService {
+    /// Accepts the calls of a session from now on, and of no other.
+    pub(super) fn serve(&self, session: SessionId, minor_version: u32) {
+        *self.0.lock() = CallbackSession { session: Some(session), minor_version, slots: Default::default() };
+    }
+
+    fn begin(&self, asked: &CbSequenceArgs4) -> CallbackTurn {
+        let mut state = self.0.lock();
+        if state.session != Some(asked.session) {
+            return CallbackTurn::Refuse(NfsStat4::Badsession);
+        }
+        let index = usize::try_from(asked.slot.0).unwrap_or(usize::MAX);
+        let Some(slot) = state.slots.get_mut(index) else {
+            return CallbackTurn::Refuse(NfsStat4::Badslot);
+        };
+        if asked.highest_slot.0 >= SLOTS {
+            return CallbackTurn::Refuse(NfsStat4::BadHighSlot);
+        }
+        if asked.sequence == slot.sequence && !slot.reply.is_empty() {
+            return CallbackTurn::Repeat(slot.reply.clone());
+        }
+        if asked.sequence != slot.sequence.next() {
+            return CallbackTurn::Refuse(NfsStat4::SeqMisordered);
+        }
+        slot.sequence = asked.sequence;
+        slot.reply.clear();
+        let highest = SlotId(SLOTS - 1);
+        CallbackTurn::Execute(CbSequenceOk4 {
+            session: asked.session,
+            sequence: asked.sequence,
+            slot: asked.slot,
+            highest_slot: highest,
+            target_highest_slot: highest,
+        })
+    }
+
+    fn keep(&self, slot: SlotId, reply: &[u8]) {
+        let index = usize::try_from(slot.0).unwrap_or(usize::MAX);
+        if let Some(slot) = self.0.lock().slots.get_mut(index) {
+            slot.reply = reply.to_vec();
+        }
+    }
+
+    fn compound(&self, arguments: &[u8], reply: &mut Vec<u8>) -> Result<(), CallFailure> {
+        let garbage = |_| CallFailure::GarbageArguments;
+        let decoder = &mut Decoder::new(arguments);
+        let header: CallbackHeader<'_> = decoder.get().map_err(garbage)?;
+        let start = reply.len();
+        NfsStat4::Ok.encode(reply);
+        debug_assert!(header.tag.bytes().len() <= TAG_MAX, "it was decoded");
+        put_opaque(reply, header.tag.bytes());
+        let count_at = reply.len();
+        0_u32.encode(reply);
+        let mut status = NfsStat4::Ok;
+        let mut results = 0_u32;
+        let mut slot = None;
+        if header.minor_version != self.0.lock().minor_version {
+            status = NfsStat4::MinorVersMismatch;
+        } else if header.operations > OPERATIONS_MAX {
+            status = NfsStat4::TooManyOps;
+        } else {
+            for position in 0..header.operations {
+                let number = decoder.u32().map_err(garbage)?;
+                let operation = CallbackOperation::from_number(number).unwrap_or(CallbackOperation::Illegal);
+                operation.encode(reply);
+                let at = reply.len();
+                NfsStat4::Ok.encode(reply);
+                results += 1;
+                status = match (position, operation) {
+                    (0, CallbackOperation::Sequence) => {
+                        let asked: CbSequenceArgs4 = decoder.get().map_err(garbage)?;
+                        match self.begin(&asked) {
+                            CallbackTurn::Execute(ok) => {
+                                ok.encode(reply);
+                                slot = Some(asked.slot);
+                                NfsStat4::Ok
+                            }
+                            CallbackTurn::Repeat(former) => {
+                                reply.truncate(start);
+                                reply.extend_from_slice(&former);
+                                return Ok(());
+                            }
+                            CallbackTurn::Refuse(status) => status,
+                        }
+                    }
+                    (_, CallbackOperation::Sequence) => NfsStat4::SequencePos,
+                    (0, CallbackOperation::Illegal) => NfsStat4::OpIllegal,
+                    (0, _) => NfsStat4::OpNotInSession,
+                    (_, operation) => execute(operation, decoder).map_err(garbage)?,
+                };
+                reply[at..at + 4].copy_from_slice(&status.number().to_be_bytes());
+                if status != NfsStat4::Ok {
+                    break;
+                }
+            }
+        }
+        reply[start..start + 4].copy_from_slice(&status.number().to_be_bytes());
+        reply[count_at..count_at + 4].copy_from_slice(&results.to_be_bytes());
+        if let Some(slot) = slot {
+            self.keep(slot, &reply[start..]);
+        }
+        Ok(())
+    }
+}
+
+/// Executes an operation of which nothing is held. The status of those that are not understood ends
+/// the compound, so that their arguments need not be decoded.
+fn execute(
+    operation: CallbackOperation,
+    decoder: &mut Decoder<'_>,
+) -> Result<NfsStat4, curt_xdr::DecodeError> {
+    Ok(match operation {
+        CallbackOperation::Recall => {
+            CbRecallArgs4::decode(decoder)?;
+            NfsStat4::BadStateid
+        }
+        // Nothing is kept that could be returned.
+        CallbackOperation::RecallAny => {
+            CbRecallAnyArgs4::decode(decoder)?;
+            NfsStat4::Ok
+        }
+        // Nobody waits.
+        CallbackOperation::NotifyLock => {
+            CbNotifyLockArgs4::decode(decoder)?;
+            NfsStat4::Ok
+        }
+        CallbackOperation::Getattr => NfsStat4::Badhandle,
+        CallbackOperation::Layoutrecall => NfsStat4::NomatchingLayout,
+        CallbackOperation::Illegal => NfsStat4::OpIllegal,
+        CallbackOperation::Sequence
+        | CallbackOperation::Notify
+        | CallbackOperation::PushDeleg
+        | CallbackOperation::RecallableObjAvail
+        | CallbackOperation::RecallSlot
+        | CallbackOperation::WantsCancelled
+        | CallbackOperation::NotifyDeviceid
+        | CallbackOperation::Offload => NfsStat4::Notsupp,
+    })
+}
+
+impl RpcService for CallbackService {
+    fn call(
+        &self,
+        call: &CallMessage<'_>,
+        _: &mut CallContext<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), CallFailure> {
+        if call.program != PROGRAM {
+            return Err(CallFailure::ProgramUnavailable);
+        }
+        if call.version != CALLBACK_VERSION {
+            let only = VersionRange { low: CALLBACK_VERSION, high: CALLBACK_VERSION };
+            return Err(CallFailure::ProgramMismatch(only));
+        }
+        match Nfs4Procedure::from_number(call.procedure) {
+            Some(Nfs4Procedure::Null) => Ok(()),
+            Some(Nfs4Procedure::Compound) => self.compound(call.arguments, reply),
+            None => Err(CallFailure::ProcedureUnavailable),
+        }
+    }
+}
+
+/// The handler of a connection's calls.
+pub(super) fn handler(service: &Arc<CallbackService>) -> CallHandler {
+    CallHandler::of(Arc::<CallbackService>::clone(service) as Arc<dyn RpcService>)
+}

@@ -1,0 +1,72 @@
+//! The name by which a server knows this client (RFC 8881 section 2.4).
+//!
+//! It is the same each time that the same mount starts, so that the server forgets what an earlier
+//! instance had; and no other mount has it, because a server takes two instances of one name for
+//! one client that was restarted (section 18.35.3).
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use curt_proto::nfs4::{OPAQUE_MAX, Verifier4};
+
+/// The name of a client, and its instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientIdentity {
+    pub(super) owner: Vec<u8>,
+    pub(super) verifier: Verifier4,
+}
+
+impl ClientIdentity {
+    /// The identity of a mount of `server` at `mount_point`, which starts now.
+    #[must_use]
+    pub fn of_mount(server: &str, mount_point: &Path) -> Self {
+        let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+        let name = format!("Curt {} {} {server} {}", machine(), network.display(), mount_point.display());
+        Self::new(name.into_bytes())
+    }
+
+    /// The identity of a client with this name, which starts now.
+    #[must_use]
+    pub fn new(mut name: Vec<u8>) -> Self {
+        if name.len() > OPAQUE_MAX {
+            // The keys of a default hasher are the same in each process.
+            let hash = std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(&name);
+            name.truncate(OPAQUE_MAX - 17);
+            name.extend_from_slice(format!(" {hash:016x}").as_bytes());
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let verifier = RandomState::new().hash_one((since, std::process::id()));
+        Self { owner: name, verifier: Verifier4(verifier.to_be_bytes()) }
+    }
+}
+
+/// The name of this machine: what the administrator has set for its NFS client, or the machine id,
+/// or the host name.
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let set = |text: &String| !text.is_empty() && text != "(null)";
+    let files = ["/sys/module/nfs/parameters/nfs4_unique_id", "/etc/machine-id"];
+    let named = files.into_iter().find_map(|path| read(path).filter(set));
+    named.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_has_the_same_name_each_time_and_no_other_has_it() {
+        let name = |server: &str, path: &str| ClientIdentity::of_mount(server, Path::new(path)).owner;
+        assert_eq!(name("server", "/mnt"), name("server", "/mnt"));
+        assert_ne!(name("server", "/mnt"), name("server", "/srv"));
+        assert_ne!(name("server", "/mnt"), name("other", "/mnt"));
+        let long = |last: &str| ClientIdentity::new(["x".repeat(2000).as_bytes(), last.as_bytes()].concat());
+        assert_ne!(long("a").owner, long("b").owner);
+        assert_eq!(long("a").owner, long("a").owner);
+        assert!(long("a").owner.len() <= OPAQUE_MAX);
+        assert_ne!(long("a").verifier, long("a").verifier, "each start is another instance");
+    }
+}

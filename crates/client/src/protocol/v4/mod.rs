@@ -1,0 +1,985 @@
+//! NFS versions 4.1 and 4.2 (RFC 8881, RFC 7862): [`NfsV4`] implements [`Protocol`] by one compound
+//! for each intent.
+//!
+//! `compound` sends a compound until it is answered, `session` has the slots, `recovery` does what
+//! the session needs, `open` has the opens, `callback` answers the server, `attributes` converts.
+//! This file has the compounds of the intents.
+//!
+//! Attributes that are to show a change come after it; those that label a result (names, rights,
+//! data) come before it. So a change of another client between the two is seen as a change later,
+//! never missed.
+//!
+//! Locks are not requested from the server yet: all are refused.
+
+mod attributes;
+mod callback;
+mod compound;
+pub mod identity;
+pub mod mounting;
+mod open;
+mod recovery;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    ops::Range,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use curt_policy::open::{CLOSES_ALONE_MAX, KEPT_FOR};
+use curt_proto::nfs4::{
+    AccessArgs4, AccessOk4, AttributeValues, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder,
+    CompoundResults, CreateArgs4, CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4,
+    GetfhOk4, LinkArgs4, LinkOk4, LinkText, ListingItem4, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4,
+    NverifyArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4, ReadArgs4, ReadOk4, ReaddirArgs4, ReadlinkOk4,
+    RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4, StableHow4, Stateid, Verifier4,
+    VerifyArgs4, WriteArgs4, WriteOk4,
+};
+use curt_rpc::{
+    auth::RpcCredential,
+    client::{CallError, CallReply, Interrupt},
+};
+use curt_types::{
+    Access, Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc, WriteVerifier,
+};
+use curt_xdr::{Decode, DecodeError, Opaque};
+
+use self::{
+    attributes::{EncodedAttributes, directory_step, file_step, object_of},
+    callback::CallbackService,
+    compound::{CompoundReply, CompoundRequest, CompoundSink, REPEATABLE, fault, optional, outcome},
+    identity::ClientIdentity,
+    open::{OpenKey, OpenTable},
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
+    session::SessionMonitor,
+};
+use super::{
+    Answer, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
+    OpenCaller, OpenOwner, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes,
+    RpcCaller, RpcClient, ShareAccess, WriteReply,
+};
+use crate::{data::shared_bytes::SharedBytes, threads::Background};
+
+/// NFS version 4.1 or 4.2 in one session.
+#[derive(Debug)]
+pub struct NfsV4 {
+    rpc: Arc<RpcClient>,
+    minor_version: u32,
+    identity: ClientIdentity,
+    /// The credential of requests that nobody made: those of the session.
+    machine: RpcCredential,
+    session: Arc<SessionMonitor>,
+    opens: OpenTable,
+    callbacks: Arc<CallbackService>,
+    background: Arc<dyn Background>,
+    this: Weak<Self>,
+    /// Unused opens are to be closed soon.
+    is_closing: AtomicBool,
+}
+
+/// Longest results without data, names or link targets, in bytes: two handles and five sets of
+/// attributes, whose owners may be names.
+const RESULTS_SMALL: usize = 8192;
+
+/// Longest results with one name or link target, in bytes.
+const RESULTS_NAME: usize = RESULTS_SMALL + (66 << 10);
+
+/// Bytes of a READ reply beside the data.
+const READ_HEAD: usize = RESULTS_SMALL;
+
+/// Data shorter than this, in bytes, are copied out of the receive buffer, which may be much
+/// larger.
+const COPY_MAX: usize = 64 * 1024;
+
+/// The cookies of "." and "..", which an NFSv4 listing does not contain. Servers do not use them
+/// (RFC 8881 section 18.23.4).
+const DOT_COOKIE: u64 = 1;
+const DOTDOT_COOKIE: u64 = 2;
+
+/// The lease is renewed when it has not been for this part of it.
+const RENEWAL_PART: u32 = 2;
+
+type Operations<'a, 'b> = &'a mut CompoundEncoder<'b>;
+
+fn put_fh(operations: Operations<'_, '_>, object: &FileHandle) {
+    operations.push(&PutfhArgs4 { object: NfsFh4::from(object) });
+}
+
+fn get_attributes(operations: Operations<'_, '_>, attributes: Bitmap4) {
+    operations.push(&GetattrArgs4 { attributes });
+}
+
+/// The results of a compound, operation by operation.
+struct Results<'a>(CompoundResults<'a>);
+
+/// What a compound's results come to: a value or a fault, and attributes.
+type Judged<T, A> = Result<(Result<T, Fault>, A), DecodeError>;
+
+impl<'a> Results<'a> {
+    /// The result of an operation whose failure is that of the intent.
+    fn next<T: Decode<'a>>(&mut self, operation: Nfs4Operation) -> Result<Result<T, Fault>, DecodeError> {
+        Ok(outcome(self.0.next(operation))?.map_err(fault))
+    }
+
+    /// The attributes of an object; `None` if they are not there.
+    fn attributes(&mut self) -> Result<Option<Attributes>, DecodeError> {
+        let fattr: Option<GetattrOk4<'a>> = optional(self.0.next(Nfs4Operation::Getattr))?;
+        fattr.map(|ok| object_of(&ok.attributes)).transpose()
+    }
+
+    /// Other attributes.
+    fn values(&mut self, asked: Bitmap4) -> Result<Option<AttributeValues<'a>>, DecodeError> {
+        let fattr: Option<GetattrOk4<'a>> = optional(self.0.next(Nfs4Operation::Getattr))?;
+        fattr.map(|ok| attributes::values(&ok.attributes, asked)).transpose()
+    }
+
+    /// A change attribute.
+    fn change(&mut self) -> Result<Option<u64>, DecodeError> {
+        Ok(self.values(attributes::CHANGE)?.and_then(|values| values.change))
+    }
+
+    /// An operation without a result.
+    fn pass(&mut self, operation: Nfs4Operation) -> Result<Result<(), Fault>, DecodeError> {
+        self.next(operation)
+    }
+}
+
+/// Returns the fault of an intent together with these attributes, or the value.
+macro_rules! done {
+    ($result:expr, $attributes:expr) => {
+        match $result? {
+            Ok(value) => value,
+            Err(fault) => return Ok((Err(fault), $attributes)),
+        }
+    };
+}
+
+impl NfsV4 {
+    /// NFS version 4 over the connection of `rpc`, whose calls of the server `callbacks` answers.
+    fn new(
+        rpc: Arc<RpcClient>,
+        minor_version: u32,
+        identity: ClientIdentity,
+        machine: RpcCredential,
+        callbacks: Arc<CallbackService>,
+        background: Arc<dyn Background>,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            rpc,
+            minor_version,
+            identity,
+            machine,
+            session: Arc::default(),
+            opens: OpenTable::default(),
+            callbacks,
+            background,
+            this: Weak::clone(this),
+            is_closing: AtomicBool::new(false),
+        })
+    }
+
+    /// Sends a compound with small results and judges them.
+    fn ask<T, A: Default>(
+        &self,
+        request: &CompoundRequest<'_>,
+        judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
+    ) -> Answer<T, A> {
+        let reply = self.send(request)?;
+        let (outcome, attributes) = self.judged(&reply, judge)?;
+        let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
+        Ok(NfsReply { sent_at, lost_at, outcome, attributes })
+    }
+
+    fn judged<T, A: Default>(
+        &self,
+        reply: &CompoundReply,
+        judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
+    ) -> Result<(Result<T, Fault>, A), CallError> {
+        if reply.is_lost() {
+            return Ok((Err(Fault::Io), A::default()));
+        }
+        let results = self.decoded(reply.results())?;
+        self.decoded(judge(&mut Results(results)))
+    }
+
+    /// A local refusal, for a request that cannot be encoded.
+    fn refusal<R, A: Default>(&self, fault: Fault) -> NfsReply<R, A> {
+        NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
+    }
+
+    /// A file is created by OPEN.
+    fn create_file(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: Component<'_>,
+        new: &CreateRequest<'_>,
+    ) -> Answer<CreatedObject, Wcc> {
+        let nobody = Arc::new(caller.credential.clone());
+        let owner = OpenOwner { number: u32::MAX, credential: &nobody };
+        let (owner, access) = new.open.map_or((owner, ShareAccess::Write), |open| (open.owner, open.access));
+        let set = SetAttributes { mode: Some(new.mode), ..SetAttributes::default() };
+        let encoded = EncodedAttributes::new(&set);
+        // Random, and different for each call: the keys of RandomState are the process's own.
+        let seed = (directory.as_bytes(), name.bytes(), self.rpc.now());
+        let verifier = Verifier4(RandomState::new().hash_one(seed).to_be_bytes());
+        let how = if new.is_exclusive {
+            CreateHow4::Exclusive41(verifier, encoded.fattr())
+        } else {
+            CreateHow4::Guarded(encoded.fattr())
+        };
+        // The server may have kept the verifier in the times.
+        let now = SetAttributes { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..set };
+        let times = EncodedAttributes::new(&now);
+        let owner_name = owner_name(owner.number);
+        let (client, is_exclusive) = (self.session.lock().client, new.is_exclusive);
+        let arguments =
+            open_arguments(client, &owner_name, access, OpenHow::Create(how), OpenClaim::Null(name));
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, directory);
+            operations.bare(Nfs4Operation::Savefh);
+            operations.push(&arguments);
+            if is_exclusive {
+                operations.push(&SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: times.fattr() });
+            }
+            operations.bare(Nfs4Operation::Getfh);
+            get_attributes(operations, attributes::OBJECT);
+            operations.bare(Nfs4Operation::Restorefh);
+            get_attributes(operations, attributes::OBJECT);
+        };
+        let request = CompoundRequest {
+            caller,
+            operation: Nfs4Operation::Open,
+            append: &append,
+            main: 2,
+            open: None,
+            results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
+            sink: None,
+        };
+        let made = self.ask(&request, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
+            done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
+            let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), Wcc::default());
+            if is_exclusive {
+                let set: Result<Bitmap4, Fault> = results.next(Nfs4Operation::Setattr)?;
+                if let Err(fault) = set {
+                    return Ok((Ok(Err(fault)), Wcc::default()));
+                }
+            }
+            let created = created(results, |handle| {
+                self.opens.opened(handle, owner, access, &ok, self.rpc.now());
+            })?;
+            results.pass(Nfs4Operation::Restorefh)?.ok();
+            Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
+        })?;
+        if new.open.is_none() || made.outcome.is_err() {
+            self.close_soon();
+        }
+        Ok(made)
+    }
+
+    /// Closes opens without users in a while, unless they ride in compounds before.
+    fn close_soon(&self) {
+        if self.is_closing.swap(true, Relaxed) {
+            return;
+        }
+        let this = Weak::clone(&self.this);
+        let close = move || {
+            if let Some(this) = this.upgrade() {
+                this.is_closing.store(false, Relaxed);
+                this.close_unused(&Interrupt::never());
+            }
+        };
+        self.background.spawn_after(KEPT_FOR, Box::new(close));
+    }
+
+    /// Closes opens without users, in compounds of their own.
+    fn close_unused(&self, interrupt: &Interrupt) {
+        while let Some(credential) = self.opens.idle_credential() {
+            let caller = RpcCaller { credential: &credential, interrupt };
+            let riders = self.opens.take_riders(&credential, None, CLOSES_ALONE_MAX);
+            if riders.is_empty() {
+                break;
+            }
+            self.opens.put_back_first(riders);
+            if self.send(&alone(caller)).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Renews the lease when it has not been renewed by other requests, as long as the mount lasts.
+    fn keep_lease(self: &Arc<Self>) {
+        let period = self.session.lock().lease() / RENEWAL_PART / 2;
+        let this = Arc::downgrade(self);
+        let renew = move || {
+            if let Some(this) = this.upgrade() {
+                this.renew_lease();
+                this.keep_lease();
+            }
+        };
+        self.background.spawn_after(period.max(Duration::from_millis(100)), Box::new(renew));
+    }
+
+    fn renew_lease(&self) {
+        let is_due = {
+            let state = self.session.lock();
+            state.is_idle_for(state.lease() / RENEWAL_PART, self.rpc.now())
+        };
+        if is_due {
+            let never = Interrupt::never();
+            let caller = RpcCaller { credential: &self.machine, interrupt: &never };
+            if let Err(error) = self.send(&alone(caller)) {
+                tracing::debug!(%error, "the lease is not renewed");
+            }
+        }
+    }
+}
+
+/// A compound of SEQUENCE and what rides in it.
+fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
+    CompoundRequest {
+        caller,
+        operation: Nfs4Operation::Sequence,
+        append: &|_, _| {},
+        main: REPEATABLE,
+        open: None,
+        results_max: RESULTS_SMALL,
+        sink: None,
+    }
+}
+
+/// The object of GETFH and GETATTR, which follow its creation.
+fn created(results: &mut Results<'_>, found: impl FnOnce(&FileHandle)) -> Result<CreatedObject, DecodeError> {
+    let handle: Result<GetfhOk4<'_>, Fault> = results.next(Nfs4Operation::Getfh)?;
+    Ok(match handle {
+        Ok(ok) => {
+            let handle = FileHandle::from(ok.object);
+            found(&handle);
+            Ok(LookupReply { handle, attributes: results.attributes()? })
+        }
+        Err(fault) => Err(fault),
+    })
+}
+
+impl Protocol for NfsV4 {
+    fn rpc(&self) -> &Arc<RpcClient> {
+        &self.rpc
+    }
+
+    fn keeps_removed_file(&self, file: &FileHandle) -> bool {
+        self.opens.is_preserved(file)
+    }
+
+    fn share_open(&self, file: &FileHandle, owner: OpenOwner<'_>, access: ShareAccess) -> bool {
+        self.opens.share(&OpenKey { file: file.clone(), owner: owner.number }, access)
+    }
+
+    fn open(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        access: ShareAccess,
+        rights: Access,
+    ) -> Answer<Access, Option<Attributes>> {
+        let name = owner_name(owner.number);
+        let client = self.session.lock().client;
+        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, file);
+            operations.push(&arguments);
+            operations.push(&AccessArgs4 { access: rights.bits() });
+            get_attributes(operations, attributes::OBJECT);
+        };
+        let request = CompoundRequest {
+            caller,
+            operation: Nfs4Operation::Open,
+            append: &append,
+            main: 1,
+            open: None,
+            results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
+            sink: None,
+        };
+        self.ask(&request, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
+            self.opens.opened(file, owner, access, &ok, self.rpc.now());
+            let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
+            let granted = Access::from_bits(granted.access).common(rights);
+            Ok((Ok(granted), results.attributes()?))
+        })
+    }
+
+    fn close(&self, file: &FileHandle, owner: u32, access: ShareAccess) {
+        if self.opens.release(&OpenKey { file: file.clone(), owner }, access, self.rpc.now()) {
+            self.close_soon();
+        }
+    }
+
+    fn end(&self, limit: Duration) {
+        self.opens.release_all(self.rpc.now());
+        super::v3::mounting::within(limit, &Interrupt::never(), |ends| {
+            self.close_unused(ends);
+            if let Err(error) = self.destroy(ends) {
+                tracing::debug!(%error, "the session is not destroyed");
+            }
+        });
+    }
+
+    fn find(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Answer<LookupReply, Option<Attributes>> {
+        let Ok(component) = Component::new(name) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let is_parent = name == b"..";
+        let operation = if is_parent { Nfs4Operation::Lookupp } else { Nfs4Operation::Lookup };
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, directory);
+            get_attributes(operations, attributes::OBJECT);
+            if is_parent {
+                operations.bare(operation);
+            } else {
+                operations.push(&LookupArgs4 { name: component });
+            }
+            operations.bare(Nfs4Operation::Getfh);
+            get_attributes(operations, attributes::OBJECT);
+        };
+        self.ask(&question(caller, operation, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let about = results.attributes()?;
+            done!(results.pass(operation), about);
+            let ok: GetfhOk4<'_> = done!(results.next(Nfs4Operation::Getfh), about);
+            let found = LookupReply { handle: ok.object.into(), attributes: results.attributes()? };
+            Ok((Ok(found), about))
+        })
+    }
+
+    fn attributes(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<Attributes, ()> {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, object);
+            get_attributes(operations, attributes::OBJECT);
+        };
+        self.ask(&question(caller, Nfs4Operation::Getattr, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), ());
+            let ok: GetattrOk4<'_> = done!(results.next(Nfs4Operation::Getattr), ());
+            Ok((Ok(object_of(&ok.attributes)?), ()))
+        })
+    }
+
+    fn access(
+        &self,
+        caller: RpcCaller<'_>,
+        object: &FileHandle,
+        rights: Access,
+    ) -> Answer<Access, Option<Attributes>> {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, object);
+            get_attributes(operations, attributes::OBJECT);
+            operations.push(&AccessArgs4 { access: rights.bits() });
+        };
+        self.ask(&question(caller, Nfs4Operation::Access, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let about = results.attributes()?;
+            let ok: AccessOk4 = done!(results.next(Nfs4Operation::Access), about);
+            Ok((Ok(Access::from_bits(ok.access).common(rights)), about))
+        })
+    }
+
+    /// The stateid counts if the size is set: that of the caller is not known here, so nobody's is
+    /// used, which respects the denials of others.
+    fn set(&self, caller: RpcCaller<'_>, object: &FileHandle, set: &SetAttributes) -> Answer<(), Wcc> {
+        let encoded = EncodedAttributes::new(set);
+        let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
+            put_fh(operations, object);
+            get_attributes(operations, attributes::CHANGE);
+            operations.push(&SetattrArgs4 { stateid, attributes: encoded.fattr() });
+            get_attributes(operations, attributes::OBJECT);
+        };
+        let request = change(caller, Nfs4Operation::Setattr, 2, &append);
+        self.ask(&request, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
+            let before = results.change()?;
+            let _: Bitmap4 = done!(results.next(Nfs4Operation::Setattr), Wcc::default());
+            Ok((Ok(()), file_step(before, results.attributes()?)))
+        })
+    }
+
+    fn readlink(&self, caller: RpcCaller<'_>, link: &FileHandle) -> Answer<Box<[u8]>, Option<Attributes>> {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, link);
+            get_attributes(operations, attributes::OBJECT);
+            operations.bare(Nfs4Operation::Readlink);
+        };
+        let request = question(caller, Nfs4Operation::Readlink, &append);
+        self.ask(&CompoundRequest { results_max: RESULTS_NAME, ..request }, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let about = results.attributes()?;
+            let ok: ReadlinkOk4<'_> = done!(results.next(Nfs4Operation::Readlink), about);
+            Ok((Ok(ok.target.bytes().into()), about))
+        })
+    }
+
+    fn create(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        new: &CreateRequest<'_>,
+    ) -> Answer<CreatedObject, Wcc> {
+        let (Ok(name), Ok(text)) = (Component::new(name), LinkText::new(new.text)) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let kind = match new.kind {
+            FileKind::Regular => return self.create_file(caller, directory, name, new),
+            FileKind::Directory => CreateType4::Directory,
+            FileKind::Symlink => CreateType4::Symlink(text),
+            FileKind::BlockDevice => CreateType4::BlockDevice(new.device.into()),
+            FileKind::CharacterDevice => CreateType4::CharacterDevice(new.device.into()),
+            FileKind::Socket => CreateType4::Socket,
+            FileKind::Fifo => CreateType4::Fifo,
+        };
+        let encoded =
+            EncodedAttributes::new(&SetAttributes { mode: Some(new.mode), ..SetAttributes::default() });
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, directory);
+            operations.bare(Nfs4Operation::Savefh);
+            operations.push(&CreateArgs4 { kind, name, attributes: encoded.fattr() });
+            operations.bare(Nfs4Operation::Getfh);
+            get_attributes(operations, attributes::OBJECT);
+            operations.bare(Nfs4Operation::Restorefh);
+            get_attributes(operations, attributes::OBJECT);
+        };
+        self.ask(&change(caller, Nfs4Operation::Create, 2, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
+            done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
+            let ok: CreateOk4 = done!(results.next(Nfs4Operation::Create), Wcc::default());
+            let created = created(results, |_| {})?;
+            results.pass(Nfs4Operation::Restorefh)?.ok();
+            Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
+        })
+    }
+
+    /// REMOVE removes objects of all types, so the type is compared before.
+    fn remove(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        is_directory: bool,
+    ) -> Answer<(), Wcc> {
+        let Ok(name) = Component::new(name) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let directory_type = EncodedAttributes::of_type(Ftype4::Directory);
+        let compare = if is_directory { Nfs4Operation::Verify } else { Nfs4Operation::Nverify };
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, directory);
+            operations.bare(Nfs4Operation::Savefh);
+            operations.push(&LookupArgs4 { name });
+            if is_directory {
+                operations.push(&VerifyArgs4 { attributes: directory_type.fattr() });
+            } else {
+                operations.push(&NverifyArgs4 { attributes: directory_type.fattr() });
+            }
+            operations.bare(Nfs4Operation::Restorefh);
+            operations.push(&RemoveArgs4 { name });
+            get_attributes(operations, attributes::OBJECT);
+        };
+        self.ask(&change(caller, Nfs4Operation::Remove, 5, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
+            done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
+            done!(results.pass(Nfs4Operation::Lookup), Wcc::default());
+            match outcome(results.0.next::<()>(compare))? {
+                Ok(()) => {}
+                Err(NfsStat4::NotSame) => return Ok((Err(Fault::Notdir), Wcc::default())),
+                Err(NfsStat4::Same) => return Ok((Err(Fault::Isdir), Wcc::default())),
+                Err(status) => return Ok((Err(fault(status)), Wcc::default())),
+            }
+            done!(results.pass(Nfs4Operation::Restorefh), Wcc::default());
+            let ok: RemoveOk4 = done!(results.next(Nfs4Operation::Remove), Wcc::default());
+            Ok((Ok(()), directory_step(Some(ok.directory), results.attributes()?)))
+        })
+    }
+
+    fn rename(
+        &self,
+        caller: RpcCaller<'_>,
+        old_directory: &FileHandle,
+        old_name: &[u8],
+        new_directory: &FileHandle,
+        new_name: &[u8],
+    ) -> Answer<(), RenameAttributes> {
+        let (Ok(from), Ok(to)) = (Component::new(old_name), Component::new(new_name)) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, old_directory);
+            operations.bare(Nfs4Operation::Savefh);
+            put_fh(operations, new_directory);
+            operations.push(&RenameArgs4 { from, to });
+            get_attributes(operations, attributes::OBJECT);
+            operations.bare(Nfs4Operation::Restorefh);
+            get_attributes(operations, attributes::OBJECT);
+        };
+        let nothing = RenameAttributes::default();
+        self.ask(&change(caller, Nfs4Operation::Rename, 3, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), nothing);
+            done!(results.pass(Nfs4Operation::Savefh), nothing);
+            done!(results.pass(Nfs4Operation::Putfh), nothing);
+            let ok: RenameOk4 = done!(results.next(Nfs4Operation::Rename), nothing);
+            let to = directory_step(Some(ok.target), results.attributes()?);
+            results.pass(Nfs4Operation::Restorefh)?.ok();
+            let from = directory_step(Some(ok.source), results.attributes()?);
+            Ok((Ok(()), RenameAttributes { from, to }))
+        })
+    }
+
+    fn link(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Answer<(), LinkAttributes> {
+        let Ok(name) = Component::new(name) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, file);
+            operations.bare(Nfs4Operation::Savefh);
+            put_fh(operations, directory);
+            operations.push(&LinkArgs4 { name });
+            get_attributes(operations, attributes::OBJECT);
+            operations.bare(Nfs4Operation::Restorefh);
+            get_attributes(operations, attributes::OBJECT);
+        };
+        let nothing = LinkAttributes::default();
+        self.ask(&change(caller, Nfs4Operation::Link, 3, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), nothing);
+            done!(results.pass(Nfs4Operation::Savefh), nothing);
+            done!(results.pass(Nfs4Operation::Putfh), nothing);
+            let ok: LinkOk4 = done!(results.next(Nfs4Operation::Link), nothing);
+            let directory = directory_step(Some(ok.directory), results.attributes()?);
+            results.pass(Nfs4Operation::Restorefh)?.ok();
+            Ok((Ok(()), LinkAttributes { file: results.attributes()?, directory }))
+        })
+    }
+
+    fn list(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        request: ListRequest,
+    ) -> Answer<ReaddirPage, Option<Attributes>> {
+        let dots = matches!(request.cookie, 0 | DOT_COOKIE | DOTDOT_COOKIE);
+        let asked = if request.plus { attributes::ENTRY_PLUS } else { attributes::ENTRY };
+        let arguments = ReaddirArgs4 {
+            cookie: if dots { 0 } else { request.cookie },
+            verifier: if dots { Verifier4::default() } else { request.verifier.into() },
+            directory_count: request.size,
+            max_count: request.size,
+            attributes: asked,
+        };
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, directory);
+            get_attributes(operations, attributes::OBJECT);
+            operations.push(&arguments);
+            if dots {
+                operations.bare(Nfs4Operation::Lookupp);
+                get_attributes(operations, attributes::FILEID);
+            }
+        };
+        let size = usize::try_from(request.size).unwrap_or(usize::MAX);
+        let question = question(caller, Nfs4Operation::Readdir, &append);
+        // The root of all has no parent, which is no failure of the listing: READDIR must not be
+        // executed again for it.
+        let question =
+            CompoundRequest { main: 2, results_max: size.saturating_add(RESULTS_SMALL), ..question };
+        self.ask(&question, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let about = results.attributes()?;
+            match outcome(results.0.status(Nfs4Operation::Readdir).and_then(|status| match status {
+                NfsStat4::Ok => Ok(()),
+                status => Err(curt_proto::nfs4::ResultError::Failed(status)),
+            }))? {
+                Ok(()) => {}
+                // A cookie that is no longer valid.
+                Err(NfsStat4::NotSame) => return Ok((Err(Fault::BadCookie), about)),
+                Err(status) => return Ok((Err(fault(status)), about)),
+            }
+            let mut page = page(results, asked)?;
+            if dots {
+                let parent = match optional(results.0.next::<()>(Nfs4Operation::Lookupp)) {
+                    Ok(Some(())) => results.values(attributes::FILEID)?.and_then(|values| values.fileid),
+                    _ => None,
+                };
+                add_dots(&mut page, request.cookie, about.map_or(0, |about| about.fileid), parent);
+            }
+            Ok((Ok(page), about))
+        })
+    }
+
+    /// READ. A result that is longer than requested, or empty before end of file, is malformed.
+    fn read(
+        &self,
+        open: OpenCaller<'_>,
+        file: &FileHandle,
+        range: Range<u64>,
+        sink: Option<&Arc<dyn ReadSink>>,
+    ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
+        let count = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+        let asked = usize::try_from(count).unwrap_or(usize::MAX);
+        let key = OpenKey { file: file.clone(), owner: open.open.owner };
+        let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
+            put_fh(operations, file);
+            get_attributes(operations, attributes::OBJECT);
+            operations.push(&ReadArgs4 { stateid, offset: range.start, count });
+        };
+        // A time not later than that of sending: older cached data never count as newer than the
+        // reply.
+        let sink = sink.map(|sink| {
+            Arc::new(ReadResultsSink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
+                as Arc<dyn CompoundSink>
+        });
+        let request = CompoundRequest {
+            open: Some(&key),
+            results_max: READ_HEAD.saturating_add(asked).saturating_add(3),
+            sink: sink.as_ref(),
+            ..question(open.rpc(), Nfs4Operation::Read, &append)
+        };
+        let mut reply = self.send(&request)?;
+        if reply.call.reply.was_consumed() {
+            return Ok(None);
+        }
+        let mut judged = self.judged(&reply, |results| read_results(results, asked))?;
+        if judged.0 == Ok(ReadResult::Mode) {
+            // Opened for writing only: nobody's stateid may read what the caller's rights allow.
+            reply = self.send(&CompoundRequest { open: None, ..request })?;
+            if reply.call.reply.was_consumed() {
+                return Ok(None);
+            }
+            judged = self.judged(&reply, |results| read_results(results, asked))?;
+        }
+        let (outcome, attributes) = judged;
+        let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
+        let outcome = match outcome {
+            Ok(ReadResult::Data { length, end }) => {
+                Ok(ReadData { bytes: data(reply.call.reply, length), end })
+            }
+            Ok(ReadResult::Mode) => Err(Fault::Acces),
+            Err(fault) => Err(fault),
+        };
+        Ok(Some(NfsReply { sent_at, lost_at, outcome, attributes }))
+    }
+
+    /// WRITE. A reply with a count of zero or above the number of bytes sent is malformed.
+    fn write(
+        &self,
+        open: OpenCaller<'_>,
+        file: &FileHandle,
+        offset: u64,
+        stability: Stability,
+        bytes: &[u8],
+    ) -> Answer<WriteReply, Wcc> {
+        let Ok(data) = Opaque::new(bytes) else {
+            return Ok(self.refusal(Fault::Fbig));
+        };
+        let key = OpenKey { file: file.clone(), owner: open.open.owner };
+        let stable = StableHow4::from(stability);
+        let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
+            put_fh(operations, file);
+            get_attributes(operations, attributes::CHANGE);
+            operations.push(&WriteArgs4 { stateid, offset, stable, data });
+            get_attributes(operations, attributes::OBJECT);
+        };
+        // A repeated WRITE writes the same bytes, so the server need not keep its reply.
+        let request =
+            CompoundRequest { open: Some(&key), ..question(open.rpc(), Nfs4Operation::Write, &append) };
+        self.ask(&request, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
+            let before = results.change()?;
+            let ok: WriteOk4 = done!(results.next(Nfs4Operation::Write), Wcc::default());
+            let sent = bytes.len();
+            let count = usize::try_from(ok.count).unwrap_or(usize::MAX);
+            if count > sent || (count == 0 && sent > 0) || ok.committed < stable {
+                return Err(DecodeError::BadValue { name: "WRITE4resok", value: ok.count });
+            }
+            let written =
+                WriteReply { count: ok.count, stability: ok.committed.into(), verifier: ok.verifier.into() };
+            Ok((Ok(written), file_step(before, results.attributes()?)))
+        })
+    }
+
+    fn commit(&self, open: OpenCaller<'_>, file: &FileHandle) -> Answer<WriteVerifier, Wcc> {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, file);
+            operations.push(&CommitArgs4 { offset: 0, count: 0 });
+            get_attributes(operations, attributes::OBJECT);
+        };
+        self.ask(&question(open.rpc(), Nfs4Operation::Commit, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
+            let ok: CommitOk4 = done!(results.next(Nfs4Operation::Commit), Wcc::default());
+            Ok((Ok(ok.verifier.into()), Wcc { before: None, after: results.attributes()? }))
+        })
+    }
+
+    fn space(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<FsstatReply, Option<Attributes>> {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, object);
+            get_attributes(operations, attributes::OBJECT);
+            get_attributes(operations, attributes::SPACE);
+        };
+        self.ask(&question(caller, Nfs4Operation::Getattr, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let about = results.attributes()?;
+            let ok: GetattrOk4<'_> = done!(results.next(Nfs4Operation::Getattr), about);
+            let values = attributes::values(&ok.attributes, attributes::SPACE)?;
+            Ok((Ok(attributes::space(&values)), about))
+        })
+    }
+}
+
+/// A compound that changes nothing, or the same if it is repeated.
+fn question<'a>(
+    caller: RpcCaller<'a>,
+    operation: Nfs4Operation,
+    append: compound::Append<'a>,
+) -> CompoundRequest<'a> {
+    let results_max = RESULTS_SMALL;
+    CompoundRequest { caller, operation, append, main: REPEATABLE, open: None, results_max, sink: None }
+}
+
+/// A compound whose operation at position `main` must not be executed twice.
+fn change<'a>(
+    caller: RpcCaller<'a>,
+    operation: Nfs4Operation,
+    main: u32,
+    append: compound::Append<'a>,
+) -> CompoundRequest<'a> {
+    CompoundRequest { main, ..question(caller, operation, append) }
+}
+
+/// The entries of READDIR. A name that no directory can contain makes the reply malformed.
+fn page(results: &mut Results<'_>, asked: Bitmap4) -> Result<ReaddirPage, DecodeError> {
+    let decoder = results.0.decoder();
+    let verifier: Verifier4 = decoder.get()?;
+    let mut names = Vec::new();
+    let end = loop {
+        let entry = match decoder.get::<ListingItem4<'_>>()? {
+            ListingItem4::End(end) => break end,
+            ListingItem4::Entry(entry) => entry,
+        };
+        let name = entry.name.bytes();
+        let is_reserved = matches!(entry.cookie, 0 | DOT_COOKIE | DOTDOT_COOKIE);
+        if name.is_empty() || name.iter().any(|byte| matches!(byte, b'/' | 0)) || is_reserved {
+            let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
+            return Err(DecodeError::BadValue {
+                name: "a name of so many bytes, or its cookie",
+                value: length,
+            });
+        }
+        if matches!(name, b"." | b"..") {
+            continue;
+        }
+        let values = attributes::values(&entry.attributes, asked)?;
+        names.push(ReaddirEntry {
+            fileid: values.fileid.unwrap_or(0),
+            name: name.into(),
+            cookie: entry.cookie,
+            handle: values.filehandle.map(FileHandle::from),
+            attributes: attributes::object(&values),
+        });
+    };
+    Ok(ReaddirPage { verifier: verifier.into(), names, end })
+}
+
+/// Adds the names of the directory itself and of its parent, after `cookie`.
+fn add_dots(page: &mut ReaddirPage, cookie: u64, own: u64, parent: Option<u64>) {
+    let dot = |name: &[u8], fileid, cookie| ReaddirEntry {
+        fileid,
+        name: name.into(),
+        cookie,
+        handle: None,
+        attributes: None,
+    };
+    let dots = [dot(b".", own, DOT_COOKIE), dot(b"..", parent.unwrap_or(own), DOTDOT_COOKIE)];
+    let dots = dots.into_iter().filter(|entry| entry.cookie > cookie);
+    page.names.splice(0..0, dots);
+}
+
+/// What a READ comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadResult {
+    /// This number of bytes, which reach the end of the file or not.
+    Data { length: usize, end: bool },
+    /// The open does not allow reading.
+    Mode,
+}
+
+fn read_results(results: &mut Results<'_>, asked: usize) -> Judged<ReadResult, Option<Attributes>> {
+    done!(results.pass(Nfs4Operation::Putfh), None);
+    let about = results.attributes()?;
+    let ok = match outcome(results.0.next::<ReadOk4<'_>>(Nfs4Operation::Read))? {
+        Ok(ok) => ok,
+        Err(NfsStat4::Openmode) => return Ok((Ok(ReadResult::Mode), about)),
+        Err(status) => return Ok((Err(fault(status)), about)),
+    };
+    let length = ok.data.bytes().len();
+    if length > asked || (length == 0 && !ok.eof && asked > 0) {
+        let value = u32::try_from(length).unwrap_or(u32::MAX);
+        return Err(DecodeError::BadValue { name: "READ4resok.data", value });
+    }
+    Ok((Ok(ReadResult::Data { length, end: ok.eof }), about))
+}
+
+/// Decodes results for a [`ReadSink`]; anything but data is left to the caller.
+struct ReadResultsSink {
+    sink: Arc<dyn ReadSink>,
+    asked: usize,
+    sent_at: Instant,
+}
+
+impl CompoundSink for ReadResultsSink {
+    fn consume(&self, results: CompoundResults<'_>) -> bool {
+        let results = &mut Results(results);
+        let Ok(Ok(())) = results.pass(Nfs4Operation::Putfh) else { return false };
+        let Ok(about) = results.attributes() else { return false };
+        let Ok(Ok(ok)) = results.next::<ReadOk4<'_>>(Nfs4Operation::Read) else { return false };
+        let bytes = ok.data.bytes();
+        if bytes.len() > self.asked || (bytes.is_empty() && !ok.eof && self.asked > 0) {
+            return false;
+        }
+        self.sink.consume(about.as_ref(), self.sent_at, bytes, ok.eof)
+    }
+}
+
+/// The data of a reply, in the reply's buffer.
+struct ReadReplyData {
+    reply: CallReply,
+    start: usize,
+    length: usize,
+}
+
+impl AsRef<[u8]> for ReadReplyData {
+    fn as_ref(&self) -> &[u8] {
+        &self.reply.results()[self.start..self.start + self.length]
+    }
+}
+
+/// The data of a READ reply: at the end of the results, padded to a multiple of four bytes.
+fn data(reply: CallReply, length: usize) -> SharedBytes {
+    let start = reply.results().len().saturating_sub(length.next_multiple_of(4));
+    let data = ReadReplyData { reply, start, length };
+    if length < COPY_MAX { SharedBytes::new(data.as_ref().to_vec()) } else { SharedBytes::new(data) }
+}

@@ -1,0 +1,459 @@
+//! The opens that this client holds at the server (RFC 8881 section 9).
+//!
+//! An owner has one open of a file, whatever the number of its users: the server joins the OPENs of
+//! one open-owner. So an open is known by the file and the owner, as READ and WRITE find it. Its
+//! users are counted by their access; without any it is idle until its CLOSE rides in a compound of
+//! the same credential, or until it is used again. Sends nothing and has no clock but its
+//! arguments.
+//!
+//! An open is upgraded by another OPEN, and downgraded as soon as fewer accesses are used. A server
+//! knows which accesses it was opened with, and downgrades to these only (section 18.18.3): so does
+//! this table.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use curt_policy::open::IdleOpen;
+use curt_proto::nfs4::{NfsStat4, OpenDelegation, OpenOk4, OpenResultFlags, ShareAccess4, Stateid};
+use curt_rpc::auth::RpcCredential;
+use curt_types::FileHandle;
+use parking_lot::Mutex;
+
+use crate::protocol::{OpenOwner, ShareAccess};
+
+/// An open: a file and an owner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct OpenKey {
+    pub(super) file: FileHandle,
+    pub(super) owner: u32,
+}
+
+/// What must be done before an open can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Nothing.
+    Valid,
+    /// The server was restarted: it has to be reclaimed.
+    Reclaim,
+    /// It was lost: the file has to be opened again.
+    Reopen,
+    /// The file cannot be opened again: its users get EIO.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Open {
+    credential: Arc<RpcCredential>,
+    stateid: Stateid,
+    standing: Standing,
+    /// The accesses of the OPENs that the server has executed: bit `n` for the share access `n`.
+    opened: u8,
+    /// The users with each access, by [`ShareAccess`].
+    users: [u32; 3],
+    /// The server keeps the file while it is open, whatever happens to its names.
+    is_preserved: bool,
+    /// Since when it has no users.
+    idle_since: Option<Instant>,
+}
+
+/// The open that a request uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UsableOpen {
+    /// There is none: the anonymous stateid is used.
+    None,
+    /// With this stateid.
+    Stateid(Stateid),
+    /// The file has to be opened first.
+    Reopen,
+    /// It is lost.
+    Lost,
+}
+
+/// An open that has to be established at the server again.
+#[derive(Clone, Debug)]
+pub(super) struct OpenToRestore {
+    pub(super) key: OpenKey,
+    pub(super) credential: Arc<RpcCredential>,
+    pub(super) accesses: Vec<ShareAccess>,
+}
+
+/// What rides in a compound for the sake of opens.
+#[derive(Clone, Debug)]
+pub(super) struct Rider {
+    pub(super) file: FileHandle,
+    owner: u32,
+    pub(super) stateid: Stateid,
+    pub(super) does: RiderOperation,
+    credential: Arc<RpcCredential>,
+}
+
+/// The operation of a [`Rider`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RiderOperation {
+    Close,
+    Downgrade(ShareAccess),
+    /// DELEGRETURN of a delegation that was not wanted.
+    Return,
+}
+
+/// The opens of a client.
+#[derive(Debug, Default)]
+pub(super) struct OpenTable(Mutex<Opens>);
+
+#[derive(Debug, Default)]
+struct Opens {
+    opens: HashMap<OpenKey, Open>,
+    /// Opens without users, the longest idle first. One that is used again stays here until it is
+    /// found.
+    idle: VecDeque<OpenKey>,
+    /// Opens with fewer accesses in use than opened.
+    too_wide: VecDeque<OpenKey>,
+    /// Other riders.
+    waiting: VecDeque<Rider>,
+}
+
+/// The share access on the wire.
+pub(super) const fn wire(access: ShareAccess) -> u32 {
+    match access {
+        ShareAccess::Read => ShareAccess4::READ,
+        ShareAccess::Write => ShareAccess4::WRITE,
+        ShareAccess::Both => ShareAccess4::BOTH,
+    }
+}
+
+const ACCESSES: [ShareAccess; 3] = [ShareAccess::Read, ShareAccess::Write, ShareAccess::Both];
+
+impl Open {
+    fn is_used(&self) -> bool {
+        self.users.iter().any(|users| *users > 0)
+    }
+
+    fn used(&self) -> impl Iterator<Item = ShareAccess> + '_ {
+        ACCESSES.into_iter().filter(|access| self.users[*access as usize] > 0)
+    }
+
+    /// The access to which it can be downgraded, if that is less than it has.
+    fn narrower(&self) -> Option<ShareAccess> {
+        let used = self.used().fold(0, |all, access| all | wire(access));
+        let opened = ACCESSES.into_iter().filter(|access| self.opened & 1 << wire(*access) != 0);
+        let opened = opened.fold(0, |all, access| all | wire(access));
+        let narrower = ACCESSES.into_iter().find(|access| wire(*access) == used)?;
+        (used != opened).then_some(narrower)
+    }
+
+    fn narrowed(&mut self, to: ShareAccess) {
+        for access in ACCESSES {
+            if wire(access) & !wire(to) != 0 {
+                self.opened &= !(1 << wire(access));
+            }
+        }
+    }
+}
+
+impl OpenTable {
+    /// Adds a user if the owner has opened the file with this access.
+    pub(super) fn share(&self, key: &OpenKey, access: ShareAccess) -> bool {
+        let opens = &mut *self.0.lock();
+        let Some(open) = opens.opens.get_mut(key) else { return false };
+        let is_open = open.opened & 1 << wire(access) != 0 && open.standing != Standing::Lost;
+        if is_open {
+            open.users[access as usize] = open.users[access as usize].saturating_add(1);
+            open.idle_since = None;
+        }
+        is_open
+    }
+
+    /// The server has executed an OPEN. Without users the open is idle.
+    pub(super) fn opened(
+        &self,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        access: ShareAccess,
+        ok: &OpenOk4<'_>,
+        now: Instant,
+    ) {
+        let key = OpenKey { file: file.clone(), owner: owner.number };
+        let opens = &mut *self.0.lock();
+        if let OpenDelegation::Read { stateid, .. } | OpenDelegation::Write { stateid, .. } = ok.delegation {
+            let rider = Rider {
+                file: file.clone(),
+                owner: owner.number,
+                stateid,
+                does: RiderOperation::Return,
+                credential: Arc::clone(owner.credential),
+            };
+            opens.waiting.push_back(rider);
+        }
+        let is_preserved = ok.flags.0 & OpenResultFlags::PRESERVE_UNLINKED != 0;
+        let open = opens.opens.entry(key.clone()).or_insert_with(|| Open {
+            credential: Arc::clone(owner.credential),
+            stateid: ok.stateid,
+            standing: Standing::Valid,
+            opened: 0,
+            users: [0; 3],
+            is_preserved,
+            idle_since: None,
+        });
+        let is_same = open.stateid.other == ok.stateid.other && open.standing == Standing::Valid;
+        if !is_same {
+            open.opened = 0;
+        }
+        // Replies to concurrent OPENs arrive in any order.
+        if !is_same || ok.stateid.seqid.wrapping_sub(open.stateid.seqid) < u32::MAX / 2 {
+            open.stateid = ok.stateid;
+        }
+        open.standing = Standing::Valid;
+        open.is_preserved = is_preserved;
+        open.opened |= 1 << wire(access);
+        if !open.is_used() && open.idle_since.replace(now).is_none() {
+            opens.idle.push_back(key);
+        }
+    }
+
+    /// Removes a user. Returns whether a rider waits now.
+    pub(super) fn release(&self, key: &OpenKey, access: ShareAccess, now: Instant) -> bool {
+        let opens = &mut *self.0.lock();
+        let Some(open) = opens.opens.get_mut(key) else { return false };
+        let users = &mut open.users[access as usize];
+        *users = users.saturating_sub(1);
+        if open.is_used() {
+            let is_too_wide = open.narrower().is_some();
+            if is_too_wide {
+                opens.too_wide.push_back(key.clone());
+            }
+            return is_too_wide;
+        }
+        if open.standing != Standing::Valid {
+            // The server does not have it.
+            opens.opens.remove(key);
+            return false;
+        }
+        if open.idle_since.replace(now).is_none() {
+            opens.idle.push_back(key.clone());
+        }
+        true
+    }
+
+    /// The stateid for I/O. Its sequence number is zero, which stands for the newest state: an
+    /// upgrade may be in flight (section 8.2.2).
+    pub(super) fn usable(&self, key: &OpenKey) -> UsableOpen {
+        let opens = self.0.lock();
+        match opens.opens.get(key) {
+            None => UsableOpen::None,
+            Some(open) => match open.standing {
+                Standing::Valid => UsableOpen::Stateid(Stateid { seqid: 0, ..open.stateid }),
+                // Reclaiming ends before any other request is sent.
+                Standing::Reclaim | Standing::Reopen => UsableOpen::Reopen,
+                Standing::Lost => UsableOpen::Lost,
+            },
+        }
+    }
+
+    /// Whether the server keeps a file that is open although its last name is removed.
+    pub(super) fn is_preserved(&self, file: &FileHandle) -> bool {
+        let opens = self.0.lock();
+        let mut of_file = opens.opens.iter().filter(|(key, _)| key.file == *file).peekable();
+        of_file.peek().is_some() && of_file.all(|(_, open)| open.is_preserved)
+    }
+
+    /// The server does not know this stateid of an open any more.
+    pub(super) fn doubt(&self, key: &OpenKey, stateid: Stateid) {
+        if let Some(open) = self.0.lock().opens.get_mut(key)
+            && open.stateid.other == stateid.other
+            && open.standing == Standing::Valid
+        {
+            open.standing = Standing::Reopen;
+        }
+    }
+
+    /// The file of an open cannot be opened again.
+    pub(super) fn lose(&self, key: &OpenKey) {
+        if let Some(open) = self.0.lock().opens.get_mut(key) {
+            open.standing = Standing::Lost;
+            tracing::warn!(owner = key.owner, "an open file was lost at the server: its users get EIO");
+        }
+    }
+
+    /// The server has forgotten this client: opens without users are gone, the others have to be
+    /// reclaimed.
+    pub(super) fn forgotten_by_server(&self) {
+        let opens = &mut *self.0.lock();
+        opens.opens.retain(|_, open| open.is_used());
+        for open in opens.opens.values_mut().filter(|open| open.standing != Standing::Lost) {
+            open.standing = Standing::Reclaim;
+        }
+        opens.idle.clear();
+        opens.too_wide.clear();
+        opens.waiting.clear();
+    }
+
+    /// An open that has to be reclaimed.
+    pub(super) fn next_to_reclaim(&self) -> Option<OpenToRestore> {
+        let opens = self.0.lock();
+        let (key, open) = opens.opens.iter().find(|(_, open)| open.standing == Standing::Reclaim)?;
+        Some(to_restore(key, open))
+    }
+
+    /// The open of a key, to be opened again; `None` if it is gone.
+    pub(super) fn to_reopen(&self, key: &OpenKey) -> Option<OpenToRestore> {
+        self.0.lock().opens.get(key).map(|open| to_restore(key, open))
+    }
+
+    /// An open could not be reclaimed: it is opened again when it is used.
+    pub(super) fn not_reclaimed(&self, key: &OpenKey) {
+        if let Some(open) = self.0.lock().opens.get_mut(key) {
+            open.standing = Standing::Reopen;
+        }
+    }
+
+    /// An open that is neither used nor known to the server is forgotten.
+    pub(super) fn drop_unused(&self, key: &OpenKey) {
+        let opens = &mut *self.0.lock();
+        if opens.opens.get(key).is_some_and(|open| !open.is_used() && open.standing != Standing::Valid) {
+            opens.opens.remove(key);
+        }
+    }
+
+    /// All opens that the server should know, with their stateids.
+    pub(super) fn held(&self) -> Vec<(OpenKey, Stateid)> {
+        let opens = self.0.lock();
+        let valid = opens.opens.iter().filter(|(_, open)| open.standing == Standing::Valid);
+        valid.map(|(key, open)| (key.clone(), open.stateid)).collect()
+    }
+
+    /// The operations that ride in a compound of this credential, at most this number; without a
+    /// time of all that wait.
+    pub(super) fn take_riders(
+        &self,
+        credential: &RpcCredential,
+        now: Option<Instant>,
+        most: usize,
+    ) -> Vec<Rider> {
+        let opens = &mut *self.0.lock();
+        let mut riders = Vec::new();
+        for _ in 0..opens.waiting.len() {
+            let Some(rider) = opens.waiting.pop_front() else { break };
+            if riders.len() < most && *rider.credential == *credential {
+                riders.push(rider);
+            } else {
+                opens.waiting.push_back(rider);
+            }
+        }
+        while let Some(key) = opens.too_wide.pop_front() {
+            if let Some(open) = opens.opens.get(&key)
+                && let Some(narrower) = open.narrower()
+                && open.standing == Standing::Valid
+            {
+                if riders.len() >= most || *open.credential != *credential {
+                    opens.too_wide.push_front(key);
+                    break;
+                }
+                riders.push(Rider::of(&key, open, RiderOperation::Downgrade(narrower)));
+            }
+        }
+        let mut passed = 0;
+        while riders.len() < most && passed < opens.idle.len() {
+            let Some(key) = opens.idle.get(passed) else { break };
+            let Some(open) = opens.opens.get(key).filter(|open| !open.is_used()) else {
+                opens.idle.remove(passed);
+                continue;
+            };
+            let idle = IdleOpen {
+                since: now.zip(open.idle_since).map(|(now, since)| now.saturating_duration_since(since)),
+                writes: open.opened & !(1 << wire(ShareAccess::Read)) != 0,
+                others: opens.idle.len(),
+            };
+            if *open.credential != *credential || !idle.is_closed() {
+                passed += 1;
+                continue;
+            }
+            let rider = Rider::of(key, open, RiderOperation::Close);
+            if let Some(key) = opens.idle.remove(passed) {
+                opens.opens.remove(&key);
+            }
+            riders.push(rider);
+        }
+        riders
+    }
+
+    /// The credential of an open that waits to be closed.
+    pub(super) fn idle_credential(&self) -> Option<Arc<RpcCredential>> {
+        let opens = &mut *self.0.lock();
+        if let Some(rider) = opens.waiting.front() {
+            return Some(Arc::clone(&rider.credential));
+        }
+        let keys = opens.too_wide.iter().chain(&opens.idle);
+        let mut waiting = keys.filter_map(|key| opens.opens.get(key));
+        let is_waiting = |open: &&Open| !open.is_used() || open.narrower().is_some();
+        waiting.find(is_waiting).map(|open| Arc::clone(&open.credential))
+    }
+
+    /// A rider was executed, or refused with this status. Returns whether it must be sent again.
+    pub(super) fn rode(&self, rider: &Rider, outcome: Result<Stateid, NfsStat4>) {
+        match (rider.does, outcome) {
+            (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => self.put_back(vec![rider.clone()]),
+            (RiderOperation::Downgrade(to), Ok(stateid)) => {
+                let key = OpenKey { file: rider.file.clone(), owner: rider.owner };
+                if let Some(open) = self.0.lock().opens.get_mut(&key)
+                    && open.stateid.other == stateid.other
+                {
+                    open.stateid = stateid;
+                    open.narrowed(to);
+                }
+            }
+            // A server that knows the stateid no more has closed the open already, or somebody has
+            // opened the file again in the meantime.
+            (RiderOperation::Close | RiderOperation::Return | RiderOperation::Downgrade(_), _) => {}
+        }
+    }
+
+    /// Riders whose compound was not executed, or not known to be.
+    pub(super) fn put_back(&self, riders: Vec<Rider>) {
+        let opens = &mut *self.0.lock();
+        for rider in riders.into_iter().filter(|rider| !matches!(rider.does, RiderOperation::Downgrade(_))) {
+            opens.waiting.push_back(rider);
+        }
+    }
+
+    /// Riders that are to go with the next compound of their credential.
+    pub(super) fn put_back_first(&self, riders: Vec<Rider>) {
+        let opens = &mut *self.0.lock();
+        for rider in riders.into_iter().rev() {
+            opens.waiting.push_front(rider);
+        }
+    }
+
+    /// Closes everything: the mount ends.
+    pub(super) fn release_all(&self, now: Instant) {
+        let opens = &mut *self.0.lock();
+        for (key, open) in &mut opens.opens {
+            open.users = [0; 3];
+            if open.idle_since.replace(now).is_none() {
+                opens.idle.push_back(key.clone());
+            }
+        }
+    }
+}
+
+impl Rider {
+    fn of(key: &OpenKey, open: &Open, does: RiderOperation) -> Self {
+        Self {
+            file: key.file.clone(),
+            owner: key.owner,
+            stateid: open.stateid,
+            does,
+            credential: Arc::clone(&open.credential),
+        }
+    }
+}
+
+fn to_restore(key: &OpenKey, open: &Open) -> OpenToRestore {
+    OpenToRestore {
+        key: key.clone(),
+        credential: Arc::clone(&open.credential),
+        accesses: open.used().collect(),
+    }
+}

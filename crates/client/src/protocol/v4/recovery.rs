@@ -1,0 +1,416 @@
+//! What is done before requests can be sent: the client presents itself, creates a session, and
+//! reclaims or reopens what it had open (RFC 8881 sections 8.4, 10.2.1 and 18.51).
+//!
+//! One thread does it, with the interrupt of its own request; the others wait. If it is
+//! interrupted, the next one continues. Opens of before a restart of the server are reclaimed
+//! before any other request. What cannot be reclaimed is opened again when it is used; if that
+//! fails too, its users alone get EIO.
+
+use curt_proto::nfs4::{
+    BindConnToSessionArgs4, BindConnToSessionOk4, CallbackSecurity, CallbackSysCredentials,
+    ChannelAttributes, ChannelDirFromClient, ClientOwner, Clientid, CreateSessionArgs4, CreateSessionFlags,
+    CreateSessionOk4, DelegationType, DestroyClientidArgs4, DestroySessionArgs4, ExchangeIdArgs4,
+    ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, ImplementationId, Nfs4Operation, NfsFh4, NfsStat4,
+    OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4, ReclaimCompleteArgs4, SequenceId,
+    ShareAccess4, StateOwner, StateProtectArgs, Stateid, TestStateidArgs4, TestStateidOk4,
+};
+use curt_rpc::client::{CallError, Interrupt};
+use curt_xdr::{Opaque, VarArray};
+
+use super::{
+    NfsV4, callback,
+    compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE, outcome},
+    open::{OpenKey, OpenToRestore, wire},
+    session::{Need, SLOTS_MAX},
+};
+use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};
+
+/// Longest requests and replies that the client asks for, in bytes: 1 MiB of data, and what is
+/// beside them.
+const MESSAGE_MAX: u32 = (1 << 20) + 4096;
+
+/// Longest reply that the server should keep, in bytes. Those of operations that change something
+/// have a handle and two sets of attributes.
+const CACHED_MAX: u32 = 4096;
+
+/// The most operations of a compound that the client sends: SEQUENCE, riders, a walk and a
+/// question.
+const OPERATIONS_MAX: u32 = 64;
+
+/// Longest results of an OPEN, in bytes; a delegation has the name of a user.
+pub(super) const OPEN_RESULTS_MAX: usize = 4096;
+
+/// Stateids of one TEST_STATEID.
+const TESTS_MAX: usize = 128;
+
+/// The most steps of one recovery: a server that undoes each does not keep a thread for ever.
+const STEPS_MAX: u32 = 32;
+
+/// The name of the owner of opens.
+pub(super) fn owner_name(number: u32) -> [u8; 8] {
+    let [a, b, c, d] = number.to_be_bytes();
+    [b'o', b'p', b'e', b'n', a, b, c, d]
+}
+
+/// The arguments of an OPEN that denies others nothing and wants no delegation.
+pub(super) fn open_arguments<'a>(
+    client: Clientid,
+    owner: &'a [u8],
+    access: ShareAccess,
+    how: OpenHow<'a>,
+    claim: OpenClaim<'a>,
+) -> OpenArgs4<'a> {
+    let wanted = match claim {
+        OpenClaim::Previous(_) => 0,
+        _ => ShareAccess4::WANT_NO_DELEG,
+    };
+    OpenArgs4 {
+        seqid: 0,
+        share_access: ShareAccess4(wire(access) | wanted),
+        share_deny: 0,
+        owner: StateOwner { clientid: client, owner: OpaqueLimited::new(owner).unwrap_or_default() },
+        how,
+        claim,
+    }
+}
+
+impl NfsV4 {
+    /// Does what is needed.
+    ///
+    /// # Errors
+    /// There is no reply, or the server refuses the client.
+    pub(super) fn recover(&self, interrupt: &Interrupt) -> Result<(), CallError> {
+        let result = self.recover_steps(interrupt);
+        self.session.recovered();
+        result.map_err(|error| match error {
+            RecoveryError::Call(error) => error,
+            RecoveryError::Refused(status) => {
+                tracing::warn!(%status, "the server refuses this client");
+                CallError::SystemError
+            }
+        })
+    }
+
+    /// The same for a mount, which wants to know why.
+    pub(super) fn recover_steps(&self, interrupt: &Interrupt) -> Result<(), RecoveryError> {
+        let caller = RpcCaller { credential: &self.machine, interrupt };
+        for _ in 0..STEPS_MAX {
+            let need = self.session.lock().need();
+            match need {
+                Need::Nothing => return Ok(()),
+                Need::Client => self.exchange_id(caller)?,
+                Need::Session => self.create_session(caller)?,
+                Need::Reclaim => self.reclaim(caller)?,
+                Need::TestStates => self.test_states(caller)?,
+            }
+        }
+        Err(RecoveryError::Refused(NfsStat4::Serverfault))
+    }
+
+    /// Waits before a step is repeated.
+    fn pause(&self, interrupt: &Interrupt) -> Result<(), CallError> {
+        self.rpc.pause(RECOVERY_PAUSE, interrupt);
+        if interrupt.is_raised() { Err(CallError::Interrupted) } else { Ok(()) }
+    }
+
+    fn exchange_id(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+        let implementation = ImplementationId {
+            domain: OpaqueLimited::new(b"curt").unwrap_or_default(),
+            name: OpaqueLimited::new(concat!("Curt ", env!("CARGO_PKG_VERSION")).as_bytes())
+                .unwrap_or_default(),
+            ..ImplementationId::default()
+        };
+        let arguments = ExchangeIdArgs4 {
+            owner: ClientOwner {
+                verifier: self.identity.verifier,
+                owner: OpaqueLimited::new(&self.identity.owner).unwrap_or_default(),
+            },
+            flags: ExchangeIdFlags(0),
+            state_protect: StateProtectArgs::None,
+            implementation: VarArray::new(vec![implementation]).unwrap_or_default(),
+        };
+        // The result lends from the reply, so its parts are taken within.
+        let answer = self.send_alone::<Exchanged>(caller, Nfs4Operation::ExchangeId, &|operations, _| {
+            operations.push(&arguments);
+        })?;
+        match answer {
+            Ok(Exchanged { client, sequence }) => {
+                if self.session.lock().exchanged(client, sequence) {
+                    self.opens.forgotten_by_server();
+                }
+                Ok(())
+            }
+            Err(NfsStat4::Delay) => Ok(self.pause(caller.interrupt)?),
+            Err(status) => Err(RecoveryError::Refused(status)),
+        }
+    }
+
+    fn create_session(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+        let (client, sequence) = {
+            let state = self.session.lock();
+            (state.client, state.create_sequence)
+        };
+        let limits = ChannelAttributes {
+            request_max: MESSAGE_MAX,
+            response_max: MESSAGE_MAX,
+            response_cached_max: CACHED_MAX,
+            operations_max: OPERATIONS_MAX,
+            requests_max: SLOTS_MAX,
+            ..ChannelAttributes::default()
+        };
+        let sys = CallbackSysCredentials {
+            stamp: 0,
+            machine_name: Opaque::new(b"curt").unwrap_or_default(),
+            uid: 0,
+            gid: 0,
+            groups: VarArray::default(),
+        };
+        let arguments = CreateSessionArgs4 {
+            clientid: client,
+            sequence,
+            flags: CreateSessionFlags(CreateSessionFlags::CONN_BACK_CHAN),
+            fore: limits,
+            back: callback::limits(),
+            callback_program: callback::PROGRAM,
+            callback_security: VarArray::new(vec![CallbackSecurity::Sys(sys), CallbackSecurity::None])
+                .unwrap_or_default(),
+        };
+        let answer =
+            self.send_alone::<CreateSessionOk4>(caller, Nfs4Operation::CreateSession, &|operations, _| {
+                operations.push(&arguments);
+            })?;
+        match answer {
+            Ok(ok) => {
+                self.callbacks.serve(ok.session, self.minor_version);
+                self.session.lock().created(&ok, self.rpc.now());
+                Ok(())
+            }
+            Err(NfsStat4::Delay) => Ok(self.pause(caller.interrupt)?),
+            // EXCHANGE_ID tells the number that the server expects.
+            Err(NfsStat4::StaleClientid | NfsStat4::SeqMisordered) => {
+                self.session.lock().client_unknown();
+                Ok(())
+            }
+            Err(status) => Err(RecoveryError::Refused(status)),
+        }
+    }
+
+    /// Reclaims the opens, and says that this is all.
+    fn reclaim(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+        while let Some(open) = self.opens.next_to_reclaim() {
+            for access in &open.accesses {
+                let claim = OpenClaim::Previous(DelegationType::None);
+                match self.send_reclaim(&open, *access, claim, caller.interrupt)? {
+                    None => return Ok(()),
+                    Some(Ok(())) => {}
+                    Some(Err(status)) => {
+                        tracing::info!(%status, "an open file cannot be reclaimed: it is opened again");
+                        self.opens.not_reclaimed(&open.key);
+                        break;
+                    }
+                }
+            }
+            if open.accesses.is_empty() {
+                self.opens.not_reclaimed(&open.key);
+            }
+        }
+        let complete = ReclaimCompleteArgs4 { one_file_system: false };
+        let request = CompoundRequest {
+            caller,
+            operation: Nfs4Operation::ReclaimComplete,
+            append: &|operations, _| operations.push(&complete),
+            main: 0,
+            open: None,
+            results_max: OPEN_RESULTS_MAX,
+            sink: None,
+        };
+        let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
+        let mut results = self.decoded(reply.results())?;
+        match self.decoded(outcome(results.next::<()>(Nfs4Operation::ReclaimComplete)))? {
+            Ok(()) | Err(NfsStat4::CompleteAlready | NfsStat4::Notsupp) => {
+                self.session.lock().satisfied(Need::Reclaim);
+                Ok(())
+            }
+            Err(status) => Err(RecoveryError::Refused(status)),
+        }
+    }
+
+    /// Sends an OPEN of a file that was open. `None`: the session was lost.
+    fn send_reclaim(
+        &self,
+        open: &OpenToRestore,
+        access: ShareAccess,
+        claim: OpenClaim<'_>,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Result<(), NfsStat4>>, CallError> {
+        let name = owner_name(open.key.owner);
+        let client = self.session.lock().client;
+        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, claim);
+        let append = |operations: &mut curt_proto::nfs4::CompoundEncoder<'_>, _: Stateid| {
+            operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
+            operations.push(&arguments);
+        };
+        let request = CompoundRequest {
+            caller: RpcCaller { credential: &open.credential, interrupt },
+            operation: Nfs4Operation::Open,
+            append: &append,
+            main: 1,
+            open: None,
+            results_max: OPEN_RESULTS_MAX,
+            sink: None,
+        };
+        let is_recovery = matches!(claim, OpenClaim::Previous(_));
+        let reply = if is_recovery { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
+        let Some(reply) = reply else { return Ok(None) };
+        let mut results = self.decoded(reply.results())?;
+        let found = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))?;
+        let opened = self.decoded(outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open)))?;
+        Ok(Some(match (found, opened) {
+            (Ok(()), Ok(ok)) => {
+                let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
+                self.opens.opened(&open.key.file, owner, access, &ok, self.rpc.now());
+                Ok(())
+            }
+            (Err(status), _) | (_, Err(status)) => Err(status),
+        }))
+    }
+
+    /// Opens a file again whose open the server does not know any more.
+    pub(super) fn reopen(&self, key: &OpenKey, interrupt: &Interrupt) -> Result<(), CallError> {
+        let Some(open) = self.opens.to_reopen(key) else { return Ok(()) };
+        for access in &open.accesses {
+            match self.send_reclaim(&open, *access, OpenClaim::Fh, interrupt)? {
+                Some(Ok(())) => {}
+                Some(Err(status)) => {
+                    tracing::warn!(%status, "a file cannot be opened again");
+                    self.opens.lose(key);
+                    break;
+                }
+                None => break,
+            }
+        }
+        if open.accesses.is_empty() {
+            // Nobody uses it: what is late is written without an open.
+            self.opens.drop_unused(key);
+        }
+        Ok(())
+    }
+
+    /// Tests which opens the server has revoked.
+    fn test_states(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
+        for held in self.opens.held().chunks(TESTS_MAX) {
+            let stateids = held.iter().map(|(_, stateid)| *stateid).collect();
+            let arguments =
+                TestStateidArgs4 { stateids: VarArray::new(stateids).unwrap_or_else(|_| empty()) };
+            let request = CompoundRequest {
+                caller,
+                operation: Nfs4Operation::TestStateid,
+                append: &|operations, _| operations.push(&arguments),
+                main: REPEATABLE,
+                open: None,
+                results_max: OPEN_RESULTS_MAX,
+                sink: None,
+            };
+            let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
+            let mut results = self.decoded(reply.results())?;
+            let tested = self.decoded(outcome(results.next::<TestStateidOk4>(Nfs4Operation::TestStateid)))?;
+            let Ok(tested) = tested else { break };
+            for ((key, stateid), status) in held.iter().zip(tested.statuses.iter()) {
+                if *status != NfsStat4::Ok {
+                    self.free_state(caller, *stateid)?;
+                    self.opens.doubt(key, *stateid);
+                }
+            }
+        }
+        self.session.lock().satisfied(Need::TestStates);
+        Ok(())
+    }
+
+    /// Tells the server that this client knows of a revoked state.
+    fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<(), CallError> {
+        let arguments = FreeStateidArgs4 { stateid };
+        let request = CompoundRequest {
+            caller,
+            operation: Nfs4Operation::FreeStateid,
+            append: &|operations, _| operations.push(&arguments),
+            main: 0,
+            open: None,
+            results_max: OPEN_RESULTS_MAX,
+            sink: None,
+        };
+        self.send_in_recovery(&request).map(drop)
+    }
+
+    /// Binds a connection to the session, for both channels if the server allows that.
+    pub(super) fn bind_connection(&self, interrupt: &Interrupt) -> Result<(), CallError> {
+        let session = self.session.lock().session;
+        let arguments =
+            BindConnToSessionArgs4 { session, direction: ChannelDirFromClient::ForeOrBoth, rdma: false };
+        let caller = RpcCaller { credential: &self.machine, interrupt };
+        let bound = self.send_alone::<BindConnToSessionOk4>(
+            caller,
+            Nfs4Operation::BindConnToSession,
+            &|operations, _| operations.push(&arguments),
+        )?;
+        if let Err(status) = bound {
+            tracing::debug!(%status, "the connection is not bound to the session");
+        }
+        Ok(())
+    }
+
+    /// Ends the session and the client's record.
+    pub(super) fn destroy(&self, interrupt: &Interrupt) -> Result<(), CallError> {
+        let caller = RpcCaller { credential: &self.machine, interrupt };
+        let (session, client) = {
+            let state = self.session.lock();
+            (state.session, state.client)
+        };
+        let session = DestroySessionArgs4 { session };
+        let destroyed = self.send_alone::<()>(caller, Nfs4Operation::DestroySession, &|operations, _| {
+            operations.push(&session);
+        })?;
+        let client = DestroyClientidArgs4 { clientid: client };
+        let forgotten = self.send_alone::<()>(caller, Nfs4Operation::DestroyClientid, &|operations, _| {
+            operations.push(&client);
+        })?;
+        for status in [destroyed, forgotten].into_iter().filter_map(Result::err) {
+            tracing::debug!(%status, "the server keeps this client's state until its lease ends");
+        }
+        Ok(())
+    }
+}
+
+fn empty<T, const MAX: usize>() -> VarArray<T, MAX>
+where
+    VarArray<T, MAX>: Default,
+{
+    VarArray::default()
+}
+
+/// Why recovery has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecoveryError {
+    /// There is no reply.
+    Call(CallError),
+    /// The server refuses the client.
+    Refused(NfsStat4),
+}
+
+impl From<CallError> for RecoveryError {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+/// What the client needs of the result of EXCHANGE_ID.
+struct Exchanged {
+    client: Clientid,
+    sequence: SequenceId,
+}
+
+impl<'a> curt_xdr::Decode<'a> for Exchanged {
+    fn decode(decoder: &mut curt_xdr::Decoder<'a>) -> Result<Self, curt_xdr::DecodeError> {
+        let ok: ExchangeIdOk4<'a> = decoder.get()?;
+        Ok(Self { client: ok.clientid, sequence: ok.sequence })
+    }
+}

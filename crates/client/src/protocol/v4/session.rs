@@ -1,0 +1,390 @@
+//! The session of a client: its slots, and what must be done before requests can be sent (RFC 8881
+//! section 2.10).
+//!
+//! Owns the sequence numbers. A slot is used by one request at a time. Its number advances when the
+//! server has executed SEQUENCE, and only then. A request without a reply leaves its slot in doubt:
+//! the server may or may not have executed it. Such a slot is settled by a SEQUENCE alone, before
+//! its next use. Sends nothing.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use curt_proto::nfs4::{
+    Clientid, CreateSessionOk4, NfsStat4, SequenceArgs4, SequenceId, SequenceOk4, SequenceStatusFlags,
+    SessionId, SlotId,
+};
+use curt_rpc::client::{CallError, Interrupt, Wake};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// The most slots that the client asks for and uses.
+pub(super) const SLOTS_MAX: u32 = 128;
+
+/// The lease that is assumed until the server has said its own.
+const LEASE_DEFAULT: Duration = Duration::from_secs(90);
+
+/// What must be done before requests can be sent. Each includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    /// Nothing.
+    Nothing,
+    /// The server has revoked state: opens are tested.
+    TestStates,
+    /// Opens are reclaimed, and RECLAIM_COMPLETE is sent.
+    Reclaim,
+    /// CREATE_SESSION.
+    Session,
+    /// EXCHANGE_ID.
+    Client,
+}
+
+/// Whether a request has to wait until nothing is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It does.
+    Ordinary,
+    /// It is part of what is needed.
+    Recovery,
+}
+
+/// The session, and the threads that wait for it.
+#[derive(Debug)]
+pub(super) struct SessionMonitor {
+    state: Mutex<SessionState>,
+    changed: Condvar,
+}
+
+/// What is known of the client and its session.
+#[derive(Debug)]
+pub(super) struct SessionState {
+    need: Need,
+    /// After the session is created, opens have to be reclaimed.
+    must_reclaim: bool,
+    /// A thread does what is needed.
+    is_recovering: bool,
+    /// Counts sessions.
+    generation: u64,
+    pub(super) client: Clientid,
+    /// That of the next CREATE_SESSION.
+    pub(super) create_sequence: SequenceId,
+    pub(super) session: SessionId,
+    slots: Vec<Slot>,
+    /// How many of them the server wants to be used.
+    usable: usize,
+    pub(super) request_max: u32,
+    pub(super) response_max: u32,
+    pub(super) operations_max: u32,
+    lease: Duration,
+    renewed_at: Option<Instant>,
+    /// When the backchannel was bound last, or found broken.
+    bound_at: Option<Instant>,
+    is_unbound: bool,
+}
+
+/// A slot of the session.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// The number of its next request.
+    sequence: SequenceId,
+    is_busy: bool,
+    /// The server may have executed a request with this number.
+    is_doubtful: bool,
+}
+
+/// The slot of a request. Dropping it leaves the slot in doubt.
+#[derive(Debug)]
+pub(super) struct SlotGuard<'a> {
+    monitor: &'a SessionMonitor,
+    generation: u64,
+    index: usize,
+    pub(super) arguments: SequenceArgs4,
+    /// The most operations of a compound.
+    pub(super) operations_max: u32,
+    /// The slot is in doubt.
+    pub(super) is_doubtful: bool,
+    is_settled: bool,
+}
+
+/// What a thread that wants a slot gets.
+pub(super) enum SlotTurn<'a> {
+    Slot(SlotGuard<'a>),
+    /// The thread has to do what is needed, and then to call [`SessionMonitor::recovered`].
+    Recover,
+}
+
+impl Default for SessionMonitor {
+    fn default() -> Self {
+        let state = SessionState {
+            need: Need::Client,
+            must_reclaim: true,
+            is_recovering: false,
+            generation: 0,
+            client: Clientid(0),
+            create_sequence: SequenceId(0),
+            session: SessionId([0; 16]),
+            slots: Vec::new(),
+            usable: 0,
+            request_max: 0,
+            response_max: 0,
+            operations_max: 0,
+            lease: LEASE_DEFAULT,
+            renewed_at: None,
+            bound_at: None,
+            is_unbound: false,
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+}
+
+impl Wake for SessionMonitor {
+    fn wake(&self) {
+        // When this lock is taken, a waiter has either seen the raised flag or is asleep.
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl SessionMonitor {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SessionState> {
+        self.state.lock()
+    }
+
+    /// Waits for a free slot, the lowest first.
+    ///
+    /// # Errors
+    /// [`CallError::Interrupted`].
+    pub(super) fn take_slot(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        cache_this: bool,
+        interrupt: &Interrupt,
+    ) -> Result<SlotTurn<'_>, CallError> {
+        let mut state = self.state.lock();
+        let mut registration = None;
+        loop {
+            if purpose == Purpose::Ordinary && state.need != Need::Nothing && !state.is_recovering {
+                state.is_recovering = true;
+                return Ok(SlotTurn::Recover);
+            }
+            let may_send = purpose == Purpose::Recovery || state.need == Need::Nothing;
+            if may_send && let Some(guard) = self.free_slot(&mut state, cache_this) {
+                return Ok(SlotTurn::Slot(guard));
+            }
+            if interrupt.is_raised() {
+                return Err(CallError::Interrupted);
+            }
+            if registration.is_none() {
+                drop(state);
+                let waker: Arc<dyn Wake> = Arc::<Self>::clone(self);
+                registration = Some(interrupt.register(waker));
+                state = self.state.lock();
+                continue;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    fn free_slot<'a>(&'a self, state: &mut SessionState, cache_this: bool) -> Option<SlotGuard<'a>> {
+        let usable = state.usable;
+        let index = state.slots.iter().take(usable).position(|slot| !slot.is_busy)?;
+        let slot = &mut state.slots[index];
+        slot.is_busy = true;
+        let (sequence, is_doubtful) = (slot.sequence, slot.is_doubtful);
+        let highest = state.slots.iter().rposition(|slot| slot.is_busy).unwrap_or(index);
+        let id = |index: usize| SlotId(u32::try_from(index).unwrap_or(u32::MAX));
+        let (session, slot, highest_slot) = (state.session, id(index), id(highest));
+        Some(SlotGuard {
+            monitor: self,
+            generation: state.generation,
+            index,
+            arguments: SequenceArgs4 { session, sequence, slot, highest_slot, cache_this },
+            operations_max: state.operations_max,
+            is_doubtful,
+            is_settled: false,
+        })
+    }
+
+    /// The thread that was told to recover has ended, whether or not it succeeded.
+    pub(super) fn recovered(&self) {
+        self.state.lock().is_recovering = false;
+        self.changed.notify_all();
+    }
+
+    /// A request of this session has shown that something is needed.
+    pub(super) fn demand(&self, need: Need, generation: u64) {
+        let mut state = self.state.lock();
+        if state.generation == generation {
+            state.need = state.need.max(need);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+impl SessionState {
+    pub(super) const fn need(&self) -> Need {
+        self.need
+    }
+
+    pub(super) const fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    pub(super) const fn set_lease(&mut self, seconds: u32) {
+        // A server without a lease would make the client renew it without pause.
+        self.lease = Duration::from_secs(if seconds == 0 { 1 } else { seconds as u64 });
+    }
+
+    /// EXCHANGE_ID was answered. The server knows nothing of the client's state if it has given a
+    /// new number.
+    pub(super) fn exchanged(&mut self, client: Clientid, sequence: SequenceId) -> bool {
+        let is_new = self.generation == 0 || client != self.client;
+        (self.client, self.create_sequence) = (client, sequence);
+        self.must_reclaim |= is_new;
+        self.need = Need::Session;
+        is_new
+    }
+
+    /// CREATE_SESSION was answered.
+    pub(super) fn created(&mut self, ok: &CreateSessionOk4, now: Instant) {
+        self.generation += 1;
+        self.session = ok.session;
+        self.create_sequence = self.create_sequence.next();
+        let count = usize::try_from(ok.fore.requests_max.clamp(1, SLOTS_MAX)).unwrap_or(1);
+        let slot = Slot { sequence: SequenceId(1), is_busy: false, is_doubtful: false };
+        self.slots = vec![slot; count];
+        self.usable = count;
+        self.request_max = ok.fore.request_max;
+        self.response_max = ok.fore.response_max;
+        self.operations_max = ok.fore.operations_max;
+        self.renewed_at = Some(now);
+        self.bound_at = Some(now);
+        self.is_unbound = false;
+        self.need = if self.must_reclaim { Need::Reclaim } else { Need::Nothing };
+    }
+
+    /// EXCHANGE_ID has to be sent next.
+    pub(super) const fn client_unknown(&mut self) {
+        self.need = Need::Client;
+    }
+
+    /// A step of recovery is done; a later need stands.
+    pub(super) fn satisfied(&mut self, need: Need) {
+        if need == Need::Reclaim {
+            self.must_reclaim = false;
+        }
+        if self.need == need {
+            self.need = Need::Nothing;
+        }
+    }
+
+    /// Whether the lease has not been renewed for this time.
+    pub(super) fn is_idle_for(&self, time: Duration, now: Instant) -> bool {
+        self.renewed_at.is_none_or(|at| now.saturating_duration_since(at) >= time)
+    }
+
+    /// Whether the backchannel is to be bound again now: at most once in a lease.
+    fn must_bind(&mut self, now: Instant) -> bool {
+        let lease = self.lease;
+        let is_due = self.bound_at.is_none_or(|at| now.saturating_duration_since(at) >= lease);
+        if !self.is_unbound || !is_due {
+            return false;
+        }
+        (self.bound_at, self.is_unbound) = (Some(now), false);
+        true
+    }
+
+    fn slot(&mut self, guard: &SlotGuard<'_>) -> Option<&mut Slot> {
+        let is_current = self.generation == guard.generation;
+        self.slots.get_mut(guard.index).filter(|_| is_current)
+    }
+}
+
+impl SlotGuard<'_> {
+    /// The session of the slot.
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether a reply to SEQUENCE is one to this request.
+    pub(super) fn matches(&self, ok: &SequenceOk4) -> bool {
+        let asked = &self.arguments;
+        ok.session == asked.session && ok.sequence == asked.sequence && ok.slot == asked.slot
+    }
+
+    /// The server has executed SEQUENCE, for a request that was sent at `sent_at`. Returns whether
+    /// the backchannel is to be bound again.
+    pub(super) fn executed(mut self, ok: &SequenceOk4, sent_at: Instant) -> bool {
+        self.is_settled = true;
+        let monitor = self.monitor;
+        let mut state = monitor.state.lock();
+        let mut must_bind = false;
+        if let Some(slot) = state.slot(&self) {
+            *slot = Slot { sequence: slot.sequence.next(), is_busy: false, is_doubtful: false };
+            // The request may reach the server long after it is sent: the lease counts from before.
+            state.renewed_at = state.renewed_at.max(Some(sent_at));
+            let target = usize::try_from(ok.target_highest_slot.0).unwrap_or(usize::MAX);
+            state.usable = target.saturating_add(1).clamp(1, state.slots.len().max(1));
+            let flags = ok.status_flags.0;
+            let unbound = SequenceStatusFlags::CB_PATH_DOWN
+                | SequenceStatusFlags::CB_PATH_DOWN_SESSION
+                | SequenceStatusFlags::BACKCHANNEL_FAULT;
+            state.is_unbound |= flags & unbound != 0;
+            let revoked = SequenceStatusFlags::EXPIRED_ALL_STATE_REVOKED
+                | SequenceStatusFlags::EXPIRED_SOME_STATE_REVOKED
+                | SequenceStatusFlags::ADMIN_STATE_REVOKED;
+            if flags & revoked != 0 {
+                state.need = state.need.max(Need::TestStates);
+            }
+            if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0 && !state.must_reclaim {
+                state.must_reclaim = true;
+                state.need = state.need.max(Need::Reclaim);
+            }
+            must_bind = state.must_bind(sent_at);
+        }
+        drop(state);
+        monitor.changed.notify_all();
+        must_bind
+    }
+
+    /// The server has refused SEQUENCE: the slot's number is still to be used.
+    pub(super) fn refused(mut self) {
+        self.is_settled = true;
+        let monitor = self.monitor;
+        if let Some(slot) = monitor.state.lock().slot(&self) {
+            slot.is_busy = false;
+        }
+        monitor.changed.notify_all();
+    }
+
+    /// A SEQUENCE alone was answered with this status. Returns whether the slot can be used again:
+    /// the number is used up, by this request or by the one in doubt.
+    pub(super) fn settled(mut self, status: NfsStat4) -> bool {
+        let is_used_up =
+            matches!(status, NfsStat4::Ok | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep);
+        self.is_settled = true;
+        let monitor = self.monitor;
+        if let Some(slot) = monitor.state.lock().slot(&self) {
+            slot.is_busy = false;
+            if is_used_up {
+                *slot = Slot { sequence: slot.sequence.next(), is_busy: false, is_doubtful: false };
+            }
+        }
+        monitor.changed.notify_all();
+        is_used_up
+    }
+}
+
+impl Drop for SlotGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_settled {
+            return;
+        }
+        if let Some(slot) = self.monitor.state.lock().slot(self) {
+            slot.is_busy = false;
+            slot.is_doubtful = true;
+        }
+        self.monitor.changed.notify_all();
+    }
+}

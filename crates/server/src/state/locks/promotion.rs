@@ -1,0 +1,235 @@
+//! Passes over the queue of a file: who is granted a lock, or notified, when bytes become free.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use curt_types::ByteRange;
+
+use super::callbacks::ANSWER_MAX;
+use super::held::{Change, HeldPart};
+use super::queue::{ClientQueue, LocalPoll, PendingGrant, WaitQueue, Waiter, WaiterState, exclude};
+use super::ranges::{Barrier, RangeSet};
+use super::table::{LockTable, NotGranted, Slot, local_holder, weakened};
+use super::values::{CallbackStyle, LockCallback};
+
+/// The first interval at which a lock that a local process holds is tried again. Each further one
+/// is twice as long.
+pub(super) const LOCAL_POLL_MIN: Duration = Duration::from_millis(50);
+/// Maximum interval at which a lock that a local process holds is tried again.
+const LOCAL_POLL_MAX: Duration = Duration::from_secs(1);
+
+/// The place of a client in a pass over the queue.
+struct Turn {
+    /// Its position among the clients.
+    at: usize,
+    /// The position of its next waiter.
+    next: usize,
+}
+
+/// What a pass over a queue has found so far.
+#[derive(Default)]
+struct Pass {
+    /// What the waiters so far want or have got.
+    barrier: Barrier,
+    /// Whether an owner of a waiter may have locks or other waiters, and so pass waiters; if known.
+    may_pass: Option<bool>,
+    /// The waiters so far that still wait.
+    in_front: Vec<HeldPart>,
+    /// What became less locked meanwhile.
+    weakened: RangeSet,
+}
+
+impl Pass {
+    /// Whether a waiter so far that still wants the same bytes is not passed.
+    fn is_behind(&self, wanted: &HeldPart, passed: &RangeSet) -> bool {
+        // The barrier also has the bytes of waiters of the same owner, and of those passed.
+        let mut in_front = self.in_front.iter().filter(|other| exclude(other, wanted));
+        in_front.any(|other| !passed.overlaps(other.range))
+    }
+}
+
+/// What becomes of a waiter in a pass over its queue.
+enum Considered {
+    Stays,
+    Granted(PendingGrant),
+    Leaves,
+}
+
+impl LockTable {
+    /// Grants to waiters, or notifies them of, what they can have now that `freed` is less locked.
+    pub(super) fn promote(
+        &mut self,
+        slot: Slot,
+        freed: RangeSet,
+        now: Instant,
+        callbacks: &mut Vec<LockCallback>,
+    ) {
+        let mut freed = freed;
+        while !freed.is_empty() {
+            let Some(mut queue) = self.files[slot.0 as usize].queue.take() else { return };
+            freed = self.promote_in(slot, &mut queue, &freed, now, callbacks);
+            self.files[slot.0 as usize].queue = Some(queue);
+        }
+    }
+
+    /// One pass over the queue. Returns what became less locked by the grants themselves.
+    fn promote_in(
+        &mut self,
+        slot: Slot,
+        queue: &mut WaitQueue,
+        freed: &RangeSet,
+        now: Instant,
+        callbacks: &mut Vec<LockCallback>,
+    ) -> RangeSet {
+        let mut pass = Pass::default();
+        let mut served = Vec::new();
+        // Clients without further waiters leave.
+        let mut turns: Vec<Turn> = (0..queue.clients.len()).map(|at| Turn { at, next: 0 }).collect();
+        while !turns.is_empty() && !self.is_over(slot, &mut pass, queue, freed) {
+            turns.retain_mut(|turn| {
+                let Some(waiter) = queue.clients[turn.at].waiters.get(turn.next) else { return false };
+                let wanted = waiter.wanted;
+                if self.is_over(slot, &mut pass, queue, freed) {
+                    return true;
+                }
+                let held = &self.files[slot.0 as usize].held;
+                let is_behind = pass.barrier.conflicts(wanted.lock_type, wanted.range);
+                let may_pass = is_behind && held.holds(wanted.owner);
+                let passed = if may_pass { queue.passed_by(held, wanted.owner) } else { RangeSet::default() };
+                let ClientQueue { client, waiters } = &mut queue.clients[turn.at];
+                let waiter = &mut waiters[turn.next];
+                match self.consider(slot, waiter, &passed, freed, &mut pass, now, callbacks) {
+                    Considered::Stays => turn.next += 1,
+                    Considered::Granted(grant) => {
+                        served.push(*client);
+                        queue.len -= 1;
+                        let waiter = waiters.remove(turn.next);
+                        waiter.into_iter().for_each(|waiter| self.removed(waiter));
+                        let HeldPart { owner, range, .. } = wanted;
+                        let is_older = |other: &HeldPart| other.owner == owner && other.range.overlaps(range);
+                        self.confirm_in(queue, &is_older);
+                        queue.grants.push(grant);
+                    }
+                    Considered::Leaves => {
+                        queue.len -= 1;
+                        let waiter = waiters.remove(turn.next);
+                        waiter.into_iter().for_each(|waiter| {
+                            self.ids.remove(&waiter.id);
+                            self.removed(waiter);
+                        });
+                        pass.weakened.add(wanted.range);
+                    }
+                }
+                true
+            });
+        }
+        for client in served {
+            queue.end_turn(client);
+        }
+        queue.clients.retain(|queue| !queue.waiters.is_empty());
+        pass.weakened
+    }
+
+    /// Whether no further waiter can get any of the bytes.
+    fn is_over(&self, slot: Slot, pass: &mut Pass, queue: &WaitQueue, freed: &RangeSet) -> bool {
+        let may_pass = || self.owners.any_waits_more_than_once() || self.any_holder_waits(slot, queue);
+        pass.barrier.closes(freed) && !*pass.may_pass.get_or_insert_with(may_pass)
+    }
+
+    /// Whether an owner that waits in the queue may hold a lock of the file. Looks at the fewer: the
+    /// locks, or the waiters.
+    pub(super) fn any_holder_waits(&self, slot: Slot, queue: &WaitQueue) -> bool {
+        let held = &self.files[slot.0 as usize].held;
+        if held.len() > queue.len {
+            return queue.iter().any(|waiter| held.holds(waiter.wanted.owner));
+        }
+        let mut found = false;
+        held.visit(ByteRange::WHOLE, &mut |part| found = found || self.owners.waits(part.owner));
+        found
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the waiter, and what the pass has found so far")]
+    fn consider(
+        &mut self,
+        slot: Slot,
+        waiter: &mut Waiter,
+        passed: &RangeSet,
+        freed: &RangeSet,
+        pass: &mut Pass,
+        now: Instant,
+        callbacks: &mut Vec<LockCallback>,
+    ) -> Considered {
+        let wanted = waiter.wanted;
+        let HeldPart { owner, lock_type, range } = wanted;
+        let entry = &self.files[slot.0 as usize];
+        if !waiter.precedes_waiters(now) {
+            return Considered::Stays;
+        }
+        let is_next = waiter.state == WaiterState::Waiting
+            && waiter.poll.is_none_or(|poll| poll.at <= now)
+            && freed.overlaps(range)
+            && entry.held.conflict(Some(owner), lock_type, range).is_none()
+            && (!pass.barrier.conflicts(lock_type, range) || !pass.is_behind(&wanted, passed));
+        pass.barrier.add(lock_type, range);
+        if !is_next {
+            pass.in_front.push(wanted);
+            return Considered::Stays;
+        }
+        let poll_again = match waiter.style {
+            CallbackStyle::Granted => match self.grant(slot, wanted) {
+                Ok(change) => return Considered::Granted(self.granted(waiter, change, pass, now, callbacks)),
+                // Its client learns this when it repeats the request.
+                Err(NotGranted::Limit) => return Considered::Leaves,
+                Err(NotGranted::Local(_)) => true,
+            },
+            CallbackStyle::Notified => {
+                let local = entry.local.as_deref();
+                local.and_then(|local| local_holder(local, lock_type, range)).is_some()
+            }
+        };
+        pass.in_front.push(wanted);
+        if poll_again {
+            let delay = waiter.poll.map_or(LOCAL_POLL_MIN, |poll| poll.delay * 2).min(LOCAL_POLL_MAX);
+            waiter.poll = Some(LocalPoll { at: now + delay, delay });
+        } else {
+            waiter.poll = None;
+            waiter.state = WaiterState::Notified { sent: now };
+            self.counts.callbacks += 1;
+            callbacks.push(waiter.notification(self.owners.holder(wanted)));
+        }
+        waiter.set_timer(now, &mut self.timers);
+        Considered::Stays
+    }
+
+    /// Records the grant of a waiter's lock, with its callback.
+    fn granted(
+        &mut self,
+        waiter: &Waiter,
+        change: Change,
+        pass: &mut Pass,
+        now: Instant,
+        callbacks: &mut Vec<LockCallback>,
+    ) -> PendingGrant {
+        for range in weakened(&change, Some(waiter.wanted.lock_type)).ranges() {
+            pass.weakened.add(*range);
+        }
+        let mut grant = PendingGrant {
+            id: waiter.id,
+            granted: waiter.wanted,
+            replaced: change.replaced,
+            handle: waiter.handle.clone(),
+            caller_name: Arc::clone(&waiter.caller_name),
+            attempt: 0,
+            first_sent: now,
+            may_be_known: false,
+            is_sent: true,
+            timer: waiter.timer,
+        };
+        self.timers.set(grant.id, &mut grant.timer, Some(now + ANSWER_MAX));
+        self.owners.change_uses(grant.granted.owner, 1);
+        self.counts.granted += 1;
+        self.counts.callbacks += 1;
+        callbacks.push(grant.callback(self.owners.holder(grant.granted)));
+        grant
+    }
+}
