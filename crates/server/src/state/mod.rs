@@ -4,9 +4,10 @@
 //! The modules are state machines. They have no clock and no I/O; both are arguments. A time is the
 //! duration since the server started.
 //!
-//! The order of locks: the table of clients, a client's states, a shard of the table of shares or of
-//! the table of byte-range locks. The locks of sessions and slots are taken alone. The path of READ, WRITE and GETATTR takes a shard
-//! of the sessions, a slot and the states of its own client: no lock that all clients share.
+//! The order of locks: the table of clients, a client's states, a shard of the table of shares or
+//! of that of byte-range locks. The locks of slots are taken alone. The path of READ, WRITE and
+//! GETATTR takes a shard of the sessions, a slot and the states of its own client: no lock that all
+//! clients share.
 
 mod admin;
 mod clients;
