@@ -114,7 +114,8 @@ impl NfsService {
 
     /// The same for the holder of a lock of `file` that somebody else wants.
     pub(crate) fn expire_lock_holder(&self, file: &FileKey, holder: &LockHolder) -> bool {
-        matches!(holder.client, LockClient::Clientid(_)) && self.expire_holders(file)
+        let LockClient::Clientid(client) = holder.client else { return false };
+        self.held.has_expired(Clientid(client), self.uptime()) && self.expire_holders(file)
     }
 
     /// Revokes the opens of files that are not exported any more.

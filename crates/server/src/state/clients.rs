@@ -348,6 +348,12 @@ impl ServerState {
         })
     }
 
+    /// Whether the lease of a client has expired.
+    pub(crate) fn has_expired(&self, client: Clientid, now: Duration) -> bool {
+        let table = self.clients.lock();
+        table.records.get(&client).is_some_and(|record| record.client.is_expired(now, self.limits.lease))
+    }
+
     /// Removes the clients whose leases have expired and that have `file` open, because somebody
     /// else wants it. Their state remains until it is released.
     pub(crate) fn expire_holders(&self, file: &FileKey, now: Duration) -> ExpiredClients {

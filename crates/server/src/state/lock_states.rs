@@ -1,9 +1,9 @@
 //! The stateids of byte-range locks (RFC 8881 sections 8.2, 9.1, 18.10 and 18.12).
 //!
 //! A stateid stands for the locks of one owner in one file, based on one open. The locks themselves
-//! are in the table of all protocols ([`locks`](super::locks)), where the owner has one set for
-//! each file. A client's states stay locked while the table decides a request for it. So a lock is
-//! never granted to a state that has ended.
+//! are in the table of all protocols ([`locks`](super::locks)), where the owner has one set for a
+//! file. A client's states stay locked while the table decides a request for it. So a lock is never
+//! granted to a state that has ended.
 
 use std::sync::{Arc, atomic::Ordering};
 

@@ -54,8 +54,6 @@ pub(super) fn lock<'r>(
             LockBasis::Open { stateid: compound.stateid(*open_stateid)?, owner: owner.owner.bytes() }
         }
     };
-    // Excluding processes of this machine opens the file.
-    compound.request.may_block(target);
     let lock_type = kind.lock_type();
     let (service, slot) = (compound.request.service, compound.slot()?);
     let asked = LockStateRequest { basis, file: target.file_key(), lock_type, is_reclaim: reclaim };
@@ -146,7 +144,6 @@ pub(super) fn lockt<'r>(
     if !granted.contains(Access::READ) && !granted.contains(Access::MODIFY) {
         return Err(NfsStat4::Access.into());
     }
-    compound.request.may_block(target);
     let service = compound.request.service;
     // Locks that are not reclaimed yet are not known.
     if service.is_in_grace() {

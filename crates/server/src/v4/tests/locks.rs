@@ -1,35 +1,32 @@
 //! LOCK, LOCKT, LOCKU, and the stateids of locks.
 
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::Arc;
 
 use curt_observe::ServerCounters;
 use curt_proto::nfs4::*;
-use curt_rpc::client::{CallError, CallReply, RpcRequest};
-use curt_rpc::server::Backchannel;
 use curt_types::FileHandle;
-use curt_xdr::{Decode, DecodeError, Decoder, Encode, Opaque, VarArray};
+use curt_xdr::{Decode, DecodeError, Decoder, Opaque, VarArray};
 
 use super::test_client::{Server, TestClient, channel, creating, memory, opening, rules};
 use crate::{ExportDefinition, NfsService, PersistentState, Setup};
 
 const READ: u32 = ShareAccess4::READ;
 const WRITE: u32 = ShareAccess4::WRITE;
-const BOTH: u32 = ShareAccess4::BOTH;
-const REST: u64 = u64::MAX;
+pub(super) const BOTH: u32 = ShareAccess4::BOTH;
+pub(super) const REST: u64 = u64::MAX;
 
 /// The lock in a reply of NFS4ERR_DENIED.
 #[derive(Debug, PartialEq, Eq)]
-struct Holder {
-    offset: u64,
-    length: u64,
-    kind: LockType4,
-    clientid: Clientid,
-    owner: Vec<u8>,
+pub(super) struct Holder {
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) kind: LockType4,
+    pub(super) clientid: Clientid,
+    pub(super) owner: Vec<u8>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Failure {
+pub(super) enum Failure {
     Status(NfsStat4),
     Denied(Holder),
 }
@@ -41,7 +38,7 @@ fn owner(name: &[u8]) -> StateOwner<'_> {
     StateOwner { clientid: Clientid(77), owner: Opaque::new(name).unwrap() }
 }
 
-fn new_owner<'a>(open: Stateid, name: &'a [u8]) -> Locker<'a> {
+pub(super) fn new_owner<'a>(open: Stateid, name: &'a [u8]) -> Locker<'a> {
     Locker::New { open_seqid: 5, open_stateid: open, seqid: 9, owner: owner(name) }
 }
 
@@ -49,7 +46,7 @@ const fn existing(stateid: Stateid) -> Locker<'static> {
     Locker::Existing { stateid, seqid: 3 }
 }
 
-fn locking(kind: LockType4, offset: u64, length: u64, locker: Locker<'_>) -> LockArgs4<'_> {
+pub(super) fn locking(kind: LockType4, offset: u64, length: u64, locker: Locker<'_>) -> LockArgs4<'_> {
     LockArgs4 { kind, reclaim: false, offset, length, locker }
 }
 
@@ -78,11 +75,15 @@ fn run<A: OperationArguments>(
     }
 }
 
-fn lock(client: &TestClient<'_>, file: &FileHandle, asked: &LockArgs4<'_>) -> Result<Stateid, Failure> {
+pub(super) fn lock(
+    client: &TestClient<'_>,
+    file: &FileHandle,
+    asked: &LockArgs4<'_>,
+) -> Result<Stateid, Failure> {
     Ok(run(client, file, asked)?.unwrap())
 }
 
-fn unlock(
+pub(super) fn unlock(
     client: &TestClient<'_>,
     file: &FileHandle,
     stateid: Stateid,
@@ -93,7 +94,7 @@ fn unlock(
     Ok(run(client, file, &asked)?.unwrap())
 }
 
-fn test(
+pub(super) fn test(
     client: &TestClient<'_>,
     file: &FileHandle,
     name: &[u8],
@@ -104,7 +105,7 @@ fn test(
     run(client, file, &LocktArgs4 { kind, offset, length, owner: owner(name) }).map(drop)
 }
 
-fn is_denied<T>(outcome: &Result<T, Failure>) -> bool {
+pub(super) fn is_denied<T>(outcome: &Result<T, Failure>) -> bool {
     matches!(outcome, Err(Failure::Denied(_)))
 }
 
@@ -380,195 +381,6 @@ fn locks_are_reclaimed_in_the_grace_period_only_and_by_their_holders() {
     assert!(is_denied(&test(&two, &file, b"t", LockType4::Read, 0, 8)));
     unlock(&one, &file, held, 0, 8).unwrap();
     assert_eq!(test(&two, &file, b"t", LockType4::Read, 0, 8), Ok(()));
-}
-
-type CallbackOutcome = Result<Vec<u8>, CallError>;
-type AnswerCallback = Box<dyn Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + Sync>;
-
-/// A client's end of a backchannel: it answers as the test says, and passes the calls on.
-struct FakeBackchannel {
-    answer: AnswerCallback,
-    calls: parking_lot::Mutex<mpsc::Sender<(SequenceId, Vec<u8>)>>,
-}
-
-impl Backchannel for FakeBackchannel {
-    fn call(&self, request: &RpcRequest<'_>, _: Duration) -> Result<CallReply, CallError> {
-        assert_eq!((request.program, request.version, request.procedure), (123, 1, 1));
-        let mut arguments = Vec::new();
-        request.arguments.encode(&mut arguments);
-        let decoder = &mut Decoder::new(&arguments);
-        let header: CallbackHeader<'_> = decoder.get().unwrap();
-        assert_eq!((header.minor_version, header.operations), (1, 2));
-        assert_eq!(decoder.get::<CallbackOperation>().unwrap(), CallbackOperation::Sequence);
-        let sequence: CbSequenceArgs4 = decoder.get().unwrap();
-        assert_eq!((sequence.slot, sequence.highest_slot), (SlotId(0), SlotId(0)));
-        assert_eq!(decoder.get::<CallbackOperation>().unwrap(), CallbackOperation::NotifyLock);
-        let notified: CbNotifyLockArgs4<'_> = decoder.get().unwrap();
-        let name = notified.owner.owner.bytes().to_vec();
-        let _ = self.calls.lock().send((sequence.sequence, name));
-        (self.answer)(&sequence).map(CallReply::from_results)
-    }
-
-    fn is_open(&self) -> bool {
-        true
-    }
-}
-
-/// The results of a callback that the client accepts.
-fn accepted(asked: &CbSequenceArgs4) -> Vec<u8> {
-    let mut out = Vec::new();
-    CompoundReplyHeader { status: NfsStat4::Ok, tag: Opaque::default(), results: 2 }.encode(&mut out);
-    CallbackOperation::Sequence.encode(&mut out);
-    NfsStat4::Ok.encode(&mut out);
-    CbSequenceOk4 {
-        session: asked.session,
-        sequence: asked.sequence,
-        slot: asked.slot,
-        highest_slot: asked.slot,
-        target_highest_slot: asked.slot,
-    }
-    .encode(&mut out);
-    CallbackOperation::NotifyLock.encode(&mut out);
-    NfsStat4::Ok.encode(&mut out);
-    out
-}
-
-/// The results of a callback whose CB_SEQUENCE fails.
-fn no_slot(status: NfsStat4) -> Vec<u8> {
-    let mut out = Vec::new();
-    CompoundReplyHeader { status, tag: Opaque::default(), results: 1 }.encode(&mut out);
-    CallbackOperation::Sequence.encode(&mut out);
-    status.encode(&mut out);
-    out
-}
-
-type Calls = mpsc::Receiver<(SequenceId, Vec<u8>)>;
-
-/// Binds a backchannel to a client's session.
-fn bind(
-    client: &TestClient<'_>,
-    answer: impl Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + Sync + 'static,
-) -> Calls {
-    let (sender, calls) = mpsc::channel();
-    let session = client.server.service.held.session(&client.session).unwrap();
-    session.set_callback(123, crate::state::CallbackSecurity::None);
-    session.bind_backchannel(Arc::new(FakeBackchannel {
-        answer: Box::new(answer),
-        calls: parking_lot::Mutex::new(sender),
-    }));
-    calls
-}
-
-/// A call that should come.
-fn call(calls: &Calls) -> (u32, Vec<u8>) {
-    let (SequenceId(sequence), owner) = calls.recv_timeout(Duration::from_secs(20)).unwrap();
-    (sequence, owner)
-}
-
-/// The status flags of SEQUENCE.
-fn flags(client: &TestClient<'_>) -> u32 {
-    let reply = client.run(&|_| {});
-    let mut results = CompoundResults::new(&reply).unwrap();
-    results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap().status_flags.0
-}
-
-// SEMANTICS: stateful-10.
-#[test]
-fn the_first_waiter_is_notified_and_gets_the_lock() {
-    let server = Server::new();
-    server.service.serve_callbacks().unwrap();
-    let clients = ["one", "two", "three"].map(|name| server.client(name));
-    let [one, two, three] = &clients;
-    let root = one.files();
-    let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
-    assert_eq!(held.result.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK, 0);
-    let calls = [one, two, three].map(|client| bind(client, |asked| Ok(accepted(asked))));
-    let file = &held.handle;
-    let wait = LockType4::WriteWait;
-    let open = |client: &TestClient<'_>| {
-        let opened = client.open(&root, &opening("file", "o", BOTH, 0)).unwrap();
-        assert_ne!(opened.result.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK, 0);
-        opened.stateid
-    };
-    let (of_two, of_three) = (open(two), open(three));
-    let mut stateid = lock(one, file, &locking(wait, 0, 8, new_owner(held.stateid, b"a"))).unwrap();
-    for sequence in 1..=3 {
-        assert!(is_denied(&lock(two, file, &locking(wait, 0, 8, new_owner(of_two, b"b")))));
-        assert!(is_denied(&lock(three, file, &locking(wait, 0, 8, new_owner(of_three, b"c")))));
-        unlock(one, file, stateid, 0, REST).unwrap();
-        assert_eq!(call(&calls[1]), (sequence, b"b".to_vec()));
-        // The one before is first.
-        assert!(is_denied(&lock(three, file, &locking(wait, 0, 8, new_owner(of_three, b"c")))));
-        let got = lock(two, file, &locking(wait, 0, 8, new_owner(of_two, b"b"))).unwrap();
-        unlock(two, file, got, 0, REST).unwrap();
-        assert_eq!(call(&calls[2]), (sequence, b"c".to_vec()));
-        let got = lock(three, file, &locking(wait, 0, 8, new_owner(of_three, b"c"))).unwrap();
-        unlock(three, file, got, 0, REST).unwrap();
-        stateid = lock(one, file, &locking(wait, 0, 8, new_owner(held.stateid, b"a"))).unwrap();
-    }
-    assert!(calls[0].try_recv().is_err());
-}
-
-#[test]
-fn a_slot_whose_state_is_not_known_is_found_again() {
-    for wrong in [NfsStat4::SeqMisordered, NfsStat4::RetryUncachedRep, NfsStat4::SeqFalseRetry] {
-        let server = Server::new();
-        server.service.serve_callbacks().unwrap();
-        let (one, two) = (server.client("one"), server.client("two"));
-        let root = one.files();
-        let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
-        let file = &held.handle;
-        let calls = bind(&two, move |asked| match asked.sequence {
-            SequenceId(1) => Ok(no_slot(wrong)),
-            _ => Ok(accepted(asked)),
-        });
-        let open = two.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
-        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(held.stateid, b"a"));
-        let stateid = lock(&one, file, &asked).unwrap();
-        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
-        assert!(is_denied(&lock(&two, file, &asked)));
-        unlock(&one, file, stateid, 0, REST).unwrap();
-        assert_eq!([call(&calls).0, call(&calls).0], [1, 2], "{wrong}");
-        assert_eq!(flags(&two), 0);
-    }
-}
-
-// SEMANTICS: stateful-10.
-#[test]
-fn a_client_that_does_not_answer_learns_of_it_and_loses_its_place() {
-    type Answer = fn(&CbSequenceArgs4) -> CallbackOutcome;
-    let answers: [Answer; 5] = [
-        |_| Err(CallError::TimedOut { softerr: false }),
-        |_| Err(CallError::Closed),
-        |_| Ok(no_slot(NfsStat4::Badsession)),
-        |_| Ok(b"nonsense".to_vec()),
-        // The reply to another callback.
-        |asked| Ok(accepted(&CbSequenceArgs4 { sequence: SequenceId(77), ..asked.clone() })),
-    ];
-    for (at, answer) in answers.into_iter().enumerate() {
-        let server = Server::new();
-        server.service.serve_callbacks().unwrap();
-        let (one, two, three) = (server.client("one"), server.client("two"), server.client("three"));
-        let root = one.files();
-        let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
-        let file = &held.handle;
-        let silent = bind(&two, answer);
-        let calls = bind(&three, |asked| Ok(accepted(asked)));
-        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(held.stateid, b"a"));
-        let stateid = lock(&one, file, &asked).unwrap();
-        for client in [&two, &three] {
-            let open = client.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
-            let asked = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
-            assert!(is_denied(&lock(client, file, &asked)));
-        }
-        unlock(&one, file, stateid, 0, REST).unwrap();
-        assert_eq!(call(&silent).0, 1, "{at}");
-        assert_eq!(call(&calls).0, 1, "{at}");
-        let down = SequenceStatusFlags::CB_PATH_DOWN | SequenceStatusFlags::CB_PATH_DOWN_SESSION;
-        assert_eq!((flags(&two), flags(&three)), (down, 0), "{at}");
-        drop(bind(&two, answer));
-        assert_eq!(flags(&two), 0, "{at}");
-    }
 }
 
 /// The stateid at the beginning of OPEN's result.

@@ -8,6 +8,8 @@ mod compounds;
 mod conformance;
 mod fixture;
 mod listing;
+mod lock_callbacks;
+mod lock_peers;
 mod locks;
 mod names;
 mod object_types;

@@ -1,0 +1,201 @@
+//! CB_NOTIFY_LOCK, to clients that answer in all ways.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use curt_proto::nfs4::*;
+use curt_rpc::client::{CallError, CallReply, RpcRequest};
+use curt_rpc::server::Backchannel;
+use curt_xdr::{Decoder, Encode, Opaque};
+
+use super::locks::{BOTH, REST, is_denied, lock, locking, new_owner, unlock};
+use super::test_client::{Server, TestClient, creating, opening};
+
+pub(super) type CallbackOutcome = Result<Vec<u8>, CallError>;
+type AnswerCallback = Box<dyn Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + Sync>;
+
+/// A client's end of a backchannel: it answers as the test says, and passes the calls on.
+struct FakeBackchannel {
+    answer: AnswerCallback,
+    calls: parking_lot::Mutex<mpsc::Sender<(SequenceId, Vec<u8>)>>,
+}
+
+impl Backchannel for FakeBackchannel {
+    fn call(&self, request: &RpcRequest<'_>, _: Duration) -> Result<CallReply, CallError> {
+        assert_eq!((request.program, request.version, request.procedure), (123, 1, 1));
+        let mut arguments = Vec::new();
+        request.arguments.encode(&mut arguments);
+        let decoder = &mut Decoder::new(&arguments);
+        let header: CallbackHeader<'_> = decoder.get().unwrap();
+        assert_eq!((header.minor_version, header.operations), (1, 2));
+        assert_eq!(decoder.get::<CallbackOperation>().unwrap(), CallbackOperation::Sequence);
+        let sequence: CbSequenceArgs4 = decoder.get().unwrap();
+        assert_eq!((sequence.slot, sequence.highest_slot), (SlotId(0), SlotId(0)));
+        assert_eq!(decoder.get::<CallbackOperation>().unwrap(), CallbackOperation::NotifyLock);
+        let notified: CbNotifyLockArgs4<'_> = decoder.get().unwrap();
+        let name = notified.owner.owner.bytes().to_vec();
+        let _ = self.calls.lock().send((sequence.sequence, name));
+        (self.answer)(&sequence).map(CallReply::from_results)
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+}
+
+/// The results of a callback that the client accepts.
+pub(super) fn accepted(asked: &CbSequenceArgs4) -> Vec<u8> {
+    let mut out = Vec::new();
+    CompoundReplyHeader { status: NfsStat4::Ok, tag: Opaque::default(), results: 2 }.encode(&mut out);
+    CallbackOperation::Sequence.encode(&mut out);
+    NfsStat4::Ok.encode(&mut out);
+    CbSequenceOk4 {
+        session: asked.session,
+        sequence: asked.sequence,
+        slot: asked.slot,
+        highest_slot: asked.slot,
+        target_highest_slot: asked.slot,
+    }
+    .encode(&mut out);
+    CallbackOperation::NotifyLock.encode(&mut out);
+    NfsStat4::Ok.encode(&mut out);
+    out
+}
+
+/// The results of a callback whose CB_SEQUENCE fails.
+fn no_slot(status: NfsStat4) -> Vec<u8> {
+    let mut out = Vec::new();
+    CompoundReplyHeader { status, tag: Opaque::default(), results: 1 }.encode(&mut out);
+    CallbackOperation::Sequence.encode(&mut out);
+    status.encode(&mut out);
+    out
+}
+
+pub(super) type Calls = mpsc::Receiver<(SequenceId, Vec<u8>)>;
+
+/// Binds a backchannel to a client's session.
+pub(super) fn bind(
+    client: &TestClient<'_>,
+    answer: impl Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + Sync + 'static,
+) -> Calls {
+    let (sender, calls) = mpsc::channel();
+    let session = client.server.service.held.session(&client.session).unwrap();
+    session.set_callback(123, crate::state::CallbackSecurity::None);
+    session.bind_backchannel(Arc::new(FakeBackchannel {
+        answer: Box::new(answer),
+        calls: parking_lot::Mutex::new(sender),
+    }));
+    calls
+}
+
+/// A call that should come.
+pub(super) fn call(calls: &Calls) -> (u32, Vec<u8>) {
+    let (SequenceId(sequence), owner) = calls.recv_timeout(Duration::from_secs(20)).unwrap();
+    (sequence, owner)
+}
+
+/// The status flags of SEQUENCE.
+fn flags(client: &TestClient<'_>) -> u32 {
+    let reply = client.run(&|_| {});
+    let mut results = CompoundResults::new(&reply).unwrap();
+    results.next::<SequenceOk4>(Nfs4Operation::Sequence).unwrap().status_flags.0
+}
+
+// SEMANTICS: stateful-10.
+#[test]
+fn the_first_waiter_is_notified_and_gets_the_lock() {
+    let server = Server::new();
+    server.service.serve_callbacks().unwrap();
+    let clients = ["one", "two", "three"].map(|name| server.client(name));
+    let [one, two, three] = &clients;
+    let root = one.files();
+    let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
+    assert_eq!(held.result.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK, 0);
+    let calls = [one, two, three].map(|client| bind(client, |asked| Ok(accepted(asked))));
+    let file = &held.handle;
+    let wait = LockType4::WriteWait;
+    let open = |client: &TestClient<'_>| {
+        let opened = client.open(&root, &opening("file", "o", BOTH, 0)).unwrap();
+        assert_ne!(opened.result.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK, 0);
+        opened.stateid
+    };
+    let (of_two, of_three) = (open(two), open(three));
+    let mut stateid = lock(one, file, &locking(wait, 0, 8, new_owner(held.stateid, b"a"))).unwrap();
+    for sequence in 1..=3 {
+        assert!(is_denied(&lock(two, file, &locking(wait, 0, 8, new_owner(of_two, b"b")))));
+        assert!(is_denied(&lock(three, file, &locking(wait, 0, 8, new_owner(of_three, b"c")))));
+        unlock(one, file, stateid, 0, REST).unwrap();
+        assert_eq!(call(&calls[1]), (sequence, b"b".to_vec()));
+        // The one before is first.
+        assert!(is_denied(&lock(three, file, &locking(wait, 0, 8, new_owner(of_three, b"c")))));
+        let got = lock(two, file, &locking(wait, 0, 8, new_owner(of_two, b"b"))).unwrap();
+        unlock(two, file, got, 0, REST).unwrap();
+        assert_eq!(call(&calls[2]), (sequence, b"c".to_vec()));
+        let got = lock(three, file, &locking(wait, 0, 8, new_owner(of_three, b"c"))).unwrap();
+        unlock(three, file, got, 0, REST).unwrap();
+        stateid = lock(one, file, &locking(wait, 0, 8, new_owner(held.stateid, b"a"))).unwrap();
+    }
+    assert!(calls[0].try_recv().is_err());
+}
+
+#[test]
+fn a_slot_whose_state_is_not_known_is_found_again() {
+    for wrong in [NfsStat4::SeqMisordered, NfsStat4::RetryUncachedRep, NfsStat4::SeqFalseRetry] {
+        let server = Server::new();
+        server.service.serve_callbacks().unwrap();
+        let (one, two) = (server.client("one"), server.client("two"));
+        let root = one.files();
+        let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
+        let file = &held.handle;
+        let calls = bind(&two, move |asked| match asked.sequence {
+            SequenceId(1) => Ok(no_slot(wrong)),
+            _ => Ok(accepted(asked)),
+        });
+        let open = two.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
+        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(held.stateid, b"a"));
+        let stateid = lock(&one, file, &asked).unwrap();
+        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
+        assert!(is_denied(&lock(&two, file, &asked)));
+        unlock(&one, file, stateid, 0, REST).unwrap();
+        assert_eq!([call(&calls).0, call(&calls).0], [1, 2], "{wrong}");
+        assert_eq!(flags(&two), 0);
+    }
+}
+
+// SEMANTICS: stateful-10.
+#[test]
+fn a_client_that_does_not_answer_learns_of_it_and_loses_its_place() {
+    type Answer = fn(&CbSequenceArgs4) -> CallbackOutcome;
+    let answers: [Answer; 5] = [
+        |_| Err(CallError::TimedOut { softerr: false }),
+        |_| Err(CallError::Closed),
+        |_| Ok(no_slot(NfsStat4::Badsession)),
+        |_| Ok(b"nonsense".to_vec()),
+        // The reply to another callback.
+        |asked| Ok(accepted(&CbSequenceArgs4 { sequence: SequenceId(77), ..asked.clone() })),
+    ];
+    for (at, answer) in answers.into_iter().enumerate() {
+        let server = Server::new();
+        server.service.serve_callbacks().unwrap();
+        let (one, two, three) = (server.client("one"), server.client("two"), server.client("three"));
+        let root = one.files();
+        let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
+        let file = &held.handle;
+        let silent = bind(&two, answer);
+        let calls = bind(&three, |asked| Ok(accepted(asked)));
+        let asked = locking(LockType4::WriteWait, 0, 8, new_owner(held.stateid, b"a"));
+        let stateid = lock(&one, file, &asked).unwrap();
+        for client in [&two, &three] {
+            let open = client.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
+            let asked = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
+            assert!(is_denied(&lock(client, file, &asked)));
+        }
+        unlock(&one, file, stateid, 0, REST).unwrap();
+        assert_eq!(call(&silent).0, 1, "{at}");
+        assert_eq!(call(&calls).0, 1, "{at}");
+        let down = SequenceStatusFlags::CB_PATH_DOWN | SequenceStatusFlags::CB_PATH_DOWN_SESSION;
+        assert_eq!((flags(&two), flags(&three)), (down, 0), "{at}");
+        drop(bind(&two, answer));
+        assert_eq!(flags(&two), 0, "{at}");
+    }
+}

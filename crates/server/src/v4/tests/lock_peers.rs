@@ -1,0 +1,183 @@
+//! Locks of NFSv4 clients beside those of NLM hosts, and those of clients whose leases have expired.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curt_observe::ServerCounters;
+use curt_proto::nfs4::{LockType4, NfsStat4, Stateid};
+use curt_proto::nlm4::{
+    self, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmStat4, NlmUnlockArguments,
+};
+use curt_rpc::clock::ScriptedTime;
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, RpcService as _};
+use curt_types::FileHandle;
+use curt_xdr::{Encode, Opaque, decode_all};
+use parking_lot::Mutex;
+
+use super::lock_callbacks::{accepted, bind, call};
+use super::locks::{BOTH, Failure, REST, is_denied, lock, locking, new_owner, test, unlock};
+use super::test_client::{Server, TestClient, creating, export, opening, rules, user};
+use crate::{
+    LockPeers, LockServing, NfsService, PeerCall, PeerCallKind, PersistentState, Setup, SystemNames,
+};
+
+/// Keeps calls to NLM hosts.
+#[derive(Default)]
+struct Peers(Mutex<Vec<PeerCall>>);
+
+impl LockPeers for Peers {
+    fn call(&self, call: PeerCall) -> bool {
+        self.0.lock().push(call);
+        true
+    }
+
+    fn run(&self, job: Box<dyn FnOnce() + Send>) {
+        job();
+    }
+
+    fn watch(&self, _: IpAddr, _: bool) {}
+}
+
+impl Peers {
+    /// Number of GRANTED calls since the last question.
+    fn granted(&self) -> usize {
+        let calls = std::mem::take(&mut *self.0.lock());
+        calls.iter().filter(|call| matches!(call.kind, PeerCallKind::Granted(_))).count()
+    }
+}
+
+/// A server with NLM whose clock is the test's.
+fn server() -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
+    let time = ScriptedTime::new();
+    let setup = Setup {
+        state: PersistentState::with_key([9; 16]),
+        exports: vec![export("/srv/files", 1, rules())],
+        counters: Arc::new(ServerCounters::default()),
+    };
+    let service = NfsService::with_environment(setup, Box::new(SystemNames), time.clock()).unwrap();
+    let peers = Arc::new(Peers::default());
+    let serving = LockServing {
+        peers: Arc::<Peers>::clone(&peers),
+        host_name: b"server".to_vec(),
+        grace: Duration::from_secs(90),
+    };
+    service.serve_locks(serving).unwrap();
+    let service = Arc::new(service);
+    service.serve_callbacks().unwrap();
+    (Server { service }, peers, time)
+}
+
+/// The status of a call of NLM by another host.
+fn nlm(server: &Server, procedure: NlmProcedure, arguments: &impl Encode) -> NlmStat4 {
+    let mut encoded = Vec::new();
+    arguments.encode(&mut encoded);
+    let call = CallMessage {
+        xid: 1,
+        program: nlm4::PROGRAM,
+        version: nlm4::VERSION,
+        procedure: procedure.number(),
+        credential: user(0),
+        arguments: &encoded,
+    };
+    let mut reply = Vec::new();
+    let (peer, local) = ("10.0.0.1:700".parse().unwrap(), "10.0.0.9:2049".parse().unwrap());
+    server.service.call(&call, &mut CallContext::detached(peer, local), &mut reply).unwrap();
+    decode_all::<NlmResult<'_>>(&reply).unwrap().status
+}
+
+/// All bytes of a file.
+fn whole(file: &FileHandle) -> NlmLock<'_> {
+    NlmLock {
+        caller_name: Opaque::new(b"host").unwrap(),
+        fh: Opaque::new(file.as_bytes()).unwrap(),
+        oh: Opaque::new(b"owner").unwrap(),
+        svid: 7,
+        offset: 0,
+        length: 0,
+    }
+}
+
+fn nlm_lock(server: &Server, file: &FileHandle, block: bool) -> NlmStat4 {
+    let cookie = Opaque::new(b"c").unwrap();
+    let lock = whole(file);
+    let asked = NlmLockArguments { cookie, block, exclusive: true, lock, reclaim: false, state: 3 };
+    nlm(server, NlmProcedure::Lock, &asked)
+}
+
+fn nlm_unlock(server: &Server, file: &FileHandle) -> NlmStat4 {
+    let cookie = Opaque::new(b"c").unwrap();
+    nlm(server, NlmProcedure::Unlock, &NlmUnlockArguments { cookie, lock: whole(file) })
+}
+
+/// A client that holds a lock of the whole file.
+fn holder<'s>(server: &'s Server, name: &str) -> (TestClient<'s>, FileHandle, Stateid) {
+    let client = server.client(name);
+    let root = client.files();
+    let opened = client.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
+    let asked = locking(LockType4::Write, 0, REST, new_owner(opened.stateid, b"a"));
+    let stateid = lock(&client, &opened.handle, &asked).unwrap();
+    (client, opened.handle, stateid)
+}
+
+// SEMANTICS: stateful-9, stateful-10.
+#[test]
+fn hosts_of_nlm_and_clients_wait_for_each_other_in_one_queue() {
+    let (server, peers, _) = server();
+    let (one, file, stateid) = holder(&server, "one");
+    let two = server.client("two");
+    let calls = bind(&two, |asked| Ok(accepted(asked)));
+    assert_eq!(nlm_lock(&server, &file, false), NlmStat4::Denied);
+    assert_eq!(nlm_lock(&server, &file, true), NlmStat4::Blocked);
+    let open = two.open(&two.files(), &opening("file", "o", BOTH, 0)).unwrap().stateid;
+    let wait = locking(LockType4::WriteWait, 0, 8, new_owner(open, b"b"));
+    assert!(is_denied(&lock(&two, &file, &wait)));
+    unlock(&one, &file, stateid, 0, REST).unwrap();
+    // The host was first. Its lock has no owner that NFSv4 knows.
+    assert_eq!(peers.granted(), 1);
+    match lock(&two, &file, &wait) {
+        Err(Failure::Denied(holder)) => {
+            assert_eq!((holder.offset, holder.length, holder.kind), (0, REST, LockType4::Write));
+            assert_eq!((holder.clientid.0, &*holder.owner), (0, b"owner".as_slice()));
+        }
+        outcome => panic!("{outcome:?}"),
+    }
+    assert_eq!(nlm_unlock(&server, &file), NlmStat4::Granted);
+    assert_eq!(call(&calls).1, b"b");
+    lock(&two, &file, &wait).unwrap();
+    assert_eq!(nlm_lock(&server, &file, false), NlmStat4::Denied);
+}
+
+// SEMANTICS: stateful-9.
+#[test]
+fn an_expired_client_keeps_its_locks_until_somebody_wants_one() {
+    for who in 0..5 {
+        let (server, peers, time) = server();
+        let (one, file, stateid) = holder(&server, "one");
+        time.advance(Duration::from_secs(89));
+        let two = server.client("two");
+        let open = two.open(&two.files(), &opening("file", "o", BOTH, 0)).unwrap().stateid;
+        let asked = locking(LockType4::Read, 5, 1, new_owner(open, b"b"));
+        assert!(is_denied(&lock(&two, &file, &asked)), "{who}");
+        time.advance(Duration::from_secs(2));
+        server.service.expire_leases();
+        assert_eq!(server.service.clients().len(), 2, "{who}");
+        match who {
+            0 => assert_eq!(lock(&two, &file, &asked).unwrap().seqid, 1),
+            1 => assert_eq!(test(&two, &file, b"b", LockType4::Read, 5, 1), Ok(())),
+            2 => assert_eq!(nlm_lock(&server, &file, false), NlmStat4::Granted),
+            3 => {
+                assert_eq!(nlm_lock(&server, &file, true), NlmStat4::Blocked);
+                assert_eq!(peers.granted(), 1);
+            }
+            _ => {
+                // Nobody wants it: the client returns and has it.
+                unlock(&one, &file, stateid, 0, REST).unwrap();
+                continue;
+            }
+        }
+        let lost = unlock(&one, &file, stateid, 0, REST);
+        assert_eq!(lost, Err(Failure::Status(NfsStat4::Badsession)), "{who}");
+    }
+}
