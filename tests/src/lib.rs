@@ -15,6 +15,7 @@ pub mod curt;
 pub mod ganesha;
 pub mod inside;
 pub mod kernel;
+pub mod linux_locker;
 pub mod locker;
 pub mod mountstats;
 pub mod network;

@@ -6,94 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount, CurtServe};
-use curt_tests::kernel::{ClientJob, KernelNumber};
+use curt_tests::kernel::KernelNumber;
+use curt_tests::linux_locker::LinuxLocker;
 use curt_tests::locker::{self, tell};
 use curt_tests::network::Network;
 use curt_tests::process::{self, RunningProcess};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const MINUTES: Duration = Duration::from_secs(300);
-
-/// What Linux clients run: each line of its input is a command, and its output says how it ended.
-/// `lock`, `try` and `unlock` are about a range of `/mnt/nfs/file`.
-const COMMANDS: &str = r#"
-import fcntl, os, sys, time
-file = os.open("/mnt/nfs/file", os.O_RDWR)
-def command(word, first, length):
-    begun = time.monotonic()
-    how = {"lock": fcntl.LOCK_EX, "try": fcntl.LOCK_EX | fcntl.LOCK_NB, "unlock": fcntl.LOCK_UN}[word]
-    try:
-        fcntl.lockf(file, how, length, first)
-        return f"{word} {first} done {time.monotonic() - begun:.1f}"
-    except OSError as error:
-        return f"{word} {first} error {error.errno}"
-for line in open(sys.argv[1]):
-    words = line.split()
-    print(command(words[0], int(words[1]), int(words[2])), flush=True)
-"#;
-
-/// A Linux client that obeys.
-struct LinuxClient<'n> {
-    job: ClientJob,
-    network: &'n Network,
-    name: &'static str,
-    told: usize,
-}
-
-impl<'n> LinuxClient<'n> {
-    fn start(network: &'n Network, number: KernelNumber, source: &str, name: &'static str) -> Result<Self> {
-        let directory = network.make_directory("commands")?;
-        std::fs::write(directory.join("commands.py"), COMMANDS)?;
-        let place = directory.display();
-        // Commands are files: the kernel sees this directory, but no pipe of this machine.
-        let script = format!(
-            "mount -t nfs -o vers=3 {source} /mnt/nfs || exit 1
-            mkfifo /run/commands
-            python3 {place}/commands.py /run/commands &
-            exec 3>/run/commands
-            echo MOUNTED
-            number=0
-            while :; do
-                number=$((number + 1))
-                until [[ -e {place}/{name}-$number ]]; do sleep 0.02; done
-                read -r first rest < {place}/{name}-$number
-                case $first in
-                    run) bash -c \"$rest\"; echo \"RAN $number $?\" ;;
-                    end) exit 0 ;;
-                    *) echo \"$first $rest\" >&3 ;;
-                esac
-            done"
-        );
-        let job = ClientJob::start(network, number, MINUTES, &script)?;
-        job.wait_for("MOUNTED")?;
-        Ok(Self { job, network, name, told: 0 })
-    }
-
-    fn tell(&mut self, command: &str) -> Result<()> {
-        self.told += 1;
-        let directory = self.network.make_directory("commands")?;
-        let path = directory.join(format!("{}-{}", self.name, self.told));
-        let beside = path.with_extension("new");
-        std::fs::write(&beside, format!("{command}\n"))?;
-        Ok(std::fs::rename(beside, path)?)
-    }
-
-    /// Has it do something, and waits for its answer.
-    fn ask(&mut self, command: &str, answer: &str) -> Result<()> {
-        self.tell(command)?;
-        self.job.wait_for(answer)
-    }
-
-    fn run(&mut self, script: &str) -> Result<()> {
-        self.tell(&format!("run {script}"))?;
-        self.job.wait_for(&format!("RAN {} 0", self.told))
-    }
-
-    fn end(mut self) -> Result<String> {
-        self.tell("end")?;
-        Ok(self.job.finish()?.output)
-    }
-}
 
 /// A server, with rpcbind and a file.
 struct Locking {
@@ -116,8 +35,12 @@ impl Locking {
         CurtMount::start(&self.network, name, &self.server.source(), "")
     }
 
-    fn linux(&self, number: u8, name: &'static str) -> Result<LinuxClient<'_>> {
-        LinuxClient::start(&self.network, KernelNumber(number), &self.server.source(), name)
+    fn mounting(&self) -> String {
+        format!("vers=3 {}", self.server.source())
+    }
+
+    fn linux(&self, number: u8, name: &'static str) -> Result<LinuxLocker<'_>> {
+        LinuxLocker::start(&self.network, KernelNumber(number), &self.mounting(), name)?.mounted()
     }
 
     fn locker(&self, mount: &CurtMount, words: &str) -> Result<RunningProcess> {
@@ -197,8 +120,8 @@ fn locks_outlive_a_killed_server_and_end_with_a_restart_of_their_client() -> Res
     let mount = locking.mount("mount")?;
     let holder = locking.locker(&mount, "fcntl-write first=0 length=1")?;
     holder.wait_for("locked", MINUTE)?;
-    let source = locking.server.source();
-    let mut linux = LinuxClient::start(&locking.network, KernelNumber(0), &source, "linux")?;
+    let mounting = locking.mounting();
+    let mut linux = LinuxLocker::start(&locking.network, KernelNumber(0), &mounting, "linux")?.mounted()?;
     linux.ask("lock 5 1", "lock 5 done")?;
     locking.server.kill()?;
     locking.server.restart(&locking.network)?;

@@ -290,7 +290,15 @@ fn locks_end_with_their_open_their_stateid_and_their_client() {
     assert!(!free_for_two());
     assert_eq!(close(&one, file, second.stateid), NfsStat4::Ok);
     assert!(free_for_two());
-    // A restart of the client, which its new verifier shows.
+    // The client restarts, as its verifier shows, or is removed.
+    let open = one.open(&root, &opening("file", "p", BOTH, 0)).unwrap();
+    lock(&one, file, &locking(write, 0, 1, new_owner(open.stateid, b"a"))).unwrap();
+    assert!(!free_for_two());
+    let id = server.service.clients().iter().find(|client| client.name == "one").unwrap().id;
+    drop(server.instance("one", 2, channel()));
+    assert!(free_for_two());
+    assert!(!server.service.expire_client(id));
+    let one = server.client("one");
     let open = one.open(&root, &opening("file", "p", BOTH, 0)).unwrap();
     lock(&one, file, &locking(write, 0, 1, new_owner(open.stateid, b"a"))).unwrap();
     assert!(!free_for_two());

@@ -111,8 +111,16 @@ impl Server {
 
     /// A client with a session, before RECLAIM_COMPLETE.
     pub(super) fn reclaiming_client(&self, name: &str, fore: ChannelAttributes) -> TestClient<'_> {
+        self.instance(name, 1, fore)
+    }
+
+    /// An instance of a client, by its verifier, with a session.
+    pub(super) fn instance(&self, name: &str, verifier: u8, fore: ChannelAttributes) -> TestClient<'_> {
         let presented = ExchangeIdArgs4 {
-            owner: ClientOwner { verifier: Verifier4([1; 8]), owner: Opaque::new(name.as_bytes()).unwrap() },
+            owner: ClientOwner {
+                verifier: Verifier4([verifier; 8]),
+                owner: Opaque::new(name.as_bytes()).unwrap(),
+            },
             flags: ExchangeIdFlags(0),
             state_protect: StateProtectArgs::None,
             implementation: VarArray::default(),

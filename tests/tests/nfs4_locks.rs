@@ -1,0 +1,116 @@
+//! Locks of `curt serve` over NFSv4: Linux clients with 4.1 and 4.2, beside a Linux client and a
+//! mount of its own host with NFSv3 and NLM.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use curt_tests::curt::{self, CurtMount, CurtServe};
+use curt_tests::kernel::KernelNumber;
+use curt_tests::linux_locker::LinuxLocker;
+use curt_tests::locker;
+use curt_tests::network::Network;
+use curt_tests::process;
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// The lease, and the grace period of NLM.
+const LEASE: u64 = 10;
+/// A Linux client asks again for a lock after 30 s at the latest, if nobody calls it back.
+const CALLED_BACK: f64 = 15.0;
+
+/// Appends lines to a file in the background, while the server is killed.
+const APPEND: &str = "(for n in $(seq 150); do echo $n >>/mnt/nfs/log || touch /run/failed; sleep 0.02; done; \
+    touch /run/appended) >/dev/null 2>&1 &";
+const APPENDED: &str = "until [[ -e /run/appended ]]; do sleep 0.1; done; \
+    [[ ! -e /run/failed && $(wc -l </mnt/nfs/log) == 150 ]]";
+
+/// A counter of the server.
+fn counter(network: &Network, name: &str) -> Result<u64> {
+    let mut command = network.command(curt::program("curt")?);
+    let text = process::run(command.args(["stat", "--json", "--server"]), MINUTE)?;
+    let value = text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
+    Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+}
+
+fn wait_for(network: &Network, name: &str, least: u64) -> Result<()> {
+    process::until(&format!("{name} is {least}"), MINUTE, || {
+        Ok((counter(network, name)? >= least).then_some(()))
+    })
+}
+
+/// How long a lock took, by the client's output.
+fn waited(output: &str, lock: &str) -> Result<f64> {
+    let rest = output.split(&format!("lock {lock} done ")).nth(1).context("no time")?;
+    Ok(rest.split_whitespace().next().context("no time")?.parse()?)
+}
+
+// SEMANTICS: stateful-8, stateful-9, stateful-10.
+#[test]
+fn linux_clients_of_all_versions_exclude_each_other_and_reclaim_after_a_kill() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let export = network.make_directory("export")?;
+    fs::write(export.join("file"), "old")?;
+    let lease = LEASE.to_string();
+    let mut server = CurtServe::start(&network, &export, &["--lease", &lease, "--grace", &lease])?;
+    let source = server.source();
+    let options = |version: &str| format!("vers={version},port={} {source}", CurtServe::PORT);
+    let (for_4_1, for_4_2, for_3) = (options("4.1"), options("4.2"), format!("vers=3 {source}"));
+    let start = |number: u8, mounting: &str, name: &'static str| {
+        LinuxLocker::start(&network, KernelNumber(number), mounting, name)
+    };
+    let (one, two, old) = (start(0, &for_4_1, "one")?, start(1, &for_4_2, "two")?, start(2, &for_3, "old")?);
+    let (mut one, mut two, mut old) = (one.mounted()?, two.mounted()?, old.mounted()?);
+    let mount = CurtMount::start(&network, "mount", &source, "")?;
+    let file = mount.directory().join("file");
+
+    // All see the lock of one. Those who wait get it in turn.
+    one.ask("lock 10 10", "lock 10 done")?;
+    two.ask("try 15 5", "try 15 error 11")?;
+    two.ask("try 20 5", "try 20 done")?;
+    old.ask("try 19 1", "try 19 error 11")?;
+    locker::start(&network, &file, "fcntl-read first=20 length=1 try=1")?
+        .wait_for("refused EAGAIN", MINUTE)?;
+    two.tell("lock 11 1")?;
+    wait_for(&network, "locks_blocked", 1)?;
+    old.tell("lock 12 1")?;
+    wait_for(&network, "locks_blocked", 2)?;
+    let waits = locker::start(&network, &file, "fcntl-write first=13 length=1")?;
+    wait_for(&network, "locks_blocked", 3)?;
+    one.ask("unlock 10 10", "unlock 10 done")?;
+    two.job.wait_for("lock 11 done")?;
+    old.job.wait_for("lock 12 done")?;
+    waits.wait_for("locked", MINUTE)?;
+    one.tell("lock 13 1")?;
+    wait_for(&network, "locks_blocked", 4)?;
+    drop(waits);
+    one.job.wait_for("lock 13 done")?;
+
+    // One holds 13, two 11 and 20 to 24, old 12.
+    one.run(APPEND)?;
+    process::until("lines are appended", MINUTE, || Ok(export.join("log").exists().then_some(())))?;
+    server.kill()?;
+    server.restart(&network)?;
+    let restarted = Instant::now();
+    for client in [&mut one, &mut two] {
+        client.run("stat -f /mnt/nfs >/dev/null")?;
+    }
+    // What nobody had is granted after the grace period only.
+    two.ask("lock 90 1", "lock 90 done")?;
+    let grace = restarted.elapsed();
+    ensure!(grace > Duration::from_secs(LEASE) - Duration::from_secs(2), "a lock after {grace:?}");
+    one.ask("try 11 1", "try 11 error 11")?;
+    one.ask("try 24 1", "try 24 error 11")?;
+    two.ask("try 13 1", "try 13 error 11")?;
+    one.ask("try 12 1", "try 12 error 11")?;
+    old.ask("try 90 1", "try 90 error 11")?;
+    one.ask("unlock 13 1", "unlock 13 done")?;
+    two.ask("unlock 0 0", "unlock 0 done")?;
+    old.ask("unlock 12 1", "unlock 12 done")?;
+    one.ask("try 0 0", "try 0 done")?;
+    one.run(APPENDED)?;
+    let (of_one, of_two, _) = (one.end()?, two.end()?, old.end()?);
+    let times = [waited(&of_one, "13")?, waited(&of_two, "11")?];
+    ensure!(times.iter().all(|time| *time < CALLED_BACK), "the Linux clients polled: {times:?} s");
+    Ok(())
+}
