@@ -31,7 +31,7 @@ pub(super) const BACKCHANNELS_MAX: usize = 16;
 pub(super) const IMPLEMENTATION_MAX: usize = 128;
 
 /// Smallest useful sizes of a channel in bytes: a call of SEQUENCE, or of CB_SEQUENCE and
-/// CB_RECALL, with its credential; and its reply.
+/// CB_RECALL, with its credential; and its reply. A CB_NOTIFY_LOCK that is larger is not sent.
 pub(super) const REQUEST_MIN: u32 = 256;
 /// See [`REQUEST_MIN`].
 pub(super) const REPLY_MIN: u32 = 128;

@@ -43,8 +43,6 @@ mod rename;
 mod savefh;
 mod secinfo;
 mod sequence;
-#[cfg(test)]
-mod session_tests;
 mod setattr;
 mod settable;
 mod table;

@@ -12,7 +12,7 @@ use super::values::{LockClient, LockHolder, LockOwner, OWNER_NAME_MAX};
 
 /// An owner in one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct OwnerId(u32);
+pub(super) struct OwnerId(pub(super) u32);
 
 /// Limits of one client, and the same limits for all together.
 #[derive(Clone, Copy, Debug)]

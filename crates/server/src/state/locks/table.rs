@@ -342,14 +342,6 @@ impl LockTable {
         }
     }
 
-    /// Releases all locks of a file and takes all requests out of its queue.
-    pub fn release_file(&mut self, file: &LockFile, now: Instant) {
-        if let Some(slot) = self.slots.get(file).copied() {
-            self.release_if(slot, &|_, _| true, now, &mut Vec::new());
-            self.remove_if_unused(file, slot);
-        }
-    }
-
     fn release_if(
         &mut self,
         slot: Slot,

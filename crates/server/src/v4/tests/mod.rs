@@ -15,5 +15,6 @@ mod names;
 mod object_types;
 mod opens;
 mod pseudo;
+mod sessions;
 mod set;
 mod test_client;

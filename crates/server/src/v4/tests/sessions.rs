@@ -1,5 +1,4 @@
 //! Tests of sessions as clients see them.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 
