@@ -293,7 +293,7 @@ fn comes_to_rest(status: &Path, held: u64) -> Result<bool> {
 fn hold_to_its_limits(status: &str, held: u64) -> Result<()> {
     let name = field(status, "Name")?;
     let (allowed, filter) = match name {
-        "curt-accept" | "curt-serve" => (SERVE, "2"),
+        "curt-accept" | "curt-serve" | "curt-datagrams" => (SERVE, "2"),
         _ => (MANAGE, "0"),
     };
     for (set, allowed) in [("CapEff", allowed), ("CapBnd", MANAGE), ("CapInh", 0), ("CapAmb", 0)] {

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 /// The packages and their purposes.
-const PACKAGES: [(&str, &str); 23] = [
+const PACKAGES: [(&str, &str); 24] = [
+    ("acl", "setfacl, for files with access control lists"),
     ("binutils", "readelf, which lists the probes in the program"),
     ("bpftrace", "attaching to the probes of a running mount and server"),
     ("dmsetup", "disks that fail, inside the test kernel"),

@@ -217,6 +217,23 @@ fn on_files(client: &mut Client, directory: &[&str]) -> Result<()> {
         &[],
     )?;
     client.at(&path, &AccessArgs4 { access: 0x3f }, &[])?;
+    let owner = |name: &'static [u8]| -> Result<_> {
+        Ok(StateOwner { clientid: Clientid(0), owner: Opaque::new(name)? })
+    };
+    let lock = LockArgs4 {
+        kind: LockType4::Write,
+        reclaim: false,
+        offset: 0,
+        length: u64::MAX,
+        locker: Locker::New { open_seqid: 0, open_stateid: stateid, seqid: 0, owner: owner(b"locks")? },
+    };
+    let reply = client.at(&path, &lock, &[])?;
+    let locked = Client::result(&reply, &path, Nfs4Operation::Lock)?;
+    let other = LocktArgs4 { kind: LockType4::Read, offset: 0, length: 1, owner: owner(b"other")? };
+    client.at(&path, &other, &[NfsStat4::Denied])?;
+    let unlock =
+        LockuArgs4 { kind: LockType4::Write, seqid: 0, stateid: locked, offset: 0, length: u64::MAX };
+    client.at(&path, &unlock, &[])?;
     client.at(&path, &TestStateidArgs4 { stateids: VarArray::new(vec![stateid, Stateid::INVALID])? }, &[])?;
     client.at(&path, &FreeStateidArgs4 { stateid }, &[NfsStat4::LocksHeld])?;
     client.at(&path, &DelegreturnArgs4 { stateid }, &[NfsStat4::BadStateid, NfsStat4::OldStateid])?;
