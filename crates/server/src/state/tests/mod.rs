@@ -3,6 +3,7 @@
 
 mod clients;
 mod grace;
+mod lock_states;
 mod model;
 mod opens;
 mod sessions;
