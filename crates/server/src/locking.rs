@@ -198,7 +198,8 @@ impl LockService {
         self.lock_file(&target.file_key(), request, || self.kernel_locks(target), now)
     }
 
-    /// As [`Self::lock`], with the result of [`Self::kernel_locks`]: no file is opened or closed.
+    /// As [`Self::lock`], with the result of [`Self::kernel_locks`]: no file is opened. What is not
+    /// used stays there.
     pub(crate) fn lock_with(
         &self,
         target: &VerifiedHandle<'_>,

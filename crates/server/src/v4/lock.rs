@@ -61,8 +61,7 @@ pub(super) fn lock<'r>(
     let is_blocking = kind.waits() && !reclaim;
     let waits = is_blocking && slot.session().takes_callbacks();
     let attempt = || {
-        // Opened before the client's states are locked, and closed after, because that may wait for
-        // a disk.
+        // Opened before the client's states are locked, because that may wait for a disk.
         let mut local = service.locks.kernel_locks(target)?;
         service.held.lock(slot.client(), &asked, |owner, open| {
             let wait = match (waits, is_blocking) {

@@ -31,7 +31,7 @@ fn read(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid) -> Result<
         compound.push(&PutfhArgs4 { object: NfsFh4::from(file) });
         compound.push(&ReadArgs4 { stateid, offset: 0, count: 100 });
     });
-    let mut results = curt_proto::nfs4::CompoundResults::new(&reply).unwrap();
+    let mut results = CompoundResults::new(&reply).unwrap();
     if results.header().status != NfsStat4::Ok {
         return Err(results.header().status);
     }
