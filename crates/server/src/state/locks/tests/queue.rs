@@ -82,19 +82,21 @@ fn a_waiter_for_other_bytes_does_not_wait_for_its_turn() {
 #[test]
 fn a_request_that_may_not_wait_is_denied_by_held_locks_alone() {
     let mut fixture = Fixture::new();
-    let (reader, writer, other) = (who(1, 0), who(2, 0), who(3, 0));
+    let (reader, writer) = (who(1, 0), who(2, 0));
     fixture.take(reader, READ, bytes(0, 9));
     fixture.queue(writer, WRITE, bytes(0, 19), Waits::Granted);
     // Nobody holds it: LOCK and TEST agree.
-    for (range, lock_type) in [(bytes(0, 0), READ), (bytes(15, 15), WRITE)] {
+    let others = [(who(3, 0), READ, bytes(0, 0)), (who(3, 1), WRITE, bytes(15, 15))];
+    for (other, lock_type, range) in others {
         assert_eq!(fixture.table.test(&file(FILE), &other.owner(), lock_type, range), None);
         assert!(fixture.holds_back(other, lock_type, range), "one that may wait has its turn later");
         fixture.take(other, lock_type, range);
     }
-    assert!(fixture.denies(other, WRITE, bytes(0, 0)));
+    assert!(fixture.denies(who(3, 0), WRITE, bytes(0, 0)));
     fixture.unlock(reader, WHOLE);
+    fixture.unlock(who(3, 0), WHOLE);
     assert_eq!(fixture.called(), []);
-    fixture.unlock(other, WHOLE);
+    fixture.unlock(who(3, 1), WHOLE);
     assert_eq!(fixture.called_and_accepted(), [writer]);
     fixture.unlock(writer, WHOLE);
     fixture.assert_empty();
@@ -130,7 +132,7 @@ fn requests_leave_the_queue_with_the_open_they_are_based_on() {
     table.cancel_based_on(&file(FILE), client(2), 7, *now, callbacks);
     assert_eq!(fixture.table.counts().waiters, 3);
     fixture.unlock(who(1, 0), WHOLE);
-    assert_eq!(fixture.called(), [who(3, 5)]);
+    assert_eq!(fixture.called(), [who(2, 6)]);
 }
 
 // SEMANTICS: lockd-10.
