@@ -150,6 +150,12 @@ const fn has_room(own: usize, used: usize, max: usize) -> bool {
     own < max.saturating_sub(used)
 }
 
+/// Whether a user with `own` of `max` units has much. If it may take no more, it gets an error,
+/// because it has to give up some of its own. One that has little waits for others.
+const fn has_much(own: usize, max: usize) -> bool {
+    own > max / 64
+}
+
 /// Whether little is left of a limit.
 const fn is_mostly_used(used: usize, max: usize) -> bool {
     used >= max / 4 * 3

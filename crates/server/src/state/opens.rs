@@ -15,7 +15,8 @@ use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
 use super::lock_states::LockState;
 use super::shares::FilePin;
 use super::{
-    Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, has_room,
+    Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, has_much,
+    has_room,
 };
 
 const ADMIN_STATE_REVOKED: u32 = SequenceStatusFlags::ADMIN_STATE_REVOKED;
@@ -380,8 +381,7 @@ impl ServerState {
         if has_room(own, used, self.limits.states) {
             return Ok(());
         }
-        // A client that holds much gets an error. One that holds little waits for others.
-        if own > used / 2 { Err(StateFault::NoSpace) } else { Err(StateFault::Delay) }
+        Err(if has_much(own, self.limits.states) { StateFault::NoSpace } else { StateFault::Delay })
     }
 
     /// A client gets another state.

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use super::clients::ClientRecord;
 use super::limits::{BACKCHANNELS_MAX, REPLY_MIN, REQUEST_MIN};
 use super::slots::Slot;
-use super::{Client, Principal, ServerState, SlotInUse, StateFault};
+use super::{Client, Principal, ServerState, SlotInUse, StateFault, has_much};
 
 /// Number of shards of the table: as many as threads that contend for locks on machines of today.
 const SHARDS: usize = 64;
@@ -349,8 +349,7 @@ impl SessionTable {
         let cached = usize::try_from(fore.cached.max(1)).unwrap_or(usize::MAX);
         let slots = u32::try_from(available / cached).unwrap_or(u32::MAX);
         match slots.min(fore.slots) {
-            // An address that has much gets an error. One that has little waits for others.
-            0 if own > all / 2 => Err(StateFault::NoSpace),
+            0 if has_much(own, self.reply_bytes) => Err(StateFault::NoSpace),
             0 => Err(StateFault::Delay),
             slots => Ok(ChannelLimits { slots, ..fore }),
         }

@@ -243,7 +243,14 @@ fn a_client_may_have_as_many_opens_as_are_free_for_others() {
         (opened.len(), open(&state, client, "o", file(99), mode(1, 0)).err())
     };
     assert_eq!(fill(&one), (4, Some(StateFault::NoSpace)));
-    assert_eq!(fill(&two), (2, Some(StateFault::Delay)));
+    assert_eq!(fill(&two), (2, Some(StateFault::NoSpace)));
+    for (owner, count) in [("c", 1), ("d", 1)] {
+        let (other, _) = client(&state, owner);
+        assert_eq!(fill(&other), (count, Some(StateFault::NoSpace)));
+    }
+    // One that has nothing waits for others.
+    let (last, _) = client(&state, "e");
+    assert_eq!(fill(&last), (0, Some(StateFault::Delay)));
     expire_client(&state, one.id);
     assert_eq!(open(&state, &two, "o", file(99), mode(1, 0)).err(), None);
 }
