@@ -198,6 +198,35 @@ impl LockService {
         self.lock_file(&target.file_key(), request, || self.kernel_locks(target), now)
     }
 
+    /// As [`Self::lock`], with the result of [`Self::kernel_locks`]: no file is opened. What is not
+    /// used stays there.
+    pub(crate) fn lock_with(
+        &self,
+        target: &VerifiedHandle<'_>,
+        request: &LockRequest<'_>,
+        local: &mut Option<Box<dyn KernelLocks>>,
+        now: Instant,
+    ) -> Result<LockOutcome, Fault> {
+        let file = target.file_key();
+        if let Some(denial) = self.grace_denial(request) {
+            return Ok(LockOutcome::Denied(denial));
+        }
+        let account = self.account(request.owner.client);
+        self.record(&account)?;
+        Ok(self.run(self.shard(&file), |table, callbacks| {
+            let local = if table.has(&file) { None } else { local.take() };
+            table.lock(&file, request, &account, local, now, callbacks)
+        }))
+    }
+
+    fn grace_denial(&self, request: &LockRequest<'_>) -> Option<LockDenial> {
+        match (self.grace.is_on(), request.reclaim) {
+            (true, false) => Some(LockDenial::Grace),
+            (false, true) => Some(LockDenial::NoGrace),
+            (true, true) | (false, false) => None,
+        }
+    }
+
     fn lock_file(
         &self,
         file: &LockFile,
@@ -205,10 +234,8 @@ impl LockService {
         open_locks: impl FnOnce() -> Result<Option<Box<dyn KernelLocks>>, Fault>,
         now: Instant,
     ) -> Result<LockOutcome, Fault> {
-        match (self.grace.is_on(), request.reclaim) {
-            (true, false) => return Ok(LockOutcome::Denied(LockDenial::Grace)),
-            (false, true) => return Ok(LockOutcome::Denied(LockDenial::NoGrace)),
-            (true, true) | (false, false) => {}
+        if let Some(denial) = self.grace_denial(request) {
+            return Ok(LockOutcome::Denied(denial));
         }
         let account = self.account(request.owner.client);
         self.record(&account)?;
@@ -393,8 +420,11 @@ impl LockService {
         next
     }
 
-    /// The kernel's locks of a file, if they are used and its tree has such locks.
-    fn kernel_locks(&self, target: &VerifiedHandle<'_>) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
+    /// The kernel's locks of a file, if they are used and its tree has such locks. Opens the file.
+    pub(crate) fn kernel_locks(
+        &self,
+        target: &VerifiedHandle<'_>,
+    ) -> Result<Option<Box<dyn KernelLocks>>, Fault> {
         if !self.uses_kernel_locks.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -421,6 +451,12 @@ impl ClientLocks for NfsLocks {
         let now = self.clock.now();
         let shard = self.service.shard(file);
         self.service.run(shard, |table, callbacks| table.release_owner(file, owner, now, callbacks));
+    }
+
+    fn cancel_based_on(&self, file: &LockFile, client: Clientid, open: u64) {
+        let (client, now) = (LockClient::Clientid(client.0), self.clock.now());
+        let shard = self.service.shard(file);
+        self.service.run(shard, |table, callbacks| table.cancel_based_on(file, client, open, now, callbacks));
     }
 
     fn release_client(&self, client: Clientid) {
@@ -493,7 +529,7 @@ mod tests {
         fn lock(&self, number: u32, client: LockClient) -> Result<LockOutcome, Fault> {
             let owner = LockOwner { client, process: 0, name: b"owner" };
             let handle = FileHandle::new(b"handle").unwrap();
-            let wait = LockWait::Notified { handle: &handle };
+            let wait = LockWait::Notified { handle: &handle, open: 0 };
             let request = LockRequest {
                 owner,
                 lock_type: LockType::Write,

@@ -153,9 +153,13 @@ impl NfsService {
         let state_secret = state.derived_secret("sessions");
         let server_owner = state.derived_secret("server owner");
         let locks = Arc::new(LockService::new(LockTableOptions::default()));
-        let mut held = ServerState::new(StateLimits::default(), u32::from_ne_bytes(random()?), &state_secret);
-        held.grace = Arc::clone(locks.grace());
-        held.set_locks(Box::new(NfsLocks { service: Arc::clone(&locks), clock: clock.clone() }));
+        let held = ServerState::new(
+            StateLimits::default(),
+            u32::from_ne_bytes(random()?),
+            &state_secret,
+            Arc::clone(locks.grace()),
+            Some(Box::new(NfsLocks { service: Arc::clone(&locks), clock: clock.clone() })),
+        );
         let service = Self {
             key: state.handle_key(),
             exports: ExportsTable::new(names, clock.clone()),

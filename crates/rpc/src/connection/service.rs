@@ -48,4 +48,8 @@ pub trait Backchannel: Send + Sync {
 
     /// Whether the connection is open.
     fn is_open(&self) -> bool;
+
+    /// A number that is equal for the backchannels of one connection, and differs for those of
+    /// others while both are kept.
+    fn connection(&self) -> usize;
 }

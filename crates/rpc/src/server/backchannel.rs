@@ -91,6 +91,11 @@ impl Backchannel for ConnectionBackchannel {
         let connection = self.connection.upgrade();
         connection.is_some_and(|connection| !connection.calls.lock().is_closed())
     }
+
+    fn connection(&self) -> usize {
+        // The reference keeps the memory from being used for another connection.
+        self.connection.as_ptr().addr()
+    }
 }
 
 /// Registers a call with its connection until dropped.

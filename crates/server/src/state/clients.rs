@@ -76,6 +76,8 @@ pub(crate) struct Client {
     is_recorded: AtomicBool,
     /// `SEQ4_STATUS_*` that hold for each session. Relaxed: sent with some later reply.
     pub(super) status_flags: AtomicU32,
+    /// Number of its states. Relaxed: a number alone, which is changed with `states` locked.
+    pub(super) state_count: AtomicUsize,
     pub(super) states: Mutex<ClientStates>,
 }
 
@@ -92,7 +94,7 @@ impl Client {
 
     /// Whether it has any state.
     pub(crate) fn has_states(&self) -> bool {
-        !self.states.lock().is_empty()
+        self.state_count.load(Ordering::Relaxed) > 0
     }
 
     /// Whether this run of the server has recorded it on stable storage.
@@ -307,6 +309,7 @@ impl ServerState {
             active: AtomicUsize::new(0),
             is_recorded: AtomicBool::new(false),
             status_flags: AtomicU32::new(0),
+            state_count: AtomicUsize::new(0),
             states: Mutex::default(),
         }
     }

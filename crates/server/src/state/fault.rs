@@ -9,6 +9,8 @@ pub(crate) enum StateFault {
     Delay,
     /// A limit of this client is reached.
     NoSpace,
+    /// There are too many locks, or the client has too many.
+    TooManyLocks,
     /// No record of the client exists.
     NoRecord,
     /// The record belongs to another verifier.

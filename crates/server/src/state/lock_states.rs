@@ -5,7 +5,7 @@
 //! file. A client's states stay locked while the table decides a request for it. So a lock is never
 //! granted to a state that has ended.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use curt_proto::nfs4::{Clientid, Stateid};
 use curt_types::LockType;
@@ -23,7 +23,10 @@ pub(crate) trait ClientLocks: Send + Sync {
     /// Releases the locks of an owner in a file, and takes its requests out of the queue.
     fn release_owner(&self, file: &FileKey, owner: &LockOwner<'_>);
 
-    /// The same for all owners of a client in all files.
+    /// Takes the requests of a client that are based on an open of a file out of the queue.
+    fn cancel_based_on(&self, file: &FileKey, client: Clientid, open: u64);
+
+    /// Releases the locks of a client in all files, and takes its requests out of the queues.
     fn release_client(&self, client: Clientid);
 }
 
@@ -128,12 +131,13 @@ impl ClientStates {
 }
 
 impl ServerState {
-    /// LOCK. `request` asks the table of locks for the owner's lock.
+    /// LOCK. `request` asks the table of locks for the owner's lock, which is based on the open with
+    /// the given number.
     pub(crate) fn lock<E: From<StateFault>>(
         &self,
         client: &Client,
         asked: &LockStateRequest<'_>,
-        request: impl FnOnce(&LockOwner<'_>) -> Result<LockOutcome, E>,
+        request: impl FnOnce(&LockOwner<'_>, u64) -> Result<LockOutcome, E>,
     ) -> Result<LockStateOutcome, E> {
         let states = &mut *client.states.lock();
         let place = states.place(self.ids.epoch, asked)?;
@@ -147,13 +151,22 @@ impl ServerState {
             return Err(StateFault::OpenMode.into());
         }
         if place.existing.is_none() {
-            self.admit(states.len())?;
+            self.admit(states.len()).map_err(|fault| match fault {
+                StateFault::NoSpace => StateFault::TooManyLocks,
+                fault => fault,
+            })?;
         }
-        match request(&lock_owner(client.id, &place.owner))? {
+        let outcome = request(&lock_owner(client.id, &place.owner), place.open)?;
+        if matches!(outcome, LockOutcome::Blocked(_))
+            && let Some(open) = states.open_mut(place.open)
+        {
+            open.may_have_waiters = true;
+        }
+        match outcome {
             LockOutcome::Granted => {
                 let (number, seqid) = match place.existing {
                     Some(number) => (number, states.advance(number)),
-                    None => (self.new_lock_state(states, &place, asked.file), 1),
+                    None => (self.new_lock_state(client, states, &place, asked.file), 1),
                 };
                 Ok(LockStateOutcome::Granted(self.stateid(number, seqid)))
             }
@@ -165,11 +178,17 @@ impl ServerState {
             }
             LockOutcome::Denied(LockDenial::Grace) => Err(StateFault::Grace.into()),
             LockOutcome::Denied(LockDenial::NoGrace) => Err(StateFault::NoGrace.into()),
-            LockOutcome::Denied(LockDenial::NoLocks) => Err(StateFault::Delay.into()),
+            LockOutcome::Denied(LockDenial::NoLocks) => Err(StateFault::TooManyLocks.into()),
         }
     }
 
-    fn new_lock_state(&self, states: &mut ClientStates, place: &LockPlace, file: FileKey) -> u64 {
+    fn new_lock_state(
+        &self,
+        client: &Client,
+        states: &mut ClientStates,
+        place: &LockPlace,
+        file: FileKey,
+    ) -> u64 {
         let number = self.ids.state();
         if let Some(open) = states.open_mut(place.open) {
             open.locks.insert(Arc::clone(&place.owner), number);
@@ -177,7 +196,7 @@ impl ServerState {
         *states.lock_states.entry((Arc::clone(&place.owner), file)).or_default() += 1;
         let locks = LockState { file, open: place.open, owner: Arc::clone(&place.owner) };
         states.states.insert(number, StateRecord { seqid: 1, revoked: None, kind: StateKind::Locks(locks) });
-        self.states.fetch_add(1, Ordering::Relaxed);
+        self.count_state(client);
         number
     }
 
@@ -192,7 +211,7 @@ impl ServerState {
         let states = &mut *client.states.lock();
         let (number, locks) = states.find_locks(self.ids.epoch, stateid, file)?;
         // The only reason is a limit: the range splits a lock.
-        request(&lock_owner(client.id, &locks.owner)).map_err(|_| StateFault::Delay)?;
+        request(&lock_owner(client.id, &locks.owner)).map_err(|_| StateFault::TooManyLocks)?;
         let seqid = states.advance(number);
         Ok(self.stateid(number, seqid))
     }
@@ -216,7 +235,7 @@ impl ServerState {
         {
             open.locks.remove(owner);
         }
-        self.states.fetch_sub(1, Ordering::Relaxed);
+        self.uncount_states(client, 1);
         self.end_lock_state(client, states, owner, file);
         Ok(())
     }

@@ -67,22 +67,23 @@ pub(crate) struct ServerState {
 impl ServerState {
     /// No clients. `epoch` distinguishes this run of the server from earlier ones; `secret` makes
     /// session ids impossible to guess.
-    pub(crate) fn new(limits: StateLimits, epoch: u32, secret: &[u8; 16]) -> Self {
+    pub(crate) fn new(
+        limits: StateLimits,
+        epoch: u32,
+        secret: &[u8; 16],
+        grace: Arc<GracePeriod>,
+        locks: Option<Box<dyn ClientLocks>>,
+    ) -> Self {
         Self {
             sessions: SessionTable::new(limits.reply_bytes),
             limits,
             ids: IdSource::new(epoch, secret),
             clients: Mutex::default(),
             shares: ShareTable::default(),
-            grace: Arc::default(),
-            locks: None,
+            grace,
+            locks,
             states: AtomicUsize::new(0),
         }
-    }
-
-    /// Sets the table of locks, before any request.
-    pub(crate) fn set_locks(&mut self, locks: Box<dyn ClientLocks>) {
-        self.locks = Some(locks);
     }
 
     /// The duration of a lease.
@@ -147,6 +148,12 @@ fn nanoseconds(time: Duration) -> u64 {
 /// `n + 1`-th of the whole free.
 const fn has_room(own: usize, used: usize, max: usize) -> bool {
     own < max.saturating_sub(used)
+}
+
+/// Whether a user with `own` of `max` units has much. If it may take no more, it gets an error,
+/// because it has to give up some of its own. One that has little waits for others.
+const fn has_much(own: usize, max: usize) -> bool {
+    own > max / 64
 }
 
 /// Whether little is left of a limit.

@@ -15,7 +15,8 @@ use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
 use super::lock_states::LockState;
 use super::shares::FilePin;
 use super::{
-    Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, has_room,
+    Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, has_much,
+    has_room,
 };
 
 const ADMIN_STATE_REVOKED: u32 = SequenceStatusFlags::ADMIN_STATE_REVOKED;
@@ -90,6 +91,8 @@ pub(super) struct OpenState {
     opened: OpenedModes,
     /// The lock states that are based on it, by their owners.
     pub(super) locks: HashMap<Arc<[u8]>, u64>,
+    /// Requests for locks that are based on it may wait.
+    pub(super) may_have_waiters: bool,
 }
 
 /// Why a state has ended against the client's will.
@@ -141,10 +144,6 @@ struct OpenOwner {
 }
 
 impl ClientStates {
-    pub(super) fn is_empty(&self) -> bool {
-        self.states.is_empty()
-    }
-
     /// Number of states.
     pub(super) fn len(&self) -> usize {
         self.states.len()
@@ -353,7 +352,7 @@ impl ServerState {
         }
         self.admit(states.len())?;
         self.shares.replace(ShareHolder::Nfs4, &asked.file, None, Some(asked.mode), pin)?;
-        self.states.fetch_add(1, Ordering::Relaxed);
+        self.count_state(client);
         let number = self.ids.state();
         let name: Arc<[u8]> = match states.owners.get_key_value(asked.owner) {
             Some((name, _)) => Arc::clone(name),
@@ -364,7 +363,14 @@ impl ServerState {
         states.opens.insert((owner.number, asked.file), number);
         let opened = OpenedModes::default().with(asked.mode);
         let locks = HashMap::new();
-        let open = OpenState { file: asked.file, owner: name, mode: asked.mode, opened, locks };
+        let open = OpenState {
+            file: asked.file,
+            owner: name,
+            mode: asked.mode,
+            opened,
+            locks,
+            may_have_waiters: false,
+        };
         states.states.insert(number, StateRecord { seqid: 1, revoked: None, kind: StateKind::Open(open) });
         Ok(OpenGranted { stateid: self.stateid(number, 1), before: None })
     }
@@ -375,25 +381,39 @@ impl ServerState {
         if has_room(own, used, self.limits.states) {
             return Ok(());
         }
-        // A client that holds much gets an error. One that holds little waits for others.
-        if own > used / 2 { Err(StateFault::NoSpace) } else { Err(StateFault::Delay) }
+        Err(if has_much(own, self.limits.states) { StateFault::NoSpace } else { StateFault::Delay })
+    }
+
+    /// A client gets another state.
+    pub(super) fn count_state(&self, client: &Client) {
+        self.states.fetch_add(1, Ordering::Relaxed);
+        client.state_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// States of a client have ended.
+    pub(super) fn uncount_states(&self, client: &Client, count: usize) {
+        self.states.fetch_sub(count, Ordering::Relaxed);
+        client.state_count.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Withdraws an OPEN whose stateid the client does not get, because a later part of the
     /// operation has failed.
     pub(crate) fn withdraw_open(&self, client: &Client, granted: &OpenGranted) {
-        let states = &mut *client.states.lock();
+        let mut states = client.states.lock();
         let Ok((number, record)) = states.find(self.ids.epoch, &granted.stateid) else { return };
         let StateKind::Open(open) = &mut record.kind else { return };
-        match granted.before {
+        let pin = match granted.before {
             Some((mode, opened)) => {
                 // Less than before, so it conflicts with nothing.
                 let _ = self.shares.replace(ShareHolder::Nfs4, &open.file, Some(open.mode), Some(mode), None);
                 (open.mode, open.opened) = (mode, opened);
                 record.seqid = if record.seqid == 1 { u32::MAX } else { record.seqid - 1 };
+                None
             }
-            None => self.remove_open(client, states, number),
-        }
+            None => self.remove_open(client, &mut states, number),
+        };
+        drop(states);
+        drop(pin);
     }
 
     /// OPEN_DOWNGRADE. `mode` must be the union of modes of earlier OPENs.
@@ -418,27 +438,35 @@ impl ServerState {
 
     /// CLOSE. It releases the locks that are based on the open.
     pub(crate) fn close(&self, client: &Client, stateid: &Stateid, file: &FileKey) -> Result<(), StateFault> {
-        let states = &mut *client.states.lock();
+        let mut states = client.states.lock();
         let number = states.find_open(self.ids.epoch, stateid, file)?.number;
-        self.remove_open(client, states, number);
+        let pin = self.remove_open(client, &mut states, number);
+        drop(states);
+        drop(pin);
         Ok(())
     }
 
-    fn remove_open(&self, client: &Client, states: &mut ClientStates, number: u64) {
-        let Some(record) = states.states.remove(&number) else { return };
-        self.states.fetch_sub(1, Ordering::Relaxed);
-        let StateKind::Open(open) = record.kind else { return };
+    /// Returns the file's pin, to be dropped when the states are unlocked.
+    fn remove_open(&self, client: &Client, states: &mut ClientStates, number: u64) -> Option<FilePin> {
+        let record = states.states.remove(&number)?;
+        self.uncount_states(client, 1);
+        let StateKind::Open(open) = record.kind else { return None };
         for locks in open.locks.values() {
             states.states.remove(locks);
-            self.states.fetch_sub(1, Ordering::Relaxed);
         }
-        self.end_locks(client, states, &open);
+        self.uncount_states(client, open.locks.len());
+        self.end_locks(client, states, number, &open);
         let mode = states.end_open(&open);
-        self.shares.end(ShareHolder::Nfs4, &open.file, mode);
+        self.shares.end(ShareHolder::Nfs4, &open.file, mode)
     }
 
-    /// Releases the locks that are based on an open.
-    fn end_locks(&self, client: &Client, states: &mut ClientStates, open: &OpenState) {
+    /// Releases the locks that are based on an open, and takes such requests out of the queue.
+    fn end_locks(&self, client: &Client, states: &mut ClientStates, number: u64, open: &OpenState) {
+        if open.may_have_waiters
+            && let Some(locks) = &self.locks
+        {
+            locks.cancel_based_on(&open.file, client.id, number);
+        }
         for owner in open.locks.keys() {
             self.end_lock_state(client, states, owner, &open.file);
         }
@@ -496,7 +524,7 @@ impl ServerState {
             Err(StateFault::AdminRevoked) => {
                 let number = number_of(self.ids.epoch, stateid)?;
                 states.states.remove(&number);
-                self.states.fetch_sub(1, Ordering::Relaxed);
+                self.uncount_states(client, 1);
                 if states.states.values().all(|record| record.revoked.is_none()) {
                     client.status_flags.fetch_and(!ADMIN_STATE_REVOKED, Ordering::Relaxed);
                 }
@@ -516,6 +544,8 @@ impl ServerState {
     }
 
     fn revoke_opens_of(&self, client: &Client, is_revoked: impl Fn(&FileKey) -> bool) -> usize {
+        // Dropped after the guard, which is newer.
+        let mut pins = Vec::new();
         let states = &mut *client.states.lock();
         let in_force = states.states.iter().filter(|(_, record)| record.revoked.is_none());
         let revoked = in_force.filter_map(|(number, record)| match &record.kind {
@@ -526,14 +556,14 @@ impl ServerState {
         for number in &revoked {
             let Some(mut record) = states.states.remove(number) else { continue };
             if let StateKind::Open(open) = &record.kind {
-                self.end_locks(client, states, open);
+                self.end_locks(client, states, *number, open);
                 for locks in open.locks.values() {
                     if let Some(locks) = states.states.get_mut(locks) {
                         locks.revoked = Some(Revocation::Admin);
                     }
                 }
                 let mode = states.end_open(open);
-                self.shares.end(ShareHolder::Nfs4, &open.file, mode);
+                pins.extend(self.shares.end(ShareHolder::Nfs4, &open.file, mode));
             }
             record.revoked = Some(Revocation::Admin);
             states.states.insert(*number, record);
@@ -547,7 +577,7 @@ impl ServerState {
     /// Ends all states of a client that was removed.
     pub(super) fn release_states(&self, client: &Client) {
         let (count, opens) = client.states.lock().release();
-        self.states.fetch_sub(count, Ordering::Relaxed);
+        self.uncount_states(client, count);
         for (file, mode) in opens {
             self.shares.end(ShareHolder::Nfs4, &file, mode);
         }

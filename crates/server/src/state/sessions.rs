@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::Arc,
     sync::atomic::{AtomicU32, AtomicUsize, Ordering},
     time::Duration,
@@ -14,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use super::clients::ClientRecord;
 use super::limits::{BACKCHANNELS_MAX, REPLY_MIN, REQUEST_MIN};
 use super::slots::Slot;
-use super::{Client, Principal, ServerState, SlotInUse, StateFault};
+use super::{Client, Principal, ServerState, SlotInUse, StateFault, has_much};
 
 /// Number of shards of the table: as many as threads that contend for locks on machines of today.
 const SHARDS: usize = 64;
@@ -181,10 +182,9 @@ pub(crate) struct CallbackRoute {
 }
 
 impl CallbackPath {
-    /// Adds a connection. Beyond the limit it replaces the oldest one, which may be the same: a
-    /// client may bind a connection repeatedly.
+    /// Adds a connection, unless it is bound already. Beyond the limit it replaces the oldest one.
     fn bind(&mut self, connection: Arc<dyn Backchannel>) {
-        self.connections.retain(|connection| connection.is_open());
+        self.connections.retain(|other| other.is_open() && other.connection() != connection.connection());
         if self.connections.len() >= BACKCHANNELS_MAX {
             self.connections.remove(0);
         }
@@ -246,7 +246,7 @@ impl Session {
     /// A callback over this connection has failed: it is not used until the client binds one again.
     pub(crate) fn callback_failed(&self, connection: &Arc<dyn Backchannel>) {
         let mut callback = self.callback.lock();
-        callback.connections.retain(|other| !Arc::ptr_eq(other, connection));
+        callback.connections.retain(|other| other.connection() != connection.connection());
         drop(callback);
         self.check_backchannel();
     }
@@ -256,7 +256,10 @@ impl Session {
         let callback = self.callback.lock();
         match (callback.was_bound, callback.is_open()) {
             (false, _) => BackchannelStatus::NeverBound,
-            (true, true) => BackchannelStatus::Open,
+            (true, true) => {
+                self.status_flags.fetch_and(!BACKCHANNEL_DOWN, Ordering::Relaxed);
+                BackchannelStatus::Open
+            }
             (true, false) => {
                 self.status_flags.fetch_or(BACKCHANNEL_DOWN, Ordering::Relaxed);
                 BackchannelStatus::Down
@@ -282,8 +285,16 @@ pub(super) struct SessionTable {
     shards: Box<[SessionShard]>,
     /// Maximum size of all cached replies.
     reply_bytes: usize,
-    /// Size reserved by sessions; raised under the lock of the clients.
-    reserved: AtomicUsize,
+    /// Raised under the lock of the clients.
+    reserved: Mutex<ReservedReplies>,
+}
+
+/// The size of cached replies that sessions have reserved.
+#[derive(Default)]
+struct ReservedReplies {
+    all: usize,
+    /// Of the sessions of each address.
+    of_peers: HashMap<IpAddr, usize>,
 }
 
 impl SessionTable {
@@ -291,7 +302,7 @@ impl SessionTable {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             reply_bytes,
-            reserved: AtomicUsize::new(0),
+            reserved: Mutex::default(),
         }
     }
 
@@ -305,22 +316,40 @@ impl SessionTable {
     }
 
     fn insert(&self, session: &Arc<Session>) {
-        self.reserved.fetch_add(session.reserved(), Ordering::Relaxed);
+        let mut reserved = self.reserved.lock();
+        reserved.all += session.reserved();
+        *reserved.of_peers.entry(session.client.peer).or_default() += session.reserved();
+        drop(reserved);
         self.shard(&session.id).write().insert(session.id, Arc::clone(session));
     }
 
     pub(super) fn remove(&self, session: &Session) {
-        if self.shard(&session.id).write().remove(&session.id).is_some() {
-            self.reserved.fetch_sub(session.reserved(), Ordering::Relaxed);
+        if self.shard(&session.id).write().remove(&session.id).is_none() {
+            return;
+        }
+        let mut reserved = self.reserved.lock();
+        reserved.all -= session.reserved();
+        if let Some(own) = reserved.of_peers.get_mut(&session.client.peer) {
+            *own -= session.reserved();
+            if *own == 0 {
+                reserved.of_peers.remove(&session.client.peer);
+            }
         }
     }
 
-    /// The fore channel with as many slots as there is memory for.
-    fn fit(&self, fore: ChannelLimits) -> Result<ChannelLimits, StateFault> {
-        let left = self.reply_bytes.saturating_sub(self.reserved.load(Ordering::Relaxed));
+    /// The fore channel with as many slots as there is memory for. The sessions of one address have
+    /// as much memory as is free for others.
+    fn fit(&self, fore: ChannelLimits, peer: IpAddr) -> Result<ChannelLimits, StateFault> {
+        let reserved = self.reserved.lock();
+        let (all, own) = (reserved.all, reserved.of_peers.get(&peer).copied().unwrap_or_default());
+        drop(reserved);
+        let left = self.reply_bytes.saturating_sub(all);
+        // Whatever is reserved is as much less for others.
+        let available = (left / RESERVED_PART).min(left.saturating_sub(own) / 2);
         let cached = usize::try_from(fore.cached.max(1)).unwrap_or(usize::MAX);
-        let slots = u32::try_from(left / RESERVED_PART / cached).unwrap_or(u32::MAX);
+        let slots = u32::try_from(available / cached).unwrap_or(u32::MAX);
         match slots.min(fore.slots) {
+            0 if has_much(own, self.reply_bytes) => Err(StateFault::NoSpace),
             0 => Err(StateFault::Delay),
             slots => Ok(ChannelLimits { slots, ..fore }),
         }
@@ -350,7 +379,7 @@ impl ServerState {
         if record.sessions.len() >= self.limits.sessions_per_client {
             return Err(StateFault::NoSpace);
         }
-        let fore = self.sessions.fit(asked.fore.negotiate(&self.limits.fore)?)?;
+        let fore = self.sessions.fit(asked.fore.negotiate(&self.limits.fore)?, record.client.peer)?;
         let back = asked.back.negotiate(&self.limits.back)?;
         let session = self.new_session(asked, Arc::clone(&record.client), fore, back);
         let created = SessionCreated {
@@ -366,6 +395,8 @@ impl ServerState {
             record.client.renew(now);
             self.sessions.insert(&session);
             record.sessions.push(session);
+            // The new session may have the only backchannel.
+            check_backchannels(record);
         }
         drop(table);
         if let Some(replaced) = replaced {
@@ -462,5 +493,7 @@ fn check_backchannels(record: &ClientRecord) {
     }
     if has_down && !has_open {
         record.client.status_flags.fetch_or(CLIENT_DOWN, Ordering::Relaxed);
+    } else {
+        record.client.status_flags.fetch_and(!CLIENT_DOWN, Ordering::Relaxed);
     }
 }

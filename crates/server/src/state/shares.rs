@@ -233,9 +233,21 @@ impl ShareTable {
         new: Option<ShareMode>,
         pin: Option<FilePin>,
     ) -> Result<(), StateFault> {
+        self.change(holder, file, old, new, pin).map(drop)
+    }
+
+    /// Returns the pin, if the last open of the file has ended.
+    fn change(
+        &self,
+        holder: ShareHolder,
+        file: &FileKey,
+        old: Option<ShareMode>,
+        new: Option<ShareMode>,
+        pin: Option<FilePin>,
+    ) -> Result<Option<FilePin>, StateFault> {
         let mut shard = self.shard(file).lock();
         if let (None, None) = (old, new) {
-            return Ok(());
+            return Ok(None);
         }
         let shares = shard.entry(*file).or_default();
         if let Some(new) = new
@@ -252,20 +264,19 @@ impl ShareTable {
             self.denying.fetch_add(usize::from(holder.denied_io(new) != ShareBits::NONE), Ordering::Relaxed);
         }
         if shares.opens == 0 {
-            let ended = shard.remove(file);
-            drop(shard);
-            // A pin may close a descriptor, which takes time.
-            drop(ended);
-        } else if shares.pin.is_none() {
+            return Ok(shard.remove(file).and_then(|ended| ended.pin));
+        }
+        if shares.pin.is_none() {
             shares.pin = pin;
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Ends an open.
-    pub(crate) fn end(&self, holder: ShareHolder, file: &FileKey, mode: ShareMode) {
+    /// Ends an open. Returns the pin, if it was the last one of the file. To drop it may close a
+    /// descriptor, which takes time, so no lock should be held then.
+    pub(crate) fn end(&self, holder: ShareHolder, file: &FileKey, mode: ShareMode) -> Option<FilePin> {
         // Removing a mode conflicts with nothing.
-        let _ = self.replace(holder, file, Some(mode), None, None);
+        self.change(holder, file, Some(mode), None, None).unwrap_or_default()
     }
 
     /// Whether an open of another owner denies this I/O. `own` is the mode of the caller's own

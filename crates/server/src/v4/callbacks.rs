@@ -3,7 +3,7 @@
 //! A few threads of their own make the calls, over connections that the client has bound to one of
 //! its sessions. Only one callback of a client is in progress at a time, in slot 0 of the
 //! backchannel. Half of the threads are for clients that have answered last time. So clients that
-//! do not answer delay each other only.
+//! do not answer, and new ones, delay each other only.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -28,7 +28,7 @@ use crate::state::{CallbackRoute, CallbackSecurity, Session};
 
 /// The threads.
 const THREADS: usize = 4;
-/// Those that may call clients which did not answer last time.
+/// Those that may call clients which have not answered last time, or were never called.
 const THREADS_FOR_SLOW: usize = THREADS / 2;
 /// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,8 +38,8 @@ const ATTEMPTS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Maximum size of the results of a callback.
 const RESULTS_MAX: usize = 2048;
-/// Clients that did not answer; beyond that all are forgotten.
-const SLOW_MAX: usize = 1024;
+/// Clients that have answered; beyond that all are forgotten.
+const ANSWERING_MAX: usize = 16_384;
 /// The operations of a callback.
 const OPERATIONS: u32 = 2;
 /// The number of CB_COMPOUND.
@@ -53,9 +53,9 @@ struct Waiting {
     callbacks: HashMap<Clientid, VecDeque<LockCallback>>,
     /// Clients with callbacks, none of which is in progress.
     ready: VecDeque<Clientid>,
-    /// Clients that did not answer the last callback.
-    slow: HashSet<Clientid>,
-    /// Threads that call clients of `slow`.
+    /// Clients that have answered the last callback.
+    answering: HashSet<Clientid>,
+    /// Threads that call other clients.
     slow_threads: usize,
     /// The service is gone.
     is_over: bool,
@@ -79,10 +79,10 @@ impl Waiting {
 
     fn take(&mut self) -> Option<Taken> {
         let may_be_slow = self.slow_threads < THREADS_FOR_SLOW;
-        let at = self.ready.iter().position(|client| may_be_slow || !self.slow.contains(client))?;
+        let at = self.ready.iter().position(|client| may_be_slow || self.answering.contains(client))?;
         let client = self.ready.remove(at)?;
         let callback = self.callbacks.get_mut(&client)?.pop_front()?;
-        let is_slow = self.slow.contains(&client);
+        let is_slow = !self.answering.contains(&client);
         self.slow_threads += usize::from(is_slow);
         Some(Taken { client, callback, is_slow })
     }
@@ -91,12 +91,12 @@ impl Waiting {
     fn finish(&mut self, client: Clientid, was_slow: bool, has_answered: bool) {
         self.slow_threads -= usize::from(was_slow);
         if has_answered {
-            self.slow.remove(&client);
-        } else {
-            if self.slow.len() >= SLOW_MAX {
-                self.slow.clear();
+            if self.answering.len() >= ANSWERING_MAX {
+                self.answering.clear();
             }
-            self.slow.insert(client);
+            self.answering.insert(client);
+        } else {
+            self.answering.remove(&client);
         }
         if self.callbacks.get(&client).is_some_and(VecDeque::is_empty) {
             self.callbacks.remove(&client);
@@ -361,4 +361,55 @@ fn status_of(operation: CallbackOperation, decoder: &mut Decoder<'_>) -> Result<
     let status: NfsStat4 = decoder.get()?;
     let is_other = answered != operation && answered != CallbackOperation::Illegal;
     Ok(if is_other { NfsStat4::Serverfault } else { status })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use curt_types::{ByteRange, FileHandle, LockType};
+
+    use super::*;
+    use crate::state::locks::{CallbackId, CallbackStyle, LockHolder};
+
+    fn callback(client: u64) -> LockCallback {
+        LockCallback {
+            id: CallbackId(client),
+            style: CallbackStyle::Notified,
+            handle: FileHandle::new(b"handle").unwrap(),
+            caller_name: Arc::from(&b""[..]),
+            lock: LockHolder {
+                client: LockClient::Clientid(client),
+                process: 0,
+                name: Arc::from(&b"owner"[..]),
+                lock_type: LockType::Write,
+                range: ByteRange::WHOLE,
+            },
+            attempt: 0,
+        }
+    }
+
+    #[test]
+    fn clients_that_have_not_answered_do_not_occupy_all_threads() {
+        let mut waiting = Waiting::default();
+        let add = |waiting: &mut Waiting, client| waiting.add(Clientid(client), callback(client));
+        add(&mut waiting, 9);
+        assert_eq!(waiting.take().unwrap().client, Clientid(9));
+        waiting.finish(Clientid(9), true, true);
+        for client in 1..=4 {
+            add(&mut waiting, client);
+        }
+        for client in 1..=2 {
+            assert_eq!(waiting.take().unwrap().client, Clientid(client));
+        }
+        assert!(waiting.take().is_none());
+        add(&mut waiting, 9);
+        let taken = waiting.take().unwrap();
+        assert_eq!((taken.client, taken.is_slow), (Clientid(9), false));
+        waiting.finish(Clientid(1), true, false);
+        assert_eq!(waiting.take().unwrap().client, Clientid(3));
+        // The one that does not answer any more is as slow as others.
+        waiting.finish(Clientid(9), false, false);
+        add(&mut waiting, 9);
+        assert!(waiting.take().is_none());
+    }
 }

@@ -14,7 +14,7 @@ pub(super) fn close<'r>(
     let CloseArgs4 { stateid, .. } = decoded(arguments)?;
     let object = compound.current()?;
     let target = object.exported_or(NfsStat4::BadStateid)?;
-    let stateid = compound.stateid(stateid)?;
+    let stateid = compound.exact_stateid(stateid)?;
     let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
     // The last one may free a removed file.
     compound.request.context.may_block();
@@ -34,7 +34,7 @@ pub(super) fn open_downgrade<'r>(
     let object = compound.current()?;
     let target = object.exported_or(NfsStat4::BadStateid)?;
     let mode = share_mode(share_access, share_deny)?;
-    let stateid = compound.stateid(stateid)?;
+    let stateid = compound.exact_stateid(stateid)?;
     let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
     let held = &compound.request.service.held;
     let stateid = held.open_downgrade(slot.client(), &stateid, &target.file_key(), mode)?;

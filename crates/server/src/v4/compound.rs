@@ -116,6 +116,18 @@ const fn is_auxiliary(operation: Nfs4Operation) -> bool {
     matches!(operation, Getattr | Getfh | Putfh | Putrootfh | Restorefh | Savefh)
 }
 
+/// Ends the result of an operation that has failed. It begins at `at`, with its header.
+pub(super) fn end_failed(operation: Nfs4Operation, failure: OpFailure, at: usize, reply: &mut Vec<u8>) {
+    if matches!(failure, OpFailure::Status(_)) {
+        reply.truncate(at + 8);
+    }
+    if operation == Nfs4Operation::Setattr {
+        // Its result has the attributes that were set, whatever its status.
+        0_u32.encode(reply);
+    }
+    reply[at + 4..at + 8].copy_from_slice(&failure.status().number().to_be_bytes());
+}
+
 impl<'r> Compound<'r, '_> {
     /// Executes the operations until one fails. Returns the status of the last, and the number of
     /// results.
@@ -150,14 +162,7 @@ impl<'r> Compound<'r, '_> {
             });
             if let Err(failure) = outcome {
                 self.count_failure(operation, status);
-                if matches!(failure, OpFailure::Status(_)) {
-                    reply.truncate(at + 8);
-                }
-                if operation == Some(Nfs4Operation::Setattr) {
-                    // Its result has the attributes that were set, whatever its status.
-                    0_u32.encode(reply);
-                }
-                reply[at + 4..at + 8].copy_from_slice(&status.number().to_be_bytes());
+                end_failed(operation.unwrap_or(Nfs4Operation::Illegal), failure, at, reply);
                 return (status, self.position);
             }
         }
@@ -169,6 +174,12 @@ impl<'r> Compound<'r, '_> {
             NfsStat4::Stale => Some(ServerCounter::ErrorsStale),
             NfsStat4::Badhandle => Some(ServerCounter::ErrorsBadHandle),
             NfsStat4::Access | NfsStat4::Perm => Some(ServerCounter::ErrorsAccess),
+            // These report that there are too many locks.
+            NfsStat4::Serverfault
+                if matches!(operation, Some(Nfs4Operation::Lock | Nfs4Operation::Locku)) =>
+            {
+                None
+            }
             NfsStat4::Io | NfsStat4::Serverfault => {
                 let operation = operation.unwrap_or(Nfs4Operation::Illegal);
                 tracing::warn!(%operation, status = status.number(), "the file system failed");
@@ -258,8 +269,15 @@ impl<'r> Compound<'r, '_> {
         Ok(())
     }
 
-    /// The stateid that an argument means: the current one for the special value that says so.
+    /// The stateid that an argument means. For the special value that says so, it is the current
+    /// one in its newest state (RFC 8881 section 8.2.3).
     pub(crate) fn stateid(&self, given: Stateid) -> Result<Stateid, OpFailure> {
+        let meant = self.exact_stateid(given)?;
+        Ok(if given == Stateid::CURRENT { Stateid { seqid: 0, ..meant } } else { meant })
+    }
+
+    /// The same with the seqid of the current stateid, for CLOSE and OPEN_DOWNGRADE.
+    pub(crate) fn exact_stateid(&self, given: Stateid) -> Result<Stateid, OpFailure> {
         if given == Stateid::CURRENT {
             return self.current_stateid.ok_or(OpFailure::Status(NfsStat4::BadStateid));
         }

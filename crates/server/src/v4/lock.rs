@@ -58,12 +58,22 @@ pub(super) fn lock<'r>(
     let (service, slot) = (compound.request.service, compound.slot()?);
     let asked = LockStateRequest { basis, file: target.file_key(), lock_type, is_reclaim: reclaim };
     // A client that cannot be called back asks again in its own time.
-    let waits = kind.waits() && !reclaim && slot.session().takes_callbacks();
-    let wait = if waits { LockWait::Notified { handle: target.handle() } } else { LockWait::No };
+    let is_blocking = kind.waits() && !reclaim;
+    let waits = is_blocking && slot.session().takes_callbacks();
     let attempt = || {
-        service.held.lock(slot.client(), &asked, |owner| {
+        // Opened before the client's states are locked, because that may wait for a disk.
+        let mut local = service.locks.kernel_locks(target)?;
+        service.held.lock(slot.client(), &asked, |owner, open| {
+            let wait = match (waits, is_blocking) {
+                (true, _) => LockWait::Notified { handle: target.handle(), open },
+                (false, true) => LockWait::Polled,
+                (false, false) => LockWait::No,
+            };
             let request = LockRequest { owner: *owner, lock_type, range, wait, reclaim };
-            service.locks.lock(target, &request, service.clock.now()).map_err(OpFailure::from)
+            service
+                .locks
+                .lock_with(target, &request, &mut local, service.clock.now())
+                .map_err(OpFailure::from)
         })
     };
     let outcome = match attempt()? {

@@ -45,6 +45,8 @@ impl From<StateFault> for OpFailure {
             StateFault::Invalid => NfsStat4::Inval,
             StateFault::Delay => NfsStat4::Delay,
             StateFault::NoSpace => NfsStat4::Nospc,
+            // The only error of LOCK and LOCKU for that (RFC 8881 section 15.2).
+            StateFault::TooManyLocks => NfsStat4::Serverfault,
             StateFault::NoRecord => NfsStat4::Noent,
             StateFault::NotSame => NfsStat4::NotSame,
             StateFault::NotPermitted => NfsStat4::Perm,

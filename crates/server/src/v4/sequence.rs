@@ -6,6 +6,7 @@ use curt_proto::nfs4::{
 use curt_rpc::auth::OpaqueAuth;
 use curt_xdr::{Decoder, Encode, put_opaque};
 
+use super::compound::end_failed;
 use super::outcome::{OpFailure, decoded};
 use super::{Compound, Outcome};
 use crate::state::{Principal, SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
@@ -77,7 +78,9 @@ fn uncached(tag: &[u8], grant: &SequenceGrant, next: Nfs4Operation) -> Vec<u8> {
     2_u32.encode(&mut results);
     ResultHeader { operation: Nfs4Operation::Sequence, status: NfsStat4::Ok }.encode(&mut results);
     result(grant).encode(&mut results);
-    ResultHeader { operation: next, status: NfsStat4::RetryUncachedRep }.encode(&mut results);
+    let at = results.len();
+    ResultHeader { operation: next, status: NfsStat4::Ok }.encode(&mut results);
+    end_failed(next, NfsStat4::RetryUncachedRep.into(), at, &mut results);
     results
 }
 

@@ -47,6 +47,8 @@ pub(super) struct Waiter {
     pub(super) handle: FileHandle,
     pub(super) caller_name: Arc<[u8]>,
     pub(super) state: WaiterState,
+    /// The number of the open on which it is based.
+    pub(super) open: Option<u64>,
     /// When it leaves the queue unless its request is repeated.
     pub(super) expires: Option<Instant>,
     /// A process of this machine holds the lock.

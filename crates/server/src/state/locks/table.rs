@@ -143,9 +143,12 @@ impl LockTable {
         let conflict = match entry.held.conflict(Some(owner), lock_type, range) {
             Some(held) => Some(held),
             None if entry.held.covers(owner, lock_type, range) => None,
-            None => entry.queue.as_deref().and_then(|queue| match waiter {
-                None | Some(WaiterState::Waiting) => queue.precedes(&entry.held, &wanted),
-                Some(WaiterState::Notified { .. } | WaiterState::Reserved { .. }) => queue.reserved(&wanted),
+            None => entry.queue.as_deref().and_then(|queue| match (wait, waiter) {
+                (LockWait::No, _)
+                | (_, Some(WaiterState::Notified { .. } | WaiterState::Reserved { .. })) => {
+                    queue.reserved(&wanted)
+                }
+                (_, None | Some(WaiterState::Waiting)) => queue.precedes(&entry.held, &wanted),
             }),
         };
         if let Some(conflict) = conflict {
@@ -159,6 +162,10 @@ impl LockTable {
                     self.end_wait(slot, &wanted);
                 }
                 self.promote(slot, weakened(&change, Some(lock_type)), now, callbacks);
+                if matches!(wait, LockWait::No) {
+                    // Waiters may wait for the new lock now.
+                    self.pass_waiters(slot, now, callbacks);
+                }
                 LockOutcome::Granted
             }
             Err(NotGranted::Limit) => LockOutcome::Denied(LockDenial::NoLocks),
@@ -191,21 +198,26 @@ impl LockTable {
             waiter.poll = waiter.poll.or(poll);
             waiter.set_timer(now, &mut self.timers);
         }
-        let (style, handle, caller_name) = match *wait {
-            LockWait::No => return LockOutcome::Denied(LockDenial::Conflict(holder)),
-            LockWait::Granted { handle, caller_name } => (CallbackStyle::Granted, handle, caller_name),
-            LockWait::Notified { handle } => (CallbackStyle::Notified, handle, &b""[..]),
+        let (style, handle, caller_name, open) = match *wait {
+            LockWait::No | LockWait::Polled => return LockOutcome::Denied(LockDenial::Conflict(holder)),
+            LockWait::Granted { handle, caller_name } => (CallbackStyle::Granted, handle, caller_name, None),
+            LockWait::Notified { handle, open } => (CallbackStyle::Notified, handle, &b""[..], Some(open)),
         };
         let expires = (style == CallbackStyle::Notified).then(|| now + self.options.poll_max);
         if let Some(waiter) = known {
             waiter.expires = expires;
+            waiter.open = open;
             waiter.set_timer(now, &mut self.timers);
             return LockOutcome::Blocked(holder);
         }
         let queue = entry.queue.get_or_insert_with(|| Box::new(WaitQueue::new(*file)));
         let account = Arc::clone(self.owners.account(wanted.owner));
         if caller_name.len() > OWNER_NAME_MAX || !account.allows(Counted::Waiters, 1) {
-            return LockOutcome::Denied(LockDenial::NoLocks);
+            return LockOutcome::Denied(match style {
+                CallbackStyle::Granted => LockDenial::NoLocks,
+                // The client asks again in its own time.
+                CallbackStyle::Notified => LockDenial::Conflict(holder),
+            });
         }
         let id = self.next_id;
         self.next_id = id.wrapping_add(self.options.id_step);
@@ -216,6 +228,7 @@ impl LockTable {
             handle: handle.clone(),
             caller_name: Arc::from(caller_name),
             state: WaiterState::Waiting,
+            open,
             expires,
             poll,
             timer: None,
@@ -232,8 +245,8 @@ impl LockTable {
         LockOutcome::Blocked(holder)
     }
 
-    /// A new waiter may wait for the locks of an owner that waits itself: that owner then passes
-    /// others.
+    /// A waiter may wait for the locks of an owner that waits itself, since one of them is new: that
+    /// owner then passes others.
     fn pass_waiters(&mut self, slot: Slot, now: Instant, callbacks: &mut Vec<LockCallback>) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref() else { return };
         if queue.len > 1 && self.any_holder_waits(slot, queue) {
@@ -315,6 +328,33 @@ impl LockTable {
         self.promote(slot, RangeSet::of(range), now, callbacks);
         self.remove_if_unused(file, slot);
         CancelOutcome::Cancelled
+    }
+
+    /// Takes a client's requests that are based on an open out of the queue of its file.
+    pub fn cancel_based_on(
+        &mut self,
+        file: &LockFile,
+        client: LockClient,
+        open: u64,
+        now: Instant,
+        callbacks: &mut Vec<LockCallback>,
+    ) {
+        let Some(slot) = self.slots.get(file).copied() else { return };
+        let Some(queue) = self.files[slot.0 as usize].queue.as_deref() else { return };
+        let Some(queue) = queue.clients.iter().find(|queue| queue.client == client) else { return };
+        let based = queue.waiters.iter().filter(|waiter| waiter.open == Some(open));
+        let mut freed = RangeSet::default();
+        let mut waiters = Vec::new();
+        for waiter in based {
+            freed.add(waiter.wanted.range);
+            waiters.push(waiter.id);
+        }
+        for waiter in waiters {
+            self.counts.cancelled += 1;
+            self.remove_waiter(slot, waiter);
+        }
+        self.promote(slot, freed, now, callbacks);
+        self.remove_if_unused(file, slot);
     }
 
     /// Releases all locks of an owner in a file and takes its requests out of the queue.

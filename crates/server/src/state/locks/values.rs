@@ -38,8 +38,12 @@ pub struct LockOwner<'a> {
 /// What happens to a request that conflicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockWait<'a> {
-    /// It is denied.
+    /// It is denied. One that conflicts with no lock, and for which nothing is reserved, is granted
+    /// whoever waits.
     No,
+    /// It is denied, and the client will ask again, because it cannot be called. Its turn is after
+    /// the waiters.
+    Polled,
     /// It waits. The lock is granted when it is free, and a callback reports that (`NLM_GRANTED`).
     Granted {
         /// The handle as the client sent it, for the callback.
@@ -53,6 +57,8 @@ pub enum LockWait<'a> {
     Notified {
         /// The handle as the client sent it, for the callback.
         handle: &'a FileHandle,
+        /// The number of the open on which it is based.
+        open: u64,
     },
 }
 

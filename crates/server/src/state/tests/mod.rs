@@ -34,7 +34,7 @@ fn state() -> ServerState {
 }
 
 fn with_limits(limits: StateLimits) -> ServerState {
-    ServerState::new(limits, 7, &[1; 16])
+    ServerState::new(limits, 7, &[1; 16], Arc::default(), None)
 }
 
 fn file(number: u8) -> FileKey {

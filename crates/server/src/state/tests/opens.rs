@@ -1,5 +1,7 @@
 //! Opens, share reservations and stateids.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::super::IoDirection::{Read, Write};
 use super::*;
 
@@ -97,7 +99,7 @@ fn stateids_of_others_and_of_other_times_are_refused() {
     state.close(&one, &upgraded, &file(1)).unwrap();
     assert_eq!(check(upgraded), Err(StateFault::BadStateid));
     assert_eq!(state.close(&one, &upgraded, &file(1)), Err(StateFault::BadStateid));
-    let restarted = ServerState::new(StateLimits::default(), 8, &[1; 16]);
+    let restarted = ServerState::new(StateLimits::default(), 8, &[1; 16], Arc::default(), None);
     let (after, _) = client(&restarted, "a");
     assert_eq!(restarted.check_io(&after, &upgraded, &file(1), Read), Err(StateFault::StaleStateid));
 }
@@ -241,7 +243,59 @@ fn a_client_may_have_as_many_opens_as_are_free_for_others() {
         (opened.len(), open(&state, client, "o", file(99), mode(1, 0)).err())
     };
     assert_eq!(fill(&one), (4, Some(StateFault::NoSpace)));
-    assert_eq!(fill(&two), (2, Some(StateFault::Delay)));
+    assert_eq!(fill(&two), (2, Some(StateFault::NoSpace)));
+    for (owner, count) in [("c", 1), ("d", 1)] {
+        let (other, _) = client(&state, owner);
+        assert_eq!(fill(&other), (count, Some(StateFault::NoSpace)));
+    }
+    // One that has nothing waits for others.
+    let (last, _) = client(&state, "e");
+    assert_eq!(fill(&last), (0, Some(StateFault::Delay)));
     expire_client(&state, one.id);
     assert_eq!(open(&state, &two, "o", file(99), mode(1, 0)).err(), None);
+}
+
+/// Counts its end, which may take as long as closing a file does.
+struct Pin {
+    client: Arc<Client>,
+    ended: Arc<AtomicUsize>,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        assert!(self.client.states.try_lock().is_some(), "the states are locked");
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_last_reference_to_a_file_ends_with_no_state_locked() {
+    let state = state();
+    let (client, _) = client(&state, "a");
+    let ended = Arc::new(AtomicUsize::new(0));
+    let opened = |number| {
+        let pin = Pin { client: Arc::clone(&client), ended: Arc::clone(&ended) };
+        let (file, mode) = (file(number), mode(1, 0));
+        let pin: Option<super::super::shares::FilePin> = Some(Arc::new(pin));
+        state.open(&client, &OpenRequest { owner: b"o", file, mode, is_reclaim: false, pin }).unwrap()
+    };
+    let count = || ended.load(Ordering::Relaxed);
+    let closed = opened(1);
+    assert!(client.has_states());
+    assert_eq!(count(), 0);
+    state.close(&client, &closed.stateid, &file(1)).unwrap();
+    assert_eq!(count(), 1);
+    state.withdraw_open(&client, &opened(2));
+    assert_eq!(count(), 2);
+    assert!(!client.has_states());
+    let revoked = opened(3);
+    assert_eq!(state.revoke_opens(|_| true), 1);
+    assert_eq!(count(), 3);
+    // The client has to free it.
+    assert!(client.has_states());
+    state.free_stateid(&client, &revoked.stateid).unwrap();
+    assert!(!client.has_states());
+    let _ = opened(4);
+    expire_client(&state, client.id);
+    assert_eq!((count(), client.has_states()), (4, false));
 }

@@ -1,6 +1,49 @@
 //! Sessions and slots.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use curt_proto::nfs4::SequenceStatusFlags;
+use curt_rpc::client::{CallError, CallReply, RpcRequest};
+use curt_rpc::server::Backchannel;
+
+use super::super::CallbackSecurity;
 use super::*;
+
+/// A connection that is never called.
+struct Connection {
+    number: usize,
+    is_open: AtomicBool,
+}
+
+impl Connection {
+    fn new(number: usize) -> Arc<Self> {
+        Arc::new(Self { number, is_open: AtomicBool::new(true) })
+    }
+}
+
+impl Backchannel for Connection {
+    fn call(&self, _: &RpcRequest<'_>, _: Duration) -> Result<CallReply, CallError> {
+        Err(CallError::Closed)
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    fn connection(&self) -> usize {
+        self.number
+    }
+}
+
+/// CREATE_SESSION over a connection that becomes the backchannel.
+fn creation_over(connection: &Arc<Connection>, client: Clientid, sequence: u32) -> CreateSession {
+    let backchannel: Arc<dyn Backchannel> = Arc::<Connection>::clone(connection);
+    CreateSession {
+        backchannel: Some(backchannel),
+        callback_security: Some(CallbackSecurity::None),
+        ..creation(client, sequence)
+    }
+}
 
 fn replayed(outcome: Result<Sequenced, StateFault>) -> Vec<u8> {
     match outcome {
@@ -241,4 +284,77 @@ fn a_client_may_have_several_sessions_and_they_share_its_state() {
     first.finish(b"");
     let second = executed(state.sequence(&request(two.session, 0, 1), at(0)));
     state.close(second.client(), &stateid, &file(1)).unwrap();
+}
+
+#[test]
+fn a_new_backchannel_clears_the_flags_of_one_that_was_lost() {
+    let state = state();
+    let client = exchange(&state, "a").client;
+    let connection = Connection::new(1);
+    let one = state.create_session(&creation_over(&connection, client, 1), at(0)).unwrap().session;
+    let mut sequence = 0;
+    let mut flags = || {
+        sequence += 1;
+        let slot = executed(state.sequence(&request(one, 0, sequence), at(0)));
+        let flags = slot.grant().status_flags;
+        slot.finish(b"");
+        flags
+    };
+    assert_eq!(flags(), 0);
+    connection.is_open.store(false, Ordering::Relaxed);
+    state.check_callback_path(client);
+    let of_session = SequenceStatusFlags::CB_PATH_DOWN_SESSION;
+    assert_eq!(flags(), of_session | SequenceStatusFlags::CB_PATH_DOWN);
+    let other = Connection::new(2);
+    state.create_session(&creation_over(&other, client, 2), at(0)).unwrap();
+    assert_eq!(flags(), of_session, "the other session has one");
+    let session = state.session(&one).unwrap();
+    session.bind_backchannel(Connection::new(3));
+    assert_eq!(flags(), 0);
+}
+
+#[test]
+fn a_connection_that_is_bound_repeatedly_is_called_once() {
+    let state = state();
+    let client = exchange(&state, "a").client;
+    let created = state.create_session(&creation_over(&Connection::new(1), client, 1), at(0)).unwrap();
+    let session = state.session(&created.session).unwrap();
+    session.bind_backchannel(Connection::new(2));
+    for _ in 0..3 {
+        session.bind_backchannel(Connection::new(1));
+    }
+    for expected in [1, 2] {
+        let route = session.callback_route().unwrap();
+        assert_eq!(route.connection.connection(), expected);
+        session.callback_failed(&route.connection);
+    }
+    assert!(session.callback_route().is_none());
+}
+
+#[test]
+fn the_sessions_of_one_address_leave_memory_for_replies_to_others() {
+    // Room for 64 sessions of 4 slots.
+    let state = with_limits(StateLimits { reply_bytes: 64 * 4 * 4096, ..StateLimits::default() });
+    let from = |address: u8, owner: &str| {
+        let presented =
+            ExchangeId { peer: IpAddr::from([10, 0, 0, address]), ..presented(owner, 1, Principal::Uid(0)) };
+        state.exchange_id(&presented, at(0)).unwrap().client
+    };
+    let take_all = |address: u8| {
+        for number in 0..100 {
+            let client = from(address, &format!("{address} {number}"));
+            for sequence in 1..=20 {
+                match state.create_session(&creation(client, sequence), at(0)) {
+                    Ok(_) => {}
+                    Err(fault) => return fault,
+                }
+            }
+        }
+        panic!("one address has taken everything");
+    };
+    assert_eq!(take_all(1), StateFault::NoSpace);
+    let other = state.create_session(&creation(from(2, "one"), 1), at(0)).unwrap();
+    assert_eq!(other.fore.slots, 4);
+    take_all(2);
+    state.create_session(&creation(from(3, "one"), 1), at(0)).unwrap();
 }

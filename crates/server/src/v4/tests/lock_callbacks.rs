@@ -16,6 +16,7 @@ type AnswerCallback = Box<dyn Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + S
 
 /// A client's end of a backchannel: it answers as the test says, and passes the calls on.
 struct FakeBackchannel {
+    connection: usize,
     answer: AnswerCallback,
     calls: parking_lot::Mutex<mpsc::Sender<(SequenceId, Vec<u8>)>>,
 }
@@ -40,6 +41,10 @@ impl Backchannel for FakeBackchannel {
 
     fn is_open(&self) -> bool {
         true
+    }
+
+    fn connection(&self) -> usize {
+        self.connection
     }
 }
 
@@ -78,10 +83,20 @@ pub(super) fn bind(
     client: &TestClient<'_>,
     answer: impl Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + Sync + 'static,
 ) -> Calls {
+    bind_connection(client, 1, answer)
+}
+
+/// The same with the number of the connection.
+fn bind_connection(
+    client: &TestClient<'_>,
+    connection: usize,
+    answer: impl Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + Sync + 'static,
+) -> Calls {
     let (sender, calls) = mpsc::channel();
     let session = client.server.service.held.session(&client.session).unwrap();
     session.set_callback(123, crate::state::CallbackSecurity::None);
     session.bind_backchannel(Arc::new(FakeBackchannel {
+        connection,
         answer: Box::new(answer),
         calls: parking_lot::Mutex::new(sender),
     }));
@@ -198,4 +213,29 @@ fn a_client_that_does_not_answer_learns_of_it_and_loses_its_place() {
         drop(bind(&two, answer));
         assert_eq!(flags(&two), 0, "{at}");
     }
+}
+
+#[test]
+fn a_request_that_waits_leaves_the_queue_when_its_open_is_closed() {
+    let server = Server::new();
+    server.service.serve_callbacks().unwrap();
+    let (one, two) = (server.client("one"), server.client("two"));
+    let root = one.files();
+    let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
+    let file = &held.handle;
+    let calls = bind(&two, |asked| Ok(accepted(asked)));
+    let opens = ["p", "q"].map(|owner| two.open(&root, &opening("file", owner, BOTH, 0)).unwrap().stateid);
+    let asked = locking(LockType4::WriteWait, 0, 8, new_owner(held.stateid, b"a"));
+    let stateid = lock(&one, file, &asked).unwrap();
+    // These owners of locks have no stateid.
+    for (open, owner) in opens.iter().zip([b"b", b"c"]) {
+        assert!(is_denied(&lock(&two, file, &locking(LockType4::WriteWait, 0, 8, new_owner(*open, owner)))));
+    }
+    assert_eq!(server.service.locks.counts().waiters, 2);
+    let stateid_of_open = opens[0];
+    let close = CloseArgs4 { seqid: 0, stateid: stateid_of_open };
+    assert_eq!(two.at(file, &|compound| compound.push(&close)), NfsStat4::Ok);
+    assert_eq!(server.service.locks.counts().waiters, 1);
+    unlock(&one, file, stateid, 0, REST).unwrap();
+    assert_eq!(call(&calls).1, b"c");
 }

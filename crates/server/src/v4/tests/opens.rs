@@ -2,10 +2,10 @@
 
 use curt_proto::nfs3::{NfsProcedure, NfsStat3, ReadArguments};
 use curt_proto::nfs4::{
-    Attribute, AttributeValues, CloseArgs4, CreateArgs4, CreateHow4, CreateType4, Fattr4, GetattrArgs4,
-    Nfs4Operation, NfsFh4, NfsStat4, NoDelegation, OpenArgs4, OpenClaim, OpenDelegation, OpenDowngradeArgs4,
-    OpenHow, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4, SetattrArgs4, ShareAccess4, SpecData4, StableHow4,
-    Stateid, Verifier4, WriteArgs4, WriteOk4,
+    Attribute, AttributeValues, CloseArgs4, CompoundResults, CreateArgs4, CreateHow4, CreateType4, Fattr4,
+    GetattrArgs4, Nfs4Operation, NfsFh4, NfsStat4, NoDelegation, OpenArgs4, OpenClaim, OpenDelegation,
+    OpenDowngradeArgs4, OpenHow, PutfhArgs4, ReadArgs4, ReadOk4, RemoveArgs4, SetattrArgs4, ShareAccess4,
+    SpecData4, StableHow4, Stateid, Verifier4, WriteArgs4, WriteOk4,
 };
 use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque};
@@ -31,7 +31,7 @@ fn read(client: &TestClient<'_>, file: &FileHandle, stateid: Stateid) -> Result<
         compound.push(&PutfhArgs4 { object: NfsFh4::from(file) });
         compound.push(&ReadArgs4 { stateid, offset: 0, count: 100 });
     });
-    let mut results = curt_proto::nfs4::CompoundResults::new(&reply).unwrap();
+    let mut results = CompoundResults::new(&reply).unwrap();
     if results.header().status != NfsStat4::Ok {
         return Err(results.header().status);
     }
@@ -421,4 +421,38 @@ fn only_regular_files_are_opened() {
     }
     let srv = client.walk(&["srv"]).unwrap();
     assert_eq!(client.open(&srv, &opening("files", "owner", READ, 0)).unwrap_err(), NfsStat4::Isdir);
+}
+
+#[test]
+fn the_current_stateid_is_the_newest_except_for_close_and_open_downgrade() {
+    let server = Server::new();
+    let client = server.client("one");
+    let root = client.files();
+    let opens = creating("file", "o", BOTH, 0);
+    let down = OpenDowngradeArgs4 {
+        stateid: Stateid::CURRENT,
+        seqid: 0,
+        share_access: ShareAccess4(BOTH),
+        share_deny: 0,
+    };
+    let close = CloseArgs4 { seqid: 0, stateid: Stateid::CURRENT };
+    // The stateid of the first OPEN is older than that of the second, which has the same state.
+    for (number, close_or_down) in [true, false].into_iter().enumerate() {
+        let reply = client.run(&|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
+            compound.push(&opens);
+            compound.bare(Nfs4Operation::Savefh);
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
+            compound.push(&opens);
+            compound.bare(Nfs4Operation::Restorefh);
+            compound.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count: 1 });
+            if close_or_down {
+                compound.push(&close);
+            } else {
+                compound.push(&down);
+            }
+        });
+        let header = *CompoundResults::new(&reply).unwrap().header();
+        assert_eq!((header.status, header.results), (NfsStat4::OldStateid, 9), "{number}");
+    }
 }

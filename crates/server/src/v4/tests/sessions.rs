@@ -7,9 +7,10 @@ use curt_proto::nfs4::{
     BackchannelCtlArgs4, BindConnToSessionArgs4, BindConnToSessionOk4, CallbackGssHandles, CallbackSecurity,
     ChannelAttributes, ChannelDirFromClient, ChannelDirFromServer, ClientOwner, Clientid, CompoundEncoder,
     CompoundResults, CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4, DestroyClientidArgs4,
-    DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, FreeStateidArgs4, Nfs4Operation,
-    NfsStat4, PROGRAM, ReclaimCompleteArgs4, SequenceArgs4, SequenceId, SequenceOk4, SessionId, SlotId,
-    StateProtectArgs, StateProtectOps, Stateid, TestStateidArgs4, TestStateidOk4, VERSION, Verifier4,
+    DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, Fattr4, FreeStateidArgs4,
+    Nfs4Operation, NfsStat4, PROGRAM, ReclaimCompleteArgs4, SequenceArgs4, SequenceId, SequenceOk4,
+    SessionId, SetattrArgs4, SlotId, StateProtectArgs, StateProtectOps, Stateid, TestStateidArgs4,
+    TestStateidOk4, VERSION, Verifier4,
 };
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
@@ -288,6 +289,21 @@ fn a_repeated_compound_that_is_not_cached_fails_at_its_second_operation() {
     assert_eq!((granted.session, granted.sequence), (session, SequenceId(1)));
     assert_eq!(results.status(Nfs4Operation::Putrootfh), Ok(NfsStat4::RetryUncachedRep));
     assert!(results.decoder().remaining().is_empty());
+    // SETATTR has a body whatever its status.
+    let uncached = SequenceArgs4 { cache_this: false, ..sequence(session, 0, 2) };
+    let set = SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes: Fattr4::default() };
+    let run = || {
+        server.call(0, b"tag", &|compound| {
+            compound.push(&uncached);
+            compound.push(&set);
+        })
+    };
+    assert_eq!(CompoundResults::new(&run()).unwrap().header().status, NfsStat4::Nofilehandle);
+    let again = run();
+    let mut results = CompoundResults::new(&again).unwrap();
+    let _: SequenceOk4 = results.next(Nfs4Operation::Sequence).unwrap();
+    assert_eq!(results.status(Nfs4Operation::Setattr), Ok(NfsStat4::RetryUncachedRep));
+    assert_eq!(results.decoder().remaining(), [0; 4]);
     // A compound of SEQUENCE alone needs no cache.
     let alone = SequenceArgs4 { cache_this: false, ..sequence(session, 1, 1) };
     let run = || server.call(0, b"", &|compound| compound.push(&alone));

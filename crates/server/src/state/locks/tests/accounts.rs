@@ -40,6 +40,9 @@ fn a_client_has_at_most_so_many_owners_and_waiters() {
         fixture.queue(who(2, 1), READ, bytes(at, at), Waits::Granted);
     }
     assert_eq!(fixture.lock(who(2, 1), READ, bytes(3, 3), Waits::Granted), refused);
+    // A client of NFSv4 asks again in its own time.
+    let asks = fixture.lock(who(2, 1), READ, bytes(3, 3), Waits::Notified);
+    assert!(matches!(asks, LockOutcome::Denied(LockDenial::Conflict(_))), "{asks:?}");
     fixture.queue(who(2, 1), READ, bytes(2, 2), Waits::Granted);
     assert!(fixture.denies(who(2, 2), READ, WHOLE), "it leaves nothing behind");
     fixture.queue(who(3, 2), READ, WHOLE, Waits::Granted);

@@ -67,8 +67,9 @@ impl Fixture {
     ) -> LockOutcome {
         let wait = match waits {
             Waits::No => LockWait::No,
+            Waits::Polled => LockWait::Polled,
             Waits::Granted => LockWait::Granted { handle: &self.handle, caller_name: b"host" },
-            Waits::Notified => LockWait::Notified { handle: &self.handle },
+            Waits::Notified => LockWait::Notified { handle: &self.handle, open: 0 },
         };
         let request = LockRequest { owner: who.owner(), lock_type, range, wait, reclaim: false };
         let local = Box::new(kernel.clone());

@@ -33,6 +33,7 @@ struct Fixture {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Waits {
     No,
+    Polled,
     Granted,
     Notified,
 }
@@ -113,8 +114,9 @@ impl Fixture {
     ) -> LockOutcome {
         let wait = match waits {
             Waits::No => LockWait::No,
+            Waits::Polled => LockWait::Polled,
             Waits::Granted => LockWait::Granted { handle: &self.handle, caller_name: b"host" },
-            Waits::Notified => LockWait::Notified { handle: &self.handle },
+            Waits::Notified => LockWait::Notified { handle: &self.handle, open: u64::from(who.process) },
         };
         let request = LockRequest { owner: who.owner(), lock_type, range, wait, reclaim: false };
         let account = &self.accounts[usize::from(who.client)];
@@ -134,6 +136,11 @@ impl Fixture {
 
     fn denies(&mut self, who: Who, lock_type: LockType, range: ByteRange) -> bool {
         matches!(self.lock(who, lock_type, range, Waits::No), LockOutcome::Denied(_))
+    }
+
+    /// Whether a request that may wait is denied.
+    fn holds_back(&mut self, who: Who, lock_type: LockType, range: ByteRange) -> bool {
+        matches!(self.lock(who, lock_type, range, Waits::Polled), LockOutcome::Denied(_))
     }
 
     fn unlock(&mut self, who: Who, range: ByteRange) {

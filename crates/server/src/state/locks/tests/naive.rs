@@ -153,8 +153,8 @@ impl Naive {
 
     fn lock(&mut self, wanted: Wanted, waits: bool) -> (Answer, Vec<Wanted>) {
         let waiters = self.waiters();
-        let is_free =
-            !self.conflicts(&wanted) && (self.covers(&wanted) || !self.is_behind(&wanted, &waiters));
+        let is_free = !self.conflicts(&wanted)
+            && (!waits || self.covers(&wanted) || !self.is_behind(&wanted, &waiters));
         if is_free {
             let weaker = self.set(&wanted, Some(wanted.lock_type));
             self.confirm(wanted.who, wanted.cells);
@@ -162,7 +162,11 @@ impl Naive {
                 self.end_turn(wanted.who.client);
                 self.leave(&wanted);
             }
-            return (Answer::Granted, self.promote(weaker));
+            let mut granted = self.promote(weaker);
+            if !waits {
+                granted.extend(self.pass());
+            }
+            return (Answer::Granted, granted);
         }
         if !waits {
             return (Answer::Denied, Vec::new());
@@ -175,8 +179,14 @@ impl Naive {
             Some((_, queue)) => queue.push(wanted),
             None => self.queues.push((client, vec![wanted])),
         }
-        let promote = self.waiters().iter().any(|waiter| self.holds(waiter.who)) && !waiters.is_empty();
-        (Answer::Blocked, if promote { self.promote([true; CELLS]) } else { Vec::new() })
+        (Answer::Blocked, self.pass())
+    }
+
+    /// Owners that wait may pass others from now on.
+    fn pass(&mut self) -> Vec<Wanted> {
+        let waiters = self.waiters();
+        let promote = waiters.len() > 1 && waiters.iter().any(|waiter| self.holds(waiter.who));
+        if promote { self.promote([true; CELLS]) } else { Vec::new() }
     }
 
     fn unlock(&mut self, who: Who, cells: Cells) -> Vec<Wanted> {

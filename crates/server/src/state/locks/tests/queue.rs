@@ -42,7 +42,7 @@ fn readers_are_granted_together_up_to_the_next_writer() {
     }
     fixture.unlock(who(1, 0), WHOLE);
     assert_eq!(fixture.called_and_accepted(), [who(1, 1), who(1, 2)]);
-    assert!(fixture.denies(who(2, 1), READ, bytes(0, 0)), "a writer waits");
+    assert!(fixture.holds_back(who(2, 1), READ, bytes(0, 0)), "a writer waits");
     fixture.queue(who(2, 1), READ, bytes(0, 0), Waits::Granted);
     fixture.unlock(who(1, 1), WHOLE);
     assert_eq!(fixture.called(), []);
@@ -80,6 +80,63 @@ fn a_waiter_for_other_bytes_does_not_wait_for_its_turn() {
 
 // SEMANTICS: lockd-10.
 #[test]
+fn a_request_that_may_not_wait_is_denied_by_held_locks_alone() {
+    let mut fixture = Fixture::new();
+    let (reader, writer) = (who(1, 0), who(2, 0));
+    fixture.take(reader, READ, bytes(0, 9));
+    fixture.queue(writer, WRITE, bytes(0, 19), Waits::Granted);
+    // Nobody holds it: LOCK and TEST agree.
+    let others = [(who(3, 0), READ, bytes(0, 0)), (who(3, 1), WRITE, bytes(15, 15))];
+    for (other, lock_type, range) in others {
+        assert_eq!(fixture.table.test(&file(FILE), &other.owner(), lock_type, range), None);
+        assert!(fixture.holds_back(other, lock_type, range), "one that may wait has its turn later");
+        fixture.take(other, lock_type, range);
+    }
+    assert!(fixture.denies(who(3, 0), WRITE, bytes(0, 0)));
+    fixture.unlock(reader, WHOLE);
+    fixture.unlock(who(3, 0), WHOLE);
+    assert_eq!(fixture.called(), []);
+    fixture.unlock(who(3, 1), WHOLE);
+    assert_eq!(fixture.called_and_accepted(), [writer]);
+    fixture.unlock(writer, WHOLE);
+    fixture.assert_empty();
+}
+
+#[test]
+fn a_waiter_that_gets_another_lock_meanwhile_passes_those_that_now_wait_for_it() {
+    let mut fixture = Fixture::new();
+    let (holder, first, second) = (who(1, 0), who(2, 0), who(3, 0));
+    fixture.take(holder, WRITE, bytes(0, 0));
+    fixture.queue(first, WRITE, bytes(0, 9), Waits::Granted);
+    fixture.queue(second, WRITE, bytes(5, 5), Waits::Granted);
+    assert_eq!(fixture.called(), []);
+    fixture.take(second, WRITE, bytes(9, 9));
+    // Otherwise each would wait for the other.
+    assert_eq!(fixture.called_and_accepted(), [second]);
+    fixture.unlock(second, WHOLE);
+    fixture.unlock(holder, WHOLE);
+    assert_eq!(fixture.called_and_accepted(), [first]);
+}
+
+#[test]
+fn requests_leave_the_queue_with_the_open_they_are_based_on() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    // In tests the open has the number of the process.
+    for process in [5, 6] {
+        fixture.queue(who(2, process), WRITE, WHOLE, Waits::Notified);
+        fixture.queue(who(3, process), WRITE, WHOLE, Waits::Notified);
+    }
+    let Fixture { table, callbacks, now, .. } = &mut fixture;
+    table.cancel_based_on(&file(FILE), client(2), 5, *now, callbacks);
+    table.cancel_based_on(&file(FILE), client(2), 7, *now, callbacks);
+    assert_eq!(fixture.table.counts().waiters, 3);
+    fixture.unlock(who(1, 0), WHOLE);
+    assert_eq!(fixture.called(), [who(2, 6)]);
+}
+
+// SEMANTICS: lockd-10.
+#[test]
 fn an_owner_passes_waiters_that_wait_for_itself() {
     let mut fixture = Fixture::new();
     let (a, b, c) = (who(1, 0), who(2, 0), who(3, 0));
@@ -91,7 +148,7 @@ fn an_owner_passes_waiters_that_wait_for_itself() {
     fixture.take(a, WRITE, bytes(0, 12));
     fixture.take(a, READ, bytes(25, 25));
     // An owner without a lock does not pass.
-    assert!(fixture.denies(who(4, 0), READ, bytes(30, 30)));
+    assert!(fixture.holds_back(who(4, 0), READ, bytes(30, 30)));
     // The same among waiters: d waits for e alone, not for b.
     fixture.take(who(5, 0), WRITE, bytes(40, 40));
     fixture.queue(a, READ, bytes(14, 40), Waits::Granted);
@@ -300,9 +357,9 @@ fn a_waiter_that_should_repeat_its_request_and_does_not_leaves_the_queue() {
     fixture.advance(60 * SECOND);
     fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Notified);
     fixture.advance(89 * SECOND);
-    assert!(fixture.denies(who(3, 0), READ, WHOLE));
+    assert!(fixture.holds_back(who(3, 0), READ, WHOLE));
     fixture.advance(SECOND);
-    fixture.take(who(3, 0), READ, WHOLE);
+    assert_eq!(fixture.lock(who(3, 0), READ, WHOLE, Waits::Polled), LockOutcome::Granted);
     assert_eq!(fixture.table.counts().expired, 1);
 }
 
