@@ -37,7 +37,7 @@ use self::clients::ClientTable;
 use self::sessions::SessionTable;
 
 pub(crate) use self::admin::ClientSummary;
-pub(crate) use self::clients::{Client, ExchangeId, ExpiredClients, Principal};
+pub(crate) use self::clients::{Client, ExchangeId, Principal};
 pub(crate) use self::fault::StateFault;
 pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;
@@ -45,7 +45,7 @@ pub(crate) use self::lock_states::{ClientLocks, LockBasis, LockStateOutcome, Loc
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
 pub(crate) use self::sessions::{CallbackRoute, CallbackSecurity, ChannelLimits, CreateSession, Session};
 pub use self::shares::FileKey;
-pub(crate) use self::shares::{IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable};
+pub(crate) use self::shares::{IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable, WantedAccess};
 pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
 
 /// The state of all clients.
@@ -62,6 +62,11 @@ pub(crate) struct ServerState {
     locks: Option<Box<dyn ClientLocks>>,
     /// Number of opens and lock states. Relaxed: a limit may be exceeded by the number of threads.
     states: AtomicUsize,
+    /// Number of clients that were removed, and whose state is not released yet. Relaxed: stored
+    /// under the lock of the clients, and read before that for speed.
+    departing: AtomicUsize,
+    /// Nanoseconds of the time before which no lease expires. Relaxed: a time alone.
+    next_expiry: AtomicU64,
 }
 
 impl ServerState {
@@ -77,6 +82,8 @@ impl ServerState {
             grace: Arc::default(),
             locks: None,
             states: AtomicUsize::new(0),
+            departing: AtomicUsize::new(0),
+            next_expiry: AtomicU64::new(0),
         }
     }
 
@@ -88,6 +95,11 @@ impl ServerState {
     /// The duration of a lease.
     pub(crate) const fn lease(&self) -> Duration {
         self.limits.lease
+    }
+
+    /// Maximum number of clients.
+    pub(crate) const fn clients_max(&self) -> usize {
+        self.limits.clients
     }
 
     /// Sets the duration of a lease.

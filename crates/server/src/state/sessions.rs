@@ -328,7 +328,7 @@ impl SessionTable {
 }
 
 impl ServerState {
-    /// CREATE_SESSION.
+    /// CREATE_SESSION. It may remove an earlier instance of the client.
     pub(crate) fn create_session(
         &self,
         asked: &CreateSession,
@@ -360,16 +360,12 @@ impl ServerState {
             fore,
             back,
         };
-        let replaced = table.confirm(asked.client);
+        self.confirm(&mut table, asked.client);
         if let Some(record) = table.records.get_mut(&asked.client) {
             record.slot = CreateSessionSlot { sequence: asked.sequence, created: Some(created) };
             record.client.renew(now);
             self.sessions.insert(&session);
             record.sessions.push(session);
-        }
-        drop(table);
-        if let Some(replaced) = replaced {
-            self.release(&replaced);
         }
         Ok(created)
     }
