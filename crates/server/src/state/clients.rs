@@ -22,6 +22,8 @@ use super::{FileKey, ServerState, Session, StateFault, WantedAccess, has_room, i
 
 /// Maximum time without a request for which a client keeps state that nobody else wants.
 const COURTESY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Maximum time between two examinations of all leases for which conflicts need not examine all.
+const EXAMINATION_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
 /// Who sends a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
 /// groups and the name of the machine may change while a client runs.
@@ -366,13 +368,7 @@ impl ServerState {
     pub(crate) fn expire(&self, now: Duration) -> usize {
         self.check_callback_paths();
         let states = self.states.load(Ordering::Relaxed);
-        let table = self.clients.lock();
-        let clients = table.records.len();
-        let oldest = table.records.values().map(|record| record.client.renewed()).min();
-        drop(table);
-        // Clients that come later are renewed later.
-        let next_expiry = oldest.unwrap_or(now).min(now) + self.limits.lease;
-        self.next_expiry.store(nanoseconds(next_expiry), Ordering::Relaxed);
+        let clients = self.find_idle(now);
         let is_crowded =
             is_mostly_used(states, self.limits.states) || is_mostly_used(clients, self.limits.clients);
         self.remove_expired(now, |client| {
@@ -380,20 +376,55 @@ impl ServerState {
         })
     }
 
-    /// Whether any client may have expired, or may have been removed without its state being
-    /// released. Takes no lock.
-    fn has_dead_clients(&self, now: Duration) -> bool {
-        self.departing.load(Ordering::Relaxed) > 0
-            || nanoseconds(now) > self.next_expiry.load(Ordering::Relaxed)
+    /// Finds the clients whose leases may expire until the next examination. Returns the number of
+    /// all clients.
+    fn find_idle(&self, now: Duration) -> usize {
+        let lease = self.limits.lease;
+        // Clients that come later, or are renewed, have a whole lease.
+        let until = now + EXAMINATION_INTERVAL_MAX.min(lease);
+        let table = self.clients.lock();
+        let records = table.records.values().filter(|record| record.client.renewed() + lease < until);
+        let found: Vec<_> = records.map(|record| Arc::clone(&record.client)).collect();
+        let clients = table.records.len();
+        drop(table);
+        let mut idle = self.idle.lock();
+        self.idle_count.store(found.len(), Ordering::Relaxed);
+        *idle = found;
+        self.idle_until.store(nanoseconds(until), Ordering::Relaxed);
+        clients
+    }
+
+    /// The clients that have expired and for which `is_wanted` holds. Without any, it takes no lock
+    /// that clients share.
+    fn find_expired(&self, now: Duration, is_wanted: impl Fn(&Client) -> bool) -> Vec<Clientid> {
+        let is_found = |client: &Client| {
+            client.is_expired(now, self.limits.lease) && !client.is_removed() && is_wanted(client)
+        };
+        if nanoseconds(now) > self.idle_until.load(Ordering::Relaxed) {
+            let table = self.clients.lock();
+            let clients = table.records.values().map(|record| &record.client);
+            return clients.filter(|client| is_found(client)).map(|client| client.id).collect();
+        }
+        if self.idle_count.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let idle = self.idle.lock();
+        idle.iter().filter(|client| is_found(client)).map(|client| client.id).collect()
     }
 
     /// Removes the clients whose leases have expired and whose opens of `file` deny what somebody
     /// else wants. Returns their number.
     pub(crate) fn expire_holders(&self, file: &FileKey, wanted: WantedAccess, now: Duration) -> usize {
-        if !self.has_dead_clients(now) {
-            return 0;
-        }
         self.remove_expired(now, |client| client.states.lock().denies(file, wanted))
+    }
+
+    /// Removes the holder of a lock that somebody else wants, if its lease has expired. Returns
+    /// whether it is removed now, or was before.
+    pub(crate) fn expire_lock_holder(&self, id: Clientid, now: Duration) -> bool {
+        self.remove_expired(now, |client| client.id == id) > 0
+            || self.is_departing(id)
+            || self.idle_count.load(Ordering::Relaxed) > 0
+                && self.idle.lock().iter().any(|client| client.id == id && client.is_removed())
     }
 
     /// Whether a client was removed, and its state is not released yet.
@@ -406,29 +437,20 @@ impl ServerState {
         self.departing().iter().any(|client| client.states.lock().denies(file, wanted))
     }
 
-    /// Removes the holder of a lock that somebody else wants, if its lease has expired. Returns
-    /// whether it is removed now, or was before.
-    pub(crate) fn expire_lock_holder(&self, id: Clientid, now: Duration) -> bool {
-        if !self.has_dead_clients(now) {
-            return false;
-        }
-        let mut table = self.clients.lock();
-        let record = table.records.get(&id);
-        let is_removed = record.is_none_or(|record| record.client.is_expired(now, self.limits.lease));
-        if is_removed {
-            self.depart(&mut table, id);
-        }
-        is_removed
-    }
-
     fn remove_expired(&self, now: Duration, is_removed: impl Fn(&Client) -> bool) -> usize {
+        let mut found = self.find_expired(now, is_removed);
+        if found.is_empty() {
+            return 0;
+        }
         let mut table = self.clients.lock();
-        let clients = table.records.values().map(|record| &record.client);
-        let expired =
-            clients.filter(|client| client.is_expired(now, self.limits.lease) && is_removed(client));
-        let expired: Vec<_> = expired.map(|client| client.id).collect();
-        expired.iter().for_each(|id| self.depart(&mut table, *id));
-        expired.len()
+        let records = &table.records;
+        // It may have been renewed or removed meanwhile.
+        let is_expired = |id: &Clientid| {
+            records.get(id).is_some_and(|record| record.client.is_expired(now, self.limits.lease))
+        };
+        found.retain(is_expired);
+        found.iter().for_each(|id| self.depart(&mut table, *id));
+        found.len()
     }
 
     /// Removes a client, as if its lease had expired.

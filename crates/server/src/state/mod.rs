@@ -4,7 +4,7 @@
 //! The modules are state machines. They have no clock and no I/O; both are arguments. A time is the
 //! duration since the server started.
 //!
-//! The order of locks: the table of clients, a client's states, a shard of the table of shares or
+//! The order of locks: the table of clients or the list of idle ones, a client's states, a shard of the table of shares or
 //! of that of byte-range locks. The locks of slots are taken alone. The path of READ, WRITE and
 //! GETATTR takes a shard of the sessions, a slot and the states of its own client: no lock that all
 //! clients share.
@@ -65,8 +65,13 @@ pub(crate) struct ServerState {
     /// Number of clients that were removed, and whose state is not released yet. Relaxed: stored
     /// under the lock of the clients, and read before that for speed.
     departing: AtomicUsize,
-    /// Nanoseconds of the time before which no lease expires. Relaxed: a time alone.
-    next_expiry: AtomicU64,
+    /// The clients whose leases may expire until `idle_until`.
+    idle: Mutex<Vec<Arc<Client>>>,
+    /// Their number. Relaxed: stored with `idle` locked, and read before that for speed.
+    idle_count: AtomicUsize,
+    /// Nanoseconds of the time until which no lease of other clients than `idle` expires. Relaxed: a
+    /// time alone.
+    idle_until: AtomicU64,
 }
 
 impl ServerState {
@@ -83,7 +88,9 @@ impl ServerState {
             locks: None,
             states: AtomicUsize::new(0),
             departing: AtomicUsize::new(0),
-            next_expiry: AtomicU64::new(0),
+            idle: Mutex::default(),
+            idle_count: AtomicUsize::new(0),
+            idle_until: AtomicU64::new(0),
         }
     }
 
