@@ -2,9 +2,9 @@
 //! leases.
 //!
 //! Invariants: a client is on the list before it gets its first state; it is off the list before
-//! anybody else gets what it loses, and if it cannot be removed from the list, it loses nothing; the
-//! list is that of this run before the first state is granted after the grace period. So whatever a
-//! client may reclaim after a restart is still its own (RFC 8881 section 8.4.3).
+//! anybody else gets what it loses, and loses nothing if it cannot be removed from the list; the
+//! list is that of this run before the first state is granted after the grace period. So whatever
+//! a client may reclaim after a restart is still its own (RFC 8881 section 8.4.3).
 //!
 //! The grace period lasts as long as the lease before the restart, because that is the lease that
 //! the clients know: each of them sends a request within it.
@@ -463,6 +463,7 @@ mod tests {
         assert!(run.open(&run.new_client(b"two"), 1, false).is_ok());
     }
 
+    // SEMANTICS: stateful-5.
     #[test]
     fn a_client_that_cannot_be_removed_from_the_list_keeps_its_state() {
         let directory = tempfile::tempdir().unwrap();

@@ -4,10 +4,10 @@
 //! The modules are state machines. They have no clock and no I/O; both are arguments. A time is the
 //! duration since the server started.
 //!
-//! The order of locks: the table of clients or the list of idle ones, a client's states, a shard of the table of shares or
-//! of that of byte-range locks. The locks of slots are taken alone. The path of READ, WRITE and
-//! GETATTR takes a shard of the sessions, a slot and the states of its own client: no lock that all
-//! clients share.
+//! The order of locks: the table of clients or the list of idle ones, a client's states, a shard of
+//! the table of shares or of that of byte-range locks. The locks of slots are taken alone. The path
+//! of READ, WRITE and GETATTR takes a shard of the sessions, a slot and the states of its own
+//! client: no lock that all clients share.
 
 mod admin;
 mod clients;
@@ -69,8 +69,8 @@ pub(crate) struct ServerState {
     idle: Mutex<Vec<Arc<Client>>>,
     /// Their number. Relaxed: stored with `idle` locked, and read before that for speed.
     idle_count: AtomicUsize,
-    /// Nanoseconds of the time until which no lease of other clients than `idle` expires. Relaxed: a
-    /// time alone.
+    /// Nanoseconds of the time until which no lease of other clients than `idle` expires.
+    /// Relaxed: a time alone.
     idle_until: AtomicU64,
 }
 
