@@ -2,36 +2,41 @@
 //! leases.
 //!
 //! Invariants: a client is on the list before it gets its first state; it is off the list before
-//! anybody else gets what it loses; the list is that of this run before the first state is granted
-//! after the grace period. So whatever a client may reclaim after a restart is still its own (RFC
-//! 8881 section 8.4.3).
+//! anybody else gets what it loses, and loses nothing if it cannot be removed from the list; the
+//! list is that of this run before the first state is granted after the grace period. So whatever
+//! a client may reclaim after a restart is still its own (RFC 8881 section 8.4.3).
+//!
+//! The grace period lasts as long as the lease before the restart, because that is the lease that
+//! the clients know: each of them sends a request within it.
 
 use curt_proto::nfs4::Clientid;
 
 use crate::service::NfsService;
 use crate::state::locks::{LockClient, LockHolder};
-use crate::state::{Client, ExpiredClients, FileKey, OpenGranted, OpenRequest, StateFault};
-use crate::state_directory::StateError;
+use crate::state::{Client, FileKey, OpenGranted, OpenRequest, RecordedClient, StateFault, WantedAccess};
+use crate::state_directory::{RecordLimits, StateError};
 
 impl NfsService {
     /// Begins the recovery of clients that had state when the last run ended. Called once, before
     /// requests and after [`Self::set_lease`].
     ///
     /// # Errors
-    /// The list of clients cannot be read or written.
+    /// The list of clients cannot be read, or not be written for another reason than a full disk.
     pub fn recover_clients(&mut self) -> Result<(), StateError> {
-        let lease = self.held.lease();
-        let (records, last) = self.state.client_records(lease)?;
+        let limits = RecordLimits { lease: self.held.lease(), clients: self.held.clients_max() };
+        let (records, last) = self.state.client_records(limits)?;
         self.client_records = records;
         let count = last.clients.len();
         if count > 0 {
-            let grace = lease.max(last.lease);
+            let grace = last.lease;
             tracing::info!(
                 clients = count,
                 seconds = grace.as_secs(),
                 "NFSv4 clients may reclaim their state"
             );
-            self.held.grace.begin(last.clients, self.uptime() + grace);
+            let clients = last.clients.into_iter();
+            let clients = clients.map(|(owner, principal)| RecordedClient { owner, principal }).collect();
+            self.held.grace.begin(clients, self.uptime().saturating_add(grace));
         }
         Ok(())
     }
@@ -51,8 +56,10 @@ impl NfsService {
         asked: &OpenRequest<'_>,
     ) -> Result<OpenGranted, StateFault> {
         match self.held.open(client, asked) {
-            // The conflicting open may be of a client whose lease has expired.
-            Err(StateFault::ShareDenied) if self.expire_holders(&asked.file) => self.held.open(client, asked),
+            Err(StateFault::ShareDenied) => {
+                self.expire_holders(&asked.file, WantedAccess::Open(asked.mode))?;
+                self.held.open(client, asked)
+            }
             outcome => outcome,
         }
     }
@@ -76,11 +83,14 @@ impl NfsService {
         if client.is_recorded() {
             return Ok(());
         }
-        let recorded = self.client_records.add(&client.into());
-        recorded.map_err(|error| {
+        let recorded = self.client_records.add(client.id, &client.into(), || client.is_removed());
+        let is_recorded = recorded.map_err(|error| {
             tracing::error!(%error, "an NFSv4 client cannot be recorded: its request is delayed");
             StateFault::Delay
         })?;
+        if !is_recorded {
+            return Err(StateFault::DeadSession);
+        }
         client.set_recorded();
         Ok(())
     }
@@ -102,20 +112,38 @@ impl NfsService {
     /// for the time of a lease. To be called about once a second, and ten times in a grace period,
     /// by a thread that serves no calls: it creates files in the state directory.
     pub fn expire_leases(&self) {
+        if let Err(error) = self.client_records.maintain() {
+            tracing::error!(%error, "the list of NFSv4 clients cannot be replaced");
+        }
         self.end_grace_if_over();
-        self.release(self.held.expire(self.uptime()));
+        report_expired(self.held.expire(self.uptime()));
+        self.release_departing();
     }
 
-    /// Ends the leases of silent clients that have `file` open, because somebody else wants it.
-    /// Returns whether there was any such client.
-    pub(crate) fn expire_holders(&self, file: &FileKey) -> bool {
-        self.release(self.held.expire_holders(file, self.uptime()))
+    /// Ends the leases of silent clients whose opens of `file` deny what somebody else wants. Then
+    /// the request is to be repeated, whatever this finds: what was in its way may be gone since.
+    ///
+    /// # Errors
+    /// [`StateFault::Delay`] as long as such a client cannot be removed from the list.
+    pub(crate) fn expire_holders(&self, file: &FileKey, wanted: WantedAccess) -> Result<(), StateFault> {
+        report_expired(self.held.expire_holders(file, wanted, self.uptime()));
+        self.release_departing();
+        if self.held.is_denied_by_departing(file, wanted) { Err(StateFault::Delay) } else { Ok(()) }
     }
 
-    /// The same for the holder of a lock of `file` that somebody else wants.
-    pub(crate) fn expire_lock_holder(&self, file: &FileKey, holder: &LockHolder) -> bool {
-        let LockClient::Clientid(client) = holder.client else { return false };
-        self.held.has_expired(Clientid(client), self.uptime()) && self.expire_holders(file)
+    /// Ends the lease of a silent client that holds a lock that somebody else wants. Returns
+    /// whether the request is to be repeated.
+    ///
+    /// # Errors
+    /// [`StateFault::Delay`] as long as the client cannot be removed from the list.
+    pub(crate) fn expire_lock_holder(&self, holder: &LockHolder) -> Result<bool, StateFault> {
+        let LockClient::Clientid(client) = holder.client else { return Ok(false) };
+        let client = Clientid(client);
+        if !self.held.expire_lock_holder(client, self.uptime()) {
+            return Ok(false);
+        }
+        self.release_departing();
+        if self.held.is_departing(client) { Err(StateFault::Delay) } else { Ok(true) }
     }
 
     /// Revokes the opens of files that are not exported any more.
@@ -135,21 +163,30 @@ impl NfsService {
     /// Removes an NFSv4 client with its state, as if its lease had expired. Returns whether there
     /// is such a client.
     pub fn expire_client(&self, id: u64) -> bool {
-        self.held.expire_client(Clientid(id)).is_ok_and(|expired| self.release(expired))
+        let is_removed = self.held.expire_client(Clientid(id)).is_ok();
+        self.release_departing();
+        is_removed
     }
 
-    /// Removes clients from the list, and releases their state. Returns whether there are any.
-    fn release(&self, expired: ExpiredClients) -> bool {
-        let count = expired.count();
-        if count == 0 {
-            return false;
+    /// Removes the clients that have left, or have expired, from the list, and releases their
+    /// state. Those that cannot be removed from the list keep it until a later call.
+    pub(crate) fn release_departing(&self) {
+        let mut departing = self.held.departing();
+        if departing.is_empty() {
+            return;
         }
-        if let Err(error) = self.client_records.remove(expired.recorded_owners()) {
-            tracing::error!(%error, "expired NFSv4 clients stay on the list of clients with state");
+        let identities = departing.iter().map(|client| (client.id, &*client.owner));
+        if let Err(error) = self.client_records.remove(identities) {
+            tracing::error!(%error, "NFSv4 clients stay on the list of clients with state, and keep it");
+            departing.retain(|client| !self.client_records.holds(client.id, &client.owner));
         }
-        self.held.release_expired(expired);
-        tracing::info!(clients = count, "leases of NFSv4 clients have ended");
-        true
+        self.held.release_departing(&departing);
+    }
+}
+
+fn report_expired(clients: usize) {
+    if clients > 0 {
+        tracing::info!(clients, "leases of NFSv4 clients have ended");
     }
 }
 
@@ -195,9 +232,14 @@ mod tests {
         }
 
         fn client(&self, owner: &[u8]) -> Arc<Client> {
+            self.instance(owner, 1)
+        }
+
+        /// The instance of a client with this verifier.
+        fn instance(&self, owner: &[u8], verifier: u8) -> Arc<Client> {
             let presented = ExchangeId {
                 owner,
-                verifier: Verifier4([1; 8]),
+                verifier: Verifier4([verifier; 8]),
                 principal: Principal::Uid(0),
                 is_update: false,
                 implementation: b"",
@@ -219,6 +261,7 @@ mod tests {
                 minor_version: 1,
             };
             let created = held.create_session(&creation, now).unwrap();
+            self.service.release_departing();
             Arc::clone(&held.session(&created.session).unwrap().client)
         }
 
@@ -346,21 +389,102 @@ mod tests {
         }
     }
 
+    // SEMANTICS: stateful-8.
     #[test]
-    fn the_grace_period_is_as_long_as_the_longer_lease() {
+    fn the_grace_period_is_as_long_as_the_lease_before_the_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("clients");
+        for lease in [200, 20] {
+            let run = Run::start(directory.path());
+            run.advance(1000);
+            run.service.expire_leases();
+            let one = run.new_client(b"one");
+            assert!(run.open(&one, 1, false).is_ok());
+            drop(run);
+            let list = std::fs::read_to_string(&path).unwrap();
+            std::fs::write(&path, list.replace("lease 90", &format!("lease {lease}"))).unwrap();
+            let run = Run::start(directory.path());
+            run.advance(lease - 1);
+            run.service.expire_leases();
+            let client = run.new_client(b"two");
+            assert_eq!(run.open(&client, 2, false).err(), Some(StateFault::Grace));
+            run.advance(1);
+            run.service.expire_leases();
+            assert!(run.open(&client, 2, false).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_client_that_leaves_is_off_the_list_and_its_next_instance_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("clients");
+        let run = Run::start(directory.path());
+        let recorded = || {
+            let list = std::fs::read_to_string(&path).unwrap();
+            let count = |kind| list.lines().filter(|line| line.starts_with(kind)).count();
+            count("client") - count("gone")
+        };
+        let one = run.new_client(b"one");
+        assert!(run.open(&one, 1, false).is_ok());
+        assert_eq!(recorded(), 1);
+        // It restarts: its state is its own to take again.
+        let again = run.instance(b"one", 2);
+        assert_eq!((recorded(), run.open(&one, 1, false).err()), (0, Some(StateFault::DeadSession)));
+        assert_eq!(recorded(), 0);
+        run.service.complete_reclaim(&again).unwrap();
+        assert!(run.open(&again, 1, false).is_ok());
+        assert_eq!(recorded(), 1);
+        assert!(run.service.expire_client(again.id.0));
+        assert_eq!(recorded(), 0);
+        // A client that has looked for a file in vain leaves in order.
+        let idle = run.new_client(b"idle");
+        run.service.begin_open(&idle, false).unwrap();
+        assert_eq!(recorded(), 1);
+        let session = &run.service.held.sessions_of(idle.id)[0];
+        run.service.held.destroy_session(&session.id, None).unwrap();
+        run.service.held.destroy_clientid(idle.id).unwrap();
+        run.service.release_departing();
+        assert_eq!(recorded(), 0);
+    }
+
+    #[test]
+    fn a_restarted_client_counts_for_the_end_of_the_grace_period() {
         let directory = tempfile::tempdir().unwrap();
         let run = Run::start(directory.path());
         assert!(run.open(&run.new_client(b"one"), 1, false).is_ok());
         drop(run);
-        let path = directory.path().join("clients");
-        let list = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, list.replace("lease 90", "lease 200")).unwrap();
         let run = Run::start(directory.path());
-        run.advance(199);
-        let client = run.new_client(b"two");
-        assert_eq!(run.open(&client, 2, false).err(), Some(StateFault::Grace));
-        run.advance(1);
+        let one = run.client(b"one");
+        assert!(run.open(&one, 1, true).is_ok());
+        let again = run.instance(b"one", 2);
+        run.service.complete_reclaim(&again).unwrap();
         run.service.expire_leases();
-        assert!(run.open(&client, 2, false).is_ok());
+        assert!(!run.service.is_in_grace());
+        assert!(run.open(&run.new_client(b"two"), 1, false).is_ok());
+    }
+
+    // SEMANTICS: stateful-5.
+    #[test]
+    fn a_client_that_cannot_be_removed_from_the_list_keeps_its_state() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = Run::start(directory.path());
+        let lost = run.new_client(b"lost");
+        let other = run.new_client(b"other");
+        assert!(run.open(&lost, 1, false).is_ok() && run.open(&other, 2, false).is_ok());
+        run.advance(91);
+        let other = run.instance(b"other", 2);
+        run.service.complete_reclaim(&other).unwrap();
+        assert!(run.open(&other, 2, false).is_ok());
+        run.service.client_records.fill_disk();
+        for _ in 0..2 {
+            assert_eq!(run.open(&other, 1, false).err(), Some(StateFault::Delay));
+        }
+        assert_eq!(run.open(&lost, 1, false).err(), Some(StateFault::DeadSession));
+        run.service.expire_leases();
+        assert!(run.open(&other, 1, false).is_ok());
+        drop(run);
+        let run = Run::start(directory.path());
+        assert!(run.open(&run.client(b"lost"), 1, true).is_err());
+        assert!(run.open(&run.client(b"other"), 1, true).is_ok());
     }
 }

@@ -14,7 +14,7 @@ use crate::file_handle::HandleContents;
 use crate::ops::{BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
 use crate::replay::ExecutionWindow;
 use crate::service::NfsService;
-use crate::state::{FileKey, IoDirection};
+use crate::state::{FileKey, IoDirection, WantedAccess};
 
 /// Why a request ends before its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,9 @@ impl<'r> VerifiedHandle<'r> {
     pub(crate) fn not_denied(&self, io: IoDirection) -> Result<(), Fault> {
         let file = self.file_key();
         let denied = || self.service.held.shares.denies_io(&file, None, io);
-        let is_denied = denied() && (!self.service.expire_holders(&file) || denied());
+        // An error of the expiry leaves it denied.
+        let expire = || self.service.expire_holders(&file, WantedAccess::Io(io)).is_err();
+        let is_denied = denied() && (expire() || denied());
         if is_denied { Err(Fault::Jukebox) } else { Ok(()) }
     }
 

@@ -25,7 +25,7 @@ use crate::service::NfsService;
 use crate::state::locks::{
     CancelOutcome, LockClient, LockDenial, LockHolder, LockOutcome, LockOwner, LockRequest, LockWait,
 };
-use crate::state::{ShareBits, ShareMode};
+use crate::state::{ShareBits, ShareMode, WantedAccess};
 
 /// Whether the host is notified of a restart of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +189,7 @@ fn tested(
     }
     let test = || service.locks.test(&target, &call.owner(lock), lock_type, range);
     match test()? {
-        Some(holder) if service.expire_lock_holder(&target.file_key(), &holder) => Ok(test()?),
+        Some(holder) if service.expire_lock_holder(&holder) == Ok(true) => Ok(test()?),
         holder => Ok(holder),
     }
 }
@@ -244,12 +244,13 @@ fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitor
         // The holder may be an NFSv4 client whose lease has expired. A queued request gets the lock
         // by a callback.
         LockOutcome::Denied(LockDenial::Conflict(holder))
-            if service.expire_lock_holder(&target.file_key(), &holder) =>
+            if service.expire_lock_holder(&holder) == Ok(true) =>
         {
             attempt()?
         }
         LockOutcome::Blocked(holder) => {
-            service.expire_lock_holder(&target.file_key(), &holder);
+            // If it fails, it is repeated when leases are examined.
+            let _ = service.expire_lock_holder(&holder);
             LockOutcome::Blocked(holder)
         }
         outcome => outcome,
@@ -347,7 +348,7 @@ fn shared(call: &mut LockCall<'_, '_>, arguments: &NlmShareArguments<'_>) -> Don
     let (file, table) = (target.file_key(), &service.held.shares);
     let share = || service.lock_manager.shares.lock().share(table, file, owner.clone(), mode);
     match share() {
-        Err(NoShare::Conflict) if service.expire_holders(&file) => share()?,
+        Err(NoShare::Conflict) if service.expire_holders(&file, WantedAccess::Open(mode)).is_ok() => share()?,
         outcome => outcome?,
     }
     Ok(NlmStat4::Granted)

@@ -1,4 +1,8 @@
 //! Clients of NFSv4: their records, leases and ids (RFC 8881 sections 18.35, 18.36, 18.50, 8.3).
+//!
+//! A client is removed in two steps, because it must be off the list on stable storage before
+//! anybody else gets what it loses. The first step takes it from the table and ends its sessions:
+//! it is departing. When it is off the list, the second step releases its state.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,10 +18,12 @@ use parking_lot::Mutex;
 use super::limits::IMPLEMENTATION_MAX;
 use super::opens::ClientStates;
 use super::sessions::CreateSessionSlot;
-use super::{FileKey, ServerState, Session, StateFault, has_room, is_mostly_used, nanoseconds};
+use super::{FileKey, ServerState, Session, StateFault, WantedAccess, has_room, is_mostly_used, nanoseconds};
 
 /// Maximum time without a request for which a client keeps state that nobody else wants.
 const COURTESY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Maximum time between two examinations of all leases for which conflicts need not examine all.
+const EXAMINATION_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
 /// Who sends a request, as far as the security flavor shows. Of AUTH_SYS only the uid counts:
 /// groups and the name of the machine may change while a client runs.
@@ -74,6 +80,8 @@ pub(crate) struct Client {
     pub(super) active: AtomicUsize,
     /// Whether it is recorded on stable storage.
     is_recorded: AtomicBool,
+    /// Whether it was removed from the table: it gets no state any more.
+    is_removed: AtomicBool,
     /// `SEQ4_STATUS_*` that hold for each session. Relaxed: sent with some later reply.
     pub(super) status_flags: AtomicU32,
     /// Number of its states. Relaxed: a number alone, which is changed with `states` locked.
@@ -108,6 +116,16 @@ impl Client {
         self.is_recorded.store(true, Ordering::Release);
     }
 
+    /// Whether it was removed from the table of clients.
+    pub(crate) fn is_removed(&self) -> bool {
+        // Pairs with `set_removed`.
+        self.is_removed.load(Ordering::Acquire)
+    }
+
+    fn set_removed(&self) {
+        self.is_removed.store(true, Ordering::Release);
+    }
+
     pub(super) fn is_expired(&self, now: Duration, lease: Duration) -> bool {
         self.active.load(Ordering::Relaxed) == 0 && now.saturating_sub(self.renewed()) > lease
     }
@@ -129,23 +147,6 @@ impl ClientRecord {
     }
 }
 
-/// Clients that were removed, and whose state is not released yet.
-#[must_use = "the state of the clients must be released"]
-pub(crate) struct ExpiredClients(Vec<ClientRecord>);
-
-impl ExpiredClients {
-    /// Their number.
-    pub(crate) const fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The owners of those that are recorded on stable storage.
-    pub(crate) fn recorded_owners(&self) -> impl Iterator<Item = &[u8]> {
-        let clients = self.0.iter().map(|record| &*record.client);
-        clients.filter(|client| client.is_recorded() || client.has_states()).map(|client| &*client.owner)
-    }
-}
-
 /// The records of one owner.
 #[derive(Default)]
 struct OwnerRecords {
@@ -163,6 +164,8 @@ pub(super) struct ClientTable {
     /// The unconfirmed records, oldest first; some may be confirmed or removed by now.
     unconfirmed: VecDeque<Clientid>,
     unconfirmed_count: usize,
+    /// Clients that were removed, and whose state is not released yet.
+    departing: HashMap<Clientid, Arc<Client>>,
 }
 
 impl ClientTable {
@@ -179,24 +182,22 @@ impl ClientTable {
         self.records.insert(client.id, record);
     }
 
-    /// Confirms a record. Returns the confirmed one that it replaces.
-    pub(super) fn confirm(&mut self, id: Clientid) -> Option<ClientRecord> {
+    /// Confirms a record. Returns the id of the confirmed one of the same owner, which is to be
+    /// removed.
+    fn confirm(&mut self, id: Clientid) -> Option<Clientid> {
         let record = self.records.get_mut(&id).filter(|record| !record.is_confirmed)?;
         record.is_confirmed = true;
         self.unconfirmed_count -= 1;
         let ids = self.owners.get_mut(&record.client.owner)?;
         ids.unconfirmed = None;
-        let replaced = ids.confirmed.take();
-        let replaced = replaced.and_then(|replaced| self.remove(replaced));
-        let owner = self.records.get(&id)?.client.owner.clone();
-        self.owners.entry(owner).or_default().confirmed = Some(id);
-        replaced
+        ids.confirmed.replace(id)
     }
 
     /// Removes a record. Its state remains to be released.
-    pub(super) fn remove(&mut self, id: Clientid) -> Option<ClientRecord> {
+    fn remove(&mut self, id: Clientid) -> Option<ClientRecord> {
         let record = self.records.remove(&id)?;
         let client = &record.client;
+        client.set_removed();
         if let Some(ids) = self.owners.get_mut(&client.owner) {
             ids.confirmed = ids.confirmed.filter(|other| *other != id);
             ids.unconfirmed = ids.unconfirmed.filter(|other| *other != id);
@@ -233,13 +234,12 @@ impl ClientTable {
 }
 
 impl ServerState {
-    /// EXCHANGE_ID, in the cases of RFC 8881 section 18.35.4.
+    /// EXCHANGE_ID, in the cases of RFC 8881 section 18.35.4. It may remove a client.
     pub(crate) fn exchange_id(
         &self,
         asked: &ExchangeId<'_>,
         now: Duration,
     ) -> Result<ExchangedId, StateFault> {
-        let mut released = None;
         let mut table = self.clients.lock();
         let (confirmed, unconfirmed) = table.of_owner(asked.owner);
         let confirmed = confirmed.and_then(|id| table.records.get(&id));
@@ -267,7 +267,7 @@ impl ServerState {
                 // Case 3.
                 return Err(StateFault::ClientInUse);
             } else {
-                released = table.remove(id);
+                self.depart(&mut table, id);
             }
         }
         if let Some(id) = unconfirmed {
@@ -275,7 +275,7 @@ impl ServerState {
             table.remove(id);
         }
         let own = table.peers.get(&asked.peer).copied().unwrap_or_default();
-        let outcome = if has_room(own, table.records.len(), self.limits.clients) {
+        if has_room(own, table.records.len(), self.limits.clients) {
             // Cases 1, 3, 4 and 5.
             let record = ClientRecord {
                 client: Arc::new(self.new_client(asked, now)),
@@ -289,12 +289,7 @@ impl ServerState {
             Ok(exchanged)
         } else {
             Err(StateFault::Delay)
-        };
-        drop(table);
-        if let Some(released) = released {
-            self.release(&released);
         }
-        outcome
     }
 
     fn new_client(&self, asked: &ExchangeId<'_>, now: Duration) -> Client {
@@ -308,24 +303,21 @@ impl ServerState {
             renewed: AtomicU64::new(nanoseconds(now)),
             active: AtomicUsize::new(0),
             is_recorded: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
             status_flags: AtomicU32::new(0),
             state_count: AtomicUsize::new(0),
             states: Mutex::default(),
         }
     }
 
-    /// DESTROY_CLIENTID.
+    /// DESTROY_CLIENTID. It removes the client.
     pub(crate) fn destroy_clientid(&self, id: Clientid) -> Result<(), StateFault> {
         let mut table = self.clients.lock();
         let record = table.records.get(&id).ok_or(StateFault::StaleClient)?;
         if record.has_state() {
             return Err(StateFault::ClientBusy);
         }
-        let removed = table.remove(id);
-        drop(table);
-        if let Some(removed) = removed {
-            self.release(&removed);
-        }
+        self.depart(&mut table, id);
         Ok(())
     }
 
@@ -336,14 +328,50 @@ impl ServerState {
         Ok(())
     }
 
+    /// Confirms a client's record. It removes an earlier instance of the client.
+    pub(super) fn confirm(&self, table: &mut ClientTable, id: Clientid) {
+        if let Some(replaced) = table.confirm(id) {
+            self.depart(table, replaced);
+        }
+    }
+
+    /// Removes a client and ends its sessions. Its state remains until it is released.
+    fn depart(&self, table: &mut ClientTable, id: Clientid) {
+        let Some(record) = table.remove(id) else { return };
+        for session in &record.sessions {
+            self.sessions.remove(session);
+        }
+        table.departing.insert(id, record.client);
+        self.departing.store(table.departing.len(), Ordering::Relaxed);
+    }
+
+    /// The clients that were removed, and whose state is not released yet.
+    pub(crate) fn departing(&self) -> Vec<Arc<Client>> {
+        if self.departing.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        self.clients.lock().departing.values().cloned().collect()
+    }
+
+    /// Releases the state of clients that were removed.
+    pub(crate) fn release_departing(&self, clients: &[Arc<Client>]) {
+        // A request that conflicts finds the state or the departing client, until both are gone.
+        clients.iter().for_each(|client| self.release_states(client));
+        let mut table = self.clients.lock();
+        for client in clients {
+            table.departing.remove(&client.id);
+        }
+        self.departing.store(table.departing.len(), Ordering::Relaxed);
+    }
+
     /// Removes the clients whose leases have expired, and unconfirmed records of the age of a
     /// lease, and checks backchannels. A client with state is removed only if the server is
-    /// crowded, or after a day: as long as nobody wants what it holds, it may return. The clients'
-    /// state remains until it is released.
-    pub(crate) fn expire(&self, now: Duration) -> ExpiredClients {
+    /// crowded, or after a day: as long as nobody wants what it holds, it may return. Returns the
+    /// number of clients removed.
+    pub(crate) fn expire(&self, now: Duration) -> usize {
         self.check_callback_paths();
         let states = self.states.load(Ordering::Relaxed);
-        let clients = self.clients.lock().records.len();
+        let clients = self.find_idle(now);
         let is_crowded =
             is_mostly_used(states, self.limits.states) || is_mostly_used(clients, self.limits.clients);
         self.remove_expired(now, |client| {
@@ -351,44 +379,99 @@ impl ServerState {
         })
     }
 
-    /// Whether the lease of a client has expired.
-    pub(crate) fn has_expired(&self, client: Clientid, now: Duration) -> bool {
+    /// Finds the clients whose leases may expire until the next examination. Returns the number of
+    /// all clients.
+    fn find_idle(&self, now: Duration) -> usize {
+        let lease = self.limits.lease;
+        // Clients that come later, or are renewed, have a whole lease.
+        let until = now + EXAMINATION_INTERVAL_MAX.min(lease);
         let table = self.clients.lock();
-        table.records.get(&client).is_some_and(|record| record.client.is_expired(now, self.limits.lease))
+        let records = table.records.values().filter(|record| record.client.renewed() + lease < until);
+        let found: Vec<_> = records.map(|record| Arc::clone(&record.client)).collect();
+        let clients = table.records.len();
+        drop(table);
+        let mut idle = self.idle.lock();
+        self.idle_count.store(found.len(), Ordering::Relaxed);
+        *idle = found;
+        self.idle_until.store(nanoseconds(until), Ordering::Relaxed);
+        clients
     }
 
-    /// Removes the clients whose leases have expired and that have `file` open, because somebody
-    /// else wants it. Their state remains until it is released.
-    pub(crate) fn expire_holders(&self, file: &FileKey, now: Duration) -> ExpiredClients {
-        self.remove_expired(now, |client| client.states.lock().holds(file))
-    }
-
-    fn remove_expired(&self, now: Duration, is_removed: impl Fn(&Client) -> bool) -> ExpiredClients {
-        let mut table = self.clients.lock();
-        let clients = table.records.values().map(|record| &record.client);
-        let expired =
-            clients.filter(|client| client.is_expired(now, self.limits.lease) && is_removed(client));
-        let expired: Vec<_> = expired.map(|client| client.id).collect();
-        ExpiredClients(expired.into_iter().filter_map(|id| table.remove(id)).collect())
-    }
-
-    /// Removes a client, as if its lease had expired. Its state remains until it is released.
-    pub(crate) fn expire_client(&self, id: Clientid) -> Result<ExpiredClients, StateFault> {
-        let removed = self.clients.lock().remove(id).ok_or(StateFault::StaleClient)?;
-        Ok(ExpiredClients(vec![removed]))
-    }
-
-    /// Ends the sessions and states of expired clients.
-    pub(crate) fn release_expired(&self, expired: ExpiredClients) {
-        expired.0.iter().for_each(|record| self.release(record));
-    }
-
-    /// Ends the sessions and states of a record that was removed from the table.
-    pub(super) fn release(&self, record: &ClientRecord) {
-        for session in &record.sessions {
-            self.sessions.remove(session);
+    /// The clients that have expired and for which `is_wanted` holds. Without any, it takes no lock
+    /// that clients share.
+    fn find_expired(&self, now: Duration, is_wanted: impl Fn(&Client) -> bool) -> Vec<Clientid> {
+        let is_found = |client: &Client| {
+            client.is_expired(now, self.limits.lease) && !client.is_removed() && is_wanted(client)
+        };
+        if nanoseconds(now) > self.idle_until.load(Ordering::Relaxed) {
+            let table = self.clients.lock();
+            let clients = table.records.values().map(|record| &record.client);
+            return clients.filter(|client| is_found(client)).map(|client| client.id).collect();
         }
-        self.release_states(&record.client);
+        if self.idle_count.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let idle = self.idle.lock();
+        idle.iter().filter(|client| is_found(client)).map(|client| client.id).collect()
+    }
+
+    /// Removes the clients whose leases have expired and whose opens of `file` deny what somebody
+    /// else wants. Returns their number.
+    pub(crate) fn expire_holders(&self, file: &FileKey, wanted: WantedAccess, now: Duration) -> usize {
+        self.remove_expired(now, |client| client.states.lock().denies(file, wanted))
+    }
+
+    /// Removes the holder of a lock that somebody else wants, if its lease has expired. Returns
+    /// whether it is removed now, or was before.
+    pub(crate) fn expire_lock_holder(&self, id: Clientid, now: Duration) -> bool {
+        self.remove_expired(now, |client| client.id == id) > 0
+            || self.is_departing(id)
+            || self.idle_count.load(Ordering::Relaxed) > 0
+                && self.idle.lock().iter().any(|client| client.id == id && client.is_removed())
+    }
+
+    /// Whether a client was removed, and its state is not released yet.
+    pub(crate) fn is_departing(&self, id: Clientid) -> bool {
+        self.departing().iter().any(|client| client.id == id)
+    }
+
+    /// Whether a client that was removed still denies what somebody else wants of `file`.
+    pub(crate) fn is_denied_by_departing(&self, file: &FileKey, wanted: WantedAccess) -> bool {
+        self.departing().iter().any(|client| client.states.lock().denies(file, wanted))
+    }
+
+    fn remove_expired(&self, now: Duration, is_removed: impl Fn(&Client) -> bool) -> usize {
+        let mut found = self.find_expired(now, is_removed);
+        if found.is_empty() {
+            return 0;
+        }
+        let mut table = self.clients.lock();
+        let records = &table.records;
+        // It may have been renewed or removed meanwhile.
+        let is_expired = |id: &Clientid| {
+            records.get(id).is_some_and(|record| record.client.is_expired(now, self.limits.lease))
+        };
+        found.retain(is_expired);
+        found.iter().for_each(|id| self.depart(&mut table, *id));
+        found.len()
+    }
+
+    /// Removes a client, as if its lease had expired.
+    pub(crate) fn expire_client(&self, id: Clientid) -> Result<(), StateFault> {
+        let mut table = self.clients.lock();
+        if !table.records.contains_key(&id) {
+            return Err(StateFault::StaleClient);
+        }
+        self.depart(&mut table, id);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl ServerState {
+    /// The sessions of a client.
+    pub(crate) fn sessions_of(&self, id: Clientid) -> Vec<Arc<Session>> {
+        self.clients.lock().records.get(&id).map(|record| record.sessions.clone()).unwrap_or_default()
     }
 }
 

@@ -101,8 +101,14 @@ impl GracePeriod {
 
     /// The client has completed its reclaims.
     pub(super) fn complete(&self, client: &Client) {
-        if self.is_on() {
-            self.contents.lock().waiting.remove(&client.owner);
+        if !self.is_on() {
+            return;
+        }
+        let mut contents = self.contents.lock();
+        // Whatever its instance: a client that restarted has nothing left to reclaim. Another
+        // principal must not end the period for it.
+        if contents.recorded.get(&client.owner) == Some(&client.principal) {
+            contents.waiting.remove(&client.owner);
         }
     }
 }

@@ -4,10 +4,10 @@
 //! The modules are state machines. They have no clock and no I/O; both are arguments. A time is the
 //! duration since the server started.
 //!
-//! The order of locks: the table of clients, a client's states, a shard of the table of shares or
-//! of that of byte-range locks. The locks of slots are taken alone. The path of READ, WRITE and
-//! GETATTR takes a shard of the sessions, a slot and the states of its own client: no lock that all
-//! clients share.
+//! The order of locks: the table of clients or the list of idle ones, a client's states, a shard of
+//! the table of shares or of that of byte-range locks. The locks of slots are taken alone. The path
+//! of READ, WRITE and GETATTR takes a shard of the sessions, a slot and the states of its own
+//! client: no lock that all clients share.
 
 mod admin;
 mod clients;
@@ -37,7 +37,7 @@ use self::clients::ClientTable;
 use self::sessions::SessionTable;
 
 pub(crate) use self::admin::ClientSummary;
-pub(crate) use self::clients::{Client, ExchangeId, ExpiredClients, Principal};
+pub(crate) use self::clients::{Client, ExchangeId, Principal};
 pub(crate) use self::fault::StateFault;
 pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;
@@ -45,7 +45,7 @@ pub(crate) use self::lock_states::{ClientLocks, LockBasis, LockStateOutcome, Loc
 pub(crate) use self::opens::{OpenGranted, OpenRequest};
 pub(crate) use self::sessions::{CallbackRoute, CallbackSecurity, ChannelLimits, CreateSession, Session};
 pub use self::shares::FileKey;
-pub(crate) use self::shares::{IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable};
+pub(crate) use self::shares::{IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable, WantedAccess};
 pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
 
 /// The state of all clients.
@@ -62,6 +62,16 @@ pub(crate) struct ServerState {
     locks: Option<Box<dyn ClientLocks>>,
     /// Number of opens and lock states. Relaxed: a limit may be exceeded by the number of threads.
     states: AtomicUsize,
+    /// Number of clients that were removed, and whose state is not released yet. Relaxed: stored
+    /// under the lock of the clients, and read before that for speed.
+    departing: AtomicUsize,
+    /// The clients whose leases may expire until `idle_until`.
+    idle: Mutex<Vec<Arc<Client>>>,
+    /// Their number. Relaxed: stored with `idle` locked, and read before that for speed.
+    idle_count: AtomicUsize,
+    /// Nanoseconds of the time until which no lease of other clients than `idle` expires.
+    /// Relaxed: a time alone.
+    idle_until: AtomicU64,
 }
 
 impl ServerState {
@@ -83,12 +93,21 @@ impl ServerState {
             grace,
             locks,
             states: AtomicUsize::new(0),
+            departing: AtomicUsize::new(0),
+            idle: Mutex::default(),
+            idle_count: AtomicUsize::new(0),
+            idle_until: AtomicU64::new(0),
         }
     }
 
     /// The duration of a lease.
     pub(crate) const fn lease(&self) -> Duration {
         self.limits.lease
+    }
+
+    /// Maximum number of clients.
+    pub(crate) const fn clients_max(&self) -> usize {
+        self.limits.clients
     }
 
     /// Sets the duration of a lease.

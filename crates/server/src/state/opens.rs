@@ -15,8 +15,8 @@ use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
 use super::lock_states::LockState;
 use super::shares::FilePin;
 use super::{
-    Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, has_much,
-    has_room,
+    Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, WantedAccess,
+    has_much, has_room,
 };
 
 const ADMIN_STATE_REVOKED: u32 = SequenceStatusFlags::ADMIN_STATE_REVOKED;
@@ -159,9 +159,14 @@ impl ClientStates {
         self.owners.len()
     }
 
-    /// Whether it has `file` open.
-    pub(super) fn holds(&self, file: &FileKey) -> bool {
-        self.opens.keys().any(|(_, open)| open == file)
+    /// Whether an open of `file` denies what somebody else wants.
+    pub(super) fn denies(&self, file: &FileKey, wanted: WantedAccess) -> bool {
+        let opens = self.opens.iter().filter(|((_, open), _)| open == file);
+        let mut records = opens.filter_map(|(_, number)| self.states.get(number));
+        records.any(|record| match &record.kind {
+            StateKind::Open(open) => wanted.is_denied_by(open.mode),
+            StateKind::Locks(_) => false,
+        })
     }
 
     pub(super) fn reclaim_complete(&mut self) -> Result<(), StateFault> {
@@ -300,7 +305,7 @@ impl ServerState {
         states: &ClientStates,
         is_reclaim: bool,
     ) -> Result<(), StateFault> {
-        if states.is_gone {
+        if states.is_gone || client.is_removed() {
             return Err(StateFault::DeadSession);
         }
         let is_grace = self.grace.is_on();
@@ -574,7 +579,7 @@ impl ServerState {
         revoked.len()
     }
 
-    /// Ends all states of a client that was removed.
+    /// Ends all states of a client that was removed; nothing more if it was called before.
     pub(super) fn release_states(&self, client: &Client) {
         let (count, opens) = client.states.lock().release();
         self.uncount_states(client, count);

@@ -357,7 +357,7 @@ impl SessionTable {
 }
 
 impl ServerState {
-    /// CREATE_SESSION.
+    /// CREATE_SESSION. It may remove an earlier instance of the client.
     pub(crate) fn create_session(
         &self,
         asked: &CreateSession,
@@ -389,7 +389,7 @@ impl ServerState {
             fore,
             back,
         };
-        let replaced = table.confirm(asked.client);
+        self.confirm(&mut table, asked.client);
         if let Some(record) = table.records.get_mut(&asked.client) {
             record.slot = CreateSessionSlot { sequence: asked.sequence, created: Some(created) };
             record.client.renew(now);
@@ -397,10 +397,6 @@ impl ServerState {
             record.sessions.push(session);
             // The new session may have the only backchannel.
             check_backchannels(record);
-        }
-        drop(table);
-        if let Some(replaced) = replaced {
-            self.release(&replaced);
         }
         Ok(created)
     }

@@ -89,6 +89,11 @@ impl ShareMode {
         Self { access: self.access.and(other.access), deny: self.deny.and(other.deny) }
     }
 
+    /// Whether one of both denies what the other has.
+    const fn conflicts(self, other: Self) -> bool {
+        self.deny.0 & other.access.0 != 0 || self.access.0 & other.deny.0 != 0
+    }
+
     /// Whether `other` is a part of it.
     pub(crate) const fn contains(self, other: Self) -> bool {
         self.access.contains(other.access) && self.deny.contains(other.deny)
@@ -129,6 +134,25 @@ impl IoDirection {
         match self {
             Self::Read => ShareBits::READ,
             Self::Write => ShareBits::WRITE,
+        }
+    }
+}
+
+/// What somebody wants of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WantedAccess {
+    /// To open it.
+    Open(ShareMode),
+    /// To read or write it.
+    Io(IoDirection),
+}
+
+impl WantedAccess {
+    /// Whether an open of another with this mode is in its way.
+    pub(super) const fn is_denied_by(self, mode: ShareMode) -> bool {
+        match self {
+            Self::Open(wanted) => mode.conflicts(wanted),
+            Self::Io(io) => mode.deny.contains(io.access()),
         }
     }
 }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::StateError;
+use super::{StateError, damaged};
 
-/// Maximum size of a file that is read, far above that of any file of the state.
-const FILE_MAX: u64 = 16 << 20;
+/// Maximum size of a file of the state in bytes. A larger one is refused.
+pub(super) const FILE_MAX: u64 = 64 << 20;
 
 /// Creates a directory for its owner alone, unless it exists.
 pub(super) fn make_directory(path: &Path) -> Result<(), StateError> {
@@ -25,8 +25,12 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
         opened => opened.map_err(failed(path))?,
     };
     let mut bytes = Vec::new();
-    file.take(FILE_MAX).read_to_end(&mut bytes).map_err(failed(path))?;
-    Ok(Some(bytes))
+    let length = file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(failed(path))?;
+    if u64::try_from(length).is_ok_and(|length| length <= FILE_MAX) {
+        Ok(Some(bytes))
+    } else {
+        Err(damaged(path, format!("it is larger than {} MiB", FILE_MAX >> 20)))
+    }
 }
 
 /// Replaces the contents of a file (mode 0600) atomically: after a crash it has the old or the new

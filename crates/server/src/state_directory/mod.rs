@@ -11,13 +11,12 @@ mod monitored;
 use std::fs::File;
 use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use siphasher::sip::SipHasher24;
 
 use crate::file_handle::{ExportId, FileSystemId, HandleKey};
-pub(crate) use clients::{ClientRecords, LastRun};
+pub(crate) use clients::{ClientRecords, LastRun, RecordLimits};
 use ids::PersistentIds;
 pub(crate) use monitored::{MonitoredHost, MonitoredHosts};
 
@@ -176,9 +175,12 @@ impl PersistentState {
     }
 
     /// The list of clients that have state, and what the last run has left in it.
-    pub(crate) fn client_records(&self, lease: Duration) -> Result<(ClientRecords, LastRun), StateError> {
+    pub(crate) fn client_records(
+        &self,
+        limits: RecordLimits,
+    ) -> Result<(ClientRecords, LastRun), StateError> {
         match &self.directory {
-            Some(directory) => ClientRecords::open(&directory.join(CLIENTS_FILE), lease),
+            Some(directory) => ClientRecords::open(&directory.join(CLIENTS_FILE), limits),
             None => Ok((ClientRecords::default(), LastRun::default())),
         }
     }

@@ -34,7 +34,10 @@ pub(super) fn create_session<'r>(
         callback_security,
         minor_version: compound.minor_version,
     };
+    // An earlier instance of the client leaves the list on stable storage.
+    compound.request.context.may_block();
     let created = service.held.create_session(&creation, service.uptime())?;
+    service.release_departing();
     let flags = if created.has_backchannel { CreateSessionFlags::CONN_BACK_CHAN } else { 0 };
     let granted = CreateSessionOk4 {
         session: created.session,

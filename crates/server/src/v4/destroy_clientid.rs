@@ -12,6 +12,10 @@ pub(super) fn destroy_clientid<'r>(
     _reply: &mut Vec<u8>,
 ) -> Outcome {
     let asked: DestroyClientidArgs4 = decoded(arguments)?;
-    compound.request.service.held.destroy_clientid(asked.clientid)?;
+    // The client leaves the list on stable storage.
+    compound.request.context.may_block();
+    let service = compound.request.service;
+    service.held.destroy_clientid(asked.clientid)?;
+    service.release_departing();
     Ok(())
 }

@@ -44,7 +44,11 @@ pub(super) fn exchange_id<'r>(
         implementation: asked.implementation.first().map_or(&[], |client| client.name.bytes()),
         peer: compound.request.context.peer().ip(),
     };
-    let exchanged = service.held.exchange_id(&presented, service.uptime())?;
+    // A client that is replaced leaves the list on stable storage.
+    compound.request.context.may_block();
+    let exchanged = service.held.exchange_id(&presented, service.uptime());
+    service.release_departing();
+    let exchanged = exchanged?;
     let confirmed = if exchanged.is_confirmed { ExchangeIdFlags::CONFIRMED_R } else { 0 };
     let opaque = |bytes| OpaqueLimited::new(bytes).unwrap_or_default();
     let implementation = ImplementationId {

@@ -6,7 +6,7 @@ use curt_types::{Attributes, Fault, FileKind};
 
 use super::{Compound, OpFailure, Outcome};
 use crate::request::VerifiedHandle;
-use crate::state::{IoDirection, StateFault};
+use crate::state::{IoDirection, StateFault, WantedAccess};
 
 /// Whether the client may read or write a file with a stateid of its arguments (RFC 8881 section
 /// 8.2.5).
@@ -21,7 +21,10 @@ pub(super) fn check_stateid(
     let (service, file) = (compound.request.service, target.file_key());
     let check = || service.held.check_io(slot.client(), &stateid, &file, io);
     match check() {
-        Err(StateFault::Locked) if service.expire_holders(&file) => Ok(check()?),
+        Err(StateFault::Locked) => {
+            service.expire_holders(&file, WantedAccess::Io(io))?;
+            Ok(check()?)
+        }
         outcome => Ok(outcome?),
     }
 }

@@ -19,6 +19,10 @@ const TO_THE_END: u64 = u64::MAX;
 /// The bytes of [`LockDenied`] with an owner without a name.
 const DENIED_MIN: usize = 32;
 
+/// Maximum number of expired clients whose locks are released for one request. If there are more,
+/// the client tries again.
+const EXPIRED_HOLDERS_MAX: usize = 16;
+
 /// The bytes of a lock. All ranges of 64 bits are supported, so NFS4ERR_BAD_RANGE and
 /// NFS4ERR_LOCK_RANGE do not occur.
 fn range(offset: u64, length: u64) -> Result<ByteRange, OpFailure> {
@@ -76,10 +80,13 @@ pub(super) fn lock<'r>(
                 .map_err(OpFailure::from)
         })
     };
-    let outcome = match attempt()? {
-        LockStateOutcome::Conflict(holder) if service.expire_lock_holder(&asked.file, &holder) => attempt()?,
-        outcome => outcome,
-    };
+    let mut outcome = attempt()?;
+    for _ in 0..EXPIRED_HOLDERS_MAX {
+        match &outcome {
+            LockStateOutcome::Conflict(holder) if service.expire_lock_holder(holder)? => outcome = attempt()?,
+            LockStateOutcome::Conflict(_) | LockStateOutcome::Granted(_) => break,
+        }
+    }
     match outcome {
         LockStateOutcome::Granted(stateid) => {
             report(target, range, NfsStat4::Ok);
@@ -161,10 +168,13 @@ pub(super) fn lockt<'r>(
     }
     let owner = lock_owner(compound.slot()?.client().id, owner.owner.bytes());
     let test = || service.locks.test(target, &owner, kind.lock_type(), range);
-    let holder = match test()? {
-        Some(holder) if service.expire_lock_holder(&target.file_key(), &holder) => test()?,
-        holder => holder,
-    };
+    let mut holder = test()?;
+    for _ in 0..EXPIRED_HOLDERS_MAX {
+        match &holder {
+            Some(other) if service.expire_lock_holder(other)? => holder = test()?,
+            Some(_) | None => break,
+        }
+    }
     holder.map_or(Ok(()), |holder| denied(compound, &holder, reply))
 }
 

@@ -1,6 +1,6 @@
 //! Records of clients.
 
-use super::super::is_mostly_used;
+use super::super::{IoDirection, WantedAccess, is_mostly_used};
 use super::*;
 
 const ROOT: Principal = Principal::Uid(0);
@@ -59,6 +59,7 @@ fn another_principal_gets_an_owner_only_if_nothing_is_lost() {
     open(&state, &old, "o", file(1), mode(1, 0)).unwrap();
     assert_eq!(state.exchange_id(&other, at(0)), Err(StateFault::ClientInUse));
     let new = state.exchange_id(&other, at(91)).unwrap();
+    release(&state);
     assert_ne!(new.client, old.id);
     assert_eq!(state.create_session(&creation(old.id, 2), at(91)), Err(StateFault::StaleClient));
     assert_eq!(state.shares.files(), 0);
@@ -168,15 +169,42 @@ fn an_expired_client_loses_its_state_when_somebody_wants_its_file() {
     open(&state, &one, "o", file(1), mode(3, 3)).unwrap();
     open(&state, &idle, "o", file(3), mode(3, 3)).unwrap();
     let (two, _) = client(&state, "b");
-    assert_eq!(state.expire_holders(&file(1), at(90)).count(), 0);
+    let wanted = WantedAccess::Open(mode(1, 0));
+    assert_eq!(state.expire_holders(&file(1), wanted, at(90)), 0);
     two.renew(at(95));
-    assert_eq!(state.expire_holders(&file(2), at(95)).count(), 0);
-    let expired = state.expire_holders(&file(1), at(95));
-    assert_eq!(expired.recorded_owners().collect::<Vec<_>>(), [b"a"]);
+    assert_eq!(state.expire_holders(&file(2), wanted, at(95)), 0);
+    assert_eq!(state.expire_holders(&file(1), wanted, at(95)), 1);
+    assert_eq!(state.departing().iter().map(|client| client.id).collect::<Vec<_>>(), [one.id]);
     // Until the state is released, nobody else gets it.
     assert_eq!(open(&state, &two, "o", file(1), mode(1, 0)), Err(StateFault::ShareDenied));
-    state.release_expired(expired);
+    assert!(state.is_denied_by_departing(&file(1), wanted));
+    release(&state);
+    assert!(!state.is_denied_by_departing(&file(1), wanted));
     open(&state, &two, "o", file(1), mode(1, 0)).unwrap();
+}
+
+// SEMANTICS: stateful-5.
+#[test]
+fn an_expired_client_keeps_what_is_in_nobodys_way() {
+    let state = state();
+    let (one, _) = client(&state, "a");
+    let (two, _) = client(&state, "b");
+    open(&state, &one, "o", file(1), mode(1, 2)).unwrap();
+    open(&state, &two, "o", file(1), mode(1, 0)).unwrap();
+    // The examination once a second says when the next lease may expire.
+    assert_eq!(expire(&state, at(90)), 0);
+    let now = at(91);
+    for wanted in
+        [WantedAccess::Open(mode(1, 0)), WantedAccess::Open(mode(1, 2)), WantedAccess::Io(IoDirection::Read)]
+    {
+        assert_eq!(state.expire_holders(&file(1), wanted, now), 0, "{wanted:?}");
+    }
+    // The client that only reads is not in the way of one that writes.
+    assert_eq!(state.expire_holders(&file(1), WantedAccess::Io(IoDirection::Write), now), 1);
+    assert_eq!(state.departing()[0].id, one.id);
+    release(&state);
+    assert_eq!(state.expire_holders(&file(1), WantedAccess::Open(mode(2, 1)), now), 1);
+    assert_eq!(state.departing()[0].id, two.id);
 }
 
 #[test]

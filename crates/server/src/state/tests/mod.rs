@@ -61,7 +61,9 @@ fn presented(owner: &str, verifier: u8, principal: Principal) -> ExchangeId<'_> 
 }
 
 fn exchange(state: &ServerState, owner: &str) -> ExchangedId {
-    state.exchange_id(&presented(owner, 1, Principal::Uid(0)), at(0)).unwrap()
+    let exchanged = state.exchange_id(&presented(owner, 1, Principal::Uid(0)), at(0)).unwrap();
+    release(state);
+    exchanged
 }
 
 fn creation(client: Clientid, sequence: u32) -> CreateSession {
@@ -79,7 +81,9 @@ fn creation(client: Clientid, sequence: u32) -> CreateSession {
 }
 
 fn session_of(state: &ServerState, exchanged: ExchangedId) -> SessionCreated {
-    state.create_session(&creation(exchanged.client, exchanged.sequence.0), at(0)).unwrap()
+    let created = state.create_session(&creation(exchanged.client, exchanged.sequence.0), at(0)).unwrap();
+    release(state);
+    created
 }
 
 /// A client that has completed its reclaims, and its session.
@@ -128,14 +132,18 @@ fn open(
     state.open(client, &asked).map(|granted| granted.stateid)
 }
 
+/// Releases the state of clients that were removed.
+fn release(state: &ServerState) {
+    state.release_departing(&state.departing());
+}
+
 fn expire(state: &ServerState, now: Duration) -> usize {
-    let expired = state.expire(now);
-    let count = expired.count();
-    state.release_expired(expired);
+    let count = state.expire(now);
+    release(state);
     count
 }
 
 fn expire_client(state: &ServerState, id: Clientid) {
-    let expired = state.expire_client(id).ok().unwrap();
-    state.release_expired(expired);
+    state.expire_client(id).unwrap();
+    release(state);
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRng, TestRunner};
 
-use super::super::IoDirection;
+use super::super::{IoDirection, WantedAccess};
 use super::*;
 
 const OWNERS: [&str; 3] = ["a", "b", "c"];
@@ -179,6 +179,7 @@ impl Model {
                     || self.opens.iter().any(|open| open.client == id);
                 let expected = if is_busy { Err(StateFault::ClientBusy) } else { Ok(()) };
                 same("DESTROY_CLIENTID", self.state.destroy_clientid(id), expected)?;
+                release(&self.state);
                 if !is_busy {
                     self.forget(id, false);
                 }
@@ -249,6 +250,7 @@ impl Model {
         let Some(client) = self.clients.get_mut(client % count) else { return Ok(()) };
         let sequence = client.sequence + u32::from(!is_repeated);
         let created = self.state.create_session(&creation(client.id, sequence), at(self.now));
+        release(&self.state);
         if is_repeated {
             return same("repeated CREATE_SESSION", created.ok(), client.last);
         }
@@ -345,7 +347,7 @@ impl Model {
         let granted = match self.state.open(&client, &asked) {
             Err(fault) => {
                 same("OPEN", (fault, true), (StateFault::ShareDenied, is_denied))?;
-                return self.expire_holders(file_number);
+                return self.expire_holders(file_number, mode);
             }
             Ok(_) if is_denied => return Err("OPEN was granted".into()),
             Ok(granted) => granted,
@@ -375,14 +377,18 @@ impl Model {
     }
 
     /// What the server does before it denies an open.
-    fn expire_holders(&mut self, number: u8) -> Result<(), String> {
-        let holds =
-            |id| self.opens.iter().any(|open| open.client == id && open.file == number && !open.is_revoked);
+    fn expire_holders(&mut self, number: u8, wanted: ShareMode) -> Result<(), String> {
+        let holds = |id| {
+            let opens =
+                self.opens.iter().filter(|open| open.client == id && open.file == number && !open.is_revoked);
+            opens.into_iter().any(|open| conflict(open.mode(), wanted))
+        };
         let expired = self.clients.iter().filter(|client| self.now - client.renewed > LEASE);
         let expired: Vec<_> = expired.map(|client| client.id).filter(|id| holds(*id)).collect();
-        let removed = self.state.expire_holders(&file(number), at(self.now));
-        same("expired holders", removed.count(), expired.len())?;
-        self.state.release_expired(removed);
+        let wanted = WantedAccess::Open(wanted);
+        let removed = self.state.expire_holders(&file(number), wanted, at(self.now));
+        same("expired holders", removed, expired.len())?;
+        release(&self.state);
         let keeps = self.planted == Planted::ExpiredClientsKeepOpens;
         expired.into_iter().for_each(|id| self.forget(id, keeps));
         Ok(())
