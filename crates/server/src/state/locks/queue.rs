@@ -5,7 +5,7 @@
 //! with hundreds.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use curt_types::{ByteRange, FileHandle, LockType};
@@ -45,7 +45,7 @@ pub(super) struct Waiter {
     pub(super) wanted: HeldPart,
     pub(super) style: CallbackStyle,
     pub(super) handle: FileHandle,
-    pub(super) caller_name: Arc<[u8]>,
+    pub(super) local: Option<IpAddr>,
     pub(super) state: WaiterState,
     /// When it leaves the queue unless its request is repeated.
     pub(super) expires: Option<Instant>,
@@ -84,7 +84,7 @@ pub(super) struct PendingGrant {
     /// What the owner held of the range before.
     pub(super) replaced: Vec<HeldPart>,
     pub(super) handle: FileHandle,
-    pub(super) caller_name: Arc<[u8]>,
+    pub(super) local: Option<IpAddr>,
     /// The number of retransmissions.
     pub(super) attempt: u32,
     pub(super) first_sent: Instant,
@@ -262,7 +262,7 @@ impl Waiter {
             id: CallbackId(self.id),
             style: CallbackStyle::Notified,
             handle: self.handle.clone(),
-            caller_name: Arc::clone(&self.caller_name),
+            local: self.local,
             lock,
             attempt: 0,
         }
@@ -276,7 +276,7 @@ impl PendingGrant {
             id: CallbackId(self.id),
             style: CallbackStyle::Granted,
             handle: self.handle.clone(),
-            caller_name: Arc::clone(&self.caller_name),
+            local: self.local,
             lock,
             attempt: self.attempt,
         }

@@ -67,7 +67,7 @@ impl Fixture {
     ) -> LockOutcome {
         let wait = match waits {
             Waits::No => LockWait::No,
-            Waits::Granted => LockWait::Granted { handle: &self.handle, caller_name: b"host" },
+            Waits::Granted => LockWait::Granted { handle: &self.handle, local: None },
             Waits::Notified => LockWait::Notified { handle: &self.handle },
         };
         let request = LockRequest { owner: who.owner(), lock_type, range, wait, reclaim: false };
