@@ -585,6 +585,60 @@ mod tests {
         assert!(matches!(world.calls.try_recv(), Ok(Called::Begins(A))));
     }
 
+    /// A protocol whose clients end slowly.
+    struct SlowProtocol {
+        begins: Mutex<Sender<LockClient>>,
+        ends: Mutex<Sender<LockClient>>,
+        has_ended: Mutex<Receiver<()>>,
+    }
+
+    impl LockCallbacks for SlowProtocol {
+        fn send(&self, _: LockCallback) {}
+
+        fn client_begins(&self, client: LockClient) -> Result<(), Fault> {
+            self.begins.lock().send(client).unwrap();
+            Ok(())
+        }
+
+        fn client_ends(&self, client: LockClient) {
+            self.ends.lock().send(client).unwrap();
+            self.has_ended.lock().recv().unwrap();
+        }
+    }
+
+    #[test]
+    fn others_lock_while_a_client_ends_and_the_client_itself_is_recorded_again() {
+        let (begins, begun) = channel();
+        let (ends, ending) = channel();
+        let (end, has_ended) = channel();
+        let protocol = SlowProtocol {
+            begins: Mutex::new(begins),
+            ends: Mutex::new(ends),
+            has_ended: Mutex::new(has_ended),
+        };
+        let service = Arc::new(LockService::new(LockTableOptions::default()));
+        service.serve_clientids(Arc::new(protocol));
+        let now = Instant::now();
+        let lock = |number, client| {
+            let owner = LockOwner { client, process: 0, name: b"owner" };
+            let (lock_type, range) = (LockType::Write, ByteRange::WHOLE);
+            let request = LockRequest { owner, lock_type, range, wait: LockWait::No, reclaim: false };
+            service.lock_file(&file(number), &request, || Ok(None), now)
+        };
+        assert_eq!(lock(1, A), Ok(LockOutcome::Granted));
+        service.release_client(A, now);
+        service.tick(now);
+        std::thread::scope(|scope| {
+            scope.spawn(|| service.tick(now + IDLE_SCAN));
+            assert_eq!(ending.recv(), Ok(A));
+            assert_eq!(lock(2, B), Ok(LockOutcome::Granted));
+            let again = scope.spawn(|| lock(1, A));
+            end.send(()).unwrap();
+            assert_eq!(again.join().unwrap(), Ok(LockOutcome::Granted));
+        });
+        assert_eq!(begun.try_iter().collect::<Vec<_>>(), [A, B, A]);
+    }
+
     // SEMANTICS: lockd-13.
     #[test]
     fn a_file_never_comes_into_the_table_without_its_kernel_locks() {

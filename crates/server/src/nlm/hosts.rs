@@ -281,8 +281,9 @@ impl HostTable {
         let listing = host.known.lock().listing;
         match listing {
             Listing::Yes { .. } => true,
-            Listing::No if !forgets_last_run => true,
-            Listing::No | Listing::Ended => Arc::strong_count(host) > 1 || is_used(address),
+            // A request in progress waits until it is recorded.
+            Listing::No => !forgets_last_run,
+            Listing::Ended => Arc::strong_count(host) > 1 || is_used(address),
         }
     }
 

@@ -487,6 +487,7 @@ fn a_waiter_is_called_back_at_its_address_and_gets_the_lock_if_it_accepts() {
     assert_eq!(server.lock(A, WHOLE), Granted);
 }
 
+// SEMANTICS: lockd-2.
 #[test]
 fn a_waiter_is_called_from_the_address_that_its_request_came_to() {
     let server = Server::new();
@@ -641,6 +642,7 @@ fn reservations_exclude_what_they_deny() {
     assert_eq!(server.share(B, NlmProcedure::Share, write), Granted);
 }
 
+// SEMANTICS: lockd-4.
 #[test]
 fn after_a_restart_hosts_reclaim_before_others_lock() {
     let directory = tempfile::tempdir().unwrap();
