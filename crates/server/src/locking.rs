@@ -5,8 +5,8 @@
 //! the thread for what is due later. Callbacks are handed to the protocol of their client with no
 //! mutex held.
 //!
-//! Lock order: an account's `is_recorded`, then a shard. The map of accounts is locked alone, or
-//! before `is_recorded`.
+//! An account's `is_recorded`, the map of accounts and a shard are each locked alone. Only
+//! `is_recorded`, which is that of one client, is held while a protocol does I/O.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -47,7 +47,7 @@ pub(crate) trait LockCallbacks: Send + Sync {
     fn client_begins(&self, client: LockClient) -> Result<(), Fault>;
 
     /// The client has had no lock and no waiter for some time: it need not be recorded any more.
-    /// Must not call the lock service.
+    /// Does not wait for I/O. Must not call the lock service.
     fn client_ends(&self, client: LockClient);
 }
 
@@ -231,7 +231,7 @@ impl LockService {
         &self,
         file: &LockFile,
         request: &LockRequest<'_>,
-        open_locks: impl FnOnce() -> Result<Option<Box<dyn KernelLocks>>, Fault>,
+        open_locks: impl Fn() -> Result<Option<Box<dyn KernelLocks>>, Fault>,
         now: Instant,
     ) -> Result<LockOutcome, Fault> {
         if let Some(denial) = self.grace_denial(request) {
@@ -240,9 +240,21 @@ impl LockService {
         let account = self.account(request.owner.client);
         self.record(&account)?;
         let shard = self.shard(file);
-        // Opened before the shard is locked, because opening may wait for a disk.
-        let local = if shard.lock().has(file) { None } else { open_locks()? };
-        Ok(self.run(shard, |table, callbacks| table.lock(file, request, &account, local, now, callbacks)))
+        let mut opened = None;
+        loop {
+            let outcome = self.run(shard, |table, callbacks| {
+                if opened.is_none() && !table.has(file) {
+                    return None;
+                }
+                let local = opened.take().flatten();
+                Some(table.lock(file, request, &account, local, now, callbacks))
+            });
+            match outcome {
+                Some(outcome) => return Ok(outcome),
+                // No shard is locked, because opening may wait for a disk.
+                None => opened = Some(open_locks()?),
+            }
+        }
     }
 
     /// TEST (LOCKT): the lock that a request would conflict with. Not refused during the grace
@@ -257,9 +269,12 @@ impl LockService {
         let file = target.file_key();
         let shard = self.shard(&file);
         let local = if shard.lock().has(&file) { None } else { self.kernel_locks(target)? };
+        let table = shard.lock();
         match local {
-            None => Ok(shard.lock().test(&file, owner, lock_type, range)),
-            Some(local) => Ok(local.test(range, lock_type)?.map(LockHolder::of_process)),
+            // What was locked meanwhile is in the table, and the kernel takes it for another
+            // process's.
+            Some(local) if !table.has(&file) => Ok(local.test(range, lock_type)?.map(LockHolder::of_process)),
+            _ => Ok(table.test(&file, owner, lock_type, range)),
         }
     }
 
@@ -405,19 +420,38 @@ impl LockService {
         let next = now + IDLE_SCAN;
         *next_scan = Some(next);
         drop(next_scan);
-        // Requests cannot begin while the map is locked, and those in progress have a reference.
-        self.accounts.write().retain(|client, account| {
+        let accounts = self.accounts.read();
+        let idle = accounts.values().filter(|account| {
             let is_idle = Arc::strong_count(account) == 1;
-            let ends = is_idle && account.was_idle.swap(true, Ordering::Relaxed);
-            if ends
-                && *account.is_recorded.lock()
-                && let Some(protocol) = self.protocol(*client)
-            {
-                protocol.client_ends(*client);
-            }
-            !ends
+            is_idle && account.was_idle.swap(true, Ordering::Relaxed)
         });
+        let idle: Vec<_> = idle.cloned().collect();
+        drop(accounts);
+        idle.iter().for_each(|account| self.forget_client(account));
         next
+    }
+
+    /// Removes an account, unless it is used: a request in progress and an owner have a reference.
+    fn forget_client(&self, account: &Arc<ClientAccount>) {
+        // References of the caller and of the map.
+        let is_used = || Arc::strong_count(account) > 2;
+        let client = account.client();
+        // A request that begins now waits until the client has ended, and records it again.
+        let mut is_recorded = account.is_recorded.lock();
+        if is_used() {
+            return;
+        }
+        if std::mem::take(&mut *is_recorded)
+            && let Some(protocol) = self.protocol(client)
+        {
+            protocol.client_ends(client);
+        }
+        drop(is_recorded);
+        // Requests cannot begin while the map is locked.
+        let mut accounts = self.accounts.write();
+        if !is_used() {
+            accounts.remove(&client);
+        }
     }
 
     /// The kernel's locks of a file, if they are used and its tree has such locks. Opens the file.
@@ -585,6 +619,98 @@ mod tests {
         assert!(matches!(world.calls.try_recv(), Ok(Called::Ends(A))));
         assert_eq!(world.lock(1, A), Ok(LockOutcome::Granted));
         assert!(matches!(world.calls.try_recv(), Ok(Called::Begins(A))));
+    }
+
+    /// A protocol whose clients end slowly.
+    struct SlowProtocol {
+        begins: Mutex<Sender<LockClient>>,
+        ends: Mutex<Sender<LockClient>>,
+        has_ended: Mutex<Receiver<()>>,
+    }
+
+    impl LockCallbacks for SlowProtocol {
+        fn send(&self, _: LockCallback) {}
+
+        fn client_begins(&self, client: LockClient) -> Result<(), Fault> {
+            self.begins.lock().send(client).unwrap();
+            Ok(())
+        }
+
+        fn client_ends(&self, client: LockClient) {
+            self.ends.lock().send(client).unwrap();
+            self.has_ended.lock().recv().unwrap();
+        }
+    }
+
+    #[test]
+    fn others_lock_while_a_client_ends_and_the_client_itself_is_recorded_again() {
+        let (begins, begun) = channel();
+        let (ends, ending) = channel();
+        let (end, has_ended) = channel();
+        let protocol = SlowProtocol {
+            begins: Mutex::new(begins),
+            ends: Mutex::new(ends),
+            has_ended: Mutex::new(has_ended),
+        };
+        let service = Arc::new(LockService::new(LockTableOptions::default()));
+        service.serve_clientids(Arc::new(protocol));
+        let now = Instant::now();
+        let lock = |number, client| {
+            let owner = LockOwner { client, process: 0, name: b"owner" };
+            let (lock_type, range) = (LockType::Write, ByteRange::WHOLE);
+            let request = LockRequest { owner, lock_type, range, wait: LockWait::No, reclaim: false };
+            service.lock_file(&file(number), &request, || Ok(None), now)
+        };
+        assert_eq!(lock(1, A), Ok(LockOutcome::Granted));
+        service.release_client(A, now);
+        service.tick(now);
+        std::thread::scope(|scope| {
+            scope.spawn(|| service.tick(now + IDLE_SCAN));
+            assert_eq!(ending.recv(), Ok(A));
+            assert_eq!(lock(2, B), Ok(LockOutcome::Granted));
+            let again = scope.spawn(|| lock(1, A));
+            end.send(()).unwrap();
+            assert_eq!(again.join().unwrap(), Ok(LockOutcome::Granted));
+        });
+        assert_eq!(begun.try_iter().collect::<Vec<_>>(), [A, B, A]);
+    }
+
+    // SEMANTICS: lockd-13.
+    #[test]
+    fn a_file_never_comes_into_the_table_without_its_kernel_locks() {
+        let world = World::new();
+        let request = |client, wait| LockRequest {
+            owner: LockOwner { client, process: 0, name: b"owner" },
+            lock_type: LockType::Read,
+            range: ByteRange::WHOLE,
+            wait,
+            reclaim: false,
+        };
+        let opened = std::cell::Cell::new(0);
+        let lock = |client, meanwhile: &dyn Fn()| {
+            let open = || {
+                opened.set(opened.get() + 1);
+                meanwhile();
+                Ok(None)
+            };
+            let outcome = world.service.lock_file(&file(1), &request(client, LockWait::No), open, world.now);
+            assert_eq!(outcome, Ok(LockOutcome::Granted));
+        };
+        lock(A, &|| ());
+        lock(B, &|| ());
+        assert_eq!(opened.get(), 1, "those of a file in the table are open");
+        world.unlock(1, A);
+        world.unlock(1, B);
+        // Another client has locked the file, or has locked and unlocked it, when they are open.
+        lock(A, &|| lock(B, &|| ()));
+        assert_eq!(opened.get(), 3);
+        world.unlock(1, A);
+        world.unlock(1, B);
+        lock(A, &|| {
+            lock(B, &|| ());
+            world.unlock(1, B);
+        });
+        assert_eq!((opened.get(), world.service.counts().locks), (5, 1));
     }
 
     #[test]

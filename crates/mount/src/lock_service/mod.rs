@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 pub use callback_service::SystemMonitor;
-pub use programs::{CallbackPrograms, CallbackReceiver, Grant, GrantReply, MONITOR_CALLBACK};
+pub use programs::{CallbackPrograms, CallbackReceiver, Grant, GrantReply, MONITOR_CALLBACK, PORT_RESERVED};
 pub use server::ServerLockService;
 
 use membership::Member;

@@ -1,8 +1,8 @@
 //! The programs that servers and the system's status monitor call: NLM version 4 (GRANTED) and NSM
 //! version 1 (NOTIFY).
 //!
-//! A call has an effect only if it comes from the address of a mount's server, or from this
-//! machine's monitor: over UDP and loopback, from a reserved port.
+//! A call has an effect only if it comes from the address of a mount's server (a notice: from a
+//! reserved port), or from this machine's monitor: over UDP and loopback, from a reserved port.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub const MONITOR_CALLBACK: u32 = 16;
 pub(super) const ADDRESS_BYTES: usize = 16;
 
 /// Ports below this one are root's (IPPORT_RESERVED).
-const PORT_RESERVED: u16 = 1024;
+pub const PORT_RESERVED: u16 = 1024;
 
 /// What comes of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl<R: CallbackReceiver> RpcService for CallbackPrograms<R> {
             (nlm4::PROGRAM, _) => {
                 Err(CallFailure::ProgramMismatch(VersionRange { low: nlm4::VERSION, high: nlm4::VERSION }))
             }
-            (nsm::PROGRAM, nsm::VERSION) => self.status_monitor(call, peer.ip(), reply),
+            (nsm::PROGRAM, nsm::VERSION) => self.status_monitor(call, peer, reply),
             (nsm::PROGRAM, _) => {
                 Err(CallFailure::ProgramMismatch(VersionRange { low: nsm::VERSION, high: nsm::VERSION }))
             }
@@ -196,15 +196,16 @@ impl<R: CallbackReceiver> CallbackPrograms<R> {
     fn status_monitor(
         &self,
         call: &CallMessage<'_>,
-        peer: IpAddr,
+        peer: SocketAddr,
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure> {
         match NsmProcedure::from_number(call.procedure) {
             Some(NsmProcedure::Null) => Ok(()),
             Some(NsmProcedure::Notify) => {
                 let change: StateChange<'_> = decoded(call)?;
-                if self.receiver.is_monitor() {
-                    self.receiver.restarted(peer, change.state);
+                // Any user of the server can send from other ports.
+                if self.receiver.is_monitor() && peer.port() < PORT_RESERVED {
+                    self.receiver.restarted(peer.ip(), change.state);
                 }
                 Ok(())
             }
@@ -395,10 +396,16 @@ mod tests {
         }
         let change = StateChange { name: Opaque::new(b"whoever").unwrap(), state: 9 };
         let notify = (nsm::PROGRAM, nsm::VERSION, NsmProcedure::Notify.number());
-        for (has_system_monitor, expected) in [(false, &["10.0.0.1 restarted 9"][..]), (true, &[])] {
+        let is_heard = &["10.0.0.1 restarted 9"][..];
+        for (has_system_monitor, peer, expected) in [
+            (false, "10.0.0.1:1023", is_heard),
+            // Another user of the server.
+            (false, "10.0.0.1:1024", &[]),
+            (true, "10.0.0.1:900", &[]),
+        ] {
             let (programs, _) = programs(Heard { has_system_monitor, ..Heard::default() }, true);
-            ask(&programs, notify, "10.0.0.1:900", &change).unwrap();
-            assert_eq!(*programs.receiver.said.lock(), expected);
+            ask(&programs, notify, peer, &change).unwrap();
+            assert_eq!(*programs.receiver.said.lock(), expected, "{peer}");
         }
     }
 }

@@ -3,7 +3,8 @@
 //! NLM is not authenticated. A host is the address that its requests come from: it can release its
 //! own locks only, and is called back at that address only. Names in arguments are information.
 //! Invariants: a host is in the list on disk before the reply to its first lock; no mutex is held
-//! while a host is called, and no serving thread waits for one.
+//! while a host is called, and no serving thread waits for one. A lock or reservation is reclaimed
+//! only by a host that was in the list when this run began.
 
 mod hosts;
 mod monitor;
@@ -15,7 +16,7 @@ mod shares;
 mod tests;
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use curt_observe::events::{ShortText, handle_hash};
@@ -36,8 +37,8 @@ pub use restart::{HostToNotify, LockServing, RestartNotices};
 use crate::locking::LockCallbacks;
 use crate::service::NfsService;
 use crate::state::locks::{LockCallback, LockClient};
-use crate::state_directory::{MonitoredHosts, PersistentState, StateError};
-use hosts::{HostTable, RecordError};
+use crate::state_directory::PersistentState;
+use hosts::{HostTable, RecordError, known_local};
 use requests::{LockCall, Monitoring};
 use shares::HostShares;
 
@@ -54,53 +55,49 @@ pub(crate) struct LockManager {
 }
 
 impl LockManager {
-    /// Begins to save the list, after those before it. The outcome arrives later.
-    fn save(
-        &self,
-        state: &Arc<PersistentState>,
-        list: &MonitoredHosts,
-    ) -> mpsc::Receiver<Result<(), StateError>> {
-        let (state, list, (saved, outcome)) = (Arc::clone(state), list.clone(), mpsc::channel());
-        let save = move || {
-            let result = state.save_monitored(&list);
-            if let Err(error) = &result {
-                tracing::error!(%error, "the list of hosts with locks is not saved");
-            }
-            drop(saved.send(result));
+    /// Begins to change the list as was requested, after the changes before it, and has the hosts
+    /// of the list watched.
+    fn update_list(self: &Arc<Self>, state: &Arc<PersistentState>) {
+        let Some(serving) = self.serving.get() else { return };
+        let (manager, state, peers) = (Arc::clone(self), Arc::clone(state), Arc::clone(&serving.peers));
+        let update = move || {
+            let save = |list: &_| {
+                let saved = state.save_monitored(list);
+                saved.inspect_err(|error| {
+                    tracing::error!(%error, "the list of hosts with locks is not saved");
+                })
+            };
+            let changes = manager.hosts.update(save, |host| manager.shares.lock().has_host(host));
+            changes.removed.into_iter().for_each(|host| peers.watch(host, false));
+            changes.added.into_iter().for_each(|host| peers.watch(host, true));
         };
-        if let Some(serving) = self.serving.get() {
-            serving.peers.run(Box::new(save));
-        }
-        outcome
+        serving.peers.run(Box::new(update));
     }
 
-    /// Writes a host to the list, and has it watched.
-    fn record(&self, state: &Arc<PersistentState>, address: IpAddr) -> Result<(), Fault> {
-        let save = |list: &_| self.save(state, list).recv().unwrap_or(Err(StateError::NoThread));
-        match self.hosts.record(&save, address) {
-            Ok(false) => {}
-            Ok(true) => {
-                if let Some(serving) = self.serving.get() {
-                    serving.peers.watch(address, true);
-                }
-            }
-            Err(error) => {
-                tracing::warn!(host = %address, %error, "no lock for the host: it could not be notified of a restart");
-                return Err(match error {
-                    RecordError::TooMany => Fault::Jukebox,
-                    RecordError::State(_) => Fault::Io,
-                });
-            }
+    /// Writes a host to the list, unless it is there.
+    fn record(self: &Arc<Self>, state: &Arc<PersistentState>, address: IpAddr) -> Result<(), Fault> {
+        // The request for which it is recorded refers to it.
+        let Some(host) = self.hosts.find(address) else { return Err(Fault::Jukebox) };
+        if host.is_recorded() {
+            return Ok(());
         }
-        Ok(())
+        let outcome = self.hosts.want(address, host);
+        self.update_list(state);
+        outcome.recv().unwrap_or(Err(RecordError::NotSaved)).map_err(|error| {
+            tracing::warn!(host = %address, %error, "no lock for the host: it could not be notified of a restart");
+            match error {
+                RecordError::TooMany => Fault::Jukebox,
+                RecordError::NotSaved => Fault::Io,
+            }
+        })
     }
 
-    /// Removes hosts from the list, unless they have reservations.
-    fn forget(&self, state: &Arc<PersistentState>, is_unused: impl Fn(IpAddr) -> bool) {
-        let is_unused = |host| is_unused(host) && !self.shares.lock().has_host(host);
-        let removed = self.hosts.forget(|list| drop(self.save(state, list)), is_unused);
-        if let Some(serving) = self.serving.get() {
-            removed.into_iter().for_each(|host| serving.peers.watch(host, false));
+    /// Begins to remove a host without locks from the list, unless it has reservations.
+    fn end(self: &Arc<Self>, state: &Arc<PersistentState>, address: IpAddr) {
+        let has_ended =
+            !self.shares.lock().has_host(address) && self.hosts.find(address).is_some_and(|host| host.end());
+        if has_ended {
+            self.update_list(state);
         }
     }
 }
@@ -124,10 +121,9 @@ impl LockCallbacks for HostCallbacks {
             lock_first: granted.range.first(),
             lock_last: granted.range.last()
         });
-        // For a host that is not known any more the kernel chooses the address to call from.
-        let local = manager.hosts.find(peer).map(|host| host.local);
         // What does not fit in the queue is sent again.
-        let _ = serving.peers.call(PeerCall { peer, local, kind: PeerCallKind::Granted(granted) });
+        let kind = PeerCallKind::Granted(granted);
+        let _ = serving.peers.call(PeerCall { peer, local: callback.local, kind });
     }
 
     fn client_begins(&self, client: LockClient) -> Result<(), Fault> {
@@ -139,7 +135,7 @@ impl LockCallbacks for HostCallbacks {
 
     fn client_ends(&self, client: LockClient) {
         if let LockClient::Host(address) = client {
-            self.manager.forget(&self.state, |host| host == address);
+            self.manager.end(&self.state, address);
         }
     }
 }
@@ -158,7 +154,7 @@ pub(crate) fn call(
     let operation = Operation::Nlm(procedure);
     service.counters.calls.count(operation);
     stages::set_operation(operation);
-    let (peer, local) = (context.peer(), context.local().ip());
+    let (peer, local) = (context.peer(), known_local(context.local().ip()));
     let mut request = LockCall::new(service, call, context);
     let mut message = Vec::new();
     let result = result_of(procedure);
@@ -203,7 +199,7 @@ pub(crate) fn call(
     if let Some(procedure) = result {
         let kind = PeerCallKind::Result { procedure, arguments: message };
         // A host that has no result repeats its message.
-        let _ = serving.peers.call(PeerCall { peer: peer.ip(), local: Some(local), kind });
+        let _ = serving.peers.call(PeerCall { peer: peer.ip(), local, kind });
     }
     Ok(())
 }

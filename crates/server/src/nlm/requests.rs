@@ -18,7 +18,7 @@ use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::{Access, ByteRange, Fault, FileKind, LockType};
 use curt_xdr::{Encode, Opaque};
 
-use super::hosts::Host;
+use super::hosts::{Host, known_local};
 use super::shares::{NoShare, ShareOwner};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::service::NfsService;
@@ -135,7 +135,7 @@ impl<'r, 'c> LockCall<'r, 'c> {
     /// The host, before it gets a lock or a reservation. If it has to be recorded, the thread hands
     /// the connection over first.
     fn begin_host(&mut self, name: &[u8], monitoring: Monitoring, state: i32) -> Result<Arc<Host>, NotDone> {
-        let (address, local) = (self.host(), self.request.context.local().ip());
+        let (address, local) = (self.host(), known_local(self.request.context.local().ip()));
         let host = self.service().lock_manager.hosts.of_request(address, local, name);
         let host = host.ok_or(NlmStat4::DeniedNolocks)?;
         if monitoring == Monitoring::Yes {
@@ -145,6 +145,12 @@ impl<'r, 'c> LockCall<'r, 'c> {
             self.request.context.may_block();
         }
         Ok(host)
+    }
+
+    /// Whether the request is a reclaim of what the host cannot have had. It is then answered as one
+    /// of a new lock in the grace period, so that nobody takes what others have not reclaimed yet.
+    fn is_false_reclaim(&self, reclaim: bool) -> bool {
+        reclaim && !self.service().lock_manager.hosts.had_locks(self.host())
     }
 
     /// Records a host that has got something, unless it is recorded.
@@ -230,10 +236,14 @@ fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitor
     let range = lock.range().ok_or(Fault::Fbig)?;
     let lock_type = lock_type(exclusive);
     call.check_access(&target, needed(lock_type))?;
-    let name = lock.caller_name.bytes();
-    let host = call.begin_host(name, monitoring, state)?;
+    if call.is_false_reclaim(reclaim) {
+        return Err(NlmStat4::DeniedGracePeriod.into());
+    }
+    let host = call.begin_host(lock.caller_name.bytes(), monitoring, state)?;
     let wait = if block && !reclaim {
-        LockWait::Granted { handle: target.handle(), caller_name: name }
+        // One that came as a datagram is called back from where the host has come last.
+        let local = known_local(call.request.context.local().ip()).or_else(|| host.latest_local());
+        LockWait::Granted { handle: target.handle(), local }
     } else {
         LockWait::No
     };
@@ -339,7 +349,7 @@ fn shared(call: &mut LockCall<'_, '_>, arguments: &NlmShareArguments<'_>) -> Don
     let needed = rights(ShareBits::READ, Access::READ).with(rights(ShareBits::WRITE, Access::MODIFY));
     call.check_access(&target, needed)?;
     let service = call.service();
-    if service.is_in_grace() != arguments.reclaim {
+    if service.is_in_grace() != arguments.reclaim || call.is_false_reclaim(arguments.reclaim) {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
     let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes, 0)?;

@@ -25,8 +25,9 @@ pub struct LockServing {
 pub struct HostToNotify {
     /// Its address.
     pub address: IpAddr,
-    /// The address of this host that it had connected to.
-    pub local: IpAddr,
+    /// The addresses of this host that its requests came to: it is notified from each, because it
+    /// knows a server by its address. None if they are not known.
+    pub locals: Vec<IpAddr>,
 }
 
 /// What a server that starts has to do.
@@ -50,7 +51,7 @@ impl NfsService {
         let list = manager.hosts.begin(&self.state, since.unwrap_or_default().as_secs())?;
         let hosts = list.hosts.into_iter();
         let hosts: Vec<_> =
-            hosts.map(|(address, host)| HostToNotify { address, local: host.local }).collect();
+            hosts.map(|(address, host)| HostToNotify { address, locals: host.locals }).collect();
         if !hosts.is_empty() {
             self.held.grace.begin_for_others(self.uptime() + serving.grace);
         }
@@ -72,12 +73,12 @@ impl NfsService {
         }
     }
 
-    /// Removes hosts that had locks in an earlier run, and have had none in this one, from the list
+    /// Begins to remove hosts that had locks in an earlier run, and have had none in this one, from the list
     /// of those that a restarted server notifies. To be called after the grace period, when all
     /// have been notified as far as possible.
     pub fn forget_hosts_without_locks(&self) {
         let manager = &self.lock_manager;
-        let is_used = |host| manager.hosts.find(host).is_some_and(|host| host.is_listed());
-        manager.forget(&self.state, |host| !is_used(host));
+        manager.hosts.forget_last_run();
+        manager.update_list(&self.state);
     }
 }

@@ -63,10 +63,12 @@ struct From {
     host: u8,
     port: u16,
     uid: u32,
+    /// The server's address.
+    local: [u8; 4],
 }
 
-const A: From = From { host: 1, port: 700, uid: 1000 };
-const B: From = From { host: 2, port: 700, uid: 1000 };
+const A: From = From { host: 1, port: 700, uid: 1000, local: [10, 0, 0, 9] };
+const B: From = From { host: 2, ..A };
 
 impl From {
     fn peer(self) -> SocketAddr {
@@ -166,7 +168,7 @@ impl Server {
         let record = call_record(1, program, version, procedure, &credential, arguments);
         let call = Call::decode(&record[4..]).unwrap();
         let mut reply = Vec::new();
-        let mut context = CallContext::detached(from.peer(), "10.0.0.9:2049".parse().unwrap());
+        let mut context = CallContext::detached(from.peer(), (from.local, 2049).into());
         self.service.call(&call, &mut context, &mut reply).map(|()| reply)
     }
 
@@ -226,6 +228,16 @@ impl Server {
     }
 
     fn share(&self, from: From, procedure: NlmProcedure, modes: (ShareAccess, ShareDeny)) -> NlmStat4 {
+        self.share_by(from, procedure, modes, false)
+    }
+
+    fn share_by(
+        &self,
+        from: From,
+        procedure: NlmProcedure,
+        modes: (ShareAccess, ShareDeny),
+        reclaim: bool,
+    ) -> NlmStat4 {
         let share = NlmShare {
             caller_name: Opaque::new(b"client").unwrap(),
             fh: Opaque::new(&self.file).unwrap(),
@@ -234,7 +246,7 @@ impl Server {
             deny: modes.1,
         };
         let cookie = Opaque::new(b"cookie").unwrap();
-        let reply = self.nlm(from, procedure, &NlmShareArguments { cookie, share, reclaim: false });
+        let reply = self.nlm(from, procedure, &NlmShareArguments { cookie, share, reclaim });
         let result: NlmShareResult<'_> = decode_all(&reply).unwrap();
         assert_eq!((result.cookie, result.sequence), (cookie, 0));
         result.status
@@ -475,6 +487,29 @@ fn a_waiter_is_called_back_at_its_address_and_gets_the_lock_if_it_accepts() {
     assert_eq!(server.lock(A, WHOLE), Granted);
 }
 
+// SEMANTICS: lockd-2.
+#[test]
+fn a_waiter_is_called_from_the_address_that_its_request_came_to() {
+    let server = Server::new();
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    let [first, second] = [8, 9].map(|last| From { local: [10, 0, 0, last], ..B });
+    let datagram = From { local: [0; 4], ..B };
+    let wait = |svid| Wanted { block: true, svid, offset: u64::try_from(svid).unwrap(), length: 1, ..WHOLE };
+    for (from, svid) in [(datagram, 1), (first, 2), (second, 3), (datagram, 4), (first, 5), (second, 5)] {
+        assert_eq!(server.lock(from, wait(svid)), Blocked);
+    }
+    server.unlock(A, WHOLE);
+    let calls = std::mem::take(&mut *server.peers.0.lock());
+    let called = calls.into_iter().map(|call| match call.kind {
+        PeerCallKind::Granted(granted) => (granted.svid, call.local),
+        PeerCallKind::Result { .. } => panic!("no result is sent"),
+    });
+    let mut called: Vec<_> = called.collect();
+    called.sort_unstable();
+    let [first, second] = [first, second].map(|from| Some(from.local.into()));
+    assert_eq!(called, [(1, None), (2, first), (3, second), (4, second), (5, second)]);
+}
+
 #[test]
 fn a_waiter_whose_host_cannot_be_called_or_refuses_leaves_the_queue() {
     let server = Server::new();
@@ -607,6 +642,7 @@ fn reservations_exclude_what_they_deny() {
     assert_eq!(server.share(B, NlmProcedure::Share, write), Granted);
 }
 
+// SEMANTICS: lockd-4.
 #[test]
 fn after_a_restart_hosts_reclaim_before_others_lock() {
     let directory = tempfile::tempdir().unwrap();
@@ -620,7 +656,7 @@ fn after_a_restart_hosts_reclaim_before_others_lock() {
     let first = server.notices.state;
     drop(server);
     let server = Server::with(rules, Some(directory.path()));
-    let expected = HostToNotify { address: A.ip(), local: "10.0.0.9".parse().unwrap() };
+    let expected = HostToNotify { address: A.ip(), locals: vec!["10.0.0.9".parse().unwrap()] };
     assert_eq!(server.notices.hosts, std::slice::from_ref(&expected), "it was about to get one");
     assert!(server.notices.state > first && server.service.is_in_grace());
     let reclaim = Wanted { reclaim: true, length: 10, ..WHOLE };
@@ -628,7 +664,13 @@ fn after_a_restart_hosts_reclaim_before_others_lock() {
     assert_eq!(server.test(B, WHOLE), Ok(DeniedGracePeriod));
     assert_eq!(server.share(B, NlmProcedure::Share, (ShareAccess::Read, ShareDeny::None)), DeniedGracePeriod);
     assert_eq!(server.lock(A, reclaim), Granted);
-    assert_eq!(server.lock(B, reclaim), Denied, "reclaims exclude each other");
+    assert_eq!(server.lock(A, Wanted { svid: 2, ..reclaim }), Denied, "reclaims exclude each other");
+    // A host that had no lock has nothing to reclaim.
+    let (free, access) = (Wanted { offset: 50, ..reclaim }, (ShareAccess::Read, ShareDeny::None));
+    assert_eq!(server.lock(B, free), DeniedGracePeriod);
+    assert_eq!(server.share_by(B, NlmProcedure::Share, access, true), DeniedGracePeriod);
+    assert_eq!(server.share_by(A, NlmProcedure::Share, access, true), Granted);
+    assert_eq!(server.share(A, NlmProcedure::Unshare, access), Granted);
     server.time.advance(GRACE);
     server.service.expire_leases();
     assert!(!server.service.is_in_grace());

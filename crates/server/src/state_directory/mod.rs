@@ -18,7 +18,7 @@ use siphasher::sip::SipHasher24;
 use crate::file_handle::{ExportId, FileSystemId, HandleKey};
 pub(crate) use clients::{ClientRecords, LastRun, RecordLimits};
 use ids::PersistentIds;
-pub(crate) use monitored::{MonitoredHost, MonitoredHosts};
+pub(crate) use monitored::{LOCALS_MAX, MonitoredHost, MonitoredHosts};
 
 /// The file with the key that signs handles.
 const KEY_FILE: &str = "handle-key";
@@ -94,9 +94,6 @@ pub enum StateError {
         /// Its mode.
         mode: u32,
     },
-    /// No thread can write the state.
-    #[error("no thread can write the state")]
-    NoThread,
     /// The system provided no random number.
     #[error("getrandom failed: {0}")]
     Random(rustix::io::Errno),

@@ -1,13 +1,16 @@
 //! The hosts that have locks, which a restarted server notifies, and its state number (NSM).
 //!
-//! As text: `state N`, and a line `host ADDRESS OUR-ADDRESS NAME` for each, with the name's unusual
-//! bytes as `%XX`.
+//! As text: `state N`, and a line `host ADDRESS OUR-ADDRESSES NAME` for each, with commas between
+//! addresses (`-`: none is known), and the name's unusual bytes as `%XX`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::ids::{escape, unescape};
+
+/// Maximum number of addresses of this server that are kept of one host.
+pub(crate) const LOCALS_MAX: usize = 8;
 
 /// The hosts, by the address that their requests came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,8 +23,9 @@ pub(crate) struct MonitoredHosts {
 /// A host that has locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MonitoredHost {
-    /// The address of this server that it has connected to, from which it is called.
-    pub(crate) local: IpAddr,
+    /// The addresses of this server that its requests came to, from which it is notified; at most
+    /// [`LOCALS_MAX`].
+    pub(crate) locals: Vec<IpAddr>,
     /// The name that it gave.
     pub(crate) name: Vec<u8>,
 }
@@ -29,9 +33,11 @@ pub(crate) struct MonitoredHost {
 impl MonitoredHosts {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut text = format!("state {}\n", self.state);
-        for (address, MonitoredHost { local, name }) in &self.hosts {
+        for (address, MonitoredHost { locals, name }) in &self.hosts {
+            let locals: Vec<String> = locals.iter().map(IpAddr::to_string).collect();
+            let locals = if locals.is_empty() { "-".to_owned() } else { locals.join(",") };
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "host {address} {local} {}", escape(name));
+            let _ = writeln!(text, "host {address} {locals} {}", escape(name));
         }
         text.into_bytes()
     }
@@ -51,9 +57,9 @@ impl MonitoredHosts {
             "state" => self.state = rest.parse().ok()?,
             "host" => {
                 let mut words = rest.splitn(3, ' ');
-                let (address, local) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+                let (address, locals) = (words.next()?.parse().ok()?, locals_of(words.next()?)?);
                 let name = unescape(words.next()?)?;
-                let before = self.hosts.insert(address, MonitoredHost { local, name });
+                let before = self.hosts.insert(address, MonitoredHost { locals, name });
                 if before.is_some() {
                     return None;
                 }
@@ -64,6 +70,17 @@ impl MonitoredHosts {
     }
 }
 
+fn locals_of(word: &str) -> Option<Vec<IpAddr>> {
+    if word == "-" {
+        return Some(Vec::new());
+    }
+    let locals: Option<Vec<IpAddr>> = word.split(',').map(|local| local.parse().ok()).collect();
+    let mut locals = locals.filter(|locals| locals.len() <= LOCALS_MAX)?;
+    // An address that was not known.
+    locals.retain(|local| !local.is_unspecified());
+    Some(locals)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -71,13 +88,17 @@ mod tests {
 
     #[test]
     fn hosts_survive_their_text_whatever_their_names() {
-        let local = "10.0.0.1".parse().unwrap();
+        let locals: Vec<IpAddr> = ["10.0.0.1", "fe80::2"].map(|local| local.parse().unwrap()).to_vec();
         let name: Vec<u8> = (0..=255).collect();
         let hosts = [("10.0.0.2", name), ("fe80::1", Vec::new()), ("::1", b"a b".to_vec())];
-        let hosts = hosts.map(|(address, name)| (address.parse().unwrap(), MonitoredHost { local, name }));
-        let hosts = MonitoredHosts { state: i32::MAX, hosts: hosts.into_iter().collect() };
+        let hosts = hosts.into_iter().zip([2, 0, 1]).map(|((address, name), count)| {
+            (address.parse().unwrap(), MonitoredHost { locals: locals[..count].to_vec(), name })
+        });
+        let hosts = MonitoredHosts { state: i32::MAX, hosts: hosts.collect() };
         assert_eq!(MonitoredHosts::from_bytes(&hosts.to_bytes()), Ok(hosts));
         assert_eq!(MonitoredHosts::from_bytes(b""), Ok(MonitoredHosts::default()));
+        let unknown = MonitoredHosts::from_bytes(b"host 10.0.0.2 0.0.0.0 name").unwrap();
+        assert!(unknown.hosts.values().all(|host| host.locals.is_empty()));
     }
 
     #[test]
@@ -90,6 +111,8 @@ mod tests {
             "host 10.0.0.1 10.0.0.2",
             "host x 10.0.0.2 name",
             "host 10.0.0.1 x name",
+            "host 10.0.0.1 10.0.0.2, name",
+            "host 10.0.0.1 ::1,::2,::3,::4,::5,::6,::7,::8,::9 name",
             "host 10.0.0.1 10.0.0.2 %zz",
             "host 10.0.0.1 10.0.0.2 a\nhost 10.0.0.1 10.0.0.2 b",
             "what 1",

@@ -3,6 +3,7 @@
 //! The programs exist once per host: this server also receives what other servers call the mounts
 //! of this host for, and passes it on.
 
+mod monitor;
 mod notices;
 mod peers;
 mod ports;
@@ -56,10 +57,12 @@ impl LockServer {
                 grace.as_secs()
             );
         }
-        let here = notices.hosts.iter().filter(|host| peers::is_here(host.address, Some(host.local)));
+        let here = notices.hosts.iter().flat_map(|host| {
+            host.locals.iter().copied().filter(|local| peers::is_here(host.address, Some(*local)))
+        });
         // Without rpcbind it is not known to other hosts, and must not take their callbacks away
         // from the mounts of this one.
-        let mounts = if arguments.no_rpcbind { None } else { claim(here.map(|host| host.local).collect()) };
+        let mounts = if arguments.no_rpcbind { None } else { claim(here.collect()) };
         peers.set_mounts(mounts.clone());
         let receiver = HostReceiver { service: Arc::clone(service), mounts: mounts.clone() };
         let callbacks = CallbackPrograms::for_both_transports(&Arc::new(receiver));

@@ -22,6 +22,7 @@ use curt_server::{GrantOutcome, GrantedLock, LockPeers, NfsService, PeerCall, Pe
 use curt_xdr::{Encode, put_fixed};
 use parking_lot::{Condvar, Mutex};
 
+use super::monitor::MonitorThread;
 use super::ports::{Peer, Program, Protocol};
 
 /// The threads.
@@ -33,9 +34,6 @@ const THREADS_FOR_SLOW: usize = THREADS / 2;
 /// Results of asynchronous requests that wait for one host. Callbacks are bounded by the number of
 /// waiters.
 const RESULTS_MAX: usize = 256;
-
-/// Jobs that wait to be run with the privileges of the process. Beyond that, serving threads wait.
-const JOBS_MAX: usize = 16;
 
 /// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -55,10 +53,11 @@ const NLM: Program = Program { number: nlm4::PROGRAM, version: nlm4::VERSION };
 pub(super) struct PeerThreads {
     service: Weak<NfsService>,
     mounts: OnceLock<Option<Arc<ServerLockService>>>,
-    monitor: OnceLock<Option<SystemMonitor>>,
+    monitor: OnceLock<MonitorThread>,
     queue: Mutex<PeerQueue>,
     changed: Condvar,
-    jobs: mpsc::SyncSender<Job>,
+    /// Bounded by the serving threads, each of which waits for its job, and by the number of hosts.
+    jobs: mpsc::Sender<Job>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -109,7 +108,7 @@ pub(super) fn is_here(peer: IpAddr, local: Option<IpAddr>) -> bool {
 impl PeerThreads {
     /// Starts the first threads.
     pub(super) fn start(service: &Arc<NfsService>) -> io::Result<Arc<Self>> {
-        let (jobs, waiting) = mpsc::sync_channel::<Job>(JOBS_MAX);
+        let (jobs, waiting) = mpsc::channel::<Job>();
         thread::Builder::new().name("curt-lock-state".into()).spawn(move || {
             waiting.into_iter().for_each(|job| job());
         })?;
@@ -139,7 +138,11 @@ impl PeerThreads {
 
     /// The system's monitor, if there is one.
     pub(super) fn set_monitor(&self, monitor: Option<SystemMonitor>) {
-        let _ = self.monitor.set(monitor);
+        match monitor.map(MonitorThread::start).transpose() {
+            Ok(Some(monitor)) => drop(self.monitor.set(monitor)),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "the status monitor is not used: no thread"),
+        }
     }
 
     fn work(self: &Arc<Self>) {
@@ -237,9 +240,8 @@ impl LockPeers for PeerThreads {
     }
 
     fn watch(&self, host: IpAddr, is_watched: bool) {
-        let Some(monitor) = self.monitor.get().copied().flatten() else { return };
-        if self.jobs.try_send(Box::new(move || monitor.watch(host, is_watched))).is_err() {
-            tracing::warn!(%host, "the status monitor is too slow: the host's restart may go unnoticed");
+        if let Some(monitor) = self.monitor.get() {
+            monitor.watch(host, is_watched);
         }
     }
 }

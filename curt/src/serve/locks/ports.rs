@@ -49,7 +49,7 @@ impl Peer {
         let mut mapper = self.portmapper()?;
         let mut failure = CallError::Unreachable(std::io::ErrorKind::NotFound);
         for protocol in protocols {
-            let connected = match self.port(&mut mapper, program, protocol)? {
+            let connected = match self.port(&mut mapper, program, protocol, TIMEOUT)? {
                 None => continue,
                 Some(port) => self.open(port, protocol),
             };
@@ -59,6 +59,22 @@ impl Peer {
             }
         }
         Err(failure)
+    }
+
+    /// As [`Self::connect`], by datagrams alone and within a time limit, which a host that is not
+    /// there does not exceed.
+    ///
+    /// # Errors
+    /// As those of [`Self::connect`].
+    pub(super) fn connect_by_datagrams(
+        self,
+        program: Program,
+        timeout: Duration,
+    ) -> Result<SingleCalls, CallError> {
+        let mut mapper = self.unprivileged().open(portmap::PORT, Protocol::Udp)?;
+        let port = self.port(&mut mapper, program, Protocol::Udp, timeout)?;
+        let port = port.ok_or(CallError::Unreachable(std::io::ErrorKind::NotFound))?;
+        self.open(port, Protocol::Udp)
     }
 
     fn open(self, port: u16, protocol: Protocol) -> Result<SingleCalls, CallError> {
@@ -71,10 +87,12 @@ impl Peer {
 
     /// Its portmapper needs no reserved port.
     fn portmapper(self) -> Result<SingleCalls, CallError> {
-        let local = LocalAddress { is_port_reserved: false, ..self.local };
-        let unprivileged = Self { local, ..self };
-        let by_tcp = unprivileged.open(portmap::PORT, Protocol::Tcp);
-        by_tcp.or_else(|_| unprivileged.open(portmap::PORT, Protocol::Udp))
+        let by_tcp = self.unprivileged().open(portmap::PORT, Protocol::Tcp);
+        by_tcp.or_else(|_| self.unprivileged().open(portmap::PORT, Protocol::Udp))
+    }
+
+    fn unprivileged(self) -> Self {
+        Self { local: LocalAddress { is_port_reserved: false, ..self.local }, ..self }
     }
 
     /// The port of a program, if it is registered.
@@ -83,6 +101,7 @@ impl Peer {
         mapper: &mut SingleCalls,
         program: Program,
         protocol: Protocol,
+        timeout: Duration,
     ) -> Result<Option<u16>, CallError> {
         let target = |version: RpcbindVersion| CallTarget {
             program: portmap::PROGRAM,
@@ -94,7 +113,7 @@ impl Peer {
             let protocol = if protocol == Protocol::Tcp { PROTOCOL_TCP } else { PROTOCOL_UDP };
             let mapping = Mapping { program: number, version, protocol, port: 0 };
             let reply =
-                mapper.call(target(RpcbindVersion::Portmap2), &RpcCredential::None, &mapping, TIMEOUT)?;
+                mapper.call(target(RpcbindVersion::Portmap2), &RpcCredential::None, &mapping, timeout)?;
             let port: u32 = decode_all(&reply)?;
             return Ok(u16::try_from(port).ok().filter(|port| *port != 0));
         }
@@ -113,7 +132,7 @@ impl Peer {
             address: opaque(reached.as_bytes()),
             owner: Opaque::default(),
         };
-        let reply = mapper.call(target(RpcbindVersion::Rpcbind4), &RpcCredential::None, &binding, TIMEOUT)?;
+        let reply = mapper.call(target(RpcbindVersion::Rpcbind4), &RpcCredential::None, &binding, timeout)?;
         let UniversalAddress(universal) = decode_all(&reply)?;
         let address = parse_universal_address(universal.bytes());
         Ok(address.map(|address| address.port()).filter(|port| *port != 0))

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use curt_mount::lock_service::{
-    CallbackPrograms, CallbackReceiver, Grant, GrantReply, MONITOR_CALLBACK, ServerLockService,
+    CallbackPrograms, CallbackReceiver, Grant, GrantReply, MONITOR_CALLBACK, PORT_RESERVED, ServerLockService,
 };
 use curt_observe::stages::StageTimes;
 use curt_proto::nlm4::{self, NlmProcedure};
@@ -43,13 +43,14 @@ impl RpcService for LockRouter {
                 self.callbacks.call(call, context, reply)
             }
             ((nsm::PROGRAM, nsm::VERSION), NOTIFY) => {
-                let peer = context.peer().ip();
+                let peer = context.peer();
                 self.service.call(call, context, reply)?;
-                // The host may be a server of mounts, too.
-                if let (Some(mounts), Ok(change)) =
-                    (&self.callbacks.receiver().mounts, decode_all::<StateChange<'_>>(call.arguments))
+                // The host may be a server of mounts, too. Its other users cannot say so.
+                if peer.port() < PORT_RESERVED
+                    && let (Some(mounts), Ok(change)) =
+                        (&self.callbacks.receiver().mounts, decode_all::<StateChange<'_>>(call.arguments))
                 {
-                    mounts.restarted(peer, change.state);
+                    mounts.restarted(peer.ip(), change.state);
                 }
                 Ok(())
             }

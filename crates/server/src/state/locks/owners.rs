@@ -94,11 +94,19 @@ impl ClientAccount {
         }
     }
 
-    /// Whether `more` can be had.
+    /// Whether `more` can be had: within the client's limit, and no more in all than is free for
+    /// others. So `n` clients that take without end leave an `n + 1`-th of the whole free.
     pub(super) fn allows(&self, counted: Counted, more: i64) -> bool {
         let (counter, limit) = self.counter(counted);
-        let is_below = i64::from(counter.load(Ordering::Relaxed)) + more <= i64::from(limit);
-        more <= 0 || is_below && self.all.as_ref().is_none_or(|all| all.allows(counted, more))
+        let wanted = i64::from(counter.load(Ordering::Relaxed)) + more;
+        let leaves_enough = |all: &Arc<Self>| wanted <= all.free(counted);
+        more <= 0 || wanted <= i64::from(limit) && self.all.as_ref().is_none_or(leaves_enough)
+    }
+
+    /// What is left of the limit.
+    fn free(&self, counted: Counted) -> i64 {
+        let (counter, limit) = self.counter(counted);
+        i64::from(limit) - i64::from(counter.load(Ordering::Relaxed))
     }
 
     pub(super) fn change(&self, counted: Counted, by: i64) {

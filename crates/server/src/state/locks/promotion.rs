@@ -1,6 +1,5 @@
 //! Passes over the queue of a file: who is granted a lock, or notified, when bytes become free.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use curt_types::ByteRange;
@@ -218,7 +217,7 @@ impl LockTable {
             granted: waiter.wanted,
             replaced: change.replaced,
             handle: waiter.handle.clone(),
-            caller_name: Arc::clone(&waiter.caller_name),
+            local: waiter.local,
             attempt: 0,
             first_sent: now,
             may_be_known: false,

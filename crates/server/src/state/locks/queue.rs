@@ -5,7 +5,7 @@
 //! with hundreds.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use curt_types::{ByteRange, FileHandle, LockType};
@@ -45,7 +45,7 @@ pub(super) struct Waiter {
     pub(super) wanted: HeldPart,
     pub(super) style: CallbackStyle,
     pub(super) handle: FileHandle,
-    pub(super) caller_name: Arc<[u8]>,
+    pub(super) local: Option<IpAddr>,
     pub(super) state: WaiterState,
     /// The number of the open on which it is based.
     pub(super) open: Option<u64>,
@@ -86,7 +86,7 @@ pub(super) struct PendingGrant {
     /// What the owner held of the range before.
     pub(super) replaced: Vec<HeldPart>,
     pub(super) handle: FileHandle,
-    pub(super) caller_name: Arc<[u8]>,
+    pub(super) local: Option<IpAddr>,
     /// The number of retransmissions.
     pub(super) attempt: u32,
     pub(super) first_sent: Instant,
@@ -264,7 +264,7 @@ impl Waiter {
             id: CallbackId(self.id),
             style: CallbackStyle::Notified,
             handle: self.handle.clone(),
-            caller_name: Arc::clone(&self.caller_name),
+            local: self.local,
             lock,
             attempt: 0,
         }
@@ -278,7 +278,7 @@ impl PendingGrant {
             id: CallbackId(self.id),
             style: CallbackStyle::Granted,
             handle: self.handle.clone(),
-            caller_name: Arc::clone(&self.caller_name),
+            local: self.local,
             lock,
             attempt: self.attempt,
         }

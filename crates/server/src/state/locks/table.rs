@@ -14,7 +14,7 @@ use super::queue::{LocalPoll, PendingGrant, Timers, WaitQueue, Waiter, WaiterSta
 use super::ranges::RangeSet;
 use super::values::{
     CallbackStyle, CancelOutcome, HeldLock, LockCallback, LockClient, LockDenial, LockFile, LockHolder,
-    LockOutcome, LockOwner, LockRequest, LockTableCounts, LockWait, OWNER_NAME_MAX,
+    LockOutcome, LockOwner, LockRequest, LockTableCounts, LockWait,
 };
 
 /// Options of a table.
@@ -198,21 +198,23 @@ impl LockTable {
             waiter.poll = waiter.poll.or(poll);
             waiter.set_timer(now, &mut self.timers);
         }
-        let (style, handle, caller_name, open) = match *wait {
+        let (style, handle, local, open) = match *wait {
             LockWait::No | LockWait::Polled => return LockOutcome::Denied(LockDenial::Conflict(holder)),
-            LockWait::Granted { handle, caller_name } => (CallbackStyle::Granted, handle, caller_name, None),
-            LockWait::Notified { handle, open } => (CallbackStyle::Notified, handle, &b""[..], Some(open)),
+            LockWait::Granted { handle, local } => (CallbackStyle::Granted, handle, local, None),
+            LockWait::Notified { handle, open } => (CallbackStyle::Notified, handle, None, Some(open)),
         };
         let expires = (style == CallbackStyle::Notified).then(|| now + self.options.poll_max);
         if let Some(waiter) = known {
             waiter.expires = expires;
             waiter.open = open;
+            // By which address of this server the client knows the request.
+            waiter.local = local.or(waiter.local);
             waiter.set_timer(now, &mut self.timers);
             return LockOutcome::Blocked(holder);
         }
         let queue = entry.queue.get_or_insert_with(|| Box::new(WaitQueue::new(*file)));
         let account = Arc::clone(self.owners.account(wanted.owner));
-        if caller_name.len() > OWNER_NAME_MAX || !account.allows(Counted::Waiters, 1) {
+        if !account.allows(Counted::Waiters, 1) {
             return LockOutcome::Denied(match style {
                 CallbackStyle::Granted => LockDenial::NoLocks,
                 // The client asks again in its own time.
@@ -226,7 +228,7 @@ impl LockTable {
             wanted,
             style,
             handle: handle.clone(),
-            caller_name: Arc::from(caller_name),
+            local,
             state: WaiterState::Waiting,
             open,
             expires,

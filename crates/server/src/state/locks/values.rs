@@ -48,8 +48,9 @@ pub enum LockWait<'a> {
     Granted {
         /// The handle as the client sent it, for the callback.
         handle: &'a FileHandle,
-        /// `caller_name` of the request, for the callback.
-        caller_name: &'a [u8],
+        /// The address of this server that the request came to, from which the callback is sent.
+        /// `None`: by the route.
+        local: Option<IpAddr>,
     },
     /// It waits. A callback reports that the client should request the lock again
     /// (`CB_NOTIFY_LOCK`). It leaves the queue unless it is repeated, see
@@ -174,8 +175,8 @@ pub struct LockCallback {
     pub style: CallbackStyle,
     /// The handle of the request.
     pub handle: FileHandle,
-    /// `caller_name` of the request; empty in NFSv4.
-    pub caller_name: Arc<[u8]>,
+    /// The address of this server that the request came to, see [`LockWait::Granted`].
+    pub local: Option<IpAddr>,
     /// The lock and its owner.
     pub lock: LockHolder,
     /// 0 for the first transmission. A retransmission has the same id.

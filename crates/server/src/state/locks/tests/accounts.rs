@@ -67,6 +67,26 @@ fn all_clients_together_have_a_limit_as_well() {
     fixture.take(who(3, 1), READ, bytes(0, 0));
 }
 
+// SEMANTICS: lockd-12.
+#[test]
+fn a_client_takes_no_more_than_is_free_for_others() {
+    let all = ClientLimits { locks: 12, ..ClientLimits::ALL };
+    let all = Arc::new(ClientAccount::new(LockClient::Local, all, None));
+    let mut fixture = Fixture::new();
+    for (number, account) in (0..).zip(&mut fixture.accounts) {
+        *account = Arc::new(ClientAccount::new(client(number), ClientLimits::CLIENT, Some(Arc::clone(&all))));
+    }
+    let refused = LockOutcome::Denied(LockDenial::NoLocks);
+    for (number, share) in [(1, 6), (2, 3), (3, 2), (4, 1)] {
+        for at in 0..share {
+            fixture.take(who(number, 1), READ, bytes(at * 10, at * 10));
+        }
+        assert_eq!(fixture.lock(who(number, 1), READ, bytes(1000, 1000), Waits::No), refused, "{number}");
+    }
+    fixture.unlock(who(1, 1), bytes(0, 19));
+    fixture.take(who(5, 1), READ, bytes(0, 0));
+}
+
 #[test]
 fn what_clients_owners_and_files_have_can_be_released_at_once() {
     let mut fixture = Fixture::new();

@@ -68,7 +68,7 @@ impl Fixture {
         let wait = match waits {
             Waits::No => LockWait::No,
             Waits::Polled => LockWait::Polled,
-            Waits::Granted => LockWait::Granted { handle: &self.handle, caller_name: b"host" },
+            Waits::Granted => LockWait::Granted { handle: &self.handle, local: None },
             Waits::Notified => LockWait::Notified { handle: &self.handle, open: 0 },
         };
         let request = LockRequest { owner: who.owner(), lock_type, range, wait, reclaim: false };
