@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use super::host_states::HostStates;
 use crate::state_directory::{MonitoredHost, MonitoredHosts, PersistentState, StateError};
 
 /// Maximum number of hosts with locks at one time, and of hosts in the list.
@@ -26,10 +27,9 @@ pub(super) struct Host {
     pub(super) local: IpAddr,
     /// The name that it gave, for information.
     name: Vec<u8>,
-    /// The state number of its NSM, as it said last; 0: unknown. Relaxed, as [`Self::wants`]: they
-    /// order nothing.
-    state: AtomicI32,
-    /// It has requested a monitored lock (any but NM_LOCK).
+    /// The state numbers of its NSM.
+    pub(super) states: Arc<HostStates>,
+    /// It has requested a monitored lock (any but NM_LOCK). Relaxed: it orders nothing.
     wants: AtomicBool,
     /// It is in the list. Release by who has written the list, acquire by who relies on it.
     is_recorded: AtomicBool,
@@ -46,12 +46,9 @@ impl Host {
         self.is_recorded.load(Ordering::Acquire)
     }
 
-    /// Notes what a request for a monitored lock says.
-    pub(super) fn wants_monitoring(&self, state: i32) {
+    /// Notes a request for a monitored lock.
+    pub(super) fn wants_monitoring(&self) {
         self.wants.store(true, Ordering::Relaxed);
-        if state != 0 {
-            self.state.store(state, Ordering::Relaxed);
-        }
     }
 }
 
@@ -106,7 +103,7 @@ impl HostTable {
         let host = Arc::new(Host {
             local,
             name: name.to_vec(),
-            state: AtomicI32::new(before.map_or(0, |before| before.state.load(Ordering::Relaxed))),
+            states: before.map(|before| Arc::clone(&before.states)).unwrap_or_default(),
             wants: flag(|before| &before.wants),
             is_recorded: flag(|before| &before.is_recorded),
         });
@@ -156,14 +153,6 @@ impl HostTable {
             begin_to_save(&list);
         }
         removed
-    }
-
-    /// Whether a host says for the first time that it has restarted, with a new state number. A
-    /// notice is repeated until it is confirmed, and must not free what was locked since.
-    pub(super) fn has_restarted(&self, address: IpAddr, state: i32) -> bool {
-        // It is unknown if it had no locks since this server's start.
-        let known = self.find(address);
-        known.is_some_and(|host| host.state.swap(state, Ordering::Relaxed) != state)
     }
 }
 
@@ -220,7 +209,7 @@ mod tests {
         let host = table.of_request(address(1), LOCAL, b"one").unwrap();
         assert!(host.is_recorded(), "NM_LOCK alone");
         assert!(!table.record(&|list| state.save_monitored(list), address(1)).unwrap());
-        host.wants_monitoring(7);
+        host.wants_monitoring();
         assert!(!host.is_recorded());
         assert!(table.record(&|list| state.save_monitored(list), address(1)).unwrap());
         assert!(!table.record(&|list| state.save_monitored(list), address(1)).unwrap());
@@ -248,28 +237,16 @@ mod tests {
         let table = HostTable::default();
         for number in 0..HOSTS_MAX {
             let host = table.of_request(address(number), LOCAL, b"").unwrap();
-            host.wants_monitoring(1);
+            host.wants_monitoring();
             if number > 0 {
                 table.record(&|list| state.save_monitored(list), address(number)).unwrap();
             }
         }
         assert!(table.of_request(address(HOSTS_MAX), LOCAL, b"").is_some(), "the first is forgotten");
         assert!(table.find(address(0)).is_none());
-        table.find(address(HOSTS_MAX)).unwrap().wants_monitoring(1);
+        table.find(address(HOSTS_MAX)).unwrap().wants_monitoring();
         table.record(&|list| state.save_monitored(list), address(HOSTS_MAX)).unwrap();
         assert!(table.of_request(address(HOSTS_MAX + 1), LOCAL, b"").is_none());
         assert!(table.record(&|list| state.save_monitored(list), address(HOSTS_MAX + 1)).is_err());
-    }
-
-    #[test]
-    fn a_repeated_notice_of_a_restart_is_none() {
-        let table = HostTable::default();
-        assert!(!table.has_restarted(address(1), 5), "unknown");
-        table.of_request(address(1), LOCAL, b"").unwrap().wants_monitoring(3);
-        assert!(!table.has_restarted(address(1), 3));
-        assert!(table.has_restarted(address(1), 5));
-        assert!(!table.has_restarted(address(1), 5));
-        table.find(address(1)).unwrap().wants_monitoring(7);
-        assert!(!table.has_restarted(address(1), 7), "it has locked since");
     }
 }

@@ -5,6 +5,7 @@
 //! Invariants: a host is in the list on disk before the reply to its first lock; no mutex is held
 //! while a host is called, and no serving thread waits for one.
 
+mod host_states;
 mod hosts;
 mod monitor;
 mod peers;
@@ -126,7 +127,7 @@ impl LockCallbacks for HostCallbacks {
         });
         // For a host that is not known any more the kernel chooses the address to call from.
         let local = manager.hosts.find(peer).map(|host| host.local);
-        // What does not fit in the queue is sent again.
+        // What is not queued is sent again.
         let _ = serving.peers.call(PeerCall { peer, local, kind: PeerCallKind::Granted(granted) });
     }
 
@@ -228,6 +229,14 @@ impl NfsService {
     fn release_host(&self, host: IpAddr) {
         self.lock_manager.shares.lock().release_host(&self.held.shares, host);
         self.locks.release_client(LockClient::Host(host), self.clock.now());
+    }
+
+    /// A queued GRANTED is about to be sent to `peer`. Returns `false` if its lock is not pending any
+    /// more: then it must not be sent, because a later request of the host may be about the same
+    /// lock.
+    #[must_use]
+    pub fn begin_grant(&self, peer: IpAddr, id: GrantId) -> bool {
+        self.locks.begin_grant(LockClient::Host(peer), id.callback())
     }
 
     /// Reports the outcome of a GRANTED that was sent to `peer`, `round_trip` after that.

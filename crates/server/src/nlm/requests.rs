@@ -134,12 +134,12 @@ impl<'r, 'c> LockCall<'r, 'c> {
 
     /// The host, before it gets a lock or a reservation. If it has to be recorded, the thread hands
     /// the connection over first.
-    fn begin_host(&mut self, name: &[u8], monitoring: Monitoring, state: i32) -> Result<Arc<Host>, NotDone> {
+    fn begin_host(&mut self, name: &[u8], monitoring: Monitoring) -> Result<Arc<Host>, NotDone> {
         let (address, local) = (self.host(), self.request.context.local().ip());
         let host = self.service().lock_manager.hosts.of_request(address, local, name);
         let host = host.ok_or(NlmStat4::DeniedNolocks)?;
         if monitoring == Monitoring::Yes {
-            host.wants_monitoring(state);
+            host.wants_monitoring();
         }
         if !host.is_recorded() {
             self.request.context.may_block();
@@ -231,7 +231,10 @@ fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitor
     let lock_type = lock_type(exclusive);
     call.check_access(&target, needed(lock_type))?;
     let name = lock.caller_name.bytes();
-    let host = call.begin_host(name, monitoring, state)?;
+    let host = call.begin_host(name, monitoring)?;
+    if monitoring == Monitoring::Yes {
+        host.states.locks(state, lock.svid.cast_unsigned(), lock.oh.bytes());
+    }
     let wait = if block && !reclaim {
         LockWait::Granted { handle: target.handle(), caller_name: name }
     } else {
@@ -295,8 +298,7 @@ fn cancelled(call: &mut LockCall<'_, '_>, arguments: &NlmCancelArguments<'_>) ->
     let service = call.service();
     match service.locks.cancel(&target, &owner, lock_type, range, service.clock.now()) {
         CancelOutcome::Cancelled => Ok(NlmStat4::Granted),
-        // It is too late; the host unlocks, or refuses the callback.
-        CancelOutcome::Granted | CancelOutcome::NotWaiting => Ok(NlmStat4::Denied),
+        CancelOutcome::NotWaiting => Ok(NlmStat4::Denied),
     }
 }
 
@@ -341,7 +343,7 @@ fn shared(call: &mut LockCall<'_, '_>, arguments: &NlmShareArguments<'_>) -> Don
     if service.is_in_grace() != arguments.reclaim {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
-    let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes, 0)?;
+    let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes)?;
     call.record(&host)?;
     let owner = ShareOwner { host: call.host(), name: share.oh.bytes().into() };
     let (file, table) = (target.file_key(), &service.held.shares);

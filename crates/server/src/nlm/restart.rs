@@ -9,6 +9,7 @@ use curt_observe::ServerCounter;
 
 use super::{HostCallbacks, LockPeers};
 use crate::service::{NfsService, SetupError};
+use crate::state::locks::LockClient;
 
 /// How locks are served.
 pub struct LockServing {
@@ -62,13 +63,19 @@ impl NfsService {
         Ok(RestartNotices { hosts, state: list.state })
     }
 
-    /// A host has restarted, as its monitor says: it has no locks any more. Ignored if it has said
-    /// so before, with the same state number.
+    /// A host has restarted, as its monitor says: it has no locks any more, but those of owners that
+    /// have locked with the new state number. Ignored if it has said so before, with the same
+    /// number.
     pub fn host_restarted(&self, host: IpAddr, state: i32) {
-        if self.lock_manager.hosts.has_restarted(host, state) {
+        // It is unknown if it had no locks since this server's start.
+        let Some(known) = self.lock_manager.hosts.find(host) else { return };
+        if known.states.begin_restart(state) {
             tracing::info!(%host, state, "the host has restarted: its locks are free");
             self.counters.count(ServerCounter::LockHostsRestarted);
-            self.release_host(host);
+            self.lock_manager.shares.lock().release_host(&self.held.shares, host);
+            let is_from_before = |process, name: &[u8]| known.states.is_from_before(state, process, name);
+            self.locks.release_owners(LockClient::Host(host), &is_from_before, self.clock.now());
+            known.states.end_restart(state);
         }
     }
 
