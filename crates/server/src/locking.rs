@@ -281,12 +281,12 @@ impl LockService {
         self.release_owners(client, &|_, _| true, now);
     }
 
-    /// As [`Self::release_client`], of the owners (`process` and `name`) for whom `is_released`
-    /// holds. It is called with a shard locked.
+    /// As [`Self::release_client`], of the files and owners for which `is_released` holds. It is
+    /// called with a shard locked.
     pub(crate) fn release_owners(
         &self,
         client: LockClient,
-        is_released: &dyn Fn(u32, &[u8]) -> bool,
+        is_released: &dyn Fn(&LockFile, &LockOwner<'_>) -> bool,
         now: Instant,
     ) {
         // Requests of strangers must not make the server examine all locks.

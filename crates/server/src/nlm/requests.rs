@@ -18,6 +18,7 @@ use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::{Access, ByteRange, Fault, FileKind, LockType};
 use curt_xdr::{Encode, Opaque};
 
+use super::host_states::LockedFile;
 use super::hosts::Host;
 use super::shares::{NoShare, ShareOwner};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
@@ -233,7 +234,8 @@ fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitor
     let name = lock.caller_name.bytes();
     let host = call.begin_host(name, monitoring)?;
     if monitoring == Monitoring::Yes {
-        host.states.locks(state, lock.svid.cast_unsigned(), lock.oh.bytes());
+        let LockOwner { process, name, .. } = call.owner(&lock);
+        host.states.locks(state, LockedFile { file: &target.file_key(), process, name });
     }
     let wait = if block && !reclaim {
         LockWait::Granted { handle: target.handle(), caller_name: name }

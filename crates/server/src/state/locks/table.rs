@@ -334,22 +334,21 @@ impl LockTable {
         }
     }
 
-    /// Releases all locks of those owners of a client (by process and name) for whom `is_released`
-    /// holds, and takes their requests out of the queues.
+    /// Releases the locks of those files and owners of a client for which `is_released` holds, and
+    /// takes their requests out of the queues.
     pub fn release_owners(
         &mut self,
         client: LockClient,
-        is_released: &dyn Fn(u32, &[u8]) -> bool,
+        is_released: &dyn Fn(&LockFile, &LockOwner<'_>) -> bool,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
     ) {
-        let is_released = |owners: &Owners, of: OwnerId| {
-            let owner = owners.owner(of);
-            owner.client == client && is_released(owner.process, owner.name)
-        };
         let files: Vec<LockFile> = self.slots.keys().copied().collect();
         for file in files {
             let slot = self.slots[&file];
+            let is_released = |owners: &Owners, of: OwnerId| {
+                owners.client(of) == client && is_released(&file, &owners.owner(of))
+            };
             self.release_if(slot, &is_released, now, callbacks);
             self.remove_if_unused(&file, slot);
         }
