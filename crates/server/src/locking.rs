@@ -290,7 +290,7 @@ impl LockService {
         self.run(self.shard(&file), |table, callbacks| table.unlock(&file, owner, range, now, callbacks))
     }
 
-    /// CANCEL: takes a waiting request out of the queue.
+    /// CANCEL: takes a waiting request out of the queue, or its unanswered grant back.
     pub(crate) fn cancel(
         &self,
         target: &VerifiedHandle<'_>,
@@ -305,20 +305,36 @@ impl LockService {
         })
     }
 
+    /// A grant's callback is about to be sent to `client`. Returns `false` if it must not be sent:
+    /// the grant is not pending any more, or was sent and may still be answered.
+    pub(crate) fn begin_grant(&self, client: LockClient, id: CallbackId) -> bool {
+        self.shard_of(id).lock().begin_grant(client, id)
+    }
+
     /// Reports the answer to a callback. `client` is the one that answered; answers to callbacks
     /// that were not sent to it are ignored.
     pub(crate) fn answered(&self, client: LockClient, id: CallbackId, answer: CallbackAnswer, now: Instant) {
-        let shard = usize::try_from(id.0 % u64::from(SHARDS)).unwrap_or(0);
-        self.run(&self.shards[shard], |table, callbacks| table.answered(client, id, answer, now, callbacks));
+        self.run(self.shard_of(id), |table, callbacks| table.answered(client, id, answer, now, callbacks));
     }
 
     /// Releases all locks of a client and takes its requests out of the queues: it has restarted,
     /// or its lease has expired.
     pub(crate) fn release_client(&self, client: LockClient, now: Instant) {
+        self.release_owners(client, &|_, _| true, now);
+    }
+
+    /// As [`Self::release_client`], of the files and owners for which `is_released` holds. It is
+    /// called with a shard locked.
+    pub(crate) fn release_owners(
+        &self,
+        client: LockClient,
+        is_released: &dyn Fn(&LockFile, &LockOwner<'_>) -> bool,
+        now: Instant,
+    ) {
         // Requests of strangers must not make the server examine all locks.
         if self.accounts.read().contains_key(&client) {
             for shard in &self.shards {
-                self.run(shard, |table, callbacks| table.release_client(client, now, callbacks));
+                self.run(shard, |table, callbacks| table.release_owners(client, is_released, now, callbacks));
             }
         }
     }
@@ -356,6 +372,10 @@ impl LockService {
     fn shard(&self, file: &LockFile) -> &Mutex<LockTable> {
         let hash = self.hashing.hash_one(file);
         &self.shards[usize::try_from(hash % u64::from(SHARDS)).unwrap_or(0)]
+    }
+
+    fn shard_of(&self, id: CallbackId) -> &Mutex<LockTable> {
+        &self.shards[usize::try_from(id.0 % u64::from(SHARDS)).unwrap_or(0)]
     }
 
     fn run<T>(

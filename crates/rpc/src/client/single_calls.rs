@@ -17,7 +17,7 @@ use curt_xdr::{Decoder, Encode};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     io::Errno,
-    net::sockopt,
+    net::{RecvFlags, sockopt},
 };
 
 use super::connect::{LocalAddress, begin, random_u32};
@@ -113,13 +113,51 @@ impl SingleCalls {
         arguments: &dyn Encode,
         timeout: Duration,
     ) -> Result<Vec<u8>, CallError> {
+        self.transmit(target, credential, arguments, timeout, DATAGRAM_RETRY)
+    }
+
+    /// As [`Self::call`], but never sends the call a second time: the peer has received at most one
+    /// copy of it.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn call_once(
+        &mut self,
+        target: CallTarget,
+        credential: &RpcCredential,
+        arguments: &dyn Encode,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, CallError> {
+        self.transmit(target, credential, arguments, timeout, timeout)
+    }
+
+    /// Whether the peer has closed the connection. A call over it would be lost.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        let CallSocket::Tcp(stream) = &self.socket else { return false };
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(stream, &mut [0_u8; 1], flags) {
+            Ok((_, length)) => length == 0,
+            Err(errno) => errno != Errno::AGAIN && errno != Errno::INTR,
+        }
+    }
+
+    /// `pause`: before a datagram is sent again.
+    fn transmit(
+        &mut self,
+        target: CallTarget,
+        credential: &RpcCredential,
+        arguments: &dyn Encode,
+        timeout: Duration,
+        pause: Duration,
+    ) -> Result<Vec<u8>, CallError> {
         let end = CLOCK.now() + timeout;
         self.xid = self.xid.wrapping_add(1);
         let CallTarget { program, version, procedure } = target;
         let call = call_record(self.xid, program, version, procedure, credential, arguments);
         match &self.socket {
             CallSocket::Tcp(_) => self.call_by_stream(&call, end),
-            CallSocket::Udp(_) => self.call_by_datagram(&call[MARK_SIZE..], end),
+            CallSocket::Udp(_) => self.call_by_datagram(&call[MARK_SIZE..], end, pause),
         }
     }
 
@@ -153,9 +191,13 @@ impl SingleCalls {
         }
     }
 
-    fn call_by_datagram(&mut self, call: &[u8], end: Instant) -> Result<Vec<u8>, CallError> {
+    fn call_by_datagram(
+        &mut self,
+        call: &[u8],
+        end: Instant,
+        mut pause: Duration,
+    ) -> Result<Vec<u8>, CallError> {
         let CallSocket::Udp(socket) = &self.socket else { return Err(CallError::Closed) };
-        let mut pause = DATAGRAM_RETRY;
         self.bytes.resize(REPLY_MAX, 0);
         loop {
             socket.send(call).map_err(lost)?;
@@ -344,6 +386,34 @@ mod tests {
         assert_eq!(SingleCalls::tcp(ANY, tcp, MINUTE).err(), Some(refused));
         let mut calls = SingleCalls::udp(ANY, udp).unwrap();
         assert_eq!(calls.call(TARGET, &RpcCredential::None, &(), MINUTE), Err(refused));
+    }
+
+    #[test]
+    fn a_call_that_may_be_sent_once_is_not_repeated() {
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut calls = SingleCalls::udp(ANY, silent.local_addr().unwrap()).unwrap();
+        let time = DATAGRAM_RETRY * 4;
+        let timed_out = Err(CallError::TimedOut { softerr: false });
+        silent.set_nonblocking(true).unwrap();
+        let received = || std::iter::from_fn(|| silent.recv(&mut [0; 256]).ok()).count();
+        assert_eq!(calls.call(TARGET, &RpcCredential::None, &(), time), timed_out);
+        assert!(received() > 1);
+        assert_eq!(calls.call_once(TARGET, &RpcCredential::None, &(), time), timed_out);
+        assert_eq!(received(), 1);
+    }
+
+    #[test]
+    fn a_connection_that_the_peer_has_closed_is_known_before_a_call() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let calls = SingleCalls::tcp(ANY, listener.local_addr().unwrap(), MINUTE).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        assert!(!calls.is_closed());
+        drop(stream);
+        let end = Instant::now() + MINUTE;
+        while !calls.is_closed() {
+            assert!(Instant::now() < end, "the end of the connection has not arrived");
+            thread::yield_now();
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, RwLock};
 
+use super::host_states::HostStates;
 use crate::state_directory::{LOCALS_MAX, MonitoredHost, MonitoredHosts, PersistentState, StateError};
 
 /// Maximum number of hosts with locks at one time, and of hosts in the list.
@@ -25,10 +26,9 @@ pub(super) const HOSTS_MAX: usize = 4096;
 pub(super) struct Host {
     /// The name that it gave, for information.
     name: Vec<u8>,
-    /// The state number of its NSM, as it said last; 0: unknown. Relaxed, as [`Self::wants`]: they
-    /// order nothing.
-    state: AtomicI32,
-    /// It has requested a monitored lock (any but NM_LOCK).
+    /// The state numbers of its NSM.
+    pub(super) states: HostStates,
+    /// It has requested a monitored lock (any but NM_LOCK). Relaxed: it orders nothing.
     wants: AtomicBool,
     known: Mutex<KnownHost>,
 }
@@ -61,12 +61,9 @@ impl Host {
         known.listing == Listing::Yes { locals: known.locals.len() } || !self.wants.load(Ordering::Relaxed)
     }
 
-    /// Notes what a request for a monitored lock says.
-    pub(super) fn wants_monitoring(&self, state: i32) {
+    /// Notes a request for a monitored lock.
+    pub(super) fn wants_monitoring(&self) {
         self.wants.store(true, Ordering::Relaxed);
-        if state != 0 {
-            self.state.store(state, Ordering::Relaxed);
-        }
     }
 
     /// The address of this server that its last request came to, as far as it is known.
@@ -185,7 +182,7 @@ impl HostTable {
         let known = KnownHost { locals: ArrayVec::new(), latest: None, listing: Listing::No };
         let host = Arc::new(Host {
             name: name.to_vec(),
-            state: AtomicI32::new(0),
+            states: HostStates::default(),
             wants: AtomicBool::new(false),
             known: Mutex::new(known),
         });
@@ -296,14 +293,6 @@ impl HostTable {
             hosts.remove(&address);
         }
     }
-
-    /// Whether a host says for the first time that it has restarted, with a new state number. A
-    /// notice is repeated until it is confirmed, and must not free what was locked since.
-    pub(super) fn has_restarted(&self, address: IpAddr, state: i32) -> bool {
-        // It is unknown if it had no locks since this server's start.
-        let known = self.find(address);
-        known.is_some_and(|host| host.state.swap(state, Ordering::Relaxed) != state)
-    }
 }
 
 /// Why a host is not in the list.
@@ -372,7 +361,7 @@ mod tests {
         assert!(table.begin(&state, 100).unwrap().hosts.is_empty());
         let host = table.of_request(address(1), LOCAL, b"one").unwrap();
         assert!(host.is_recorded(), "NM_LOCK alone");
-        host.wants_monitoring(7);
+        host.wants_monitoring();
         assert!(!host.is_recorded());
         let outcome = table.want(address(1), Arc::clone(&host));
         assert_eq!(update(&table, &state, |_| false).added, [address(1)]);
@@ -406,7 +395,7 @@ mod tests {
         let table = HostTable::default();
         for number in 0..=LOCALS_MAX {
             let host = table.of_request(address(1), Some(address(100 + number)), b"one").unwrap();
-            host.wants_monitoring(1);
+            host.wants_monitoring();
             assert_eq!(host.is_recorded(), number == LOCALS_MAX, "{number}");
             assert_eq!(host.latest_local(), Some(address(100 + number)));
             record(&table, &state, address(1)).unwrap();
@@ -421,7 +410,7 @@ mod tests {
         let table = HostTable::default();
         let begin = || {
             let host = table.of_request(address(1), LOCAL, b"one").unwrap();
-            host.wants_monitoring(1);
+            host.wants_monitoring();
             host
         };
         drop(begin());
@@ -448,7 +437,7 @@ mod tests {
         let table = HostTable::default();
         let failed = |_: &MonitoredHosts| Err(StateError::InUse("state".into()));
         let host = table.of_request(address(1), LOCAL, b"one").unwrap();
-        host.wants_monitoring(1);
+        host.wants_monitoring();
         let outcome = table.want(address(1), Arc::clone(&host));
         assert_eq!(table.update(failed, |_| false), ListChanges::default());
         assert_eq!((outcome.try_recv(), host.is_recorded()), (Ok(Err(RecordError::NotSaved)), false));
@@ -466,7 +455,7 @@ mod tests {
         let mut wanted = Vec::new();
         for number in 0..HOSTS_MAX {
             let host = table.of_request(address(number), LOCAL, b"").unwrap();
-            host.wants_monitoring(1);
+            host.wants_monitoring();
             if number > 0 {
                 wanted.push(table.want(address(number), host));
             }
@@ -478,20 +467,8 @@ mod tests {
         drop(used);
         assert!(table.of_request(address(HOSTS_MAX), LOCAL, b"").is_some(), "the first is forgotten");
         assert!(table.find(address(0)).is_none());
-        table.find(address(HOSTS_MAX)).unwrap().wants_monitoring(1);
+        table.find(address(HOSTS_MAX)).unwrap().wants_monitoring();
         record(&table, &state, address(HOSTS_MAX)).unwrap();
         assert!(table.of_request(address(HOSTS_MAX + 1), LOCAL, b"").is_none());
-    }
-
-    #[test]
-    fn a_repeated_notice_of_a_restart_is_none() {
-        let table = HostTable::default();
-        assert!(!table.has_restarted(address(1), 5), "unknown");
-        table.of_request(address(1), LOCAL, b"").unwrap().wants_monitoring(3);
-        assert!(!table.has_restarted(address(1), 3));
-        assert!(table.has_restarted(address(1), 5));
-        assert!(!table.has_restarted(address(1), 5));
-        table.find(address(1)).unwrap().wants_monitoring(7);
-        assert!(!table.has_restarted(address(1), 7), "it has locked since");
     }
 }

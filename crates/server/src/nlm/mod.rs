@@ -6,6 +6,7 @@
 //! while a host is called, and no serving thread waits for one. A lock or reservation is reclaimed
 //! only by a host that was in the list when this run began.
 
+mod host_states;
 mod hosts;
 mod monitor;
 mod peers;
@@ -121,7 +122,7 @@ impl LockCallbacks for HostCallbacks {
             lock_first: granted.range.first(),
             lock_last: granted.range.last()
         });
-        // What does not fit in the queue is sent again.
+        // What is not queued is sent again.
         let kind = PeerCallKind::Granted(granted);
         let _ = serving.peers.call(PeerCall { peer, local: callback.local, kind });
     }
@@ -224,6 +225,14 @@ impl NfsService {
     fn release_host(&self, host: IpAddr) {
         self.lock_manager.shares.lock().release_host(&self.held.shares, host);
         self.locks.release_client(LockClient::Host(host), self.clock.now());
+    }
+
+    /// A queued GRANTED is about to be sent to `peer`. Returns `false` if its lock is not pending any
+    /// more: then it must not be sent, because a later request of the host may be about the same
+    /// lock.
+    #[must_use]
+    pub fn begin_grant(&self, peer: IpAddr, id: GrantId) -> bool {
+        self.locks.begin_grant(LockClient::Host(peer), id.callback())
     }
 
     /// Reports the outcome of a GRANTED that was sent to `peer`, `round_trip` after that.

@@ -9,7 +9,6 @@ use std::time::Duration;
 use curt_proto::nlm4::{
     NlmLock, NlmProcedure, NlmResult, NlmStat4, NlmTestArguments, lock_type, offset_and_length,
 };
-use curt_rpc::client::CallError;
 use curt_types::{ByteRange, FileHandle, LockType};
 use curt_xdr::{Encode, Opaque, decode_all};
 
@@ -42,8 +41,10 @@ pub struct PeerCall {
 /// The procedures that are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerCallKind {
-    /// GRANTED, or GRANTED_MSG for a host that does not support it. Its outcome is reported with
-    /// [`NfsService::grant_answered`](crate::NfsService::grant_answered).
+    /// GRANTED, or GRANTED_MSG for a host that does not support it. It is sent at most once, after
+    /// [`NfsService::begin_grant`](crate::NfsService::begin_grant) has allowed it. Its outcome is
+    /// reported with [`NfsService::grant_answered`](crate::NfsService::grant_answered), unless it
+    /// was GRANTED_MSG and may have been received: then GRANTED_RES is its outcome.
     Granted(GrantedLock),
     /// A `_RES`: nothing depends on its outcome.
     Result {
@@ -72,7 +73,7 @@ pub struct GrantedLock {
 }
 
 /// Identifies a GRANTED, as its cookie does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GrantId(u64);
 
 /// How a GRANTED ended.
@@ -82,21 +83,17 @@ pub enum GrantOutcome {
     Accepted,
     /// It does not want it.
     Refused,
-    /// It has not received it: no port, or no connection.
+    /// It has not received this copy: no port, or no connection.
     Undelivered,
     /// It may have received it.
     Unanswered,
 }
 
 impl GrantOutcome {
-    /// That of a call's reply, or of its failure.
+    /// That of the results of GRANTED.
     #[must_use]
-    pub fn of_call(reply: Result<&[u8], &CallError>) -> Self {
-        match reply.map(decode_all::<NlmResult<'_>>) {
-            Ok(Ok(result)) => Self::of_status(result.status),
-            Err(CallError::Unreachable(_)) => Self::Undelivered,
-            Ok(Err(_)) | Err(_) => Self::Unanswered,
-        }
+    pub fn of_results(results: &[u8]) -> Self {
+        decode_all::<NlmResult<'_>>(results).map_or(Self::Unanswered, |result| Self::of_status(result.status))
     }
 
     pub(super) const fn of_status(status: NlmStat4) -> Self {
@@ -127,7 +124,8 @@ impl GrantId {
     }
 
     /// That of a cookie.
-    pub(super) fn of_cookie(cookie: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn of_cookie(cookie: &[u8]) -> Option<Self> {
         Some(Self(u64::from_be_bytes(cookie.try_into().ok()?)))
     }
 

@@ -18,6 +18,7 @@ use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::{Access, ByteRange, Fault, FileKind, LockType};
 use curt_xdr::{Encode, Opaque};
 
+use super::host_states::LockedFile;
 use super::hosts::{Host, known_local};
 use super::shares::{NoShare, ShareOwner};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
@@ -134,12 +135,12 @@ impl<'r, 'c> LockCall<'r, 'c> {
 
     /// The host, before it gets a lock or a reservation. If it has to be recorded, the thread hands
     /// the connection over first.
-    fn begin_host(&mut self, name: &[u8], monitoring: Monitoring, state: i32) -> Result<Arc<Host>, NotDone> {
+    fn begin_host(&mut self, name: &[u8], monitoring: Monitoring) -> Result<Arc<Host>, NotDone> {
         let (address, local) = (self.host(), known_local(self.request.context.local().ip()));
         let host = self.service().lock_manager.hosts.of_request(address, local, name);
         let host = host.ok_or(NlmStat4::DeniedNolocks)?;
         if monitoring == Monitoring::Yes {
-            host.wants_monitoring(state);
+            host.wants_monitoring();
         }
         if !host.is_recorded() {
             self.request.context.may_block();
@@ -239,7 +240,11 @@ fn locked(call: &mut LockCall<'_, '_>, arguments: &NlmLockArguments<'_>, monitor
     if call.is_false_reclaim(reclaim) {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
-    let host = call.begin_host(lock.caller_name.bytes(), monitoring, state)?;
+    let host = call.begin_host(lock.caller_name.bytes(), monitoring)?;
+    if monitoring == Monitoring::Yes {
+        let LockOwner { process, name, .. } = call.owner(&lock);
+        host.states.locks(state, LockedFile { file: &target.file_key(), process, name });
+    }
     let wait = if block && !reclaim {
         // One that came as a datagram is called back from where the host has come last.
         let local = known_local(call.request.context.local().ip()).or_else(|| host.latest_local());
@@ -306,8 +311,7 @@ fn cancelled(call: &mut LockCall<'_, '_>, arguments: &NlmCancelArguments<'_>) ->
     let service = call.service();
     match service.locks.cancel(&target, &owner, lock_type, range, service.clock.now()) {
         CancelOutcome::Cancelled => Ok(NlmStat4::Granted),
-        // It is too late; the host unlocks, or refuses the callback.
-        CancelOutcome::Granted | CancelOutcome::NotWaiting => Ok(NlmStat4::Denied),
+        CancelOutcome::NotWaiting => Ok(NlmStat4::Denied),
     }
 }
 
@@ -352,7 +356,7 @@ fn shared(call: &mut LockCall<'_, '_>, arguments: &NlmShareArguments<'_>) -> Don
     if service.is_in_grace() != arguments.reclaim || call.is_false_reclaim(arguments.reclaim) {
         return Err(NlmStat4::DeniedGracePeriod.into());
     }
-    let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes, 0)?;
+    let host = call.begin_host(share.caller_name.bytes(), Monitoring::Yes)?;
     call.record(&host)?;
     let owner = ShareOwner { host: call.host(), name: share.oh.bytes().into() };
     let (file, table) = (target.file_key(), &service.held.shares);

@@ -7,8 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use curt_observe::ServerCounter;
 
+use super::host_states::LockedFile;
 use super::{HostCallbacks, LockPeers};
 use crate::service::{NfsService, SetupError};
+use crate::state::locks::{LockClient, LockFile, LockOwner};
 
 /// How locks are served.
 pub struct LockServing {
@@ -63,13 +65,24 @@ impl NfsService {
         Ok(RestartNotices { hosts, state: list.state })
     }
 
-    /// A host has restarted, as its monitor says: it has no locks any more. Ignored if it has said
-    /// so before, with the same state number.
+    /// A host has restarted, as its monitor says: it has no locks any more, but those that were
+    /// requested with the new state number. Ignored if it has said so before, with the same
+    /// number.
     pub fn host_restarted(&self, host: IpAddr, state: i32) {
-        if self.lock_manager.hosts.has_restarted(host, state) {
-            tracing::info!(%host, state, "the host has restarted: its locks are free");
+        // It is unknown if it had no locks since this server's start.
+        let Some(known) = self.lock_manager.hosts.find(host) else { return };
+        if known.states.begin_restart(state) {
+            tracing::info!(%host, state, "the host has restarted: its locks become free");
             self.counters.count(ServerCounter::LockHostsRestarted);
-            self.release_host(host);
+            self.lock_manager.shares.lock().release_host(&self.held.shares, host);
+            let is_from_before = |file: &LockFile, owner: &LockOwner<'_>| {
+                let LockOwner { process, name, .. } = *owner;
+                known.states.is_from_before(state, LockedFile { file, process, name })
+            };
+            self.locks.release_owners(LockClient::Host(host), &is_from_before, self.clock.now());
+            if !known.states.end_restart(state) {
+                tracing::warn!(%host, "locks from before the restart stay: the host has locked too much since");
+            }
         }
     }
 

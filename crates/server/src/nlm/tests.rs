@@ -542,6 +542,45 @@ fn a_cancelled_waiter_is_not_called() {
     assert_eq!(server.granted(), []);
 }
 
+// SEMANTICS: lockd-11.
+#[test]
+fn a_cancel_that_crosses_the_grant_frees_the_lock() {
+    let server = Server::new();
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    let wait = Wanted { block: true, ..WHOLE };
+    assert_eq!(server.lock(B, wait), Blocked);
+    server.unlock(A, WHOLE);
+    let (_, lock) = server.granted().remove(0);
+    // Another host can neither cancel it nor have it sent.
+    assert_eq!(server.cancel(A, wait), Denied);
+    assert!(!server.service.begin_grant(A.ip(), lock.id) && server.service.begin_grant(B.ip(), lock.id));
+    assert_eq!(server.cancel(B, wait), Granted);
+    assert!(!server.service.begin_grant(B.ip(), lock.id), "one that is still queued is not sent");
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    for outcome in [GrantOutcome::Refused, GrantOutcome::Accepted] {
+        server.answer(B, &lock, outcome);
+        assert_eq!(server.lock(B, WHOLE), Denied);
+    }
+}
+
+// SEMANTICS: lockd-11.
+#[test]
+fn a_refusal_frees_a_lock_only_if_one_grant_was_sent() {
+    for sent in 1..=2 {
+        let server = Server::new();
+        assert_eq!(server.lock(A, WHOLE), Granted);
+        assert_eq!(server.lock(B, Wanted { block: true, ..WHOLE }), Blocked);
+        server.unlock(A, WHOLE);
+        let (_, lock) = server.granted().remove(0);
+        if sent == 2 {
+            // The host may have accepted it, and refuses the second one.
+            server.answer(B, &lock, GrantOutcome::Unanswered);
+        }
+        server.answer(B, &lock, GrantOutcome::Refused);
+        assert_eq!(server.lock(A, WHOLE), if sent == 1 { Granted } else { Denied });
+    }
+}
+
 #[test]
 fn messages_are_answered_by_a_call_to_the_address_that_they_came_from() {
     let server = Server::new();
@@ -627,6 +666,37 @@ fn a_restarted_host_loses_its_waiters_and_the_next_one_is_called() {
     server.notify(A, 5);
     server.notify(B, 5);
     assert_eq!((server.granted(), server.lock(A, WHOLE)), (vec![], Granted));
+}
+
+// SEMANTICS: lockd-5.
+#[test]
+fn a_notice_after_the_first_locks_frees_only_those_before_the_restart() {
+    let server = Server::new();
+    let part = |offset, state, oh| Wanted { offset, length: 1, state, oh, ..WHOLE };
+    assert_eq!(server.lock(A, part(0, 3, b"old")), Granted);
+    // Restarted: its first lock comes before the notice, and frees nothing.
+    assert_eq!(server.lock(A, part(0, 5, b"new")), Denied);
+    assert_eq!(server.lock(A, part(1, 5, b"new")), Granted);
+    assert_eq!(server.lock(B, part(0, 3, b"other")), Denied);
+    server.notify(A, 5);
+    assert_eq!(server.lock(B, part(0, 3, b"other")), Granted);
+    assert_eq!(server.lock(B, part(1, 3, b"other")), Denied, "what it has locked since stays");
+    server.notify(A, 5);
+    assert_eq!(server.lock(B, part(1, 3, b"other")), Denied, "repeated");
+    server.notify(A, 7);
+    assert_eq!(server.lock(B, part(1, 3, b"other")), Granted);
+}
+
+// SEMANTICS: lockd-5.
+#[test]
+fn lock_managers_that_share_an_address_do_not_free_each_others_locks_by_locking() {
+    let server = Server::new();
+    let (kernel, mount) =
+        (Wanted { state: 3, length: 1, ..WHOLE }, Wanted { state: 1001, offset: 1, ..WHOLE });
+    for _ in 0..2 {
+        assert_eq!([server.lock(A, kernel), server.lock(A, mount)], [Granted; 2]);
+    }
+    assert_eq!([server.lock(B, kernel), server.lock(B, mount)], [Denied; 2]);
 }
 
 #[test]

@@ -5,8 +5,11 @@
 //! in which its callbacks fail at once; half of the threads are for hosts that could be called last
 //! time. One thread always waits for calls. It starts others, because threads that a serving thread
 //! started would have its restrictions.
+//!
+//! A call is sent at most once. The lock table sends a GRANTED again, and so knows whether a host
+//! may have received several copies: Linux refuses the second copy of a GRANTED that it accepted.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
@@ -18,7 +21,7 @@ use curt_mount::lock_service::{CallbackReceiver as _, Grant, GrantReply, ServerL
 use curt_proto::nlm4::{self, NlmProcedure};
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{CallError, CallTarget, LocalAddress, SingleCalls};
-use curt_server::{GrantOutcome, GrantedLock, LockPeers, NfsService, PeerCall, PeerCallKind};
+use curt_server::{GrantId, GrantOutcome, GrantedLock, LockPeers, NfsService, PeerCall, PeerCallKind};
 use curt_xdr::{Encode, put_fixed};
 use parking_lot::{Condvar, Mutex};
 
@@ -77,6 +80,8 @@ struct PeerQueue {
 #[derive(Default)]
 struct PeerHost {
     calls: VecDeque<PeerCall>,
+    /// The GRANTED among them.
+    grants: HashSet<GrantId>,
     is_called: bool,
     state: HostState,
 }
@@ -98,6 +103,20 @@ struct TakenHost {
     call: PeerCall,
     state: HostState,
     is_slow: bool,
+}
+
+/// Why a call has no results.
+#[derive(Debug)]
+struct Failure {
+    error: CallError,
+    /// Whether the host may have received the call.
+    is_sent: bool,
+}
+
+impl Failure {
+    const fn not_sent(error: CallError) -> Self {
+        Self { error, is_sent: false }
+    }
 }
 
 /// Whether a host is this one: it has connected to the address that it came from.
@@ -190,11 +209,17 @@ impl PeerThreads {
         let (address, local) = (taken.address, taken.call.local);
         match &taken.call.kind {
             PeerCallKind::Granted(granted) => {
+                // It may have been cancelled or unlocked while it was queued.
+                let Some(service) = self.service.upgrade() else { return };
+                if !service.begin_grant(address, granted.id) {
+                    return;
+                }
                 let begun = Instant::now();
-                let outcome = self
-                    .grant_here(address, local, granted)
-                    .unwrap_or_else(|| taken.state.grant(address, local, granted));
-                if let Some(service) = self.service.upgrade() {
+                let outcome = match self.grant_here(address, local, granted) {
+                    Some(outcome) => Some(outcome),
+                    None => taken.state.grant(address, local, granted),
+                };
+                if let Some(outcome) = outcome {
                     service.grant_answered(address, granted.id, outcome, begun.elapsed());
                 }
             }
@@ -247,12 +272,18 @@ impl LockPeers for PeerThreads {
 }
 
 impl PeerQueue {
-    /// Queues a call; returns whether there was room.
+    /// Queues a call; returns whether there was room. A GRANTED that is queued already is not
+    /// queued twice.
     fn push(&mut self, call: PeerCall) -> bool {
         let address = call.peer;
         let host = self.hosts.entry(address).or_default();
         if matches!(call.kind, PeerCallKind::Result { .. }) && host.calls.len() >= RESULTS_MAX {
             return false;
+        }
+        if let PeerCallKind::Granted(granted) = &call.kind
+            && !host.grants.insert(granted.id)
+        {
+            return true;
         }
         if host.calls.is_empty() && !host.is_called {
             self.ready.push_back(address);
@@ -270,6 +301,9 @@ impl PeerQueue {
         let address = self.ready.remove(place)?;
         let host = self.hosts.get_mut(&address)?;
         let call = host.calls.pop_front()?;
+        if let PeerCallKind::Granted(granted) = &call.kind {
+            host.grants.remove(&granted.id);
+        }
         host.is_called = true;
         let state = std::mem::take(&mut host.state);
         let is_slow = state.failures > 0;
@@ -298,59 +332,64 @@ impl PeerQueue {
 }
 
 impl HostState {
-    fn grant(&mut self, address: IpAddr, local: Option<IpAddr>, granted: &GrantedLock) -> GrantOutcome {
-        let reply = self.call(address, local, NlmProcedure::Granted, &granted.arguments);
-        if matches!(reply, Err(CallError::ProcedureUnavailable)) {
-            // It answers by GRANTED_RES.
-            let _ = self.call(address, local, NlmProcedure::GrantedMsg, &granted.arguments);
-            return GrantOutcome::Unanswered;
+    /// `None`: the host answers by GRANTED_RES.
+    fn grant(
+        &mut self,
+        address: IpAddr,
+        local: Option<IpAddr>,
+        granted: &GrantedLock,
+    ) -> Option<GrantOutcome> {
+        match self.call(address, local, NlmProcedure::Granted, &granted.arguments) {
+            Ok(results) => Some(GrantOutcome::of_results(&results)),
+            Err(Failure { error: CallError::ProcedureUnavailable, .. }) => {
+                let sent = self.call(address, local, NlmProcedure::GrantedMsg, &granted.arguments);
+                sent.is_err_and(|failure| !failure.is_sent).then_some(GrantOutcome::Undelivered)
+            }
+            Err(failure) if failure.is_sent => Some(GrantOutcome::Unanswered),
+            Err(_) => Some(GrantOutcome::Undelivered),
         }
-        GrantOutcome::of_call(reply.as_deref())
     }
 
-    /// Calls the host, over the connection that is open, or else over a new one.
+    /// Calls the host, over the connection that is open, or else over a new one. The call is sent
+    /// at most once.
     fn call(
         &mut self,
         address: IpAddr,
         local: Option<IpAddr>,
         procedure: NlmProcedure,
         arguments: &[u8],
-    ) -> Result<Vec<u8>, CallError> {
+    ) -> Result<Vec<u8>, Failure> {
         let now = Instant::now();
         if self.retry_at.is_some_and(|at| now < at) {
-            return Err(CallError::Unreachable(io::ErrorKind::HostUnreachable));
+            return Err(Failure::not_sent(CallError::Unreachable(io::ErrorKind::HostUnreachable)));
         }
         self.last_call = Some(now);
-        if self.local != local {
+        // The host may have closed it, or restarted.
+        if self.local != local || self.connection.as_ref().is_some_and(SingleCalls::is_closed) {
             (self.connection, self.local) = (None, local);
         }
-        if self.connection.is_some() {
-            let reply = self.try_once(address, procedure, arguments);
-            // The host may have closed it, or restarted.
-            if !matches!(reply, Err(CallError::Closed | CallError::Unreachable(_))) {
-                return self.note(reply);
-            }
-        }
-        let reply = self.try_once(address, procedure, arguments);
-        self.note(reply)
+        let reply = self.send_once(address, procedure, arguments);
+        self.note_failure(reply.as_ref().err().map(|failure| &failure.error), Instant::now());
+        reply
     }
 
-    fn try_once(
+    fn send_once(
         &mut self,
         address: IpAddr,
         procedure: NlmProcedure,
         arguments: &[u8],
-    ) -> Result<Vec<u8>, CallError> {
+    ) -> Result<Vec<u8>, Failure> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             empty @ None => {
                 let peer = Peer { address, local: LocalAddress { ip: self.local, is_port_reserved: false } };
-                empty.insert(peer.connect(NLM, [Protocol::Tcp, Protocol::Udp])?)
+                let connected = peer.connect(NLM, [Protocol::Tcp, Protocol::Udp]);
+                empty.insert(connected.map_err(Failure::not_sent)?)
             }
         };
         let target =
             CallTarget { program: nlm4::PROGRAM, version: nlm4::VERSION, procedure: procedure.number() };
-        let reply = connection.call(target, &RpcCredential::None, &Encoded(arguments), TIMEOUT);
+        let reply = connection.call_once(target, &RpcCredential::None, &Encoded(arguments), TIMEOUT);
         if let Err(
             CallError::Closed
             | CallError::Unreachable(_)
@@ -360,13 +399,8 @@ impl HostState {
         {
             self.connection = None;
         }
-        reply
-    }
-
-    /// Notes whether the host could be called.
-    fn note(&mut self, reply: Result<Vec<u8>, CallError>) -> Result<Vec<u8>, CallError> {
-        self.note_failure(reply.as_ref().err(), Instant::now());
-        reply
+        // A datagram that no socket was there for was not received.
+        reply.map_err(|error| Failure { is_sent: !matches!(error, CallError::Unreachable(_)), error })
     }
 
     fn note_failure(&mut self, failure: Option<&CallError>, now: Instant) {
@@ -392,6 +426,11 @@ impl Encode for Encoded<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::net::TcpListener;
+
+    use curt_types::{ByteRange, FileHandle, LockType};
+
     use super::*;
 
     fn call(host: u8) -> PeerCall {
@@ -439,6 +478,60 @@ mod tests {
             assert!(queue.push(call(1)));
         }
         assert!(!queue.push(call(1)) && queue.push(call(2)));
+    }
+
+    #[test]
+    fn a_grant_is_queued_once_while_it_waits() {
+        let granted = |id: u64| {
+            let arguments = id.to_be_bytes();
+            let granted = GrantedLock {
+                id: GrantId::of_cookie(&arguments).expect("a cookie"),
+                file: FileHandle::new(b"handle").expect("a handle"),
+                svid: 1,
+                range: ByteRange::WHOLE,
+                lock_type: LockType::Write,
+                arguments: Vec::new(),
+            };
+            PeerCall { kind: PeerCallKind::Granted(granted), ..call(1) }
+        };
+        let mut queue = PeerQueue::default();
+        for id in [1, 2, 1, 2, 1] {
+            assert!(queue.push(granted(id)));
+        }
+        let first = queue.take().expect("the first");
+        assert_eq!(first.call, granted(1));
+        // It is being sent: a second transmission may be queued.
+        assert!(queue.push(granted(1)));
+        queue.put_back(first);
+        for expected in [granted(2), granted(1)] {
+            let taken = queue.take().expect("another");
+            assert_eq!(taken.call, expected);
+            queue.put_back(taken);
+        }
+        assert!(queue.take().is_none());
+    }
+
+    #[test]
+    fn a_call_whose_connection_ends_is_not_sent_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("its address");
+        let local = LocalAddress { ip: None, is_port_reserved: false };
+        let connection = SingleCalls::tcp(local, address, TIMEOUT).expect("a connection");
+        let peer = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("the connection");
+            stream.read_exact(&mut [0; 48]).expect("the call");
+            drop(stream);
+            listener.set_nonblocking(true).expect("an option");
+            listener
+        });
+        let mut host = HostState { connection: Some(connection), ..HostState::default() };
+        let sent = host.call(address.ip(), None, NlmProcedure::Granted, &[0; 8]);
+        let listener = peer.join().expect("the peer");
+        assert!(matches!(sent, Err(Failure { is_sent: true, .. })), "{sent:?}");
+        assert!(listener.accept().is_err(), "no second connection");
+        // Until the pause is over the host is not called.
+        let next = host.call(address.ip(), None, NlmProcedure::Granted, &[0; 8]);
+        assert!(matches!(next, Err(Failure { is_sent: false, .. })), "{next:?}");
     }
 
     #[test]

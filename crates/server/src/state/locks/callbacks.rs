@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::queue::WaiterState;
+use super::queue::{Transmission, WaiterState};
 use super::ranges::RangeSet;
 use super::table::{LockTable, Slot};
 use super::values::{CallbackAnswer, CallbackId, LockCallback, LockClient};
@@ -16,12 +16,27 @@ pub(super) const RESERVATION_MIN: Duration = Duration::from_millis(50);
 pub(super) const RESERVATION_MAX: Duration = Duration::from_secs(2);
 /// The first interval between transmissions of a grant. Each further one is twice as long.
 const RETRANSMISSION_MIN: Duration = Duration::from_secs(1);
-/// Maximum interval between transmissions of a grant, as with Linux's lockd.
-const RETRANSMISSION_MAX: Duration = Duration::from_secs(10);
-/// How long a protocol may take to report that a callback is not answered.
+/// Maximum interval between transmissions of a grant.
+const RETRANSMISSION_MAX: Duration = Duration::from_secs(60);
+/// How long the answer to a transmission may take. After that it counts as not answered, or, if the
+/// protocol has not begun to send it, is handed to the protocol again.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 impl LockTable {
+    /// The callback of a grant is about to be sent to `client`. Returns `false` if it must not be
+    /// sent: the grant is not pending any more, or was sent and may still be answered.
+    #[must_use]
+    pub fn begin_grant(&mut self, client: LockClient, id: CallbackId) -> bool {
+        let Some(slot) = self.ids.get(&id.0).copied() else { return false };
+        let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return false };
+        let Some(grant) = queue.grants.iter_mut().find(|grant| grant.id == id.0) else { return false };
+        if self.owners.client(grant.granted.owner) != client || grant.transmission != Transmission::Queued {
+            return false;
+        }
+        grant.transmission = Transmission::Sent;
+        true
+    }
+
     /// Reports how `client` answered a callback. Answers to callbacks that are not its own, or not
     /// known any more, are ignored.
     pub fn answered(
@@ -63,9 +78,12 @@ impl LockTable {
         let client = self.owners.client(grant.granted.owner);
         match answer {
             CallbackAnswer::Accepted { .. } => self.remove_grant(slot, at),
-            // The client has lost its answer to an earlier transmission, or it knows of the lock
-            // and does not wait any more. Both unlock what they do not want.
-            CallbackAnswer::Refused if grant.may_be_known => self.remove_grant(slot, at),
+            // A client that has accepted one copy refuses the next one, as Linux does. Its UNLOCK or
+            // CANCEL shows what it knows.
+            CallbackAnswer::Refused if grant.may_be_known => {
+                grant.transmission = Transmission::Ended;
+                self.timers.set(grant.id, &mut grant.timer, None);
+            }
             CallbackAnswer::Refused => self.take_back(slot, at, now, callbacks),
             CallbackAnswer::Undelivered if !grant.may_be_known => {
                 self.take_back(slot, at, now, callbacks);
@@ -73,13 +91,11 @@ impl LockTable {
             }
             CallbackAnswer::Unanswered | CallbackAnswer::Undelivered => {
                 grant.may_be_known = true;
-                if now >= grant.first_sent + self.options.unanswered_max {
-                    self.take_back(slot, at, now, callbacks);
-                    self.drop_waiters_of(slot, client, now, callbacks);
+                if grant.transmission == Transmission::Ended {
                     return;
                 }
-                let doubled = RETRANSMISSION_MIN.saturating_mul(1 << grant.attempt.min(4));
-                grant.is_sent = false;
+                let doubled = RETRANSMISSION_MIN.saturating_mul(1 << grant.attempt.min(6));
+                grant.transmission = Transmission::Failed;
                 let again = now + doubled.min(RETRANSMISSION_MAX);
                 self.timers.set(grant.id, &mut grant.timer, Some(again));
             }
@@ -126,7 +142,13 @@ impl LockTable {
     }
 
     /// Takes a granted lock back, and restores what the owner held before, as far as it is free.
-    fn take_back(&mut self, slot: Slot, at: usize, now: Instant, callbacks: &mut Vec<LockCallback>) {
+    pub(super) fn take_back(
+        &mut self,
+        slot: Slot,
+        at: usize,
+        now: Instant,
+        callbacks: &mut Vec<LockCallback>,
+    ) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
         let granted = queue.grants[at].granted;
         let replaced = std::mem::take(&mut queue.grants[at].replaced);
@@ -175,7 +197,7 @@ impl LockTable {
             let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
             let file = queue.file;
             match queue.grants.iter().position(|grant| grant.id == id) {
-                Some(at) if queue.grants[at].is_sent => {
+                Some(at) if queue.grants[at].transmission == Transmission::Sent => {
                     self.grant_answered(slot, at, CallbackAnswer::Unanswered, now, callbacks);
                 }
                 Some(at) => self.retransmit(slot, at, now, callbacks),
@@ -188,8 +210,8 @@ impl LockTable {
     fn retransmit(&mut self, slot: Slot, at: usize, now: Instant, callbacks: &mut Vec<LockCallback>) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref_mut() else { return };
         let grant = &mut queue.grants[at];
-        grant.attempt += 1;
-        grant.is_sent = true;
+        grant.attempt += u32::from(grant.transmission == Transmission::Failed);
+        grant.transmission = Transmission::Queued;
         self.timers.set(grant.id, &mut grant.timer, Some(now + ANSWER_MAX));
         self.counts.callbacks += 1;
         callbacks.push(grant.callback(self.owners.holder(grant.granted)));

@@ -252,18 +252,17 @@ impl Owners {
         self.record(id).account.client()
     }
 
-    /// A lock with the name of its owner.
-    pub(super) fn holder(&self, part: HeldPart) -> LockHolder {
-        let record = self.record(part.owner);
+    pub(super) fn owner(&self, id: OwnerId) -> LockOwner<'_> {
+        let record = self.record(id);
         let (head, name) = record.key.split_at(KEY_HEAD);
         let process = head.last_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-        LockHolder {
-            client: record.account.client(),
-            process,
-            name: Arc::from(name),
-            lock_type: part.lock_type,
-            range: part.range,
-        }
+        LockOwner { client: record.account.client(), process, name }
+    }
+
+    /// A lock with the name of its owner.
+    pub(super) fn holder(&self, part: HeldPart) -> LockHolder {
+        let LockOwner { client, process, name } = self.owner(part.owner);
+        LockHolder { client, process, name: Arc::from(name), lock_type: part.lock_type, range: part.range }
     }
 
     /// The number of owners.

@@ -6,7 +6,9 @@ use curt_types::ByteRange;
 
 use super::callbacks::ANSWER_MAX;
 use super::held::{Change, HeldPart};
-use super::queue::{ClientQueue, LocalPoll, PendingGrant, WaitQueue, Waiter, WaiterState, exclude};
+use super::queue::{
+    ClientQueue, LocalPoll, PendingGrant, Transmission, WaitQueue, Waiter, WaiterState, exclude,
+};
 use super::ranges::{Barrier, RangeSet};
 use super::table::{LockTable, NotGranted, Slot, local_holder, weakened};
 use super::values::{CallbackStyle, LockCallback};
@@ -219,9 +221,8 @@ impl LockTable {
             handle: waiter.handle.clone(),
             local: waiter.local,
             attempt: 0,
-            first_sent: now,
             may_be_known: false,
-            is_sent: true,
+            transmission: Transmission::Queued,
             timer: waiter.timer,
         };
         self.timers.set(grant.id, &mut grant.timer, Some(now + ANSWER_MAX));

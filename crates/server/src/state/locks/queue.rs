@@ -89,13 +89,23 @@ pub(super) struct PendingGrant {
     pub(super) local: Option<IpAddr>,
     /// The number of retransmissions.
     pub(super) attempt: u32,
-    pub(super) first_sent: Instant,
-    /// Whether a transmission may have reached the client.
+    /// Whether a transmission before the last one may have reached the client.
     pub(super) may_be_known: bool,
-    /// Whether an answer to the last transmission may still come; otherwise it is retransmitted at
-    /// `timer`.
-    pub(super) is_sent: bool,
+    pub(super) transmission: Transmission,
     pub(super) timer: Option<Instant>,
+}
+
+/// What has become of the last transmission of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transmission {
+    /// The protocol has it, and has not begun to send it. It gets it again at `timer`.
+    Queued,
+    /// Its answer may still come, until `timer`.
+    Sent,
+    /// No answer has come. The next one follows at `timer`.
+    Failed,
+    /// The client has refused it, but may have accepted an earlier one. There is no further one.
+    Ended,
 }
 
 impl Waiter {

@@ -22,9 +22,6 @@ use super::values::{
 pub struct LockTableOptions {
     /// How long a waiter of [`LockWait::Notified`] stays in the queue without a new request.
     pub poll_max: Duration,
-    /// How long a grant is retransmitted to a client that does not answer, before it is taken back.
-    /// The client may know of it, so this is as long as a lease.
-    pub unanswered_max: Duration,
     /// Decides the shape of trees; random, except in tests.
     pub seed: u64,
     /// The first id of a callback. Ids of an earlier run should not occur again.
@@ -35,8 +32,7 @@ pub struct LockTableOptions {
 
 impl Default for LockTableOptions {
     fn default() -> Self {
-        let poll_max = Duration::from_secs(90);
-        Self { poll_max, unanswered_max: poll_max, seed: 0, first_id: 1, id_step: 1 }
+        Self { poll_max: Duration::from_secs(90), seed: 0, first_id: 1, id_step: 1 }
     }
 }
 
@@ -303,7 +299,9 @@ impl LockTable {
         Ok(())
     }
 
-    /// Takes a waiting request out of the queue: the one of this owner, type and range.
+    /// Takes a waiting request out of the queue: the one of this owner, type and range. If it has
+    /// been granted and the client has not confirmed that, the grant is taken back: a client that
+    /// knew of it would unlock.
     pub fn cancel(
         &mut self,
         file: &LockFile,
@@ -322,8 +320,12 @@ impl LockTable {
             return CancelOutcome::NotWaiting;
         };
         let Some(waiter) = queue.find_request(&wanted).map(|waiter| waiter.id) else {
-            let is_granted = queue.grants.iter().any(|grant| grant.granted == wanted);
-            return if is_granted { CancelOutcome::Granted } else { CancelOutcome::NotWaiting };
+            let Some(at) = queue.grants.iter().position(|grant| grant.granted == wanted) else {
+                return CancelOutcome::NotWaiting;
+            };
+            self.take_back(slot, at, now, callbacks);
+            self.remove_if_unused(file, slot);
+            return CancelOutcome::Cancelled;
         };
         self.counts.cancelled += 1;
         self.remove_waiter(slot, waiter);
@@ -374,12 +376,22 @@ impl LockTable {
         }
     }
 
-    /// Releases all locks of a client and takes its requests out of the queues.
-    pub fn release_client(&mut self, client: LockClient, now: Instant, callbacks: &mut Vec<LockCallback>) {
+    /// Releases the locks of those files and owners of a client for which `is_released` holds, and
+    /// takes their requests out of the queues.
+    pub fn release_owners(
+        &mut self,
+        client: LockClient,
+        is_released: &dyn Fn(&LockFile, &LockOwner<'_>) -> bool,
+        now: Instant,
+        callbacks: &mut Vec<LockCallback>,
+    ) {
         let files: Vec<LockFile> = self.slots.keys().copied().collect();
         for file in files {
             let slot = self.slots[&file];
-            self.release_if(slot, &|owners, of| owners.client(of) == client, now, callbacks);
+            let is_released = |owners: &Owners, of: OwnerId| {
+                owners.client(of) == client && is_released(&file, &owners.owner(of))
+            };
+            self.release_if(slot, &is_released, now, callbacks);
             self.remove_if_unused(&file, slot);
         }
     }

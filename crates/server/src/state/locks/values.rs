@@ -141,11 +141,9 @@ impl LockHolder {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelOutcome {
-    /// The request has left the queue.
+    /// The request has left the queue, or its grant, which the client had not confirmed, has been
+    /// taken back.
     Cancelled,
-    /// The lock has been granted, and the client has not yet answered the callback. The grant
-    /// stays: the client refuses the callback, or unlocks.
-    Granted,
     /// No such request waits.
     NotWaiting,
 }
@@ -191,9 +189,10 @@ pub enum CallbackAnswer {
         /// The time from the call to its answer.
         round_trip: Duration,
     },
-    /// The client does not want the lock: `LCK_DENIED` or another refusal of its own.
+    /// The client does not want the lock (`LCK_DENIED` or another refusal of its own), or has
+    /// accepted an earlier transmission.
     Refused,
-    /// No transmission can have reached the client: it has no port, or refuses connections.
+    /// This transmission cannot have reached the client: it has no port, or refuses connections.
     Undelivered,
     /// It may have been received, but no answer has come. Grants are retransmitted.
     Unanswered,
@@ -233,7 +232,7 @@ pub struct LockTableCounts {
     pub cancelled: u64,
     /// Callbacks, retransmissions included.
     pub callbacks: u64,
-    /// Grants taken back because the client refused or did not answer.
+    /// Grants taken back because the client refused or cancelled them, or could not be reached.
     pub taken_back: u64,
     /// Reservations that expired.
     pub expired: u64,

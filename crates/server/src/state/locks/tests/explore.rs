@@ -4,12 +4,12 @@
 //! Checked in every state: no two clients believe that they hold conflicting locks; what a client
 //! believes to hold is held at the server; a process that waits is known to the server, or will ask
 //! again; no client is granted a lock twice while another one waits; and, when nothing more can
-//! happen, nobody waits for a free lock. Each property is shown to find a planted fault.
+//! happen, nobody waits for a free lock, and nothing is held that no client knows of. Each property is shown to find a planted fault.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Write as _;
 
-use super::super::queue::WaiterState;
+use super::super::queue::{Transmission, WaiterState};
 use super::*;
 
 /// More states indicate an error in the bounds.
@@ -44,6 +44,10 @@ enum Planted {
     Nothing,
     /// A grant that was accepted is taken back.
     TakesBackAccepted,
+    /// A CANCEL does not take an unconfirmed grant back.
+    CancelLeavesGrant,
+    /// A client that refuses a second copy has not got the lock by the first one.
+    TakesBackSecondRefusal,
     /// A CANCEL removes all waiters of the client.
     CancelTakesOthers,
     /// The client that was served stays first.
@@ -138,7 +142,7 @@ impl<'w> Run<'w> {
                 steps.extend([Step::LoseAnswer(at), Step::Lose(at)]);
             }
         }
-        // No callback takes so long that a grant is taken back.
+        // No callback takes so long that a grant counts as unanswered.
         let may_wait = self.on_their_way.iter().all(|callback| callback.style == CallbackStyle::Notified);
         if may_wait && self.fixture.table.next_tick().is_some() {
             steps.push(Step::Wait);
@@ -163,7 +167,12 @@ impl<'w> Run<'w> {
                 let callback = self.on_their_way.remove(at);
                 let answer = self.received(&callback)?;
                 self.fixture.answer(&callback, answer);
-                if self.world.planted == Planted::TakesBackAccepted && answer == ACCEPTED {
+                let is_taken_back = match self.world.planted {
+                    Planted::TakesBackAccepted => answer == ACCEPTED,
+                    Planted::TakesBackSecondRefusal => answer == CallbackAnswer::Refused,
+                    _ => false,
+                };
+                if is_taken_back {
                     let (file, owner) = (file(FILE), Who::of(&callback.lock).owner());
                     let Fixture { table, callbacks, now, .. } = &mut self.fixture;
                     table.release_owner(&file, &owner, *now, callbacks);
@@ -199,7 +208,6 @@ impl<'w> Run<'w> {
     fn take_callbacks(&mut self) {
         let callbacks = self.fixture.callbacks();
         for callback in &callbacks {
-            // A grant whose client has vanished stays until it is taken back; nothing more happens.
             if callback.style == CallbackStyle::Granted && callback.attempt == 0 {
                 self.count_turn(Who::of(&callback.lock).client);
                 if self.world.planted == Planted::TurnDoesNotEnd {
@@ -238,17 +246,18 @@ impl<'w> Run<'w> {
         Ok(())
     }
 
-    /// As Linux's client: CANCEL, and UNLOCK in case the lock was granted.
+    /// As Linux's client: CANCEL without UNLOCK, whatever the answer is.
     fn cancel(&mut self, at: usize) {
         let Process { who, lock_type, range, .. } = self.world.processes[at];
-        let _ = self.fixture.cancel(who, lock_type, range);
+        if self.world.planted != Planted::CancelLeavesGrant || self.fixture.held(who).is_empty() {
+            let _ = self.fixture.cancel(who, lock_type, range);
+        }
         if self.world.planted == Planted::CancelTakesOthers {
             let others = self.world.processes.iter().filter(|other| other.who.client == who.client);
             for other in others {
                 let _ = self.fixture.cancel(other.who, other.lock_type, other.range);
             }
         }
-        self.fixture.unlock(who, range);
         self.beliefs[at] = Belief::Idle;
         // A client of NLM cannot tell a late callback from one for its next request.
         self.on_their_way.retain(|callback| Who::of(&callback.lock) != who);
@@ -313,6 +322,12 @@ impl<'w> Run<'w> {
             }
         }
         let is_quiet = self.on_their_way.is_empty() && self.fixture.table.next_tick().is_none();
+        let mut unknown = processes.iter().zip(&self.beliefs).filter(|(process, belief)| {
+            **belief == Belief::Idle && !self.fixture.held(process.who).is_empty()
+        });
+        if let Some((process, _)) = unknown.next().filter(|_| is_quiet) {
+            return Err(format!("{:?} has a lock that it does not know of", process.who));
+        }
         let is_free = processes.iter().all(|process| self.fixture.held(process.who).is_empty());
         if is_quiet && is_free && !waiters.is_empty() {
             return Err(format!("nobody holds a lock, and {waiters:?} wait"));
@@ -365,9 +380,10 @@ impl LockTable {
             let mut grants: Vec<String> = Vec::new();
             for grant in &queue.grants {
                 let holder = self.owners.holder(grant.granted);
-                let since = now - grant.first_sent;
-                let flags = (grant.attempt, grant.may_be_known, grant.is_sent);
-                grants.push(format!("grant {holder:?} {since:?} {flags:?} {:?} ", until(grant.timer)));
+                // Nobody begins to send, so Queued is Sent.
+                let is_sent = matches!(grant.transmission, Transmission::Queued | Transmission::Sent);
+                let flags = (grant.attempt, grant.may_be_known, is_sent);
+                grants.push(format!("grant {holder:?} {flags:?} {:?} ", until(grant.timer)));
             }
             grants.sort();
             text += &grants.concat();
@@ -497,6 +513,8 @@ fn planted_faults_are_found() {
     for (world, planted, expected) in [
         (turns(), Planted::TakesBackAccepted, "believes to hold"),
         (cancels(turns()), Planted::CancelTakesOthers, "has lost"),
+        (losses(), Planted::CancelLeavesGrant, "does not know of"),
+        (losses(), Planted::TakesBackSecondRefusal, "believes to hold"),
         (turns(), Planted::TurnDoesNotEnd, "times while"),
         (reservations(), Planted::NoTimers, "only time passes"),
     ] {

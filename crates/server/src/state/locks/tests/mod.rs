@@ -19,6 +19,13 @@ use curt_vfs::{HandleScheme, NodeHandle};
 use super::*;
 use crate::file_handle::FileSystemId;
 
+impl LockTable {
+    /// Releases all locks of a client and takes its requests out of the queues.
+    fn release_client(&mut self, client: LockClient, now: Instant, callbacks: &mut Vec<LockCallback>) {
+        self.release_owners(client, &|_, _| true, now, callbacks);
+    }
+}
+
 /// A table with its clients and clock.
 struct Fixture {
     table: LockTable,

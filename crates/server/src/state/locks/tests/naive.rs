@@ -197,9 +197,10 @@ impl Naive {
 
     fn cancel(&mut self, wanted: &Wanted) -> (CancelOutcome, Vec<Wanted>) {
         if !self.waiters().contains(wanted) {
-            let is_granted = self.grants.iter().any(|grant| grant.wanted == *wanted);
-            let outcome = if is_granted { CancelOutcome::Granted } else { CancelOutcome::NotWaiting };
-            return (outcome, Vec::new());
+            if self.grants.iter().any(|grant| grant.wanted == *wanted) {
+                return (CancelOutcome::Cancelled, self.refused(wanted));
+            }
+            return (CancelOutcome::NotWaiting, Vec::new());
         }
         self.leave(wanted);
         (CancelOutcome::Cancelled, self.promote(of_cells(wanted.cells)))
@@ -284,6 +285,9 @@ enum Call {
     CancelOther {
         wanted: Wanted,
     },
+    CancelGrant {
+        grant: usize,
+    },
     Accept {
         grant: usize,
     },
@@ -320,6 +324,7 @@ fn call() -> impl Strategy<Value = Call> {
         1 => owner().prop_map(|who| Call::Unlock { who, cells: Cells::WHOLE }),
         1 => (0..8_usize).prop_map(|waiter| Call::Cancel { waiter }),
         1 => wanted().prop_map(|wanted| Call::CancelOther { wanted }),
+        1 => (0..8_usize).prop_map(|grant| Call::CancelGrant { grant }),
         2 => (0..8_usize).prop_map(|grant| Call::Accept { grant }),
         1 => (0..8_usize).prop_map(|grant| Call::Refuse { grant }),
         1 => owner().prop_map(|who| Call::ReleaseOwner { who }),
@@ -357,6 +362,10 @@ impl Both {
             }
             Call::Cancel { waiter } => {
                 let Some(wanted) = naive.waiters().get(*waiter).copied() else { return };
+                return self.apply(&Call::CancelOther { wanted });
+            }
+            Call::CancelGrant { grant } => {
+                let Some(wanted) = naive.grants.get(*grant).map(|grant| grant.wanted) else { return };
                 return self.apply(&Call::CancelOther { wanted });
             }
             Call::CancelOther { wanted } => {

@@ -184,10 +184,8 @@ fn cancel_takes_exactly_one_request_out_and_can_be_repeated() {
     assert_eq!(fixture.cancel(who(2, 1), WRITE, bytes(0, 9)), CancelOutcome::NotWaiting);
     assert_eq!(fixture.called(), []);
     assert_eq!(fixture.cancel(who(2, 0), WRITE, bytes(0, 9)), CancelOutcome::Cancelled);
-    assert_eq!(fixture.called(), [who(3, 0)], "it has waited for the writer alone");
+    assert_eq!(fixture.called_and_accepted(), [who(3, 0)], "it has waited for the writer alone");
     assert_eq!(fixture.cancel(who(2, 0), WRITE, bytes(0, 9)), CancelOutcome::NotWaiting);
-    assert_eq!(fixture.cancel(who(3, 0), READ, bytes(5, 5)), CancelOutcome::Granted);
-    assert_eq!(fixture.held(who(3, 0)), [(READ, bytes(5, 5))]);
 }
 
 // SEMANTICS: lockd-11.
@@ -211,7 +209,7 @@ fn a_refused_grant_is_taken_back_and_what_was_held_before_is_restored() {
 
 // SEMANTICS: lockd-11.
 #[test]
-fn a_grant_is_retransmitted_until_it_is_answered_or_taken_back_after_a_lease() {
+fn a_grant_that_may_be_known_is_kept_and_retransmitted_less_and_less_often() {
     let mut fixture = Fixture::new();
     fixture.take(who(1, 0), WRITE, WHOLE);
     fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Granted);
@@ -219,26 +217,74 @@ fn a_grant_is_retransmitted_until_it_is_answered_or_taken_back_after_a_lease() {
     fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Granted);
     fixture.unlock(who(1, 0), WHOLE);
     let (start, mut sent) = (fixture.now, Vec::new());
-    let next = loop {
+    for attempt in 0..12 {
         let callback = fixture.callbacks().remove(0);
-        if Who::of(&callback.lock) != who(2, 0) {
-            break callback;
-        }
-        let attempt = u32::try_from(sent.len()).unwrap();
         assert_eq!((callback.id, callback.attempt), (CallbackId(1), attempt));
+        assert!(fixture.table.begin_grant(client(2), callback.id));
         sent.push((fixture.now - start).as_secs());
-        fixture.answer(&callback, CallbackAnswer::Unanswered);
-        if fixture.callbacks.is_empty() {
-            fixture.now = fixture.table.next_tick().unwrap();
-            fixture.advance(Duration::ZERO);
-        }
-    };
-    assert_eq!(sent, [0, 1, 3, 7, 15, 25, 35, 45, 55, 65, 75, 85, 95]);
-    // The other waiter of the client that cannot be reached has left as well.
-    assert_eq!(Who::of(&next.lock), who(3, 0));
-    fixture.answer(&next, ACCEPTED);
+        // Those after the first cannot reach it any more.
+        let lost = if attempt == 0 { CallbackAnswer::Unanswered } else { CallbackAnswer::Undelivered };
+        fixture.answer(&callback, lost);
+        fixture.now = fixture.table.next_tick().unwrap();
+        fixture.advance(Duration::ZERO);
+    }
+    assert_eq!(sent, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]);
+    assert_eq!(fixture.held(who(2, 0)), [(WRITE, WHOLE)]);
+    assert!(fixture.denies(who(3, 0), WRITE, WHOLE));
+    fixture.callbacks();
+    // It has restarted.
+    fixture.table.release_client(client(2), fixture.now, &mut fixture.callbacks);
+    assert_eq!(fixture.called_and_accepted(), [who(3, 0)]);
     fixture.unlock(who(3, 0), WHOLE);
     fixture.assert_empty();
+}
+
+// SEMANTICS: lockd-11.
+#[test]
+fn a_cancelled_grant_is_taken_back_until_it_is_confirmed() {
+    for answers in 0..3 {
+        let mut fixture = Fixture::new();
+        fixture.take(who(1, 0), READ, bytes(0, 20));
+        fixture.take(who(2, 0), READ, bytes(0, 9));
+        fixture.queue(who(2, 0), WRITE, bytes(5, 15), Waits::Granted);
+        fixture.queue(who(3, 0), WRITE, bytes(12, 12), Waits::Granted);
+        fixture.unlock(who(1, 0), WHOLE);
+        let callback = fixture.callbacks().remove(0);
+        // A copy may have been received, and another one was refused.
+        for answer in [CallbackAnswer::Unanswered, CallbackAnswer::Refused].into_iter().take(answers) {
+            fixture.answer(&callback, answer);
+        }
+        assert_eq!(fixture.cancel(who(2, 0), WRITE, bytes(5, 14)), CancelOutcome::NotWaiting);
+        assert_eq!(fixture.cancel(who(2, 0), WRITE, bytes(5, 15)), CancelOutcome::Cancelled);
+        assert_eq!(fixture.held(who(2, 0)), [(READ, bytes(0, 9))]);
+        assert!(!fixture.table.begin_grant(client(2), callback.id), "it is not sent any more");
+        assert_eq!(fixture.called_and_accepted(), [who(3, 0)]);
+        fixture.answer(&callback, ACCEPTED);
+        assert_eq!(fixture.held(who(2, 0)), [(READ, bytes(0, 9))], "a late answer");
+        assert_eq!(fixture.cancel(who(3, 0), WRITE, bytes(12, 12)), CancelOutcome::NotWaiting);
+        assert_eq!(fixture.held(who(3, 0)), [(WRITE, bytes(12, 12))], "confirmed");
+        fixture.unlock(who(2, 0), WHOLE);
+        fixture.unlock(who(3, 0), WHOLE);
+        fixture.assert_empty();
+    }
+}
+
+#[test]
+fn a_grant_that_is_not_sent_yet_is_handed_to_the_protocol_again_and_is_not_known() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Granted);
+    fixture.unlock(who(1, 0), WHOLE);
+    let first = fixture.callbacks().remove(0);
+    assert!(!fixture.table.begin_grant(client(3), first.id), "that of another client");
+    fixture.advance(30 * SECOND);
+    let again = fixture.callbacks().remove(0);
+    assert_eq!((again.id, again.attempt), (first.id, 0));
+    assert!(fixture.table.begin_grant(client(2), again.id));
+    assert!(!fixture.table.begin_grant(client(2), again.id), "it was queued twice");
+    fixture.answer(&again, CallbackAnswer::Refused);
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    assert!(!fixture.table.begin_grant(client(2), again.id));
 }
 
 // SEMANTICS: lockd-11.
@@ -274,16 +320,21 @@ fn a_refusal_does_not_take_back_what_an_earlier_transmission_granted() {
 }
 
 #[test]
-fn a_protocol_that_reports_no_answer_does_not_stop_the_queue() {
+fn a_protocol_that_reports_no_answer_is_handed_the_grant_again() {
     let mut fixture = Fixture::new();
     fixture.take(who(1, 0), WRITE, WHOLE);
     fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Granted);
-    fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Granted);
     fixture.unlock(who(1, 0), WHOLE);
-    for _ in 0..200 {
-        fixture.advance(SECOND);
-    }
-    assert!(fixture.called().contains(&who(3, 0)));
+    let callback = fixture.callbacks().remove(0);
+    assert!(fixture.table.begin_grant(client(2), callback.id));
+    fixture.advance(30 * SECOND);
+    fixture.advance(SECOND);
+    let again = fixture.callbacks().remove(0);
+    assert_eq!((again.id, again.attempt), (callback.id, 1));
+    // The client may have accepted the first one.
+    fixture.answer(&again, CallbackAnswer::Refused);
+    assert_eq!(fixture.held(who(2, 0)), [(WRITE, WHOLE)]);
+    assert_eq!(fixture.table.next_tick(), None);
 }
 
 #[test]

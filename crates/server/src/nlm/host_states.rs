@@ -1,0 +1,168 @@
+//! The state numbers of a host's NSM: which locks a notice of its restart frees.
+//!
+//! A notice (SM_NOTIFY) may arrive after the first LOCKs of the restarted host, and frees what was
+//! locked before the restart, not what was locked since. A LOCK frees nothing: any user of the host
+//! can send one with any number, and several lock managers at one address (a kernel and the mounts
+//! of a program, or hosts behind NAT) have different numbers without any restart.
+//!
+//! So the numbers of LOCKs are compared with the first one. For LOCKs with other numbers the file
+//! and the owner are kept. A notice with such a number frees the locks of all other owners of each
+//! file. The owner alone would not do: Linux names owners by a number that begins at 1 when the
+//! host starts.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+
+use parking_lot::Mutex;
+
+use crate::state::locks::LockFile;
+
+/// Maximum number of later state numbers; the oldest is dropped for another one.
+const STATES_MAX: usize = 4;
+/// Maximum number of files and owners that are kept for one of them.
+const LOCKED_MAX: usize = 1024;
+
+/// The state numbers of a host.
+#[derive(Debug, Default)]
+pub(super) struct HostStates {
+    known: Mutex<Known>,
+    hashing: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// That of the last notice; 0: none has come.
+    noticed: i32,
+    /// That of the first locks; 0: unknown.
+    first: i32,
+    /// Others in LOCKs since, in the order in which they came.
+    others: Vec<LaterState>,
+}
+
+/// A number in LOCKs that differs from the first one.
+#[derive(Debug)]
+struct LaterState {
+    state: i32,
+    /// The hashes of the files and owners of these LOCKs. Of two that are equal, the second one's
+    /// locks are not freed either.
+    locked: HashSet<u64>,
+}
+
+/// Whose locks of which file.
+#[derive(Clone, Copy, Hash)]
+pub(super) struct LockedFile<'a> {
+    pub(super) file: &'a LockFile,
+    pub(super) process: u32,
+    pub(super) name: &'a [u8],
+}
+
+impl HostStates {
+    /// Notes a LOCK, before it is granted.
+    pub(super) fn locks(&self, state: i32, locked: LockedFile<'_>) {
+        let mut known = self.known.lock();
+        if known.first == 0 {
+            known.first = state;
+        }
+        if state == 0 || state == known.first {
+            return;
+        }
+        let place = known.others.iter().position(|other| other.state == state).unwrap_or_else(|| {
+            if known.others.len() >= STATES_MAX {
+                known.others.remove(0);
+            }
+            known.others.push(LaterState { state, locked: HashSet::new() });
+            known.others.len() - 1
+        });
+        let other = &mut known.others[place];
+        // One more than the maximum: it is not known what was locked since.
+        if other.locked.len() <= LOCKED_MAX {
+            other.locked.insert(self.hashing.hash_one(locked));
+        }
+    }
+
+    /// A notice of a restart has come. Returns whether locks have to be freed: those for which
+    /// [`Self::is_from_before`] holds, and then [`Self::end_restart`] is called. A notice is
+    /// repeated until it is confirmed; only the first one counts.
+    pub(super) fn begin_restart(&self, state: i32) -> bool {
+        let mut known = self.known.lock();
+        let is_new = known.noticed != state;
+        known.noticed = state;
+        is_new && known.first != state
+    }
+
+    /// Whether nothing of a file has been locked by an owner since the restart with this number.
+    pub(super) fn is_from_before(&self, state: i32, locked: LockedFile<'_>) -> bool {
+        let known = self.known.lock();
+        let Some(other) = known.others.iter().find(|other| other.state == state) else { return true };
+        other.locked.len() <= LOCKED_MAX && !other.locked.contains(&self.hashing.hash_one(locked))
+    }
+
+    /// The locks from before the restart are free. Returns `false` if they are not, because it was
+    /// not known which ones these are.
+    pub(super) fn end_restart(&self, state: i32) -> bool {
+        let mut known = self.known.lock();
+        known.first = state;
+        let others = std::mem::take(&mut known.others);
+        others.iter().all(|other| other.state != state || other.locked.len() <= LOCKED_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_vfs::{HandleScheme, NodeHandle};
+
+    use super::*;
+
+    fn file(number: u32) -> LockFile {
+        let node = NodeHandle::new(HandleScheme::Memory, 0, &number.to_be_bytes()).expect("a handle");
+        LockFile::new(1, node)
+    }
+
+    #[test]
+    fn a_notice_frees_what_was_locked_with_other_numbers_once() {
+        let states = HostStates::default();
+        let (one, two) = (&file(1), &file(2));
+        let locked = |file, process| LockedFile { file, process, name: b"owner" };
+        states.locks(3, locked(one, 1));
+        states.locks(3, locked(two, 1));
+        states.locks(0, locked(one, 2));
+        assert!(!states.begin_restart(3), "it has locked since");
+        // Owners have the same names as before the restart.
+        states.locks(5, locked(two, 1));
+        states.locks(9, locked(one, 4));
+        assert!(states.begin_restart(5));
+        assert!(!states.begin_restart(5), "repeated");
+        states.locks(5, locked(one, 5));
+        let is_freed = |file, process| states.is_from_before(5, locked(file, process));
+        assert!(is_freed(one, 1) && is_freed(one, 2) && is_freed(one, 4), "from before, or of others");
+        assert!(!is_freed(two, 1) && !is_freed(one, 5), "also while the others are freed");
+        assert!(states.end_restart(5));
+        assert!(!states.begin_restart(5));
+        assert!(states.begin_restart(7));
+    }
+
+    #[test]
+    fn a_first_notice_frees_locks_without_a_number() {
+        let (states, file) = (HostStates::default(), file(1));
+        let locked = LockedFile { file: &file, process: 1, name: b"" };
+        states.locks(0, locked);
+        assert!(states.begin_restart(1) && states.is_from_before(1, locked));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let (states, file) = (HostStates::default(), file(1));
+        let locked = |process| LockedFile { file: &file, process, name: b"" };
+        for state in 1..20 {
+            states.locks(state, locked(1));
+        }
+        assert_eq!(states.known.lock().others.len(), STATES_MAX);
+        for process in 0..2000 {
+            states.locks(100, locked(process));
+        }
+        assert_eq!(states.known.lock().others[STATES_MAX - 1].locked.len(), LOCKED_MAX + 1);
+        assert!(states.begin_restart(100));
+        assert!(!states.is_from_before(100, locked(u32::MAX)), "too many to tell");
+        assert!(!states.end_restart(100));
+    }
+}
