@@ -376,7 +376,7 @@ mod tests {
             id: CallbackId(client),
             style: CallbackStyle::Notified,
             handle: FileHandle::new(b"handle").unwrap(),
-            caller_name: Arc::from(&b""[..]),
+            local: None,
             lock: LockHolder {
                 client: LockClient::Clientid(client),
                 process: 0,

@@ -26,6 +26,8 @@ impl ClientLocks for Arc<Released> {
         self.owners.lock().push((*file, owner.name.to_vec()));
     }
 
+    fn cancel_based_on(&self, _: &FileKey, _: Clientid, _: u64) {}
+
     fn release_client(&self, client: Clientid) {
         self.clients.lock().push(client);
     }
@@ -38,9 +40,9 @@ impl Released {
 }
 
 fn with_locks(limits: StateLimits) -> (ServerState, Arc<Released>) {
-    let (mut state, released) = (with_limits(limits), Arc::<Released>::default());
-    state.set_locks(Box::new(Arc::clone(&released)));
-    (state, released)
+    let released = Arc::<Released>::default();
+    let locks = Some(Box::new(Arc::clone(&released)) as Box<dyn ClientLocks>);
+    (ServerState::new(limits, 7, &[1; 16], Arc::default(), locks), released)
 }
 
 fn lock_with(
@@ -50,7 +52,7 @@ fn lock_with(
     outcome: LockOutcome,
 ) -> Result<LockStateOutcome, StateFault> {
     let asked = LockStateRequest { basis, file: file(1), lock_type: LockType::Write, is_reclaim: false };
-    state.lock(client, &asked, |owner| {
+    state.lock(client, &asked, |owner, _| {
         assert_eq!((owner.client, owner.process), (LockClient::Clientid(client.id.0), 0));
         Ok(outcome)
     })
@@ -103,7 +105,7 @@ fn a_lock_that_is_not_granted_leaves_no_state() {
         lock_type: LockType::Read,
         is_reclaim: true,
     };
-    let reclaimed = state.lock::<StateFault>(&client, &asked, |_| panic!("the table is asked"));
+    let reclaimed = state.lock::<StateFault>(&client, &asked, |_, _| panic!("the table is asked"));
     assert_eq!(reclaimed.err(), Some(StateFault::NoGrace));
 }
 
