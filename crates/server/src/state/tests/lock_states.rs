@@ -90,7 +90,7 @@ fn a_lock_that_is_not_granted_leaves_no_state() {
     for (denial, fault) in [
         (LockDenial::Grace, StateFault::Grace),
         (LockDenial::NoGrace, StateFault::NoGrace),
-        (LockDenial::NoLocks, StateFault::Delay),
+        (LockDenial::NoLocks, StateFault::TooManyLocks),
     ] {
         assert_eq!(refuse(LockOutcome::Denied(denial)).err(), Some(fault));
     }
@@ -163,7 +163,7 @@ fn lock_states_count_as_opens_do_and_their_seqids_wrap_around() {
     let (client, _) = client(&state, "a");
     let opened = open(&state, &client, "o", file(1), mode(3, 0)).unwrap();
     let locks = lock(&state, &client, of(opened, b"l")).unwrap();
-    assert_eq!(lock(&state, &client, of(opened, b"m")), Err(StateFault::NoSpace));
+    assert_eq!(lock(&state, &client, of(opened, b"m")), Err(StateFault::TooManyLocks));
     // The same owner needs no other state.
     assert_eq!(lock(&state, &client, of(opened, b"l")).unwrap().seqid, 2);
     client.states.lock().set_seqids(u32::MAX);
