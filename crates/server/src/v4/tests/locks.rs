@@ -295,7 +295,7 @@ fn locks_end_with_their_open_their_stateid_and_their_client() {
     lock(&one, file, &locking(write, 0, 1, new_owner(open.stateid, b"a"))).unwrap();
     assert!(!free_for_two());
     let id = server.service.clients().iter().find(|client| client.name == "one").unwrap().id;
-    drop(server.instance("one", 2, channel()));
+    let _restarted = server.instance("one", 2, channel());
     assert!(free_for_two());
     assert!(!server.service.expire_client(id));
     let one = server.client("one");
