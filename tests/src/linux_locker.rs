@@ -82,7 +82,8 @@ impl<'n> LinuxLocker<'n> {
         Ok(self)
     }
 
-    /// Gives it a command: `lock`, `try` or `unlock` with the first byte and the length, 0: to the end.
+    /// Gives it a command: `lock`, `try` or `unlock` with the first byte and the length, 0: to the
+    /// end.
     ///
     /// # Errors
     /// The command cannot be written.

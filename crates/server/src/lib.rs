@@ -2,11 +2,11 @@
 //!
 //! A call comes from `curt-rpc`. It is decoded (`v3`, `v4`, `nlm`), its handle is verified, the
 //! export's rules are applied and the caller's identity is squashed (`authorise`). Then a verb
-//! (`ops`) calls the [`Vfs`](curt_vfs::Vfs). Invariants: no file is accessed for a handle that this server did not
-//! sign; no reply names an object outside the export of its handle; the cause of a failure is a
-//! [`Fault`](curt_types::Fault) until a protocol version encodes it as a status. This crate does
-//! not depend on sockets or on how a tree is stored. Its threads call clients back, wake waiters
-//! (`locking`, `v4`), and query name services (`exports`).
+//! (`ops`) calls the [`Vfs`](curt_vfs::Vfs). Invariants: no file is accessed for a handle that this
+//! server did not sign; no reply names an object outside the export of its handle; the cause of a
+//! failure is a [`Fault`](curt_types::Fault) until a protocol version encodes it as a status. This
+//! crate does not depend on sockets or on how a tree is stored. Its threads call clients back, wake
+//! waiters (`locking`, `v4`), and query name services (`exports`).
 
 mod authorisation_cache;
 mod authorise;

@@ -1,9 +1,10 @@
 //! The hosts that lock files, by the addresses that their requests come from, and the list of those
 //! that a restarted server notifies.
 //!
-//! A host is in the list, on disk, before the reply to its first lock. Jobs of one thread change and
-//! write the list. A request of a host that is not in it waits for the next job; no other request,
-//! and no request with a lock held, waits for a disk. A host that a request refers to is not removed.
+//! A host is in the list, on disk, before the reply to its first lock. Jobs of one thread change
+//! and write the list. A request of a host that is not in it waits for the next job; no other
+//! request, and no request with a lock held, waits for a disk. A host that a request refers to is
+//! not removed.
 //!
 //! Lock order: the list, the map of hosts, what is known of a host.
 

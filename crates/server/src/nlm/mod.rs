@@ -227,9 +227,9 @@ impl NfsService {
         self.locks.release_client(LockClient::Host(host), self.clock.now());
     }
 
-    /// A queued GRANTED is about to be sent to `peer`. Returns `false` if its lock is not pending any
-    /// more: then it must not be sent, because a later request of the host may be about the same
-    /// lock.
+    /// A queued GRANTED is about to be sent to `peer`. Returns `false` if its lock is not pending
+    /// any more: then it must not be sent, because a later request of the host may be about the
+    /// same lock.
     #[must_use]
     pub fn begin_grant(&self, peer: IpAddr, id: GrantId) -> bool {
         self.locks.begin_grant(LockClient::Host(peer), id.callback())

@@ -148,8 +148,9 @@ impl<'r, 'c> LockCall<'r, 'c> {
         Ok(host)
     }
 
-    /// Whether the request is a reclaim of what the host cannot have had. It is then answered as one
-    /// of a new lock in the grace period, so that nobody takes what others have not reclaimed yet.
+    /// Whether the request is a reclaim of what the host cannot have had. It is then answered as
+    /// one of a new lock in the grace period, so that nobody takes what others have not reclaimed
+    /// yet.
     fn is_false_reclaim(&self, reclaim: bool) -> bool {
         reclaim && !self.service().lock_manager.hosts.had_locks(self.host())
     }

@@ -86,9 +86,9 @@ impl NfsService {
         }
     }
 
-    /// Begins to remove hosts that had locks in an earlier run, and have had none in this one, from the list
-    /// of those that a restarted server notifies. To be called after the grace period, when all
-    /// have been notified as far as possible.
+    /// Begins to remove hosts that had locks in an earlier run, and have had none in this one, from
+    /// the list of those that a restarted server notifies. To be called after the grace period,
+    /// when all have been notified as far as possible.
     pub fn forget_hosts_without_locks(&self) {
         let manager = &self.lock_manager;
         manager.hosts.forget_last_run();

@@ -17,8 +17,8 @@ pub(crate) struct StateLimits {
     pub(crate) sessions_per_client: usize,
     /// Maximum number of opens and lock states. One client may have as many as are free for others.
     pub(crate) states: usize,
-    /// Maximum size of all cached replies. It is reserved when a session is created. One address may
-    /// reserve as much as is free for others.
+    /// Maximum size of all cached replies. It is reserved when a session is created. One address
+    /// may reserve as much as is free for others.
     pub(crate) reply_bytes: usize,
     /// The limits of a session's fore channel.
     pub(crate) fore: ChannelLimits,

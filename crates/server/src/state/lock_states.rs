@@ -131,8 +131,8 @@ impl ClientStates {
 }
 
 impl ServerState {
-    /// LOCK. `request` asks the table of locks for the owner's lock, which is based on the open with
-    /// the given number.
+    /// LOCK. `request` asks the table of locks for the owner's lock, which is based on the open
+    /// with the given number.
     pub(crate) fn lock<E: From<StateFault>>(
         &self,
         client: &Client,

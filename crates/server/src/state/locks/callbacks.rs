@@ -78,8 +78,8 @@ impl LockTable {
         let client = self.owners.client(grant.granted.owner);
         match answer {
             CallbackAnswer::Accepted { .. } => self.remove_grant(slot, at),
-            // A client that has accepted one copy refuses the next one, as Linux does. Its UNLOCK or
-            // CANCEL shows what it knows.
+            // A client that has accepted one copy refuses the next one, as Linux does. Its UNLOCK
+            // or CANCEL shows what it knows.
             CallbackAnswer::Refused if grant.may_be_known => {
                 grant.transmission = Transmission::Ended;
                 self.timers.set(grant.id, &mut grant.timer, None);

@@ -243,8 +243,8 @@ impl LockTable {
         LockOutcome::Blocked(holder)
     }
 
-    /// A waiter may wait for the locks of an owner that waits itself, since one of them is new: that
-    /// owner then passes others.
+    /// A waiter may wait for the locks of an owner that waits itself, since one of them is new:
+    /// that owner then passes others.
     fn pass_waiters(&mut self, slot: Slot, now: Instant, callbacks: &mut Vec<LockCallback>) {
         let Some(queue) = self.files[slot.0 as usize].queue.as_deref() else { return };
         if queue.len > 1 && self.any_holder_waits(slot, queue) {

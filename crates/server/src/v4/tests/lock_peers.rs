@@ -1,4 +1,5 @@
-//! Locks of NFSv4 clients beside those of NLM hosts, and those of clients whose leases have expired.
+//! Locks of NFSv4 clients beside those of NLM hosts, and those of clients whose leases have
+//! expired.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -4,7 +4,8 @@
 //! Checked in every state: no two clients believe that they hold conflicting locks; what a client
 //! believes to hold is held at the server; a process that waits is known to the server, or will ask
 //! again; no client is granted a lock twice while another one waits; and, when nothing more can
-//! happen, nobody waits for a free lock, and nothing is held that no client knows of. Each property is shown to find a planted fault.
+//! happen, nobody waits for a free lock, and nothing is held that no client knows of. Each property
+//! is shown to find a planted fault.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Write as _;
