@@ -170,6 +170,6 @@ fn lock_states_count_as_opens_do_and_their_seqids_wrap_around() {
     let newest = Stateid { seqid: 0, ..locks };
     assert_eq!(state.unlock(&client, &newest, &file(1), |_| Ok(())).unwrap(), Stateid { seqid: 1, ..locks });
     let denied = state.unlock(&client, &newest, &file(1), |_| Err(LockDenial::NoLocks));
-    assert_eq!(denied, Err(StateFault::Delay));
+    assert_eq!(denied, Err(StateFault::TooManyLocks));
     assert_eq!(lock(&state, &client, of(locks, b"l")), Err(StateFault::BadStateid));
 }
