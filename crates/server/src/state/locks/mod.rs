@@ -13,8 +13,8 @@
 //! - A waiter is granted the lock and told so (NLM), or told to ask again (NFSv4). In the second
 //!   case nothing is reserved until its client has answered; then for four round trips, once.
 //! - A grant that its client refuses, cancels or cannot have received is taken back. One that the
-//! client may know of stays until the client unlocks or cancels it, or restarts: NLM has no lease.
-//! It is retransmitted until it is answered.
+//!   client may know of stays until the client unlocks or cancels it, or restarts: NLM has no
+//!   lease. It is retransmitted until it is answered.
 //! - No waiter that can have its lock is left waiting: after each change that frees bytes there is
 //!   a pass over the queue (`promotion`).
 //!
