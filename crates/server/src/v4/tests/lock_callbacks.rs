@@ -141,7 +141,7 @@ fn the_first_waiter_is_notified_and_gets_the_lock() {
         assert!(is_denied(&lock(three, file, &locking(wait, 0, 8, new_owner(of_three, b"c")))));
         unlock(one, file, stateid, 0, REST).unwrap();
         assert_eq!(call(&calls[1]), (sequence, b"b".to_vec()));
-        // The bytes are kept for it for a while: the table's tests show this with a clock of theirs.
+        // The bytes are kept for it for a while, as the table's tests show with a clock.
         let got = lock(two, file, &locking(wait, 0, 8, new_owner(of_two, b"b"))).unwrap();
         unlock(two, file, got, 0, REST).unwrap();
         assert_eq!(call(&calls[2]), (sequence, b"c".to_vec()));
