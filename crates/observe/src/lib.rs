@@ -14,8 +14,8 @@
 //! [`events`] are the tracepoints.
 //!
 //! Of the protocols this crate depends only on the table of operations ([`Operation`]). It uses no
-//! clock outside of [`stages`], [`events`], [`control`] and [`explain`]. All crates may use it,
-//! except those of the protocols' types (`types`, `xdr`, `proto`) and of decisions (`policy`,
+//! clock outside of [`stages`], [`events`], [`control`] and [`process_tree`]. All crates may use
+//! it, except those of the protocols' types (`types`, `xdr`, `proto`) and of decisions (`policy`,
 //! `linux-model`).
 
 mod counters;
@@ -36,6 +36,7 @@ pub mod mountstats;
 mod nfs4_document;
 mod operation_map;
 pub mod operations;
+pub mod process_tree;
 pub mod prometheus;
 pub mod scope;
 pub mod server;

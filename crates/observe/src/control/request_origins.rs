@@ -16,7 +16,7 @@ use crate::{ClientCounter, Operation};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::explain::process_tree::{ProcStatus, ProcessName};
+use crate::process_tree::{ProcStatus, ProcessName};
 
 /// Time for which counting continues after the last command.
 const COUNT_AFTER_REQUEST: Duration = Duration::from_secs(10);

@@ -10,17 +10,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use crate::scope::{self, RequestScope, ScopeGuard, WorkCounts, WorkMark};
-use crate::{Cause, ClientCounter, Operation, Rule, Watcher};
 use curt_linux_model::{
     CredentialId, FileOperation, LinuxClient, LinuxRequest, ObjectId, OperationContext, Options, Seen,
 };
+use curt_observe::explain::{CauseRow, ExplainReport, PathRow, ProcessRow, RequestTally};
+use curt_observe::process_tree::ProcessTree;
+use curt_observe::scope::{self, RequestScope, ScopeGuard, WorkCounts, WorkMark};
+use curt_observe::{Cause, ClientCounter, Operation, Rule, Watcher};
 use curt_policy::Moment;
 use parking_lot::Mutex;
 
 use super::paths::{PATHS_MAX, PathIndex, PathTable};
-use super::process_tree::ProcessTree;
-use super::report::{CauseRow, ExplainReport, PathRow, ProcessRow, RequestTally};
 use super::tally::RequestTallies;
 
 /// Maximum number of paths of one cause that are counted separately.
@@ -35,7 +35,7 @@ const CHECK_MILLISECONDS: u64 = 1000;
 const USERS_MAX: usize = 1 << 16;
 
 /// The counts of one command's requests.
-pub struct CommandExplanation {
+pub(super) struct CommandExplanation {
     head: u32,
     began: Instant,
     /// Time of the last check of the head, in milliseconds since the start.
@@ -65,7 +65,7 @@ struct ExplainCounts {
 impl CommandExplanation {
     /// Explains from `now` on what `head` and its descendants do, compared with a Linux client with
     /// these options.
-    pub fn new(head: u32, options: Options, root: Seen, now: Instant) -> Self {
+    pub(super) fn new(head: u32, options: Options, root: Seen, now: Instant) -> Self {
         let nothing = || Cause::ALL.iter().map(|_| [0; Operation::COUNT]).collect();
         Self {
             head,
@@ -90,22 +90,22 @@ impl CommandExplanation {
     }
 
     /// The process whose command it is.
-    pub const fn head(&self) -> u32 {
+    pub(super) const fn head(&self) -> u32 {
         self.head
     }
 
     /// The command's work in progress.
-    pub fn under_way(&self) -> WorkCounts {
+    pub(super) fn under_way(&self) -> WorkCounts {
         self.mark.counts()
     }
 
     /// Whether the head still exists.
-    pub fn is_wanted(&self) -> bool {
+    pub(super) fn is_wanted(&self) -> bool {
         self.counts.lock().processes.has_head()
     }
 
     /// Whether the head no longer exists; checked once a second.
-    pub fn is_abandoned(&self) -> bool {
+    pub(super) fn is_abandoned(&self) -> bool {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         // Relaxed: two concurrent callers both check.
         if now < self.looked.load(Relaxed) + CHECK_MILLISECONDS {
@@ -121,7 +121,7 @@ impl CommandExplanation {
 
     /// A thread's operation on an object, or on a name in it, begins. Until the returned value is
     /// dropped, this thread works for it.
-    pub fn enter(&self, thread: u32, node: ObjectId, name: Option<&[u8]>) -> ScopeGuard {
+    pub(super) fn enter(&self, thread: u32, node: ObjectId, name: Option<&[u8]>) -> ScopeGuard {
         let mut counts = self.counts.lock();
         let mut path = counts.paths.of(node);
         if let Some(name) = name {
@@ -146,7 +146,7 @@ impl CommandExplanation {
 
     /// An operation has ended with this outcome. Called before the value that
     /// [`CommandExplanation::enter`] returned is dropped.
-    pub fn completed(&self, caller: CredentialId, operation: &FileOperation<'_>) {
+    pub(super) fn completed(&self, caller: CredentialId, operation: &FileOperation<'_>) {
         let now = self.now();
         let scope = scope::current();
         let mut counts = self.counts.lock();
@@ -167,7 +167,7 @@ impl CommandExplanation {
 
     /// The whole report, with at most `paths` paths for each cause; `is_settled`: no operation of
     /// the command is in progress.
-    pub fn report(&self, paths: usize, is_settled: bool) -> ExplainReport {
+    pub(super) fn report(&self, paths: usize, is_settled: bool) -> ExplainReport {
         let mut counts = self.counts.lock();
         counts.linux.finish();
         let head = self.head;

@@ -4,12 +4,11 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use super::report::{RequestTally, UnlistedRequests};
+use curt_observe::explain::{RequestTally, UnlistedRequests};
 
-impl RequestTally {
-    const fn size(&self) -> (u64, u64) {
-        (self.sent + self.linux, self.spared)
-    }
+/// The order of keys: by requests, then by requests saved.
+const fn size(tally: &RequestTally) -> (u64, u64) {
+    (tally.sent + tally.linux, tally.spared)
 }
 
 /// Counts by key.
@@ -36,7 +35,7 @@ impl<K: Copy + Eq + Hash + Ord> RequestTallies<K> {
     fn make_room(&mut self) {
         let mut all: Vec<(K, RequestTally)> = self.largest.drain().collect();
         let half = all.len() / 2;
-        all.sort_by_key(|(key, tally)| (std::cmp::Reverse(tally.size()), *key));
+        all.sort_by_key(|(key, tally)| (std::cmp::Reverse(size(tally)), *key));
         for (_, tally) in all.drain(half..) {
             add(&mut self.rest, &tally);
         }
@@ -47,7 +46,7 @@ impl<K: Copy + Eq + Hash + Ord> RequestTallies<K> {
     pub(super) fn largest(&self, most: usize) -> (Vec<(K, RequestTally)>, UnlistedRequests) {
         let mut all: Vec<(K, RequestTally)> =
             self.largest.iter().map(|(key, tally)| (*key, *tally)).collect();
-        all.sort_by_key(|(key, tally)| (std::cmp::Reverse(tally.size()), *key));
+        all.sort_by_key(|(key, tally)| (std::cmp::Reverse(size(tally)), *key));
         let mut rest = self.rest;
         for (_, tally) in all.drain(most.min(all.len())..) {
             add(&mut rest, &tally);

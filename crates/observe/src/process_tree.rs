@@ -18,14 +18,16 @@ const SAME_THREAD: Duration = Duration::from_millis(10);
 
 /// A process of the command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ProcessName {
-    pub(crate) pid: u32,
-    pub(crate) name: String,
+pub struct ProcessName {
+    /// Its process id.
+    pub pid: u32,
+    /// Its name (comm).
+    pub name: String,
 }
 
 /// The descendants of a process.
 #[derive(Debug)]
-pub(super) struct ProcessTree {
+pub struct ProcessTree {
     head: u32,
     threads: HashMap<u32, CachedThread>,
 }
@@ -40,17 +42,17 @@ struct CachedThread {
 
 impl ProcessTree {
     /// The descendants of `head`, and `head` itself.
-    pub(super) fn new(head: u32) -> Self {
+    pub fn new(head: u32) -> Self {
         Self { head, threads: HashMap::new() }
     }
 
     /// Whether `head` still exists.
-    pub(super) fn has_head(&self) -> bool {
+    pub fn has_head(&self) -> bool {
         start_of(self.head).is_some()
     }
 
     /// The process of a thread, if it belongs to the command.
-    pub(super) fn member(&mut self, thread: u32) -> Option<ProcessName> {
+    pub fn member(&mut self, thread: u32) -> Option<ProcessName> {
         if thread == 0 {
             return None;
         }

@@ -8,6 +8,10 @@
 //! (`docs/decisions/explaining.md`). While nothing is explained, an operation costs one relaxed
 //! load more.
 
+mod explanation;
+mod paths;
+mod tally;
+
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -18,9 +22,10 @@ use curt_client::{InodeId, Superblock};
 use curt_fuse::{FuseAttr, FuseContext, MknodIn, NodeId, RequestBarrier, WriteIn};
 use curt_linux_model::{CredentialId, FileOperation, LinuxRequest, ObjectId, OpenId, Options, Seen, Writing};
 use curt_observe::Watcher;
-use curt_observe::explain::{CommandExplanation, ExplainReport};
+use curt_observe::explain::ExplainReport;
 use curt_observe::scope::ScopeGuard;
 use curt_types::FileKind;
+use explanation::CommandExplanation;
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;

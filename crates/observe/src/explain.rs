@@ -1,4 +1,6 @@
-//! The report of an explanation, as sent over the control socket and printed by `--json`.
+//! The report of an explanation, as sent over the control socket and printed by `--json`: the cause
+//! of each request of a command, the rule that saved each one not sent, and what Linux would have
+//! sent. A mount makes it (`mount/explain`).
 
 use std::collections::BTreeMap;
 
