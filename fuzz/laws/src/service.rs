@@ -66,7 +66,7 @@ pub fn mount_service(bytes: &[u8]) {
     let procedure = mount3::MountProcedure::ALL[usize::from(*number) % mount3::MountProcedure::ALL.len()];
     let version = if version % 2 == 0 { mount3::VERSION } else { mount3::VERSION_1 };
     let world = World::new();
-    let outcome = world.call((mount3::PROGRAM, version, procedure.number()), 0, arguments);
+    let outcome = world.mount(version, procedure, arguments);
     let results = match outcome {
         Ok(results) => results,
         Err(CallFailure::GarbageArguments) => return,

@@ -8,7 +8,7 @@ use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3::{self, LookupOk, NfsFh3, NfsProcedure, NfsResult};
 use curt_proto::nfs4;
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
-use curt_rpc::message::{CallMessage, encode_call_header};
+use curt_rpc::message::{CallMessage, ProcedureId, encode_call_header};
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_vfs::{MemoryOptions, MemoryVfs};
@@ -69,9 +69,8 @@ impl World {
     /// Creates the initial objects of the tree.
     fn plant(&mut self) {
         let path = bytes(&DirPath(Opaque::new(EXPORT).expect("a short path")));
-        let mounted = self
-            .call((mount3::PROGRAM, mount3::VERSION, mount3::MountProcedure::Mount.number()), 0, &path)
-            .expect("MNT is answered");
+        let mounted =
+            self.mount(mount3::VERSION, mount3::MountProcedure::Mount, &path).expect("MNT is answered");
         let MountReply::Ok(ok) = decode_all(&mounted).expect("MNT's reply") else {
             panic!("the export cannot be mounted");
         };
@@ -108,25 +107,32 @@ impl World {
         uid: u32,
         arguments: &[u8],
     ) -> Result<Vec<u8>, CallFailure> {
-        self.call((nfs3::PROGRAM, nfs3::VERSION, procedure.number()), uid, arguments)
+        let (program, version) = (nfs3::PROGRAM, nfs3::VERSION);
+        self.call(ProcedureId { program, version, procedure: procedure.number() }, uid, arguments)
+    }
+
+    pub(crate) fn mount(
+        &self,
+        version: u32,
+        procedure: mount3::MountProcedure,
+        arguments: &[u8],
+    ) -> Result<Vec<u8>, CallFailure> {
+        let (program, procedure) = (mount3::PROGRAM, procedure.number());
+        self.call(ProcedureId { program, version, procedure }, 0, arguments)
     }
 
     /// A call of NFSv4's COMPOUND.
     pub(crate) fn compound(&self, uid: u32, arguments: &[u8]) -> Result<Vec<u8>, CallFailure> {
-        let compound = nfs4::Nfs4Procedure::Compound.number();
-        self.call((nfs4::PROGRAM, nfs4::VERSION, compound), uid, arguments)
+        let (program, version) = (nfs4::PROGRAM, nfs4::VERSION);
+        let procedure = nfs4::Nfs4Procedure::Compound.number();
+        self.call(ProcedureId { program, version, procedure }, uid, arguments)
     }
 
     /// A call as received over a connection.
-    pub(crate) fn call(
-        &self,
-        procedure: (u32, u32, u32),
-        uid: u32,
-        arguments: &[u8],
-    ) -> Result<Vec<u8>, CallFailure> {
+    fn call(&self, target: ProcedureId, uid: u32, arguments: &[u8]) -> Result<Vec<u8>, CallFailure> {
         let mut record = Vec::new();
-        let (program, version, number) = procedure;
-        encode_call_header(&mut record, 1, program, version, number, &credential(uid));
+        let ProcedureId { program, version, procedure } = target;
+        encode_call_header(&mut record, 1, program, version, procedure, &credential(uid));
         put_fixed(&mut record, arguments);
         let call = CallMessage::decode(&record).expect("our own call is understood");
         let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));

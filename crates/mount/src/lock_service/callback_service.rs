@@ -7,6 +7,7 @@ use std::thread;
 
 use curt_proto::nsm::{self, MonArguments, MonResult, MonitorCallback, MonitorId, NsmProcedure};
 use curt_proto::{nlm4, portmap};
+use curt_rpc::message::ProcedureId;
 use curt_rpc::server::{DatagramServer, DatagramServerHandle, Limits, RpcServer, RpcServerHandle};
 use curt_xdr::Opaque;
 use tracing::{debug, warn};
@@ -131,7 +132,11 @@ impl SystemMonitor {
             procedure: MONITOR_CALLBACK,
         };
         let id = MonitorId { name: Opaque::new(name.as_bytes()).unwrap_or_default(), callback };
-        let target = |procedure: NsmProcedure| (nsm::PROGRAM, nsm::VERSION, procedure.number());
+        let target = |procedure: NsmProcedure| ProcedureId {
+            program: nsm::PROGRAM,
+            version: nsm::VERSION,
+            procedure: procedure.number(),
+        };
         let transport = registration::connect(self.0);
         if !is_watched {
             let unwatched = transport.and_then(|transport| {

@@ -149,7 +149,8 @@ impl LockRecord {
         let known = state.locks.0.entry(file.clone()).or_default();
         if known.get(&owner).is_none_or(|known| known.ids != ids) {
             known.entry(owner).or_default().ids = ids;
-            let line = added(file, owner, ids);
+            let (uid, gid) = ids;
+            let line = added(file, owner, uid, gid);
             self.append(&mut state, &line);
         }
     }
@@ -160,7 +161,7 @@ impl LockRecord {
         let blocked = (lock.range, lock.lock_type);
         let owner = state.locks.0.get_mut(file).and_then(|owners| owners.get_mut(&lock.owner));
         if owner.is_some_and(|owner| owner.block(blocked)) {
-            let line = added_blocked(file, lock.owner, blocked);
+            let line = added_blocked(file, lock.owner, lock.range, lock.lock_type);
             self.append(&mut state, &line);
         }
     }
@@ -209,8 +210,11 @@ impl LockRecord {
         let mut text = self.server.line();
         for (file, owners) in &state.locks.0 {
             for (owner, recorded) in owners {
-                text += &added(file, *owner, recorded.ids);
-                recorded.blocked.iter().for_each(|lock| text += &added_blocked(file, *owner, *lock));
+                let (uid, gid) = recorded.ids;
+                text += &added(file, *owner, uid, gid);
+                for (range, lock_type) in &recorded.blocked {
+                    text += &added_blocked(file, *owner, *range, *lock_type);
+                }
             }
         }
         let new = self.path.with_extension("new");
@@ -314,13 +318,11 @@ impl RecordedLocks {
     }
 }
 
-fn added(file: &FileHandle, owner: WireOwner, ids: (u32, u32)) -> String {
-    let (uid, gid) = ids;
+fn added(file: &FileHandle, owner: WireOwner, uid: u32, gid: u32) -> String {
     format!("+ {} {uid} {gid} {}\n", owner.0, hexadecimal(file))
 }
 
-fn added_blocked(file: &FileHandle, owner: WireOwner, lock: (ByteRange, LockType)) -> String {
-    let (range, lock_type) = lock;
+fn added_blocked(file: &FileHandle, owner: WireOwner, range: ByteRange, lock_type: LockType) -> String {
     let letter = if lock_type == LockType::Write { 'w' } else { 'r' };
     format!("b {} {} {} {letter} {}\n", owner.0, range.first(), range.last(), hexadecimal(file))
 }

@@ -10,6 +10,7 @@ use curt_rpc::client::{
     CallError, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName, TcpOptions,
     TcpTransport, Transport as _,
 };
+use curt_rpc::message::ProcedureId;
 use curt_xdr::{Decode, Encode, decode_all};
 
 pub(super) const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -83,8 +84,12 @@ impl LocalPortmapper {
         port: u16,
     ) -> Result<T, CallError> {
         let mapping = Mapping { program, version, protocol, port: u32::from(port) };
-        let procedure = procedure as u32;
-        call(&self.0, (portmap::PROGRAM, RpcbindVersion::Portmap2 as u32, procedure), &mapping)
+        let target = ProcedureId {
+            program: portmap::PROGRAM,
+            version: RpcbindVersion::Portmap2 as u32,
+            procedure: procedure as u32,
+        };
+        call(&self.0, target, &mapping)
     }
 }
 
@@ -117,13 +122,13 @@ pub(super) fn connect(port: u16) -> Result<TcpTransport, CallError> {
     TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never())
 }
 
-/// Makes one call of `(program, version, procedure)`.
+/// Makes one call.
 pub(super) fn call<T: for<'a> Decode<'a>>(
     transport: &TcpTransport,
-    target: (u32, u32, u32),
+    target: ProcedureId,
     arguments: &(dyn Encode + Sync),
 ) -> Result<T, CallError> {
-    let (program, version, procedure) = target;
+    let ProcedureId { program, version, procedure } = target;
     let credential = &RpcCredential::None;
     let request = RpcRequest {
         program,

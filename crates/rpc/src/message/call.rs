@@ -14,6 +14,17 @@ use crate::security::{
 /// maximum size.
 pub const CALL_HEADER_MAX: usize = 6 * 4 + 2 * (8 + AUTH_BODY_MAX);
 
+/// The procedure that a call names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcedureId {
+    /// The program.
+    pub program: u32,
+    /// The version of the program.
+    pub version: u32,
+    /// The procedure of the program.
+    pub procedure: u32,
+}
+
 /// A call with a well-formed header, borrowed from its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallMessage<'a> {

@@ -8,7 +8,7 @@ pub(crate) mod failure;
 pub(crate) mod header;
 pub(crate) mod reply;
 
-pub use call::{CALL_HEADER_MAX, CallDecodeError, CallMessage, call_record, encode_call_header};
+pub use call::{CALL_HEADER_MAX, CallDecodeError, CallMessage, ProcedureId, call_record, encode_call_header};
 pub use failure::{CallFailure, VersionRange};
 pub use header::RPC_VERSION;
 pub use reply::{

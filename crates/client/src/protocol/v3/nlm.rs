@@ -26,6 +26,7 @@ use curt_rpc::client::{
     CallError, CallReply, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName,
     TcpOptions, TcpTransport, Transport, TransportEvents,
 };
+use curt_rpc::message::ProcedureId;
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use curt_xdr::{Decode, DecodeError, Encode, Opaque, decode_all};
 use parking_lot::Mutex;
@@ -410,7 +411,8 @@ pub(super) struct NlmCalls<'a> {
 
 /// Answers GRANTED_MSG of the server at `address` (GRANTED_RES, which has no reply).
 pub fn send_granted_result(address: IpAddr, cookie: &[u8], status: NlmStat4, timeout: Duration) {
-    let target = (PROGRAM, VERSION, NlmProcedure::GrantedRes.number());
+    let procedure = NlmProcedure::GrantedRes.number();
+    let target = ProcedureId { program: PROGRAM, version: VERSION, procedure };
     let result = NlmResult { cookie: opaque(cookie), status };
     if let Err(error) = call_alone(address, ServiceKind::LockManager, target, &result, timeout) {
         tracing::debug!(%address, %error, "GRANTED_RES was not heard: the server calls back again");
@@ -421,7 +423,8 @@ pub fn send_granted_result(address: IpAddr, cookie: &[u8], status: NlmStat4, tim
 /// Returns whether it was told, or has no monitor to tell.
 #[must_use]
 pub fn send_restart_notice(address: IpAddr, host_name: &[u8], state: i32, timeout: Duration) -> bool {
-    let target = (nsm::PROGRAM, nsm::VERSION, NsmProcedure::Notify.number());
+    let procedure = NsmProcedure::Notify.number();
+    let target = ProcedureId { program: nsm::PROGRAM, version: nsm::VERSION, procedure };
     let change = StateChange { name: opaque(host_name), state };
     match call_alone(address, ServiceKind::StatusMonitor, target, &change, timeout) {
         Ok(()) => true,
@@ -436,16 +439,16 @@ pub fn send_restart_notice(address: IpAddr, host_name: &[u8], state: i32, timeou
     }
 }
 
-/// Makes one call of `(program, version, procedure)` on a connection of its own.
+/// Makes one call on a connection of its own.
 fn call_alone(
     address: IpAddr,
     kind: ServiceKind,
-    target: (u32, u32, u32),
+    target: ProcedureId,
     arguments: &(dyn Encode + Sync),
     timeout: Duration,
 ) -> Result<(), MountError> {
     let never = Interrupt::never();
-    let (program, version, procedure) = target;
+    let ProcedureId { program, version, procedure } = target;
     let port = mounting::ask_port(address, kind, program, version, timeout, &never)?;
     let failed = |error| MountError::of_call(kind, address.to_string(), port, error);
     let options = TcpOptions {
