@@ -81,7 +81,7 @@ impl Definitions<'_, '_> {
     fn add_type(&mut self, name: &syn::Ident) {
         if !self.is_in_test {
             let definition = TypeDefinition { file: self.file, line: name.span().start().line };
-            self.types.entry(name.to_string()).or_default().push(definition);
+            self.types.entry(distinctive(self.file, &name.to_string())).or_default().push(definition);
         }
     }
 
@@ -92,8 +92,8 @@ impl Definitions<'_, '_> {
         }
     }
 
-    /// Reports a parameter that is a tuple and is taken apart: by a pattern, or by its fields'
-    /// numbers.
+    /// Reports a parameter that is a tuple and is taken apart: by a pattern of the parameter, of a
+    /// `let` or of a `match`, or by its fields' numbers.
     fn check_tuples(&mut self, signature: &Signature, body: &syn::Block) {
         let mut tuples = Vec::new();
         let mut is_taken_apart = false;
@@ -107,9 +107,9 @@ impl Definitions<'_, '_> {
                 _ => {}
             }
         }
-        let mut fields = NumberedFields { tuples: &tuples, used: None };
+        let mut fields = TupleFields { tuples: &tuples, are_used: false };
         fields.visit_block(body);
-        if is_taken_apart || fields.used.is_some() {
+        if is_taken_apart || fields.are_used {
             self.complaints.add(
                 &self.file.path,
                 signature.span().start().line,
@@ -182,22 +182,66 @@ impl<'ast> Visit<'ast> for Definitions<'_, '_> {
     }
 }
 
-/// The uses of fields by number in a function: `x.0`.
-struct NumberedFields<'a> {
+/// The uses of fields of tuples in a function: `x.0`, `let (a, b) = x`, `match x { (a, b) => … }`.
+struct TupleFields<'a> {
     /// The parameters whose types are tuples.
     tuples: &'a [String],
-    used: Option<String>,
+    are_used: bool,
 }
 
-impl<'ast> Visit<'ast> for NumberedFields<'_> {
-    fn visit_expr_field(&mut self, field: &'ast syn::ExprField) {
-        if let (Member::Unnamed(_), Expr::Path(base)) = (&field.member, &*field.base)
-            && let Some(name) = base.path.get_ident().map(ToString::to_string)
-            && self.tuples.contains(&name)
-        {
-            self.used = Some(name);
+impl TupleFields<'_> {
+    /// Whether an expression is one of the parameters, or a reference to it.
+    fn is_tuple(&self, expression: &Expr) -> bool {
+        match expression {
+            Expr::Path(path) => {
+                path.path.get_ident().is_some_and(|name| self.tuples.contains(&name.to_string()))
+            }
+            Expr::Reference(reference) => self.is_tuple(&reference.expr),
+            Expr::Unary(unary) => self.is_tuple(&unary.expr),
+            _ => false,
         }
+    }
+}
+
+impl<'ast> Visit<'ast> for TupleFields<'_> {
+    fn visit_expr_field(&mut self, field: &'ast syn::ExprField) {
+        self.are_used |= matches!(field.member, Member::Unnamed(_)) && self.is_tuple(&field.base);
         visit::visit_expr_field(self, field);
+    }
+
+    fn visit_local(&mut self, local: &'ast syn::Local) {
+        let value = local.init.as_ref().map(|init| &*init.expr);
+        self.are_used |=
+            matches!(local.pat, Pat::Tuple(_)) && value.is_some_and(|value| self.is_tuple(value));
+        visit::visit_local(self, local);
+    }
+
+    fn visit_expr_let(&mut self, condition: &'ast syn::ExprLet) {
+        self.are_used |= matches!(*condition.pat, Pat::Tuple(_)) && self.is_tuple(&condition.expr);
+        visit::visit_expr_let(self, condition);
+    }
+
+    fn visit_expr_match(&mut self, expression: &'ast syn::ExprMatch) {
+        let takes_apart = expression.arms.iter().any(|arm| matches!(arm.pat, Pat::Tuple(_)));
+        self.are_used |= takes_apart && self.is_tuple(&expression.expr);
+        visit::visit_expr_match(self, expression);
+    }
+}
+
+/// A type's name without what does not tell it from others: its crate's name in front, and a number
+/// at the end. In `proto` numbers are part of the names of the RFCs.
+fn distinctive(file: &RepositoryFile, name: &str) -> String {
+    let folders: Vec<_> = file.path.iter().filter_map(|folder| folder.to_str()).collect();
+    let source = folders.iter().position(|folder| *folder == "src").unwrap_or(0);
+    let package = source.checked_sub(1).map_or("", |index| folders[index]);
+    let is_prefix = |prefix: &str| prefix.eq_ignore_ascii_case(package);
+    let without_package = match name.split_at_checked(package.len()) {
+        Some((prefix, rest)) if is_prefix(prefix) && rest.starts_with(char::is_uppercase) => rest,
+        Some(_) | None => name,
+    };
+    match package {
+        "proto" => without_package.to_owned(),
+        _ => without_package.trim_end_matches(|last: char| last.is_ascii_digit()).to_owned(),
     }
 }
 
@@ -247,6 +291,16 @@ mod tests {
     }
 
     #[test]
+    fn tuples_taken_apart_in_the_body_are_found() {
+        let text = "fn a(x: (u8, u8)) -> u8 { let (y, z) = x; y + z }\n\
+            fn b(x: &(u8, u8)) -> u8 { match *x { (0, y) => y, (y, _) => y } }\n\
+            fn c(x: (u8, u8)) -> u8 { if let (0, y) = &x { *y } else { 0 } }\n\
+            fn d(x: (u8, u8)) -> u8 { let (y, z) = f(x); match (y, z) { (a, b) => a + b } }\n";
+        let found = complaints(&[file("src/a.rs", text)]);
+        assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
     fn tuples_whose_fields_are_used_by_number_are_found_as_parameters_alone() {
         let text = "fn a(x: (u8, u8)) -> u8 { x.0 }\nfn b(x: &(u8, u8)) -> u8 { f(|| x.1.max(1)) }\n\
             struct S(u8);\nimpl S { fn c(&self, y: &S, z: (u8, u8)) -> u8 { g(z); self.0 + y.0 } }\n\
@@ -276,8 +330,19 @@ mod tests {
     }
 
     #[test]
+    fn a_crates_name_or_a_number_makes_no_new_name() {
+        let in_file = |path: &str, name: &str| distinctive(&file(path, ""), name);
+        assert_eq!(in_file("crates/fuse/src/session/a.rs", "FuseState"), "State");
+        assert_eq!(in_file("crates/fuse/src/a.rs", "Fuse"), "Fuse");
+        assert_eq!(in_file("crates/fuse/src/a.rs", "Fused"), "Fused");
+        assert_eq!(in_file("crates/server/src/a.rs", "FuseState2"), "FuseState");
+        assert_eq!(in_file("crates/proto/src/nfs4/a.rs", "NfsTime4"), "NfsTime4");
+        assert_eq!(in_file("curt/src/main.rs", "CurtCommand"), "Command");
+    }
+
+    #[test]
     fn a_tenth_of_the_types_may_share_their_names() {
-        let many: String = (0..18).map(|number| format!("struct S{number};\n")).collect();
+        let many: String = ('a'..'s').map(|letter| format!("struct S{letter};\n")).collect();
         let all = |last: &str| {
             [
                 file("src/a.rs", &format!("{many}enum State {{}}\n")),
