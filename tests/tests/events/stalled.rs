@@ -2,8 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
-use curt_observe::events::recording::RecordingError;
 use curt_observe::events::{RecordingItem, RecordingReader};
 use curt_tests::process;
 
@@ -15,56 +15,63 @@ fn socket(world: &mut World) -> std::path::PathBuf {
     format!("/proc/{pid}/root/run/curt/{pid}.socket").into()
 }
 
-/// Number of stats, each of which sends a request: more events than fit a watcher's buffer and a
-/// socket.
-const STATS: u64 = 16_000;
+/// Maximum number of stats, each of which sends a request: more events than fit a watcher's buffer
+/// and a socket. A fifth of them would do.
+const STATS_MAX: u64 = 16_000;
+
+/// Time after which a slow machine has made enough stats. A watcher is disconnected 30 s after it
+/// has stopped reading.
+const STATS_TIME: Duration = Duration::from_secs(15);
 
 /// Number of events of one stat: enter and exit of the operation, of the revalidation and of the
 /// attribute update; call and reply.
 const EVENTS: u64 = 8;
 
-/// Number of attempts: on a machine so slow that the watcher is disconnected before all stats are
-/// done, an attempt proves nothing.
-const ATTEMPTS: usize = 3;
+/// What a watcher saw that did not read while the mount was used.
+struct StalledWatch {
+    /// Number of stats made meanwhile.
+    stats: u64,
+    received: u64,
+    lost: u64,
+}
 
-/// Starts a watcher that does not read, works, and then reads. Returns the numbers of received and
-/// lost events; `None` if it was disconnected before.
-fn stall(world: &mut World) -> Option<(u64, u64)> {
+/// Starts a watcher that does not read, works, and then reads.
+fn stall(world: &mut World) -> StalledWatch {
     let mut stalled = UnixStream::connect(socket(world)).unwrap();
     stalled.write_all(b"{\"ask\":\"events\",\"patterns\":\"*\"}\n").unwrap();
     let mut stalled = BufReader::new(stalled);
     let mut answer = String::new();
     stalled.read_line(&mut answer).unwrap();
     assert_eq!(answer, "{\"done\":null}\n");
-    world.on_mount(&format!("/usr/bin/python3 -c 'import os\nfor i in range({STATS}): os.stat(\"file\")'"));
+    let script = format!(
+        "import os, time\nend = time.monotonic() + {}\ndone = 0\n\
+         while done < {STATS_MAX} and time.monotonic() < end:\n os.stat(\"file\")\n done += 1\nprint(done)",
+        STATS_TIME.as_secs()
+    );
+    let stats = world.on_mount(&format!("/usr/bin/python3 -c '{script}'")).trim().parse().unwrap();
     stalled.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     let mut recording = RecordingReader::open(stalled).unwrap();
-    let mut events = 0;
+    let mut received = 0;
     loop {
-        match recording.next_item() {
-            Ok(Some(RecordingItem::Event(_))) => events += 1,
-            Ok(Some(
-                RecordingItem::CompleteUntil(_) | RecordingItem::Thread(..) | RecordingItem::Object(..),
-            )) => {}
-            Ok(Some(RecordingItem::End { events: told, lost })) => {
-                assert_eq!(told, events);
-                return Some((told, lost));
+        match recording.next_item().unwrap().expect("a watcher is not disconnected while others work") {
+            RecordingItem::Event(_) => received += 1,
+            RecordingItem::CompleteUntil(_) | RecordingItem::Thread(..) | RecordingItem::Object(..) => {}
+            RecordingItem::End { events, lost } => {
+                assert_eq!(events, received);
+                return StalledWatch { stats, received, lost };
             }
-            Ok(None) | Err(RecordingError::CutOff) => return None,
-            Err(error) => panic!("{error}"),
         }
     }
 }
 
 #[test]
-fn who_does_not_read_loses_events_and_nobody_waits_for_him() {
+fn a_watcher_that_does_not_read_loses_events_and_delays_no_operation() {
     let mut world = World::new("noac", &[]);
     world.on_mount("echo text > file");
     // If an operation had waited for the watcher, it would have been until the disconnection: there
     // would be no end to read.
-    let seen = (0..ATTEMPTS).find_map(|_| stall(&mut world));
-    let (told, lost) = seen.expect("he is not cut off while others work");
-    assert!(lost > 0 && told + lost >= EVENTS * STATS, "{told} told, {lost} lost");
+    let StalledWatch { stats, received, lost } = stall(&mut world);
+    assert!(lost > 0 && received + lost >= EVENTS * stats, "{stats} stats: {received} received, {lost} lost");
     // Its slot is free again, and the next watcher gets all events.
     let mut trace = world.curt(&["trace", "--event", "nfs_getattr_exit", "--count", "50", world.directory()]);
     let seen = std::thread::scope(|scope| {
