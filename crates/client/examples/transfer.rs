@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_client::protocol::v3::NfsV3;
+use curt_client::protocol::v3::{self, mounting::Nfs3Mount};
 use curt_client::{
     Caller, ClientOptions, Environment, LookupResult, MountedRoot, OpenFlags, Superblock,
     caller::RpcSecurity,
@@ -66,7 +66,8 @@ fn mount(server: &str, export: &str) -> Result<Superblock, Box<dyn Error>> {
         timeout: Duration::from_secs(10),
     };
     let clock = Arc::new(MonotonicClock);
-    let mounted = mounting::mount(&source, Arc::new(NoTransportEvents), clock.clone(), &Interrupt::never())?;
+    let mount = Nfs3Mount { locks: &|| None, clock: clock.clone() };
+    let mounted = v3::mounting::mount(&source, mount, Arc::new(NoTransportEvents), &Interrupt::never())?;
     let data = DataOptions {
         read_size: mounting::transfer_size(None, mounted.limits.read_preferred, mounted.limits.read_max),
         write_size: mounting::transfer_size(None, mounted.limits.write_preferred, mounted.limits.write_max),
@@ -76,7 +77,7 @@ fn mount(server: &str, export: &str) -> Result<Superblock, Box<dyn Error>> {
     let behaviour = ClientOptions { data, ..ClientOptions::default() };
     let environment = Environment { clock, background: Arc::new(BackgroundThreads::new(32)), observer: None };
     let root = MountedRoot { handle: mounted.root, limits: mounted.limits, path_limits: mounted.path_limits };
-    Ok(Superblock::new(&root, NfsV3::new(mounted.rpc), security, &behaviour, &environment)?)
+    Ok(Superblock::new(&root, mounted.protocol, security, &behaviour, &environment)?)
 }
 
 /// CURT_READ_AHEAD: bytes, for who wants to see what difference it makes.

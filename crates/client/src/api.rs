@@ -2,7 +2,7 @@
 //!
 //! Owns plain data only. Must not know caches, requests or locks.
 
-use std::{fmt, ops::Range, sync::Arc, time::Duration};
+use std::{fmt, ops::Range, time::Duration};
 
 use curt_types::{Attributes, FileKind};
 
@@ -104,15 +104,6 @@ pub enum PageCacheState {
     Changed,
 }
 
-/// An open file and the state of its cached data.
-#[derive(Debug)]
-pub struct OpenResult {
-    /// The argument of reads and writes; to be closed with [`crate::ops::release`].
-    pub file: Arc<crate::OpenFile>,
-    /// Whether data cached before the open are valid.
-    pub data: PageCacheState,
-}
-
 /// One entry of a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DirEntry<'a> {
@@ -180,8 +171,8 @@ pub struct FileSystemStatistics {
 /// lock of the client, on any thread that runs an operation. They must not wait for other
 /// operations.
 pub trait ChangeObserver: Send + Sync + fmt::Debug {
-    /// Another client changed a file's data: copies are invalid. [`OpenResult::data`] reports what
-    /// an open detects as well.
+    /// Another client changed a file's data: copies are invalid. [`crate::OpenResult::data`] reports
+    /// what an open detects as well.
     ///
     /// `size_before`: the size in the previous attributes. `None` if the change does not come from
     /// attributes: an append went to another offset than the caller's copy of it.

@@ -22,14 +22,15 @@
 //! }
 //! ```
 //!
-//! [`Superblock::new`] takes the results of [`mounting::mount`] (the root's handle, the server's
-//! limits, an RPC client) and an [`Environment`] with [`threads::BackgroundThreads`] and
+//! [`Superblock::new`] takes the results of [`protocol::v3::mounting::mount`] or
+//! [`protocol::v4::mounting::mount`] (the root's handle, the server's limits, a
+//! [`Protocol`](protocol::Protocol)) and an [`Environment`] with [`threads::BackgroundThreads`] and
 //! [`threads::MonotonicClock`].
 //!
 //! Modules: `api` arguments and results of operations, `superblock` the state of a mount and
 //! one operation's context, [`ops`] one file per operation, `readdir/` directory listings, `inode/`
 //! attributes and access rights, `dentry_cache/` names, [`caller`] callers, [`protocol`]
-//! requests and replies, [`data`] file data, [`mounting`] the mount procedure. Decisions are made
+//! requests and replies, [`data`] file data, [`mounting`] what is mounted. Decisions are made
 //! in curt-policy.
 //!
 //! Lock order: a name table or an inode's facts, never both, and never the facts of two inodes;
@@ -65,15 +66,15 @@ pub mod threads;
 
 pub use api::{
     ChangeObserver, DirEmit, DirEntry, FileSystemStatistics, FoundInode, InodeId, InodeStat, LookupResult,
-    OpenFlags, OpenResult, PageCacheState, RenameMode,
+    OpenFlags, PageCacheState, RenameMode,
 };
 pub use caller::{Caller, CallerTable};
 pub use config::{ClientOptions, Environment, Limits};
 pub use curt_policy::locks::LockOwner;
 pub use event_fields::InodeEventFields;
 pub use locks::{ConflictingLock, LockArguments, LockDone, LockReport, LockReportEntry};
-pub use open_file::OpenFile;
-pub use protocol::v3::mounting;
+pub use open_file::{OpenFile, OpenResult};
+pub use protocol::mounting;
 pub use readdir::OpenDirectory;
 pub use rustix::io::Errno;
 pub use superblock::{MountedRoot, Op, Superblock};

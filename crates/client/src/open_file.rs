@@ -12,11 +12,20 @@ use curt_policy::locks::LockOpenId;
 use rustix::io::Errno;
 
 use crate::{
-    api::{InodeId, OpenFlags},
+    api::{InodeId, OpenFlags, PageCacheState},
     caller::InternedCaller,
     data::{DataOwner, OpenData},
     inode::Inode,
 };
+
+/// An open file and the state of its cached data.
+#[derive(Debug)]
+pub struct OpenResult {
+    /// The argument of reads and writes; to be closed with [`crate::ops::release`].
+    pub file: Arc<OpenFile>,
+    /// Whether data cached before the open are valid.
+    pub data: PageCacheState,
+}
 
 /// An open file. Closed by [`crate::ops::release`] or [`crate::ops::close`].
 pub struct OpenFile {

@@ -1,8 +1,11 @@
-//! Imports: the files of a crate do not import each other in cycles.
+//! Imports: the files of a crate do not name one another in cycles, be it in `use` items or in
+//! code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use syn::{Item, UseTree, Visibility};
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+use syn::{Attribute, ItemMod, ItemUse, Macro, UseTree, VisRestricted, Visibility};
 
 use super::{Complaints, RepositoryFile};
 
@@ -45,15 +48,16 @@ fn module(file: &RepositoryFile, folder: &str) -> Option<Module> {
     Some(parts)
 }
 
-/// The `use` items of a module, as paths from the crate's root.
+/// What a module names in other modules, as paths from the crate's root.
+#[derive(Default)]
 struct Uses {
-    /// Those that the module alone sees.
+    /// Those that the module alone sees: its `use` items, and the paths in its code.
     imports: Vec<Import>,
     /// Those that other modules can import from it (`pub use`, `pub(crate) use`).
     reexports: Vec<Import>,
 }
 
-/// One name of a `use` item.
+/// One name of a `use` item, or a path in code.
 struct Import {
     path: Module,
     /// The name by which it is known here; `None`: all names in `path`.
@@ -63,24 +67,114 @@ struct Import {
 impl Uses {
     fn of(own: &Module, file: &RepositoryFile, is_module: &dyn Fn(&Module) -> bool) -> Self {
         // Invalid Rust is reported elsewhere.
-        let items = syn::parse_file(&file.text).map(|parsed| parsed.items).unwrap_or_default();
-        let (mut imports, mut reexports) = (Vec::new(), Vec::new());
-        for item in items {
-            if let Item::Use(item) = item {
-                let is_private = matches!(item.vis, Visibility::Inherited);
-                let found = if is_private { &mut imports } else { &mut reexports };
-                let mut names = Vec::new();
-                expand(&item.tree, &mut Vec::new(), &mut names);
-                found.extend(names.into_iter().filter_map(|Import { path, name }| {
-                    Some(Import { path: absolute(own, &path, is_module)?, name })
-                }));
-            }
+        let Ok(parsed) = syn::parse_file(&file.text) else { return Self::default() };
+        let mut paths = Paths { own: own.clone(), is_module, uses: Self::default(), written: Vec::new() };
+        paths.visit_file(&parsed);
+        let Paths { uses: Self { mut imports, reexports }, written, .. } = paths;
+        for (own, path) in written {
+            let known = imports.iter().chain(&reexports).filter_map(|import| import.leads(&path, is_module));
+            let known: Vec<_> = known.chain(absolute(&own, &path, is_module)).collect();
+            imports.extend(known.into_iter().map(|path| Import { name: path.last().cloned(), path }));
         }
         Self { imports, reexports }
     }
 }
 
-/// The `use` items of all modules of a crate.
+impl Import {
+    /// Where a path leads that begins with the name of this `use` item.
+    fn leads(&self, path: &[String], is_module: &dyn Fn(&Module) -> bool) -> Option<Module> {
+        match &self.name {
+            Some(name) => (*name == path[0]).then(|| [&self.path, &path[1..]].concat()),
+            None => is_module(&[&self.path, &path[..1]].concat()).then(|| [&self.path, path].concat()),
+        }
+    }
+}
+
+/// Collects the `use` items and the paths of a file, without its tests.
+struct Paths<'a> {
+    /// The module at this point: that of the file, or one inside it.
+    own: Module,
+    is_module: &'a dyn Fn(&Module) -> bool,
+    uses: Uses,
+    /// The paths in code, and the modules in which they stand.
+    written: Vec<(Module, Module)>,
+}
+
+impl Paths<'_> {
+    /// The paths in the tokens of a macro, which may be anything.
+    fn find_in(&mut self, tokens: TokenStream) {
+        let mut path = Module::new();
+        let mut colons = 0;
+        for token in tokens {
+            if matches!(&token, TokenTree::Punct(mark) if mark.as_char() == ':') {
+                colons += 1;
+                continue;
+            }
+            let goes_on = colons == 2 && matches!(token, TokenTree::Ident(_));
+            if !goes_on {
+                self.end_path(&mut path);
+            }
+            colons = 0;
+            match token {
+                TokenTree::Ident(part) => path.push(part.to_string()),
+                TokenTree::Group(group) => self.find_in(group.stream()),
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+        }
+        self.end_path(&mut path);
+    }
+
+    fn end_path(&mut self, path: &mut Module) {
+        let path = std::mem::take(path);
+        if path.len() > 1 {
+            self.written.push((self.own.clone(), path));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Paths<'_> {
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        let mut names = Vec::new();
+        expand(&item.tree, &mut Vec::new(), &mut names);
+        let is_private = matches!(item.vis, Visibility::Inherited);
+        let found = if is_private { &mut self.uses.imports } else { &mut self.uses.reexports };
+        found.extend(names.into_iter().filter_map(|Import { path, name }| {
+            Some(Import { path: absolute(&self.own, &path, self.is_module)?, name })
+        }));
+    }
+
+    fn visit_item_mod(&mut self, module: &'ast ItemMod) {
+        if module.attrs.iter().any(is_for_tests) {
+            return;
+        }
+        self.own.push(module.ident.to_string());
+        visit::visit_item_mod(self, module);
+        self.own.pop();
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let parts = path.segments.iter().map(|part| part.ident.to_string());
+        self.end_path(&mut parts.collect());
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, written: &'ast Macro) {
+        visit::visit_macro(self, written);
+        self.find_in(written.tokens.clone());
+    }
+
+    /// `pub(in path)` imports nothing.
+    fn visit_vis_restricted(&mut self, _: &'ast VisRestricted) {}
+
+    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+}
+
+fn is_for_tests(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("cfg")
+        && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+}
+
+/// What all modules of a crate name.
 type AllUses = BTreeMap<Module, Uses>;
 
 /// The other modules from which a module imports: the one that each path names, and those in which
@@ -199,6 +293,45 @@ mod tests {
         let found = imported_by("data::write", &[&others[..], &[("data/write", text)]].concat());
         let wanted = ["data", "data::flush", "data::read", "data::write::inner", "names"];
         assert_eq!(found, wanted.map(parts).into());
+    }
+
+    #[test]
+    fn a_path_in_code_is_an_import_as_well() {
+        let others = ["inode/mod", "data/mod", "data/page", "data/write/inner", "tests", "names"];
+        let others = others.map(|path| (path, ""));
+        let cases: [(&str, &[&str]); 9] = [
+            ("struct A { a: Vec<crate::inode::Inode> }", &["inode"]),
+            ("fn f() -> super::page::Page { g() }", &["data::page"]),
+            ("fn f() { let x = self::inner::g(1); }", &["data::write::inner"]),
+            ("fn f() { inner::g(); other::inode::g(); }", &["data::write::inner"]),
+            ("use super::page;\nfn f() { page::g(); }", &["data::page"]),
+            ("fn f() { if a { use crate::names::X; } }", &["names"]),
+            (
+                "fn f() { assert!(x == y, \"{}\", a(crate::names::g::<u8>(1), crate::inode::A)); }",
+                &["names", "inode"],
+            ),
+            ("pub(in crate::names) fn f(a: Self::A) -> A::B {}", &[]),
+            ("#[cfg(test)] mod tests { fn f() { crate::inode::g(); } }", &[]),
+        ];
+        for (text, wanted) in cases {
+            let wanted = wanted.iter().map(|name| parts(name)).collect();
+            let files = [&others[..], &[("data/write", text)]].concat();
+            assert_eq!(imported_by("data::write", &files), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_in_code_leads_through_the_names_of_use_items() {
+        let files = [
+            ("user", "use crate::data as d;\nfn f() { d::Page::new(); }"),
+            ("glob", "use crate::*;\nfn f() { data::segments::g(); }"),
+            ("lib", ""),
+            ("data/mod", "pub(crate) use segments::Page;"),
+            ("data/segments", ""),
+        ];
+        assert_eq!(imported_by("user", &files), ["data", "data::segments"].map(parts).into());
+        let root = Module::new();
+        assert_eq!(imported_by("glob", &files), [root, parts("data::segments")].into());
     }
 
     /// What a module imports, of files with these paths and texts.

@@ -8,10 +8,11 @@ use rustix::{fs::OFlags, io::Errno};
 
 use super::change::{NameChangeOutcome, prove_change};
 use crate::{
-    api::{FoundInode, InodeId, OpenFlags, OpenResult},
+    api::{FoundInode, InodeId, OpenFlags},
     dentry_cache::{NameInDirectory, NameKey, ResolvedName},
     errno,
     inode::{Inode, InodeFlag},
+    open_file::OpenResult,
     ops::{
         change,
         close::OpenGuard,

@@ -23,10 +23,10 @@ use curt_types::{FileKind, SetAttributes};
 use rustix::io::Errno;
 
 use crate::{
-    api::{InodeId, OpenFlags, OpenResult, PageCacheState},
+    api::{InodeId, OpenFlags, PageCacheState},
     data::{DataOwner, OpenMode},
     inode::{Inode, InodeFlag, single_flight::InFlightCall},
-    open_file::{OpenFile, OpenFileLocks},
+    open_file::{OpenFile, OpenFileLocks, OpenResult},
     ops::{
         close::OpenGuard,
         getattr::{self, SiblingAttributes},

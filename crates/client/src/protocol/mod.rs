@@ -6,8 +6,11 @@
 //! Invariants: whatever a server sends becomes a value or an error, never a panic; `sent_at` of an
 //! [`NfsReply`] is a time before the first transmission. Must not know inodes or caches.
 
+mod deadline;
 pub mod locking;
+pub mod mounting;
 pub mod opening;
+mod read_data;
 pub mod rpc_client;
 pub mod v3;
 pub mod v4;

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use curt_client::caller::RpcSecurity;
 use curt_client::data::DataOptions;
-use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedExport, MountedVersion};
-use curt_client::protocol::Protocol;
-use curt_client::protocol::v3::NfsV3;
+use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedExport};
+use curt_client::protocol::v3::mounting::Nfs3Mount;
 use curt_client::protocol::v3::nlm::{NlmClient, NlmOptions};
-use curt_client::protocol::v4::{self, NfsV4, identity::ClientIdentity, mounting::Nfs4Mount};
+use curt_client::protocol::v4::identity::ClientIdentity;
+use curt_client::protocol::v4::mounting::Nfs4Mount;
+use curt_client::protocol::{v3, v4};
 use curt_client::{Caller, ClientOptions, Environment, Limits, MountedRoot, Superblock};
 use curt_observe::{ClientCounter, ClientCounters};
 use curt_policy::locks::LockOptions;
@@ -110,7 +111,11 @@ fn attempt(
     }
     match refused {
         Some(error) => Err(error),
-        None => mounting::mount(export, events(), Arc::clone(&environment.clock), &never),
+        None => {
+            let locks = || lock_manager(export, &plan.settings);
+            let mount = Nfs3Mount { locks: &locks, clock: Arc::clone(&environment.clock) };
+            v3::mounting::mount(export, mount, events(), &never)
+        }
     }
 }
 
@@ -191,37 +196,29 @@ pub(super) fn client(
         limits: mounted.limits,
         path_limits: mounted.path_limits,
     };
-    let protocol = protocol(mounted, settings);
+    let protocol = Arc::clone(&mounted.protocol);
     Superblock::new(&root, protocol, flavour(settings.security), &behaviour, environment).map_err(|error| {
         MountFailure::lasting(ExitStatus::Failed, format!("the export's root cannot be read: {error}"), "")
     })
 }
 
-/// The protocol of the mount: NFSv3 with locks of the server, unless the options ask for local
-/// ones, or NFSv4, which has no locks yet.
-fn protocol(mounted: &MountedExport, settings: &Settings) -> Arc<dyn Protocol> {
-    if let MountedVersion::V4(protocol) = &mounted.version {
-        return Arc::<NfsV4>::clone(protocol);
-    }
-    let rpc = Arc::clone(&mounted.rpc);
+/// The locks of a mount over NFSv3: those of the server, unless the options ask for local ones.
+fn lock_manager(export: &ExportSource, settings: &Settings) -> Option<NlmClient> {
     if settings.local_locks == (LocalLocks { posix: true, flock: true }) {
-        return NfsV3::new(rpc);
+        return None;
     }
     let options = NlmOptions {
-        transport: mounted.transport.options().clone(),
+        transport: export.transport.clone(),
         port: settings.locks.lock_port,
         host_name: rustix::system::uname().nodename().to_bytes().to_vec(),
         timeout: QUESTION_MAX,
     };
-    NfsV3::with_locks(
-        rpc,
-        NlmClient::new(options, LockHost::new(server_addresses(mounted), settings.locks.lock_port)),
-    )
+    Some(NlmClient::new(options, LockHost::new(server_addresses(export), settings.locks.lock_port)))
 }
 
 /// The addresses that callbacks of the server may come from.
-fn server_addresses(mounted: &MountedExport) -> Vec<IpAddr> {
-    match &mounted.transport.options().server {
+fn server_addresses(export: &ExportSource) -> Vec<IpAddr> {
+    match &export.transport.server {
         ServerName::Address(address) => vec![*address],
         ServerName::Name(name) => {
             let found = (name.as_str(), 0).to_socket_addrs();

@@ -26,7 +26,6 @@ use curt_observe::control::{
 };
 use curt_observe::probe;
 use curt_policy::MountUsers;
-use curt_rpc::client::Interrupt;
 use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
@@ -37,10 +36,8 @@ use crate::observed::ObservedFilesystem;
 use crate::options::{AllowedUsers, Atime, MountSource, Settings, format_options};
 use connect::TransportEventCounter;
 use mount_control::MountControl;
+pub use mount_point::TYPE;
 pub use unmounted_client::UnmountedClient;
-
-/// The file system type in mountinfo.
-pub const TYPE: &str = "fuse.curt";
 
 /// Threads for read-ahead and write-back.
 const BACKGROUND_THREADS: usize = 16;
@@ -317,7 +314,7 @@ impl LiveMount {
         self.session.interrupt_all();
         shutdown::write_back(&self.running.client);
         self.running.client.release_locks(UNMOUNT_TIMEOUT);
-        mounted.end(UNMOUNT_TIMEOUT, &Interrupt::never());
+        mounted.protocol.end(UNMOUNT_TIMEOUT);
         match ended {
             FuseSessionEnd::Unmounted | FuseSessionEnd::Aborted => Ok(()),
             FuseSessionEnd::Failed(error) => Err(MountFailure::lasting(

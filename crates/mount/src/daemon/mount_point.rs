@@ -8,6 +8,9 @@ use curt_fuse::mountinfo::mounted_at;
 
 use crate::helper::{ExitStatus, MountFailure};
 
+/// The file system type in mountinfo.
+pub const TYPE: &str = "fuse.curt";
+
 /// The mount point without symbolic links and `..`, if it can be used.
 ///
 /// # Errors
@@ -33,7 +36,7 @@ pub(super) fn mount_point(target: &Path, source: &str) -> Result<PathBuf, MountF
         return Err(failed(format!("mount point {shown} is not a directory"), ""));
     }
     let there = mounted_at(&path).map_err(|error| failed(format!("/proc/self/mountinfo: {error}"), ""))?;
-    if there.is_some_and(|mounted| mounted.source == source && mounted.kind == crate::daemon::TYPE) {
+    if there.is_some_and(|mounted| mounted.source == source && mounted.kind == TYPE) {
         return Err(failed(format!("{shown} is busy or already mounted"), "see: curt stat"));
     }
     Ok(path)

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use curt_client::mounting::MountedExport;
 use curt_client::threads::{BackgroundThreads, MonotonicClock};
 use curt_client::{Environment, Superblock};
-use curt_rpc::client::Interrupt;
 
 use super::connect::TransportEventCounter;
 use super::{BACKGROUND_THREADS, MountSpec, UNMOUNT_TIMEOUT, connect, settled};
@@ -44,6 +43,6 @@ impl UnmountedClient {
 
 impl Drop for UnmountedClient {
     fn drop(&mut self) {
-        self.mounted.end(UNMOUNT_TIMEOUT, &Interrupt::never());
+        self.mounted.protocol.end(UNMOUNT_TIMEOUT);
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use curt_bench::processes::{Curt, Daemon, Testbed, processor_time};
-use curt_client::mounting::{ExportSource, mount};
-use curt_client::protocol::v3::NfsV3;
+use curt_client::mounting::ExportSource;
+use curt_client::protocol::v3::mounting::{Nfs3Mount, mount};
 use curt_client::protocol::{Answer, CreateRequest, OpenCaller, OpenContext, Protocol};
 use curt_client::threads::MonotonicClock;
 use curt_rpc::auth::RpcCredential;
@@ -218,7 +218,7 @@ pub(super) fn listed_name(number: usize) -> String {
 
 /// An export of a server, for the calls before and after the measurement.
 pub(super) struct LatencyExport {
-    nfs: Arc<NfsV3>,
+    nfs: Arc<dyn Protocol>,
     pub(super) address: SocketAddr,
     pub(super) root: FileHandle,
     user: OpenContext,
@@ -252,11 +252,11 @@ impl LatencyExport {
             credential,
             timeout,
         };
-        let (events, clock, never) =
-            (Arc::new(NoTransportEvents), Arc::new(MonotonicClock), Interrupt::never());
-        let mounted = mount(&source, events, clock, &never)?;
+        let (events, never) = (Arc::new(NoTransportEvents), Interrupt::never());
+        let mounted =
+            mount(&source, Nfs3Mount { locks: &|| None, clock: Arc::new(MonotonicClock) }, events, &never)?;
         let stream = connect((host, port)).with_context(|| format!("cannot connect to {host}:{port}"))?;
-        let (nfs, address) = (NfsV3::new(mounted.rpc), stream.peer_addr()?);
+        let (nfs, address) = (mounted.protocol, stream.peer_addr()?);
         Ok(Self { nfs, address, root: mounted.root, user, never })
     }
 

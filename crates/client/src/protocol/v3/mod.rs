@@ -7,8 +7,10 @@
 //! If the server does not return the handle of a new object, the name is looked up. An exclusive
 //! CREATE stores its verifier in the file's times and sets no attributes, so a SETATTR follows.
 
+mod mount_service;
 pub mod mounting;
 pub mod nlm;
+mod portmap;
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +19,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     ops::Range,
     sync::{Arc, Weak},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use curt_policy::locks::{LockError, LockReply};
@@ -29,7 +31,7 @@ use curt_proto::nfs3::{
     ReadFail, ReadOk, ReaddirArguments, ReaddirOk, ReaddirPlusArguments, ReadlinkOk, RenameArguments,
     RenameWcc, SetattrArguments, SymlinkArguments, VERSION, WccData, WriteHead, WriteOk,
 };
-use curt_rpc::client::{CallError, CallReply, ReplySink};
+use curt_rpc::client::{CallError, ReplySink};
 use curt_types::{
     Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc,
     WriteVerifier,
@@ -41,9 +43,10 @@ use super::{
     LockEvents, LockMode, LookupReply, NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink,
     ReaddirEntry, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner,
     WriteReply,
+    read_data::{bytes_of, is_valid_length},
     rpc_client::{CallResult, CallSpec},
 };
-use crate::data::shared_bytes::SharedBytes;
+use mount_service::MountService;
 use nlm::{NlmCalls, NlmClient};
 
 /// NFS version 3 over one connection.
@@ -51,6 +54,8 @@ use nlm::{NlmCalls, NlmClient};
 pub struct NfsV3 {
     rpc: Arc<RpcClient>,
     nlm: Option<NlmClient>,
+    /// To be told of the end of the mount.
+    mount_service: Option<MountService>,
 }
 
 /// What the server returned about a created object.
@@ -63,6 +68,12 @@ struct CreateReply {
 impl Protocol for NfsV3 {
     fn rpc(&self) -> &Arc<RpcClient> {
         &self.rpc
+    }
+
+    fn end(&self, limit: Duration) {
+        if let Some(service) = &self.mount_service {
+            service.unmount(limit);
+        }
     }
 
     fn find(
@@ -283,7 +294,7 @@ impl Protocol for NfsV3 {
         let NfsReply { sent_at, lost_at, outcome, attributes } = reply(&incoming, outcome, success, failure);
         let outcome = match outcome {
             Ok((length, end, said)) if makes_sense(length, end, said, asked) => {
-                Ok(ReadData { bytes: data(incoming.reply, length), end })
+                Ok(ReadData { bytes: bytes_of(incoming.reply, length), end })
             }
             Ok((_, _, said)) => return Err(self.invalid_value(procedure, "READ3resok.count", said)),
             Err(fault) => Err(fault),
@@ -398,13 +409,17 @@ impl NfsV3 {
     /// NFS version 3 over the connection of `rpc`.
     #[must_use]
     pub fn new(rpc: Arc<RpcClient>) -> Arc<Self> {
-        Arc::new(Self { rpc, nlm: None })
+        Arc::new(Self { rpc, nlm: None, mount_service: None })
     }
 
     /// The same, with locks by `nlm`.
     #[must_use]
     pub fn with_locks(rpc: Arc<RpcClient>, nlm: NlmClient) -> Arc<Self> {
-        Arc::new(Self { rpc, nlm: Some(nlm) })
+        Arc::new(Self { rpc, nlm: Some(nlm), mount_service: None })
+    }
+
+    fn of_mount(rpc: Arc<RpcClient>, nlm: Option<NlmClient>, mount_service: MountService) -> Arc<Self> {
+        Arc::new(Self { rpc, nlm, mount_service: Some(mount_service) })
     }
 
     fn nlm<'a>(&'a self, caller: RpcCaller<'a>) -> Option<(&'a NlmClient, NlmCalls<'a>)> {
@@ -646,23 +661,6 @@ fn page<'a, E: Decode<'a>>(
 /// Bytes in READ results besides the data: status, attributes, count, eof, length.
 const READ_HEAD: usize = 4 + 4 + 84 + 4 + 4 + 4;
 
-/// Data shorter than this, in bytes, are copied out of the receive buffer, which may be much
-/// larger.
-const COPY_MAX: usize = 64 * 1024;
-
-/// The data of a reply, in the reply's buffer.
-struct ReadReplyData {
-    reply: CallReply,
-    start: usize,
-    length: usize,
-}
-
-impl AsRef<[u8]> for ReadReplyData {
-    fn as_ref(&self) -> &[u8] {
-        &self.reply.results()[self.start..self.start + self.length]
-    }
-}
-
 /// Decodes results for a [`ReadSink`]; a malformed reply is left to the caller.
 struct ReadResultsSink {
     sink: Arc<dyn ReadSink>,
@@ -687,17 +685,9 @@ impl ReplySink for ReadResultsSink {
     }
 }
 
-/// Whether a READ result is valid: not longer than requested, with a matching count, and empty only
-/// at end of file.
+/// Whether a READ result is valid, with a matching count.
 fn makes_sense(length: usize, end: bool, said: u32, asked: usize) -> bool {
-    length <= asked && usize::try_from(said) == Ok(length) && (length > 0 || end || asked == 0)
-}
-
-/// The data of a READ reply: at the end of the results, padded to a multiple of four bytes.
-fn data(reply: CallReply, length: usize) -> SharedBytes {
-    let start = reply.results().len() - length.next_multiple_of(4);
-    let data = ReadReplyData { reply, start, length };
-    if length < COPY_MAX { SharedBytes::new(data.as_ref().to_vec()) } else { SharedBytes::new(data) }
+    is_valid_length(length, end, asked) && usize::try_from(said) == Ok(length)
 }
 
 const _: () = assert!(READ_HEAD == 4 + 4 + Fattr::ENCODED + 12, "attributes are 84 bytes on the wire");

@@ -31,9 +31,10 @@ use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use curt_xdr::{Decode, DecodeError, Encode, Opaque, decode_all};
 use parking_lot::Mutex;
 
-use super::mounting::{self, MountError, ServiceKind};
+use super::portmap;
 use crate::protocol::{
     LockAnswer, LockEvents, LockMode, RemoteLock, RpcCaller, RpcClient, WireLock, WireOwner,
+    mounting::{MountError, ServiceKind, first_of},
     rpc_client::CallSpec,
 };
 
@@ -351,8 +352,7 @@ impl NlmClient {
     /// The port of the lock manager, by the server's portmapper.
     fn find_port(&self, interrupt: &Interrupt) -> Result<u16, NoNlm> {
         let TcpOptions { server, family, .. } = &self.options.transport;
-        let found =
-            mounting::first_of(server, *family, |address| ask_port(address, self.options.timeout, interrupt));
+        let found = first_of(server, *family, |address| ask_port(address, self.options.timeout, interrupt));
         found.map_err(|error| match error {
             MountError::NotRegistered { .. } | MountError::Refused { .. } | MountError::Version { .. } => {
                 self.missing(&error)
@@ -449,7 +449,7 @@ fn call_alone(
 ) -> Result<(), MountError> {
     let never = Interrupt::never();
     let ProcedureId { program, version, procedure } = target;
-    let port = mounting::ask_port(address, kind, program, version, timeout, &never)?;
+    let port = portmap::ask(address, kind, program, version, timeout, &never)?;
     let failed = |error| MountError::of_call(kind, address.to_string(), port, error);
     let options = TcpOptions {
         timeout,
@@ -466,7 +466,7 @@ fn call_alone(
 }
 
 fn ask_port(address: IpAddr, timeout: Duration, interrupt: &Interrupt) -> Result<u16, MountError> {
-    mounting::ask_port(address, ServiceKind::LockManager, PROGRAM, VERSION, timeout, interrupt)
+    portmap::ask(address, ServiceKind::LockManager, PROGRAM, VERSION, timeout, interrupt)
 }
 
 fn opaque<const MAX: usize>(bytes: &[u8]) -> Opaque<'_, MAX> {

@@ -43,7 +43,7 @@ use curt_proto::nfs4::{
 };
 use curt_rpc::{
     auth::RpcCredential,
-    client::{CallError, CallReply, Interrupt},
+    client::{CallError, Interrupt},
 };
 use curt_types::{
     Access, Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc, WriteVerifier,
@@ -63,8 +63,10 @@ use super::{
     Answer, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
     OpenCaller, OpenOwner, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes,
     RpcCaller, RpcClient, ShareAccess, WriteReply,
+    deadline::within,
+    read_data::{bytes_of, is_valid_length},
 };
-use crate::{data::shared_bytes::SharedBytes, threads::Background};
+use crate::threads::Background;
 
 /// NFS version 4.1 or 4.2 in one session.
 #[derive(Debug)]
@@ -92,10 +94,6 @@ const RESULTS_NAME: usize = RESULTS_SMALL + (66 << 10);
 
 /// Bytes of a READ reply beside the data.
 const READ_HEAD: usize = RESULTS_SMALL;
-
-/// Data shorter than this, in bytes, are copied out of the receive buffer, which may be much
-/// larger.
-const COPY_MAX: usize = 64 * 1024;
 
 /// The cookies of "." and "..", which an NFSv4 listing does not contain. Servers do not use them
 /// (RFC 8881 section 18.23.4).
@@ -425,7 +423,7 @@ impl Protocol for NfsV4 {
 
     fn end(&self, limit: Duration) {
         self.opens.release_all(self.rpc.now());
-        super::v3::mounting::within(limit, &Interrupt::never(), |ends| {
+        within(limit, &Interrupt::never(), |ends| {
             self.close_unused(ends);
             if let Err(error) = self.destroy(ends) {
                 tracing::debug!(%error, "the session is not destroyed");
@@ -775,7 +773,7 @@ impl Protocol for NfsV4 {
         let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
         let outcome = match outcome {
             Ok(ReadResult::Data { length, end }) => {
-                Ok(ReadData { bytes: data(reply.call.reply, length), end })
+                Ok(ReadData { bytes: bytes_of(reply.call.reply, length), end })
             }
             Ok(ReadResult::Mode) => Err(Fault::Acces),
             Err(fault) => Err(fault),
@@ -936,7 +934,7 @@ fn read_results(results: &mut Results<'_>, asked: usize) -> Judged<ReadResult, O
         Err(status) => return Ok((Err(fault(status)), about)),
     };
     let length = ok.data.bytes().len();
-    if length > asked || (length == 0 && !ok.eof && asked > 0) {
+    if !is_valid_length(length, ok.eof, asked) {
         let value = u32::try_from(length).unwrap_or(u32::MAX);
         return Err(DecodeError::BadValue { name: "READ4resok.data", value });
     }
@@ -957,29 +955,9 @@ impl CompoundSink for ReadResultsSink {
         let Ok(about) = results.attributes() else { return false };
         let Ok(Ok(ok)) = results.next::<ReadOk4<'_>>(Nfs4Operation::Read) else { return false };
         let bytes = ok.data.bytes();
-        if bytes.len() > self.asked || (bytes.is_empty() && !ok.eof && self.asked > 0) {
+        if !is_valid_length(bytes.len(), ok.eof, self.asked) {
             return false;
         }
         self.sink.consume(about.as_ref(), self.sent_at, bytes, ok.eof)
     }
-}
-
-/// The data of a reply, in the reply's buffer.
-struct ReadReplyData {
-    reply: CallReply,
-    start: usize,
-    length: usize,
-}
-
-impl AsRef<[u8]> for ReadReplyData {
-    fn as_ref(&self) -> &[u8] {
-        &self.reply.results()[self.start..self.start + self.length]
-    }
-}
-
-/// The data of a READ reply: at the end of the results, padded to a multiple of four bytes.
-fn data(reply: CallReply, length: usize) -> SharedBytes {
-    let start = reply.results().len().saturating_sub(length.next_multiple_of(4));
-    let data = ReadReplyData { reply, start, length };
-    if length < COPY_MAX { SharedBytes::new(data.as_ref().to_vec()) } else { SharedBytes::new(data) }
 }

@@ -24,7 +24,8 @@ use super::{
 use crate::{
     protocol::{
         Fsinfo, Pathconf, RpcCaller, RpcClient,
-        v3::mounting::{ExportSource, MountError, MountedExport, MountedVersion, ServiceKind, within},
+        deadline::within,
+        mounting::{ExportSource, MountError, MountedExport, ServiceKind},
     },
     threads::{Background, Clock},
 };
@@ -90,8 +91,7 @@ pub fn mount(
         within(export.timeout, interrupt, |ends| establish(carrier, callbacks, export, mount, ends));
     match mounted {
         Ok(Nfs4Export { root, limits, path_limits, protocol }) => {
-            let (rpc, version) = (Arc::clone(&protocol.rpc), MountedVersion::V4(protocol));
-            Ok(MountedExport { root, limits, path_limits, rpc, transport, version })
+            Ok(MountedExport { root, limits, path_limits, protocol, transport })
         }
         // The time limit ended the requests, not the user.
         Err(EstablishError::Call(CallError::Interrupted)) if !interrupt.is_raised() => {

@@ -7,7 +7,7 @@ use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 
 use super::super::values::{number, one_of, port, seconds, short_time, size};
-use super::{OptionRow, flag, refused, set, valued_own};
+use super::row::{OptionRow, flag, refused, set, valued_own};
 
 /// Hand-offs of a lock in a row: beyond it other machines would wait too long.
 const HANDOFFS_MAX: u32 = 16;

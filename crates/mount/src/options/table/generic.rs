@@ -1,7 +1,7 @@
 //! The options of all file systems (mount(8)), and those that FUSE's own helpers pass on.
 
 use super::super::settings::{AllowedUsers, Atime};
-use super::{OptionRow, flag, ignored, passed, refused};
+use super::row::{OptionRow, flag, ignored, passed, refused};
 
 const NO_LABELS: &str = "security labels are not supported; leave it out";
 const NO_INTEREST: &str = "it has no meaning for an NFS mount; leave it out";

@@ -7,7 +7,7 @@ use curt_rpc::client::{AddressFamily, RecoveryMode};
 
 use super::super::settings::{LocalLocks, NfsVersion, SecurityFlavor};
 use super::super::values::{number, one_of, port, seconds, transfer};
-use super::{OptionRow, flag, ignored, refused, refused_as, set, valued, valued_as};
+use super::row::{OptionArity, OptionRow, flag, ignored, refused, refused_as, set, valued, valued_as};
 
 const NOT_4_0: &str = "NFSv4.0 has no sessions and is not supported; mount with vers=4.1 or vers=4.2";
 const NOT_2: &str = "the requested NFS version or transport protocol is not supported; mount with vers=3";
@@ -111,7 +111,7 @@ pub(super) const CACHING: &[OptionRow] = &[
     flag("nocto", |s, _| set(&mut s.cache.close_to_open, false)),
     valued("lookupcache", |s, v| set(&mut s.cache.names, one_of(v, LOOKUP_CACHES)?)),
     OptionRow {
-        takes: super::OptionArity::Either,
+        takes: OptionArity::Either,
         ..valued("rdirplus", |s, v| {
             const WORDS: &[(&str, PlusMode)] =
                 &[("", PlusMode::Auto), ("none", PlusMode::Never), ("force", PlusMode::Always)];

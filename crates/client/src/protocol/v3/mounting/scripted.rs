@@ -1,7 +1,7 @@
 //! Services on loopback for the tests of mounting, with scripted replies.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, TcpListener},
     sync::Arc,
     thread::JoinHandle,
 };
@@ -82,10 +82,6 @@ impl ScriptedHost {
         let handle = server.handle();
         let thread = std::thread::spawn(move || server.run());
         Some(Self { address, port, asked, handle, thread: Some(thread), hold })
-    }
-
-    pub(super) fn socket(&self) -> SocketAddr {
-        (self.address, self.port).into()
     }
 
     /// Delays the calls of a silent server until the guard is dropped.

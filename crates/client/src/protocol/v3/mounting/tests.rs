@@ -2,11 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
-use std::net::SocketAddr;
+use std::{thread, time::Duration};
+
+use curt_rpc::client::{AddressFamily, NoTransportEvents, ServerName};
 
 use super::{
     scripted::{ScriptedAnswers, ScriptedHost, kind},
     *,
+};
+use crate::{
+    protocol::{Pathconf, mounting::MountRetry},
+    threads::MonotonicClock,
 };
 
 #[test]
@@ -27,26 +33,6 @@ fn the_export_must_offer_the_flavour_in_use() {
 }
 
 #[test]
-fn transfer_sizes_follow_the_options_within_the_limits_of_the_server() {
-    const MIB: u32 = 1 << 20;
-    for (asked, preferred, max, expected) in [
-        (None, MIB, MIB, MIB),
-        (None, 65536, MIB, 65536),
-        (None, 0, MIB, MIB),
-        (None, 4 * MIB, 4 * MIB, MIB),
-        (Some(32768), MIB, MIB, 32768),
-        (Some(10_000), MIB, MIB, 8192),
-        (Some(MIB), 65536, 65536, 65536),
-        (Some(1), MIB, MIB, 1024),
-        (None, 0, 0, 1024),
-        (Some(MIB), 0, 0, MIB),
-        (None, 512, 512, 512),
-    ] {
-        assert_eq!(transfer_size(asked, preferred, max), expected, "{asked:?} of {max}");
-    }
-}
-
-#[test]
 fn a_name_without_an_address_is_an_unknown_host() {
     let export = ExportSource {
         path: b"/".to_vec(),
@@ -58,23 +44,8 @@ fn a_name_without_an_address_is_an_unknown_host() {
         credential: RpcCredential::None,
         timeout: Duration::from_secs(10),
     };
-    let error = mount(
-        &export,
-        Arc::new(NoTransportEvents),
-        Arc::new(crate::threads::MonotonicClock),
-        &Interrupt::never(),
-    );
+    let error = mounted(&export);
     assert_eq!(error.map(drop), Err(MountError::UnknownHost("no-such-host.invalid".into())));
-}
-
-#[test]
-fn mount_errors_are_classified_for_retry() {
-    let refused = MountError::Refused { service: ServiceKind::Nfs, server: "s".into(), port: 2049 };
-    assert_eq!(refused.retry(), MountRetry::Always);
-    let unregistered = MountError::NotRegistered { service: ServiceKind::Mount, server: "s".into() };
-    assert_eq!(unregistered.retry(), MountRetry::Thrice);
-    let denied = MountError::AccessDenied { status: mount3::MountStat3::Acces };
-    assert_eq!(denied.retry(), MountRetry::Never);
 }
 
 fn export_of(host: &ScriptedHost, nfs_port: Option<u16>, mount_port: Option<u16>) -> ExportSource {
@@ -91,14 +62,18 @@ fn export_of(host: &ScriptedHost, nfs_port: Option<u16>, mount_port: Option<u16>
 }
 
 fn mounted(export: &ExportSource) -> Result<MountedExport, MountError> {
-    mount(export, Arc::new(NoTransportEvents), Arc::new(crate::threads::MonotonicClock), &Interrupt::never())
+    mount_until(export, &Interrupt::never())
 }
 
-fn service(mounted: &MountedExport) -> &MountService {
-    match &mounted.version {
-        MountedVersion::V3(service) => service,
-        MountedVersion::V4(_) => panic!("it was mounted over NFSv3"),
-    }
+fn mount_until(export: &ExportSource, interrupt: &Interrupt) -> Result<MountedExport, MountError> {
+    let mount = Nfs3Mount { locks: &|| None, clock: Arc::new(MonotonicClock) };
+    super::mount(export, mount, Arc::new(NoTransportEvents), interrupt)
+}
+
+/// The calls (program and procedure) that a host got until a mount of it ended.
+fn asked_until_end(mounted: &MountedExport, host: &ScriptedHost) -> Vec<(u32, u32)> {
+    mounted.protocol.end(Duration::from_secs(20));
+    host.asked.lock().clone()
 }
 
 #[test]
@@ -109,17 +84,17 @@ fn a_mount_with_given_ports_needs_no_portmapper() {
     assert_eq!(mounted.root.as_bytes(), b"root");
     assert_eq!((mounted.limits.write_max, mounted.limits.links), (1 << 19, true));
     assert_eq!(mounted.path_limits, Pathconf::default());
-    assert_eq!(mounted.rpc.statistics().operations(), 2, "FSINFO and PATHCONF are counted");
-    mounted.end(Duration::from_secs(20), &Interrupt::never());
-    assert_eq!(*host.asked.lock(), [(100_005, 1), (100_003, 19), (100_003, 20), (100_005, 3)]);
-    assert_eq!(SocketAddr::from((service(&mounted).address, service(&mounted).port)), host.socket());
+    assert_eq!(mounted.protocol.rpc().statistics().operations(), 2, "FSINFO and PATHCONF are counted");
+    let asked = asked_until_end(&mounted, &host);
+    assert_eq!(asked, [(100_005, 1), (100_003, 19), (100_003, 20), (100_005, 3)]);
 }
 
 #[test]
 fn without_a_portmapper_mount_is_tried_at_the_nfs_port() {
     let host = ScriptedHost::start(2, false, |_| kind()).unwrap();
     let mounted = mounted(&export_of(&host, Some(host.port), None)).unwrap();
-    assert_eq!(service(&mounted).port, host.port);
+    let asked = asked_until_end(&mounted, &host);
+    assert_eq!(asked, [(100_005, 1), (100_003, 19), (100_003, 20), (100_005, 3)]);
 }
 
 #[test]
@@ -215,9 +190,7 @@ fn mounting_can_be_interrupted() {
     let export = export_of(&host, Some(host.port), Some(host.port));
     let interrupt = Interrupt::new();
     thread::scope(|scope| {
-        let clock = Arc::new(crate::threads::MonotonicClock);
-        let mounting =
-            scope.spawn(|| mount(&export, Arc::new(NoTransportEvents), clock, &interrupt).map(drop));
+        let mounting = scope.spawn(|| mount_until(&export, &interrupt).map(drop));
         while host.asked.lock().len() < 2 {
             thread::yield_now();
         }
@@ -225,19 +198,4 @@ fn mounting_can_be_interrupted() {
         assert_eq!(mounting.join().unwrap(), Err(MountError::Interrupted));
     });
     drop(hold);
-}
-
-const LONG: Duration = Duration::from_secs(600);
-
-#[test]
-fn work_that_ends_in_time_is_not_delayed() {
-    assert!(!within(LONG, &Interrupt::never(), |ends| ends.is_raised()));
-}
-
-#[test]
-fn work_is_interrupted_by_the_limit_and_by_the_caller() {
-    assert!(within(Duration::from_millis(1), &Interrupt::never(), |ends| ends.wait_for(LONG)));
-    let interrupt = Interrupt::new();
-    interrupt.raise();
-    assert!(within(LONG, &interrupt, |ends| ends.wait_for(LONG)));
 }

@@ -18,14 +18,14 @@ use curt_rpc::{
 };
 use curt_xdr::{Decode, DecodeError, Encode, Opaque, decode_all};
 
-use super::error::{MountError, ServiceKind};
+use crate::protocol::mounting::{MountError, ServiceKind};
 
 /// Longest results, in bytes.
 const RESULTS_MAX: usize = 512;
 
 /// Queries the portmapper at `address` for the TCP port of `program` and `version`, which are those
 /// of `service`.
-pub(in crate::protocol::v3) fn ask(
+pub(super) fn ask(
     address: IpAddr,
     service: ServiceKind,
     program: u32,
