@@ -131,14 +131,15 @@ impl From<Verifier4> for WriteVerifier {
 }
 
 /// The range of a lock (RFC 8881 section 18.10.3): a length of 2^64-1 reaches to the end of every
-/// file. `None` if the length is 0 or the range would reach beyond 2^64-1.
+/// file, and only such a range has the last byte of all. `None` if the length is 0, or offset and
+/// length together exceed 2^64-1.
 #[must_use]
 pub const fn lock_range(offset: u64, length: u64) -> Option<ByteRange> {
     match length {
         0 => None,
         u64::MAX => ByteRange::new(offset, u64::MAX),
-        length => match offset.checked_add(length - 1) {
-            Some(last) => ByteRange::new(offset, last),
+        length => match offset.checked_add(length) {
+            Some(end) => ByteRange::new(offset, end - 1),
             None => None,
         },
     }

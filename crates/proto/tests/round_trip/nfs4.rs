@@ -457,9 +457,10 @@ fn ranges_of_locks_reach_to_the_end_of_every_file_and_not_beyond() {
     assert_eq!(lock_range(5, u64::MAX), ByteRange::new(5, u64::MAX));
     assert_eq!(lock_range(5, 1), ByteRange::new(5, 5));
     assert_eq!(lock_range(5, 0), None);
-    assert_eq!(lock_range(u64::MAX, 1), ByteRange::new(u64::MAX, u64::MAX));
-    assert_eq!(lock_range(u64::MAX, 2), None);
-    for (offset, length) in [(0, u64::MAX), (5, u64::MAX), (5, 1), (0, 1 << 63)] {
+    assert_eq!(lock_range(u64::MAX, u64::MAX), ByteRange::new(u64::MAX, u64::MAX));
+    assert_eq!(lock_range(u64::MAX, 1), None);
+    assert_eq!(lock_range(u64::MAX - 1, 1), ByteRange::new(u64::MAX - 1, u64::MAX - 1));
+    for (offset, length) in [(0, u64::MAX), (5, u64::MAX), (5, 1), (0, 1 << 63), (u64::MAX, u64::MAX)] {
         let range = lock_range(offset, length).unwrap();
         assert_eq!(lock_offset_and_length(range), (offset, length));
     }

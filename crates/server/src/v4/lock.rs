@@ -3,7 +3,7 @@
 use curt_observe::{ServerCounter, probe};
 use curt_proto::nfs4::{
     Clientid, LockArgs4, LockDenied, LockType4, Locker, LocktArgs4, LockuArgs4, NfsStat4, OpaqueLimited,
-    StateOwner,
+    StateOwner, lock_offset_and_length, lock_range,
 };
 use curt_types::{Access, ByteRange, FileKind, LockType};
 use curt_xdr::{Decoder, Encode};
@@ -14,8 +14,6 @@ use crate::request::VerifiedHandle;
 use crate::state::locks::{LockClient, LockHolder, LockRequest, LockWait};
 use crate::state::{LockBasis, LockStateOutcome, LockStateRequest, StateFault, lock_owner};
 
-/// A length in bytes that reaches to the end of the file, however long it gets.
-const TO_THE_END: u64 = u64::MAX;
 /// The bytes of [`LockDenied`] with an owner without a name.
 const DENIED_MIN: usize = 32;
 
@@ -26,13 +24,7 @@ const EXPIRED_HOLDERS_MAX: usize = 16;
 /// The bytes of a lock. All ranges of 64 bits are supported, so NFS4ERR_BAD_RANGE and
 /// NFS4ERR_LOCK_RANGE do not occur.
 fn range(offset: u64, length: u64) -> Result<ByteRange, OpFailure> {
-    let range = match length {
-        0 => None,
-        TO_THE_END => ByteRange::new(offset, u64::MAX),
-        // Only a range to the end of the file has the last byte of all.
-        length => offset.checked_add(length).and_then(|end| ByteRange::new(offset, end - 1)),
-    };
-    range.ok_or(OpFailure::Status(NfsStat4::Inval))
+    lock_range(offset, length).ok_or(OpFailure::Status(NfsStat4::Inval))
 }
 
 /// Refuses what is not a regular file.
@@ -121,13 +113,10 @@ fn report(target: &VerifiedHandle<'_>, range: ByteRange, status: NfsStat4) {
 fn denied(compound: &Compound<'_, '_>, holder: &LockHolder, reply: &mut Vec<u8>) -> Outcome {
     let has_room = compound.room(reply) >= DENIED_MIN + holder.name.len().next_multiple_of(4);
     let name = if has_room { &*holder.name } else { &[] };
-    let range = holder.range;
+    let (offset, length) = lock_offset_and_length(holder.range);
     LockDenied {
-        offset: range.first(),
-        length: match range.last() {
-            u64::MAX => TO_THE_END,
-            last => last - range.first() + 1,
-        },
+        offset,
+        length,
         kind: match holder.lock_type {
             LockType::Read => LockType4::Read,
             LockType::Write => LockType4::Write,
