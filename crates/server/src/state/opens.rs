@@ -8,6 +8,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
@@ -16,8 +17,11 @@ use super::lock_states::LockState;
 use super::shares::FilePin;
 use super::{
     Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, WantedAccess,
-    has_much, has_room,
+    has_much, has_room, is_near_limit, nanoseconds,
 };
+
+/// Time between two requests to a client to return state.
+const ASKING_INTERVAL: Duration = Duration::from_secs(5);
 
 const ADMIN_STATE_REVOKED: u32 = SequenceStatusFlags::ADMIN_STATE_REVOKED;
 
@@ -387,6 +391,20 @@ impl ServerState {
             return Ok(());
         }
         Err(if has_much(own, self.limits.states) { StateFault::NoSpace } else { StateFault::Delay })
+    }
+
+    /// How many of its states a client should keep at most, if it is to be asked now to return some:
+    /// it has most of those that it may have, and was not asked lately.
+    pub(crate) fn state_to_return(&self, client: &Client, now: Duration) -> Option<u32> {
+        let own = client.state_count.load(Ordering::Relaxed);
+        if !is_near_limit(own, self.states.load(Ordering::Relaxed), self.limits.states) {
+            return None;
+        }
+        let (now, until) = (nanoseconds(now), client.asked_until.load(Ordering::Relaxed));
+        let next = now + nanoseconds(ASKING_INTERVAL);
+        let is_first = now >= until
+            && client.asked_until.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        is_first.then(|| u32::try_from(own / 2).unwrap_or(u32::MAX))
     }
 
     /// A client gets another state.

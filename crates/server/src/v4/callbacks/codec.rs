@@ -1,8 +1,9 @@
 //! The messages of callbacks: CB_COMPOUND with CB_SEQUENCE and one other operation.
 
 use curt_proto::nfs4::{
-    CallbackHeader, CallbackOperation, CbNotifyLockArgs4, CbSequenceArgs4, CbSequenceOk4, Clientid,
-    CompoundReplyHeader, NfsFh4, NfsStat4, OpaqueLimited, SequenceId, SessionId, SlotId, StateOwner,
+    Bitmap4, CallbackHeader, CallbackOperation, CbNotifyLockArgs4, CbRecallAnyArgs4, CbSequenceArgs4,
+    CbSequenceOk4, Clientid, CompoundReplyHeader, NfsFh4, NfsStat4, OpaqueLimited, SequenceId, SessionId,
+    SlotId, StateOwner,
 };
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_types::FileHandle;
@@ -24,12 +25,18 @@ pub(super) enum CallbackArguments<'a> {
         /// See `client`.
         owner: &'a [u8],
     },
+    /// CB_RECALL_ANY: the client may keep so many delegations of files and directories.
+    RecallAny {
+        /// Their number.
+        keep: u32,
+    },
 }
 
 impl CallbackArguments<'_> {
     pub(super) const fn operation(&self) -> CallbackOperation {
         match self {
             Self::NotifyLock { .. } => CallbackOperation::NotifyLock,
+            Self::RecallAny { .. } => CallbackOperation::RecallAny,
         }
     }
 
@@ -59,6 +66,12 @@ impl CallbackArguments<'_> {
                 owner: StateOwner { clientid: *client, owner: OpaqueLimited::new(owner).unwrap_or_default() },
             }
             .encode(&mut out),
+            Self::RecallAny { keep } => {
+                let types = Bitmap4::EMPTY
+                    .with(CbRecallAnyArgs4::READ_DELEGATIONS)
+                    .with(CbRecallAnyArgs4::DIRECTORY_DELEGATIONS);
+                CbRecallAnyArgs4 { objects_to_keep: *keep, types }.encode(&mut out);
+            }
         }
         out
     }

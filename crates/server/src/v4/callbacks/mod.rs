@@ -1,4 +1,4 @@
-//! Callbacks to clients (RFC 8881 sections 2.10.3, 20.9 and 20.11).
+//! Callbacks to clients (RFC 8881 sections 2.10.3, 20.6, 20.9 and 20.11).
 //!
 //! A few threads of their own make the calls ([`queue`]), over connections that the client has bound
 //! to one of its sessions, in slot 0 of the backchannel.
@@ -21,7 +21,7 @@ use self::queue::{CallbackQueue, THREADS};
 use crate::locking::LockCallbacks;
 use crate::service::{NfsService, SetupError};
 use crate::state::locks::{CallbackAnswer, LockCallback, LockClient};
-use crate::state::{CallbackRoute, Session};
+use crate::state::{CallbackRoute, Client, Session};
 
 /// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,22 +36,23 @@ const CB_COMPOUND: u32 = 1;
 /// The bytes of a call before its arguments, without the body of its credential.
 const CALL_HEADER: usize = 40;
 
+/// A callback.
+enum ClientCallback {
+    NotifyLock(LockCallback),
+    /// CB_RECALL_ANY, with the number of objects to keep.
+    RecallAny(u32),
+}
+
 /// The callbacks that wait for a thread.
-type ClientCallbackQueue = CallbackQueue<LockCallback>;
+type ClientCallbackQueue = CallbackQueue<ClientCallback>;
 
 /// Passes what the lock table decides to clients.
 struct ClientCallbacks(Arc<ClientCallbackQueue>);
 
-impl Drop for ClientCallbacks {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
 impl LockCallbacks for ClientCallbacks {
     fn send(&self, callback: LockCallback) {
         if let LockClient::Clientid(client) = callback.lock.client {
-            self.0.add(Clientid(client), callback);
+            self.0.add(Clientid(client), ClientCallback::NotifyLock(callback));
         }
     }
 
@@ -63,11 +64,23 @@ impl LockCallbacks for ClientCallbacks {
     fn client_ends(&self, _: LockClient) {}
 }
 
+/// Ends the threads with the service.
+pub(crate) struct CallbackThreads(Arc<ClientCallbackQueue>);
+
+impl Drop for CallbackThreads {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
     while let Some(taken) = queue.next() {
         let (client, callback, is_slow) = taken.split();
         let Some(service) = service.upgrade() else { return };
-        let has_answered = service.notify_lock(client, &callback);
+        let has_answered = match &callback {
+            ClientCallback::NotifyLock(callback) => service.notify_lock(client, callback),
+            ClientCallback::RecallAny(keep) => service.recall_any(client, *keep),
+        };
         queue.finish(client, is_slow, has_answered);
     }
 }
@@ -97,6 +110,7 @@ impl NfsService {
             let work = move || work(&queue, &service);
             thread::Builder::new().name("callbacks".into()).spawn(work).map_err(SetupError::LockThread)?;
         }
+        let _ = self.callback_threads.set(CallbackThreads(Arc::clone(&queue)));
         self.locks.serve_clientids(Arc::new(ClientCallbacks(queue)));
         self.locks.start(self.clock.clone()).map_err(SetupError::LockThread)
     }
@@ -118,6 +132,20 @@ impl NfsService {
         }
         self.locks.answered(callback.lock.client, callback.id, answer, self.clock.now());
         has_answered
+    }
+
+    /// Asks a client to return state before it gets no more, if it is about to reach its limit.
+    pub(crate) fn ask_for_state(&self, client: &Client) {
+        let Some(keep) = self.held.state_to_return(client, self.uptime()) else { return };
+        if let Some(threads) = self.callback_threads.get() {
+            threads.0.add(client.id, ClientCallback::RecallAny(keep));
+        }
+    }
+
+    /// CB_RECALL_ANY. Returns whether the client has answered.
+    fn recall_any(&self, client: Clientid, keep: u32) -> bool {
+        tracing::info!(client = client.0, "an NFSv4 client has much state and is asked to return some");
+        matches!(self.call_client(client, &CallbackArguments::RecallAny { keep }), Delivery::Answered(..))
     }
 
     /// Sends a callback.
