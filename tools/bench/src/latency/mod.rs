@@ -9,7 +9,7 @@ pub(super) mod echo;
 mod mounted;
 mod operations;
 mod rounds;
-mod session;
+pub(super) mod session;
 mod sizes;
 mod slow;
 mod subject;

@@ -12,8 +12,8 @@ use curt_proto::nfs4::{
     AccessArgs4, Attribute, Bitmap4, CallbackSecurity, ChannelAttributes, ClientOwner, Clientid, CloseArgs4,
     CompoundEncoder, CompoundResults, CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4,
     ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4, GetattrArgs4, GetfhOk4, LookupArgs4, Nfs4Operation,
-    NfsFh4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, OperationArguments, PROGRAM, PutfhArgs4,
-    ReadArgs4, ReclaimCompleteArgs4, SequenceArgs4, SequenceId, SequenceOk4, SessionId, ShareAccess4, SlotId,
+    NfsFh4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PROGRAM, PutfhArgs4, ReadArgs4,
+    ReclaimCompleteArgs4, SequenceArgs4, SequenceId, SequenceOk4, SessionId, ShareAccess4, SlotId,
     StableHow4, StateOwner, StateProtectArgs, Stateid, VERSION, Verifier4, WriteArgs4,
 };
 use curt_rpc::auth::RpcCredential;
@@ -86,7 +86,11 @@ impl<'a> LatencySession<'a> {
     ) -> Result<Self> {
         let credential = place.credential;
         let slots = shape.outstanding;
-        let (client, session) = create(stream, place, slots, generation)?;
+        let mut ask = |arguments| {
+            let call = call_record(0, PROGRAM, VERSION, COMPOUND, credential, &Encoded(arguments));
+            Ok(results(&exchange(stream, &call)?)?.to_vec())
+        };
+        let (client, session) = create(&mut ask, place.owner.as_bytes(), slots, generation)?;
         let (root, sequences) = (FileHandle::new(b"root").context("a short handle")?, vec![0; slots]);
         let (files, opens) = ([root.clone(), root.clone()], [Stateid::ANONYMOUS; 2]);
         let mut begun =
@@ -260,7 +264,7 @@ fn got(results: &mut CompoundResults<'_>) -> Result<FileHandle> {
     FileHandle::new(handle.object.bytes()).context("a handle that is too long")
 }
 
-/// Operations that are encoded already.
+/// Arguments that are encoded already.
 struct Encoded(Vec<u8>);
 
 impl Encode for Encoded {
@@ -269,36 +273,42 @@ impl Encode for Encoded {
     }
 }
 
-/// A call of COMPOUND as a record; the xid is set when it is sent.
-fn call(credential: &RpcCredential, operations: impl FnOnce(&mut CompoundEncoder<'_>)) -> Vec<u8> {
+/// The arguments of a COMPOUND.
+pub(crate) fn arguments(operations: impl FnOnce(&mut CompoundEncoder<'_>)) -> Vec<u8> {
     let mut arguments = Vec::new();
     let mut compound = CompoundEncoder::new(&mut arguments, Opaque::default(), MINOR);
     operations(&mut compound);
     compound.finish();
-    call_record(0, PROGRAM, VERSION, COMPOUND, credential, &Encoded(arguments))
+    arguments
 }
+
+/// A call of COMPOUND as a record; the xid is set when it is sent.
+fn call(credential: &RpcCredential, operations: impl FnOnce(&mut CompoundEncoder<'_>)) -> Vec<u8> {
+    call_record(0, PROGRAM, VERSION, COMPOUND, credential, &Encoded(arguments(operations)))
+}
+
+/// Calls COMPOUND with these arguments, and returns the results.
+pub(crate) type AskCompound<'a> = &'a mut dyn FnMut(Vec<u8>) -> Result<Vec<u8>>;
 
 /// EXCHANGE_ID and CREATE_SESSION. A new generation is a new instance of the client, whose opens
 /// replace those of the last one.
-fn create(
-    stream: &mut TcpStream,
-    place: &SessionPlace<'_>,
+pub(crate) fn create(
+    ask: AskCompound<'_>,
+    owner: &[u8],
     slots: usize,
     generation: u64,
 ) -> Result<(Clientid, SessionId)> {
-    let owner = ClientOwner {
-        verifier: Verifier4(generation.to_be_bytes()),
-        owner: OpaqueLimited::new(place.owner.as_bytes())?,
-    };
     let exchange_id = ExchangeIdArgs4 {
-        owner,
+        owner: ClientOwner {
+            verifier: Verifier4(generation.to_be_bytes()),
+            owner: OpaqueLimited::new(owner)?,
+        },
         flags: ExchangeIdFlags(ExchangeIdFlags::USE_NON_PNFS),
         state_protect: StateProtectArgs::None,
         implementation: VarArray::default(),
     };
-    let reply = alone(stream, place.credential, &exchange_id)?;
-    let mut answer = CompoundResults::new(results(&reply)?)?;
-    let client: ExchangeIdOk4<'_> = answer.next(Nfs4Operation::ExchangeId)?;
+    let reply = ask(arguments(|compound| compound.push(&exchange_id)))?;
+    let client: ExchangeIdOk4<'_> = CompoundResults::new(&reply)?.next(Nfs4Operation::ExchangeId)?;
     let channel = |size, requests_max| ChannelAttributes {
         request_max: size,
         response_max: size,
@@ -316,19 +326,9 @@ fn create(
         callback_program: 0x4000_0000,
         callback_security: VarArray::new(vec![CallbackSecurity::None])?,
     };
-    let reply = alone(stream, place.credential, &create_session)?;
-    let mut answer = CompoundResults::new(results(&reply)?)?;
-    let created: CreateSessionOk4 = answer.next(Nfs4Operation::CreateSession)?;
+    let reply = ask(arguments(|compound| compound.push(&create_session)))?;
+    let created: CreateSessionOk4 = CompoundResults::new(&reply)?.next(Nfs4Operation::CreateSession)?;
     let granted = usize::try_from(created.fore.requests_max)?;
     ensure!(granted >= slots, "the server grants {granted} slots of {slots}");
     Ok((client.clientid, created.session))
-}
-
-/// Makes a call of one operation outside of a session.
-fn alone(
-    stream: &mut TcpStream,
-    credential: &RpcCredential,
-    arguments: &impl OperationArguments,
-) -> Result<Vec<u8>> {
-    exchange(stream, &call(credential, |compound| compound.push(arguments)))
 }
