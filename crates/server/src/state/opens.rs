@@ -270,6 +270,14 @@ impl ClientStates {
 }
 
 #[cfg(test)]
+impl ServerState {
+    /// CLOSE without the pin.
+    pub(super) fn close(&self, client: &Client, stateid: &Stateid, file: &FileKey) -> Result<(), StateFault> {
+        self.close_pinned(client, stateid, file).map(drop)
+    }
+}
+
+#[cfg(test)]
 impl ClientStates {
     /// Sets the seqids of all states.
     pub(super) fn set_seqids(&mut self, seqid: u32) {
@@ -459,14 +467,17 @@ impl ServerState {
         Ok(self.stateid(number, *seqid))
     }
 
-    /// CLOSE. It releases the locks that are based on the open.
-    pub(crate) fn close(&self, client: &Client, stateid: &Stateid, file: &FileKey) -> Result<(), StateFault> {
+    /// CLOSE. It releases the locks that are based on the open. Returns the pin of the file, if
+    /// nobody has it open any more.
+    pub(crate) fn close_pinned(
+        &self,
+        client: &Client,
+        stateid: &Stateid,
+        file: &FileKey,
+    ) -> Result<Option<FilePin>, StateFault> {
         let mut states = client.states.lock();
         let number = states.find_open(self.ids.epoch, stateid, file)?.number;
-        let pin = self.remove_open(client, &mut states, number);
-        drop(states);
-        drop(pin);
-        Ok(())
+        Ok(self.remove_open(client, &mut states, number))
     }
 
     /// Returns the file's pin, to be dropped when the states are unlocked.
