@@ -76,6 +76,6 @@ fn configuration_text(export: &Path, own: &Path) -> String {
         "NFS_CORE_PARAM {{ Protocols = 3,4; NFS_Port = 2049; MNT_Port = 20048; Enable_NLM = false; Enable_RQUOTA = false; }}\n\
          NFSV4 {{ RecoveryRoot = \"{own}/recovery\"; Graceless = true; Lease_Lifetime = 10; Only_Numeric_Owners = true; Minor_Versions = 1,2; }}\n\
          EXPORT_DEFAULTS {{ Squash = None; SecType = sys; Access_Type = RW; }}\n\
-         EXPORT {{ Export_Id = 1; Path = \"{export}\"; Pseudo = \"/export\"; Protocols = 3,4; Transports = TCP; FSAL {{ Name = VFS; }} }}\n"
+         EXPORT {{ Export_Id = 1; Path = \"{export}\"; Pseudo = \"{export}\"; Protocols = 3,4; Transports = TCP; FSAL {{ Name = VFS; }} }}\n"
     )
 }

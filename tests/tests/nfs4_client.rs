@@ -77,7 +77,7 @@ fn ganesha_is_used_over_4_1_and_killed() -> Result<()> {
     let _rpcbind = network.rpcbind()?;
     let export = network.make_directory("export")?;
     let server = Ganesha::start(&network, &export)?;
-    let mount = CurtMount::start(&network, "mount", "10.77.0.1:/export", "vers=4.1")?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), "vers=4.1")?;
     everything(&network, &mount)?;
     let mut next = None;
     write(&network, &mount, || {

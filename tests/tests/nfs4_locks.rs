@@ -86,7 +86,10 @@ fn linux_clients_of_all_versions_exclude_each_other_and_reclaim_after_a_kill() -
     drop(waits);
     one.job.wait_for("lock 13 done")?;
 
-    // One holds 13, two 11 and 20 to 24, old 12.
+    let mut kept = locker::start(&network, &file, "fcntl-write first=30 length=2")?;
+    kept.wait_for("locked", MINUTE)?;
+
+    // One holds 13, two 11 and 20 to 24, old 12, the mount 30 and 31.
     one.run(APPEND)?;
     process::until("lines are appended", MINUTE, || Ok(export.join("log").exists().then_some(())))?;
     server.kill()?;
@@ -104,6 +107,11 @@ fn linux_clients_of_all_versions_exclude_each_other_and_reclaim_after_a_kill() -
     two.ask("try 13 1", "try 13 error 11")?;
     one.ask("try 12 1", "try 12 error 11")?;
     old.ask("try 90 1", "try 90 error 11")?;
+    for client in [&mut one, &mut two, &mut old] {
+        client.ask("try 31 1", "try 31 error 11")?;
+    }
+    kept.say("unlock\n")?;
+    kept.wait_for("done unlock", MINUTE)?;
     one.ask("unlock 13 1", "unlock 13 done")?;
     two.ask("unlock 0 0", "unlock 0 done")?;
     old.ask("unlock 12 1", "unlock 12 done")?;

@@ -101,8 +101,11 @@ enum CompareCommand {
         /// Print JSON, and do not change the documents
         #[arg(long)]
         json: bool,
+        /// The version of NFS: 3, or 4.1 for its operations after SEQUENCE and PUTFH
+        #[arg(long, default_value = "3")]
+        vers: String,
         /// Write the documents from this file with the output of --json, without measuring
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "rounds"])]
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "rounds", "vers"])]
         from: Option<PathBuf>,
         /// More options of `cargo xtask bench latency`, such as --only LOOKUP
         #[arg(last = true, requires = "json", value_name = "OPTIONS")]
@@ -126,11 +129,13 @@ fn main() -> ExitCode {
         XtaskCommand::Packages => packages::install().map(|()| true),
         XtaskCommand::Size { base, json } => size::run(&root(), base.as_deref(), json).map(|()| true),
         XtaskCommand::Compare { what: CompareCommand::Pictures } => compare::draw(&root()).map(|()| true),
-        XtaskCommand::Compare { what: CompareCommand::Latency { rounds, json, from, more } } => match from {
-            Some(file) => compare::write_documents(&root(), &file),
-            None => compare::latency(&root(), rounds, json, &more),
+        XtaskCommand::Compare { what: CompareCommand::Latency { rounds, json, vers, from, more } } => {
+            match from {
+                Some(file) => compare::write_documents(&root(), &file),
+                None => compare::latency(&root(), rounds, json, &vers, &more),
+            }
+            .map(|()| true)
         }
-        .map(|()| true),
         XtaskCommand::Install { uninstall, prefix, root: below } => {
             let places = install::InstallPaths::new(&below, &prefix);
             let done =

@@ -64,7 +64,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
 
     /// The authorisation cache of this connection.
     fn authorisation_cache(&self) -> Option<&'c Arc<AuthorisationCache>> {
-        self.context.service_data(|| self.service.authorisations.new_cache())
+        self.connection_data().map(|connection| &connection.authorisations)
     }
 
     /// Decides export, rules and identity, or takes them from the connection's cache.

@@ -8,13 +8,14 @@ use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::{Attributes, Fault, FileHandle, FileKind, Wcc};
 use curt_vfs::{FsCred, MayBlock, NodeHandle, PostOpResult, Vfs, VfsNode, WccResult};
 
-use crate::authorisation_cache::Authorisation;
+use crate::authorisation_cache::{Authorisation, AuthorisationCache};
 use crate::exports::{Export, ExportRules};
 use crate::file_handle::HandleContents;
 use crate::ops::{BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
 use crate::replay::ExecutionWindow;
 use crate::service::NfsService;
 use crate::state::{FileKey, IoDirection, WantedAccess};
+use crate::v4::AssociatedSessions;
 
 /// Why a request ends before its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,12 @@ impl From<Fault> for Refusal {
     }
 }
 
+/// What the service remembers of a connection.
+pub(crate) struct ConnectionData {
+    pub(crate) authorisations: Arc<AuthorisationCache>,
+    pub(crate) sessions: AssociatedSessions,
+}
+
 /// The context of an operation besides its targets and arguments.
 pub(crate) struct NfsRequest<'r, 'c> {
     pub(crate) service: &'r NfsService,
@@ -47,7 +54,15 @@ pub(crate) struct NfsRequest<'r, 'c> {
     pub(crate) repeated: Option<ExecutionWindow>,
 }
 
-impl NfsRequest<'_, '_> {
+impl<'c> NfsRequest<'_, 'c> {
+    /// What the service remembers of the connection; none without a socket.
+    pub(crate) fn connection_data(&self) -> Option<&'c ConnectionData> {
+        self.context.service_data(|| ConnectionData {
+            authorisations: self.service.authorisations.new_cache(),
+            sessions: AssociatedSessions::default(),
+        })
+    }
+
     /// To be called before an operation on `target` that may wait for a disk: the thread hands the
     /// connection over.
     pub(crate) fn may_block(&mut self, target: &VerifiedHandle<'_>) {

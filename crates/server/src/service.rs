@@ -1,7 +1,7 @@
 //! The service: its parts, and the operations of its operator.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use curt_observe::{ServerCounters, probe};
@@ -21,6 +21,7 @@ use crate::replay::reply_cache::{ReplyCache, ReplyCacheLimits};
 use crate::state::locks::LockTableOptions;
 use crate::state::{ClientSummary, ServerState, StateLimits};
 use crate::state_directory::{ClientRecords, PersistentState, StateError, random};
+use crate::v4::CallbackThreads;
 use crate::versions::Versions;
 use crate::write_verifier::WriteVerifiers;
 
@@ -125,6 +126,8 @@ pub struct NfsService {
     pub(crate) versions: Versions,
     /// What NFSv4 clients hold, and the share reservations of all versions.
     pub(crate) held: ServerState,
+    /// Ends the threads that call NFSv4 clients.
+    pub(crate) callback_threads: OnceLock<CallbackThreads>,
     /// The server in EXCHANGE_ID: the same after a restart with the same handles.
     pub(crate) server_owner: [u8; 16],
     started: Instant,
@@ -176,6 +179,7 @@ impl NfsService {
             counters,
             authorisations: AuthorisationCaches::default(),
             held,
+            callback_threads: OnceLock::new(),
             server_owner,
             started: clock.now(),
             lock_manager: Arc::default(),

@@ -19,6 +19,7 @@ fn main() -> std::io::Result<()> {
         .chain(mount())
         .chain(nfs())
         .chain(compounds())
+        .chain(states())
         .chain(exports())
         .chain(filters())
         .chain(events())
@@ -50,6 +51,33 @@ fn records() -> Vec<Seed> {
     let long = words(&[1 << 31 | 1000]);
     [("whole", &whole), ("fragments", &fragments), ("long", &long)]
         .map(|(name, bytes)| ("record", name.to_owned(), [&[3], bytes.as_slice()].concat()))
+        .to_vec()
+}
+
+/// Steps of the state of NFSv4.
+fn states() -> Vec<Seed> {
+    let both_present = [[0, 0, 0, 0], [8, 0, 0, 0], [0, 1, 0, 0], [8, 1, 0, 0]];
+    // Both open and lock; the second is denied, the first is silent, and loses what it held.
+    let expiry = [[1, 0, 0, 0x12], [5, 0, 0, 2], [1, 1, 0, 2], [10, 0, 100, 0], [1, 1, 0, 2], [4, 0, 0, 0]];
+    // The server restarts: the first reclaims its open and its lock, and the second waits.
+    let restart = [
+        [1, 0, 0, 2],
+        [5, 0, 0, 2],
+        [12, 0, 0, 0],
+        [0, 0, 0, 0],
+        [1, 0, 0x80, 2],
+        [5, 0, 0, 0x82],
+        [0, 1, 0, 0],
+        [8, 1, 0, 0],
+        [1, 1, 0, 2],
+        [8, 0, 0, 0],
+        [11, 0, 0, 0],
+        [1, 1, 0, 2],
+        [9, 1, 0, 0],
+    ];
+    let steps = |steps: &[[u8; 4]]| [both_present.concat(), steps.concat()].concat();
+    [("expiry", steps(&expiry)), ("restart", steps(&restart))]
+        .map(|(name, bytes)| ("states", name.to_owned(), bytes))
         .to_vec()
 }
 

@@ -17,6 +17,7 @@ mod recording;
 mod ring;
 mod round_trip;
 mod service;
+mod states;
 mod world;
 
 pub use compound::{compound_round_trip, compounds};
@@ -31,12 +32,13 @@ pub use recording::recording;
 pub use ring::ring;
 pub use round_trip::{mount_round_trip, nfs_round_trip, portmap_round_trip};
 pub use service::{mount_service, service};
+pub use states::states;
 
 /// A property as a function of the bytes.
 pub type Law = fn(&[u8]);
 
 /// All targets with their properties; the names are those of the binaries and of the corpora.
-pub const LAWS: [(&str, Law); 16] = [
+pub const LAWS: [(&str, Law); 17] = [
     ("record", record),
     ("message", message),
     ("portmap_round_trip", portmap_round_trip),
@@ -46,6 +48,7 @@ pub const LAWS: [(&str, Law); 16] = [
     ("service", service),
     ("compound_round_trip", compound_round_trip),
     ("compounds", compounds),
+    ("states", states),
     ("handle", handle),
     ("exports", exports),
     ("filter", filter),

@@ -7,6 +7,7 @@ mod fuse;
 mod latency;
 mod locks;
 mod names;
+mod opens;
 mod read;
 mod spent;
 mod statistics;
@@ -56,6 +57,12 @@ enum Bench {
     /// The server's table of byte-range locks: the time for one more lock among many, and the
     /// memory of a lock
     Locks(locks::LocksArguments),
+    /// The server's state of NFSv4: the time for one more open and lock among many, and the memory of
+    /// an open
+    Opens(opens::OpensArguments),
+    /// Open files for `opens`
+    #[command(hide = true)]
+    OpensMemory { shape: opens::OpenShape },
     /// Fill a table for `locks`
     #[command(hide = true)]
     LocksMemory { shape: locks::LockShape },
@@ -91,6 +98,8 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Fill(arguments) => fill::run(arguments),
         Bench::Trace(arguments) => trace::run(arguments),
         Bench::Latency(arguments) => latency::run(arguments),
+        Bench::Opens(arguments) => opens::run(arguments),
+        Bench::OpensMemory { shape } => opens::print_memory(*shape).map(|()| true),
         Bench::Locks(arguments) => locks::run(arguments),
         Bench::LocksMemory { shape } => locks::print_memory(*shape).map(|()| true),
         Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),

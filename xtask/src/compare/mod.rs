@@ -18,13 +18,13 @@ use crate::{bench, packages};
 ///
 /// # Errors
 /// Something cannot be installed, built, started or written, or the benchmark found a wrong reply.
-pub(crate) fn latency(root: &Path, rounds: u16, json: bool, more: &[String]) -> Result<()> {
+pub(crate) fn latency(root: &Path, rounds: u16, json: bool, vers: &str, more: &[String]) -> Result<()> {
     packages::install()?;
     bench::build(root, &["curt", "curt-tools-bench", "curt-tests"])?;
     let programs = root.join("target/release");
     let mut command = Command::new(programs.join("compare-latency"));
     command
-        .args(["--json", "--mount", "--rounds", &rounds.to_string()])
+        .args(["--json", "--mount", "--vers", vers, "--rounds", &rounds.to_string()])
         .args(more)
         .env("CURT_PROGRAMS", &programs)
         .current_dir(root)

@@ -82,6 +82,9 @@ pub(crate) struct Client {
     is_recorded: AtomicBool,
     /// Whether it was removed from the table: it gets no state any more.
     is_removed: AtomicBool,
+    /// Nanoseconds of the time before which the client is not asked again to return state. Relaxed:
+    /// a time alone.
+    pub(super) asked_until: AtomicU64,
     /// `SEQ4_STATUS_*` that hold for each session. Relaxed: sent with some later reply.
     pub(super) status_flags: AtomicU32,
     /// Number of its states. Relaxed: a number alone, which is changed with `states` locked.
@@ -304,6 +307,7 @@ impl ServerState {
             active: AtomicUsize::new(0),
             is_recorded: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
+            asked_until: AtomicU64::new(0),
             status_flags: AtomicU32::new(0),
             state_count: AtomicUsize::new(0),
             states: Mutex::default(),

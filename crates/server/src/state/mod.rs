@@ -110,6 +110,12 @@ impl ServerState {
         self.limits.clients
     }
 
+    /// Sets the maximum number of states.
+    #[cfg(test)]
+    pub(crate) fn set_states_max(&mut self, max: usize) {
+        self.limits.states = max;
+    }
+
     /// Sets the duration of a lease.
     pub(crate) fn set_lease(&mut self, lease: Duration) {
         self.limits.lease = lease;
@@ -173,6 +179,12 @@ const fn has_room(own: usize, used: usize, max: usize) -> bool {
 /// because it has to give up some of its own. One that has little waits for others.
 const fn has_much(own: usize, max: usize) -> bool {
     own > max / 64
+}
+
+/// Whether a user with `own` units, while all together use `used` of `max`, has most of those that
+/// it may have.
+const fn is_near_limit(own: usize, used: usize, max: usize) -> bool {
+    has_much(own, max) && own >= max.saturating_sub(used) / 4 * 3
 }
 
 /// Whether little is left of a limit.

@@ -8,6 +8,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
@@ -16,8 +17,11 @@ use super::lock_states::LockState;
 use super::shares::FilePin;
 use super::{
     Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, WantedAccess,
-    has_much, has_room,
+    has_much, has_room, is_near_limit, nanoseconds,
 };
+
+/// Time between two requests to a client to return state.
+const ASKING_INTERVAL: Duration = Duration::from_secs(5);
 
 const ADMIN_STATE_REVOKED: u32 = SequenceStatusFlags::ADMIN_STATE_REVOKED;
 
@@ -266,6 +270,14 @@ impl ClientStates {
 }
 
 #[cfg(test)]
+impl ServerState {
+    /// CLOSE without the pin.
+    pub(super) fn close(&self, client: &Client, stateid: &Stateid, file: &FileKey) -> Result<(), StateFault> {
+        self.close_pinned(client, stateid, file).map(drop)
+    }
+}
+
+#[cfg(test)]
 impl ClientStates {
     /// Sets the seqids of all states.
     pub(super) fn set_seqids(&mut self, seqid: u32) {
@@ -389,6 +401,20 @@ impl ServerState {
         Err(if has_much(own, self.limits.states) { StateFault::NoSpace } else { StateFault::Delay })
     }
 
+    /// How many of its states a client should keep at most, if it is to be asked now to return some:
+    /// it has most of those that it may have, and was not asked lately.
+    pub(crate) fn state_to_return(&self, client: &Client, now: Duration) -> Option<u32> {
+        let own = client.state_count.load(Ordering::Relaxed);
+        if !is_near_limit(own, self.states.load(Ordering::Relaxed), self.limits.states) {
+            return None;
+        }
+        let (now, until) = (nanoseconds(now), client.asked_until.load(Ordering::Relaxed));
+        let next = now + nanoseconds(ASKING_INTERVAL);
+        let is_first = now >= until
+            && client.asked_until.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        is_first.then(|| u32::try_from(own / 2).unwrap_or(u32::MAX))
+    }
+
     /// A client gets another state.
     pub(super) fn count_state(&self, client: &Client) {
         self.states.fetch_add(1, Ordering::Relaxed);
@@ -441,14 +467,17 @@ impl ServerState {
         Ok(self.stateid(number, *seqid))
     }
 
-    /// CLOSE. It releases the locks that are based on the open.
-    pub(crate) fn close(&self, client: &Client, stateid: &Stateid, file: &FileKey) -> Result<(), StateFault> {
+    /// CLOSE. It releases the locks that are based on the open. Returns the pin of the file, if
+    /// nobody has it open any more.
+    pub(crate) fn close_pinned(
+        &self,
+        client: &Client,
+        stateid: &Stateid,
+        file: &FileKey,
+    ) -> Result<Option<FilePin>, StateFault> {
         let mut states = client.states.lock();
         let number = states.find_open(self.ids.epoch, stateid, file)?.number;
-        let pin = self.remove_open(client, &mut states, number);
-        drop(states);
-        drop(pin);
-        Ok(())
+        Ok(self.remove_open(client, &mut states, number))
     }
 
     /// Returns the file's pin, to be dropped when the states are unlocked.

@@ -1,7 +1,7 @@
 //! BIND_CONN_TO_SESSION (RFC 8881 section 18.34).
 //!
-//! Any connection may be used by the fore channel: SEQUENCE needs no binding without state
-//! protection (section 2.10.3.1).
+//! Any connection may be used by the fore channel: without state protection, SEQUENCE associates
+//! it ([`association`](super::association)).
 
 use curt_proto::nfs4::{
     BindConnToSessionArgs4, BindConnToSessionOk4, ChannelDirFromClient, ChannelDirFromServer, NfsStat4,
@@ -33,6 +33,7 @@ pub(super) fn bind_conn_to_session<'r>(
         (_, None) if asked.direction == ChannelDirFromClient::ForeOrBoth => ChannelDirFromServer::Fore,
         (_, None) => return Err(NfsStat4::Inval.into()),
     };
+    compound.associate(&asked.session);
     BindConnToSessionOk4 { session: asked.session, direction, rdma: false }.encode(reply);
     Ok(())
 }

@@ -5,6 +5,8 @@ use curt_xdr::{Decoder, Encode};
 
 use super::open::share_mode;
 use super::{Compound, OpFailure, Outcome, decoded};
+use crate::ops;
+use crate::request::VerifiedHandle;
 
 pub(super) fn close<'r>(
     compound: &mut Compound<'r, '_>,
@@ -16,13 +18,21 @@ pub(super) fn close<'r>(
     let target = object.exported_or(NfsStat4::BadStateid)?;
     let stateid = compound.exact_stateid(stateid)?;
     let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
-    // The last one may free a removed file.
-    compound.request.context.may_block();
-    compound.request.service.held.close(slot.client(), &stateid, &target.file_key())?;
+    let pin = compound.request.service.held.close_pinned(slot.client(), &stateid, &target.file_key())?;
+    if pin.is_some() && is_removed(compound, target) {
+        // The blocks of the file are freed.
+        compound.request.context.may_block();
+    }
+    drop(pin);
     // Nothing is open any more: a stateid that is never valid says so (RFC 8881 section 18.2.4).
     compound.current_stateid = None;
     Stateid::INVALID.encode(reply);
     Ok(())
+}
+
+/// Whether a file has no name any more, as far as is known without waiting.
+fn is_removed(compound: &mut Compound<'_, '_>, target: &VerifiedHandle<'_>) -> bool {
+    ops::getattr(&mut compound.request, target).map_or(true, |status| status.nlink == 0)
 }
 
 pub(super) fn open_downgrade<'r>(

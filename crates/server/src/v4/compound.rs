@@ -90,10 +90,13 @@ pub(super) fn call(
         start,
         attached: 0,
     };
-    let (status, results) = if service.versions.has_minor(minor_version) {
-        compound.run(arguments, reply)
-    } else {
+    let (status, results) = if !service.versions.has_minor(minor_version) {
         (NfsStat4::MinorVersMismatch, 0)
+    } else if str::from_utf8(tag).is_err() {
+        // RFC 8881 section 14.4. Names are not checked, because those of Unix may have any bytes.
+        (NfsStat4::Inval, 0)
+    } else {
+        compound.run(arguments, reply)
     };
     stages::proceed(RequestStage::Encode);
     if let Some(replayed) = compound.replayed {

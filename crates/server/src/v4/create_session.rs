@@ -38,6 +38,7 @@ pub(super) fn create_session<'r>(
     compound.request.context.may_block();
     let created = service.held.create_session(&creation, service.uptime())?;
     service.release_departing();
+    compound.associate(&created.session);
     let flags = if created.has_backchannel { CreateSessionFlags::CONN_BACK_CHAN } else { 0 };
     let granted = CreateSessionOk4 {
         session: created.session,

@@ -17,6 +17,10 @@ pub(super) fn destroy_session<'r>(
     if own.is_some() && !is_last {
         return Err(NfsStat4::NotOnlyOp.into());
     }
-    compound.request.service.held.destroy_session(&asked.session, own)?;
+    let held = &compound.request.service.held;
+    if !compound.is_associated(&held.session(&asked.session)?.id) {
+        return Err(NfsStat4::ConnNotBoundToSession.into());
+    }
+    held.destroy_session(&asked.session, own)?;
     Ok(())
 }

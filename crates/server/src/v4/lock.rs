@@ -82,6 +82,7 @@ pub(super) fn lock<'r>(
     match outcome {
         LockStateOutcome::Granted(stateid) => {
             report(target, range, NfsStat4::Ok);
+            service.ask_for_state(slot.client());
             compound.current_stateid = Some(stateid);
             stateid.encode(reply);
             Ok(())

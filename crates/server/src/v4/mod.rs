@@ -7,6 +7,7 @@
 //! [`Compound`].
 
 mod access;
+mod association;
 mod attributes;
 mod backchannel_ctl;
 mod bind_conn_to_session;
@@ -57,6 +58,8 @@ use curt_proto::nfs4::Nfs4Procedure;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
 
+pub(crate) use association::AssociatedSessions;
+pub(crate) use callbacks::CallbackThreads;
 pub(crate) use compound::Compound;
 pub(crate) use object::Object;
 pub(crate) use outcome::{OpFailure, Outcome, decoded};

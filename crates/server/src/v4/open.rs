@@ -76,6 +76,7 @@ pub(super) fn open<'r>(
             return Err(fault.into());
         }
     }
+    service.ask_for_state(slot.client());
     // A client that cannot be called back asks for locks more often without this flag.
     let notifies =
         if compound.slot()?.session().takes_callbacks() { OpenResultFlags::MAY_NOTIFY_LOCK } else { 0 };

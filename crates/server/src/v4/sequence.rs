@@ -58,6 +58,7 @@ pub(super) fn sequence<'r>(
     match service.held.sequence(&request, service.uptime())? {
         Sequenced::Execute(slot) => {
             result(slot.grant()).encode(reply);
+            compound.associate(&asked.session);
             compound.slot = Some(slot);
         }
         Sequenced::Replay(replayed) => compound.replayed = Some(replayed),

@@ -1,4 +1,4 @@
-//! Attacks: each class of fault that was found in NFS servers and exists in NFSv3, MOUNT or
+//! Attacks: each class of fault that was found in NFS servers and exists in NFS, MOUNT or
 //! portmap. SECURITY.md lists the classes. Attacks on records and connections (partial records,
 //! clients that never read, too many fragments) are in curt-rpc's tests, forged credentials on one
 //! connection in `grants`.
@@ -16,4 +16,5 @@ mod names;
 mod numbers;
 mod object_types;
 mod races;
+mod sessions;
 mod side_protocols;

@@ -137,7 +137,7 @@ fn worker(work: EchoWork) -> Result<EchoWorker> {
     Ok(Box::new(move |call, reply| {
         let data = data.clone();
         match operation {
-            LatencyOperation::Getattr | LatencyOperation::Access => {}
+            LatencyOperation::Getattr | LatencyOperation::Access | LatencyOperation::Close => {}
             LatencyOperation::Read => {
                 let read = rustix::io::pread(&file, &mut reply[data.clone()], offset(call, offset_at))?;
                 ensure!(read == data.len(), "a short read");
@@ -152,7 +152,7 @@ fn worker(work: EchoWork) -> Result<EchoWorker> {
                 };
                 ensure!(written == data.len(), "a short write");
             }
-            LatencyOperation::Lookup => {
+            LatencyOperation::Lookup | LatencyOperation::Open => {
                 rustix::fs::statat(&file, &call[data], AtFlags::SYMLINK_NOFOLLOW)?;
             }
             LatencyOperation::Create => {

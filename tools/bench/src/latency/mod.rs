@@ -9,6 +9,7 @@ pub(super) mod echo;
 mod mounted;
 mod operations;
 mod rounds;
+pub(super) mod session;
 mod sizes;
 mod slow;
 mod subject;
@@ -25,8 +26,8 @@ use serde_json::{Value, json};
 
 use self::mounted::LatencyMount;
 use self::operations::LatencyOperation;
-use self::rounds::{GROUPS, Measurement, MeasurementCell, Placement, ProcessorSets, SHAPES};
-use self::subject::{LatencySubject, PeerServer, SubjectRole, SubjectSetup};
+use self::rounds::{GROUPS, Measurement, MeasurementCell, Placement, ProcessorSets, SESSION_GROUPS, SHAPES};
+use self::subject::{LatencySubject, LatencyVersion, PeerServer, SubjectRole, SubjectSetup};
 
 /// The caller if this program runs as root: servers treat root specially.
 const USER: u32 = 1000;
@@ -44,7 +45,11 @@ pub(crate) struct LatencyArguments {
     /// Rounds; each measures every server and operation
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Another NFSv3 server: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are
+    /// The version of NFS; 4.1 measures each operation after SEQUENCE and PUTFH, in one session for
+    /// each connection, and no sizes
+    #[arg(long, value_enum, default_value = "3")]
+    vers: LatencyVersion,
+    /// Another server, with NFSv3 too: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are
     /// made below PATH, which is exported to ports above 1023 (`insecure`). May be repeated
     #[arg(long, value_name = "NAME=HOST:PORT/PATH[,pid=N]")]
     peer: Vec<PeerServer>,
@@ -98,10 +103,11 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
     std::fs::set_permissions(&directory, permissions)
         .with_context(|| format!("{} must be this user's", directory.display()))?;
     let prefix = &format!("latency-{}", std::process::id());
-    let setup = SubjectSetup { directory: &directory, credential, prefix };
+    let setup = SubjectSetup { directory: &directory, credential, prefix, version: arguments.vers };
     let mut subjects = subjects(arguments, &setup)?;
     let curt = subjects.iter_mut().find(|subject| subject.role == SubjectRole::Curt);
-    let mounted = curt.filter(|_| arguments.mount).map(LatencyMount::new).transpose()?;
+    let has_mount = arguments.mount && arguments.vers == LatencyVersion::V3;
+    let mounted = curt.filter(|_| has_mount).map(LatencyMount::new).transpose()?;
     let processors = ProcessorSets::allowed()?;
     let measured = all(arguments, &setup, &subjects, mounted.as_ref(), &processors);
     // Remove the files on success and on failure.
@@ -142,7 +148,11 @@ fn subjects(arguments: &LatencyArguments, setup: &SubjectSetup<'_>) -> Result<Ve
 fn cells(arguments: &LatencyArguments) -> Vec<MeasurementCell> {
     let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
     let is_wanted = |operation| arguments.only.is_empty() || arguments.only.contains(operation);
-    let groups = GROUPS.into_iter().filter(|operations| operations.iter().any(is_wanted));
+    let groups: &[_] = match arguments.vers {
+        LatencyVersion::V3 => &GROUPS,
+        LatencyVersion::V41 => &SESSION_GROUPS,
+    };
+    let groups = groups.iter().copied().filter(|operations| operations.iter().any(is_wanted));
     let mut cells = Vec::new();
     for placement in [Placement::Any, Placement::OneCpu] {
         for shape in shapes {
@@ -168,7 +178,8 @@ fn all(
     };
     let (rounds, sample) = (arguments.rounds, Duration::from_millis(sample_ms));
     let measurement = Measurement { subjects, mounted, processors, rounds, sample, operations_min };
-    let (cells, has_sizes) = (cells(arguments), arguments.only.is_empty());
+    let has_sizes = arguments.only.is_empty() && arguments.vers == LatencyVersion::V3;
+    let cells = cells(arguments);
     let rounds_of_sizes = if has_sizes { arguments.rounds } else { 0 };
     let bar = progress_bar("latencies");
     bar.set_length(cells.len() as u64 + u64::from(rounds_of_sizes));

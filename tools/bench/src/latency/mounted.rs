@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use curt_bench::processes::MountProcess;
 use rustix::fs::{Access, Mode, OFlags};
 
@@ -89,6 +89,7 @@ impl LatencyMount {
             }
             LatencyOperation::Create => Box::new(move |number| Ok(File::create_new(name(number)).map(drop)?)),
             LatencyOperation::Remove => Box::new(move |number| Ok(fs::remove_file(name(number))?)),
+            LatencyOperation::Open | LatencyOperation::Close => bail!("a mount has no such operation"),
             LatencyOperation::ReaddirPlus => Box::new(move |_| {
                 let count = fs::read_dir(&listed)?.count();
                 ensure!(count == LISTED_NAMES, "{count} names");

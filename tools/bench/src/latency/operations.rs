@@ -25,6 +25,7 @@ use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
 use serde::{Deserialize, Serialize};
 
 use super::echo::EchoWork;
+use super::session::{self, LatencySession, OpenStateids};
 use super::subject::{self, LatencyTree};
 
 /// Size of a READ and a WRITE in bytes.
@@ -51,6 +52,8 @@ pub(super) enum LatencyOperation {
     Create,
     Remove,
     ReaddirPlus,
+    Open,
+    Close,
 }
 
 impl LatencyOperation {
@@ -79,8 +82,10 @@ impl LatencyOperation {
 const SLOT_BITS: u32 = 8;
 /// The offset of the reply in a record, after record mark and xid.
 const REPLY_AT: usize = MARK_SIZE + 4;
-/// Digits of a name that is created and removed.
-const NAME_DIGITS: usize = 8;
+/// Digits of a name that is created and removed, and of the owner of an OPEN.
+pub(super) const NAME_DIGITS: usize = 8;
+/// Size of a stateid in bytes.
+const STATEID: usize = 16;
 /// Maximum size of a listing in bytes: all names fit in one reply.
 const LISTING_BYTES: u32 = 64 << 10;
 
@@ -122,12 +127,24 @@ pub(super) struct PreparedCalls {
     name: Option<Range<usize>>,
     next_name: u32,
     next_number: u32,
+    /// What differs between calls in a session.
+    session: Option<SessionCalls>,
+}
+
+/// What differs between the calls in a session.
+struct SessionCalls {
+    /// The offset of the sequence id in a call.
+    sequence_at: usize,
+    /// The sequence ids of the last calls, by slot.
+    sequences: Vec<u32>,
+    /// Of CLOSE: the offset of the stateid in a call, and the opens that are left.
+    closed: Option<(usize, OpenStateids)>,
 }
 
 impl PreparedCalls {
     /// Constant calls.
     pub(super) fn ready(slots: Vec<Vec<u8>>) -> Self {
-        Self { slots, name: None, next_name: 0, next_number: 1 }
+        Self { slots, name: None, next_name: 0, next_number: 1, session: None }
     }
 
     /// Calls of `operation` on the objects of connection `connection` in `tree`.
@@ -172,11 +189,37 @@ impl PreparedCalls {
                     ReaddirPlusArguments { directory, cookie, verifier, directory_count, max_count };
                 call(NfsProcedure::ReaddirPlus, &listing)
             }
+            LatencyOperation::Open | LatencyOperation::Close => bail!("NFSv3 has no {}", operation.name()),
         };
         let mut calls = Self::ready((0..slots_count).map(call_of).collect::<Result<_>>()?);
         if operation.changes_names() {
             calls.name = Some(find(calls.sample(), &made)?);
         }
+        Ok(calls)
+    }
+
+    /// Calls of `operation` in a session; `opened` are the opens that its CLOSEs end.
+    pub(super) fn in_session(
+        operation: LatencyOperation,
+        session: &LatencySession<'_>,
+        opened: &OpenStateids,
+        connection: usize,
+        generation: u64,
+    ) -> Result<Self> {
+        let slots = 0..session.sequences().len();
+        let mut calls =
+            Self::ready(slots.map(|slot| session.call(operation, slot, generation)).collect::<Result<_>>()?);
+        let call = calls.sample();
+        let name = (operation == LatencyOperation::Open)
+            .then(|| find(call, &session::open_owner(connection)))
+            .transpose()?;
+        // The stateid is the end of the call.
+        let closed = (operation == LatencyOperation::Close)
+            .then(|| (call.len() - STATEID, OpenStateids::clone(opened)));
+        let sequence_at = find(call, session.id())?.end;
+        let sequences = session.sequences().to_vec();
+        calls.name = name;
+        calls.session = Some(SessionCalls { sequence_at, sequences, closed });
         Ok(calls)
     }
 
@@ -203,6 +246,9 @@ impl PreparedCalls {
             write!(digits, "{:0NAME_DIGITS$x}", self.next_name).expect("a number has at most eight digits");
             self.next_name += 1;
         }
+        if let Some(session) = &mut self.session {
+            session.number(slot, &mut out[start..]);
+        }
         number
     }
 
@@ -217,15 +263,18 @@ impl PreparedCalls {
     ) -> Result<EchoWork> {
         let (call, file) = (self.sample(), subject::file_name(connection));
         let (name, offset_at, data) = match operation {
-            LatencyOperation::Getattr | LatencyOperation::Access => (file, 0, 0..0),
+            LatencyOperation::Getattr | LatencyOperation::Access | LatencyOperation::Close => (file, 0, 0..0),
             // The offset and the count are the end of the call.
             LatencyOperation::Read => (file, call.len() - 12, find(reply, &block(0, 0, BLOCK_BYTES))?),
-            // Offset, count, stability, length and data are the end of the call.
+            // Offset, count in NFSv3, stability, length and data are the end of the call.
             LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
                 let data_at = call.len() - BLOCK_BYTES;
-                (subject::written_name(connection), data_at - 20, data_at..call.len())
+                let head = if self.session.is_some() { 16 } else { 20 };
+                (subject::written_name(connection), data_at - head, data_at..call.len())
             }
-            LatencyOperation::Lookup => (String::new(), 0, find(call, file.as_bytes())?),
+            LatencyOperation::Lookup | LatencyOperation::Open => {
+                (String::new(), 0, find(call, file.as_bytes())?)
+            }
             LatencyOperation::Create | LatencyOperation::Remove => {
                 let name = self.name.clone();
                 (subject::MADE.to_owned(), 0, name.context("the call has no name")?)
@@ -233,6 +282,21 @@ impl PreparedCalls {
             LatencyOperation::ReaddirPlus => (subject::LISTED.to_owned(), 0, 0..0),
         };
         Ok(EchoWork { operation, path: directory.join(name), offset_at, data })
+    }
+}
+
+impl SessionCalls {
+    /// Numbers the next call of a slot.
+    fn number(&mut self, slot: usize, call: &mut [u8]) {
+        let sequence = &mut self.sequences[slot];
+        *sequence += 1;
+        call[self.sequence_at..self.sequence_at + 4].copy_from_slice(&sequence.to_be_bytes());
+        if let Some((at, opened)) = &self.closed {
+            // Without an open left, the server refuses the call.
+            let stateid = opened.borrow_mut().pop_front().unwrap_or_default();
+            call[*at..*at + 4].copy_from_slice(&stateid.seqid.to_be_bytes());
+            call[*at + 4..*at + STATEID].copy_from_slice(&stateid.other);
+        }
     }
 }
 
@@ -263,6 +327,10 @@ pub(super) enum ReplyChecks {
     Success,
     /// READs, which return these data of each slot.
     Data(Vec<Vec<u8>>),
+    /// The same in a session.
+    SessionData(Vec<Vec<u8>>),
+    /// OPENs, whose stateids are kept.
+    Opened(OpenStateids),
     /// Listings of the created names. The last one that was checked, without its record mark and
     /// xid: its repetition is correct.
     Listing(Vec<u8>),
@@ -280,6 +348,15 @@ impl ReplyChecks {
         }
     }
 
+    /// For the replies to calls of `operation` in a session.
+    pub(super) fn in_session(operation: LatencyOperation, slots_count: usize, opened: &OpenStateids) -> Self {
+        match (operation, Self::new(operation, slots_count)) {
+            (LatencyOperation::Open, _) => Self::Opened(OpenStateids::clone(opened)),
+            (_, Self::Data(blocks)) => Self::SessionData(blocks),
+            (_, checks) => checks,
+        }
+    }
+
     /// Checks the reply to the call with this xid.
     #[inline]
     pub(super) fn check(&mut self, number: u32, record: &[u8]) -> Result<()> {
@@ -292,6 +369,13 @@ impl ReplyChecks {
                 let is_same = reply.data.bytes() == blocks[slot_of(number)];
                 ensure!(is_same, "other data than were written");
             }
+            Self::SessionData(blocks) => {
+                let is_success = results(record)?.starts_with(&[0; 4]);
+                // The data are the end of the reply.
+                let is_same = record.ends_with(&blocks[slot_of(number)]);
+                ensure!(is_success && is_same, "other data than were written");
+            }
+            Self::Opened(opened) => opened.borrow_mut().push_back(session::opened(record)?),
             Self::Listing(checked) if checked == bytes => {}
             Self::Listing(checked) => {
                 check_listing(record)?;
@@ -303,7 +387,7 @@ impl ReplyChecks {
 }
 
 /// The results in a record, if the call was executed.
-fn results(record: &[u8]) -> Result<&[u8]> {
+pub(super) fn results(record: &[u8]) -> Result<&[u8]> {
     let mut decoder = Decoder::new(&record[MARK_SIZE..]);
     match decode_reply_header(&mut decoder)?.outcome {
         Ok(AcceptStatus::Success) => Ok(decoder.remaining()),

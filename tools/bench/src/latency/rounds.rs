@@ -27,6 +27,14 @@ pub(super) const GROUPS: [&[LatencyOperation]; 8] = [
     &[LatencyOperation::Create, LatencyOperation::Remove],
     &[LatencyOperation::ReaddirPlus],
 ];
+/// The same of NFSv4.1: CLOSE ends what OPEN has opened.
+pub(super) const SESSION_GROUPS: [&[LatencyOperation]; 5] = [
+    &[LatencyOperation::Getattr],
+    &[LatencyOperation::Lookup],
+    &[LatencyOperation::Read],
+    &[LatencyOperation::WriteUnstable],
+    &[LatencyOperation::Open, LatencyOperation::Close],
+];
 /// Operations of each slot before each sample.
 const WARM_UP: usize = 4;
 /// Maximum number of operations in a sample, as a multiple of the minimum: a jump of the clock must

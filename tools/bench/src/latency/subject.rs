@@ -1,9 +1,11 @@
 //! The subjects: the echo, the floor, Curt's server with and without its file cache, and other
 //! servers; and the files of the operations, created through the measured server.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,7 @@ use super::operations::{
     ReplyChecks, block,
 };
 use super::rounds::LoadShape;
+use super::session::{LatencySession, OpenStateids, SessionPlace};
 
 /// Another server: `NAME=HOST:PORT/PATH[,pid=N]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,17 @@ impl PeerServer {
     }
 }
 
+/// The version that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum LatencyVersion {
+    /// NFSv3.
+    #[value(name = "3")]
+    V3,
+    /// NFSv4.1: each operation after SEQUENCE and PUTFH.
+    #[value(name = "4.1")]
+    V41,
+}
+
 /// The kind of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SubjectRole {
@@ -82,6 +96,7 @@ pub(super) struct SubjectSetup<'a> {
     pub(super) credential: &'a RpcCredential,
     /// The prefix of each tree's name.
     pub(super) prefix: &'a str,
+    pub(super) version: LatencyVersion,
 }
 
 /// A subject.
@@ -95,6 +110,11 @@ pub(super) struct LatencySubject {
     pub(super) address: SocketAddr,
     /// The directory of the tree on this machine, for the floor.
     directory: PathBuf,
+    version: LatencyVersion,
+    /// The path of the tree from the root of the server.
+    path: Vec<u8>,
+    /// The opens of each connection that no CLOSE has ended.
+    opened: Vec<OpenStateids>,
     pub(super) world: Option<Testbed>,
     _echo: Option<Daemon>,
 }
@@ -118,7 +138,8 @@ impl LatencySubject {
         let export = LatencyExport::mount(host, port.parse()?, None, peer.path.as_bytes(), setup.credential);
         let export = export.with_context(|| peer.name.clone())?;
         let subject = Self::new(setup, SubjectRole::Peer, &peer.name, export)?;
-        Ok(Self { pid: peer.pid, ..subject })
+        let path = [peer.path.as_bytes(), b"/", subject.tree.name.as_bytes()].concat();
+        Ok(Self { pid: peer.pid, path, ..subject })
     }
 
     /// The echo or the floor, whose replies are prepared ones of `curt`.
@@ -134,8 +155,22 @@ impl LatencySubject {
         let directory = setup.directory.join(&tree_name);
         let tree = LatencyTree::make(export, tree_name);
         let tree = tree.with_context(|| format!("{name}: cannot make the files to measure with"))?;
-        let name = name.to_owned();
-        Ok(Self { role, name, pid: None, tree, address, directory, world: None, _echo: None })
+        let (name, path) = (name.to_owned(), directory.as_os_str().as_encoded_bytes().to_owned());
+        let (version, world) = (setup.version, None);
+        let opened = (0..CONNECTIONS_MAX).map(|_| Rc::new(RefCell::default())).collect();
+        Ok(Self {
+            role,
+            name,
+            pid: None,
+            tree,
+            address,
+            directory,
+            version,
+            path,
+            opened,
+            world,
+            _echo: None,
+        })
     }
 
     /// The connections of a shape.
@@ -145,13 +180,16 @@ impl LatencySubject {
         shape: LoadShape,
         generation: u64,
     ) -> Result<Vec<LatencyConnection>> {
+        let is_bare = matches!(self.role, SubjectRole::Echo | SubjectRole::Floor);
+        let reply = is_bare.then(|| self.reply_to(operation, generation)).transpose()?;
         let connection = |connection| {
-            let calls = PreparedCalls::new(operation, &self.tree, connection, shape.outstanding, generation)?;
-            let checks = ReplyChecks::new(operation, shape.outstanding);
-            if !matches!(self.role, SubjectRole::Echo | SubjectRole::Floor) {
-                return Ok(LatencyConnection::new(connect(self.address)?, calls, checks));
-            }
-            let reply = self.reply_to(operation)?;
+            let Some(reply) = reply.clone() else {
+                let mut stream = connect(self.address)?;
+                let (calls, checks) = self.prepared(&mut stream, operation, connection, shape, generation)?;
+                return Ok(LatencyConnection::new(stream, calls, checks));
+            };
+            let mut server = connect(self.tree.export.address)?;
+            let (calls, checks) = self.prepared(&mut server, operation, connection, shape, generation)?;
             let (work, checks) = match self.role {
                 SubjectRole::Echo => (None, ReplyChecks::Same(reply.clone())),
                 _ => (Some(calls.work(operation, &self.directory, connection, &reply)?), checks),
@@ -162,18 +200,51 @@ impl LatencySubject {
         (0..shape.connections).map(connection).collect()
     }
 
+    /// The calls of a connection, and the check of their replies. A session is opened on `server`.
+    fn prepared(
+        &self,
+        server: &mut TcpStream,
+        operation: LatencyOperation,
+        connection: usize,
+        shape: LoadShape,
+        generation: u64,
+    ) -> Result<(PreparedCalls, ReplyChecks)> {
+        let slots = shape.outstanding;
+        if self.version == LatencyVersion::V3 {
+            let calls = PreparedCalls::new(operation, &self.tree, connection, slots, generation)?;
+            return Ok((calls, ReplyChecks::new(operation, slots)));
+        }
+        let (path, owner, credential) = (&self.path, &self.tree.name, self.tree.export.credential());
+        let place = SessionPlace { path, credential, owner };
+        let session = LatencySession::begin(server, &place, connection, shape, generation)?;
+        let opened = &self.opened[connection];
+        let calls = PreparedCalls::in_session(operation, &session, opened, connection, generation)?;
+        Ok((calls, ReplyChecks::in_session(operation, slots, opened)))
+    }
+
     /// The reply of Curt's server to the first call of a connection. Its change is undone.
-    fn reply_to(&self, operation: LatencyOperation) -> Result<Vec<u8>> {
+    fn reply_to(&self, operation: LatencyOperation, generation: u64) -> Result<Vec<u8>> {
         let mut stream = connect(self.tree.export.address)?;
-        let mut reply_to =
-            |operation| exchange(&mut stream, PreparedCalls::new(operation, &self.tree, 0, 1, 0)?.sample());
-        if operation == LatencyOperation::Remove {
-            reply_to(LatencyOperation::Create)?;
-        }
+        let shape = LoadShape { outstanding: 1, connections: 1 };
+        let mut reply_to = |operation| {
+            let (mut calls, mut checks) = self.prepared(&mut stream, operation, 0, shape, generation)?;
+            let mut call = Vec::new();
+            let number = calls.put(0, &mut call);
+            let reply = exchange(&mut stream, &call)?;
+            checks.check(number, &reply)?;
+            anyhow::Ok(reply)
+        };
+        // What has to come before it, and what undoes it.
+        let (before, after) = match operation {
+            LatencyOperation::Remove => (Some(LatencyOperation::Create), None),
+            LatencyOperation::Create => (None, Some(LatencyOperation::Remove)),
+            LatencyOperation::Close => (Some(LatencyOperation::Open), None),
+            LatencyOperation::Open => (None, Some(LatencyOperation::Close)),
+            _ => (None, None),
+        };
+        before.map(&mut reply_to).transpose()?;
         let reply = reply_to(operation)?;
-        if operation == LatencyOperation::Create {
-            reply_to(LatencyOperation::Remove)?;
-        }
+        after.map(&mut reply_to).transpose()?;
         Ok(reply)
     }
 

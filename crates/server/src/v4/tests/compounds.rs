@@ -1,8 +1,9 @@
 //! The loop over operations: positions, limits, failures, versions, tags.
 
 use curt_proto::nfs4::{
-    Attribute, Availability, ChannelAttributes, CompoundResults, GetattrArgs4, HandlesNeeded, Nfs4Operation,
-    NfsFh4, NfsStat4, PutfhArgs4, ReadArgs4, SequenceOk4, StableHow4, Stateid, WriteArgs4,
+    Attribute, Availability, ChannelAttributes, CompoundEncoder, CompoundResults, GetattrArgs4,
+    HandlesNeeded, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReadArgs4, SequenceOk4, StableHow4, Stateid,
+    WriteArgs4,
 };
 use curt_xdr::{Encode, Opaque, VarArray};
 
@@ -42,6 +43,20 @@ fn other_minor_versions_are_refused_whatever_follows() {
     for minor in [1, 2] {
         let reply = server.raw(user(0), &compound(minor, &|_| {}));
         assert_eq!(status_of(&reply), (NfsStat4::Ok, 0));
+    }
+}
+
+#[test]
+fn a_tag_that_is_not_utf_8_is_invalid() {
+    let server = Server::new();
+    for tag in [&b"\xff"[..], b"tag\xc3", b"\xed\xa0\x80", b"\xc0\x80", b"\xf5\x80\x80\x80"] {
+        let mut arguments = Vec::new();
+        let mut compound = CompoundEncoder::new(&mut arguments, Opaque::new(tag).unwrap(), 1);
+        compound.bare(Nfs4Operation::Putrootfh);
+        compound.finish();
+        let reply = server.raw(user(0), &arguments);
+        let header = *CompoundResults::new(&reply).unwrap().header();
+        assert_eq!((header.status, header.tag.bytes(), header.results), (NfsStat4::Inval, tag, 0));
     }
 }
 

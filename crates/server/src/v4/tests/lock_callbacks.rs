@@ -1,4 +1,4 @@
-//! CB_NOTIFY_LOCK, to clients that answer in all ways.
+//! CB_NOTIFY_LOCK, to clients that answer in all ways; and the other end of a backchannel.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -32,10 +32,18 @@ impl Backchannel for FakeBackchannel {
         assert_eq!(decoder.get::<CallbackOperation>().unwrap(), CallbackOperation::Sequence);
         let sequence: CbSequenceArgs4 = decoder.get().unwrap();
         assert_eq!((sequence.slot, sequence.highest_slot), (SlotId(0), SlotId(0)));
-        assert_eq!(decoder.get::<CallbackOperation>().unwrap(), CallbackOperation::NotifyLock);
-        let notified: CbNotifyLockArgs4<'_> = decoder.get().unwrap();
-        let name = notified.owner.owner.bytes().to_vec();
-        let _ = self.calls.lock().send((sequence.sequence, name));
+        let asked = match decoder.get::<CallbackOperation>().unwrap() {
+            CallbackOperation::NotifyLock => {
+                decoder.get::<CbNotifyLockArgs4<'_>>().unwrap().owner.owner.bytes().to_vec()
+            }
+            CallbackOperation::RecallAny => {
+                let asked: CbRecallAnyArgs4 = decoder.get().unwrap();
+                assert_eq!(asked.types, Bitmap4::EMPTY.with(0).with(2));
+                format!("keep {}", asked.objects_to_keep).into_bytes()
+            }
+            other => panic!("{other:?}"),
+        };
+        let _ = self.calls.lock().send((sequence.sequence, asked));
         (self.answer)(&sequence).map(CallReply::from_results)
     }
 
@@ -50,6 +58,11 @@ impl Backchannel for FakeBackchannel {
 
 /// The results of a callback that the client accepts.
 pub(super) fn accepted(asked: &CbSequenceArgs4) -> Vec<u8> {
+    accepted_as(CallbackOperation::NotifyLock, asked)
+}
+
+/// The same with the operation of the callback.
+pub(super) fn accepted_as(operation: CallbackOperation, asked: &CbSequenceArgs4) -> Vec<u8> {
     let mut out = Vec::new();
     CompoundReplyHeader { status: NfsStat4::Ok, tag: Opaque::default(), results: 2 }.encode(&mut out);
     CallbackOperation::Sequence.encode(&mut out);
@@ -62,7 +75,7 @@ pub(super) fn accepted(asked: &CbSequenceArgs4) -> Vec<u8> {
         target_highest_slot: asked.slot,
     }
     .encode(&mut out);
-    CallbackOperation::NotifyLock.encode(&mut out);
+    operation.encode(&mut out);
     NfsStat4::Ok.encode(&mut out);
     out
 }

@@ -7,6 +7,7 @@ mod attributes;
 mod compounds;
 mod conformance;
 mod fixture;
+mod limits;
 mod listing;
 mod lock_callbacks;
 mod lock_peers;

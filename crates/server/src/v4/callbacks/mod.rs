@@ -1,0 +1,209 @@
+//! Callbacks to clients (RFC 8881 sections 2.10.3, 20.6, 20.9 and 20.11).
+//!
+//! A few threads of their own make the calls ([`queue`]), over connections that the client has bound
+//! to one of its sessions, in slot 0 of the backchannel.
+
+mod codec;
+mod queue;
+
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use curt_observe::ServerCounter;
+use curt_proto::nfs4::{CALLBACK_VERSION, Clientid, NfsStat4};
+use curt_rpc::auth::RpcCredential;
+use curt_rpc::client::{CallError, RpcRequest};
+use curt_types::Fault;
+
+use self::codec::{Answer, CallbackArguments, Encoded};
+use self::queue::{CallbackQueue, THREADS};
+use crate::locking::LockCallbacks;
+use crate::service::{NfsService, SetupError};
+use crate::state::locks::{CallbackAnswer, LockCallback, LockClient};
+use crate::state::{CallbackRoute, Client, Session};
+
+/// Time limit of a call.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Calls for one callback, if the client's slot is in another state than expected, or in use.
+const ATTEMPTS: usize = 4;
+/// The pause before a call to a client that asked for one.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Maximum size of the results of a callback.
+const RESULTS_MAX: usize = 2048;
+/// The number of CB_COMPOUND.
+const CB_COMPOUND: u32 = 1;
+/// The bytes of a call before its arguments, without the body of its credential.
+const CALL_HEADER: usize = 40;
+
+/// A callback.
+enum ClientCallback {
+    NotifyLock(LockCallback),
+    /// CB_RECALL_ANY, with the number of objects to keep.
+    RecallAny(u32),
+}
+
+/// The callbacks that wait for a thread.
+type ClientCallbackQueue = CallbackQueue<ClientCallback>;
+
+/// Passes what the lock table decides to clients.
+struct ClientCallbacks(Arc<ClientCallbackQueue>);
+
+impl LockCallbacks for ClientCallbacks {
+    fn send(&self, callback: LockCallback) {
+        if let LockClient::Clientid(client) = callback.lock.client {
+            self.0.add(Clientid(client), ClientCallback::NotifyLock(callback));
+        }
+    }
+
+    fn client_begins(&self, _: LockClient) -> Result<(), Fault> {
+        // A client that locks has an open, for which it was recorded.
+        Ok(())
+    }
+
+    fn client_ends(&self, _: LockClient) {}
+}
+
+/// Ends the threads with the service.
+pub(crate) struct CallbackThreads(Arc<ClientCallbackQueue>);
+
+impl Drop for CallbackThreads {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
+    while let Some(taken) = queue.next() {
+        let (client, callback, is_slow) = taken.split();
+        let Some(service) = service.upgrade() else { return };
+        let has_answered = match &callback {
+            ClientCallback::NotifyLock(callback) => service.notify_lock(client, callback),
+            ClientCallback::RecallAny(keep) => service.recall_any(client, *keep),
+        };
+        queue.finish(client, is_slow, has_answered);
+    }
+}
+
+/// How a client took a callback.
+enum Delivery {
+    /// It has answered with this status, after this time.
+    Answered(NfsStat4, Duration),
+    /// The callback is larger than the client's limit.
+    TooLarge,
+    /// It has not answered, and the call may have arrived.
+    Unanswered,
+    /// There is no way to the client.
+    Undelivered,
+}
+
+impl NfsService {
+    /// Starts the threads that call NFSv4 clients, once, before requests. They end with the
+    /// service.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn serve_callbacks(self: &Arc<Self>) -> Result<(), SetupError> {
+        let queue = Arc::new(ClientCallbackQueue::default());
+        for _ in 0..THREADS {
+            let (queue, service) = (Arc::clone(&queue), Arc::downgrade(self));
+            let work = move || work(&queue, &service);
+            thread::Builder::new().name("callbacks".into()).spawn(work).map_err(SetupError::LockThread)?;
+        }
+        let _ = self.callback_threads.set(CallbackThreads(Arc::clone(&queue)));
+        self.locks.serve_clientids(Arc::new(ClientCallbacks(queue)));
+        self.locks.start(self.clock.clone()).map_err(SetupError::LockThread)
+    }
+
+    /// Tells a client that a lock for which it waits may be free. Returns whether it has answered.
+    fn notify_lock(&self, client: Clientid, callback: &LockCallback) -> bool {
+        let arguments =
+            CallbackArguments::NotifyLock { file: &callback.handle, client, owner: &callback.lock.name };
+        let answer = match self.call_client(client, &arguments) {
+            Delivery::Answered(NfsStat4::Ok, round_trip) => CallbackAnswer::Accepted { round_trip },
+            // A client that cannot be told asks again in its own time.
+            Delivery::Answered(..) | Delivery::TooLarge => CallbackAnswer::Refused,
+            Delivery::Unanswered => CallbackAnswer::Unanswered,
+            Delivery::Undelivered => CallbackAnswer::Undelivered,
+        };
+        let has_answered = matches!(answer, CallbackAnswer::Accepted { .. } | CallbackAnswer::Refused);
+        if !has_answered {
+            self.counters.count(ServerCounter::LockCallbacksUndelivered);
+        }
+        self.locks.answered(callback.lock.client, callback.id, answer, self.clock.now());
+        has_answered
+    }
+
+    /// Asks a client to return state before it gets no more, if it is about to reach its limit.
+    pub(crate) fn ask_for_state(&self, client: &Client) {
+        let Some(keep) = self.held.state_to_return(client, self.uptime()) else { return };
+        if let Some(threads) = self.callback_threads.get() {
+            threads.0.add(client.id, ClientCallback::RecallAny(keep));
+        }
+    }
+
+    /// CB_RECALL_ANY. Returns whether the client has answered.
+    fn recall_any(&self, client: Clientid, keep: u32) -> bool {
+        tracing::info!(client = client.0, "an NFSv4 client has much state and is asked to return some");
+        matches!(self.call_client(client, &CallbackArguments::RecallAny { keep }), Delivery::Answered(..))
+    }
+
+    /// Sends a callback.
+    fn call_client(&self, client: Clientid, callback: &CallbackArguments<'_>) -> Delivery {
+        let mut outcome = Delivery::Undelivered;
+        for _ in 0..ATTEMPTS {
+            let Some(session) = self.held.session_with_callbacks(client) else { return outcome };
+            let Some(route) = session.callback_route() else { return outcome };
+            let begun = self.clock.now();
+            let arguments = callback.encoded(&session, route.sequence);
+            let credential = codec::credential(&route.security);
+            if CALL_HEADER + codec::credential_size(&credential) + arguments.len()
+                > size(session.back.request)
+            {
+                return Delivery::TooLarge;
+            }
+            match call(&session, &route, &credential, callback, &arguments) {
+                Ok(Answer::Executed(status)) => {
+                    session.callback_executed(route.sequence);
+                    return Delivery::Answered(status, self.clock.now().saturating_duration_since(begun));
+                }
+                // The reply to an earlier callback was lost: the slot is further than it seemed.
+                Ok(Answer::NoSlot(
+                    NfsStat4::SeqMisordered | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep,
+                )) => session.callback_executed(route.sequence),
+                Ok(Answer::NoSlot(NfsStat4::Delay)) => thread::sleep(PAUSE),
+                Ok(Answer::NoSlot(_)) | Err(_) => {
+                    session.callback_failed(&route.connection);
+                    self.held.check_callback_path(client);
+                    // The call may have arrived, if there was no reply.
+                    outcome = Delivery::Unanswered;
+                }
+            }
+        }
+        outcome
+    }
+}
+
+fn size(limit: u32) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+fn call(
+    session: &Session,
+    route: &CallbackRoute,
+    credential: &RpcCredential,
+    callback: &CallbackArguments<'_>,
+    arguments: &[u8],
+) -> Result<Answer, CallError> {
+    let request = RpcRequest {
+        program: route.program,
+        version: CALLBACK_VERSION,
+        procedure: CB_COMPOUND,
+        credential,
+        arguments: &Encoded(arguments),
+        bulk: &[],
+        results_max: RESULTS_MAX,
+    };
+    let reply = route.connection.call(&request, TIMEOUT)?;
+    Ok(codec::answer(reply.results(), session.id, route.sequence, callback.operation())?)
+}

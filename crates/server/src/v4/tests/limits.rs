@@ -1,0 +1,68 @@
+//! The limit of a client's state, as the client sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use curt_observe::ServerCounters;
+use curt_proto::nfs4::*;
+use curt_rpc::clock::ScriptedTime;
+
+use super::lock_callbacks::{accepted_as, bind, call};
+use super::locks::{BOTH, Failure, lock, locking, new_owner};
+use super::test_client::{Server, creating, export, opening, rules};
+use crate::{NfsService, PersistentState, Setup, SystemNames};
+
+/// A server for so many states, whose clock is the test's.
+fn server(states: usize) -> (Server, Arc<ScriptedTime>) {
+    let time = ScriptedTime::new();
+    let setup = Setup {
+        state: PersistentState::with_key([9; 16]),
+        exports: vec![export("/srv/files", 1, rules())],
+        counters: Arc::new(ServerCounters::default()),
+    };
+    let mut service = NfsService::with_environment(setup, Box::new(SystemNames), time.clock()).unwrap();
+    service.held.set_states_max(states);
+    let service = Arc::new(service);
+    service.serve_callbacks().unwrap();
+    (Server { service }, time)
+}
+
+/// Of 24 states, a client gets 12. With the ninth it has three quarters of what it may have.
+// SEMANTICS: stateful-13.
+#[test]
+fn a_client_with_much_state_is_asked_to_return_some_and_then_refused() {
+    let (server, time) = server(24);
+    let (one, two) = (server.client("one"), server.client("two"));
+    let calls = bind(&one, |asked| Ok(accepted_as(CallbackOperation::RecallAny, asked)));
+    let root = one.files();
+    let first = one.open(&root, &creating("file", "first", BOTH, 0)).unwrap();
+    let open = |client: &super::test_client::TestClient<'_>, owner: &str| {
+        client.open(&root, &opening("file", owner, BOTH, 0)).map(|opened| opened.stateid)
+    };
+    for number in 2..=8 {
+        open(&one, &format!("owner {number}")).unwrap();
+    }
+    assert!(calls.try_recv().is_err());
+    // Locks count as opens do.
+    let asked = locking(LockType4::Read, 0, 8, new_owner(first.stateid, b"a"));
+    lock(&one, &first.handle, &asked).unwrap();
+    assert_eq!(call(&calls), (1, b"keep 4".to_vec()));
+    // Once in five seconds.
+    open(&one, "owner 10").unwrap();
+    time.advance(Duration::from_millis(4_999));
+    open(&one, "owner 11").unwrap();
+    assert!(calls.try_recv().is_err());
+    time.advance(Duration::from_millis(1));
+    let last = open(&one, "owner 12").unwrap();
+    assert_eq!(call(&calls), (2, b"keep 6".to_vec()));
+    assert_eq!(open(&one, "owner 13").err(), Some(NfsStat4::Nospc));
+    let asked = locking(LockType4::Read, 0, 8, new_owner(last, b"b"));
+    assert_eq!(lock(&one, &first.handle, &asked), Err(Failure::Status(NfsStat4::Serverfault)));
+    // The state that it has can be used, and others have room.
+    open(&one, "first").unwrap();
+    open(&two, "owner").unwrap();
+    let close = CloseArgs4 { seqid: 0, stateid: last };
+    assert_eq!(one.at(&first.handle, &|compound| compound.push(&close)), NfsStat4::Ok);
+    open(&one, "owner 13").unwrap();
+    assert_eq!(open(&one, "owner 14").err(), Some(NfsStat4::Nospc));
+}

@@ -1,0 +1,376 @@
+//! `cargo xtask bench opens`: the server's state of NFSv4, without a network: the time of compounds
+//! that open, lock, unlock and close a file of a tree in memory, while the client has many opens
+//! with a lock each; and the memory of an open.
+
+use std::hint::black_box;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use curt_bench::processes::{Machine, resident_mib};
+use curt_observe::ServerCounters;
+use curt_proto::nfs4::{
+    Attribute, Bitmap4, Clientid, CloseArgs4, CompoundEncoder, CompoundResults, CreateHow4, Fattr4,
+    GetattrArgs4, GetfhOk4, LockArgs4, LockType4, Locker, LockuArgs4, LookupArgs4, Nfs4Operation, NfsFh4,
+    NfsStat4, OpaqueLimited, OpenArgs4, OpenClaim, OpenHow, OpenOk4, PROGRAM, PutfhArgs4, ReadArgs4,
+    ReclaimCompleteArgs4, SequenceArgs4, SequenceId, SequenceOk4, SessionId, ShareAccess4, SlotId,
+    StateOwner, Stateid, VERSION,
+};
+use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, RpcService as _};
+use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
+use curt_types::FileHandle;
+use curt_vfs::{MemoryOptions, MemoryVfs};
+use curt_xdr::Opaque;
+use serde_json::json;
+
+use crate::latency::session;
+use crate::statistics::median;
+use crate::{own_program, print_rows, say};
+
+/// The numbers of opens, each of which has a lock.
+const COUNTS: [u32; 5] = [10, 100, 1_000, 10_000, 100_000];
+/// The number of opens by whose memory that of one is computed.
+const MEMORY_COUNT: u32 = 100_000;
+/// How many files are opened and closed in a round.
+const BATCH: u32 = 1_000;
+/// The exported directory.
+const EXPORT: &str = "export";
+
+/// Arguments of `cargo xtask bench opens`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OpensArguments {
+    /// Rounds for each number of opens
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = super::at_least_one())]
+    rounds: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where the opens are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OpenShape {
+    /// In one file, each of an owner of its own
+    Owners,
+    /// Each in a file of its own, of one owner
+    Files,
+}
+
+impl OpenShape {
+    const fn describe(self) -> &'static str {
+        match self {
+            Self::Owners => "one file, an owner for each open",
+            Self::Files => "a file for each open, one owner",
+        }
+    }
+
+    const fn file(self, number: u32) -> u32 {
+        match self {
+            Self::Owners => 0,
+            Self::Files => number,
+        }
+    }
+
+    const fn owner(self, number: u32) -> u32 {
+        match self {
+            Self::Owners => number,
+            Self::Files => 0,
+        }
+    }
+}
+
+/// A client of a server in this process.
+struct DirectClient {
+    service: NfsService,
+    client: Clientid,
+    session: SessionId,
+    sequence: u32,
+    root: FileHandle,
+    shape: OpenShape,
+}
+
+/// An open and its lock.
+#[derive(Clone)]
+struct LockedOpen {
+    file: FileHandle,
+    open: Stateid,
+    lock: Stateid,
+}
+
+impl DirectClient {
+    fn new(shape: OpenShape) -> Result<Self> {
+        let setup = Setup {
+            state: PersistentState::ephemeral()?,
+            exports: vec![ExportDefinition::for_everyone(
+                format!("/{EXPORT}").into_bytes(),
+                Arc::new(MemoryVfs::new(MemoryOptions::default())),
+                ExportRules { squash: Squash::None, secure_ports: false, ..ExportRules::default() },
+            )],
+            counters: Arc::new(ServerCounters::default()),
+        };
+        let service = NfsService::new(setup)?;
+        let mut ask = |arguments: Vec<u8>| execute(&service, &arguments);
+        let (client, session) = session::create(&mut ask, b"bench", 1, 1)?;
+        let root = FileHandle::new(b"root").context("a short handle")?;
+        let mut made = Self { service, client, session, sequence: 0, root, shape };
+        let complete = ReclaimCompleteArgs4 { one_file_system: false };
+        made.run(&|compound| compound.push(&complete))?;
+        let name = Opaque::new(EXPORT.as_bytes())?;
+        let reply = made.run(&|compound| {
+            compound.bare(Nfs4Operation::Putrootfh);
+            compound.push(&LookupArgs4 { name });
+            compound.bare(Nfs4Operation::Getfh);
+        })?;
+        let mut results = after_sequence(&reply)?;
+        results.status(Nfs4Operation::Putrootfh)?;
+        results.status(Nfs4Operation::Lookup)?;
+        made.root = handle(&mut results)?;
+        Ok(made)
+    }
+
+    /// A client with so many opens, and a lock of each.
+    fn filled(shape: OpenShape, count: u32) -> Result<(Self, Vec<LockedOpen>)> {
+        let mut filled = Self::new(shape)?;
+        let opens = (0..count).map(|number| filled.open_locked(number)).collect::<Result<_>>()?;
+        Ok((filled, opens))
+    }
+
+    /// The reply to a compound after SEQUENCE, which succeeds.
+    fn run(&mut self, operations: &dyn Fn(&mut CompoundEncoder<'_>)) -> Result<Vec<u8>> {
+        self.sequence += 1;
+        let sequence = SequenceArgs4 {
+            session: self.session,
+            sequence: SequenceId(self.sequence),
+            slot: SlotId(0),
+            highest_slot: SlotId(0),
+            cache_this: false,
+        };
+        let arguments = session::arguments(|compound| {
+            compound.push(&sequence);
+            operations(compound);
+        });
+        let reply = execute(&self.service, &arguments)?;
+        let status = CompoundResults::new(&reply)?.header().status;
+        ensure!(status == NfsStat4::Ok, "{status}");
+        Ok(reply)
+    }
+
+    fn open(&mut self, number: u32) -> Result<(FileHandle, Stateid)> {
+        let name = format!("file-{:08}", self.shape.file(number));
+        let owner = format!("{:08}@client.example", self.shape.owner(number));
+        let owner = StateOwner { clientid: self.client, owner: OpaqueLimited::new(owner.as_bytes())? };
+        let none = Fattr4 { mask: Bitmap4::EMPTY, values: Opaque::default() };
+        let open = OpenArgs4 {
+            seqid: 0,
+            share_access: ShareAccess4(ShareAccess4::BOTH | ShareAccess4::WANT_NO_DELEG),
+            share_deny: 0,
+            owner,
+            how: OpenHow::Create(CreateHow4::Unchecked(none)),
+            claim: OpenClaim::Null(Opaque::new(name.as_bytes())?),
+        };
+        let root = self.root.clone();
+        let reply = self.run(&|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
+            compound.push(&open);
+            compound.bare(Nfs4Operation::Getfh);
+        })?;
+        let mut results = after_sequence(&reply)?;
+        results.status(Nfs4Operation::Putfh)?;
+        let opened: OpenOk4<'_> = results.next(Nfs4Operation::Open)?;
+        Ok((handle(&mut results)?, opened.stateid))
+    }
+
+    /// Locks bytes of the file that no other open has locked.
+    fn lock(&mut self, number: u32, file: &FileHandle, open: Stateid) -> Result<Stateid> {
+        let owner = format!("{number:08}@client.example");
+        let owner = StateOwner { clientid: self.client, owner: OpaqueLimited::new(owner.as_bytes())? };
+        let lock = LockArgs4 {
+            kind: LockType4::Write,
+            reclaim: false,
+            offset: u64::from(number) * 16,
+            length: 8,
+            locker: Locker::New { open_seqid: 0, open_stateid: open, seqid: 0, owner },
+        };
+        let reply = self.run(&|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(file) });
+            compound.push(&lock);
+        })?;
+        let mut results = after_sequence(&reply)?;
+        results.status(Nfs4Operation::Putfh)?;
+        Ok(results.next(Nfs4Operation::Lock)?)
+    }
+
+    fn unlock(&mut self, number: u32, LockedOpen { file, lock, .. }: &LockedOpen) -> Result<()> {
+        let unlock = LockuArgs4 {
+            kind: LockType4::Write,
+            seqid: 0,
+            stateid: *lock,
+            offset: u64::from(number) * 16,
+            length: 8,
+        };
+        self.run(&|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(file) });
+            compound.push(&unlock);
+        })
+        .map(drop)
+    }
+
+    fn close(&mut self, file: &FileHandle, stateid: Stateid) -> Result<()> {
+        self.run(&|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(file) });
+            compound.push(&CloseArgs4 { seqid: 0, stateid });
+        })
+        .map(drop)
+    }
+
+    fn read(&mut self, LockedOpen { file, lock, .. }: &LockedOpen) -> Result<()> {
+        let read = ReadArgs4 { stateid: Stateid { seqid: 0, ..*lock }, offset: 0, count: 4096 };
+        self.run(&|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(file) });
+            compound.push(&read);
+        })
+        .map(drop)
+    }
+
+    fn getattr(&mut self, LockedOpen { file, .. }: &LockedOpen) -> Result<()> {
+        let getattr = GetattrArgs4 { attributes: Attribute::set(&[Attribute::Change, Attribute::Size]) };
+        self.run(&|compound| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(file) });
+            compound.push(&getattr);
+        })
+        .map(drop)
+    }
+
+    fn open_locked(&mut self, number: u32) -> Result<LockedOpen> {
+        let (file, open) = self.open(number)?;
+        let lock = self.lock(number, &file, open)?;
+        Ok(LockedOpen { file, open, lock })
+    }
+}
+
+fn execute(service: &NfsService, arguments: &[u8]) -> Result<Vec<u8>> {
+    let groups = AuthSysGids::first_of(&[]);
+    let credential = OpaqueAuth::Sys(AuthSys { stamp: 0, machine_name: b"bench", uid: 0, gid: 0, groups });
+    let call =
+        CallMessage { xid: 1, program: PROGRAM, version: VERSION, procedure: 1, credential, arguments };
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 2049));
+    let mut reply = Vec::new();
+    let outcome = service.call(&call, &mut CallContext::detached(address, address), &mut reply);
+    ensure!(outcome.is_ok(), "the call failed: {outcome:?}");
+    Ok(reply)
+}
+
+fn after_sequence(reply: &[u8]) -> Result<CompoundResults<'_>> {
+    let mut results = CompoundResults::new(reply)?;
+    results.next::<SequenceOk4>(Nfs4Operation::Sequence)?;
+    Ok(results)
+}
+
+fn handle(results: &mut CompoundResults<'_>) -> Result<FileHandle> {
+    let handle: GetfhOk4<'_> = results.next(Nfs4Operation::Getfh)?;
+    FileHandle::new(handle.object.bytes()).context("a handle that is too long")
+}
+
+/// Nanoseconds for each compound.
+#[derive(Default)]
+struct Costs {
+    open: Vec<f64>,
+    close: Vec<f64>,
+    lock: Vec<f64>,
+    unlock: Vec<f64>,
+    read: Vec<f64>,
+    getattr: Vec<f64>,
+}
+
+/// Ends locks and opens all over the table, and begins them again.
+fn measure(client: &mut DirectClient, opens: &mut [LockedOpen], rounds: usize) -> Result<Costs> {
+    let count = u32::try_from(opens.len())?;
+    let mut costs = Costs::default();
+    for _ in 0..rounds {
+        let mut spent = [0.0; 6];
+        for at in 0..BATCH {
+            let number = at.wrapping_mul(0x9e37_79b9) % count;
+            let own = &mut opens[number as usize];
+            let mut timed = |place: usize, begun: Instant| spent[place] += begun.elapsed().as_secs_f64();
+            let begun = Instant::now();
+            client.getattr(own)?;
+            timed(0, begun);
+            let begun = Instant::now();
+            client.read(own)?;
+            timed(1, begun);
+            let begun = Instant::now();
+            client.unlock(number, own)?;
+            timed(2, begun);
+            let begun = Instant::now();
+            client.close(&own.file, own.open)?;
+            timed(3, begun);
+            let begun = Instant::now();
+            (own.file, own.open) = client.open(number)?;
+            timed(4, begun);
+            let begun = Instant::now();
+            own.lock = client.lock(number, &own.file, own.open)?;
+            timed(5, begun);
+        }
+        let [getattr, read, unlock, close, open, lock] = spent.map(|all| all * 1e9 / f64::from(BATCH));
+        costs.getattr.push(getattr);
+        costs.read.push(read);
+        costs.unlock.push(unlock);
+        costs.close.push(close);
+        costs.open.push(open);
+        costs.lock.push(lock);
+    }
+    Ok(costs)
+}
+
+pub(super) fn run(arguments: &OpensArguments) -> Result<bool> {
+    let (mut rows, mut memory) = (Vec::new(), Vec::new());
+    for shape in [OpenShape::Owners, OpenShape::Files] {
+        for count in COUNTS {
+            let (mut client, mut opens) = DirectClient::filled(shape, count)?;
+            let costs = measure(&mut client, &mut opens, arguments.rounds)?;
+            rows.push(json!({
+                "what": shape.describe(), "opens": count,
+                "open_ns": median(&costs.open).round(), "close_ns": median(&costs.close).round(),
+                "lock_ns": median(&costs.lock).round(), "unlock_ns": median(&costs.unlock).round(),
+                "read_ns": median(&costs.read).round(), "getattr_ns": median(&costs.getattr).round(),
+            }));
+        }
+        memory.push(json!({ "what": shape.describe(), "bytes_per_open": bytes_per_open(shape)?.round() }));
+    }
+    print_rows(arguments.json, &json!({ "machine": Machine::this(), "rows": rows, "memory": memory }))?;
+    Ok(true)
+}
+
+/// The memory of an open, by that of a process of its own.
+fn bytes_per_open(shape: OpenShape) -> Result<f64> {
+    let name = shape.to_possible_value().context("every shape has a name")?;
+    let mut filling = own_program();
+    filling.args(["opens-memory", name.get_name()]).stdin(Stdio::null());
+    let output = filling.output().context("cannot start this program again")?;
+    ensure!(output.status.success(), "opening files failed");
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
+
+/// Opens files that exist, and prints the memory of each open.
+pub(super) fn print_memory(shape: OpenShape) -> Result<()> {
+    let own = std::process::id();
+    let mut client = DirectClient::new(shape)?;
+    // The files and their handles are not to be counted.
+    let files = if shape == OpenShape::Files { MEMORY_COUNT } else { 1 };
+    for number in 0..files {
+        let (file, stateid) = client.open(number)?;
+        client.close(&file, stateid)?;
+    }
+    let before = resident_mib(own)?;
+    for number in 0..MEMORY_COUNT {
+        black_box(client.open(number)?);
+    }
+    let mebibytes = resident_mib(own)? - before;
+    drop(client);
+    say(&(mebibytes * f64::from(1 << 20) / f64::from(MEMORY_COUNT)).to_string())
+}
