@@ -57,6 +57,7 @@ use curt_proto::nfs4::Nfs4Procedure;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
 
+pub(crate) use callbacks::CallbackThreads;
 pub(crate) use compound::Compound;
 pub(crate) use object::Object;
 pub(crate) use outcome::{OpFailure, Outcome, decoded};
@@ -75,7 +76,9 @@ pub(crate) fn call(
     context: &mut CallContext<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
-    if let Some(procedure) = Nfs4Procedure::from_number(call.procedure) {
+    if let Some(procedure) = Nfs4Procedure::from_number(call.procedure)
+        && !context.was_deferred()
+    {
         service.counters.calls.count(Operation::Nfs4Procedure(procedure));
     }
     match call.procedure {

@@ -18,10 +18,11 @@ use curt_types::Fault;
 
 use self::codec::{Answer, CallbackArguments, Encoded};
 use self::queue::{CallbackQueue, THREADS};
+use crate::delegations::RecallSender;
 use crate::locking::LockCallbacks;
 use crate::service::{NfsService, SetupError};
 use crate::state::locks::{CallbackAnswer, LockCallback, LockClient};
-use crate::state::{CallbackRoute, Session};
+use crate::state::{CallbackRoute, Recall, Session};
 
 /// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,22 +37,22 @@ const CB_COMPOUND: u32 = 1;
 /// The bytes of a call before its arguments, without the body of its credential.
 const CALL_HEADER: usize = 40;
 
-/// The callbacks that wait for a thread.
-type ClientCallbackQueue = CallbackQueue<LockCallback>;
-
-/// Passes what the lock table decides to clients.
-struct ClientCallbacks(Arc<ClientCallbackQueue>);
-
-impl Drop for ClientCallbacks {
-    fn drop(&mut self) {
-        self.0.end();
-    }
+/// A callback.
+enum ClientCallback {
+    NotifyLock(LockCallback),
+    Recall(Recall),
 }
+
+/// The callbacks that wait for a thread.
+type ClientCallbackQueue = CallbackQueue<ClientCallback>;
+
+/// Passes what the lock table and the table of delegations decide to clients.
+struct ClientCallbacks(Arc<ClientCallbackQueue>);
 
 impl LockCallbacks for ClientCallbacks {
     fn send(&self, callback: LockCallback) {
         if let LockClient::Clientid(client) = callback.lock.client {
-            self.0.add(Clientid(client), callback);
+            self.0.add(Clientid(client), ClientCallback::NotifyLock(callback));
         }
     }
 
@@ -63,11 +64,29 @@ impl LockCallbacks for ClientCallbacks {
     fn client_ends(&self, _: LockClient) {}
 }
 
+impl RecallSender for ClientCallbacks {
+    fn send(&self, recall: Recall) {
+        self.0.add(recall.client, ClientCallback::Recall(recall));
+    }
+}
+
+/// Ends the threads with the service.
+pub(crate) struct CallbackThreads(Arc<ClientCallbackQueue>);
+
+impl Drop for CallbackThreads {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
     while let Some(taken) = queue.next() {
         let (client, callback, is_slow) = taken.split();
         let Some(service) = service.upgrade() else { return };
-        let has_answered = service.notify_lock(client, &callback);
+        let has_answered = match &callback {
+            ClientCallback::NotifyLock(callback) => service.notify_lock(client, callback),
+            ClientCallback::Recall(recall) => service.recall(recall),
+        };
         queue.finish(client, is_slow, has_answered);
     }
 }
@@ -97,7 +116,10 @@ impl NfsService {
             let work = move || work(&queue, &service);
             thread::Builder::new().name("callbacks".into()).spawn(work).map_err(SetupError::LockThread)?;
         }
-        self.locks.serve_clientids(Arc::new(ClientCallbacks(queue)));
+        let callbacks = Arc::new(ClientCallbacks(Arc::clone(&queue)));
+        let _ = self.callback_threads.set(CallbackThreads(queue));
+        self.locks.serve_clientids(Arc::<ClientCallbacks>::clone(&callbacks));
+        self.waiting_calls.start(callbacks, self.clock.clone()).map_err(SetupError::DelegationThread)?;
         self.locks.start(self.clock.clone()).map_err(SetupError::LockThread)
     }
 
@@ -117,6 +139,22 @@ impl NfsService {
             self.counters.count(ServerCounter::LockCallbacksUndelivered);
         }
         self.locks.answered(callback.lock.client, callback.id, answer, self.clock.now());
+        has_answered
+    }
+
+    /// Recalls a delegation. Returns whether the client has answered.
+    fn recall(&self, recall: &Recall) -> bool {
+        let Recall { client, stateid, file, handle, .. } = recall;
+        let granted_by = Some(recall.granted_by).filter(|call| self.held.is_last_call(call));
+        let arguments = CallbackArguments::Recall { stateid: *stateid, file: handle, granted_by };
+        let (is_delivered, has_answered) = match self.call_client(*client, &arguments) {
+            Delivery::Answered(NfsStat4::Ok, _) => (true, true),
+            Delivery::Answered(..) => (false, true),
+            Delivery::TooLarge | Delivery::Unanswered | Delivery::Undelivered => (false, false),
+        };
+        if !is_delivered {
+            self.held.delegations.recall_failed(file, *client, stateid);
+        }
         has_answered
     }
 

@@ -50,8 +50,13 @@ impl Backchannel for FakeBackchannel {
 
 /// The results of a callback that the client accepts.
 pub(super) fn accepted(asked: &CbSequenceArgs4) -> Vec<u8> {
+    executed(asked, CallbackOperation::NotifyLock, NfsStat4::Ok)
+}
+
+/// The results of a callback whose second operation has this status.
+pub(super) fn executed(asked: &CbSequenceArgs4, operation: CallbackOperation, status: NfsStat4) -> Vec<u8> {
     let mut out = Vec::new();
-    CompoundReplyHeader { status: NfsStat4::Ok, tag: Opaque::default(), results: 2 }.encode(&mut out);
+    CompoundReplyHeader { status, tag: Opaque::default(), results: 2 }.encode(&mut out);
     CallbackOperation::Sequence.encode(&mut out);
     NfsStat4::Ok.encode(&mut out);
     CbSequenceOk4 {
@@ -62,8 +67,8 @@ pub(super) fn accepted(asked: &CbSequenceArgs4) -> Vec<u8> {
         target_highest_slot: asked.slot,
     }
     .encode(&mut out);
-    CallbackOperation::NotifyLock.encode(&mut out);
-    NfsStat4::Ok.encode(&mut out);
+    operation.encode(&mut out);
+    status.encode(&mut out);
     out
 }
 
