@@ -44,6 +44,11 @@ counter_table! {
         LocksLimited "locks_limited" Requests "A request of NLM was denied because of a limit.";
         LockCallbacksUndelivered "lock_callbacks_undelivered" Events "A GRANTED did not reach its host, or a CB_NOTIFY_LOCK its client.";
         LockHostsRestarted "lock_hosts_restarted" Events "A host with locks restarted, and lost them.";
+        DelegationsGranted "delegations_granted" Events "An NFSv4 client was granted a delegation.";
+        DelegationsRecalled "delegations_recalled" Events "A delegation had to be recalled, because another client or process wants the file.";
+        DelegationsReturned "delegations_returned" Events "A client has returned a delegation.";
+        DelegationsRevoked "delegations_revoked" Events "A client has not returned a delegation in time, and has lost it.";
+        DelegationWaits "delegation_waits" Requests "A request had to wait for delegations to be returned.";
         FileCacheHit "file_cache_hits" Events "An open file was found in the file cache.";
         FileCacheMiss "file_cache_misses" Events "A file had to be opened.";
         CredentialSwitch "credential_switches" Events "A thread switched to another caller's credentials.";

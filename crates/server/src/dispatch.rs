@@ -23,7 +23,9 @@ impl NfsService {
         let versions = |low, high| Err(CallFailure::ProgramMismatch(VersionRange { low, high }));
         match call.program {
             nfs3::PROGRAM => {
-                self.counters.count(ServerCounter::Requests);
+                if !context.was_deferred() {
+                    self.counters.count(ServerCounter::Requests);
+                }
                 let (v3, v4) = (self.versions.v3, self.versions.v4());
                 match call.version {
                     nfs3::VERSION if v3 => v3::call(self, call, context, reply),
@@ -78,7 +80,7 @@ impl RpcService for NfsService {
         let outcome = self.dispatch(call, context, reply);
         match outcome {
             Ok(()) => {}
-            // The call is a duplicate, and counted as one.
+            // The call is a duplicate, and counted as one; or it waits.
             Err(CallFailure::NoReply) => reply.truncate(start),
             Err(failure) => {
                 self.counters.count(ServerCounter::RequestsRejected);

@@ -10,6 +10,7 @@
 
 mod authorisation_cache;
 mod authorise;
+mod delegations;
 mod dispatch;
 mod exports;
 mod file_handle;

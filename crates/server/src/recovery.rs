@@ -9,6 +9,7 @@
 //! The grace period lasts as long as the lease before the restart, because that is the lease that
 //! the clients know: each of them sends a request within it.
 
+use curt_observe::ServerCounter;
 use curt_proto::nfs4::Clientid;
 
 use crate::service::NfsService;
@@ -116,6 +117,14 @@ impl NfsService {
             tracing::error!(%error, "the list of NFSv4 clients cannot be replaced");
         }
         self.end_grace_if_over();
+        let revoked = self.held.revoke_overdue(self.uptime());
+        if revoked > 0 {
+            self.counters.add(ServerCounter::DelegationsRevoked, revoked as u64);
+            tracing::warn!(
+                delegations = revoked,
+                "NFSv4 clients have not returned delegations, and lose them"
+            );
+        }
         report_expired(self.held.expire(self.uptime()));
         self.release_departing();
     }
@@ -146,7 +155,7 @@ impl NfsService {
         if self.held.is_departing(client) { Err(StateFault::Delay) } else { Ok(true) }
     }
 
-    /// Revokes the opens of files that are not exported any more.
+    /// Revokes the opens and delegations of files that are not exported any more.
     pub(crate) fn revoke_unexported(&self) {
         let exports = self.exports.current();
         let is_exported =
@@ -154,8 +163,8 @@ impl NfsService {
         let count = self.held.revoke_opens(|file| !is_exported(file));
         if count > 0 {
             tracing::warn!(
-                opens = count,
-                "NFSv4 opens of file systems that are not exported any more are revoked"
+                states = count,
+                "NFSv4 opens and delegations of file systems that are not exported any more are revoked"
             );
         }
     }

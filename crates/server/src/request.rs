@@ -1,14 +1,17 @@
 //! One request in progress, and the [`VerifiedHandle`] that its handle and credential resolve to.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use curt_observe::stages::{self, RequestStage};
+use curt_proto::nfs4::Clientid;
 use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::{Attributes, Fault, FileHandle, FileKind, Wcc};
 use curt_vfs::{FsCred, MayBlock, NodeHandle, PostOpResult, Vfs, VfsNode, WccResult};
 
 use crate::authorisation_cache::{Authorisation, AuthorisationCache};
+use crate::delegations::RecallInProgress;
 use crate::exports::{Export, ExportRules};
 use crate::file_handle::HandleContents;
 use crate::ops::{BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
@@ -52,6 +55,22 @@ pub(crate) struct NfsRequest<'r, 'c> {
     /// The change may have been made in this window. It is not made again, and succeeds if the tree
     /// shows that it was made.
     pub(crate) repeated: Option<ExecutionWindow>,
+    /// The NFSv4 client that sends it.
+    pub(crate) client: Option<Clientid>,
+    /// Why it was stopped, if delegations of others are in its way.
+    pub(crate) recall: Option<RecallInProgress>,
+    /// When it waits no longer, if it has waited.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl<'r, 'c> NfsRequest<'r, 'c> {
+    pub(crate) const fn new(
+        service: &'r NfsService,
+        credential: &'r OpaqueAuth<'r>,
+        context: &'r mut CallContext<'c>,
+    ) -> Self {
+        Self { service, credential, context, repeated: None, client: None, recall: None, deadline: None }
+    }
 }
 
 impl<'c> NfsRequest<'_, 'c> {

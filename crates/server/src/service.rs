@@ -12,6 +12,7 @@ use curt_rpc::message::CALL_HEADER_MAX;
 use curt_vfs::FileCacheCounters;
 
 use crate::authorisation_cache::AuthorisationCaches;
+use crate::delegations::{WaitingCalls, WaitingFiles};
 use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameService, SystemNames};
 use crate::file_handle::HandleKey;
 use crate::locking::{LockService, NfsLocks};
@@ -51,6 +52,8 @@ pub struct ClientState {
     pub sessions: usize,
     /// Number of opens.
     pub opens: usize,
+    /// Number of delegations.
+    pub delegations: usize,
 }
 
 impl From<ClientSummary> for ClientState {
@@ -64,6 +67,7 @@ impl From<ClientSummary> for ClientState {
             idle: client.since_renewal,
             sessions: client.sessions,
             opens: client.opens,
+            delegations: client.delegations,
         }
     }
 }
@@ -102,6 +106,9 @@ pub enum SetupError {
     /// The thread for what is due later about locks cannot be started.
     #[error("cannot start a thread for locks: {0}")]
     LockThread(std::io::Error),
+    /// The thread that ends waits for delegations cannot be started.
+    #[error("cannot start a thread for delegations: {0}")]
+    DelegationThread(std::io::Error),
     /// The threads that query name services cannot be started.
     #[error("cannot start a thread for name services: {0}")]
     Threads(std::io::Error),
@@ -126,8 +133,12 @@ pub struct NfsService {
     pub(crate) versions: Versions,
     /// What NFSv4 clients hold, and the share reservations of all versions.
     pub(crate) held: ServerState,
+    /// The calls that wait for delegations to be returned.
+    pub(crate) waiting_calls: Arc<WaitingCalls>,
     /// Ends the threads that call NFSv4 clients.
     pub(crate) callback_threads: OnceLock<CallbackThreads>,
+    /// Whether delegations are granted (`--no-delegations`).
+    grants_delegations: bool,
     /// The server in EXCHANGE_ID: the same after a restart with the same handles.
     pub(crate) server_owner: [u8; 16],
     started: Instant,
@@ -163,6 +174,8 @@ impl NfsService {
             Arc::clone(locks.grace()),
             Some(Box::new(NfsLocks { service: Arc::clone(&locks), clock: clock.clone() })),
         );
+        let waiting_calls = Arc::<WaitingCalls>::default();
+        held.delegations.observe(Box::new(WaitingFiles(Arc::clone(&waiting_calls))));
         let service = Self {
             key: state.handle_key(),
             exports: ExportsTable::new(names, clock.clone()),
@@ -179,7 +192,9 @@ impl NfsService {
             counters,
             authorisations: AuthorisationCaches::default(),
             held,
+            waiting_calls,
             callback_threads: OnceLock::new(),
+            grants_delegations: true,
             server_owner,
             started: clock.now(),
             lock_manager: Arc::default(),
@@ -251,6 +266,16 @@ impl NfsService {
         self.held.set_lease(lease);
     }
 
+    /// Whether to grant delegations. They are granted only once callbacks are served.
+    pub fn set_delegations(&mut self, are_granted: bool) {
+        self.grants_delegations = are_granted;
+    }
+
+    /// Whether delegations are granted, and can be recalled.
+    pub(crate) fn grants_delegations(&self) -> bool {
+        self.grants_delegations && self.waiting_calls.can_recall()
+    }
+
     /// The NFSv4 clients and what they hold.
     #[must_use]
     pub fn clients(&self) -> Vec<ClientState> {
@@ -285,6 +310,12 @@ impl NfsService {
     pub fn export_paths(&self) -> Vec<String> {
         let exports = self.exports.current();
         exports.iter().map(|export| export.path().escape_ascii().to_string()).collect()
+    }
+}
+
+impl Drop for NfsService {
+    fn drop(&mut self) {
+        self.waiting_calls.end();
     }
 }
 

@@ -154,6 +154,11 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "S", default_value_t = 90, value_parser = clap::value_parser!(u32).range(10..=3600))]
     pub(super) lease: u32,
 
+    /// Grant NFSv4 clients read delegations: they answer opens and reads of a file from their
+    /// caches until somebody else wants to change it
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
+    pub(super) delegations: Switch,
+
     /// Do not register with rpcbind; clients then need the port numbers as mount options
     #[arg(long)]
     pub(super) no_rpcbind: bool,

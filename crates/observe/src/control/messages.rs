@@ -136,6 +136,8 @@ pub struct ClientRow {
     pub sessions: u64,
     /// Number of opens.
     pub opens: u64,
+    /// Number of delegations.
+    pub delegations: u64,
 }
 
 /// A mount, and the processes and paths that cause its requests.

@@ -21,7 +21,7 @@ pub use attribute::{
 pub use bitmap::Bitmap4;
 pub use calls::callback::{
     CbGetattrArgs4, CbNotifyLockArgs4, CbRecallAnyArgs4, CbRecallArgs4, CbSequenceArgs4, CbSequenceOk4,
-    ReferringCall, ReferringCalls,
+    REFERRING_MAX, ReferringCall, ReferringCalls,
 };
 pub use calls::files::{
     AccessArgs4, AccessOk4, CommitArgs4, CommitOk4, CreateArgs4, CreateOk4, CreateType4, GetattrArgs4,

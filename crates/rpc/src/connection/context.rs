@@ -13,6 +13,10 @@ pub struct CallContext<'a> {
     peer: SocketAddr,
     local: SocketAddr,
     reader: Option<&'a mut dyn HandOverReading>,
+    was_handed_over: bool,
+    was_deferred: bool,
+    /// What the service passed to [`DeferredCall::resume`].
+    resumed: Option<Box<dyn Any + Send>>,
     service_data: Option<&'a OnceLock<Box<dyn Any + Send + Sync>>>,
     backchannel: Option<&'a dyn Fn() -> Arc<dyn Backchannel>>,
     allows_sendfile: bool,
@@ -24,6 +28,16 @@ pub struct CallContext<'a> {
 pub(crate) trait HandOverReading {
     /// Sends complete replies and lets another thread read.
     fn hand_over(&mut self);
+
+    /// The call, to be executed again later; none if there are too many calls in progress.
+    fn defer(&self) -> Option<Box<dyn DeferredCall>>;
+}
+
+/// A call that is to be executed again. Dropped without [`Self::resume`], it gets no reply.
+pub trait DeferredCall: Send {
+    /// Has a thread of the server execute the call again, from the beginning. The service finds
+    /// `state` in the call's context ([`CallContext::resumed`]). Does not wait.
+    fn resume(self: Box<Self>, state: Box<dyn Any + Send>);
 }
 
 impl<'a> CallContext<'a> {
@@ -34,6 +48,9 @@ impl<'a> CallContext<'a> {
             peer,
             local,
             reader: None,
+            was_handed_over: false,
+            was_deferred: false,
+            resumed: None,
             service_data: None,
             backchannel: None,
             allows_sendfile: false,
@@ -53,11 +70,19 @@ impl<'a> CallContext<'a> {
             peer,
             local,
             reader: Some(reader),
+            was_handed_over: false,
+            was_deferred: false,
+            resumed: None,
             service_data: Some(service_data),
             backchannel: Some(backchannel),
             allows_sendfile: true,
             file_range: None,
         }
+    }
+
+    /// The context of a call that was deferred.
+    pub(crate) fn resuming(self, state: Box<dyn Any + Send>) -> Self {
+        Self { was_deferred: true, resumed: Some(state), ..self }
     }
 
     /// The service's data of this connection, created by `make` at the first call and kept until
@@ -89,9 +114,32 @@ impl<'a> CallContext<'a> {
     /// reads and answers later calls of the connection. Repeated calls are cheap. Not needed for
     /// operations in memory.
     pub fn may_block(&mut self) {
-        if let Some(reader) = self.reader.take() {
+        if !self.was_handed_over
+            && let Some(reader) = &mut self.reader
+        {
+            self.was_handed_over = true;
             reader.hand_over();
         }
+    }
+
+    /// A call that waits for another client does not use a thread: the service keeps this, returns
+    /// [`CallFailure::NoReply`](crate::message::CallFailure::NoReply), and resumes the call when it
+    /// need not wait any more. `None` without a socket, and if the connection has too many calls in
+    /// progress.
+    #[must_use]
+    pub fn defer(&self) -> Option<Box<dyn DeferredCall>> {
+        self.reader.as_ref()?.defer()
+    }
+
+    /// Whether this call was deferred, and is executed again.
+    #[must_use]
+    pub const fn was_deferred(&self) -> bool {
+        self.was_deferred
+    }
+
+    /// What the service passed to [`DeferredCall::resume`], if this call was deferred; once.
+    pub fn resumed<T: Any + Send>(&mut self) -> Option<Box<T>> {
+        self.resumed.take()?.downcast().ok()
     }
 
     /// The backchannel to the client; `None` at the client's end, or without a socket.

@@ -18,7 +18,7 @@ pub(crate) mod service;
 pub(crate) mod waiter;
 
 pub use answer::CallHandler;
-pub use context::CallContext;
+pub use context::{CallContext, DeferredCall};
 pub use curt_sync::{Interrupt, Wake, WakerRegistration};
 pub use reply::CallReply;
 pub use reply_sink::ReplySink;

@@ -27,6 +27,6 @@ pub enum CallFailure {
     /// The credential is rejected.
     Denied(AuthStatus),
     /// No reply is sent: the call is a duplicate of one that is in progress, whose reply will be
-    /// sent.
+    /// sent, or it was deferred.
     NoReply,
 }

@@ -11,6 +11,7 @@ use curt_observe::stages;
 use super::{
     backchannel::ConnectionBackchannel,
     connection::{ReadJob, ReaderState, ServerConnection},
+    deferred::DeferredServerCall,
     inner::{BATCH_MAX, RpcServerInner, WorkerBuffers},
     limits::ResourceLimit,
     sending::SendOutcome,
@@ -18,7 +19,11 @@ use super::{
 };
 use crate::connection::context::CallContext;
 use crate::{
-    connection::{answer::Answered, context::HandOverReading, sendfile::SendfileRange},
+    connection::{
+        answer::Answered,
+        context::{DeferredCall, HandOverReading},
+        sendfile::SendfileRange,
+    },
     record::receive_buffer::{CompleteRecord, ReceiveBuffer},
 };
 
@@ -124,7 +129,7 @@ impl RpcServerInner {
 
     /// Sends a reply from a thread that does not read the connection, without waiting for the
     /// client to receive it.
-    fn answer_late(
+    pub(super) fn answer_late(
         &self,
         connection: &ServerConnection,
         reply: &[u8],
@@ -180,5 +185,8 @@ impl HandOverReading for ConnectionReader<'_> {
         } else {
             shared.dispatch(ReadJob { connection: Arc::clone(connection), receive_buffer: rest });
         }
+    }
+    fn defer(&self) -> Option<Box<dyn DeferredCall>> {
+        DeferredServerCall::of(self.shared, self.connection, self.receive_buffer.body(self.record))
     }
 }

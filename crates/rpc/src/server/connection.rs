@@ -21,7 +21,10 @@ use rustix::{
     net::{RecvFlags, Shutdown},
 };
 
-use super::{clients::ClientRef, limit_log::LimitLog, limits::ResourceLimit, sending::SendBacklog};
+use super::{
+    clients::ClientRef, deferred::ResumedCall, limit_log::LimitLog, limits::ResourceLimit,
+    sending::SendBacklog,
+};
 use crate::{
     clock::TimeSource, connection::pending_call::PendingCalls, record::receive_buffer::ReceiveBuffer,
 };
@@ -46,7 +49,7 @@ pub(super) struct ServerConnection {
     /// sees an old value reads one call more, or one less, before it notices.
     pub(super) unsent: AtomicUsize,
     pub(super) total_usage: Arc<TotalUsage>,
-    pub(super) client_ref: ClientRef<ReadJob>,
+    pub(super) client_ref: ClientRef<ServerJob>,
     pub(super) in_flight: AtomicUsize,
     /// Whether a thread waits in a receive for a call that may never arrive. Pairs with the
     /// server's flag `stopping`: each side sets its flag and then reads the other's.
@@ -56,6 +59,14 @@ pub(super) struct ServerConnection {
     /// The server's own calls to this client.
     pub(super) calls: Mutex<PendingCalls>,
     warned: AtomicBool,
+}
+
+/// What a thread does.
+pub(super) enum ServerJob {
+    /// It reads a connection.
+    Read(ReadJob),
+    /// It executes a call that was deferred.
+    Resume(ResumedCall),
 }
 
 /// A connection to read.
@@ -103,7 +114,7 @@ impl ServerConnection {
         local: SocketAddr,
         receive_buffer: ReceiveBuffer,
         total_usage: Arc<TotalUsage>,
-        client_ref: ClientRef<ReadJob>,
+        client_ref: ClientRef<ServerJob>,
     ) -> Self {
         Self {
             id,

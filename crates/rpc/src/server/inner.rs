@@ -7,7 +7,7 @@ use std::sync::{
 
 use curt_observe::stages::StageTimes;
 
-use super::{connection::ReadJob, idle_set::IdleSet, limits::Limits, worker_pool::WorkerPool};
+use super::{connection::ServerJob, idle_set::IdleSet, limits::Limits, worker_pool::WorkerPool};
 use crate::clock::TimeSource;
 use crate::connection::answer::CallHandler;
 use crate::record::receive_buffer::ReceiveBuffer;
@@ -22,7 +22,7 @@ pub(super) struct RpcServerInner {
     pub(super) limits: Limits,
     pub(super) clock: TimeSource,
     pub(super) idle_set: IdleSet,
-    pub(super) worker_pool: Arc<WorkerPool<ReadJob>>,
+    pub(super) worker_pool: Arc<WorkerPool<ServerJob>>,
     /// Number of threads that wait for the rest of a record. Relaxed: an error of one is harmless.
     pub(super) waiting_for_rest: AtomicUsize,
     /// Whether a thread polls for calls without sleeping. Relaxed: two for a moment are harmless.

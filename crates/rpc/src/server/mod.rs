@@ -11,6 +11,7 @@ mod backchannel;
 mod clients;
 mod connection;
 mod datagrams;
+mod deferred;
 mod idle_set;
 mod inner;
 mod limit_log;
@@ -40,7 +41,7 @@ use rustix::event::EventfdFlags;
 
 use crate::record::buffer_pool::BufferPool;
 pub use crate::{
-    connection::{Backchannel, CallContext, CallHandler, RpcService, SendfileRange},
+    connection::{Backchannel, CallContext, CallHandler, DeferredCall, RpcService, SendfileRange},
     message::CallFailure,
 };
 use idle_set::IdleSet;

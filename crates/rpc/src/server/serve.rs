@@ -11,7 +11,7 @@ use curt_observe::stages;
 use super::{
     adaptive_polling::AdaptivePolling,
     answering::AfterCall,
-    connection::{ReadJob, ServerConnection},
+    connection::{ReadJob, ServerConnection, ServerJob},
     inner::{RpcServerInner, WorkerBuffers},
     limits::ResourceLimit,
     receiving::{ReceiveOutcome, RestOfRecordTimeout, receive_more},
@@ -24,12 +24,15 @@ use crate::record::receive_buffer::ReceiveBuffer;
 const BUFFER_CAPACITY_MAX: usize = 256 << 10;
 
 impl JobHandler<WorkerBuffers> for RpcServerInner {
-    type Job = ReadJob;
+    type Job = ServerJob;
 
-    fn run(self: &Arc<Self>, job: ReadJob, own: &mut WorkerBuffers) {
-        let ReadJob { connection, receive_buffer } = job;
+    fn run(self: &Arc<Self>, job: ServerJob, own: &mut WorkerBuffers) {
+        let connection = Arc::clone(job.connection());
         let guard = CloseOnPanic { shared: self, connection: &connection };
-        self.serve(&connection, receive_buffer, own);
+        match job {
+            ServerJob::Read(ReadJob { receive_buffer, .. }) => self.serve(&connection, receive_buffer, own),
+            ServerJob::Resume(resumed) => self.execute_resumed(resumed, own),
+        }
         std::mem::forget(guard);
         own.batch.clear();
         own.batch.shrink_to(BUFFER_CAPACITY_MAX);
@@ -37,9 +40,18 @@ impl JobHandler<WorkerBuffers> for RpcServerInner {
         own.reply.shrink_to(BUFFER_CAPACITY_MAX);
     }
 
-    fn refuse(self: &Arc<Self>, job: ReadJob) {
-        job.connection.close("no thread can be started to serve it");
-        self.idle_set.remove(&job.connection);
+    fn refuse(self: &Arc<Self>, job: ServerJob) {
+        job.connection().close("no thread can be started to serve it");
+        self.idle_set.remove(job.connection());
+    }
+}
+
+impl ServerJob {
+    fn connection(&self) -> &Arc<ServerConnection> {
+        match self {
+            Self::Read(job) => &job.connection,
+            Self::Resume(resumed) => resumed.connection(),
+        }
     }
 }
 
@@ -63,6 +75,11 @@ impl RpcServerInner {
     /// Has a thread read a connection.
     pub(super) fn dispatch(self: &Arc<Self>, job: ReadJob) {
         let connection = Arc::clone(&job.connection);
+        self.dispatch_job(ServerJob::Read(job), &connection);
+    }
+
+    /// Has a thread do a job of a connection.
+    pub(super) fn dispatch_job(self: &Arc<Self>, job: ServerJob, connection: &ServerConnection) {
         if !self.worker_pool.dispatch(self, job, &connection.client_ref.client.quota) {
             self.idle_set.total_usage.limit_log.note(ResourceLimit::ThreadsPerClient, || {
                 let ip = connection.peer.ip();

@@ -94,7 +94,7 @@ impl<'r, 'c> LockCall<'r, 'c> {
         context: &'r mut CallContext<'c>,
     ) -> Self {
         let credential = &call.credential;
-        Self { request: NfsRequest { service, credential, context, repeated: None } }
+        Self { request: NfsRequest::new(service, credential, context) }
     }
 
     const fn service(&self) -> &'r NfsService {

@@ -19,15 +19,19 @@ pub(crate) fn getattr(
 }
 
 /// With `guard`, the attributes change only if it equals the object's ctime.
-pub(crate) fn setattr(
-    request: &mut NfsRequest<'_, '_>,
-    current: &VerifiedHandle<'_>,
+pub(crate) fn setattr<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    current: &VerifiedHandle<'r>,
     set: &SetAttributes,
     guard: Option<Timestamp>,
 ) -> WccOp<()> {
     if let Err(fault) = current.writable().and_then(|()| check(set)) {
         return current.not_begun(fault);
     }
+    let _change = match request.begin_change(current) {
+        Ok(change) => change,
+        Err(fault) => return current.not_begun(fault),
+    };
     request.may_block(current);
     let vfs = current.vfs();
     current.wcc(vfs.set_attributes(&current.caller(), &current.node, set, guard))

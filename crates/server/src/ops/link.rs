@@ -7,10 +7,10 @@ use super::{BothAttributes, BothOp, OpResult, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
 
 /// Adds a name for the saved target to the current target.
-pub(crate) fn link(
-    request: &mut NfsRequest<'_, '_>,
-    saved: &VerifiedHandle<'_>,
-    current: &VerifiedHandle<'_>,
+pub(crate) fn link<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    saved: &VerifiedHandle<'r>,
+    current: &VerifiedHandle<'r>,
     name: &[u8],
 ) -> BothOp {
     let allowed = saved
@@ -24,6 +24,10 @@ pub(crate) fn link(
         let linked = repeated::link(request, saved, current, name, window);
         return saved.both_unchanged(current, linked);
     }
+    let _change = match request.begin_change(saved) {
+        Ok(change) => change,
+        Err(fault) => return saved.both_unchanged(current, Err(fault)),
+    };
     request.may_block(saved);
     let linked = saved.vfs().link(&saved.caller(), &saved.node, &current.node, name);
     let directory = current.wcc(linked.directory);

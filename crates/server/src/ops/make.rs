@@ -1,7 +1,7 @@
 //! CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 sections 3.3.8 to 3.3.11).
 
 use curt_types::Fault;
-use curt_vfs::{NewNode, SpecialFile};
+use curt_vfs::{CreateMode, NewNode, SpecialFile};
 
 use super::name::{NamePurpose, check_name};
 use super::{FoundObject, WccOp, attributes, repeated};
@@ -13,9 +13,9 @@ const MAJOR_BITS: u32 = 12;
 const MINOR_BITS: u32 = 20;
 
 /// Creates an object with the name `name` in the current target.
-pub(crate) fn make(
-    request: &mut NfsRequest<'_, '_>,
-    current: &VerifiedHandle<'_>,
+pub(crate) fn make<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    current: &VerifiedHandle<'r>,
     name: &[u8],
     object: NewNode<'_>,
 ) -> WccOp<FoundObject> {
@@ -26,6 +26,16 @@ pub(crate) fn make(
     if let Err(fault) = allowed {
         return current.not_begun(fault);
     }
+    // An existing file may be truncated.
+    let _change = match object {
+        NewNode::File(CreateMode::Unchecked(set)) if set.size.is_some() => {
+            match request.begin_change_of_name(current, name) {
+                Ok(change) => change,
+                Err(fault) => return current.not_begun(fault),
+            }
+        }
+        _ => None,
+    };
     let made = if let Some(window) = request.repeated {
         repeated::make(request, current, name, object, window)
     } else {

@@ -6,9 +6,9 @@ use crate::request::{NfsRequest, VerifiedHandle};
 
 /// Removes `name` from the current target: an empty directory or any other object, according to the
 /// purpose.
-pub(crate) fn remove(
-    request: &mut NfsRequest<'_, '_>,
-    current: &VerifiedHandle<'_>,
+pub(crate) fn remove<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    current: &VerifiedHandle<'r>,
     name: &[u8],
     purpose: NamePurpose,
 ) -> WccOp<()> {
@@ -18,6 +18,10 @@ pub(crate) fn remove(
     if let Some(window) = request.repeated {
         return current.wcc(repeated::remove(request, current, window));
     }
+    let _change = match request.begin_change_of_name(current, name) {
+        Ok(change) => change,
+        Err(fault) => return current.not_begun(fault),
+    };
     request.may_block(current);
     let (vfs, caller) = (current.vfs(), current.caller());
     current.wcc(if purpose == NamePurpose::RemoveDirectory {

@@ -7,10 +7,10 @@ use super::{BothAttributes, BothOp, OpResult, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
 
 /// Renames `from` in the saved target to `to` in the current target.
-pub(crate) fn rename(
-    request: &mut NfsRequest<'_, '_>,
-    saved: &VerifiedHandle<'_>,
-    current: &VerifiedHandle<'_>,
+pub(crate) fn rename<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    saved: &VerifiedHandle<'r>,
+    current: &VerifiedHandle<'r>,
     from: &[u8],
     to: &[u8],
 ) -> BothOp {
@@ -25,6 +25,11 @@ pub(crate) fn rename(
     if let Some(window) = request.repeated {
         let renamed = repeated::rename(request, saved, current, to, window);
         return saved.both_unchanged(current, renamed);
+    }
+    // Both are recalled before the request waits for the first.
+    let changes = (request.begin_change_of_name(saved, from), request.begin_change_of_name(current, to));
+    if let (Err(fault), _) | (_, Err(fault)) = changes {
+        return saved.both_unchanged(current, Err(fault));
     }
     request.may_block(saved);
     let vfs = saved.vfs();

@@ -27,6 +27,8 @@ pub(crate) struct ClientSummary {
     pub(crate) owners: usize,
     /// Number of opens.
     pub(crate) opens: usize,
+    /// Number of delegations.
+    pub(crate) delegations: usize,
 }
 
 impl ServerState {
@@ -46,6 +48,7 @@ impl ServerState {
                 sessions: record.sessions.len(),
                 owners: states.owners(),
                 opens: states.opens(),
+                delegations: states.delegations(),
             }
         });
         let mut summaries: Vec<_> = summaries.collect();

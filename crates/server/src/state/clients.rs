@@ -349,6 +349,11 @@ impl ServerState {
         self.departing.store(table.departing.len(), Ordering::Relaxed);
     }
 
+    /// The client with this id.
+    pub(super) fn client(&self, id: Clientid) -> Option<Arc<Client>> {
+        Some(Arc::clone(&self.clients.lock().records.get(&id)?.client))
+    }
+
     /// The clients that were removed, and whose state is not released yet.
     pub(crate) fn departing(&self) -> Vec<Arc<Client>> {
         if self.departing.load(Ordering::Relaxed) == 0 {

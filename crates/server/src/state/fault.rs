@@ -51,6 +51,8 @@ pub(crate) enum StateFault {
     OldStateid,
     /// The administrator has revoked the state.
     AdminRevoked,
+    /// The delegation was recalled and not returned.
+    DelegationRevoked,
     /// An open of another owner denies the access, or has an access that would be denied.
     ShareDenied,
     /// The open does not include this access.

@@ -15,8 +15,11 @@ pub(crate) struct StateLimits {
     pub(crate) unconfirmed: usize,
     /// Maximum number of sessions of one client.
     pub(crate) sessions_per_client: usize,
-    /// Maximum number of opens and lock states. One client may have as many as are free for others.
+    /// Maximum number of opens, lock states and delegations. One client may have as many as are
+    /// free for others.
     pub(crate) states: usize,
+    /// Maximum number of delegations among them, in the same way.
+    pub(crate) delegations: usize,
     /// Maximum size of all cached replies. It is reserved when a session is created. One address
     /// may reserve as much as is free for others.
     pub(crate) reply_bytes: usize,
@@ -45,6 +48,7 @@ impl Default for StateLimits {
             unconfirmed: 1_024,
             sessions_per_client: 64,
             states: 1 << 19,
+            delegations: 1 << 18,
             reply_bytes: 256 << 20,
             fore: ChannelLimits {
                 request: (1 << 20) + (8 << 10),

@@ -99,7 +99,9 @@ impl ClientStates {
         let (number, record) = self.find(epoch, stateid)?;
         match &record.kind {
             StateKind::Locks(locks) if locks.file == *file => Ok((number, locks)),
-            StateKind::Locks(_) | StateKind::Open(_) => Err(StateFault::BadStateid),
+            StateKind::Locks(_) | StateKind::Open(_) | StateKind::Delegation(_) => {
+                Err(StateFault::BadStateid)
+            }
         }
     }
 

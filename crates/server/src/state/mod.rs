@@ -5,12 +5,13 @@
 //! duration since the server started.
 //!
 //! The order of locks: the table of clients or the list of idle ones, a client's states, a shard of
-//! the table of shares or of that of byte-range locks. The locks of slots are taken alone. The path
+//! the table of delegations, a shard of the table of shares or of that of byte-range locks. The locks of slots are taken alone. The path
 //! of READ, WRITE and GETATTR takes a shard of the sessions, a slot and the states of its own
 //! client: no lock that all clients share.
 
 mod admin;
 mod clients;
+mod delegations;
 mod fault;
 mod grace;
 mod limits;
@@ -38,11 +39,12 @@ use self::sessions::SessionTable;
 
 pub(crate) use self::admin::ClientSummary;
 pub(crate) use self::clients::{Client, ExchangeId, Principal};
+pub(crate) use self::delegations::{DelegationObserver, DelegationTable, FileChange, GrantingCall, Recall};
 pub(crate) use self::fault::StateFault;
 pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::lock_states::{ClientLocks, LockBasis, LockStateOutcome, LockStateRequest, lock_owner};
-pub(crate) use self::opens::{OpenGranted, OpenRequest};
+pub(crate) use self::opens::{DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest};
 pub(crate) use self::sessions::{CallbackRoute, CallbackSecurity, ChannelLimits, CreateSession, Session};
 pub use self::shares::FileKey;
 pub(crate) use self::shares::{IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable, WantedAccess};
@@ -56,6 +58,8 @@ pub(crate) struct ServerState {
     sessions: SessionTable,
     /// The share reservations of all protocol versions.
     pub(crate) shares: ShareTable,
+    /// The delegations.
+    pub(crate) delegations: DelegationTable,
     /// The grace period of all protocol versions.
     pub(crate) grace: Arc<GracePeriod>,
     /// The byte-range locks of all protocol versions; none if there are none to be released.
@@ -90,6 +94,7 @@ impl ServerState {
             ids: IdSource::new(epoch, secret),
             clients: Mutex::default(),
             shares: ShareTable::default(),
+            delegations: DelegationTable::default(),
             grace,
             locks,
             states: AtomicUsize::new(0),

@@ -12,18 +12,18 @@ use std::{
 };
 
 use curt_proto::nfs4::{SequenceStatusFlags, Stateid};
+use curt_types::FileHandle;
 
+use super::delegations::NewDelegation;
 use super::lock_states::LockState;
 use super::shares::FilePin;
 use super::{
-    Client, FileKey, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault, WantedAccess,
-    has_much, has_room, is_near_limit, nanoseconds,
+    Client, FileKey, GrantingCall, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault,
+    WantedAccess, has_much, has_room, is_near_limit, nanoseconds,
 };
 
 /// Time between two requests to a client to return state.
 const ASKING_INTERVAL: Duration = Duration::from_secs(5);
-
-const ADMIN_STATE_REVOKED: u32 = SequenceStatusFlags::ADMIN_STATE_REVOKED;
 
 /// The arguments of OPEN that concern state.
 pub(crate) struct OpenRequest<'a> {
@@ -81,10 +81,33 @@ impl OpenedModes {
     }
 }
 
-/// What a stateid names. Delegations get a variant of their own.
+/// The arguments of a request for a delegation.
+pub(crate) struct DelegationRequest<'a> {
+    /// The file.
+    pub(crate) file: FileKey,
+    /// The file, as the client calls it.
+    pub(crate) handle: &'a FileHandle,
+    /// The request.
+    pub(crate) granted_by: GrantingCall,
+    /// `CLAIM_PREVIOUS`: the client had the delegation before the server restarted.
+    pub(crate) is_reclaim: bool,
+}
+
+/// Why a client gets no delegation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DelegationRefusal {
+    /// Others use the file, or have lately, in another way; or the client has one.
+    Contention,
+    /// There are too many.
+    Resource,
+}
+
+/// What a stateid names.
 pub(super) enum StateKind {
     Open(OpenState),
     Locks(LockState),
+    /// A read delegation of a file.
+    Delegation(FileKey),
 }
 
 /// An owner's open of one file.
@@ -104,6 +127,18 @@ pub(super) struct OpenState {
 pub(super) enum Revocation {
     /// The administrator has revoked it.
     Admin,
+    /// It is a delegation that was recalled and not returned.
+    Recall,
+}
+
+impl Revocation {
+    /// The flag by which a client learns that it has such a state.
+    const fn status_flag(self) -> u32 {
+        match self {
+            Self::Admin => SequenceStatusFlags::ADMIN_STATE_REVOKED,
+            Self::Recall => SequenceStatusFlags::RECALLABLE_STATE_REVOKED,
+        }
+    }
 }
 
 /// A state of a client.
@@ -136,6 +171,8 @@ pub(super) struct ClientStates {
     /// The open of each owner and file.
     opens: HashMap<(u64, FileKey), u64>,
     owners: HashMap<Arc<[u8]>, OpenOwner>,
+    /// The delegation of each file.
+    delegations: HashMap<FileKey, u64>,
     /// Number of lock states of each owner of locks and file, one for each open.
     pub(super) lock_states: HashMap<(Arc<[u8]>, FileKey), u32>,
 }
@@ -163,13 +200,18 @@ impl ClientStates {
         self.owners.len()
     }
 
+    /// Number of delegations.
+    pub(super) fn delegations(&self) -> usize {
+        self.delegations.len()
+    }
+
     /// Whether an open of `file` denies what somebody else wants.
     pub(super) fn denies(&self, file: &FileKey, wanted: WantedAccess) -> bool {
         let opens = self.opens.iter().filter(|((_, open), _)| open == file);
         let mut records = opens.filter_map(|(_, number)| self.states.get(number));
         records.any(|record| match &record.kind {
             StateKind::Open(open) => wanted.is_denied_by(open.mode),
-            StateKind::Locks(_) => false,
+            StateKind::Locks(_) | StateKind::Delegation(_) => false,
         })
     }
 
@@ -191,6 +233,7 @@ impl ClientStates {
         let record = self.states.get_mut(&number).ok_or(StateFault::BadStateid)?;
         match record.revoked {
             Some(Revocation::Admin) => return Err(StateFault::AdminRevoked),
+            Some(Revocation::Recall) => return Err(StateFault::DelegationRevoked),
             None => {}
         }
         match stateid.seqid {
@@ -215,7 +258,20 @@ impl ClientStates {
             StateKind::Open(open) if open.file == *file => {
                 Ok(FoundOpen { number, seqid: &mut record.seqid, open })
             }
-            StateKind::Open(_) | StateKind::Locks(_) => Err(StateFault::BadStateid),
+            StateKind::Open(_) | StateKind::Locks(_) | StateKind::Delegation(_) => {
+                Err(StateFault::BadStateid)
+            }
+        }
+    }
+
+    /// As [`Self::find`], for a delegation of `file`.
+    fn find_delegation(&mut self, epoch: u32, stateid: &Stateid, file: &FileKey) -> Result<u64, StateFault> {
+        let (number, record) = self.find(epoch, stateid)?;
+        match &record.kind {
+            StateKind::Delegation(of) if of == file => Ok(number),
+            StateKind::Open(_) | StateKind::Locks(_) | StateKind::Delegation(_) => {
+                Err(StateFault::BadStateid)
+            }
         }
     }
 
@@ -223,7 +279,7 @@ impl ClientStates {
     pub(super) fn open_mut(&mut self, number: u64) -> Option<&mut OpenState> {
         match &mut self.states.get_mut(&number)?.kind {
             StateKind::Open(open) => Some(open),
-            StateKind::Locks(_) => None,
+            StateKind::Locks(_) | StateKind::Delegation(_) => None,
         }
     }
 
@@ -234,7 +290,13 @@ impl ClientStates {
         let base = match &record.kind {
             StateKind::Open(open) if open.file == *file => return Ok(open.mode),
             StateKind::Locks(locks) if locks.file == *file => locks.open,
-            StateKind::Open(_) | StateKind::Locks(_) => return Err(StateFault::BadStateid),
+            // The client opens the file for reading, and denies nothing, without asking.
+            StateKind::Delegation(of) if of == file => {
+                return Ok(ShareMode { access: ShareBits::READ, deny: ShareBits::NONE });
+            }
+            StateKind::Open(_) | StateKind::Locks(_) | StateKind::Delegation(_) => {
+                return Err(StateFault::BadStateid);
+            }
         };
         self.open_mut(base).map(|open| open.mode).ok_or(StateFault::BadStateid)
     }
@@ -251,9 +313,9 @@ impl ClientStates {
         open.mode
     }
 
-    /// Ends all states. Returns the number of states, and the opens that others must be relieved
-    /// of.
-    fn release(&mut self) -> (usize, Vec<(FileKey, ShareMode)>) {
+    /// Ends all states. Returns the number of states, and the opens and delegations that others
+    /// must be relieved of.
+    fn release(&mut self) -> (usize, Vec<(FileKey, ShareMode)>, Vec<FileKey>) {
         self.is_gone = true;
         self.opens.clear();
         self.owners.clear();
@@ -263,9 +325,10 @@ impl ClientStates {
         let in_force = states.into_values().filter(|record| record.revoked.is_none());
         let opens = in_force.filter_map(|record| match record.kind {
             StateKind::Open(open) => Some((open.file, open.mode)),
-            StateKind::Locks(_) => None,
+            StateKind::Locks(_) | StateKind::Delegation(_) => None,
         });
-        (count, opens.collect())
+        let delegations = std::mem::take(&mut self.delegations).into_keys().collect();
+        (count, opens.collect(), delegations)
     }
 }
 
@@ -549,18 +612,20 @@ impl ServerState {
         let states = &mut *client.states.lock();
         match states.find(self.ids.epoch, stateid) {
             Ok((number, record)) => match &record.kind {
-                StateKind::Open(_) => Err(StateFault::LocksHeld),
+                StateKind::Open(_) | StateKind::Delegation(_) => Err(StateFault::LocksHeld),
                 StateKind::Locks(locks) => {
                     let (owner, file) = (Arc::clone(&locks.owner), locks.file);
                     self.free_lock_state(client, states, number, &owner, &file)
                 }
             },
-            Err(StateFault::AdminRevoked) => {
+            Err(StateFault::AdminRevoked | StateFault::DelegationRevoked) => {
                 let number = number_of(self.ids.epoch, stateid)?;
-                states.states.remove(&number);
+                let freed = states.states.remove(&number).and_then(|record| record.revoked);
                 self.uncount_states(client, 1);
-                if states.states.values().all(|record| record.revoked.is_none()) {
-                    client.status_flags.fetch_and(!ADMIN_STATE_REVOKED, Ordering::Relaxed);
+                if let Some(freed) = freed
+                    && states.states.values().all(|record| record.revoked != Some(freed))
+                {
+                    client.status_flags.fetch_and(!freed.status_flag(), Ordering::Relaxed);
                 }
                 Ok(())
             }
@@ -568,8 +633,99 @@ impl ServerState {
         }
     }
 
-    /// Revokes all opens of files for which `is_revoked` holds; the clients keep their sessions.
-    /// Returns the number of opens.
+    /// Grants a client a read delegation of a file that it has just opened.
+    pub(crate) fn delegate(
+        &self,
+        client: &Client,
+        asked: &DelegationRequest<'_>,
+        now: Duration,
+    ) -> Result<Stateid, DelegationRefusal> {
+        let states = &mut *client.states.lock();
+        if states.is_gone || client.is_removed() || states.delegations.contains_key(&asked.file) {
+            return Err(DelegationRefusal::Contention);
+        }
+        let all = self.delegations.len();
+        if self.admit(states.len()).is_err()
+            || !has_room(states.delegations.len(), all, self.limits.delegations)
+        {
+            return Err(DelegationRefusal::Resource);
+        }
+        let number = self.ids.state();
+        let stateid = self.stateid(number, 1);
+        let new = NewDelegation {
+            client: client.id,
+            stateid,
+            handle: asked.handle.clone(),
+            granted_by: asked.granted_by,
+            is_reclaim: asked.is_reclaim,
+        };
+        let is_open_for_writing = || self.shares.is_open_for_writing(&asked.file);
+        if !self.delegations.grant(&asked.file, new, now, is_open_for_writing) {
+            return Err(DelegationRefusal::Contention);
+        }
+        self.count_state(client);
+        states.delegations.insert(asked.file, number);
+        let kind = StateKind::Delegation(asked.file);
+        states.states.insert(number, StateRecord { seqid: 1, revoked: None, kind });
+        Ok(stateid)
+    }
+
+    /// Whether a stateid is a delegation that the client has of a file, recalled or not.
+    pub(crate) fn check_delegation(
+        &self,
+        client: &Client,
+        stateid: &Stateid,
+        file: &FileKey,
+    ) -> Result<(), StateFault> {
+        client.states.lock().find_delegation(self.ids.epoch, stateid, file).map(drop)
+    }
+
+    /// DELEGRETURN.
+    pub(crate) fn return_delegation(
+        &self,
+        client: &Client,
+        stateid: &Stateid,
+        file: &FileKey,
+    ) -> Result<(), StateFault> {
+        let states = &mut *client.states.lock();
+        let number = states.find_delegation(self.ids.epoch, stateid, file)?;
+        states.states.remove(&number);
+        states.delegations.remove(file);
+        self.uncount_states(client, 1);
+        self.delegations.end(file, client.id);
+        Ok(())
+    }
+
+    /// Revokes the delegations whose recall was not answered for the time of a lease. Returns their
+    /// number.
+    pub(crate) fn revoke_overdue(&self, now: Duration) -> usize {
+        let overdue = self.delegations.overdue(now, self.limits.lease);
+        let revoked = overdue.iter().filter(|overdue| {
+            let client = self.client(overdue.client);
+            client.is_some_and(|client| self.revoke_delegation(&client, &overdue.stateid, &overdue.file))
+        });
+        revoked.count()
+    }
+
+    fn revoke_delegation(&self, client: &Client, stateid: &Stateid, file: &FileKey) -> bool {
+        let states = &mut *client.states.lock();
+        let Ok(number) = states.find_delegation(self.ids.epoch, stateid, file) else { return false };
+        self.end_delegation(client, states, number, Revocation::Recall);
+        true
+    }
+
+    /// Ends a delegation against the client's will.
+    fn end_delegation(&self, client: &Client, states: &mut ClientStates, number: u64, why: Revocation) {
+        let Some(record) = states.states.get_mut(&number) else { return };
+        let StateKind::Delegation(file) = record.kind else { return };
+        record.revoked = Some(why);
+        states.delegations.remove(&file);
+        client.status_flags.fetch_or(why.status_flag(), Ordering::Relaxed);
+        self.delegations.end(&file, client.id);
+    }
+
+    /// Revokes all opens and delegations of files for which `is_revoked` holds; the clients keep their sessions.
+    /// Returns their number.
     pub(crate) fn revoke_opens(&self, is_revoked: impl Fn(&FileKey) -> bool) -> usize {
         let records = self.clients.lock();
         let clients: Vec<_> = records.records.values().map(|record| Arc::clone(&record.client)).collect();
@@ -584,7 +740,7 @@ impl ServerState {
         let in_force = states.states.iter().filter(|(_, record)| record.revoked.is_none());
         let revoked = in_force.filter_map(|(number, record)| match &record.kind {
             StateKind::Open(open) if is_revoked(&open.file) => Some(*number),
-            StateKind::Open(_) | StateKind::Locks(_) => None,
+            StateKind::Open(_) | StateKind::Locks(_) | StateKind::Delegation(_) => None,
         });
         let revoked: Vec<_> = revoked.collect();
         for number in &revoked {
@@ -603,17 +759,25 @@ impl ServerState {
             states.states.insert(*number, record);
         }
         if !revoked.is_empty() {
-            client.status_flags.fetch_or(ADMIN_STATE_REVOKED, Ordering::Relaxed);
+            client.status_flags.fetch_or(Revocation::Admin.status_flag(), Ordering::Relaxed);
         }
-        revoked.len()
+        let delegations = states.delegations.iter().filter(|(file, _)| is_revoked(file));
+        let delegations: Vec<_> = delegations.map(|(_, number)| *number).collect();
+        for number in &delegations {
+            self.end_delegation(client, states, *number, Revocation::Admin);
+        }
+        revoked.len() + delegations.len()
     }
 
     /// Ends all states of a client that was removed; nothing more if it was called before.
     pub(super) fn release_states(&self, client: &Client) {
-        let (count, opens) = client.states.lock().release();
+        let (count, opens, delegations) = client.states.lock().release();
         self.uncount_states(client, count);
         for (file, mode) in opens {
             self.shares.end(ShareHolder::Nfs4, &file, mode);
+        }
+        for file in delegations {
+            self.delegations.end(&file, client.id);
         }
         if let Some(locks) = &self.locks {
             locks.release_client(client.id);

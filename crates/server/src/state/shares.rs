@@ -303,6 +303,11 @@ impl ShareTable {
         self.change(holder, file, Some(mode), None, None).unwrap_or_default()
     }
 
+    /// Whether anybody has the file open for writing.
+    pub(crate) fn is_open_for_writing(&self, file: &FileKey) -> bool {
+        self.shard(file).lock().get(file).is_some_and(|shares| shares.access.write > 0)
+    }
+
     /// Whether an open of another owner denies this I/O. `own` is the mode of the caller's own
     /// open; none for I/O without one, such as that of NFSv3.
     pub(crate) fn denies_io(&self, file: &FileKey, own: Option<ShareMode>, io: IoDirection) -> bool {

@@ -14,7 +14,7 @@ use curt_proto::nfs4::{SequenceId, SessionId, SlotId};
 use parking_lot::Mutex;
 
 use super::limits::REPLY_MIN;
-use super::{Client, Principal, ServerState, Session, StateFault};
+use super::{Client, GrantingCall, Principal, ServerState, Session, StateFault};
 
 /// Maximum number of bytes at either end of a request that tell it from others.
 const FINGERPRINT_PART: usize = 512;
@@ -171,6 +171,12 @@ impl SlotInUse {
         &self.grant
     }
 
+    /// The request, for callbacks that refer to it.
+    pub(crate) const fn call(&self) -> GrantingCall {
+        let SequenceGrant { session, slot, sequence, .. } = self.grant;
+        GrantingCall { session, slot, sequence }
+    }
+
     /// Maximum size of the reply in bytes, if the client wants it cached. A longer one gets
     /// `NFS4ERR_REP_TOO_BIG_TO_CACHE`.
     pub(crate) fn cached_max(&self) -> Option<usize> {
@@ -210,6 +216,13 @@ impl ServerState {
         let tail = &contents[contents.len().saturating_sub(FINGERPRINT_PART).max(head.len())..];
         (principal, contents.len(), head, tail).hash(&mut hasher);
         hasher.finish()
+    }
+
+    /// Whether a request is the last of its slot, so that its reply may not have arrived.
+    pub(crate) fn is_last_call(&self, call: &GrantingCall) -> bool {
+        let session = self.sessions.find(&call.session);
+        let slot = session.as_ref().and_then(|session| session.slot(call.slot));
+        slot.is_some_and(|slot| slot.0.lock().sequence == call.sequence)
     }
 
     /// SEQUENCE.

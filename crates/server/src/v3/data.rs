@@ -79,9 +79,11 @@ pub(super) fn write(
     if usize::try_from(arguments.count) != Ok(data.len()) {
         return Ok(not_begun(&current, Fault::Inval));
     }
-    if let Err(fault) = current.not_denied(IoDirection::Write) {
-        return Ok(not_begun(&current, fault));
-    }
+    let allowed = current.not_denied(IoDirection::Write).and_then(|()| request.begin_change(&current));
+    let _change = match allowed {
+        Ok(change) => change,
+        Err(fault) => return Ok(not_begun(&current, fault)),
+    };
     let written = ops::write(request, &current, arguments.offset, data, arguments.stable.into());
     Ok(wcc(on_data(written), |written, wcc| WriteOk {
         wcc,

@@ -24,6 +24,7 @@ use curt_rpc::server::{CallContext, CallFailure};
 use curt_types::{Fault, FileHandle, SetAttributes, SetTime, Timestamp};
 use curt_xdr::{Decode, Decoder, Encode, decode_all};
 
+use crate::delegations::WaitedCall;
 use crate::ops::{NamePurpose, OpResult, PostOp, WccOp};
 use crate::replay::{Execution, ExecutionWindow, Replay, Subjects};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
@@ -41,7 +42,9 @@ pub(crate) fn call(
 ) -> Result<(), CallFailure> {
     let procedure = NfsProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
     let operation = Operation::Nfs3(procedure);
-    service.counters.calls.count(operation);
+    if !context.was_deferred() {
+        service.counters.calls.count(operation);
+    }
     stages::set_operation(operation);
     let replay =
         if is_cached(procedure) { Replay::ReplyCache(&service.reply_cache) } else { Replay::Nothing };
@@ -82,10 +85,17 @@ impl Execution for ProcedureCall<'_> {
         context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<Option<Fault>, CallFailure> {
+        let waited = context.resumed::<WaitedCall>();
         let mut request =
-            NfsRequest { service: self.service, credential: &self.call.credential, context, repeated };
+            NfsRequest { repeated, ..NfsRequest::new(self.service, &self.call.credential, context) };
+        if let Some(waited) = waited {
+            request.has_waited(&waited);
+        }
         let start = reply.len();
         run(self.procedure, &mut request, self.call.arguments, reply)?;
+        if repeated.is_none() && request.wait(&mut None, 0) {
+            return Err(CallFailure::NoReply);
+        }
         let status = reply.get(start..).and_then(<[u8]>::first_chunk);
         let status = status.and_then(|status| NfsStat3::from_number(u32::from_be_bytes(*status)));
         let failed = status.filter(|status| *status != NfsStat3::Ok);

@@ -13,6 +13,7 @@ use super::object::Object;
 use super::outcome::{OpFailure, Outcome};
 use super::table;
 use crate::authorisation_cache::CallerCredential;
+use crate::delegations::WaitedCall;
 use crate::request::NfsRequest;
 use crate::service::NfsService;
 use crate::state::SlotInUse;
@@ -46,6 +47,14 @@ pub(crate) struct Compound<'r, 'c> {
     saved_stateid: Option<Stateid>,
     /// The slot that SEQUENCE has taken.
     pub(crate) slot: Option<SlotInUse>,
+    /// The slot that SEQUENCE had taken before the compound waited.
+    pub(crate) kept_slot: Option<SlotInUse>,
+    /// The number of operations that were counted before the compound waited.
+    counted: u32,
+    /// Whether an operation has changed something.
+    has_changed: bool,
+    /// The compound waits, and will be executed again.
+    waits: bool,
     /// The reply that SEQUENCE found for a repeated request. It replaces this compound's.
     pub(crate) replayed: Option<Vec<u8>>,
     /// Where this compound's results begin in the reply.
@@ -64,6 +73,7 @@ pub(super) fn call(
     if CallerCredential::of(&call.credential).is_none() {
         return Err(CallFailure::Denied(AuthStatus::TooWeak));
     }
+    let waited = context.resumed::<WaitedCall>();
     let garbage = |_| CallFailure::GarbageArguments;
     let arguments = &mut Decoder::new(call.arguments);
     let tag = arguments.opaque(TAG_MAX).map_err(garbage)?;
@@ -75,7 +85,7 @@ pub(super) fn call(
     let count_at = reply.len();
     0_u32.encode(reply);
     let mut compound = Compound {
-        request: NfsRequest { service, credential: &call.credential, context, repeated: None },
+        request: NfsRequest::new(service, &call.credential, context),
         xid: call.xid,
         minor_version,
         operations,
@@ -86,10 +96,19 @@ pub(super) fn call(
         current_stateid: None,
         saved_stateid: None,
         slot: None,
+        kept_slot: None,
+        counted: 0,
+        has_changed: false,
+        waits: false,
         replayed: None,
         start,
         attached: 0,
     };
+    if let Some(waited) = waited {
+        compound.request.has_waited(&waited);
+        compound.kept_slot = waited.slot;
+        compound.counted = waited.counted;
+    }
     let (status, results) = if !service.versions.has_minor(minor_version) {
         (NfsStat4::MinorVersMismatch, 0)
     } else if str::from_utf8(tag).is_err() {
@@ -99,6 +118,9 @@ pub(super) fn call(
         compound.run(arguments, reply)
     };
     stages::proceed(RequestStage::Encode);
+    if compound.waits {
+        return Err(CallFailure::NoReply);
+    }
     if let Some(replayed) = compound.replayed {
         reply.truncate(start);
         reply.extend_from_slice(&replayed);
@@ -157,6 +179,11 @@ impl<'r> Compound<'r, '_> {
                 Err(OpFailure::Status(_)) => outcome,
             };
             let status = outcome.map_or_else(OpFailure::status, |()| NfsStat4::Ok);
+            if outcome.is_err() && !self.has_changed && self.request.wait(&mut self.slot, self.position) {
+                self.waits = true;
+                return (status, 0);
+            }
+            self.has_changed |= operation.is_some_and(|operation| operation.properties().changes);
             probe!(NfsdCompoundStatus {
                 xid: self.xid,
                 procedure: operation.unwrap_or(Nfs4Operation::Illegal).name(),
@@ -204,7 +231,9 @@ impl<'r> Compound<'r, '_> {
         arguments: &mut Decoder<'r>,
         reply: &mut Vec<u8>,
     ) -> Outcome {
-        self.request.service.counters.calls.count(Operation::Nfs4(operation));
+        if self.position >= self.counted {
+            self.request.service.counters.calls.count(Operation::Nfs4(operation));
+        }
         let properties = operation.properties();
         if self.position == 0 || !is_auxiliary(operation) {
             stages::set_operation(Operation::Nfs4(operation));

@@ -4,18 +4,18 @@
 use curt_proto::nfs4::{NfsStat4, Stateid};
 use curt_types::{Attributes, Fault, FileKind};
 
-use super::{Compound, OpFailure, Outcome};
+use super::{Compound, OpFailure};
 use crate::request::VerifiedHandle;
-use crate::state::{IoDirection, StateFault, WantedAccess};
+use crate::state::{FileChange, IoDirection, StateFault, WantedAccess};
 
 /// Whether the client may read or write a file with a stateid of its arguments (RFC 8881 section
-/// 8.2.5).
-pub(super) fn check_stateid(
-    compound: &Compound<'_, '_>,
-    target: &VerifiedHandle<'_>,
+/// 8.2.5). The result exists as long as the operation lasts.
+pub(super) fn check_stateid<'r>(
+    compound: &mut Compound<'r, '_>,
+    target: &VerifiedHandle<'r>,
     given: Stateid,
     io: IoDirection,
-) -> Outcome {
+) -> Result<Option<FileChange<'r>>, OpFailure> {
     let stateid = compound.stateid(given)?;
     let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
     let (service, file) = (compound.request.service, target.file_key());
@@ -23,10 +23,14 @@ pub(super) fn check_stateid(
     match check() {
         Err(StateFault::Locked) => {
             service.expire_holders(&file, WantedAccess::Io(io))?;
-            Ok(check()?)
+            check()?;
         }
-        outcome => Ok(outcome?),
+        outcome => outcome?,
     }
+    // Others have no delegation of a file that is open for writing.
+    let is_special = matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS);
+    let is_unannounced = io == IoDirection::Write && is_special;
+    Ok(if is_unannounced { Some(compound.request.begin_change(target)?) } else { None })
 }
 
 /// The status of I/O that failed, for an object with these attributes: where the kernel says

@@ -78,7 +78,9 @@ pub(crate) fn call(
     context: &mut CallContext<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
-    if let Some(procedure) = Nfs4Procedure::from_number(call.procedure) {
+    if let Some(procedure) = Nfs4Procedure::from_number(call.procedure)
+        && !context.was_deferred()
+    {
         service.counters.calls.count(Operation::Nfs4Procedure(procedure));
     }
     match call.procedure {

@@ -1,8 +1,9 @@
 //! OPEN (RFC 8881 section 18.16).
 
+use curt_observe::ServerCounter;
 use curt_proto::nfs4::{
-    Attribute, Bitmap4, ChangeInfo, CreateHow4, Fattr4, NfsStat4, NoDelegation, OpenArgs4, OpenClaim,
-    OpenDelegation, OpenHow, OpenOk4, OpenResultFlags, ShareAccess4,
+    Attribute, Bitmap4, ChangeInfo, CreateHow4, DelegationType, Fattr4, NfsStat4, Nfsace4, NoDelegation,
+    OpenArgs4, OpenClaim, OpenDelegation, OpenHow, OpenOk4, OpenResultFlags, ShareAccess4, Stateid,
 };
 use curt_types::{Access, Attributes, Fault, FileKind, SetAttributes};
 use curt_vfs::{CreateMode, NewNode};
@@ -13,7 +14,7 @@ use super::settable::{EXCLUSIVE_CREATE, Settable, settable};
 use super::{Compound, Object, OpFailure, Outcome, decoded, io, names};
 use crate::ops::{self, OpResult};
 use crate::request::{NfsRequest, VerifiedHandle};
-use crate::state::{OpenGranted, OpenRequest, ShareBits, ShareMode};
+use crate::state::{DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest, ShareBits, ShareMode};
 
 /// The attributes that hold the verifier of an exclusive creation until the client sets them.
 const VERIFIER_ATTRIBUTES: Bitmap4 = Attribute::set(&[Attribute::TimeAccess, Attribute::TimeModify]);
@@ -25,7 +26,7 @@ pub(super) fn open<'r>(
 ) -> Outcome {
     let asked: OpenArgs4<'r> = decoded(arguments)?;
     let mode = share_mode(asked.share_access, asked.share_deny)?;
-    let delegation = delegation(asked.share_access)?;
+    let wanted = wanted_delegation(&asked)?;
     let current = compound.current()?;
     let is_reclaim = matches!(asked.claim, OpenClaim::Previous(_));
     check_claim(&asked)?;
@@ -43,9 +44,16 @@ pub(super) fn open<'r>(
             mode,
         )?,
         OpenClaim::Previous(_) | OpenClaim::Fh => FoundFile::existing(current),
-        // The server has granted no delegation, neither to this instance of the client nor to an
-        // earlier one.
-        OpenClaim::DelegateCur(..) | OpenClaim::DelegCurFh(_) => return Err(NfsStat4::BadStateid.into()),
+        OpenClaim::DelegateCur(stateid, name) => {
+            let object = names::lookup(&mut compound.request, &current, name.bytes())?;
+            check_delegation(compound, &object, stateid)?;
+            FoundFile::existing(object)
+        }
+        OpenClaim::DelegCurFh(stateid) => {
+            check_delegation(compound, &current, stateid)?;
+            FoundFile::existing(current)
+        }
+        // A client that restarts loses its delegations.
         OpenClaim::DelegatePrev(_) | OpenClaim::DelegPrevFh => return Err(NfsStat4::Notsupp.into()),
     };
     let FoundFile { object, is_new, directory, set, resize } = found;
@@ -58,6 +66,10 @@ pub(super) fn open<'r>(
     if !is_new {
         check_access(&mut compound.request, target, &status, mode, by_handle)?;
     }
+    // Nobody gets a delegation until the access is reserved. Holders of one do not know of a denial
+    // either.
+    let writes = mode.access.contains(ShareBits::WRITE) || mode.deny.contains(ShareBits::READ);
+    let change = if writes { Some(compound.request.begin_change(target)?) } else { None };
     let pin = target.vfs().pin(&target.node).map_err(Fault::from)?;
     let service = compound.request.service;
     let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
@@ -77,6 +89,8 @@ pub(super) fn open<'r>(
         }
     }
     service.ask_for_state(slot.client());
+    drop(change);
+    let delegation = delegate(compound, target, mode, wanted);
     // A client that cannot be called back asks for locks more often without this flag.
     let notifies =
         if compound.slot()?.session().takes_callbacks() { OpenResultFlags::MAY_NOTIFY_LOCK } else { 0 };
@@ -103,18 +117,86 @@ pub(super) fn share_mode(access: ShareAccess4, deny: u32) -> Result<ShareMode, O
     Ok(ShareMode { access: bits(access.access())?, deny: bits(deny)? })
 }
 
-/// Why there is no delegation, for clients that say what they want.
-const fn delegation(access: ShareAccess4) -> Result<OpenDelegation<'static>, OpFailure> {
-    let why = match access.wanted() {
-        0 => return Ok(OpenDelegation::None),
-        ShareAccess4::WANT_NO_DELEG => NoDelegation::NotWanted,
-        ShareAccess4::WANT_CANCEL => NoDelegation::Cancelled,
-        ShareAccess4::WANT_READ_DELEG | ShareAccess4::WANT_WRITE_DELEG | ShareAccess4::WANT_ANY_DELEG => {
-            NoDelegation::Resource(false)
-        }
-        _ => return Err(OpFailure::Status(NfsStat4::Inval)),
+/// What a client says of delegations in OPEN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WantedDelegation {
+    /// Nothing: it takes one, and no reason why there is none.
+    Unsaid,
+    /// It wants one for reading.
+    Read,
+    /// It wants one for writing only.
+    Write,
+    /// It wants none.
+    None(NoDelegation),
+    /// It had one before the server restarted, or had none.
+    Reclaimed(DelegationType),
+}
+
+fn wanted_delegation(asked: &OpenArgs4<'_>) -> Result<WantedDelegation, OpFailure> {
+    let wanted = match asked.share_access.wanted() {
+        0 => WantedDelegation::Unsaid,
+        ShareAccess4::WANT_NO_DELEG => WantedDelegation::None(NoDelegation::NotWanted),
+        ShareAccess4::WANT_CANCEL => WantedDelegation::None(NoDelegation::Cancelled),
+        ShareAccess4::WANT_READ_DELEG | ShareAccess4::WANT_ANY_DELEG => WantedDelegation::Read,
+        ShareAccess4::WANT_WRITE_DELEG => WantedDelegation::Write,
+        _ => return Err(NfsStat4::Inval.into()),
     };
-    Ok(OpenDelegation::NoneExt(why))
+    Ok(match asked.claim {
+        OpenClaim::Previous(kind) => WantedDelegation::Reclaimed(kind),
+        _ => wanted,
+    })
+}
+
+/// The delegation that the client gets with its open of `target`, or why it gets none.
+fn delegate(
+    compound: &Compound<'_, '_>,
+    target: &VerifiedHandle<'_>,
+    mode: ShareMode,
+    wanted: WantedDelegation,
+) -> OpenDelegation<'static> {
+    let none = |why| match wanted {
+        WantedDelegation::Unsaid | WantedDelegation::Reclaimed(_) => OpenDelegation::None,
+        WantedDelegation::Read | WantedDelegation::Write | WantedDelegation::None(_) => {
+            OpenDelegation::NoneExt(why)
+        }
+    };
+    let is_reclaim = match wanted {
+        WantedDelegation::None(why) => return none(why),
+        WantedDelegation::Write => return none(NoDelegation::WriteNotSupportedForType),
+        WantedDelegation::Reclaimed(DelegationType::Read) => true,
+        WantedDelegation::Reclaimed(_) => return OpenDelegation::None,
+        WantedDelegation::Unsaid | WantedDelegation::Read => false,
+    };
+    let service = compound.request.service;
+    let Some(slot) = compound.slot.as_ref() else { return OpenDelegation::None };
+    if !service.grants_delegations() || !slot.session().takes_callbacks() {
+        return none(NoDelegation::Resource(false));
+    }
+    if mode.access != ShareBits::READ {
+        return none(NoDelegation::Contention(false));
+    }
+    let asked = DelegationRequest {
+        file: target.file_key(),
+        handle: target.handle(),
+        granted_by: slot.call(),
+        is_reclaim,
+    };
+    match service.held.delegate(slot.client(), &asked, service.uptime()) {
+        Ok(stateid) => {
+            service.counters.count(ServerCounter::DelegationsGranted);
+            // Nobody is named who may open without asking: the client asks by ACCESS.
+            OpenDelegation::Read { stateid, recall: false, permissions: Nfsace4::default() }
+        }
+        Err(DelegationRefusal::Contention) => none(NoDelegation::Contention(false)),
+        Err(DelegationRefusal::Resource) => none(NoDelegation::Resource(false)),
+    }
+}
+
+/// Whether the client has this delegation of the file that it opens.
+fn check_delegation(compound: &Compound<'_, '_>, object: &Object<'_>, stateid: Stateid) -> Outcome {
+    let target = object.exported_or(NfsStat4::BadStateid)?;
+    let held = &compound.request.service.held;
+    Ok(held.check_delegation(compound.slot()?.client(), &stateid, &target.file_key())?)
 }
 
 /// Whether a claim goes with the rest of the arguments. The owner is one of the session's client,

@@ -67,6 +67,7 @@ impl From<StateFault> for OpFailure {
             StateFault::BadStateid | StateFault::StaleStateid => NfsStat4::BadStateid,
             StateFault::OldStateid => NfsStat4::OldStateid,
             StateFault::AdminRevoked => NfsStat4::AdminRevoked,
+            StateFault::DelegationRevoked => NfsStat4::DelegRevoked,
             StateFault::ShareDenied => NfsStat4::ShareDenied,
             StateFault::OpenMode => NfsStat4::Openmode,
             StateFault::Locked => NfsStat4::Locked,

@@ -21,7 +21,7 @@ pub(super) fn read<'r>(
     let ReadArgs4 { stateid, offset, count } = decoded(arguments)?;
     let object = compound.current()?;
     let target = object.exported_or(NfsStat4::Isdir)?;
-    io::check_stateid(compound, target, stateid, IoDirection::Read)?;
+    let _ = io::check_stateid(compound, target, stateid, IoDirection::Read)?;
     let room = compound.room(reply).saturating_sub(HEAD) & !3;
     let most = u32::try_from(room).unwrap_or(u32::MAX);
     if most == 0 && count > 0 {

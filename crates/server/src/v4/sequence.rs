@@ -42,6 +42,12 @@ pub(super) fn sequence<'r>(
 ) -> Outcome {
     let asked: SequenceArgs4 = decoded(arguments)?;
     let service = compound.request.service;
+    if let Some(slot) = compound.kept_slot.take() {
+        result(slot.grant()).encode(reply);
+        compound.request.client = Some(slot.client().id);
+        compound.slot = Some(slot);
+        return Ok(());
+    }
     let tag = compound.tag();
     // Clients may change the tag of a repetition.
     let contents = &compound.arguments[4 + tag.len().next_multiple_of(4)..];
@@ -59,6 +65,7 @@ pub(super) fn sequence<'r>(
         Sequenced::Execute(slot) => {
             result(slot.grant()).encode(reply);
             compound.associate(&asked.session);
+            compound.request.client = Some(slot.client().id);
             compound.slot = Some(slot);
         }
         Sequenced::Replay(replayed) => compound.replayed = Some(replayed),

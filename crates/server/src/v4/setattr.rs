@@ -19,9 +19,8 @@ pub(super) fn setattr<'r>(
     let set = settable(&attributes, compound.minor_version)?;
     let target = object.changeable()?;
     let resizes = set.values.size.is_some();
-    if resizes {
-        io::check_stateid(compound, target, stateid, IoDirection::Write)?;
-    }
+    let _change =
+        if resizes { io::check_stateid(compound, target, stateid, IoDirection::Write)? } else { None };
     let changed = ops::setattr(&mut compound.request, target, &set.values, None);
     let after = changed.attributes.after.as_ref();
     changed.value.map_err(|fault| io::failure(fault, after.filter(|_| resizes)))?;

@@ -15,7 +15,7 @@ pub(super) fn write<'r>(
     let WriteArgs4 { stateid, offset, stable, data } = decoded(arguments)?;
     let object = compound.current()?;
     let target = object.exported_or(NfsStat4::Isdir)?;
-    io::check_stateid(compound, target, stateid, IoDirection::Write)?;
+    let _change = io::check_stateid(compound, target, stateid, IoDirection::Write)?;
     let written = ops::write(&mut compound.request, target, offset, data.bytes(), stable.into());
     let written = written.value.map_err(|fault| io::failure(fault, written.attributes.after.as_ref()))?;
     WriteOk4 {

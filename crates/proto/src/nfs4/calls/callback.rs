@@ -6,7 +6,7 @@ use curt_xdr::{VarArray, Xdr};
 use crate::nfs4::{Bitmap4, NfsFh4, SequenceId, SessionId, SlotId, StateOwner, Stateid};
 
 /// Maximum number of lists of referring calls, and of calls in each, when decoding.
-const REFERRING_MAX: usize = 64;
+pub const REFERRING_MAX: usize = 64;
 
 /// A request to which a callback refers (`referring_call4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod clients;
+mod delegations;
 mod grace;
 mod lock_states;
 mod model;

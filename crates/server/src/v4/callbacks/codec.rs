@@ -1,15 +1,15 @@
 //! The messages of callbacks: CB_COMPOUND with CB_SEQUENCE and one other operation.
 
 use curt_proto::nfs4::{
-    Bitmap4, CallbackHeader, CallbackOperation, CbNotifyLockArgs4, CbRecallAnyArgs4, CbSequenceArgs4,
-    CbSequenceOk4, Clientid, CompoundReplyHeader, NfsFh4, NfsStat4, OpaqueLimited, SequenceId, SessionId,
-    SlotId, StateOwner,
+    Bitmap4, CallbackHeader, CallbackOperation, CbNotifyLockArgs4, CbRecallAnyArgs4, CbRecallArgs4,
+    CbSequenceArgs4, CbSequenceOk4, Clientid, CompoundReplyHeader, NfsFh4, NfsStat4, OpaqueLimited,
+    REFERRING_MAX, ReferringCall, ReferringCalls, SequenceId, SessionId, SlotId, StateOwner, Stateid,
 };
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_types::FileHandle;
 use curt_xdr::{DecodeError, Decoder, Encode, VarArray, put_fixed};
 
-use crate::state::{CallbackSecurity, Session};
+use crate::state::{CallbackSecurity, GrantingCall, Session};
 
 /// The operations of a callback.
 const OPERATIONS: u32 = 2;
@@ -30,6 +30,15 @@ pub(super) enum CallbackArguments<'a> {
         /// Their number.
         keep: u32,
     },
+    /// CB_RECALL.
+    Recall {
+        /// The delegation.
+        stateid: Stateid,
+        /// Its file.
+        file: &'a FileHandle,
+        /// The request that got it, if its reply may not have arrived.
+        granted_by: Option<GrantingCall>,
+    },
 }
 
 impl CallbackArguments<'_> {
@@ -37,6 +46,7 @@ impl CallbackArguments<'_> {
         match self {
             Self::NotifyLock { .. } => CallbackOperation::NotifyLock,
             Self::RecallAny { .. } => CallbackOperation::RecallAny,
+            Self::Recall { .. } => CallbackOperation::Recall,
         }
     }
 
@@ -56,7 +66,7 @@ impl CallbackArguments<'_> {
             slot: SlotId(0),
             highest_slot: SlotId(0),
             cache_this: false,
-            referring: VarArray::default(),
+            referring: self.referring(),
         }
         .encode(&mut out);
         self.operation().encode(&mut out);
@@ -71,9 +81,26 @@ impl CallbackArguments<'_> {
                     .with(CbRecallAnyArgs4::READ_DELEGATIONS)
                     .with(CbRecallAnyArgs4::DIRECTORY_DELEGATIONS);
                 CbRecallAnyArgs4 { objects_to_keep: *keep, types }.encode(&mut out);
+            Self::Recall { stateid, file, .. } => {
+                CbRecallArgs4 { stateid: *stateid, truncate: false, object: NfsFh4::from(*file) }
+                    .encode(&mut out);
             }
         }
         out
+    }
+
+    /// The client waits for the reply to the request before it looks for the delegation (RFC 8881
+    /// section 2.10.6.3).
+    fn referring(&self) -> VarArray<ReferringCalls, REFERRING_MAX> {
+        match self {
+            Self::Recall { granted_by: Some(call), .. } => {
+                let calls = vec![ReferringCall { sequence: call.sequence, slot: call.slot }];
+                let calls =
+                    ReferringCalls { session: call.session, calls: VarArray::new(calls).unwrap_or_default() };
+                VarArray::new(vec![calls]).unwrap_or_default()
+            }
+            Self::Recall { granted_by: None, .. } | Self::NotifyLock { .. } => VarArray::default(),
+        }
     }
 }
 

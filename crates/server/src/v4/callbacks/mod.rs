@@ -18,10 +18,11 @@ use curt_types::Fault;
 
 use self::codec::{Answer, CallbackArguments, Encoded};
 use self::queue::{CallbackQueue, THREADS};
+use crate::delegations::RecallSender;
 use crate::locking::LockCallbacks;
 use crate::service::{NfsService, SetupError};
 use crate::state::locks::{CallbackAnswer, LockCallback, LockClient};
-use crate::state::{CallbackRoute, Client, Session};
+use crate::state::{CallbackRoute, Client, Recall, Session};
 
 /// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,12 +42,13 @@ enum ClientCallback {
     NotifyLock(LockCallback),
     /// CB_RECALL_ANY, with the number of objects to keep.
     RecallAny(u32),
+    Recall(Recall),
 }
 
 /// The callbacks that wait for a thread.
 type ClientCallbackQueue = CallbackQueue<ClientCallback>;
 
-/// Passes what the lock table decides to clients.
+/// Passes what the lock table and the table of delegations decide to clients.
 struct ClientCallbacks(Arc<ClientCallbackQueue>);
 
 impl LockCallbacks for ClientCallbacks {
@@ -62,6 +64,12 @@ impl LockCallbacks for ClientCallbacks {
     }
 
     fn client_ends(&self, _: LockClient) {}
+}
+
+impl RecallSender for ClientCallbacks {
+    fn send(&self, recall: Recall) {
+        self.0.add(recall.client, ClientCallback::Recall(recall));
+    }
 }
 
 /// Ends the threads with the service.
@@ -80,6 +88,7 @@ fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
         let has_answered = match &callback {
             ClientCallback::NotifyLock(callback) => service.notify_lock(client, callback),
             ClientCallback::RecallAny(keep) => service.recall_any(client, *keep),
+            ClientCallback::Recall(recall) => service.recall(recall),
         };
         queue.finish(client, is_slow, has_answered);
     }
@@ -110,8 +119,10 @@ impl NfsService {
             let work = move || work(&queue, &service);
             thread::Builder::new().name("callbacks".into()).spawn(work).map_err(SetupError::LockThread)?;
         }
-        let _ = self.callback_threads.set(CallbackThreads(Arc::clone(&queue)));
-        self.locks.serve_clientids(Arc::new(ClientCallbacks(queue)));
+        let callbacks = Arc::new(ClientCallbacks(Arc::clone(&queue)));
+        let _ = self.callback_threads.set(CallbackThreads(queue));
+        self.locks.serve_clientids(Arc::<ClientCallbacks>::clone(&callbacks));
+        self.waiting_calls.start(callbacks, self.clock.clone()).map_err(SetupError::DelegationThread)?;
         self.locks.start(self.clock.clone()).map_err(SetupError::LockThread)
     }
 
@@ -146,6 +157,22 @@ impl NfsService {
     fn recall_any(&self, client: Clientid, keep: u32) -> bool {
         tracing::info!(client = client.0, "an NFSv4 client has much state and is asked to return some");
         matches!(self.call_client(client, &CallbackArguments::RecallAny { keep }), Delivery::Answered(..))
+    }
+
+    /// Recalls a delegation. Returns whether the client has answered.
+    fn recall(&self, recall: &Recall) -> bool {
+        let Recall { client, stateid, file, handle, .. } = recall;
+        let granted_by = Some(recall.granted_by).filter(|call| self.held.is_last_call(call));
+        let arguments = CallbackArguments::Recall { stateid: *stateid, file: handle, granted_by };
+        let (is_delivered, has_answered) = match self.call_client(*client, &arguments) {
+            Delivery::Answered(NfsStat4::Ok, _) => (true, true),
+            Delivery::Answered(..) => (false, true),
+            Delivery::TooLarge | Delivery::Unanswered | Delivery::Undelivered => (false, false),
+        };
+        if !is_delivered {
+            self.held.delegations.recall_failed(file, *client, stateid);
+        }
+        has_answered
     }
 
     /// Sends a callback.

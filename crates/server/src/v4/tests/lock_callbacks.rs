@@ -63,8 +63,13 @@ pub(super) fn accepted(asked: &CbSequenceArgs4) -> Vec<u8> {
 
 /// The same with the operation of the callback.
 pub(super) fn accepted_as(operation: CallbackOperation, asked: &CbSequenceArgs4) -> Vec<u8> {
+    executed(asked, operation, NfsStat4::Ok)
+}
+
+/// The results of a callback whose second operation has this status.
+pub(super) fn executed(asked: &CbSequenceArgs4, operation: CallbackOperation, status: NfsStat4) -> Vec<u8> {
     let mut out = Vec::new();
-    CompoundReplyHeader { status: NfsStat4::Ok, tag: Opaque::default(), results: 2 }.encode(&mut out);
+    CompoundReplyHeader { status, tag: Opaque::default(), results: 2 }.encode(&mut out);
     CallbackOperation::Sequence.encode(&mut out);
     NfsStat4::Ok.encode(&mut out);
     CbSequenceOk4 {
@@ -76,7 +81,7 @@ pub(super) fn accepted_as(operation: CallbackOperation, asked: &CbSequenceArgs4)
     }
     .encode(&mut out);
     operation.encode(&mut out);
-    NfsStat4::Ok.encode(&mut out);
+    status.encode(&mut out);
     out
 }
 

@@ -67,7 +67,7 @@ fn server() -> (Server, Arc<Peers>, Arc<ScriptedTime>) {
     service.serve_locks(serving).unwrap();
     let service = Arc::new(service);
     service.serve_callbacks().unwrap();
-    (Server { service }, peers, time)
+    (Server::over(service), peers, time)
 }
 
 /// The status of a call of NLM by another host.

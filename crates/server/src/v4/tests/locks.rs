@@ -348,7 +348,7 @@ fn locks_are_reclaimed_in_the_grace_period_only_and_by_their_holders() {
         let counters = Arc::new(ServerCounters::default());
         let mut service = NfsService::new(Setup { state, exports, counters }).unwrap();
         service.recover_clients().unwrap();
-        Server { service: Arc::new(service) }
+        Server::over(Arc::new(service))
     };
     let reclaiming = |locker| LockArgs4 { reclaim: true, ..locking(LockType4::Write, 0, 8, locker) };
     let server = start();

@@ -6,6 +6,7 @@
 mod attributes;
 mod compounds;
 mod conformance;
+mod delegations;
 mod fixture;
 mod limits;
 mod listing;

@@ -12,18 +12,31 @@ use curt_proto::nfs4::{
     PutfhArgs4, ReclaimCompleteArgs4, SequenceArgs4, SequenceId, SequenceOk4, SessionId, ShareAccess4,
     SlotId, StateOwner, StateProtectArgs, Stateid, VERSION, Verifier4,
 };
-use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
+use curt_rpc::auth::{AuthSys, AuthSysCredential, AuthSysGids, MachineName, OpaqueAuth, RpcCredential};
+use curt_rpc::client::{
+    Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions, TcpTransport,
+    Transport as _,
+};
 use curt_rpc::message::CallMessage;
-use curt_rpc::server::{CallContext, RpcService as _};
+use curt_rpc::server::{CallContext, Limits, RpcServer, RpcServerHandle, RpcService as _};
 use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
-use curt_xdr::{Decode, Opaque, VarArray};
+use curt_xdr::{Decode, Encode, Opaque, VarArray};
 
 use crate::exports::CredentialFlavor;
 use crate::{
     ExportClient, ExportDefinition, ExportRules, Fsid, NfsService, PersistentState, RulesByFlavor, Setup,
     Squash,
 };
+
+/// Arguments that are encoded already.
+struct Encoded<'a>(&'a [u8]);
+
+impl Encode for Encoded<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.0);
+    }
+}
 
 /// The operations of a compound, after SEQUENCE.
 pub(super) type Operations<'a> = &'a dyn Fn(&mut CompoundEncoder<'_>);
@@ -72,6 +85,16 @@ pub(super) fn channel() -> ChannelAttributes {
 
 pub(super) struct Server {
     pub(super) service: Arc<NfsService>,
+    /// A connection to it; without one, calls are made directly.
+    connection: Option<(TcpTransport, RpcServerHandle)>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some((_, handle)) = &self.connection {
+            handle.shutdown();
+        }
+    }
 }
 
 impl Server {
@@ -82,11 +105,53 @@ impl Server {
 
     pub(super) fn with(exports: Vec<ExportDefinition>) -> Self {
         let (state, counters) = (PersistentState::with_key([9; 16]), Arc::new(ServerCounters::default()));
-        Self { service: Arc::new(NfsService::new(Setup { state, exports, counters }).unwrap()) }
+        Self::over(Arc::new(NfsService::new(Setup { state, exports, counters }).unwrap()))
+    }
+
+    pub(super) const fn over(service: Arc<NfsService>) -> Self {
+        Self { service, connection: None }
+    }
+
+    /// Serves over a connection from now on, so that calls can wait.
+    pub(super) fn connected(mut self) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let limits = Limits { record: crate::RECORD_MAX, ..Limits::default() };
+        let service = Arc::<NfsService>::clone(&self.service);
+        let server = RpcServer::new(vec![listener], service, limits).unwrap();
+        let handle = server.handle();
+        std::thread::spawn(move || server.run());
+        let transport = TcpTransport::new(
+            TcpOptions::new(ServerName::Address(address.ip()), PortSource::Fixed(address.port())),
+            Arc::new(NoTransportEvents),
+        );
+        self.connection = Some((transport, handle));
+        self
     }
 
     /// Calls with bytes as arguments of COMPOUND.
     pub(super) fn raw(&self, credential: OpaqueAuth<'_>, arguments: &[u8]) -> Vec<u8> {
+        if let Some((transport, _)) = &self.connection {
+            let credential = match credential {
+                OpaqueAuth::Sys(sys) => RpcCredential::Sys(AuthSysCredential {
+                    machine_name: MachineName::new(sys.machine_name),
+                    uid: sys.uid,
+                    gid: sys.gid,
+                    groups: sys.groups,
+                }),
+                _ => RpcCredential::None,
+            };
+            let request = RpcRequest {
+                program: PROGRAM,
+                version: VERSION,
+                procedure: 1,
+                credential: &credential,
+                arguments: &Encoded(arguments),
+                bulk: &[],
+                results_max: 1 << 20,
+            };
+            return transport.call(&request, &Interrupt::never()).unwrap().results().to_vec();
+        }
         let call =
             CallMessage { xid: 1, program: PROGRAM, version: VERSION, procedure: 1, credential, arguments };
         let peer: SocketAddr = "127.0.0.1:1000".parse().unwrap();
@@ -286,7 +351,12 @@ impl TestClient<'_> {
         let delegation = match result.delegation {
             curt_proto::nfs4::OpenDelegation::None => curt_proto::nfs4::OpenDelegation::None,
             curt_proto::nfs4::OpenDelegation::NoneExt(why) => curt_proto::nfs4::OpenDelegation::NoneExt(why),
-            other => panic!("a delegation was granted: {other:?}"),
+            curt_proto::nfs4::OpenDelegation::Read { stateid, recall, permissions } => {
+                assert_eq!(permissions, curt_proto::nfs4::Nfsace4::default());
+                let permissions = curt_proto::nfs4::Nfsace4::default();
+                curt_proto::nfs4::OpenDelegation::Read { stateid, recall, permissions }
+            }
+            other => panic!("a delegation for writing was granted: {other:?}"),
         };
         let got: GetfhOk4<'_> = results.next(Nfs4Operation::Getfh).unwrap();
         let (stateid, handle) = (result.stateid, got.object.into());

@@ -1,0 +1,133 @@
+//! Calls that wait without a thread, and are executed again when their wait has ended.
+//!
+//! A deferred call has a copy of its message, and counts as a call in progress of its connection:
+//! so the number and the size of deferred calls have the limits of calls in progress.
+
+use std::{
+    any::Any,
+    sync::{Arc, Weak, atomic::Ordering},
+};
+
+use super::{
+    backchannel::ConnectionBackchannel,
+    connection::{ServerConnection, ServerJob},
+    inner::{RpcServerInner, WorkerBuffers},
+};
+use crate::connection::{
+    answer::Answered,
+    context::{CallContext, DeferredCall, HandOverReading},
+};
+
+/// A call that waits.
+pub(super) struct DeferredServerCall {
+    server: Weak<RpcServerInner>,
+    call: CallInProgress,
+}
+
+/// A call that is to be executed again.
+pub(super) struct ResumedCall {
+    call: CallInProgress,
+    state: Box<dyn Any + Send>,
+}
+
+/// A message that counts as a call in progress of its connection.
+struct CallInProgress {
+    connection: Arc<ServerConnection>,
+    message: Arc<[u8]>,
+}
+
+impl CallInProgress {
+    fn new(connection: &Arc<ServerConnection>, message: Arc<[u8]>) -> Self {
+        connection.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self { connection: Arc::clone(connection), message }
+    }
+}
+
+impl Drop for CallInProgress {
+    fn drop(&mut self) {
+        self.connection.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl DeferredServerCall {
+    /// None if the connection has too many calls in progress.
+    pub(super) fn of(
+        server: &Arc<RpcServerInner>,
+        connection: &Arc<ServerConnection>,
+        message: &[u8],
+    ) -> Option<Box<dyn DeferredCall>> {
+        if !may_defer(server, connection) {
+            return None;
+        }
+        let call = CallInProgress::new(connection, message.into());
+        Some(Box::new(Self { server: Arc::downgrade(server), call }))
+    }
+}
+
+/// Whether one call more may be in progress. Two threads may exceed the limit by one.
+fn may_defer(server: &RpcServerInner, connection: &ServerConnection) -> bool {
+    let in_flight = connection.in_flight.load(Ordering::Relaxed);
+    in_flight + 1 < server.limits.in_flight && !server.stopping.load(Ordering::Relaxed)
+}
+
+impl DeferredCall for DeferredServerCall {
+    fn resume(self: Box<Self>, state: Box<dyn Any + Send>) {
+        let Self { server, call } = *self;
+        if let Some(server) = server.upgrade() {
+            let connection = Arc::clone(&call.connection);
+            server.dispatch_job(ServerJob::Resume(ResumedCall { call, state }), &connection);
+        }
+    }
+}
+
+impl ResumedCall {
+    pub(super) fn connection(&self) -> &Arc<ServerConnection> {
+        &self.call.connection
+    }
+}
+
+impl RpcServerInner {
+    /// Executes a deferred call again, and sends its reply.
+    pub(super) fn execute_resumed(self: &Arc<Self>, resumed: ResumedCall, own: &mut WorkerBuffers) {
+        let ResumedCall { call, state } = resumed;
+        let connection = &call.connection;
+        own.reply.clear();
+        let mut reader = ResumedReader { server: self, call: &call };
+        let backchannel = || ConnectionBackchannel::of(self, connection);
+        let mut context = CallContext::of_connection(
+            connection.peer,
+            connection.local,
+            &connection.service_data,
+            &backchannel,
+            &mut reader,
+        )
+        .resuming(state);
+        let log = |what: &str| connection.log_misbehaviour(what);
+        let answered = self.handler.answer(&call.message, &mut context, &mut own.reply, &log);
+        let piece = match answered {
+            Ok(Answered::Reply(piece)) => piece,
+            // It waits again. What was no call the first time is none either.
+            Ok(Answered::Nothing) | Err(_) => return,
+        };
+        connection.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.answer_late(connection, &own.reply, piece.as_ref());
+    }
+}
+
+/// A thread that executes a deferred call does not read the connection.
+struct ResumedReader<'a> {
+    server: &'a Arc<RpcServerInner>,
+    call: &'a CallInProgress,
+}
+
+impl HandOverReading for ResumedReader<'_> {
+    fn hand_over(&mut self) {}
+
+    fn defer(&self) -> Option<Box<dyn DeferredCall>> {
+        if !may_defer(self.server, &self.call.connection) {
+            return None;
+        }
+        let call = CallInProgress::new(&self.call.connection, Arc::clone(&self.call.message));
+        Some(Box::new(DeferredServerCall { server: Arc::downgrade(self.server), call }))
+    }
+}

@@ -1,0 +1,286 @@
+//! Delegations: recalls before changes, and the requests that wait for them (RFC 8881 section 10.2).
+//!
+//! The layer between the verbs of [`ops`](crate::ops) and the table of delegations
+//! ([`state`](crate::state)). Who is about to change a file asks for a [`FileChange`]. If there is
+//! none, the request ends without an effect; its caller then lets the call wait
+//! ([`NfsRequest::wait`]). It is executed again when the delegations are back, without a thread in
+//! the meantime. After [`WAIT_MAX`] its client is told to come back later.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use curt_observe::ServerCounter;
+use curt_proto::nfs4::Clientid;
+use curt_rpc::clock::TimeSource;
+use curt_rpc::server::DeferredCall;
+use curt_types::Fault;
+use parking_lot::{Condvar, Mutex};
+
+use crate::request::{NfsRequest, VerifiedHandle};
+use crate::service::NfsService;
+use crate::state::{DelegationObserver, FileChange, FileKey, Recall, SlotInUse};
+
+/// How long a request waits for delegations to be returned.
+const WAIT_MAX: Duration = Duration::from_millis(250);
+/// Maximum number of requests that wait. Others are told to come back at once.
+const WAITING_MAX: usize = 4096;
+
+/// What a call that waited takes along.
+pub(crate) struct WaitedCall {
+    /// When it waits no longer.
+    deadline: Instant,
+    /// The slot of its session.
+    pub(crate) slot: Option<SlotInUse>,
+    /// Number of operations that were counted.
+    pub(crate) counted: u32,
+}
+
+/// The recalls for which a request has to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecallInProgress {
+    file: FileKey,
+    /// The client that wants the file.
+    by: Option<Clientid>,
+}
+
+/// Sends recalls, without waiting for the clients.
+pub(crate) trait RecallSender: Send + Sync {
+    /// Sends one.
+    fn send(&self, recall: Recall);
+}
+
+/// A call that waits.
+struct WaitingCall {
+    file: FileKey,
+    call: Box<dyn DeferredCall>,
+    waited: WaitedCall,
+}
+
+impl WaitingCall {
+    fn resume(self) {
+        self.call.resume(Box::new(self.waited));
+    }
+}
+
+/// The calls that wait.
+#[derive(Default)]
+pub(crate) struct WaitingCalls {
+    table: Mutex<WaitingTable>,
+    changed: Condvar,
+    /// Whether recalls are sent. Relaxed: set before the first request.
+    can_recall: AtomicBool,
+}
+
+#[derive(Default)]
+struct WaitingTable {
+    /// By deadline and a number.
+    calls: BTreeMap<(Instant, u64), WaitingCall>,
+    files: HashMap<FileKey, Vec<(Instant, u64)>>,
+    next: u64,
+    /// Sends recalls; without it no call waits.
+    recalls: Option<Arc<dyn RecallSender>>,
+    /// The service is gone.
+    is_over: bool,
+}
+
+impl WaitingTable {
+    fn insert(&mut self, waiting: WaitingCall) -> (Instant, u64) {
+        let key = (waiting.waited.deadline, self.next);
+        self.next += 1;
+        self.files.entry(waiting.file).or_default().push(key);
+        self.calls.insert(key, waiting);
+        key
+    }
+
+    fn remove(&mut self, key: (Instant, u64)) -> Option<WaitingCall> {
+        let waiting = self.calls.remove(&key)?;
+        if let Some(keys) = self.files.get_mut(&waiting.file) {
+            keys.retain(|other| *other != key);
+            if keys.is_empty() {
+                self.files.remove(&waiting.file);
+            }
+        }
+        Some(waiting)
+    }
+
+    fn take_overdue(&mut self, now: Instant) -> Option<WaitingCall> {
+        let (key, _) = self.calls.first_key_value().filter(|((deadline, _), _)| *deadline <= now)?;
+        let key = *key;
+        self.remove(key)
+    }
+}
+
+impl WaitingCalls {
+    /// Sends recalls from now on, and starts the thread that ends waits. It ends with
+    /// [`Self::end`].
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        recalls: Arc<dyn RecallSender>,
+        clock: TimeSource,
+    ) -> std::io::Result<()> {
+        self.table.lock().recalls = Some(recalls);
+        self.can_recall.store(true, Ordering::Relaxed);
+        let waiting = Arc::clone(self);
+        let run = move || waiting.run(&clock);
+        std::thread::Builder::new().name("delegations".into()).spawn(run).map(drop)
+    }
+
+    fn run(&self, clock: &TimeSource) {
+        let mut table = self.table.lock();
+        while !table.is_over {
+            if let Some(overdue) = table.take_overdue(clock.now()) {
+                parking_lot::MutexGuard::unlocked(&mut table, || overdue.resume());
+                continue;
+            }
+            match table.calls.first_key_value().map(|((deadline, _), _)| *deadline) {
+                Some(deadline) => drop(self.changed.wait_for(&mut table, clock.until(deadline))),
+                None => self.changed.wait(&mut table),
+            }
+        }
+    }
+
+    /// Ends the thread, and drops the calls that wait.
+    pub(crate) fn end(&self) {
+        let mut table = self.table.lock();
+        table.is_over = true;
+        table.recalls = None;
+        let dropped = std::mem::take(&mut table.calls);
+        drop(table);
+        drop(dropped);
+        self.changed.notify_all();
+    }
+
+    /// Whether recalls are sent.
+    pub(crate) fn can_recall(&self) -> bool {
+        self.can_recall.load(Ordering::Relaxed)
+    }
+
+    fn sender(&self) -> Option<Arc<dyn RecallSender>> {
+        self.table.lock().recalls.clone()
+    }
+
+    fn is_full(&self) -> bool {
+        let table = self.table.lock();
+        table.recalls.is_none() || table.calls.len() >= WAITING_MAX
+    }
+
+    fn insert(&self, waiting: WaitingCall) -> (Instant, u64) {
+        let mut table = self.table.lock();
+        let key = table.insert(waiting);
+        let is_first = table.calls.first_key_value().is_some_and(|(first, _)| *first == key);
+        drop(table);
+        if is_first {
+            self.changed.notify_one();
+        }
+        key
+    }
+
+    fn resume(&self, key: (Instant, u64)) {
+        let waiting = self.table.lock().remove(key);
+        if let Some(waiting) = waiting {
+            waiting.resume();
+        }
+    }
+}
+
+/// Resumes the calls that wait for a file.
+pub(crate) struct WaitingFiles(pub(crate) Arc<WaitingCalls>);
+
+impl DelegationObserver for WaitingFiles {
+    fn has_ended(&self, file: &FileKey) {
+        let mut table = self.0.table.lock();
+        let keys = table.files.get(file).cloned().unwrap_or_default();
+        let waiting: Vec<_> = keys.into_iter().filter_map(|key| table.remove(key)).collect();
+        drop(table);
+        waiting.into_iter().for_each(WaitingCall::resume);
+    }
+}
+
+impl NfsService {
+    /// Begins a change of `file`. Recalls the delegations that are in its way, except those of
+    /// clients whose leases have expired: these lose them.
+    fn begin_change(&self, file: &FileKey, by: Option<Clientid>) -> Option<FileChange<'_>> {
+        let now = self.uptime();
+        let conflict = match self.held.delegations.begin_change(file, by, now) {
+            Ok(change) => return Some(change),
+            Err(conflict) => conflict,
+        };
+        let mut has_expired = false;
+        for holder in &conflict.holders {
+            has_expired |= self.held.expire_lock_holder(*holder, now);
+        }
+        if has_expired {
+            self.release_departing();
+        }
+        if let Some(sender) = self.waiting_calls.sender() {
+            for recall in conflict.recalls {
+                self.counters.count(ServerCounter::DelegationsRecalled);
+                sender.send(recall);
+            }
+        }
+        // A holder may have answered, or be gone.
+        self.held.delegations.begin_change(file, by, now).ok()
+    }
+}
+
+impl<'r> NfsRequest<'r, '_> {
+    /// To be called before a change of `target`, which may last as long as the result exists.
+    ///
+    /// # Errors
+    /// [`Fault::Jukebox`]: others have delegations of the file, which are recalled.
+    pub(crate) fn begin_change(&mut self, target: &VerifiedHandle<'r>) -> Result<FileChange<'r>, Fault> {
+        self.begin_change_of(&target.file_key())
+    }
+
+    /// As [`Self::begin_change`], of the object with the name `name` in `directory`, if there is
+    /// one. The name is looked up only if there are delegations.
+    pub(crate) fn begin_change_of_name(
+        &mut self,
+        directory: &VerifiedHandle<'r>,
+        name: &[u8],
+    ) -> Result<Option<FileChange<'r>>, Fault> {
+        if let Some(change) = self.service.held.delegations.begin_change_of_any() {
+            return Ok(Some(change));
+        }
+        // What cannot be looked up is not changed either.
+        let Ok(found) = crate::ops::find(self, directory, name).value else { return Ok(None) };
+        let file = FileKey { node: found.handle, ..directory.file_key() };
+        self.begin_change_of(&file).map(Some)
+    }
+
+    fn begin_change_of(&mut self, file: &FileKey) -> Result<FileChange<'r>, Fault> {
+        let service = self.service;
+        service.begin_change(file, self.client).ok_or_else(|| {
+            self.recall = Some(RecallInProgress { file: *file, by: self.client });
+            Fault::Jukebox
+        })
+    }
+
+    /// Lets a call that was stopped by delegations wait until they are back, and then execute
+    /// again. `slot` is given along. Returns whether it waits; then the call gets no reply now.
+    pub(crate) fn wait(&mut self, slot: &mut Option<SlotInUse>, counted: u32) -> bool {
+        let Some(RecallInProgress { file, by }) = self.recall else { return false };
+        let service = self.service;
+        let now = service.clock.now();
+        let deadline = self.deadline.unwrap_or(now + WAIT_MAX);
+        if now >= deadline || service.waiting_calls.is_full() {
+            return false;
+        }
+        let Some(call) = self.context.defer() else { return false };
+        service.counters.count(ServerCounter::DelegationWaits);
+        let waited = WaitedCall { deadline, slot: slot.take(), counted };
+        let key = service.waiting_calls.insert(WaitingCall { file, call, waited });
+        // They may have come back before it waited.
+        if !service.held.delegations.is_held(&file, by) {
+            service.waiting_calls.resume(key);
+        }
+        true
+    }
+
+    /// The call has waited until now.
+    pub(crate) fn has_waited(&mut self, waited: &WaitedCall) {
+        self.deadline = Some(waited.deadline);
+    }
+}

@@ -1,0 +1,360 @@
+//! Read delegations (RFC 8881 sections 10.2 to 10.4): which clients hold one of which file, and
+//! whether somebody else changes the file.
+//!
+//! Who is about to change a file for others than its holders begins a [`FileChange`] first. It
+//! begins only if nobody else has a delegation; otherwise those are recalled, and the change has to
+//! be tried again. As long as it lasts, no delegation of the file is granted. So no change goes
+//! unnoticed by a holder, whichever comes first.
+//!
+//! A delegation whose recall is not answered for the time of a lease is overdue, and is revoked. A
+//! file whose delegations were recalled gets none for some time, because whoever changes it does so
+//! again soon, as a rule.
+//!
+//! The order of locks: a shard of this table, then a shard of the table of shares.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::{BuildHasher as _, RandomState},
+    sync::OnceLock,
+    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use curt_proto::nfs4::{Clientid, SequenceId, SessionId, SlotId, Stateid};
+use curt_types::FileHandle;
+use parking_lot::Mutex;
+
+use super::{FileKey, nanoseconds};
+
+/// Number of shards: as many as threads that contend for locks on machines of today.
+const SHARDS: usize = 64;
+/// Number of places for what is known of files without delegations, by their hashes. Files with the
+/// same place get a delegation later than possible; that is harmless.
+const PLACES: usize = 1 << 14;
+/// How long a file gets no delegation after a recall.
+const PAUSE: Duration = Duration::from_secs(30);
+/// Maximum number of holders of one file: a change recalls them all.
+const HOLDERS_MAX: usize = 1024;
+
+/// The request that was granted a delegation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GrantingCall {
+    /// Its session.
+    pub(crate) session: SessionId,
+    /// Its slot.
+    pub(crate) slot: SlotId,
+    /// Its sequence id.
+    pub(crate) sequence: SequenceId,
+}
+
+/// A delegation as it is granted.
+#[derive(Clone, Debug)]
+pub(crate) struct NewDelegation {
+    /// The holder.
+    pub(crate) client: Clientid,
+    /// Its stateid.
+    pub(crate) stateid: Stateid,
+    /// The file, as the holder calls it.
+    pub(crate) handle: FileHandle,
+    /// The request.
+    pub(crate) granted_by: GrantingCall,
+    /// The client had it before the server restarted.
+    pub(crate) is_reclaim: bool,
+}
+
+/// A delegation to be recalled.
+#[derive(Clone, Debug)]
+pub(crate) struct Recall {
+    /// The holder.
+    pub(crate) client: Clientid,
+    /// The delegation.
+    pub(crate) stateid: Stateid,
+    /// Its file.
+    pub(crate) file: FileKey,
+    /// The file, as the holder calls it.
+    pub(crate) handle: FileHandle,
+    /// The request that got it.
+    pub(crate) granted_by: GrantingCall,
+}
+
+/// What is in the way of a change.
+#[derive(Debug, Default)]
+pub(crate) struct DelegationConflict {
+    /// The holders.
+    pub(crate) holders: Vec<Clientid>,
+    /// The recalls to be sent: those that are neither answered nor about to be sent.
+    pub(crate) recalls: Vec<Recall>,
+}
+
+/// A delegation whose recall was not answered in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OverdueDelegation {
+    /// The holder.
+    pub(crate) client: Clientid,
+    /// The file.
+    pub(crate) file: FileKey,
+    /// The delegation.
+    pub(crate) stateid: Stateid,
+}
+
+/// Told when delegations end. Called with a client's states locked; must not call the state.
+pub(crate) trait DelegationObserver: Send + Sync {
+    /// A delegation of `file` that was recalled has ended.
+    fn has_ended(&self, file: &FileKey);
+}
+
+/// What became of a recall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RecallState {
+    /// It has been sent, or is about to be.
+    Sent,
+    /// It was not answered: it is to be sent again if somebody still wants the file.
+    Failed,
+}
+
+struct Delegation {
+    stateid: Stateid,
+    handle: FileHandle,
+    granted_by: GrantingCall,
+    /// Since when it is recalled.
+    recall: Option<(Duration, RecallState)>,
+}
+
+#[derive(Default)]
+struct DelegationShard {
+    files: HashMap<FileKey, HashMap<Clientid, Delegation>>,
+    /// The delegations that are recalled, by the time of the recall and the stateid.
+    recalled: BTreeMap<(Duration, [u8; 12]), (FileKey, Clientid)>,
+}
+
+/// The delegations of all clients.
+pub(crate) struct DelegationTable {
+    shards: Box<[Mutex<DelegationShard>]>,
+    hasher: RandomState,
+    /// Number of delegations, including one that is about to be granted. SeqCst with `changes`: of
+    /// a change and a grant at the same time, at least one sees the other.
+    count: AtomicUsize,
+    /// Number of those that are recalled. Relaxed: a number alone.
+    recalled: AtomicUsize,
+    /// Number of changes in progress by place. SeqCst: see `count`.
+    changes: Box<[AtomicU32]>,
+    /// Number of changes in progress of files that are not known. SeqCst: see `count`.
+    changes_of_any: AtomicU32,
+    /// Nanoseconds of the last recall by place, plus one; 0 if there was none. Relaxed: written and
+    /// read with a shard locked; files of another shard with this place may see an old value.
+    last_recalls: Box<[AtomicU64]>,
+    observer: OnceLock<Box<dyn DelegationObserver>>,
+}
+
+/// Permission to change a file, until it is dropped.
+#[must_use]
+pub(crate) struct FileChange<'a>(&'a AtomicU32);
+
+impl Drop for FileChange<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Default for DelegationTable {
+    fn default() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            count: AtomicUsize::new(0),
+            recalled: AtomicUsize::new(0),
+            changes: (0..PLACES).map(|_| AtomicU32::new(0)).collect(),
+            changes_of_any: AtomicU32::new(0),
+            last_recalls: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            observer: OnceLock::new(),
+        }
+    }
+}
+
+impl DelegationTable {
+    /// Sets who is told when delegations end. Later calls have no effect.
+    pub(crate) fn observe(&self, observer: Box<dyn DelegationObserver>) {
+        let _ = self.observer.set(observer);
+    }
+
+    /// Begins a change of a file that need not be known, because nobody has a delegation.
+    pub(crate) fn begin_change_of_any(&self) -> Option<FileChange<'_>> {
+        self.changes_of_any.fetch_add(1, Ordering::SeqCst);
+        let change = FileChange(&self.changes_of_any);
+        self.is_empty().then_some(change)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    /// Number of delegations.
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn place(&self, file: &FileKey) -> usize {
+        // The lowest bits are enough.
+        usize::try_from(self.hasher.hash_one(file) & 0xffff_ffff).unwrap_or_default()
+    }
+
+    /// Begins a change of `file` that is made by the client `by`, or by no NFSv4 client. The
+    /// delegation of a client is not in its own way: it knows what it changes.
+    ///
+    /// # Errors
+    /// The delegations in its way, which are recalled from now on.
+    pub(crate) fn begin_change(
+        &self,
+        file: &FileKey,
+        by: Option<Clientid>,
+        now: Duration,
+    ) -> Result<FileChange<'_>, DelegationConflict> {
+        let place = self.place(file);
+        let changes = &self.changes[place % PLACES];
+        changes.fetch_add(1, Ordering::SeqCst);
+        let change = FileChange(changes);
+        if self.is_empty() {
+            return Ok(change);
+        }
+        let shard = &mut *self.shards[place % SHARDS].lock();
+        let Some(holders) = shard.files.get_mut(file) else { return Ok(change) };
+        let mut conflict = DelegationConflict::default();
+        for (client, delegation) in holders.iter_mut().filter(|(client, _)| Some(**client) != by) {
+            conflict.holders.push(*client);
+            let since = match delegation.recall {
+                Some((_, RecallState::Sent)) => continue,
+                Some((since, RecallState::Failed)) => since,
+                None => {
+                    self.recalled.fetch_add(1, Ordering::Relaxed);
+                    shard.recalled.insert((now, delegation.stateid.other), (*file, *client));
+                    now
+                }
+            };
+            delegation.recall = Some((since, RecallState::Sent));
+            conflict.recalls.push(Recall {
+                client: *client,
+                stateid: delegation.stateid,
+                file: *file,
+                handle: delegation.handle.clone(),
+                granted_by: delegation.granted_by,
+            });
+        }
+        if conflict.holders.is_empty() {
+            return Ok(change);
+        }
+        self.last_recalls[place % PLACES].store(nanoseconds(now).saturating_add(1), Ordering::Relaxed);
+        Err(conflict)
+    }
+
+    /// Grants a delegation, unless somebody changes the file, has changed it lately, or may write
+    /// it, or unless it has too many holders. Returns whether it did. A client has one of a file at
+    /// most.
+    pub(super) fn grant(
+        &self,
+        file: &FileKey,
+        new: NewDelegation,
+        now: Duration,
+        is_open_for_writing: impl FnOnce() -> bool,
+    ) -> bool {
+        let place = self.place(file);
+        self.count.fetch_add(1, Ordering::SeqCst);
+        let shard = &mut *self.shards[place % SHARDS].lock();
+        let is_changed = self.changes[place % PLACES].load(Ordering::SeqCst) > 0
+            || self.changes_of_any.load(Ordering::SeqCst) > 0;
+        let is_granted = !is_changed
+            && (new.is_reclaim || !self.was_recalled(place, now))
+            && shard.files.get(file).is_none_or(|holders| is_open_to(holders, new.client))
+            && !is_open_for_writing();
+        if !is_granted {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        }
+        let NewDelegation { client, stateid, handle, granted_by, .. } = new;
+        let delegation = Delegation { stateid, handle, granted_by, recall: None };
+        shard.files.entry(*file).or_default().insert(client, delegation);
+        true
+    }
+
+    /// Whether delegations of files with this place were recalled lately.
+    fn was_recalled(&self, place: usize, now: Duration) -> bool {
+        match self.last_recalls[place % PLACES].load(Ordering::Relaxed) {
+            0 => false,
+            recalled => nanoseconds(now).saturating_sub(recalled - 1) < nanoseconds(PAUSE),
+        }
+    }
+
+    /// A client's delegation ends: it was returned or revoked, or the client is gone.
+    pub(super) fn end(&self, file: &FileKey, client: Clientid) {
+        let place = self.place(file);
+        let shard = &mut *self.shards[place % SHARDS].lock();
+        let Some(holders) = shard.files.get_mut(file) else { return };
+        let Some(ended) = holders.remove(&client) else { return };
+        if holders.is_empty() {
+            shard.files.remove(file);
+        }
+        self.count.fetch_sub(1, Ordering::SeqCst);
+        if let Some((since, _)) = ended.recall {
+            shard.recalled.remove(&(since, ended.stateid.other));
+            self.recalled.fetch_sub(1, Ordering::Relaxed);
+            if let Some(observer) = self.observer.get() {
+                observer.has_ended(file);
+            }
+        }
+    }
+
+    /// The recall of a delegation was not answered. It is sent again if somebody still wants the
+    /// file.
+    pub(crate) fn recall_failed(&self, file: &FileKey, client: Clientid, stateid: &Stateid) {
+        let shard = &mut *self.shards[self.place(file) % SHARDS].lock();
+        let delegation = shard.files.get_mut(file).and_then(|holders| holders.get_mut(&client));
+        if let Some(delegation) = delegation
+            && delegation.stateid.other == stateid.other
+            && let Some((_, state)) = &mut delegation.recall
+        {
+            *state = RecallState::Failed;
+        }
+    }
+
+    /// Whether others than `by` have a delegation of a file.
+    pub(crate) fn is_held(&self, file: &FileKey, by: Option<Clientid>) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let shard = self.shards[self.place(file) % SHARDS].lock();
+        let holders = shard.files.get(file);
+        holders.is_some_and(|holders| holders.keys().any(|client| Some(*client) != by))
+    }
+
+    /// The delegations that are recalled since `lease` or longer.
+    pub(crate) fn overdue(&self, now: Duration, lease: Duration) -> Vec<OverdueDelegation> {
+        let Some(since) = now.checked_sub(lease) else { return Vec::new() };
+        if self.recalled.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut overdue = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let recalled = shard.recalled.range(..=(since, [u8::MAX; 12]));
+            overdue.extend(recalled.map(|((_, other), (file, client))| OverdueDelegation {
+                client: *client,
+                file: *file,
+                stateid: Stateid { seqid: 0, other: *other },
+            }));
+        }
+        overdue
+    }
+}
+
+#[cfg(test)]
+impl DelegationTable {
+    /// Ends a change that was forgotten.
+    pub(super) fn end_change(&self, file: &FileKey) {
+        drop(FileChange(&self.changes[self.place(file) % PLACES]));
+    }
+}
+
+/// Whether a client may become a holder.
+fn is_open_to(holders: &HashMap<Clientid, Delegation>, client: Clientid) -> bool {
+    let is_recalled = || holders.values().any(|delegation| delegation.recall.is_some());
+    holders.len() < HOLDERS_MAX && !holders.contains_key(&client) && !is_recalled()
+}

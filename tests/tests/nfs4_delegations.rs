@@ -1,0 +1,102 @@
+//! Read delegations of `curt serve`: Linux clients that hold them, and others that change the files.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use curt_tests::curt::{self, CurtMount, CurtServe};
+use curt_tests::kernel::KernelNumber;
+use curt_tests::linux_locker::LinuxLocker;
+use curt_tests::network::Network;
+use curt_tests::process;
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// The lease.
+const LEASE: u64 = 10;
+
+/// A counter of the server.
+fn counter(network: &Network, name: &str) -> Result<u64> {
+    let mut command = network.command(curt::program("curt")?);
+    let text = process::run(command.args(["stat", "--json", "--server"]), MINUTE)?;
+    let value = text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
+    Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+}
+
+fn start<'n>(
+    network: &'n Network,
+    number: u8,
+    minor: u32,
+    name: &'static str,
+    server: &CurtServe,
+) -> Result<LinuxLocker<'n>> {
+    let mounting = format!("vers=4.{minor},port={} {}", CurtServe::PORT, server.source());
+    LinuxLocker::start(network, KernelNumber(number), &mounting, name)?.mounted()
+}
+
+/// Has a client read a file, which must contain this line.
+fn reads(client: &mut LinuxLocker<'_>, name: &str, contents: &str) -> Result<()> {
+    client.run(&format!("[[ $(</mnt/nfs/{name}) == {contents} ]]"))
+}
+
+// SEMANTICS: stateful-11, stateful-12, stateful-13.
+#[test]
+fn linux_clients_see_each_change_at_once_and_lose_what_they_do_not_return() -> Result<()> {
+    let network = Network::new()?;
+    let export = network.make_directory("export")?;
+    for name in ["file", "written", "removed", "replaced", "moded", "by3", "kept"] {
+        fs::write(export.join(name), "old\n")?;
+    }
+    let mut server = CurtServe::start(&network, &export, &["--lease", &LEASE.to_string()])?;
+    let (mut one, mut two) = (start(&network, 0, 1, "one", &server)?, start(&network, 1, 2, "two", &server)?);
+    let mount = CurtMount::start(&network, "mount", &server.source(), "")?;
+    for name in ["written", "removed", "replaced", "moded", "by3", "kept"] {
+        reads(&mut one, name, "old")?;
+    }
+    ensure!(counter(&network, "delegations_granted")? >= 6);
+    let clients = {
+        let curt = curt::program("curt")?.display().to_string();
+        network.shell(&format!("{curt} stat --server --clients --json"), MINUTE)?
+    };
+    let clients: serde_json::Value = serde_json::from_str(&clients)?;
+    let held = clients.as_array().into_iter().flatten().filter_map(|client| client["delegations"].as_u64());
+    ensure!(held.sum::<u64>() >= 6, "{clients}");
+
+    // A read that needs no request, until another client changes the file.
+    one.run("a=$(grep -c . /proc/self/mountstats); cat /mnt/nfs/kept >/dev/null")?;
+    two.run("echo new >/mnt/nfs/written")?;
+    reads(&mut one, "written", "new")?;
+    two.run("rm /mnt/nfs/removed")?;
+    one.run("[[ ! -e /mnt/nfs/removed ]]")?;
+    two.run("echo new >/mnt/nfs/fresh; mv /mnt/nfs/fresh /mnt/nfs/replaced")?;
+    reads(&mut one, "replaced", "new")?;
+    two.run("chmod 640 /mnt/nfs/moded")?;
+    one.run("[[ $(stat -c %a /mnt/nfs/moded) == 640 ]]")?;
+    fs::write(mount.directory().join("by3"), "new\n")?;
+    reads(&mut one, "by3", "new")?;
+    ensure!(counter(&network, "delegations_recalled")? >= 5);
+    ensure!(counter(&network, "delegations_revoked")? == 0);
+
+    // After a kill the client takes its delegation back, and is asked for it as before.
+    server.kill()?;
+    server.restart(&network)?;
+    one.run("stat -f /mnt/nfs >/dev/null; [[ $(</mnt/nfs/kept) == old ]]")?;
+    two.run("echo new >/mnt/nfs/kept")?;
+    reads(&mut one, "kept", "new")?;
+
+    // A client that does not answer delays others for a lease at most.
+    let granted = counter(&network, "delegations_granted")?;
+    reads(&mut one, "file", "old")?;
+    ensure!(counter(&network, "delegations_granted")? > granted);
+    network.shell(&format!("ip route add blackhole {}", KernelNumber(0).address()), MINUTE)?;
+    let began = Instant::now();
+    two.run("echo new >/mnt/nfs/file")?;
+    let took = began.elapsed();
+    network.shell(&format!("ip route del blackhole {}", KernelNumber(0).address()), MINUTE)?;
+    ensure!(took >= Duration::from_millis(250), "{took:?}");
+    ensure!(took < Duration::from_secs(4 * LEASE), "{took:?}");
+    reads(&mut one, "file", "new")?;
+    drop(mount);
+    one.end()?;
+    two.end()?;
+    Ok(())
+}
