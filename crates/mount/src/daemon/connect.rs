@@ -23,7 +23,7 @@ use tracing::info;
 use super::MountSpec;
 use crate::helper::{ExitStatus, MountFailure};
 use crate::lock_service::LockHost;
-use crate::options::{LocalLocks, SecurityFlavor, Settings};
+use crate::options::{HANDOFFS_MAX, LocalLocks, SecurityFlavor, Settings};
 
 /// `retry=` in minutes, in the foreground and in the background (nfs(5)).
 const RETRY_FOREGROUND: u32 = 2;
@@ -184,7 +184,7 @@ pub(super) fn client(
         data,
         limits: names,
         soft_revalidation: settings.transport.softreval.then(|| silence_max(settings)),
-        locks: LockOptions { order: settings.locks.order, handoffs_max: settings.locks.handoffs },
+        locks: LockOptions { order: settings.locks.order, handoffs_max: handoffs(mounted, settings) },
     };
     let root = MountedRoot {
         handle: mounted.root.clone(),
@@ -197,8 +197,18 @@ pub(super) fn client(
     })
 }
 
-/// The protocol of the mount: NFSv3 with locks of the server, unless the options ask for local
-/// ones, or NFSv4, which has no locks yet.
+/// How often in a row a lock passes between processes. Lock managers of NFSv3 grant to waiters of
+/// other clients in turn, so that nothing need be saved at their cost; with NFSv4 a client with many
+/// processes has to ask again for each.
+fn handoffs(mounted: &MountedExport, settings: &Settings) -> u32 {
+    settings.locks.handoffs.unwrap_or(match mounted.version {
+        MountedVersion::V3(_) => 0,
+        MountedVersion::V4(_) => HANDOFFS_MAX,
+    })
+}
+
+/// The protocol of the mount: NFSv4, or NFSv3 with locks of the server, unless the options ask for
+/// local ones.
 fn protocol(mounted: &MountedExport, settings: &Settings) -> Arc<dyn Protocol> {
     if let MountedVersion::V4(protocol) = &mounted.version {
         return Arc::<NfsV4>::clone(protocol);

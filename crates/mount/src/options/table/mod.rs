@@ -5,6 +5,7 @@ mod curt;
 mod generic;
 mod nfs;
 
+pub(crate) use self::curt::HANDOFFS_MAX;
 pub(super) use self::curt::{FILL_MODES, RACY_GUARDS};
 pub(super) use self::nfs::{LOCAL_LOCKS, LOOKUP_CACHES};
 use super::settings::Settings;
