@@ -45,13 +45,16 @@ except OSError as error:
     sys.exit()
 for line in sys.stdin:
     word = line.strip()
-    if word == "unlock":
-        lock(True, unlock=True)
-    elif word.startswith("write "):
-        os.pwrite(file.fileno(), word[6:].encode(), 0)
-    elif word == "end":
+    if word == "end":
         break
-    print("done", word, flush=True)
+    try:
+        if word == "unlock":
+            lock(True, unlock=True)
+        elif word.startswith("write "):
+            os.pwrite(file.fileno(), word[6:].encode(), 0)
+        print("done", word, flush=True)
+    except OSError as error:
+        print("failed", word, errno.errorcode[error.errno], flush=True)
 "#;
 
 /// Starts the program on a file: `fcntl-write`, `ofd-read` or the like, and options.

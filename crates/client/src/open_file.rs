@@ -85,6 +85,14 @@ impl OpenFileLocks {
         }
         Ok(())
     }
+
+    /// An operation has failed, perhaps because a lock was lost meanwhile: no other does for that.
+    pub(crate) fn note_failure(&self, error: Errno) -> Errno {
+        if error == Errno::IO {
+            self.is_lost.store(false, Relaxed);
+        }
+        error
+    }
 }
 
 impl OpenFile {

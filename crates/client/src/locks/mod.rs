@@ -47,7 +47,7 @@ use crate::{
     errno,
     inode::Inode,
     open_file::OpenFile,
-    protocol::{CallbackId, LockEvents, LockMode, RpcCaller, WireLock, WireOwner},
+    protocol::{CallbackId, LockEvents, LockMode, OpenCaller, OpenContext, RpcCaller, WireLock, WireOwner},
     threads::Background,
 };
 use files::{LockedFiles, WireOwners};
@@ -185,7 +185,7 @@ struct WantedLock {
 struct LockEffects {
     answers: Vec<(Arc<Inode>, LockCaller, Result<(), LockError>)>,
     timers: Vec<(LockCallId, Duration)>,
-    lost: Vec<(Arc<Inode>, ByteRange, Vec<Weak<OpenFile>>)>,
+    lost: Vec<(Arc<Inode>, ByteRange)>,
     sends: Vec<LockCall>,
 }
 
@@ -384,8 +384,9 @@ impl MountLocks {
                 }
                 LockAction::Lost { file, owner, range } => {
                     if let Some(file) = state.files.get(file) {
-                        let opens = file.opens_of(owner).to_vec();
-                        effects.lost.push((Arc::clone(&file.inode), range, opens));
+                        let opens = file.opens_of(owner).iter().filter_map(Weak::upgrade);
+                        opens.for_each(|open| open.locks.note_lost());
+                        effects.lost.push((Arc::clone(&file.inode), range));
                     }
                 }
                 LockAction::HandedOff { request } => {
@@ -487,6 +488,7 @@ impl MountLocks {
     /// Answers callers, sets timers and reports losses; returns the requests to be sent.
     fn answer_all(self: &Arc<Self>, effects: LockEffects) -> Vec<LockCall> {
         for (call, after) in effects.timers {
+            let after = after.min(self.core.protocol.blocked_lock_wait_max());
             let locks = Arc::downgrade(self);
             let task = move || {
                 if let Some(locks) = locks.upgrade() {
@@ -495,7 +497,7 @@ impl MountLocks {
             };
             self.timers.spawn_after(jittered(after, call), Box::new(task));
         }
-        for (inode, range, opens) in effects.lost {
+        for (inode, range) in effects.lost {
             self.core.count(ClientCounter::LockLost);
             probe!(NfsLockLost {
                 fileid: inode.fileid_if_enabled(Event::NfsLockLost),
@@ -505,9 +507,8 @@ impl MountLocks {
             tracing::warn!(
                 object = inode.id().0,
                 ?range,
-                "a lock was lost when the server restarted: I/O through its descriptor fails once"
+                "a lock was lost at the server: I/O through its descriptor fails once"
             );
-            opens.iter().filter_map(Weak::upgrade).for_each(|open| open.locks.note_lost());
             // Others may have changed the file. The next read of cached bytes has to fail, too.
             expire(&inode);
             if let Some(observer) = &self.core.observer {
@@ -535,7 +536,7 @@ impl MountLocks {
             Ok(()) => self.core.count(ClientCounter::LockGranted),
             Err(LockError::Interrupted) => self.core.count(ClientCounter::LockInterrupt),
             Err(LockError::Deadlock) => self.core.count(ClientCounter::LockDeadlock),
-            Err(LockError::Held | LockError::NoLocks | LockError::Failed(_)) => {}
+            Err(LockError::Held | LockError::NoLocks | LockError::OpenMode | LockError::Failed(_)) => {}
         }
     }
 
@@ -554,7 +555,9 @@ impl MountLocks {
         };
         let _scope = scope::enter(scope::RequestScope { object: inode.id().0, ..scope::current() });
         let _cause = scope::with_cause(Cause::Lock);
-        let caller = RpcCaller { credential: &identity.credential, interrupt: &self.stop };
+        let open = OpenContext { owner: identity.number, credential: Arc::clone(&identity.credential) };
+        let opener = OpenCaller { open: &open, interrupt: &self.stop };
+        let caller = opener.rpc();
         let (protocol, file) = (&self.core.protocol, inode.handle());
         let lock = |lock_type| WireLock { owner, range: call.range, lock_type };
         if call.is_undo {
@@ -565,12 +568,12 @@ impl MountLocks {
                 self.core.count(ClientCounter::LockWire);
                 trace_state(&inode, call.range, "asked");
                 let mode = if block { LockMode::Block } else { LockMode::Try };
-                protocol.lock(caller, file, &lock(lock_type), mode)
+                protocol.lock(opener, file, &lock(lock_type), mode)
             }
             LockProcedure::Reclaim { lock_type } => {
                 self.core.count(ClientCounter::LockWire);
                 trace_state(&inode, call.range, "reclaimed");
-                protocol.lock(caller, file, &lock(lock_type), LockMode::Reclaim)
+                protocol.lock(opener, file, &lock(lock_type), LockMode::Reclaim)
             }
             LockProcedure::Unlock => {
                 self.core.count(ClientCounter::LockUnlockWire);
@@ -721,6 +724,46 @@ impl LockEvents for MountLocks {
         let effects = self.event(|state, _| state.agent.callbacks_lost());
         this.perform_elsewhere(effects);
     }
+
+    fn notified(&self, file: &FileHandle, owner: WireOwner) -> bool {
+        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return false };
+        let mut is_awaited = false;
+        let effects = self.event(|state, _| {
+            let found = state.files.by_handle(file).zip(state.owners.owner(owner));
+            let Some((file, owner)) = found else { return Vec::new() };
+            let (awaited, actions) = state.agent.available(file, owner);
+            is_awaited = awaited;
+            actions
+        });
+        if is_awaited {
+            self.core.count(ClientCounter::LockCallback);
+        }
+        for call in &effects.sends {
+            self.trace_state(call, "called back");
+        }
+        this.perform_elsewhere(effects);
+        is_awaited
+    }
+
+    fn reclaimed(&self, file: &FileHandle, range: ByteRange) {
+        self.core.count(ClientCounter::LockReclaimed);
+        let mut state = self.state.lock();
+        let file = state.files.by_handle(file);
+        if let Some(known) = file.and_then(|file| state.files.get(file)) {
+            trace_state(&known.inode, range, "reclaimed");
+        }
+    }
+
+    fn lost(&self, file: &FileHandle, owner: WireOwner, range: ByteRange) {
+        let Some(this) = self.this.get().and_then(Weak::upgrade) else { return };
+        let effects = self.event(|state, _| {
+            let found = state.files.by_handle(file).zip(state.owners.owner(owner));
+            found.map(|(file, owner)| state.agent.lost(file, owner, range)).unwrap_or_default()
+        });
+        // Not on this thread: the kernel drops pages that requests hold which wait for it.
+        let threads = Arc::clone(&self.senders(RequestKind::Release).threads);
+        threads.spawn(Box::new(move || this.perform_elsewhere(effects)));
+    }
 }
 
 impl LockEffects {
@@ -823,6 +866,7 @@ fn error_of(error: LockError) -> Errno {
         LockError::Interrupted => Errno::INTR,
         LockError::Deadlock => Errno::DEADLK,
         LockError::NoLocks => Errno::NOLCK,
+        LockError::OpenMode => Errno::BADF,
         // fcntl(2): the range does not fit into the server's file offsets.
         LockError::Failed(Fault::Fbig) => Errno::OVERFLOW,
         LockError::Failed(fault) => errno::of_fault(fault),

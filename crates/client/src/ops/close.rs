@@ -95,7 +95,7 @@ pub fn flush(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
 pub fn fsync(op: &Op<'_>, file: &OpenFile, datasync: bool) -> Result<(), Errno> {
     file.locks.check_lost()?;
     let _ = datasync;
-    flush(op, file)
+    flush(op, file).map_err(|error| file.locks.note_failure(error))
 }
 
 /// Uncounts an open that failed.

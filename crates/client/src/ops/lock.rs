@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use curt_policy::locks::LockOwner;
 use curt_rpc::client::Interrupt;
-use curt_types::ByteRange;
+use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
@@ -19,10 +19,17 @@ use crate::{
 /// perhaps before this returns. An interrupt of the operation ends the wait.
 ///
 /// The result is EAGAIN (another owner has it, and the request does not wait), EINTR, EDEADLK,
-/// ENOLCK, or an error of the server. After a grant nothing that was cached of the file is used.
+/// ENOLCK, EBADF (with NFSv4, if the file is not open for what the lock is for), or an error of the server. After a grant nothing that was cached of the file is used.
 pub fn lock(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments, done: LockDone) {
     if let Err(error) = file.locks.check_lost() {
         return done(Err(error));
+    }
+    let is_open_for = match arguments.lock_type {
+        LockType::Read => file.flags().read,
+        LockType::Write => file.flags().write,
+    };
+    if !is_open_for && op.protocol().locks_by_open_mode() {
+        return done(Err(Errno::BADF));
     }
     // A downgrade shows others what was written. What was written without a lock must not hide
     // what others write under theirs.
@@ -52,7 +59,8 @@ pub fn unlock(op: &Op<'_>, file: &Arc<OpenFile>, owner: LockOwner, range: ByteRa
         unlock_in_background(op, file, owner, range);
         return done(lost.and(Err(Errno::INTR)));
     }
-    let done = Box::new(move |result| done(lost.and(result)));
+    let locked = Arc::clone(file);
+    let done = Box::new(move |result| done(lost.and_then(|()| locked.locks.check_lost()).and(result)));
     op.sb.locks.unlock(file, owner, range, op.interrupt(), done);
 }
 

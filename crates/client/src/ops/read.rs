@@ -62,7 +62,7 @@ fn read_error(op: &Op<'_>, file: &OpenFile, error: DataError) -> Errno {
         let opener = Op::new(op.sb, identity, op.interrupt().clone(), op.began);
         file.inode.note_refusal(&opener.identity, status, Access::READ, op.began);
     }
-    file.inode.note_data_error(error)
+    file.locks.note_failure(file.inode.note_data_error(error))
 }
 
 /// Cached data of an open file are valid while its attributes are.

@@ -185,8 +185,18 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// Commits unstable writes to stable storage; returns the file's attributes.
     fn commit(&self, open: OpenCaller<'_>, file: &FileHandle) -> Answer<WriteVerifier, Wcc>;
 
+    /// Whether a file can be locked only as it is open: for reading, or for writing.
+    fn locks_by_open_mode(&self) -> bool {
+        false
+    }
+
+    /// The longest time after which a lock that is [`LockReply::Blocked`] is requested again.
+    fn blocked_lock_wait_max(&self) -> Duration {
+        Duration::MAX
+    }
+
     /// Locks a range of a file.
-    fn lock(&self, _: RpcCaller<'_>, _: &FileHandle, _: &WireLock, _: LockMode) -> LockAnswer {
+    fn lock(&self, _: OpenCaller<'_>, _: &FileHandle, _: &WireLock, _: LockMode) -> LockAnswer {
         Ok(LockReply::Refused(LockError::NoLocks))
     }
 

@@ -98,14 +98,19 @@ type Spoil = Box<dyn Fn(Result<Vec<u8>, CallError>) -> Result<Vec<u8>, CallError
 type SpoilResults = Box<dyn Fn(&mut Vec<u8>) + Send + Sync>;
 
 /// A transport that can be replaced, and whose replies can be spoiled.
-struct Way {
+pub(crate) struct Way {
     to: Mutex<Arc<dyn Transport>>,
     spoil: Mutex<Option<Spoil>>,
 }
 
 impl Way {
-    fn new(world: &World) -> Arc<Self> {
+    pub(crate) fn new(world: &World) -> Arc<Self> {
         Arc::new(Self { to: Mutex::new(world.way()), spoil: Mutex::new(None) })
+    }
+
+    /// Calls another server from now on.
+    pub(crate) fn replace(&self, to: Arc<dyn Transport>) {
+        *self.to.lock() = to;
     }
 
     fn spoil(
@@ -158,7 +163,7 @@ fn after_a_restart_of_the_server_files_stay_open() {
     ops::write(&op(), &opened.file, 0, b"before").unwrap();
     ops::fsync(&op(), &opened.file, false).unwrap();
     mounted.sent();
-    *way.to.lock() = world.way_after_restart();
+    way.replace(world.way_after_restart());
     ops::write(&op(), &opened.file, 6, b" after").unwrap();
     ops::fsync(&op(), &opened.file, false).unwrap();
     // WRITE finds the session lost; the reclaim is refused, because this server knows no client.
@@ -184,7 +189,7 @@ fn a_file_that_cannot_be_opened_after_a_restart_fails_for_its_users_alone() {
     // The user may not open it again.
     let set = SetAttributes { uid: Some(0), ..SetAttributes::with_mode(0) };
     ops::setattr(&op(), found.id, &set).unwrap();
-    *way.to.lock() = world.way_after_restart();
+    way.replace(world.way_after_restart());
     ops::write(&by_user(), &gone.file, 0, b"lost").unwrap();
     assert_eq!(ops::fsync(&by_user(), &gone.file, false), Err(Errno::IO));
     ops::write(&op(), &kept.file, 0, b"kept").unwrap();
@@ -292,24 +297,6 @@ fn opens_are_shared_upgraded_and_kept_for_a_second() {
     let other = ops::open(&mounted.client.op(&user(5)), file.id, OpenFlags::reading()).unwrap().file;
     assert_eq!(mounted.sent(), "NFSv4.OPEN 1", "another owner");
     close(&other);
-}
-
-// SEMANTICS: sessions-3.
-#[test]
-fn locks_are_refused() {
-    let world = World::new();
-    let mounted = mounted(&world);
-    let file = mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
-    let op = mounted.client.op(&root());
-    let opened = ops::open(&op, file.id, OpenFlags::reading()).unwrap().file;
-    let arguments = curt_client::LockArguments {
-        owner: curt_client::LockOwner::Posix(1),
-        range: curt_types::ByteRange::new(0, 9).unwrap(),
-        lock_type: curt_types::LockType::Read,
-        pid: 1,
-        wait: false,
-    };
-    assert_eq!(ops::lock_and_wait(&op, &opened, arguments).unwrap_err(), Errno::NOLCK);
 }
 
 // SEMANTICS: sessions-5.

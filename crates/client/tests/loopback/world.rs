@@ -240,6 +240,16 @@ impl World {
         name: &str,
         transport: Arc<dyn Transport>,
     ) -> BenchMount {
+        self.mount_v4_with(ClientOptions { cache, ..ClientOptions::default() }, name, transport)
+    }
+
+    /// The same with other options.
+    pub(crate) fn mount_v4_with(
+        &self,
+        behaviour: ClientOptions,
+        name: &str,
+        transport: Arc<dyn Transport>,
+    ) -> BenchMount {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let background: Arc<dyn Background> = Arc::new(Inline);
         let server = ServerName::Address(Ipv4Addr::LOCALHOST.into());
@@ -265,7 +275,6 @@ impl World {
             MountedRoot { handle: mounted.root, limits: mounted.limits, path_limits: mounted.path_limits };
         let told = Arc::new(Told::default());
         let environment = Environment { clock, background, observer: Some(told.clone()) };
-        let behaviour = ClientOptions { cache, ..ClientOptions::default() };
         let client =
             Superblock::new(&root, Arc::clone(&mounted.protocol) as _, machine, &behaviour, &environment)
                 .unwrap();

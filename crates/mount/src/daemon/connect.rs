@@ -24,7 +24,7 @@ use tracing::info;
 use super::MountSpec;
 use crate::helper::{ExitStatus, MountFailure};
 use crate::lock_service::LockHost;
-use crate::options::{LocalLocks, SecurityFlavor, Settings};
+use crate::options::{HANDOFFS_MAX, LocalLocks, SecurityFlavor, Settings};
 
 /// `retry=` in minutes, in the foreground and in the background (nfs(5)).
 const RETRY_FOREGROUND: u32 = 2;
@@ -189,7 +189,7 @@ pub(super) fn client(
         data,
         limits: names,
         soft_revalidation: settings.transport.softreval.then(|| silence_max(settings)),
-        locks: LockOptions { order: settings.locks.order, handoffs_max: settings.locks.handoffs },
+        locks: LockOptions { order: settings.locks.order, handoffs_max: handoffs(settings) },
     };
     let root = MountedRoot {
         handle: mounted.root.clone(),
@@ -200,6 +200,14 @@ pub(super) fn client(
     Superblock::new(&root, protocol, flavour(settings.security), &behaviour, environment).map_err(|error| {
         MountFailure::lasting(ExitStatus::Failed, format!("the export's root cannot be read: {error}"), "")
     })
+}
+
+/// How often in a row a lock passes between processes. Lock managers of NFSv3 grant to waiters of
+/// other clients in turn, so that nothing need be saved at their cost; with NFSv4 a client with many
+/// processes has to ask again for each.
+fn handoffs(settings: &Settings) -> u32 {
+    let is_nfs4 = !settings.version.minors().is_empty();
+    settings.locks.handoffs.unwrap_or(if is_nfs4 { HANDOFFS_MAX } else { 0 })
 }
 
 /// The locks of a mount over NFSv3: those of the server, unless the options ask for local ones.

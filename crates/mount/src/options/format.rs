@@ -150,9 +150,7 @@ impl OptionString {
         if order == LockOrder::ServerFirst {
             self.value("locks", "server-first");
         }
-        if handoffs != 0 {
-            self.value("lockhandoff", handoffs);
-        }
+        self.optional("lockhandoff", handoffs);
         self.optional("lockport", lock_port);
     }
 

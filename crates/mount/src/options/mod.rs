@@ -23,5 +23,7 @@ pub use settings::{
 pub use source::{MountSource, MountSourceError};
 pub use table::{OptionArity, OptionRow, OptionTreatment, TABLE, own};
 
+pub(crate) use table::HANDOFFS_MAX;
+
 #[cfg(test)]
 mod tests;

@@ -284,6 +284,52 @@ impl LockAgent {
         (is_confirmed, self.take_actions())
     }
 
+    /// The server says that a lock may be free that `wire_owner` was denied: it is asked again.
+    /// Returns whether somebody waits for it.
+    pub fn available(&mut self, file: LockFileId, wire_owner: LockOwner) -> (bool, Vec<LockAction>) {
+        let mut is_awaited = false;
+        let count = self.files.get(&file).map_or(0, |table| table.waiters.len());
+        for index in 0..count {
+            let Some(table) = self.files.get_mut(&file) else { break };
+            let Some(waiter) = table.waiters.get_mut(index) else { break };
+            if waiter.wire_owner != wire_owner || !waiter.is_awaited {
+                continue;
+            }
+            match waiter.state {
+                WaiterState::Blocked => self.send_piece(file, index),
+                // The reply on its way is that of before.
+                WaiterState::Asking => waiter.was_called_back = true,
+                WaiterState::Queued | WaiterState::Polling => continue,
+            }
+            is_awaited = true;
+        }
+        (is_awaited, self.take_actions())
+    }
+
+    /// The server has taken the locks of `wire_owner` in a range away, or they could not be
+    /// reclaimed: others may have locked and changed the bytes. Who is unlocking them is told so.
+    pub fn lost(&mut self, file: LockFileId, wire_owner: LockOwner, range: ByteRange) -> Vec<LockAction> {
+        let Some(table) = self.files.get_mut(&file) else { return Vec::new() };
+        let holders = table.holders.keys().copied();
+        let owners: Vec<_> = holders.filter(|owner| table.wire_owner(*owner) == wire_owner).collect();
+        for owner in owners {
+            let taken = table.take(owner, range);
+            table.forget_adopted(owner);
+            let lost = taken.iter().map(|(range, _)| LockAction::Lost { file, owner, range });
+            self.actions.extend(lost);
+        }
+        let is_lost = |release: &&mut LockRelease| {
+            release.wire_owner == wire_owner && release.ranges.overlapping(range).next().is_some()
+        };
+        let callers: Vec<_> =
+            table.releases.iter_mut().filter(is_lost).filter_map(|release| release.caller.take()).collect();
+        for caller in callers {
+            self.answer(caller, Err(LockError::Failed(Fault::Io)));
+        }
+        self.changed.push_back((file, range));
+        self.take_actions()
+    }
+
     /// The time of [`LockAction::SetTimer`] has come.
     pub fn timer(&mut self, call: LockCallId) -> Vec<LockAction> {
         let Some(table) = self.files.get_mut(&call.file) else { return Vec::new() };
@@ -500,8 +546,8 @@ impl LockAgent {
         let waiter = &table.waiters[index];
         let (request, wire_owner) = (waiter.request, waiter.wire_owner);
         let Some(range) = waiter.pieces.front().copied() else {
-            let is_awaited = waiter.is_awaited;
-            table.grant(&request);
+            let (is_awaited, is_contended) = (waiter.is_awaited, waiter.denials > 0);
+            table.grant(&request, is_contended);
             self.remove(file, index);
             if is_awaited {
                 self.answer(request.id, Ok(()));
@@ -687,7 +733,7 @@ impl LockAgent {
         let wire_owner = table.wire_owner(id.owner);
         table.take(id.owner, lock);
         table.adopted.insert(request.owner, wire_owner);
-        table.grant(&request);
+        table.grant(&request, false);
         table.forget_adopted(id.owner);
         if let Some(next) = table.holders.get_mut(&request.owner) {
             next.handoffs = Some(handoffs);
@@ -713,7 +759,8 @@ impl LockAgent {
         let table = self.files.get(&id.file).filter(|table| table.reclaim.is_none())?;
         let holder = table.holders.get(&id.owner)?;
         let (since, count) = holder.handoffs.unwrap_or((now, 0));
-        if count >= self.options.handoffs_max || now.since(since) >= HANDOFF_TIME_MAX {
+        let is_over = count >= self.options.handoffs_max || now.since(since) >= HANDOFF_TIME_MAX;
+        if holder.is_contended || is_over {
             return None;
         }
         let mut locks = holder.ranges.overlapping(range);

@@ -33,6 +33,9 @@ pub(super) struct LockHolder {
     pub(super) open: LockOpenId,
     /// Since when, and how often, its lock was passed on without a request.
     pub(super) handoffs: Option<(Moment, u32)>,
+    /// The server had denied its lock before it granted it: other clients use these bytes, too, and
+    /// wait if their server is fair. Its lock is not passed on without a request.
+    pub(super) is_contended: bool,
 }
 
 /// A request that is not answered yet, or is not finished.
@@ -318,15 +321,16 @@ impl LockTable {
         taken
     }
 
-    /// Gives an owner a lock.
-    pub(super) fn grant(&mut self, request: &LockRequest) {
+    /// Gives an owner a lock, for which it had to wait for another client or not.
+    pub(super) fn grant(&mut self, request: &LockRequest, is_contended: bool) {
         let holder = self.holders.entry(request.owner).or_insert_with(|| LockHolder {
             ranges: LockRanges::default(),
             open: request.open,
             handoffs: None,
+            is_contended,
         });
         holder.ranges.set(request.range, Some(request.lock_type));
-        holder.open = request.open;
+        (holder.open, holder.is_contended) = (request.open, is_contended);
     }
 
     /// Write locks on bytes of `range` that the server has for `wire_owner` are read locks now.

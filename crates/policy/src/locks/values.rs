@@ -56,6 +56,8 @@ pub enum LockError {
     Deadlock,
     /// Too many locks, here or at the server (ENOLCK).
     NoLocks,
+    /// The file is not open for what the lock permits (EBADF).
+    OpenMode,
     /// The server refused for another reason, or did not answer.
     Failed(Fault),
 }
@@ -76,8 +78,8 @@ pub struct LockOptions {
     /// Who asks the server.
     pub order: LockOrder,
     /// How often in a row a lock passes from owner to owner of this mount while the server keeps it
-    /// for the first of them (`lockhandoff=N`). No server tells a client that others wait, so 0 is
-    /// the default.
+    /// for the first of them (`lockhandoff=N`). No server tells a client that others wait, but one
+    /// that is fair denies the next LOCK then: what was granted after a denial is not passed on.
     pub handoffs_max: u32,
 }
 
@@ -153,7 +155,9 @@ pub enum LockReply {
     Granted,
     /// The lock is held by others; a CANCEL came too late.
     Denied,
-    /// The lock is held by others; the server keeps the request and will call back.
+    /// The lock is held by others; the server will call back. It keeps the request and says that it
+    /// has granted it ([`super::LockAgent::granted`]), or only says that it may be asked again
+    /// ([`super::LockAgent::available`]).
     Blocked,
     /// The server is in its grace period: try again later.
     Grace,

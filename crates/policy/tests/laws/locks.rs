@@ -512,6 +512,70 @@ fn a_lock_is_handed_off_so_often_and_so_long_and_then_given_back() {
 }
 
 #[test]
+fn a_lock_that_another_client_was_waited_for_is_not_handed_off() {
+    let mut mount = Mount::new(LockOptions { handoffs_max: 16, ..LockOptions::default() });
+    mount.lock(1, process(1), WRITE, bytes(0, 9));
+    mount.lock(2, process(2), WRITE, bytes(0, 9));
+    mount.reply(LockReply::Blocked);
+    assert_eq!(mount.asked(), [], "the second one waits here");
+    let (is_awaited, actions) = mount.agent.available(FILE, process(1));
+    mount.act(actions);
+    assert!(is_awaited);
+    mount.serve();
+    assert_eq!(mount.answers(), [(1, OK)]);
+    mount.unlock(3, process(1), bytes(0, 9));
+    assert_eq!(mount.asked().last().map(|(.., procedure)| *procedure), Some(LockProcedure::Unlock));
+    mount.serve();
+    assert_eq!(mount.answers(), [(3, OK), (2, OK)]);
+    // Nobody else wanted it since.
+    mount.lock(4, process(3), WRITE, bytes(0, 9));
+    mount.unlock(5, process(2), bytes(0, 9));
+    assert_eq!((mount.asked(), mount.answers()), (vec![], vec![(5, OK), (4, OK)]));
+}
+
+#[test]
+fn a_notification_asks_again_for_who_waits_and_for_nothing_else() {
+    let mut mount = mount();
+    mount.lock(1, process(1), WRITE, bytes(0, 9));
+    let notify = |mount: &mut Mount, owner| {
+        let (is_awaited, actions) = mount.agent.available(FILE, owner);
+        mount.act(actions);
+        is_awaited
+    };
+    // Before the reply, which is that of before.
+    assert!(notify(&mut mount, process(1)));
+    assert_eq!(mount.asked().len(), 1);
+    mount.reply(LockReply::Blocked);
+    assert_eq!(mount.asked().len(), 1, "it is asked again at once");
+    mount.reply(LockReply::Blocked);
+    assert_eq!(mount.asked(), []);
+    assert!(!notify(&mut mount, process(2)), "nobody waits so");
+    assert_eq!(mount.asked(), []);
+    assert!(notify(&mut mount, process(1)));
+    mount.serve();
+    assert_eq!(mount.answers(), [(1, OK)]);
+    assert!(!notify(&mut mount, process(1)), "it has its lock");
+    assert_eq!((mount.asked(), mount.answers()), (vec![], vec![]));
+}
+
+#[test]
+fn a_lock_that_the_server_has_taken_away_is_free_for_others() {
+    let mut mount = mount();
+    mount.holds(1, process(1), WRITE, bytes(0, 9));
+    mount.lock(2, process(2), WRITE, bytes(0, 9));
+    let actions = mount.agent.lost(FILE, process(1), bytes(5, 99));
+    let lost = LockAction::Lost { file: FILE, owner: process(1), range: bytes(5, 9) };
+    assert_eq!(actions, [lost]);
+    assert_eq!(mount.agent.held(FILE, process(1)), LockRanges::of(bytes(0, 4), WRITE));
+    mount.unlock(3, process(1), bytes(0, 3));
+    let actions = mount.agent.lost(FILE, process(1), ByteRange::WHOLE);
+    mount.act(actions);
+    assert_eq!(mount.answers(), [(3, Err(LockError::Failed(Fault::Io)))], "it is not unlocked by its owner");
+    mount.serve();
+    assert_eq!(mount.agent.held(FILE, process(2)), LockRanges::of(bytes(0, 9), WRITE));
+}
+
+#[test]
 fn a_lock_that_was_handed_off_is_unlocked_by_the_owner_that_the_server_knows() {
     let mut mount = Mount::new(LockOptions { handoffs_max: 16, ..LockOptions::default() });
     mount.holds(1, process(1), WRITE, bytes(0, 9));

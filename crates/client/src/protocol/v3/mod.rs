@@ -352,8 +352,8 @@ impl Protocol for NfsV3 {
         self.ask(caller, NfsProcedure::Fsstat, &object, space, attributes)
     }
 
-    fn lock(&self, caller: RpcCaller<'_>, file: &FileHandle, lock: &WireLock, mode: LockMode) -> LockAnswer {
-        self.nlm(caller).map_or(NO_LOCKS, |(nlm, calls)| nlm.lock(calls, file, lock, mode))
+    fn lock(&self, open: OpenCaller<'_>, file: &FileHandle, lock: &WireLock, mode: LockMode) -> LockAnswer {
+        self.nlm(open.rpc()).map_or(NO_LOCKS, |(nlm, calls)| nlm.lock(calls, file, lock, mode))
     }
 
     fn unlock(

@@ -1,8 +1,8 @@
 //! The calls of the server over the client's connections (RFC 8881 section 20).
 //!
 //! Owns the slots of the backchannel. A call of another session is refused, whatever it asks. The
-//! client holds no delegation, layout or lock that could be recalled, so every recall names a state
-//! that it does not have.
+//! client holds no delegation or layout that could be recalled, so every recall names a state that
+//! it does not have. CB_NOTIFY_LOCK wakes the waiter that it names.
 
 use std::sync::Arc;
 
@@ -17,6 +17,8 @@ use curt_rpc::{
 };
 use curt_xdr::{Decode, Decoder, Encode, put_opaque};
 use parking_lot::Mutex;
+
+use super::{lock, lock_states::LockStateTable};
 
 /// The program that the client chooses for callbacks, of those that RPC leaves to users.
 pub(super) const PROGRAM: u32 = 0x4000_0000;
@@ -41,7 +43,10 @@ pub(super) fn limits() -> ChannelAttributes {
 
 /// Executes the server's calls.
 #[derive(Debug, Default)]
-pub(super) struct CallbackService(Mutex<CallbackSession>);
+pub(super) struct CallbackService {
+    session: Mutex<CallbackSession>,
+    locks: Arc<LockStateTable>,
+}
 
 #[derive(Debug, Default)]
 struct CallbackSession {
@@ -65,13 +70,19 @@ enum CallbackTurn {
 }
 
 impl CallbackService {
+    /// The locks that the server may notify this client of.
+    pub(super) fn locks(&self) -> Arc<LockStateTable> {
+        Arc::clone(&self.locks)
+    }
+
     /// Accepts the calls of a session from now on, and of no other.
     pub(super) fn serve(&self, session: SessionId, minor_version: u32) {
-        *self.0.lock() = CallbackSession { session: Some(session), minor_version, slots: Default::default() };
+        *self.session.lock() =
+            CallbackSession { session: Some(session), minor_version, slots: Default::default() };
     }
 
     fn begin(&self, asked: &CbSequenceArgs4) -> CallbackTurn {
-        let mut state = self.0.lock();
+        let mut state = self.session.lock();
         if state.session != Some(asked.session) {
             return CallbackTurn::Refuse(NfsStat4::Badsession);
         }
@@ -102,7 +113,7 @@ impl CallbackService {
 
     fn keep(&self, slot: SlotId, reply: &[u8]) {
         let index = usize::try_from(slot.0).unwrap_or(usize::MAX);
-        if let Some(slot) = self.0.lock().slots.get_mut(index) {
+        if let Some(slot) = self.session.lock().slots.get_mut(index) {
             slot.reply = reply.to_vec();
         }
     }
@@ -120,7 +131,7 @@ impl CallbackService {
         let mut status = NfsStat4::Ok;
         let mut results = 0_u32;
         let mut slot = None;
-        if header.minor_version != self.0.lock().minor_version {
+        if header.minor_version != self.session.lock().minor_version {
             status = NfsStat4::MinorVersMismatch;
         } else if header.operations > OPERATIONS_MAX {
             status = NfsStat4::TooManyOps;
@@ -152,7 +163,7 @@ impl CallbackService {
                     (_, CallbackOperation::Sequence) => NfsStat4::SequencePos,
                     (0, CallbackOperation::Illegal) => NfsStat4::OpIllegal,
                     (0, _) => NfsStat4::OpNotInSession,
-                    (_, operation) => execute(operation, decoder).map_err(garbage)?,
+                    (_, operation) => self.execute(operation, decoder).map_err(garbage)?,
                 };
                 reply[at..at + 4].copy_from_slice(&status.number().to_be_bytes());
                 if status != NfsStat4::Ok {
@@ -169,39 +180,41 @@ impl CallbackService {
     }
 }
 
-/// Executes an operation of which nothing is held. The status of those that are not understood ends
-/// the compound, so that their arguments need not be decoded.
-fn execute(
-    operation: CallbackOperation,
-    decoder: &mut Decoder<'_>,
-) -> Result<NfsStat4, curt_xdr::DecodeError> {
-    Ok(match operation {
-        CallbackOperation::Recall => {
-            CbRecallArgs4::decode(decoder)?;
-            NfsStat4::BadStateid
-        }
-        // Nothing is kept that could be returned.
-        CallbackOperation::RecallAny => {
-            CbRecallAnyArgs4::decode(decoder)?;
-            NfsStat4::Ok
-        }
-        // Nobody waits.
-        CallbackOperation::NotifyLock => {
-            CbNotifyLockArgs4::decode(decoder)?;
-            NfsStat4::Ok
-        }
-        CallbackOperation::Getattr => NfsStat4::Badhandle,
-        CallbackOperation::Layoutrecall => NfsStat4::NomatchingLayout,
-        CallbackOperation::Illegal => NfsStat4::OpIllegal,
-        CallbackOperation::Sequence
-        | CallbackOperation::Notify
-        | CallbackOperation::PushDeleg
-        | CallbackOperation::RecallableObjAvail
-        | CallbackOperation::RecallSlot
-        | CallbackOperation::WantsCancelled
-        | CallbackOperation::NotifyDeviceid
-        | CallbackOperation::Offload => NfsStat4::Notsupp,
-    })
+impl CallbackService {
+    /// Executes an operation. The status of those that are not understood ends the compound, so
+    /// that their arguments need not be decoded.
+    fn execute(
+        &self,
+        operation: CallbackOperation,
+        decoder: &mut Decoder<'_>,
+    ) -> Result<NfsStat4, curt_xdr::DecodeError> {
+        Ok(match operation {
+            CallbackOperation::Recall => {
+                CbRecallArgs4::decode(decoder)?;
+                NfsStat4::BadStateid
+            }
+            // Nothing is kept that could be returned.
+            CallbackOperation::RecallAny => {
+                CbRecallAnyArgs4::decode(decoder)?;
+                NfsStat4::Ok
+            }
+            CallbackOperation::NotifyLock => {
+                let notified = CbNotifyLockArgs4::decode(decoder)?;
+                lock::notified(&self.locks, notified.object, notified.owner.owner.bytes())
+            }
+            CallbackOperation::Getattr => NfsStat4::Badhandle,
+            CallbackOperation::Layoutrecall => NfsStat4::NomatchingLayout,
+            CallbackOperation::Illegal => NfsStat4::OpIllegal,
+            CallbackOperation::Sequence
+            | CallbackOperation::Notify
+            | CallbackOperation::PushDeleg
+            | CallbackOperation::RecallableObjAvail
+            | CallbackOperation::RecallSlot
+            | CallbackOperation::WantsCancelled
+            | CallbackOperation::NotifyDeviceid
+            | CallbackOperation::Offload => NfsStat4::Notsupp,
+        })
+    }
 }
 
 impl RpcService for CallbackService {

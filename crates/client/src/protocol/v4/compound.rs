@@ -450,6 +450,10 @@ impl NfsV4 {
             return Ok(Attempt::Done(reply));
         }
         Ok(match (status, request.open) {
+            // The lock agent waits without a thread.
+            (NfsStat4::Delay | NfsStat4::Grace, _) if request.operation == Nfs4Operation::Lock => {
+                Attempt::Done(reply)
+            }
             (NfsStat4::Delay | NfsStat4::Grace, _) => Attempt::Wait,
             // An earlier copy was executed and changed nothing; its reply is lost.
             (NfsStat4::RetryUncachedRep, _) if request.main == REPEATABLE => Attempt::Again,
@@ -576,8 +580,8 @@ impl NfsV4 {
     }
 }
 
-/// The reply to a request whose open is lost.
-fn lost(now: Instant) -> CompoundReply {
+/// The reply to a request whose open, or lock, is lost.
+pub(super) fn lost(now: Instant) -> CompoundReply {
     let reply = curt_rpc::client::CallReply::from_results(Vec::new());
     CompoundReply {
         call: CallResult { reply, sent_at: now, lost_at: None },

@@ -2,19 +2,20 @@
 //! for each intent.
 //!
 //! `compound` sends a compound until it is answered, `session` has the slots, `recovery` does what
-//! the session needs, `open` has the opens, `callback` answers the server, `attributes` converts.
+//! the session needs, `open` has the opens, `lock_states` the locks and `lock` their requests,
+//! `callback` answers the server, `attributes` converts.
 //! This file has the compounds of the intents.
 //!
 //! Attributes that are to show a change come after it; those that label a result (names, rights,
 //! data) come before it. So a change of another client between the two is seen as a change later,
 //! never missed.
-//!
-//! Locks are not requested from the server yet: all are refused.
 
 mod attributes;
 mod callback;
 mod compound;
 pub mod identity;
+mod lock;
+mod lock_states;
 pub mod mounting;
 mod open;
 mod recovery;
@@ -32,6 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_policy::locks::{LockError, LockReply};
 use curt_policy::open::{CLOSES_ALONE_MAX, KEPT_FOR};
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, AttributeValues, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder,
@@ -46,7 +48,8 @@ use curt_rpc::{
     client::{CallError, Interrupt},
 };
 use curt_types::{
-    Access, Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc, WriteVerifier,
+    Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc,
+    WriteVerifier,
 };
 use curt_xdr::{Decode, DecodeError, Opaque};
 
@@ -55,14 +58,16 @@ use self::{
     callback::CallbackService,
     compound::{CompoundReply, CompoundRequest, CompoundSink, REPEATABLE, fault, optional, outcome},
     identity::ClientIdentity,
+    lock_states::LockStateTable,
     open::{OpenKey, OpenTable},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     session::SessionMonitor,
 };
 use super::{
-    Answer, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
-    OpenCaller, OpenOwner, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes,
-    RpcCaller, RpcClient, ShareAccess, WriteReply,
+    Answer, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents,
+    LockMode, LookupReply, NfsReply, OpenCaller, OpenOwner, Protocol, ReadData, ReadSink, ReaddirEntry,
+    ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner,
+    WriteReply,
     deadline::within,
     read_data::{bytes_of, is_valid_length},
 };
@@ -78,6 +83,7 @@ pub struct NfsV4 {
     machine: RpcCredential,
     session: Arc<SessionMonitor>,
     opens: OpenTable,
+    locks: Arc<LockStateTable>,
     callbacks: Arc<CallbackService>,
     background: Arc<dyn Background>,
     this: Weak<Self>,
@@ -175,6 +181,7 @@ impl NfsV4 {
             machine,
             session: Arc::default(),
             opens: OpenTable::default(),
+            locks: callbacks.locks(),
             callbacks,
             background,
             this: Weak::clone(this),
@@ -188,8 +195,16 @@ impl NfsV4 {
         request: &CompoundRequest<'_>,
         judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
     ) -> Answer<T, A> {
-        let reply = self.send(request)?;
-        let (outcome, attributes) = self.judged(&reply, judge)?;
+        self.answered(&self.send(request)?, judge)
+    }
+
+    /// Judges the results of a reply.
+    fn answered<T, A: Default>(
+        &self,
+        reply: &CompoundReply,
+        judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
+    ) -> Answer<T, A> {
+        let (outcome, attributes) = self.judged(reply, judge)?;
         let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
         Ok(NfsReply { sent_at, lost_at, outcome, attributes })
     }
@@ -419,6 +434,7 @@ impl Protocol for NfsV4 {
         if self.opens.release(&OpenKey { file: file.clone(), owner }, access, self.rpc.now()) {
             self.close_soon();
         }
+        self.tidy_locks(file);
     }
 
     fn end(&self, limit: Duration) {
@@ -756,7 +772,7 @@ impl Protocol for NfsV4 {
             sink: sink.as_ref(),
             ..question(open.rpc(), Nfs4Operation::Read, &append)
         };
-        let mut reply = self.send(&request)?;
+        let mut reply = self.send_io(&request, range.clone())?;
         if reply.call.reply.was_consumed() {
             return Ok(None);
         }
@@ -804,7 +820,9 @@ impl Protocol for NfsV4 {
         // A repeated WRITE writes the same bytes, so the server need not keep its reply.
         let request =
             CompoundRequest { open: Some(&key), ..question(open.rpc(), Nfs4Operation::Write, &append) };
-        self.ask(&request, |results| {
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let reply = self.send_io(&request, offset..offset.saturating_add(length))?;
+        self.answered(&reply, |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             let before = results.change()?;
             let ok: WriteOk4 = done!(results.next(Nfs4Operation::Write), Wcc::default());
@@ -830,6 +848,52 @@ impl Protocol for NfsV4 {
             let ok: CommitOk4 = done!(results.next(Nfs4Operation::Commit), Wcc::default());
             Ok((Ok(ok.verifier.into()), Wcc { before: None, after: results.attributes()? }))
         })
+    }
+
+    fn locks_by_open_mode(&self) -> bool {
+        true
+    }
+
+    /// A server may forget who waits when the lease ends.
+    fn blocked_lock_wait_max(&self) -> Duration {
+        self.session.lock().lease() / 2
+    }
+
+    fn lock(&self, open: OpenCaller<'_>, file: &FileHandle, lock: &WireLock, mode: LockMode) -> LockAnswer {
+        self.request_lock(open, file, lock, mode)
+    }
+
+    fn unlock(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        owner: WireOwner,
+        range: ByteRange,
+    ) -> LockAnswer {
+        self.request_unlock(caller, file, owner, range)
+    }
+
+    /// The server has granted nothing, and what it notifies nobody of is refused.
+    fn cancel_lock(&self, _: RpcCaller<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
+        self.locks.withdraw(file, lock.owner);
+        Ok(LockReply::Granted)
+    }
+
+    fn test_lock(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        lock: &WireLock,
+    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+        self.request_lock_test(caller, file, lock)
+    }
+
+    fn forget_locks(&self, file: &FileHandle) {
+        self.tidy_locks(file);
+    }
+
+    fn report_lock_events(&self, events: Weak<dyn LockEvents>) {
+        self.locks.report(events);
     }
 
     fn space(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<FsstatReply, Option<Attributes>> {

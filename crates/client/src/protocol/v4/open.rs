@@ -53,6 +53,10 @@ struct Open {
     opened: u8,
     /// The users with each access, by [`ShareAccess`].
     users: [u32; 3],
+    /// The lock states that are based on it.
+    pins: u32,
+    /// The server may send CB_NOTIFY_LOCK.
+    may_notify: bool,
     /// The server keeps the file while it is open, whatever happens to its names.
     is_preserved: bool,
     /// Since when it has no users.
@@ -127,8 +131,12 @@ pub(super) const fn wire(access: ShareAccess) -> u32 {
 const ACCESSES: [ShareAccess; 3] = [ShareAccess::Read, ShareAccess::Write, ShareAccess::Both];
 
 impl Open {
-    fn is_used(&self) -> bool {
+    fn has_users(&self) -> bool {
         self.users.iter().any(|users| *users > 0)
+    }
+
+    fn is_used(&self) -> bool {
+        self.has_users() || self.pins > 0
     }
 
     fn used(&self) -> impl Iterator<Item = ShareAccess> + '_ {
@@ -137,6 +145,9 @@ impl Open {
 
     /// The access to which it can be downgraded, if that is less than it has.
     fn narrower(&self) -> Option<ShareAccess> {
+        if self.pins > 0 {
+            return None;
+        }
         let used = self.used().fold(0, |all, access| all | wire(access));
         let opened = ACCESSES.into_iter().filter(|access| self.opened & 1 << wire(*access) != 0);
         let opened = opened.fold(0, |all, access| all | wire(access));
@@ -188,13 +199,16 @@ impl OpenTable {
             opens.waiting.push_back(rider);
         }
         let is_preserved = ok.flags.0 & OpenResultFlags::PRESERVE_UNLINKED != 0;
+        let may_notify = ok.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK != 0;
         let open = opens.opens.entry(key.clone()).or_insert_with(|| Open {
             credential: Arc::clone(owner.credential),
             stateid: ok.stateid,
             standing: Standing::Valid,
             opened: 0,
             users: [0; 3],
+            pins: 0,
             is_preserved,
+            may_notify,
             idle_since: None,
         });
         let is_same = open.stateid.other == ok.stateid.other && open.standing == Standing::Valid;
@@ -206,7 +220,7 @@ impl OpenTable {
             open.stateid = ok.stateid;
         }
         open.standing = Standing::Valid;
-        open.is_preserved = is_preserved;
+        (open.is_preserved, open.may_notify) = (is_preserved, may_notify);
         open.opened |= 1 << wire(access);
         if !open.is_used() && open.idle_since.replace(now).is_none() {
             opens.idle.push_back(key);
@@ -250,6 +264,42 @@ impl OpenTable {
                 Standing::Lost => UsableOpen::Lost,
             },
         }
+    }
+
+    /// Lock states are based on an open: it is kept until each of them has ended.
+    pub(super) fn pin(&self, key: &OpenKey) {
+        if let Some(open) = self.0.lock().opens.get_mut(key) {
+            open.pins += 1;
+            open.idle_since = None;
+        }
+    }
+
+    /// A lock state has ended. Returns whether a rider waits now.
+    pub(super) fn unpin(&self, key: &OpenKey, now: Instant) -> bool {
+        let opens = &mut *self.0.lock();
+        let Some(open) = opens.opens.get_mut(key) else { return false };
+        open.pins = open.pins.saturating_sub(1);
+        if open.is_used() {
+            return false;
+        }
+        if open.standing != Standing::Valid {
+            opens.opens.remove(key);
+            return false;
+        }
+        if open.idle_since.replace(now).is_none() {
+            opens.idle.push_back(key.clone());
+        }
+        true
+    }
+
+    /// Whether a file is open for somebody by this open.
+    pub(super) fn has_users(&self, key: &OpenKey) -> bool {
+        self.0.lock().opens.get(key).is_some_and(Open::has_users)
+    }
+
+    /// Whether the server may notify this client of locks that were denied to it.
+    pub(super) fn may_notify(&self, key: &OpenKey) -> bool {
+        self.0.lock().opens.get(key).is_some_and(|open| open.may_notify)
     }
 
     /// Whether the server keeps a file that is open although its last name is removed.
@@ -430,7 +480,7 @@ impl OpenTable {
     pub(super) fn release_all(&self, now: Instant) {
         let opens = &mut *self.0.lock();
         for (key, open) in &mut opens.opens {
-            open.users = [0; 3];
+            (open.users, open.pins) = ([0; 3], 0);
             if open.idle_since.replace(now).is_none() {
                 opens.idle.push_back(key.clone());
             }
@@ -451,9 +501,10 @@ impl Rider {
 }
 
 fn to_restore(key: &OpenKey, open: &Open) -> OpenToRestore {
-    OpenToRestore {
-        key: key.clone(),
-        credential: Arc::clone(&open.credential),
-        accesses: open.used().collect(),
+    let mut accesses: Vec<_> = open.used().collect();
+    if accesses.is_empty() && open.pins > 0 {
+        // What was locked through it is being unlocked.
+        accesses.extend(ACCESSES.into_iter().filter(|access| open.opened & 1 << wire(*access) != 0));
     }
+    OpenToRestore { key: key.clone(), credential: Arc::clone(&open.credential), accesses }
 }

@@ -15,6 +15,7 @@ use curt_proto::nfs4::{
     ShareAccess4, StateOwner, StateProtectArgs, Stateid, TestStateidArgs4, TestStateidOk4,
 };
 use curt_rpc::client::{CallError, Interrupt};
+use curt_types::FileHandle;
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
@@ -80,8 +81,12 @@ impl NfsV4 {
     /// # Errors
     /// There is no reply, or the server refuses the client.
     pub(super) fn recover(&self, interrupt: &Interrupt) -> Result<(), CallError> {
+        let generation = self.session.lock().generation();
         let result = self.recover_steps(interrupt);
         self.session.recovered();
+        if result.is_ok() && self.session.lock().generation() != generation {
+            self.tell_callbacks_lost();
+        }
         result.map_err(|error| match error {
             RecoveryError::Call(error) => error,
             RecoveryError::Refused(status) => {
@@ -108,7 +113,7 @@ impl NfsV4 {
     }
 
     /// Waits before a step is repeated.
-    fn pause(&self, interrupt: &Interrupt) -> Result<(), CallError> {
+    pub(super) fn pause(&self, interrupt: &Interrupt) -> Result<(), CallError> {
         self.rpc.pause(RECOVERY_PAUSE, interrupt);
         if interrupt.is_raised() { Err(CallError::Interrupted) } else { Ok(()) }
     }
@@ -137,6 +142,7 @@ impl NfsV4 {
             Ok(Exchanged { client, sequence }) => {
                 if self.session.lock().exchanged(client, sequence) {
                     self.opens.forgotten_by_server();
+                    self.locks.forgotten_by_server();
                 }
                 Ok(())
             }
@@ -195,7 +201,7 @@ impl NfsV4 {
         }
     }
 
-    /// Reclaims the opens, and says that this is all.
+    /// Reclaims the opens and then the locks, and says that this is all.
     fn reclaim(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
         while let Some(open) = self.opens.next_to_reclaim() {
             for access in &open.accesses {
@@ -213,6 +219,9 @@ impl NfsV4 {
             if open.accesses.is_empty() {
                 self.opens.not_reclaimed(&open.key);
             }
+        }
+        if !self.reclaim_locks(caller.interrupt)? {
+            return Ok(());
         }
         let complete = ReclaimCompleteArgs4 { one_file_system: false };
         let request = CompoundRequest {
@@ -278,6 +287,7 @@ impl NfsV4 {
     /// Opens a file again whose open the server does not know any more.
     pub(super) fn reopen(&self, key: &OpenKey, interrupt: &Interrupt) -> Result<(), CallError> {
         let Some(open) = self.opens.to_reopen(key) else { return Ok(()) };
+        self.lose_locks_of(key);
         for access in &open.accesses {
             match self.send_reclaim(&open, *access, OpenClaim::Fh, interrupt)? {
                 Some(Ok(())) => {}
@@ -296,9 +306,12 @@ impl NfsV4 {
         Ok(())
     }
 
-    /// Tests which opens the server has revoked.
+    /// Tests which opens and locks the server has revoked.
     fn test_states(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
-        for held in self.opens.held().chunks(TESTS_MAX) {
+        let locks = self.locks.stateids().into_iter().map(|(file, stateid)| (HeldState::Lock(file), stateid));
+        let opens = self.opens.held().into_iter().map(|(key, stateid)| (HeldState::Open(key), stateid));
+        let all: Vec<_> = locks.chain(opens).collect();
+        for held in all.chunks(TESTS_MAX) {
             let stateids = held.iter().map(|(_, stateid)| *stateid).collect();
             let arguments =
                 TestStateidArgs4 { stateids: VarArray::new(stateids).unwrap_or_else(|_| empty()) };
@@ -315,10 +328,13 @@ impl NfsV4 {
             let mut results = self.decoded(reply.results())?;
             let tested = self.decoded(outcome(results.next::<TestStateidOk4>(Nfs4Operation::TestStateid)))?;
             let Ok(tested) = tested else { break };
-            for ((key, stateid), status) in held.iter().zip(tested.statuses.iter()) {
+            for ((state, stateid), status) in held.iter().zip(tested.statuses.iter()) {
                 if *status != NfsStat4::Ok {
                     self.free_state(caller, *stateid)?;
-                    self.opens.doubt(key, *stateid);
+                    match state {
+                        HeldState::Open(key) => self.opens.doubt(key, *stateid),
+                        HeldState::Lock(file) => drop(self.is_lost_now(file, *stateid)),
+                    }
                 }
             }
         }
@@ -385,6 +401,13 @@ where
     VarArray<T, MAX>: Default,
 {
     VarArray::default()
+}
+
+/// What a stateid stands for.
+#[derive(Debug)]
+enum HeldState {
+    Open(OpenKey),
+    Lock(FileHandle),
 }
 
 /// Why recovery has stopped.

@@ -12,8 +12,8 @@ use std::{
 };
 
 use curt_proto::nfs4::{
-    Clientid, CreateSessionOk4, NfsStat4, SequenceArgs4, SequenceId, SequenceOk4, SequenceStatusFlags,
-    SessionId, SlotId,
+    Clientid, CreateSessionFlags, CreateSessionOk4, NfsStat4, SequenceArgs4, SequenceId, SequenceOk4,
+    SequenceStatusFlags, SessionId, SlotId,
 };
 use curt_rpc::client::{CallError, Interrupt, Wake};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -80,6 +80,8 @@ pub(super) struct SessionState {
     /// When the backchannel was bound last, or found broken.
     bound_at: Option<Instant>,
     is_unbound: bool,
+    /// The server has accepted a backchannel.
+    has_backchannel: bool,
 }
 
 /// A slot of the session.
@@ -132,6 +134,7 @@ impl Default for SessionMonitor {
             renewed_at: None,
             bound_at: None,
             is_unbound: false,
+            has_backchannel: false,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -227,6 +230,11 @@ impl SessionState {
         self.need
     }
 
+    /// The number of the session.
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
     pub(super) const fn lease(&self) -> Duration {
         self.lease
     }
@@ -261,6 +269,7 @@ impl SessionState {
         self.renewed_at = Some(now);
         self.bound_at = Some(now);
         self.is_unbound = false;
+        self.has_backchannel = ok.flags.0 & CreateSessionFlags::CONN_BACK_CHAN != 0;
         self.need = if self.must_reclaim { Need::Reclaim } else { Need::Nothing };
     }
 
@@ -277,6 +286,11 @@ impl SessionState {
         if self.need == need {
             self.need = Need::Nothing;
         }
+    }
+
+    /// Whether the server can call this client, as far as is known.
+    pub(super) const fn has_callbacks(&self) -> bool {
+        self.has_backchannel && !self.is_unbound
     }
 
     /// Whether the lease has not been renewed for this time.

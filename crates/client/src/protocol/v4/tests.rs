@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_policy::locks::LockRanges;
 use curt_proto::nfs4::{
     CallbackHeader, CbRecallArgs4, CbSequenceArgs4, ChangeInfo, NfsFh4, NfsStat4, OpenDelegation, OpenOk4,
     OpenResultFlags, SequenceId, SessionId, SlotId, Stateid,
@@ -16,14 +17,17 @@ use curt_rpc::{
     message::CallMessage,
     server::{CallContext, RpcService},
 };
-use curt_types::FileHandle;
+use curt_types::{ByteRange, FileHandle, LockType};
 use curt_xdr::{Encode, VarArray};
 
 use super::{
     callback::{self, CallbackService},
+    lock,
+    lock_states::{Doubt, LockPlace, LockStateTable, LockUse, Unlockable},
     open::{OpenKey, OpenTable, RiderOperation, UsableOpen},
 };
-use crate::protocol::{OpenOwner, ShareAccess};
+use crate::protocol::{CallbackId, LockEvents, OpenContext, OpenOwner, ShareAccess, WireLock, WireOwner};
+use parking_lot::Mutex;
 
 struct Rig {
     table: OpenTable,
@@ -192,4 +196,167 @@ fn a_callback_of_a_forged_session_is_refused() {
     assert_eq!((reply[0], reply[2]), (NfsStat4::Badsession.number(), 1));
     service.serve(SessionId([9; 16]), 1);
     assert_eq!(call(&service, SESSION, 1, 4)[0], NfsStat4::Badsession.number(), "of an earlier one");
+}
+
+/// Somebody who waits, and what is reported.
+#[derive(Default)]
+struct Waiting {
+    owner: Mutex<Option<WireOwner>>,
+    notified: Mutex<Vec<WireOwner>>,
+}
+
+impl LockEvents for Waiting {
+    fn granted(&self, _: &FileHandle, _: &WireLock, _: CallbackId) -> bool {
+        panic!("a server of NFSv4 grants by replies alone")
+    }
+
+    fn server_restarted(&self) {}
+
+    fn callbacks_lost(&self) {}
+
+    fn notified(&self, _: &FileHandle, owner: WireOwner) -> bool {
+        self.notified.lock().push(owner);
+        *self.owner.lock() == Some(owner)
+    }
+
+    fn reclaimed(&self, _: &FileHandle, _: ByteRange) {}
+
+    fn lost(&self, _: &FileHandle, _: WireOwner, _: ByteRange) {}
+}
+
+struct LockRig {
+    table: LockStateTable,
+    events: Arc<Waiting>,
+    file: FileHandle,
+    open: OpenContext,
+}
+
+impl LockRig {
+    fn new() -> Self {
+        let (table, events) = (LockStateTable::default(), Arc::new(Waiting::default()));
+        let weak = Arc::downgrade(&events);
+        table.report(weak);
+        let open = OpenContext { owner: 1, credential: Arc::new(RpcCredential::None) };
+        Self { table, events, file: FileHandle::new(b"file").unwrap(), open }
+    }
+
+    /// The place of a LOCK, which is in progress until the second value is dropped.
+    fn lock(&self, owner: u32) -> (LockPlace, LockUse<'_>) {
+        let (place, used, _) = self.table.begin(&self.file, &self.open, WireOwner(owner));
+        (place, used)
+    }
+
+    fn notify(&self, file: &FileHandle, name: &[u8]) -> NfsStat4 {
+        lock::notified(&self.table, NfsFh4::from(file), name)
+    }
+}
+
+const fn wire(owner: u32, first: u64, last: u64) -> WireLock {
+    let range = match ByteRange::new(first, last) {
+        Some(range) => range,
+        None => ByteRange::WHOLE,
+    };
+    WireLock { owner: WireOwner(owner), range, lock_type: LockType::Write }
+}
+
+fn stateid(other: u8) -> Stateid {
+    Stateid { seqid: 1, other: [other; 12] }
+}
+
+// SEMANTICS: sessions-3, sessions-6.
+#[test]
+fn a_notification_wakes_the_owner_that_waits_and_nobody_else() {
+    let rig = LockRig::new();
+    assert_eq!(rig.notify(&rig.file, b"lock\0\0\0\0\0\0\0\x01"), NfsStat4::Badhandle, "nothing is known");
+    let (place, used) = rig.lock(7);
+    *rig.events.owner.lock() = Some(WireOwner(7));
+    rig.table.denied(&place, true);
+    drop(used);
+    let name = place.name.bytes();
+    let other = FileHandle::new(b"other").unwrap();
+    let forged: [&[u8]; 5] = [b"", b"lock", b"lock\0\0\0\0\0\0\0\x63", &name[..11], &[0xff; 1024]];
+    for name in forged {
+        assert_eq!(rig.notify(&rig.file, name), NfsStat4::Badhandle, "{name:?}");
+    }
+    assert_eq!(rig.notify(&other, &name), NfsStat4::Badhandle);
+    assert_eq!(*rig.events.notified.lock(), []);
+    assert_eq!(rig.notify(&rig.file, &name), NfsStat4::Ok);
+    assert_eq!(*rig.events.notified.lock(), [WireOwner(7)]);
+    // Its caller was interrupted: the server passes the lock on.
+    rig.table.withdraw(&rig.file, WireOwner(7));
+    assert_eq!(rig.notify(&rig.file, &name), NfsStat4::Badhandle);
+}
+
+#[test]
+fn owners_that_take_turns_share_a_lock_state() {
+    let rig = LockRig::new();
+    let (whole, used) = rig.lock(1);
+    assert_eq!(whole.stateid, None);
+    assert!(rig.table.granted(&whole, stateid(1), &wire(1, 0, 9)));
+    drop(used);
+    let (other, _used) = rig.lock(2);
+    assert_ne!(other.name, whole.name, "the state is in use");
+    let Unlockable::Held(held) = rig.table.unlockable(&rig.file, WireOwner(1), ByteRange::WHOLE) else {
+        panic!("it is held")
+    };
+    assert!(rig.table.unlocked(&held, stateid(1), ByteRange::WHOLE));
+    assert!(matches!(rig.table.unlockable(&rig.file, WireOwner(1), ByteRange::WHOLE), Unlockable::Nothing));
+    let (next, _used) = rig.lock(3);
+    assert_eq!((next.name, next.stateid), (whole.name, Some(Stateid { seqid: 0, ..stateid(1) })));
+    // Another credential has another open.
+    let open = OpenContext { owner: 2, ..rig.open.clone() };
+    let (foreign, _use, is_new) = rig.table.begin(&rig.file, &open, WireOwner(4));
+    assert!(is_new && foreign.name != next.name && foreign.name != other.name);
+}
+
+#[test]
+fn a_reply_of_before_a_restart_changes_nothing() {
+    let rig = LockRig::new();
+    let (place, used) = rig.lock(1);
+    assert!(rig.table.granted(&place, stateid(1), &wire(1, 0, 9)));
+    drop(used);
+    let late = rig.table.again(&place);
+    rig.table.forgotten_by_server();
+    assert!(!rig.table.granted(&late, stateid(1), &wire(1, 20, 29)));
+    assert!(!rig.table.unlocked(&late, stateid(1), ByteRange::WHOLE));
+    let reclaim = rig.table.next_to_reclaim().unwrap();
+    assert_eq!(reclaim.ranges.iter().count(), 1);
+    rig.table.reclaimed(&reclaim.place, stateid(2));
+    assert_eq!(rig.table.reclaim_ended(&reclaim.place, &LockRanges::default()), Some(WireOwner(1)));
+    assert!(rig.table.next_to_reclaim().is_none());
+    assert_eq!(rig.table.doubt(&rig.file, stateid(1)), Doubt::Replaced);
+    let Doubt::Lost(lost) = rig.table.doubt(&rig.file, stateid(2)) else { panic!("it is the one in use") };
+    assert_eq!((lost.owner, lost.ranges.iter().count()), (Some(WireOwner(1)), 1));
+    let key = OpenKey { file: rig.file.clone(), owner: 1 };
+    assert_eq!(rig.table.for_io(&key, ByteRange::WHOLE), None);
+}
+
+#[test]
+fn a_lock_state_ends_when_its_file_is_not_open_any_more() {
+    let rig = LockRig::new();
+    let (place, used) = rig.lock(1);
+    assert!(rig.table.granted(&place, stateid(1), &wire(1, 5, 9)));
+    drop(used);
+    let key = OpenKey { file: rig.file.clone(), owner: 1 };
+    let io = |first, last| rig.table.for_io(&key, ByteRange::new(first, last).unwrap());
+    assert_eq!(io(0, 5), Some(Stateid { seqid: 0, ..stateid(1) }));
+    assert_eq!(io(0, 4), None);
+    assert_eq!(rig.table.tidy(&rig.file, |_| false), [], "it is locked");
+    assert!(rig.table.unlocked(&place, stateid(1), ByteRange::WHOLE));
+    assert_eq!(rig.table.tidy(&rig.file, |_| true), [], "it may be locked again");
+    assert_eq!(rig.table.tidy(&rig.file, |_| false), [key]);
+    assert!(rig.table.is_empty());
+}
+
+#[test]
+fn an_open_is_closed_after_its_last_lock_state() {
+    let rig = Rig::new();
+    rig.opened(3, 1, ShareAccess::Both);
+    assert!(rig.table.share(&rig.key(), ShareAccess::Both));
+    rig.table.pin(&rig.key());
+    assert!(!rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
+    assert_eq!(rig.riders(Duration::from_secs(9)), []);
+    assert!(!rig.table.has_users(&rig.key()));
+    assert!(rig.table.unpin(&rig.key(), rig.now));
+    assert_eq!(rig.riders(Duration::from_secs(9)), [(RiderOperation::Close, 1)]);
 }

@@ -2,6 +2,7 @@
 //! what is believed of a file afterwards.
 
 mod lock_manager;
+mod nfs4;
 
 use std::sync::{Arc, Barrier, mpsc};
 

@@ -10,7 +10,7 @@ use super::super::values::{number, one_of, port, seconds, short_time, size};
 use super::row::{OptionRow, flag, refused, set, valued_own};
 
 /// Hand-offs of a lock in a row: beyond it other machines would wait too long.
-const HANDOFFS_MAX: u32 = 16;
+pub(crate) const HANDOFFS_MAX: u32 = 16;
 
 pub(in crate::options) const RACY_GUARDS: &[(&str, RacyGuard)] =
     &[("auto", RacyGuard::Auto), ("on", RacyGuard::On), ("off", RacyGuard::Off)];
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         set(&mut s.figures.ring, one_of(v, &RingLevel::ALL.map(|level| (level.name(), level)))?)
     }),
     valued_own("locks", "local-first|server-first", |s, v| set(&mut s.locks.order, one_of(v, LOCK_ORDERS)?)),
-    valued_own("lockhandoff", "N", |s, v| set(&mut s.locks.handoffs, number(v, 0..=HANDOFFS_MAX, "")?)),
+    valued_own("lockhandoff", "N", |s, v| set(&mut s.locks.handoffs, Some(number(v, 0..=HANDOFFS_MAX, "")?))),
     valued_own("lockport", "N", |s, v| set(&mut s.locks.lock_port, port(v)?)),
     refused(
         "statdport",

@@ -6,6 +6,7 @@ mod generic;
 mod nfs;
 mod row;
 
+pub(crate) use self::curt::HANDOFFS_MAX;
 pub(super) use self::curt::{FILL_MODES, RACY_GUARDS};
 pub(super) use self::nfs::{LOCAL_LOCKS, LOOKUP_CACHES};
 pub use self::row::{OptionArity, OptionRow, OptionTreatment};

@@ -11,7 +11,7 @@ mod world;
 use curt_policy::locks::{LockOptions, LockOrder};
 use curt_types::{ByteRange, LockType::*};
 
-use self::world::{Bounds, Locks, Planted, Wanted};
+use self::world::{Bounds, Callbacks, Locks, Planted, Wanted};
 use crate::explore::{find_planted, hold};
 
 const fn bytes(first: u64, last: u64) -> ByteRange {
@@ -43,7 +43,7 @@ const EXCLUSIVE: Bounds = Bounds {
     refusals: 0,
     losses: 0,
     repeats: 0,
-    calls_back: true,
+    callbacks: Callbacks::Grant,
     are_threads: false,
 };
 /// Upgrades, downgrades and parts.
@@ -73,12 +73,15 @@ const LOCAL_FIRST: LockOptions = LockOptions { order: LockOrder::LocalFirst, han
 
 #[test]
 fn exclusive_locks_exclude_and_nobody_waits_in_vain() {
-    hold([locks(LOCAL_FIRST, EXCLUSIVE), locks(LOCAL_FIRST, Bounds { calls_back: false, ..EXCLUSIVE })]);
+    hold([
+        locks(LOCAL_FIRST, EXCLUSIVE),
+        locks(LOCAL_FIRST, Bounds { callbacks: Callbacks::None, ..EXCLUSIVE }),
+    ]);
 }
 
 #[test]
 fn upgrades_and_downgrades_leave_no_gap_and_no_rest() {
-    hold([locks(LOCAL_FIRST, PARTS), locks(LOCAL_FIRST, Bounds { calls_back: false, ..PARTS })]);
+    hold([locks(LOCAL_FIRST, PARTS), locks(LOCAL_FIRST, Bounds { callbacks: Callbacks::None, ..PARTS })]);
 }
 
 #[test]
@@ -88,14 +91,24 @@ fn readers_and_a_writer_of_two_clients_exclude_each_other() {
 
 #[test]
 fn requests_of_two_threads_of_a_process_do_not_overtake_each_other() {
-    hold([locks(LOCAL_FIRST, THREADS), locks(LOCAL_FIRST, Bounds { calls_back: false, ..THREADS })]);
+    hold([locks(LOCAL_FIRST, THREADS), locks(LOCAL_FIRST, Bounds { callbacks: Callbacks::None, ..THREADS })]);
+}
+
+#[test]
+fn waiters_that_are_notified_ask_again_and_none_waits_in_vain() {
+    let notify = |bounds| Bounds { callbacks: Callbacks::Notify, ..bounds };
+    let options = LockOptions { handoffs_max: 2, ..LOCAL_FIRST };
+    hold([EXCLUSIVE, PARTS, SHARED].map(|bounds| locks(LOCAL_FIRST, notify(bounds))));
+    hold([locks(options, notify(EXCLUSIVE))]);
+    let lossy = Bounds { losses: 1, operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
+    hold([locks(LOCAL_FIRST, notify(lossy)), locks(LOCAL_FIRST, notify(REPEATED))]);
 }
 
 #[test]
 fn a_restarted_server_gets_all_locks_back_before_it_grants_others() {
     let interrupted = Bounds { restarts: 1, operations: [1, 0, 1], ..EXCLUSIVE };
     let three = Bounds { restarts: 1, operations: [1, 1, 1], interrupts: 0, ..EXCLUSIVE };
-    let parts = Bounds { restarts: 1, interrupts: 0, calls_back: false, ..PARTS };
+    let parts = Bounds { restarts: 1, interrupts: 0, callbacks: Callbacks::None, ..PARTS };
     hold([interrupted, three, parts].map(|bounds| locks(LOCAL_FIRST, bounds)));
 }
 
@@ -143,6 +156,9 @@ fn every_planted_mistake_about_locks_is_found() {
     }
     let refused = Bounds { refusals: 1, operations: [1, 0, 1], interrupts: 0, ..EXCLUSIVE };
     find_planted(&Locks { planted: Planted::RepeatedCallbackBelieved, ..locks(LOCAL_FIRST, REPEATED) }, 20);
+    let planted = Planted::EarlyNotificationForgotten;
+    let notifies = Bounds { callbacks: Callbacks::Notify, interrupts: 0, timers: 0, ..EXCLUSIVE };
+    find_planted(&Locks { planted, ..locks(LOCAL_FIRST, notifies) }, 14);
     let planted = Planted::RefusedUnlockDone;
     find_planted(&Locks { planted, ..locks(LOCAL_FIRST, refused) }, 14);
 }

@@ -7,7 +7,7 @@ use curt_policy::locks::{
 };
 use curt_types::{ByteRange, LockType};
 
-use super::world::Wanted;
+use super::world::{Callbacks, Wanted};
 
 /// The client of each process.
 pub(crate) const CLIENT_OF: [usize; 3] = [0, 0, 1];
@@ -120,7 +120,7 @@ impl From<LockCall> for OrderedCall {
     }
 }
 
-/// A server of NLM.
+/// A server of NLM or NFSv4.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Server {
     pub(crate) locks: BTreeMap<(usize, LockOwner), LockRanges>,
@@ -140,7 +140,7 @@ impl Server {
         &mut self,
         client: usize,
         call: &OrderedCall,
-        calls_back: bool,
+        callbacks: Callbacks,
     ) -> (OrderedReply, Vec<Message>) {
         let owner = (client, call.wire_owner);
         let reply = match call.lock {
@@ -158,7 +158,7 @@ impl Server {
                     self.blocked.retain(|blocked| *blocked != entry);
                     self.locks.entry(owner).or_default().set(call.range, Some(lock_type));
                     OrderedReply::Granted
-                } else if block && calls_back {
+                } else if block && callbacks != Callbacks::None {
                     if !self.blocked.contains(&entry) {
                         self.blocked.push(entry);
                     }
@@ -173,10 +173,10 @@ impl Server {
             }
         };
         self.locks.retain(|_, locks| !locks.is_empty());
-        (reply, self.grant_blocked())
+        (reply, self.grant_blocked(callbacks))
     }
 
-    fn grant_blocked(&mut self) -> Vec<Message> {
+    fn grant_blocked(&mut self, kind: Callbacks) -> Vec<Message> {
         let mut callbacks = Vec::new();
         let mut index = 0;
         while let Some((client, owner, range, lock_type)) = self.blocked.get(index).copied() {
@@ -184,7 +184,9 @@ impl Server {
                 index += 1;
             } else {
                 self.blocked.remove(index);
-                self.locks.entry((client, owner)).or_default().set(range, Some(lock_type));
+                if kind == Callbacks::Grant {
+                    self.locks.entry((client, owner)).or_default().set(range, Some(lock_type));
+                }
                 let callback = OrderedCallback { wire_owner: owner, range, lock_type, is_repeated: false };
                 callbacks.push(Message::Granted(client, callback));
             }

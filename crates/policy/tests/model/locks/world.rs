@@ -30,6 +30,17 @@ pub(crate) struct Wanted {
     pub(crate) wait: bool,
 }
 
+/// What a server does for a LOCK that it has denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Callbacks {
+    /// Nothing.
+    None,
+    /// It grants it later (GRANTED of NLM).
+    Grant,
+    /// It says when it may be asked again (CB_NOTIFY_LOCK of NFSv4).
+    Notify,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) menu: &'static [Wanted],
@@ -46,7 +57,7 @@ pub(crate) struct Bounds {
     pub(crate) losses: u8,
     /// Callbacks that come twice.
     pub(crate) repeats: u8,
-    pub(crate) calls_back: bool,
+    pub(crate) callbacks: Callbacks,
     /// Processes 0 and 1 are threads of one process, whose locks are one owner's. What a thread may
     /// rely on while another one changes it is nothing that could be checked.
     pub(crate) are_threads: bool,
@@ -63,6 +74,8 @@ pub(crate) enum Planted {
     RefusedUnlockDone,
     /// A callback that comes twice counts as one of the next LOCK.
     RepeatedCallbackBelieved,
+    /// A notification before the reply that denies the lock is forgotten.
+    EarlyNotificationForgotten,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -304,7 +317,7 @@ impl Locks {
                 };
                 take(Step::Executes(*client, call.wire_owner, procedure), &|next| {
                     next.messages.remove(message);
-                    let (reply, callbacks) = next.server.execute(*client, call, self.bounds.calls_back);
+                    let (reply, callbacks) = next.server.execute(*client, call, self.bounds.callbacks);
                     next.messages.extend(callbacks);
                     next.messages.insert(Message::Reply(*client, call.id, reply));
                     None
@@ -329,6 +342,14 @@ impl Locks {
     fn call_back(&self, next: &mut State, client: usize, callback: OrderedCallback) -> Option<String> {
         let OrderedCallback { wire_owner, range, lock_type, is_repeated } = callback;
         let LockOwner::Posix(process) = wire_owner else { return None };
+        if self.bounds.callbacks == Callbacks::Notify {
+            let before = next.agents[client].clone();
+            let (_, actions) = next.agents[client].available(FILE, wire_owner);
+            if self.planted == Planted::EarlyNotificationForgotten && actions.is_empty() {
+                next.agents[client] = before;
+            }
+            return self.act(next, client, actions);
+        }
         let id = LockRequestId(100 * (process + 1) + 50);
         let is_repeated = is_repeated && self.planted != Planted::RepeatedCallbackBelieved;
         let callback = LockCallback { wire_owner, range, lock_type, is_repeated };
@@ -418,9 +439,10 @@ impl Locks {
         let is_unlock = call.procedure == LockProcedure::Unlock;
         let is_undone = next.processes[process].interrupted.contains(&number);
         match self.planted {
-            Planted::Nothing | Planted::RefusedUnlockDone | Planted::RepeatedCallbackBelieved => {
-                (true, false)
-            }
+            Planted::Nothing
+            | Planted::RefusedUnlockDone
+            | Planted::RepeatedCallbackBelieved
+            | Planted::EarlyNotificationForgotten => (true, false),
             Planted::UnlockAnsweredEarly => (true, is_unlock && !is_undone),
             Planted::GrantAfterCancelKept => (!(is_unlock && is_undone), is_unlock && is_undone),
         }

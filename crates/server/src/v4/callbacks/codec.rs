@@ -81,6 +81,7 @@ impl CallbackArguments<'_> {
                     .with(CbRecallAnyArgs4::READ_DELEGATIONS)
                     .with(CbRecallAnyArgs4::DIRECTORY_DELEGATIONS);
                 CbRecallAnyArgs4 { objects_to_keep: *keep, types }.encode(&mut out);
+            }
             Self::Recall { stateid, file, .. } => {
                 CbRecallArgs4 { stateid: *stateid, truncate: false, object: NfsFh4::from(*file) }
                     .encode(&mut out);
@@ -99,7 +100,9 @@ impl CallbackArguments<'_> {
                     ReferringCalls { session: call.session, calls: VarArray::new(calls).unwrap_or_default() };
                 VarArray::new(vec![calls]).unwrap_or_default()
             }
-            Self::Recall { granted_by: None, .. } | Self::NotifyLock { .. } => VarArray::default(),
+            Self::Recall { granted_by: None, .. } | Self::NotifyLock { .. } | Self::RecallAny { .. } => {
+                VarArray::default()
+            }
         }
     }
 }

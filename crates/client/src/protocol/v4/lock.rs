@@ -1,0 +1,442 @@
+//! LOCK, LOCKU and LOCKT (RFC 8881 sections 18.10 to 18.12), and what becomes of locks in recovery.
+//!
+//! A LOCK that is denied is not kept by the server as over NLM: if it may notify
+//! (`OPEN4_RESULT_MAY_NOTIFY_LOCK`), the lock agent treats it as blocked, and asks again when
+//! CB_NOTIFY_LOCK comes; otherwise it polls. So nothing is granted but by a reply to LOCK, and to
+//! withdraw a request takes none.
+
+use std::ops::Range;
+
+use curt_policy::locks::{LockError, LockRanges, LockReply};
+use curt_proto::nfs4::{
+    Clientid, CompoundEncoder, LockArgs4, LockDenied, LockType4, Locker, LocktArgs4, LockuArgs4,
+    Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, ResultError, StateOwner, Stateid, lock_offset_and_length,
+    lock_range,
+};
+use curt_rpc::client::{CallError, Interrupt};
+use curt_types::{ByteRange, Fault, FileHandle, LockType};
+
+use super::{
+    NfsV4, Results, change,
+    compound::{CompoundReply, CompoundRequest, fault, lost, outcome},
+    lock_states::{Doubt, LockPlace, LocksToReclaim, LostLocks, Unlockable},
+    open::{OpenKey, UsableOpen},
+    put_fh, question,
+    recovery::RecoveryError,
+    session::Purpose,
+};
+use crate::protocol::{LockAnswer, LockMode, OpenCaller, RemoteLock, RpcCaller, WireLock, WireOwner};
+
+/// How often a request is sent again because its stateid was replaced meanwhile.
+const REPAIRS_MAX: u32 = 16;
+
+const fn wire_type(lock_type: LockType, waits: bool) -> LockType4 {
+    match (lock_type, waits) {
+        (LockType::Read, false) => LockType4::Read,
+        (LockType::Write, false) => LockType4::Write,
+        (LockType::Read, true) => LockType4::ReadWait,
+        (LockType::Write, true) => LockType4::WriteWait,
+    }
+}
+
+/// Whether a status says that a stateid is not valid any more.
+const fn is_stateid_refused(status: NfsStat4) -> bool {
+    matches!(
+        status,
+        NfsStat4::BadStateid
+            | NfsStat4::StaleStateid
+            | NfsStat4::OldStateid
+            | NfsStat4::Expired
+            | NfsStat4::AdminRevoked
+    )
+}
+
+/// The reply that a status of LOCK or LOCKU stands for.
+fn reply_of(status: NfsStat4) -> LockReply {
+    LockReply::Refused(match status {
+        NfsStat4::Denied => return LockReply::Denied,
+        NfsStat4::Grace | NfsStat4::Delay => return LockReply::Grace,
+        NfsStat4::Deadlock => LockError::Deadlock,
+        // Linux says the same (flock(2) does not check it itself).
+        NfsStat4::Openmode => LockError::OpenMode,
+        // The server has no ranges as large as this.
+        NfsStat4::BadRange => LockError::Failed(Fault::Fbig),
+        // By these servers say that they have no resources for another lock, or no locks at all.
+        NfsStat4::Serverfault | NfsStat4::Resource | NfsStat4::LockNotsupp | NfsStat4::Notsupp => {
+            LockError::NoLocks
+        }
+        status => LockError::Failed(fault(status)),
+    })
+}
+
+impl NfsV4 {
+    /// LOCK.
+    pub(super) fn request_lock(
+        &self,
+        open: OpenCaller<'_>,
+        file: &FileHandle,
+        lock: &WireLock,
+        mode: LockMode,
+    ) -> LockAnswer {
+        let (mut place, _used, is_new) = self.locks.begin(file, open.open, lock.owner);
+        if mode == LockMode::Reclaim {
+            // Recovery has reclaimed all.
+            return Ok(LockReply::Refused(LockError::NoLocks));
+        }
+        if is_new {
+            self.opens.pin(&place.open);
+        }
+        let waits = mode == LockMode::Block;
+        let kind = wire_type(lock.lock_type, waits);
+        for _ in 0..REPAIRS_MAX {
+            if place.stateid.is_none() && self.opens.usable(&place.open) == UsableOpen::None {
+                return Ok(LockReply::Refused(LockError::NoLocks));
+            }
+            let status = match self.send_lock(open.rpc(), &place, kind, lock.range, Purpose::Ordinary) {
+                Err(error) => {
+                    self.locks.may_hold(&place, lock);
+                    return Err(error);
+                }
+                Ok(None) => return Ok(LockReply::Refused(LockError::Failed(Fault::Io))),
+                Ok(Some(Ok(stateid))) => {
+                    if self.locks.granted(&place, stateid, lock) {
+                        return Ok(LockReply::Granted);
+                    }
+                    // It was granted by the server of before.
+                    place = self.locks.again(&place);
+                    continue;
+                }
+                Ok(Some(Err(status))) => status,
+            };
+            let Some(stateid) = place.stateid.filter(|_| is_stateid_refused(status)) else {
+                return Ok(self.denied(&place, waits, status));
+            };
+            if self.is_lost_now(file, stateid) {
+                return Ok(LockReply::Refused(LockError::Failed(Fault::Io)));
+            }
+            place = self.locks.again(&place);
+        }
+        Err(CallError::SystemError)
+    }
+
+    /// What follows from a LOCK that was not granted.
+    fn denied(&self, place: &LockPlace, waits: bool, status: NfsStat4) -> LockReply {
+        let is_notified = waits && self.opens.may_notify(&place.open) && self.session.lock().has_callbacks();
+        match reply_of(status) {
+            LockReply::Denied if is_notified => {
+                self.locks.denied(place, true);
+                LockReply::Blocked
+            }
+            reply => {
+                self.locks.denied(place, false);
+                reply
+            }
+        }
+    }
+
+    /// Sends a LOCK. `None`: its open is lost.
+    fn send_lock(
+        &self,
+        caller: RpcCaller<'_>,
+        place: &LockPlace,
+        kind: LockType4,
+        range: ByteRange,
+        purpose: Purpose,
+    ) -> Result<Option<Result<Stateid, NfsStat4>>, CallError> {
+        let (offset, length) = lock_offset_and_length(range);
+        let reclaim = purpose == Purpose::Recovery;
+        let (client, name) = (self.session.lock().client, place.name.bytes());
+        let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
+            put_fh(operations, &place.open.file);
+            let locker = match place.stateid {
+                Some(stateid) => Locker::Existing { stateid, seqid: 0 },
+                None => Locker::New { open_seqid: 0, open_stateid, seqid: 0, owner: owner(client, &name) },
+            };
+            operations.push(&LockArgs4 { kind, reclaim, offset, length, locker });
+        };
+        let request = CompoundRequest {
+            open: place.stateid.is_none().then_some(&place.open),
+            ..change(caller, Nfs4Operation::Lock, 1, &append)
+        };
+        // A reclaim is part of recovery, which nothing else may wait for.
+        let reply = if reclaim { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
+        let Some(reply) = reply.filter(|reply| !reply.is_lost()) else { return Ok(None) };
+        self.result_of(&reply, Nfs4Operation::Lock).map(Some)
+    }
+
+    /// The stateid that LOCK or LOCKU returns.
+    fn result_of(
+        &self,
+        reply: &CompoundReply,
+        operation: Nfs4Operation,
+    ) -> Result<Result<Stateid, NfsStat4>, CallError> {
+        let mut results = self.decoded(reply.results())?;
+        let found = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))?;
+        let changed = self.decoded(outcome(results.next::<Stateid>(operation)))?;
+        Ok(found.and(changed))
+    }
+
+    /// LOCKU of what the owner has in the range.
+    pub(super) fn request_unlock(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        owner: WireOwner,
+        range: ByteRange,
+    ) -> LockAnswer {
+        for _ in 0..REPAIRS_MAX {
+            let place = match self.locks.unlockable(file, owner, range) {
+                Unlockable::Nothing => return Ok(LockReply::Granted),
+                Unlockable::Held(place) => place,
+                Unlockable::Doubtful(place, range, lock_type) => {
+                    let lock = WireLock { owner, range, lock_type };
+                    if let Some(reply) = self.settle_lock(caller, &place, &lock)? {
+                        return Ok(reply);
+                    }
+                    continue;
+                }
+            };
+            let Some(stateid) = place.stateid else { continue };
+            match self.send_unlock(caller, &place, stateid, range)? {
+                Ok(stateid) => {
+                    if self.locks.unlocked(&place, stateid, range) {
+                        return Ok(LockReply::Granted);
+                    }
+                }
+                Err(status) if is_stateid_refused(status) => {
+                    self.is_lost_now(file, stateid);
+                }
+                Err(status) => return Ok(reply_of(status)),
+            }
+        }
+        Err(CallError::SystemError)
+    }
+
+    /// Asks again for a lock whose reply was lost, to get its stateid. `None`: it is known now what
+    /// the server holds.
+    fn settle_lock(
+        &self,
+        caller: RpcCaller<'_>,
+        place: &LockPlace,
+        lock: &WireLock,
+    ) -> Result<Option<LockReply>, CallError> {
+        let kind = wire_type(lock.lock_type, false);
+        if self.opens.usable(&place.open) == UsableOpen::None {
+            self.locks.holds_not(place, lock.range);
+            return Ok(None);
+        }
+        match self.send_lock(caller, place, kind, lock.range, Purpose::Ordinary)? {
+            Some(Ok(stateid)) => {
+                self.locks.granted(place, stateid, lock);
+            }
+            Some(Err(NfsStat4::Grace | NfsStat4::Delay)) => return Ok(Some(LockReply::Grace)),
+            Some(Err(_)) | None => self.locks.holds_not(place, lock.range),
+        }
+        Ok(None)
+    }
+
+    fn send_unlock(
+        &self,
+        caller: RpcCaller<'_>,
+        place: &LockPlace,
+        stateid: Stateid,
+        range: ByteRange,
+    ) -> Result<Result<Stateid, NfsStat4>, CallError> {
+        let (offset, length) = lock_offset_and_length(range);
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, &place.open.file);
+            operations.push(&LockuArgs4 { kind: LockType4::Write, seqid: 0, stateid, offset, length });
+        };
+        let reply = self.send(&change(caller, Nfs4Operation::Locku, 1, &append))?;
+        self.result_of(&reply, Nfs4Operation::Locku)
+    }
+
+    /// LOCKT.
+    pub(super) fn request_lock_test(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        lock: &WireLock,
+    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+        let (offset, length) = lock_offset_and_length(lock.range);
+        let client = self.session.lock().client;
+        let name = self.locks.name_for_test(file, lock.owner).bytes();
+        let kind = wire_type(lock.lock_type, false);
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, file);
+            operations.push(&LocktArgs4 { kind, offset, length, owner: owner(client, &name) });
+        };
+        let reply = self.send(&question(caller, Nfs4Operation::Lockt, &append))?;
+        let mut results = Results(self.decoded(reply.results())?);
+        if let Err(fault) = self.decoded(results.pass(Nfs4Operation::Putfh))? {
+            return Ok(Err(LockError::Failed(fault)));
+        }
+        let status = results.0.status(Nfs4Operation::Lockt).and_then(|status| match status {
+            NfsStat4::Ok => Ok(None),
+            NfsStat4::Denied => Ok(Some(results.0.decoder().get::<LockDenied<'_>>()?)),
+            status => Err(ResultError::Failed(status)),
+        });
+        Ok(match self.decoded(outcome(status))? {
+            Ok(denied) => Ok(denied.as_ref().map(remote_lock)),
+            Err(status) => Err(match reply_of(status) {
+                LockReply::Refused(error) => error,
+                _ => LockError::NoLocks,
+            }),
+        })
+    }
+
+    /// Sends a READ or WRITE of these bytes, with the stateid of a lock if one covers them.
+    pub(super) fn send_io(
+        &self,
+        request: &CompoundRequest<'_>,
+        bytes: Range<u64>,
+    ) -> Result<CompoundReply, CallError> {
+        let range = bytes.end.checked_sub(1).and_then(|last| ByteRange::new(bytes.start, last));
+        let (Some(open), Some(range)) = (request.open, range) else { return self.send(request) };
+        let mut is_locked = false;
+        for _ in 0..REPAIRS_MAX {
+            let Some(stateid) = self.locks.for_io(open, range) else { break };
+            is_locked = true;
+            let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+                (request.append)(operations, stateid);
+            };
+            let reply = self.send(&CompoundRequest { open: None, append: &append, ..*request })?;
+            if reply.call.reply.was_consumed() || !is_stateid_refused(self.status_of(&reply)?) {
+                return Ok(reply);
+            }
+            if self.is_lost_now(&open.file, stateid) {
+                break;
+            }
+        }
+        // Without its lock nothing is written under it.
+        if is_locked { Ok(lost(self.rpc.now())) } else { self.send(request) }
+    }
+
+    /// The status of a compound.
+    fn status_of(&self, reply: &CompoundReply) -> Result<NfsStat4, CallError> {
+        Ok(self.decoded(reply.results())?.header().status)
+    }
+
+    /// The server does not accept a lock's stateid. Returns whether locks are lost by that, which
+    /// is reported; otherwise the stateid is one of before.
+    pub(super) fn is_lost_now(&self, file: &FileHandle, stateid: Stateid) -> bool {
+        match self.locks.doubt(file, stateid) {
+            Doubt::Replaced => false,
+            Doubt::Lost(lost) => {
+                let has_lost = !lost.ranges.is_empty();
+                self.report_lost(lost);
+                has_lost
+            }
+        }
+    }
+
+    fn report_lost(&self, lost: LostLocks) {
+        if let (Some(events), Some(owner)) = (self.locks.events(), lost.owner) {
+            for (range, _) in lost.ranges.iter() {
+                events.lost(&lost.file, owner, range);
+            }
+        }
+    }
+
+    /// An open is lost, and with it what was locked through it.
+    pub(super) fn lose_locks_of(&self, open: &OpenKey) {
+        self.locks.lose_open(open).into_iter().for_each(|lost| self.report_lost(lost));
+    }
+
+    /// Forgets what nobody uses of a file any more.
+    pub(super) fn tidy_locks(&self, file: &FileHandle) {
+        let unpinned = self.locks.tidy(file, |open| self.opens.has_users(open));
+        let now = self.rpc.now();
+        let waits = unpinned.into_iter().filter(|open| self.opens.unpin(open, now)).count() > 0;
+        if waits {
+            self.close_soon();
+        }
+    }
+
+    /// Reclaims the locks, after the opens. Returns `false` if the session was lost meanwhile.
+    pub(super) fn reclaim_locks(&self, interrupt: &Interrupt) -> Result<bool, RecoveryError> {
+        while let Some(locks) = self.locks.next_to_reclaim() {
+            let Some(lost) = self.reclaim_ranges(&locks, interrupt)? else { return Ok(false) };
+            let Some(owner) = self.locks.reclaim_ended(&locks.place, &lost) else { continue };
+            let file = locks.place.open.file;
+            let Some(events) = self.locks.events() else { continue };
+            for (range, _) in locks.ranges.iter() {
+                if lost.overlapping(range).next().is_none() {
+                    events.reclaimed(&file, range);
+                }
+            }
+            for (range, _) in lost.iter() {
+                events.lost(&file, owner, range);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reclaims the locks of one state; returns those that are lost. `None`: the session was lost.
+    fn reclaim_ranges(
+        &self,
+        locks: &LocksToReclaim,
+        interrupt: &Interrupt,
+    ) -> Result<Option<LockRanges>, CallError> {
+        let mut place = locks.place.clone();
+        let caller = RpcCaller { credential: &place.credential.clone(), interrupt };
+        let mut lost = LockRanges::default();
+        for (range, lock_type) in locks.ranges.iter() {
+            loop {
+                if !matches!(self.opens.usable(&place.open), UsableOpen::Stateid(_)) {
+                    lost.set(range, Some(lock_type));
+                    break;
+                }
+                let kind = wire_type(lock_type, false);
+                match self.send_lock(caller, &place, kind, range, Purpose::Recovery)? {
+                    None => return Ok(None),
+                    Some(Ok(stateid)) => {
+                        self.locks.reclaimed(&place, stateid);
+                        place = self.locks.again(&place);
+                    }
+                    Some(Err(NfsStat4::Delay)) => {
+                        self.pause(interrupt)?;
+                        continue;
+                    }
+                    Some(Err(status)) => {
+                        tracing::info!(%status, "a lock cannot be reclaimed");
+                        lost.set(range, Some(lock_type));
+                    }
+                }
+                break;
+            }
+        }
+        Ok(Some(lost))
+    }
+
+    /// The server has called: a lock may be free that an owner was denied.
+    pub(super) fn tell_callbacks_lost(&self) {
+        if let Some(events) = self.locks.events().filter(|_| !self.locks.is_empty()) {
+            events.callbacks_lost();
+        }
+    }
+}
+
+fn owner<'a>(client: Clientid, name: &'a [u8]) -> StateOwner<'a> {
+    StateOwner { clientid: client, owner: OpaqueLimited::new(name).unwrap_or_default() }
+}
+
+/// A lock of another client; one with a range that cannot be reaches to the end.
+fn remote_lock(denied: &LockDenied<'_>) -> RemoteLock {
+    let range = lock_range(denied.offset, denied.length);
+    let to_end = ByteRange::new(denied.offset, u64::MAX).unwrap_or(ByteRange::WHOLE);
+    RemoteLock { range: range.unwrap_or(to_end), lock_type: denied.kind.lock_type() }
+}
+
+/// The waiter that CB_NOTIFY_LOCK is for, if there is one, is woken. A notification that nobody
+/// waits for is refused: a server that reserves the lock for this client passes it on.
+pub(super) fn notified(
+    locks: &super::lock_states::LockStateTable,
+    file: NfsFh4<'_>,
+    name: &[u8],
+) -> NfsStat4 {
+    let file = FileHandle::from(file);
+    let waiter = locks.waiter(&file, name).zip(locks.events());
+    let is_awaited = waiter.is_some_and(|(owner, events)| events.notified(&file, owner));
+    if is_awaited { NfsStat4::Ok } else { NfsStat4::Badhandle }
+}

@@ -1,0 +1,455 @@
+//! The lock states that this client has at the server (RFC 8881 sections 8.2 and 9).
+//!
+//! A lock state stands for the locks of one lock-owner in one file, and is based on an open. Who
+//! the owner is for programs does not matter to the server, because conflicts within the mount are
+//! decided before: an owner of the mount gets a state that nobody uses, with its lock-owner and
+//! stateid, and keeps it while it holds or waits for something. So a file has no more states than
+//! owners hold locks at a time, however many processes take turns. A state ends with the CLOSE of
+//! its open, which is pinned as long as the state exists.
+//!
+//! The table knows what the server holds, or may hold. After a restart of the server that is what
+//! is reclaimed. `epoch` counts the losses of all states: the reply to a request of before a loss
+//! says nothing. Sends nothing. The events are called with no lock of this table held.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use curt_policy::locks::LockRanges;
+use curt_proto::nfs4::Stateid;
+use curt_rpc::auth::RpcCredential;
+use curt_types::{ByteRange, FileHandle, LockType};
+use parking_lot::Mutex;
+
+use super::open::OpenKey;
+use crate::protocol::{LockEvents, OpenContext, WireLock, WireOwner};
+
+/// What the names of lock-owners begin with. A number follows.
+const PREFIX: [u8; 4] = *b"lock";
+
+/// The number of a lock-owner at the server; unique in a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LockOwnerName(u64);
+
+impl LockOwnerName {
+    /// The owner of tests by those that have no state. It never locks anything.
+    pub(super) const TESTS: Self = Self(0);
+
+    /// As the server knows it.
+    pub(super) fn bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&PREFIX);
+        bytes[4..].copy_from_slice(&self.0.to_be_bytes());
+        bytes
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let number = bytes.strip_prefix(&PREFIX)?;
+        Some(Self(u64::from_be_bytes(number.try_into().ok()?)))
+    }
+}
+
+/// The lock states of a client.
+#[derive(Default)]
+pub(super) struct LockStateTable {
+    states: Mutex<LockStates>,
+    /// The number of states; read without the mutex, so that mounts without locks pay nothing.
+    count: AtomicUsize,
+    events: Mutex<Option<Weak<dyn LockEvents>>>,
+}
+
+#[derive(Debug, Default)]
+struct LockStates {
+    epoch: u64,
+    last_name: u64,
+    files: HashMap<FileHandle, Vec<LockState>>,
+}
+
+#[derive(Debug)]
+struct LockState {
+    name: LockOwnerName,
+    /// The owner of the open.
+    open: u32,
+    credential: Arc<RpcCredential>,
+    /// Who uses it.
+    user: Option<WireOwner>,
+    /// `None`: the server has granted nothing yet, or has forgotten it.
+    stateid: Option<Stateid>,
+    /// What the server holds, or may hold.
+    held: LockRanges,
+    /// Requests in progress.
+    calls: u32,
+    /// Its user waits for a notification.
+    is_waiting: bool,
+    /// It has to be reclaimed.
+    is_forgotten: bool,
+}
+
+/// A state that a request uses.
+#[derive(Clone, Debug)]
+pub(super) struct LockPlace {
+    pub(super) name: LockOwnerName,
+    pub(super) open: OpenKey,
+    pub(super) credential: Arc<RpcCredential>,
+    pub(super) stateid: Option<Stateid>,
+    pub(super) epoch: u64,
+}
+
+/// A request in progress that uses a state. Dropping it ends the use.
+pub(super) struct LockUse<'a> {
+    table: &'a LockStateTable,
+    file: &'a FileHandle,
+    name: LockOwnerName,
+}
+
+/// What an owner has to unlock.
+#[derive(Clone, Debug)]
+pub(super) enum Unlockable {
+    /// The server holds nothing there.
+    Nothing,
+    /// What this state has.
+    Held(LockPlace),
+    /// The reply to this LOCK was lost, and there is no stateid to unlock it by.
+    Doubtful(LockPlace, ByteRange, LockType),
+}
+
+/// What is known of a stateid that the server does not accept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// It has been replaced meanwhile.
+    Replaced,
+    /// It was the one of these locks, which are lost.
+    Lost(LostLocks),
+}
+
+/// Locks that the server holds no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LostLocks {
+    pub(super) file: FileHandle,
+    pub(super) owner: Option<WireOwner>,
+    pub(super) ranges: LockRanges,
+}
+
+/// Locks to be reclaimed.
+#[derive(Clone, Debug)]
+pub(super) struct LocksToReclaim {
+    pub(super) place: LockPlace,
+    pub(super) ranges: LockRanges,
+}
+
+impl LockState {
+    fn place(&self, file: &FileHandle, epoch: u64) -> LockPlace {
+        LockPlace {
+            name: self.name,
+            open: OpenKey { file: file.clone(), owner: self.open },
+            credential: Arc::clone(&self.credential),
+            // Zero stands for the newest state (section 8.2.2).
+            stateid: self.stateid.map(|stateid| Stateid { seqid: 0, ..stateid }),
+            epoch,
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        self.held.is_empty() && self.calls == 0 && !self.is_waiting
+    }
+
+    fn free_if_unused(&mut self) {
+        if self.is_unused() {
+            self.user = None;
+        }
+    }
+
+    fn lose(&mut self, file: &FileHandle) -> LostLocks {
+        let ranges = std::mem::take(&mut self.held);
+        (self.stateid, self.is_forgotten) = (None, false);
+        let lost = LostLocks { file: file.clone(), owner: self.user, ranges };
+        self.free_if_unused();
+        lost
+    }
+}
+
+impl LockStates {
+    fn state(&mut self, file: &FileHandle, name: LockOwnerName) -> Option<&mut LockState> {
+        self.files.get_mut(file)?.iter_mut().find(|state| state.name == name)
+    }
+}
+
+impl LockStateTable {
+    /// Passes what happens to locks to `events` from now on.
+    pub(super) fn report(&self, events: Weak<dyn LockEvents>) {
+        *self.events.lock() = Some(events);
+    }
+
+    pub(super) fn events(&self) -> Option<Arc<dyn LockEvents>> {
+        self.events.lock().as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Whether there is no state.
+    pub(super) fn is_empty(&self) -> bool {
+        // Pairs with the changes under the mutex: who has been told of a grant sees its state.
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// The state for a LOCK of `owner`, which is its own, or that of nobody with the same open, or
+    /// a new one. Returns whether it is new: its open has to be pinned.
+    pub(super) fn begin<'a>(
+        &'a self,
+        file: &'a FileHandle,
+        open: &OpenContext,
+        owner: WireOwner,
+    ) -> (LockPlace, LockUse<'a>, bool) {
+        let states = &mut *self.states.lock();
+        let epoch = states.epoch;
+        let of_file = states.files.entry(file.clone()).or_default();
+        let own = of_file.iter().position(|state| state.user == Some(owner));
+        let index =
+            own.or_else(|| of_file.iter().position(|state| state.user.is_none() && state.open == open.owner));
+        let is_new = index.is_none();
+        let index = index.unwrap_or_else(|| {
+            states.last_name += 1;
+            of_file.push(LockState {
+                name: LockOwnerName(states.last_name),
+                open: open.owner,
+                credential: Arc::clone(&open.credential),
+                user: None,
+                stateid: None,
+                held: LockRanges::default(),
+                calls: 0,
+                is_waiting: false,
+                is_forgotten: false,
+            });
+            self.count.fetch_add(1, Ordering::Release);
+            of_file.len() - 1
+        });
+        let state = &mut of_file[index];
+        state.user = Some(owner);
+        state.calls += 1;
+        let place = state.place(file, epoch);
+        let used = LockUse { table: self, file, name: state.name };
+        (place, used, is_new)
+    }
+
+    /// The same state for the same request, which is sent again.
+    pub(super) fn again(&self, place: &LockPlace) -> LockPlace {
+        let states = &mut *self.states.lock();
+        let epoch = states.epoch;
+        let file = &place.open.file;
+        let state = states.state(file, place.name);
+        state.map_or_else(|| place.clone(), |state| state.place(file, epoch))
+    }
+
+    /// The server has granted a lock. Returns `false` if all states were lost since the request.
+    pub(super) fn granted(&self, place: &LockPlace, stateid: Stateid, lock: &WireLock) -> bool {
+        let states = &mut *self.states.lock();
+        if states.epoch != place.epoch {
+            return false;
+        }
+        if let Some(state) = states.state(&place.open.file, place.name) {
+            (state.stateid, state.is_waiting) = (Some(stateid), false);
+            state.held.set(lock.range, Some(lock.lock_type));
+        }
+        true
+    }
+
+    /// The server has denied a lock, and will notify this client or not.
+    pub(super) fn denied(&self, place: &LockPlace, is_waiting: bool) {
+        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+            state.is_waiting = is_waiting;
+        }
+    }
+
+    /// The reply to a LOCK is lost: the server may have granted it.
+    pub(super) fn may_hold(&self, place: &LockPlace, lock: &WireLock) {
+        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+            state.held.strengthen(&LockRanges::of(lock.range, lock.lock_type));
+        }
+    }
+
+    /// A LOCK whose reply was lost turns out not to be granted.
+    pub(super) fn holds_not(&self, place: &LockPlace, range: ByteRange) {
+        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+            state.held.set(range, None);
+        }
+    }
+
+    /// Nobody waits for the notification of an owner any more.
+    pub(super) fn withdraw(&self, file: &FileHandle, owner: WireOwner) {
+        let states = &mut *self.states.lock();
+        for state in states.files.get_mut(file).into_iter().flatten() {
+            if state.user == Some(owner) {
+                state.is_waiting = false;
+                state.free_if_unused();
+            }
+        }
+    }
+
+    /// What an owner has to unlock within `range`.
+    pub(super) fn unlockable(&self, file: &FileHandle, owner: WireOwner, range: ByteRange) -> Unlockable {
+        let states = &mut *self.states.lock();
+        let epoch = states.epoch;
+        let mut of_file = states.files.get_mut(file).into_iter().flatten();
+        let Some(state) = of_file.find(|state| state.user == Some(owner)) else { return Unlockable::Nothing };
+        let Some((held, lock_type)) = state.held.overlapping(range).next() else {
+            return Unlockable::Nothing;
+        };
+        let place = state.place(file, epoch);
+        match state.stateid {
+            Some(_) => Unlockable::Held(place),
+            None => Unlockable::Doubtful(place, held, lock_type),
+        }
+    }
+
+    /// The server has unlocked a range. Returns `false` if all states were lost since the request:
+    /// the lock may have been reclaimed.
+    pub(super) fn unlocked(&self, place: &LockPlace, stateid: Stateid, range: ByteRange) -> bool {
+        let states = &mut *self.states.lock();
+        if states.epoch != place.epoch {
+            return false;
+        }
+        if let Some(state) = states.state(&place.open.file, place.name) {
+            state.stateid = Some(stateid);
+            state.held.set(range, None);
+            state.free_if_unused();
+        }
+        true
+    }
+
+    /// The lock-owner by which an owner of the mount tests.
+    pub(super) fn name_for_test(&self, file: &FileHandle, owner: WireOwner) -> LockOwnerName {
+        let states = self.states.lock();
+        let mut of_file = states.files.get(file).into_iter().flatten();
+        of_file.find(|state| state.user == Some(owner)).map_or(LockOwnerName::TESTS, |state| state.name)
+    }
+
+    /// The stateid for the I/O of an open: that of a lock of these bytes, if there is one
+    /// (section 9.1.4: a server with mandatory locks wants the one of the lock's owner).
+    pub(super) fn for_io(&self, open: &OpenKey, range: ByteRange) -> Option<Stateid> {
+        if self.is_empty() {
+            return None;
+        }
+        let states = self.states.lock();
+        let mut locking = states
+            .files
+            .get(&open.file)?
+            .iter()
+            .filter(|state| state.open == open.owner && state.held.overlapping(range).next().is_some());
+        locking.find_map(|state| state.stateid).map(|stateid| Stateid { seqid: 0, ..stateid })
+    }
+
+    /// The waiter that the server notifies: its file is known, and the owner waits.
+    pub(super) fn waiter(&self, file: &FileHandle, name: &[u8]) -> Option<WireOwner> {
+        let name = LockOwnerName::of_bytes(name)?;
+        self.states.lock().state(file, name).and_then(|state| state.user)
+    }
+
+    /// The server does not accept this stateid of a lock.
+    pub(super) fn doubt(&self, file: &FileHandle, stateid: Stateid) -> Doubt {
+        let states = &mut *self.states.lock();
+        let is_its = |state: &&mut LockState| state.stateid.is_some_and(|its| its.other == stateid.other);
+        let state = states.files.get_mut(file).and_then(|of_file| of_file.iter_mut().find(is_its));
+        state.map_or(Doubt::Replaced, |state| Doubt::Lost(state.lose(file)))
+    }
+
+    /// An open is lost, and with it what was locked through it.
+    pub(super) fn lose_open(&self, open: &OpenKey) -> Vec<LostLocks> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let states = &mut *self.states.lock();
+        let of_file = states.files.get_mut(&open.file).into_iter().flatten();
+        let based = of_file.filter(|state| state.open == open.owner);
+        let lost = based.map(|state| state.lose(&open.file)).filter(|lost| !lost.ranges.is_empty());
+        lost.collect()
+    }
+
+    /// The server has forgotten this client: locks have to be reclaimed.
+    pub(super) fn forgotten_by_server(&self) {
+        let states = &mut *self.states.lock();
+        states.epoch += 1;
+        for state in states.files.values_mut().flatten() {
+            (state.stateid, state.is_forgotten) = (None, !state.held.is_empty());
+        }
+    }
+
+    /// Locks that have to be reclaimed.
+    pub(super) fn next_to_reclaim(&self) -> Option<LocksToReclaim> {
+        let states = self.states.lock();
+        let epoch = states.epoch;
+        states.files.iter().find_map(|(file, of_file)| {
+            let state = of_file.iter().find(|state| state.is_forgotten)?;
+            Some(LocksToReclaim { place: state.place(file, epoch), ranges: state.held.clone() })
+        })
+    }
+
+    /// A lock was reclaimed, with this stateid.
+    pub(super) fn reclaimed(&self, place: &LockPlace, stateid: Stateid) {
+        if let Some(state) = self.states.lock().state(&place.open.file, place.name) {
+            state.stateid = Some(stateid);
+        }
+    }
+
+    /// All locks of a state were reclaimed or are lost: these are.
+    pub(super) fn reclaim_ended(&self, place: &LockPlace, lost: &LockRanges) -> Option<WireOwner> {
+        let states = &mut *self.states.lock();
+        let state = states.state(&place.open.file, place.name)?;
+        state.is_forgotten = false;
+        for (range, _) in lost.iter() {
+            state.held.set(range, None);
+        }
+        let owner = state.user;
+        state.free_if_unused();
+        owner
+    }
+
+    /// The stateids of all locks.
+    pub(super) fn stateids(&self) -> Vec<(FileHandle, Stateid)> {
+        let states = self.states.lock();
+        let all = states.files.iter().flat_map(|(file, of_file)| {
+            of_file.iter().filter_map(|state| Some((file.clone(), state.stateid?)))
+        });
+        all.collect()
+    }
+
+    /// Forgets the states of a file that nobody uses, and whose open has no users. Returns their
+    /// opens, which are unpinned once each.
+    pub(super) fn tidy(&self, file: &FileHandle, is_used: impl Fn(&OpenKey) -> bool) -> Vec<OpenKey> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let states = &mut *self.states.lock();
+        let Some(of_file) = states.files.get_mut(file) else { return Vec::new() };
+        let mut unpinned = Vec::new();
+        of_file.retain(|state| {
+            let open = OpenKey { file: file.clone(), owner: state.open };
+            let is_kept = !state.is_unused() || is_used(&open);
+            if !is_kept {
+                unpinned.push(open);
+            }
+            is_kept
+        });
+        if of_file.is_empty() {
+            states.files.remove(file);
+        }
+        self.count.fetch_sub(unpinned.len(), Ordering::Release);
+        unpinned
+    }
+}
+
+impl Drop for LockUse<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.table.states.lock().state(self.file, self.name) {
+            state.calls = state.calls.saturating_sub(1);
+            state.free_if_unused();
+        }
+    }
+}
+
+impl std::fmt::Debug for LockStateTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockStateTable").field("count", &self.count).finish_non_exhaustive()
+    }
+}

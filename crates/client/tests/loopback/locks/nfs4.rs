@@ -1,0 +1,172 @@
+//! Locks over NFSv4.1: the requests of each, and what becomes of them when the server forgets.
+
+use std::sync::Arc;
+
+use curt_client::{LockArguments, LockOwner, OpenFile, OpenFlags, ops};
+use curt_observe::ClientCounter;
+use curt_policy::{CacheOptions, locks::LockOptions};
+use curt_types::{ByteRange, LockType};
+use rustix::io::Errno;
+
+use super::{R, W, range, want};
+use crate::nfs4::Way;
+use crate::world::{BenchMount, World, root};
+
+/// A mount of NFSv4.1, and one open file.
+struct Locking {
+    mounted: BenchMount,
+    file: Arc<OpenFile>,
+}
+
+impl Locking {
+    fn new(world: &World, name: &str, locks: LockOptions) -> Self {
+        Self::over(world, name, locks, Way::new(world))
+    }
+
+    fn over(world: &World, name: &str, locks: LockOptions, way: Arc<Way>) -> Self {
+        let options = curt_client::ClientOptions {
+            cache: CacheOptions::default(),
+            locks,
+            ..curt_client::ClientOptions::default()
+        };
+        let mounted = world.mount_v4_with(options, name, way);
+        let top = mounted.client.root();
+        let found = match mounted.lookup(&root(), top, "f") {
+            Ok(found) => found.id,
+            Err(_) => mounted.put(&root(), top, "f", 0o666, b"0123456789").id,
+        };
+        let file = ops::open(&mounted.client.op(&root()), found, OpenFlags::writing()).unwrap().file;
+        mounted.sent();
+        Self { mounted, file }
+    }
+
+    fn try_lock(&self, owner: u64, range: ByteRange, lock_type: LockType) -> Result<(), Errno> {
+        self.lock(want(owner, range, lock_type, false))
+    }
+
+    fn lock(&self, arguments: LockArguments) -> Result<(), Errno> {
+        ops::lock_and_wait(&self.mounted.client.op(&root()), &self.file, arguments)
+    }
+
+    fn unlock(&self, owner: u64, range: ByteRange) -> Result<(), Errno> {
+        let op = self.mounted.client.op(&root());
+        ops::unlock_and_wait(&op, &self.file, LockOwner::Posix(owner), range)
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
+        let op = self.mounted.client.op(&root());
+        ops::write(&op, &self.file, 0, bytes)?;
+        ops::fsync(&op, &self.file, false)
+    }
+}
+
+// SEMANTICS: sessions-3.
+#[test]
+fn a_lock_takes_one_request_and_an_unlock_another() {
+    let world = World::new();
+    let one = Locking::new(&world, "one", LockOptions::default());
+    let two = Locking::new(&world, "two", LockOptions::default());
+    for owner in 0..3 {
+        assert_eq!(one.try_lock(owner, range(0, 9), W), Ok(()));
+        assert_eq!(one.mounted.sent(), "NFSv4.LOCK 1");
+        assert_eq!(one.try_lock(owner + 1, range(0, 0), R), Err(Errno::AGAIN));
+        assert_eq!(one.mounted.sent(), "", "it is decided here");
+        assert_eq!(two.try_lock(9, range(9, 20), R), Err(Errno::AGAIN));
+        assert_eq!(two.try_lock(9, range(10, u64::MAX), R), Ok(()));
+        assert_eq!(two.mounted.sent(), "NFSv4.LOCK 2");
+        let tested = |arguments| ops::test_lock(&one.mounted.client.op(&root()), &one.file, &arguments);
+        let found = tested(want(owner, range(5, 1000), W, false)).unwrap().unwrap();
+        assert_eq!((found.range, found.lock_type, found.pid), (range(10, u64::MAX), R, 0));
+        assert_eq!(tested(want(owner, range(5, 9), W, false)), Ok(None), "it is its own");
+        assert_eq!(one.mounted.sent(), "NFSv4.LOCKT 2");
+        assert_eq!(one.unlock(owner, range(3, 4)), Ok(()));
+        assert_eq!(two.try_lock(9, range(3, 4), W), Ok(()));
+        assert_eq!(two.unlock(9, ByteRange::WHOLE), Ok(()));
+        assert_eq!(one.unlock(owner, ByteRange::WHOLE), Ok(()));
+        assert_eq!(one.mounted.sent(), "NFSv4.LOCKU 3", "the lock is in two parts");
+        two.mounted.sent();
+    }
+    assert_eq!(two.try_lock(9, ByteRange::WHOLE, W), Ok(()));
+    assert_eq!(two.unlock(9, ByteRange::WHOLE), Ok(()));
+    two.mounted.sent();
+    // The open was kept for the locks, and is closed now.
+    ops::close(&two.mounted.client.op(&root()), &two.file).unwrap();
+    let found = two.mounted.lookup(&root(), two.mounted.client.root(), "f").unwrap();
+    ops::getattr(&two.mounted.client.op(&root()), found.id).unwrap();
+    let next = ops::open(&two.mounted.client.op(&root()), found.id, OpenFlags::writing());
+    assert!(next.is_ok());
+}
+
+// SEMANTICS: lock-12.
+#[test]
+fn a_lock_is_handed_on_while_no_other_client_wants_it() {
+    let world = World::new();
+    let handing = LockOptions { handoffs_max: 16, ..LockOptions::default() };
+    let one = Locking::new(&world, "one", handing);
+    assert_eq!(one.try_lock(0, range(0, 9), W), Ok(()));
+    for owner in 1..=40 {
+        let (answer, answered) = std::sync::mpsc::channel();
+        let done = Box::new(move |result| answer.send(result).unwrap());
+        let wanted = want(owner, range(0, 9), W, true);
+        ops::lock(&one.mounted.client.op(&root()), &one.file, wanted, done);
+        assert_eq!(one.unlock(owner - 1, range(0, 9)), Ok(()));
+        assert_eq!(answered.recv(), Ok(Ok(())));
+    }
+    assert_eq!(one.mounted.sent(), "NFSv4.LOCK 3 NFSv4.LOCKU 2", "each 16 times");
+    assert_eq!(one.mounted.counter(ClientCounter::LockHandoff), 38);
+    assert_eq!(one.unlock(40, range(0, 9)), Ok(()));
+}
+
+// SEMANTICS: sessions-3.
+#[test]
+fn a_file_is_locked_only_as_it_is_open() {
+    let world = World::new();
+    let one = Locking::new(&world, "one", LockOptions::default());
+    let open = |flags| {
+        let op = one.mounted.client.op(&root());
+        ops::open(&op, one.file.id(), flags).unwrap().file
+    };
+    let flock = |file: &Arc<OpenFile>, lock_type| {
+        let owner = LockOwner::Flock(7);
+        let arguments = LockArguments { owner, lock_type, ..want(7, ByteRange::WHOLE, W, false) };
+        ops::lock_and_wait(&one.mounted.client.op(&root()), file, arguments)
+    };
+    let (reader, writer) =
+        (open(OpenFlags::reading()), open(OpenFlags { read: false, ..OpenFlags::writing() }));
+    assert_eq!(flock(&reader, W), Err(Errno::BADF));
+    assert_eq!(flock(&writer, R), Err(Errno::BADF));
+    assert_eq!(flock(&reader, R), Ok(()));
+    assert_eq!(flock(&writer, W), Ok(()));
+}
+
+// SEMANTICS: lock-10, sessions-2.
+#[test]
+fn what_cannot_be_reclaimed_fails_once_and_is_free() {
+    let world = World::new();
+    let way = Way::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::clone(&way));
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    assert_eq!(one.try_lock(2, range(20, 29), R), Ok(()));
+    // This server knows no client, so that it lets nobody reclaim.
+    way.replace(world.way_after_restart());
+    assert_eq!(one.write(b"lost"), Err(Errno::IO));
+    assert_eq!(one.mounted.counter(ClientCounter::LockLost), 2);
+    assert_eq!(one.mounted.client.locks().locks, []);
+    assert_eq!(one.write(b"next"), Ok(()), "once");
+    assert_eq!(one.try_lock(3, ByteRange::WHOLE, W), Ok(()));
+    assert_eq!(one.unlock(3, ByteRange::WHOLE), Ok(()));
+}
+
+// SEMANTICS: sessions-2.
+#[test]
+fn the_owner_of_a_lock_that_is_unlocked_after_a_restart_learns_that_it_was_lost() {
+    let world = World::new();
+    let way = Way::new(&world);
+    let one = Locking::over(&world, "one", LockOptions::default(), Arc::clone(&way));
+    assert_eq!(one.try_lock(1, range(0, 9), W), Ok(()));
+    way.replace(world.way_after_restart());
+    assert_eq!(one.unlock(1, range(0, 9)), Err(Errno::IO));
+    assert_eq!(one.mounted.client.locks().locks, []);
+    assert_eq!(one.unlock(1, range(0, 9)), Ok(()), "once");
+    assert_eq!(one.try_lock(2, range(0, 9), W), Ok(()));
+}
