@@ -24,7 +24,7 @@ fn server(states: usize) -> (Server, Arc<ScriptedTime>) {
     service.held.set_states_max(states);
     let service = Arc::new(service);
     service.serve_callbacks().unwrap();
-    (Server { service }, time)
+    (Server::over(service), time)
 }
 
 /// Of 24 states, a client gets 12. With the ninth it has three quarters of what it may have.
