@@ -20,7 +20,7 @@ use curt_xdr::{Opaque, VarArray};
 use super::{
     NfsV4, callback,
     compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE, outcome},
-    open::{OpenKey, OpenToRestore, wire},
+    open::{OpenKey, OpenResult, OpenToRestore, wire},
     session::{Need, SLOTS_MAX},
 };
 use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};
@@ -223,6 +223,8 @@ impl NfsV4 {
             open: None,
             results_max: OPEN_RESULTS_MAX,
             sink: None,
+            carries: true,
+            keeps_reply: true,
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
         let mut results = self.decoded(reply.results())?;
@@ -258,6 +260,8 @@ impl NfsV4 {
             open: None,
             results_max: OPEN_RESULTS_MAX,
             sink: None,
+            carries: true,
+            keeps_reply: true,
         };
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
         let reply = if is_recovery { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
@@ -268,7 +272,7 @@ impl NfsV4 {
         Ok(Some(match (found, opened) {
             (Ok(()), Ok(ok)) => {
                 let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
-                self.opens.opened(&open.key.file, owner, access, &ok, self.rpc.now());
+                self.opens.opened(&open.key.file, owner, access, OpenResult::from(&ok), self.rpc.now());
                 Ok(())
             }
             (Err(status), _) | (_, Err(status)) => Err(status),
@@ -290,8 +294,8 @@ impl NfsV4 {
             }
         }
         if open.accesses.is_empty() {
-            // Nobody uses it: what is late is written without an open.
-            self.opens.drop_unused(key);
+            // What is late is written without an open.
+            self.opens.forget(key);
         }
         Ok(())
     }
@@ -310,6 +314,8 @@ impl NfsV4 {
                 open: None,
                 results_max: OPEN_RESULTS_MAX,
                 sink: None,
+                carries: true,
+                keeps_reply: false,
             };
             let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
             let mut results = self.decoded(reply.results())?;
@@ -337,6 +343,8 @@ impl NfsV4 {
             open: None,
             results_max: OPEN_RESULTS_MAX,
             sink: None,
+            carries: true,
+            keeps_reply: true,
         };
         self.send_in_recovery(&request).map(drop)
     }

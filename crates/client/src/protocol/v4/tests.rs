@@ -21,7 +21,7 @@ use curt_xdr::{Encode, VarArray};
 
 use super::{
     callback::{self, CallbackService},
-    open::{OpenKey, OpenTable, RiderOperation, UsableOpen},
+    open::{OpenKey, OpenResult, OpenTable, RiderOperation, UsableOpen},
 };
 use crate::protocol::{OpenOwner, ShareAccess};
 
@@ -55,7 +55,7 @@ impl Rig {
             delegation: OpenDelegation::None,
         };
         let owner = OpenOwner { number: 1, credential: &self.credential };
-        self.table.opened(&self.file, owner, access, &ok, self.now);
+        self.table.opened(&self.file, owner, access, OpenResult::from(&ok), self.now);
     }
 
     fn riders(&self, after: Duration) -> Vec<(RiderOperation, u32)> {
