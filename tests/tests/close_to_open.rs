@@ -41,7 +41,9 @@ fn over_two_mounts_and_the_export(options: &str) -> Result<()> {
     let network = Network::new()?;
     let export: PathBuf = network.make_directory("export")?;
     let serve = CurtServe::start(&network, &export, &[])?;
-    let mounts = mounts(&network, &serve.source(), &format!("{},{options}", serve.ports()))?;
+    // There is no MOUNT protocol in NFSv4.
+    let ports = if options.contains("vers=4") { format!("port={}", CurtServe::PORT) } else { serve.ports() };
+    let mounts = mounts(&network, &serve.source(), &format!("{ports},{options}"))?;
     check(&network, &[mounts[0].directory(), mounts[1].directory(), &export])?;
     mounts.into_iter().try_for_each(CurtMount::unmount)
 }
@@ -70,6 +72,12 @@ fn an_open_sees_whatever_was_closed_before_over_several_connections() -> Result<
     over_two_mounts_and_the_export("nconnect=4")
 }
 
+// SEMANTICS: cto-1, sessions-7.
+#[test]
+fn an_open_sees_whatever_was_closed_before_over_nfs_4_1() -> Result<()> {
+    over_two_mounts_and_the_export("vers=4.1")
+}
+
 // SEMANTICS: cto-1.
 #[test]
 fn an_open_sees_whatever_was_closed_before_on_mounts_of_knfsd() -> Result<()> {
@@ -79,7 +87,10 @@ fn an_open_sees_whatever_was_closed_before_on_mounts_of_knfsd() -> Result<()> {
     // Its clock has steps of some milliseconds: a change of the other mount within one step, after
     // one of this mount, is visible only with the strict guard.
     let source = format!("{}:/export", server.address());
-    let mounts = mounts(&network, &source, "neg_racy_guard=on")?;
-    check(&network, &[mounts[0].directory(), mounts[1].directory()])?;
-    mounts.into_iter().try_for_each(CurtMount::unmount)
+    for options in ["neg_racy_guard=on", "vers=4.1"] {
+        let mounts = mounts(&network, &source, options)?;
+        check(&network, &[mounts[0].directory(), mounts[1].directory()])?;
+        mounts.into_iter().try_for_each(CurtMount::unmount)?;
+    }
+    Ok(())
 }

@@ -21,7 +21,7 @@ use curt_observe::CallCounts;
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
 use curt_proto::nfs3::NfsProcedure;
 
-use in_process::InProcessServer;
+use in_process::{InProcessMount, InProcessServer};
 
 const REQUEST: Duration = Duration::from_micros(200);
 const VIEW_PAUSE: Duration = Duration::from_secs(1);
@@ -37,10 +37,34 @@ fn list(sent: &CallCounts) -> Vec<(&'static str, u64)> {
 /// Replays without a wrong result and returns the requests since mounting.
 #[track_caller]
 fn sent(workload: Workload, cache: CacheOptions) -> CallCounts {
-    let (tree, trace) = (workload.tree(), workload.trace());
-    let world = InProcessServer::new(&tree).unwrap();
+    let world = InProcessServer::new(&workload.tree()).unwrap();
     let behaviour = ClientOptions { cache, ..ClientOptions::default() };
     let mounted = world.mount(&behaviour, REQUEST, None).unwrap();
+    replay_script(workload, &world, &mounted);
+    let sent = mounted.requests();
+    // The client's own counters equal the server's.
+    assert_eq!(list(&mounted.client.counters().requests), list(&sent));
+    sent
+}
+
+/// The same over NFSv4.1, with those that mount and those that close what is open at the end.
+#[track_caller]
+fn sent_v4(workload: Workload, cache: CacheOptions) -> CallCounts {
+    let world = InProcessServer::new(&workload.tree()).unwrap();
+    let behaviour = ClientOptions { cache, ..ClientOptions::default() };
+    let mounted = world.mount_v4(&behaviour, REQUEST).unwrap();
+    replay_script(workload, &world, &mounted);
+    world.clock().advance(VIEW_PAUSE);
+    mounted.run_delayed();
+    let sent = mounted.client.counters().requests;
+    assert_eq!(sent.total(), mounted.compounds(), "the server has received as many");
+    sent
+}
+
+/// Replays without a wrong result.
+#[track_caller]
+fn replay_script(workload: Workload, world: &InProcessServer, mounted: &InProcessMount) {
+    let (tree, trace) = (workload.tree(), workload.trace());
     let caller = Caller::new(1000, 1000, &[]);
     let clock = world.clock();
     clock.advance(Duration::from_secs(1));
@@ -52,7 +76,10 @@ fn sent(workload: Workload, cache: CacheOptions) -> CallCounts {
             Workload::Page => match operation {
                 // There is no pause before the first view.
                 TraceOperation::Page if done == 0 => {}
-                TraceOperation::Page => clock.advance(VIEW_PAUSE),
+                TraceOperation::Page => {
+                    clock.advance(VIEW_PAUSE);
+                    mounted.run_delayed();
+                }
                 _ => {
                     clock.advance(OPERATION_PAUSE);
                     done += 1;
@@ -65,10 +92,6 @@ fn sent(workload: Workload, cache: CacheOptions) -> CallCounts {
         });
     assert_eq!(outcome.wrong, 0, "{:?}", outcome.described);
     assert_eq!(outcome.operations, trace.operations_count());
-    let sent = mounted.requests();
-    // The client's own counters equal the server's.
-    assert_eq!(list(&mounted.client.counters().requests), list(&sent));
-    sent
 }
 
 /// The options of a `mount` by root without options.
@@ -315,4 +338,63 @@ fn build_with_nonegnamecache_asks_for_each_missing_name_again_without_dirfill() 
             ("PATHCONF", 1)
         ]
     );
+}
+
+#[test]
+fn page_over_v4_opens_and_reads_a_file_in_one_request() {
+    let sent = sent_v4(Workload::Page, default());
+    assert!(sent.total() <= 7_000);
+    assert_eq!(
+        list(&sent),
+        [
+            ("ACCESS", 22),
+            ("GETATTR", 4435),
+            ("LOOKUP", 269),
+            ("OPEN", 1113),
+            ("READ", 11),
+            ("READDIR", 149),
+            ("EXCHANGE_ID", 1),
+            ("CREATE_SESSION", 1),
+            ("SEQUENCE", 1),
+            ("RECLAIM_COMPLETE", 1)
+        ]
+    );
+}
+
+#[test]
+fn page_over_v4_with_noaccesscheck_and_sloppycto_opens_nothing_but_what_it_reads() {
+    let sent = sent_v4(Workload::Page, noaccesscheck_sloppycto());
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 59),
+            ("LOOKUP", 234),
+            ("READ", 978),
+            ("READDIR", 301),
+            ("EXCHANGE_ID", 1),
+            ("CREATE_SESSION", 1),
+            ("SEQUENCE", 1),
+            ("RECLAIM_COMPLETE", 1)
+        ]
+    );
+    assert!(sent.total() <= 1_600);
+}
+
+#[test]
+fn build_over_v4_with_noaccesscheck_and_sloppycto_opens_nothing_but_what_it_reads() {
+    let sent = sent_v4(Workload::Build, noaccesscheck_sloppycto());
+    assert_eq!(
+        list(&sent),
+        [
+            ("GETATTR", 180),
+            ("LOOKUP", 6),
+            ("READ", 1489),
+            ("READDIR", 57),
+            ("EXCHANGE_ID", 1),
+            ("CREATE_SESSION", 1),
+            ("SEQUENCE", 2),
+            ("RECLAIM_COMPLETE", 1)
+        ]
+    );
+    assert!(sent.total() <= 1_800);
 }

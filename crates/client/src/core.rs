@@ -16,6 +16,7 @@ use std::{
 use curt_observe::{ClientCounter, ClientCounters};
 use curt_policy::{
     CacheOptions, Moment, ServerClock, kernel_cache,
+    open::OpenReadBenefit,
     prefetch::PrefetchBenefit,
     retransmitted::{ClockOffset, Execution},
 };
@@ -63,6 +64,10 @@ pub(crate) struct MountCore {
     server_life: Mutex<ServerBoot>,
     /// The server does not support READDIRPLUS. Relaxed accesses: no other data depend on it.
     lacks_plus: AtomicBool,
+    /// The measured benefit of reading files together with their opens.
+    open_reads: Mutex<OpenReadBenefit>,
+    /// The same with the look-ups of their names.
+    lookup_reads: Mutex<OpenReadBenefit>,
     /// The measured benefit of prefetching attributes with READDIRPLUS.
     prefetch_benefit: Mutex<PrefetchBenefit>,
     time_step: Duration,
@@ -118,6 +123,8 @@ impl MountCore {
             clock_offsets: Mutex::default(),
             server_life: Mutex::default(),
             lacks_plus: AtomicBool::new(false),
+            open_reads: Mutex::default(),
+            lookup_reads: Mutex::default(),
             prefetch_benefit: Mutex::default(),
             time_step: Duration::new(u64::try_from(step.seconds()).unwrap_or(0), step.nanoseconds()),
             root_fsid,
@@ -247,6 +254,16 @@ impl MountCore {
     /// Updates the measured benefit of prefetching.
     pub(crate) fn learn_prefetch(&self, learn: impl FnOnce(&mut PrefetchBenefit)) {
         learn(&mut self.prefetch_benefit.lock());
+    }
+
+    /// Reads or updates the measured benefit of reading files together with their opens.
+    pub(crate) fn open_reads<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
+        with(&mut self.open_reads.lock())
+    }
+
+    /// The same with the look-ups of their names.
+    pub(crate) fn lookup_reads<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
+        with(&mut self.lookup_reads.lock())
     }
 
     /// A cached negative entry was wrong although the directory's timestamps were unchanged: the

@@ -28,6 +28,8 @@ pub struct OpenFile {
     pub(crate) data: OpenData,
     pub(crate) copies_invalidated: AtomicU32,
     pub(crate) released: AtomicBool,
+    /// Data were read with the open, and not used yet. Relaxed accesses: it stands for itself.
+    pub(crate) read_at_open: AtomicBool,
     pub(crate) locks: OpenFileLocks,
 }
 

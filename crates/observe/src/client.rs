@@ -13,6 +13,11 @@ counter_table! {
         OpenCtoGetattr "open_cto_getattr" Events "Close-to-open asked for attributes at an open.";
         OpenCtoSloppy "open_cto_sloppy" Events "sloppycto saved the request for attributes at an open.";
         OpenNocto "open_nocto" Events "nocto saved the request for attributes at an open.";
+        OpenDelayed "open_delayed" Events "An open for reading was granted without OPEN.";
+        OpenRead "open_read" Events "A file was read together with its open.";
+        OpenReadUsed "open_read_used" Events "What was read together with an open was used.";
+        LookupRead "lookup_read" Events "A file was read together with the look-up of its name.";
+        LookupReadUsed "lookup_read_used" Events "What was read together with a look-up was used.";
         OpenDataChanged "open_data_changed" Events "An open found the file's data changed and dropped its pages.";
         AttrHit "attr_hit" Events "Attributes were served from the cache.";
         AttrExpired "attr_expired" Events "Cached attributes had expired and were requested again.";

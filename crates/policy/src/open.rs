@@ -119,8 +119,9 @@ pub const CLOSES_ALONE_MAX: usize = 16;
 /// but keeps them from denying.
 pub const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// The most opens that are kept without users.
-const KEPT_MAX: usize = 4096;
+/// The most opens for reading that are kept without users: each costs its server memory, and is
+/// opened again at no cost, with a READ.
+const KEPT_MAX: usize = 8;
 
 /// An open that a server keeps for this client, and that nobody uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +140,116 @@ impl IdleOpen {
     #[must_use]
     pub fn is_closed(self) -> bool {
         self.writes || self.others > KEPT_MAX || self.since.is_none_or(|since| since >= KEPT_FOR / 2)
+    }
+}
+
+/// The largest file that is read together with its open, in bytes.
+const OPEN_READ_MAX: u64 = 128 << 10;
+
+/// The largest file that is read by a look-up of its name, in bytes: not even its type is known
+/// before.
+const LOOKUP_READ_MAX: u32 = 64 << 10;
+
+/// Decides how many bytes a LOOKUP of an unknown name reads as well. With close-to-open the open that
+/// follows has to ask in any case, and reads then. Otherwise the name, the rights and the data are
+/// all that it takes to open and read a file.
+#[must_use]
+pub const fn decide_lookup_read(options: &CacheOptions, reads: &mut OpenReadBenefit) -> Option<u32> {
+    let asks_at_open = options.close_to_open && options.sloppy_window().is_zero();
+    if asks_at_open || !options.attribute_cache || !reads.is_expected() {
+        return None;
+    }
+    Some(LOOKUP_READ_MAX)
+}
+
+/// When a server learns of an open (RFC 8881 section 18.16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum OpenTime {
+    /// Now: OPEN is sent unless the client has such an open. Its reply has attributes and rights.
+    Now,
+    /// Now, and this number of bytes is read in the same request.
+    WithRead(u64),
+    /// With the first READ that is sent.
+    Later,
+}
+
+/// The file of an open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpenedFile {
+    /// Its last known size.
+    pub size: u64,
+    /// Data of it were read or written here, and are valid as far as is known.
+    pub has_data: bool,
+}
+
+/// Decides when the server learns of an open for which `decision` was made.
+///
+/// An open that changes nothing is needed by READs only: whatever else OPEN brings is requested
+/// without it, or known. So its OPEN waits for a READ. If there has to be a request now, and a READ
+/// would follow, then both are one request.
+pub fn decide_open_time(
+    decision: OpenDecision,
+    intent: OpenIntent,
+    file: OpenedFile,
+    reads: &mut OpenReadBenefit,
+) -> OpenTime {
+    if intent.write || intent.truncate || intent.create {
+        return OpenTime::Now;
+    }
+    match decision {
+        OpenDecision::Serve(_) | OpenDecision::Deny => OpenTime::Later,
+        OpenDecision::Revalidate | OpenDecision::Ask(_) => {
+            let is_small = (1..=OPEN_READ_MAX).contains(&file.size);
+            let expects_read = is_small && !file.has_data && !intent.direct && reads.is_expected();
+            if expects_read { OpenTime::WithRead(file.size) } else { OpenTime::Later }
+        }
+    }
+}
+
+/// The benefit of reading files together with their opens or look-ups, on a mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OpenReadBenefit {
+    /// Such opens whose outcome is known, and those after which the data were used.
+    ended: u32,
+    used: u32,
+    /// Opens without a read since the last with one.
+    passed: u32,
+}
+
+impl OpenReadBenefit {
+    /// Results that decide; older ones are halved at twice this number.
+    const ENDED_MIN: u32 = 32;
+
+    /// Of these opens one is tried if reads are not expected.
+    const TRIED_OF: u32 = 32;
+
+    /// Whether a file that is opened now is expected to be read. A read that is not used costs its
+    /// bytes and the server's work, and one that is not sent costs a request.
+    pub const fn is_expected(&mut self) -> bool {
+        let pays = self.ended < Self::ENDED_MIN || self.used >= self.ended / 4;
+        if pays || self.passed + 1 >= Self::TRIED_OF {
+            self.passed = 0;
+            return true;
+        }
+        self.passed += 1;
+        false
+    }
+
+    /// Records whether the data of such an open were used before it was closed.
+    pub const fn ended(&mut self, was_used: bool) {
+        if self.ended >= 2 * Self::ENDED_MIN {
+            (self.ended, self.used) = (self.ended / 2, self.used / 2);
+        }
+        self.ended += 1;
+        self.used += was_used as u32;
+    }
+
+    /// Records that data were used whose use was not expected any more ([`Self::ended`]).
+    pub const fn used_late(&mut self) {
+        if self.used < self.ended {
+            self.used += 1;
+        }
     }
 }
 
@@ -177,4 +288,67 @@ fn served(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> Option
         && view.age <= options.sloppy_window()
         && !options.sloppy_window().is_zero();
     sloppy.then_some(OpenServed::Sloppy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: OpenedFile = OpenedFile { size: 100, has_data: false };
+
+    fn time(decision: OpenDecision, intent: OpenIntent, file: OpenedFile) -> OpenTime {
+        decide_open_time(decision, intent, file, &mut OpenReadBenefit::default())
+    }
+
+    #[test]
+    fn an_open_that_writes_is_sent_now() {
+        let decisions =
+            [OpenDecision::Serve(OpenServed::Sloppy), OpenDecision::Revalidate, OpenDecision::Deny];
+        for decision in decisions {
+            let write = OpenIntent { write: true, ..OpenIntent::default() };
+            let truncate = OpenIntent { truncate: true, ..OpenIntent::default() };
+            let create = OpenIntent { create: true, ..OpenIntent::default() };
+            for intent in [write, truncate, create] {
+                assert_eq!(time(decision, OpenIntent { read: true, ..intent }, SMALL), OpenTime::Now);
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_file_without_data_is_read_by_an_open_that_has_to_ask() {
+        let read = OpenIntent { read: true, ..OpenIntent::default() };
+        let served = OpenDecision::Serve(OpenServed::WithoutCloseToOpen);
+        for ask in [OpenDecision::Revalidate, OpenDecision::Ask(AccessReason::Unasked)] {
+            assert_eq!(time(ask, read, SMALL), OpenTime::WithRead(100));
+            assert_eq!(time(ask, OpenIntent { direct: true, ..read }, SMALL), OpenTime::Later);
+            assert_eq!(time(ask, read, OpenedFile { has_data: true, ..SMALL }), OpenTime::Later);
+            let sized = |size| time(ask, read, OpenedFile { size, ..SMALL });
+            assert_eq!(sized(0), OpenTime::Later);
+            assert_eq!(sized(OPEN_READ_MAX), OpenTime::WithRead(OPEN_READ_MAX));
+            assert_eq!(sized(OPEN_READ_MAX + 1), OpenTime::Later);
+        }
+        assert_eq!(time(served, read, SMALL), OpenTime::Later);
+        assert_eq!(time(OpenDecision::Deny, read, SMALL), OpenTime::Later);
+    }
+
+    #[test]
+    fn reads_are_expected_as_long_as_every_fourth_is_used() {
+        let mut reads = OpenReadBenefit::default();
+        for number in 0..1000 {
+            assert!(reads.is_expected());
+            reads.ended(number % 4 == 0);
+        }
+        let mut expected = 0;
+        for _ in 0..3200 {
+            if reads.is_expected() {
+                expected += 1;
+                reads.ended(false);
+            }
+        }
+        assert!((3200 / OpenReadBenefit::TRIED_OF..200).contains(&expected), "{expected}");
+        while !(reads.is_expected() && reads.is_expected()) {
+            reads.ended(true);
+        }
+        assert!(reads.used >= reads.ended / 4);
+    }
 }

@@ -8,21 +8,32 @@
 mod tree;
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use curt_bench::tree::WorkloadTree;
 use curt_client::caller::RpcSecurity;
-use curt_client::protocol::{Protocol, RpcCaller, RpcClient, v3::NfsV3};
-use curt_client::{Background, BackgroundTask, Clock};
+use curt_client::mounting::ExportSource;
+use curt_client::protocol::{
+    Protocol, RpcCaller, RpcClient,
+    v3::NfsV3,
+    v4::{
+        identity::ClientIdentity,
+        mounting::{self as v4_mounting, Nfs4Mount},
+    },
+};
+use curt_client::{Background, BackgroundTask, Caller, Clock};
 use curt_client::{ChangeObserver, ClientOptions, Environment, MountedRoot, Superblock};
 use curt_loopback::{LoopbackStep, LoopbackTransport};
 use curt_observe::{CallCounters, CallCounts, Operation, ServerCounters};
 use curt_proto::mount3::{self, DirPath, MountReply};
-use curt_proto::nfs3;
+use curt_proto::{nfs3, nfs4};
 use curt_rpc::auth::RpcCredential;
-use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_rpc::client::{
+    AddressFamily, CallError, CallReply, Interrupt, PortSource, RpcRequest, ServerName, TcpOptions, Transport,
+};
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup};
 use curt_types::{FileHandle, Timestamp};
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
@@ -135,6 +146,8 @@ pub(crate) struct InProcessMount {
     /// The client.
     pub(crate) client: Superblock,
     requests: Arc<CallCounters>,
+    /// Requests of NFSv4.
+    compounds: Arc<AtomicU64>,
     received: Arc<AtomicU64>,
     background: Arc<InlineBackground>,
 }
@@ -235,7 +248,63 @@ impl InProcessServer {
         let root = ask_root(&protocol)?;
         let client =
             Superblock::new(&root, protocol, RpcSecurity::sys(), behaviour, &environment).map_err(refused)?;
-        Ok(InProcessMount { client, requests, received, background })
+        Ok(InProcessMount { client, requests, compounds: Arc::default(), received, background })
+    }
+
+    /// The same over NFSv4.1.
+    ///
+    /// # Errors
+    /// [`InProcessServerError::Mount`].
+    pub(crate) fn mount_v4(
+        &self,
+        behaviour: &ClientOptions,
+        request: Duration,
+    ) -> Result<InProcessMount, InProcessServerError> {
+        let compounds = Arc::<AtomicU64>::default();
+        let (clock, count) = (Arc::clone(&self.clock), Arc::clone(&compounds));
+        let service = Arc::<NfsService>::clone(&self.service);
+        let server = LoopbackTransport::new(service).with_hook(move |moment, program, procedure| {
+            clock.advance(request / 2);
+            let compound = nfs4::Nfs4Procedure::Compound.number();
+            if matches!(moment, LoopbackStep::Sent) && (program, procedure) == (nfs4::PROGRAM, compound) {
+                count.fetch_add(1, Relaxed);
+            }
+        });
+        let received = Arc::<AtomicU64>::default();
+        let transport = Arc::new(CountingTransport { server, received: Arc::clone(&received) });
+        let background = Arc::<InlineBackground>::default();
+        let environment = Environment {
+            clock: Arc::<ScriptedClock>::clone(&self.clock),
+            background: Arc::<InlineBackground>::clone(&background),
+            observer: None,
+        };
+        let security = RpcSecurity::sys();
+        let export = ExportSource {
+            path: PATH.to_vec(),
+            transport: TcpOptions::new(
+                ServerName::Address(Ipv4Addr::LOCALHOST.into()),
+                PortSource::Fixed(2049),
+            ),
+            nfs_port: None,
+            mount_server: None,
+            mount_family: AddressFamily::Any,
+            mount_port: None,
+            credential: security.credential(&Caller::new(0, 0, &[])),
+            timeout: Duration::from_secs(10),
+        };
+        let mount = Nfs4Mount {
+            minor_version: 1,
+            identity: ClientIdentity::new("one".into()),
+            background: Arc::clone(&environment.background),
+            clock: Arc::clone(&environment.clock),
+        };
+        let mounted = v4_mounting::mount_over(transport, &export, mount)
+            .map_err(|error| InProcessServerError::Mount(format!("{error:?}")))?;
+        let root =
+            MountedRoot { handle: mounted.root, limits: mounted.limits, path_limits: mounted.path_limits };
+        let client = Superblock::new(&root, mounted.protocol, security, behaviour, &environment);
+        let client = client.map_err(refused)?;
+        Ok(InProcessMount { client, requests: Arc::default(), compounds, received, background })
     }
 }
 
@@ -250,6 +319,12 @@ impl InProcessMount {
     #[must_use]
     pub(crate) fn requests(&self) -> CallCounts {
         self.requests.snapshot()
+    }
+
+    /// Number of requests of NFSv4 received by the server.
+    #[must_use]
+    pub(crate) fn compounds(&self) -> u64 {
+        self.compounds.load(Relaxed)
     }
 
     /// Bytes of all results.

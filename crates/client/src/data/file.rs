@@ -100,6 +100,9 @@ pub(super) type FileCore = Monitor<FileState>;
 pub struct FileData {
     pub(super) core: Arc<FileCore>,
     pub(super) bounds: Arc<DataBounds>,
+    /// Data were read with the look-up of the file, and not used yet. Relaxed accesses: it stands
+    /// for itself.
+    pub(super) read_at_lookup: AtomicBool,
 }
 
 /// A WRITE in flight.
@@ -250,7 +253,11 @@ impl Drop for CountedGuard<'_> {
 
 impl FileData {
     pub(super) fn new(bounds: Arc<DataBounds>) -> Self {
-        Self { core: Arc::new(Monitor::new(FileState::default())), bounds }
+        Self {
+            core: Arc::new(Monitor::new(FileState::default())),
+            bounds,
+            read_at_lookup: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn lock(&self) -> CountedGuard<'_> {
@@ -282,6 +289,12 @@ impl FileData {
     #[must_use]
     pub fn pages_since(&self) -> Option<Instant> {
         self.core.lock().pages_since
+    }
+
+    /// Whether data that were read with the look-up of the file are used for the first time now.
+    #[must_use]
+    pub fn take_read_at_lookup(&self) -> bool {
+        self.read_at_lookup.load(Relaxed) && self.read_at_lookup.swap(false, Relaxed)
     }
 
     /// Whether readers or a kernel may have cached bytes of the file: some were read or written

@@ -10,10 +10,12 @@
 use std::{
     ops::Range,
     sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
 };
 
 use curt_observe::{Cause, ClientCounter, scope};
 use curt_rpc::client::Interrupt;
+use curt_types::Fault;
 
 use super::{
     cache::DataCache,
@@ -27,7 +29,7 @@ use super::{
     segments::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::OpenCaller;
+use crate::protocol::{OpenCaller, ReadData};
 
 /// Maximum READs of one file in flight, read-ahead included.
 const FETCHES_MAX: usize = 16;
@@ -338,17 +340,93 @@ impl DataPlane {
             Ok(Some(fetched)) => Ok(fetched),
             Err(error) => Err(error),
         };
+        self.end_fetch(owner, fetch, &outcome);
+        outcome.map(Some)
+    }
+
+    /// Reads the first `count` bytes of a file as part of another request, which `send` sends. It
+    /// absorbs the reply's attributes, and returns the data with the time of sending, if there are
+    /// any. Nothing is read of a file that has data here. Returns whether data were read.
+    pub(crate) fn read_beside(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        count: u64,
+        send: impl FnOnce(Option<u32>) -> Option<(ReadData, Instant)>,
+    ) -> bool {
+        let fetch = {
+            let mut state = owner.data().core.lock();
+            let is_empty = state.segments.next_known(0).is_none() && state.fetches.is_empty();
+            let fetch = is_empty.then(|| ReadInFlight::new(0..count, state.resizes, SegmentUsage::Idle));
+            state.fetches.extend(fetch.clone());
+            fetch
+        };
+        let Some(fetch) = fetch else {
+            let _ = send(None);
+            return false;
+        };
+        let data = send(u32::try_from(count).ok());
+        let has_read = data.is_some();
+        let outcome = match data {
+            Some((data, sent_at)) => {
+                self.counters.add(ClientCounter::ReadBytes, data.bytes.len() as u64);
+                let (offset, resizes) = (0, fetch.resizes);
+                Ok(FetchedRange { offset, bytes: data.bytes, end: data.end, sent_at, resizes })
+            }
+            // Readers that wait for it send their own.
+            None => Err(DataError::Status(Fault::Io)),
+        };
+        self.end_fetch(owner, &fetch, &outcome);
+        has_read
+    }
+
+    /// Caches a whole file that another request has read, if nothing has ever been done with its data
+    /// here: then nothing can have changed them meanwhile. Returns whether it did.
+    pub(crate) fn enter_untouched(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        data: ReadData,
+        sent_at: Instant,
+    ) -> bool {
+        let range = 0..data.bytes.len() as u64;
+        let (fetch, resizes) = {
+            let mut state = owner.data().core.lock();
+            let is_untouched = state.writes == 0
+                && (state.resizes, state.invalidations) == (0, 0)
+                && state.resizing.is_none()
+                && state.fetches.is_empty()
+                && state.segments.next_known(0).is_none();
+            if !is_untouched || !data.end || range.is_empty() {
+                return false;
+            }
+            let fetch = ReadInFlight::new(range, state.resizes, SegmentUsage::Ahead);
+            state.fetches.push(Arc::clone(&fetch));
+            (fetch, state.resizes)
+        };
+        self.counters.add(ClientCounter::ReadBytes, data.bytes.len() as u64);
+        let fetched = FetchedRange { offset: 0, bytes: data.bytes, end: true, sent_at, resizes };
+        self.end_fetch(owner, &fetch, &Ok(fetched));
+        owner.data().read_at_lookup.store(true, Relaxed);
+        true
+    }
+
+    /// Caches the result of a READ unless it was invalidated meanwhile, and wakes the waiters.
+    fn end_fetch(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        fetch: &Arc<ReadInFlight>,
+        outcome: &Result<FetchedRange, DataError>,
+    ) {
         let number = self.bounds.cache.next_number();
         let mut cached = 0;
         let mut state = owner.data().lock();
-        if let Ok(fetched) = &outcome {
+        if let Ok(fetched) = outcome {
             let since = state.pages_since.get_or_insert(fetched.sent_at);
             *since = fetched.sent_at.min(*since);
         }
         let listed = state.fetches.iter().position(|other| Arc::ptr_eq(other, fetch));
         if let Some(listed) = listed {
             state.fetches.swap_remove(listed);
-            if let Ok(fetched) = &outcome {
+            if let Ok(fetched) = outcome {
                 cached = state.segments.fill(
                     fetched.offset,
                     &fetched.bytes,
@@ -370,7 +448,6 @@ impl DataPlane {
         if cached > 0 {
             DataCache::shrink(&self.bounds);
         }
-        outcome.map(Some)
     }
 }
 

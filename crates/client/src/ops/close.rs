@@ -19,7 +19,7 @@ use crate::{
     open_unlink::{RemovalGuard, begin_open},
     ops::{
         change::{self, NameChangeOutcome},
-        getattr, server_open,
+        getattr, read, server_open,
     },
     superblock::{Op, Superblock},
 };
@@ -45,6 +45,7 @@ pub fn release_noting(sb: &Superblock, file: &OpenFile, noted: impl FnOnce()) {
         let _ = sb.core.data.settle_durably(&file.owner, &Interrupt::never());
         sb.locks.close_open(file);
     }
+    read::note_read_at_open(sb, file, false);
     server_open::release(sb, file);
     let now = sb.core.now();
     let silly = {

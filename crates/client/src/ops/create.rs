@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use curt_observe::{events::Event, probe, scope};
+use curt_policy::open::OpenTime;
 use curt_types::{Device, Fault, FileKind};
 use rustix::{fs::OFlags, io::Errno};
 
@@ -94,7 +95,7 @@ pub fn create(
     match made {
         Ok((inode, ended)) => {
             let opening = OpenGuard::of_new(op.sb, &inode);
-            let at_server = ServerOpenGuard::get(op, &inode, flags)?;
+            let at_server = ServerOpenGuard::get(op, &inode, flags, OpenTime::Now)?;
             let found = found_made(op, &directory, name, &inode, ended)?;
             drop(name_lock);
             // The creator may use the file with the flags of its open, whatever the mode (POSIX,

@@ -2,7 +2,10 @@
 //!
 //! Owns when LOOKUP is sent, and sends it. Policy decides; the dentry cache stores the results.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
@@ -13,16 +16,19 @@ use curt_policy::{
         DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupReason, LookupTime, LookupView,
         decide_cached_lookup,
     },
+    open as rules,
 };
 use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
 
 use crate::{
     api::{FoundInode, InodeId, LookupResult},
+    data::DataOwner,
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
     inode::{CreateProbe, Inode, InodeFacts, InodeFlag, TypeState},
     ops::{close::OpenGuard, getattr, kernel_names, open_retry, permission, readlink},
+    protocol::{FoundToOpen, NfsReply, ReadData},
     readdir::{
         names,
         prefetch::{self, FillOutcome},
@@ -583,19 +589,42 @@ pub(crate) fn send_lookup(
     former: Option<CachedDentry>,
 ) -> Result<ResolvedName, Errno> {
     let ticket = directory.facts().state.ticket();
-    let answer = op.protocol().find(op.rpc_caller(), directory.handle(), name).map_err(errno::of_call)?;
+    let is_known = former.as_ref().is_some_and(|former| former.child.is_some()) || name == b"..";
+    let read = if is_known {
+        None
+    } else {
+        op.sb.core.lookup_reads(|reads| rules::decide_lookup_read(&op.options, reads))
+    };
+    let (caller, handle) = (op.rpc_caller(), directory.handle());
+    let answer = match read {
+        Some(read) => op.protocol().find_to_open(caller, handle, name, Access::ALL, read),
+        None => op.protocol().find(caller, handle, name).map(|answer| NfsReply {
+            sent_at: answer.sent_at,
+            lost_at: answer.lost_at,
+            outcome: answer.outcome.map(FoundToOpen::from),
+            attributes: answer.attributes,
+        }),
+    };
+    let answer = answer.map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
     let adopted =
         answer.attributes.as_ref().is_some_and(|attributes| directory.absorb(attributes, sent_at).adopted);
     let learning = LookupReplyContext { directory, name, ticket, adopted, sent_at };
     match answer.outcome {
-        Ok(found) => {
+        Ok(FoundToOpen { found, granted, data }) => {
             directory.prove(&op.identity, Access::LOOKUP, sent_at);
             let inode = op.sb.registry.inode(&found.handle);
             inode.clear(InodeFlag::Stale);
             match &found.attributes {
                 Some(attributes) => {
-                    let _ = inode.absorb(attributes, sent_at);
+                    let is_adopted = inode.absorb(attributes, sent_at).adopted;
+                    if let Some(granted) = granted {
+                        let rights = Access::worth_asking(attributes.kind);
+                        inode.absorb_answer(&op.identity, rights, granted.common(rights), sent_at);
+                    }
+                    if let Some(data) = data.filter(|_| is_adopted && attributes.kind == FileKind::Regular) {
+                        enter_data(op, &inode, data, answer.sent_at);
+                    }
                 }
                 None => getattr::send_getattr(op, &inode)?,
             }
@@ -613,6 +642,17 @@ pub(crate) fn send_lookup(
             directory.note_refusal(&op.identity, status, Access::LOOKUP, sent_at);
             Err(directory.note_failed_status(status))
         }
+    }
+}
+
+/// Caches what was read together with a LOOKUP, with the caller's credential.
+fn enter_data(op: &Op<'_>, inode: &Arc<Inode>, data: ReadData, sent_at: Instant) {
+    let owner = Arc::clone(inode) as Arc<dyn DataOwner>;
+    inode.facts().by_type.file().first_user.get_or_insert(op.identity.number);
+    let is_whole = op.sb.core.data.enter_untouched(&owner, data, sent_at);
+    op.sb.core.lookup_reads(|reads| reads.ended(false));
+    if is_whole {
+        op.sb.count(ClientCounter::LookupRead);
     }
 }
 

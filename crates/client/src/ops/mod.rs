@@ -13,6 +13,7 @@ pub(crate) mod kernel_names;
 pub(crate) mod link;
 pub(crate) mod lock;
 pub(crate) mod lookup;
+pub(crate) mod many;
 pub(crate) mod open;
 pub(crate) mod open_retry;
 pub(crate) mod permission;
@@ -37,6 +38,7 @@ pub use lock::{
     unlock_and_wait,
 };
 pub use lookup::{lookup, lookup_id};
+pub use many::{open_read_close, remove_many, stat_many};
 pub use open::{copies_dropped, drop_copies, open};
 pub use read::{read, read_to};
 pub use readlink::readlink;

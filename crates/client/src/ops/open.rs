@@ -16,7 +16,7 @@ use curt_observe::{Cause, ClientCounter, scope};
 use curt_policy::{
     AccessReason, OpenDecision, OpenIntent, OpenView,
     data::{PagesDecision, PagesLabel, decide_pages, decide_written_pages},
-    open::{self as rules, OpenServed},
+    open::{self as rules, OpenServed, OpenTime, OpenedFile},
 };
 use curt_rpc::client::Interrupt;
 use curt_types::{FileKind, SetAttributes};
@@ -84,7 +84,9 @@ pub(crate) fn open_inode(
 ) -> Result<OpenResult, Errno> {
     let opening = OpenGuard::begin(op, inode)?;
     let kind = inode.facts().state.facts().map(|known| known.kind);
-    let known_file = (kind == Some(FileKind::Regular)).then(|| ServerOpenGuard::get(op, inode, flags));
+    let is_known_file = kind == Some(FileKind::Regular);
+    let known_file =
+        is_known_file.then(|| ServerOpenGuard::get(op, inode, flags, open_time(op, inode, flags)));
     let known_file = known_file.transpose()?;
     decide_open(op, inode, intent(flags))?;
     match inode.facts().state.facts().map(|known| known.kind) {
@@ -93,7 +95,8 @@ pub(crate) fn open_inode(
         Some(FileKind::Symlink) => return Err(Errno::LOOP),
         Some(_) | None => return Err(Errno::NXIO),
     }
-    let at_server = known_file.map_or_else(|| ServerOpenGuard::get(op, inode, flags), Ok)?;
+    let late = || ServerOpenGuard::get(op, inode, flags, open_time(op, inode, flags));
+    let at_server = known_file.map_or_else(late, Ok)?;
     if comes_back && inode.has(InodeFlag::Shrunk) && !flags.truncate {
         op.sb.count(ClientCounter::OpenDataChanged);
         let copies_invalidated = drop_copies_to_look_up(op, inode);
@@ -116,7 +119,7 @@ pub(crate) fn opened(
     at_server: ServerOpenGuard<'_>,
     flags: OpenFlags,
 ) -> OpenResult {
-    at_server.keep();
+    let was_read = at_server.keep();
     let inode = opening.inode();
     let data = check_page_cache(op.sb, inode);
     if data == PageCacheState::Changed {
@@ -141,6 +144,7 @@ pub(crate) fn opened(
         data: open_data,
         copies_invalidated: AtomicU32::new(copies_invalidated),
         released: AtomicBool::new(false),
+        read_at_open: AtomicBool::new(was_read),
         locks: OpenFileLocks::default(),
     };
     OpenResult { file: Arc::new(file), data }
@@ -182,6 +186,18 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
         }
     }
     Err(Errno::IO)
+}
+
+/// When the server learns of the open.
+fn open_time(op: &Op<'_>, inode: &Inode, flags: OpenFlags) -> OpenTime {
+    let file = OpenedFile {
+        size: inode.attributes().map_or(0, |known| known.size),
+        has_data: inode
+            .data_if_any()
+            .is_some_and(|data| data.pages_since().is_some() || data.has_unwritten()),
+    };
+    let (intent, decision) = (intent(flags), open_decision(op, inode, intent(flags)));
+    op.sb.core.open_reads(|reads| rules::decide_open_time(decision, intent, file, reads))
 }
 
 fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision {

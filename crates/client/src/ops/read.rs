@@ -1,7 +1,9 @@
 //! Reading an open file: whether cached data may be served, and the credential of READ requests.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+use curt_observe::ClientCounter;
+use curt_policy::open::OpenReadBenefit;
 use curt_types::Access;
 use rustix::io::Errno;
 
@@ -10,7 +12,7 @@ use crate::{
     inode::Inode,
     open_file::OpenFile,
     ops::getattr,
-    superblock::Op,
+    superblock::{Op, Superblock},
 };
 
 /// Reads up to `count` bytes at `offset`; returns fewer only at end of file.
@@ -46,6 +48,11 @@ pub fn read_to(
 
 fn begin_read(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
     file.locks.check_lost()?;
+    note_read_at_open(op.sb, file, true);
+    if file.owner.data().take_read_at_lookup() {
+        op.sb.core.lookup_reads(OpenReadBenefit::used_late);
+        op.sb.count(ClientCounter::LookupReadUsed);
+    }
     if !(file.flags.read || file.flags.execute || file.flags.write) {
         return Err(Errno::BADF);
     }
@@ -53,6 +60,16 @@ fn begin_read(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
         refresh_for_read(op, &file.inode)?;
     }
     Ok(())
+}
+
+/// Records whether what was read with the open is used.
+pub(crate) fn note_read_at_open(sb: &Superblock, file: &OpenFile, is_used: bool) {
+    if file.read_at_open.load(Relaxed) && file.read_at_open.swap(false, Relaxed) {
+        sb.core.open_reads(|reads| reads.ended(is_used));
+        if is_used {
+            sb.count(ClientCounter::OpenReadUsed);
+        }
+    }
 }
 
 fn read_error(op: &Op<'_>, file: &OpenFile, error: DataError) -> Errno {

@@ -47,15 +47,27 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
         RemovalTarget::Open(target) => Some(target),
         RemovalTarget::Missing => None,
     };
-    match own_or_refused(op, &directory, removed, outcome, ended) {
+    end_removal(op, &directory, name, removed, outcome, ended)
+}
+
+/// Applies the outcome of a removal of `name`, which referred to `removed`.
+pub(crate) fn end_removal(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    removed: Option<&Arc<Inode>>,
+    outcome: Result<(), Fault>,
+    ended: NameChangeOutcome,
+) -> Result<(), Errno> {
+    match own_or_refused(op, directory, removed, outcome, ended) {
         Ok(()) => {
-            let _ = change::learn_own(op.sb, &directory, name, None, ended);
+            let _ = change::learn_own(op.sb, directory, name, None, ended);
             if let Some(removed) = removed {
                 close::note_removed(op, removed);
             }
             Ok(())
         }
-        Err(status) => Err(change::refused_change(op, &directory, name, status, ended)),
+        Err(status) => Err(change::refused_change(op, directory, name, status, ended)),
     }
 }
 

@@ -1,18 +1,20 @@
 //! The opens of files at the server, for versions that have them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
-use curt_observe::{Cause, scope};
+use curt_observe::{Cause, ClientCounter, scope};
+use curt_policy::open::OpenTime;
 use curt_rpc::client::Interrupt;
 use curt_types::{Access, FileKind};
 use rustix::io::Errno;
 
 use crate::{
     api::OpenFlags,
+    data::DataOwner,
     errno,
     inode::Inode,
     open_file::OpenFile,
-    protocol::{OpenOwner, ShareAccess},
+    protocol::{OpenOwner, ReadData, ShareAccess},
     superblock::{Op, Superblock},
 };
 
@@ -31,31 +33,49 @@ pub(crate) struct ServerOpenGuard<'a> {
     inode: Arc<Inode>,
     owner: u32,
     access: ShareAccess,
+    /// The file was read with the open.
+    has_read: bool,
     is_kept: bool,
 }
 
 impl<'a> ServerOpenGuard<'a> {
-    /// A share of the caller's open, which is requested if the client does not have it. The reply
-    /// has attributes and rights that are as recent as a close-to-open check needs.
+    /// A share of the caller's open, which is requested if the client does not have it and the open
+    /// cannot wait. The reply has attributes and rights that are as recent as a close-to-open check
+    /// needs.
     ///
     /// # Errors
     /// EACCES; those of OPEN; ESTALE.
-    pub(crate) fn get(op: &Op<'a>, inode: &Arc<Inode>, flags: OpenFlags) -> Result<Self, Errno> {
+    pub(crate) fn get(
+        op: &Op<'a>,
+        inode: &Arc<Inode>,
+        flags: OpenFlags,
+        time: OpenTime,
+    ) -> Result<Self, Errno> {
         let access = share_access(flags);
         let owner = OpenOwner { number: op.identity.number, credential: &op.identity.credential };
+        let mut has_read = false;
         for _ in 0..ATTEMPTS_MAX {
-            if op.protocol().share_open(inode.handle(), owner, access) {
-                let (inode, owner) = (Arc::clone(inode), owner.number);
-                return Ok(Self { sb: op.sb, inode, owner, access, is_kept: false });
+            let mut is_granted = op.protocol().share_open(inode.handle(), owner, access);
+            if !is_granted && time == OpenTime::Later {
+                is_granted = op.protocol().delay_open(inode.handle(), owner);
+                if is_granted {
+                    op.sb.count(ClientCounter::OpenDelayed);
+                }
             }
-            send_open(op, inode, owner, access)?;
+            if is_granted {
+                let (inode, owner) = (Arc::clone(inode), owner.number);
+                return Ok(Self { sb: op.sb, inode, owner, access, has_read, is_kept: false });
+            }
+            has_read |= send_open(op, inode, owner, access, time)?;
         }
         Err(Errno::IO)
     }
 
-    /// The share belongs to an open file now: [`release`] returns it.
-    pub(crate) fn keep(mut self) {
+    /// The share belongs to an open file now: [`release`] returns it. Returns whether the file was
+    /// read with the open.
+    pub(crate) fn keep(mut self) -> bool {
         self.is_kept = true;
+        self.has_read
     }
 }
 
@@ -67,19 +87,55 @@ impl Drop for ServerOpenGuard<'_> {
     }
 }
 
-fn send_open(op: &Op<'_>, inode: &Inode, owner: OpenOwner<'_>, access: ShareAccess) -> Result<(), Errno> {
+/// Sends OPEN, with a READ if it is time for that. Returns whether data were read.
+fn send_open(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+    owner: OpenOwner<'_>,
+    access: ShareAccess,
+    time: OpenTime,
+) -> Result<bool, Errno> {
+    let OpenTime::WithRead(size) = time else {
+        return send_open_alone(op, inode, owner, access, None).map(|_| false);
+    };
+    let of_data = Arc::clone(inode) as Arc<dyn DataOwner>;
+    let mut refused = None;
+    inode.facts().by_type.file().first_user.get_or_insert(op.identity.number);
+    let has_read = op.sb.core.data.read_beside(&of_data, size, |read| {
+        let answer = send_open_alone(op, inode, owner, access, read);
+        answer.map_err(|error| refused = Some(error)).ok().flatten()
+    });
+    match refused {
+        Some(error) => Err(error),
+        None => {
+            if has_read {
+                op.sb.count(ClientCounter::OpenRead);
+            }
+            Ok(has_read)
+        }
+    }
+}
+
+/// Sends one OPEN. Returns what was read, and when the request was sent.
+fn send_open_alone(
+    op: &Op<'_>,
+    inode: &Inode,
+    owner: OpenOwner<'_>,
+    access: ShareAccess,
+    read: Option<u32>,
+) -> Result<Option<(ReadData, Instant)>, Errno> {
     let rights = Access::worth_asking(FileKind::Regular);
     let _why = scope::with_cause(Cause::OpenCheck);
-    let answer = op.protocol().open(op.rpc_caller(), inode.handle(), owner, access, rights);
+    let answer = op.protocol().open(op.rpc_caller(), inode.handle(), owner, access, rights, read);
     let answer = answer.map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
     if let Some(attributes) = &answer.attributes {
         let _ = inode.absorb(attributes, sent_at);
     }
     match answer.outcome {
-        Ok(granted) => {
-            inode.absorb_answer(&op.identity, rights, granted, sent_at);
-            Ok(())
+        Ok(opened) => {
+            inode.absorb_answer(&op.identity, rights, opened.granted, sent_at);
+            Ok(opened.data.map(|data| (data, answer.sent_at)))
         }
         Err(status) => {
             let needs = match access {

@@ -44,8 +44,9 @@ pub type Answer<T, A> = Result<NfsReply<T, A>, CallError>;
 /// of the server. A method is not a procedure: an exclusive `create` takes two in NFSv3.
 ///
 /// NFSv3 has no OPEN. At open(2) the client sends `attributes` and `access`, which other operations
-/// share, and at close(2) nothing. In NFSv4 `ops::open` gets an open by [`Protocol::share_open`] or
-/// [`Protocol::open`], and `ops::close` returns it by [`Protocol::close`]. READ and WRITE use the
+/// share, and at close(2) nothing. In NFSv4 `ops::open` gets an open by [`Protocol::share_open`],
+/// [`Protocol::delay_open`] or [`Protocol::open`], and `ops::close` returns it by
+/// [`Protocol::close`]. READ and WRITE use the
 /// open that their [`OpenContext::owner`] has of the file.
 ///
 /// Byte-range locks are requested by NLM in NFSv3, and by LOCK, LOCKT and LOCKU in NFSv4. Which of
@@ -69,8 +70,16 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         true
     }
 
+    /// Adds a user for reading to an open that the server need not know yet: it is opened with the
+    /// first READ that is sent. Returns `false` if [`Protocol::open`] has to be sent first. Sends
+    /// nothing.
+    fn delay_open(&self, _file: &FileHandle, _owner: OpenOwner<'_>) -> bool {
+        false
+    }
+
     /// Opens a file, which [`Protocol::share_open`] then finds. Returns the subset of `rights` that
-    /// the owner has, and the file's attributes.
+    /// the owner has, and the file's attributes; with `read` perhaps also as many of the file's
+    /// first bytes, which are of this state of the file.
     fn open(
         &self,
         caller: RpcCaller<'_>,
@@ -78,8 +87,12 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         _owner: OpenOwner<'_>,
         _access: ShareAccess,
         rights: Access,
-    ) -> Answer<Access, Option<Attributes>> {
-        self.access(caller, file, rights)
+        _read: Option<u32>,
+    ) -> Answer<OpenReply, Option<Attributes>> {
+        let answer = self.access(caller, file, rights)?;
+        let outcome = answer.outcome.map(|granted| OpenReply { granted, data: None });
+        let NfsReply { sent_at, lost_at, attributes, .. } = answer;
+        Ok(NfsReply { sent_at, lost_at, outcome, attributes })
     }
 
     /// Ends the use of an open. Must not wait: the server learns of it with a later request.
@@ -95,6 +108,34 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         directory: &FileHandle,
         name: &[u8],
     ) -> Answer<LookupReply, Option<Attributes>>;
+
+    /// As [`Protocol::find`], with what an open of a file that is found needs beside, if that takes no
+    /// further request: the subset of `rights` that the caller has, and up to `read` bytes.
+    fn find_to_open(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        _rights: Access,
+        _read: u32,
+    ) -> Answer<FoundToOpen, Option<Attributes>> {
+        let answer = self.find(caller, directory, name)?;
+        let NfsReply { sent_at, lost_at, outcome, attributes } = answer;
+        Ok(NfsReply { sent_at, lost_at, outcome: outcome.map(FoundToOpen::from), attributes })
+    }
+
+    /// Looks paths up, given by their components, from `from`; with `read` also reads that many
+    /// bytes of each file. Returns the results of the first of them, at least one; `None` if this
+    /// takes a request for each name.
+    fn find_paths(
+        &self,
+        _caller: RpcCaller<'_>,
+        _from: &FileHandle,
+        _paths: &[Vec<&[u8]>],
+        _read: Option<u32>,
+    ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
+        None
+    }
 
     /// The attributes of an object.
     fn attributes(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<Attributes, ()>;
@@ -131,6 +172,17 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         name: &[u8],
         is_directory: bool,
     ) -> Answer<(), Wcc>;
+
+    /// Removes names of objects that are not directories. Returns the results of the first of them, at
+    /// least one; `None` if each takes a request.
+    fn remove_names(
+        &self,
+        _caller: RpcCaller<'_>,
+        _directory: &FileHandle,
+        _names: &[&[u8]],
+    ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
+        None
+    }
 
     /// Renames an object, replacing an existing target.
     fn rename(
@@ -280,6 +332,41 @@ pub struct LookupReply {
     pub handle: FileHandle,
     /// Its attributes, if the server returned them.
     pub attributes: Option<Attributes>,
+}
+
+/// The object of a name, and what an open needs.
+#[derive(Clone, Debug)]
+pub struct FoundToOpen {
+    /// The object.
+    pub found: LookupReply,
+    /// The rights that the caller has.
+    pub granted: Option<Access>,
+    /// The file's first bytes.
+    pub data: Option<ReadData>,
+}
+
+impl From<LookupReply> for FoundToOpen {
+    fn from(found: LookupReply) -> Self {
+        Self { found, granted: None, data: None }
+    }
+}
+
+/// The object of a path, and its first bytes if it is a file and they were read.
+#[derive(Clone, Debug)]
+pub struct PathReply {
+    /// The object.
+    pub found: LookupReply,
+    /// The bytes.
+    pub data: Option<ReadData>,
+}
+
+/// The result of an open.
+#[derive(Clone, Debug)]
+pub struct OpenReply {
+    /// The rights that the opener has.
+    pub granted: Access,
+    /// The file's first bytes, if the server returned them.
+    pub data: Option<ReadData>,
 }
 
 /// The result of a WRITE.

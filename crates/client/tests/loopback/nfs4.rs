@@ -1,8 +1,11 @@
 //! NFSv4.1: the requests of each operation, and what they come to.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use curt_client::{DirEmit, OpenFlags, ops};
@@ -47,7 +50,7 @@ fn a_file_is_created_written_closed_and_read_in_one_compound_each() {
     let found = other.lookup(&root(), other.client.root(), "file").unwrap();
     other.sent();
     assert_eq!(other.cat(&root(), found.id), Ok(b"some bytes".to_vec()));
-    assert_eq!(other.sent(), "NFSv4.OPEN 1 NFSv4.READ 1", "OPEN brings attributes and rights");
+    assert_eq!(other.sent(), "NFSv4.OPEN 1", "OPEN brings attributes, rights and data");
 }
 
 #[test]
@@ -210,7 +213,7 @@ fn a_server_that_asks_for_time_gets_it() {
     let before = world.clock.passed();
     // The slot is behind: the server has executed what it seemed to delay.
     let _ = mounted.lookup(&root(), mounted.client.root(), "name");
-    assert!(world.clock.passed() - before > std::time::Duration::from_secs(60), "DELAY is awaited");
+    assert!(world.clock.passed() - before > Duration::from_secs(60), "DELAY is awaited");
     way.repair();
     assert_eq!(mounted.lookup(&root(), mounted.client.root(), "name").unwrap_err(), Errno::NOENT);
 }
@@ -250,9 +253,97 @@ fn a_server_that_breaks_the_protocol_causes_errors_and_no_loop() {
     assert_eq!(attempt(Box::new(|reply| set_word(reply, 3, 9))), Errno::IO);
     // Nothing at all.
     assert_eq!(attempt(Box::new(|reply| reply.clear())), Errno::IO);
+    // Attributes that nobody asked for: words 16 and 17 are the header of GETATTR's result.
+    assert_eq!(attempt(Box::new(|reply| set_word(reply, 19, u32::MAX))), Errno::IO);
     // An unknown status, and a session that is never known.
     assert_eq!(attempt(Box::new(|reply| set_word(reply, 0, 4_000_000))), Errno::IO);
     assert_eq!(attempt(Box::new(|reply| *reply = refused(BADSESSION))), Errno::IO);
+}
+
+/// The words of the header and of SEQUENCE.
+const HEAD: usize = 14;
+const GRACE: u32 = 10_013;
+const PUTFH: u32 = 22;
+const OPEN: u32 = 18;
+
+#[test]
+fn a_grace_period_of_minutes_is_awaited() {
+    let world = World::new();
+    let way = Way::new(&world);
+    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let left = AtomicU32::new(20);
+    way.spoil(move |reply| {
+        let mut reply = reply?;
+        if left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            reply.truncate(4 * HEAD);
+            reply.extend([PUTFH, GRACE].iter().flat_map(|word| word.to_be_bytes()));
+            set_word(&mut reply, 0, GRACE);
+            set_word(&mut reply, 2, 2);
+        }
+        Ok(reply)
+    });
+    let before = world.clock.passed();
+    let found = mounted.lookup(&root(), mounted.client.root(), "name");
+    assert_eq!(found.unwrap_err(), Errno::NOENT);
+    assert!(world.clock.passed() - before > Duration::from_secs(60), "GRACE is awaited");
+}
+
+// SEMANTICS: sessions-6.
+#[test]
+fn a_stateid_that_is_never_right_causes_an_error_and_no_loop() {
+    let world = World::new();
+    let way = Way::new(&world);
+    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let file = mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
+    // Its CLOSE rides in this.
+    let _ = mounted.lookup(&root(), mounted.client.root(), "none");
+    way.spoil(|reply| {
+        reply.map(|mut reply| {
+            let word = |at: usize| reply.get(4 * at..4 * at + 4).map(|word| word.to_vec());
+            let opened = (HEAD..reply.len() / 4).find(|at| {
+                word(*at) == Some(OPEN.to_be_bytes().to_vec()) && word(at + 1) == Some(vec![0; 4])
+            });
+            if let Some(at) = opened {
+                set_word(&mut reply, at + 3, 0x5bad_5bad);
+            }
+            reply
+        })
+    });
+    let opened = ops::open(&mounted.client.op(&root()), file.id, OpenFlags::writing()).unwrap().file;
+    ops::write(&mounted.client.op(&root()), &opened, 0, b"y").unwrap();
+    mounted.sent();
+    assert_eq!(ops::fsync(&mounted.client.op(&root()), &opened, false), Err(Errno::IO));
+    let sent = mounted.sent();
+    let requests: u32 = sent.split_whitespace().filter_map(|word| word.parse::<u32>().ok()).sum();
+    assert!((2..100).contains(&requests), "{sent}");
+    way.repair();
+    ops::close(&mounted.client.op(&root()), &opened).unwrap();
+    assert_eq!(mounted.cat(&root(), file.id), Ok(b"x".to_vec()));
+}
+
+#[test]
+fn a_session_that_shrinks_to_one_slot_is_used_by_all() {
+    let world = World::new();
+    let way = Way::new(&world);
+    let mounted = world.mount_v4_over(CacheOptions::default(), "one", Arc::<Way>::clone(&way));
+    let file = mounted.put(&root(), mounted.client.root(), "file", 0o644, b"x");
+    way.spoil(|reply| {
+        reply.map(|mut reply| {
+            // The target of the highest slot.
+            set_word(&mut reply, 12, 0);
+            reply
+        })
+    });
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    world.seconds(100);
+                    assert!(ops::getattr(&mounted.client.op(&root()), file.id).is_ok());
+                }
+            });
+        }
+    });
 }
 
 #[test]
@@ -272,6 +363,109 @@ fn an_interrupted_request_leaves_its_slot_in_doubt_until_a_sequence_settles_it()
     assert!(mounted.sent().contains("NFSv4.SEQUENCE 1"));
     ops::mkdir(&op(), top, b"e", 0o755).unwrap();
     assert_eq!(mounted.sent(), "NFSv4.CREATE 1", "and never again");
+}
+
+// SEMANTICS: sessions-7.
+#[test]
+fn an_open_for_reading_waits_for_a_read_that_is_sent() {
+    let world = World::new();
+    let sloppy = CacheOptions { sloppy_open: Duration::from_secs(3), ..CacheOptions::default() };
+    let mounted = world.mount_v4(sloppy);
+    let top = mounted.client.root();
+    let large = mounted.put(&user(5), top, "large", 0o644, &[7; 300_000]);
+    let op = || mounted.client.op(&user(5));
+    let other = world.mount_v4_over(sloppy, "two", world.way());
+    let found = other.lookup(&user(5), other.client.root(), "large").unwrap();
+    let op_other = || other.client.op(&user(5));
+    other.sent();
+    let opened = ops::open(&op_other(), found.id, OpenFlags::reading()).unwrap().file;
+    assert_eq!(other.sent(), "", "its look-up has brought the rights, and a large file is not read");
+    assert_eq!(ops::read(&op_other(), &opened, 0, 9).unwrap().to_vec(), [7; 9]);
+    assert_eq!(other.sent(), "NFSv4.READ 1", "OPEN and READ");
+    let again = ops::open(&op_other(), found.id, OpenFlags::reading()).unwrap().file;
+    assert_eq!(ops::read(&op_other(), &again, 0, 9).unwrap().to_vec(), [7; 9]);
+    assert_eq!(other.sent(), "", "data in memory need no open");
+    ops::close(&op_other(), &again).unwrap();
+    ops::close(&op_other(), &opened).unwrap();
+    let never_read = ops::open(&op(), large.id, OpenFlags::reading()).unwrap().file;
+    mounted.sent();
+    ops::close(&op(), &never_read).unwrap();
+    world.seconds(1);
+    let _ = mounted.lookup(&user(5), top, "none");
+    assert_eq!(mounted.sent(), "NFSv4.LOOKUP 1", "nothing was opened, so nothing is closed");
+}
+
+// SEMANTICS: sessions-7.
+#[test]
+fn with_sloppycto_a_look_up_brings_all_that_a_small_file_needs() {
+    let world = World::new();
+    let made = mounted(&world);
+    let sloppy = CacheOptions { sloppy_open: Duration::from_secs(3), ..CacheOptions::default() };
+    let mounted = world.mount_v4_over(sloppy, "two", world.way());
+    let top = mounted.client.root();
+    made.put(&root(), made.client.root(), "small", 0o644, b"some bytes");
+    made.put(&root(), made.client.root(), "secret", 0o600, b"of root");
+    made.put(&root(), made.client.root(), "large", 0o644, &[7; 100_000]);
+    made.put(&root(), made.client.root(), "changed", 0o644, b"before");
+    mounted.sent();
+    let small = mounted.lookup(&user(5), top, "small").unwrap();
+    assert_eq!(mounted.cat(&user(5), small.id), Ok(b"some bytes".to_vec()));
+    assert_eq!(mounted.sent(), "NFSv4.LOOKUP 1", "OPEN is not needed for data in memory");
+    let secret = mounted.lookup(&root(), top, "secret").unwrap();
+    assert_eq!(mounted.cat(&user(5), secret.id), Err(Errno::ACCESS));
+    assert_eq!(mounted.cat(&root(), secret.id), Ok(b"of root".to_vec()));
+    mounted.sent();
+    let large = mounted.lookup(&user(5), top, "large").unwrap();
+    assert_eq!(mounted.cat(&user(5), large.id).unwrap().len(), 100_000);
+    assert!(mounted.sent().contains("NFSv4.READ"), "a part of a file is no use");
+    // What was read is no older than the attributes: an open after a change elsewhere reads again.
+    let changed = mounted.lookup(&user(5), top, "changed").unwrap();
+    let opened = made.lookup(&root(), made.client.root(), "changed").unwrap();
+    let opened = ops::open(&made.client.op(&root()), opened.id, OpenFlags::writing()).unwrap().file;
+    ops::write(&made.client.op(&root()), &opened, 0, b"after!").unwrap();
+    ops::close(&made.client.op(&root()), &opened).unwrap();
+    world.seconds(4);
+    assert_eq!(mounted.cat(&user(5), changed.id), Ok(b"after!".to_vec()));
+}
+
+// SEMANTICS: sessions-7.
+#[test]
+fn a_delayed_open_gives_no_right_that_the_server_refuses() {
+    let world = World::new();
+    let mounted = mounted(&world);
+    let file = mounted.put(&root(), mounted.client.root(), "file", 0o600, b"x");
+    let large = mounted.put(&root(), mounted.client.root(), "large", 0o600, &[7; 300_000]);
+    for file in [file.id, large.id] {
+        let refused = ops::open(&mounted.client.op(&user(5)), file, OpenFlags::reading());
+        assert_eq!(refused.unwrap_err(), Errno::ACCESS);
+    }
+}
+
+#[test]
+fn reads_with_opens_end_if_nobody_uses_the_data() {
+    let world = World::new();
+    let (made, mounted) = (mounted(&world), world.mount_v4_over(CacheOptions::default(), "two", world.way()));
+    for number in 0..300 {
+        made.put(&root(), made.client.root(), &format!("file{number}"), 0o644, b"x");
+    }
+    let count = |reads: bool, from: u32| {
+        let mut read = 0;
+        for number in from..from + 100 {
+            let name = format!("file{number}");
+            let found = mounted.lookup(&root(), mounted.client.root(), &name).unwrap();
+            mounted.sent();
+            let opened = ops::open(&mounted.client.op(&root()), found.id, OpenFlags::reading()).unwrap().file;
+            read += u32::from(mounted.sent() == "NFSv4.OPEN 1");
+            if reads {
+                ops::read(&mounted.client.op(&root()), &opened, 0, 9).unwrap();
+            }
+            ops::close(&mounted.client.op(&root()), &opened).unwrap();
+        }
+        read
+    };
+    assert_eq!(count(false, 0), 32 + 68 / 32, "one is tried now and then");
+    assert!(count(true, 100) < 10);
+    assert!(count(true, 200) < 20);
 }
 
 // SEMANTICS: sessions-1.
@@ -312,4 +506,108 @@ fn what_another_client_has_closed_is_read_after_the_next_open() {
     ops::write(&one.client.op(&root()), &opened, 0, b"other").unwrap();
     ops::close(&one.client.op(&root()), &opened).unwrap();
     assert_eq!(other.cat(&root(), found.id), Ok(b"other".to_vec()));
+}
+
+// SEMANTICS: sessions-8.
+#[test]
+fn many_paths_are_looked_up_and_read_in_few_requests() {
+    let world = World::new();
+    let mounted = mounted(&world);
+    let top = mounted.client.root();
+    let op = || mounted.client.op(&root());
+    let directory = ops::mkdir(&op(), top, b"d", 0o755).unwrap().id;
+    let below = ops::mkdir(&op(), directory, b"e", 0o755).unwrap().id;
+    let paths: Vec<String> = (0..100).map(|number| format!("d/e/f{number}")).collect();
+    for number in 0..100 {
+        let bytes = vec![b'x'; number];
+        mounted.put(&root(), below, &format!("f{number}"), 0o644, &bytes);
+    }
+    ops::symlink(&op(), directory, b"link", b"e").unwrap();
+    mounted.put(&root(), top, "large", 0o644, &[7; 100_000]);
+    let mut paths: Vec<&[u8]> = paths.iter().map(String::as_bytes).collect();
+    paths.splice(50..50, [&b"d/none"[..], b"d", b"d/link", b"large", b"/d//./e/f3", b"d/../d", b"none/f"]);
+    mounted.sent();
+    let sizes: Vec<_> = ops::stat_many(&op(), top, &paths).unwrap();
+    let sent = mounted.sent();
+    // Seven operations each of 64 at most, and again after each path that is not there.
+    assert_eq!(sent, "NFSv4.LOOKUP 14");
+    let contents = ops::open_read_close(&op(), top, &paths).unwrap();
+    assert_eq!((sizes.len(), contents.len()), (107, 107));
+    for number in 0..107 {
+        let (size, bytes) = (&sizes[number], &contents[number]);
+        match number {
+            50 | 56 => assert!(matches!((size, bytes), (Err(Errno::NOENT), Err(Errno::NOENT)))),
+            51 => assert!(size.is_ok() && *bytes == Err(Errno::ISDIR)),
+            52 => assert!(size.is_ok() && *bytes == Err(Errno::LOOP), "{bytes:?}"),
+            53 => assert_eq!(bytes, &Ok(vec![7; 100_000])),
+            54 => assert_eq!(bytes.as_ref().map(Vec::len), Ok(3)),
+            55 => assert!(matches!((size, bytes), (Err(Errno::INVAL), Err(Errno::INVAL)))),
+            _ => {
+                let length = if number < 50 { number } else { number - 7 };
+                assert_eq!(size.as_ref().map(|found| found.size), Ok(length as u64));
+                assert_eq!(bytes.as_ref().map(Vec::len), Ok(length));
+            }
+        }
+    }
+}
+
+// SEMANTICS: sessions-8.
+#[test]
+fn what_is_written_here_is_found_by_operations_on_many_paths() {
+    let world = World::new();
+    for mounted in [mounted(&world), world.mount(CacheOptions::default())] {
+        let op = || mounted.client.op(&root());
+        let (found, opened) =
+            ops::create(&op(), mounted.client.root(), b"new", 0o644, OpenFlags::writing()).unwrap();
+        ops::write(&op(), &opened.file, 0, b"unsent").unwrap();
+        let sizes = ops::stat_many(&op(), mounted.client.root(), &[b"new"]).unwrap();
+        assert_eq!(sizes[0].as_ref().map(|found| found.size), Ok(6));
+        ops::write(&op(), &opened.file, 6, b" more").unwrap();
+        let contents = ops::open_read_close(&op(), mounted.client.root(), &[b"new", b"none"]).unwrap();
+        assert_eq!(contents, [Ok(b"unsent more".to_vec()), Err(Errno::NOENT)]);
+        ops::close(&op(), &opened.file).unwrap();
+        mounted.client.forget(found.id, 1);
+        ops::unlink(&op(), mounted.client.root(), b"new").unwrap();
+    }
+}
+
+// SEMANTICS: sessions-8.
+#[test]
+fn many_names_are_removed_in_few_requests_and_open_files_keep_a_silly_one() {
+    let world = World::new();
+    let mounted = mounted(&world);
+    let top = mounted.client.root();
+    let op = || mounted.client.op(&root());
+    let names: Vec<String> = (0..30).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        mounted.put(&root(), top, name, 0o644, b"x");
+    }
+    ops::mkdir(&op(), top, b"d", 0o755).unwrap();
+    let kept = mounted.lookup(&root(), top, "f20").unwrap();
+    let kept = ops::open(&op(), kept.id, OpenFlags::reading()).unwrap().file;
+    let mut names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+    names.splice(10..10, [&b"none"[..], b"d", b"f3", b"..", b"f11"]);
+    mounted.sent();
+    let removed = ops::remove_many(&op(), top, &names).unwrap();
+    let sent = mounted.sent();
+    assert_eq!(removed.len(), 35);
+    for (name, result) in names.iter().zip(&removed).take(14) {
+        let wanted = match *name {
+            b"none" => Err(Errno::NOENT),
+            b"d" | b".." => Err(Errno::ISDIR),
+            _ => Ok(()),
+        };
+        if *name != b"f3" {
+            assert_eq!(*result, wanted, "{}", name.escape_ascii());
+        }
+    }
+    assert_eq!((removed[3], removed[12]), (Ok(()), Err(Errno::NOENT)), "a name is removed once");
+    assert!(removed[14..].iter().filter(|result| result.is_err()).count() == 1, "f11 twice: {removed:?}");
+    let requests: u32 = sent.split_whitespace().filter_map(|word| word.parse::<u32>().ok()).sum();
+    assert!(requests <= 16, "{sent}");
+    assert_eq!(ops::read(&op(), &kept, 0, 9).unwrap().to_vec(), b"x");
+    let left = self::names(&mounted);
+    assert!(left.len() == 4 && left.iter().any(|name| name.starts_with(".nfs")), "{left:?}");
+    ops::close(&op(), &kept).unwrap();
+    assert_eq!(self::names(&mounted), [".", "..", "d"]);
 }

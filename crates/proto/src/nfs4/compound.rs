@@ -132,6 +132,12 @@ impl<'a> CompoundResults<'a> {
         &self.header
     }
 
+    /// Whether there is no further result.
+    #[must_use]
+    pub const fn is_at_end(&self) -> bool {
+        self.left == 0
+    }
+
     /// The next operation's status, which has a body if it is `NFS4_OK`; for operations whose
     /// failures have one too.
     ///

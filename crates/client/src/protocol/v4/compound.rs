@@ -1,5 +1,7 @@
 //! One compound: a SEQUENCE, the operations for opens that ride in it, and those of an intent.
 //!
+//! A compound that uses an open begins with PUTFH of its file, and with the OPEN if that is delayed.
+//!
 //! Owns the retries. A compound is sent again, in another slot or session, if the server has
 //! refused SEQUENCE, if it asks for time (DELAY, GRACE), or if the stateid of an open is unknown to
 //! it, which is then opened again. It is not sent again after its main operation was executed: what
@@ -14,22 +16,26 @@ use curt_policy::open::{CLOSES_ALONE_MAX, CLOSES_MAX};
 use curt_proto::{
     Operation,
     nfs4::{
-        CloseArgs4, CompoundEncoder, CompoundResults, DelegreturnArgs4, Nfs4Operation, Nfs4Procedure, NfsFh4,
-        NfsStat4, OpenDowngradeArgs4, PROGRAM, PutfhArgs4, ResultError, SequenceArgs4, SequenceOk4,
-        ShareAccess4, Stateid, VERSION,
+        Clientid, CloseArgs4, CompoundEncoder, CompoundResults, DelegreturnArgs4, Nfs4Operation,
+        Nfs4Procedure, NfsFh4, NfsStat4, OpenClaim, OpenDowngradeArgs4, OpenHow, OpenOk4, PROGRAM,
+        PutfhArgs4, ResultError, SequenceArgs4, SequenceOk4, ShareAccess4, Stateid, VERSION,
     },
 };
-use curt_rpc::client::{CallError, ReplySink};
+use curt_rpc::{
+    auth::RpcCredential,
+    client::{CallError, ReplySink},
+};
 use curt_types::Fault;
 use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
     NfsV4,
-    open::{OpenKey, Rider, RiderOperation, UsableOpen, wire},
+    open::{OpenKey, OpenResult, Rider, RiderOperation, UsableOpen, wire},
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     session::{Need, Purpose, SlotGuard, SlotTurn},
 };
 use crate::protocol::{
-    RpcCaller,
+    OpenOwner, RpcCaller, ShareAccess,
     rpc_client::{CallResult, CallSpec, JUKEBOX_DELAY_MAX, JUKEBOX_DELAY_MIN},
 };
 
@@ -51,14 +57,21 @@ pub(super) struct CompoundRequest<'a> {
     /// Its operations.
     pub(super) append: Append<'a>,
     /// The position of the operation that must not be executed twice, from 0; [`REPEATABLE`] if
-    /// there is none. The server keeps its reply then.
+    /// there is none.
     pub(super) main: u32,
-    /// The open whose stateid it uses.
+    /// The server has to keep the reply in case that the request is sent again. Then the reply may
+    /// not be large.
+    pub(super) keeps_reply: bool,
+    /// The open whose stateid it uses. Its file is the current filehandle of the first operation.
     pub(super) open: Option<&'a OpenKey>,
+    /// The stateid of a lock that is used instead of that of the open.
+    pub(super) lock: Option<Stateid>,
     /// Longest results of its operations, in bytes.
     pub(super) results_max: usize,
     /// May process the results of its operations in the receive buffer.
     pub(super) sink: Option<&'a Arc<dyn CompoundSink>>,
+    /// Riders have room in it.
+    pub(super) carries: bool,
 }
 
 /// Processes the results of a compound's own operations in the receive buffer.
@@ -71,9 +84,32 @@ pub(super) trait CompoundSink: Send + Sync {
 #[derive(Debug)]
 pub(super) struct CompoundReply {
     pub(super) call: CallResult,
+    head: HeadShape,
+    /// Why none of the intent's own operations was executed, if their open is the reason.
+    refused: Option<Fault>,
+}
+
+/// What precedes the operations of an intent in one attempt, after SEQUENCE.
+#[derive(Default)]
+struct Head<'a> {
+    riders: Vec<Rider>,
+    open: Option<UsedOpen<'a>>,
+}
+
+/// The open that a compound uses.
+struct UsedOpen<'a> {
+    key: &'a OpenKey,
+    stateid: Stateid,
+    /// An OPEN for reading precedes, with this credential.
+    opens_as: Option<Arc<RpcCredential>>,
+}
+
+/// The operations of a [`Head`].
+#[derive(Clone, Debug, Default)]
+struct HeadShape {
     riders: Vec<RiderOperation>,
-    /// The open that it used is lost.
-    is_lost: bool,
+    has_file: bool,
+    has_open: bool,
 }
 
 /// The most operations of an intent, with SEQUENCE.
@@ -86,9 +122,10 @@ const HEAD_MAX: usize = 2048;
 struct CompoundCall<'a> {
     minor_version: u32,
     sequence: Option<SequenceArgs4>,
-    riders: &'a [Rider],
+    head: &'a Head<'a>,
     append: Append<'a>,
-    stateid: Stateid,
+    /// The client, for an OPEN.
+    client: Clientid,
 }
 
 impl Encode for CompoundCall<'_> {
@@ -97,7 +134,7 @@ impl Encode for CompoundCall<'_> {
         if let Some(sequence) = &self.sequence {
             operations.push(sequence);
         }
-        for rider in self.riders {
+        for rider in &self.head.riders {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&rider.file) });
             match rider.does {
                 RiderOperation::Close => operations.push(&CloseArgs4 { seqid: 0, stateid: rider.stateid }),
@@ -110,7 +147,15 @@ impl Encode for CompoundCall<'_> {
                 }),
             }
         }
-        (self.append)(&mut operations, self.stateid);
+        if let Some(open) = &self.head.open {
+            operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
+            if open.opens_as.is_some() {
+                let name = owner_name(open.key.owner);
+                let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
+                operations.push(&open_arguments(self.client, &name, ShareAccess::Read, how, claim));
+            }
+        }
+        (self.append)(&mut operations, self.head.stateid());
         operations.finish();
     }
 }
@@ -141,27 +186,58 @@ impl CompoundReply {
     /// What precedes them cannot be decoded, which was checked when the reply arrived.
     pub(super) fn results(&self) -> Result<CompoundResults<'_>, DecodeError> {
         let mut results = CompoundResults::new(self.call.reply.results())?;
-        skip_head(&mut results, &self.riders)?;
+        skip_head(&mut results, &self.head)?;
         Ok(results)
     }
 
-    /// Whether the open that the compound would have used is lost; there are no results then.
-    pub(super) const fn is_lost(&self) -> bool {
-        self.is_lost
+    /// Why none of the intent's own operations was executed, if their open is the reason: then
+    /// there are no results.
+    pub(super) const fn refused(&self) -> Option<Fault> {
+        self.refused
     }
 }
 
-/// Decodes SEQUENCE and the riders, which all have succeeded.
-fn skip_head(results: &mut CompoundResults<'_>, riders: &[RiderOperation]) -> Result<(), DecodeError> {
+impl Head<'_> {
+    /// The stateid that the intent's operations use.
+    fn stateid(&self) -> Stateid {
+        self.open.as_ref().map_or(Stateid::ANONYMOUS, |open| open.stateid)
+    }
+
+    fn shape(&self) -> HeadShape {
+        HeadShape {
+            riders: self.riders.iter().map(|rider| rider.does).collect(),
+            has_file: self.open.is_some(),
+            has_open: self.open.as_ref().is_some_and(|open| open.opens_as.is_some()),
+        }
+    }
+}
+
+impl HeadShape {
+    /// The number of operations, with SEQUENCE.
+    fn operations(&self) -> u32 {
+        let riders = u32::try_from(self.riders.len()).unwrap_or(u32::MAX);
+        1 + 2 * riders + u32::from(self.has_file) + u32::from(self.has_open)
+    }
+}
+
+/// Decodes SEQUENCE and what follows it, which all have succeeded. Returns the result of the OPEN.
+fn skip_head(results: &mut CompoundResults<'_>, head: &HeadShape) -> Result<Option<OpenResult>, DecodeError> {
     let malformed = |error| match error {
         ResultError::Decode(error) => error,
         _ => DecodeError::Short,
     };
     results.next::<SequenceOk4>(Nfs4Operation::Sequence).map_err(malformed)?;
-    for rider in riders {
+    for rider in &head.riders {
         rider.result(results).map_err(malformed)?;
     }
-    Ok(())
+    if head.has_file {
+        results.next::<()>(Nfs4Operation::Putfh).map_err(malformed)?;
+    }
+    if !head.has_open {
+        return Ok(None);
+    }
+    let ok: OpenOk4<'_> = results.next(Nfs4Operation::Open).map_err(malformed)?;
+    Ok(Some(OpenResult::from(&ok)))
 }
 
 /// The result of an operation: the outer error is that of a malformed reply.
@@ -199,27 +275,51 @@ enum Attempt {
     Unburdened,
 }
 
-/// Passes a reply to a [`CompoundSink`], and keeps the result of SEQUENCE.
+/// Passes a reply to a [`CompoundSink`], and keeps the results of SEQUENCE and OPEN.
 struct SequencedSink {
     sink: Arc<dyn CompoundSink>,
-    riders: Vec<RiderOperation>,
-    sequence: OnceLock<SequenceOk4>,
+    head: HeadShape,
+    consumed: OnceLock<ConsumedHead>,
+}
+
+#[derive(Clone, Copy)]
+struct ConsumedHead {
+    sequence: SequenceOk4,
+    opened: Option<OpenResult>,
 }
 
 impl ReplySink for SequencedSink {
     fn consume(&self, results: &[u8]) -> bool {
         let Ok(mut results) = CompoundResults::new(results) else { return false };
-        let mut head = results.clone();
-        let Ok(sequence) = head.next::<SequenceOk4>(Nfs4Operation::Sequence) else { return false };
-        if results.header().status != NfsStat4::Ok || skip_head(&mut results, &self.riders).is_err() {
+        let mut sequence = results.clone();
+        let Ok(sequence) = sequence.next::<SequenceOk4>(Nfs4Operation::Sequence) else { return false };
+        if results.header().status != NfsStat4::Ok {
             return false;
         }
+        let Ok(opened) = skip_head(&mut results, &self.head) else { return false };
         let is_consumed = self.sink.consume(results);
         if is_consumed {
-            let _ = self.sequence.set(sequence);
+            let _ = self.consumed.set(ConsumedHead { sequence, opened });
         }
         is_consumed
     }
+}
+
+/// A compound that was sent.
+struct SentCompound<'a, 'b> {
+    request: &'a CompoundRequest<'b>,
+    slot: SlotGuard<'a>,
+    head: Head<'b>,
+}
+
+/// What became of a [`Head`].
+enum HeadOutcome {
+    /// All of it was executed.
+    Executed,
+    /// A rider was refused: nothing behind it was executed.
+    Unburdened,
+    /// PUTFH or OPEN was refused.
+    Refused(NfsStat4),
 }
 
 impl NfsV4 {
@@ -244,9 +344,9 @@ impl NfsV4 {
         let interrupt = request.caller.interrupt;
         let (mut repairs, mut wait) = (0, JUKEBOX_DELAY_MIN);
         let mut lost_at: Option<Instant> = None;
-        let mut carries = purpose == Purpose::Ordinary;
+        let mut carries = request.carries && purpose == Purpose::Ordinary;
         loop {
-            let turn = self.session.take_slot(purpose, request.main != REPEATABLE, interrupt)?;
+            let turn = self.session.take_slot(purpose, request.keeps_reply, interrupt)?;
             let attempt = match turn {
                 SlotTurn::Recover => {
                     self.recover(interrupt)?;
@@ -294,7 +394,8 @@ impl NfsV4 {
     fn settle(&self, slot: SlotGuard<'_>, caller: RpcCaller<'_>) -> Result<(), CallError> {
         let arguments = SequenceArgs4 { cache_this: false, ..slot.arguments };
         let generation = slot.generation();
-        let call = self.encoded(Some(arguments), &[], &|_, _| {}, Stateid::ANONYMOUS);
+        let head = Head::default();
+        let call = self.encoded(Some(arguments), &head, &|_, _| {});
         let results = self.call_once(caller, Nfs4Operation::Sequence, &call, HEAD_MAX, None)?;
         let mut results = self.decoded(CompoundResults::new(results.reply.results()))?;
         let status = self.decoded(outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence)))?;
@@ -321,22 +422,62 @@ impl NfsV4 {
         carries: bool,
         lost_at: &mut Option<Instant>,
     ) -> Result<Attempt, CallError> {
-        let usable = request.open.map_or(UsableOpen::None, |open| self.opens.usable(open));
-        let stateid = match (usable, request.open) {
-            (UsableOpen::Stateid(stateid), _) => stateid,
-            (UsableOpen::None, _) => Stateid::ANONYMOUS,
-            (UsableOpen::Lost, _) => {
+        let usable = |key| request.lock.map_or_else(|| self.opens.usable(key), UsableOpen::Stateid);
+        let open = match request.open.map(|key| (key, usable(key))) {
+            None => None,
+            Some((key, UsableOpen::None)) => {
+                Some(UsedOpen { key, stateid: Stateid::ANONYMOUS, opens_as: None })
+            }
+            Some((key, UsableOpen::Stateid(stateid))) => Some(UsedOpen { key, stateid, opens_as: None }),
+            Some((key, UsableOpen::Delayed(credential))) => {
+                Some(UsedOpen { key, stateid: Stateid::CURRENT, opens_as: Some(credential) })
+            }
+            Some((_, UsableOpen::Lost)) => {
                 slot.refused();
                 return Ok(Attempt::Done(lost(self.rpc.now())));
             }
-            (UsableOpen::Reopen, open) => {
+            Some((key, UsableOpen::Reopen)) => {
                 slot.refused();
-                if let Some(open) = open {
-                    self.reopen(open, request.caller.interrupt)?;
-                }
+                self.reopen(key, request.caller.interrupt)?;
                 return Ok(Attempt::Again);
             }
         };
+        let riders = self.riders(request, &slot, carries);
+        let sent = SentCompound { request, slot, head: Head { riders, open } };
+        let shape = sent.head.shape();
+        let sink = request.sink.map(|sink| {
+            let (sink, head) = (Arc::clone(sink), shape.clone());
+            Arc::new(SequencedSink { sink, head, consumed: OnceLock::new() })
+        });
+        let as_sink = sink.as_ref().map(|sink| Arc::<SequencedSink>::clone(sink) as Arc<dyn ReplySink>);
+        let call = self.encoded(Some(sent.slot.arguments), &sent.head, request.append);
+        let room = if shape.has_open { OPEN_RESULTS_MAX } else { 0 };
+        let results_max = request.results_max.saturating_add(HEAD_MAX + room);
+        let result = self.call_once(request.caller, request.operation, &call, results_max, as_sink.as_ref());
+        let result = match result {
+            Ok(result) => result,
+            Err(error) => {
+                self.opens.put_back(sent.head.riders);
+                return Err(error);
+            }
+        };
+        *lost_at = lost_at.or(result.lost_at);
+        let Some(consumed) = sink.as_ref().and_then(|sink| sink.consumed.get()) else {
+            return self.judge(sent, shape, result);
+        };
+        // The next reply that is not consumed says again whether the backchannel is broken.
+        let _ = sent.slot.executed(&consumed.sequence, result.sent_at);
+        for rider in &sent.head.riders {
+            self.opens.rode(rider, Ok(rider.stateid));
+        }
+        if let (Some(open), Some(opened)) = (&sent.head.open, consumed.opened) {
+            self.opened_within(open, opened);
+        }
+        Ok(Attempt::Done(CompoundReply { call: result, head: shape, refused: None }))
+    }
+
+    /// What rides in this compound.
+    fn riders(&self, request: &CompoundRequest<'_>, slot: &SlotGuard<'_>, carries: bool) -> Vec<Rider> {
         let most = match request.operation {
             _ if !carries => 0,
             Nfs4Operation::Sequence => CLOSES_ALONE_MAX,
@@ -344,90 +485,87 @@ impl NfsV4 {
         };
         let room = slot.operations_max.saturating_sub(OWN_OPERATIONS_MAX) / 2;
         let most = most.min(usize::try_from(room).unwrap_or(0));
-        let riders = self.opens.take_riders(request.caller.credential, Some(self.rpc.now()), most);
-        let kinds: Vec<_> = riders.iter().map(|rider| rider.does).collect();
-        let call = self.encoded(Some(slot.arguments), &riders, request.append, stateid);
-        let sink = request.sink.map(|sink| {
-            Arc::new(SequencedSink {
-                sink: Arc::clone(sink),
-                riders: kinds.clone(),
-                sequence: OnceLock::new(),
-            })
-        });
-        let as_sink = sink.as_ref().map(|sink| Arc::<SequencedSink>::clone(sink) as Arc<dyn ReplySink>);
-        let results_max = request.results_max.saturating_add(HEAD_MAX);
-        let sent = self.call_once(request.caller, request.operation, &call, results_max, as_sink.as_ref());
-        let result = match sent {
-            Ok(result) => result,
-            Err(error) => {
-                self.opens.put_back(riders);
-                return Err(error);
-            }
-        };
-        *lost_at = lost_at.or(result.lost_at);
-        if let Some(sequence) = sink.as_ref().and_then(|sink| sink.sequence.get()) {
-            // The next reply that is not consumed says again whether the backchannel is broken.
-            let _ = slot.executed(sequence, result.sent_at);
-            for rider in &riders {
-                self.opens.rode(rider, Ok(rider.stateid));
-            }
-            return Ok(Attempt::Done(CompoundReply { call: result, riders: kinds, is_lost: false }));
+        self.opens.take_riders(request.caller.credential, Some(self.rpc.now()), most)
+    }
+
+    /// A delayed OPEN was executed.
+    fn opened_within(&self, open: &UsedOpen<'_>, opened: OpenResult) {
+        if let Some(credential) = &open.opens_as {
+            let owner = OpenOwner { number: open.key.owner, credential };
+            self.opens.opened(&open.key.file, owner, ShareAccess::Read, opened, self.rpc.now());
         }
-        self.judge(request, slot, riders, stateid, result)
     }
 
     /// Judges a reply that is not consumed.
     fn judge(
         &self,
-        request: &CompoundRequest<'_>,
-        slot: SlotGuard<'_>,
-        riders: Vec<Rider>,
-        stateid: Stateid,
+        sent: SentCompound<'_, '_>,
+        shape: HeadShape,
         result: CallResult,
     ) -> Result<Attempt, CallError> {
+        let SentCompound { request, slot, mut head } = sent;
         let generation = slot.generation();
-        let sent_at = result.sent_at;
-        let mut reply = CompoundReply { call: result, riders: Vec::new(), is_lost: false };
-        let mut results = match CompoundResults::new(reply.call.reply.results()) {
-            Ok(results) => results,
-            Err(error) => {
-                self.opens.put_back(riders);
-                return Err(self.rpc.malformed("COMPOUND", error));
-            }
-        };
-        let (status, count) = (results.header().status, results.header().results);
-        let sequence = match outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence)) {
-            Ok(sequence) => sequence,
-            Err(error) => {
-                self.opens.put_back(riders);
-                return Err(self.rpc.malformed("SEQUENCE", error));
-            }
-        };
-        match sequence {
-            Ok(ok) if slot.matches(&ok) => {
-                if slot.executed(&ok, sent_at)
-                    && let Err(error) = self.bind_connection(request.caller.interrupt)
-                {
-                    tracing::debug!(%error, "the backchannel is not bound again");
+        let (header, outcome) = {
+            let decoded = CompoundResults::new(result.reply.results());
+            let sequence = decoded.and_then(|mut results| {
+                let sequence = outcome(results.next::<SequenceOk4>(Nfs4Operation::Sequence))?;
+                Ok((results, sequence))
+            });
+            let (mut results, sequence) = match sequence {
+                Ok(decoded) => decoded,
+                Err(error) => {
+                    self.opens.put_back(head.riders);
+                    return Err(self.rpc.malformed("SEQUENCE", error));
+                }
+            };
+            match sequence {
+                Ok(ok) if slot.matches(&ok) => {
+                    if slot.executed(&ok, result.sent_at)
+                        && let Err(error) = self.bind_connection(request.caller.interrupt)
+                    {
+                        tracing::debug!(%error, "the backchannel is not bound again");
+                    }
+                }
+                Ok(_) => {
+                    // The reply is not this request's: nothing of the session can be relied upon.
+                    tracing::warn!("the server has answered for another slot: the session is created again");
+                    self.opens.put_back(head.riders);
+                    drop(slot);
+                    self.session.demand(Need::Session, generation);
+                    return Err(CallError::SystemError);
+                }
+                Err(status) => {
+                    self.opens.put_back(head.riders);
+                    return self.refused(request, slot, status);
                 }
             }
-            Ok(_) => {
-                // The reply is not this request's: nothing of the session can be relied upon.
-                tracing::warn!("the server has answered for another slot: the session is created again");
-                self.opens.put_back(riders);
-                drop(slot);
-                self.session.demand(Need::Session, generation);
-                return Err(CallError::SystemError);
-            }
-            Err(status) => {
-                self.opens.put_back(riders);
-                return self.refused(request, slot, status);
-            }
+            (*results.header(), self.judge_head(&mut results, &mut head)?)
+        };
+        let refused = match outcome {
+            HeadOutcome::Unburdened => return Ok(Attempt::Unburdened),
+            HeadOutcome::Executed => None,
+            HeadOutcome::Refused(status) => Some(fault(status)),
+        };
+        let failed_at = header.results.saturating_sub(shape.operations() + 1);
+        let was_executed = request.main != REPEATABLE && failed_at > request.main;
+        if header.status != NfsStat4::Ok
+            && !was_executed
+            && let Some(attempt) = self.repair(request, &head, header.status, generation)
+        {
+            return Ok(attempt);
         }
-        let mut kinds = Vec::with_capacity(riders.len());
-        let mut riders = riders.into_iter();
+        Ok(Attempt::Done(CompoundReply { call: result, head: shape, refused }))
+    }
+
+    /// Judges what precedes the operations of the intent.
+    fn judge_head(
+        &self,
+        results: &mut CompoundResults<'_>,
+        head: &mut Head<'_>,
+    ) -> Result<HeadOutcome, CallError> {
+        let mut riders = std::mem::take(&mut head.riders).into_iter();
         while let Some(rider) = riders.next() {
-            let rode = match outcome(rider.does.result(&mut results)) {
+            let rode = match outcome(rider.does.result(results)) {
                 Ok(rode) => rode,
                 Err(error) => {
                     self.opens.put_back(riders.collect());
@@ -436,27 +574,39 @@ impl NfsV4 {
             };
             self.opens.rode(&rider, rode);
             if rode.is_err() {
-                // Nothing behind it was executed.
                 self.opens.put_back(riders.collect());
-                return Ok(Attempt::Unburdened);
+                return Ok(HeadOutcome::Unburdened);
             }
-            kinds.push(rider.does);
         }
-        let before = 1 + 2 * u32::try_from(kinds.len()).unwrap_or(u32::MAX);
-        let failed_at = count.saturating_sub(before + 1);
-        let was_executed = request.main != REPEATABLE && failed_at > request.main;
-        reply.riders = kinds;
-        if status == NfsStat4::Ok || was_executed {
-            return Ok(Attempt::Done(reply));
+        let Some(open) = &head.open else { return Ok(HeadOutcome::Executed) };
+        if let Err(status) = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))? {
+            return Ok(HeadOutcome::Refused(status));
         }
-        Ok(match (status, request.open) {
+        if open.opens_as.is_some() {
+            let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
+            match self.decoded(opened)? {
+                Ok(ok) => self.opened_within(open, OpenResult::from(&ok)),
+                Err(status) => return Ok(HeadOutcome::Refused(status)),
+            }
+        }
+        Ok(HeadOutcome::Executed)
+    }
+
+    /// What is done before a compound that has failed with this status is sent again; `None`: it is
+    /// not sent again.
+    fn repair(
+        &self,
+        request: &CompoundRequest<'_>,
+        head: &Head<'_>,
+        status: NfsStat4,
+        generation: u64,
+    ) -> Option<Attempt> {
+        match (status, &head.open) {
             // The lock agent waits without a thread.
-            (NfsStat4::Delay | NfsStat4::Grace, _) if request.operation == Nfs4Operation::Lock => {
-                Attempt::Done(reply)
-            }
-            (NfsStat4::Delay | NfsStat4::Grace, _) => Attempt::Wait,
-            // An earlier copy was executed and changed nothing; its reply is lost.
-            (NfsStat4::RetryUncachedRep, _) if request.main == REPEATABLE => Attempt::Again,
+            (NfsStat4::Delay | NfsStat4::Grace, _) if request.operation == Nfs4Operation::Lock => None,
+            (NfsStat4::Delay | NfsStat4::Grace, _) => Some(Attempt::Wait),
+            // An earlier copy was executed, and does no harm if it is repeated; its reply is lost.
+            (NfsStat4::RetryUncachedRep, _) if !request.keeps_reply => Some(Attempt::Again),
             (
                 NfsStat4::BadStateid
                 | NfsStat4::StaleStateid
@@ -464,16 +614,17 @@ impl NfsV4 {
                 | NfsStat4::Expired
                 | NfsStat4::AdminRevoked,
                 Some(open),
-            ) if stateid != Stateid::ANONYMOUS => {
-                self.opens.doubt(open, stateid);
-                Attempt::Again
+            ) if request.lock.is_none() && open.stateid != Stateid::ANONYMOUS => {
+                // A server that does not know the current stateid gets that of the OPEN next.
+                self.opens.doubt(open.key, open.stateid);
+                Some(Attempt::Again)
             }
             (NfsStat4::StaleClientid, _) => {
                 self.session.demand(Need::Client, generation);
-                Attempt::Again
+                Some(Attempt::Again)
             }
-            _ => Attempt::Done(reply),
-        })
+            _ => None,
+        }
     }
 
     /// What follows from a refused SEQUENCE.
@@ -529,7 +680,8 @@ impl NfsV4 {
         operation: Nfs4Operation,
         append: Append<'_>,
     ) -> Result<Result<T, NfsStat4>, CallError> {
-        let call = self.encoded(None, &[], append, Stateid::ANONYMOUS);
+        let head = Head::default();
+        let call = self.encoded(None, &head, append);
         let result = self.call_once(caller, operation, &call, 4 * HEAD_MAX, None)?;
         let mut results = self.decoded(CompoundResults::new(result.reply.results()))?;
         let header = *results.header();
@@ -543,11 +695,11 @@ impl NfsV4 {
     fn encoded<'a>(
         &self,
         sequence: Option<SequenceArgs4>,
-        riders: &'a [Rider],
+        head: &'a Head<'a>,
         append: Append<'a>,
-        stateid: Stateid,
     ) -> CompoundCall<'a> {
-        CompoundCall { minor_version: self.minor_version, sequence, riders, append, stateid }
+        let client = self.session.lock().client;
+        CompoundCall { minor_version: self.minor_version, sequence, head, append, client }
     }
 
     fn call_once(
@@ -585,8 +737,8 @@ pub(super) fn lost(now: Instant) -> CompoundReply {
     let reply = curt_rpc::client::CallReply::from_results(Vec::new());
     CompoundReply {
         call: CallResult { reply, sent_at: now, lost_at: None },
-        riders: Vec::new(),
-        is_lost: true,
+        head: HeadShape::default(),
+        refused: Some(Fault::Io),
     }
 }
 

@@ -134,7 +134,7 @@ impl NfsV4 {
         }
     }
 
-    /// Sends a LOCK. `None`: its open is lost.
+    /// Sends a LOCK. `None`: it is part of recovery, and the session was lost.
     fn send_lock(
         &self,
         caller: RpcCaller<'_>,
@@ -147,7 +147,6 @@ impl NfsV4 {
         let reclaim = purpose == Purpose::Recovery;
         let (client, name) = (self.session.lock().client, place.name.bytes());
         let append = |operations: &mut CompoundEncoder<'_>, open_stateid: Stateid| {
-            put_fh(operations, &place.open.file);
             let locker = match place.stateid {
                 Some(stateid) => Locker::Existing { stateid, seqid: 0 },
                 None => Locker::New { open_seqid: 0, open_stateid, seqid: 0, owner: owner(client, &name) },
@@ -155,12 +154,13 @@ impl NfsV4 {
             operations.push(&LockArgs4 { kind, reclaim, offset, length, locker });
         };
         let request = CompoundRequest {
-            open: place.stateid.is_none().then_some(&place.open),
-            ..change(caller, Nfs4Operation::Lock, 1, &append)
+            open: Some(&place.open),
+            lock: place.stateid,
+            ..change(caller, Nfs4Operation::Lock, 0, &append)
         };
         // A reclaim is part of recovery, which nothing else may wait for.
         let reply = if reclaim { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
-        let Some(reply) = reply.filter(|reply| !reply.is_lost()) else { return Ok(None) };
+        let Some(reply) = reply else { return Ok(None) };
         self.result_of(&reply, Nfs4Operation::Lock).map(Some)
     }
 
@@ -170,10 +170,14 @@ impl NfsV4 {
         reply: &CompoundReply,
         operation: Nfs4Operation,
     ) -> Result<Result<Stateid, NfsStat4>, CallError> {
+        match reply.refused() {
+            None => {}
+            Some(Fault::Stale) => return Ok(Err(NfsStat4::Stale)),
+            Some(Fault::Jukebox) => return Ok(Err(NfsStat4::Delay)),
+            Some(_) => return Ok(Err(NfsStat4::Io)),
+        }
         let mut results = self.decoded(reply.results())?;
-        let found = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))?;
-        let changed = self.decoded(outcome(results.next::<Stateid>(operation)))?;
-        Ok(found.and(changed))
+        self.decoded(outcome(results.next::<Stateid>(operation)))
     }
 
     /// LOCKU of what the owner has in the range.
@@ -244,10 +248,13 @@ impl NfsV4 {
     ) -> Result<Result<Stateid, NfsStat4>, CallError> {
         let (offset, length) = lock_offset_and_length(range);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, &place.open.file);
             operations.push(&LockuArgs4 { kind: LockType4::Write, seqid: 0, stateid, offset, length });
         };
-        let reply = self.send(&change(caller, Nfs4Operation::Locku, 1, &append))?;
+        let reply = self.send(&CompoundRequest {
+            open: Some(&place.open),
+            lock: Some(stateid),
+            ..change(caller, Nfs4Operation::Locku, 0, &append)
+        })?;
         self.result_of(&reply, Nfs4Operation::Locku)
     }
 
@@ -297,10 +304,7 @@ impl NfsV4 {
         for _ in 0..REPAIRS_MAX {
             let Some(stateid) = self.locks.for_io(open, range) else { break };
             is_locked = true;
-            let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-                (request.append)(operations, stateid);
-            };
-            let reply = self.send(&CompoundRequest { open: None, append: &append, ..*request })?;
+            let reply = self.send(&CompoundRequest { lock: Some(stateid), ..*request })?;
             if reply.call.reply.was_consumed() || !is_stateid_refused(self.status_of(&reply)?) {
                 return Ok(reply);
             }

@@ -16,6 +16,7 @@ mod compound;
 pub mod identity;
 mod lock;
 mod lock_states;
+mod many;
 pub mod mounting;
 mod open;
 mod recovery;
@@ -59,15 +60,15 @@ use self::{
     compound::{CompoundReply, CompoundRequest, CompoundSink, REPEATABLE, fault, optional, outcome},
     identity::ClientIdentity,
     lock_states::LockStateTable,
-    open::{OpenKey, OpenTable},
+    open::{OpenKey, OpenResult, OpenTable},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
     session::SessionMonitor,
 };
 use super::{
-    Answer, CreateRequest, CreatedObject, FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents,
-    LockMode, LookupReply, NfsReply, OpenCaller, OpenOwner, Protocol, ReadData, ReadSink, ReaddirEntry,
-    ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner,
-    WriteReply,
+    Answer, CreateRequest, CreatedObject, FoundToOpen, FsstatReply, LinkAttributes, ListRequest, LockAnswer,
+    LockEvents, LockMode, LookupReply, NfsReply, OpenCaller, OpenOwner, OpenReply, PathReply, Protocol,
+    ReadData, ReadSink, ReaddirEntry, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient,
+    ShareAccess, WireLock, WireOwner, WriteReply,
 };
 use crate::{data::shared_bytes::SharedBytes, threads::Background};
 
@@ -99,6 +100,10 @@ const RESULTS_NAME: usize = RESULTS_SMALL + (66 << 10);
 /// Bytes of a READ reply beside the data.
 const READ_HEAD: usize = RESULTS_SMALL;
 
+/// An entry with attributes is larger than one of READDIRPLUS by this part: 220 bytes instead of
+/// 176.
+const ENTRY_PLUS_PART: u32 = 4;
+
 /// Data shorter than this, in bytes, are copied out of the receive buffer, which may be much
 /// larger.
 const COPY_MAX: usize = 64 * 1024;
@@ -110,6 +115,17 @@ const DOTDOT_COOKIE: u64 = 2;
 
 /// The lease is renewed when it has not been for this part of it.
 const RENEWAL_PART: u32 = 2;
+
+/// The position of the attributes of what LOOKUP has found. What follows does not concern the name:
+/// it is not sent again for its sake.
+const LOOKUP_ATTRIBUTES_AT: u32 = 4;
+
+/// What is asked beside a LOOKUP.
+#[derive(Clone, Copy)]
+struct FindBeside {
+    rights: Access,
+    read: u32,
+}
 
 type Operations<'a, 'b> = &'a mut CompoundEncoder<'b>;
 
@@ -216,8 +232,8 @@ impl NfsV4 {
         reply: &CompoundReply,
         judge: impl FnOnce(&mut Results<'_>) -> Judged<T, A>,
     ) -> Result<(Result<T, Fault>, A), CallError> {
-        if reply.is_lost() {
-            return Ok((Err(Fault::Io), A::default()));
+        if let Some(fault) = reply.refused() {
+            return Ok((Err(fault), A::default()));
         }
         let results = self.decoded(reply.results())?;
         self.decoded(judge(&mut Results(results)))
@@ -226,6 +242,52 @@ impl NfsV4 {
     /// A local refusal, for a request that cannot be encoded.
     fn refusal<R, A: Default>(&self, fault: Fault) -> NfsReply<R, A> {
         NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
+    }
+
+    /// A LOOKUP, and what is wanted beside. Its READ is nobody's: no open has to be closed if the
+    /// file is not opened. The failure of what follows LOOKUP does not concern the name.
+    fn find_beside(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        beside: Option<FindBeside>,
+    ) -> Answer<FoundToOpen, Option<Attributes>> {
+        let Ok(component) = Component::new(name) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let is_parent = name == b"..";
+        let operation = if is_parent { Nfs4Operation::Lookupp } else { Nfs4Operation::Lookup };
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, directory);
+            get_attributes(operations, attributes::OBJECT);
+            if is_parent {
+                operations.bare(operation);
+            } else {
+                operations.push(&LookupArgs4 { name: component });
+            }
+            operations.bare(Nfs4Operation::Getfh);
+            get_attributes(operations, attributes::OBJECT);
+            if let Some(FindBeside { rights, read: count }) = beside {
+                operations.push(&AccessArgs4 { access: rights.bits() });
+                operations.push(&ReadArgs4 { stateid: Stateid::ANONYMOUS, offset: 0, count });
+            }
+        };
+        let asked = usize::try_from(beside.map_or(0, |beside| beside.read)).unwrap_or(usize::MAX);
+        let results_max = RESULTS_SMALL.saturating_add(asked);
+        let main = if beside.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
+        let request = CompoundRequest { main, results_max, ..question(caller, operation, &append) };
+        self.ask(&request, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let about = results.attributes()?;
+            done!(results.pass(operation), about);
+            let ok: GetfhOk4<'_> = done!(results.next(Nfs4Operation::Getfh), about);
+            let found = LookupReply { handle: ok.object.into(), attributes: results.attributes()? };
+            let Some(beside) = beside else { return Ok((Ok(found.into()), about)) };
+            let ok: Option<AccessOk4> = optional(results.0.next(Nfs4Operation::Access))?;
+            let granted = ok.map(|ok| Access::from_bits(ok.access).common(beside.rights));
+            Ok((Ok(FoundToOpen { found, granted, data: read_beside(results, asked)? }), about))
+        })
     }
 
     /// A file is created by OPEN.
@@ -276,6 +338,9 @@ impl NfsV4 {
             open: None,
             results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
             sink: None,
+            carries: true,
+            keeps_reply: true,
+            lock: None,
         };
         let made = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
@@ -288,7 +353,7 @@ impl NfsV4 {
                 }
             }
             let created = created(results, |handle| {
-                self.opens.opened(handle, owner, access, &ok, self.rpc.now());
+                self.opens.opened(handle, owner, access, OpenResult::from(&ok), self.rpc.now());
             })?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
             Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
@@ -367,6 +432,9 @@ fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
         open: None,
         results_max: RESULTS_SMALL,
         sink: None,
+        carries: true,
+        keeps_reply: false,
+        lock: None,
     }
 }
 
@@ -403,7 +471,8 @@ impl Protocol for NfsV4 {
         owner: OpenOwner<'_>,
         access: ShareAccess,
         rights: Access,
-    ) -> Answer<Access, Option<Attributes>> {
+        read: Option<u32>,
+    ) -> Answer<OpenReply, Option<Attributes>> {
         let name = owner_name(owner.number);
         let client = self.session.lock().client;
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
@@ -412,24 +481,30 @@ impl Protocol for NfsV4 {
             operations.push(&arguments);
             operations.push(&AccessArgs4 { access: rights.bits() });
             get_attributes(operations, attributes::OBJECT);
+            if let Some(count) = read {
+                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
+            }
         };
-        let request = CompoundRequest {
-            caller,
-            operation: Nfs4Operation::Open,
-            append: &append,
-            main: 1,
-            open: None,
-            results_max: OPEN_RESULTS_MAX + RESULTS_SMALL,
-            sink: None,
-        };
+        let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
+        let results_max = (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
+        // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
+        // follows it.
+        let question = question(caller, Nfs4Operation::Open, &append);
+        let request = CompoundRequest { results_max, main: 1, ..question };
         self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
-            self.opens.opened(file, owner, access, &ok, self.rpc.now());
+            self.opens.opened(file, owner, access, OpenResult::from(&ok), self.rpc.now());
             let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
             let granted = Access::from_bits(granted.access).common(rights);
-            Ok((Ok(granted), results.attributes()?))
+            let about = results.attributes()?;
+            let data = if read.is_some() { read_beside(results, asked)? } else { None };
+            Ok((Ok(OpenReply { granted, data }), about))
         })
+    }
+
+    fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {
+        self.opens.delay(&OpenKey { file: file.clone(), owner: owner.number }, owner.credential)
     }
 
     fn close(&self, file: &FileHandle, owner: u32, access: ShareAccess) {
@@ -455,30 +530,30 @@ impl Protocol for NfsV4 {
         directory: &FileHandle,
         name: &[u8],
     ) -> Answer<LookupReply, Option<Attributes>> {
-        let Ok(component) = Component::new(name) else {
-            return Ok(self.refusal(Fault::Nametoolong));
-        };
-        let is_parent = name == b"..";
-        let operation = if is_parent { Nfs4Operation::Lookupp } else { Nfs4Operation::Lookup };
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, directory);
-            get_attributes(operations, attributes::OBJECT);
-            if is_parent {
-                operations.bare(operation);
-            } else {
-                operations.push(&LookupArgs4 { name: component });
-            }
-            operations.bare(Nfs4Operation::Getfh);
-            get_attributes(operations, attributes::OBJECT);
-        };
-        self.ask(&question(caller, operation, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let about = results.attributes()?;
-            done!(results.pass(operation), about);
-            let ok: GetfhOk4<'_> = done!(results.next(Nfs4Operation::Getfh), about);
-            let found = LookupReply { handle: ok.object.into(), attributes: results.attributes()? };
-            Ok((Ok(found), about))
-        })
+        let answer = self.find_beside(caller, directory, name, None)?;
+        let NfsReply { sent_at, lost_at, outcome, attributes } = answer;
+        Ok(NfsReply { sent_at, lost_at, outcome: outcome.map(|found| found.found), attributes })
+    }
+
+    fn find_to_open(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        rights: Access,
+        read: u32,
+    ) -> Answer<FoundToOpen, Option<Attributes>> {
+        self.find_beside(caller, directory, name, Some(FindBeside { rights, read }))
+    }
+
+    fn find_paths(
+        &self,
+        caller: RpcCaller<'_>,
+        from: &FileHandle,
+        paths: &[Vec<&[u8]>],
+        read: Option<u32>,
+    ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
+        self.find_paths_in_one(caller, from, paths, read)
     }
 
     fn attributes(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<Attributes, ()> {
@@ -616,16 +691,20 @@ impl Protocol for NfsV4 {
             done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             done!(results.pass(Nfs4Operation::Savefh), Wcc::default());
             done!(results.pass(Nfs4Operation::Lookup), Wcc::default());
-            match outcome(results.0.next::<()>(compare))? {
-                Ok(()) => {}
-                Err(NfsStat4::NotSame) => return Ok((Err(Fault::Notdir), Wcc::default())),
-                Err(NfsStat4::Same) => return Ok((Err(Fault::Isdir), Wcc::default())),
-                Err(status) => return Ok((Err(fault(status)), Wcc::default())),
-            }
+            done!(compared(results, compare), Wcc::default());
             done!(results.pass(Nfs4Operation::Restorefh), Wcc::default());
             let ok: RemoveOk4 = done!(results.next(Nfs4Operation::Remove), Wcc::default());
             Ok((Ok(()), directory_step(Some(ok.directory), results.attributes()?)))
         })
+    }
+
+    fn remove_names(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        names: &[&[u8]],
+    ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
+        self.remove_names_in_one(caller, directory, names)
     }
 
     fn rename(
@@ -700,11 +779,17 @@ impl Protocol for NfsV4 {
     ) -> Answer<ReaddirPage, Option<Attributes>> {
         let dots = matches!(request.cookie, 0 | DOT_COOKIE | DOTDOT_COOKIE);
         let asked = if request.plus { attributes::ENTRY_PLUS } else { attributes::ENTRY };
+        // The caller counts in bytes of NFSv3.
+        let size = if request.plus {
+            request.size.saturating_add(request.size / ENTRY_PLUS_PART)
+        } else {
+            request.size
+        };
         let arguments = ReaddirArgs4 {
             cookie: if dots { 0 } else { request.cookie },
             verifier: if dots { Verifier4::default() } else { request.verifier.into() },
-            directory_count: request.size,
-            max_count: request.size,
+            directory_count: size,
+            max_count: size,
             attributes: asked,
         };
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
@@ -716,7 +801,7 @@ impl Protocol for NfsV4 {
                 get_attributes(operations, attributes::FILEID);
             }
         };
-        let size = usize::try_from(request.size).unwrap_or(usize::MAX);
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
         let question = question(caller, Nfs4Operation::Readdir, &append);
         // The root of all has no parent, which is no failure of the listing: READDIR must not be
         // executed again for it.
@@ -758,7 +843,6 @@ impl Protocol for NfsV4 {
         let asked = usize::try_from(count).unwrap_or(usize::MAX);
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
-            put_fh(operations, file);
             get_attributes(operations, attributes::OBJECT);
             operations.push(&ReadArgs4 { stateid, offset: range.start, count });
         };
@@ -781,11 +865,15 @@ impl Protocol for NfsV4 {
         let mut judged = self.judged(&reply, |results| read_results(results, asked))?;
         if judged.0 == Ok(ReadResult::Mode) {
             // Opened for writing only: nobody's stateid may read what the caller's rights allow.
-            reply = self.send(&CompoundRequest { open: None, ..request })?;
-            if reply.call.reply.was_consumed() {
-                return Ok(None);
-            }
-            judged = self.judged(&reply, |results| read_results(results, asked))?;
+            let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
+                put_fh(operations, file);
+                append(operations, stateid);
+            };
+            reply = self.send(&CompoundRequest { open: None, sink: None, append: &append, ..request })?;
+            judged = self.judged(&reply, |results| {
+                done!(results.pass(Nfs4Operation::Putfh), None);
+                read_results(results, asked)
+            })?;
         }
         let (outcome, attributes) = judged;
         let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
@@ -814,7 +902,6 @@ impl Protocol for NfsV4 {
         let key = OpenKey { file: file.clone(), owner: open.open.owner };
         let stable = StableHow4::from(stability);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
-            put_fh(operations, file);
             get_attributes(operations, attributes::CHANGE);
             operations.push(&WriteArgs4 { stateid, offset, stable, data });
             get_attributes(operations, attributes::OBJECT);
@@ -825,7 +912,6 @@ impl Protocol for NfsV4 {
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let reply = self.send_io(&request, offset..offset.saturating_add(length))?;
         self.answered(&reply, |results| {
-            done!(results.pass(Nfs4Operation::Putfh), Wcc::default());
             let before = results.change()?;
             let ok: WriteOk4 = done!(results.next(Nfs4Operation::Write), Wcc::default());
             let sent = bytes.len();
@@ -921,7 +1007,18 @@ fn question<'a>(
     append: compound::Append<'a>,
 ) -> CompoundRequest<'a> {
     let results_max = RESULTS_SMALL;
-    CompoundRequest { caller, operation, append, main: REPEATABLE, open: None, results_max, sink: None }
+    CompoundRequest {
+        caller,
+        operation,
+        append,
+        main: REPEATABLE,
+        open: None,
+        results_max,
+        sink: None,
+        carries: true,
+        keeps_reply: false,
+        lock: None,
+    }
 }
 
 /// A compound whose operation at position `main` must not be executed twice.
@@ -931,7 +1028,16 @@ fn change<'a>(
     main: u32,
     append: compound::Append<'a>,
 ) -> CompoundRequest<'a> {
-    CompoundRequest { main, ..question(caller, operation, append) }
+    CompoundRequest { main, keeps_reply: true, ..question(caller, operation, append) }
+}
+
+/// The comparison of an object's type before its removal.
+fn compared(results: &mut Results<'_>, compare: Nfs4Operation) -> Result<Result<(), Fault>, DecodeError> {
+    Ok(outcome(results.0.next::<()>(compare))?.map_err(|status| match status {
+        NfsStat4::NotSame => Fault::Notdir,
+        NfsStat4::Same => Fault::Isdir,
+        status => fault(status),
+    }))
 }
 
 /// The entries of READDIR. A name that no directory can contain makes the reply malformed.
@@ -992,7 +1098,6 @@ enum ReadResult {
 }
 
 fn read_results(results: &mut Results<'_>, asked: usize) -> Judged<ReadResult, Option<Attributes>> {
-    done!(results.pass(Nfs4Operation::Putfh), None);
     let about = results.attributes()?;
     let ok = match outcome(results.0.next::<ReadOk4<'_>>(Nfs4Operation::Read))? {
         Ok(ok) => ok,
@@ -1007,6 +1112,20 @@ fn read_results(results: &mut Results<'_>, asked: usize) -> Judged<ReadResult, O
     Ok((Ok(ReadResult::Data { length, end: ok.eof }), about))
 }
 
+/// The data of a READ that another operation did not need. Its failure says nothing: the reader asks
+/// again.
+fn read_beside(results: &mut Results<'_>, asked: usize) -> Result<Option<ReadData>, DecodeError> {
+    let ok: Option<ReadOk4<'_>> = optional(results.0.next(Nfs4Operation::Read))?;
+    Ok(ok.and_then(|ok| read_data(&ok, asked)))
+}
+
+/// A copy of the data of a READ; `None` if they cannot be those of a READ of `asked` bytes.
+fn read_data(ok: &ReadOk4<'_>, asked: usize) -> Option<ReadData> {
+    let bytes = ok.data.bytes();
+    let is_possible = bytes.len() <= asked && (ok.eof || !bytes.is_empty());
+    is_possible.then(|| ReadData { bytes: SharedBytes::new(bytes.to_vec()), end: ok.eof })
+}
+
 /// Decodes results for a [`ReadSink`]; anything but data is left to the caller.
 struct ReadResultsSink {
     sink: Arc<dyn ReadSink>,
@@ -1017,7 +1136,6 @@ struct ReadResultsSink {
 impl CompoundSink for ReadResultsSink {
     fn consume(&self, results: CompoundResults<'_>) -> bool {
         let results = &mut Results(results);
-        let Ok(Ok(())) = results.pass(Nfs4Operation::Putfh) else { return false };
         let Ok(about) = results.attributes() else { return false };
         let Ok(Ok(ok)) = results.next::<ReadOk4<'_>>(Nfs4Operation::Read) else { return false };
         let bytes = ok.data.bytes();

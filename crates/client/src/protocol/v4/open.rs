@@ -9,6 +9,10 @@
 //! An open is upgraded by another OPEN, and downgraded as soon as fewer accesses are used. A server
 //! knows which accesses it was opened with, and downgrades to these only (section 18.18.3): so does
 //! this table.
+//!
+//! An open for reading may be delayed: it has users, but the server has executed no OPEN that covers
+//! them. The OPEN then precedes the first request that uses the open, in the same compound. Without
+//! such a request the server never learns of the open.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -50,6 +54,7 @@ struct Open {
     stateid: Stateid,
     standing: Standing,
     /// The accesses of the OPENs that the server has executed: bit `n` for the share access `n`.
+    /// None: the server has no such open.
     opened: u8,
     /// The users with each access, by [`ShareAccess`].
     users: [u32; 3],
@@ -63,13 +68,37 @@ struct Open {
     idle_since: Option<Instant>,
 }
 
-/// The open that a request uses.
+/// The result of an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OpenResult {
+    stateid: Stateid,
+    is_preserved: bool,
+    may_notify: bool,
+    /// A delegation that was not wanted.
+    delegation: Option<Stateid>,
+}
+
+impl From<&OpenOk4<'_>> for OpenResult {
+    fn from(ok: &OpenOk4<'_>) -> Self {
+        let delegation = match ok.delegation {
+            OpenDelegation::Read { stateid, .. } | OpenDelegation::Write { stateid, .. } => Some(stateid),
+            _ => None,
+        };
+        let is_preserved = ok.flags.0 & OpenResultFlags::PRESERVE_UNLINKED != 0;
+        let may_notify = ok.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK != 0;
+        Self { stateid: ok.stateid, is_preserved, may_notify, delegation }
+    }
+}
+
+/// The open that a request uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum UsableOpen {
     /// There is none: the anonymous stateid is used.
     None,
     /// With this stateid.
     Stateid(Stateid),
+    /// It is delayed: an OPEN for reading with this credential precedes the request.
+    Delayed(Arc<RpcCredential>),
     /// The file has to be opened first.
     Reopen,
     /// It is lost.
@@ -131,6 +160,21 @@ pub(super) const fn wire(access: ShareAccess) -> u32 {
 const ACCESSES: [ShareAccess; 3] = [ShareAccess::Read, ShareAccess::Write, ShareAccess::Both];
 
 impl Open {
+    /// An open that the server has not executed.
+    fn new(credential: &Arc<RpcCredential>) -> Self {
+        Self {
+            credential: Arc::clone(credential),
+            stateid: Stateid::ANONYMOUS,
+            standing: Standing::Valid,
+            opened: 0,
+            users: [0; 3],
+            pins: 0,
+            may_notify: false,
+            is_preserved: false,
+            idle_since: None,
+        }
+    }
+
     fn has_users(&self) -> bool {
         self.users.iter().any(|users| *users > 0)
     }
@@ -143,16 +187,41 @@ impl Open {
         ACCESSES.into_iter().filter(|access| self.users[*access as usize] > 0)
     }
 
-    /// The access to which it can be downgraded, if that is less than it has.
-    fn narrower(&self) -> Option<ShareAccess> {
+    /// All accesses of the OPENs that the server has executed.
+    fn share(&self) -> u32 {
+        let opened = ACCESSES.into_iter().filter(|access| self.has_opened(*access));
+        opened.fold(0, |all, access| all | wire(access))
+    }
+
+    fn has_opened(&self, access: ShareAccess) -> bool {
+        self.opened & 1 << wire(access) != 0
+    }
+
+    /// Whether it is used for reading, and the server has executed no OPEN for that.
+    fn is_delayed(&self) -> bool {
+        self.users[ShareAccess::Read as usize] > 0 && self.share() & wire(ShareAccess::Read) == 0
+    }
+
+    /// Whether OPENs that the server has executed are together of this access.
+    fn is_union(&self, access: ShareAccess) -> bool {
+        let both = [ShareAccess::Read, ShareAccess::Write];
+        self.has_opened(access)
+            || access == ShareAccess::Both && both.into_iter().all(|part| self.has_opened(part))
+    }
+
+    /// What makes the server's open as narrow as its users need: a CLOSE if the users that are left
+    /// can have a delayed open only.
+    fn narrower(&self) -> Option<RiderOperation> {
         if self.pins > 0 {
             return None;
         }
-        let used = self.used().fold(0, |all, access| all | wire(access));
-        let opened = ACCESSES.into_iter().filter(|access| self.opened & 1 << wire(*access) != 0);
-        let opened = opened.fold(0, |all, access| all | wire(access));
-        let narrower = ACCESSES.into_iter().find(|access| wire(*access) == used)?;
-        (used != opened).then_some(narrower)
+        let used = self.used().fold(0, |all, access| all | wire(access)) & self.share();
+        if used == self.share() {
+            return None;
+        }
+        let covers = |access: &ShareAccess| wire(*access) == used && self.is_union(*access);
+        let narrower = ACCESSES.into_iter().find(covers);
+        Some(narrower.map_or(RiderOperation::Close, RiderOperation::Downgrade))
     }
 
     fn narrowed(&mut self, to: ShareAccess) {
@@ -165,11 +234,25 @@ impl Open {
 }
 
 impl OpenTable {
+    /// Adds a user for reading, without an OPEN if the server has executed none. `false`: the file
+    /// could not be opened again, and has to be opened anew.
+    pub(super) fn delay(&self, key: &OpenKey, credential: &Arc<RpcCredential>) -> bool {
+        let opens = &mut *self.0.lock();
+        let open = opens.opens.entry(key.clone()).or_insert_with(|| Open::new(credential));
+        if open.standing == Standing::Lost {
+            return false;
+        }
+        let users = &mut open.users[ShareAccess::Read as usize];
+        *users = users.saturating_add(1);
+        open.idle_since = None;
+        true
+    }
+
     /// Adds a user if the owner has opened the file with this access.
     pub(super) fn share(&self, key: &OpenKey, access: ShareAccess) -> bool {
         let opens = &mut *self.0.lock();
         let Some(open) = opens.opens.get_mut(key) else { return false };
-        let is_open = open.opened & 1 << wire(access) != 0 && open.standing != Standing::Lost;
+        let is_open = open.has_opened(access) && open.standing != Standing::Lost;
         if is_open {
             open.users[access as usize] = open.users[access as usize].saturating_add(1);
             open.idle_since = None;
@@ -183,12 +266,12 @@ impl OpenTable {
         file: &FileHandle,
         owner: OpenOwner<'_>,
         access: ShareAccess,
-        ok: &OpenOk4<'_>,
+        result: OpenResult,
         now: Instant,
     ) {
         let key = OpenKey { file: file.clone(), owner: owner.number };
         let opens = &mut *self.0.lock();
-        if let OpenDelegation::Read { stateid, .. } | OpenDelegation::Write { stateid, .. } = ok.delegation {
+        if let Some(stateid) = result.delegation {
             let rider = Rider {
                 file: file.clone(),
                 owner: owner.number,
@@ -198,29 +281,17 @@ impl OpenTable {
             };
             opens.waiting.push_back(rider);
         }
-        let is_preserved = ok.flags.0 & OpenResultFlags::PRESERVE_UNLINKED != 0;
-        let may_notify = ok.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK != 0;
-        let open = opens.opens.entry(key.clone()).or_insert_with(|| Open {
-            credential: Arc::clone(owner.credential),
-            stateid: ok.stateid,
-            standing: Standing::Valid,
-            opened: 0,
-            users: [0; 3],
-            pins: 0,
-            is_preserved,
-            may_notify,
-            idle_since: None,
-        });
-        let is_same = open.stateid.other == ok.stateid.other && open.standing == Standing::Valid;
+        let open = opens.opens.entry(key.clone()).or_insert_with(|| Open::new(owner.credential));
+        let is_same = open.stateid.other == result.stateid.other && open.standing == Standing::Valid;
         if !is_same {
             open.opened = 0;
         }
         // Replies to concurrent OPENs arrive in any order.
-        if !is_same || ok.stateid.seqid.wrapping_sub(open.stateid.seqid) < u32::MAX / 2 {
-            open.stateid = ok.stateid;
+        if !is_same || result.stateid.seqid.wrapping_sub(open.stateid.seqid) < u32::MAX / 2 {
+            open.stateid = result.stateid;
         }
         open.standing = Standing::Valid;
-        (open.is_preserved, open.may_notify) = (is_preserved, may_notify);
+        (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
         open.opened |= 1 << wire(access);
         if !open.is_used() && open.idle_since.replace(now).is_none() {
             opens.idle.push_back(key);
@@ -240,7 +311,7 @@ impl OpenTable {
             }
             return is_too_wide;
         }
-        if open.standing != Standing::Valid {
+        if open.standing != Standing::Valid || open.opened == 0 {
             // The server does not have it.
             opens.opens.remove(key);
             return false;
@@ -258,6 +329,8 @@ impl OpenTable {
         match opens.opens.get(key) {
             None => UsableOpen::None,
             Some(open) => match open.standing {
+                Standing::Valid if open.is_delayed() => UsableOpen::Delayed(Arc::clone(&open.credential)),
+                Standing::Valid if open.opened == 0 => UsableOpen::None,
                 Standing::Valid => UsableOpen::Stateid(Stateid { seqid: 0, ..open.stateid }),
                 // Reclaiming ends before any other request is sent.
                 Standing::Reclaim | Standing::Reopen => UsableOpen::Reopen,
@@ -282,7 +355,7 @@ impl OpenTable {
         if open.is_used() {
             return false;
         }
-        if open.standing != Standing::Valid {
+        if open.standing != Standing::Valid || open.opened == 0 {
             opens.opens.remove(key);
             return false;
         }
@@ -332,7 +405,8 @@ impl OpenTable {
     pub(super) fn forgotten_by_server(&self) {
         let opens = &mut *self.0.lock();
         opens.opens.retain(|_, open| open.is_used());
-        for open in opens.opens.values_mut().filter(|open| open.standing != Standing::Lost) {
+        let of_server = |open: &&mut Open| open.standing != Standing::Lost && open.opened != 0;
+        for open in opens.opens.values_mut().filter(of_server) {
             open.standing = Standing::Reclaim;
         }
         opens.idle.clear();
@@ -359,10 +433,16 @@ impl OpenTable {
         }
     }
 
-    /// An open that is neither used nor known to the server is forgotten.
-    pub(super) fn drop_unused(&self, key: &OpenKey) {
+    /// The server does not know an open, and no OPEN for a user of it was executed before: it is
+    /// forgotten, or delayed if it is used.
+    pub(super) fn forget(&self, key: &OpenKey) {
         let opens = &mut *self.0.lock();
-        if opens.opens.get(key).is_some_and(|open| !open.is_used() && open.standing != Standing::Valid) {
+        let Some(open) = opens.opens.get_mut(key).filter(|open| open.standing != Standing::Valid) else {
+            return;
+        };
+        if open.is_used() {
+            (open.standing, open.opened, open.stateid) = (Standing::Valid, 0, Stateid::ANONYMOUS);
+        } else {
             opens.opens.remove(key);
         }
     }
@@ -370,7 +450,8 @@ impl OpenTable {
     /// All opens that the server should know, with their stateids.
     pub(super) fn held(&self) -> Vec<(OpenKey, Stateid)> {
         let opens = self.0.lock();
-        let valid = opens.opens.iter().filter(|(_, open)| open.standing == Standing::Valid);
+        let is_held = |open: &Open| open.standing == Standing::Valid && open.opened != 0;
+        let valid = opens.opens.iter().filter(|(_, open)| is_held(open));
         valid.map(|(key, open)| (key.clone(), open.stateid)).collect()
     }
 
@@ -393,15 +474,19 @@ impl OpenTable {
             }
         }
         while let Some(key) = opens.too_wide.pop_front() {
-            if let Some(open) = opens.opens.get(&key)
-                && let Some(narrower) = open.narrower()
+            if let Some(open) = opens.opens.get_mut(&key)
+                && let Some(narrower) = open.narrower().filter(|_| open.is_used())
                 && open.standing == Standing::Valid
             {
                 if riders.len() >= most || *open.credential != *credential {
                     opens.too_wide.push_front(key);
                     break;
                 }
-                riders.push(Rider::of(&key, open, RiderOperation::Downgrade(narrower)));
+                riders.push(Rider::of(&key, open, narrower));
+                if narrower == RiderOperation::Close {
+                    // The users that are left have a delayed open.
+                    (open.opened, open.stateid) = (0, Stateid::ANONYMOUS);
+                }
             }
         }
         let mut passed = 0;
@@ -479,6 +564,7 @@ impl OpenTable {
     /// Closes everything: the mount ends.
     pub(super) fn release_all(&self, now: Instant) {
         let opens = &mut *self.0.lock();
+        opens.opens.retain(|_, open| open.opened != 0);
         for (key, open) in &mut opens.opens {
             (open.users, open.pins) = ([0; 3], 0);
             if open.idle_since.replace(now).is_none() {
@@ -501,10 +587,11 @@ impl Rider {
 }
 
 fn to_restore(key: &OpenKey, open: &Open) -> OpenToRestore {
-    let mut accesses: Vec<_> = open.used().collect();
+    // Delayed opens are not known to the server: they stay delayed.
+    let mut accesses: Vec<_> = open.used().filter(|access| open.has_opened(*access)).collect();
     if accesses.is_empty() && open.pins > 0 {
         // What was locked through it is being unlocked.
-        accesses.extend(ACCESSES.into_iter().filter(|access| open.opened & 1 << wire(*access) != 0));
+        accesses.extend(ACCESSES.into_iter().filter(|access| open.has_opened(*access)));
     }
     OpenToRestore { key: key.clone(), credential: Arc::clone(&open.credential), accesses }
 }

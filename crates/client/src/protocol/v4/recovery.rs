@@ -21,7 +21,7 @@ use curt_xdr::{Opaque, VarArray};
 use super::{
     NfsV4, callback,
     compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE, outcome},
-    open::{OpenKey, OpenToRestore, wire},
+    open::{OpenKey, OpenResult, OpenToRestore, wire},
     session::{Need, SLOTS_MAX},
 };
 use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};
@@ -232,6 +232,9 @@ impl NfsV4 {
             open: None,
             results_max: OPEN_RESULTS_MAX,
             sink: None,
+            carries: true,
+            keeps_reply: true,
+            lock: None,
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
         let mut results = self.decoded(reply.results())?;
@@ -267,6 +270,9 @@ impl NfsV4 {
             open: None,
             results_max: OPEN_RESULTS_MAX,
             sink: None,
+            carries: true,
+            keeps_reply: true,
+            lock: None,
         };
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
         let reply = if is_recovery { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
@@ -277,7 +283,7 @@ impl NfsV4 {
         Ok(Some(match (found, opened) {
             (Ok(()), Ok(ok)) => {
                 let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
-                self.opens.opened(&open.key.file, owner, access, &ok, self.rpc.now());
+                self.opens.opened(&open.key.file, owner, access, OpenResult::from(&ok), self.rpc.now());
                 Ok(())
             }
             (Err(status), _) | (_, Err(status)) => Err(status),
@@ -300,8 +306,8 @@ impl NfsV4 {
             }
         }
         if open.accesses.is_empty() {
-            // Nobody uses it: what is late is written without an open.
-            self.opens.drop_unused(key);
+            // What is late is written without an open.
+            self.opens.forget(key);
         }
         Ok(())
     }
@@ -323,6 +329,9 @@ impl NfsV4 {
                 open: None,
                 results_max: OPEN_RESULTS_MAX,
                 sink: None,
+                carries: true,
+                keeps_reply: false,
+                lock: None,
             };
             let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
             let mut results = self.decoded(reply.results())?;
@@ -353,6 +362,9 @@ impl NfsV4 {
             open: None,
             results_max: OPEN_RESULTS_MAX,
             sink: None,
+            carries: true,
+            keeps_reply: true,
+            lock: None,
         };
         self.send_in_recovery(&request).map(drop)
     }

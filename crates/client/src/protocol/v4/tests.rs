@@ -24,7 +24,7 @@ use super::{
     callback::{self, CallbackService},
     lock,
     lock_states::{Doubt, LockPlace, LockStateTable, LockUse, Unlockable},
-    open::{OpenKey, OpenTable, RiderOperation, UsableOpen},
+    open::{OpenKey, OpenResult, OpenTable, RiderOperation, UsableOpen},
 };
 use crate::protocol::{CallbackId, LockEvents, OpenContext, OpenOwner, ShareAccess, WireLock, WireOwner};
 use parking_lot::Mutex;
@@ -59,7 +59,7 @@ impl Rig {
             delegation: OpenDelegation::None,
         };
         let owner = OpenOwner { number: 1, credential: &self.credential };
-        self.table.opened(&self.file, owner, access, &ok, self.now);
+        self.table.opened(&self.file, owner, access, OpenResult::from(&ok), self.now);
     }
 
     fn riders(&self, after: Duration) -> Vec<(RiderOperation, u32)> {

@@ -1,0 +1,203 @@
+//! Intents on many objects in one compound, whose operations the session's size limits.
+
+use curt_proto::nfs4::{
+    ChangeInfo, Component, CompoundEncoder, Ftype4, GetfhOk4, LookupArgs4, Nfs4Operation, NverifyArgs4,
+    ReadArgs4, ReadOk4, RemoveArgs4, RemoveOk4, Stateid,
+};
+use curt_types::{Fault, FileHandle, Wcc};
+use curt_xdr::DecodeError;
+
+use super::{
+    NfsV4, RESULTS_SMALL, Results,
+    attributes::{self, EncodedAttributes, directory_step},
+    change, compared,
+    compound::{CompoundRequest, outcome},
+    get_attributes, put_fh, question, read_data,
+};
+use crate::protocol::{Answer, LookupReply, PathReply, RpcCaller};
+
+/// The operations of a path beside its LOOKUPs: PUTFH, GETFH, GETATTR, READ.
+const PATH_OPERATIONS: usize = 4;
+
+/// Bytes of the results of a path beside the data.
+const PATH_RESULTS: usize = 2048;
+
+/// The operations of a removal, and those around all of them: SEQUENCE, PUTFH, SAVEFH, GETATTR.
+const REMOVAL_OPERATIONS: usize = 4;
+const FRAME_OPERATIONS: usize = 4;
+
+/// The most removals of one compound, whose reply the server keeps.
+const REMOVALS_MAX: usize = 32;
+
+/// One path, whose names can be encoded.
+type Names<'a> = Vec<Component<'a>>;
+
+impl NfsV4 {
+    /// See [`crate::protocol::Protocol::find_paths`]. A file is read without an open: nobody's
+    /// stateid respects what others deny.
+    pub(super) fn find_paths_in_one(
+        &self,
+        caller: RpcCaller<'_>,
+        from: &FileHandle,
+        paths: &[Vec<&[u8]>],
+        read: Option<u32>,
+    ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
+        let (operations_max, response_max) = {
+            let state = self.session.lock();
+            (state.operations_max, state.response_max)
+        };
+        // Beside them there is SEQUENCE.
+        let mut room = usize::try_from(operations_max).unwrap_or(usize::MAX).checked_sub(1)?;
+        let count = read.unwrap_or(0);
+        let results_each = PATH_RESULTS.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
+        let most = usize::try_from(response_max).unwrap_or(usize::MAX).saturating_sub(RESULTS_SMALL);
+        let mut names: Vec<Names<'_>> = Vec::new();
+        for path in paths.iter().take(most / results_each) {
+            let components: Result<Names<'_>, _> = path.iter().map(|name| Component::new(name)).collect();
+            let (Ok(components), Some(left)) = (components, room.checked_sub(path.len() + PATH_OPERATIONS))
+            else {
+                break;
+            };
+            names.push(components);
+            room = left;
+        }
+        if names.is_empty() {
+            return None;
+        }
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            for path in &names {
+                put_fh(operations, from);
+                for name in path {
+                    operations.push(&LookupArgs4 { name: *name });
+                }
+                operations.bare(Nfs4Operation::Getfh);
+                get_attributes(operations, attributes::OBJECT);
+                if let Some(count) = read {
+                    operations.push(&ReadArgs4 { stateid: Stateid::ANONYMOUS, offset: 0, count });
+                }
+            }
+        };
+        let operation = if read.is_some() { Nfs4Operation::Read } else { Nfs4Operation::Lookup };
+        let request = CompoundRequest {
+            results_max: RESULTS_SMALL.saturating_add(results_each.saturating_mul(names.len())),
+            carries: false,
+            ..question(caller, operation, &append)
+        };
+        Some(self.ask(&request, |results| {
+            let mut found = Vec::with_capacity(names.len());
+            for path in &names {
+                let one = path_reply(results, path.len(), read)?;
+                let was_last = one.is_err() || results.0.is_at_end();
+                found.push(one);
+                if was_last {
+                    break;
+                }
+            }
+            Ok((Ok(found), ()))
+        }))
+    }
+}
+
+impl NfsV4 {
+    /// See [`crate::protocol::Protocol::remove_names`].
+    pub(super) fn remove_names_in_one(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        names: &[&[u8]],
+    ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
+        let operations_max = self.session.lock().operations_max;
+        let room = usize::try_from(operations_max).unwrap_or(usize::MAX).checked_sub(FRAME_OPERATIONS)?;
+        let most = (room / REMOVAL_OPERATIONS).min(REMOVALS_MAX);
+        let names: Result<Names<'_>, _> = names.iter().take(most).map(|name| Component::new(name)).collect();
+        let names = names.ok().filter(|names| !names.is_empty())?;
+        let directory_type = EncodedAttributes::of_type(Ftype4::Directory);
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, directory);
+            operations.bare(Nfs4Operation::Savefh);
+            for name in &names {
+                operations.push(&LookupArgs4 { name: *name });
+                operations.push(&NverifyArgs4 { attributes: directory_type.fattr() });
+                operations.bare(Nfs4Operation::Restorefh);
+                operations.push(&RemoveArgs4 { name: *name });
+            }
+            get_attributes(operations, attributes::OBJECT);
+        };
+        // The first REMOVE: what is behind it is not executed twice either.
+        let request = change(caller, Nfs4Operation::Remove, 5, &append);
+        let request = CompoundRequest { carries: false, ..request };
+        Some(self.ask(&request, |results| {
+            let start = results.pass(Nfs4Operation::Putfh)?.and(results.pass(Nfs4Operation::Savefh)?);
+            if let Err(fault) = start {
+                return Ok((Ok(vec![Err(fault)]), Wcc::default()));
+            }
+            let mut removed = Vec::with_capacity(names.len());
+            let mut steps: Option<ChangeInfo> = None;
+            for _ in &names {
+                match removal(results)? {
+                    Ok(step) => {
+                        steps = Some(steps.map_or(step, |before| joined(before, step)));
+                        removed.push(Ok(()));
+                    }
+                    // The server asks for time after others were removed: the rest is sent again.
+                    Err(Fault::Jukebox) if !removed.is_empty() => break,
+                    Err(fault) => {
+                        removed.push(Err(fault));
+                        break;
+                    }
+                }
+            }
+            let after = if removed.len() == names.len() { results.attributes()? } else { None };
+            Ok((Ok(removed), directory_step(steps, after)))
+        }))
+    }
+}
+
+/// One removal.
+fn removal(results: &mut Results<'_>) -> Result<Result<ChangeInfo, Fault>, DecodeError> {
+    if let Err(fault) = results.pass(Nfs4Operation::Lookup)? {
+        return Ok(Err(fault));
+    }
+    if let Err(fault) = compared(results, Nfs4Operation::Nverify)? {
+        return Ok(Err(fault));
+    }
+    if let Err(fault) = results.pass(Nfs4Operation::Restorefh)? {
+        return Ok(Err(fault));
+    }
+    let ok: Result<RemoveOk4, Fault> = results.next(Nfs4Operation::Remove)?;
+    Ok(ok.map(|ok| ok.directory))
+}
+
+/// Two steps as one, if nothing was between them.
+const fn joined(first: ChangeInfo, second: ChangeInfo) -> ChangeInfo {
+    let is_joined = first.atomic && second.atomic && first.after == second.before;
+    ChangeInfo { atomic: is_joined, before: first.before, after: second.after }
+}
+
+/// The results of one path. A READ that fails does not concern the object that was found.
+fn path_reply(
+    results: &mut Results<'_>,
+    names: usize,
+    read: Option<u32>,
+) -> Result<Result<PathReply, Fault>, DecodeError> {
+    let walk = std::iter::once(Nfs4Operation::Putfh);
+    for operation in walk.chain(std::iter::repeat_n(Nfs4Operation::Lookup, names)) {
+        if let Err(fault) = results.pass(operation)? {
+            return Ok(Err(fault));
+        }
+    }
+    let handle: GetfhOk4<'_> = match results.next(Nfs4Operation::Getfh)? {
+        Ok(handle) => handle,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    let found = LookupReply { handle: FileHandle::from(handle.object), attributes: results.attributes()? };
+    let data = match read {
+        None => None,
+        Some(count) => {
+            let asked = usize::try_from(count).unwrap_or(usize::MAX);
+            let ok = outcome(results.0.next::<ReadOk4<'_>>(Nfs4Operation::Read))?.ok();
+            ok.and_then(|ok| read_data(&ok, asked))
+        }
+    };
+    Ok(Ok(PathReply { found, data }))
+}
