@@ -101,9 +101,10 @@ impl<'n> Mounts<'n> {
             }
             holder.say("end\n")?;
         }
-        let _part = self.holder(one, "fcntl-write first=10 length=10")?;
+        let part = self.holder(one, "fcntl-write first=10 length=10")?;
         ensure!(self.is_refused(other, "fcntl-read first=19 length=0")?, "byte 19 is locked");
         ensure!(!self.is_refused(other, "fcntl-write first=20 length=0")?, "byte 20 is not");
+        drop(part);
         self.pairs()
     }
 

@@ -212,6 +212,9 @@ impl Open {
     /// What makes the server's open as narrow as its users need: a CLOSE if the users that are left
     /// can have a delayed open only.
     fn narrower(&self) -> Option<RiderOperation> {
+        if self.pins > 0 {
+            return None;
+        }
         let used = self.used().fold(0, |all, access| all | wire(access)) & self.share();
         if self.pins > 0 || used == self.share() {
             return None;
