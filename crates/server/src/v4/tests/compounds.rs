@@ -213,7 +213,7 @@ fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
     let root = client.files();
     let remove = curt_proto::nfs4::RemoveArgs4 { name: Opaque::new(b"file").unwrap() };
     client.open(&root, &creating("file", "owner", 1, 0)).unwrap();
-    let operations = |compound: &mut curt_proto::nfs4::CompoundEncoder<'_>| {
+    let operations = |compound: &mut CompoundEncoder<'_>| {
         compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
         compound.push(&remove);
     };
@@ -233,7 +233,7 @@ fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
         compound.push(&WriteArgs4 { stateid, offset: 0, stable: StableHow4::Unstable, data });
     });
     assert_eq!(written, NfsStat4::Ok);
-    let reads = |compound: &mut curt_proto::nfs4::CompoundEncoder<'_>| {
+    let reads = |compound: &mut CompoundEncoder<'_>| {
         compound.push(&PutfhArgs4 { object: NfsFh4::from(&opened.handle) });
         compound.push(&ReadArgs4 { stateid, offset: 0, count: 3000 });
     };
