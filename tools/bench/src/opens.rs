@@ -38,6 +38,8 @@ const COUNTS: [u32; 5] = [10, 100, 1_000, 10_000, 100_000];
 const MEMORY_COUNT: u32 = 100_000;
 /// How many files are opened and closed in a round.
 const BATCH: u32 = 1_000;
+/// Number of owners of locks: a client may have fewer of them than locks.
+const LOCK_OWNERS: u32 = 1_000;
 /// The exported directory.
 const EXPORT: &str = "export";
 
@@ -187,7 +189,7 @@ impl DirectClient {
 
     /// Locks bytes of the file that no other open has locked.
     fn lock(&mut self, number: u32, file: &FileHandle, open: Stateid) -> Result<Stateid> {
-        let owner = format!("{number:08}@client.example");
+        let owner = format!("{:08}@client.example", number % LOCK_OWNERS);
         let owner = StateOwner { clientid: self.client, owner: OpaqueLimited::new(owner.as_bytes())? };
         let lock = LockArgs4 {
             kind: LockType4::Write,

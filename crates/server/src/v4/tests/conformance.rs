@@ -8,6 +8,7 @@ use curt_proto::nfs4::*;
 use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, OBJECTS, bytes, fattr, go, name};
+use super::wrong_arguments::TRIES;
 
 const HEAD: &str = "# Conformance of the NFSv4 server
 
@@ -45,6 +46,13 @@ const STATEIDS_TITLE: &str = "
 
 | operation | anonymous | read bypass | current | invalid | unknown |
 |---|---|---|---|---|---|
+";
+
+const WRONG_TITLE: &str = "
+## Wrong arguments
+
+| request | status |
+|---|---|
 ";
 
 /// Appends an operation.
@@ -326,6 +334,13 @@ fn on_stateids(page: &mut String) {
     }
 }
 
+fn on_wrong_arguments(page: &mut String) {
+    page.push_str(WRONG_TITLE);
+    for (what, push, _) in TRIES {
+        row(page, what, &[short(Fixture::with_minor(2).run(push).status())]);
+    }
+}
+
 #[test]
 fn the_document_of_conformance_is_current() {
     let mut page = HEAD.to_owned();
@@ -333,6 +348,7 @@ fn the_document_of_conformance_is_current() {
     on_names(&mut page);
     on_attributes(&mut page);
     on_stateids(&mut page);
+    on_wrong_arguments(&mut page);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/nfs4-conformance.md");
     if std::env::var_os("CURT_WRITE_DOCUMENTS").is_some() {
         std::fs::write(&path, &page).unwrap();

@@ -20,3 +20,4 @@ mod pseudo;
 mod sessions;
 mod set;
 mod test_client;
+mod wrong_arguments;
