@@ -216,7 +216,7 @@ impl Open {
             return None;
         }
         let used = self.used().fold(0, |all, access| all | wire(access)) & self.share();
-        if self.pins > 0 || used == self.share() {
+        if used == self.share() {
             return None;
         }
         let covers = |access: &ShareAccess| wire(*access) == used && self.is_union(*access);

@@ -235,7 +235,6 @@ impl NfsV4 {
             sink: None,
             carries: true,
             keeps_reply: true,
-            lock: None,
         };
         let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
         let mut results = self.decoded(reply.results())?;
@@ -274,7 +273,6 @@ impl NfsV4 {
             sink: None,
             carries: true,
             keeps_reply: true,
-            lock: None,
         };
         let is_recovery = matches!(claim, OpenClaim::Previous(_));
         let reply = if is_recovery { self.send_in_recovery(&request)? } else { Some(self.send(&request)?) };
@@ -334,7 +332,6 @@ impl NfsV4 {
                 sink: None,
                 carries: true,
                 keeps_reply: false,
-                lock: None,
             };
             let Some(reply) = self.send_in_recovery(&request)? else { return Ok(()) };
             let mut results = self.decoded(reply.results())?;
@@ -368,7 +365,6 @@ impl NfsV4 {
             sink: None,
             carries: true,
             keeps_reply: true,
-            lock: None,
         };
         self.send_in_recovery(&request).map(drop)
     }
