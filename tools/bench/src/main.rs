@@ -8,6 +8,7 @@ mod latency;
 mod locks;
 mod names;
 mod read;
+mod slow_exports;
 mod spent;
 mod statistics;
 mod trace;
@@ -53,6 +54,8 @@ enum Bench {
     Trace(trace::BenchTraceArguments),
     /// Each NFS operation, compared with a minimal server and with other servers: time
     Latency(Box<latency::LatencyArguments>),
+    /// A quick operation on one export, sent behind a slow one on another: time (as root)
+    SlowExports(slow_exports::SlowExportsArguments),
     /// The server's table of byte-range locks: the time for one more lock among many, and the
     /// memory of a lock
     Locks(locks::LocksArguments),
@@ -91,6 +94,7 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Fill(arguments) => fill::run(arguments),
         Bench::Trace(arguments) => trace::run(arguments),
         Bench::Latency(arguments) => latency::run(arguments),
+        Bench::SlowExports(arguments) => slow_exports::run(arguments),
         Bench::Locks(arguments) => locks::run(arguments),
         Bench::LocksMemory { shape } => locks::print_memory(*shape).map(|()| true),
         Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),
