@@ -16,7 +16,7 @@ const SLOWNESS_US: f64 = 5000.0;
 #[test]
 fn a_quick_call_behind_a_slow_one_of_another_export_is_answered_long_before_it() -> Result<()> {
     let mut command = Command::new(program("curt-tools-bench")?);
-    command.args(["latency", "--slow", "--quick", "--json"]);
+    command.args(["slow-exports", "--pairs", "20", "--json"]);
     let (_, output, errors) = finish(&mut command, MINUTES)?;
     let report: Value = serde_json::from_str(&output).with_context(|| format!("{output}{errors}"))?;
     let rows = report["slow"].as_array().context("no rows")?;

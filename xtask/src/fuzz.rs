@@ -1,5 +1,5 @@
 //! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, with cargo-fuzz and a nightly compiler,
-//! which are installed if missing.
+//! which are installed if missing. The short check of `cargo xtask test` needs neither.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -22,10 +22,33 @@ const INPUT_SECONDS: u32 = 20;
 /// How to build the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FuzzBuild {
-    /// With AddressSanitizer.
+    /// With AddressSanitizer, by cargo-fuzz and a nightly compiler.
     Sanitized,
-    /// Without it: faster to build and run, for a short check.
+    /// Without it, by the compiler of the workspace: faster to build, for a short check.
     Plain,
+}
+
+/// The instrumentation that libFuzzer needs of a program, as cargo-fuzz chooses it.
+const INSTRUMENTED: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+     -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+impl FuzzBuild {
+    /// The command that builds all targets.
+    fn build(self) -> Command {
+        match self {
+            Self::Sanitized => cargo_fuzz("build", &[]),
+            Self::Plain => cargo_plain("build", &["--bins"]),
+        }
+    }
+
+    /// The command that runs a target; libFuzzer's arguments follow.
+    fn run(self, target: &str) -> Command {
+        match self {
+            Self::Sanitized => cargo_fuzz("run", &[target, "--"]),
+            Self::Plain => cargo_plain("run", &["--bin", target, "--"]),
+        }
+    }
 }
 
 /// Runs one target, or all of them, for `seconds` each; without a seed each run is different. New
@@ -42,31 +65,29 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: FuzzBuild, seed: Op
         Some(name) if known.iter().any(|it| it == name) => vec![name],
         Some(name) => bail!("there is no target {name}; there are {}", known.join(", ")),
     };
-    install()?;
-    let sanitizer = match build {
-        FuzzBuild::Sanitized => "--sanitizer=address",
-        FuzzBuild::Plain => "--sanitizer=none",
-    };
-    cargo_fuzz(&["build", sanitizer], "building the targets")?;
+    if build == FuzzBuild::Sanitized {
+        install()?;
+    }
+    finish(&mut build.build()).context("building the targets")?;
     let seed = libfuzzer_seed(seed);
     for name in wanted {
         let start = Instant::now();
-        let found = fuzz.join("target/corpus").join(name);
-        std::fs::create_dir_all(&found).with_context(|| found.display().to_string())?;
-        let corpus = fuzz.join("corpus").join(name);
-        let limits = [
+        let [found, failing] =
+            ["target/corpus", "artifacts"].map(|directory| fuzz.join(directory).join(name));
+        for directory in [&found, &failing] {
+            std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+        }
+        let mut command = build.run(name);
+        command.args([&found, &fuzz.join("corpus").join(name)]);
+        command.args([
+            format!("-artifact_prefix={}/", failing.display()),
             format!("-max_total_time={seconds}"),
             format!("-max_len={INPUT_MAX}"),
             format!("-rss_limit_mb={MEMORY_MAX}"),
             format!("-timeout={INPUT_SECONDS}"),
             format!("-seed={seed}"),
-        ];
-        let directories = [&found, &corpus].map(|path| path.display().to_string());
-        let mut arguments = vec!["run", sanitizer, name];
-        arguments.extend(directories.iter().map(String::as_str));
-        arguments.push("--");
-        arguments.extend(limits.iter().map(String::as_str));
-        let output_text = cargo_fuzz(&arguments, name)?;
+        ]);
+        let output_text = finish(&mut command).with_context(|| name.to_owned())?;
         let done = output_text.lines().rev().find(|line| line.starts_with("Done ")).unwrap_or("done");
         println!("{name}: {done} ({:.0} s)", start.elapsed().as_secs_f64());
     }
@@ -110,14 +131,24 @@ fn install() -> Result<()> {
     Ok(())
 }
 
-fn cargo_fuzz(arguments: &[&str], what: &str) -> Result<String> {
+/// cargo-fuzz with AddressSanitizer.
+fn cargo_fuzz(subcommand: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("rustup");
-    command.args(["run", "nightly", "cargo", "fuzz"]).args(arguments);
+    command.args(["run", "nightly", "cargo", "fuzz", subcommand, "--sanitizer=address"]).args(arguments);
     // Variables of this toolchain must not affect the other.
     for name in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "CARGO_TARGET_DIR"] {
         command.env_remove(name);
     }
-    finish(&mut command).with_context(|| what.to_owned())
+    command
+}
+
+/// cargo for the package of the targets. With `--target` it does not instrument what runs while
+/// building.
+fn cargo_plain(subcommand: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args([subcommand, "--manifest-path", "fuzz/Cargo.toml", "--target", "host-tuple"]);
+    command.args(arguments).env("RUSTFLAGS", INSTRUMENTED);
+    command
 }
 
 /// Runs a command in the repository and returns its output; an error if it fails.

@@ -21,7 +21,7 @@ use curt_client::{
     ops,
     threads::{BackgroundThreads, MonotonicClock},
 };
-use curt_rpc::client::{AddressFamily, Interrupt, NoTransportEvents, PortSource, ServerName, TcpOptions};
+use curt_rpc::client::{Interrupt, NoTransportEvents, PortSource, TcpOptions};
 
 /// Bytes of one read or write.
 const STEP: usize = 1 << 20;
@@ -52,18 +52,12 @@ fn mount(server: &str, export: &str) -> Result<Superblock, Box<dyn Error>> {
     };
     let security = RpcSecurity::sys();
     let root = rustix::process::geteuid().is_root();
+    let transport = TcpOptions { reserved_port: root, ..TcpOptions::new(host.into(), PortSource::Fixed(0)) };
+    let (path, credential) = (export.as_bytes(), security.credential(&us()));
     let source = ExportSource {
-        path: export.as_bytes().to_vec(),
-        transport: TcpOptions {
-            reserved_port: root,
-            ..TcpOptions::new(ServerName::Name(host.to_owned()), PortSource::Fixed(0))
-        },
         nfs_port: port,
-        mount_server: None,
-        mount_family: AddressFamily::Any,
         mount_port: port,
-        credential: security.credential(&us()),
-        timeout: Duration::from_secs(10),
+        ..ExportSource::new(path, transport, credential, Duration::from_secs(10))
     };
     let clock = Arc::new(MonotonicClock);
     let mount = Nfs3Mount { locks: &|| None, clock: clock.clone() };

@@ -9,6 +9,7 @@ mod locks;
 mod names;
 mod opens;
 mod read;
+mod slow_exports;
 mod spent;
 mod statistics;
 mod trace;
@@ -54,6 +55,8 @@ enum Bench {
     Trace(trace::BenchTraceArguments),
     /// Each NFS operation, compared with a minimal server and with other servers: time
     Latency(Box<latency::LatencyArguments>),
+    /// A quick operation on one export, sent behind a slow one on another: time (as root)
+    SlowExports(slow_exports::SlowExportsArguments),
     /// The server's table of byte-range locks: the time for one more lock among many, and the
     /// memory of a lock
     Locks(locks::LocksArguments),
@@ -100,6 +103,7 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Latency(arguments) => latency::run(arguments),
         Bench::Opens(arguments) => opens::run(arguments),
         Bench::OpensMemory { shape } => opens::print_memory(*shape).map(|()| true),
+        Bench::SlowExports(arguments) => slow_exports::run(arguments),
         Bench::Locks(arguments) => locks::run(arguments),
         Bench::LocksMemory { shape } => locks::print_memory(*shape).map(|()| true),
         Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),

@@ -42,12 +42,20 @@ struct TestPart {
     sum: TestSummary,
 }
 
+impl TestPart {
+    fn panicked(name: &'static str) -> Self {
+        let sum = TestSummary::failure(TestFailure::of(name, "it panicked"));
+        Self { name, took: Duration::ZERO, sum }
+    }
+}
+
 /// Runs the parts; returns whether all succeeded.
 ///
 /// # Errors
 /// cargo cannot be started.
 pub(crate) fn run(scope: &TestScope, seed: TestSeed) -> Result<bool> {
     seed.choose()?;
+    let start = Instant::now();
     let mut parts = Vec::new();
     // Only whole-program tests need them: they are installed while cargo builds.
     let packages = (*scope != TestScope::WithoutWholePrograms).then(|| std::thread::spawn(packages::install));
@@ -79,49 +87,50 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed) -> Result<bool> {
     }
     match scope {
         TestScope::WithoutWholePrograms => units(&mut parts, &programs),
-        TestScope::All => {
-            // Another profile has another directory, so that neither waits for the other.
-            std::thread::scope(|scope| {
-                let building = scope.spawn(release_build);
-                units(&mut parts, &programs);
-                part(&mut parts, "release build", || {
-                    building.join().map_err(|_| anyhow::anyhow!("it panicked"))?
-                });
-            });
-            // With lower priority than the others.
-            std::thread::scope(|scope| {
-                let aside = scope.spawn(aside);
-                part(&mut parts, "whole programs", || parallel::whole_programs(&programs, ""));
-                part(&mut parts, "fuzz, clippy", || {
-                    aside.join().map_err(|_| anyhow::anyhow!("it panicked"))?
-                });
-            });
-        }
+        TestScope::All => std::thread::scope(|scope| {
+            let aside = scope.spawn(|| aside(&programs));
+            part(&mut parts, "release build", release_build);
+            part(&mut parts, "whole programs", || parallel::whole_programs(&programs, ""));
+            let start = Instant::now();
+            let aside = aside.join().unwrap_or_else(|_| vec![TestPart::panicked("the parts aside")]);
+            println!("== the parts aside ended {:.1} s later", start.elapsed().as_secs_f64());
+            parts.extend(aside);
+        }),
         TestScope::WholePrograms(name) => {
             part(&mut parts, "release build", release_build);
             part(&mut parts, "whole programs", || parallel::whole_programs(&programs, name));
         }
     }
-    Ok(report(&parts))
+    Ok(report(&parts, start.elapsed()))
 }
 
 fn clippy() -> Result<TestSummary> {
     cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
 
-/// Fuzzes shortly and runs clippy, with the lowest priority.
-fn aside() -> Result<TestSummary> {
+/// The parts that need no other program. They compute more than they wait; so they run beside the
+/// whole-program tests, which wait more than they compute, with lower priority.
+fn aside(programs: &[binaries::TestBinary]) -> Vec<TestPart> {
+    /// Unit tests do not starve even if all processors are busy.
+    const LOWER: i32 = 10;
     const LEAST: i32 = 19;
-    let start = Instant::now();
-    // For this thread and the processes that it starts.
-    rustix::process::nice(LEAST)?;
-    let fuzzed = fuzz::run(None, FUZZ_SECONDS, fuzz::FuzzBuild::Plain, Some(seed::chosen()));
-    println!("fuzzing took {:.1} s aside", start.elapsed().as_secs_f64());
-    // The tests are built before: only one cargo can build at a time.
-    let looked = clippy()?;
-    let done = checked("fuzzing", fuzzed.map(|()| true)).unwrap_or_else(|error| failed("fuzzing", &error));
-    println!("both took {:.1} s aside", start.elapsed().as_secs_f64());
-    Ok(looked.and(done))
+    let mut parts = Vec::new();
+    lower_priority(LOWER);
+    units(&mut parts, programs);
+    lower_priority(LEAST - LOWER);
+    part(&mut parts, "fuzzing", || {
+        let fuzzed = fuzz::run(None, FUZZ_SECONDS, fuzz::FuzzBuild::Plain, Some(seed::chosen()));
+        checked("fuzzing", fuzzed.map(|()| true))
+    });
+    part(&mut parts, "clippy", clippy);
+    parts
+}
+
+/// Lowers the priority of this thread and of the processes and threads that it starts.
+fn lower_priority(by: i32) {
+    if let Err(errno) = rustix::process::nice(by) {
+        println!("the priority stays as it is: {errno}");
+    }
 }
 
 /// Unit tests and doc tests. They run even if something else failed, so that one run shows all
@@ -144,14 +153,15 @@ fn part(parts: &mut Vec<TestPart>, name: &'static str, work: impl FnOnce() -> Re
     parts.push(TestPart { name, took, sum });
 }
 
-fn report(parts: &[TestPart]) -> bool {
+/// Prints the parts, some of which ran beside others, and the time of all.
+fn report(parts: &[TestPart], took: Duration) -> bool {
     println!("\n{:<16} {:>8} {:>8} {:>8}", "part", "seconds", "passed", "failed");
     let mut all = TestSummary::default();
     for TestPart { name, took, sum } in parts {
         println!("{name:<16} {:>8.1} {:>8} {:>8}", took.as_secs_f64(), sum.passed, sum.failed);
         all = all.and(sum.clone());
     }
-    println!("{:<16} {:>8.1}\n", "all", parts.iter().map(|part| part.took).sum::<Duration>().as_secs_f64());
+    println!("{:<16} {:>8.1}\n", "all", took.as_secs_f64());
     conclusion(&all)
 }
 

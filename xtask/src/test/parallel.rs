@@ -14,7 +14,7 @@ use super::failures::TestFailure;
 /// Number of parallel unit test binaries: many of them use a whole processor.
 const UNITS: usize = 2;
 /// Number of parallel whole-program tests: they often wait for kernels and servers.
-const PARALLEL_TESTS: usize = 3;
+const PARALLEL_TESTS: usize = 4;
 /// Number of parallel replays; one of them runs two of its tests at a time.
 const PARALLEL_REPLAYS: usize = 2;
 /// Tests that take longer are reported separately.
@@ -22,25 +22,27 @@ const LONG: Duration = Duration::from_secs(10);
 
 /// The directory of whole-program tests.
 const WHOLE_PROGRAMS: &str = "tests";
-/// Binaries whose tests share measurements, or each start a thousand processes: they run in one
-/// process, with this many threads.
-const TOGETHER: [(&str, &str); 2] = [("bench", "2"), ("silence", "1")];
+/// A binary whose tests share measurements: they run in one process, with this many threads.
+const TOGETHER: (&str, &str) = ("bench", "2");
 /// Binaries that replay the recorded workloads in real time: these run in parallel with each other
 /// only.
 const REPLAYS: [&str; 3] = ["bench", "demo", "explain"];
-/// Binaries that compare times, or need the whole machine: these run alone.
-const ALONE: [&str; 3] = ["connections", "silence", "slow_exports"];
-/// The longest tests start first, so that the last one does not run alone for long.
-const LONGEST: [&str; 20] = [
-    "model",
-    "fill",
-    "million_names",
-    "conformance",
-    "listing",
-    "replay",
-    "data",
+/// Binaries and tests that compare times, or start thousands of connections or processes: these run
+/// alone.
+const ALONE: [&str; 6] = [
+    "connections",
+    "slow_exports",
+    "a_thousand_processes_stuck_on_a_stopped_server_die_on_sigkill_while_others_are_served",
+    "a_thousand_processes_stuck_on_a_stopped_ganesha_die_on_sigkill_too",
+    "a_thousand_processes_stuck_on_a_stopped_knfsd_die_on_sigkill_too",
+    "everything_goes_on_when_the_server_does",
+];
+/// The longest unit tests start first, so that the last one does not run alone for long.
+const LONGEST_UNITS: [&str; 7] =
+    ["model", "fill", "million_names", "conformance", "listing", "replay", "data"];
+/// The longest whole-program tests, likewise.
+const LONGEST: [&str; 12] = [
     "bench",
-    "records_above_their_programs_limit_end_the_connection",
     "linux_writes_at_random",
     "random_writer_on_a_mount_of_knfsd_finds_nothing_wrong",
     "every_kind_of_line_is_served_to_the_linux_client_and_read_again",
@@ -99,13 +101,19 @@ impl TestJob {
         Ok(sum)
     }
 
-    /// Its position in [`LONGEST`].
-    fn place(&self) -> usize {
-        let is_it = |long: &&str| match &self.tests {
-            TestSelection::One(test) => test == *long,
-            TestSelection::All | TestSelection::Named(..) => self.binary.target == **long,
+    /// Whether this is the name of its binary, or of its test. Names of tests in modules are known
+    /// by their last part.
+    fn is(&self, name: &str) -> bool {
+        let is_test = match &self.tests {
+            TestSelection::One(test) => test.rsplit("::").next() == Some(name),
+            TestSelection::All | TestSelection::Named(..) => false,
         };
-        LONGEST.iter().position(is_it).unwrap_or(LONGEST.len())
+        is_test || self.binary.target == name
+    }
+
+    /// Its position in a list of names.
+    fn position(&self, names: &[&str]) -> Option<usize> {
+        names.iter().position(|name| self.is(name))
     }
 }
 
@@ -116,46 +124,39 @@ pub(super) fn units(binaries: &[TestBinary]) -> Result<TestSummary> {
         .filter(|binary| binary.package != WHOLE_PROGRAMS)
         .map(|binary| TestJob { binary: binary.clone(), tests: TestSelection::All })
         .collect();
-    side_by_side(jobs, UNITS)
+    side_by_side(jobs, UNITS, &LONGEST_UNITS)
 }
 
 /// Runs the whole-program tests whose names contain `name`.
 pub(super) fn whole_programs(binaries: &[TestBinary], name: &str) -> Result<TestSummary> {
     let is_ours = |binary: &&TestBinary| binary.package == WHOLE_PROGRAMS;
     let binaries: Vec<TestBinary> = binaries.iter().filter(is_ours).cloned().collect();
-    let together = TOGETHER.map(|(named, _)| named);
-    for named in together.iter().chain(&REPLAYS).chain(&ALONE) {
-        let is_there = binaries.is_empty() || binaries.iter().any(|binary| binary.target == **named);
-        ensure!(is_there, "there are no tests {named}");
-    }
-    let (mut others, mut replays, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+    let mut jobs = Vec::new();
     for binary in binaries {
-        let is_in = |list: &[&str]| list.contains(&binary.target.as_str());
-        let jobs = if is_in(&REPLAYS) {
-            &mut replays
-        } else if is_in(&ALONE) {
-            &mut alone
-        } else {
-            &mut others
-        };
-        let threads = TOGETHER.iter().find(|(named, _)| *named == binary.target);
-        if let Some((_, threads)) = threads {
-            let tests = TestSelection::Named(name.to_owned(), threads);
+        if binary.target == TOGETHER.0 {
+            let tests = TestSelection::Named(name.to_owned(), TOGETHER.1);
             jobs.push(TestJob { binary, tests });
         } else {
             let tests = binary.tests(name)?.into_iter().map(TestSelection::One);
             jobs.extend(tests.map(|tests| TestJob { binary: binary.clone(), tests }));
         }
     }
+    // Without a part of the name all tests are there.
+    let mut expected =
+        REPLAYS.iter().chain(&ALONE).chain(&LONGEST).filter(|_| name.is_empty() && !jobs.is_empty());
+    let unknown = expected.find(|named| !jobs.iter().any(|job| job.is(named)));
+    ensure!(unknown.is_none(), "there are no tests {unknown:?}");
+    let (alone, jobs): (Vec<_>, _) = jobs.into_iter().partition(|job| job.position(&ALONE).is_some());
+    let (replays, others) = jobs.into_iter().partition(|job| job.position(&REPLAYS).is_some());
     let groups = [(others, PARALLEL_TESTS), (replays, PARALLEL_REPLAYS), (alone, 1)];
-    groups
-        .into_iter()
-        .try_fold(TestSummary::default(), |sum, (jobs, workers)| Ok(sum.and(side_by_side(jobs, workers)?)))
+    groups.into_iter().try_fold(TestSummary::default(), |sum, (jobs, workers)| {
+        Ok(sum.and(side_by_side(jobs, workers, &LONGEST)?))
+    })
 }
 
-/// Runs jobs on this many threads.
-fn side_by_side(mut jobs: Vec<TestJob>, workers: usize) -> Result<TestSummary> {
-    jobs.sort_by_key(TestJob::place);
+/// Runs jobs on this many threads, beginning with the longest.
+fn side_by_side(mut jobs: Vec<TestJob>, workers: usize, longest: &[&str]) -> Result<TestSummary> {
+    jobs.sort_by_key(|job| job.position(longest).unwrap_or(longest.len()));
     let waiting = Mutex::new(VecDeque::from(jobs));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let worker = || -> Result<TestSummary> {

@@ -1,5 +1,6 @@
 //! Checks of manifests: each dependency is used.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{Complaints, RepositoryFile};
@@ -11,11 +12,14 @@ const WORKSPACE: &str = "[workspace.dependencies]";
 
 pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     let manifests = || files.iter().filter(|file| file.name() == "Cargo.toml");
+    let packages: BTreeSet<&Path> = manifests().filter_map(|manifest| manifest.path.parent()).collect();
     let mut used = Vec::new();
     for manifest in manifests() {
-        let package = manifest.path.parent().unwrap_or_else(|| Path::new(""));
-        let sources: Vec<&RepositoryFile> =
-            files.iter().filter(|file| file.has_ending("rs") && is_of(package, file, files)).collect();
+        let package = manifest.path.parent();
+        let sources: Vec<&RepositoryFile> = files
+            .iter()
+            .filter(|file| file.has_ending("rs") && package_of(file, &packages) == package)
+            .collect();
         for (line, name) in TABLES.iter().flat_map(|table| entries(&manifest.text, table)) {
             let word = name.replace('-', "_");
             if !sources.iter().any(|source| has_word(&source.text, &word)) {
@@ -33,11 +37,9 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     }
 }
 
-/// Whether a source belongs to the package in that directory, and not to a nested one.
-fn is_of(package: &Path, source: &RepositoryFile, files: &[RepositoryFile]) -> bool {
-    let manifest = |directory: &Path| files.iter().any(|file| file.path == directory.join("Cargo.toml"));
-    let nearest = source.path.ancestors().skip(1).find(|directory| manifest(directory));
-    nearest == Some(package)
+/// The directory of the package to which a source belongs: the nearest one above it.
+fn package_of<'f>(source: &'f RepositoryFile, packages: &BTreeSet<&Path>) -> Option<&'f Path> {
+    source.path.ancestors().skip(1).find(|directory| packages.contains(directory))
 }
 
 /// The names in a table, with their lines.

@@ -30,7 +30,7 @@ use curt_policy::CacheOptions;
 use curt_proto::mount3;
 use curt_rpc::{
     auth::{MachineName, RpcCredential},
-    client::{AddressFamily, Interrupt, PortSource, RpcRequest, ServerName, TcpOptions, Transport},
+    client::{Interrupt, PortSource, RpcRequest, ServerName, TcpOptions, Transport},
 };
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_types::{FileHandle, Timestamp};
@@ -254,16 +254,9 @@ impl World {
         let background: Arc<dyn Background> = Arc::new(Inline);
         let server = ServerName::Address(Ipv4Addr::LOCALHOST.into());
         let machine = RpcSecurity::Sys(MachineName::new(b"tester"));
-        let export = ExportSource {
-            path: b"/".to_vec(),
-            transport: TcpOptions::new(server, PortSource::Fixed(2049)),
-            nfs_port: None,
-            mount_server: None,
-            mount_family: AddressFamily::Any,
-            mount_port: None,
-            credential: machine.credential(&root()),
-            timeout: Duration::from_secs(10),
-        };
+        let transport_options = TcpOptions::new(server, PortSource::Fixed(2049));
+        let credential = machine.credential(&root());
+        let export = ExportSource::new(b"/", transport_options, credential, Duration::from_secs(10));
         let mount = Nfs4Mount {
             minor_version: 1,
             identity: ClientIdentity::new(name.into()),

@@ -121,13 +121,10 @@ fn attempt(
 
 fn export(plan: &MountSpec) -> ExportSource {
     let Settings { server, transport, security, .. } = &plan.settings;
-    let host = |text: &str| {
-        text.parse::<IpAddr>().map_or_else(|_| ServerName::Name(text.to_owned()), ServerName::Address)
-    };
     let nfs_port = server.port.or(plan.source.port);
     let reserved_port = transport.reserved_port.unwrap_or_else(|| rustix::process::geteuid().is_root());
     let address = server.address.as_deref().unwrap_or(&plan.source.host);
-    let mut options = TcpOptions::new(host(address), PortSource::Fixed(nfs_port.unwrap_or(0)));
+    let mut options = TcpOptions::new(address.into(), PortSource::Fixed(nfs_port.unwrap_or(0)));
     options.family = server.family;
     options.nconnect = NonZeroU8::new(transport.nconnect).unwrap_or(NonZeroU8::MIN);
     options.timeout = Duration::from_millis(u64::from(transport.timeo) * 100);
@@ -139,7 +136,7 @@ fn export(plan: &MountSpec) -> ExportSource {
         path: plan.source.path.clone().into_bytes(),
         transport: options,
         nfs_port,
-        mount_server: mount_host.map(host),
+        mount_server: mount_host.map(ServerName::from),
         mount_family: server.mount_family,
         mount_port: server.mount_port,
         credential: flavour(*security).credential(&Caller::new(0, 0, &[])),

@@ -261,19 +261,13 @@ impl LiveMount {
             Ok(()) => running.client.data_plane().set_reader_ahead(u64::from(READ_AHEAD_KIB) * 1024),
             Err(error) => debug!(%error, "the kernel's read-ahead stays as it is"),
         }
-        let control = MountControl::commands(&running)
-            .listen(control::directory().join(format!("{}.{MOUNT_SOCKET}", std::process::id())))
-            .inspect_err(
-                |error| warn!(%error, "no control socket: curt stat and remount do not reach this mount"),
-            )
-            .ok();
         Ok(Self {
+            control: control_socket(&running),
             running,
             mount,
             session,
             changes: Arc::clone(changes),
             rechecks,
-            control,
             figures: PublishedStatistics::default(),
         })
     }
@@ -324,6 +318,14 @@ impl LiveMount {
             )),
         }
     }
+}
+
+/// The socket on which `curt stat`, `curt trace` and remounts reach the mount, if it can be made.
+fn control_socket(running: &Arc<MountControl>) -> Option<control::ControlSocket> {
+    let socket = control::directory().join(format!("{}.{MOUNT_SOCKET}", std::process::id()));
+    let listening = MountControl::commands(running).listen(socket);
+    let unreachable = "no control socket: curt stat and remount do not reach this mount";
+    listening.inspect_err(|error| warn!(%error, "{unreachable}")).ok()
 }
 
 fn mount_options(source: &str, settings: &Settings) -> MountOptions {

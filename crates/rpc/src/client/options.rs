@@ -25,6 +25,13 @@ pub enum ServerName {
     Address(IpAddr),
 }
 
+impl From<&str> for ServerName {
+    /// An address if the text is one, else a host name.
+    fn from(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Name(text.to_owned()), Self::Address)
+    }
+}
+
 impl fmt::Display for ServerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

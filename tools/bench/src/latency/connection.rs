@@ -21,7 +21,7 @@ const INPUT_BYTES: usize = 2 << 20;
 const SILENCE_MAX: u64 = 30;
 
 /// A connection, its calls, and the check of the replies.
-pub(super) struct LatencyConnection {
+pub(crate) struct LatencyConnection {
     stream: TcpStream,
     pub(super) calls: PreparedCalls,
     checks: ReplyChecks,
@@ -46,7 +46,7 @@ struct SentCall {
 }
 
 impl LatencyConnection {
-    pub(super) fn new(stream: TcpStream, calls: PreparedCalls, checks: ReplyChecks) -> Self {
+    pub(crate) fn new(stream: TcpStream, calls: PreparedCalls, checks: ReplyChecks) -> Self {
         let none = SentCall { number: 0, sent: Instant::now(), took: Duration::ZERO };
         let (slots, output, prepared) = (vec![none; calls.slots_count()], Vec::new(), Vec::new());
         let input = vec![0; INPUT_BYTES];
@@ -55,7 +55,7 @@ impl LatencyConnection {
 
     /// Makes the calls of these slots, with `interval` between them if there is one. Returns the
     /// time of each.
-    pub(super) fn times(
+    pub(crate) fn times(
         &mut self,
         slots: impl Iterator<Item = usize> + Clone,
         interval: Option<Duration>,
@@ -205,7 +205,7 @@ pub(super) fn prepare(stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn connect(address: impl ToSocketAddrs) -> Result<TcpStream> {
+pub(crate) fn connect(address: impl ToSocketAddrs) -> Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     prepare(&stream)?;
     let timeout = Some(Duration::from_secs(SILENCE_MAX));

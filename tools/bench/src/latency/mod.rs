@@ -4,15 +4,14 @@
 //! echo with the system calls that the operation needs), Curt's server, the same without its file
 //! cache, and other servers on request.
 
-mod connection;
+pub(super) mod connection;
 pub(super) mod echo;
 mod mounted;
-mod operations;
+pub(super) mod operations;
 mod rounds;
 pub(super) mod session;
 mod sizes;
-mod slow;
-mod subject;
+pub(super) mod subject;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -32,9 +31,7 @@ use self::subject::{LatencySubject, LatencyVersion, PeerServer, SubjectRole, Sub
 /// The caller if this program runs as root: servers treat root specially.
 const USER: u32 = 1000;
 /// The directory for temporary files in memory.
-const MEMORY: &str = "/dev/shm";
-/// Number of pairs of a slow and a quick call, of each kind.
-const SLOW_PAIRS: usize = 300;
+pub(super) const MEMORY: &str = "/dev/shm";
 
 /// Arguments of `cargo xtask bench latency`.
 #[derive(Debug, clap::Args)]
@@ -51,7 +48,7 @@ pub(crate) struct LatencyArguments {
     vers: LatencyVersion,
     /// Another server, with NFSv3 too: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are
     /// made below PATH, which is exported to ports above 1023 (`insecure`). May be repeated
-    #[arg(long, value_name = "NAME=HOST:PORT/PATH[,pid=N]")]
+    #[arg(long, value_name = "NAME=HOST:PORT/PATH[,pid=N]", value_parser = PeerServer::parse)]
     peer: Vec<PeerServer>,
     /// Also measure system calls on a mount of our server (as root)
     #[arg(long)]
@@ -61,12 +58,8 @@ pub(crate) struct LatencyArguments {
     directory: Option<PathBuf>,
     /// Measure only this operation, such as LOOKUP or "WRITE UNSTABLE", and no sizes; may be
     /// repeated. CREATE and REMOVE come together
-    #[arg(long, value_name = "OPERATION", ignore_case = true, conflicts_with = "slow")]
+    #[arg(long, value_name = "OPERATION", ignore_case = true)]
     only: Vec<LatencyOperation>,
-    /// Measure instead how much a slow operation on one export delays a quick one on another (as
-    /// root)
-    #[arg(long, conflicts_with_all = ["peer", "mount", "directory"])]
-    slow: bool,
     /// Few operations in few shapes, to test the benchmark itself; the times mean nothing
     #[arg(long)]
     quick: bool,
@@ -76,20 +69,12 @@ pub(crate) struct LatencyArguments {
 }
 
 pub(super) fn run(arguments: &LatencyArguments) -> Result<bool> {
-    let (credential, mut holds) = (credential(), true);
-    let report = if arguments.slow {
-        let pairs = if arguments.quick { 20 } else { SLOW_PAIRS };
-        let rows = slow::measure(&credential, pairs)?;
-        holds = rows.iter().all(slow::is_permitted);
-        json!({ "slow": rows })
-    } else {
-        measure(arguments, &credential)?
-    };
+    let report = measure(arguments)?;
     crate::print_rows(arguments.json, &report)?;
-    Ok(holds)
+    Ok(true)
 }
 
-fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<Value> {
+fn measure(arguments: &LatencyArguments) -> Result<Value> {
     let mut ours = None;
     let directory = match &arguments.directory {
         Some(given) => std::fs::canonicalize(given)?,
@@ -103,7 +88,7 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
     std::fs::set_permissions(&directory, permissions)
         .with_context(|| format!("{} must be this user's", directory.display()))?;
     let prefix = &format!("latency-{}", std::process::id());
-    let setup = SubjectSetup { directory: &directory, credential, prefix, version: arguments.vers };
+    let setup = SubjectSetup { directory: &directory, credential: &credential(), prefix, version: arguments.vers };
     let mut subjects = subjects(arguments, &setup)?;
     let curt = subjects.iter_mut().find(|subject| subject.role == SubjectRole::Curt);
     let has_mount = arguments.mount && arguments.vers == LatencyVersion::V3;
@@ -122,7 +107,7 @@ fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<V
 }
 
 /// The caller: this user, or another one if that is root.
-fn credential() -> RpcCredential {
+pub(super) fn credential() -> RpcCredential {
     let own = rustix::process::geteuid();
     let user = if own.is_root() { USER } else { own.as_raw() };
     RpcSecurity::Sys(MachineName::new(b"curt-bench")).credential(&Caller::new(user, user, &[]))

@@ -97,12 +97,12 @@ pub(super) fn block(number: usize, generation: u64, bytes: usize) -> Vec<u8> {
 }
 
 /// A call of NFS as a record; the xid is set when it is sent.
-pub(super) fn call(credential: &RpcCredential, procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
+pub(crate) fn call(credential: &RpcCredential, procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
     call_record(0, PROGRAM, VERSION, procedure.number(), credential, arguments)
 }
 
 /// A READ of so many bytes.
-pub(super) fn read(credential: &RpcCredential, file: NfsFh3, offset: usize, count: usize) -> Result<Vec<u8>> {
+pub(crate) fn read(credential: &RpcCredential, file: NfsFh3, offset: usize, count: usize) -> Result<Vec<u8>> {
     let (offset, count) = (offset as u64, u32::try_from(count)?);
     let arguments = ReadArguments { file, offset, count };
     Ok(call(credential, NfsProcedure::Read, &arguments))
@@ -121,7 +121,7 @@ pub(super) fn write(
 }
 
 /// The calls of one connection, one for each slot.
-pub(super) struct PreparedCalls {
+pub(crate) struct PreparedCalls {
     slots: Vec<Vec<u8>>,
     /// The offset of the name in a call, if it differs between calls: it ends in digits.
     name: Option<Range<usize>>,
@@ -143,7 +143,7 @@ struct SessionCalls {
 
 impl PreparedCalls {
     /// Constant calls.
-    pub(super) fn ready(slots: Vec<Vec<u8>>) -> Self {
+    pub(crate) fn ready(slots: Vec<Vec<u8>>) -> Self {
         Self { slots, name: None, next_name: 0, next_number: 1, session: None }
     }
 
@@ -321,7 +321,7 @@ fn named(directory: NfsFh3, name: &[u8]) -> Result<DirOpArgs<'_>> {
 }
 
 /// The check of the replies of one connection.
-pub(super) enum ReplyChecks {
+pub(crate) enum ReplyChecks {
     /// They equal this record, except the xid: an echo.
     Same(Vec<u8>),
     Success,

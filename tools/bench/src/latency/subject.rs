@@ -3,10 +3,9 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use curt_client::protocol::v3::mounting::{Nfs3Mount, mount};
 use curt_client::protocol::{Answer, CreateRequest, OpenCaller, OpenContext, Protocol};
 use curt_client::threads::MonotonicClock;
 use curt_rpc::auth::RpcCredential;
-use curt_rpc::client::{AddressFamily, Interrupt, NoTransportEvents, PortSource, ServerName, TcpOptions};
+use curt_rpc::client::{Interrupt, NoTransportEvents, PortSource, TcpOptions};
 use curt_types::{FileHandle, SetAttributes, Stability};
 
 use super::connection::{LatencyConnection, connect, exchange};
@@ -39,17 +38,12 @@ pub(super) struct PeerServer {
     pid: Option<u32>,
 }
 
-impl FromStr for PeerServer {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = "expected NAME=HOST:PORT/PATH or NAME=HOST:PORT/PATH,pid=N";
-        Self::parse(text).ok_or_else(|| wrong.to_owned())
-    }
-}
-
 impl PeerServer {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        Self::parts(text).context("expected NAME=HOST:PORT/PATH or NAME=HOST:PORT/PATH,pid=N")
+    }
+
+    fn parts(text: &str) -> Option<Self> {
         let (name, rest) = text.split_once('=').filter(|(name, _)| !name.is_empty())?;
         let (place, pid) = match rest.rsplit_once(",pid=") {
             Some((place, pid)) => (place, Some(pid.parse().ok()?)),
@@ -288,10 +282,10 @@ pub(super) fn listed_name(number: usize) -> String {
 }
 
 /// An export of a server, for the calls before and after the measurement.
-pub(super) struct LatencyExport {
+pub(crate) struct LatencyExport {
     nfs: Arc<dyn Protocol>,
     pub(super) address: SocketAddr,
-    pub(super) root: FileHandle,
+    pub(crate) root: FileHandle,
     user: OpenContext,
     never: Interrupt,
 }
@@ -299,7 +293,7 @@ pub(super) struct LatencyExport {
 impl LatencyExport {
     /// Mounts `path` of the server at `port`; without `mount_port` its portmapper is queried for
     /// MOUNT.
-    pub(super) fn mount(
+    pub(crate) fn mount(
         host: &str,
         port: u16,
         mount_port: Option<u16>,
@@ -307,22 +301,10 @@ impl LatencyExport {
         credential: &RpcCredential,
     ) -> Result<Self> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let server =
-            host.parse::<IpAddr>().map_or_else(|_| ServerName::Name(host.to_owned()), ServerName::Address);
-        let transport = TcpOptions::new(server, PortSource::Fixed(port));
-        let (path, nfs_port, timeout) = (path.to_vec(), Some(port), MOUNT_TIMEOUT);
-        let (mount_server, mount_family, credential) = (None, AddressFamily::Any, credential.clone());
+        let transport = TcpOptions::new(host.into(), PortSource::Fixed(port));
+        let source = ExportSource::new(path, transport, credential.clone(), MOUNT_TIMEOUT);
+        let source = ExportSource { nfs_port: Some(port), mount_port, ..source };
         let user = OpenContext { owner: 0, credential: Arc::new(credential.clone()) };
-        let source = ExportSource {
-            path,
-            transport,
-            nfs_port,
-            mount_server,
-            mount_family,
-            mount_port,
-            credential,
-            timeout,
-        };
         let (events, never) = (Arc::new(NoTransportEvents), Interrupt::never());
         let mounted =
             mount(&source, Nfs3Mount { locks: &|| None, clock: Arc::new(MonotonicClock) }, events, &never)?;
@@ -339,7 +321,7 @@ impl LatencyExport {
         &self.user.credential
     }
 
-    pub(super) fn find(&self, directory: &FileHandle, name: &str) -> Result<FileHandle> {
+    pub(crate) fn find(&self, directory: &FileHandle, name: &str) -> Result<FileHandle> {
         let found = self.nfs.find(self.caller().rpc(), directory, name.as_bytes());
         Ok(done(found).with_context(|| name.to_owned())?.handle)
     }
@@ -460,16 +442,17 @@ mod tests {
             path: "/srv/a,b".into(),
             pid,
         };
-        assert_eq!("ganesha=127.0.0.1:2049/srv/a,b".parse(), Ok(peer(None)));
-        assert_eq!("ganesha=127.0.0.1:2049/srv/a,b,pid=12".parse(), Ok(peer(Some(12))));
+        let parsed = |text| PeerServer::parse(text).expect("it is right");
+        assert_eq!(parsed("ganesha=127.0.0.1:2049/srv/a,b"), peer(None));
+        assert_eq!(parsed("ganesha=127.0.0.1:2049/srv/a,b,pid=12"), peer(Some(12)));
         for wrong in ["ganesha", "g=host/path", "g=host:1", "=h:1/p", "g=h:1/p,pid=x", "g=h:99999/p"] {
-            assert!(wrong.parse::<PeerServer>().is_err(), "{wrong}");
+            assert!(PeerServer::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_peer_may_have_an_ipv6_address() {
-        let peer: PeerServer = "x=[::1]:2049/".parse().expect("it is right");
+        let peer = PeerServer::parse("x=[::1]:2049/").expect("it is right");
         assert_eq!((peer.address.as_str(), peer.path.as_str()), ("[::1]:2049", "/"));
     }
 }

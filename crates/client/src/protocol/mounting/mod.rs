@@ -46,6 +46,23 @@ pub struct ExportSource {
     pub timeout: Duration,
 }
 
+impl ExportSource {
+    /// The export `path` of the server of `transport`, with all else found through it.
+    #[must_use]
+    pub fn new(path: &[u8], transport: TcpOptions, credential: RpcCredential, timeout: Duration) -> Self {
+        Self {
+            path: path.to_vec(),
+            transport,
+            nfs_port: None,
+            mount_server: None,
+            mount_family: AddressFamily::Any,
+            mount_port: None,
+            credential,
+            timeout,
+        }
+    }
+}
+
 /// A mounted export.
 pub struct MountedExport {
     /// The root's handle.

@@ -1,5 +1,5 @@
-//! The delay of a quick operation on one export by a slow one on another, sent before it over the
-//! same connection.
+//! `cargo xtask bench slow-exports`: the delay of a quick operation on one export by a slow one on
+//! another, sent before it over the same connection.
 //!
 //! The slow export is a FUSE file system of this program that delays data; the quick one is in
 //! memory. A pair is sent at once, or the quick call a little after the slow one. The quick call's
@@ -14,15 +14,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use curt_bench::processes::{Curt, Testbed};
 use curt_proto::nfs3::{CommitArguments, NfsFh3, NfsProcedure};
-use curt_rpc::auth::RpcCredential;
 use serde_json::{Value, json};
 
-use super::MEMORY;
-use super::connection::{LatencyConnection, connect};
-use super::operations::{PreparedCalls, ReplyChecks, call, read};
-use super::subject::LatencyExport;
-use crate::bare::{self, BareBehaviour, BareMount};
-use crate::statistics::median;
+use super::bare::{self, BareBehaviour, BareMount};
+use super::latency::connection::{LatencyConnection, connect};
+use super::latency::operations::{PreparedCalls, ReplyChecks, call, read};
+use super::latency::subject::LatencyExport;
+use super::latency::{MEMORY, credential};
+use super::statistics::median;
 
 /// The time of the slow operations.
 const SLOWNESS: Duration = Duration::from_millis(5);
@@ -37,32 +36,39 @@ const DELAY_MAX_US: f64 = 200.0;
 /// The quick file.
 const QUICK: &str = "quick";
 
-/// Whether the delay of a row is permitted.
-pub(super) fn is_permitted(row: &Value) -> bool {
-    row["delay_us"].as_f64().is_some_and(|delay| delay <= DELAY_MAX_US)
+/// Arguments of `cargo xtask bench slow-exports`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SlowExportsArguments {
+    /// Pairs of a slow and a quick call, of each kind
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = super::at_least_one())]
+    pairs: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &SlowExportsArguments) -> Result<bool> {
+    let rows = measure(arguments.pairs)?;
+    super::print_rows(arguments.json, &json!({ "slow": rows }))?;
+    Ok(rows.iter().all(|row| row["delay_us"].as_f64().is_some_and(|delay| delay <= DELAY_MAX_US)))
 }
 
 /// Measures both slow operations, with so many pairs of each kind.
-pub(super) fn measure(credential: &RpcCredential, pairs: usize) -> Result<Vec<Value>> {
-    ensure!(rustix::process::geteuid().is_root(), "--slow needs root: it mounts a slow file system");
+fn measure(pairs: usize) -> Result<Vec<Value>> {
+    ensure!(rustix::process::geteuid().is_root(), "it needs root: it mounts a slow file system");
     let place = tempfile::Builder::new().prefix("curt-slow-").tempdir()?;
     let quick = tempfile::Builder::new().prefix("curt-slow-").tempdir_in(MEMORY)?;
     let slow = place.path().join("slow-export");
     fs::create_dir(&slow)?;
     fs::write(quick.path().join(QUICK), "quick")?;
     let mount = BareMount::new(&slow, SLOW_BYTES, BareBehaviour::Slow(SLOWNESS))?;
-    let rows = on_exports(place.path(), &slow, quick.path(), credential, pairs);
+    let rows = on_exports(place.path(), &slow, quick.path(), pairs);
     mount.end()?;
     rows
 }
 
-fn on_exports(
-    place: &Path,
-    slow: &Path,
-    quick: &Path,
-    credential: &RpcCredential,
-    pairs: usize,
-) -> Result<Vec<Value>> {
+fn on_exports(place: &Path, slow: &Path, quick: &Path, pairs: usize) -> Result<Vec<Value>> {
+    let credential = &credential();
     let exports = place.join("exports");
     let options = "*(rw,insecure,no_root_squash,no_subtree_check)";
     let lines = [slow, quick].map(|path| format!("{} {options}\n", path.display()));
