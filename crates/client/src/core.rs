@@ -62,8 +62,6 @@ pub(crate) struct MountCore {
     /// The offset of each file system's clock from the local one.
     clock_offsets: Mutex<HashMap<u64, ClockOffset>>,
     server_life: Mutex<ServerBoot>,
-    /// The server does not support READDIRPLUS. Relaxed accesses: no other data depend on it.
-    lacks_plus: AtomicBool,
     /// The measured benefit of reading files together with their opens.
     open_reads: Mutex<OpenReadBenefit>,
     /// The same with the look-ups of their names.
@@ -122,7 +120,6 @@ impl MountCore {
             server_clocks: Mutex::default(),
             clock_offsets: Mutex::default(),
             server_life: Mutex::default(),
-            lacks_plus: AtomicBool::new(false),
             open_reads: Mutex::default(),
             lookup_reads: Mutex::default(),
             prefetch_benefit: Mutex::default(),
@@ -232,18 +229,6 @@ impl MountCore {
         let slack = self.server_clock(fsid).guard();
         let offset = self.clock_offsets.lock().get(&fsid).copied();
         offset?.execution(sent_at, lost_at, slack)
-    }
-
-    /// Whether the server does not support READDIRPLUS.
-    pub(crate) fn lacks_plus(&self) -> bool {
-        self.lacks_plus.load(Relaxed)
-    }
-
-    /// Records that the server does not support READDIRPLUS.
-    pub(crate) fn note_lack_of_plus(&self) {
-        if !self.lacks_plus.swap(true, Relaxed) {
-            tracing::info!("the server has no READDIRPLUS: directories are listed without attributes");
-        }
     }
 
     /// The measured benefit of prefetching on this mount.

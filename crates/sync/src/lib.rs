@@ -7,6 +7,8 @@
 
 mod clock_cache;
 mod interrupt;
+mod single_flight;
 
 pub use clock_cache::ClockCache;
 pub use interrupt::{Interrupt, Wake, WakerRegistration};
+pub use single_flight::{InFlightCall, InFlightOwner, SingleFlight};

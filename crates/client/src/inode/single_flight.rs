@@ -1,63 +1,24 @@
-//! A request in flight, and the operations that share it or wait for its end.
-//!
-//! Owns the waiting. Must not know the contents of requests.
+//! The requests of a mount that operations share or wait for.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::Arc,
-};
-
-use curt_rpc::client::{Interrupt, Wake};
-use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 
 use crate::api::InodeId;
 
 /// The result of a request in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum InFlightEnd {
     /// The request or the operation that sent it has ended: the waiters decide again.
+    #[default]
     Done,
     /// The server did not respond within the time of `softreval`.
     Silent,
 }
 
 /// One request in flight.
-#[derive(Debug, Default)]
-pub(crate) struct InFlightCall {
-    ended: Mutex<Option<InFlightEnd>>,
-    changed: Condvar,
-}
+pub(crate) type InFlightCall = curt_sync::InFlightCall<InFlightEnd>;
 
 /// A mount's requests in flight, by inode. Few at a time, so they are not stored in the inodes.
-#[derive(Debug, Default)]
-pub(crate) struct SingleFlight(Mutex<HashMap<InodeId, Arc<InFlightCall>>>);
-
-/// A request that its owner must send and others may wait for. Dropping it ends the request.
-#[derive(Debug)]
-pub(crate) struct InFlightOwner<'a> {
-    table: &'a SingleFlight,
-    id: InodeId,
-    call: Arc<InFlightCall>,
-    pub(crate) end: InFlightEnd,
-}
-
-impl SingleFlight {
-    /// The request in flight for `id`.
-    pub(crate) fn under_way(&self, id: InodeId) -> Option<Arc<InFlightCall>> {
-        self.0.lock().get(&id).map(Arc::clone)
-    }
-
-    /// Joins the request in flight for `id`, or begins one.
-    pub(crate) fn join(&self, id: InodeId) -> Result<Arc<InFlightCall>, InFlightOwner<'_>> {
-        match self.0.lock().entry(id) {
-            Entry::Occupied(flight) => Ok(Arc::clone(flight.get())),
-            Entry::Vacant(place) => {
-                let flight = Arc::clone(place.insert(Arc::default()));
-                Err(InFlightOwner { table: self, id, call: flight, end: InFlightEnd::Done })
-            }
-        }
-    }
-}
+pub(crate) type SingleFlight = curt_sync::SingleFlight<InodeId, InFlightEnd>;
 
 /// Removals in flight, whose end is awaited together.
 #[derive(Debug, Default)]
@@ -96,48 +57,9 @@ impl Drop for PendingRemovals {
     }
 }
 
-impl Drop for InFlightOwner<'_> {
-    fn drop(&mut self) {
-        self.table.0.lock().remove(&self.id);
-        self.call.end(self.end);
-    }
-}
-
-impl InFlightCall {
-    /// Ends the request and wakes the waiters.
-    pub(crate) fn end(&self, landed: InFlightEnd) {
-        *self.ended.lock() = Some(landed);
-        self.changed.notify_all();
-    }
-
-    /// Waits for the end of the request; `None` if `interrupt` was raised first.
-    pub(crate) fn wait(self: &Arc<Self>, interrupt: &Interrupt) -> Option<InFlightEnd> {
-        let waker: Arc<dyn Wake> = Arc::clone(self) as Arc<dyn Wake>;
-        let _registration = interrupt.register(waker);
-        let mut ended = self.ended.lock();
-        loop {
-            if ended.is_some() {
-                return *ended;
-            }
-            if interrupt.is_raised() {
-                return None;
-            }
-            self.changed.wait(&mut ended);
-        }
-    }
-}
-
-impl Wake for InFlightCall {
-    fn wake(&self) {
-        // When this lock is taken, a waiter has either seen the raised flag or is asleep in `wait`.
-        drop(self.ended.lock());
-        self.changed.notify_all();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use curt_rpc::client::Interrupt;
 
     use super::*;
 
@@ -158,20 +80,5 @@ mod tests {
         let abandoned = removals.under_way().expect("there is one");
         drop(removals);
         assert_eq!(abandoned.wait(&Interrupt::never()), Some(InFlightEnd::Done));
-    }
-
-    #[test]
-    fn a_waiter_returns_at_the_end_of_the_call_or_at_its_interrupt() {
-        let flight = Arc::new(InFlightCall::default());
-        let interrupt = Interrupt::new();
-        thread::scope(|scope| {
-            let interrupted = scope.spawn(|| flight.wait(&interrupt));
-            let patient = scope.spawn(|| flight.wait(&Interrupt::never()));
-            interrupt.raise();
-            assert_eq!(interrupted.join().expect("it does not panic"), None);
-            flight.end(InFlightEnd::Silent);
-            assert_eq!(patient.join().expect("it does not panic"), Some(InFlightEnd::Silent));
-        });
-        assert_eq!(flight.wait(&Interrupt::never()), Some(InFlightEnd::Silent));
     }
 }

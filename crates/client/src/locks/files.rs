@@ -17,7 +17,7 @@ use crate::{
     caller::InternedCaller,
     inode::Inode,
     open_file::OpenFile,
-    protocol::{WireOwner, v3::nlm::OWNERS_MAX},
+    protocol::{LOCK_OWNERS_MAX, WireOwner},
 };
 
 /// A file with locks or waiters.
@@ -203,7 +203,7 @@ impl WireOwners {
             forget(&forgotten);
             self.tidy_at = numbers.len() * 2;
         }
-        let number = if self.next < OWNERS_MAX {
+        let number = if self.next < LOCK_OWNERS_MAX {
             self.next += 1;
             WireOwner(self.next - 1)
         } else {
@@ -232,14 +232,14 @@ mod tests {
         assert_eq!(owners.number(first, nobody, |_| {}), Some(WireOwner(0)));
         assert_eq!(owners.number(LockOwner::Flock(7), nobody, |_| {}), Some(WireOwner(1)));
         let only_first = || BTreeSet::from([first]);
-        for number in 0..u64::from(OWNERS_MAX) * 2 {
+        for number in 0..u64::from(LOCK_OWNERS_MAX) * 2 {
             let given = owners.number(LockOwner::Flock(number), only_first, |_| {});
-            assert!(given.is_some_and(|given| given.0 < OWNERS_MAX && given != WireOwner(0)));
+            assert!(given.is_some_and(|given| given.0 < LOCK_OWNERS_MAX && given != WireOwner(0)));
         }
         assert_eq!(owners.number(first, only_first, |_| {}), Some(WireOwner(0)));
         assert_eq!(owners.owner(WireOwner(0)), Some(first));
         assert!(owners.numbers.len() <= 2 * OWNERS_KEPT);
-        let all: BTreeSet<_> = (0..u64::from(OWNERS_MAX)).map(LockOwner::Flock).collect();
+        let all: BTreeSet<_> = (0..u64::from(LOCK_OWNERS_MAX)).map(LockOwner::Flock).collect();
         let mut owners = WireOwners::default();
         for owner in &all {
             assert!(owners.number(*owner, || BTreeSet::from_iter(all.iter().copied()), |_| {}).is_some());

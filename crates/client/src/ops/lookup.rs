@@ -269,6 +269,14 @@ fn last_found(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
     Some(FoundInode { id: inode.id(), attributes, entry_valid: Duration::ZERO, attributes_valid })
 }
 
+/// The same, if it can be sent at once: a reply for a symbolic link waits until the kernel has
+/// dropped an old target.
+fn ready_child(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
+    let found = last_found(op, inode)?;
+    let is_ready = found.attributes.kind != FileKind::Symlink || readlink::is_target_settled(op, inode);
+    is_ready.then_some(found)
+}
+
 /// Counts one lookup of `inode`, which was found in `directory`.
 fn count_found(sb: &Superblock, directory: &Inode, inode: &Arc<Inode>) {
     directory.set(InodeFlag::ToldNames);
@@ -425,7 +433,7 @@ fn next_step(
     let cached = if is_parent { None } else { op.sb.dentries.cached_name(directory, bytes) };
     // Read first, because no two inodes are locked at once.
     let child = cached.as_ref().and_then(|cached| cached.child.as_ref());
-    let child = child.filter(|_| by == LookupBy::User).and_then(|child| last_found(op, child));
+    let child = child.filter(|_| by == LookupBy::User).and_then(|child| ready_child(op, child));
     let mut facts = directory.facts();
     if by == LookupBy::User && round == 0 {
         facts.begin_lookup()?;
@@ -463,11 +471,7 @@ fn hit_reply(
     if is_create_probe(op, facts, cached) || is_asked_for_anyway(op, name.directory, cached) {
         return HitReply::AfterLookup;
     }
-    // A reply for a symbolic link waits until the kernel has dropped an old target.
-    let is_ready = match child {
-        Some(child) => child.attributes.kind != FileKind::Symlink,
-        None => cached.child.is_none(),
-    };
+    let is_ready = child.is_some() || cached.child.is_none();
     if !is_ready || !op.sb.stale_opens.is_empty() {
         return HitReply::AfterWait;
     }

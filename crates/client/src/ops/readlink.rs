@@ -10,7 +10,7 @@ use curt_types::FileKind;
 use rustix::io::Errno;
 
 use crate::{
-    api::InodeId,
+    api::{ChangeObserver, InodeId},
     errno,
     inode::{Inode, TypeState, type_state::CachedLinkText},
     ops::{getattr, kernel_names},
@@ -64,6 +64,15 @@ pub(crate) fn revalidate_target(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), E
     }
     let is_valid = inode.facts().can_be_served(op.time(), &op.options);
     if is_valid { Ok(()) } else { getattr::revalidate(op, inode) }
+}
+
+/// Whether a reply that shows `inode`, a symbolic link, needs neither of these.
+pub(crate) fn is_target_settled(op: &Op<'_>, inode: &Inode) -> bool {
+    let core = &op.sb.core;
+    let is_valid = || !inode.has_link_text() || inode.facts().can_be_served(op.time(), &op.options);
+    let may_be_old = |observer: &Arc<dyn ChangeObserver>| observer.keeps_changed_target(inode.id());
+    !core.kernel_keeps_targets.load(Relaxed)
+        || (is_valid() && !core.observer.as_ref().is_some_and(may_be_old))
 }
 
 /// If `inode` is a symbolic link that has changed, waits until the kernel has dropped its target.

@@ -11,6 +11,9 @@ use curt_types::{ByteRange, FileHandle, LockType};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WireOwner(pub u32);
 
+/// Owners of one mount at one time. Further ones get ENOLCK.
+pub const LOCK_OWNERS_MAX: u32 = 1 << 16;
+
 /// A lock as the server knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireLock {

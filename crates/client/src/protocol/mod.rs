@@ -206,6 +206,12 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         name: &[u8],
     ) -> Answer<(), LinkAttributes>;
 
+    /// Whether the server lists attributes with names. It may say only when it is asked for them that
+    /// it does not.
+    fn lists_attributes(&self) -> bool {
+        true
+    }
+
     /// Lists names of a directory; returns its attributes as well.
     fn list(
         &self,
@@ -392,9 +398,9 @@ pub struct ReaddirEntry {
     pub name: Box<[u8]>,
     /// The cookie at which the listing continues after this entry.
     pub cookie: u64,
-    /// Its handle, if READDIRPLUS returned one.
+    /// Its handle, if the reply contains it.
     pub handle: Option<FileHandle>,
-    /// Its attributes, if READDIRPLUS returned them.
+    /// Its attributes, if the reply contains them.
     pub attributes: Option<Attributes>,
 }
 
@@ -407,6 +413,23 @@ pub struct ReaddirPage {
     pub names: Vec<ReaddirEntry>,
     /// The last entry ends the listing.
     pub end: bool,
+}
+
+impl ReaddirPage {
+    /// The approximate bytes of the names in a reply with attributes.
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        /// An entryplus3 apart from name and handle: fileid, cookie, attributes, lengths (RFC 1813,
+        /// section 3.3.17).
+        const ENTRY: usize = 124;
+        /// A handle that the reply does not contain.
+        const HANDLE: usize = 36;
+        let names = self.names.iter().map(|listed| {
+            let handle = listed.handle.as_ref().map_or(HANDLE, |handle| handle.as_bytes().len());
+            ENTRY + handle + listed.name.len().next_multiple_of(4)
+        });
+        u32::try_from(names.sum::<usize>()).unwrap_or(u32::MAX)
+    }
 }
 
 /// Space of a file system (RFC 1813, section 3.3.18).

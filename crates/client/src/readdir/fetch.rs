@@ -11,7 +11,7 @@ use curt_policy::{
     complete,
     readdir::{ListingDecision, decide_listing, first_size, next_size, size_max},
 };
-use curt_rpc::client::{CallError, Interrupt};
+use curt_rpc::client::Interrupt;
 use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
@@ -29,7 +29,7 @@ use crate::{
         Inode,
         single_flight::{InFlightCall, InFlightEnd},
     },
-    protocol::{ListRequest, NfsReply, RpcCaller},
+    protocol::{ListRequest, RpcCaller},
     superblock::{Op, Superblock},
 };
 
@@ -127,7 +127,7 @@ impl ReaddirRequester {
 
     /// Whether to request the names after `cookie` with attributes.
     fn decide(&self, cookie: u64) -> ListingDecision {
-        if self.core.lacks_plus() {
+        if !self.core.protocol.lists_attributes() {
             return ListingDecision::Plain;
         }
         let mut facts = self.inode.facts();
@@ -189,14 +189,6 @@ impl ReaddirRequester {
         core.count(if plus { ClientCounter::ListingPlus } else { ClientCounter::ListingPlain });
         let request = ListRequest { cookie: place.cookie, verifier: place.verifier, size, plus };
         let answer = core.protocol.list(caller, inode.handle(), request);
-        // RFC 1813 §3.3.17: READDIRPLUS may be unsupported.
-        let is_refused = |reply: &NfsReply<_, _>| matches!(reply.outcome, Err(Fault::Notsupp));
-        if plus
-            && (matches!(answer, Err(CallError::ProcedureUnavailable))
-                || answer.as_ref().is_ok_and(is_refused))
-        {
-            core.note_lack_of_plus();
-        }
         let answer = answer.map_err(ReaddirError::Failed)?;
         let sent_at = core.moment(answer.sent_at);
         let about = answer.attributes.as_ref();
@@ -325,7 +317,7 @@ pub(super) fn extend_listing(
             let decision = requester.decide(gap.cookie.cookie);
             let mut reply = requester.fetch_retrying(op, gap, size, decision);
             let is_refused = matches!(reply, Err(ReaddirError::Refused(..) | ReaddirError::Failed(_)));
-            if is_refused && decision == ListingDecision::Plus && op.sb.core.lacks_plus() {
+            if is_refused && decision == ListingDecision::Plus && !op.sb.core.protocol.lists_attributes() {
                 reply = requester.fetch_retrying(op, gap, size, ListingDecision::Plain);
             }
             (guard, reply)

@@ -31,13 +31,6 @@ use crate::{
     superblock::{Op, Superblock},
 };
 
-/// Bytes of an entryplus3 apart from name and handle: fileid, cookie, attributes, lengths (RFC 1813
-/// §3.3.17).
-const ENTRY_BYTES: usize = 124;
-
-/// Bytes of a handle that the reply does not contain.
-const HANDLE_BYTES: usize = 36;
-
 /// The outcome of a fill.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum FillOutcome {
@@ -48,15 +41,6 @@ pub(crate) enum FillOutcome {
     ByOther,
     /// The same, but this caller sent the request in place of a LOOKUP: no request was saved.
     Sent,
-}
-
-/// The approximate bytes of a reply's names.
-fn bytes_of(reply: &ReaddirReply) -> u32 {
-    let names = reply.page.names.iter().map(|listed| {
-        let handle = listed.handle.as_ref().map_or(HANDLE_BYTES, |handle| handle.as_bytes().len());
-        ENTRY_BYTES + handle + listed.name.len().next_multiple_of(4)
-    });
-    u32::try_from(names.sum::<usize>()).unwrap_or(u32::MAX)
 }
 
 fn wait_for(op: &Op<'_>, call: &Arc<InFlightCall>) -> Result<(), Errno> {
@@ -126,7 +110,7 @@ fn note_fill(
 /// # Errors
 /// EINTR; no answer on a soft mount.
 pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<FillOutcome, Errno> {
-    if !op.options.fills() || op.sb.core.lacks_plus() || name == b".." {
+    if !op.options.fills() || !op.sb.core.protocol.lists_attributes() || name == b".." {
         return Ok(FillOutcome::Nothing);
     }
     let listing = directory.facts().by_type.directory_if_any().and_then(DirectoryState::listing_for_cookies);
@@ -238,7 +222,7 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
         let mut facts = directory.facts();
         let state = facts.by_type.directory();
         state.filled_at = now;
-        state.prefetch.read(bytes_of(reply), is_next, reply.page.end);
+        state.prefetch.read(reply.page.bytes(), is_next, reply.page.end);
         state.prefetch.refreshed(None);
     }
     let holds_it = note_fill(sb, directory, name, reply.as_ref(), is_complete);
@@ -339,7 +323,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
 /// EINTR; no answer on a soft mount.
 pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bool, Errno> {
     let sb = op.sb;
-    if !op.options.fills() || sb.core.lacks_plus() || !is_due(sb, inode) {
+    if !op.options.fills() || !sb.core.protocol.lists_attributes() || !is_due(sb, inode) {
         return Ok(false);
     }
     let Some(home) = inode.listed_in() else {
@@ -391,7 +375,7 @@ fn send_refresh(op: &Op<'_>, home: &Arc<Inode>, bytes: u32) -> Result<(), Errno>
             let mut facts = home.facts();
             let record = &mut facts.by_type.directory().prefetch;
             record.refreshed(Some(expired));
-            record.read(bytes_of(&reply), false, reply.page.end);
+            record.read(reply.page.bytes(), false, reply.page.end);
             drop(facts);
             probe!(NfsDirRefresh { dir: home.event_fileid(), entries: reply.count(), eof: reply.page.end });
             Ok(())

@@ -25,8 +25,8 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curt_client::protocol::v3::nlm::{self, OWNERS_MAX};
-use curt_client::protocol::{CallbackId, LockEvents, WireLock, WireOwner};
+use curt_client::protocol::v3::nlm;
+use curt_client::protocol::{CallbackId, LOCK_OWNERS_MAX, LockEvents, WireLock, WireOwner};
 use curt_types::{ByteRange, LockType};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info};
@@ -99,7 +99,7 @@ impl Member {
     }
 
     fn owns(&self, svid: i32) -> bool {
-        i64::from(svid) - i64::from(self.first_svid) < i64::from(OWNERS_MAX) && svid >= self.first_svid
+        i64::from(svid) - i64::from(self.first_svid) < i64::from(LOCK_OWNERS_MAX) && svid >= self.first_svid
     }
 
     fn granted(&self, grant: &Grant) -> bool {
@@ -680,8 +680,10 @@ mod tests {
         }
         let member = parse_join("join 100 10.0.0.1 ::1").unwrap();
         assert_eq!(member.servers.len(), 2);
-        assert!(member.owns(100) && member.owns(100 + OWNERS_MAX.cast_signed() - 1));
-        assert!(!member.owns(99) && !member.owns(100 + OWNERS_MAX.cast_signed()) && !member.owns(i32::MIN));
+        assert!(member.owns(100) && member.owns(100 + LOCK_OWNERS_MAX.cast_signed() - 1));
+        assert!(
+            !member.owns(99) && !member.owns(100 + LOCK_OWNERS_MAX.cast_signed()) && !member.owns(i32::MIN)
+        );
         for bad in ["", "join", "join x", "join 1 nowhere", "welcome 1 2"] {
             assert!(parse_join(bad).is_none(), "{bad}");
         }

@@ -29,9 +29,9 @@ use std::time::Duration;
 use curt_client::Caller;
 use curt_client::caller::RpcSecurity;
 use curt_client::protocol::v3::NfsV3;
-use curt_client::protocol::v3::nlm::{NlmClient, NlmHost, NlmOptions, OWNERS_MAX};
+use curt_client::protocol::v3::nlm::{NlmClient, NlmHost, NlmOptions};
 use curt_client::protocol::{
-    LockAnswer, LockEvents, Protocol as _, RpcCaller, RpcClient, WireLock, WireOwner,
+    LOCK_OWNERS_MAX, LockAnswer, LockEvents, Protocol as _, RpcCaller, RpcClient, WireLock, WireOwner,
 };
 use curt_client::threads::MonotonicClock;
 use curt_observe::control;
@@ -47,8 +47,8 @@ use tracing::{info, warn};
 /// The first number. The kernel's lock manager counts from 1.
 const FIRST: i32 = 1 << 30;
 
-/// Blocks of [`OWNERS_MAX`] numbers from [`FIRST`] on.
-const BLOCKS: u32 = FIRST.cast_unsigned() / OWNERS_MAX;
+/// Blocks of [`LOCK_OWNERS_MAX`] numbers from [`FIRST`] on.
+const BLOCKS: u32 = FIRST.cast_unsigned() / LOCK_OWNERS_MAX;
 
 /// LOCKs that may be blocked of one owner in one file; the oldest is forgotten beyond that.
 const BLOCKED_MAX: usize = 64;
@@ -122,7 +122,7 @@ impl LockRecord {
     fn reserve_from(start: u32, directory: &Path, server: RecordedServer) -> io::Result<Self> {
         create_directory(directory)?;
         for block in (start..BLOCKS).chain(0..start) {
-            let first_svid = FIRST + (block * OWNERS_MAX).cast_signed();
+            let first_svid = FIRST + (block * LOCK_OWNERS_MAX).cast_signed();
             let path = directory.join(first_svid.to_string());
             let Some(mut file) = create_locked(&path)? else { continue };
             file.write_all(server.line().as_bytes())?;
@@ -586,15 +586,15 @@ mod tests {
         let reserve = || LockRecord::reserve_from(BLOCKS - 1, &directory, server()).unwrap();
         let killed = reserve();
         let (svid, path) = (killed.first_svid(), killed.path.clone());
-        assert!(svid.checked_add_unsigned(OWNERS_MAX - 1).is_some());
+        assert!(svid.checked_add_unsigned(LOCK_OWNERS_MAX - 1).is_some());
         killed.note(&FileHandle::new(&[1]).unwrap(), WireOwner(5), &user(10));
         let text = fs::read_to_string(&path).unwrap();
         let living = reserve();
         assert_eq!(living.first_svid(), FIRST, "the next one, of all");
         drop(killed);
         let other = reserve();
-        assert!(other.first_svid().abs_diff(living.first_svid()) >= OWNERS_MAX);
-        assert!(other.first_svid().abs_diff(svid) >= OWNERS_MAX, "the killed mount's are not free");
+        assert!(other.first_svid().abs_diff(living.first_svid()) >= LOCK_OWNERS_MAX);
+        assert!(other.first_svid().abs_diff(svid) >= LOCK_OWNERS_MAX, "the killed mount's are not free");
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         drop(open_abandoned(&path).unwrap());
         assert!(open_abandoned(&living.path).is_none());
@@ -608,7 +608,7 @@ mod tests {
         let locks = directory.path().join("locks");
         create_directory(&locks).unwrap();
         for block in 0..BLOCKS {
-            File::create(locks.join((FIRST + (block * OWNERS_MAX).cast_signed()).to_string())).unwrap();
+            File::create(locks.join((FIRST + (block * LOCK_OWNERS_MAX).cast_signed()).to_string())).unwrap();
         }
         assert!(LockRecord::reserve(&locks, server()).is_err());
         let public = directory.path().join("public");

@@ -1,29 +1,41 @@
-//! Counts allocations of the process; also for tests of other crates.
+//! Counts allocations of the process and of each thread; also for tests of other crates.
 //!
 //! JUSTIFICATION: the allocator is an unsafe trait; no other interface sees each allocation.
 #![allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
+#![allow(dead_code, reason = "a test needs one of the counts")]
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static COUNT_HERE: Cell<usize> = const { Cell::new(0) };
+}
 
 struct Counting;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Number of allocations so far.
+/// Number of allocations of all threads so far.
 pub(crate) fn allocations() -> usize {
     COUNT.load(Ordering::SeqCst)
+}
+
+/// Number of allocations of this thread so far.
+pub(crate) fn allocations_here() -> usize {
+    COUNT_HERE.get()
 }
 
 // SAFETY: each call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::SeqCst);
+        COUNT_HERE.set(COUNT_HERE.get() + 1);
         // SAFETY: the caller's guarantee about `layout` is passed on.
         unsafe { System.alloc(layout) }
     }

@@ -18,7 +18,10 @@ mod tests;
 use std::{
     hash::{BuildHasher, RandomState},
     ops::Range,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -56,6 +59,8 @@ pub struct NfsV3 {
     nlm: Option<NlmClient>,
     /// To be told of the end of the mount.
     mount_service: Option<MountService>,
+    /// The server does not support READDIRPLUS. Relaxed accesses: no other data depend on it.
+    lacks_plus: AtomicBool,
 }
 
 /// What the server returned about a created object.
@@ -217,6 +222,10 @@ impl Protocol for NfsV3 {
         self.ask(caller, NfsProcedure::Link, &arguments, linked, both)
     }
 
+    fn lists_attributes(&self) -> bool {
+        !self.lacks_plus.load(Relaxed)
+    }
+
     /// READDIR or READDIRPLUS. A name that no directory can contain makes the reply malformed.
     fn list(
         &self,
@@ -238,7 +247,12 @@ impl Protocol for NfsV3 {
                 max_count: count,
             };
             let procedure = NfsProcedure::ReaddirPlus;
-            (procedure, list(procedure, &arguments)?)
+            let incoming = list(procedure, &arguments).inspect_err(|error| {
+                if matches!(error, CallError::ProcedureUnavailable) {
+                    self.note_lack_of_plus();
+                }
+            });
+            (procedure, incoming?)
         } else {
             let arguments = ReaddirArguments { directory, cookie, verifier, count };
             (NfsProcedure::Readdir, list(NfsProcedure::Readdir, &arguments)?)
@@ -261,6 +275,9 @@ impl Protocol for NfsV3 {
                 attributes: None,
             })?
         };
+        if request.plus && matches!(outcome, Err(Fault::Notsupp)) {
+            self.note_lack_of_plus();
+        }
         Ok(NfsReply { sent_at: incoming.sent_at, lost_at: None, outcome, attributes })
     }
 
@@ -409,17 +426,25 @@ impl NfsV3 {
     /// NFS version 3 over the connection of `rpc`.
     #[must_use]
     pub fn new(rpc: Arc<RpcClient>) -> Arc<Self> {
-        Arc::new(Self { rpc, nlm: None, mount_service: None })
+        Self::of(rpc, None, None)
     }
 
     /// The same, with locks by `nlm`.
     #[must_use]
     pub fn with_locks(rpc: Arc<RpcClient>, nlm: NlmClient) -> Arc<Self> {
-        Arc::new(Self { rpc, nlm: Some(nlm), mount_service: None })
+        Self::of(rpc, Some(nlm), None)
     }
 
-    fn of_mount(rpc: Arc<RpcClient>, nlm: Option<NlmClient>, mount_service: MountService) -> Arc<Self> {
-        Arc::new(Self { rpc, nlm, mount_service: Some(mount_service) })
+    fn of(rpc: Arc<RpcClient>, nlm: Option<NlmClient>, mount_service: Option<MountService>) -> Arc<Self> {
+        Arc::new(Self { rpc, nlm, mount_service, lacks_plus: AtomicBool::new(false) })
+    }
+
+    /// Records that the server does not support READDIRPLUS, which is optional (RFC 1813, section
+    /// 3.3.17).
+    fn note_lack_of_plus(&self) {
+        if !self.lacks_plus.swap(true, Relaxed) {
+            tracing::info!("the server has no READDIRPLUS: directories are listed without attributes");
+        }
     }
 
     fn nlm<'a>(&'a self, caller: RpcCaller<'a>) -> Option<(&'a NlmClient, NlmCalls<'a>)> {

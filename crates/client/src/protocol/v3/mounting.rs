@@ -84,7 +84,7 @@ pub fn mount(
         }
         limits => limits?,
     };
-    let protocol = NfsV3::of_mount(rpc, (mount.locks)(), mount_service);
+    let protocol = NfsV3::of(rpc, (mount.locks)(), Some(mount_service));
     Ok(MountedExport { root, limits, path_limits, protocol, transport })
 }
 

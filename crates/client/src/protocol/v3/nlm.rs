@@ -54,7 +54,8 @@ pub trait NlmHost: Send + Sync + fmt::Debug {
     /// owners, and the server is monitored. Returns whether it has numbers.
     fn prepare(&self) -> bool;
 
-    /// The first `svid` of this mount, after [`NlmHost::prepare`]; [`OWNERS_MAX`] follow.
+    /// The first `svid` of this mount, after [`NlmHost::prepare`]; [`LOCK_OWNERS_MAX`](crate::protocol::LOCK_OWNERS_MAX)
+    /// follow.
     fn first_svid(&self) -> i32;
 
     /// Whether a server can call back now (GRANTED).
@@ -78,9 +79,6 @@ pub trait NlmHost: Send + Sync + fmt::Debug {
     /// Passes callbacks of the server to `events`.
     fn report(&self, events: Weak<dyn LockEvents>);
 }
-
-/// Owners of one mount at one time. Further ones get ENOLCK.
-pub const OWNERS_MAX: u32 = 1 << 16;
 
 /// How the server's lock manager is found.
 #[derive(Clone, Debug)]
