@@ -11,16 +11,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use curt_observe::ServerCounter;
+use curt_observe::events::handle_hash;
+use curt_observe::{ServerCounter, probe};
 use curt_proto::nfs4::Clientid;
 use curt_rpc::clock::TimeSource;
 use curt_rpc::server::DeferredCall;
 use curt_types::Fault;
+use curt_vfs::Error;
 use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
 
 use crate::request::{NfsRequest, VerifiedHandle};
 use crate::service::NfsService;
-use crate::state::{DelegationObserver, FileChange, FileKey, Recall, SlotInUse};
+use crate::state::{
+    BegunChange, ChangeKind, DelegationObserver, DelegationRefusal, FileChange, FileKey, LocalChanges,
+    Recall, SlotInUse,
+};
 
 /// How long a request waits for delegations to be returned.
 const WAIT_MAX: Duration = Duration::from_millis(250);
@@ -201,10 +207,10 @@ impl DelegationObserver for WaitingFiles {
 impl NfsService {
     /// Begins a change of `file`. Recalls the delegations that are in its way, except those of
     /// clients whose leases have expired: these lose them.
-    fn begin_change(&self, file: &FileKey, by: Option<Clientid>) -> Option<FileChange<'_>> {
+    fn begin_change(&self, file: &FileKey, by: Option<Clientid>, kind: ChangeKind) -> Option<FileChange<'_>> {
         let now = self.uptime();
-        let conflict = match self.held.delegations.begin_change(file, by, now) {
-            Ok(change) => return Some(change),
+        let conflict = match self.held.delegations.begin_change(file, by, kind, now) {
+            Ok(begun) => return Some(self.begun(begun)),
             Err(conflict) => conflict,
         };
         let mut has_expired = false;
@@ -214,14 +220,53 @@ impl NfsService {
         if has_expired {
             self.release_departing();
         }
-        if let Some(sender) = self.waiting_calls.sender() {
-            for recall in conflict.recalls {
-                self.counters.count(ServerCounter::DelegationsRecalled);
+        self.send_recalls(conflict.recalls);
+        // A holder may have answered, or be gone.
+        let begun = self.held.delegations.begin_change(file, by, kind, now);
+        begun.ok().map(|begun| self.begun(begun))
+    }
+
+    fn begun<'a>(&self, begun: BegunChange<'a>) -> FileChange<'a> {
+        self.send_recalls(begun.recall);
+        begun.change
+    }
+
+    fn send_recalls(&self, recalls: impl IntoIterator<Item = Recall>) {
+        for recall in recalls {
+            self.counters.count(ServerCounter::DelegationsRecalled);
+            probe!(NfsdDelegation { fhandle: handle_hash(recall.handle.as_bytes()), reason: "recalled" });
+            if let Some(sender) = self.waiting_calls.sender() {
                 sender.send(recall);
             }
         }
-        // A holder may have answered, or be gone.
-        self.held.delegations.begin_change(file, by, now).ok()
+    }
+
+    /// What tells of changes of `target` by processes of this machine, if it gets a delegation.
+    pub(crate) fn local_changes(
+        &self,
+        target: &VerifiedHandle<'_>,
+    ) -> Result<LocalChanges, DelegationRefusal> {
+        let Some(watcher) = self.lease_watcher.get() else { return Ok(LocalChanges::Ignored) };
+        let file = target.file_key();
+        if self.held.delegations.has_lease(&file) {
+            return Ok(LocalChanges::Leased);
+        }
+        let service = self.this.get().cloned().unwrap_or_default();
+        let broken = move || {
+            if let Some(service) = service.upgrade() {
+                // The process waits for the lease, which ends with the last delegation.
+                drop(service.begin_change(&file, None, ChangeKind::Data));
+            }
+        };
+        match target.vfs().lease(&target.node, watcher, Box::new(broken)) {
+            Ok(Some(lease)) => Ok(LocalChanges::Lease(lease)),
+            Ok(None) => Ok(LocalChanges::Ignored),
+            Err(Error::Os(Errno::AGAIN)) => Err(DelegationRefusal::Contention),
+            Err(error) => {
+                tracing::debug!(%error, "the kernel gives no lease, so there is no delegation");
+                Err(DelegationRefusal::Resource)
+            }
+        }
     }
 }
 
@@ -230,8 +275,12 @@ impl<'r> NfsRequest<'r, '_> {
     ///
     /// # Errors
     /// [`Fault::Jukebox`]: others have delegations of the file, which are recalled.
-    pub(crate) fn begin_change(&mut self, target: &VerifiedHandle<'r>) -> Result<FileChange<'r>, Fault> {
-        self.begin_change_of(&target.file_key())
+    pub(crate) fn begin_change(
+        &mut self,
+        target: &VerifiedHandle<'r>,
+        kind: ChangeKind,
+    ) -> Result<FileChange<'r>, Fault> {
+        self.begin_change_of(&target.file_key(), kind)
     }
 
     /// As [`Self::begin_change`], of the object with the name `name` in `directory`, if there is
@@ -240,6 +289,7 @@ impl<'r> NfsRequest<'r, '_> {
         &mut self,
         directory: &VerifiedHandle<'r>,
         name: &[u8],
+        kind: ChangeKind,
     ) -> Result<Option<FileChange<'r>>, Fault> {
         if let Some(change) = self.service.held.delegations.begin_change_of_any() {
             return Ok(Some(change));
@@ -247,12 +297,23 @@ impl<'r> NfsRequest<'r, '_> {
         // What cannot be looked up is not changed either.
         let Ok(found) = crate::ops::find(self, directory, name).value else { return Ok(None) };
         let file = FileKey { node: found.handle, ..directory.file_key() };
-        self.begin_change_of(&file).map(Some)
+        self.begin_change_of(&file, kind).map(Some)
     }
 
-    fn begin_change_of(&mut self, file: &FileKey) -> Result<FileChange<'r>, Fault> {
+    /// As [`Self::begin_change`], of the names in a directory.
+    pub(crate) fn begin_change_of_directory(
+        &mut self,
+        directory: &VerifiedHandle<'r>,
+    ) -> Result<Option<FileChange<'r>>, Fault> {
+        if let Some(change) = self.service.held.delegations.begin_change_of_any() {
+            return Ok(Some(change));
+        }
+        self.begin_change(directory, ChangeKind::Attributes).map(Some)
+    }
+
+    fn begin_change_of(&mut self, file: &FileKey, kind: ChangeKind) -> Result<FileChange<'r>, Fault> {
         let service = self.service;
-        service.begin_change(file, self.client).ok_or_else(|| {
+        service.begin_change(file, self.client, kind).ok_or_else(|| {
             self.recall = Some(RecallInProgress { file: *file, by: self.client });
             Fault::Jukebox
         })

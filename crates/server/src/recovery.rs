@@ -208,14 +208,15 @@ mod tests {
     use std::time::Duration;
 
     use curt_observe::ServerCounters;
-    use curt_proto::nfs4::{SequenceId, Verifier4};
+    use curt_proto::nfs4::{SequenceId, SessionId, SlotId, Verifier4};
     use curt_rpc::clock::{ScriptedTime, TimeSource};
     use curt_vfs::{HandleScheme, NodeHandle};
 
     use super::*;
     use crate::file_handle::FileSystemId;
     use crate::state::{
-        ChannelLimits, CreateSession, ExchangeId, Principal, ShareBits, ShareMode, StateLimits,
+        ChannelLimits, CreateSession, DelegationRefusal, DelegationRequest, ExchangeId, GrantingCall,
+        LocalChanges, Principal, ShareBits, ShareMode, StateLimits,
     };
     use crate::{PersistentState, Setup, SystemNames};
 
@@ -470,6 +471,41 @@ mod tests {
         run.service.expire_leases();
         assert!(!run.service.is_in_grace());
         assert!(run.open(&run.new_client(b"two"), 1, false).is_ok());
+    }
+
+    // SEMANTICS: stateful-13.
+    #[test]
+    fn a_client_takes_its_delegation_back_unless_somebody_has_the_file_open_for_writing() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = Run::start(directory.path());
+        let [one, two] = [b"one".as_slice(), b"two"].map(|owner| run.new_client(owner));
+        assert!(run.open(&one, 1, false).is_ok() && run.open(&two, 2, false).is_ok());
+        drop(run);
+        let run = Run::start(directory.path());
+        let (one, two) = (run.client(b"one"), run.client(b"two"));
+        assert!(run.open(&two, 2, true).is_ok());
+        let handle = curt_types::FileHandle::new(b"handle").unwrap();
+        let reclaim = |file: u8| {
+            let node = NodeHandle::new(HandleScheme::Memory, 0, &[file]).unwrap();
+            let granted_by =
+                GrantingCall { session: SessionId([0; 16]), slot: SlotId(0), sequence: SequenceId(1) };
+            let asked = DelegationRequest {
+                file: FileKey { file_system: FileSystemId(1), node },
+                handle: &handle,
+                granted_by,
+                is_reclaim: true,
+                local: LocalChanges::Ignored,
+            };
+            run.service.held.delegate(&one, asked, run.service.uptime())
+        };
+        assert!(reclaim(1).is_ok());
+        assert_eq!(reclaim(2), Err(DelegationRefusal::Contention));
+        // From then on it is in the way of others as before.
+        assert_eq!(reclaim(1), Err(DelegationRefusal::Contention));
+        run.service.complete_reclaim(&one).unwrap();
+        run.service.complete_reclaim(&two).unwrap();
+        run.service.expire_leases();
+        assert_eq!(run.service.clients().iter().map(|client| client.delegations).sum::<usize>(), 1);
     }
 
     // SEMANTICS: stateful-5.

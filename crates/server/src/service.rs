@@ -1,7 +1,7 @@
 //! The service: its parts, and the operations of its operator.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use curt_observe::{ServerCounters, probe};
@@ -9,7 +9,7 @@ use curt_proto::mount3;
 use curt_proto::nfs4;
 use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CALL_HEADER_MAX;
-use curt_vfs::FileCacheCounters;
+use curt_vfs::{FileCacheCounters, LeaseWatcher};
 
 use crate::authorisation_cache::AuthorisationCaches;
 use crate::delegations::{WaitingCalls, WaitingFiles};
@@ -135,10 +135,19 @@ pub struct NfsService {
     pub(crate) held: ServerState,
     /// The calls that wait for delegations to be returned.
     pub(crate) waiting_calls: Arc<WaitingCalls>,
+    /// Tells of processes of this machine that want to write files with delegations; none if they
+    /// do not matter.
+    pub(crate) lease_watcher: OnceLock<LeaseWatcher>,
+    /// This service, for what is told later.
+    pub(crate) this: OnceLock<Weak<Self>>,
+    /// Whether delegations need leases of the kernel (`--local-leases`).
+    pub(crate) uses_leases: bool,
     /// Ends the threads that call NFSv4 clients.
     pub(crate) callback_threads: OnceLock<CallbackThreads>,
     /// Whether delegations are granted (`--no-delegations`).
     grants_delegations: bool,
+    /// Whether directories have delegations (`--directory-delegations`).
+    grants_directory_delegations: bool,
     /// The server in EXCHANGE_ID: the same after a restart with the same handles.
     pub(crate) server_owner: [u8; 16],
     started: Instant,
@@ -193,8 +202,12 @@ impl NfsService {
             authorisations: AuthorisationCaches::default(),
             held,
             waiting_calls,
+            lease_watcher: OnceLock::new(),
+            this: OnceLock::new(),
+            uses_leases: true,
             callback_threads: OnceLock::new(),
             grants_delegations: true,
+            grants_directory_delegations: false,
             server_owner,
             started: clock.now(),
             lock_manager: Arc::default(),
@@ -269,6 +282,23 @@ impl NfsService {
     /// Whether to grant delegations. They are granted only once callbacks are served.
     pub fn set_delegations(&mut self, are_granted: bool) {
         self.grants_delegations = are_granted;
+    }
+
+    /// Whether to grant delegations of directories, too. The kernel does not tell of changes by
+    /// processes of this machine: they must make none.
+    pub fn set_directory_delegations(&mut self, are_granted: bool) {
+        self.grants_directory_delegations = are_granted;
+    }
+
+    /// Whether delegations of directories are granted, and can be recalled.
+    pub(crate) fn grants_directory_delegations(&self) -> bool {
+        self.grants_directory_delegations && self.waiting_calls.can_recall()
+    }
+
+    /// Whether a delegation needs a lease of the kernel, so that it is recalled before a process of
+    /// this machine writes the file. To be called before callbacks are served.
+    pub fn set_local_leases(&mut self, are_used: bool) {
+        self.uses_leases = are_used;
     }
 
     /// Whether delegations are granted, and can be recalled.

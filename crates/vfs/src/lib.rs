@@ -13,6 +13,7 @@ mod caller;
 mod error;
 mod handle;
 mod kernel_locks;
+mod lease;
 mod local;
 mod memory;
 mod mode;
@@ -29,9 +30,10 @@ pub use caller::FsCred;
 pub use error::Error;
 pub use handle::{HANDLE_BYTES_MAX, HandleScheme, NodeHandle};
 pub use kernel_locks::{KernelLockError, KernelLocks, ProcessLock};
+pub use lease::{FileLease, LeaseBroken};
 pub use local::{
-    FileCacheCounters, FileCaching, HandleChoice, LocalError, LocalOptions, LocalVfs, MetadataDurability,
-    OPathCaching,
+    FileCacheCounters, FileCaching, HandleChoice, LeaseWatcher, LocalError, LocalOptions, LocalVfs,
+    MetadataDurability, OPathCaching,
 };
 pub use memory::{ContentFormula, FaultPoint, MemoryOptions, MemoryTreeBuilder, MemoryVfs};
 pub use result::{
@@ -348,6 +350,19 @@ pub trait Vfs: Send + Sync {
 
     /// Limits and properties of the file system at `node` (FSINFO and PATHCONF), as they are.
     fn limits(&self, node: &NodeHandle) -> PostOpResult<Limits>;
+
+    /// A lease on a regular file: `broken` is called, on the watcher's thread, when a process of
+    /// this machine opens the file for writing or truncates it. The process waits until the lease
+    /// is dropped. `EAGAIN`: a process has the file open for writing; other errors: there are no
+    /// leases of this file. `None`: no process of this machine can write it.
+    fn lease(
+        &self,
+        _node: &NodeHandle,
+        _watcher: &LeaseWatcher,
+        _broken: LeaseBroken,
+    ) -> Result<Option<Box<dyn FileLease>>, Error> {
+        Ok(None)
+    }
 
     /// An open file description for locks of the kernel on a regular file; `EOPNOTSUPP` for a tree
     /// without such locks.

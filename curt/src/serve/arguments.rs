@@ -159,6 +159,17 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
     pub(super) delegations: Switch,
 
+    /// Delegate a file only with a lease of the kernel: a process on this machine that writes the
+    /// file then waits until the delegation is back. Without leases NFSv4 clients do not notice
+    /// such writes
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
+    pub(super) local_leases: Switch,
+
+    /// Grant delegations of directories to NFSv4 clients that ask for them. Clients do not notice
+    /// names that processes on this machine create, rename or remove
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::Off)]
+    pub(super) directory_delegations: Switch,
+
     /// Do not register with rpcbind; clients then need the port numbers as mount options
     #[arg(long)]
     pub(super) no_rpcbind: bool,

@@ -145,6 +145,7 @@ macro_rules! with_events {
             NfsdDrcFound "nfsd_drc_found" Stable Rare Instant { xid procedure peer reason } "A call was executed before: its reply is repeated, or it is dropped.";
             NfsdLockDone "nfsd_lock_done" Draft Request Instant { pid fhandle lock_first lock_last reason } "A LOCK, CANCEL or UNLOCK of NLM is answered; `pid` is the owner's process at its host.";
             NfsdLockGranted "nfsd_lock_granted" Draft Request Instant { peer fhandle lock_first lock_last } "A waiter has got its lock: its host is called back.";
+            NfsdDelegation "nfsd_delegation" Draft Request Instant { fhandle reason } "A delegation of this file is granted to an NFSv4 client, recalled, or returned; or its recall was not answered.";
             NfsdReload "nfsd_reload" Stable Rare Instant { entries reason } "The exports were read again.";
             CurtPanicked "curt_panicked" Draft Rare Instant { reason } "A thread has panicked at this place in the source; its operation fails, and the ring is copied.";
             SvcAccept "svc_xprt_accept" Stable Rare Instant { peer } "A connection is accepted.";

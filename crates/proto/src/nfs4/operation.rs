@@ -92,7 +92,8 @@ const LATER: Option<&str> = Some("not implemented yet");
 const NO_LAYOUTS: Option<&str> = Some("pNFS: the server has no layouts");
 const ONLY_4_0: Option<&str> = Some("NFSv4.0 only; sessions replace it");
 const OPTIONAL: Option<&str> = Some("optional; not implemented yet");
-const NO_DELEGATION: Option<&str> = Some("the server grants no delegation");
+const NO_DELEGATION: Option<&str> =
+    Some("delegations are granted with OPEN and GET_DIR_DELEGATION alone, and end with their client");
 
 macro_rules! operations {
     (
@@ -194,7 +195,7 @@ operations! {
     CreateSession = 43, "CREATE_SESSION", 1..=2, Neither, InSessionOrAlone, changes;
     DestroySession = 44, "DESTROY_SESSION", 1..=2, Neither, InSessionOrAlone, changes;
     FreeStateid = 45, "FREE_STATEID", 1..=2, Neither, InSession, changes;
-    GetDirDelegation = 46, "GET_DIR_DELEGATION", 1..=2, Current, InSession, changes => NO_DELEGATION;
+    GetDirDelegation = 46, "GET_DIR_DELEGATION", 1..=2, Current, InSession, changes;
     Getdeviceinfo = 47, "GETDEVICEINFO", 1..=2, Neither, InSession => NO_LAYOUTS;
     Getdevicelist = 48, "GETDEVICELIST", 1..=2, Current, InSession => NO_LAYOUTS;
     Layoutcommit = 49, "LAYOUTCOMMIT", 1..=2, Current, InSession, changes => NO_LAYOUTS;

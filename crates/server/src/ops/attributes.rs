@@ -4,6 +4,7 @@ use curt_types::{Attributes, Fault, SetAttributes, Timestamp};
 
 use super::WccOp;
 use crate::request::{NfsRequest, VerifiedHandle};
+use crate::state::ChangeKind;
 
 /// The largest size that a file offset can represent (`i64::MAX`); CVE-2022-48828 was a server
 /// without this limit.
@@ -28,7 +29,8 @@ pub(crate) fn setattr<'r>(
     if let Err(fault) = current.writable().and_then(|()| check(set)) {
         return current.not_begun(fault);
     }
-    let _change = match request.begin_change(current) {
+    let kind = if set.size.is_some() { ChangeKind::Data } else { ChangeKind::Attributes };
+    let _change = match request.begin_change(current, kind) {
         Ok(change) => change,
         Err(fault) => return current.not_begun(fault),
     };

@@ -5,6 +5,7 @@ use curt_types::Wcc;
 use super::name::{NamePurpose, check_name};
 use super::{BothAttributes, BothOp, OpResult, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
+use crate::state::ChangeKind;
 
 /// Adds a name for the saved target to the current target.
 pub(crate) fn link<'r>(
@@ -24,10 +25,11 @@ pub(crate) fn link<'r>(
         let linked = repeated::link(request, saved, current, name, window);
         return saved.both_unchanged(current, linked);
     }
-    let _change = match request.begin_change(saved) {
-        Ok(change) => change,
-        Err(fault) => return saved.both_unchanged(current, Err(fault)),
-    };
+    let changes =
+        (request.begin_change(saved, ChangeKind::Attributes), request.begin_change_of_directory(current));
+    if let (Err(fault), _) | (_, Err(fault)) = changes {
+        return saved.both_unchanged(current, Err(fault));
+    }
     request.may_block(saved);
     let linked = saved.vfs().link(&saved.caller(), &saved.node, &current.node, name);
     let directory = current.wcc(linked.directory);

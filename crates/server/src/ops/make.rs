@@ -4,8 +4,9 @@ use curt_types::Fault;
 use curt_vfs::{CreateMode, NewNode, SpecialFile};
 
 use super::name::{NamePurpose, check_name};
-use super::{FoundObject, WccOp, attributes, repeated};
+use super::{FoundObject, WccOp, attributes, lookup, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
+use crate::state::{ChangeKind, FileChange};
 
 /// The number of bits of a major device number in Linux.
 const MAJOR_BITS: u32 = 12;
@@ -26,15 +27,9 @@ pub(crate) fn make<'r>(
     if let Err(fault) = allowed {
         return current.not_begun(fault);
     }
-    // An existing file may be truncated.
-    let _change = match object {
-        NewNode::File(CreateMode::Unchecked(set)) if set.size.is_some() => {
-            match request.begin_change_of_name(current, name) {
-                Ok(change) => change,
-                Err(fault) => return current.not_begun(fault),
-            }
-        }
-        _ => None,
+    let _changes = match begin(request, current, name, object) {
+        Ok(changes) => changes,
+        Err(fault) => return current.not_begun(fault),
     };
     let made = if let Some(window) = request.repeated {
         repeated::make(request, current, name, object, window)
@@ -44,6 +39,30 @@ pub(crate) fn make<'r>(
         vfs.make(&current.caller(), &current.node, name, object)
     };
     current.wcc(made).map(|made| FoundObject { is_new: made.new, ..current.child(&made.node, name) })
+}
+
+/// Begins the change of the directory, and of the existing file that an unchecked creation
+/// truncates. One that finds a file changes nothing else.
+fn begin<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    current: &VerifiedHandle<'r>,
+    name: &[u8],
+    object: NewNode<'_>,
+) -> Result<[Option<FileChange<'r>>; 2], Fault> {
+    let truncated = match object {
+        NewNode::File(CreateMode::Unchecked(set)) if set.size.is_some() => {
+            request.begin_change_of_name(current, name, ChangeKind::Data)?
+        }
+        _ => None,
+    };
+    if let Some(change) = request.service.held.delegations.begin_change_of_any() {
+        return Ok([truncated, Some(change)]);
+    }
+    let is_unchecked = matches!(object, NewNode::File(CreateMode::Unchecked(_)));
+    if is_unchecked && lookup::find(request, current, name).value.is_ok() {
+        return Ok([truncated, None]);
+    }
+    Ok([truncated, Some(request.begin_change(current, ChangeKind::Attributes)?)])
 }
 
 /// Refuses device numbers that Linux would truncate to another device, and attributes that cannot

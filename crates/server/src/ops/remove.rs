@@ -3,6 +3,7 @@
 use super::name::{NamePurpose, check_name};
 use super::{WccOp, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
+use crate::state::ChangeKind;
 
 /// Removes `name` from the current target: an empty directory or any other object, according to the
 /// purpose.
@@ -18,10 +19,13 @@ pub(crate) fn remove<'r>(
     if let Some(window) = request.repeated {
         return current.wcc(repeated::remove(request, current, window));
     }
-    let _change = match request.begin_change_of_name(current, name) {
-        Ok(change) => change,
-        Err(fault) => return current.not_begun(fault),
-    };
+    let changes = (
+        request.begin_change_of_directory(current),
+        request.begin_change_of_name(current, name, ChangeKind::Attributes),
+    );
+    if let (Err(fault), _) | (_, Err(fault)) = changes {
+        return current.not_begun(fault);
+    }
     request.may_block(current);
     let (vfs, caller) = (current.vfs(), current.caller());
     current.wcc(if purpose == NamePurpose::RemoveDirectory {

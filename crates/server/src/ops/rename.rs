@@ -5,6 +5,7 @@ use curt_types::Fault;
 use super::name::{NamePurpose, check_name};
 use super::{BothAttributes, BothOp, OpResult, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
+use crate::state::ChangeKind;
 
 /// Renames `from` in the saved target to `to` in the current target.
 pub(crate) fn rename<'r>(
@@ -26,10 +27,13 @@ pub(crate) fn rename<'r>(
         let renamed = repeated::rename(request, saved, current, to, window);
         return saved.both_unchanged(current, renamed);
     }
-    // Both are recalled before the request waits for the first.
-    let changes = (request.begin_change_of_name(saved, from), request.begin_change_of_name(current, to));
-    if let (Err(fault), _) | (_, Err(fault)) = changes {
-        return saved.both_unchanged(current, Err(fault));
+    // All are recalled before the request waits for the first.
+    let kind = ChangeKind::Attributes;
+    let names =
+        [request.begin_change_of_name(saved, from, kind), request.begin_change_of_name(current, to, kind)];
+    let directories = [request.begin_change_of_directory(saved), request.begin_change_of_directory(current)];
+    if let Some(fault) = names.iter().chain(&directories).find_map(|change| change.as_ref().err()) {
+        return saved.both_unchanged(current, Err(*fault));
     }
     request.may_block(saved);
     let vfs = saved.vfs();

@@ -22,6 +22,7 @@ use std::{
 
 use curt_proto::nfs4::{Clientid, SequenceId, SessionId, SlotId, Stateid};
 use curt_types::FileHandle;
+use curt_vfs::FileLease;
 use parking_lot::Mutex;
 
 use super::{FileKey, nanoseconds};
@@ -48,7 +49,6 @@ pub(crate) struct GrantingCall {
 }
 
 /// A delegation as it is granted.
-#[derive(Clone, Debug)]
 pub(crate) struct NewDelegation {
     /// The holder.
     pub(crate) client: Clientid,
@@ -60,6 +60,27 @@ pub(crate) struct NewDelegation {
     pub(crate) granted_by: GrantingCall,
     /// The client had it before the server restarted.
     pub(crate) is_reclaim: bool,
+    /// What tells of changes by processes of this machine.
+    pub(crate) local: LocalChanges,
+}
+
+/// What tells of changes by processes of this machine.
+pub(crate) enum LocalChanges {
+    /// Nothing: there are none, or they need not be known.
+    Ignored,
+    /// A lease that the file is known to have.
+    Leased,
+    /// This lease, if the file has none yet.
+    Lease(Box<dyn FileLease>),
+}
+
+/// What a change changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChangeKind {
+    /// The file's data: the server opens it for writing.
+    Data,
+    /// Its attributes or names, or what others may open.
+    Attributes,
 }
 
 /// A delegation to be recalled.
@@ -75,6 +96,15 @@ pub(crate) struct Recall {
     pub(crate) handle: FileHandle,
     /// The request that got it.
     pub(crate) granted_by: GrantingCall,
+}
+
+/// A change that may be made.
+#[derive(Debug)]
+pub(crate) struct BegunChange<'a> {
+    /// The permission.
+    pub(crate) change: FileChange<'a>,
+    /// The recall of the client's own delegation: the kernel will not tell of changes any more.
+    pub(crate) recall: Option<Recall>,
 }
 
 /// What is in the way of a change.
@@ -120,9 +150,17 @@ struct Delegation {
     recall: Option<(Duration, RecallState)>,
 }
 
+/// The delegations of one file.
+#[derive(Default)]
+struct FileDelegations {
+    holders: HashMap<Clientid, Delegation>,
+    /// Tells of processes of this machine that want to write the file.
+    lease: Option<Box<dyn FileLease>>,
+}
+
 #[derive(Default)]
 struct DelegationShard {
-    files: HashMap<FileKey, HashMap<Clientid, Delegation>>,
+    files: HashMap<FileKey, FileDelegations>,
     /// The delegations that are recalled, by the time of the recall and the stateid.
     recalled: BTreeMap<(Duration, [u8; 12]), (FileKey, Clientid)>,
 }
@@ -148,6 +186,7 @@ pub(crate) struct DelegationTable {
 
 /// Permission to change a file, until it is dropped.
 #[must_use]
+#[derive(Debug)]
 pub(crate) struct FileChange<'a>(&'a AtomicU32);
 
 impl Drop for FileChange<'_> {
@@ -199,7 +238,9 @@ impl DelegationTable {
     }
 
     /// Begins a change of `file` that is made by the client `by`, or by no NFSv4 client. The
-    /// delegation of a client is not in its own way: it knows what it changes.
+    /// delegation of a client is not in its own way: it knows what it changes. But a lease of the
+    /// kernel is in the way of the server's own write. It is given up, and so the client is asked
+    /// for its delegation without being waited for.
     ///
     /// # Errors
     /// The delegations in its way, which are recalled from now on.
@@ -207,43 +248,70 @@ impl DelegationTable {
         &self,
         file: &FileKey,
         by: Option<Clientid>,
+        kind: ChangeKind,
         now: Duration,
-    ) -> Result<FileChange<'_>, DelegationConflict> {
+    ) -> Result<BegunChange<'_>, DelegationConflict> {
         let place = self.place(file);
         let changes = &self.changes[place % PLACES];
         changes.fetch_add(1, Ordering::SeqCst);
         let change = FileChange(changes);
         if self.is_empty() {
-            return Ok(change);
+            return Ok(BegunChange { change, recall: None });
         }
-        let shard = &mut *self.shards[place % SHARDS].lock();
-        let Some(holders) = shard.files.get_mut(file) else { return Ok(change) };
+        // Dropped after the guard, which is newer.
+        let mut lease = None;
+        let DelegationShard { files, recalled } = &mut *self.shards[place % SHARDS].lock();
+        let Some(delegations) = files.get_mut(file) else { return Ok(BegunChange { change, recall: None }) };
         let mut conflict = DelegationConflict::default();
-        for (client, delegation) in holders.iter_mut().filter(|(client, _)| Some(**client) != by) {
-            conflict.holders.push(*client);
-            let since = match delegation.recall {
-                Some((_, RecallState::Sent)) => continue,
-                Some((since, RecallState::Failed)) => since,
-                None => {
-                    self.recalled.fetch_add(1, Ordering::Relaxed);
-                    shard.recalled.insert((now, delegation.stateid.other), (*file, *client));
-                    now
-                }
-            };
-            delegation.recall = Some((since, RecallState::Sent));
-            conflict.recalls.push(Recall {
-                client: *client,
-                stateid: delegation.stateid,
-                file: *file,
-                handle: delegation.handle.clone(),
-                granted_by: delegation.granted_by,
-            });
+        for (client, delegation) in delegations.holders.iter_mut() {
+            if Some(*client) != by {
+                conflict.holders.push(*client);
+                conflict.recalls.extend(self.recall(file, *client, delegation, recalled, now));
+            }
         }
         if conflict.holders.is_empty() {
-            return Ok(change);
+            let mut recall = None;
+            if kind == ChangeKind::Data {
+                lease = delegations.lease.take();
+            }
+            if lease.is_some()
+                && let Some((client, delegation)) = delegations.holders.iter_mut().next()
+            {
+                recall = self.recall(file, *client, delegation, recalled, now);
+            }
+            return Ok(BegunChange { change, recall });
         }
         self.last_recalls[place % PLACES].store(nanoseconds(now).saturating_add(1), Ordering::Relaxed);
         Err(conflict)
+    }
+
+    /// Marks a delegation as recalled. Returns the recall, if it is to be sent.
+    fn recall(
+        &self,
+        file: &FileKey,
+        client: Clientid,
+        delegation: &mut Delegation,
+        recalled: &mut BTreeMap<(Duration, [u8; 12]), (FileKey, Clientid)>,
+        now: Duration,
+    ) -> Option<Recall> {
+        let since = match delegation.recall {
+            Some((_, RecallState::Sent)) => return None,
+            Some((since, RecallState::Failed)) => since,
+            None => {
+                self.recalled.fetch_add(1, Ordering::Relaxed);
+                recalled.insert((now, delegation.stateid.other), (*file, client));
+                now
+            }
+        };
+        delegation.recall = Some((since, RecallState::Sent));
+        let Delegation { stateid, ref handle, granted_by, .. } = *delegation;
+        Some(Recall { client, stateid, file: *file, handle: handle.clone(), granted_by })
+    }
+
+    /// Whether the kernel tells of processes that want to write the file.
+    pub(crate) fn has_lease(&self, file: &FileKey) -> bool {
+        let shard = self.shards[self.place(file) % SHARDS].lock();
+        shard.files.get(file).is_some_and(|delegations| delegations.lease.is_some())
     }
 
     /// Grants a delegation, unless somebody changes the file, has changed it lately, or may write
@@ -261,17 +329,28 @@ impl DelegationTable {
         let shard = &mut *self.shards[place % SHARDS].lock();
         let is_changed = self.changes[place % PLACES].load(Ordering::SeqCst) > 0
             || self.changes_of_any.load(Ordering::SeqCst) > 0;
+        let present = shard.files.get(file);
+        let is_told_of_local_changes = match &new.local {
+            LocalChanges::Ignored => true,
+            LocalChanges::Leased => present.is_some_and(|delegations| delegations.lease.is_some()),
+            LocalChanges::Lease(lease) => !lease.is_broken(),
+        };
         let is_granted = !is_changed
+            && is_told_of_local_changes
             && (new.is_reclaim || !self.was_recalled(place, now))
-            && shard.files.get(file).is_none_or(|holders| is_open_to(holders, new.client))
+            && present.is_none_or(|delegations| is_open_to(&delegations.holders, new.client))
             && !is_open_for_writing();
         if !is_granted {
             self.count.fetch_sub(1, Ordering::SeqCst);
             return false;
         }
-        let NewDelegation { client, stateid, handle, granted_by, .. } = new;
+        let NewDelegation { client, stateid, handle, granted_by, local, .. } = new;
         let delegation = Delegation { stateid, handle, granted_by, recall: None };
-        shard.files.entry(*file).or_default().insert(client, delegation);
+        let delegations = shard.files.entry(*file).or_default();
+        delegations.holders.insert(client, delegation);
+        if let (None, LocalChanges::Lease(lease)) = (&delegations.lease, local) {
+            delegations.lease = Some(lease);
+        }
         true
     }
 
@@ -286,12 +365,12 @@ impl DelegationTable {
     /// A client's delegation ends: it was returned or revoked, or the client is gone.
     pub(super) fn end(&self, file: &FileKey, client: Clientid) {
         let place = self.place(file);
+        // Dropped after the guard, which is newer: a lease has a descriptor.
+        let _last;
         let shard = &mut *self.shards[place % SHARDS].lock();
-        let Some(holders) = shard.files.get_mut(file) else { return };
-        let Some(ended) = holders.remove(&client) else { return };
-        if holders.is_empty() {
-            shard.files.remove(file);
-        }
+        let Some(delegations) = shard.files.get_mut(file) else { return };
+        let Some(ended) = delegations.holders.remove(&client) else { return };
+        _last = if delegations.holders.is_empty() { shard.files.remove(file) } else { None };
         self.count.fetch_sub(1, Ordering::SeqCst);
         if let Some((since, _)) = ended.recall {
             shard.recalled.remove(&(since, ended.stateid.other));
@@ -306,7 +385,8 @@ impl DelegationTable {
     /// file.
     pub(crate) fn recall_failed(&self, file: &FileKey, client: Clientid, stateid: &Stateid) {
         let shard = &mut *self.shards[self.place(file) % SHARDS].lock();
-        let delegation = shard.files.get_mut(file).and_then(|holders| holders.get_mut(&client));
+        let delegations = shard.files.get_mut(file);
+        let delegation = delegations.and_then(|delegations| delegations.holders.get_mut(&client));
         if let Some(delegation) = delegation
             && delegation.stateid.other == stateid.other
             && let Some((_, state)) = &mut delegation.recall
@@ -321,8 +401,8 @@ impl DelegationTable {
             return false;
         }
         let shard = self.shards[self.place(file) % SHARDS].lock();
-        let holders = shard.files.get(file);
-        holders.is_some_and(|holders| holders.keys().any(|client| Some(*client) != by))
+        let delegations = shard.files.get(file);
+        delegations.is_some_and(|delegations| delegations.holders.keys().any(|client| Some(*client) != by))
     }
 
     /// The delegations that are recalled since `lease` or longer.

@@ -39,7 +39,10 @@ use self::sessions::SessionTable;
 
 pub(crate) use self::admin::ClientSummary;
 pub(crate) use self::clients::{Client, ExchangeId, Principal};
-pub(crate) use self::delegations::{DelegationObserver, DelegationTable, FileChange, GrantingCall, Recall};
+pub(crate) use self::delegations::{
+    BegunChange, ChangeKind, DelegationObserver, DelegationTable, FileChange, GrantingCall, LocalChanges,
+    Recall,
+};
 pub(crate) use self::fault::StateFault;
 pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;

@@ -18,8 +18,8 @@ use super::delegations::NewDelegation;
 use super::lock_states::LockState;
 use super::shares::FilePin;
 use super::{
-    Client, FileKey, GrantingCall, IoDirection, ServerState, ShareBits, ShareHolder, ShareMode, StateFault,
-    WantedAccess, has_much, has_room, is_near_limit, nanoseconds,
+    Client, FileKey, GrantingCall, IoDirection, LocalChanges, ServerState, ShareBits, ShareHolder, ShareMode,
+    StateFault, WantedAccess, has_much, has_room, is_near_limit, nanoseconds,
 };
 
 /// Time between two requests to a client to return state.
@@ -91,6 +91,8 @@ pub(crate) struct DelegationRequest<'a> {
     pub(crate) granted_by: GrantingCall,
     /// `CLAIM_PREVIOUS`: the client had the delegation before the server restarted.
     pub(crate) is_reclaim: bool,
+    /// What tells of changes by processes of this machine.
+    pub(crate) local: LocalChanges,
 }
 
 /// Why a client gets no delegation.
@@ -637,7 +639,7 @@ impl ServerState {
     pub(crate) fn delegate(
         &self,
         client: &Client,
-        asked: &DelegationRequest<'_>,
+        asked: DelegationRequest<'_>,
         now: Duration,
     ) -> Result<Stateid, DelegationRefusal> {
         let states = &mut *client.states.lock();
@@ -658,6 +660,7 @@ impl ServerState {
             handle: asked.handle.clone(),
             granted_by: asked.granted_by,
             is_reclaim: asked.is_reclaim,
+            local: asked.local,
         };
         let is_open_for_writing = || self.shares.is_open_for_writing(&asked.file);
         if !self.delegations.grant(&asked.file, new, now, is_open_for_writing) {

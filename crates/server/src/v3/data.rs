@@ -13,7 +13,7 @@ use curt_xdr::{Encode, put_padding};
 use super::{Results, finish, not_begun, on_data, wcc};
 use crate::ops::{self, OpResult};
 use crate::request::NfsRequest;
-use crate::state::IoDirection;
+use crate::state::{ChangeKind, IoDirection};
 
 /// The size of status, flag of the attributes, attributes, count, eof, and length of the data.
 const HEAD: usize = 4 + 4 + Fattr::ENCODED + 4 + 4 + 4;
@@ -79,7 +79,9 @@ pub(super) fn write(
     if usize::try_from(arguments.count) != Ok(data.len()) {
         return Ok(not_begun(&current, Fault::Inval));
     }
-    let allowed = current.not_denied(IoDirection::Write).and_then(|()| request.begin_change(&current));
+    let allowed = current
+        .not_denied(IoDirection::Write)
+        .and_then(|()| request.begin_change(&current, ChangeKind::Data));
     let _change = match allowed {
         Ok(change) => change,
         Err(fault) => return Ok(not_begun(&current, fault)),

@@ -1,6 +1,6 @@
 //! DELEGRETURN (RFC 8881 section 18.6).
 
-use curt_observe::ServerCounter;
+use curt_observe::{ServerCounter, probe};
 use curt_proto::nfs4::{DelegreturnArgs4, NfsStat4};
 use curt_xdr::Decoder;
 
@@ -20,5 +20,6 @@ pub(super) fn delegreturn<'r>(
     let service = compound.request.service;
     service.held.return_delegation(slot.client(), &stateid, &target.file_key())?;
     service.counters.count(ServerCounter::DelegationsReturned);
+    probe!(NfsdDelegation { fhandle: target.handle_hash(), reason: "returned" });
     Ok(())
 }

@@ -6,7 +6,7 @@ use curt_types::{Attributes, Fault, FileKind};
 
 use super::{Compound, OpFailure};
 use crate::request::VerifiedHandle;
-use crate::state::{FileChange, IoDirection, StateFault, WantedAccess};
+use crate::state::{ChangeKind, FileChange, IoDirection, StateFault, WantedAccess};
 
 /// Whether the client may read or write a file with a stateid of its arguments (RFC 8881 section
 /// 8.2.5). The result exists as long as the operation lasts.
@@ -30,7 +30,7 @@ pub(super) fn check_stateid<'r>(
     // Others have no delegation of a file that is open for writing.
     let is_special = matches!(stateid, Stateid::ANONYMOUS | Stateid::READ_BYPASS);
     let is_unannounced = io == IoDirection::Write && is_special;
-    Ok(if is_unannounced { Some(compound.request.begin_change(target)?) } else { None })
+    Ok(if is_unannounced { Some(compound.request.begin_change(target, ChangeKind::Data)?) } else { None })
 }
 
 /// The status of I/O that failed, for an object with these attributes: where the kernel says

@@ -23,6 +23,7 @@ mod destroy_clientid;
 mod destroy_session;
 mod exchange_id;
 mod free_stateid;
+mod get_dir_delegation;
 mod getattr;
 mod getfh;
 mod io;

@@ -1,6 +1,6 @@
 //! OPEN (RFC 8881 section 18.16).
 
-use curt_observe::ServerCounter;
+use curt_observe::{ServerCounter, probe};
 use curt_proto::nfs4::{
     Attribute, Bitmap4, ChangeInfo, CreateHow4, DelegationType, Fattr4, NfsStat4, Nfsace4, NoDelegation,
     OpenArgs4, OpenClaim, OpenDelegation, OpenHow, OpenOk4, OpenResultFlags, ShareAccess4, Stateid,
@@ -14,7 +14,9 @@ use super::settable::{EXCLUSIVE_CREATE, Settable, settable};
 use super::{Compound, Object, OpFailure, Outcome, decoded, io, names};
 use crate::ops::{self, OpResult};
 use crate::request::{NfsRequest, VerifiedHandle};
-use crate::state::{DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest, ShareBits, ShareMode};
+use crate::state::{
+    ChangeKind, DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest, ShareBits, ShareMode,
+};
 
 /// The attributes that hold the verifier of an exclusive creation until the client sets them.
 const VERIFIER_ATTRIBUTES: Bitmap4 = Attribute::set(&[Attribute::TimeAccess, Attribute::TimeModify]);
@@ -69,7 +71,8 @@ pub(super) fn open<'r>(
     // Nobody gets a delegation until the access is reserved. Holders of one do not know of a denial
     // either.
     let writes = mode.access.contains(ShareBits::WRITE) || mode.deny.contains(ShareBits::READ);
-    let change = if writes { Some(compound.request.begin_change(target)?) } else { None };
+    let kind = if mode.access.contains(ShareBits::WRITE) { ChangeKind::Data } else { ChangeKind::Attributes };
+    let change = if writes { Some(compound.request.begin_change(target, kind)?) } else { None };
     let pin = target.vfs().pin(&target.node).map_err(Fault::from)?;
     let service = compound.request.service;
     let slot = compound.slot.as_ref().ok_or(OpFailure::Status(NfsStat4::OpNotInSession))?;
@@ -175,15 +178,15 @@ fn delegate(
     if mode.access != ShareBits::READ {
         return none(NoDelegation::Contention(false));
     }
-    let asked = DelegationRequest {
-        file: target.file_key(),
-        handle: target.handle(),
-        granted_by: slot.call(),
-        is_reclaim,
-    };
-    match service.held.delegate(slot.client(), &asked, service.uptime()) {
+    let granted = service.local_changes(target).and_then(|local| {
+        let (file, handle, granted_by) = (target.file_key(), target.handle(), slot.call());
+        let asked = DelegationRequest { file, handle, granted_by, is_reclaim, local };
+        service.held.delegate(slot.client(), asked, service.uptime())
+    });
+    match granted {
         Ok(stateid) => {
             service.counters.count(ServerCounter::DelegationsGranted);
+            probe!(NfsdDelegation { fhandle: target.handle_hash(), reason: "granted" });
             // Nobody is named who may open without asking: the client asks by ACCESS.
             OpenDelegation::Read { stateid, recall: false, permissions: Nfsace4::default() }
         }

@@ -26,6 +26,7 @@ pub(super) const fn function(operation: Nfs4Operation) -> OperationFn {
         Nfs4Operation::DestroySession => super::destroy_session::destroy_session,
         Nfs4Operation::ExchangeId => super::exchange_id::exchange_id,
         Nfs4Operation::FreeStateid => super::free_stateid::free_stateid,
+        Nfs4Operation::GetDirDelegation => super::get_dir_delegation::get_dir_delegation,
         Nfs4Operation::Getattr => super::getattr::getattr,
         Nfs4Operation::Getfh => super::getfh::getfh,
         Nfs4Operation::Link => super::link::link,

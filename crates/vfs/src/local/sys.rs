@@ -1,13 +1,13 @@
 //! System calls that rustix does not support: handles, the thread's file-system ids, access checks
-//! by descriptor, and byte-range locks.
+//! by descriptor, byte-range locks, and leases with their signals.
 //!
 //! JUSTIFICATION: there is no safe binding for name_to_handle_at, open_by_handle_at, setfsuid,
-//! setfsgid, cachestat, faccessat2 with AT_EMPTY_PATH, and fcntl with F_OFD_SETLK. glibc's wrappers
+//! setfsgid, cachestat, faccessat2 with AT_EMPTY_PATH, fcntl with F_OFD_SETLK and F_SETLEASE, and signalfd. glibc's wrappers
 //! of the id calls change all threads of the process; only the raw calls change one.
 #![allow(unsafe_code, reason = "system calls without a safe binding")]
 
 use std::ffi::CStr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use curt_types::LockType;
 use rustix::io::Errno;
@@ -162,6 +162,83 @@ fn ofd_lock(fd: BorrowedFd<'_>, command: libc::c_int, lock: &mut libc::flock) ->
     // SAFETY: `lock` is a `struct flock` that outlives the call.
     let status = unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut *lock) };
     done(status.into()).map(drop)
+}
+
+/// What a thread with leases is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeaseSignal {
+    /// A process wants to write the file of this descriptor.
+    Of(RawFd),
+    /// Too many signals were queued: any lease may be meant.
+    Overflow,
+}
+
+const F_SETSIG: libc::c_int = 10;
+const F_SETOWN_EX: libc::c_int = 15;
+const F_OWNER_TID: libc::c_int = 0;
+
+/// `struct f_owner_ex`.
+#[repr(C)]
+struct OwnerOfSignals {
+    kind: libc::c_int,
+    id: libc::pid_t,
+}
+
+/// The signal of leases. Nothing else of this program uses it.
+fn lease_signal() -> libc::c_int {
+    libc::SIGRTMIN() + 3
+}
+
+/// A descriptor from which this thread reads the signals of leases. They are blocked for it from
+/// now on.
+pub(super) fn lease_signals() -> Result<OwnedFd, Errno> {
+    let mut signals = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set, and the other calls get pointers to it.
+    let status = unsafe {
+        libc::sigemptyset(signals.as_mut_ptr());
+        libc::sigaddset(signals.as_mut_ptr(), lease_signal());
+        libc::sigaddset(signals.as_mut_ptr(), libc::SIGIO);
+        libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), std::ptr::null_mut())
+    };
+    if status != 0 {
+        return Err(Errno::from_raw_os_error(status));
+    }
+    // SAFETY: the set is initialised.
+    let fd = unsafe { libc::signalfd(-1, signals.as_ptr(), libc::SFD_CLOEXEC) };
+    done(fd.into())?;
+    // SAFETY: the call has returned a new descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The next signal of a descriptor of [`lease_signals`].
+pub(super) fn next_lease_signal(signals: BorrowedFd<'_>) -> Result<LeaseSignal, Errno> {
+    const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+    let mut bytes = [0; SIZE];
+    if rustix::io::read(signals, &mut bytes)? != SIZE {
+        return Err(Errno::IO);
+    }
+    // SAFETY: the structure consists of integers, and the kernel has written all of it.
+    let info: libc::signalfd_siginfo = unsafe { std::mem::transmute(bytes) };
+    let is_lease = i32::try_from(info.ssi_signo) == Ok(lease_signal());
+    Ok(if is_lease { LeaseSignal::Of(info.ssi_fd) } else { LeaseSignal::Overflow })
+}
+
+/// Takes a lease on a file that is open for reading. Its signals are sent to `thread`. `EAGAIN`:
+/// somebody has it open for writing.
+pub(super) fn set_read_lease(fd: BorrowedFd<'_>, thread: i32) -> Result<(), Errno> {
+    let owner = OwnerOfSignals { kind: F_OWNER_TID, id: thread };
+    // SAFETY: `owner` has the layout of `struct f_owner_ex`, and outlives the call.
+    done(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner) }.into())?;
+    // SAFETY: the arguments are numbers.
+    done(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, lease_signal()) }.into())?;
+    // SAFETY: the arguments are numbers.
+    done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) }.into()).map(drop)
+}
+
+/// Whether a descriptor has a lease that nobody wants to be given up.
+pub(super) fn has_read_lease(fd: RawFd) -> bool {
+    // SAFETY: the arguments are numbers.
+    unsafe { libc::fcntl(fd, libc::F_GETLEASE) == libc::F_RDLCK }
 }
 
 /// Appends up to `count` bytes from `offset` of a file to `data`, fewer at the end of the file.

@@ -9,11 +9,12 @@ use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 
 use super::names::LookupWait;
-use super::{FileCacheCounters, LocalVfs, limits, names, stat};
+use super::{FileCacheCounters, LeaseWatcher, LocalVfs, limits, names, stat};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::kernel_locks::KernelLocks;
+use crate::lease::{FileLease, LeaseBroken};
 use crate::name::check_name;
 use crate::result::{
     CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, RenameResult,
@@ -57,6 +58,15 @@ impl Vfs for LocalVfs {
 
     fn open_kernel_locks(&self, node: &NodeHandle) -> Result<Box<dyn KernelLocks>, Error> {
         self.open_locks(node)
+    }
+
+    fn lease(
+        &self,
+        node: &NodeHandle,
+        watcher: &LeaseWatcher,
+        broken: LeaseBroken,
+    ) -> Result<Option<Box<dyn FileLease>>, Error> {
+        self.take_lease(node, watcher, broken).map(Some)
     }
 
     fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode> {

@@ -136,6 +136,8 @@ fn service(
     }
     service.set_versions(arguments.vers);
     service.set_delegations(arguments.delegations == Switch::On);
+    service.set_local_leases(arguments.local_leases == Switch::On);
+    service.set_directory_delegations(arguments.directory_delegations == Switch::On);
     service.set_lease(Duration::from_secs(arguments.lease.into()));
     service.recover_clients().context("cannot recover the NFSv4 clients")?;
     Ok(service)

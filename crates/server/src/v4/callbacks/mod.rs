@@ -10,11 +10,13 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use curt_observe::ServerCounter;
+use curt_observe::events::handle_hash;
+use curt_observe::{ServerCounter, probe};
 use curt_proto::nfs4::{CALLBACK_VERSION, Clientid, NfsStat4};
 use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{CallError, RpcRequest};
 use curt_types::Fault;
+use curt_vfs::LeaseWatcher;
 
 use self::codec::{Answer, CallbackArguments, Encoded};
 use self::queue::{CallbackQueue, THREADS};
@@ -122,6 +124,10 @@ impl NfsService {
         let callbacks = Arc::new(ClientCallbacks(Arc::clone(&queue)));
         let _ = self.callback_threads.set(CallbackThreads(queue));
         self.locks.serve_clientids(Arc::<ClientCallbacks>::clone(&callbacks));
+        let _ = self.this.set(Arc::downgrade(self));
+        if self.uses_leases {
+            let _ = self.lease_watcher.set(LeaseWatcher::start().map_err(SetupError::DelegationThread)?);
+        }
         self.waiting_calls.start(callbacks, self.clock.clone()).map_err(SetupError::DelegationThread)?;
         self.locks.start(self.clock.clone()).map_err(SetupError::LockThread)
     }
@@ -170,6 +176,7 @@ impl NfsService {
             Delivery::TooLarge | Delivery::Unanswered | Delivery::Undelivered => (false, false),
         };
         if !is_delivered {
+            probe!(NfsdDelegation { fhandle: handle_hash(handle.as_bytes()), reason: "not answered" });
             self.held.delegations.recall_failed(file, *client, stateid);
         }
         has_answered

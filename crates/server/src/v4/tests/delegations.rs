@@ -614,3 +614,126 @@ fn a_change_waits_a_quarter_of_a_second_for_a_client_that_does_not_answer() {
         assert_eq!(set_mode(&other, &file), NfsStat4::Ok);
     }
 }
+
+fn delegated_directory(client: &TestClient<'_>, directory: &FileHandle) -> Result<Option<Stateid>, NfsStat4> {
+    let asked = GetDirDelegationArgs4 {
+        signal_when_available: false,
+        notification_types: Bitmap4::EMPTY,
+        child_attribute_delay: NfsTime4::default(),
+        directory_attribute_delay: NfsTime4::default(),
+        child_attributes: Bitmap4::EMPTY,
+        directory_attributes: Bitmap4::EMPTY,
+    };
+    let got = client.last(&[Nfs4Operation::Putfh], Nfs4Operation::GetDirDelegation, &|compound| {
+        compound.push(&PutfhArgs4 { object: NfsFh4::from(directory) });
+        compound.push(&asked);
+    })?;
+    Ok(match got {
+        GetDirDelegationOk4::Granted { stateid, .. } => Some(stateid),
+        GetDirDelegationOk4::Unavailable(_) => None,
+    })
+}
+
+// SEMANTICS: stateful-14.
+#[test]
+fn directories_are_delegated_on_request_until_others_change_their_names() {
+    let make = |client: &TestClient<'_>, name: &str| {
+        status(client.open(&client.files(), &creating(name, "o", READ, 0)))
+    };
+    let changes: [Change<'_>; 5] = [
+        ("CREATE", &|client| make(client, "new")),
+        ("REMOVE", &|client| {
+            client.at(&client.files(), &|compound| compound.push(&RemoveArgs4 { name: component("file") }))
+        }),
+        ("RENAME", &|client| rename(client, "file", "elsewhere")),
+        ("LINK", &|client| {
+            let (file, root) = (client.walk(&["srv", "files", "file"]).unwrap(), client.files());
+            client.at(&file, &|compound| {
+                compound.bare(Nfs4Operation::Savefh);
+                compound.push(&PutfhArgs4 { object: NfsFh4::from(&root) });
+                compound.push(&LinkArgs4 { name: component("second") });
+            })
+        }),
+        ("SETATTR", &|client| set_mode(client, &client.files())),
+    ];
+    for (what, change) in changes {
+        let setup = Setup {
+            state: PersistentState::with_key([9; 16]),
+            exports: vec![export("/srv/files", 1, rules())],
+            counters: Arc::new(ServerCounters::default()),
+        };
+        let mut service = NfsService::new(setup).unwrap();
+        service.set_directory_delegations(true);
+        let server = Server::over(Arc::new(service));
+        server.service.serve_callbacks().unwrap();
+        let (holder, other) = (server.client("holder"), server.client("other"));
+        let root = holder.files();
+        let file = create(&holder, "file");
+        assert_eq!(delegated_directory(&holder, &root), Ok(None), "it cannot be called");
+        let calls = bind(&holder, ok);
+        assert_eq!(delegated_directory(&holder, &file), Err(NfsStat4::Notdir));
+        assert_eq!(delegated_directory(&holder, &holder.walk(&["srv"]).unwrap()), Ok(None));
+        let stateid = delegated_directory(&holder, &root).unwrap().unwrap();
+        // Its own changes, and those that are none, recall nothing.
+        assert_eq!(make(&holder, "own"), NfsStat4::Ok);
+        assert_eq!(make(&other, "own"), NfsStat4::Ok);
+        assert_eq!(set_mode(&other, &file), NfsStat4::Ok);
+        assert!(calls.try_recv().is_err());
+        assert_eq!(change(&other), NfsStat4::Delay, "{what}");
+        assert_eq!(calls.recv_timeout(LONG).unwrap().stateid, stateid, "{what}");
+        assert_eq!(give_back(&holder, &root, stateid), NfsStat4::Ok);
+        assert_eq!(change(&other), NfsStat4::Ok, "{what}");
+    }
+}
+
+#[test]
+fn directories_are_not_delegated_unless_the_operator_says_so() {
+    let (server, _) = server();
+    let client = server.client("one");
+    let _calls = bind(&client, ok);
+    assert_eq!(delegated_directory(&client, &client.files()), Ok(None));
+}
+
+// SEMANTICS: stateful-11.
+#[test]
+fn a_process_on_the_server_writes_a_file_when_its_delegation_is_back() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, "old").unwrap();
+    let vfs = curt_vfs::LocalVfs::open(directory.path(), &curt_vfs::LocalOptions::default()).unwrap();
+    let exported = crate::ExportDefinition::for_everyone(b"/srv/files".to_vec(), Arc::new(vfs), rules());
+    let server = Server::with(vec![exported]);
+    server.service.serve_callbacks().unwrap();
+    let (holder, other) = (server.client("holder"), server.client("other"));
+    let calls = bind(&holder, ok);
+    let file = holder.walk(&["srv", "files", "file"]).unwrap();
+    let opened = holder.open(&holder.files(), &opening("file", "reader", READ, 0)).unwrap();
+    let Some(stateid) = delegation(&opened) else {
+        // The file system has no leases, and so there are no delegations.
+        assert_eq!(opened.result.delegation, OpenDelegation::None);
+        return;
+    };
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| std::fs::write(&path, "new"));
+        assert_eq!(calls.recv_timeout(LONG).unwrap().stateid, stateid);
+        assert!(!writer.is_finished());
+        assert_eq!(give_back(&holder, &file, stateid), NfsStat4::Ok);
+        writer.join().unwrap().unwrap();
+    });
+    // A process that has it open for writing leaves no room for one.
+    let other_path = directory.path().join("other");
+    let writer = std::fs::File::create(&other_path).unwrap();
+    assert_eq!(open_for(&holder, "other", READ), OpenDelegation::None);
+    drop(writer);
+    let recalls = bind(&other, ok);
+    let of_other = delegated(&other, "other");
+    // The server's own write for the holder does not wait for the lease: the holder is asked for
+    // its delegation.
+    let writes = other.open(&other.files(), &opening("other", "writer", BOTH, 0)).unwrap();
+    assert_eq!(write(&other, &writes.handle, writes.stateid), NfsStat4::Ok);
+    assert_eq!(recalls.recv_timeout(LONG).unwrap().stateid, of_other);
+    assert_eq!(give_back(&other, &writes.handle, of_other), NfsStat4::Ok);
+}

@@ -1,0 +1,231 @@
+//! Leases on files of a local tree (fcntl(2), `F_SETLEASE`), and the thread that learns of processes
+//! that want to write such a file.
+//!
+//! The kernel queues a signal for that thread, which reads it from a descriptor (signalfd(2)); it
+//! contains the descriptor of the lease. Where more signals are queued than the process may have,
+//! there is one without a descriptor, and all leases are looked at. A process that opens the file
+//! for writing waits until the lease is given up, for /proc/sys/fs/lease-break-time at most. This
+//! server's own opens do not wait (`O_NONBLOCK`).
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use curt_types::FileKind;
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::credentials::FsIdentity;
+use super::data::{reopen, retry};
+use super::sys::{self, LeaseSignal};
+use super::{LocalVfs, attributes_of};
+use crate::caller::FsCred;
+use crate::error::Error;
+use crate::handle::NodeHandle;
+use crate::lease::{FileLease, LeaseBroken};
+
+/// Leases have at most this part of the descriptors of the process: each has one.
+const DESCRIPTOR_SHARE: u64 = 4;
+
+/// The thread that is told of processes that want to write files with leases. It ends when this is
+/// dropped.
+pub struct LeaseWatcher {
+    /// The thread's id.
+    thread: i32,
+    leases: Arc<WatchedLeases>,
+    stop: Arc<OwnedFd>,
+}
+
+type WatchedLeases = Mutex<HashMap<RawFd, Arc<WatchedLease>>>;
+
+struct WatchedLease {
+    /// Set before `broken` is called.
+    is_broken: AtomicBool,
+    broken: LeaseBroken,
+}
+
+impl WatchedLease {
+    fn break_it(&self) {
+        // Pairs with `is_broken`: who does not see it is seen by `broken`, which takes a lock that
+        // the other one has had.
+        if !self.is_broken.swap(true, Ordering::AcqRel) {
+            (self.broken)();
+        }
+    }
+}
+
+impl LeaseWatcher {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// It cannot be started, or has no descriptor.
+    pub fn start() -> std::io::Result<Self> {
+        let leases = Arc::<WatchedLeases>::default();
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let (sender, started) = mpsc::channel();
+        let (watched, stopped) = (Arc::clone(&leases), Arc::clone(&stop));
+        let run = move || {
+            let begun =
+                sys::lease_signals().map(|signals| (signals, rustix::thread::gettid().as_raw_nonzero()));
+            match begun {
+                Ok((signals, thread)) => {
+                    let _ = sender.send(Ok(thread.get()));
+                    watch(&signals, &stopped, &watched);
+                }
+                Err(errno) => drop(sender.send(Err(errno))),
+            }
+        };
+        std::thread::Builder::new().name("leases".into()).spawn(run)?;
+        let thread = started.recv().unwrap_or(Err(Errno::SRCH))?;
+        Ok(Self { thread, leases, stop })
+    }
+
+    /// Maximum number of leases.
+    fn leases_max() -> usize {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        usize::try_from(limit / DESCRIPTOR_SHARE).unwrap_or(usize::MAX)
+    }
+}
+
+impl Drop for LeaseWatcher {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+    }
+}
+
+fn watch(signals: &OwnedFd, stop: &OwnedFd, leases: &WatchedLeases) {
+    loop {
+        let mut ready = [PollFd::new(signals, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        if retry(|| poll(&mut ready, None)).is_err() || !ready[1].revents().is_empty() {
+            return;
+        }
+        let broken: Vec<_> = match sys::next_lease_signal(signals.as_fd()) {
+            Ok(LeaseSignal::Of(fd)) => leases.lock().get(&fd).cloned().into_iter().collect(),
+            Ok(LeaseSignal::Overflow) => {
+                let leases = leases.lock();
+                let broken = leases.iter().filter(|(fd, _)| !sys::has_read_lease(**fd));
+                broken.map(|(_, lease)| Arc::clone(lease)).collect()
+            }
+            Err(_) => Vec::new(),
+        };
+        broken.iter().for_each(|lease| lease.break_it());
+    }
+}
+
+/// A lease on one file.
+struct LocalLease {
+    file: OwnedFd,
+    watched: Arc<WatchedLease>,
+    leases: Arc<WatchedLeases>,
+}
+
+impl FileLease for LocalLease {
+    fn is_broken(&self) -> bool {
+        self.watched.is_broken.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for LocalLease {
+    fn drop(&mut self) {
+        // Before the descriptor is closed, whose number may be used again then.
+        self.leases.lock().remove(&self.file.as_raw_fd());
+    }
+}
+
+impl LocalVfs {
+    /// A lease on a file.
+    pub(super) fn take_lease(
+        &self,
+        node: &NodeHandle,
+        watcher: &LeaseWatcher,
+        broken: LeaseBroken,
+    ) -> Result<Box<dyn FileLease>, Error> {
+        if watcher.leases.lock().len() >= LeaseWatcher::leases_max() {
+            return Err(Errno::MFILE.into());
+        }
+        let object = self.resolve(node)?;
+        let attributes = attributes_of(object.as_fd())?;
+        if attributes.kind != FileKind::Regular {
+            return Err(Errno::INVAL.into());
+        }
+        let is_anybody = self.identity == FsIdentity::Anybody;
+        if is_anybody {
+            self.identity.switch_to(&FsCred::ROOT)?;
+        }
+        let file = reopen(object.as_fd(), OFlags::RDONLY | OFlags::NONBLOCK)?;
+        if is_anybody {
+            // The owner may have a lease without CAP_LEASE.
+            self.identity.switch_to(&FsCred::new(attributes.uid, attributes.gid, &[]))?;
+        }
+        let watched = Arc::new(WatchedLease { is_broken: AtomicBool::new(false), broken });
+        watcher.leases.lock().insert(file.as_raw_fd(), Arc::clone(&watched));
+        let lease = LocalLease { file, watched, leases: Arc::clone(&watcher.leases) };
+        match sys::set_read_lease(lease.file.as_fd(), watcher.thread) {
+            Err(Errno::AGAIN) => {
+                // This server may have it open for writing, after a WRITE.
+                self.open_caches.file_cache.release(node);
+                sys::set_read_lease(lease.file.as_fd(), watcher.thread)?;
+            }
+            set => set?,
+        }
+        Ok(Box::new(lease))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::fs::{self, File, OpenOptions};
+    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{LocalOptions, Vfs as _};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_process_that_wants_to_write_waits_until_the_lease_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "old").unwrap();
+        let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+        let found = vfs.lookup(&FsCred::ROOT, &vfs.root(), b"file").value.unwrap();
+        let watcher = LeaseWatcher::start().unwrap();
+        let (sender, broken) = mpsc::channel();
+        let sender = Mutex::new(sender);
+        let take = |sender: Mutex<mpsc::Sender<()>>| {
+            let broken = Box::new(move || drop(sender.lock().send(())));
+            vfs.take_lease(&found.handle, &watcher, broken)
+        };
+        let lease = match take(sender) {
+            // Not every file system has leases.
+            Err(Error::Os(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOLCK)) => return,
+            lease => lease.unwrap(),
+        };
+        assert!(!lease.is_broken());
+        drop(File::open(&path).unwrap());
+        assert!(broken.try_recv().is_err(), "readers do not break it");
+        let nonblocking = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path);
+        assert_eq!(nonblocking.unwrap_err().raw_os_error(), Some(libc::EWOULDBLOCK));
+        broken.recv_timeout(LONG).unwrap();
+        assert!(lease.is_broken());
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| fs::write(&path, "new"));
+            drop(lease);
+            writer.join().unwrap().unwrap();
+        });
+        assert!(watcher.leases.lock().is_empty());
+        // Nobody gets one while a process may write.
+        let writer = OpenOptions::new().write(true).open(&path).unwrap();
+        let refused = take(Mutex::new(mpsc::channel().0)).err().unwrap();
+        assert!(matches!(refused, Error::Os(Errno::AGAIN)), "{refused}");
+        drop(writer);
+        assert!(take(Mutex::new(mpsc::channel().0)).is_ok());
+    }
+}
