@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +65,8 @@ struct Client {
     locks: HashMap<(u8, usize), HeldLocks>,
     /// It may have lost its session for another reason than its lease.
     may_be_gone: bool,
-    /// It has opened something, and has not lost its state since, as far as the model knows.
+    /// It has opened something, or was denied that, and has not lost its state since, as far as the
+    /// model knows: the server records a client before its first open.
     had_state: bool,
     /// It had state when the server restarted.
     may_reclaim: bool,
@@ -161,15 +163,23 @@ impl Outcome {
     }
 }
 
-const fn conflicts(one: (u32, u32), two: (u32, u32)) -> bool {
-    one.0 & two.1 != 0 || one.1 & two.0 != 0
+/// The access of an open, and the access that it denies to others.
+#[derive(Clone, Copy)]
+struct Mode {
+    access: u32,
+    deny: u32,
 }
 
-/// The bytes that two arguments mean: the first, and the one after the last.
-fn range(one: u8, two: u8) -> (usize, usize) {
+impl Mode {
+    const fn conflicts(self, other: Self) -> bool {
+        self.access & other.deny != 0 || self.deny & other.access != 0
+    }
+}
+
+/// The bytes that two arguments mean.
+fn range(one: u8, two: u8) -> Range<usize> {
     let first = usize::from(one) % BYTES;
-    let length = 1 + usize::from(two) % (BYTES - first);
-    (first, first + length)
+    first..first + 1 + usize::from(two) % (BYTES - first)
 }
 
 impl States {
@@ -262,7 +272,7 @@ impl States {
                 self.now += seconds;
             }
             11 => self.service().expire_leases(),
-            12 if one % 2 == 0 => self.restart(),
+            12 if one.is_multiple_of(2) => self.restart(),
             12 => self.expire(client),
             _ => self.downgrade(client, one, two),
         }
@@ -453,8 +463,9 @@ impl States {
                 return;
             }
             NfsStat4::ShareDenied | NfsStat4::ReclaimConflict => {
-                let in_the_way = self.opens_in_the_way(client, owner, file, (access, deny));
+                let in_the_way = self.opens_in_the_way(client, owner, file, Mode { access, deny });
                 assert!(!in_the_way.is_empty(), "an open is denied for no reason");
+                self.clients[client].had_state |= !is_reclaim;
                 return;
             }
             NfsStat4::Badsession => return,
@@ -466,7 +477,7 @@ impl States {
         } else {
             assert!(!was_in_grace && known.has_completed, "granted in the grace period");
         }
-        for other in self.opens_in_the_way(client, owner, file, (access, deny)) {
+        for other in self.opens_in_the_way(client, owner, file, Mode { access, deny }) {
             self.lost_to_another(client, other);
         }
         let stateid = outcome.result::<OpenedStateid>(Nfs4Operation::Open).0;
@@ -487,11 +498,11 @@ impl States {
     }
 
     /// The clients with an open that conflicts with one of an owner.
-    fn opens_in_the_way(&self, client: usize, owner: u8, file: usize, mode: (u32, u32)) -> Vec<usize> {
+    fn opens_in_the_way(&self, client: usize, owner: u8, file: usize, mode: Mode) -> Vec<usize> {
         let denies = |(number, known): &(usize, &Client)| {
             known.opens.iter().any(|open| {
                 let is_own = *number == client && open.owner == owner;
-                !is_own && open.file == file && conflicts((open.access, open.deny), mode)
+                !is_own && open.file == file && mode.conflicts(Mode { access: open.access, deny: open.deny })
             })
         };
         self.clients.iter().enumerate().filter(denies).map(|(number, _)| number).collect()
@@ -558,13 +569,13 @@ impl States {
         let open = known.opens[place].clone();
         let (owner, is_reclaim) = (two % OWNERS, two & 0x80 != 0);
         let kind = if two & 2 == 0 { LockType4::Read } else { LockType4::Write };
-        let (first, end) = range(one, two >> 2);
+        let bytes = range(one, two >> 2);
         let name = [b'l', owner];
         let lock = LockArgs4 {
             kind,
             reclaim: is_reclaim,
-            offset: first as u64,
-            length: (end - first) as u64,
+            offset: bytes.start as u64,
+            length: bytes.len() as u64,
             locker: Locker::New {
                 open_seqid: 0,
                 open_stateid: open.stateid,
@@ -579,7 +590,7 @@ impl States {
         match outcome.status {
             NfsStat4::Ok => {}
             NfsStat4::Denied | NfsStat4::ReclaimConflict => {
-                let in_the_way = self.locks_in_the_way(client, owner, open.file, kind, (first, end));
+                let in_the_way = self.locks_in_the_way(client, owner, open.file, kind, &bytes);
                 assert!(!in_the_way.is_empty(), "a lock is denied for no reason");
                 return;
             }
@@ -605,13 +616,13 @@ impl States {
             !was_in_grace && known.has_completed
         };
         assert!(is_in_time, "a lock in the wrong period");
-        for other in self.locks_in_the_way(client, owner, open.file, kind, (first, end)) {
+        for other in self.locks_in_the_way(client, owner, open.file, kind, &bytes) {
             self.lost_to_another(client, other);
         }
         let stateid = outcome.result(Nfs4Operation::Lock);
         let locks = self.clients[client].locks.entry((owner, open.file)).or_default();
         locks.stateids.insert(open.stateid.other, stateid);
-        locks.bytes[first..end].fill(Some(kind));
+        locks.bytes[bytes].fill(Some(kind));
     }
 
     /// The clients with a lock that conflicts with one of an owner.
@@ -621,12 +632,12 @@ impl States {
         owner: u8,
         file: usize,
         kind: LockType4,
-        (first, end): (usize, usize),
+        bytes: &Range<usize>,
     ) -> Vec<usize> {
         let denies = |(number, known): &(usize, &Client)| {
             known.locks.iter().any(|((holder, locked), locks)| {
                 let is_own = *number == client && *holder == owner;
-                let held = locks.bytes[first..end].iter().flatten();
+                let held = locks.bytes[bytes.clone()].iter().flatten();
                 let mut held = held.filter(|held| kind == LockType4::Write || **held == LockType4::Write);
                 !is_own && *locked == file && held.next().is_some()
             })
@@ -640,8 +651,8 @@ impl States {
         let Some((open, stateid)) = locks.stateids.iter().next().map(|(open, id)| (*open, *id)) else {
             return;
         };
-        let (first, end) = range(one, two >> 2);
-        let (offset, length) = (first as u64, (end - first) as u64);
+        let bytes = range(one, two >> 2);
+        let (offset, length) = (bytes.start as u64, bytes.len() as u64);
         let unlock = LockuArgs4 { kind: LockType4::Write, seqid: 0, stateid, offset, length };
         let outcome = self.on(client, key.1, &unlock);
         match outcome.status {
@@ -652,7 +663,7 @@ impl States {
         let next = outcome.result(Nfs4Operation::Locku);
         if let Some(locks) = self.clients[client].locks.get_mut(&key) {
             locks.stateids.insert(open, next);
-            locks.bytes[first..end].fill(None);
+            locks.bytes[bytes].fill(None);
         }
     }
 }

@@ -60,8 +60,8 @@ enum Bench {
     /// The server's table of byte-range locks: the time for one more lock among many, and the
     /// memory of a lock
     Locks(locks::LocksArguments),
-    /// The server's state of NFSv4: the time for one more open and lock among many, and the memory of
-    /// an open
+    /// The server's state of NFSv4: the time for one more open and lock among many, and the memory
+    /// of an open
     Opens(opens::OpensArguments),
     /// Open files for `opens`
     #[command(hide = true)]

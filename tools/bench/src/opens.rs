@@ -47,8 +47,8 @@ const EXPORT: &str = "export";
 #[derive(Debug, clap::Args)]
 pub(crate) struct OpensArguments {
     /// Rounds for each number of opens
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = super::at_least_one())]
-    rounds: usize,
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -278,55 +278,36 @@ fn handle(results: &mut CompoundResults<'_>) -> Result<FileHandle> {
     FileHandle::new(handle.object.bytes()).context("a handle that is too long")
 }
 
-/// Nanoseconds for each compound.
-#[derive(Default)]
-struct Costs {
-    open: Vec<f64>,
-    close: Vec<f64>,
-    lock: Vec<f64>,
-    unlock: Vec<f64>,
-    read: Vec<f64>,
-    getattr: Vec<f64>,
-}
+/// The compounds that are measured.
+const MEASURED: [&str; 6] = ["getattr_ns", "read_ns", "unlock_ns", "close_ns", "open_ns", "lock_ns"];
 
-/// Ends locks and opens all over the table, and begins them again.
-fn measure(client: &mut DirectClient, opens: &mut [LockedOpen], rounds: usize) -> Result<Costs> {
+/// Ends locks and opens all over the table, and begins them again. Returns the times of each
+/// compound in nanoseconds; their medians do not show when others use the processor.
+fn measure(client: &mut DirectClient, opens: &mut [LockedOpen], rounds: u32) -> Result<[Vec<f64>; 6]> {
     let count = u32::try_from(opens.len())?;
-    let mut costs = Costs::default();
-    for _ in 0..rounds {
-        let mut spent = [0.0; 6];
-        for at in 0..BATCH {
-            let number = at.wrapping_mul(0x9e37_79b9) % count;
-            let own = &mut opens[number as usize];
-            let mut timed = |place: usize, begun: Instant| spent[place] += begun.elapsed().as_secs_f64();
-            let begun = Instant::now();
-            client.getattr(own)?;
-            timed(0, begun);
-            let begun = Instant::now();
-            client.read(own)?;
-            timed(1, begun);
-            let begun = Instant::now();
-            client.unlock(number, own)?;
-            timed(2, begun);
-            let begun = Instant::now();
-            client.close(&own.file, own.open)?;
-            timed(3, begun);
-            let begun = Instant::now();
-            (own.file, own.open) = client.open(number)?;
-            timed(4, begun);
-            let begun = Instant::now();
-            own.lock = client.lock(number, &own.file, own.open)?;
-            timed(5, begun);
-        }
-        let [getattr, read, unlock, close, open, lock] = spent.map(|all| all * 1e9 / f64::from(BATCH));
-        costs.getattr.push(getattr);
-        costs.read.push(read);
-        costs.unlock.push(unlock);
-        costs.close.push(close);
-        costs.open.push(open);
-        costs.lock.push(lock);
+    let mut times = MEASURED.map(|_| Vec::new());
+    for at in 0..rounds * BATCH {
+        let number = at.wrapping_mul(0x9e37_79b9) % count;
+        let own = &mut opens[number as usize];
+        let mut begun = Instant::now();
+        let mut timed = |place: usize| {
+            times[place].push(begun.elapsed().as_secs_f64() * 1e9);
+            begun = Instant::now();
+        };
+        client.getattr(own)?;
+        timed(0);
+        client.read(own)?;
+        timed(1);
+        client.unlock(number, own)?;
+        timed(2);
+        client.close(&own.file, own.open)?;
+        timed(3);
+        (own.file, own.open) = client.open(number)?;
+        timed(4);
+        own.lock = client.lock(number, &own.file, own.open)?;
+        timed(5);
     }
-    Ok(costs)
+    Ok(times)
 }
 
 pub(super) fn run(arguments: &OpensArguments) -> Result<bool> {
@@ -334,13 +315,12 @@ pub(super) fn run(arguments: &OpensArguments) -> Result<bool> {
     for shape in [OpenShape::Owners, OpenShape::Files] {
         for count in COUNTS {
             let (mut client, mut opens) = DirectClient::filled(shape, count)?;
-            let costs = measure(&mut client, &mut opens, arguments.rounds)?;
-            rows.push(json!({
-                "what": shape.describe(), "opens": count,
-                "open_ns": median(&costs.open).round(), "close_ns": median(&costs.close).round(),
-                "lock_ns": median(&costs.lock).round(), "unlock_ns": median(&costs.unlock).round(),
-                "read_ns": median(&costs.read).round(), "getattr_ns": median(&costs.getattr).round(),
-            }));
+            let times = measure(&mut client, &mut opens, arguments.rounds)?;
+            let mut row = json!({ "what": shape.describe(), "opens": count });
+            for (name, times) in MEASURED.into_iter().zip(&times) {
+                row[name] = median(times).round().into();
+            }
+            rows.push(row);
         }
         memory.push(json!({ "what": shape.describe(), "bytes_per_open": bytes_per_open(shape)?.round() }));
     }

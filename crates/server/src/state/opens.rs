@@ -466,8 +466,8 @@ impl ServerState {
         Err(if has_much(own, self.limits.states) { StateFault::NoSpace } else { StateFault::Delay })
     }
 
-    /// How many of its states a client should keep at most, if it is to be asked now to return some:
-    /// it has most of those that it may have, and was not asked lately.
+    /// How many of its states a client should keep at most, if it is to be asked now to return
+    /// some: it has most of those that it may have, and was not asked lately.
     pub(crate) fn state_to_return(&self, client: &Client, now: Duration) -> Option<u32> {
         let own = client.state_count.load(Ordering::Relaxed);
         if !is_near_limit(own, self.states.load(Ordering::Relaxed), self.limits.states) {

@@ -1,6 +1,6 @@
-//! The sessions with which a connection is associated (RFC 8881 sections 2.10.5 and 2.10.8). Without
-//! state protection, CREATE_SESSION and each request in a session associate it. DESTROY_SESSION must
-//! come over such a connection (section 18.37.3).
+//! The sessions with which a connection is associated (RFC 8881 sections 2.10.5 and 2.10.8).
+//! Without state protection, CREATE_SESSION and each request in a session associate it.
+//! DESTROY_SESSION must come over such a connection (section 18.37.3).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

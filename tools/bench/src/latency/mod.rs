@@ -42,8 +42,8 @@ pub(crate) struct LatencyArguments {
     /// Rounds; each measures every server and operation
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// The version of NFS; 4.1 measures each operation after SEQUENCE and PUTFH, in one session for
-    /// each connection, and no sizes
+    /// The version of NFS; 4.1 measures each operation after SEQUENCE and PUTFH, in one session
+    /// for each connection, and no sizes
     #[arg(long, value_enum, default_value = "3")]
     vers: LatencyVersion,
     /// Another server, with NFSv3 too: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are

@@ -1,7 +1,7 @@
 //! Callbacks to clients (RFC 8881 sections 2.10.3, 20.6, 20.9 and 20.11).
 //!
-//! A few threads of their own make the calls ([`queue`]), over connections that the client has bound
-//! to one of its sessions, in slot 0 of the backchannel.
+//! A few threads of their own make the calls ([`queue`]), over connections that the client has
+//! bound to one of its sessions, in slot 0 of the backchannel.
 
 mod codec;
 mod queue;
