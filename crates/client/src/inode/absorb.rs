@@ -43,9 +43,9 @@ impl Inode {
         facts.state.dispute_contents();
     }
 
-    /// Whether the server keeps it without a name, as NFSv4 servers keep what is open somewhere, and
-    /// another client has removed the last name. A request that reached it by a name has to be sent
-    /// to the object that has the name now, as after NFS4ERR_STALE.
+    /// Whether the server keeps it without a name, as NFSv4 servers keep what is open somewhere,
+    /// and another client has removed the last name. A request that reached it by a name has to be
+    /// sent to the object that has the name now, as after NFS4ERR_STALE.
     ///
     /// # Errors
     /// ESTALE.

@@ -208,7 +208,7 @@ fn a_server_that_asks_for_time_gets_it() {
     let before = world.clock.passed();
     // The slot is behind: the server has executed what it seemed to delay.
     let _ = mounted.lookup(&root(), mounted.client.root(), "name");
-    assert!(world.clock.passed() - before > std::time::Duration::from_secs(60), "DELAY is awaited");
+    assert!(world.clock.passed() - before > Duration::from_secs(60), "DELAY is awaited");
     way.repair();
     assert_eq!(mounted.lookup(&root(), mounted.client.root(), "name").unwrap_err(), Errno::NOENT);
 }
@@ -512,7 +512,7 @@ fn a_name_that_another_client_has_given_to_another_file_is_looked_up_although_th
     let world = World::new();
     let (one, other) = (mounted(&world), world.mount_v4_over(CacheOptions::default(), "two", world.way()));
     let (top, other_top) = (one.client.root(), other.client.root());
-    let old = one.put(&root(), top, "file", 0o644, b"old");
+    one.put(&root(), top, "file", 0o644, b"old");
     let found = other.lookup(&root(), other_top, "file").unwrap();
     // The server keeps what is open.
     let kept = ops::open(&other.client.op(&root()), found.id, OpenFlags::writing()).unwrap().file;
