@@ -75,7 +75,8 @@ fn an_open_sees_whatever_was_closed_before_over_several_connections() -> Result<
 // SEMANTICS: cto-1, sessions-7.
 #[test]
 fn an_open_sees_whatever_was_closed_before_over_nfs_4_1() -> Result<()> {
-    over_two_mounts_and_the_export("vers=4.1")
+    // The change attribute is made of a time with steps: see `sessions-5`.
+    over_two_mounts_and_the_export("vers=4.1,neg_racy_guard=on")
 }
 
 // SEMANTICS: cto-1.
@@ -87,7 +88,7 @@ fn an_open_sees_whatever_was_closed_before_on_mounts_of_knfsd() -> Result<()> {
     // Its clock has steps of some milliseconds: a change of the other mount within one step, after
     // one of this mount, is visible only with the strict guard.
     let source = format!("{}:/export", server.address());
-    for options in ["neg_racy_guard=on", "vers=4.1"] {
+    for options in ["neg_racy_guard=on", "vers=4.1,neg_racy_guard=on"] {
         let mounts = mounts(&network, &source, options)?;
         check(&network, &[mounts[0].directory(), mounts[1].directory()])?;
         mounts.into_iter().try_for_each(CurtMount::unmount)?;

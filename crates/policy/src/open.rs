@@ -150,9 +150,9 @@ const OPEN_READ_MAX: u64 = 128 << 10;
 /// before.
 const LOOKUP_READ_MAX: u32 = 64 << 10;
 
-/// Decides how many bytes a LOOKUP of an unknown name reads as well. With close-to-open the open that
-/// follows has to ask in any case, and reads then. Otherwise the name, the rights and the data are
-/// all that it takes to open and read a file.
+/// Decides how many bytes a LOOKUP of an unknown name reads as well. With close-to-open the open
+/// that follows has to ask in any case, and reads then. Otherwise the name, the rights and the data
+/// are all that it takes to open and read a file.
 #[must_use]
 pub const fn decide_lookup_read(options: &CacheOptions, reads: &mut OpenReadBenefit) -> Option<u32> {
     let asks_at_open = options.close_to_open && options.sloppy_window().is_zero();

@@ -379,8 +379,8 @@ impl DataPlane {
         has_read
     }
 
-    /// Caches a whole file that another request has read, if nothing has ever been done with its data
-    /// here: then nothing can have changed them meanwhile. Returns whether it did.
+    /// Caches a whole file that another request has read, if nothing has ever been done with its
+    /// data here: then nothing can have changed them meanwhile. Returns whether it did.
     pub(crate) fn enter_untouched(
         &self,
         owner: &Arc<dyn DataOwner>,

@@ -43,6 +43,25 @@ impl Inode {
         facts.state.dispute_contents();
     }
 
+    /// Whether the server keeps it without a name, as NFSv4 servers keep what is open somewhere,
+    /// and another client has removed the last name. A request that reached it by a name has to be
+    /// sent to the object that has the name now, as after NFS4ERR_STALE.
+    ///
+    /// # Errors
+    /// ESTALE.
+    pub(crate) fn check_name(&self) -> Result<(), Errno> {
+        let facts = self.facts();
+        let was_removed_here =
+            facts.by_type.file_if_any().is_some_and(|file| file.was_removed_here && file.is_used());
+        let known = self.attributes_in(&facts);
+        drop(facts);
+        if was_removed_here || !known.is_some_and(|known| known.nlink == 0 && known.change.is_some()) {
+            return Ok(());
+        }
+        self.mark_stale();
+        Err(Errno::STALE)
+    }
+
     /// The errno of a failed request about it; records that the handle is stale if the status says
     /// so.
     pub(crate) fn note_failed_status(&self, status: Fault) -> Errno {

@@ -92,6 +92,8 @@ pub(crate) struct OpenState {
     /// they were dropped.
     pub(crate) copies_invalidated: u32,
     pub(crate) copies_dropped: u32,
+    /// This mount has removed a name of it, and the server keeps it while it is open.
+    pub(crate) was_removed_here: bool,
     /// Its silly name, if it was removed while it was open.
     pub(crate) silly: Option<SillyName>,
 }

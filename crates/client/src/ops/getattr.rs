@@ -60,7 +60,11 @@ pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interr
 /// Those of GETATTR; ESTALE if the object is gone; EINTR.
 pub fn getattr(op: &Op<'_>, id: InodeId) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
-    stat(op, &inode)
+    let found = stat(op, &inode)?;
+    if found.attributes.nlink == 0 {
+        inode.check_name()?;
+    }
+    Ok(found)
 }
 
 pub(crate) fn stat(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> {

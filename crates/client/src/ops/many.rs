@@ -71,7 +71,7 @@ fn read_whole(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     let result = loop {
         match read(op, &file, bytes.len() as u64, READ_STEP) {
-            Ok(part) if part.len() == 0 => break Ok(()),
+            Ok(part) if part.is_empty() => break Ok(()),
             Ok(part) => bytes.extend(part.to_vec()),
             Err(error) => break Err(error),
         }

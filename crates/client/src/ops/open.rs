@@ -95,6 +95,10 @@ pub(crate) fn open_inode(
         Some(FileKind::Symlink) => return Err(Errno::LOOP),
         Some(_) | None => return Err(Errno::NXIO),
     }
+    // A second attempt comes by a descriptor, not by the name.
+    if comes_back || !op.sb.serves_a_kernel() {
+        inode.check_name()?;
+    }
     let late = || ServerOpenGuard::get(op, inode, flags, open_time(op, inode, flags));
     let at_server = known_file.map_or_else(late, Ok)?;
     if comes_back && inode.has(InodeFlag::Shrunk) && !flags.truncate {

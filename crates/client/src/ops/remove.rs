@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::{
     api::InodeId,
     dentry_cache::{NameKey, ResolvedName},
-    inode::Inode,
+    inode::{Inode, TypeState},
     open_unlink::RemovalGuard,
     ops::{
         change::{self, NameChangeOutcome, prove_change},
@@ -63,11 +63,19 @@ pub(crate) fn end_removal(
         Ok(()) => {
             let _ = change::learn_own(op.sb, directory, name, None, ended);
             if let Some(removed) = removed {
+                note_removed_here(removed);
                 close::note_removed(op, removed);
             }
             Ok(())
         }
         Err(status) => Err(change::refused_change(op, directory, name, status, ended)),
+    }
+}
+
+/// Records that this mount has removed a name of a file that is open here, and not another client.
+pub(crate) fn note_removed_here(removed: &Inode) {
+    if let TypeState::File(file) = &mut removed.facts().by_type {
+        file.was_removed_here = file.is_used();
     }
 }
 

@@ -146,10 +146,10 @@ pub fn rename(
         }
         return Err(error);
     }
-    if let RemovalTarget::Closed(removal) = &target
-        && !is_moved(removal.of())
-    {
-        close::note_removed(op, removal.of());
+    match &target {
+        RemovalTarget::Closed(removal) if !is_moved(removal.of()) => close::note_removed(op, removal.of()),
+        RemovalTarget::Open(target) if !is_moved(target) => remove::note_removed_here(target),
+        RemovalTarget::Closed(_) | RemovalTarget::Open(_) | RemovalTarget::Missing => {}
     }
     kernel_names::note_renamed(op, &old, &new, moved.as_ref());
     Ok(())

@@ -48,6 +48,7 @@ fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result
     }
     if *set != SetAttributes::default() {
         set_attributes(op, inode, set)?;
+        inode.check_name()?;
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
             kernel_names::await_closed(op, inode);
         }

@@ -112,8 +112,8 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         name: &[u8],
     ) -> Answer<LookupReply, Option<Attributes>>;
 
-    /// As [`Protocol::find`], with what an open of a file that is found needs beside, if that takes no
-    /// further request: the subset of `rights` that the caller has, and up to `read` bytes.
+    /// As [`Protocol::find`], with what an open of a file that is found needs beside, if that takes
+    /// no further request: the subset of `rights` that the caller has, and up to `read` bytes.
     fn find_to_open(
         &self,
         caller: RpcCaller<'_>,
@@ -176,8 +176,8 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         is_directory: bool,
     ) -> Answer<(), Wcc>;
 
-    /// Removes names of objects that are not directories. Returns the results of the first of them, at
-    /// least one; `None` if each takes a request.
+    /// Removes names of objects that are not directories. Returns the results of the first of them,
+    /// at least one; `None` if each takes a request.
     fn remove_names(
         &self,
         _caller: RpcCaller<'_>,

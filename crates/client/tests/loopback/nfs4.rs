@@ -495,6 +495,25 @@ fn opens_are_shared_upgraded_and_kept_for_a_second() {
 
 // SEMANTICS: sessions-5.
 #[test]
+fn a_name_that_another_client_has_given_to_another_file_is_looked_up_although_the_old_one_is_kept() {
+    let world = World::new();
+    let (one, other) = (mounted(&world), world.mount_v4_over(CacheOptions::default(), "two", world.way()));
+    let (top, other_top) = (one.client.root(), other.client.root());
+    one.put(&root(), top, "file", 0o644, b"old");
+    let found = other.lookup(&root(), other_top, "file").unwrap();
+    // The server keeps what is open.
+    let kept = ops::open(&other.client.op(&root()), found.id, OpenFlags::writing()).unwrap().file;
+    assert_eq!(other.cat(&root(), found.id), Ok(b"old".to_vec()));
+    ops::unlink(&one.client.op(&root()), top, b"file").unwrap();
+    one.put(&root(), top, "file", 0o644, b"new one");
+    assert_eq!(other.cat(&root(), found.id), Err(Errno::STALE));
+    let found = other.lookup(&root(), other_top, "file").unwrap();
+    assert_eq!(other.cat(&root(), found.id), Ok(b"new one".to_vec()));
+    ops::close(&other.client.op(&root()), &kept).unwrap();
+}
+
+// SEMANTICS: sessions-5.
+#[test]
 fn what_another_client_has_closed_is_read_after_the_next_open() {
     let world = World::new();
     let one = mounted(&world);

@@ -1,6 +1,7 @@
 //! One compound: a SEQUENCE, the operations for opens that ride in it, and those of an intent.
 //!
-//! A compound that uses an open begins with PUTFH of its file, and with the OPEN if that is delayed.
+//! A compound that uses an open begins with PUTFH of its file, and with the OPEN if that is
+//! delayed.
 //!
 //! Owns the retries. A compound is sent again, in another slot or session, if the server has
 //! refused SEQUENCE, if it asks for time (DELAY, GRACE), or if the stateid of an open is unknown to

@@ -1116,8 +1116,8 @@ fn read_results(results: &mut Results<'_>, asked: usize) -> Judged<ReadResult, O
     Ok((Ok(ReadResult::Data { length, end: ok.eof }), about))
 }
 
-/// The data of a READ that another operation did not need. Its failure says nothing: the reader asks
-/// again.
+/// The data of a READ that another operation did not need. Its failure says nothing: the reader
+/// asks again.
 fn read_beside(results: &mut Results<'_>, asked: usize) -> Result<Option<ReadData>, DecodeError> {
     let ok: Option<ReadOk4<'_>> = optional(results.0.next(Nfs4Operation::Read))?;
     Ok(ok.and_then(|ok| read_data(&ok, asked)))

@@ -10,9 +10,9 @@
 //! knows which accesses it was opened with, and downgrades to these only (section 18.18.3): so does
 //! this table.
 //!
-//! An open for reading may be delayed: it has users, but the server has executed no OPEN that covers
-//! them. The OPEN then precedes the first request that uses the open, in the same compound. Without
-//! such a request the server never learns of the open.
+//! An open for reading may be delayed: it has users, but the server has executed no OPEN that
+//! covers them. The OPEN then precedes the first request that uses the open, in the same compound.
+//! Without such a request the server never learns of the open.
 
 use std::{
     collections::{HashMap, VecDeque},

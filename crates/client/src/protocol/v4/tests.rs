@@ -105,6 +105,56 @@ fn an_open_with_fewer_accesses_in_use_is_downgraded() {
 }
 
 #[test]
+fn the_server_learns_of_a_delayed_open_when_it_is_used() {
+    let rig = Rig::new();
+    assert!(rig.table.delay(&rig.key(), &rig.credential));
+    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Delayed(Arc::clone(&rig.credential)));
+    assert!(rig.table.held().is_empty(), "the server has nothing to test");
+    rig.table.forgotten_by_server();
+    assert!(rig.table.next_to_reclaim().is_none(), "nor to reclaim");
+    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)), "it is still used");
+    assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now), "nothing is closed");
+    assert_eq!(rig.riders(Duration::from_secs(9)), []);
+    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::None);
+    assert!(rig.table.delay(&rig.key(), &rig.credential));
+    rig.opened(3, 1, ShareAccess::Read);
+    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)));
+    assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
+    assert_eq!(rig.riders(Duration::from_secs(1)), [(RiderOperation::Close, 1)]);
+}
+
+#[test]
+fn an_open_for_writing_is_closed_although_a_delayed_one_is_left() {
+    let rig = Rig::new();
+    for opened in [ShareAccess::Write, ShareAccess::Both] {
+        rig.opened(3, 1, opened);
+        assert!(rig.table.share(&rig.key(), opened));
+        assert!(rig.table.delay(&rig.key(), &rig.credential));
+        let covers = opened == ShareAccess::Both;
+        assert_eq!(matches!(rig.table.usable(&rig.key()), UsableOpen::Stateid(_)), covers);
+        assert!(rig.table.release(&rig.key(), opened, rig.now));
+        assert_eq!(rig.riders(Duration::ZERO), [(RiderOperation::Close, 1)], "others may see it");
+        assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)));
+        assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
+    }
+}
+
+#[test]
+fn a_delayed_open_outlasts_a_reopen_of_the_others() {
+    let rig = Rig::new();
+    rig.opened(3, 1, ShareAccess::Write);
+    assert!(rig.table.share(&rig.key(), ShareAccess::Write));
+    assert!(rig.table.delay(&rig.key(), &rig.credential));
+    rig.table.doubt(&rig.key(), Stateid { seqid: 0, other: [3; 12] });
+    assert_eq!(rig.table.to_reopen(&rig.key()).unwrap().accesses, [ShareAccess::Write]);
+    assert!(rig.table.release(&rig.key(), ShareAccess::Write, rig.now));
+    assert_eq!(rig.table.usable(&rig.key()), UsableOpen::Reopen);
+    assert!(rig.table.to_reopen(&rig.key()).unwrap().accesses.is_empty());
+    rig.table.forget(&rig.key());
+    assert!(matches!(rig.table.usable(&rig.key()), UsableOpen::Delayed(_)));
+}
+
+#[test]
 fn replies_to_concurrent_opens_leave_the_newest_stateid() {
     let rig = Rig::new();
     rig.opened(3, 2, ShareAccess::Both);
