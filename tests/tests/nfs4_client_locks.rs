@@ -328,7 +328,7 @@ fn a_lock_whose_lease_has_expired_is_lost_and_its_owner_learns_that_once() -> Re
     holder.wait_for("unlock", MINUTE)?;
     ensure!(holder.output().matches(" EIO").count() == 1, "{}", holder.output());
     ensure!(mounts.counter(&mounts.one, "lock_lost")? == 1, "it is counted");
-    let text = std::fs::read_to_string(mounts.other.directory().join("file"))?;
+    let text = std::fs::read_to_string(network.directory().join("export").join("file"))?;
     ensure!(!text.contains("late"), "{text}");
     tell(&mut holder, "unlock")?;
     drop(other);
@@ -377,7 +377,7 @@ fn a_mount_and_a_linux_client_get_half_of_a_lock_each() -> Result<()> {
     );
     let linux = ClientJob::start(&network, KernelNumber(1), MINUTES, &job)?;
     linux.wait_for("MOUNTED")?;
-    std::fs::write(mounts.one.directory().join("go"), "")?;
+    std::fs::write(network.directory().join("export").join("go"), "")?;
     let begun = Instant::now();
     let mut command = network.command("python3");
     command.arg(&script).arg(mounts.one.directory().join("file")).args(["4", "20"]);

@@ -78,11 +78,11 @@ impl NfsV4 {
         lock: &WireLock,
         mode: LockMode,
     ) -> LockAnswer {
-        let (mut place, _used, is_new) = self.locks.begin(file, open.open, lock.owner);
         if mode == LockMode::Reclaim {
             // Recovery has reclaimed all.
             return Ok(LockReply::Refused(LockError::NoLocks));
         }
+        let (mut place, _used, is_new) = self.locks.begin(file, open.open, lock.owner);
         if is_new {
             self.opens.pin(&place.open);
         }
@@ -412,7 +412,7 @@ impl NfsV4 {
         Ok(Some(lost))
     }
 
-    /// The server has called: a lock may be free that an owner was denied.
+    /// The server may have called in vain: whoever waits to be notified asks again.
     pub(super) fn tell_callbacks_lost(&self) {
         if let Some(events) = self.locks.events().filter(|_| !self.locks.is_empty()) {
             events.callbacks_lost();

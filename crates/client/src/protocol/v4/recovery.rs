@@ -380,8 +380,10 @@ impl NfsV4 {
             Nfs4Operation::BindConnToSession,
             &|operations, _| operations.push(&arguments),
         )?;
-        if let Err(status) = bound {
-            tracing::debug!(%status, "the connection is not bound to the session");
+        match bound {
+            // What the server has called meanwhile is lost.
+            Ok(_) => self.tell_callbacks_lost(),
+            Err(status) => tracing::debug!(%status, "the connection is not bound to the session"),
         }
         Ok(())
     }
