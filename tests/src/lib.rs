@@ -16,6 +16,7 @@ pub mod ganesha;
 pub mod inside;
 pub mod kernel;
 pub mod linux_locker;
+pub mod lock_scripts;
 pub mod locker;
 pub mod mountstats;
 pub mod network;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount};
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
+use curt_tests::lock_scripts::{DATABASE, MANY, is_full, number_behind};
 use curt_tests::locker::{LOCKER, tell};
 use curt_tests::network::Network;
 use curt_tests::process::{self, RunningProcess};
@@ -120,70 +121,6 @@ for held in LOCKS:
 print("END")
 "#;
 
-/// Processes that add rows to a database in transactions.
-const DATABASE: &str = r#"
-import os, sqlite3, sys, time
-path, processes, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-children = []
-for number in range(processes):
-    read, write = os.pipe()
-    if os.fork() == 0:
-        database = sqlite3.connect(path, timeout=120, isolation_level=None)
-        end, rows, refused = time.monotonic() + seconds, 0, 0
-        while time.monotonic() < end:
-            try:
-                database.execute("begin immediate")
-                database.execute("insert into rows values (?)", (os.getpid(),))
-                database.execute("commit")
-                rows += 1
-            except sqlite3.OperationalError as error:
-                print(error, flush=True)
-                refused += 1
-        os.write(write, f"{rows} {refused}".encode())
-        os._exit(0)
-    os.close(write)
-    children.append(read)
-counts = [tuple(map(int, os.read(read, 100).split())) for read in children]
-print("ROWS", sum(rows for rows, _ in counts), "REFUSED", sum(refused for _, refused in counts), flush=True)
-"#;
-
-/// Many processes that hold or wait for a lock each, and check what is in its bytes.
-const MANY: &str = r#"
-import fcntl, os, sys
-path, what, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-ready, tells = os.pipe()
-waits, go = os.pipe()
-for number in range(count):
-    if os.fork() == 0:
-        os.close(go)
-        file = os.open(path, os.O_RDWR)
-        if what == "wait":
-            os.write(tells, b"1")
-        fcntl.lockf(file, fcntl.LOCK_EX, 8, number * 8)
-        if what == "hold":
-            os.pwrite(file, b"h%07d" % number, number * 8)
-            os.write(tells, b"1")
-            os.read(waits, 1)
-        right = os.pread(file, 8, number * 8) == b"h%07d" % number
-        if what == "wait":
-            os.pwrite(file, b"w%07d" % number, number * 8)
-        fcntl.lockf(file, fcntl.LOCK_UN, 8, number * 8)
-        os._exit(0 if right else 1)
-for number in range(count):
-    os.read(ready, 1)
-print("READY", flush=True)
-if what == "hold":
-    sys.stdin.readline()
-    os.close(go)
-wrong = sum(os.wait()[1] != 0 for number in range(count))
-print("ENDED", count, "WRONG", wrong, flush=True)
-"#;
-
-/// Whether the long runs are wanted.
-fn is_full() -> bool {
-    std::env::var_os("CURT_FULL").is_some()
-}
-
 /// knfsd, and this machine as its client.
 struct Locking {
     network: Network,
@@ -274,12 +211,6 @@ impl Locking {
             text.split(&format!("\"{name}\": ")).nth(1).with_context(|| format!("no {name}: {text}"))?;
         Ok(value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
     }
-}
-
-/// The number behind a word of a script's output.
-fn number_behind(word: &str, output: &str) -> Result<u64> {
-    let value = output.split(&format!("{word} ")).nth(1).and_then(|rest| rest.split_whitespace().next());
-    value.with_context(|| output.to_owned())?.parse().with_context(|| output.to_owned())
 }
 
 // SEMANTICS: lock-1, lock-3, lock-5, lock-6, lock-13.
@@ -659,8 +590,7 @@ fn a_database_is_written_through_two_mounts_and_a_linux_client() -> Result<()> {
     locking.network.shell(&format!("chmod 666 {}", database(&one).display()), MINUTE)?;
     let rows = |output: &str| -> Result<u64> {
         ensure!(output.contains("REFUSED 0"), "{output}");
-        let count = output.split("ROWS ").nth(1).and_then(|rest| rest.split_whitespace().next());
-        Ok(count.with_context(|| output.to_owned())?.parse()?)
+        number_behind("ROWS", output)
     };
     let mut expected = 0;
     for with_linux in [false, true] {
