@@ -94,7 +94,8 @@ for held in LOCKS:
 print("END")
 "#;
 
-/// Processes that add rows to a database in transactions.
+/// Processes that add rows to a database in transactions. Arguments: the database, their number, and
+/// for how many seconds.
 pub const DATABASE: &str = r#"
 import os, sqlite3, sys, time
 path, processes, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -121,7 +122,8 @@ counts = [tuple(map(int, os.read(read, 100).split())) for read in children]
 print("ROWS", sum(rows for rows, _ in counts), "REFUSED", sum(refused for _, refused in counts), flush=True)
 "#;
 
-/// Many processes that hold or wait for a lock each, and check what is in its bytes.
+/// Many processes that hold or wait for a lock each, and check what is in its bytes. Arguments: the
+/// file, `hold` or `wait`, and their number.
 pub const MANY: &str = r#"
 import fcntl, os, sys
 path, what, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -171,6 +173,12 @@ pub fn expected_pairs() -> Vec<String> {
         }
     }
     lines
+}
+
+/// Whether the long runs are wanted.
+#[must_use]
+pub fn is_full() -> bool {
+    std::env::var_os("CURT_FULL").is_some()
 }
 
 /// The number behind a word of a script's output.

@@ -63,3 +63,23 @@ fn without_the_option_they_do_not() -> Result<()> {
     ensure!(local.exists(), "the file is there");
     Ok(())
 }
+
+// SEMANTICS: lockd-13.
+#[test]
+fn a_program_that_a_client_has_locked_cannot_be_started_on_the_server() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let export = network.make_directory("export")?;
+    let program = export.join("program");
+    std::fs::copy("/bin/true", &program)?;
+    let server = CurtServe::start(&network, &export, &["--kernel-locks"])?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), "")?;
+    let run = || network.shell(&program.display().to_string(), MINUTE);
+    run()?;
+    let mut there = locker::start(&network, &mount.directory().join("program"), "fcntl-read")?;
+    there.wait_for("locked", MINUTE)?;
+    let refused = run();
+    ensure!(refused.as_ref().is_err_and(|error| format!("{error:#}").contains("busy")), "{refused:?}");
+    tell(&mut there, "unlock")?;
+    run().map(drop)
+}

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 /// The packages and their purposes.
-const PACKAGES: [(&str, &str); 24] = [
+const PACKAGES: [(&str, &str); 25] = [
     ("acl", "setfacl, for files with access control lists"),
     ("binutils", "readelf, which lists the probes in the program"),
     ("bpftrace", "attaching to the probes of a running mount and server"),
@@ -26,6 +26,7 @@ const PACKAGES: [(&str, &str); 24] = [
     ("python3", "programs that make system calls on a mount"),
     ("quota", "setquota inside the test kernel"),
     ("rpcbind", "the portmapper"),
+    ("sqlite3", "a database that several clients write"),
     ("strace", "counting system calls"),
     ("systemd", "socket activation, and a judge of our units"),
     ("tshark", "what was on the wire"),

@@ -281,13 +281,12 @@ impl LockService {
     /// UNLOCK. What is not held is not an error. Denied only because of a limit.
     pub(crate) fn unlock(
         &self,
-        target: &VerifiedHandle<'_>,
+        file: &LockFile,
         owner: &LockOwner<'_>,
         range: ByteRange,
         now: Instant,
     ) -> Result<(), LockDenial> {
-        let file = target.file_key();
-        self.run(self.shard(&file), |table, callbacks| table.unlock(&file, owner, range, now, callbacks))
+        self.run(self.shard(file), |table, callbacks| table.unlock(file, owner, range, now, callbacks))
     }
 
     /// CANCEL: takes a waiting request out of the queue, or its unanswered grant back.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount};
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
-use curt_tests::lock_scripts::{DATABASE, MANY, PAIRS, TURNS, expected_pairs, number_behind};
+use curt_tests::lock_scripts::{DATABASE, MANY, PAIRS, TURNS, expected_pairs, is_full, number_behind};
 use curt_tests::locker::{LOCKER, tell};
 use curt_tests::network::Network;
 use curt_tests::process::{self, RunningProcess};
@@ -28,11 +28,6 @@ const LOCK_CALLS: [&str; 2] = ["72", "73"];
 
 /// How long a killed process may stay.
 const KILLED: Duration = Duration::from_millis(100);
-
-/// Whether the long runs are wanted.
-fn is_full() -> bool {
-    std::env::var_os("CURT_FULL").is_some()
-}
 
 /// knfsd, and this machine as its client.
 struct Locking {
@@ -484,8 +479,7 @@ fn a_database_is_written_through_two_mounts_and_a_linux_client() -> Result<()> {
     locking.network.shell(&format!("chmod 666 {}", database(&one).display()), MINUTE)?;
     let rows = |output: &str| -> Result<u64> {
         ensure!(output.contains("REFUSED 0"), "{output}");
-        let count = output.split("ROWS ").nth(1).and_then(|rest| rest.split_whitespace().next());
-        Ok(count.with_context(|| output.to_owned())?.parse()?)
+        number_behind("ROWS", output)
     };
     let mut expected = 0;
     for with_linux in [false, true] {

@@ -105,7 +105,7 @@ impl Testbed {
     /// Mount options, including the ports of a server started here.
     #[must_use]
     pub fn options(&self, vers: &str, options: &str) -> String {
-        let ports = self.port.map(|port| format!("port={port},mountport={port}"));
+        let ports = self.port.map(|port| format!("port={port},mountport={port},lockport={port}"));
         let given = (!options.is_empty()).then(|| options.to_owned());
         // A missing server is reported at once.
         [Some(format!("vers={vers},retry=0")), ports, given]

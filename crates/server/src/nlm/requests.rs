@@ -21,12 +21,13 @@ use curt_xdr::{Encode, Opaque};
 use super::host_states::LockedFile;
 use super::hosts::{Host, known_local};
 use super::shares::{NoShare, ShareOwner};
+use crate::file_handle::HandleContents;
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::service::NfsService;
 use crate::state::locks::{
     CancelOutcome, LockClient, LockDenial, LockHolder, LockOutcome, LockOwner, LockRequest, LockWait,
 };
-use crate::state::{ShareBits, ShareMode, WantedAccess};
+use crate::state::{FileKey, ShareBits, ShareMode, WantedAccess};
 
 /// Whether the host is notified of a restart of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,7 +292,7 @@ fn undo(call: &LockCall<'_, '_>, target: &VerifiedHandle<'_>, request: &LockRequ
     let cancelled = locks.cancel(target, owner, *lock_type, *range, now);
     if cancelled != CancelOutcome::Cancelled {
         // Fails if there are too many locks; then the range stays locked until its host restarts.
-        let _ = locks.unlock(target, owner, *range, now);
+        let _ = locks.unlock(&target.file_key(), owner, *range, now);
     }
 }
 
@@ -325,13 +326,21 @@ pub(super) fn unlock(
     finish(call, arguments.cookie, Some(&arguments.lock), done, results)
 }
 
-/// Needs no right: who has a lock may unlock it. The file need not exist.
+/// Needs no right: who has a lock may unlock it. The file need not exist, nor its export any more:
+/// otherwise the lock would stay, and be found if the export came back.
 fn unlocked(call: &mut LockCall<'_, '_>, arguments: &NlmUnlockArguments<'_>) -> Done {
     let lock = &arguments.lock;
-    let target = call.resolve(lock.fh)?;
-    let range = lock.range().ok_or(Fault::Fbig)?;
     let service = call.service();
-    service.locks.unlock(&target, &call.owner(lock), range, service.clock.now())?;
+    let file = match call.resolve(lock.fh) {
+        Ok(target) => target.file_key(),
+        Err(NotDone::Status(NlmStat4::StaleFh)) => {
+            let HandleContents { file_system, node, .. } = service.key.verify(lock.fh.bytes())?;
+            FileKey { file_system, node }
+        }
+        Err(error) => return Err(error),
+    };
+    let range = lock.range().ok_or(Fault::Fbig)?;
+    service.locks.unlock(&file, &call.owner(lock), range, service.clock.now())?;
     Ok(NlmStat4::Granted)
 }
 

@@ -461,6 +461,18 @@ fn stale_handles_directories_and_read_only_exports_have_their_statuses() {
 }
 
 #[test]
+fn a_lock_whose_export_was_removed_is_unlocked_by_its_owner_alone() {
+    let server = Server::new();
+    assert_eq!(server.lock(A, WHOLE), Granted);
+    server.service.replace_exports(Vec::new()).unwrap();
+    assert_eq!(server.lock(A, WHOLE), StaleFh);
+    assert_eq!(server.unlock(B, WHOLE), Granted, "it has none");
+    assert_eq!(server.service.locks.counts().locks, 1);
+    assert_eq!(server.unlock(A, WHOLE), Granted);
+    assert_eq!(server.service.locks.counts().locks, 0);
+}
+
+#[test]
 fn a_waiter_is_called_back_at_its_address_and_gets_the_lock_if_it_accepts() {
     let server = Server::new();
     assert_eq!(server.lock(A, WHOLE), Granted);

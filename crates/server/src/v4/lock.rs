@@ -180,7 +180,7 @@ pub(super) fn locku<'r>(
     let stateid = compound.stateid(stateid)?;
     let (service, slot) = (compound.request.service, compound.slot()?);
     let stateid = service.held.unlock(slot.client(), &stateid, &target.file_key(), |owner| {
-        service.locks.unlock(target, owner, range, service.clock.now())
+        service.locks.unlock(&target.file_key(), owner, range, service.clock.now())
     })?;
     report(target, range, NfsStat4::Ok);
     compound.current_stateid = Some(stateid);

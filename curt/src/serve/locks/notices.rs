@@ -14,6 +14,7 @@ use curt_rpc::client::{CallError, CallTarget, LocalAddress, SingleCalls};
 use curt_server::{HostToNotify, NfsService, RestartNotices};
 use curt_xdr::Opaque;
 use parking_lot::Mutex;
+use rustix::thread::CapabilitySet;
 
 use super::peers::is_here;
 use super::ports::{Peer, Program, Protocol};
@@ -115,6 +116,12 @@ impl Notices {
         if notices.hosts.is_empty() {
             return Ok(());
         }
+        if !may_bind_reserved_ports() {
+            tracing::warn!(
+                "notices of the restart come from an unreserved port, and Curt's mounts do not believe them: \
+                 without CAP_NET_BIND_SERVICE they lose their locks without noticing it"
+            );
+        }
         let (begun, grace) = (Instant::now(), self.grace);
         let state = notices.state;
         let hosts: Vec<Notice> = notices.hosts.iter().cloned().flat_map(notices_to).collect();
@@ -186,7 +193,7 @@ impl Notices {
             mounts.restarted(local, state);
             return Ok(());
         }
-        let local = LocalAddress { ip: local, is_port_reserved: rustix::process::geteuid().is_root() };
+        let local = LocalAddress { ip: local, is_port_reserved: may_bind_reserved_ports() };
         let change = StateChange { name: Opaque::new(&self.host_name).unwrap_or_default(), state };
         let target = CallTarget {
             program: nsm::PROGRAM,
@@ -196,6 +203,13 @@ impl Notices {
         let mut calls = connect(Peer { address: host, local })?;
         calls.call(target, &RpcCredential::None, &change, timeout).map(drop)
     }
+}
+
+/// Whether this process may bind ports below 1024. Lock managers believe a notice from such a port
+/// alone, since any user can send from others.
+fn may_bind_reserved_ports() -> bool {
+    let sets = rustix::thread::capabilities(None);
+    sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_BIND_SERVICE))
 }
 
 fn note(notice: Notice, result: &Result<(), CallError>) {

@@ -88,7 +88,8 @@ fn measure(arguments: &LatencyArguments) -> Result<Value> {
     std::fs::set_permissions(&directory, permissions)
         .with_context(|| format!("{} must be this user's", directory.display()))?;
     let prefix = &format!("latency-{}", std::process::id());
-    let setup = SubjectSetup { directory: &directory, credential: &credential(), prefix, version: arguments.vers };
+    let setup =
+        SubjectSetup { directory: &directory, credential: &credential(), prefix, version: arguments.vers };
     let mut subjects = subjects(arguments, &setup)?;
     let curt = subjects.iter_mut().find(|subject| subject.role == SubjectRole::Curt);
     let has_mount = arguments.mount && arguments.vers == LatencyVersion::V3;

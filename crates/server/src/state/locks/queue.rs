@@ -1,8 +1,9 @@
 //! The requests that wait for locks of one file, and the grants that are not answered yet.
 //!
 //! Requests wait in a queue for each client; the clients take turns. A client whose request is
-//! granted is last among the clients from then on, so one with a single waiter gets as much as one
-//! with hundreds.
+//! granted is last among the clients from then on, also behind those that begin to wait during its
+//! turn. So one with a single waiter gets as much as one with hundreds, even if it asks for its next
+//! lock only after it has unlocked the last one, when the turn is the other's.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -24,6 +25,8 @@ pub(super) struct WaitQueue {
     pub(super) file: LockFile,
     /// In the order of their turns.
     pub(super) clients: VecDeque<ClientQueue>,
+    /// The client that had the last turn.
+    pub(super) latest: Option<LockClient>,
     /// Locks that were granted, and whose callback is not answered.
     pub(super) grants: Vec<PendingGrant>,
     /// The number of waiters.
@@ -147,20 +150,25 @@ pub(super) fn exclude(one: &HeldPart, other: &HeldPart) -> bool {
 
 impl WaitQueue {
     pub(super) const fn new(file: LockFile) -> Self {
-        Self { file, clients: VecDeque::new(), grants: Vec::new(), len: 0 }
+        Self { file, clients: VecDeque::new(), latest: None, grants: Vec::new(), len: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.clients.is_empty() && self.grants.is_empty()
     }
 
-    pub(super) fn add(&mut self, client: LockClient, waiter: Waiter) {
+    /// Adds a waiter. `is_held`: it waits for a lock that is held, not for other waiters alone; only
+    /// then its client may come before the one that has the turn. Otherwise readers would pass a
+    /// writer that waits.
+    pub(super) fn add(&mut self, client: LockClient, waiter: Waiter, is_held: bool) {
         self.len += 1;
         match self.clients.iter_mut().find(|queue| queue.client == client) {
             Some(queue) => queue.waiters.push_back(waiter),
             None => {
                 let waiters = VecDeque::from([waiter]);
-                self.clients.push_back(ClientQueue { client, waiters });
+                let has_turn = |last: &ClientQueue| Some(last.client) == self.latest;
+                let before = usize::from(is_held && self.clients.back().is_some_and(has_turn));
+                self.clients.insert(self.clients.len() - before, ClientQueue { client, waiters });
             }
         }
     }
@@ -197,6 +205,7 @@ impl WaitQueue {
 
     /// The client has had its turn.
     pub(super) fn end_turn(&mut self, client: LockClient) {
+        self.latest = Some(client);
         if let Some(at) = self.clients.iter().position(|queue| queue.client == client) {
             let queue = self.clients.remove(at);
             self.clients.extend(queue);

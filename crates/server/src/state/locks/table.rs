@@ -232,7 +232,9 @@ impl LockTable {
             timer: None,
         };
         waiter.set_timer(now, &mut self.timers);
-        queue.add(account.client(), waiter);
+        let HeldPart { owner, lock_type, range } = wanted;
+        let is_held = entry.held.conflict(Some(owner), lock_type, range).is_some();
+        queue.add(account.client(), waiter, is_held);
         self.counts.waiters_max = self.counts.waiters_max.max(queue.len.into());
         self.counts.waiters += 1;
         self.counts.blocked += 1;

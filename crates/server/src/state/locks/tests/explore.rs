@@ -366,6 +366,7 @@ impl LockTable {
                 text += &format!("{:?} ", self.owners.holder(part));
             });
             let Some(queue) = entry.queue.as_deref() else { continue };
+            text += &format!("latest {:?} ", queue.latest);
             for queue in &queue.clients {
                 text += &format!("queue {:?} ", queue.client);
                 for waiter in &queue.waiters {

@@ -66,6 +66,8 @@ struct Naive {
     held: BTreeMap<Who, Held>,
     /// The queues of clients in the order of their turns.
     queues: Vec<(u8, Vec<Wanted>)>,
+    /// The client that had the last turn.
+    latest: Option<u8>,
     grants: Vec<Grant>,
 }
 
@@ -138,6 +140,7 @@ impl Naive {
     }
 
     fn end_turn(&mut self, client: u8) {
+        self.latest = Some(client);
         if let Some(at) = self.queues.iter().position(|queue| queue.0 == client) {
             let queue = self.queues.remove(at);
             self.queues.push(queue);
@@ -175,9 +178,15 @@ impl Naive {
             return (Answer::Blocked, Vec::new());
         }
         let client = wanted.who.client;
+        if self.queues.is_empty() && self.grants.is_empty() {
+            self.latest = None;
+        }
+        // Before the client whose turn it is.
+        let has_turn = self.queues.last().is_some_and(|last| Some(last.0) == self.latest);
+        let before = usize::from(has_turn && self.conflicts(&wanted));
         match self.queues.iter_mut().find(|queue| queue.0 == client) {
             Some((_, queue)) => queue.push(wanted),
-            None => self.queues.push((client, vec![wanted])),
+            None => self.queues.insert(self.queues.len() - before, (client, vec![wanted])),
         }
         (Answer::Blocked, self.pass())
     }

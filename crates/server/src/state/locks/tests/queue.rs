@@ -8,28 +8,31 @@ const SECOND: Duration = Duration::from_secs(1);
 // SEMANTICS: lockd-10.
 #[test]
 fn one_waiter_of_a_client_gets_as_many_turns_as_two_hundred() {
-    let mut fixture = Fixture::new();
-    let (many, single) = (1, 2);
-    fixture.take(who(3, 0), WRITE, WHOLE);
-    for process in 0..200 {
-        fixture.queue(who(many, process), WRITE, WHOLE, Waits::Granted);
-    }
-    fixture.queue(who(single, 0), WRITE, WHOLE, Waits::Granted);
-    let mut holder = who(3, 0);
-    let mut grants = Vec::new();
-    for _ in 0..100 {
-        fixture.unlock(holder, WHOLE);
-        holder = fixture.called_and_accepted()[0];
-        grants.push(holder);
-        // The client of the single waiter sends the next of its processes when one has had its
-        // turn.
-        if holder.client == single {
-            fixture.queue(who(single, holder.process + 1), WRITE, WHOLE, Waits::Granted);
+    // The client of the single waiter sends the next request when it has the lock, or when it has
+    // unlocked it, and the other client has its turn.
+    for asks_early in [true, false] {
+        let mut fixture = Fixture::new();
+        let (many, single) = (1, 2);
+        fixture.take(who(3, 0), WRITE, WHOLE);
+        for process in 0..200 {
+            fixture.queue(who(many, process), WRITE, WHOLE, Waits::Granted);
         }
+        fixture.queue(who(single, 0), WRITE, WHOLE, Waits::Granted);
+        let mut holder = who(3, 0);
+        let mut grants = Vec::new();
+        for _ in 0..100 {
+            fixture.unlock(holder, WHOLE);
+            let last = std::mem::replace(&mut holder, fixture.called_and_accepted()[0]);
+            grants.push(holder);
+            let asks = if asks_early { holder } else { last };
+            if asks.client == single {
+                fixture.queue(who(single, asks.process + 1), WRITE, WHOLE, Waits::Granted);
+            }
+        }
+        let of = |client| grants.iter().filter(move |grant| grant.client == client);
+        assert!(of(many).map(|grant| grant.process).eq(0..50), "in the order of their arrival");
+        assert!(of(single).map(|grant| grant.process).eq(0..50), "{asks_early}");
     }
-    let of = |client| grants.iter().filter(move |grant| grant.client == client).map(|grant| grant.process);
-    assert!(of(many).eq(0..50), "in the order of their arrival");
-    assert!(of(single).eq(0..50));
 }
 
 // SEMANTICS: lockd-10.
