@@ -8,6 +8,7 @@ mod latency;
 mod locks;
 mod names;
 mod read;
+mod recall;
 mod spent;
 mod statistics;
 mod trace;
@@ -56,6 +57,8 @@ enum Bench {
     /// The server's table of byte-range locks: the time for one more lock among many, and the
     /// memory of a lock
     Locks(locks::LocksArguments),
+    /// How long a change of a file waits for the delegation of a client that answers
+    Recall(recall::RecallArguments),
     /// Fill a table for `locks`
     #[command(hide = true)]
     LocksMemory { shape: locks::LockShape },
@@ -92,6 +95,7 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Trace(arguments) => trace::run(arguments),
         Bench::Latency(arguments) => latency::run(arguments),
         Bench::Locks(arguments) => locks::run(arguments),
+        Bench::Recall(arguments) => recall::run(arguments),
         Bench::LocksMemory { shape } => locks::print_memory(*shape).map(|()| true),
         Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),
     }

@@ -200,7 +200,9 @@ mod tests {
         let (sender, broken) = mpsc::channel();
         let sender = Mutex::new(sender);
         let take = |sender: Mutex<mpsc::Sender<()>>| {
-            let broken = Box::new(move || drop(sender.lock().send(())));
+            let broken = Box::new(move || {
+                let _ = sender.lock().send(());
+            });
             vfs.take_lease(&found.handle, &watcher, broken)
         };
         let lease = match take(sender) {
