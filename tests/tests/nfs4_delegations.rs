@@ -42,6 +42,7 @@ fn reads(client: &mut LinuxLocker<'_>, name: &str, contents: &str) -> Result<()>
 #[test]
 fn linux_clients_see_each_change_at_once_and_lose_what_they_do_not_return() -> Result<()> {
     let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
     let export = network.make_directory("export")?;
     for name in ["file", "written", "removed", "replaced", "moded", "by3", "kept"] {
         fs::write(export.join(name), "old\n")?;

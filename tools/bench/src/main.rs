@@ -9,6 +9,7 @@ mod locks;
 mod names;
 mod opens;
 mod read;
+mod recall;
 mod slow_exports;
 mod spent;
 mod statistics;
@@ -66,6 +67,8 @@ enum Bench {
     /// Open files for `opens`
     #[command(hide = true)]
     OpensMemory { shape: opens::OpenShape },
+    /// How long a change of a file waits for the delegation of a client that answers
+    Recall(recall::RecallArguments),
     /// Fill a table for `locks`
     #[command(hide = true)]
     LocksMemory { shape: locks::LockShape },
@@ -105,6 +108,7 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::OpensMemory { shape } => opens::print_memory(*shape).map(|()| true),
         Bench::SlowExports(arguments) => slow_exports::run(arguments),
         Bench::Locks(arguments) => locks::run(arguments),
+        Bench::Recall(arguments) => recall::run(arguments),
         Bench::LocksMemory { shape } => locks::print_memory(*shape).map(|()| true),
         Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),
     }

@@ -36,28 +36,7 @@ pub(super) fn open<'r>(
         compound.request.context.may_block();
     }
     compound.request.service.begin_open(compound.slot()?.client(), is_reclaim)?;
-    let found = match asked.claim {
-        OpenClaim::Null(name) => find_or_create(
-            &mut compound.request,
-            compound.minor_version,
-            &current,
-            name.bytes(),
-            &asked.how,
-            mode,
-        )?,
-        OpenClaim::Previous(_) | OpenClaim::Fh => FoundFile::existing(current),
-        OpenClaim::DelegateCur(stateid, name) => {
-            let object = names::lookup(&mut compound.request, &current, name.bytes())?;
-            check_delegation(compound, &object, stateid)?;
-            FoundFile::existing(object)
-        }
-        OpenClaim::DelegCurFh(stateid) => {
-            check_delegation(compound, &current, stateid)?;
-            FoundFile::existing(current)
-        }
-        // A client that restarts loses its delegations.
-        OpenClaim::DelegatePrev(_) | OpenClaim::DelegPrevFh => return Err(NfsStat4::Notsupp.into()),
-    };
+    let found = find(compound, current, &asked, mode)?;
     let FoundFile { object, is_new, directory, set, resize } = found;
     let target = object.exported_or(NfsStat4::Isdir)?;
     let status = ops::getattr(&mut compound.request, target)?;
@@ -108,6 +87,37 @@ pub(super) fn open<'r>(
     compound.set_current(object);
     compound.current_stateid = Some(granted.stateid);
     Ok(())
+}
+
+/// The file of an OPEN, which is created if the arguments say so.
+fn find<'r>(
+    compound: &mut Compound<'r, '_>,
+    current: Object<'r>,
+    asked: &OpenArgs4<'r>,
+    mode: ShareMode,
+) -> Result<FoundFile<'r>, OpFailure> {
+    Ok(match asked.claim {
+        OpenClaim::Null(name) => find_or_create(
+            &mut compound.request,
+            compound.minor_version,
+            &current,
+            name.bytes(),
+            &asked.how,
+            mode,
+        )?,
+        OpenClaim::Previous(_) | OpenClaim::Fh => FoundFile::existing(current),
+        OpenClaim::DelegateCur(stateid, name) => {
+            let object = names::lookup(&mut compound.request, &current, name.bytes())?;
+            check_delegation(compound, &object, stateid)?;
+            FoundFile::existing(object)
+        }
+        OpenClaim::DelegCurFh(stateid) => {
+            check_delegation(compound, &current, stateid)?;
+            FoundFile::existing(current)
+        }
+        // A client that restarts loses its delegations.
+        OpenClaim::DelegatePrev(_) | OpenClaim::DelegPrevFh => return Err(NfsStat4::Notsupp.into()),
+    })
 }
 
 /// The access and the denial of OPEN and OPEN_DOWNGRADE, without the delegation wanted.
