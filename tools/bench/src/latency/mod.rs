@@ -46,8 +46,9 @@ pub(crate) struct LatencyArguments {
     /// for each connection, and no sizes
     #[arg(long, value_enum, default_value = "3")]
     vers: LatencyVersion,
-    /// Another server, with NFSv3 too: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are
-    /// made below PATH, which is exported to ports above 1023 (`insecure`). May be repeated
+    /// Another server, with NFSv3 too: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine;
+    /// files are made below PATH, which is exported to ports above 1023 (`insecure`). May be
+    /// repeated
     #[arg(long, value_name = "NAME=HOST:PORT/PATH[,pid=N]", value_parser = PeerServer::parse)]
     peer: Vec<PeerServer>,
     /// Also measure system calls on a mount of our server (as root)
