@@ -17,7 +17,7 @@ use crate::handle::NodeHandle;
 /// The objects with pins.
 pub(super) struct PinnedObjects {
     objects: Mutex<HashMap<NodeHandle, PinnedObject>>,
-    /// The number of objects. Relaxed: whoever pins an object uses it afterwards.
+    /// The number of objects. Relaxed: an object is used after it is pinned.
     count: AtomicUsize,
     /// Maximum number of objects that are opened when they are pinned.
     room: usize,
