@@ -81,9 +81,8 @@ impl CurtServe {
     /// Its port.
     pub const PORT: u16 = 2049;
 
-    /// Starts it and waits until it serves; `arguments` follow its own. Nobody is squashed, unless
-    /// they say otherwise. Its state
-    /// is in the network's directory.
+    /// Starts it and waits until it serves; `arguments` follow its own. No user is squashed, unless
+    /// they say so. Its state is in the network's directory.
     ///
     /// # Errors
     /// It does not start.

@@ -207,7 +207,7 @@ pub trait Filesystem: Send + Sync + 'static {
     }
 
     /// Sets or releases a lock, and waits for it if `wait`. `reply` is sent at any time, on any
-    /// thread; until then the interruption of `context` tells that the caller no longer waits.
+    /// thread; until then the interruption of `context` shows that the caller no longer waits.
     fn setlk(&self, _: &FuseContext<'_>, _node: NodeId, _lock: &LkIn, _wait: bool, reply: SetlkReply) {
         reply.send(Err(Errno::NOLCK));
     }

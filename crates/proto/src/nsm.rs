@@ -2,8 +2,8 @@
 //! tell each other that they were restarted.
 //!
 //! A host has a state number: odd while it is up, larger after each restart. A lock manager has its
-//! own host's monitor watch (MON) its peers; a restarted host tells those that watched it (NOTIFY),
-//! and their monitors call their lock managers ([`NsmStatus`]).
+//! own host's monitor watch (MON) its peers; a restarted host notifies those that watched it
+//! (NOTIFY), and their monitors call their lock managers ([`NsmStatus`]).
 
 use curt_xdr::{Opaque, Xdr};
 
@@ -101,7 +101,7 @@ pub struct StateChange<'a> {
     pub state: i32,
 }
 
-/// What a lock manager is told about a monitored host (`status`).
+/// The state of a monitored host, as a lock manager gets it (`status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct NsmStatus<'a> {
     /// The host.

@@ -64,7 +64,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// What tells this state of the object from others.
+    /// The stamp of this state of the object: it differs in other states.
     #[must_use]
     #[inline]
     pub const fn stamp(&self) -> ChangeStamp {
@@ -107,7 +107,7 @@ impl PreOpState {
         }
     }
 
-    /// What tells it from others.
+    /// The stamp of this state: it differs in other states.
     #[must_use]
     #[inline]
     pub const fn stamp(&self) -> ChangeStamp {
@@ -125,7 +125,7 @@ impl From<&Attributes> for PreOpState {
 /// out either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wcc {
-    /// Before; equal to what is cached means that nobody else changed it since.
+    /// The state before; if it equals the cached one, no other client has changed the object.
     pub before: Option<PreOpState>,
     /// After.
     pub after: Option<Attributes>,

@@ -7,7 +7,7 @@ use crate::error::Error;
 /// An open file description that holds byte-range locks of the kernel (OFD locks) on behalf of all
 /// clients, so that they and processes of this machine exclude each other. Dropping it releases
 /// them. No call waits for a lock. A file that cannot be opened for writing has read locks in place
-/// of write locks: nobody can write to it through this tree.
+/// of write locks: no client can write to it through this tree.
 pub trait KernelLocks: Send {
     /// Holds the range with this type from now on (none: not at all). Nothing changes if it
     /// conflicts.

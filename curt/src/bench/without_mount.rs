@@ -17,7 +17,7 @@ use curt_observe::control::MountReport;
 
 use super::workload::{WorkloadResult, WorkloadRun, title};
 
-/// Runs it with the credential of nobody, because servers treat root specially.
+/// Runs it with the credential of the user `nobody`, because servers treat root specially.
 pub(crate) fn replay(run: &WorkloadRun<'_>, world: &Testbed) -> Result<WorkloadResult> {
     let plan = MountSpec {
         source: MountSource::parse(world.source()).with_context(|| world.source().to_owned())?,

@@ -232,7 +232,7 @@ impl RpcbindClient {
         let address = SocketAddr::new(here, port);
         Ok(match answered.protocol {
             Protocol::Tcp => TcpStream::connect_timeout(&address, RPCBIND_TIMEOUT).is_ok(),
-            // Whoever receives there has the port.
+            // The port is in use if it cannot be bound.
             Protocol::Udp => UdpSocket::bind((answered.address.ip(), port)).is_err(),
         })
     }

@@ -29,8 +29,7 @@ const SINGLE: [Column; 12] = [
     ("through a mount", |row| tenths(number(row, "mount_us"))),
     ("Ganesha", |row| tenths(peer(row, "us"))),
     ("Ganesha by Curt", |row| faster(row, GoalMeasure::Time)),
-    // What nobody could beat: a server that does nothing but the system calls, and one that does
-    // nothing at all.
+    // Lower limits: a server that makes only the system calls, and one that makes none.
     ("Ganesha by floor", |row| factor(peer(row, "us"), number(row, "floor_us"))),
     ("Ganesha by echo", |row| factor(peer(row, "us"), number(row, "echo_us"))),
 ];

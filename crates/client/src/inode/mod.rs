@@ -276,8 +276,8 @@ impl InodeFacts {
         self.by_type.directory_if_any().is_some_and(|directory| directory.search_was_denied)
     }
 
-    /// The server denied somebody these rights. If one is to search a directory that everybody may
-    /// search by its mode bits, they are not to be relied on.
+    /// The server denied a user these rights. If the mode bits let all users search the directory
+    /// and the server did not, the bits are not relied on.
     pub(super) fn note_search_denied(&mut self, denied: Access, users: MountUsers) {
         if denied.contains(Access::LOOKUP) && everybody_may_search(self.state.facts(), false, users) {
             self.by_type.directory().search_was_denied = true;

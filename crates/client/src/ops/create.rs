@@ -86,7 +86,7 @@ pub fn create(
     let directory = op.sb.find_directory(directory)?;
     kernel_names::check_path(op, &directory)?;
     check_new_name(op.sb, name)?;
-    // Until it is counted as open nobody here removes it.
+    // No other operation of this mount removes it before it is counted as open.
     let name_lock = op.sb.name_locks.lock(NameKey::new(directory.id(), name), op.interrupt())?;
     let owner = OpenOwner { number: op.identity.number, credential: &op.identity.credential };
     let at_creation = NewOpen { owner, access: share_access(flags) };

@@ -225,7 +225,7 @@ pub(crate) fn await_listed(op: &Op<'_>, directory: &Inode, listed: Option<Epoch>
     await_expiry(op, expiry);
 }
 
-/// Whoever is killed meanwhile does not wait.
+/// A caller that is killed does not wait.
 fn await_expiry(op: &Op<'_>, expiry: Option<Moment>) {
     let wait = wait_for(expiry, op.now());
     if !wait.is_zero() {

@@ -1,5 +1,5 @@
 //! The service that servers call, registered with this machine's portmapper, and the monitor that
-//! tells of restarted servers.
+//! reports restarted servers.
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::Arc;

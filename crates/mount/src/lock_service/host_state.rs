@@ -1,9 +1,9 @@
-//! The state number of this host's NSM, and the servers that have to be told of its restart.
+//! The state number of this host's NSM, and the servers to notify of its restart.
 //!
-//! Servers free the locks of a host when they hear (SM_NOTIFY) that it was restarted. Where the
+//! Servers free the locks of a host when SM_NOTIFY reports that it was restarted. Where the
 //! system's rpc.statd runs, it does that. Otherwise the lock service keeps a file, in a directory
 //! that survives a restart: the boot in which it was written, the number, and the servers whose
-//! mounts have locked. The first service of a later boot increments the number and tells them,
+//! mounts have locked. The first service of a later boot increments the number and notifies them,
 //! before a mount locks anything: a server frees all locks of the sender's address.
 //!
 //! Only root has the file, and only in the network namespace of process 1: one file cannot tell
@@ -28,10 +28,10 @@ const DIRECTORY: &str = "/var/lib/curt/nsm";
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Servers in the file; further ones are not told of a restart.
+/// Maximum number of servers in the file; further ones are not notified of a restart.
 const SERVERS_MAX: usize = 256;
 
-/// Servers that are told at one time.
+/// Maximum number of servers that are notified at a time.
 const TOLD_AT_ONCE: usize = 16;
 
 /// The state of this host.
@@ -49,7 +49,7 @@ struct KeptState {
     number: i32,
     /// The servers of this boot's mounts.
     servers: BTreeSet<IpAddr>,
-    /// Those of earlier boots' mounts that were not told yet.
+    /// Those of earlier boots' mounts that were not notified yet.
     untold: BTreeSet<IpAddr>,
 }
 
@@ -92,8 +92,8 @@ impl HostState {
         self.kept.lock().number
     }
 
-    /// A mount of these servers is about to lock. A later restart is told to them. One that is
-    /// still to be told of an earlier restart never is: it would free the new locks.
+    /// A mount of these servers is about to lock. They are notified of a later restart. One
+    /// that is still to be notified of an earlier restart is not: it would free the new locks.
     pub(super) fn note(&self, servers: &[IpAddr]) {
         let mut kept = self.kept.lock();
         let before = kept.clone();
@@ -226,7 +226,7 @@ mod tests {
         let second = open("b");
         assert_eq!(second.number(), 103);
         assert_eq!(told(&second, &[1]), [1, 2, 3].map(|last| (address(last), 103)));
-        // A mount of this boot locks at one of them before it could be told.
+        // A mount of this boot locks at one of them before it was notified.
         second.note(&[address(3)]);
         assert_eq!(told(&open("b"), &[2]), [(address(2), 103)]);
         assert_eq!(told(&second, &[]), [(address(2), 103)]);

@@ -1,8 +1,8 @@
 //! The service that receives the calls of servers for all mounts of a network namespace.
 //!
 //! Programs 100021 and 100024 exist once per host. The first mount that locks serves them; the
-//! others tell it by a socket which owners and servers are theirs. When its process ends, another
-//! takes over: whoever gets the lock (flock(2)) of a file beside the socket. Both are in the
+//! others register their owners and servers through a socket. When its process ends, another
+//! takes over: the first to lock (flock(2)) a file beside the socket. Both are in the
 //! directory of the records, to which this user alone can write, and are named after the network
 //! namespace.
 //!
@@ -39,8 +39,8 @@ use super::record::{self, hexadecimal, network_namespace, parse_handle};
 /// How long the service waits for a member's answer to a grant.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a server is waited for that is told of this host's restart: half as long as a mount
-/// waits for the service.
+/// Timeout of a server that is notified of this host's restart: half as long as a mount waits for
+/// the service.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long it waits for the first line of a connection.
@@ -118,7 +118,7 @@ impl Member {
     fn welcome(&self, can_be_called: bool, state: i32) {
         self.state.store(state, Relaxed);
         self.can_be_called.store(can_be_called, Relaxed);
-        // What came before went to nobody.
+        // Earlier calls were not delivered.
         if let Some(events) = self.events() {
             events.callbacks_lost();
         }
@@ -184,8 +184,8 @@ impl ServicePlace {
     }
 }
 
-/// Serves, or joins the service of another process, until the mount ends; `joined` is told when
-/// this is decided for the first time.
+/// Serves, or joins the service of another process, until the mount ends; `joined` gets a
+/// message when this is decided for the first time.
 pub(super) fn keep(member: &Weak<Member>, joined: &mpsc::Sender<()>) {
     while let Some(this) = member.upgrade().filter(|this| !this.has_ended()) {
         let place = ServicePlace::here();

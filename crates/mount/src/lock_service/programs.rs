@@ -33,7 +33,7 @@ pub const PORT_RESERVED: u16 = 1024;
 pub enum GrantReply {
     /// The lock is an owner's.
     Confirmed,
-    /// Nobody waits for it: the server takes it back.
+    /// The lock has no waiter: the server takes it back.
     Denied,
     /// The owner's mount did not reply in time. It may have the lock, so the server must not take
     /// it back; it calls again.

@@ -9,7 +9,7 @@
 //! of them, and locked (flock(2)) as long as the mount lives. Numbers that have a file are not
 //! given to another mount, so those of a killed one stay unused until its locks are unlocked. A
 //! mount chooses at random: knfsd takes hosts behind one address (containers, NAT) for one client
-//! and tells their owners apart by `svid` alone.
+//! and distinguishes their owners by `svid` alone.
 //!
 //! The first line is `SERVER PORT NAMESPACE` (port 0: by its portmapper). Further lines: `+ OWNER
 //! UID GID HANDLE`: a lock may be held; `b OWNER FIRST LAST r|w HANDLE`: a LOCK may be blocked; `-
@@ -386,7 +386,8 @@ fn open_abandoned(path: &Path) -> Option<File> {
 /// Creates a file that is locked; `None`: there is one already.
 fn create_locked(path: &Path) -> io::Result<Option<File>> {
     match OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(path) {
-        // Whoever looks for the files of killed mounts may have been faster, and removes it.
+        // A process that looks for the files of killed mounts may have locked it first, and
+        // removes it.
         Ok(file) => Ok((file.try_lock().is_ok() && is_at(&file, path)).then_some(file)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
         Err(error) => Err(error),

@@ -228,7 +228,7 @@ impl LockAgent {
     }
 
     /// The server calls back: it has granted a LOCK that was blocked. Whether that is confirmed to
-    /// it; a lock that nobody waits for is released again, for `id`.
+    /// it; a lock without a waiter is released again, for `id`.
     ///
     /// A callback that may be that of an earlier LOCK of the owner grants nothing: the server is
     /// asked. Otherwise a late callback would be believed while another client holds the lock.
@@ -259,7 +259,7 @@ impl LockAgent {
             let waiter = &mut table.waiters[index];
             match (waiter.state, is_repeated || self.cancelled.contains(&(file, wire_owner))) {
                 (WaiterState::Blocked, false) => self.lock_replied(file, index, LockReply::Granted),
-                // It may be the callback of an earlier LOCK: only a reply tells.
+                // It may be the callback of an earlier LOCK: only a reply decides.
                 (WaiterState::Blocked, true) => self.send_piece(file, index),
                 // The LOCK on its way may be executed later than an UNLOCK that follows now.
                 _ => waiter.was_called_back = true,
@@ -361,7 +361,7 @@ impl LockAgent {
         holder.map(|holder| holder.ranges.clone()).unwrap_or_default()
     }
 
-    /// Whether nobody wants what a LOCK that was not sent yet asks for: sending it is in vain.
+    /// Whether a LOCK that was not sent yet has no waiter any more, so that it is not sent.
     #[must_use]
     pub fn is_withdrawn(&self, call: LockCallId) -> bool {
         let releases = self.files.get(&call.file).into_iter().flat_map(|table| &table.releases);

@@ -27,7 +27,7 @@ pub(super) struct LockTable {
 /// An owner with locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LockHolder {
-    /// What its callers were told that it holds. The server holds at least that.
+    /// The ranges that its callers know to be held. The server holds at least these.
     pub(super) ranges: LockRanges,
     /// The open file description through which it locked last.
     pub(super) open: LockOpenId,
@@ -85,7 +85,7 @@ pub(super) struct LockRelease {
     pub(super) failures: u8,
     /// Whether it waits for a timer.
     pub(super) is_delayed: bool,
-    /// Whether its locks were granted to nobody: [`LockCall::is_undo`].
+    /// Whether its locks were granted without a holder: [`LockCall::is_undo`].
     ///
     /// [`LockCall::is_undo`]: super::LockCall::is_undo
     pub(super) is_undo: bool,

@@ -130,8 +130,8 @@ pub struct LockCall {
     pub range: ByteRange,
     /// What is asked.
     pub procedure: LockProcedure,
-    /// Whether it undoes what was or may have been granted to nobody: its caller was interrupted,
-    /// or the server granted what was not asked for.
+    /// Whether it undoes a grant without a holder: the caller was interrupted, or the server
+    /// granted what was not requested.
     pub is_undo: bool,
 }
 

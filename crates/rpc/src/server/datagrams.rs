@@ -72,7 +72,7 @@ impl DatagramServer {
             }
             match received {
                 Ok((length, peer)) => self.answer(&message[..length], peer, local, &mut reply),
-                // A reply reached nobody.
+                // The port of an earlier reply is closed.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -85,7 +85,7 @@ impl DatagramServer {
         let mut context = CallContext::detached(peer, local);
         let log = |what: &str| tracing::debug!(%peer, "{what}");
         if let Ok(Answered::Reply(_)) = self.handler.answer(message, &mut context, reply, &log) {
-            // A datagram has no record mark. Whoever gets no reply sends the call again.
+            // A datagram has no record mark. A client without a reply sends the call again.
             let _ = self.socket.send_to(&reply[MARK_SIZE..], peer);
         }
     }

@@ -20,8 +20,8 @@ use crate::kernel_locks::{KernelLockError, KernelLocks, ProcessLock};
 /// The locks of one file.
 struct OpenFileLocks {
     file: OwnedFd,
-    /// Read locks take the place of write locks, which need a descriptor open for writing. Nobody
-    /// can write to the file through this server.
+    /// Read locks take the place of write locks, which need a descriptor open for writing. No
+    /// client can write to the file through this server.
     is_read_only: bool,
 }
 

@@ -22,8 +22,8 @@ const SHARDS: usize = 64;
 pub(super) struct PinnedObjects {
     shards: Box<[PinShard]>,
     hasher: RandomState,
-    /// The number of objects. Relaxed: whoever pins an object uses it afterwards, and the room may
-    /// be exceeded by the number of threads.
+    /// The number of objects. Relaxed: an object is used after it is pinned, and the room may be
+    /// exceeded by the number of threads.
     count: AtomicUsize,
     /// Maximum number of objects that are opened when they are pinned.
     room: usize,

@@ -230,8 +230,8 @@ impl LocalVfs {
         Error::Lost(errno)
     }
 
-    /// Opens a regular file to sync it. For reading, whoever the caller is: while a descriptor is
-    /// open for writing the file cannot be executed.
+    /// Opens a regular file to sync it. It is opened for reading for each caller: while a
+    /// descriptor is open for writing, the file cannot be executed.
     fn open_to_sync(&self, fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let open = || reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
         Ok(self.identity.with_capabilities(CapabilitySet::DAC_OVERRIDE, open)??)

@@ -111,7 +111,7 @@ pub(super) fn take(directories: &[PathBuf], plan: &TurnsPlan, bar: &ProgressBar)
     }
     drop((begin_in, turns_out));
     let mut records = Records(BufReader::new(turns_in));
-    // Each says that it is there before it is told to begin.
+    // Each sends a record when it is ready; then all begin.
     for _ in &processes.0 {
         records.next()?.context("a process ended before it began")?;
     }

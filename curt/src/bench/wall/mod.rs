@@ -218,7 +218,7 @@ impl Processors {
     }
 }
 
-/// This program again, as nobody where root runs it: root is a special case to every server.
+/// This program again; as the user `nobody` if root runs it, because servers treat root specially.
 fn child(arguments: &[&str]) -> Command {
     let mut command = Curt::this().command();
     command.arg("bench").args(arguments);

@@ -26,7 +26,7 @@ const LARGE_STEPS_BYTES: usize = 256 << 20;
 /// Threads that make trees.
 const JOBS: usize = 8;
 
-/// A directory in which everybody may write, below the exported one.
+/// A directory in which all users may write, below the exported one.
 const SCRATCH: &str = "scratch";
 const REPOSITORY: &str = "scratch/repository";
 const UNPACKED: &str = "scratch/unpacked";
@@ -162,7 +162,7 @@ impl WallWork {
     }
 }
 
-/// Makes what all works need below `top`, as whoever runs this.
+/// Makes what all works need below `top`, as the user of this program.
 pub(super) fn make_trees(top: &Path, works: &[WallWork]) -> Result<()> {
     names::open_directory(&top.join(SCRATCH))?;
     for (work, workload) in [(WallWork::Page, Workload::Page), (WallWork::Build, Workload::Build)] {
@@ -193,7 +193,8 @@ pub(super) fn make_trees(top: &Path, works: &[WallWork]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the repository below `top`: by whoever performs the works, since git refuses others'.
+/// Makes the repository below `top`, as the user that performs the works: git refuses those of
+/// other users.
 pub(in crate::bench) fn make_repository(top: &Path) -> Result<()> {
     let repository = top.join(REPOSITORY);
     make_files(&repository, TRACKED_FILES)?;
@@ -229,7 +230,7 @@ fn remove_tree(tree: &Path) -> Result<()> {
 fn git(repository: &Path) -> Command {
     let mut git = Command::new("git");
     git.arg("-C").arg(repository);
-    // Whoever owns the directory may not be whom the server takes the caller for.
+    // The server may map the caller to another user than the directory's owner.
     git.args(["-c", "safe.directory=*"]).env("HOME", "/nonexistent");
     git
 }

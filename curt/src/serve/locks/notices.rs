@@ -187,7 +187,7 @@ impl Notices {
         timeout: Duration,
     ) -> Result<(), CallError> {
         let Notice { host, local } = notice;
-        // Mounts that are not there yet are told when they join.
+        // Mounts that have not joined yet get it when they do.
         if let (Some(mounts), Some(local)) = (&self.mounts, local.filter(|local| is_here(host, Some(*local))))
         {
             mounts.restarted(local, state);

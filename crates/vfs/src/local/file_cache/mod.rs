@@ -14,7 +14,7 @@
 //!
 //! Locks: one per shard, never two at once, under which nothing is opened or closed; and one per
 //! shard for closing.
-//! shard for whoever closes.
+//! shard for closing.
 
 mod counters;
 mod descriptor_budget;
@@ -64,8 +64,8 @@ pub(super) struct FileCache {
     caching: bool,
     /// The shard where the next search for idle descriptors begins.
     next_shard: AtomicUsize,
-    /// Number of cached descriptors. Relaxed: it only tells the sweeper whether to sleep, and the
-    /// sweeper checks again after each interval.
+    /// Number of cached descriptors. Relaxed: it only decides whether the sweeper sleeps, and
+    /// the sweeper checks again after each interval.
     count: AtomicUsize,
     /// Descriptors are scarce: the next sweep closes all that were not used since the last one.
     scarce: AtomicBool,
