@@ -94,8 +94,8 @@ for held in LOCKS:
 print("END")
 "#;
 
-/// Processes that add rows to a database in transactions. Arguments: the database, their number, and
-/// for how many seconds.
+/// Processes that add rows to a database in transactions. Arguments: the database, their number,
+/// and for how many seconds.
 pub const DATABASE: &str = r#"
 import os, sqlite3, sys, time
 path, processes, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])

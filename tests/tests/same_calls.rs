@@ -22,10 +22,11 @@ fn compare(options: &str, seed: u64, operations: u32, all: u32) -> Result<()> {
     let network = Network::new()?;
     let [local, export] = ["local", "export"].map(|name| in_memory(&network, name));
     let (local, export) = (local?, export?);
+    let _rpcbind = network.rpcbind()?;
     let server = CurtServe::start(&network, &export, &[])?;
     // Device nodes are opened, too. Hundreds of calls are made while a name is cached, and calls
-    // that wait for its end do not take long. The server has no lock manager.
-    let options = format!("{},dev,nolock,kernelnames=0.1,{options}", server.ports());
+    // that wait for its end do not take long.
+    let options = format!("{},dev,kernelnames=0.1,{options}", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let mut command = network.command(program("same-calls")?);
     command.args([local.as_path(), mount.directory(), &export]);
@@ -60,26 +61,40 @@ fn random_calls_answer_so_where_the_kernel_keeps_attributes() -> Result<()> {
     compare("noaccesscheck", 71, 10_000, 200_000)
 }
 
-// SEMANTICS: lock-16.
-#[test]
-fn random_locks_are_granted_and_refused_as_in_a_local_directory() -> Result<()> {
+/// Makes random calls of three files' locks in a directory in memory and on a mount.
+fn compare_locks(network: &Network, source: &str, seed: &str) -> Result<()> {
     let is_full = std::env::var_os("CURT_FULL").is_some();
     let operations = if is_full { 100_000 } else { 4_000 };
+    let local = in_memory(network, "local")?;
+    let mount = CurtMount::start(network, "mount", source, "")?;
+    let mut command = network.command(program("same-calls")?);
+    // The exported directory may be elsewhere.
+    command.args([local.as_path(), mount.directory(), mount.directory()]);
+    command.args(["--locks", "--seed", seed, "--operations", &operations.to_string()]);
+    process::run(&mut command, LIMIT)?;
+    mount.unmount()
+}
+
+// SEMANTICS: lock-16.
+#[test]
+fn random_locks_at_knfsd_are_granted_and_refused_as_in_a_local_directory() -> Result<()> {
     let network = Network::new()?;
-    let local = in_memory(&network, "local")?;
     let _rpcbind = network.rpcbind()?;
     let options = KnfsdOptions {
         setup: "chmod 777 .; mount -o remount,bind,noatime /export".into(),
         ..KnfsdOptions::default()
     };
     let server = Knfsd::start(&network, KernelNumber(0), LIMIT, &options)?;
-    let mount = CurtMount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
-    let mut command = network.command(program("same-calls")?);
-    // The exported directory is elsewhere.
-    command.args([local.as_path(), mount.directory(), mount.directory()]);
-    command.args(["--locks", "--seed", "11", "--operations", &operations.to_string()]);
-    process::run(&mut command, LIMIT)?;
-    mount.unmount()
+    compare_locks(&network, &format!("{}:/export", server.address()), "11")
+}
+
+// SEMANTICS: lock-16.
+#[test]
+fn random_locks_at_curt_serve_are_granted_and_refused_as_in_a_local_directory() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let server = CurtServe::start(&network, &in_memory(&network, "export")?, &[])?;
+    compare_locks(&network, &server.source(), "12")
 }
 
 // SEMANTICS: posix-10.

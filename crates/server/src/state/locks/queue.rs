@@ -2,8 +2,8 @@
 //!
 //! Requests wait in a queue for each client; the clients take turns. A client whose request is
 //! granted is last among the clients from then on, also behind those that begin to wait during its
-//! turn. So one with a single waiter gets as much as one with hundreds, even if it asks for its next
-//! lock only after it has unlocked the last one, when the turn is the other's.
+//! turn. So one with a single waiter gets as much as one with hundreds, even if it asks for its
+//! next lock only after it has unlocked the last one, when the turn is the other's.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -157,9 +157,9 @@ impl WaitQueue {
         self.clients.is_empty() && self.grants.is_empty()
     }
 
-    /// Adds a waiter. `is_held`: it waits for a lock that is held, not for other waiters alone; only
-    /// then its client may come before the one that has the turn. Otherwise readers would pass a
-    /// writer that waits.
+    /// Adds a waiter. `is_held`: it waits for a lock that is held, not for other waiters alone;
+    /// only then its client may come before the one that has the turn. Otherwise readers would pass
+    /// a writer that waits.
     pub(super) fn add(&mut self, client: LockClient, waiter: Waiter, is_held: bool) {
         self.len += 1;
         match self.clients.iter_mut().find(|queue| queue.client == client) {
