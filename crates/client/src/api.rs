@@ -171,8 +171,8 @@ pub struct FileSystemStatistics {
 /// lock of the client, on any thread that runs an operation. They must not wait for other
 /// operations.
 pub trait ChangeObserver: Send + Sync + fmt::Debug {
-    /// Another client changed a file's data: copies are invalid. [`crate::OpenResult::data`] reports
-    /// what an open detects as well.
+    /// Another client changed a file's data: copies are invalid.
+    /// [`crate::OpenResult::data`] reports what an open detects as well.
     ///
     /// `size_before`: the size in the previous attributes. `None` if the change does not come from
     /// attributes: an append went to another offset than the caller's copy of it.

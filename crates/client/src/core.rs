@@ -5,23 +5,14 @@
 //! are leaves: no other lock is taken under them.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use curt_observe::{ClientCounter, ClientCounters};
-use curt_policy::{
-    CacheOptions, Moment, ServerClock, kernel_cache,
-    open::OpenReadBenefit,
-    prefetch::PrefetchBenefit,
-    retransmitted::{ClockOffset, Execution},
-};
+use curt_policy::{CacheOptions, Moment, open::OpenReadBenefit, prefetch::PrefetchBenefit};
 use curt_rpc::client::Interrupt;
-use curt_types::{Timestamp, WriteVerifier};
+use curt_types::WriteVerifier;
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
@@ -30,12 +21,11 @@ use crate::{
     config::{ClientOptions, Environment},
     data::{DataPlane, options::OFFSET_MAX},
     fileid_map::FileidMap,
+    kernel_caches::KernelCaches,
     protocol::{Fsinfo, Protocol},
+    server_clocks::ServerClocks,
     threads::Clock,
 };
-
-/// Most file systems whose clocks are tracked; names in further ones are always treated as racy.
-const FILE_SYSTEMS_MAX: usize = 1024;
 
 /// The shared part of a mount.
 pub(crate) struct MountCore {
@@ -45,22 +35,15 @@ pub(crate) struct MountCore {
     pub(crate) identities: CallerInterner,
     pub(crate) numbering: FileidMap,
     pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
-    /// The user of the library is a kernel (FUSE).
-    pub(crate) serves_kernel: AtomicBool,
-    /// The [`Moment`] until which no name is to be kept by a kernel; zero: now it may be.
-    names_withheld_until: AtomicU64,
-    /// The kernel caches the targets of symbolic links until it is notified.
-    pub(crate) kernel_keeps_targets: AtomicBool,
-    /// The [`Moment`] at which the last lifetime of a name ends that a kernel was granted.
-    names_end: AtomicU64,
+    /// What the kernel that uses the mount keeps.
+    pub(crate) kernel: KernelCaches,
+    /// The server's clocks.
+    pub(crate) clocks: ServerClocks,
     clock: Arc<dyn Clock>,
     /// Origin of the [`Moment`] scale: one second before the mount, so that a time before the first
     /// request can be expressed.
     start: Instant,
     options: RwLock<CacheOptions>,
-    server_clocks: Mutex<HashMap<u64, ServerClock>>,
-    /// The offset of each file system's clock from the local one.
-    clock_offsets: Mutex<HashMap<u64, ClockOffset>>,
     server_life: Mutex<ServerBoot>,
     /// The measured benefit of reading files together with their opens.
     open_reads: Mutex<OpenReadBenefit>,
@@ -68,7 +51,6 @@ pub(crate) struct MountCore {
     lookup_reads: Mutex<OpenReadBenefit>,
     /// The measured benefit of prefetching attributes with READDIRPLUS.
     prefetch_benefit: Mutex<PrefetchBenefit>,
-    time_step: Duration,
     /// The file system of the mount's root, and its largest file size.
     root_fsid: u64,
     file_size_max: u64,
@@ -103,6 +85,7 @@ impl MountCore {
             Arc::clone(&environment.background),
         );
         let step = limits.time_step;
+        let time_step = Duration::new(u64::try_from(step.seconds()).unwrap_or(0), step.nanoseconds());
         Arc::new(Self {
             protocol,
             data,
@@ -110,20 +93,15 @@ impl MountCore {
             identities,
             numbering: FileidMap::new(root_fsid),
             observer: environment.observer.clone(),
-            serves_kernel: AtomicBool::new(false),
-            names_withheld_until: AtomicU64::new(0),
-            kernel_keeps_targets: AtomicBool::new(false),
-            names_end: AtomicU64::new(0),
+            kernel: KernelCaches::default(),
+            clocks: ServerClocks::new(time_step),
             start: now.checked_sub(Duration::from_secs(1)).unwrap_or(now),
             clock,
             options: RwLock::new(behaviour.cache),
-            server_clocks: Mutex::default(),
-            clock_offsets: Mutex::default(),
             server_life: Mutex::default(),
             open_reads: Mutex::default(),
             lookup_reads: Mutex::default(),
             prefetch_benefit: Mutex::default(),
-            time_step: Duration::new(u64::try_from(step.seconds()).unwrap_or(0), step.nanoseconds()),
             root_fsid,
             file_size_max: limits.file_size_max,
         })
@@ -160,75 +138,8 @@ impl MountCore {
         self.clock.pause(duration, interrupt);
     }
 
-    /// Lets a kernel keep no name for at least this time; zero: it may again.
-    pub(crate) fn withhold_names(&self, duration: Duration) {
-        if duration.is_zero() {
-            self.names_withheld_until.store(0, Relaxed);
-        } else {
-            self.names_withheld_until.fetch_max(self.now().plus(duration).nanoseconds(), Relaxed);
-        }
-    }
-
-    /// Whether no name is to be kept by a kernel.
-    pub(crate) fn withholds_names(&self) -> bool {
-        let until = self.names_withheld_until.load(Relaxed);
-        until != 0 && Moment::from_nanoseconds(until) > self.now()
-    }
-
-    /// A kernel was granted a lifetime of a name.
-    pub(crate) fn note_name_lifetime(&self, end: Moment) {
-        self.names_end.fetch_max(end.nanoseconds(), Relaxed);
-    }
-
-    /// Whether callers may have passed directories by names that the kernel kept.
-    pub(crate) fn checks_paths(&self, now: Moment) -> bool {
-        let end = self.names_end.load(Relaxed);
-        end != 0 && kernel_cache::with_expiry_delay(Some(Moment::from_nanoseconds(end))) > Some(now)
-    }
-
-    /// When the kernel keeps no name any more.
-    pub(crate) fn names_expire(&self) -> Option<Moment> {
-        kernel_cache::with_expiry_delay(Some(Moment::from_nanoseconds(self.names_end.load(Relaxed))))
-    }
-
     pub(crate) fn count(&self, counter: ClientCounter) {
         self.counters.count(counter);
-    }
-
-    /// The state of the clock of file system `fsid`.
-    pub(crate) fn server_clock(&self, fsid: u64) -> ServerClock {
-        let clocks = self.server_clocks.lock();
-        clocks.get(&fsid).copied().unwrap_or_else(|| ServerClock::new(self.time_step))
-    }
-
-    /// Learns from the ctime in a reply to a request that changed nothing.
-    pub(crate) fn learn_time(&self, fsid: u64, ctime: Timestamp, received_at: Moment) {
-        self.with_clock(fsid, |clock| clock.learn(ctime, received_at));
-    }
-
-    /// Learns from the ctime that a change by this client set.
-    pub(crate) fn learn_time_of_change(
-        &self,
-        fsid: u64,
-        ctime: Timestamp,
-        sent_at: Moment,
-        received_at: Moment,
-    ) {
-        self.with_clock(fsid, |clock| clock.learn_from_change(ctime, sent_at, received_at));
-        let step = self.server_clock(fsid).guard() / 2;
-        let mut offsets = self.clock_offsets.lock();
-        if offsets.len() < FILE_SYSTEMS_MAX || offsets.contains_key(&fsid) {
-            let offset = offsets.entry(fsid).or_default();
-            offset.learn(ctime, sent_at, received_at, step);
-        }
-    }
-
-    /// The interval in which a call sent at `sent_at` was executed before `lost_at`, if it was
-    /// executed, by the clock of file system `fsid`; `None` if that clock is not known well enough.
-    pub(crate) fn execution(&self, fsid: u64, sent_at: Moment, lost_at: Moment) -> Option<Execution> {
-        let slack = self.server_clock(fsid).guard();
-        let offset = self.clock_offsets.lock().get(&fsid).copied();
-        offset?.execution(sent_at, lost_at, slack)
     }
 
     /// The measured benefit of prefetching on this mount.
@@ -251,12 +162,6 @@ impl MountCore {
         with(&mut self.lookup_reads.lock())
     }
 
-    /// A cached negative entry was wrong although the directory's timestamps were unchanged: the
-    /// file system's timestamps are coarse.
-    pub(crate) fn proven_coarse(&self, fsid: u64) {
-        self.with_clock(fsid, ServerClock::proven_coarse);
-    }
-
     /// Records the write verifier of a reply; a different one means that the server has restarted.
     pub(crate) fn note_verifier(&self, verifier: WriteVerifier) {
         let now = self.now();
@@ -270,12 +175,5 @@ impl MountCore {
     /// When the server's last restart was detected.
     pub(crate) fn server_since(&self) -> Moment {
         self.server_life.lock().since
-    }
-
-    fn with_clock(&self, fsid: u64, learn: impl FnOnce(&mut ServerClock)) {
-        let mut clocks = self.server_clocks.lock();
-        if clocks.len() < FILE_SYSTEMS_MAX || clocks.contains_key(&fsid) {
-            learn(clocks.entry(fsid).or_insert_with(|| ServerClock::new(self.time_step)));
-        }
     }
 }

@@ -357,20 +357,22 @@ impl Superblock {
     /// it.
     pub fn serves_kernel(&self) {
         // Relaxed: a reader of the old value acts as if its lookup had come before.
-        self.core.serves_kernel.store(true, Relaxed);
+        self.core.kernel.is_there.store(true, Relaxed);
     }
 
     /// Whether the kernel may cache names. On a server that ignores case the kernel would keep
     /// entries that another spelling of the name has changed.
     pub(crate) fn grants_names(&self) -> bool {
-        self.serves_a_kernel() && !self.core.withholds_names() && !self.path_limits.case_insensitive
+        self.serves_a_kernel()
+            && !self.core.kernel.withholds_names(|| self.core.now())
+            && !self.path_limits.case_insensitive
     }
 
     /// Grants the kernel no lifetimes of names for this time from now on, and lets it keep no
     /// targets of symbolic links; returns when it has none. Zero: they are granted again as the
     /// options say.
     pub fn withhold_names(&self, duration: Duration) {
-        self.core.withhold_names(duration);
+        self.core.kernel.withhold_names(duration, self.core.now());
         if let Some(observer) = self.core.observer.as_ref().filter(|_| !duration.is_zero()) {
             let links = self.looked_up.filtered(|inode| inode.has_link_text());
             for link in &links {
@@ -385,18 +387,18 @@ impl Superblock {
 
     /// Declares that the kernel caches the targets of symbolic links until it is notified.
     pub fn set_kernel_keeps_targets(&self) {
-        self.core.kernel_keeps_targets.store(true, Relaxed);
+        self.core.kernel.keeps_targets.store(true, Relaxed);
     }
 
     /// How long the kernel may still cache names that it was granted until now.
     #[must_use]
     pub fn names_kept_for(&self) -> Duration {
-        wait_for(self.core.names_expire(), self.core.now())
+        wait_for(self.core.kernel.names_expire(), self.core.now())
     }
 
     /// Whether the user of the library is a kernel.
     pub(crate) fn serves_a_kernel(&self) -> bool {
-        self.core.serves_kernel.load(Relaxed)
+        self.core.kernel.is_there.load(Relaxed)
     }
 
     /// The last reply of [`crate::ops::statfs`], however old, if it is about the file system of

@@ -63,6 +63,12 @@ impl CallCounts {
         self.0.get(&operation.into()).copied().unwrap_or(0)
     }
 
+    /// Calls of some operations: those that mean the same in different versions.
+    #[must_use]
+    pub fn of_all(&self, is_meant: fn(Operation) -> bool) -> u64 {
+        self.0.iter().filter(|(operation, _)| is_meant(**operation)).map(|(_, calls)| calls).sum()
+    }
+
     /// All calls together.
     #[must_use]
     pub fn total(&self) -> u64 {

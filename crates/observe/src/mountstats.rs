@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use curt_proto::nfs3::NfsProcedure;
+use curt_proto::Operation;
 
 use crate::ClientCounter;
 use crate::control::MountReport;
@@ -33,10 +33,11 @@ const CAP_SYMLINKS: u32 = 1 << 2;
 /// The text for a mount, with the empty line that ends it.
 #[must_use]
 pub fn text(report: &MountReport) -> String {
+    let is_of_nfs4 = report.operations.is_of_nfs4();
     let mut text = format!(
         "device {} mounted on {} with fstype nfs statvers=1.1\n\topts:\t{}\n\tage:\t{}\n\tcaps:\t{}\n\
          \tsec:\tflavor={flavour},pseudoflavor={flavour}\n\tevents:\t{}\n\tbytes:\t{}\n\
-         \tRPC iostats version: 1.1  p/v: 100003/3 (nfs)\n\txprt:\ttcp {}\n\tper-op statistics\n",
+         \tRPC iostats version: 1.1  p/v: 100003/{version} (nfs)\n\txprt:\ttcp {}\n\tper-op statistics\n",
         escaped(&report.source),
         escaped(&report.mount_point.display().to_string()),
         escaped(&report.options),
@@ -46,8 +47,13 @@ pub fn text(report: &MountReport) -> String {
         joined(&bytes(report).map(|(_, bytes)| bytes)),
         joined(&transport(&report.transport)),
         flavour = report.server.flavour,
+        version = if is_of_nfs4 { 4 } else { 3 },
     );
-    for (name, figures) in report.operations.iter() {
+    // All of them, as in the kernel: programs expect READ and WRITE.
+    let operations: Vec<_> =
+        if is_of_nfs4 { Operation::nfs4().collect() } else { Operation::nfs().collect() };
+    for operation in operations {
+        let figures = report.operations.of(operation);
         let milliseconds = |figure| figures.value(figure) / MILLISECOND;
         let numbers = [
             figures.value(OperationFigure::Operations),
@@ -61,7 +67,7 @@ pub fn text(report: &MountReport) -> String {
             figures.value(OperationFigure::Errors),
         ];
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "\t{name:>12}: {}", joined(&numbers));
+        let _ = writeln!(text, "\t{:>12}: {}", operation.name(), joined(&numbers));
     }
     text.push('\n');
     text
@@ -108,7 +114,7 @@ pub fn events(report: &MountReport) -> [(&'static str, u64); 27] {
     let requests_of = |operation: &str| report.fuse.get(operation).copied().unwrap_or(0);
     let written_back = counted(ClientCounter::KernelWriteBack);
     [
-        ("inoderevalidates", report.counters.requests.value(NfsProcedure::Getattr)),
+        ("inoderevalidates", report.counters.requests.of_all(Operation::is_getattr)),
         (
             "dentryrevalidates",
             counted(ClientCounter::PosHit)
@@ -191,17 +197,23 @@ fn joined(numbers: &[u64]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use curt_proto::Operation;
+    use curt_proto::nfs3::NfsProcedure;
+    use curt_proto::nfs4::Nfs4Operation;
 
     use super::*;
-    use crate::ClientCounters;
     use crate::operations::{CompletedRequest, OperationCounters};
+    use crate::{ClientCounters, ClientSnapshot};
 
     fn report() -> MountReport {
+        report_of(NfsProcedure::Read.into())
+    }
+
+    /// A report of a mount that sent three of `operation`.
+    fn report_of(operation: Operation) -> MountReport {
         let operations = OperationCounters::default();
         for _ in 0..3 {
             operations.ended(
-                Operation::Nfs3(NfsProcedure::Read),
+                operation,
                 &CompletedRequest {
                     transmissions: 1,
                     bytes_sent: 140,
@@ -240,6 +252,24 @@ mod tests {
         assert!(operations.iter().all(|line| line.len() == 1 + 9));
         assert_eq!(lines.len(), 33, "an empty line ends it");
         assert!(lines[32].is_empty());
+    }
+
+    #[test]
+    fn a_mount_of_nfsv4_has_the_operations_of_its_version() {
+        let report = MountReport {
+            counters: ClientSnapshot {
+                requests: [(Nfs4Operation::Getattr, 5), (Nfs4Operation::Lookup, 9)].into_iter().collect(),
+                ..ClientSnapshot::default()
+            },
+            ..report_of(Nfs4Operation::Read.into())
+        };
+        let text = text(&report);
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        assert!(lines.contains(&"RPC iostats version: 1.1  p/v: 100003/4 (nfs)"), "{text}");
+        assert!(lines.contains(&"READ: 3 3 0 420 3000 1 6 7 0"), "{text}");
+        let named = |name: &str| lines.iter().filter(|line| line.starts_with(&format!("{name}:"))).count();
+        assert_eq!([named("READ"), named("WRITE"), named("OPEN"), named("READDIRPLUS")], [1, 1, 1, 0]);
+        assert_eq!(events(&report)[0], ("inoderevalidates", 5));
     }
 
     #[test]

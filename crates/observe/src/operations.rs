@@ -171,6 +171,14 @@ impl OperationStatistics {
         sent.saturating_sub(self.value(OperationFigure::Operations))
     }
 
+    fn and(&self, other: &Self) -> Self {
+        let figures = OperationFigure::ALL.iter().map(|figure| self.value(*figure) + other.value(*figure));
+        let buckets = self.round_trips.len().max(other.round_trips.len());
+        let in_bucket = |of: &Self, bucket| of.round_trips.get(bucket).copied().unwrap_or(0);
+        let round_trips = (0..buckets).map(|bucket| in_bucket(self, bucket) + in_bucket(other, bucket));
+        Self { figures: figures.collect(), round_trips: round_trips.collect() }
+    }
+
     fn since(&self, earlier: &Self) -> Self {
         let then = earlier.round_trips.iter().copied().chain(std::iter::repeat(0));
         Self {
@@ -197,6 +205,19 @@ impl OperationSnapshot {
     #[must_use]
     pub fn of(&self, operation: impl Into<Operation>) -> OperationStatistics {
         self.0.get(&operation.into()).cloned().unwrap_or_default()
+    }
+
+    /// The sums over some operations: those that mean the same in different versions.
+    #[must_use]
+    pub fn of_all(&self, is_meant: fn(Operation) -> bool) -> OperationStatistics {
+        let meant = self.0.iter().filter(|(operation, _)| is_meant(**operation));
+        meant.fold(OperationStatistics::default(), |sum, (_, statistics)| sum.and(statistics))
+    }
+
+    /// Whether requests of NFSv4 were sent.
+    #[must_use]
+    pub fn is_of_nfs4(&self) -> bool {
+        Operation::nfs4().any(|operation| self.0.contains_key(&operation))
     }
 
     /// Each operation of NFSv3, and those of NFSv4 that were sent, with their statistics, in the

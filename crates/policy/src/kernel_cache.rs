@@ -62,6 +62,35 @@ pub fn name_lifetime(
         .min(options.kernel_names)
 }
 
+/// What decides on the lifetime of a name beside its directory.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelNameView {
+    /// The lifetimes granted for names of the directory.
+    pub granted: NameLifetimes,
+    /// The kind of the object that the name leads to; `None` if it is missing.
+    pub kind: Option<FileKind>,
+    /// The longest lifetime of the mount's present options.
+    pub longest: Duration,
+}
+
+impl KernelNameView {
+    /// How long a kernel may cache a name from now on.
+    #[must_use]
+    pub fn lifetime(
+        &self,
+        entry: DentryState,
+        label: NameLabel,
+        directory: &DirectoryView<'_>,
+        now: Moment,
+        options: &CacheOptions,
+    ) -> Duration {
+        if !self.kind.is_none_or(may_keep_name_of) || !self.granted.may_grant(entry, now) {
+            return Duration::ZERO;
+        }
+        name_lifetime(entry, label, directory, now, options).min(self.longest)
+    }
+}
+
 /// Whether a name that leads to an object of this kind may have a lifetime. The kernel opens others
 /// without asking.
 #[must_use]

@@ -28,7 +28,7 @@ use crate::{
     access::{AccessDecision, AccessReason, AccessView, AllowedBy, decide_access},
     attributes::Epoch,
     attributes::{Absorbed, AttributeState, Freshness, MutationTicket},
-    kernel_cache::DirectoryView,
+    kernel_cache::{DirectoryView, KernelNameView},
     options::{CacheOptions, LookupCache, RacyGuard},
     time::{Moment, left},
 };
@@ -233,6 +233,8 @@ pub struct LookupView<'a> {
     pub access: AccessView,
     /// The time of the lookup.
     pub wanted: LookupTime,
+    /// The kernel that asks; `None` if nobody asks who may cache the name.
+    pub kernel: Option<KernelNameView>,
 }
 
 /// The next step of a lookup.
@@ -241,8 +243,10 @@ pub struct LookupView<'a> {
 pub enum LookupDecision {
     /// Serve the cached entry.
     Serve {
-        /// The basis on which the caller may search the directory.
+        /// The basis on which the caller may search the directory, which is counted.
         allowed_by: AllowedBy,
+        /// How long the kernel may cache the name.
+        lifetime: Duration,
     },
     /// The caller may not search the directory.
     Deny,
@@ -268,7 +272,10 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
         NameDecision::Lookup(reason) => LookupDecision::Lookup(reason),
         NameDecision::ServePositive | NameDecision::ServeNegative => match may_search() {
             AccessDecision::Allow => {
-                LookupDecision::Serve { allowed_by: view.access.allowed_by(Access::LOOKUP) }
+                let lifetime = view.kernel.map_or(Duration::ZERO, |kernel| {
+                    kernel.lifetime(state, label, &view.directory, view.wanted.now, options)
+                });
+                LookupDecision::Serve { allowed_by: view.access.allowed_by(Access::LOOKUP), lifetime }
             }
             AccessDecision::Deny => LookupDecision::Deny,
             AccessDecision::Revalidate => LookupDecision::Revalidate,

@@ -138,6 +138,48 @@ impl Operation {
         }
     }
 
+    /// Whether it reads data, in whatever version of NFS.
+    #[must_use]
+    pub const fn is_read(self) -> bool {
+        matches!(
+            self,
+            Self::Nfs3(NfsProcedure::Read) | Self::Nfs4(Nfs4Operation::Read | Nfs4Operation::ReadPlus)
+        )
+    }
+
+    /// Whether it writes data.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Nfs3(NfsProcedure::Write) | Self::Nfs4(Nfs4Operation::Write))
+    }
+
+    /// Whether it requests attributes alone.
+    #[must_use]
+    pub const fn is_getattr(self) -> bool {
+        matches!(self, Self::Nfs3(NfsProcedure::Getattr) | Self::Nfs4(Nfs4Operation::Getattr))
+    }
+
+    /// Whether it looks a name up.
+    #[must_use]
+    pub const fn is_lookup(self) -> bool {
+        matches!(
+            self,
+            Self::Nfs3(NfsProcedure::Lookup) | Self::Nfs4(Nfs4Operation::Lookup | Nfs4Operation::Lookupp)
+        )
+    }
+
+    /// Whether it asks for the caller's rights.
+    #[must_use]
+    pub const fn is_access(self) -> bool {
+        matches!(self, Self::Nfs3(NfsProcedure::Access) | Self::Nfs4(Nfs4Operation::Access))
+    }
+
+    /// Whether it lists names with attributes, as far as its version has an operation for that.
+    #[must_use]
+    pub const fn is_listing_with_attributes(self) -> bool {
+        matches!(self, Self::Nfs3(NfsProcedure::ReaddirPlus) | Self::Nfs4(Nfs4Operation::Readdir))
+    }
+
     /// The RFC's name, without a prefix. Operations of different programs and versions may have
     /// the same name.
     #[must_use]

@@ -177,7 +177,7 @@ impl Inode {
     pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
         let received_at = self.core().now();
         let options = self.core().options();
-        self.core().learn_time(attributes.fsid, attributes.ctime, received_at);
+        self.core().clocks.learn(attributes.fsid, attributes.ctime, received_at);
         let mut facts = self.facts();
         let before = facts.state.facts();
         let report = AttributeReport { facts: Facts::from(attributes), sent_at, received_at };
@@ -212,9 +212,9 @@ impl Inode {
             // an older ctime.
             match wcc.before {
                 Some(before) if before.stamp() != after.stamp() => {
-                    self.core().learn_time_of_change(after.fsid, ctime, sent_at, received_at);
+                    self.core().clocks.learn_from_change(after.fsid, ctime, sent_at, received_at);
                 }
-                Some(_) | None => self.core().learn_time(after.fsid, ctime, received_at),
+                Some(_) | None => self.core().clocks.learn(after.fsid, ctime, received_at),
             }
         }
         let mut facts = self.facts();

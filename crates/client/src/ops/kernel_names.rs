@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use curt_policy::{
     AccessDecision, Epoch, Moment, NameLabel,
-    kernel_cache::{may_keep_name_of, name_lifetime, wait_for, with_expiry_delay},
+    kernel_cache::{KernelNameView, wait_for, with_expiry_delay},
     names::DentryState,
 };
 use curt_types::{Access, FileKind};
@@ -33,7 +33,17 @@ pub(crate) fn grant(
     label: Option<NameLabel>,
 ) -> Duration {
     match label.filter(|_| may_grant(op, name.name)) {
-        Some(label) => grant_locked(op, &mut name.directory.facts(), name, child, label),
+        Some(label) => {
+            let mut facts = name.directory.facts();
+            let state = if child.is_some() { DentryState::Positive } else { DentryState::Negative };
+            let clock = op.sb.core.clocks.of(facts.fsid().unwrap_or(0));
+            let directory = name.directory.directory_view(&facts, &clock);
+            let view = view(op, &facts, name.name, child.map(|(_, kind)| kind));
+            let lifetime = view.map_or(Duration::ZERO, |view| {
+                view.lifetime(state, label, &directory, op.now(), &op.options)
+            });
+            grant_locked(op, &mut facts, name, child, label, lifetime)
+        }
         None => {
             note_found(op, name, child);
             Duration::ZERO
@@ -41,24 +51,34 @@ pub(crate) fn grant(
     }
 }
 
-/// The same under the lock of the directory, whose facts are `facts`.
+/// What decides on the lifetime of a name; `None` if none is granted.
+pub(crate) fn view(
+    op: &Op<'_>,
+    facts: &InodeFacts,
+    name: &[u8],
+    kind: Option<FileKind>,
+) -> Option<KernelNameView> {
+    // A remount may have come since the operation began; it waits for what was granted before.
+    let longest = || op.sb.core.options().kernel_names;
+    let view = || KernelNameView { granted: facts.name_lifetimes(), kind, longest: longest() };
+    may_grant(op, name).then(view)
+}
+
+/// Grants a lifetime under the lock of the directory, whose facts are `facts`.
 pub(crate) fn grant_locked(
     op: &Op<'_>,
     facts: &mut InodeFacts,
     name: NameInDirectory<'_>,
     child: Option<(&Arc<Inode>, FileKind)>,
     label: NameLabel,
+    lifetime: Duration,
 ) -> Duration {
-    let is_kept = child.is_none_or(|(_, kind)| may_keep_name_of(kind)) && may_grant(op, name.name);
-    let lifetime = if is_kept {
-        record_lifetime(op, facts, name, child.map(|(child, _)| child), label)
-    } else {
-        Duration::ZERO
-    };
-    if lifetime.is_zero() {
-        note_found(op, name, child);
+    let object = child.map(|(child, _)| child);
+    if !lifetime.is_zero() && record_lifetime(op, facts, name, object, label, lifetime) {
+        return lifetime;
     }
-    lifetime
+    note_found(op, name, child);
+    Duration::ZERO
 }
 
 fn may_grant(op: &Op<'_>, name: &[u8]) -> bool {
@@ -68,7 +88,7 @@ fn may_grant(op: &Op<'_>, name: &[u8]) -> bool {
 /// LOOKUP has found `child`: its callers may have come by this name as well.
 fn note_found(op: &Op<'_>, name: NameInDirectory<'_>, child: Option<(&Arc<Inode>, FileKind)>) {
     if let Some((child, _)) = child
-        && op.sb.core.checks_paths(op.now())
+        && op.sb.core.kernel.checks_paths(op.now())
         && !matches!(name.name, b"." | b"..")
     {
         op.sb.kernel_dentries.note_found(child.id(), name.directory, op.now());
@@ -76,34 +96,30 @@ fn note_found(op: &Op<'_>, name: NameInDirectory<'_>, child: Option<(&Arc<Inode>
 }
 
 /// Records the lifetime for the directory, for the object and for the mount, under the lock of the
-/// directory: a rename that ends afterwards finds all of them.
+/// directory: a rename that ends afterwards finds all of them. Returns whether the name may still
+/// be granted one.
 fn record_lifetime(
     op: &Op<'_>,
     facts: &mut InodeFacts,
     name: NameInDirectory<'_>,
     child: Option<&Arc<Inode>>,
     label: NameLabel,
-) -> Duration {
-    let state = if child.is_some() { DentryState::Positive } else { DentryState::Negative };
+    lifetime: Duration,
+) -> bool {
     let (now, directory) = (op.now(), name.directory);
-    let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
-    // A remount may have come since the operation began; it waits for what was granted before.
-    let longest = op.sb.core.options().kernel_names;
-    let view = directory.directory_view(facts, &clock);
-    let lifetime = name_lifetime(state, label, &view, now, &op.options).min(longest);
-    let may_grant = facts.name_lifetimes().may_grant(state, now);
-    if lifetime.is_zero() || !may_grant || !op.sb.dentries.has(directory.id(), name.name, child, label) {
-        return Duration::ZERO;
+    if !op.sb.dentries.has(directory.id(), name.name, child, label) {
+        return false;
     }
     let end = now.plus(lifetime);
     if let Some(child) = child
         && !op.sb.kernel_dentries.grant(child.id(), directory, now, end)
     {
-        return Duration::ZERO;
+        return false;
     }
+    let state = if child.is_some() { DentryState::Positive } else { DentryState::Negative };
     facts.by_type.directory().name_lifetimes.grant(state, label.epoch, end);
-    op.sb.core.note_name_lifetime(end);
-    lifetime
+    op.sb.core.kernel.note_name_lifetime(end);
+    true
 }
 
 /// Makes sure that the caller may search the directories through which the kernel may have let him
@@ -114,7 +130,7 @@ fn record_lifetime(
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
 pub(crate) fn check_path(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    if !op.sb.core.checks_paths(op.now()) {
+    if !op.sb.core.kernel.checks_paths(op.now()) {
         return Ok(());
     }
     let mut ways = op.sb.kernel_dentries.directories_of(inode.id(), op.now());

@@ -11,7 +11,7 @@ use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
-    kernel_cache::attribute_lifetime,
+    kernel_cache::{KernelNameView, attribute_lifetime},
     names::{
         DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupReason, LookupTime, LookupView,
         decide_cached_lookup,
@@ -439,10 +439,12 @@ fn next_step(
         facts.begin_lookup()?;
     }
     let cached = if is_parent { facts.parent() } else { cached };
-    let decision = decide_name(op, directory, &facts, cached.as_ref());
+    let kind = child.map(|child| child.attributes.kind);
+    let kernel = if by == LookupBy::User { kernel_names::view(op, &facts, bytes, kind) } else { None };
+    let decision = decide_name(op, directory, &facts, cached.as_ref(), kernel);
     let reply = match (decision, &cached) {
-        (LookupDecision::Serve { .. }, Some(cached)) if by == LookupBy::User => {
-            hit_reply(op, &mut facts, name, cached, child)
+        (LookupDecision::Serve { lifetime, .. }, Some(cached)) if by == LookupBy::User => {
+            hit_reply(op, &mut facts, name, cached, child, lifetime)
         }
         _ => HitReply::AfterWait,
     };
@@ -450,7 +452,7 @@ fn next_step(
     if let LookupDecision::Lookup(_) = decision
         && let Some(absence) = names::negative_from_listing(op.sb, directory, bytes)
     {
-        let by_listing = decide_name(op, directory, &directory.facts(), Some(&absence));
+        let by_listing = decide_name(op, directory, &directory.facts(), Some(&absence), None);
         return Ok(match by_listing {
             LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, cached),
             better => step(op.sb, name, better, Some(absence), NameHitSource::Listing, reply),
@@ -459,14 +461,15 @@ fn next_step(
     Ok(step(op.sb, name, decision, cached, NameHitSource::Name, reply))
 }
 
-/// The reply to a user from a cached entry, for which the lifetime of the name is granted under the
-/// lock of the directory. `child`: the result for its object.
+/// The reply to a user from a cached entry, for which this lifetime of the name is granted under
+/// the lock of the directory. `child`: the result for its object.
 fn hit_reply(
     op: &Op<'_>,
     facts: &mut InodeFacts,
     name: NameInDirectory<'_>,
     cached: &CachedDentry,
     child: Option<FoundInode>,
+    lifetime: Duration,
 ) -> HitReply {
     if is_create_probe(op, facts, cached) || is_asked_for_anyway(op, name.directory, cached) {
         return HitReply::AfterLookup;
@@ -476,7 +479,7 @@ fn hit_reply(
         return HitReply::AfterWait;
     }
     let object = cached.child.as_ref().zip(child.map(|child| child.attributes.kind));
-    let entry_valid = kernel_names::grant_locked(op, facts, name, object, cached.label);
+    let entry_valid = kernel_names::grant_locked(op, facts, name, object, cached.label, lifetime);
     HitReply::Ready(match child {
         Some(child) => LookupResult::Positive(FoundInode { entry_valid, ..child }),
         None => LookupResult::Negative { entry_valid },
@@ -492,7 +495,7 @@ fn step(
     reply: HitReply,
 ) -> LookupStep {
     match (decision, cached) {
-        (LookupDecision::Serve { allowed_by }, Some(cached)) => {
+        (LookupDecision::Serve { allowed_by, .. }, Some(cached)) => {
             note_hit(sb, name, &cached);
             let resolved = match cached.child {
                 Some(child) => ResolvedName::Object(child, Some(cached.label)),
@@ -513,15 +516,17 @@ fn decide_name(
     directory: &Inode,
     facts: &InodeFacts,
     cached: Option<&CachedDentry>,
+    kernel: Option<KernelNameView>,
 ) -> LookupDecision {
     let now = op.now();
-    let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
+    let clock = op.sb.core.clocks.of(facts.fsid().unwrap_or(0));
     let view = LookupView {
         entry: cached.map(|cached| (cached.state(), cached.label)),
         directory: directory.directory_view(facts, &clock),
         freshness: facts.freshness(op.time(), &op.options),
         access: directory.access_view(facts, &op.identity, false, now),
         wanted: LookupTime { began: op.began, now },
+        kernel,
     };
     decide_cached_lookup(&view, &op.options)
 }
@@ -671,7 +676,7 @@ fn note_false_negative(
     let was_missing = former.filter(|cached| cached.child.is_none()).map(|cached| cached.label.epoch);
     if was_missing.is_some() && was_missing == label.map(|label| label.epoch) {
         sb.count(ClientCounter::NegFalse);
-        sb.core.proven_coarse(directory.fsid().unwrap_or(0));
+        sb.core.clocks.proven_coarse(directory.fsid().unwrap_or(0));
     }
 }
 

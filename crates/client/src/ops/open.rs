@@ -229,7 +229,7 @@ fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision
 /// Whether copies of the file's data, in this client and outside it, are still valid.
 fn check_page_cache(sb: &Superblock, inode: &Inode) -> PageCacheState {
     let options = sb.core.options();
-    let clock = sb.core.server_clock(inode.fsid().unwrap_or(0));
+    let clock = sb.core.clocks.of(inode.fsid().unwrap_or(0));
     let since = inode.data_if_any().and_then(|data| data.pages_since());
     let mut facts = inode.facts();
     let pages = match (since, facts.contents()) {

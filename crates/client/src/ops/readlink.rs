@@ -48,8 +48,8 @@ pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
 /// operation of the kernel is to be seen.
 fn forbid_caching_unless(op: &Op<'_>, inode: &Inode, may_cache: bool) {
     let core = &op.sb.core;
-    if core.kernel_keeps_targets.load(Relaxed)
-        && (!may_cache || core.withholds_names())
+    if core.kernel.keeps_targets.load(Relaxed)
+        && (!may_cache || core.kernel.withholds_names(|| core.now()))
         && let Some(observer) = &core.observer
     {
         observer.target_changed(inode.id());
@@ -59,7 +59,7 @@ fn forbid_caching_unless(op: &Op<'_>, inode: &Inode, may_cache: bool) {
 /// Revalidates the attributes of an object that a name leads to, if it is a symbolic link whose
 /// target the kernel may return without a request. A changed target is notified to the observer.
 pub(crate) fn revalidate_target(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    if !op.sb.core.kernel_keeps_targets.load(Relaxed) || !inode.has_link_text() {
+    if !op.sb.core.kernel.keeps_targets.load(Relaxed) || !inode.has_link_text() {
         return Ok(());
     }
     let is_valid = inode.facts().can_be_served(op.time(), &op.options);
@@ -71,7 +71,7 @@ pub(crate) fn is_target_settled(op: &Op<'_>, inode: &Inode) -> bool {
     let core = &op.sb.core;
     let is_valid = || !inode.has_link_text() || inode.facts().can_be_served(op.time(), &op.options);
     let may_be_old = |observer: &Arc<dyn ChangeObserver>| observer.keeps_changed_target(inode.id());
-    !core.kernel_keeps_targets.load(Relaxed)
+    !core.kernel.keeps_targets.load(Relaxed)
         || (is_valid() && !core.observer.as_ref().is_some_and(may_be_old))
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn await_target_dropped(op: &Op<'_>, inode: &Inode) {
 /// Whether a reply that shows `inode` has to wait for that.
 pub(crate) fn must_await_target(op: &Op<'_>, inode: &Inode) -> bool {
     let core = &op.sb.core;
-    core.kernel_keeps_targets.load(Relaxed)
+    core.kernel.keeps_targets.load(Relaxed)
         && core.observer.as_ref().is_some_and(|observer| observer.keeps_changed_target(inode.id()))
         && inode.facts().state.facts().is_some_and(|known| known.kind == FileKind::Symlink)
 }

@@ -29,7 +29,7 @@ fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {
 fn execution(sb: &Superblock, directory: &Inode, ended: NameChangeOutcome) -> Option<Execution> {
     let lost_at = ended.lost_at.filter(|_| ended.is_alone)?;
     let fsid = directory.attributes()?.fsid;
-    sb.core.execution(fsid, ended.sent_at, lost_at)
+    sb.core.clocks.execution(fsid, ended.sent_at, lost_at)
 }
 
 /// The object of `name`, if the change that failed with EEXIST has created it.

@@ -206,8 +206,8 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         name: &[u8],
     ) -> Answer<(), LinkAttributes>;
 
-    /// Whether the server lists attributes with names. It may say only when it is asked for them that
-    /// it does not.
+    /// Whether the server lists attributes with names. It may say only when it is asked for them
+    /// that it does not.
     fn lists_attributes(&self) -> bool {
         true
     }

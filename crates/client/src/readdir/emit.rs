@@ -280,7 +280,7 @@ fn fresh_listing(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Arc<Directory
 
 /// The cached listing, and whether it is served as a name that was learned with it would be.
 fn decide_cached(op: &Op<'_>, inode: &Inode) -> Option<(NameDecision, Arc<DirectoryListing>)> {
-    let clock = op.sb.core.server_clock(inode.fsid().unwrap_or(0));
+    let clock = op.sb.core.clocks.of(inode.fsid().unwrap_or(0));
     let wanted = LookupTime { began: op.began, now: op.now() };
     let mut facts = inode.facts();
     let TypeState::Directory(state) = &mut facts.by_type else { return None };

@@ -217,6 +217,6 @@ pub(crate) fn compare_with_listing(
     };
     drop(former);
     if why == LookupReason::Racy {
-        sb.core.proven_coarse(directory.fsid().unwrap_or(0));
+        sb.core.clocks.proven_coarse(directory.fsid().unwrap_or(0));
     }
 }

@@ -5,10 +5,10 @@ use core::time::Duration;
 use curt_policy::{
     AccessDecision, AttributeReport, AttributeState, Moment, NameDecision, NameLabel, NameView, ServerClock,
     access::{AllowedBy, decide_access},
-    kernel_cache::DirectoryView,
+    kernel_cache::{DirectoryView, KernelNameView, NameLifetimes, name_lifetime},
     names::{DentryState, LookupDecision, LookupTime, LookupView, decide_cached_lookup, decide_lookup},
 };
-use curt_types::Access;
+use curt_types::{Access, FileKind};
 
 use crate::cases::{directory, for_each_case};
 
@@ -18,7 +18,7 @@ fn at(milliseconds: u64) -> Moment {
 
 #[test]
 fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory() {
-    let mut served = 0;
+    let (mut served, mut cached) = (0, 0);
     for_each_case(|case| {
         let options = case.options();
         let facts = directory(1);
@@ -31,12 +31,18 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
         let epoch = state.contents().unwrap();
         let label = NameLabel { epoch: if case.bool() { epoch } else { epoch.next() }, sent_at: at(5000) };
         let wanted = LookupTime { began: at(6000), now: at(case.pick(&[6000, 90_000])) };
+        let kernel = KernelNameView {
+            granted: NameLifetimes::default(),
+            kind: Some(FileKind::Regular),
+            longest: Duration::from_secs(1),
+        };
         let view = LookupView {
             entry: Some((entry, label)),
             directory: DirectoryView { attributes: &state, is_disputed: case.bool(), clock: &clock },
             freshness: case.freshness(),
             access: case.access_view(),
             wanted,
+            kernel: Some(kernel).filter(|_| case.bool()),
         };
         let name = NameView {
             directory: view.freshness,
@@ -50,13 +56,51 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
         let decision = decide_cached_lookup(&view, &options);
         let is_served = matches!(decision, LookupDecision::Serve { .. });
         assert_eq!(is_served, may_serve && may_search == AccessDecision::Allow);
-        if let LookupDecision::Serve { allowed_by } = decision {
+        if let LookupDecision::Serve { allowed_by, lifetime } = decision {
             served += 1;
+            cached += usize::from(!lifetime.is_zero());
+            let own = kernel.lifetime(entry, label, &view.directory, wanted.now, &options);
+            let longest = view.kernel.map_or(Duration::ZERO, |_| own);
+            assert_eq!(lifetime, longest);
             let granted = view.access.entry.is_some_and(|entry| entry.granted.contains(Access::LOOKUP));
             assert_eq!(allowed_by == AllowedBy::Server, granted);
         }
         let nothing = LookupView { entry: None, ..view };
         assert!(matches!(decide_cached_lookup(&nothing, &options), LookupDecision::Lookup(_)));
     });
-    assert!(served > 0, "some are");
+    assert!(served > cached && cached > 0, "some are, and some of them for a kernel to keep");
+}
+
+#[test]
+fn a_kernel_keeps_no_name_of_a_device_and_none_where_names_are_withheld() {
+    let mut kept = 0;
+    for_each_case(|case| {
+        let options = case.options();
+        let mut state = AttributeState::unknown();
+        let report = AttributeReport { facts: directory(1), sent_at: at(5000), received_at: at(5001) };
+        let _ = state.absorb(report, &options);
+        let mut clock = ServerClock::new(Duration::ZERO);
+        clock.learn(report.facts.stamp.changed_at().unwrap(), at(0));
+        let label = NameLabel { epoch: state.contents().unwrap(), sent_at: at(5000) };
+        let directory = DirectoryView { attributes: &state, is_disputed: false, clock: &clock };
+        let own = name_lifetime(DentryState::Positive, label, &directory, at(5000), &options);
+        for (kind, withheld, longest) in [
+            (FileKind::Regular, false, 1000),
+            (FileKind::Regular, false, 1),
+            (FileKind::Regular, true, 1000),
+            (FileKind::Fifo, false, 1000),
+        ] {
+            let mut granted = NameLifetimes::default();
+            if withheld {
+                granted.withhold(at(0));
+            }
+            let longest = Duration::from_millis(longest);
+            let kernel = KernelNameView { granted, kind: Some(kind), longest };
+            let lifetime = kernel.lifetime(DentryState::Positive, label, &directory, at(5000), &options);
+            let is_kept = kind == FileKind::Regular && !withheld;
+            assert_eq!(lifetime, if is_kept { own.min(longest) } else { Duration::ZERO });
+            kept += usize::from(!lifetime.is_zero());
+        }
+    });
+    assert!(kept > 0, "some are");
 }

@@ -54,8 +54,8 @@ pub trait NlmHost: Send + Sync + fmt::Debug {
     /// owners, and the server is monitored. Returns whether it has numbers.
     fn prepare(&self) -> bool;
 
-    /// The first `svid` of this mount, after [`NlmHost::prepare`]; [`LOCK_OWNERS_MAX`](crate::protocol::LOCK_OWNERS_MAX)
-    /// follow.
+    /// The first `svid` of this mount, after [`NlmHost::prepare`];
+    /// [`crate::protocol::LOCK_OWNERS_MAX`] follow.
     fn first_svid(&self) -> i32;
 
     /// Whether a server can call back now (GRANTED).

@@ -1,0 +1,77 @@
+//! The server's clocks, one for each file system, as far as its replies show them.
+
+use std::{collections::HashMap, time::Duration};
+
+use curt_policy::{
+    Moment, ServerClock,
+    retransmitted::{ClockOffset, Execution},
+};
+use curt_types::Timestamp;
+use parking_lot::Mutex;
+
+/// Most file systems whose clocks are tracked; names in further ones are always treated as racy.
+const FILE_SYSTEMS_MAX: usize = 1024;
+
+/// The clocks of a mount's file systems. Its locks are leaves.
+pub(crate) struct ServerClocks {
+    clocks: Mutex<HashMap<u64, ServerClock>>,
+    /// The offset of each file system's clock from the local one.
+    offsets: Mutex<HashMap<u64, ClockOffset>>,
+    /// FSINFO's time_delta.
+    time_step: Duration,
+}
+
+impl ServerClocks {
+    pub(crate) fn new(time_step: Duration) -> Self {
+        Self { clocks: Mutex::default(), offsets: Mutex::default(), time_step }
+    }
+
+    /// The state of the clock of file system `fsid`.
+    pub(crate) fn of(&self, fsid: u64) -> ServerClock {
+        let clocks = self.clocks.lock();
+        clocks.get(&fsid).copied().unwrap_or_else(|| ServerClock::new(self.time_step))
+    }
+
+    /// Learns from the ctime in a reply to a request that changed nothing.
+    pub(crate) fn learn(&self, fsid: u64, ctime: Timestamp, received_at: Moment) {
+        self.with_clock(fsid, |clock| clock.learn(ctime, received_at));
+    }
+
+    /// Learns from the ctime that a change by this client set.
+    pub(crate) fn learn_from_change(
+        &self,
+        fsid: u64,
+        ctime: Timestamp,
+        sent_at: Moment,
+        received_at: Moment,
+    ) {
+        self.with_clock(fsid, |clock| clock.learn_from_change(ctime, sent_at, received_at));
+        let step = self.of(fsid).guard() / 2;
+        let mut offsets = self.offsets.lock();
+        if offsets.len() < FILE_SYSTEMS_MAX || offsets.contains_key(&fsid) {
+            let offset = offsets.entry(fsid).or_default();
+            offset.learn(ctime, sent_at, received_at, step);
+        }
+    }
+
+    /// The interval in which a call sent at `sent_at` was executed before `lost_at`, if it was
+    /// executed, by the clock of file system `fsid`; `None` if that clock is not known well enough.
+    pub(crate) fn execution(&self, fsid: u64, sent_at: Moment, lost_at: Moment) -> Option<Execution> {
+        let slack = self.of(fsid).guard();
+        let offset = self.offsets.lock().get(&fsid).copied();
+        offset?.execution(sent_at, lost_at, slack)
+    }
+
+    /// A cached negative entry was wrong although the directory's timestamps were unchanged: the
+    /// file system's timestamps are coarse.
+    pub(crate) fn proven_coarse(&self, fsid: u64) {
+        self.with_clock(fsid, ServerClock::proven_coarse);
+    }
+
+    fn with_clock(&self, fsid: u64, learn: impl FnOnce(&mut ServerClock)) {
+        let mut clocks = self.clocks.lock();
+        if clocks.len() < FILE_SYSTEMS_MAX || clocks.contains_key(&fsid) {
+            learn(clocks.entry(fsid).or_insert_with(|| ServerClock::new(self.time_step)));
+        }
+    }
+}
