@@ -12,7 +12,8 @@ use super::{
     attributes::{self, EncodedAttributes, directory_step},
     change, compared,
     compound::{CompoundRequest, outcome},
-    get_attributes, put_fh, question, read_data,
+    get_attributes, put_fh, question,
+    read_results::read_data,
 };
 use crate::protocol::{Answer, LookupReply, PathReply, RpcCaller};
 

@@ -14,11 +14,13 @@ mod attributes;
 mod callback;
 mod compound;
 pub mod identity;
+mod listing;
 mod lock;
 mod lock_states;
 mod many;
 pub mod mounting;
 mod open;
+mod read_results;
 mod recovery;
 mod session;
 #[cfg(test)]
@@ -31,7 +33,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use curt_policy::locks::{LockError, LockReply};
@@ -39,10 +41,9 @@ use curt_policy::open::{CLOSES_ALONE_MAX, KEPT_FOR};
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, AttributeValues, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder,
     CompoundResults, CreateArgs4, CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4,
-    GetfhOk4, LinkArgs4, LinkOk4, LinkText, ListingItem4, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4,
-    NverifyArgs4, OpenClaim, OpenHow, OpenOk4, PutfhArgs4, ReadArgs4, ReadOk4, ReaddirArgs4, ReadlinkOk4,
-    RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4, SetattrArgs4, StableHow4, Stateid, Verifier4,
-    VerifyArgs4, WriteArgs4, WriteOk4,
+    GetfhOk4, LinkArgs4, LinkOk4, LinkText, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4,
+    OpenClaim, OpenHow, OpenOk4, PutfhArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4,
+    RenameArgs4, RenameOk4, SetattrArgs4, StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
@@ -67,10 +68,8 @@ use self::{
 use super::{
     Answer, CreateRequest, CreatedObject, FoundToOpen, FsstatReply, LinkAttributes, ListRequest, LockAnswer,
     LockEvents, LockMode, LookupReply, NfsReply, OpenCaller, OpenOwner, OpenReply, PathReply, Protocol,
-    ReadData, ReadSink, ReaddirEntry, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient,
-    ShareAccess, SharedBytes, WireLock, WireOwner, WriteReply,
-    deadline::within,
-    read_data::{bytes_of, is_valid_length},
+    ReadData, ReadSink, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, ShareAccess,
+    WireLock, WireOwner, WriteReply, deadline::within, read_data::bytes_of,
 };
 use crate::threads::Background;
 
@@ -284,7 +283,7 @@ impl NfsV4 {
             let Some(beside) = beside else { return Ok((Ok(found.into()), about)) };
             let ok: Option<AccessOk4> = optional(results.0.next(Nfs4Operation::Access))?;
             let granted = ok.map(|ok| Access::from_bits(ok.access).common(beside.rights));
-            Ok((Ok(FoundToOpen { found, granted, data: read_beside(results, asked)? }), about))
+            Ok((Ok(FoundToOpen { found, granted, data: read_results::read_beside(results, asked)? }), about))
         })
     }
 
@@ -496,7 +495,7 @@ impl Protocol for NfsV4 {
             let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
             let granted = Access::from_bits(granted.access).common(rights);
             let about = results.attributes()?;
-            let data = if read.is_some() { read_beside(results, asked)? } else { None };
+            let data = if read.is_some() { read_results::read_beside(results, asked)? } else { None };
             Ok((Ok(OpenReply { granted, data }), about))
         })
     }
@@ -817,13 +816,13 @@ impl Protocol for NfsV4 {
                 Err(NfsStat4::NotSame) => return Ok((Err(Fault::BadCookie), about)),
                 Err(status) => return Ok((Err(fault(status)), about)),
             }
-            let mut page = page(results, asked)?;
+            let mut page = listing::page(results, asked)?;
             if dots {
                 let parent = match optional(results.0.next::<()>(Nfs4Operation::Lookupp)) {
                     Ok(Some(())) => results.values(attributes::FILEID)?.and_then(|values| values.fileid),
                     _ => None,
                 };
-                add_dots(&mut page, request.cookie, about.map_or(0, |about| about.fileid), parent);
+                listing::add_dots(&mut page, request.cookie, about.map_or(0, |about| about.fileid), parent);
             }
             Ok((Ok(page), about))
         })
@@ -847,7 +846,7 @@ impl Protocol for NfsV4 {
         // A time not later than that of sending: older cached data never count as newer than the
         // reply.
         let sink = sink.map(|sink| {
-            Arc::new(ReadResultsSink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
+            Arc::new(read_results::ReadResultsSink { sink: Arc::clone(sink), asked, sent_at: self.rpc.now() })
                 as Arc<dyn CompoundSink>
         });
         let request = CompoundRequest {
@@ -860,8 +859,8 @@ impl Protocol for NfsV4 {
         if reply.call.reply.was_consumed() {
             return Ok(None);
         }
-        let mut judged = self.judged(&reply, |results| read_results(results, asked))?;
-        if judged.0 == Ok(ReadResult::Mode) {
+        let mut judged = self.judged(&reply, |results| read_results::read_results(results, asked))?;
+        if judged.0 == Ok(read_results::ReadResult::Mode) {
             // Opened for writing only: nobody's stateid may read what the caller's rights allow.
             let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
                 put_fh(operations, file);
@@ -876,16 +875,16 @@ impl Protocol for NfsV4 {
             })?;
             judged = self.judged(&reply, |results| {
                 done!(results.pass(Nfs4Operation::Putfh), None);
-                read_results(results, asked)
+                read_results::read_results(results, asked)
             })?;
         }
         let (outcome, attributes) = judged;
         let (sent_at, lost_at) = (reply.call.sent_at, reply.call.lost_at);
         let outcome = match outcome {
-            Ok(ReadResult::Data { length, end }) => {
+            Ok(read_results::ReadResult::Data { length, end }) => {
                 Ok(ReadData { bytes: bytes_of(reply.call.reply, length), end })
             }
-            Ok(ReadResult::Mode) => Err(Fault::Acces),
+            Ok(read_results::ReadResult::Mode) => Err(Fault::Acces),
             Err(fault) => Err(fault),
         };
         Ok(Some(NfsReply { sent_at, lost_at, outcome, attributes }))
@@ -1042,110 +1041,4 @@ fn compared(results: &mut Results<'_>, compare: Nfs4Operation) -> Result<Result<
         NfsStat4::Same => Fault::Isdir,
         status => fault(status),
     }))
-}
-
-/// The entries of READDIR. A name that no directory can contain makes the reply malformed.
-fn page(results: &mut Results<'_>, asked: Bitmap4) -> Result<ReaddirPage, DecodeError> {
-    let decoder = results.0.decoder();
-    let verifier: Verifier4 = decoder.get()?;
-    let mut names = Vec::new();
-    let end = loop {
-        let entry = match decoder.get::<ListingItem4<'_>>()? {
-            ListingItem4::End(end) => break end,
-            ListingItem4::Entry(entry) => entry,
-        };
-        let name = entry.name.bytes();
-        let is_reserved = matches!(entry.cookie, 0 | DOT_COOKIE | DOTDOT_COOKIE);
-        if name.is_empty() || name.iter().any(|byte| matches!(byte, b'/' | 0)) || is_reserved {
-            let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
-            return Err(DecodeError::BadValue {
-                name: "a name of so many bytes, or its cookie",
-                value: length,
-            });
-        }
-        if matches!(name, b"." | b"..") {
-            continue;
-        }
-        let values = attributes::values(&entry.attributes, asked)?;
-        names.push(ReaddirEntry {
-            fileid: values.fileid.unwrap_or(0),
-            name: name.into(),
-            cookie: entry.cookie,
-            handle: values.filehandle.map(FileHandle::from),
-            attributes: attributes::object(&values),
-        });
-    };
-    Ok(ReaddirPage { verifier: verifier.into(), names, end })
-}
-
-/// Adds the names of the directory itself and of its parent, after `cookie`.
-fn add_dots(page: &mut ReaddirPage, cookie: u64, own: u64, parent: Option<u64>) {
-    let dot = |name: &[u8], fileid, cookie| ReaddirEntry {
-        fileid,
-        name: name.into(),
-        cookie,
-        handle: None,
-        attributes: None,
-    };
-    let dots = [dot(b".", own, DOT_COOKIE), dot(b"..", parent.unwrap_or(own), DOTDOT_COOKIE)];
-    let dots = dots.into_iter().filter(|entry| entry.cookie > cookie);
-    page.names.splice(0..0, dots);
-}
-
-/// What a READ comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReadResult {
-    /// This number of bytes, which reach the end of the file or not.
-    Data { length: usize, end: bool },
-    /// The open does not allow reading.
-    Mode,
-}
-
-fn read_results(results: &mut Results<'_>, asked: usize) -> Judged<ReadResult, Option<Attributes>> {
-    let about = results.attributes()?;
-    let ok = match outcome(results.0.next::<ReadOk4<'_>>(Nfs4Operation::Read))? {
-        Ok(ok) => ok,
-        Err(NfsStat4::Openmode) => return Ok((Ok(ReadResult::Mode), about)),
-        Err(status) => return Ok((Err(fault(status)), about)),
-    };
-    let length = ok.data.bytes().len();
-    if !is_valid_length(length, ok.eof, asked) {
-        let value = u32::try_from(length).unwrap_or(u32::MAX);
-        return Err(DecodeError::BadValue { name: "READ4resok.data", value });
-    }
-    Ok((Ok(ReadResult::Data { length, end: ok.eof }), about))
-}
-
-/// The data of a READ that another operation did not need. Its failure says nothing: the reader
-/// asks again.
-fn read_beside(results: &mut Results<'_>, asked: usize) -> Result<Option<ReadData>, DecodeError> {
-    let ok: Option<ReadOk4<'_>> = optional(results.0.next(Nfs4Operation::Read))?;
-    Ok(ok.and_then(|ok| read_data(&ok, asked)))
-}
-
-/// A copy of the data of a READ; `None` if they cannot be those of a READ of `asked` bytes.
-fn read_data(ok: &ReadOk4<'_>, asked: usize) -> Option<ReadData> {
-    let bytes = ok.data.bytes();
-    is_valid_length(bytes.len(), ok.eof, asked)
-        .then(|| ReadData { bytes: SharedBytes::new(bytes.to_vec()), end: ok.eof })
-}
-
-/// Decodes results for a [`ReadSink`]; anything but data is left to the caller.
-struct ReadResultsSink {
-    sink: Arc<dyn ReadSink>,
-    asked: usize,
-    sent_at: Instant,
-}
-
-impl CompoundSink for ReadResultsSink {
-    fn consume(&self, results: CompoundResults<'_>) -> bool {
-        let results = &mut Results(results);
-        let Ok(about) = results.attributes() else { return false };
-        let Ok(Ok(ok)) = results.next::<ReadOk4<'_>>(Nfs4Operation::Read) else { return false };
-        let bytes = ok.data.bytes();
-        if !is_valid_length(bytes.len(), ok.eof, self.asked) {
-            return false;
-        }
-        self.sink.consume(about.as_ref(), self.sent_at, bytes, ok.eof)
-    }
 }

@@ -1,0 +1,56 @@
+//! The results of READDIR, and the names that NFSv4 does not list.
+
+use curt_proto::nfs4::{Bitmap4, ListingItem4, Verifier4};
+use curt_types::FileHandle;
+use curt_xdr::DecodeError;
+
+use super::{DOT_COOKIE, DOTDOT_COOKIE, Results, attributes};
+use crate::protocol::{ReaddirEntry, ReaddirPage};
+
+/// The entries of READDIR. A name that no directory can contain makes the reply malformed.
+pub(super) fn page(results: &mut Results<'_>, asked: Bitmap4) -> Result<ReaddirPage, DecodeError> {
+    let decoder = results.0.decoder();
+    let verifier: Verifier4 = decoder.get()?;
+    let mut names = Vec::new();
+    let end = loop {
+        let entry = match decoder.get::<ListingItem4<'_>>()? {
+            ListingItem4::End(end) => break end,
+            ListingItem4::Entry(entry) => entry,
+        };
+        let name = entry.name.bytes();
+        let is_reserved = matches!(entry.cookie, 0 | DOT_COOKIE | DOTDOT_COOKIE);
+        if name.is_empty() || name.iter().any(|byte| matches!(byte, b'/' | 0)) || is_reserved {
+            let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
+            return Err(DecodeError::BadValue {
+                name: "a name of so many bytes, or its cookie",
+                value: length,
+            });
+        }
+        if matches!(name, b"." | b"..") {
+            continue;
+        }
+        let values = attributes::values(&entry.attributes, asked)?;
+        names.push(ReaddirEntry {
+            fileid: values.fileid.unwrap_or(0),
+            name: name.into(),
+            cookie: entry.cookie,
+            handle: values.filehandle.map(FileHandle::from),
+            attributes: attributes::object(&values),
+        });
+    };
+    Ok(ReaddirPage { verifier: verifier.into(), names, end })
+}
+
+/// Adds the names of the directory itself and of its parent, after `cookie`.
+pub(super) fn add_dots(page: &mut ReaddirPage, cookie: u64, own: u64, parent: Option<u64>) {
+    let dot = |name: &[u8], fileid, cookie| ReaddirEntry {
+        fileid,
+        name: name.into(),
+        cookie,
+        handle: None,
+        attributes: None,
+    };
+    let dots = [dot(b".", own, DOT_COOKIE), dot(b"..", parent.unwrap_or(own), DOTDOT_COOKIE)];
+    let dots = dots.into_iter().filter(|entry| entry.cookie > cookie);
+    page.names.splice(0..0, dots);
+}

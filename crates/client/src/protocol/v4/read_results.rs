@@ -1,0 +1,74 @@
+//! The results of READ, as the only operation that is asked for and beside others.
+
+use std::{sync::Arc, time::Instant};
+
+use curt_proto::nfs4::{CompoundResults, Nfs4Operation, NfsStat4, ReadOk4};
+use curt_types::Attributes;
+use curt_xdr::DecodeError;
+
+use super::{
+    Judged, Results,
+    compound::{CompoundSink, fault, optional, outcome},
+};
+use crate::protocol::{ReadData, ReadSink, SharedBytes, read_data::is_valid_length};
+
+/// The result of a READ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadResult {
+    /// This number of bytes, which reach the end of the file or not.
+    Data { length: usize, end: bool },
+    /// The open does not allow reading.
+    Mode,
+}
+
+pub(super) fn read_results(
+    results: &mut Results<'_>,
+    asked: usize,
+) -> Judged<ReadResult, Option<Attributes>> {
+    let about = results.attributes()?;
+    let ok = match outcome(results.0.next::<ReadOk4<'_>>(Nfs4Operation::Read))? {
+        Ok(ok) => ok,
+        Err(NfsStat4::Openmode) => return Ok((Ok(ReadResult::Mode), about)),
+        Err(status) => return Ok((Err(fault(status)), about)),
+    };
+    let length = ok.data.bytes().len();
+    if !is_valid_length(length, ok.eof, asked) {
+        let value = u32::try_from(length).unwrap_or(u32::MAX);
+        return Err(DecodeError::BadValue { name: "READ4resok.data", value });
+    }
+    Ok((Ok(ReadResult::Data { length, end: ok.eof }), about))
+}
+
+/// The data of a READ that another operation did not need. Its failure says nothing: the reader
+/// asks again.
+pub(super) fn read_beside(results: &mut Results<'_>, asked: usize) -> Result<Option<ReadData>, DecodeError> {
+    let ok: Option<ReadOk4<'_>> = optional(results.0.next(Nfs4Operation::Read))?;
+    Ok(ok.and_then(|ok| read_data(&ok, asked)))
+}
+
+/// A copy of the data of a READ; `None` if they cannot be those of a READ of `asked` bytes.
+pub(super) fn read_data(ok: &ReadOk4<'_>, asked: usize) -> Option<ReadData> {
+    let bytes = ok.data.bytes();
+    is_valid_length(bytes.len(), ok.eof, asked)
+        .then(|| ReadData { bytes: SharedBytes::new(bytes.to_vec()), end: ok.eof })
+}
+
+/// Decodes results for a [`ReadSink`]; anything but data is left to the caller.
+pub(super) struct ReadResultsSink {
+    pub(super) sink: Arc<dyn ReadSink>,
+    pub(super) asked: usize,
+    pub(super) sent_at: Instant,
+}
+
+impl CompoundSink for ReadResultsSink {
+    fn consume(&self, results: CompoundResults<'_>) -> bool {
+        let results = &mut Results(results);
+        let Ok(about) = results.attributes() else { return false };
+        let Ok(Ok(ok)) = results.next::<ReadOk4<'_>>(Nfs4Operation::Read) else { return false };
+        let bytes = ok.data.bytes();
+        if !is_valid_length(bytes.len(), ok.eof, self.asked) {
+            return false;
+        }
+        self.sink.consume(about.as_ref(), self.sent_at, bytes, ok.eof)
+    }
+}
