@@ -321,7 +321,7 @@ impl<'r> NfsRequest<'r, '_> {
 
     /// Lets a call that was stopped by delegations wait until they are back, and then execute
     /// again. `slot` is given along. Returns whether it waits; then the call gets no reply now.
-    pub(crate) fn wait(&mut self, slot: &mut Option<SlotInUse>, counted: u32) -> bool {
+    pub(crate) fn wait(&self, slot: &mut Option<SlotInUse>, counted: u32) -> bool {
         let Some(RecallInProgress { file, by }) = self.recall else { return false };
         let service = self.service;
         let now = service.clock.now();

@@ -364,20 +364,22 @@ impl DelegationTable {
 
     /// A client's delegation ends: it was returned or revoked, or the client is gone.
     pub(super) fn end(&self, file: &FileKey, client: Clientid) {
-        let place = self.place(file);
-        // Dropped after the guard, which is newer: a lease has a descriptor.
-        let _last;
-        let shard = &mut *self.shards[place % SHARDS].lock();
+        let mut shard = self.shards[self.place(file) % SHARDS].lock();
         let Some(delegations) = shard.files.get_mut(file) else { return };
         let Some(ended) = delegations.holders.remove(&client) else { return };
-        _last = if delegations.holders.is_empty() { shard.files.remove(file) } else { None };
+        let last = if delegations.holders.is_empty() { shard.files.remove(file) } else { None };
         self.count.fetch_sub(1, Ordering::SeqCst);
         if let Some((since, _)) = ended.recall {
             shard.recalled.remove(&(since, ended.stateid.other));
             self.recalled.fetch_sub(1, Ordering::Relaxed);
-            if let Some(observer) = self.observer.get() {
-                observer.has_ended(file);
-            }
+        }
+        drop(shard);
+        // The lease has a descriptor, which is closed without a lock.
+        drop(last);
+        if ended.recall.is_some()
+            && let Some(observer) = self.observer.get()
+        {
+            observer.has_ended(file);
         }
     }
 

@@ -193,13 +193,14 @@ fn lease_signal() -> libc::c_int {
 /// now on.
 pub(super) fn lease_signals() -> Result<OwnedFd, Errno> {
     let mut signals = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigemptyset initialises the set, and the other calls get pointers to it.
-    let status = unsafe {
-        libc::sigemptyset(signals.as_mut_ptr());
-        libc::sigaddset(signals.as_mut_ptr(), lease_signal());
-        libc::sigaddset(signals.as_mut_ptr(), libc::SIGIO);
-        libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), std::ptr::null_mut())
-    };
+    // SAFETY: the call initialises the set.
+    unsafe { libc::sigemptyset(signals.as_mut_ptr()) };
+    for signal in [lease_signal(), libc::SIGIO] {
+        // SAFETY: the set is initialised.
+        unsafe { libc::sigaddset(signals.as_mut_ptr(), signal) };
+    }
+    // SAFETY: the set is initialised, and the old one is not wanted.
+    let status = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), std::ptr::null_mut()) };
     if status != 0 {
         return Err(Errno::from_raw_os_error(status));
     }
