@@ -121,12 +121,12 @@ fn linux_replays_page_over_4_2_with_as_few_requests_as_to_knfsd() -> Result<()> 
     replay(Workload::Page, 2, PAGE_REQUESTS_MAX)
 }
 
+// SEMANTICS: stateful-11.
 #[test]
 fn linux_replays_build_with_as_few_requests_as_to_knfsd() -> Result<()> {
     replay(Workload::Build, 1, BUILD_REQUESTS_MAX)
 }
 
-// SEMANTICS: stateful-11.
 fn replay(workload: Workload, minor: u32, requests_max: u64) -> Result<()> {
     let network = Network::new()?;
     let server = CurtServe::start(&network, &tree(workload)?, &["--ro"])?;

@@ -1,4 +1,5 @@
-//! Read delegations of `curt serve`: Linux clients that hold them, and others that change the files.
+//! Read delegations of `curt serve`: Linux clients that hold them, and others that change the
+//! files.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Delegations: recalls before changes, and the requests that wait for them (RFC 8881 section 10.2).
+//! Delegations: recalls before changes, and the requests that wait for them (RFC 8881 section
+//! 10.2).
 //!
 //! The layer between the verbs of [`ops`](crate::ops) and the table of delegations
 //! ([`state`](crate::state)). Who is about to change a file asks for a [`FileChange`]. If there is

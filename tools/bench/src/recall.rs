@@ -1,7 +1,7 @@
 //! `cargo xtask bench recall`: how long a change waits for the read delegation of a client that
 //! answers. A server in this process, over a tree in memory, and two clients on connections of
-//! their own: one opens files and returns each delegation that is recalled, the other one sets their
-//! modes.
+//! their own: one opens files and returns each delegation that is recalled, the other one sets
+//! their modes.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};

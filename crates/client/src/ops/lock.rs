@@ -19,7 +19,8 @@ use crate::{
 /// perhaps before this returns. An interrupt of the operation ends the wait.
 ///
 /// The result is EAGAIN (another owner has it, and the request does not wait), EINTR, EDEADLK,
-/// ENOLCK, EBADF (with NFSv4, if the file is not open for what the lock is for), or an error of the server. After a grant nothing that was cached of the file is used.
+/// ENOLCK, EBADF (with NFSv4, if the file is not open for what the lock is for), or an error of the
+/// server. After a grant nothing that was cached of the file is used.
 pub fn lock(op: &Op<'_>, file: &Arc<OpenFile>, arguments: LockArguments, done: LockDone) {
     if let Err(error) = file.locks.check_lost() {
         return done(Err(error));

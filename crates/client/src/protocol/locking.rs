@@ -75,8 +75,8 @@ pub trait LockEvents: Send + Sync {
     /// Callbacks may have been lost.
     fn callbacks_lost(&self);
 
-    /// A lock that this owner was denied may be free: it is requested again. Returns whether anybody
-    /// waits for it.
+    /// A lock that this owner was denied may be free: it is requested again. Returns whether
+    /// anybody waits for it.
     fn notified(&self, file: &FileHandle, owner: WireOwner) -> bool;
 
     /// A lock was reclaimed after a restart of the server.

@@ -21,10 +21,7 @@ use rustix::{
     net::{RecvFlags, Shutdown},
 };
 
-use super::{
-    clients::ClientRef, deferred::ResumedCall, limit_log::LimitLog, limits::ResourceLimit,
-    sending::SendBacklog,
-};
+use super::{clients::ClientRef, limit_log::LimitLog, limits::ResourceLimit, sending::SendBacklog};
 use crate::{
     clock::TimeSource, connection::pending_call::PendingCalls, record::receive_buffer::ReceiveBuffer,
 };
@@ -67,6 +64,37 @@ pub(super) enum ServerJob {
     Read(ReadJob),
     /// It executes a call that was deferred.
     Resume(ResumedCall),
+}
+
+/// A call that is to be executed again.
+pub(super) struct ResumedCall {
+    pub(super) call: CallInProgress,
+    pub(super) state: Box<dyn Any + Send>,
+}
+
+/// A message that counts as a call in progress of its connection.
+pub(super) struct CallInProgress {
+    pub(super) connection: Arc<ServerConnection>,
+    pub(super) message: Arc<[u8]>,
+}
+
+impl CallInProgress {
+    pub(super) fn new(connection: &Arc<ServerConnection>, message: Arc<[u8]>) -> Self {
+        connection.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self { connection: Arc::clone(connection), message }
+    }
+}
+
+impl Drop for CallInProgress {
+    fn drop(&mut self) {
+        self.connection.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl ResumedCall {
+    pub(super) fn connection(&self) -> &Arc<ServerConnection> {
+        &self.call.connection
+    }
 }
 
 /// A connection to read.

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     backchannel::ConnectionBackchannel,
-    connection::{ServerConnection, ServerJob},
+    connection::{CallInProgress, ResumedCall, ServerConnection, ServerJob},
     inner::{RpcServerInner, WorkerBuffers},
 };
 use crate::connection::{
@@ -22,31 +22,6 @@ use crate::connection::{
 pub(super) struct DeferredServerCall {
     server: Weak<RpcServerInner>,
     call: CallInProgress,
-}
-
-/// A call that is to be executed again.
-pub(super) struct ResumedCall {
-    call: CallInProgress,
-    state: Box<dyn Any + Send>,
-}
-
-/// A message that counts as a call in progress of its connection.
-struct CallInProgress {
-    connection: Arc<ServerConnection>,
-    message: Arc<[u8]>,
-}
-
-impl CallInProgress {
-    fn new(connection: &Arc<ServerConnection>, message: Arc<[u8]>) -> Self {
-        connection.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self { connection: Arc::clone(connection), message }
-    }
-}
-
-impl Drop for CallInProgress {
-    fn drop(&mut self) {
-        self.connection.in_flight.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl DeferredServerCall {
@@ -77,12 +52,6 @@ impl DeferredCall for DeferredServerCall {
             let connection = Arc::clone(&call.connection);
             server.dispatch_job(ServerJob::Resume(ResumedCall { call, state }), &connection);
         }
-    }
-}
-
-impl ResumedCall {
-    pub(super) fn connection(&self) -> &Arc<ServerConnection> {
-        &self.call.connection
     }
 }
 

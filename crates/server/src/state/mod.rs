@@ -5,9 +5,9 @@
 //! duration since the server started.
 //!
 //! The order of locks: the table of clients or the list of idle ones, a client's states, a shard of
-//! the table of delegations, a shard of the table of shares or of that of byte-range locks. The locks of slots are taken alone. The path
-//! of READ, WRITE and GETATTR takes a shard of the sessions, a slot and the states of its own
-//! client: no lock that all clients share.
+//! the table of delegations, a shard of the table of shares or of that of byte-range locks. The
+//! locks of slots are taken alone. The path of READ, WRITE and GETATTR takes a shard of the
+//! sessions, a slot and the states of its own client: no lock that all clients share.
 
 mod admin;
 mod clients;

@@ -727,8 +727,8 @@ impl ServerState {
         self.delegations.end(&file, client.id);
     }
 
-    /// Revokes all opens and delegations of files for which `is_revoked` holds; the clients keep their sessions.
-    /// Returns their number.
+    /// Revokes all opens and delegations of files for which `is_revoked` holds; the clients keep
+    /// their sessions. Returns their number.
     pub(crate) fn revoke_opens(&self, is_revoked: impl Fn(&FileKey) -> bool) -> usize {
         let records = self.clients.lock();
         let clients: Vec<_> = records.records.values().map(|record| Arc::clone(&record.client)).collect();

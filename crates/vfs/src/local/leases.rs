@@ -1,5 +1,5 @@
-//! Leases on files of a local tree (fcntl(2), `F_SETLEASE`), and the thread that learns of processes
-//! that want to write such a file.
+//! Leases on files of a local tree (fcntl(2), `F_SETLEASE`), and the thread that learns of
+//! processes that want to write such a file.
 //!
 //! The kernel queues a signal for that thread, which reads it from a descriptor (signalfd(2)); it
 //! contains the descriptor of the lease. Where more signals are queued than the process may have,

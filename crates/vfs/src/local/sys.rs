@@ -2,8 +2,9 @@
 //! by descriptor, byte-range locks, and leases with their signals.
 //!
 //! JUSTIFICATION: there is no safe binding for name_to_handle_at, open_by_handle_at, setfsuid,
-//! setfsgid, cachestat, faccessat2 with AT_EMPTY_PATH, fcntl with F_OFD_SETLK and F_SETLEASE, and signalfd. glibc's wrappers
-//! of the id calls change all threads of the process; only the raw calls change one.
+//! setfsgid, cachestat, faccessat2 with AT_EMPTY_PATH, fcntl with F_OFD_SETLK and F_SETLEASE, and
+//! signalfd. glibc's wrappers of the id calls change all threads of the process; only the raw calls
+//! change one.
 #![allow(unsafe_code, reason = "system calls without a safe binding")]
 
 use std::ffi::CStr;

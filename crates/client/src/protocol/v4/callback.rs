@@ -18,7 +18,7 @@ use curt_rpc::{
 use curt_xdr::{Decode, Decoder, Encode, put_opaque};
 use parking_lot::Mutex;
 
-use super::{lock, lock_states::LockStateTable};
+use super::lock_states::{self, LockStateTable};
 
 /// The program that the client chooses for callbacks, of those that RPC leaves to users.
 pub(super) const PROGRAM: u32 = 0x4000_0000;
@@ -200,7 +200,7 @@ impl CallbackService {
             }
             CallbackOperation::NotifyLock => {
                 let notified = CbNotifyLockArgs4::decode(decoder)?;
-                lock::notified(&self.locks, notified.object, notified.owner.owner.bytes())
+                lock_states::notified(&self.locks, notified.object, notified.owner.owner.bytes())
             }
             CallbackOperation::Getattr => NfsStat4::Badhandle,
             CallbackOperation::Layoutrecall => NfsStat4::NomatchingLayout,

@@ -26,13 +26,13 @@ use curt_rpc::{
     auth::RpcCredential,
     client::{CallError, ReplySink},
 };
-use curt_types::Fault;
 use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
     NfsV4,
     open::{OpenKey, OpenResult, Rider, RiderOperation, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
+    results::{CompoundSink, outcome},
     session::{Need, Purpose, SlotGuard, SlotTurn},
 };
 use crate::protocol::{
@@ -73,12 +73,6 @@ pub(super) struct CompoundRequest<'a> {
     pub(super) sink: Option<&'a Arc<dyn CompoundSink>>,
     /// Riders have room in it.
     pub(super) carries: bool,
-}
-
-/// Processes the results of a compound's own operations in the receive buffer.
-pub(super) trait CompoundSink: Send + Sync {
-    /// As [`ReplySink::consume`].
-    fn consume(&self, results: CompoundResults<'_>) -> bool;
 }
 
 /// The reply to a compound.
@@ -239,29 +233,6 @@ fn skip_head(results: &mut CompoundResults<'_>, head: &HeadShape) -> Result<Opti
     }
     let ok: OpenOk4<'_> = results.next(Nfs4Operation::Open).map_err(malformed)?;
     Ok(Some(OpenResult::from(&ok)))
-}
-
-/// The result of an operation: the outer error is that of a malformed reply.
-pub(super) fn outcome<T>(result: Result<T, ResultError>) -> Result<Result<T, NfsStat4>, DecodeError> {
-    match result {
-        Ok(value) => Ok(Ok(value)),
-        Err(ResultError::NotExecuted(NfsStat4::Ok)) => {
-            // The server has answered fewer operations than it was asked for, and calls that
-            // success.
-            Err(DecodeError::Short)
-        }
-        Err(ResultError::Failed(status) | ResultError::NotExecuted(status)) => Ok(Err(status)),
-        Err(ResultError::OtherOperation(operation)) => {
-            Err(DecodeError::BadValue { name: "resop", value: operation.number() })
-        }
-        Err(ResultError::Decode(error)) => Err(error),
-    }
-}
-
-/// The same for what only describes the result of an operation that has succeeded: it may be
-/// missing.
-pub(super) fn optional<T>(result: Result<T, ResultError>) -> Result<Option<T>, DecodeError> {
-    outcome(result).map(Result::ok)
 }
 
 /// What becomes of a compound after one attempt.
@@ -743,11 +714,6 @@ pub(super) fn lost(now: Instant) -> CompoundReply {
         head: HeadShape::default(),
         refused: Some(NfsStat4::Io),
     }
-}
-
-/// The fault of a status, for an intent.
-pub(super) fn fault(status: NfsStat4) -> Fault {
-    Fault::from(status)
 }
 
 /// The longest pause between two attempts of recovery.

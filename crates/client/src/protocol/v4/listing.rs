@@ -4,8 +4,13 @@ use curt_proto::nfs4::{Bitmap4, ListingItem4, Verifier4};
 use curt_types::FileHandle;
 use curt_xdr::DecodeError;
 
-use super::{DOT_COOKIE, DOTDOT_COOKIE, Results, attributes};
+use super::{attributes, results::Results};
 use crate::protocol::{ReaddirEntry, ReaddirPage};
+
+/// The cookies of "." and "..", which an NFSv4 listing does not contain. Servers do not use them
+/// (RFC 8881 section 18.23.4).
+pub(super) const DOT_COOKIE: u64 = 1;
+pub(super) const DOTDOT_COOKIE: u64 = 2;
 
 /// The entries of READDIR. A name that no directory can contain makes the reply malformed.
 pub(super) fn page(results: &mut Results<'_>, asked: Bitmap4) -> Result<ReaddirPage, DecodeError> {

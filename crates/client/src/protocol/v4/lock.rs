@@ -10,19 +10,20 @@ use std::ops::Range;
 use curt_policy::locks::{LockError, LockRanges, LockReply};
 use curt_proto::nfs4::{
     Clientid, CompoundEncoder, LockArgs4, LockDenied, LockType4, Locker, LocktArgs4, LockuArgs4,
-    Nfs4Operation, NfsFh4, NfsStat4, OpaqueLimited, ResultError, StateOwner, Stateid, lock_offset_and_length,
+    Nfs4Operation, NfsStat4, OpaqueLimited, ResultError, StateOwner, Stateid, lock_offset_and_length,
     lock_range,
 };
 use curt_rpc::client::{CallError, Interrupt};
 use curt_types::{ByteRange, Fault, FileHandle, LockType};
 
 use super::{
-    NfsV4, Results, change,
-    compound::{CompoundReply, CompoundRequest, fault, lost, outcome},
+    NfsV4, change,
+    compound::{CompoundReply, CompoundRequest, lost},
     lock_states::{Doubt, LockPlace, LocksToReclaim, LostLocks, Unlockable},
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::RecoveryError,
+    results::{Results, fault, outcome},
     session::Purpose,
 };
 use crate::protocol::{LockAnswer, LockMode, OpenCaller, RemoteLock, RpcCaller, WireLock, WireOwner};
@@ -429,17 +430,4 @@ fn remote_lock(denied: &LockDenied<'_>) -> RemoteLock {
     let range = lock_range(denied.offset, denied.length);
     let to_end = ByteRange::new(denied.offset, u64::MAX).unwrap_or(ByteRange::WHOLE);
     RemoteLock { range: range.unwrap_or(to_end), lock_type: denied.kind.lock_type() }
-}
-
-/// The waiter that CB_NOTIFY_LOCK is for, if there is one, is woken. A notification that nobody
-/// waits for is refused: a server that reserves the lock for this client passes it on.
-pub(super) fn notified(
-    locks: &super::lock_states::LockStateTable,
-    file: NfsFh4<'_>,
-    name: &[u8],
-) -> NfsStat4 {
-    let file = FileHandle::from(file);
-    let waiter = locks.waiter(&file, name).zip(locks.events());
-    let is_awaited = waiter.is_some_and(|(owner, events)| events.notified(&file, owner));
-    if is_awaited { NfsStat4::Ok } else { NfsStat4::Badhandle }
 }

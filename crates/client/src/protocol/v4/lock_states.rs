@@ -20,7 +20,7 @@ use std::{
 };
 
 use curt_policy::locks::LockRanges;
-use curt_proto::nfs4::Stateid;
+use curt_proto::nfs4::{NfsFh4, NfsStat4, Stateid};
 use curt_rpc::auth::RpcCredential;
 use curt_types::{ByteRange, FileHandle, LockType};
 use parking_lot::Mutex;
@@ -452,4 +452,13 @@ impl std::fmt::Debug for LockStateTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LockStateTable").field("count", &self.count).finish_non_exhaustive()
     }
+}
+
+/// The waiter that CB_NOTIFY_LOCK is for, if there is one, is woken. A notification that nobody
+/// waits for is refused: a server that reserves the lock for this client passes it on.
+pub(super) fn notified(locks: &LockStateTable, file: NfsFh4<'_>, name: &[u8]) -> NfsStat4 {
+    let file = FileHandle::from(file);
+    let waiter = locks.waiter(&file, name).zip(locks.events());
+    let is_awaited = waiter.is_some_and(|(owner, events)| events.notified(&file, owner));
+    if is_awaited { NfsStat4::Ok } else { NfsStat4::Badhandle }
 }

@@ -8,12 +8,13 @@ use curt_types::{Fault, FileHandle, Wcc};
 use curt_xdr::DecodeError;
 
 use super::{
-    NfsV4, RESULTS_SMALL, Results,
+    NfsV4, RESULTS_SMALL,
     attributes::{self, EncodedAttributes, directory_step},
     change, compared,
-    compound::{CompoundRequest, outcome},
+    compound::CompoundRequest,
     get_attributes, put_fh, question,
     read_results::read_data,
+    results::{Results, outcome},
 };
 use crate::protocol::{Answer, LookupReply, PathReply, RpcCaller};
 

@@ -22,6 +22,7 @@ pub mod mounting;
 mod open;
 mod read_results;
 mod recovery;
+mod results;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -39,11 +40,11 @@ use std::{
 use curt_policy::locks::{LockError, LockReply};
 use curt_policy::open::{CLOSES_ALONE_MAX, KEPT_FOR};
 use curt_proto::nfs4::{
-    AccessArgs4, AccessOk4, AttributeValues, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder,
-    CompoundResults, CreateArgs4, CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4,
-    GetfhOk4, LinkArgs4, LinkOk4, LinkText, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4,
-    OpenClaim, OpenHow, OpenOk4, PutfhArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4,
-    RenameArgs4, RenameOk4, SetattrArgs4, StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
+    AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
+    CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4,
+    LinkText, LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, NverifyArgs4, OpenClaim, OpenHow, OpenOk4,
+    PutfhArgs4, ReadArgs4, ReaddirArgs4, ReadlinkOk4, RemoveArgs4, RemoveOk4, RenameArgs4, RenameOk4,
+    SetattrArgs4, StableHow4, Stateid, Verifier4, VerifyArgs4, WriteArgs4, WriteOk4,
 };
 use curt_rpc::{
     auth::RpcCredential,
@@ -53,16 +54,17 @@ use curt_types::{
     Access, Attributes, ByteRange, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc,
     WriteVerifier,
 };
-use curt_xdr::{Decode, DecodeError, Opaque};
+use curt_xdr::{DecodeError, Opaque};
 
 use self::{
     attributes::{EncodedAttributes, directory_step, file_step, object_of},
     callback::CallbackService,
-    compound::{CompoundReply, CompoundRequest, CompoundSink, REPEATABLE, fault, optional, outcome},
+    compound::{CompoundReply, CompoundRequest, REPEATABLE},
     identity::ClientIdentity,
     lock_states::LockStateTable,
     open::{OpenKey, OpenResult, OpenTable},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
+    results::{CompoundSink, Judged, Results, done, fault, optional, outcome},
     session::SessionMonitor,
 };
 use super::{
@@ -105,11 +107,6 @@ const READ_HEAD: usize = RESULTS_SMALL;
 /// 176.
 const ENTRY_PLUS_PART: u32 = 4;
 
-/// The cookies of "." and "..", which an NFSv4 listing does not contain. Servers do not use them
-/// (RFC 8881 section 18.23.4).
-const DOT_COOKIE: u64 = 1;
-const DOTDOT_COOKIE: u64 = 2;
-
 /// The lease is renewed when it has not been for this part of it.
 const RENEWAL_PART: u32 = 2;
 
@@ -132,51 +129,6 @@ fn put_fh(operations: Operations<'_, '_>, object: &FileHandle) {
 
 fn get_attributes(operations: Operations<'_, '_>, attributes: Bitmap4) {
     operations.push(&GetattrArgs4 { attributes });
-}
-
-/// The results of a compound, operation by operation.
-struct Results<'a>(CompoundResults<'a>);
-
-/// What a compound's results come to: a value or a fault, and attributes.
-type Judged<T, A> = Result<(Result<T, Fault>, A), DecodeError>;
-
-impl<'a> Results<'a> {
-    /// The result of an operation whose failure is that of the intent.
-    fn next<T: Decode<'a>>(&mut self, operation: Nfs4Operation) -> Result<Result<T, Fault>, DecodeError> {
-        Ok(outcome(self.0.next(operation))?.map_err(fault))
-    }
-
-    /// The attributes of an object; `None` if they are not there.
-    fn attributes(&mut self) -> Result<Option<Attributes>, DecodeError> {
-        let fattr: Option<GetattrOk4<'a>> = optional(self.0.next(Nfs4Operation::Getattr))?;
-        fattr.map(|ok| object_of(&ok.attributes)).transpose()
-    }
-
-    /// Other attributes.
-    fn values(&mut self, asked: Bitmap4) -> Result<Option<AttributeValues<'a>>, DecodeError> {
-        let fattr: Option<GetattrOk4<'a>> = optional(self.0.next(Nfs4Operation::Getattr))?;
-        fattr.map(|ok| attributes::values(&ok.attributes, asked)).transpose()
-    }
-
-    /// A change attribute.
-    fn change(&mut self) -> Result<Option<u64>, DecodeError> {
-        Ok(self.values(attributes::CHANGE)?.and_then(|values| values.change))
-    }
-
-    /// An operation without a result.
-    fn pass(&mut self, operation: Nfs4Operation) -> Result<Result<(), Fault>, DecodeError> {
-        self.next(operation)
-    }
-}
-
-/// Returns the fault of an intent together with these attributes, or the value.
-macro_rules! done {
-    ($result:expr, $attributes:expr) => {
-        match $result? {
-            Ok(value) => value,
-            Err(fault) => return Ok((Err(fault), $attributes)),
-        }
-    };
 }
 
 impl NfsV4 {
@@ -774,7 +726,7 @@ impl Protocol for NfsV4 {
         directory: &FileHandle,
         request: ListRequest,
     ) -> Answer<ReaddirPage, Option<Attributes>> {
-        let dots = matches!(request.cookie, 0 | DOT_COOKIE | DOTDOT_COOKIE);
+        let dots = matches!(request.cookie, 0 | listing::DOT_COOKIE | listing::DOTDOT_COOKIE);
         let asked = if request.plus { attributes::ENTRY_PLUS } else { attributes::ENTRY };
         // The caller counts in bytes of NFSv3.
         let size = if request.plus {

@@ -14,12 +14,12 @@ use curt_rpc::client::{
 use curt_types::FileHandle;
 
 use super::{
-    NfsV4, Results, attributes,
+    NfsV4, attributes,
     callback::{self, CallbackService},
-    compound::outcome,
     identity::ClientIdentity,
     put_fh, question,
     recovery::RecoveryError,
+    results::{Results, outcome},
 };
 use crate::{
     protocol::{

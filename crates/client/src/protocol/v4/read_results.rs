@@ -6,10 +6,7 @@ use curt_proto::nfs4::{CompoundResults, Nfs4Operation, NfsStat4, ReadOk4};
 use curt_types::Attributes;
 use curt_xdr::DecodeError;
 
-use super::{
-    Judged, Results,
-    compound::{CompoundSink, fault, optional, outcome},
-};
+use super::results::{CompoundSink, Judged, Results, fault, optional, outcome};
 use crate::protocol::{ReadData, ReadSink, SharedBytes, read_data::is_valid_length};
 
 /// The result of a READ.

@@ -20,8 +20,9 @@ use curt_xdr::{Opaque, VarArray};
 
 use super::{
     NfsV4, callback,
-    compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE, outcome},
+    compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
     open::{OpenKey, OpenResult, OpenToRestore, wire},
+    results::outcome,
     session::{Need, SLOTS_MAX},
 };
 use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};

@@ -22,8 +22,7 @@ use curt_xdr::{Encode, VarArray};
 
 use super::{
     callback::{self, CallbackService},
-    lock,
-    lock_states::{Doubt, LockPlace, LockStateTable, LockUse, Unlockable},
+    lock_states::{self, Doubt, LockPlace, LockStateTable, LockUse, Unlockable},
     open::{OpenKey, OpenResult, OpenTable, RiderOperation, UsableOpen},
 };
 use crate::protocol::{CallbackId, LockEvents, OpenContext, OpenOwner, ShareAccess, WireLock, WireOwner};
@@ -297,7 +296,7 @@ impl LockRig {
     }
 
     fn notify(&self, file: &FileHandle, name: &[u8]) -> NfsStat4 {
-        lock::notified(&self.table, NfsFh4::from(file), name)
+        lock_states::notified(&self.table, NfsFh4::from(file), name)
     }
 }
 

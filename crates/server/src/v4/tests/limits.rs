@@ -28,7 +28,7 @@ fn server(states: usize) -> (Server, Arc<ScriptedTime>) {
 }
 
 /// Of 24 states, a client gets 12. With the ninth it has three quarters of what it may have.
-// SEMANTICS: stateful-14.
+// SEMANTICS: stateful-15.
 #[test]
 fn a_client_with_much_state_is_asked_to_return_some_and_then_refused() {
     let (server, time) = server(24);

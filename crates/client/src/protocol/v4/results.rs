@@ -1,0 +1,93 @@
+//! The results of a compound.
+
+use curt_proto::nfs4::{
+    AttributeValues, Bitmap4, CompoundResults, GetattrOk4, Nfs4Operation, NfsStat4, ResultError,
+};
+use curt_types::{Attributes, Fault};
+use curt_xdr::{Decode, DecodeError};
+
+use super::attributes::{self, object_of};
+
+/// The results of a compound, operation by operation.
+pub(super) struct Results<'a>(pub(super) CompoundResults<'a>);
+
+/// The outcome of a compound: a value or a fault, and attributes.
+pub(super) type Judged<T, A> = Result<(Result<T, Fault>, A), DecodeError>;
+
+impl<'a> Results<'a> {
+    /// The result of an operation whose failure is that of the intent.
+    pub(super) fn next<T: Decode<'a>>(
+        &mut self,
+        operation: Nfs4Operation,
+    ) -> Result<Result<T, Fault>, DecodeError> {
+        Ok(outcome(self.0.next(operation))?.map_err(fault))
+    }
+
+    /// The attributes of an object; `None` if they are not there.
+    pub(super) fn attributes(&mut self) -> Result<Option<Attributes>, DecodeError> {
+        let fattr: Option<GetattrOk4<'a>> = optional(self.0.next(Nfs4Operation::Getattr))?;
+        fattr.map(|ok| object_of(&ok.attributes)).transpose()
+    }
+
+    /// Other attributes.
+    pub(super) fn values(&mut self, asked: Bitmap4) -> Result<Option<AttributeValues<'a>>, DecodeError> {
+        let fattr: Option<GetattrOk4<'a>> = optional(self.0.next(Nfs4Operation::Getattr))?;
+        fattr.map(|ok| attributes::values(&ok.attributes, asked)).transpose()
+    }
+
+    /// A change attribute.
+    pub(super) fn change(&mut self) -> Result<Option<u64>, DecodeError> {
+        Ok(self.values(attributes::CHANGE)?.and_then(|values| values.change))
+    }
+
+    /// An operation without a result.
+    pub(super) fn pass(&mut self, operation: Nfs4Operation) -> Result<Result<(), Fault>, DecodeError> {
+        self.next(operation)
+    }
+}
+
+/// Returns the fault of an intent together with these attributes, or the value.
+macro_rules! done {
+    ($result:expr, $attributes:expr) => {
+        match $result? {
+            Ok(value) => value,
+            Err(fault) => return Ok((Err(fault), $attributes)),
+        }
+    };
+}
+
+pub(super) use done;
+
+/// The result of an operation: the outer error is that of a malformed reply.
+pub(super) fn outcome<T>(result: Result<T, ResultError>) -> Result<Result<T, NfsStat4>, DecodeError> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(ResultError::NotExecuted(NfsStat4::Ok)) => {
+            // The server has answered fewer operations than it was asked for, and calls that
+            // success.
+            Err(DecodeError::Short)
+        }
+        Err(ResultError::Failed(status) | ResultError::NotExecuted(status)) => Ok(Err(status)),
+        Err(ResultError::OtherOperation(operation)) => {
+            Err(DecodeError::BadValue { name: "resop", value: operation.number() })
+        }
+        Err(ResultError::Decode(error)) => Err(error),
+    }
+}
+
+/// The same for what only describes the result of an operation that has succeeded: it may be
+/// missing.
+pub(super) fn optional<T>(result: Result<T, ResultError>) -> Result<Option<T>, DecodeError> {
+    outcome(result).map(Result::ok)
+}
+
+/// Processes the results of a compound's own operations in the receive buffer.
+pub(super) trait CompoundSink: Send + Sync {
+    /// As [`ReplySink::consume`](curt_rpc::client::ReplySink::consume).
+    fn consume(&self, results: CompoundResults<'_>) -> bool;
+}
+
+/// The fault of a status, for an intent.
+pub(super) fn fault(status: NfsStat4) -> Fault {
+    Fault::from(status)
+}
