@@ -87,9 +87,9 @@ fn an_open_sees_whatever_was_closed_before_on_mounts_of_knfsd() -> Result<()> {
     let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &KnfsdOptions::default())?;
     // Its clock has steps of some milliseconds: a change of the other mount within one step, after
     // one of this mount, is visible only with the strict guard.
-    let source = format!("{}:/export", server.address());
-    for options in ["neg_racy_guard=on", "vers=4.1,neg_racy_guard=on"] {
-        let mounts = mounts(&network, &source, options)?;
+    // Its export is the root of its NFSv4 tree.
+    for (path, options) in [("/export", "neg_racy_guard=on"), ("/", "vers=4.1,neg_racy_guard=on")] {
+        let mounts = mounts(&network, &format!("{}:{path}", server.address()), options)?;
         check(&network, &[mounts[0].directory(), mounts[1].directory()])?;
         mounts.into_iter().try_for_each(CurtMount::unmount)?;
     }

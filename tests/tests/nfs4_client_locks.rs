@@ -258,8 +258,8 @@ fn locks_of_ganesha_exclude_are_interrupted_and_handed_on() -> Result<()> {
     let _rpcbind = network.rpcbind()?;
     let export = network.make_directory("export")?;
     std::fs::write(export.join("file"), "old")?;
-    let _server = Ganesha::start(&network, &export)?;
-    let mounts = Mounts::new(&network, "10.77.0.1:/export", "vers=4.1")?;
+    let server = Ganesha::start(&network, &export)?;
+    let mounts = Mounts::new(&network, &server.source(), "vers=4.1")?;
     mounts.everything()
 }
 
@@ -302,7 +302,7 @@ fn locks_outlive_a_kill_of_ganesha() -> Result<()> {
     let export = network.make_directory("export")?;
     std::fs::write(export.join("file"), "old")?;
     let server = Ganesha::start_with_grace(&network, &export, 15)?;
-    let mounts = Mounts::new(&network, "10.77.0.1:/export", "vers=4.1")?;
+    let mounts = Mounts::new(&network, &server.source(), "vers=4.1")?;
     let mut next = None;
     mounts.outlive(|| {
         server.kill()?;

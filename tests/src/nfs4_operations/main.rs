@@ -49,15 +49,24 @@ impl Client {
         let arguments = EncodedCompound(arguments);
         let procedure = Nfs4Procedure::Compound.number();
         self.stream.write_all(&call_record(1, PROGRAM, VERSION, procedure, &credential, &arguments))?;
+        let mut record = self.record()?;
+        // Callbacks, which it does not answer.
+        while record.get(4..8) == Some(&[0; 4]) {
+            record = self.record()?;
+        }
+        let decoder = &mut Decoder::new(&record);
+        let outcome = decode_reply_header(decoder).context("no reply")?.outcome;
+        ensure!(outcome == Ok(AcceptStatus::Success), "the call was refused: {outcome:?}");
+        Ok(decoder.remaining().to_vec())
+    }
+
+    fn record(&mut self) -> Result<Vec<u8>> {
         let mut mark = [0; 4];
         self.stream.read_exact(&mut mark)?;
         let length = u32::from_be_bytes(mark) & (u32::MAX >> 1);
         let mut record = vec![0; usize::try_from(length)?];
         self.stream.read_exact(&mut record)?;
-        let decoder = &mut Decoder::new(&record);
-        let outcome = decode_reply_header(decoder).context("no reply")?.outcome;
-        ensure!(outcome == Ok(AcceptStatus::Success), "the call was refused: {outcome:?}");
-        Ok(decoder.remaining().to_vec())
+        Ok(record)
     }
 
     /// As [`Self::send`], after SEQUENCE; notes the operations that were executed.
@@ -268,6 +277,15 @@ fn on_names(client: &mut Client, directory: &[&str]) -> Result<()> {
     client.at(&[], &listing, &[])?;
     client.at(directory, &SecinfoArgs4 { name: name("moved") }, &[])?;
     client.at(directory, &SecinfoNoNameArgs4::Current, &[])?;
+    let delegation = GetDirDelegationArgs4 {
+        signal_when_available: false,
+        notification_types: Bitmap4::EMPTY,
+        child_attribute_delay: NfsTime4::default(),
+        directory_attribute_delay: NfsTime4::default(),
+        child_attributes: Bitmap4::EMPTY,
+        directory_attributes: Bitmap4::EMPTY,
+    };
+    client.at(directory, &delegation, &[])?;
     client.called.extend([
         Nfs4Operation::Putfh,
         Nfs4Operation::Getfh,
