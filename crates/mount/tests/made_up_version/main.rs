@@ -159,8 +159,8 @@ fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device
     assert!(writes.abs_diff(LOOKUPS) <= 1, "{writes}");
     // Every 10 ms the client checks whether the caller is still the same task.
     let _ = count(libc::SYS_newfstatat) + count(libc::SYS_statx);
-    // Occasionally a thread does something for the first time, waits for one that was preempted with
-    // a lock, or another one is started because all of them have requests.
+    // Occasionally a thread does something for the first time, waits for one that was preempted
+    // with a lock, or another one is started because all of them have requests.
     let started = count(libc::SYS_clone3) + count(libc::SYS_clone);
     assert!(calls.values().sum::<usize>() <= LOOKUPS / 4 + started * CALLS_OF_A_START, "{calls:?}");
 }
