@@ -29,7 +29,9 @@ pub(super) fn read_results(
         Err(status) => return Ok((Err(fault(status)), about)),
     };
     let length = ok.data.bytes().len();
-    if !is_valid_length(length, ok.eof, asked) {
+    // The data are found from the end of the reply.
+    let is_last = results.0.decoder().remaining().is_empty();
+    if !is_last || !is_valid_length(length, ok.eof, asked) {
         let value = u32::try_from(length).unwrap_or(u32::MAX);
         return Err(DecodeError::BadValue { name: "READ4resok.data", value });
     }
