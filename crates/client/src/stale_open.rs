@@ -70,6 +70,13 @@ impl StaleOpenRetries {
         self.threads.lock().contains_key(&pid)
     }
 
+    /// Whether a name that was learned by a request sent at `sent_at` must not be served to thread
+    /// `pid`, since its open failed later and found a file gone.
+    pub(crate) fn is_outdated(&self, pid: u32, sent_at: Moment) -> bool {
+        let threads = self.threads.lock();
+        threads.get(&pid).is_some_and(|retry| retry.copies_invalidated.is_none() && sent_at < retry.since)
+    }
+
     /// Removes the entry of thread `pid`, which retries its open or does something else.
     pub(crate) fn take(&self, pid: u32) -> Option<StaleOpenRetry> {
         self.change(|threads| threads.remove(&pid))

@@ -159,6 +159,30 @@ pub fn lookup_id(op: &Op<'_>, id: InodeId) -> Result<LookupResult, Errno> {
     found(op, NameInDirectory::new(&inode, b"."), &inode, None).map(LookupResult::Positive)
 }
 
+/// If the caller's open failed with ESTALE, sends LOOKUP for a name that was cached before: the
+/// kernel retries once, and the cached file may have been replaced as well.
+fn revalidate_for_open(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    resolved: ResolvedName,
+) -> Result<ResolvedName, Errno> {
+    let cached = match &resolved {
+        ResolvedName::Object(inode, Some(label)) => {
+            CachedDentry { child: Some(Arc::clone(inode)), label: *label }
+        }
+        ResolvedName::Missing(Some(label)) => CachedDentry { child: None, label: *label },
+        ResolvedName::Object(_, None) | ResolvedName::Missing(None) => return Ok(resolved),
+    };
+    if !op.sb.stale_opens.is_outdated(op.pid, cached.label.sent_at) {
+        return Ok(resolved);
+    }
+    let reason = LookupReason::DirectoryChanged;
+    count_lookup(op.sb, reason, Some(&cached));
+    let _why = scope::with_cause(Cause::NameAgain);
+    revalidate_name(op, directory, name, reason, Some(cached))
+}
+
 /// If the caller's open failed with ESTALE, holds the file that `name` refers to for the retry.
 /// `resolved` is the result of the lookup; the name may refer to another object once the file's
 /// removals have ended.
@@ -220,6 +244,7 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
         _ => {}
     }
     if !op.sb.stale_opens.is_empty() {
+        resolved = revalidate_for_open(op, &directory, name, resolved)?;
         resolved = hold_for_open(op, &directory, name, resolved)?;
     }
     let name = NameInDirectory::new(&directory, name);

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{ClientOptions, InodeId, OpenFlags, RenameMode, ops};
+use curt_client::{Caller, ClientOptions, InodeId, OpenFlags, RenameMode, ops};
 use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, FillMode, LookupCache, RacyGuard, TimeoutRange};
 use curt_proto::nfs3;
@@ -449,4 +449,32 @@ fn answers_are_as_old_as_the_options_allow() {
         });
         assert!(found, "{fill:?}");
     }
+}
+
+// SEMANTICS: name-10.
+#[test]
+fn a_kernel_that_retries_an_open_is_not_given_a_cached_file_that_was_replaced_as_well() {
+    let world = World::new();
+    let (one, other) = (world.mount(CacheOptions::default()), world.mount(CacheOptions::default()));
+    one.client.serves_kernel();
+    let (top, other_top) = (one.client.root(), other.client.root());
+    let replace = |text: &[u8]| {
+        world.seconds(1);
+        ops::unlink(&other.client.op(&root()), other_top, b"f").unwrap();
+        other.put(&root(), other_top, "f", 0o644, text)
+    };
+    other.put(&root(), other_top, "f", 0o644, b"first");
+    world.seconds(10);
+    let me = Caller { pid: 7, ..root() };
+    // The kernel has cached this file.
+    let first = one.lookup(&me, top, "f").unwrap();
+    replace(b"second");
+    // Another thread's look-up has found the second file.
+    world.seconds(100);
+    let second = one.lookup(&root(), top, "f").unwrap();
+    assert_ne!(second.id, first.id);
+    replace(b"third");
+    assert_eq!(one.cat(&me, first.id), Err(Errno::STALE));
+    let third = one.lookup(&me, top, "f").unwrap();
+    assert_eq!(one.cat(&me, third.id), Ok(b"third".to_vec()));
 }
