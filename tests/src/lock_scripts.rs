@@ -140,7 +140,10 @@ for number in range(count):
             os.pwrite(file, b"h%07d" % number, number * 8)
             os.write(tells, b"1")
             os.read(waits, 1)
-        right = os.pread(file, 8, number * 8) == b"h%07d" % number
+        found = os.pread(file, 8, number * 8)
+        right = found == b"h%07d" % number
+        if not right:
+            os.write(1, b"FOUND %d %r of %d\n" % (number, found, os.fstat(file).st_size))
         if what == "wait":
             os.pwrite(file, b"w%07d" % number, number * 8)
         fcntl.lockf(file, fcntl.LOCK_UN, 8, number * 8)

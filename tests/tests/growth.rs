@@ -14,8 +14,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// because the kernel works on several things at once: earlier faults occurred in one of five
 /// attempts or fewer.
 const PYTHON: &str = r#"
-import ctypes, os, sys
-mount, export, claim = sys.argv[1:4]
+import ctypes, fcntl, os, signal, sys, threading, time
+mount, export, claim, server = sys.argv[1:4] + [int(sys.argv[4])]
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
@@ -128,6 +128,43 @@ def half_known(number):
         data = file.readall()
     assert data in (b"o" * old, b"n" * new), (len(data), data[:20], data[-20:])
 
+def states(pid):
+    return {open(f"/proc/{pid}/task/{task}/stat").read().rpartition(") ")[2][0]
+            for task in os.listdir(f"/proc/{pid}/task")}
+
+def until(condition):
+    while not condition():
+        time.sleep(0.001)
+
+# A thread reads behind the end that the kernel knows, and its request for the size is at the
+# server when `meanwhile` returns.
+def read_during(fd, offset, meanwhile):
+    data, reader = [], []
+    def read():
+        reader.append(threading.get_native_id())
+        data.append(os.pread(fd, 8, offset))
+    os.kill(server, signal.SIGSTOP)
+    until(lambda: states(server) == {"T"})
+    thread = threading.Thread(target=read)
+    thread.start()
+    pread = lambda: reader and open(f"/proc/self/task/{reader[0]}/syscall").read().startswith("17 ")
+    until(pread)
+    meanwhile()
+    os.kill(server, signal.SIGCONT)
+    thread.join()
+    return data[0]
+
+def locked_beside_a_writer(number):
+    here, _ = grown(number)
+    fd, other = os.open(here, os.O_RDWR), os.open(here, os.O_RDWR)
+    with open(f"{export}/{claim}-{number}", "ab") as file:
+        file.write(b"z" * 1000)
+    fcntl.lockf(fd, fcntl.LOCK_EX, 8, 20900)
+    data = read_during(fd, 20900, lambda: os.pwrite(other, b"written.", 50))
+    assert data == b"z" * 8, (number, data)
+    os.close(fd)
+    os.close(other)
+
 def sizes(number):
     return [(20000, 11), (11, 20000), (11, 300)][number % 3]
 
@@ -145,12 +182,12 @@ for number in range(150):
 fn claim(options: &str, claim: &str) {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
-    let serve = CurtServe::start(&network, &export, &[]).unwrap();
+    let mut serve = CurtServe::start(&network, &export, &[]).unwrap();
     let options = format!("{},{options}", serve.ports());
     let mount = CurtMount::start(&network, "mount", &serve.source(), options.trim_end_matches(',')).unwrap();
     let mut command = network.command("python3");
     command.args(["-c", PYTHON]);
-    command.arg(mount.directory()).arg(&export).arg(claim);
+    command.arg(mount.directory()).arg(&export).arg(claim).arg(serve.process().pid().to_string());
     process::run(&mut command, LIMIT).unwrap();
 }
 
@@ -194,4 +231,10 @@ fn with_noac_a_file_that_stays_open_is_read_to_its_new_end() {
 #[test]
 fn what_an_open_within_the_window_of_sloppycto_reads_was_the_files_content_once() {
     claim("sloppycto=3", "half_known");
+}
+
+// SEMANTICS: lock-5.
+#[test]
+fn a_read_under_a_new_lock_reaches_what_was_appended_elsewhere_while_another_process_writes() {
+    claim("lockport=2049", "locked_beside_a_writer");
 }

@@ -347,6 +347,20 @@ impl Superblock {
         Some(InodeStat { attributes, valid: Duration::ZERO })
     }
 
+    /// Passes the size of a file to `renew`, which has the kernel know it, if the kernel may have a
+    /// smaller one than `size`, and a process may rely on it: one that has a lock, or any without
+    /// an attribute cache.
+    pub fn raise_kernel_size(&self, id: InodeId, size: u64, renew: impl Fn(u64)) {
+        if self.locks.is_idle() && self.core.options().attribute_cache {
+            return;
+        }
+        let Ok(inode) = self.find_inode(id) else { return };
+        if let Some(data) = inode.data_if_any().filter(|data| data.kernel_size() < size) {
+            // Not `size`: the file may have been truncated since.
+            data.raise_kernel_size(|| inode.attributes().map_or(0, |known| known.size), renew);
+        }
+    }
+
     /// The fields of events about `id`, without any request; all zero if `id` is unknown.
     #[must_use]
     pub fn event_fields(&self, id: InodeId) -> InodeEventFields {

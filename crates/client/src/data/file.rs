@@ -9,7 +9,7 @@ use std::{
     ops::{Deref, DerefMut, Range},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
 };
@@ -103,6 +103,9 @@ pub struct FileData {
     /// Data were read with the look-up of the file, and not used yet. Relaxed accesses: it stands
     /// for itself.
     pub(super) read_at_lookup: AtomicBool,
+    /// The kernel's size of the file is at least this, by [`FileData::raise_kernel_size`]. Relaxed
+    /// accesses: it is stored after the notification, a system call.
+    kernel_size: AtomicU64,
 }
 
 /// A WRITE in flight.
@@ -257,6 +260,7 @@ impl FileData {
             core: Arc::new(Monitor::new(FileState::default())),
             bounds,
             read_at_lookup: AtomicBool::new(false),
+            kernel_size: AtomicU64::new(0),
         }
     }
 
@@ -323,6 +327,31 @@ impl FileData {
     #[must_use]
     pub fn local_size(&self, server_size: u64) -> u64 {
         server_size.max(self.core.lock().segments.unwritten_end())
+    }
+
+    /// Calls `renew` if the kernel may have a smaller size of the file than `size`, which is asked
+    /// again if that changes meanwhile.
+    pub(crate) fn raise_kernel_size(&self, size: impl Fn() -> u64, renew: impl Fn(u64)) {
+        loop {
+            let (before, size) = (self.kernel_size.load(Relaxed), size());
+            if size <= before {
+                return;
+            }
+            renew(size);
+            if self.kernel_size.compare_exchange(before, size, Relaxed, Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// The kernel's size of the file is at least this.
+    pub(crate) fn kernel_size(&self) -> u64 {
+        self.kernel_size.load(Relaxed)
+    }
+
+    /// The server's file has shrunk to `size`, which the kernel may have been told.
+    pub(crate) fn note_shrunk(&self, size: u64) {
+        self.kernel_size.fetch_min(size, Relaxed);
     }
 
     /// This client set the size of the server's file: bytes beyond `size` are removed, and bytes

@@ -271,6 +271,9 @@ impl Inode {
         let after = facts.state.facts();
         let has_shrunk =
             after.is_some_and(|after| after.kind == FileKind::Regular && after.size < before.size);
+        if let (true, Some(after), Some(data)) = (has_shrunk, after, self.data_if_any()) {
+            data.note_shrunk(after.size);
+        }
         if has_shrunk && cause != SizeChangeCause::Set {
             self.shrinks(&mut facts);
         }

@@ -42,7 +42,7 @@ use fuse_fh::FuseFhTable;
 use granted_locks::GrantedLocks;
 
 use crate::kernel_quirks::names_in_use::NamesInUse;
-use crate::kernel_quirks::{direct_write_pages, names_in_use, unawaited_release};
+use crate::kernel_quirks::{direct_write_pages, ignored_sizes, names_in_use, unawaited_release};
 
 /// S_IFREG: mknod(2) creates such a file by CREATE.
 const REGULAR: u32 = 0o100_000;
@@ -239,7 +239,13 @@ impl Filesystem for Bridge {
         }
         let _answering = self.changes.answering(inode(node));
         match ops::getattr(&self.op(context, FuseOpcode::Getattr), inode(node)) {
-            Ok(stat) => Ok(self.stat(node, &stat)),
+            Ok(stat) => {
+                let renew = |size| {
+                    self.notifier.get().into_iter().for_each(|to| invalidation::renew(to, node, size));
+                };
+                ignored_sizes::raise(&self.client, inode(node), &stat.attributes, renew);
+                Ok(self.stat(node, &stat))
+            }
             Err(Errno::INTR) if node == NodeId::ROOT => {
                 self.client.last_attributes(inode(node)).map(|stat| attr_out(&stat)).ok_or(Errno::INTR)
             }

@@ -128,13 +128,8 @@ impl Waiter {
         timers.set(self.id, &mut self.timer, deadline);
     }
 
-    /// Whether new requests have to wait for this one. Nothing is reserved while a notification is
-    /// on its way.
-    fn precedes_new_requests(&self) -> bool {
-        !matches!(self.state, WaiterState::Notified { .. })
-    }
-
-    /// Whether it holds back waiters that come later in the order of turns.
+    /// Whether it holds back waiters that come later in the order of turns, and new requests that
+    /// may wait.
     pub(super) fn precedes_waiters(&self, now: Instant) -> bool {
         match self.state {
             WaiterState::Waiting | WaiterState::Reserved { .. } => true,
@@ -228,8 +223,8 @@ impl WaitQueue {
     }
 
     /// The waiter that a new request has to wait for.
-    pub(super) fn precedes(&self, held: &HeldLocks, wanted: &HeldPart) -> Option<HeldPart> {
-        let in_front = |waiter: &&Waiter| waiter.precedes_new_requests() && exclude(&waiter.wanted, wanted);
+    pub(super) fn precedes(&self, held: &HeldLocks, wanted: &HeldPart, now: Instant) -> Option<HeldPart> {
+        let in_front = |waiter: &&Waiter| waiter.precedes_waiters(now) && exclude(&waiter.wanted, wanted);
         let first = self.iter().find(in_front)?.wanted;
         if !held.holds(wanted.owner) {
             return Some(first);

@@ -144,7 +144,7 @@ impl LockTable {
                 | (_, Some(WaiterState::Notified { .. } | WaiterState::Reserved { .. })) => {
                     queue.reserved(&wanted)
                 }
-                (_, None | Some(WaiterState::Waiting)) => queue.precedes(&entry.held, &wanted),
+                (_, None | Some(WaiterState::Waiting)) => queue.precedes(&entry.held, &wanted, now),
             }),
         };
         if let Some(conflict) = conflict {

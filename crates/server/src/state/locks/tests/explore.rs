@@ -7,10 +7,10 @@
 //! happen, nobody waits for a free lock, and nothing is held that no client knows of. Each property
 //! is shown to find a planted fault.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt::Write as _;
 
-use super::super::queue::{Transmission, WaiterState};
+use super::super::queue::{NOTIFICATION_WINDOW, Transmission, WaiterState};
 use super::*;
 
 /// More states indicate an error in the bounds.
@@ -36,6 +36,8 @@ struct Process {
     waits: Waits,
     /// How often it locks.
     locks: u8,
+    /// How often it asks again without a notification.
+    polls: u8,
     /// Whether it may give up.
     cancels: bool,
 }
@@ -87,6 +89,9 @@ struct Run<'w> {
     fixture: Fixture,
     beliefs: Vec<Belief>,
     locks_left: Vec<u8>,
+    polls_left: Vec<u8>,
+    /// Whether each was notified since its last request.
+    is_notified: Vec<bool>,
     losses: u8,
     deaths: u8,
     on_their_way: Vec<LockCallback>,
@@ -102,6 +107,8 @@ impl<'w> Run<'w> {
             fixture: Fixture::new(),
             beliefs: vec![Belief::Idle; count],
             locks_left: world.processes.iter().map(|process| process.locks).collect(),
+            polls_left: world.processes.iter().map(|process| process.polls).collect(),
+            is_notified: vec![false; count],
             losses: world.losses,
             deaths: world.deaths,
             on_their_way: Vec::new(),
@@ -124,7 +131,7 @@ impl<'w> Run<'w> {
                 Belief::Idle if self.locks_left[at] > 0 => steps.push(Step::Lock(at)),
                 Belief::Idle | Belief::Vanished => {}
                 Belief::Waits => {
-                    if process.waits == Waits::Notified {
+                    if process.waits == Waits::Notified && (self.is_notified[at] || self.polls_left[at] > 0) {
                         steps.push(Step::Lock(at));
                     }
                     if process.cancels {
@@ -216,7 +223,17 @@ impl<'w> Run<'w> {
                 }
             }
         }
-        self.on_their_way.extend(callbacks);
+        for callback in callbacks {
+            // One notification on its way stands for all of the same waiter.
+            let is_same = |other: &LockCallback| other.id == callback.id;
+            if callback.style == CallbackStyle::Granted || !self.on_their_way.iter().any(is_same) {
+                self.on_their_way.push(callback);
+            }
+        }
+        // What arrives of a notification that the server has forgotten is a poll.
+        let table = &self.fixture.table;
+        let is_grant = |callback: &LockCallback| callback.style == CallbackStyle::Granted;
+        self.on_their_way.retain(|callback| is_grant(callback) || table.knows(callback.id));
     }
 
     fn count_turn(&mut self, client: u8) {
@@ -238,7 +255,10 @@ impl<'w> Run<'w> {
         if self.beliefs[at] == Belief::Idle {
             self.locks_left[at] -= 1;
             self.served[at].fill(0);
+        } else if !self.is_notified[at] {
+            self.polls_left[at] -= 1;
         }
+        self.is_notified[at] = false;
         self.beliefs[at] = match self.fixture.lock(who, lock_type, range, waits) {
             LockOutcome::Granted => Belief::Holds,
             LockOutcome::Blocked(_) => Belief::Waits,
@@ -272,7 +292,10 @@ impl<'w> Run<'w> {
         let belief = self.beliefs[at];
         Ok(match (belief, callback.style) {
             (Belief::Vanished, _) => CallbackAnswer::Unanswered,
-            (_, CallbackStyle::Notified) => ACCEPTED,
+            (_, CallbackStyle::Notified) => {
+                self.is_notified[at] = belief == Belief::Waits;
+                ACCEPTED
+            }
             (Belief::Waits, CallbackStyle::Granted) => {
                 self.beliefs[at] = Belief::Holds;
                 ACCEPTED
@@ -345,6 +368,7 @@ impl<'w> Run<'w> {
             let _ = write!(state, " {who:?} {:?} {} {is_known}", callback.style, callback.attempt);
         }
         let _ = write!(state, " {:?} {:?} {:?}", self.beliefs, self.locks_left, self.served);
+        let _ = write!(state, " {:?} {:?}", self.polls_left, self.is_notified);
         let _ = write!(state, " {} {}", self.losses, self.deaths);
         state
     }
@@ -367,16 +391,23 @@ impl LockTable {
             });
             let Some(queue) = entry.queue.as_deref() else { continue };
             text += &format!("latest {:?} ", queue.latest);
+            let expiries: BTreeSet<Instant> = queue.iter().filter_map(|waiter| waiter.expires).collect();
             for queue in &queue.clients {
                 text += &format!("queue {:?} ", queue.client);
                 for waiter in &queue.waiters {
                     let holder = self.owners.holder(waiter.wanted);
                     let state = match waiter.state {
                         WaiterState::Waiting => "waits".to_owned(),
-                        WaiterState::Notified { sent } => format!("notified {:?}", now - sent),
+                        // However long ago, it holds nobody back then.
+                        WaiterState::Notified { sent } => {
+                            format!("notified {:?}", (now - sent).min(NOTIFICATION_WINDOW))
+                        }
                         WaiterState::Reserved { until: at } => format!("reserved {:?}", until(Some(at))),
                     };
-                    text += &format!("{holder:?} {state} {:?} ", until(waiter.expires));
+                    // Which expires first is enough: requests that are repeated would make each
+                    // time another state.
+                    let before = expiries.iter().filter(|expiry| Some(**expiry) < waiter.expires).count();
+                    text += &format!("{holder:?} {state} {before} ");
                 }
             }
             let mut grants: Vec<String> = Vec::new();
@@ -438,7 +469,7 @@ fn explore(world: &World) -> Found {
 }
 
 const fn process(who: Who, lock_type: LockType, range: ByteRange) -> Process {
-    Process { who, lock_type, range, waits: Waits::Granted, locks: 2, cancels: false }
+    Process { who, lock_type, range, waits: Waits::Granted, locks: 2, polls: 1, cancels: false }
 }
 
 const fn notified(process: Process) -> Process {

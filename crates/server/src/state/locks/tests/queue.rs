@@ -404,6 +404,33 @@ fn nothing_is_reserved_before_the_notified_client_answers() {
 }
 
 #[test]
+fn a_client_that_locks_again_before_another_is_notified_waits_for_its_turn() {
+    let mut fixture = Fixture::new();
+    fixture.take(who(1, 0), WRITE, WHOLE);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Notified);
+    for (one, other) in [(1, 2), (2, 1), (1, 2)] {
+        fixture.unlock(who(one, 0), WHOLE);
+        let callback = fixture.callbacks().remove(0);
+        assert_eq!(Who::of(&callback.lock), who(other, 0));
+        fixture.queue(who(one, 0), WRITE, WHOLE, Waits::Notified);
+        fixture.answer(&callback, ACCEPTED);
+        assert_eq!(fixture.lock(who(other, 0), WRITE, WHOLE, Waits::Notified), LockOutcome::Granted);
+    }
+    // One that does not answer within a second is passed, and keeps its place.
+    fixture.unlock(who(2, 0), WHOLE);
+    assert_eq!(fixture.called(), [who(1, 0)]);
+    fixture.advance(SECOND - MILLISECOND);
+    fixture.queue(who(2, 0), WRITE, WHOLE, Waits::Notified);
+    fixture.advance(MILLISECOND);
+    assert_eq!(fixture.called(), [who(2, 0)]);
+    assert_eq!(fixture.lock(who(2, 0), WRITE, WHOLE, Waits::Notified), LockOutcome::Granted);
+    fixture.queue(who(3, 0), WRITE, WHOLE, Waits::Notified);
+    fixture.queue(who(1, 0), WRITE, WHOLE, Waits::Notified);
+    fixture.unlock(who(2, 0), WHOLE);
+    assert_eq!(fixture.called(), [who(1, 0)]);
+}
+
+#[test]
 fn a_waiter_that_should_repeat_its_request_and_does_not_leaves_the_queue() {
     let mut fixture = Fixture::new();
     fixture.take(who(1, 0), READ, WHOLE);
