@@ -17,11 +17,12 @@ use curt_observe::{ServerCounter, probe};
 use curt_proto::nfs4::Clientid;
 use curt_rpc::clock::TimeSource;
 use curt_rpc::server::DeferredCall;
-use curt_types::Fault;
-use curt_vfs::Error;
+use curt_types::{Access, Fault};
+use curt_vfs::{Error, NodeHandle};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
+use crate::ops;
 use crate::request::{NfsRequest, VerifiedHandle};
 use crate::service::NfsService;
 use crate::state::{
@@ -271,21 +272,40 @@ impl NfsService {
     }
 }
 
+/// The object that a change modifies. Nobody recalls a delegation who may not modify it.
+#[derive(Clone, Copy)]
+struct Modified<'a, 'r> {
+    /// The object, or the directory that contains it.
+    target: &'a VerifiedHandle<'r>,
+    node: &'a NodeHandle,
+}
+
 impl<'r> NfsRequest<'r, '_> {
     /// To be called before a change of `target`, which may last as long as the result exists.
     ///
     /// # Errors
     /// [`Fault::Jukebox`]: others have delegations of the file, which are recalled.
+    /// [`Fault::Acces`]: they have, and the caller may not change the file.
     pub(crate) fn begin_change(
         &mut self,
         target: &VerifiedHandle<'r>,
         kind: ChangeKind,
     ) -> Result<FileChange<'r>, Fault> {
-        self.begin_change_of(&target.file_key(), kind)
+        self.begin_change_of(&target.file_key(), kind, Modified { target, node: &target.node })
+    }
+
+    /// As [`Self::begin_change`], of an object that gets a name in `directory`.
+    pub(crate) fn begin_link(
+        &mut self,
+        target: &VerifiedHandle<'r>,
+        directory: &VerifiedHandle<'r>,
+    ) -> Result<FileChange<'r>, Fault> {
+        let modified = Modified { target: directory, node: &directory.node };
+        self.begin_change_of(&target.file_key(), ChangeKind::Attributes, modified)
     }
 
     /// As [`Self::begin_change`], of the object with the name `name` in `directory`, if there is
-    /// one. The name is looked up only if there are delegations.
+    /// one: of its data, or of the name. The name is looked up only if there are delegations.
     pub(crate) fn begin_change_of_name(
         &mut self,
         directory: &VerifiedHandle<'r>,
@@ -296,9 +316,13 @@ impl<'r> NfsRequest<'r, '_> {
             return Ok(Some(change));
         }
         // What cannot be looked up is not changed either.
-        let Ok(found) = crate::ops::find(self, directory, name).value else { return Ok(None) };
+        let Ok(found) = ops::find(self, directory, name).value else { return Ok(None) };
         let file = FileKey { node: found.handle, ..directory.file_key() };
-        self.begin_change_of(&file, kind).map(Some)
+        let node = match kind {
+            ChangeKind::Data => &found.handle,
+            ChangeKind::Attributes => &directory.node,
+        };
+        self.begin_change_of(&file, kind, Modified { target: directory, node }).map(Some)
     }
 
     /// As [`Self::begin_change`], of the names in a directory.
@@ -312,12 +336,29 @@ impl<'r> NfsRequest<'r, '_> {
         self.begin_change(directory, ChangeKind::Attributes).map(Some)
     }
 
-    fn begin_change_of(&mut self, file: &FileKey, kind: ChangeKind) -> Result<FileChange<'r>, Fault> {
+    fn begin_change_of(
+        &mut self,
+        file: &FileKey,
+        kind: ChangeKind,
+        modified: Modified<'_, 'r>,
+    ) -> Result<FileChange<'r>, Fault> {
         let service = self.service;
+        if service.held.delegations.is_held(file, self.client) {
+            self.check_modified(modified)?;
+        }
         service.begin_change(file, self.client, kind).ok_or_else(|| {
             self.recall = Some(RecallInProgress { file: *file, by: self.client });
             Fault::Jukebox
         })
+    }
+
+    /// Whether the caller may modify an object, or allow itself to.
+    fn check_modified(&mut self, Modified { target, node }: Modified<'_, 'r>) -> Result<(), Fault> {
+        self.may_block(target);
+        let (vfs, caller) = (target.vfs(), target.caller());
+        let asked = vfs.access(&caller, node, Access::MODIFY);
+        let is_owner = asked.attributes.is_some_and(|attributes| attributes.uid == caller.uid);
+        if is_owner || asked.value?.contains(Access::MODIFY) { Ok(()) } else { Err(Fault::Acces) }
     }
 
     /// Lets a call that was stopped by delegations wait until they are back, and then execute

@@ -32,6 +32,10 @@ pub(crate) fn setattr<'r>(
     let kind = if set.size.is_some() { ChangeKind::Data } else { ChangeKind::Attributes };
     let _change = match request.begin_change(current, kind) {
         Ok(change) => change,
+        // chmod(2) and chown(2) are the owner's alone.
+        Err(Fault::Acces) if set.mode.or(set.uid).or(set.gid).is_some() => {
+            return current.not_begun(Fault::Perm);
+        }
         Err(fault) => return current.not_begun(fault),
     };
     request.may_block(current);

@@ -5,7 +5,6 @@ use curt_types::Wcc;
 use super::name::{NamePurpose, check_name};
 use super::{BothAttributes, BothOp, OpResult, repeated};
 use crate::request::{NfsRequest, VerifiedHandle};
-use crate::state::ChangeKind;
 
 /// Adds a name for the saved target to the current target.
 pub(crate) fn link<'r>(
@@ -25,8 +24,7 @@ pub(crate) fn link<'r>(
         let linked = repeated::link(request, saved, current, name, window);
         return saved.both_unchanged(current, linked);
     }
-    let changes =
-        (request.begin_change(saved, ChangeKind::Attributes), request.begin_change_of_directory(current));
+    let changes = (request.begin_link(saved, current), request.begin_change_of_directory(current));
     if let (Err(fault), _) | (_, Err(fault)) = changes {
         return saved.both_unchanged(current, Err(fault));
     }

@@ -124,6 +124,12 @@ impl ServerState {
         self.limits.states = max;
     }
 
+    /// Sets the maximum number of delegations.
+    #[cfg(test)]
+    pub(crate) fn set_delegations_max(&mut self, max: usize) {
+        self.limits.delegations = max;
+    }
+
     /// Sets the duration of a lease.
     pub(crate) fn set_lease(&mut self, lease: Duration) {
         self.limits.lease = lease;

@@ -466,11 +466,19 @@ impl ServerState {
         Err(if has_much(own, self.limits.states) { StateFault::NoSpace } else { StateFault::Delay })
     }
 
-    /// How many of its states a client should keep at most, if it is to be asked now to return
-    /// some: it has most of those that it may have, and was not asked lately.
+    /// How many of its delegations a client should keep at most, if it is to be asked now to return
+    /// some: it has most of the states or of the delegations that it may have, and was not asked
+    /// lately.
     pub(crate) fn state_to_return(&self, client: &Client, now: Duration) -> Option<u32> {
-        let own = client.state_count.load(Ordering::Relaxed);
-        if !is_near_limit(own, self.states.load(Ordering::Relaxed), self.limits.states) {
+        let (states, all) = (self.states.load(Ordering::Relaxed), self.delegations.len());
+        let (states_max, delegations_max) = (self.limits.states, self.limits.delegations);
+        let is_near = is_near_limit(client.state_count.load(Ordering::Relaxed), states, states_max);
+        // Without a lock: nobody has more delegations than all clients together.
+        if !is_near && !is_near_limit(all, all, delegations_max) {
+            return None;
+        }
+        let own = client.states.lock().delegations();
+        if !is_near && !is_near_limit(own, all, delegations_max) {
             return None;
         }
         let (now, until) = (nanoseconds(now), client.asked_until.load(Ordering::Relaxed));

@@ -44,7 +44,9 @@ pub(super) fn get_dir_delegation<'r>(
         // The kernel does not tell of changes of names before they are made.
         local: LocalChanges::Ignored,
     };
-    let Ok(stateid) = service.held.delegate(slot.client(), asked, service.uptime()) else {
+    let delegated = service.held.delegate(slot.client(), asked, service.uptime());
+    service.ask_for_state(slot.client());
+    let Ok(stateid) = delegated else {
         unavailable.encode(reply);
         return Ok(());
     };

@@ -70,9 +70,9 @@ pub(super) fn open<'r>(
             return Err(fault.into());
         }
     }
-    service.ask_for_state(slot.client());
     drop(change);
     let delegation = delegate(compound, target, mode, wanted);
+    service.ask_for_state(compound.slot()?.client());
     // A client that cannot be called back asks for locks more often without this flag.
     let notifies =
         if compound.slot()?.session().takes_callbacks() { OpenResultFlags::MAY_NOTIFY_LOCK } else { 0 };

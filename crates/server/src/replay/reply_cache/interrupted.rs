@@ -125,6 +125,11 @@ impl InterruptedCalls {
         call.filter(|call| call.fingerprint == fingerprint && in_time)
     }
 
+    /// A call that was taken was not executed after all.
+    pub(super) fn put_back(&self, call: Begun) {
+        self.known.lock().calls.insert(call.key, call);
+    }
+
     /// Claims its change for `call`, which failed. There is no claim if it failed otherwise than a
     /// call that was executed before, or if another call made the change since it began, or so
     /// shortly before that the ctime cannot show the difference.

@@ -233,7 +233,12 @@ impl ReplyCache {
         });
         let number = saved.begin(&begun);
         let start = reply.len();
-        let mut failed = execution.run(None, context, reply)?;
+        let outcome = execution.run(None, context, reply);
+        if let (Some(interrupted), Err(_)) = (interrupted, &outcome) {
+            // It waits, and is executed again.
+            self.interrupted.put_back(interrupted);
+        }
+        let mut failed = outcome?;
         if let (Some(_), Some(fault)) = (interrupted, failed)
             && let Some(claim) = self.interrupted.claim(&begun, fault, self.now())
         {

@@ -209,7 +209,7 @@ fn a_server_that_is_told_not_to_grants_none() {
 /// A change of the file "file", by another client.
 type Change<'a> = (&'a str, &'a dyn Fn(&TestClient<'_>) -> NfsStat4);
 
-fn v3(server: &Server, xid: u32, procedure: NfsProcedure, arguments: &dyn Encode) -> NfsStat3 {
+fn v3(server: &Server, uid: u32, xid: u32, procedure: NfsProcedure, arguments: &dyn Encode) -> NfsStat3 {
     let mut bytes = Vec::new();
     arguments.encode(&mut bytes);
     let call = CallMessage {
@@ -217,7 +217,7 @@ fn v3(server: &Server, xid: u32, procedure: NfsProcedure, arguments: &dyn Encode
         program: curt_proto::nfs3::PROGRAM,
         version: 3,
         procedure: procedure.number(),
-        credential: user(0),
+        credential: user(uid),
         arguments: &bytes,
     };
     let (peer, local) = ("127.0.0.1:1000".parse().unwrap(), "127.0.0.1:2049".parse().unwrap());
@@ -273,6 +273,10 @@ fn every_change_by_another_client_recalls_first() {
         let second = create(&holder, "delegated too");
         let stateid = delegated(&holder, "file");
         let of_second = delegated(&holder, "delegated too");
+        other.uid.set(1000);
+        assert!(matches!(change(&other), NfsStat4::Access | NfsStat4::Perm), "{what}");
+        assert!(calls.try_recv().is_err(), "{what}: who may not change a file recalls nothing");
+        other.uid.set(0);
         for _ in 0..2 {
             assert_eq!(change(&other), NfsStat4::Delay, "{what}");
         }
@@ -321,7 +325,7 @@ fn every_change_over_nfs3_recalls_first() {
             |name: &'static str| DirOpArgs { directory: root, name: Filename::new(name.as_bytes()).unwrap() };
         let set = Sattr { size: Some(0), ..Sattr::default() };
         let mut xid = 10;
-        let mut call = || {
+        let mut call = |uid| {
             xid += 1;
             let arguments: Box<dyn Encode> = match procedure {
                 NfsProcedure::Write => Box::new(WriteArguments {
@@ -341,12 +345,14 @@ fn every_change_over_nfs3_recalls_first() {
                 NfsProcedure::Rename => Box::new(RenameArguments { from: at("file"), to: at("new") }),
                 _ => Box::new(LinkArguments { file: handle(&file), place: at("new") }),
             };
-            v3(&server, xid, procedure, &*arguments)
+            v3(&server, uid, xid, procedure, &*arguments)
         };
-        assert_eq!(call(), NfsStat3::Jukebox, "{procedure}");
+        assert!(matches!(call(1000), NfsStat3::Acces | NfsStat3::Perm), "{procedure}");
+        assert!(calls.try_recv().is_err(), "{procedure}: who may not change a file recalls nothing");
+        assert_eq!(call(0), NfsStat3::Jukebox, "{procedure}");
         assert_eq!(calls.recv_timeout(LONG).unwrap().stateid, stateid);
         assert_eq!(give_back(&holder, &file, stateid), NfsStat4::Ok);
-        assert_eq!(call(), NfsStat3::Ok, "{procedure}");
+        assert_eq!(call(0), NfsStat3::Ok, "{procedure}");
     }
 }
 
@@ -700,7 +706,8 @@ fn a_process_on_the_server_writes_a_file_when_its_delegation_is_back() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
+    // On a file system that has leases.
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("file");
     std::fs::write(&path, "old").unwrap();
     let vfs = curt_vfs::LocalVfs::open(directory.path(), &curt_vfs::LocalOptions::default()).unwrap();
@@ -710,12 +717,7 @@ fn a_process_on_the_server_writes_a_file_when_its_delegation_is_back() {
     let (holder, other) = (server.client("holder"), server.client("other"));
     let calls = bind(&holder, ok);
     let file = holder.walk(&["srv", "files", "file"]).unwrap();
-    let opened = holder.open(&holder.files(), &opening("file", "reader", READ, 0)).unwrap();
-    let Some(stateid) = delegation(&opened) else {
-        // The file system has no leases, and so there are no delegations.
-        assert_eq!(opened.result.delegation, OpenDelegation::None);
-        return;
-    };
+    let stateid = delegated(&holder, "file");
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| std::fs::write(&path, "new"));
         assert_eq!(calls.recv_timeout(LONG).unwrap().stateid, stateid);

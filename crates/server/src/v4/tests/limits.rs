@@ -12,8 +12,8 @@ use super::locks::{BOTH, Failure, lock, locking, new_owner};
 use super::test_client::{Server, creating, export, opening, rules};
 use crate::{NfsService, PersistentState, Setup, SystemNames};
 
-/// A server for so many states, whose clock is the test's.
-fn server(states: usize) -> (Server, Arc<ScriptedTime>) {
+/// A server for so many states, and so many delegations among them, whose clock is the test's.
+fn server(states: usize, delegations: usize) -> (Server, Arc<ScriptedTime>) {
     let time = ScriptedTime::new();
     let setup = Setup {
         state: PersistentState::with_key([9; 16]),
@@ -22,6 +22,7 @@ fn server(states: usize) -> (Server, Arc<ScriptedTime>) {
     };
     let mut service = NfsService::with_environment(setup, Box::new(SystemNames), time.clock()).unwrap();
     service.held.set_states_max(states);
+    service.held.set_delegations_max(delegations);
     let service = Arc::new(service);
     service.serve_callbacks().unwrap();
     (Server::over(service), time)
@@ -31,7 +32,7 @@ fn server(states: usize) -> (Server, Arc<ScriptedTime>) {
 // SEMANTICS: stateful-15.
 #[test]
 fn a_client_with_much_state_is_asked_to_return_some_and_then_refused() {
-    let (server, time) = server(24);
+    let (server, time) = server(24, 24);
     let (one, two) = (server.client("one"), server.client("two"));
     let calls = bind(&one, |asked| Ok(accepted_as(CallbackOperation::RecallAny, asked)));
     let root = one.files();
@@ -46,7 +47,7 @@ fn a_client_with_much_state_is_asked_to_return_some_and_then_refused() {
     // Locks count as opens do.
     let asked = locking(LockType4::Read, 0, 8, new_owner(first.stateid, b"a"));
     lock(&one, &first.handle, &asked).unwrap();
-    assert_eq!(call(&calls), (1, b"keep 4".to_vec()));
+    assert_eq!(call(&calls), (1, b"keep 0".to_vec()));
     // Once in five seconds.
     open(&one, "owner 10").unwrap();
     time.advance(Duration::from_millis(4_999));
@@ -54,7 +55,7 @@ fn a_client_with_much_state_is_asked_to_return_some_and_then_refused() {
     assert!(calls.try_recv().is_err());
     time.advance(Duration::from_millis(1));
     let last = open(&one, "owner 12").unwrap();
-    assert_eq!(call(&calls), (2, b"keep 6".to_vec()));
+    assert_eq!(call(&calls), (2, b"keep 0".to_vec()));
     assert_eq!(open(&one, "owner 13").err(), Some(NfsStat4::Nospc));
     let asked = locking(LockType4::Read, 0, 8, new_owner(last, b"b"));
     assert_eq!(lock(&one, &first.handle, &asked), Err(Failure::Status(NfsStat4::Serverfault)));
@@ -65,4 +66,38 @@ fn a_client_with_much_state_is_asked_to_return_some_and_then_refused() {
     assert_eq!(one.at(&first.handle, &|compound| compound.push(&close)), NfsStat4::Ok);
     open(&one, "owner 13").unwrap();
     assert_eq!(open(&one, "owner 14").err(), Some(NfsStat4::Nospc));
+}
+
+/// Of 8 delegations, a client gets 4. With the third it has three quarters of what it may have.
+// SEMANTICS: stateful-15.
+#[test]
+fn a_client_with_many_delegations_is_asked_to_return_some_and_gets_no_more() {
+    let (server, _) = server(1000, 8);
+    let (one, two) = (server.client("one"), server.client("two"));
+    let answer = |asked: &CbSequenceArgs4| Ok(accepted_as(CallbackOperation::RecallAny, asked));
+    let (calls, _calls_of_two) = (bind(&one, answer), bind(&two, answer));
+    let root = one.files();
+    for number in 1..=5 {
+        let name = format!("file {number}");
+        let made = one.open(&root, &creating(&name, "maker", BOTH, 0)).unwrap();
+        let close = CloseArgs4 { seqid: 0, stateid: made.stateid };
+        assert_eq!(one.at(&made.handle, &|compound| compound.push(&close)), NfsStat4::Ok);
+    }
+    let delegated = |client: &super::test_client::TestClient<'_>, number: u32| {
+        let opened =
+            client.open(&root, &opening(&format!("file {number}"), "reader", ShareAccess4::READ, 0)).unwrap();
+        match opened.result.delegation {
+            OpenDelegation::Read { stateid, .. } => Some((opened.handle, stateid)),
+            _ => None,
+        }
+    };
+    assert!(delegated(&one, 1).is_some() && delegated(&one, 2).is_some());
+    assert!(calls.try_recv().is_err());
+    let third = delegated(&one, 3).unwrap();
+    assert_eq!(call(&calls), (1, b"keep 1".to_vec()));
+    assert!(delegated(&one, 4).is_some() && delegated(&one, 5).is_none());
+    assert!(delegated(&two, 1).is_some(), "others have room");
+    let give_back = DelegreturnArgs4 { stateid: third.1 };
+    assert_eq!(one.at(&third.0, &|compound| compound.push(&give_back)), NfsStat4::Ok);
+    assert!(delegated(&one, 5).is_some());
 }
