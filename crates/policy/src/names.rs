@@ -28,6 +28,7 @@ use crate::{
     access::{AccessDecision, AccessReason, AccessView, AllowedBy, decide_access},
     attributes::Epoch,
     attributes::{Absorbed, AttributeState, Freshness, MutationTicket},
+    create_probe::CreateSigns,
     kernel_cache::{DirectoryView, KernelNameView},
     options::{CacheOptions, LookupCache, RacyGuard},
     time::{Moment, left},
@@ -225,6 +226,8 @@ pub fn decide_lookup(view: &NameView, options: &CacheOptions) -> NameDecision {
 pub struct LookupView<'a> {
     /// The cached entry of the name and its label.
     pub entry: Option<(DentryState, NameLabel)>,
+    /// The name is `..`.
+    pub is_parent: bool,
     /// The directory.
     pub directory: DirectoryView<'a>,
     /// The freshness of its attributes for this operation.
@@ -235,6 +238,30 @@ pub struct LookupView<'a> {
     pub wanted: LookupTime,
     /// The kernel that asks; `None` if nobody asks who may cache the name.
     pub kernel: Option<KernelNameView>,
+    /// The signs that the name is looked up in order to create it.
+    pub create: CreateSigns,
+}
+
+/// What a lookup that the cache answers is counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LookupHit {
+    /// The parent directory.
+    Parent,
+    /// A name that exists.
+    Positive,
+    /// A missing name.
+    Negative,
+}
+
+/// How a lookup is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServedLookup {
+    /// What it is counted as.
+    pub hit: LookupHit,
+    /// The basis on which the caller may search the directory, which is counted too.
+    pub allowed_by: AllowedBy,
+    /// How long the kernel may cache the name.
+    pub lifetime: Duration,
 }
 
 /// The next step of a lookup.
@@ -242,12 +269,10 @@ pub struct LookupView<'a> {
 #[must_use]
 pub enum LookupDecision {
     /// Serve the cached entry.
-    Serve {
-        /// The basis on which the caller may search the directory, which is counted.
-        allowed_by: AllowedBy,
-        /// How long the kernel may cache the name.
-        lifetime: Duration,
-    },
+    Serve(ServedLookup),
+    /// The cached entry could be served, but send LOOKUP first: the kernel may be about to create
+    /// the name.
+    Confirm(ServedLookup),
     /// The caller may not search the directory.
     Deny,
     /// Send GETATTR for the directory, absorb, decide again.
@@ -272,10 +297,17 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
         NameDecision::Lookup(reason) => LookupDecision::Lookup(reason),
         NameDecision::ServePositive | NameDecision::ServeNegative => match may_search() {
             AccessDecision::Allow => {
-                let lifetime = view.kernel.map_or(Duration::ZERO, |kernel| {
-                    kernel.lifetime(state, label, &view.directory, view.wanted.now, options)
-                });
-                LookupDecision::Serve { allowed_by: view.access.allowed_by(Access::LOOKUP), lifetime }
+                let served = view.served(state, label, options);
+                match served.hit {
+                    LookupHit::Parent | LookupHit::Positive
+                        if !name.just_learned && view.create.ask_for_lookup(view.wanted.began) =>
+                    {
+                        LookupDecision::Confirm(served)
+                    }
+                    LookupHit::Parent | LookupHit::Positive | LookupHit::Negative => {
+                        LookupDecision::Serve(served)
+                    }
+                }
             }
             AccessDecision::Deny => LookupDecision::Deny,
             AccessDecision::Revalidate => LookupDecision::Revalidate,
@@ -287,6 +319,23 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
             AccessDecision::Deny => LookupDecision::Deny,
             AccessDecision::Allow | AccessDecision::Revalidate => LookupDecision::Revalidate,
         },
+    }
+}
+
+impl LookupView<'_> {
+    fn served(&self, state: DentryState, label: NameLabel, options: &CacheOptions) -> ServedLookup {
+        let hit = match (self.is_parent, state) {
+            (true, _) => LookupHit::Parent,
+            (false, DentryState::Positive) => LookupHit::Positive,
+            (false, DentryState::Negative | DentryState::Absent) => LookupHit::Negative,
+        };
+        let lifetime =
+            |kernel: KernelNameView| kernel.lifetime(state, label, &self.directory, self.wanted.now, options);
+        ServedLookup {
+            hit,
+            allowed_by: self.access.allowed_by(Access::LOOKUP),
+            lifetime: self.kernel.map_or(Duration::ZERO, lifetime),
+        }
     }
 }
 

@@ -1,37 +1,47 @@
 //! The client's own time as a plain number: the scale on which replies are dated. Must not know the
 //! clock that provides the numbers.
 
-use core::time::Duration;
+use core::{num::NonZeroU64, time::Duration};
 
 /// A moment on the client's monotonic scale: nanoseconds since a start that the caller chose.
 ///
-/// The scale covers 584 years; arithmetic saturates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(u64);
+/// The scale covers 584 years; arithmetic saturates. An `Option` of it has the same size: each
+/// inode stores several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(
+    /// One more than the number of nanoseconds.
+    NonZeroU64,
+);
+
+impl Default for Moment {
+    fn default() -> Self {
+        Self::from_nanoseconds(0)
+    }
+}
 
 impl Moment {
     /// The moment `since_start` after the start of the scale.
     #[must_use]
     pub fn from_start(since_start: Duration) -> Self {
-        Self(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX))
+        Self::default().plus(since_start)
     }
 
     /// The moment with this many nanoseconds since the start of the scale.
     #[must_use]
     pub const fn from_nanoseconds(nanoseconds: u64) -> Self {
-        Self(nanoseconds)
+        Self(NonZeroU64::MIN.saturating_add(nanoseconds))
     }
 
     /// Nanoseconds since the start of the scale.
     #[must_use]
     pub const fn nanoseconds(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// The time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 
     /// The moment `later` after this one.
@@ -49,6 +59,13 @@ pub(crate) const fn left(whole: Duration, gone: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_optional_moment_takes_no_more_memory() {
+        assert_eq!(size_of::<Option<Moment>>(), size_of::<u64>());
+        assert_eq!(Moment::from_nanoseconds(7).nanoseconds(), 7);
+        assert_eq!(Moment::default(), Moment::from_start(Duration::ZERO));
+    }
 
     #[test]
     fn a_moment_never_wraps() {

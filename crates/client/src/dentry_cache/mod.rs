@@ -444,6 +444,16 @@ impl DentryCache {
         (Some(label), former)
     }
 
+    /// Caches a name that a complete listing does not contain, under the lock of its directory.
+    /// Returns the entries that this has replaced and evicted, which are dropped without the lock.
+    pub(crate) fn keep_missing(&self, name: NameInDirectory<'_>, label: NameLabel) -> Vec<CachedDentry> {
+        let mut dropped = Vec::new();
+        let missing = CachedDentry { child: None, label };
+        let former = self.keep(name.directory.id(), name.name, missing, &mut dropped);
+        dropped.extend(former);
+        dropped
+    }
+
     /// Drops the cached entry of `name`.
     pub(crate) fn uncache_name(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
         if name == b".." {

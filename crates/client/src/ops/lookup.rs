@@ -11,10 +11,11 @@ use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
-    kernel_cache::{KernelNameView, attribute_lifetime},
+    create_probe::CreateSigns,
+    kernel_cache::attribute_lifetime,
     names::{
-        DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupReason, LookupTime, LookupView,
-        decide_cached_lookup,
+        DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupHit, LookupReason, LookupTime,
+        LookupView, decide_cached_lookup,
     },
     open as rules,
 };
@@ -26,7 +27,7 @@ use crate::{
     data::DataOwner,
     dentry_cache::{CachedDentry, NameInDirectory, ResolvedName},
     errno,
-    inode::{CreateProbe, Inode, InodeFacts, InodeFlag, TypeState},
+    inode::{Inode, InodeFacts, InodeFlag, TypeState},
     ops::{close::OpenGuard, getattr, kernel_names, open_retry, permission, readlink},
     protocol::{FoundToOpen, NfsReply, ReadData},
     readdir::{
@@ -46,15 +47,6 @@ struct LookupReplyContext<'a> {
     sent_at: Moment,
 }
 
-/// The source of a cached answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NameHitSource {
-    /// The name itself is cached.
-    Name,
-    /// The complete listing of the directory is cached, and the name is not in it.
-    Listing,
-}
-
 /// The origin of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LookupBy {
@@ -64,31 +56,27 @@ enum LookupBy {
     Operation,
 }
 
-/// An answer from the cache.
-#[derive(Debug, Clone, Copy)]
-struct NameHit {
-    source: NameHitSource,
-    allowed_by: AllowedBy,
-    reply: HitReply,
-}
-
-/// The reply to a user that a cached name allows.
-#[derive(Debug, Clone, Copy)]
-enum HitReply {
-    /// This reply; the lifetimes in it have begun, so it is sent without a further wait.
-    Ready(LookupResult),
-    /// The reply may have to wait, and its lifetimes begin afterwards.
-    AfterWait,
-    /// LOOKUP is sent first.
-    AfterLookup,
-}
-
 /// Most lookups of a name for a retried open, if each result differs from the one before.
 const LOOKUPS_MAX: usize = 16;
 
+/// One of the rounds of a lookup.
+#[derive(Debug, Clone, Copy)]
+struct LookupRound {
+    by: LookupBy,
+    is_first: bool,
+    /// What the prefetches of this lookup have sent.
+    filled: FillOutcome,
+}
+
+/// A result, and the reply to a user if it can be sent at once: its lifetimes have begun. Otherwise
+/// the reply may have to wait, and its lifetimes begin afterwards.
+type ResolvedReply = (ResolvedName, Option<LookupResult>);
+
 /// The next step of a lookup.
 enum LookupStep {
-    Serve(ResolvedName, NameHit),
+    Serve(AllowedBy, ResolvedReply),
+    /// Send LOOKUP although the entry could be served.
+    Confirm(AllowedBy, CachedDentry),
     Revalidate,
     AskAccess(AccessReason),
     Deny,
@@ -125,25 +113,32 @@ impl InodeFacts {
     }
 }
 
-/// Whether a cached positive name must be looked up at the server although the cache is valid: it
-/// is the only name that is looked up in the directory of `facts`, repeatedly, and nothing is done
-/// with its object. That is the pattern of a program that tries to create the name until another
-/// client removes it.
-fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, cached: &CachedDentry) -> bool {
-    let Some(inode) = cached.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
-        return false;
+/// The signs that `cached` is looked up in order to create its name.
+fn create_signs(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    facts: &InodeFacts,
+    cached: &CachedDentry,
+) -> CreateSigns {
+    let Some(child) = cached.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
+        return CreateSigns::default();
     };
-    if cached.label.sent_at >= op.began {
-        return false;
+    let is_unused = child.has(InodeFlag::LookedUp);
+    let known = facts.by_type.directory_if_any().filter(|_| is_unused);
+    CreateSigns {
+        repeated: known.and_then(|directory| directory.repeated_lookups(child.id())),
+        kernel_has_name: op.sb.kernel_dentries.lasted(child.id(), directory, op.began),
     }
-    let is_unused = inode.set(InodeFlag::LookedUp);
-    let probe = &mut facts.by_type.directory().create_probe;
-    match probe {
-        Some(probe) if is_unused => probe.is_due(inode.id(), op.began),
-        Some(_) | None => {
-            *probe = Some(CreateProbe::of(inode.id(), op.began));
-            false
-        }
+}
+
+/// Records the lookup of a cached name for [`create_signs`] of the next one.
+fn note_repeated(op: &Op<'_>, facts: &mut InodeFacts, cached: &CachedDentry) {
+    if let Some(child) = &cached.child
+        && op.sb.serves_a_kernel()
+        && cached.label.sent_at < op.began
+    {
+        let was_used = !child.set(InodeFlag::LookedUp);
+        facts.by_type.directory().note_lookup(child.id(), was_used, op.began);
     }
 }
 
@@ -227,21 +222,12 @@ fn hold_for_open(
 pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResult, Errno> {
     let directory = op.sb.find_inode(directory)?;
     kernel_names::check_path(op, &directory)?;
-    let (mut resolved, hit) = resolve_by(op, &directory, name, LookupBy::User)?;
-    match (hit.map(|hit| hit.reply), &resolved) {
-        (Some(HitReply::Ready(reply)), resolved) => {
-            if let ResolvedName::Object(inode, _) = resolved {
-                count_found(op.sb, &directory, inode);
-            }
-            return Ok(reply);
+    let (mut resolved, ready) = resolve_by(op, &directory, name, LookupBy::User)?;
+    if let Some(reply) = ready {
+        if let ResolvedName::Object(inode, _) = &resolved {
+            count_found(op.sb, &directory, inode);
         }
-        (Some(HitReply::AfterLookup), ResolvedName::Object(inode, Some(label))) => {
-            let cached = CachedDentry { child: Some(Arc::clone(inode)), label: *label };
-            count_lookup(op.sb, LookupReason::Unknown, Some(&cached));
-            let _why = scope::with_cause(Cause::NameAgain);
-            resolved = revalidate_name(op, &directory, name, LookupReason::Unknown, Some(cached))?;
-        }
-        _ => {}
+        return Ok(reply);
     }
     if !op.sb.stale_opens.is_empty() {
         resolved = revalidate_for_open(op, &directory, name, resolved)?;
@@ -257,15 +243,6 @@ pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResu
             Ok(LookupResult::Negative { entry_valid: kernel_names::grant(op, name, None, label) })
         }
     }
-}
-
-/// Whether a name that could be answered from memory is looked up at the server, because the kernel
-/// sent a LOOKUP although its own entry is valid: the name is about to be created exclusively or to
-/// be replaced (LOOKUP_EXCL, LOOKUP_RENAME_TARGET). If the name still exists, the kernel returns
-/// EEXIST by itself.
-fn is_asked_for_anyway(op: &Op<'_>, directory: &Arc<Inode>, cached: &CachedDentry) -> bool {
-    let lasted = |child: &Arc<Inode>| op.sb.kernel_dentries.lasted(child.id(), directory, op.began);
-    cached.label.sent_at < op.began && cached.child.as_ref().is_some_and(lasted)
 }
 
 /// The result for an object that was found under a name; counts one lookup of it. The reply is sent
@@ -314,13 +291,13 @@ pub(crate) fn resolve(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Resul
     Ok(resolved)
 }
 
-/// The same; also returns the cached answer, if the result is from the cache.
+/// The same; also returns the reply, if it is from the cache and can be sent at once.
 fn resolve_by(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],
     by: LookupBy,
-) -> Result<(ResolvedName, Option<NameHit>), Errno> {
+) -> Result<ResolvedReply, Errno> {
     check_name(op.sb, name)?;
     if let Some(resolved) = resolve_itself(op, directory, name, by)? {
         return Ok((resolved, None));
@@ -328,17 +305,18 @@ fn resolve_by(
     let mut why = None;
     let mut prefetches = LookupPrefetches::default();
     for round in op.rounds() {
-        match next_step(op, NameInDirectory::new(directory, name), by, round)? {
-            LookupStep::Serve(resolved, hit) => {
-                if let (NameHitSource::Listing, ResolvedName::Missing(Some(label))) = (hit.source, &resolved)
-                {
-                    names::note_negative_from_listing(op.sb, directory, name, *label);
-                    if prefetches.filled != FillOutcome::Sent {
-                        directory.note_spared();
-                    }
-                }
-                op.sb.count_allowed(hit.allowed_by, why);
-                return Ok((resolved, Some(hit)));
+        let round = LookupRound { by, is_first: round == 0, filled: prefetches.filled };
+        match next_step(op, NameInDirectory::new(directory, name), round)? {
+            LookupStep::Serve(allowed_by, resolved) => {
+                op.sb.count_allowed(allowed_by, why);
+                return Ok(resolved);
+            }
+            LookupStep::Confirm(allowed_by, cached) => {
+                op.sb.count_allowed(allowed_by, why);
+                count_lookup(op.sb, LookupReason::Unknown, Some(&cached));
+                let _why = scope::with_cause(Cause::NameAgain);
+                let resolved = revalidate_name(op, directory, name, LookupReason::Unknown, Some(cached))?;
+                return Ok((resolved, None));
             }
             LookupStep::Deny => {
                 permission::count_denied(op.sb, why);
@@ -446,66 +424,75 @@ pub(crate) fn check_name(sb: &Superblock, name: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Decides under one lock of the directory, unless its listing must be searched.
-fn next_step(
-    op: &Op<'_>,
-    name: NameInDirectory<'_>,
-    by: LookupBy,
-    round: usize,
-) -> Result<LookupStep, Errno> {
+/// Decides under one lock of the directory.
+fn next_step(op: &Op<'_>, name: NameInDirectory<'_>, round: LookupRound) -> Result<LookupStep, Errno> {
     let NameInDirectory { directory, name: bytes } = name;
-    let is_parent = bytes == b"..";
+    let (is_parent, is_user) = (bytes == b"..", round.by == LookupBy::User);
     let cached = if is_parent { None } else { op.sb.dentries.cached_name(directory, bytes) };
     // Read first, because no two inodes are locked at once.
     let child = cached.as_ref().and_then(|cached| cached.child.as_ref());
-    let child = child.filter(|_| by == LookupBy::User).and_then(|child| ready_child(op, child));
+    let child = child.filter(|_| is_user).and_then(|child| ready_child(op, child));
     let mut facts = directory.facts();
-    if by == LookupBy::User && round == 0 {
+    if is_user && round.is_first {
         facts.begin_lookup()?;
     }
     let cached = if is_parent { facts.parent() } else { cached };
-    let kind = child.map(|child| child.attributes.kind);
-    let kernel = if by == LookupBy::User { kernel_names::view(op, &facts, bytes, kind) } else { None };
-    let decision = decide_name(op, directory, &facts, cached.as_ref(), kernel);
-    let reply = match (decision, &cached) {
-        (LookupDecision::Serve { lifetime, .. }, Some(cached)) if by == LookupBy::User => {
-            hit_reply(op, &mut facts, name, cached, child, lifetime)
-        }
-        _ => HitReply::AfterWait,
+    let decision = decide_name(op, name, &facts, cached.as_ref(), round.by, child);
+    let LookupDecision::Lookup(reason) = decision else {
+        let reply = hit_reply(op, &mut facts, name, round.by, decision, cached.as_ref(), child);
+        drop(facts);
+        return Ok(step(op.sb, name, decision, cached, reply));
     };
-    drop(facts);
-    if let LookupDecision::Lookup(_) = decision
-        && let Some(absence) = names::negative_from_listing(op.sb, directory, bytes)
-    {
-        let by_listing = decide_name(op, directory, &directory.facts(), Some(&absence), None);
-        return Ok(match by_listing {
-            LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, cached),
-            better => step(op.sb, name, better, Some(absence), NameHitSource::Listing, reply),
-        });
+    let Some(absence) = names::negative_under_lock(op.sb, &mut facts, bytes) else {
+        return Ok(LookupStep::Lookup(reason, cached));
+    };
+    let decision = decide_name(op, name, &facts, Some(&absence), round.by, None);
+    if let LookupDecision::Lookup(reason) = decision {
+        return Ok(LookupStep::Lookup(reason, cached));
     }
-    Ok(step(op.sb, name, decision, cached, NameHitSource::Name, reply))
+    let (mut reply, mut spared, mut dropped) = (None, None, Vec::new());
+    if let LookupDecision::Serve(_) = decision {
+        dropped = op.sb.dentries.keep_missing(name, absence.label);
+        op.sb.count(ClientCounter::DirFillMissing);
+        reply = hit_reply(op, &mut facts, name, round.by, decision, Some(&absence), None);
+        spared = if round.filled == FillOutcome::Sent { None } else { facts.note_spared() };
+    }
+    drop(facts);
+    drop(dropped);
+    if let Some(spared) = spared {
+        spared.note_elsewhere(&op.sb.core);
+    }
+    Ok(step(op.sb, name, decision, Some(absence), reply))
 }
 
-/// The reply to a user from a cached entry, for which this lifetime of the name is granted under
-/// the lock of the directory. `child`: the result for its object.
+/// The reply to a user from a cached entry, if it can be sent at once: the lifetime of the name is
+/// granted under the lock of the directory. `child`: the result for its object.
 fn hit_reply(
     op: &Op<'_>,
     facts: &mut InodeFacts,
     name: NameInDirectory<'_>,
-    cached: &CachedDentry,
+    by: LookupBy,
+    decision: LookupDecision,
+    cached: Option<&CachedDentry>,
     child: Option<FoundInode>,
-    lifetime: Duration,
-) -> HitReply {
-    if is_create_probe(op, facts, cached) || is_asked_for_anyway(op, name.directory, cached) {
-        return HitReply::AfterLookup;
-    }
+) -> Option<LookupResult> {
+    let (LookupBy::User, Some(cached)) = (by, cached) else {
+        return None;
+    };
+    let lifetime = match decision {
+        LookupDecision::Serve(served) => Some(served.lifetime),
+        LookupDecision::Confirm(_) => None,
+        LookupDecision::Deny
+        | LookupDecision::Revalidate
+        | LookupDecision::AskAccess(_)
+        | LookupDecision::Lookup(_) => return None,
+    };
+    note_repeated(op, facts, cached);
     let is_ready = child.is_some() || cached.child.is_none();
-    if !is_ready || !op.sb.stale_opens.is_empty() {
-        return HitReply::AfterWait;
-    }
+    let lifetime = lifetime.filter(|_| is_ready && op.sb.stale_opens.is_empty())?;
     let object = cached.child.as_ref().zip(child.map(|child| child.attributes.kind));
     let entry_valid = kernel_names::grant_locked(op, facts, name, object, cached.label, lifetime);
-    HitReply::Ready(match child {
+    Some(match child {
         Some(child) => LookupResult::Positive(FoundInode { entry_valid, ..child }),
         None => LookupResult::Negative { entry_valid },
     })
@@ -516,19 +503,24 @@ fn step(
     name: NameInDirectory<'_>,
     decision: LookupDecision,
     cached: Option<CachedDentry>,
-    source: NameHitSource,
-    reply: HitReply,
+    reply: Option<LookupResult>,
 ) -> LookupStep {
     match (decision, cached) {
-        (LookupDecision::Serve { allowed_by, .. }, Some(cached)) => {
-            note_hit(sb, name, &cached);
+        (LookupDecision::Serve(served), Some(cached)) => {
+            note_hit(sb, name, served.hit, &cached);
             let resolved = match cached.child {
                 Some(child) => ResolvedName::Object(child, Some(cached.label)),
                 None => ResolvedName::Missing(Some(cached.label)),
             };
-            LookupStep::Serve(resolved, NameHit { source, allowed_by, reply })
+            LookupStep::Serve(served.allowed_by, (resolved, reply))
         }
-        (LookupDecision::Serve { .. }, None) => LookupStep::Lookup(LookupReason::Unknown, None),
+        (LookupDecision::Confirm(served), Some(cached)) => {
+            note_hit(sb, name, served.hit, &cached);
+            LookupStep::Confirm(served.allowed_by, cached)
+        }
+        (LookupDecision::Serve(_) | LookupDecision::Confirm(_), None) => {
+            LookupStep::Lookup(LookupReason::Unknown, None)
+        }
         (LookupDecision::Deny, _) => LookupStep::Deny,
         (LookupDecision::Revalidate, _) => LookupStep::Revalidate,
         (LookupDecision::AskAccess(reason), _) => LookupStep::AskAccess(reason),
@@ -536,31 +528,37 @@ fn step(
     }
 }
 
+/// `child`: the result for the object of `cached`.
 fn decide_name(
     op: &Op<'_>,
-    directory: &Inode,
+    name: NameInDirectory<'_>,
     facts: &InodeFacts,
     cached: Option<&CachedDentry>,
-    kernel: Option<KernelNameView>,
+    by: LookupBy,
+    child: Option<FoundInode>,
 ) -> LookupDecision {
-    let now = op.now();
+    let (now, directory) = (op.now(), name.directory);
     let clock = op.sb.core.clocks.of(facts.fsid().unwrap_or(0));
+    let user = cached.filter(|_| by == LookupBy::User);
+    let kind = child.map(|child| child.attributes.kind);
     let view = LookupView {
         entry: cached.map(|cached| (cached.state(), cached.label)),
+        is_parent: name.name == b"..",
         directory: directory.directory_view(facts, &clock),
         freshness: facts.freshness(op.time(), &op.options),
         access: directory.access_view(facts, &op.identity, false, now),
         wanted: LookupTime { began: op.began, now },
-        kernel,
+        kernel: user.and_then(|_| kernel_names::view(op, facts, name.name, kind)),
+        create: user.map(|cached| create_signs(op, directory, facts, cached)).unwrap_or_default(),
     };
     decide_cached_lookup(&view, &op.options)
 }
 
-fn note_hit(sb: &Superblock, name: NameInDirectory<'_>, cached: &CachedDentry) {
-    sb.count(match (name.name, &cached.child) {
-        (b"..", _) => ClientCounter::DotdotHit,
-        (_, Some(_)) => ClientCounter::PosHit,
-        (_, None) => ClientCounter::NegHit,
+fn note_hit(sb: &Superblock, name: NameInDirectory<'_>, hit: LookupHit, cached: &CachedDentry) {
+    sb.count(match hit {
+        LookupHit::Parent => ClientCounter::DotdotHit,
+        LookupHit::Positive => ClientCounter::PosHit,
+        LookupHit::Negative => ClientCounter::NegHit,
     });
     if let Some(child) = &cached.child
         && child.note_use()

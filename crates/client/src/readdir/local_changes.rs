@@ -98,6 +98,13 @@ impl DirectoryListing {
         (self.presence_in(&mut state, name) == NamePresence::Absent).then_some(label)
     }
 
+    /// Whether names are found without building the table of names first, which takes long in a
+    /// large directory.
+    pub(super) fn is_indexed(&self) -> bool {
+        let state = self.state.lock();
+        state.names.is_some() && state.names_indexed == state.count
+    }
+
     fn presence_in(&self, state: &mut ListingState, name: &[u8]) -> NamePresence {
         if self.find_name(state, name, |listed| listed == name).is_some() {
             return NamePresence::Present;

@@ -15,11 +15,12 @@ use curt_policy::{
     prefetch::PrefetchBenefit,
 };
 use curt_types::FileKind;
+use parking_lot::MutexGuard;
 
 use super::cache::{DirectoryListing, ReaddirReply};
 use crate::{
     dentry_cache::{CachedDentry, ResolvedName},
-    inode::{Inode, InodeFlag},
+    inode::{Inode, InodeFacts, InodeFlag},
     protocol::ReaddirEntry,
     superblock::Superblock,
 };
@@ -151,36 +152,28 @@ pub(super) fn note_completeness(sb: &Superblock, directory: &Inode, listing: &Ar
 
 /// The negative entry for a name that a complete `directory` does not contain.
 pub(crate) fn negative_from_listing(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
+    negative_under_lock(sb, &mut directory.facts(), name)
+}
+
+/// The same under the lock of the directory, whose facts are `facts`: no change of this client is
+/// being entered, and a change that replaces a name removes it first. The lock is released while
+/// the table of names is built.
+pub(crate) fn negative_under_lock(
+    sb: &Superblock,
+    facts: &mut MutexGuard<'_, InodeFacts>,
+    name: &[u8],
+) -> Option<CachedDentry> {
     let is_off = !sb.core.options().fills() || sb.path_limits.case_insensitive;
     if is_off || complete::may_be_hidden(name) {
         return None;
     }
-    let listing = directory.facts().by_type.complete_listing(name).cloned()?;
-    // The first search for a name takes long in a large directory: do it without the lock on the
-    // facts.
-    listing.missing_label(name)?;
-    // Repeated under the lock, while no change of this client is being entered: a change that
-    // replaces a name removes it first.
-    let facts = directory.facts();
+    let listing = facts.by_type.complete_listing(name)?;
+    if !listing.is_indexed() {
+        let listing = Arc::clone(listing);
+        MutexGuard::unlocked(facts, || listing.missing_label(name))?;
+    }
     let label = facts.by_type.complete_listing(name)?.missing_label(name)?;
     Some(CachedDentry { child: None, label })
-}
-
-/// Caches `name` as a negative entry after a complete directory answered that it is missing.
-pub(crate) fn note_negative_from_listing(
-    sb: &Superblock,
-    directory: &Arc<Inode>,
-    name: &[u8],
-    label: NameLabel,
-) {
-    let _ = sb.dentries.cache_learned(directory, name, None, DentryUpdate::Negative(label), None);
-    // A change of this client may have created the name since the search; this would overwrite its
-    // entry.
-    let still = negative_from_listing(sb, directory, name).map(|absence| absence.label);
-    if still != Some(label) {
-        drop(sb.dentries.uncache_name(directory, name));
-    }
-    sb.count(ClientCounter::DirFillMissing);
 }
 
 /// Compares the result of a LOOKUP of `name` with the listing. A missing name that is not cached

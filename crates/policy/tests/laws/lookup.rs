@@ -5,8 +5,11 @@ use core::time::Duration;
 use curt_policy::{
     AccessDecision, AttributeReport, AttributeState, Moment, NameDecision, NameLabel, NameView, ServerClock,
     access::{AllowedBy, decide_access},
+    create_probe::{CreateProbe, CreateSigns},
     kernel_cache::{DirectoryView, KernelNameView, NameLifetimes, name_lifetime},
-    names::{DentryState, LookupDecision, LookupTime, LookupView, decide_cached_lookup, decide_lookup},
+    names::{
+        DentryState, LookupDecision, LookupHit, LookupTime, LookupView, decide_cached_lookup, decide_lookup,
+    },
 };
 use curt_types::{Access, FileKind};
 
@@ -18,7 +21,7 @@ fn at(milliseconds: u64) -> Moment {
 
 #[test]
 fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory() {
-    let (mut served, mut cached) = (0, 0);
+    let (mut served, mut cached, mut confirmed) = (0, 0, 0);
     for_each_case(|case| {
         let options = case.options();
         let facts = directory(1);
@@ -36,6 +39,7 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
             kind: Some(FileKind::Regular),
             longest: Duration::from_secs(1),
         };
+        let repeated = CreateSigns { repeated: Some(CreateProbe::begun(at(0))), kernel_has_name: false };
         let view = LookupView {
             entry: Some((entry, label)),
             directory: DirectoryView { attributes: &state, is_disputed: case.bool(), clock: &clock },
@@ -43,6 +47,8 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
             access: case.access_view(),
             wanted,
             kernel: Some(kernel).filter(|_| case.bool()),
+            is_parent: false,
+            create: case.pick(&[CreateSigns::default(), repeated]),
         };
         let name = NameView {
             directory: view.freshness,
@@ -54,21 +60,34 @@ fn a_name_is_served_only_if_it_is_valid_and_the_caller_may_search_its_directory(
         );
         let may_search = decide_access(&view.access, view.freshness, Access::LOOKUP, &options);
         let decision = decide_cached_lookup(&view, &options);
-        let is_served = matches!(decision, LookupDecision::Serve { .. });
+        let is_served = matches!(decision, LookupDecision::Serve(_) | LookupDecision::Confirm(_));
         assert_eq!(is_served, may_serve && may_search == AccessDecision::Allow);
-        if let LookupDecision::Serve { allowed_by, lifetime } = decision {
+        if let LookupDecision::Serve(answer) | LookupDecision::Confirm(answer) = decision {
+            let is_confirmed = matches!(decision, LookupDecision::Confirm(_));
+            let is_positive = entry == DentryState::Positive;
+            assert_eq!(is_confirmed, is_positive && view.create.ask_for_lookup(wanted.began));
+            assert_eq!(answer.hit, if is_positive { LookupHit::Positive } else { LookupHit::Negative });
+            let parent = LookupView { is_parent: true, ..view };
+            let (LookupDecision::Serve(parent) | LookupDecision::Confirm(parent)) =
+                decide_cached_lookup(&parent, &options)
+            else {
+                panic!("the name does not decide whether it is served");
+            };
+            assert_eq!(parent.hit, LookupHit::Parent);
             served += 1;
-            cached += usize::from(!lifetime.is_zero());
+            confirmed += usize::from(is_confirmed);
+            cached += usize::from(!answer.lifetime.is_zero());
             let own = kernel.lifetime(entry, label, &view.directory, wanted.now, &options);
             let longest = view.kernel.map_or(Duration::ZERO, |_| own);
-            assert_eq!(lifetime, longest);
+            assert_eq!(answer.lifetime, longest);
             let granted = view.access.entry.is_some_and(|entry| entry.granted.contains(Access::LOOKUP));
-            assert_eq!(allowed_by == AllowedBy::Server, granted);
+            assert_eq!(answer.allowed_by == AllowedBy::Server, granted);
         }
         let nothing = LookupView { entry: None, ..view };
         assert!(matches!(decide_cached_lookup(&nothing, &options), LookupDecision::Lookup(_)));
     });
     assert!(served > cached && cached > 0, "some are, and some of them for a kernel to keep");
+    assert!(served > confirmed && confirmed > 0, "some are asked for first");
 }
 
 #[test]

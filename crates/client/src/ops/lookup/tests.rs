@@ -11,8 +11,8 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use curt_client::ops;
 use curt_policy::{CacheOptions, NameLabel, names::DentryUpdate};
 
-use self::world::{World, user};
-use crate::{InodeId, LookupResult, inode::FACTS_LOCKED};
+use self::world::{BenchMount, World, user};
+use crate::{DirEmit, DirEntry, InodeId, LookupResult, inode::FACTS_LOCKED};
 
 /// Look-ups of each name that are measured, all of which must cost the same.
 const ROUNDS: usize = 200;
@@ -70,6 +70,59 @@ fn cost_of_lookups(kernel_names: Duration) {
         }
         assert_eq!(mounted.sent(), "");
         forget(held);
+    }
+}
+
+/// Reads the directory to its end.
+fn list(mounted: &BenchMount, directory: InodeId) {
+    let me = user(1000);
+    let listed = ops::opendir(&mounted.client.op(&me), directory).unwrap();
+    let (mut cookie, mut is_at_end) = (0, false);
+    while !is_at_end {
+        let from = cookie;
+        is_at_end = true;
+        let mut take = |entry: &DirEntry<'_>| {
+            is_at_end = false;
+            cookie = entry.cookie;
+            DirEmit::Taken
+        };
+        ops::readdir(&mounted.client.op(&me), &listed, from, false, &mut take).unwrap();
+    }
+}
+
+#[test]
+fn the_first_lookup_of_a_name_that_a_complete_listing_lacks_locks_the_directory_once() {
+    for kernel_names in [Duration::ZERO, KEPT] {
+        let world = World::new();
+        let mounted = world.mount(CacheOptions { kernel_names, ..CacheOptions::default() });
+        mounted.client.serves_kernel();
+        mounted.teach_time(&world);
+        let (me, top) = (user(1000), mounted.client.root());
+        let directory = ops::mkdir(&mounted.client.op(&me), top, b"directory", 0o755).unwrap().id;
+        for number in 0..100 {
+            mounted.put(&me, directory, &format!("file-{number}"), 0o644, b"");
+        }
+        world.pass(Duration::from_secs(1));
+        list(&mounted, directory);
+        let lookup = |number: usize| {
+            let name = format!("missing-{number}");
+            let op = mounted.client.op(&me);
+            assert!(matches!(
+                ops::lookup(&op, directory, name.as_bytes()).unwrap(),
+                LookupResult::Negative { .. }
+            ));
+        };
+        // The table of the names is built by the first one.
+        lookup(0);
+        mounted.sent();
+        for round in 1..ROUNDS {
+            FACTS_LOCKED.set((directory, 0));
+            let read = world.clock.read.load(Relaxed);
+            lookup(round);
+            let read = world.clock.read.load(Relaxed) - read;
+            assert_eq!((FACTS_LOCKED.get().1, read), (1, 1), "locks, clock readings: {round}");
+        }
+        assert_eq!(mounted.sent(), "");
     }
 }
 
