@@ -71,3 +71,50 @@ impl CompoundSink for ReadResultsSink {
         self.sink.consume(about.as_ref(), self.sent_at, bytes, ok.eof)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use curt_proto::nfs4::{AttributeValues, CompoundReplyHeader, Fsid4, Ftype4, ResultHeader};
+    use curt_xdr::{Encode, Opaque};
+
+    use super::{super::attributes::OBJECT, *};
+
+    /// A reply with the attributes of a file, and `data`.
+    fn reply(data: &[u8], eof: bool) -> Vec<u8> {
+        let values = AttributeValues {
+            kind: Some(Ftype4::Regular),
+            change: Some(1),
+            size: Some(4),
+            fsid: Some(Fsid4 { major: 7, minor: 0 }),
+            fileid: Some(9),
+            mode: Some(0o644),
+            ..AttributeValues::default()
+        };
+        let result = |operation| ResultHeader { operation, status: NfsStat4::Ok };
+        let mut reply = Vec::new();
+        let to = &mut reply;
+        let tag = Opaque::new(b"").expect("it is empty");
+        CompoundReplyHeader { status: NfsStat4::Ok, tag, results: 2 }.encode(to);
+        result(Nfs4Operation::Getattr).encode(to);
+        values.encode(OBJECT, to);
+        result(Nfs4Operation::Read).encode(to);
+        ReadOk4 { eof, data: Opaque::new(data).expect("it is short") }.encode(to);
+        reply
+    }
+
+    fn read(reply: &[u8], asked: usize) -> Result<ReadResult, DecodeError> {
+        let mut results = Results(CompoundResults::new(reply).expect("its header is right"));
+        let (read, about) = read_results(&mut results, asked)?;
+        assert_eq!(about.expect("the file has attributes").fileid, 9);
+        Ok(read.expect("the READ succeeded"))
+    }
+
+    #[test]
+    fn a_reply_with_bytes_behind_the_data_or_too_many_data_is_refused() {
+        let right = reply(b"data", true);
+        assert_eq!(read(&right, 4), Ok(ReadResult::Data { length: 4, end: true }));
+        assert!(read(&[&right[..], b"more"].concat(), 4).is_err());
+        assert!(read(&right, 3).is_err());
+        assert!(read(&reply(b"", false), 4).is_err(), "nothing, and not the end");
+    }
+}
