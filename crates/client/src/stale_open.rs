@@ -6,6 +6,9 @@
 //! local file system never returns. So the file that the second lookup finds counts as being opened
 //! from that lookup on: a replacement keeps it until its last close.
 //!
+//! The same kernel retries truncate(2), stat(2) and access(2) of a path. Nothing is held for them,
+//! but no name that was cached before is served to their retry.
+//!
 //! Owns which threads have a failed open, and the files that are held for them. The number of
 //! threads and the time are bounded. A file held for a thread that does not retry in time is
 //! released at the next lookup of any thread.
@@ -38,10 +41,12 @@ pub(crate) struct StaleOpenRetries {
     count: AtomicUsize,
 }
 
-/// A thread whose open failed with ESTALE.
+/// A thread whose open, or other operation on a path, failed with ESTALE.
 #[derive(Debug)]
 pub(crate) struct StaleOpenRetry {
     since: Moment,
+    /// It was an open.
+    opens: bool,
     pub(crate) held: Option<Arc<Inode>>,
     /// If the open failed because of the file's size: the count of invalidations of the kernel's
     /// copies at that time, all of which were dropped.
@@ -58,20 +63,39 @@ impl StaleOpenRetries {
         self.change(|threads| {
             let has_room = threads.len() < THREADS_MAX;
             if has_room {
-                let retry = StaleOpenRetry { since: now, held: None, copies_invalidated };
-                threads.entry(pid).or_insert(retry);
+                let retry = StaleOpenRetry { since: now, opens: true, held: None, copies_invalidated };
+                threads.entry(pid).and_modify(|retry| retry.opens = true).or_insert(retry);
             }
             has_room
         })
     }
 
+    /// Records that another operation on a path failed, of thread `pid` at `now`.
+    pub(crate) fn note_path(&self, pid: u32, now: Moment) {
+        self.change(|threads| {
+            if threads.len() < THREADS_MAX {
+                let retry = StaleOpenRetry { since: now, opens: false, held: None, copies_invalidated: None };
+                threads.entry(pid).or_insert(retry);
+            }
+        });
+    }
+
+    /// Removes the entry of thread `pid` unless its open failed.
+    pub(crate) fn end_path(&self, pid: u32) {
+        self.change(|threads| {
+            if threads.get(&pid).is_some_and(|retry| !retry.opens) {
+                threads.remove(&pid);
+            }
+        });
+    }
+
     /// Whether the open of thread `pid` failed and was not retried.
     pub(crate) fn contains(&self, pid: u32) -> bool {
-        self.threads.lock().contains_key(&pid)
+        self.threads.lock().get(&pid).is_some_and(|retry| retry.opens)
     }
 
     /// Whether a name that was learned by a request sent at `sent_at` must not be served to thread
-    /// `pid`, since its open failed later and found a file gone.
+    /// `pid`, since its open or other operation failed later and found an object gone.
     pub(crate) fn is_outdated(&self, pid: u32, sent_at: Moment) -> bool {
         let threads = self.threads.lock();
         threads.get(&pid).is_some_and(|retry| retry.copies_invalidated.is_none() && sent_at < retry.since)
@@ -79,7 +103,7 @@ impl StaleOpenRetries {
 
     /// Removes the entry of thread `pid`, which retries its open or does something else.
     pub(crate) fn take(&self, pid: u32) -> Option<StaleOpenRetry> {
-        self.change(|threads| threads.remove(&pid))
+        self.change(|threads| threads.remove(&pid)).filter(|retry| retry.opens)
     }
 
     /// Holds `file` for thread `pid`; returns a file that the caller must release: the one held
@@ -106,5 +130,39 @@ impl StaleOpenRetries {
         let result = change(&mut threads);
         self.count.store(threads.len(), Relaxed);
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn names_cached_before_a_failure_are_outdated_until_the_thread_succeeds() {
+        let retries = StaleOpenRetries::default();
+        retries.note_path(7, at(5));
+        assert!(retries.is_outdated(7, at(4)) && !retries.is_outdated(7, at(5)));
+        assert!(!retries.is_outdated(8, at(4)), "another thread");
+        assert!(!retries.contains(7), "no file is held for it");
+        retries.end_path(7);
+        assert!(retries.is_empty());
+        assert!(retries.note(7, at(6), None));
+        retries.end_path(7);
+        assert!(retries.is_outdated(7, at(5)) && retries.contains(7), "its open is still to come");
+        assert!(retries.take(7).is_some());
+        assert!(retries.note(7, at(6), Some(1)));
+        assert!(!retries.is_outdated(7, at(5)), "the name is right, the size is not");
+    }
+
+    #[test]
+    fn an_open_after_another_failure_is_no_retry_of_an_open() {
+        let retries = StaleOpenRetries::default();
+        retries.note_path(7, at(5));
+        assert!(retries.take(7).is_none());
+        assert!(retries.is_empty());
     }
 }

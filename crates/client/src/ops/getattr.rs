@@ -14,6 +14,7 @@ use crate::{
     event_fields::{trace_enter, trace_exit},
     inode::{Inode, single_flight::InFlightEnd},
     open_file::OpenFile,
+    ops::open_retry,
     readdir::prefetch,
     superblock::{Op, Superblock},
 };
@@ -60,11 +61,13 @@ pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interr
 /// Those of GETATTR; ESTALE if the object is gone; EINTR.
 pub fn getattr(op: &Op<'_>, id: InodeId) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
-    let found = stat(op, &inode)?;
-    if found.attributes.nlink == 0 {
-        inode.check_name()?;
-    }
-    Ok(found)
+    let found = stat(op, &inode).and_then(|found| {
+        if found.attributes.nlink == 0 {
+            inode.check_name()?;
+        }
+        Ok(found)
+    });
+    open_retry::note_path(op, found)
 }
 
 pub(crate) fn stat(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> {

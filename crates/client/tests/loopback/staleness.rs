@@ -14,6 +14,7 @@ use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, FillMode, LookupCache, RacyGuard, TimeoutRange};
 use curt_proto::nfs3;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_types::SetAttributes;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -477,4 +478,21 @@ fn a_kernel_that_retries_an_open_is_not_given_a_cached_file_that_was_replaced_as
     assert_eq!(one.cat(&me, first.id), Err(Errno::STALE));
     let third = one.lookup(&me, top, "f").unwrap();
     assert_eq!(one.cat(&me, third.id), Ok(b"third".to_vec()));
+    // The same for operations on a path other than open(2).
+    replace(b"fourth");
+    let set = SetAttributes { size: Some(5), ..SetAttributes::default() };
+    let operations: [&dyn Fn(InodeId) -> Result<(), Errno>; 3] = [
+        &|id| ops::setattr(&one.client.op(&me), id, &set).map(drop),
+        &|id| ops::getattr(&one.client.op(&me), id).map(drop),
+        &|id| ops::access(&one.client.op(&me), id, 4),
+    ];
+    for operation in operations {
+        world.seconds(100);
+        let cached = one.lookup(&root(), top, "f").unwrap();
+        replace(b"a later one");
+        assert_eq!(operation(first.id), Err(Errno::STALE));
+        let found = one.lookup(&me, top, "f").unwrap();
+        assert_ne!(found.id, cached.id, "the cached one is gone");
+        assert_eq!(operation(found.id), Ok(()));
+    }
 }
