@@ -66,6 +66,9 @@ struct Open {
     is_preserved: bool,
     /// Since when it has no users.
     idle_since: Option<Instant>,
+    /// It had users since the server executed an OPEN. Before that it is kept for who sent the
+    /// OPEN, although it may be for writing.
+    had_users: bool,
 }
 
 /// The result of an OPEN.
@@ -172,6 +175,7 @@ impl Open {
             may_notify: false,
             is_preserved: false,
             idle_since: None,
+            had_users: false,
         }
     }
 
@@ -244,7 +248,7 @@ impl OpenTable {
         }
         let users = &mut open.users[ShareAccess::Read as usize];
         *users = users.saturating_add(1);
-        open.idle_since = None;
+        (open.idle_since, open.had_users) = (None, true);
         true
     }
 
@@ -255,7 +259,7 @@ impl OpenTable {
         let is_open = open.has_opened(access) && open.standing != Standing::Lost;
         if is_open {
             open.users[access as usize] = open.users[access as usize].saturating_add(1);
-            open.idle_since = None;
+            (open.idle_since, open.had_users) = (None, true);
         }
         is_open
     }
@@ -293,6 +297,7 @@ impl OpenTable {
         open.standing = Standing::Valid;
         (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
         open.opened |= 1 << wire(access);
+        open.had_users = open.is_used();
         if !open.is_used() && open.idle_since.replace(now).is_none() {
             opens.idle.push_back(key);
         }
@@ -498,7 +503,7 @@ impl OpenTable {
             };
             let idle = IdleOpen {
                 since: now.zip(open.idle_since).map(|(now, since)| now.saturating_duration_since(since)),
-                writes: open.opened & !(1 << wire(ShareAccess::Read)) != 0,
+                writes: open.had_users && open.opened & !(1 << wire(ShareAccess::Read)) != 0,
                 others: opens.idle.len(),
             };
             if *open.credential != *credential || !idle.is_closed() {

@@ -84,6 +84,20 @@ fn an_open_is_closed_after_its_last_user_and_used_again_before() {
 }
 
 #[test]
+fn an_open_for_writing_is_kept_for_who_sent_the_open() {
+    let rig = Rig::new();
+    rig.opened(3, 1, ShareAccess::Both);
+    assert_eq!(rig.riders(Duration::ZERO), [], "another request closes what is idle");
+    assert!(rig.table.share(&rig.key(), ShareAccess::Both));
+    rig.opened(3, 2, ShareAccess::Both);
+    rig.table.release(&rig.key(), ShareAccess::Both, rig.now);
+    assert_eq!(rig.riders(Duration::ZERO), [(RiderOperation::Close, 2)]);
+    rig.opened(4, 1, ShareAccess::Both);
+    assert_eq!(rig.riders(Duration::ZERO), []);
+    assert_eq!(rig.riders(Duration::from_secs(1)), [(RiderOperation::Close, 1)], "it is not used");
+}
+
+#[test]
 fn an_open_with_fewer_accesses_in_use_is_downgraded() {
     let rig = Rig::new();
     rig.opened(3, 1, ShareAccess::Read);
@@ -158,7 +172,7 @@ fn replies_to_concurrent_opens_leave_the_newest_stateid() {
     let rig = Rig::new();
     rig.opened(3, 2, ShareAccess::Both);
     rig.opened(3, 1, ShareAccess::Read);
-    assert_eq!(rig.riders(Duration::ZERO), [(RiderOperation::Close, 2)], "written opens are closed at once");
+    assert_eq!(rig.riders(Duration::from_secs(1)), [(RiderOperation::Close, 2)]);
 }
 
 #[test]
