@@ -37,6 +37,7 @@ use crate::{
         single_flight::SingleFlight,
     },
     locks::{LockReport, MountLocks},
+    open_file::OpenFile,
     open_unlink::NameLocks,
     protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
     readdir::memory::ListingMemory,
@@ -449,13 +450,29 @@ impl Superblock {
         self.op_at(caller, self.core.moment(began))
     }
 
+    /// An operation that acts through an open file as its opener, and needs nothing else of the
+    /// process with the ID `pid`.
+    #[must_use]
+    pub fn op_through(&self, file: &OpenFile, pid: u32, interrupt: Interrupt, began: Instant) -> Op<'_> {
+        self.op_as(file.opener(), pid, interrupt, self.core.moment(began))
+    }
+
     fn op_at(&self, caller: &Caller, began: Moment) -> Op<'_> {
-        let identity = self.core.identities.of(caller);
+        self.op_as(self.core.identities.of(caller), caller.pid, caller.interrupt.clone(), began)
+    }
+
+    fn op_as(
+        &self,
+        identity: Arc<InternedCaller>,
+        pid: u32,
+        interrupt: Interrupt,
+        began: Moment,
+    ) -> Op<'_> {
         Op {
-            pid: caller.pid,
+            pid,
             server_since: self.core.server_since(),
             now: Cell::new(Some(began)),
-            ..Op::new(self, identity, caller.interrupt.clone(), began)
+            ..Op::new(self, identity, interrupt, began)
         }
     }
 }

@@ -525,12 +525,15 @@ impl Filesystem for Bridge {
     }
 
     fn setlk(&self, context: &FuseContext<'_>, node: NodeId, lock: &LkIn, wait: bool, reply: SetlkReply) {
-        let op = self.op(context, if wait { FuseOpcode::Setlkw } else { FuseOpcode::Setlk });
+        self.operations.count(if wait { FuseOpcode::Setlkw } else { FuseOpcode::Setlk });
         let arguments = locking::lock_arguments(lock, wait);
         let (file, arguments) = match self.files.get(lock.fh).and_then(|file| Ok((file, arguments?))) {
             Ok(found) => found,
             Err(error) => return reply.send(Err(error)),
         };
+        // Locks are the opener's. To read the groups of a process takes as long as a request.
+        let interrupt = context.interruption().clone();
+        let op = self.client.op_through(&file, context.tid, interrupt, self.callers.now());
         if lock.range.kind == LockKind::Unlock {
             let done = Box::new(|result| reply.send(result));
             return ops::unlock(&op, &file, arguments.owner, arguments.range, done);
