@@ -89,20 +89,22 @@ fn linux_clients_see_each_change_of_a_file_that_they_have_delegated() -> Result<
 fn linux_takes_its_delegation_back_after_the_server_was_killed() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    fs::write(export.join("file"), "old\n")?;
+    for name in ["file", "kept"] {
+        fs::write(export.join(name), "old\n")?;
+    }
     let mut server = CurtServe::start(&network, &export, &["--lease", "60"])?;
     let mut one = start(&network, 0, 1, "one", &server)?;
-    one.run("exec 5</mnt/nfs/file; sleep 600 >/dev/null 2>&1 &")?;
+    one.run("exec 5</mnt/nfs/kept; sleep 600 >/dev/null 2>&1 &")?;
     process::until("the delegation is granted", MINUTE, || Ok((held(&network)? == 1).then_some(())))?;
     server.kill()?;
     server.restart(&network)?;
     one.run("ls /mnt/nfs >/dev/null")?;
     server.process().wait_for("the grace period has ended", MINUTE)?;
     ensure!(counter(&network, "delegations_granted")? == 1 && held(&network)? == 1);
-    fs::write(export.join("file"), "new\n")?;
+    fs::write(export.join("kept"), "new\n")?;
     ensure!(counter(&network, "delegations_recalled")? == 1);
     ensure!(counter(&network, "delegations_revoked")? == 0 && held(&network)? == 0);
-    reads(&mut one, "file", "new")?;
+    reads(&mut one, "kept", "new")?;
     one.end()?;
     Ok(())
 }
