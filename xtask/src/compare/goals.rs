@@ -7,6 +7,8 @@ use serde_json::Value;
 pub(super) enum GoalMeasure {
     /// The time divided by that of the floor: a maximum.
     ByFloor,
+    /// The time divided by that of GETATTR: a maximum.
+    ByGetattr,
     /// The peer's time divided by Curt's: a minimum.
     Time,
     /// Curt's operations per second divided by the peer's: a minimum.
@@ -16,6 +18,7 @@ pub(super) enum GoalMeasure {
 }
 
 /// A goal of some operations in one arrangement.
+#[derive(Clone, Copy)]
 struct LatencyGoal {
     measure: GoalMeasure,
     operations: &'static [&'static str],
@@ -28,8 +31,22 @@ struct LatencyGoal {
 const SMALL: &[&str] = &["GETATTR", "ACCESS", "LOOKUP", "READ", "WRITE UNSTABLE"];
 const WITHOUT_DATA: &[&str] = &["GETATTR", "ACCESS", "LOOKUP"];
 const WITH_DATA: &[&str] = &["READ", "WRITE UNSTABLE"];
+const WITH_STATE: &[&str] = &["OPEN", "CLOSE"];
+const OF_SESSIONS: &[&str] = &["GETATTR", "LOOKUP", "READ", "WRITE UNSTABLE", "OPEN", "CLOSE"];
 
-/// All goals; READ and WRITE are of 4 KiB.
+/// The goals of NFSv4.1, whose operations come after SEQUENCE and PUTFH.
+const SESSION_GOALS: [LatencyGoal; 8] = [
+    alone(GoalMeasure::ByFloor, &["GETATTR"], "any", 1.20),
+    alone(GoalMeasure::ByFloor, &["GETATTR"], "one-cpu", 1.20),
+    alone(GoalMeasure::ByFloor, WITH_DATA, "any", 1.25),
+    alone(GoalMeasure::ByFloor, WITH_DATA, "one-cpu", 1.25),
+    alone(GoalMeasure::ByGetattr, WITH_STATE, "any", 2.0),
+    alone(GoalMeasure::ByGetattr, WITH_STATE, "one-cpu", 2.0),
+    many(GoalMeasure::Processor, OF_SESSIONS, 16, 1, 5.0),
+    LatencyGoal { placement: "one-cpu", ..many(GoalMeasure::Processor, OF_SESSIONS, 16, 1, 5.0) },
+];
+
+/// The goals of NFSv3; READ and WRITE are of 4 KiB.
 const GOALS: [LatencyGoal; 8] = [
     alone(GoalMeasure::ByFloor, &["GETATTR"], "any", 1.10),
     alone(GoalMeasure::ByFloor, WITH_DATA, "any", 1.15),
@@ -60,7 +77,8 @@ const fn many(
     LatencyGoal { measure, operations, outstanding, connections, placement: "any", factor }
 }
 
-/// The mark of a row that misses its goal; empty if it reaches the goal, or there is none.
+/// The mark of a row that misses its goal; empty if it reaches the goal, or there is none. A row
+/// names its version, if that is not 3.
 pub(super) fn missed(row: &Value, measure: GoalMeasure, factor: f64) -> String {
     let is_of = |goal: &&LatencyGoal| {
         goal.measure == measure
@@ -70,10 +88,11 @@ pub(super) fn missed(row: &Value, measure: GoalMeasure, factor: f64) -> String {
             && row["placement"].as_str() == Some(goal.placement)
     };
     let reaches = |goal: &&LatencyGoal| match measure {
-        GoalMeasure::ByFloor => factor <= goal.factor,
+        GoalMeasure::ByFloor | GoalMeasure::ByGetattr => factor <= goal.factor,
         GoalMeasure::Time | GoalMeasure::Rate | GoalMeasure::Processor => factor >= goal.factor,
     };
-    GOALS
+    let goals = if row["vers"].as_str() == Some("4.1") { &SESSION_GOALS } else { &GOALS };
+    goals
         .iter()
         .find(is_of)
         .filter(|goal| !reaches(goal))
@@ -98,5 +117,27 @@ mod tests {
         assert_eq!(missed(&any, GoalMeasure::ByFloor, 1.11), " **missed** (1.10)");
         assert_eq!(missed(&row("CREATE", 1, "any"), GoalMeasure::ByFloor, 9.0), "");
         assert_eq!(missed(&row("READ", 16, "any"), GoalMeasure::Rate, 4.9), " **missed** (5.00)");
+    }
+
+    #[test]
+    fn the_goals_of_a_row_are_those_of_its_version() {
+        let row = |op, outstanding, placement| json!({"op": op, "outstanding": outstanding, "connections": 1, "placement": placement, "vers": "4.1"});
+        for placement in ["any", "one-cpu"] {
+            let getattr = row("GETATTR", 1, placement);
+            assert_eq!(missed(&getattr, GoalMeasure::ByFloor, 1.20), "");
+            assert_eq!(missed(&getattr, GoalMeasure::ByFloor, 1.21), " **missed** (1.20)");
+            assert_eq!(missed(&row("WRITE UNSTABLE", 1, placement), GoalMeasure::ByFloor, 1.25), "");
+            assert_eq!(missed(&row("READ", 1, placement), GoalMeasure::ByFloor, 1.26), " **missed** (1.25)");
+            assert_eq!(missed(&row("OPEN", 1, placement), GoalMeasure::ByGetattr, 2.0), "");
+            assert_eq!(
+                missed(&row("CLOSE", 1, placement), GoalMeasure::ByGetattr, 2.01),
+                " **missed** (2.00)"
+            );
+            assert_eq!(
+                missed(&row("OPEN", 16, placement), GoalMeasure::Processor, 4.99),
+                " **missed** (5.00)"
+            );
+        }
+        assert_eq!(missed(&row("GETATTR", 1, "one-cpu"), GoalMeasure::Time, 1.0), "", "of NFSv3 only");
     }
 }

@@ -52,8 +52,11 @@ pub(crate) fn write_documents(root: &Path, file: &Path) -> Result<()> {
 }
 
 fn write(root: &Path, text: &str) -> Result<()> {
-    let report: Value = serde_json::from_str(text).context("what the benchmark printed")?;
+    let mut report: Value = serde_json::from_str(text).context("what the benchmark printed")?;
     let document = root.join("BENCHMARKS.md");
+    if report["vers"].as_str() == Some("4.1") {
+        return replace(&document, "latency-4.1", &tables::of_sessions(&mut report)?);
+    }
     replace(&document, "latency-summary", &tables::summary(&report)?)?;
     replace(&document, "latency", &tables::benchmarks(&report)?)?;
     pictures::write(root)

@@ -190,7 +190,11 @@ fn all(
     let largest = if has_sizes { largest } else { 0 };
     let sizes = sizes::measure(rounds_of_sizes, largest, servers, || bar.inc(1))?;
     bar.finish_and_clear();
-    Ok(json!({ "rows": rows, "sizes": sizes }))
+    let vers = match arguments.vers {
+        LatencyVersion::V3 => "3",
+        LatencyVersion::V41 => "4.1",
+    };
+    Ok(json!({ "vers": vers, "rows": rows, "sizes": sizes }))
 }
 
 fn place(processors: &ProcessorSets, placement: Placement, subjects: &[LatencySubject]) -> Result<()> {

@@ -334,13 +334,16 @@ impl HeldLocks {
         }
         let links = *self.links(at, order);
         if self.compare(index, at, order) == Ordering::Less {
+            let before = self.furthest_below(links.left);
             let left = self.insert_below(links.left, index, order, seed);
             self.links_mut(at, order).left = left;
+            self.update_after(at, order, before, left);
         } else {
+            let before = self.furthest_below(links.right);
             let right = self.insert_below(links.right, index, order, seed);
             self.links_mut(at, order).right = right;
+            self.update_after(at, order, before, right);
         }
-        self.update_in(at, order);
         at
     }
 
@@ -350,15 +353,18 @@ impl HeldLocks {
         match self.compare(index, at, order) {
             Ordering::Equal => return self.join(links.left, links.right, order, seed),
             Ordering::Less => {
+                let before = self.furthest_below(links.left);
                 let left = self.remove_below(links.left, index, order, seed);
                 self.links_mut(at, order).left = left;
+                self.update_after(at, order, before, left);
             }
             Ordering::Greater => {
+                let before = self.furthest_below(links.right);
                 let right = self.remove_below(links.right, index, order, seed);
                 self.links_mut(at, order).right = right;
+                self.update_after(at, order, before, right);
             }
         }
-        self.update_in(at, order);
         at
     }
 
@@ -410,6 +416,23 @@ impl HeldLocks {
 
     fn update_in(&mut self, index: u32, order: Order) {
         if order == Order::Position {
+            self.update(index);
+        }
+    }
+
+    /// The locks of a subtree that reach furthest.
+    fn furthest_below(&self, at: u32) -> [u32; 2] {
+        if at == NONE {
+            return [NONE; 2];
+        }
+        let node = self.node(at);
+        [node.furthest, node.furthest_other]
+    }
+
+    /// Updates a node one of whose children was changed. As a rule its furthest locks are those
+    /// from before: then nothing is to be computed, which would look at nodes all over the memory.
+    fn update_after(&mut self, index: u32, order: Order, before: [u32; 2], child: u32) {
+        if order == Order::Position && self.furthest_below(child) != before {
             self.update(index);
         }
     }

@@ -7,19 +7,13 @@
 //! property is shown to find a planted fault.
 
 use std::collections::{HashSet, VecDeque};
-use std::time::Instant;
 
-use curt_types::{ByteRange, LockType};
-use parking_lot::Mutex;
+use curt_types::LockType;
 
-use super::super::locks::{
-    ClientAccount, ClientLimits, LockClient, LockOutcome, LockOwner, LockRequest, LockTable,
-    LockTableOptions, LockWait,
-};
 use super::super::{
-    ChangeKind, ClientLocks, DelegationRequest, GrantingCall, LocalChanges, LockBasis, LockStateOutcome,
-    LockStateRequest,
+    ChangeKind, DelegationRequest, GrantingCall, LocalChanges, LockBasis, LockStateOutcome, LockStateRequest,
 };
+use super::lock_table::{TableOfLocks, with_lock_table};
 use super::*;
 
 /// More states indicate an error in the bounds.
@@ -68,32 +62,6 @@ enum Step {
     Wait,
 }
 
-/// A table of locks.
-struct Locks {
-    table: Mutex<LockTable>,
-    now: Instant,
-    keeps: bool,
-}
-
-impl ClientLocks for Arc<Locks> {
-    fn holds(&self, file: &FileKey, owner: &LockOwner<'_>) -> bool {
-        self.table.lock().holds(file, owner)
-    }
-
-    fn release_owner(&self, file: &FileKey, owner: &LockOwner<'_>) {
-        if !self.keeps {
-            self.table.lock().release_owner(file, owner, self.now, &mut Vec::new());
-        }
-    }
-
-    fn cancel_based_on(&self, _: &FileKey, _: Clientid, _: u64) {}
-
-    fn release_client(&self, client: Clientid) {
-        let client = LockClient::Clientid(client.0);
-        self.table.lock().release_owners(client, &|_, _| true, self.now, &mut Vec::new());
-    }
-}
-
 /// What a client believes to have, and what the rules say of it.
 #[derive(Clone, Debug, Default)]
 struct Belief {
@@ -112,7 +80,7 @@ struct Belief {
 struct Run {
     planted: Planted,
     state: ServerState,
-    locks: Arc<Locks>,
+    locks: Arc<TableOfLocks>,
     clients: Vec<Arc<Client>>,
     now: Duration,
     version: u32,
@@ -124,13 +92,7 @@ struct Run {
 
 impl Run {
     fn new(planted: Planted) -> Self {
-        let locks = Arc::new(Locks {
-            table: Mutex::new(LockTable::new(LockTableOptions::default())),
-            now: Instant::now(),
-            keeps: planted == Planted::LocksSurviveOpens,
-        });
-        let as_locks = Some(Box::new(Arc::clone(&locks)) as Box<dyn ClientLocks>);
-        let state = ServerState::new(StateLimits::default(), 7, &[1; 16], Arc::default(), as_locks);
+        let (state, locks) = with_lock_table(planted == Planted::LocksSurviveOpens);
         let clients = ["one", "two"].map(|name| client(&state, name).0);
         Self {
             planted,
@@ -310,21 +272,7 @@ impl Run {
         let basis = LockBasis::Open { stateid, owner: b"owner" };
         let asked = LockStateRequest { basis, file: file(1), lock_type: LockType::Write, is_reclaim: false };
         let client = &self.clients[at];
-        let outcome = self.state.lock(client, &asked, |owner, _| {
-            let account = Arc::new(ClientAccount::new(owner.client, ClientLimits::CLIENT, None));
-            let (lock_type, range) = (LockType::Write, ByteRange::WHOLE);
-            let request = LockRequest { owner: *owner, lock_type, range, wait: LockWait::No, reclaim: false };
-            let table = &mut *self.locks.table.lock();
-            let now = self.locks.now;
-            Ok::<LockOutcome, StateFault>(table.lock(
-                &file(1),
-                &request,
-                &account,
-                None,
-                now,
-                &mut Vec::new(),
-            ))
-        });
+        let outcome = self.state.lock(client, &asked, |owner, _| self.locks.lock(&asked, owner));
         let is_granted = matches!(outcome, Ok(LockStateOutcome::Granted(_)));
         let is_free = !self.beliefs.iter().any(|belief| belief.has_lock);
         if is_granted != is_free {
@@ -393,7 +341,7 @@ impl Run {
         };
         let clients = self.beliefs.each_ref().map(client);
         // What nobody believes in is a difference, too.
-        let held = (self.state.delegations.len(), self.locks.table.lock().counts().locks);
+        let held = (self.state.delegations.len(), self.locks.len());
         format!("{clients:?} {} {:?} {held:?}", self.may_change, self.paused)
     }
 }

@@ -5,6 +5,7 @@ mod clients;
 mod delegations;
 mod grace;
 mod lock_states;
+mod lock_table;
 mod model;
 mod opens;
 mod sessions;

@@ -1,13 +1,16 @@
 //! Random requests of several clients, compared with a model that keeps plain lists.
 
+use curt_types::LockType;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRng, TestRunner};
 
-use super::super::{IoDirection, WantedAccess};
+use super::super::{IoDirection, LockBasis, LockStateOutcome, LockStateRequest, WantedAccess};
+use super::lock_table::{TableOfLocks, with_lock_table};
 use super::*;
 
 const OWNERS: [&str; 3] = ["a", "b", "c"];
 const OPEN_OWNERS: [&str; 2] = ["o", "p"];
+const LOCK_OWNERS: [&str; 2] = ["l", "m"];
 const FILES: u8 = 3;
 const LEASE: u64 = 90;
 
@@ -22,6 +25,9 @@ enum Step {
     Open { session: usize, owner: usize, file: u8, access: u32, deny: u32, is_withdrawn: bool },
     Downgrade { open: usize, access: u32, deny: u32 },
     Close { open: usize, age: u32 },
+    Lock { open: usize, owner: usize, lock_type: LockType, is_known: bool },
+    Unlock { locks: usize },
+    FreeLocks { locks: usize },
     Revoke { session: usize },
     Wait { seconds: u64 },
     Expire,
@@ -59,6 +65,14 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (place.clone(), 1_u32..4, 0_u32..4)
             .prop_map(|(open, access, deny)| Step::Downgrade { open, access, deny }),
         4 => (place.clone(), 0_u32..3).prop_map(|(open, age)| Step::Close { open, age }),
+        6 => (place.clone(), 0..LOCK_OWNERS.len(), any::<bool>(), any::<bool>()).prop_map(
+            |(open, owner, reads, is_known)| {
+                let lock_type = if reads { LockType::Read } else { LockType::Write };
+                Step::Lock { open, owner, lock_type, is_known }
+            }
+        ),
+        3 => place.clone().prop_map(|locks| Step::Unlock { locks }),
+        1 => place.clone().prop_map(|locks| Step::FreeLocks { locks }),
         1 => place.prop_map(|session| Step::Revoke { session }),
         2 => (1_u64..60).prop_map(|seconds| Step::Wait { seconds }),
         1 => Just(Step::Expire),
@@ -75,6 +89,9 @@ enum Planted {
     RestartsKeepOpens,
     SlotsForget,
     DowngradesKeepDenials,
+    LocksOutliveOpens,
+    LocksEndWithOneOpen,
+    ClientsShareOwners,
 }
 
 #[derive(Clone, Debug)]
@@ -111,13 +128,37 @@ impl ModelOpen {
     }
 }
 
+/// An owner's stateid for its lock in a file, based on one open.
+#[derive(Clone, Debug)]
+struct ModelLocks {
+    client: Clientid,
+    owner: usize,
+    file: u8,
+    /// The open's stateid, without the seqid.
+    open: [u8; 12],
+    stateid: Stateid,
+    is_revoked: bool,
+}
+
+/// A lock of the whole file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ModelHeld {
+    client: Clientid,
+    owner: usize,
+    file: u8,
+    lock_type: LockType,
+}
+
 struct Model {
     planted: Planted,
     state: ServerState,
+    table: Arc<TableOfLocks>,
     now: u64,
     clients: Vec<ModelClient>,
     sessions: Vec<ModelSession>,
     opens: Vec<ModelOpen>,
+    locks: Vec<ModelLocks>,
+    held: Vec<ModelHeld>,
     replies: u64,
 }
 
@@ -135,13 +176,17 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, is: T, expected: T) -> Resul
 
 impl Model {
     fn new(planted: Planted) -> Self {
+        let (state, table) = with_lock_table(false);
         Self {
             planted,
-            state: state(),
+            state,
+            table,
             now: 0,
             clients: Vec::new(),
             sessions: Vec::new(),
             opens: Vec::new(),
+            locks: Vec::new(),
+            held: Vec::new(),
             replies: 0,
         }
     }
@@ -149,8 +194,35 @@ impl Model {
     fn forget(&mut self, id: Clientid, keeps_opens: bool) {
         self.clients.retain(|client| client.id != id);
         self.sessions.retain(|session| session.client != id);
+        self.locks.retain(|locks| locks.client != id);
+        self.held.retain(|held| held.client != id);
         if !keeps_opens {
             self.opens.retain(|open| open.client != id);
+        }
+    }
+
+    /// The locks end that are based on an open that ends: with the last stateid of their owner.
+    fn end_locks(&mut self, open: &ModelOpen, is_revoked: bool) {
+        let is_based = |locks: &ModelLocks| locks.open == open.stateid.other;
+        let ended: Vec<_> = self.locks.iter().filter(|locks| is_based(locks)).cloned().collect();
+        if is_revoked {
+            self.locks.iter_mut().filter(|locks| is_based(locks)).for_each(|locks| locks.is_revoked = true);
+        } else {
+            self.locks.retain(|locks| !is_based(locks));
+        }
+        for locks in ended.iter().filter(|locks| !locks.is_revoked) {
+            self.release_unless_based(locks);
+        }
+    }
+
+    /// An owner's stateid has ended.
+    fn release_unless_based(&mut self, ended: &ModelLocks) {
+        let is_of = |client, owner, file| (client, owner, file) == (ended.client, ended.owner, ended.file);
+        let mut others = self.locks.iter().filter(|locks| !locks.is_revoked);
+        let is_based = others.any(|locks| is_of(locks.client, locks.owner, locks.file))
+            && self.planted != Planted::LocksEndWithOneOpen;
+        if !is_based && self.planted != Planted::LocksOutliveOpens {
+            self.held.retain(|held| !is_of(held.client, held.owner, held.file));
         }
     }
 
@@ -193,14 +265,24 @@ impl Model {
             }
             Step::Downgrade { open, access, deny } => self.downgrade(open, mode(access, deny)),
             Step::Close { open, age } => self.close(open, age),
+            Step::Lock { open, owner, lock_type, is_known } => self.lock(open, owner, lock_type, is_known),
+            Step::Unlock { locks } => self.unlock(locks),
+            Step::FreeLocks { locks } => self.free_locks(locks),
             Step::Revoke { session } => {
                 let Some(session) = self.sessions.get(session % self.sessions.len().max(1)) else {
                     return Ok(());
                 };
                 let revoked = file(u8::try_from(session.slots[0].0).unwrap_or_default() % FILES);
                 self.state.revoke_opens(|file| *file == revoked);
-                let opens = self.opens.iter_mut().filter(|open| file(open.file) == revoked);
-                opens.for_each(|open| open.is_revoked = true);
+                let opens = self.opens.iter_mut();
+                let opens = opens.filter(|open| file(open.file) == revoked && !open.is_revoked);
+                let opens: Vec<_> = opens
+                    .map(|open| {
+                        open.is_revoked = true;
+                        open.clone()
+                    })
+                    .collect();
+                opens.iter().for_each(|open| self.end_locks(open, true));
                 Ok(())
             }
             Step::Wait { seconds } => {
@@ -431,9 +513,94 @@ impl Model {
             return same("CLOSE", outcome, Err(StateFault::OldStateid));
         }
         same("CLOSE", outcome, Ok(()))?;
+        let closed = open.clone();
         if self.planted != Planted::ClosedOpensDeny {
             self.opens.remove(place);
         }
+        self.end_locks(&closed, false);
+        Ok(())
+    }
+
+    fn lock(&mut self, open: usize, owner: usize, lock_type: LockType, is_known: bool) -> Result<(), String> {
+        let Some(place) = (!self.opens.is_empty()).then(|| open % self.opens.len()) else { return Ok(()) };
+        let open = self.opens[place].clone();
+        let Some(client) = self.opener(&open) else { return Ok(()) };
+        let known = self.locks.iter().position(|locks| {
+            (locks.open, locks.owner) == (open.stateid.other, owner) && locks.client == open.client
+        });
+        let basis = match known.filter(|_| is_known) {
+            Some(known) => LockBasis::Locks(self.locks[known].stateid),
+            None => LockBasis::Open { stateid: open.stateid, owner: LOCK_OWNERS[owner].as_bytes() },
+        };
+        let asked = LockStateRequest { basis, file: file(open.file), lock_type, is_reclaim: false };
+        let outcome = self.state.lock(&client, &asked, |owner, _| self.table.lock(&asked, owner));
+        if open.is_revoked {
+            return same("LOCK", outcome.err(), Some(StateFault::AdminRevoked));
+        }
+        let needed = if lock_type == LockType::Read { ShareBits::READ } else { ShareBits::WRITE };
+        if !open.mode().access.contains(needed) {
+            return same("LOCK", outcome.err(), Some(StateFault::OpenMode));
+        }
+        let wanted = ModelHeld { client: open.client, owner, file: open.file, lock_type };
+        let shares = self.planted == Planted::ClientsShareOwners;
+        let is_own = |held: &ModelHeld| held.owner == owner && (shares || held.client == wanted.client);
+        let mut others = self.held.iter().filter(|held| held.file == wanted.file && !is_own(held));
+        let is_denied = others.any(|held| held.lock_type.conflicts(lock_type));
+        match outcome.map_err(|fault| format!("LOCK: {fault:?}"))? {
+            LockStateOutcome::Conflict(_) => return same("LOCK was denied", true, is_denied),
+            LockStateOutcome::Granted(_) if is_denied => return Err("LOCK was granted".into()),
+            LockStateOutcome::Granted(stateid) => match known {
+                Some(known) => {
+                    let locks = &mut self.locks[known];
+                    locks.stateid.seqid += 1;
+                    same("stateid", stateid, locks.stateid)?;
+                }
+                None => self.locks.push(ModelLocks {
+                    client: open.client,
+                    owner,
+                    file: open.file,
+                    open: open.stateid.other,
+                    stateid,
+                    is_revoked: false,
+                }),
+            },
+        }
+        self.held.retain(|held| held.file != wanted.file || !is_own(held));
+        self.held.push(wanted);
+        Ok(())
+    }
+
+    fn unlock(&mut self, locks: usize) -> Result<(), String> {
+        let Some(place) = (!self.locks.is_empty()).then(|| locks % self.locks.len()) else { return Ok(()) };
+        let locks = &mut self.locks[place];
+        let Some(client) = client_of(&self.state, locks.client) else { return Ok(()) };
+        let of = file(locks.file);
+        let outcome = self.state.unlock(&client, &locks.stateid, &of, |owner| self.table.unlock(&of, owner));
+        if locks.is_revoked {
+            return same("LOCKU", outcome, Err(StateFault::AdminRevoked));
+        }
+        locks.stateid.seqid += 1;
+        same("LOCKU", outcome, Ok(locks.stateid))?;
+        let locks = locks.clone();
+        self.held
+            .retain(|held| (held.client, held.owner, held.file) != (locks.client, locks.owner, locks.file));
+        Ok(())
+    }
+
+    fn free_locks(&mut self, locks: usize) -> Result<(), String> {
+        let Some(place) = (!self.locks.is_empty()).then(|| locks % self.locks.len()) else { return Ok(()) };
+        let locks = self.locks[place].clone();
+        let Some(client) = client_of(&self.state, locks.client) else { return Ok(()) };
+        let outcome = self.state.free_stateid(&client, &locks.stateid);
+        let holds = self
+            .held
+            .iter()
+            .any(|held| (held.client, held.owner, held.file) == (locks.client, locks.owner, locks.file));
+        if holds && !locks.is_revoked {
+            return same("FREE_STATEID", outcome, Err(StateFault::LocksHeld));
+        }
+        same("FREE_STATEID", outcome, Ok(()))?;
+        self.locks.remove(place);
         Ok(())
     }
 
@@ -450,6 +617,7 @@ impl Model {
             same("opens", (summary.opens, summary.sessions), (opens, sessions))?;
             same("confirmed", summary.is_confirmed, client.is_confirmed)?;
         }
+        same("locks", self.table.len(), u64::try_from(self.held.len()).unwrap())?;
         for number in 0..FILES {
             let opens = self.opens.iter().filter(|open| open.file == number && !open.is_revoked);
             let opens: Vec<_> = opens.collect();
@@ -495,6 +663,9 @@ fn the_comparison_finds_planted_faults() {
         Planted::RestartsKeepOpens,
         Planted::SlotsForget,
         Planted::DowngradesKeepDenials,
+        Planted::LocksOutliveOpens,
+        Planted::LocksEndWithOneOpen,
+        Planted::ClientsShareOwners,
     ] {
         let config =
             Config { cases: 2000, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
