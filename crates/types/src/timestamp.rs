@@ -18,6 +18,11 @@ pub struct Timestamp(
 const SIGN: u64 = 1 << 63;
 /// Nanoseconds of one second.
 const SECOND: i64 = 1_000_000_000;
+/// The same.
+const SECOND_UNSIGNED: u64 = SECOND.unsigned_abs();
+/// The start of the range: whole seconds since 1970, and nanoseconds within the second.
+const START_SECONDS: i64 = i64::MIN.div_euclid(SECOND);
+const START_NANOSECONDS: u32 = i64::MIN.rem_euclid(SECOND) as u32;
 /// The last nanosecond of a second.
 const NANOSECONDS_MAX: u32 = 999_999_999;
 
@@ -54,15 +59,29 @@ impl Timestamp {
     #[must_use]
     #[inline]
     pub const fn seconds(self) -> i64 {
-        self.as_nanoseconds().div_euclid(SECOND)
+        self.parts().0
     }
 
     /// Nanoseconds within the second, 0 to 999,999,999.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the remainder is at least 0 and less than a second")]
     #[inline]
     pub const fn nanoseconds(self) -> u32 {
-        self.as_nanoseconds().rem_euclid(SECOND) as u32
+        self.parts().1
+    }
+
+    /// Whole seconds since 1970, and nanoseconds within the second, with one division.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the remainder is at least 0 and less than a second")]
+    #[inline]
+    pub const fn parts(self) -> (i64, u32) {
+        // Counted from the start of the range, it is not negative.
+        let ordered = self.0.get();
+        let seconds = ordered / SECOND_UNSIGNED;
+        // The start of the range is not a whole second.
+        let nanoseconds = (ordered % SECOND_UNSIGNED) as u32 + START_NANOSECONDS;
+        let (carry, nanoseconds) =
+            if nanoseconds > NANOSECONDS_MAX { (1, nanoseconds - 1_000_000_000) } else { (0, nanoseconds) };
+        (seconds.cast_signed() + START_SECONDS + carry, nanoseconds)
     }
 
     /// Nanoseconds since 1970.
@@ -98,6 +117,19 @@ mod tests {
             assert_eq!((time.seconds(), time.nanoseconds()), (seconds, nanoseconds));
         }
         assert!(times.is_sorted_by_key(|(seconds, nanoseconds)| Timestamp::new(*seconds, *nanoseconds)));
+    }
+
+    #[test]
+    fn the_parts_are_those_of_the_nanoseconds() {
+        let ends = [i64::MIN + 1, i64::MAX, -1, 0, 1];
+        let starts = (-2000..2000).map(|second| second * SECOND * 4_611_685);
+        for start in starts.chain(ends) {
+            for nanoseconds in [start.saturating_sub(1).max(i64::MIN + 1), start, start.saturating_add(1)] {
+                let (seconds, rest) = Timestamp::from_nanoseconds(nanoseconds).parts();
+                assert_eq!(seconds, nanoseconds.div_euclid(SECOND));
+                assert_eq!(i64::from(rest), nanoseconds.rem_euclid(SECOND));
+            }
+        }
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use curt_observe::control::MountReport;
-use curt_observe::{OperationFigure, OperationStatistics, TransportFigure};
-use curt_proto::nfs3::NfsProcedure;
+use curt_observe::{Operation, OperationFigure, OperationStatistics, TransportFigure};
 use serde::Serialize;
 
 /// Nanoseconds of a millisecond.
@@ -47,8 +46,8 @@ impl MountRates {
         Self {
             ops_per_second: sends as f64 / seconds,
             rpc_backlog: ratio(backlog as f64, sends as f64) / seconds,
-            read: OperationRates::of(&report.operations.of(NfsProcedure::Read), seconds),
-            write: OperationRates::of(&report.operations.of(NfsProcedure::Write), seconds),
+            read: OperationRates::of(&report.operations.of_all(Operation::is_read), seconds),
+            write: OperationRates::of(&report.operations.of_all(Operation::is_write), seconds),
         }
     }
 
@@ -124,8 +123,8 @@ fn ratio(part: f64, whole: f64) -> f64 {
 mod tests {
     use std::time::Duration;
 
-    use curt_observe::{CompletedRequest, Operation, OperationCounters};
-    use curt_proto::nfs3::NfsProcedure;
+    use curt_observe::{CompletedRequest, OperationCounters};
+    use curt_proto::{nfs3::NfsProcedure, nfs4::Nfs4Operation};
 
     use super::*;
 
@@ -182,5 +181,17 @@ mod tests {
             lines[7],
             "                   0.500           0.500           1.000      2 (100.0%)           3.000           4.000           1.000       1 (50.0%)"
         );
+    }
+    #[test]
+    fn reads_and_writes_of_every_version_are_counted() {
+        let operations = OperationCounters::default();
+        let sent =
+            [Nfs4Operation::Read, Nfs4Operation::ReadPlus, Nfs4Operation::Write, Nfs4Operation::Getattr];
+        for operation in sent {
+            operations.ended(operation.into(), &CompletedRequest::default());
+        }
+        let report = MountReport { operations: operations.snapshot(), ..MountReport::default() };
+        let rates = MountRates::of(&report);
+        assert_eq!((rates.read.ops_per_second, rates.write.ops_per_second), (2.0, 1.0));
     }
 }

@@ -4,7 +4,6 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use curt_observe::Operation;
-use curt_proto::nfs3::NfsProcedure;
 
 use super::ComparisonColumn;
 
@@ -12,15 +11,41 @@ use super::ComparisonColumn;
 const SIZE: (u32, u32) = (1200, 540);
 /// The width of the legend in bars: it is beside them and hides none of their numbers.
 const LEGEND_BARS: u32 = 1;
-/// Operations with their own colour; all others share the last.
-const COLOURS: [(Option<NfsProcedure>, RGBColor); 6] = [
-    (Some(NfsProcedure::Getattr), RGBColor(0x4c, 0x72, 0xb0)),
-    (Some(NfsProcedure::Lookup), RGBColor(0x55, 0xa8, 0x68)),
-    (Some(NfsProcedure::Access), RGBColor(0xc4, 0x4e, 0x52)),
-    (Some(NfsProcedure::Read), RGBColor(0x81, 0x72, 0xb2)),
-    (Some(NfsProcedure::ReaddirPlus), RGBColor(0xcc, 0xb9, 0x74)),
-    (None, RGBColor(0x8c, 0x8c, 0x8c)),
+/// Operations of every version that share a colour, under one label.
+struct ColouredOperations {
+    label: &'static str,
+    is_meant: fn(Operation) -> bool,
+    colour: RGBColor,
+}
+
+impl ColouredOperations {
+    const fn new(label: &'static str, is_meant: fn(Operation) -> bool, colour: RGBColor) -> Self {
+        Self { label, is_meant, colour }
+    }
+
+    fn requests(&self, column: &ComparisonColumn) -> u64 {
+        column.rpc.of_all(self.is_meant)
+    }
+}
+
+/// All operations: each has one of these colours.
+const COLOURS: [ColouredOperations; 6] = [
+    ColouredOperations::new("GETATTR", Operation::is_getattr, RGBColor(0x4c, 0x72, 0xb0)),
+    ColouredOperations::new("LOOKUP", Operation::is_lookup, RGBColor(0x55, 0xa8, 0x68)),
+    ColouredOperations::new("ACCESS", Operation::is_access, RGBColor(0xc4, 0x4e, 0x52)),
+    ColouredOperations::new("READ", Operation::is_read, RGBColor(0x81, 0x72, 0xb2)),
+    ColouredOperations::new("READDIRPLUS", Operation::is_listing_with_attributes, RGBColor(0xcc, 0xb9, 0x74)),
+    ColouredOperations::new("others", is_other, RGBColor(0x8c, 0x8c, 0x8c)),
 ];
+
+/// Whether an operation has no colour of its own.
+const fn is_other(operation: Operation) -> bool {
+    !operation.is_getattr()
+        && !operation.is_lookup()
+        && !operation.is_access()
+        && !operation.is_read()
+        && !operation.is_listing_with_attributes()
+}
 
 /// Why the chart could not be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -64,15 +89,16 @@ fn draw(
         })
         .y_desc("requests")
         .draw()?;
-    for (rank, (procedure, colour)) in COLOURS.into_iter().enumerate() {
+    for (rank, coloured) in COLOURS.iter().enumerate() {
+        let colour = coloured.colour;
         let pieces = columns.iter().zip(0_u32..).map(|(column, number)| {
-            let below: u64 = COLOURS[..rank].iter().map(|(coloured, _)| requests(column, *coloured)).sum();
+            let below: u64 = COLOURS[..rank].iter().map(|below| below.requests(column)).sum();
             let (left, right) = (f64::from(number) + 0.2, f64::from(number) + 0.8);
-            Rectangle::new([(left, below), (right, below + requests(column, procedure))], colour.filled())
+            Rectangle::new([(left, below), (right, below + coloured.requests(column))], colour.filled())
         });
         chart
             .draw_series(pieces)?
-            .label(procedure.map_or("others", NfsProcedure::name))
+            .label(coloured.label)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
     }
     let style = TextStyle::from(("sans-serif", 16)).pos(Pos::new(HPos::Center, VPos::Bottom));
@@ -94,24 +120,32 @@ fn index_at(x: f64) -> usize {
     (0..64).take_while(|number| f64::from(*number) + 1.0 <= x).count()
 }
 
-/// The requests of a coloured operation, or of all others.
-fn requests(column: &ComparisonColumn, procedure: Option<NfsProcedure>) -> u64 {
-    if let Some(procedure) = procedure {
-        return column.rpc.value(procedure);
-    }
-    let is_coloured = |operation: &Operation| {
-        COLOURS.iter().any(|(procedure, _)| procedure.map(Operation::from) == Some(*operation))
-    };
-    let others = Operation::nfs().filter(|operation| !is_coloured(operation));
-    others.map(|operation| column.rpc.value(operation)).sum()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
     use super::*;
-    use curt_observe::CallCounts;
+    use curt_proto::{nfs3::NfsProcedure, nfs4::Nfs4Operation};
+
+    #[test]
+    fn operations_of_every_version_have_the_colour_of_their_meaning() {
+        for operation in Operation::nfs().chain(Operation::nfs4()) {
+            let count = COLOURS.iter().filter(|coloured| (coloured.is_meant)(operation)).count();
+            assert_eq!(count, 1, "{}", operation.key());
+        }
+        let sent = [
+            (Nfs4Operation::Getattr, 1),
+            (Nfs4Operation::Lookup, 2),
+            (Nfs4Operation::Access, 4),
+            (Nfs4Operation::Read, 8),
+            (Nfs4Operation::Readdir, 16),
+            (Nfs4Operation::Open, 32),
+        ];
+        let column =
+            ComparisonColumn { title: String::new(), rpc: sent.into_iter().collect(), pages: Vec::new() };
+        let drawn = COLOURS.each_ref().map(|coloured| coloured.requests(&column));
+        assert_eq!(drawn, [1, 2, 4, 8, 16, 32]);
+    }
 
     #[test]
     fn every_bar_shows_its_total_and_its_options() {
@@ -150,15 +184,5 @@ mod tests {
             found.last().and_then(left).unwrap()
         };
         assert!(text("READDIRPLUS") > text("900"), "{svg}");
-    }
-
-    #[test]
-    fn colours_cover_every_request() {
-        let rpc: CallCounts = Operation::nfs().zip(1..).collect();
-        let column = ComparisonColumn { title: String::new(), rpc, pages: Vec::new() };
-        assert_eq!(
-            COLOURS.iter().map(|(procedure, _)| requests(&column, *procedure)).sum::<u64>(),
-            column.rpc.total()
-        );
     }
 }

@@ -22,9 +22,10 @@ impl From<Timestamp> for NfsTime {
     /// clamped, as in the Linux client.
     #[inline]
     fn from(time: Timestamp) -> Self {
-        match u32::try_from(time.seconds()) {
-            Ok(seconds) => Self { seconds, nanoseconds: time.nanoseconds() },
-            Err(_) => Self { seconds: if time.seconds() < 0 { 0 } else { u32::MAX }, nanoseconds: 0 },
+        let (seconds, nanoseconds) = time.parts();
+        match u32::try_from(seconds) {
+            Ok(seconds) => Self { seconds, nanoseconds },
+            Err(_) => Self { seconds: if seconds < 0 { 0 } else { u32::MAX }, nanoseconds: 0 },
         }
     }
 }

@@ -105,20 +105,26 @@ impl CallHandler {
         out: &mut Vec<u8>,
         log: &dyn Fn(&str),
     ) -> Answered {
-        let (start, call) = (out.len(), signed.call);
-        let accepted = match (&self.acceptor, call.credential) {
-            (Some(acceptor), OpaqueAuth::Other { flavor, body }) => acceptor.accept(flavor, body).map(Some),
+        let (start, call) = (out.len(), &signed.call);
+        let accepted = match (&self.acceptor, &call.credential) {
+            (Some(acceptor), OpaqueAuth::Other { flavor, body }) => acceptor.accept(*flavor, body).map(Some),
             _ => Ok(None),
         };
-        let (failure, flavor) = match &accepted {
-            Ok(flavor) => {
-                let flavor = flavor.as_deref().unwrap_or(&AuthNone);
-                match self.execute_verified(signed, flavor, context, out) {
-                    Ok(()) => return Answered::Reply(context.take_file_range()),
-                    Err(failure) => (failure, flavor),
-                }
+        let executed = match &accepted {
+            Ok(Some(flavor)) => self.execute_verified(signed, &**flavor, context, out),
+            // AUTH_NONE and AUTH_SYS protect nothing.
+            Ok(None) => {
+                encode_accepted(out, call.xid, AcceptStatus::Success, &AuthNone);
+                self.call_service(call, context, out)
             }
-            Err(failure) => (*failure, &AuthNone as &dyn AuthFlavor),
+            Err(failure) => Err(*failure),
+        };
+        let Err(failure) = executed else {
+            return Answered::Reply(context.take_file_range());
+        };
+        let flavor = match &accepted {
+            Ok(Some(flavor)) => &**flavor,
+            Ok(None) | Err(_) => &AuthNone,
         };
         out.truncate(start);
         let status = match failure {
@@ -143,7 +149,7 @@ impl CallHandler {
         Answered::Reply(None)
     }
 
-    /// The same for a verified call.
+    /// The same for a call that `flavor` protects.
     fn execute_verified(
         &self,
         signed: &SignedCall<'_>,

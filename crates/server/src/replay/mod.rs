@@ -64,12 +64,13 @@ pub(crate) struct ExecutionWindow {
 
 impl Replay<'_> {
     /// Answers `call` with its cached reply, or executes it.
+    #[inline]
     pub(crate) fn answer(
         self,
         call: &CallMessage<'_>,
         context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
-        execution: &mut dyn Execution,
+        execution: &mut impl Execution,
     ) -> Result<(), CallFailure> {
         match self {
             Self::Nothing => execution.run(None, context, reply).map(|_| ()),
