@@ -10,7 +10,7 @@ use std::{
     cell::Cell,
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -38,7 +38,7 @@ use crate::{
     },
     locks::{LockReport, MountLocks},
     open_unlink::NameLocks,
-    protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
+    protocol::{DelegationEvents, Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
     readdir::memory::ListingMemory,
     sillyrename::SillyDirectories,
     softreval::SoftRevalidation,
@@ -122,6 +122,9 @@ impl Superblock {
         let inode = registry.inode(&root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
         let locks = MountLocks::new(Arc::clone(&core), behaviour.locks, &environment.background);
+        let events: Weak<dyn DelegationEvents> = Arc::downgrade(&registry) as Weak<dyn DelegationEvents>;
+        core.protocol.report_delegations(events, core.origin());
+        core.protocol.allow_delegations(behaviour.cache.uses_delegations());
         let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&core.counters));
         let held = LookedUpInodes::default();
         held.hold(&inode);
@@ -190,6 +193,7 @@ impl Superblock {
     /// Replaces the options in force (remount). They apply also to data cached before.
     pub fn set_options(&self, options: CacheOptions) {
         self.core.set_options(options);
+        self.core.protocol.allow_delegations(options.uses_delegations());
     }
 
     /// A snapshot of the counters of decisions and requests.

@@ -21,6 +21,7 @@ pub mod access;
 pub mod attributes;
 pub mod complete;
 pub mod data;
+pub mod delegation;
 pub mod kernel_cache;
 pub mod locks;
 pub mod names;
