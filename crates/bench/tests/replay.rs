@@ -47,10 +47,20 @@ fn sent(workload: Workload, cache: CacheOptions) -> CallCounts {
     sent
 }
 
+/// Whether the server grants delegations.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Delegations {
+    None,
+    Granted,
+}
+
 /// The same over NFSv4.1, with those that mount and those that close what is open at the end.
 #[track_caller]
-fn sent_v4(workload: Workload, cache: CacheOptions) -> CallCounts {
+fn sent_v4(workload: Workload, cache: CacheOptions, delegations: Delegations) -> CallCounts {
     let world = InProcessServer::new(&workload.tree()).unwrap();
+    if delegations == Delegations::Granted {
+        world.delegate().unwrap();
+    }
     let behaviour = ClientOptions { cache, ..ClientOptions::default() };
     let mounted = world.mount_v4(&behaviour, REQUEST).unwrap();
     replay_script(workload, &world, &mounted);
@@ -342,7 +352,7 @@ fn build_with_nonegnamecache_asks_for_each_missing_name_again_without_dirfill() 
 
 #[test]
 fn page_over_v4_opens_and_reads_a_file_in_one_request() {
-    let sent = sent_v4(Workload::Page, default());
+    let sent = sent_v4(Workload::Page, default(), Delegations::None);
     assert!(sent.total() <= 7_000);
     assert_eq!(
         list(&sent),
@@ -363,7 +373,7 @@ fn page_over_v4_opens_and_reads_a_file_in_one_request() {
 
 #[test]
 fn page_over_v4_with_noaccesscheck_and_sloppycto_opens_nothing_but_what_it_reads() {
-    let sent = sent_v4(Workload::Page, noaccesscheck_sloppycto());
+    let sent = sent_v4(Workload::Page, noaccesscheck_sloppycto(), Delegations::None);
     assert_eq!(
         list(&sent),
         [
@@ -382,7 +392,7 @@ fn page_over_v4_with_noaccesscheck_and_sloppycto_opens_nothing_but_what_it_reads
 
 #[test]
 fn build_over_v4_with_noaccesscheck_and_sloppycto_opens_nothing_but_what_it_reads() {
-    let sent = sent_v4(Workload::Build, noaccesscheck_sloppycto());
+    let sent = sent_v4(Workload::Build, noaccesscheck_sloppycto(), Delegations::None);
     assert_eq!(
         list(&sent),
         [
@@ -397,4 +407,44 @@ fn build_over_v4_with_noaccesscheck_and_sloppycto_opens_nothing_but_what_it_read
         ]
     );
     assert!(sent.total() <= 1_800);
+}
+
+#[test]
+fn page_with_delegations_asks_about_each_file_once() {
+    let sent = sent_v4(Workload::Page, default(), Delegations::Granted);
+    assert_eq!(
+        list(&sent),
+        [
+            ("ACCESS", 1),
+            ("GETATTR", 2),
+            ("LOOKUP", 1111),
+            ("OPEN", 160),
+            ("READ", 22),
+            ("READDIR", 31),
+            ("EXCHANGE_ID", 1),
+            ("CREATE_SESSION", 1),
+            ("RECLAIM_COMPLETE", 1)
+        ]
+    );
+    assert!(sent.total() <= 1_450);
+}
+
+#[test]
+fn build_with_delegations_asks_about_each_file_once() {
+    let sent = sent_v4(Workload::Build, default(), Delegations::Granted);
+    // Of 177 directories that are listed, each is asked about as close-to-open requires.
+    assert_eq!(
+        list(&sent),
+        [
+            ("ACCESS", 53),
+            ("GETATTR", 127),
+            ("LOOKUP", 39),
+            ("OPEN", 1394),
+            ("READ", 126),
+            ("READDIR", 57),
+            ("EXCHANGE_ID", 1),
+            ("CREATE_SESSION", 1),
+            ("RECLAIM_COMPLETE", 1)
+        ]
+    );
 }

@@ -49,6 +49,8 @@ pub(crate) struct MountCore {
     open_reads: Mutex<OpenReadBenefit>,
     /// The same with the look-ups of their names.
     lookup_reads: Mutex<OpenReadBenefit>,
+    /// The measured benefit of opening files together with the look-ups of their names.
+    lookup_opens: Mutex<OpenReadBenefit>,
     /// The measured benefit of prefetching attributes with READDIRPLUS.
     prefetch_benefit: Mutex<PrefetchBenefit>,
     /// The file system of the mount's root, and its largest file size.
@@ -101,6 +103,7 @@ impl MountCore {
             server_life: Mutex::default(),
             open_reads: Mutex::default(),
             lookup_reads: Mutex::default(),
+            lookup_opens: Mutex::default(),
             prefetch_benefit: Mutex::default(),
             root_fsid,
             file_size_max: limits.file_size_max,
@@ -120,9 +123,19 @@ impl MountCore {
         self.moment(self.clock.now())
     }
 
+    /// The origin of the scale of this mount.
+    pub(crate) const fn origin(&self) -> Instant {
+        self.start
+    }
+
     /// Converts `instant` to the scale of this mount.
     pub(crate) fn moment(&self, instant: Instant) -> Moment {
         Moment::from_start(instant.saturating_duration_since(self.start))
+    }
+
+    /// The reverse of [`Self::moment`].
+    pub(crate) fn instant(&self, moment: Moment) -> Instant {
+        self.start + Duration::from_nanos(moment.nanoseconds())
     }
 
     pub(crate) fn options(&self) -> CacheOptions {
@@ -160,6 +173,12 @@ impl MountCore {
     /// The same with the look-ups of their names.
     pub(crate) fn lookup_reads<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
         with(&mut self.lookup_reads.lock())
+    }
+
+    /// Reads or updates the measured benefit of opening files together with the look-ups of their
+    /// names.
+    pub(crate) fn lookup_opens<T>(&self, with: impl FnOnce(&mut OpenReadBenefit) -> T) -> T {
+        with(&mut self.lookup_opens.lock())
     }
 
     /// Records the write verifier of a reply; a different one means that the server has restarted.

@@ -10,7 +10,7 @@ use std::{
     cell::Cell,
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -39,7 +39,7 @@ use crate::{
     locks::{LockReport, MountLocks},
     open_file::OpenFile,
     open_unlink::NameLocks,
-    protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
+    protocol::{DelegationEvents, Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
     readdir::memory::ListingMemory,
     sillyrename::SillyDirectories,
     softreval::SoftRevalidation,
@@ -123,6 +123,9 @@ impl Superblock {
         let inode = registry.inode(&root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
         let locks = MountLocks::new(Arc::clone(&core), behaviour.locks, &environment.background);
+        let events: Weak<dyn DelegationEvents> = Arc::downgrade(&registry) as Weak<dyn DelegationEvents>;
+        core.protocol.report_delegations(events, core.origin());
+        core.protocol.allow_delegations(behaviour.cache.uses_delegations());
         let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&core.counters));
         let held = LookedUpInodes::default();
         held.hold(&inode);
@@ -191,6 +194,7 @@ impl Superblock {
     /// Replaces the options in force (remount). They apply also to data cached before.
     pub fn set_options(&self, options: CacheOptions) {
         self.core.set_options(options);
+        self.core.protocol.allow_delegations(options.uses_delegations());
     }
 
     /// A snapshot of the counters of decisions and requests.
@@ -461,13 +465,7 @@ impl Superblock {
         self.op_as(self.core.identities.of(caller), caller.pid, caller.interrupt.clone(), began)
     }
 
-    fn op_as(
-        &self,
-        identity: Arc<InternedCaller>,
-        pid: u32,
-        interrupt: Interrupt,
-        began: Moment,
-    ) -> Op<'_> {
+    fn op_as(&self, identity: Arc<InternedCaller>, pid: u32, interrupt: Interrupt, began: Moment) -> Op<'_> {
         Op {
             pid,
             server_since: self.core.server_since(),

@@ -18,6 +18,13 @@ counter_table! {
         OpenReadUsed "open_read_used" Events "What was read together with an open was used.";
         LookupRead "lookup_read" Events "A file was read together with the look-up of its name.";
         LookupReadUsed "lookup_read_used" Events "What was read together with a look-up was used.";
+        OpenDelegated "open_delegated" Events "An open was granted by a delegation, without a request.";
+        LookupOpen "lookup_open" Events "A file was opened together with the look-up of its name, to get a delegation.";
+        LookupOpenUsed "lookup_open_used" Events "A file that was opened together with its look-up was opened by a program.";
+        DelegationGranted "delegation_granted" Events "The server granted a read delegation.";
+        DelegationRecalled "delegation_recalled" Events "The server recalled a delegation.";
+        DelegationReturned "delegation_returned" Events "A delegation was returned unasked: the file is changed here, or too many were held.";
+        DelegationLost "delegation_lost" Events "A delegation was lost: the server revoked it, or restarted.";
         OpenDataChanged "open_data_changed" Events "An open found the file's data changed and dropped its pages.";
         AttrHit "attr_hit" Events "Attributes were served from the cache.";
         AttrExpired "attr_expired" Events "Cached attributes had expired and were requested again.";

@@ -22,6 +22,7 @@ pub mod attributes;
 pub mod complete;
 pub mod create_probe;
 pub mod data;
+pub mod delegation;
 pub mod kernel_cache;
 pub mod locks;
 pub mod names;

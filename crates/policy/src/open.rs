@@ -132,13 +132,19 @@ pub struct IdleOpen {
     pub writes: bool,
     /// How many there are.
     pub others: usize,
+    /// The client has a delegation of the file that came with it.
+    pub is_delegated: bool,
 }
 
 impl IdleOpen {
     /// Whether its CLOSE rides in the next compound. Half of the time is left for that compound to
-    /// come.
+    /// come. Under a delegation an open for reading is kept, because it keeps nobody from anything:
+    /// whom it would deny the server asks for the delegation first, and both end together.
     #[must_use]
     pub fn is_closed(self) -> bool {
+        if self.is_delegated && !self.writes && self.since.is_some() {
+            return false;
+        }
         self.writes || self.others > KEPT_MAX || self.since.is_none_or(|since| since >= KEPT_FOR / 2)
     }
 }
@@ -150,16 +156,43 @@ const OPEN_READ_MAX: u64 = 128 << 10;
 /// before.
 const LOOKUP_READ_MAX: u32 = 64 << 10;
 
-/// Decides how many bytes a LOOKUP of an unknown name reads as well. With close-to-open the open
-/// that follows has to ask in any case, and reads then. Otherwise the name, the rights and the data
-/// are all that it takes to open and read a file.
+/// What a LOOKUP of an unknown name does beside, in case that it finds a file which is opened next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-pub const fn decide_lookup_read(options: &CacheOptions, reads: &mut OpenReadBenefit) -> Option<u32> {
-    let asks_at_open = options.close_to_open && options.sloppy_window().is_zero();
-    if asks_at_open || !options.attribute_cache || !reads.is_expected() {
-        return None;
+pub enum LookupBeside {
+    /// Nothing.
+    Nothing,
+    /// It reads up to this number of bytes.
+    Read(u32),
+    /// It opens the file for reading, to get a delegation, and reads up to this number of bytes.
+    Open(u32),
+}
+
+/// The measured benefits on which a [`LookupBeside`] depends.
+#[derive(Debug)]
+pub struct LookupBenefits<'a> {
+    /// That of opens together with look-ups; `None` if the server is not expected to delegate.
+    pub opens: Option<&'a mut OpenReadBenefit>,
+    /// That of reads.
+    pub reads: &'a mut OpenReadBenefit,
+}
+
+/// Decides what a LOOKUP of an unknown name does beside. With a delegation, the open that follows
+/// asks nothing, and no later one does. Without, an open with close-to-open has to ask in any case,
+/// and reads then; otherwise the name, the rights and the data are all that it takes to open and
+/// read a file.
+pub const fn decide_lookup_beside(options: &CacheOptions, benefits: LookupBenefits<'_>) -> LookupBeside {
+    if options.uses_delegations()
+        && let Some(opens) = benefits.opens
+        && opens.is_expected()
+    {
+        return LookupBeside::Open(LOOKUP_READ_MAX);
     }
-    Some(LOOKUP_READ_MAX)
+    let asks_at_open = options.close_to_open && options.sloppy_window().is_zero();
+    if asks_at_open || !options.attribute_cache || !benefits.reads.is_expected() {
+        return LookupBeside::Nothing;
+    }
+    LookupBeside::Read(LOOKUP_READ_MAX)
 }
 
 /// When a server learns of an open (RFC 8881 section 18.16).
@@ -181,13 +214,16 @@ pub struct OpenedFile {
     pub size: u64,
     /// Data of it were read or written here, and are valid as far as is known.
     pub has_data: bool,
+    /// OPEN is expected to bring a delegation.
+    pub is_delegated_by_open: bool,
 }
 
 /// Decides when the server learns of an open for which `decision` was made.
 ///
 /// An open that changes nothing is needed by READs only: whatever else OPEN brings is requested
 /// without it, or known. So its OPEN waits for a READ. If there has to be a request now, and a READ
-/// would follow, then both are one request.
+/// would follow, then both are one request. If OPEN brings a delegation, it is the request: no later
+/// open has to ask then.
 pub fn decide_open_time(
     decision: OpenDecision,
     intent: OpenIntent,
@@ -202,7 +238,13 @@ pub fn decide_open_time(
         OpenDecision::Revalidate | OpenDecision::Ask(_) => {
             let is_small = (1..=OPEN_READ_MAX).contains(&file.size);
             let expects_read = is_small && !file.has_data && !intent.direct && reads.is_expected();
-            if expects_read { OpenTime::WithRead(file.size) } else { OpenTime::Later }
+            if expects_read {
+                OpenTime::WithRead(file.size)
+            } else if file.is_delegated_by_open {
+                OpenTime::Now
+            } else {
+                OpenTime::Later
+            }
         }
     }
 }
@@ -294,7 +336,7 @@ fn served(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> Option
 mod tests {
     use super::*;
 
-    const SMALL: OpenedFile = OpenedFile { size: 100, has_data: false };
+    const SMALL: OpenedFile = OpenedFile { size: 100, has_data: false, is_delegated_by_open: false };
 
     fn time(decision: OpenDecision, intent: OpenIntent, file: OpenedFile) -> OpenTime {
         decide_open_time(decision, intent, file, &mut OpenReadBenefit::default())
@@ -329,6 +371,19 @@ mod tests {
         }
         assert_eq!(time(served, read, SMALL), OpenTime::Later);
         assert_eq!(time(OpenDecision::Deny, read, SMALL), OpenTime::Later);
+    }
+
+    #[test]
+    fn an_open_that_has_to_ask_is_sent_if_it_brings_a_delegation() {
+        let read = OpenIntent { read: true, ..OpenIntent::default() };
+        let delegated = OpenedFile { is_delegated_by_open: true, ..SMALL };
+        let with_data = OpenedFile { has_data: true, ..delegated };
+        for ask in [OpenDecision::Revalidate, OpenDecision::Ask(AccessReason::Unasked)] {
+            assert_eq!(time(ask, read, delegated), OpenTime::WithRead(100));
+            assert_eq!(time(ask, read, with_data), OpenTime::Now);
+        }
+        let served = OpenDecision::Serve(OpenServed::Delegated);
+        assert_eq!(time(served, read, with_data), OpenTime::Later);
     }
 
     #[test]

@@ -126,6 +126,8 @@ pub struct CacheOptions {
     pub fill: FillMode,
     /// `kernelnames=`: for how long a kernel may keep a name without asking, at most. Zero is off.
     pub kernel_names: Duration,
+    /// `delegations`: the server is asked for read delegations (NFSv4).
+    pub delegations: bool,
     /// Whether more than one user's requests arrive.
     pub users: MountUsers,
 }
@@ -157,6 +159,7 @@ impl Default for CacheOptions {
             listing: ListingMode::Continue,
             fill: FillMode::Auto,
             kernel_names: Duration::from_secs(1),
+            delegations: true,
             users: MountUsers::Many,
         }
     }

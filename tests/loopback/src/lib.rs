@@ -4,10 +4,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_rpc::message::{CallDecodeError, CallMessage, encode_call_header};
-use curt_rpc::server::{CallContext, CallFailure, RpcService};
+use curt_rpc::server::{Backchannel, CallContext, CallFailure, RpcService};
 use curt_xdr::{DecodeError, put_fixed};
 
 /// When the hook of a [`LoopbackTransport`] is called.
@@ -36,6 +37,13 @@ pub struct LoopbackTransport {
     server: SocketAddr,
     hook: Box<LoopbackHook>,
     xid: AtomicU32,
+    backchannel: Option<Arc<dyn Backchannel>>,
+}
+
+/// A backchannel that calls the client's service directly, on the server's thread.
+struct LoopbackBackchannel {
+    service: Arc<dyn RpcService>,
+    xid: AtomicU32,
 }
 
 impl LoopbackTransport {
@@ -49,7 +57,15 @@ impl LoopbackTransport {
             server: address(curt_proto::nfs3::PORT),
             hook: Box::new(|_, _, _| {}),
             xid: AtomicU32::new(FIRST_XID.fetch_add(XIDS_EACH, Ordering::Relaxed)),
+            backchannel: None,
         }
+    }
+
+    /// The same with a service of the client, which the server may call.
+    #[must_use]
+    pub fn with_callbacks(mut self, service: Arc<dyn RpcService>) -> Self {
+        self.backchannel = Some(Arc::new(LoopbackBackchannel { service, xid: AtomicU32::new(1) }));
+        self
     }
 
     /// The same with a hook, called around each request.
@@ -58,21 +74,60 @@ impl LoopbackTransport {
         self.hook = Box::new(hook);
         self
     }
+}
 
-    fn record(&self, request: &RpcRequest<'_>) -> Vec<u8> {
-        let mut record = Vec::new();
-        let xid = self.xid.fetch_add(1, Ordering::Relaxed);
-        encode_call_header(
-            &mut record,
-            xid,
-            request.program,
-            request.version,
-            request.procedure,
-            request.credential,
-        );
-        request.arguments.encode(&mut record);
-        put_fixed(&mut record, request.bulk);
-        record
+fn record(xid: &AtomicU32, request: &RpcRequest<'_>) -> Vec<u8> {
+    let mut record = Vec::new();
+    let xid = xid.fetch_add(1, Ordering::Relaxed);
+    encode_call_header(
+        &mut record,
+        xid,
+        request.program,
+        request.version,
+        request.procedure,
+        request.credential,
+    );
+    request.arguments.encode(&mut record);
+    put_fixed(&mut record, request.bulk);
+    record
+}
+
+fn call_error(error: &CallDecodeError) -> CallError {
+    match *error {
+        CallDecodeError::NotACall(error) => CallError::Malformed(error),
+        CallDecodeError::RpcVersion { .. } => CallError::SystemError,
+        CallDecodeError::Authentication { status, .. } => CallError::Denied(status),
+    }
+}
+
+fn failure(failure: CallFailure) -> CallError {
+    match failure {
+        CallFailure::ProgramUnavailable => CallError::ProgramUnavailable,
+        CallFailure::ProgramMismatch(versions) => CallError::ProgramMismatch(versions),
+        CallFailure::ProcedureUnavailable => CallError::ProcedureUnavailable,
+        CallFailure::GarbageArguments => CallError::GarbageArguments,
+        // Without a network there are no duplicates, so no call is dropped.
+        CallFailure::SystemError | CallFailure::NoReply => CallError::SystemError,
+        CallFailure::Denied(status) => CallError::Denied(status),
+    }
+}
+
+impl Backchannel for LoopbackBackchannel {
+    fn call(&self, request: &RpcRequest<'_>, _: Duration) -> Result<CallReply, CallError> {
+        let record = record(&self.xid, request);
+        let call = CallMessage::decode(&record).map_err(|error| call_error(&error))?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1023));
+        let mut results = Vec::new();
+        let answer = self.service.call(&call, &mut CallContext::detached(address, address), &mut results);
+        answer.map_err(failure).map(|()| CallReply::from_results(results))
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn connection(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 }
 
@@ -81,26 +136,23 @@ impl Transport for LoopbackTransport {
         if interrupt.is_raised() {
             return Err(CallError::Interrupted);
         }
-        let record = self.record(request);
-        let call = CallMessage::decode(&record).map_err(|defect| match defect {
-            CallDecodeError::NotACall(error) => CallError::Malformed(error),
-            CallDecodeError::RpcVersion { .. } => CallError::SystemError,
-            CallDecodeError::Authentication { status, .. } => CallError::Denied(status),
-        })?;
+        let record = record(&self.xid, request);
+        let call = CallMessage::decode(&record).map_err(|error| call_error(&error))?;
         (self.hook)(LoopbackStep::Sent, request.program, request.procedure);
         let mut results = Vec::new();
-        let answer =
-            self.service.call(&call, &mut CallContext::detached(self.client, self.server), &mut results);
+        let answer = match &self.backchannel {
+            Some(backchannel) => {
+                let backchannel = || Arc::clone(backchannel);
+                let mut context =
+                    CallContext::detached_with_backchannel(self.client, self.server, &backchannel);
+                self.service.call(&call, &mut context, &mut results)
+            }
+            None => {
+                self.service.call(&call, &mut CallContext::detached(self.client, self.server), &mut results)
+            }
+        };
         (self.hook)(LoopbackStep::Answered, request.program, request.procedure);
-        answer.map_err(|failure| match failure {
-            CallFailure::ProgramUnavailable => CallError::ProgramUnavailable,
-            CallFailure::ProgramMismatch(versions) => CallError::ProgramMismatch(versions),
-            CallFailure::ProcedureUnavailable => CallError::ProcedureUnavailable,
-            CallFailure::GarbageArguments => CallError::GarbageArguments,
-            // Without a network there are no duplicates, so no call is dropped.
-            CallFailure::SystemError | CallFailure::NoReply => CallError::SystemError,
-            CallFailure::Denied(status) => CallError::Denied(status),
-        })?;
+        answer.map_err(failure)?;
         // A real connection fails here, too: the reply is longer than the call allows.
         if results.len() > request.results_max {
             let length = u32::try_from(results.len()).unwrap_or(u32::MAX);

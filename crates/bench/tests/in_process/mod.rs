@@ -10,7 +10,7 @@ mod tree;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use curt_bench::tree::WorkloadTree;
@@ -21,7 +21,7 @@ use curt_client::protocol::{
     v3::NfsV3,
     v4::{
         identity::ClientIdentity,
-        mounting::{self as v4_mounting, Nfs4Mount},
+        mounting::{self as v4_mounting, Callbacks, Nfs4Mount},
     },
 };
 use curt_client::{Background, BackgroundTask, Caller, Clock};
@@ -139,6 +139,7 @@ pub(crate) struct InProcessServer {
     clock: Arc<ScriptedClock>,
     vfs: Arc<MemoryVfs>,
     service: Arc<NfsService>,
+    delegates: AtomicBool,
 }
 
 /// A client of a [`InProcessServer`].
@@ -198,7 +199,7 @@ impl InProcessServer {
             exports: vec![export],
             counters: Arc::new(ServerCounters::default()),
         })?;
-        Ok(Self { clock, vfs, service: Arc::new(service) })
+        Ok(Self { clock, vfs, service: Arc::new(service), delegates: AtomicBool::new(false) })
     }
 
     /// The clock.
@@ -251,6 +252,16 @@ impl InProcessServer {
         Ok(InProcessMount { client, requests, compounds: Arc::default(), received, background })
     }
 
+    /// Lets the server grant delegations to clients of NFSv4.1 that are mounted later.
+    ///
+    /// # Errors
+    /// [`InProcessServerError::Server`].
+    pub(crate) fn delegate(&self) -> Result<(), InProcessServerError> {
+        self.service.serve_callbacks()?;
+        self.delegates.store(true, Relaxed);
+        Ok(())
+    }
+
     /// The same over NFSv4.1.
     ///
     /// # Errors
@@ -263,7 +274,12 @@ impl InProcessServer {
         let compounds = Arc::<AtomicU64>::default();
         let (clock, count) = (Arc::clone(&self.clock), Arc::clone(&compounds));
         let service = Arc::<NfsService>::clone(&self.service);
-        let server = LoopbackTransport::new(service).with_hook(move |moment, program, procedure| {
+        let callbacks = Callbacks::default();
+        let mut server = LoopbackTransport::new(service);
+        if self.delegates.load(Relaxed) {
+            server = server.with_callbacks(callbacks.service());
+        }
+        let server = server.with_hook(move |moment, program, procedure| {
             clock.advance(request / 2);
             let compound = nfs4::Nfs4Procedure::Compound.number();
             if matches!(moment, LoopbackStep::Sent) && (program, procedure) == (nfs4::PROGRAM, compound) {
@@ -298,7 +314,7 @@ impl InProcessServer {
             background: Arc::clone(&environment.background),
             clock: Arc::clone(&environment.clock),
         };
-        let mounted = v4_mounting::mount_over(transport, &export, mount)
+        let mounted = v4_mounting::mount_over(transport, &callbacks, &export, mount)
             .map_err(|error| InProcessServerError::Mount(format!("{error:?}")))?;
         let root =
             MountedRoot { handle: mounted.root, limits: mounted.limits, path_limits: mounted.path_limits };

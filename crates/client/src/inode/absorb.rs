@@ -175,21 +175,38 @@ impl Inode {
 impl Inode {
     /// Applies attributes from a reply to a request that changed nothing.
     pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
+        self.absorb_dated(attributes, |_, _| sent_at).0
+    }
+
+    /// The same; `date` gets the time of the reply, and returns that of the attributes.
+    pub(super) fn absorb_dated(
+        &self,
+        attributes: &Attributes,
+        date: impl FnOnce(&InodeFacts, Moment) -> Moment,
+    ) -> (Absorbed, Moment) {
         let received_at = self.core().now();
         let options = self.core().options();
         self.core().clocks.learn(attributes.fsid, attributes.ctime, received_at);
         let mut facts = self.facts();
+        let sent_at = date(&facts, received_at);
         let before = facts.state.facts();
         let report = AttributeReport { facts: Facts::from(attributes), sent_at, received_at };
         trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
         let absorbed = facts.state.absorb(report, &options);
-        self.apply_absorbed(facts, Some(attributes), absorbed, before, SizeChangeCause::Update)
+        let applied = self.apply_absorbed(facts, Some(attributes), absorbed, before, SizeChangeCause::Update);
+        (applied, sent_at)
     }
 
     /// Begins a request that may change the inode; to be called before it is sent. Each call is
     /// paired with one of [`Self::end_mutation`].
     pub(crate) fn begin_mutation(&self) {
-        self.facts().state.begin_mutation();
+        let mut facts = self.facts();
+        facts.state.begin_mutation();
+        let is_delegated = facts.take_delegation();
+        drop(facts);
+        if is_delegated {
+            self.core().protocol.give_up_delegation(&self.handle);
+        }
     }
 
     /// Ends such a request, whatever its result. `wcc` is empty if there was no reply.

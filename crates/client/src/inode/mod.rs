@@ -8,6 +8,7 @@
 //! of the data half are taken.
 
 mod absorb;
+pub(crate) mod delegation;
 mod owner;
 pub(crate) mod registry;
 pub(crate) mod single_flight;
@@ -22,8 +23,8 @@ use std::{
 };
 
 use curt_policy::{
-    AccessEntry, AttributeState, CacheOptions, Epoch, Facts, Freshness, LockingState, Moment, MountUsers,
-    ServerClock, UnixCredential,
+    AccessEntry, AttributeState, CacheOptions, Epoch, Facts, Freshness, Moment, MountUsers, ServerClock,
+    UnixCredential,
     access::{self, AccessView},
     attributes::{GetattrDecision, across_restart, decide_getattr},
     kernel_cache::{DirectoryView, NameLifetimes, everybody_may_search},
@@ -180,7 +181,7 @@ impl Inode {
 impl InodeFacts {
     /// The freshness of the attributes for an operation.
     pub(crate) fn freshness(&self, time: OpTime, options: &CacheOptions) -> Freshness {
-        let delegation = self.locking().delegation;
+        let delegation = self.locking(time.now).delegation;
         let freshness = self.state.freshness_under(delegation, time.began, time.now, options);
         let is_directory = matches!(self.by_type, TypeState::Directory(_));
         let freshness = if is_directory {
@@ -193,13 +194,6 @@ impl InodeFacts {
             Freshness::Expired | Freshness::Fresh if time.uses_cache => Freshness::Confirmed,
             freshness => freshness,
         }
-    }
-
-    /// The delegations and locks that this client holds. NFSv3 has no delegations, and its locks
-    /// (NLM) give no right to cache: see [`crate::locks`].
-    #[expect(clippy::unused_self, reason = "it is where locks and delegations are kept")]
-    pub(crate) fn locking(&self) -> LockingState {
-        LockingState::default()
     }
 
     /// Whether the attributes may be served to such an operation, provided there are no unsent
@@ -222,7 +216,8 @@ impl InodeFacts {
 
     /// The size, if the attributes have not expired.
     pub(crate) fn fresh_size(&self, now: Moment, options: &CacheOptions) -> Option<u64> {
-        let freshness = self.state.freshness(now, now, options);
+        let delegation = self.locking(now).delegation;
+        let freshness = self.state.freshness_under(delegation, now, now, options);
         let decision = decide_getattr(freshness, false, options);
         let is_believed = decision == GetattrDecision::Serve;
         self.state.facts().filter(|_| is_believed).map(|known| known.size)
@@ -582,6 +577,10 @@ impl InodeAccessCache {
 
 impl Drop for Inode {
     fn drop(&mut self) {
+        // Without the inode nothing is served by it.
+        if self.facts.get_mut().take_delegation() {
+            self.core().protocol.give_up_delegation(&self.handle);
+        }
         self.registry.forget(&self.handle);
         if self.has(InodeFlag::Forgotten) {
             self.registry.end_forgotten(self.id);

@@ -100,6 +100,19 @@ impl InodeRegistry {
         }
     }
 
+    /// The inode of `handle`, if there is one.
+    pub(crate) fn find(&self, handle: &FileHandle) -> Option<Arc<Inode>> {
+        let hash = self.hash(handle);
+        // Dropped after the lock is released, as above.
+        let mut candidates = Vec::new();
+        {
+            let known = self.index.lock();
+            candidates.extend(known.by_hash.get(&hash).and_then(Weak::upgrade));
+            candidates.extend(known.collided.iter().filter_map(Weak::upgrade));
+        }
+        candidates.into_iter().find(|inode| inode.handle() == handle)
+    }
+
     fn create(self: &Arc<Self>, handle: &FileHandle) -> Arc<Inode> {
         let id = InodeId(self.last.fetch_add(1, Relaxed) + 1);
         Arc::new(Inode::new(id, handle.clone(), Arc::clone(self)))

@@ -13,7 +13,11 @@ use curt_policy::{
     prefetch::{LookupOrder, PrefetchRecord},
 };
 
-use super::{Inode, TypeState, single_flight::PendingRemovals};
+use super::{
+    Inode, TypeState,
+    delegation::{FileDelegation, OpenedAtLookup},
+    single_flight::PendingRemovals,
+};
 use crate::{
     api::InodeId,
     caller::InternedCaller,
@@ -97,6 +101,9 @@ pub(crate) struct OpenState {
     pub(crate) was_removed_here: bool,
     /// Its silly name, if it was removed while it was open.
     pub(crate) silly: Option<SillyName>,
+    /// Its delegation.
+    pub(crate) delegation: Option<FileDelegation>,
+    pub(crate) opened_at_lookup: OpenedAtLookup,
 }
 
 /// The silly name of a removed file.

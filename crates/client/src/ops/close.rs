@@ -128,6 +128,9 @@ pub(crate) fn remove_at_server(
 ) -> Result<(Result<(), Fault>, NameChangeOutcome), Errno> {
     let dir = |event| directory.fileid_if_enabled(event);
     probe!(NfsRemoveEnter { dir: dir(Event::NfsRemoveEnter), name });
+    if let Some(child) = op.sb.dentries.cached_dentry(directory, name).and_then(|cached| cached.child) {
+        child.give_up_delegation();
+    }
     let send = || op.protocol().remove(op.rpc_caller(), directory.handle(), name, false);
     let answer = change::change_name(op, directory, name, send);
     probe!(NfsRemoveExit { dir: dir(Event::NfsRemoveExit), name, error: event_status(&answer) });

@@ -39,6 +39,7 @@ pub(crate) fn link_at_server(
     name: &[u8],
 ) -> Result<NameChangeOutcome, Errno> {
     let before = inode.attributes();
+    inode.give_up_delegation();
     let change = NameChange::begin(op.sb, directory, name);
     let answer = op.protocol().link(op.rpc_caller(), inode.handle(), directory.handle(), name);
     let answer = answer.map_err(|error| {

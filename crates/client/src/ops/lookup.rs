@@ -17,7 +17,7 @@ use curt_policy::{
         DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupHit, LookupReason, LookupTime,
         LookupView, decide_cached_lookup,
     },
-    open as rules,
+    open::{self as rules, LookupBeside},
 };
 use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
@@ -29,10 +29,10 @@ use crate::{
     errno,
     inode::{Inode, InodeFacts, InodeFlag, TypeState},
     ops::{close::OpenGuard, getattr, kernel_names, open_retry, permission, readlink},
-    protocol::{FoundToOpen, NfsReply, ReadData},
+    protocol::{FoundToOpen, LookupToOpen, NfsReply, OpenOwner, ReadData},
     readdir::{
         names,
-        prefetch::{self, FillOutcome},
+        prefetch::{self, FillOutcome, MissCounting},
     },
     superblock::{Op, Superblock},
 };
@@ -175,7 +175,7 @@ fn revalidate_for_open(
     let reason = LookupReason::DirectoryChanged;
     count_lookup(op.sb, reason, Some(&cached));
     let _why = scope::with_cause(Cause::NameAgain);
-    revalidate_name(op, directory, name, reason, Some(cached))
+    revalidate_name(op, directory, name, reason, Some(cached), LookupBeside::Nothing)
 }
 
 /// If the caller's open failed with ESTALE, holds the file that `name` refers to for the retry.
@@ -315,7 +315,14 @@ fn resolve_by(
                 op.sb.count_allowed(allowed_by, why);
                 count_lookup(op.sb, LookupReason::Unknown, Some(&cached));
                 let _why = scope::with_cause(Cause::NameAgain);
-                let resolved = revalidate_name(op, directory, name, LookupReason::Unknown, Some(cached))?;
+                let resolved = revalidate_name(
+                    op,
+                    directory,
+                    name,
+                    LookupReason::Unknown,
+                    Some(cached),
+                    LookupBeside::Nothing,
+                )?;
                 return Ok((resolved, None));
             }
             LookupStep::Deny => {
@@ -328,12 +335,19 @@ fn resolve_by(
                 why = Some(reason);
             }
             LookupStep::Lookup(reason, former) => {
-                if prefetches.begin(op, directory, name, former.is_some())? {
+                let beside = decide_beside(op, name, former.as_ref());
+                let is_opening = matches!(beside, LookupBeside::Open(_));
+                // A file that is opened by the look-up takes a request in any case.
+                let counting = if is_opening { MissCounting::Later } else { MissCounting::Now };
+                if prefetches.begin(op, directory, name, former.is_some(), counting)? {
                     continue;
                 }
                 count_lookup(op.sb, reason, former.as_ref());
                 let _why = former.is_some().then(|| scope::with_cause(Cause::NameAgain));
-                let resolved = revalidate_name(op, directory, name, reason, former)?;
+                let resolved = revalidate_name(op, directory, name, reason, former, beside)?;
+                if is_opening && !is_file(&resolved) {
+                    prefetch::note_miss(op.sb, directory);
+                }
                 names::compare_with_listing(op.sb, directory, name, reason, &resolved);
                 return Ok((resolved, None));
             }
@@ -381,6 +395,7 @@ impl LookupPrefetches {
         directory: &Arc<Inode>,
         name: &[u8],
         was_known: bool,
+        counting: MissCounting,
     ) -> Result<bool, Errno> {
         let can_wait = !was_known || op.sb.soft_revalidation.is_none();
         let may_ask = !std::mem::replace(&mut self.has_asked_listing, true) && can_wait;
@@ -390,7 +405,7 @@ impl LookupPrefetches {
         if std::mem::replace(&mut self.has_filled, true) || !can_wait {
             return Ok(false);
         }
-        self.filled = prefetch::fill(op, directory, name)?;
+        self.filled = prefetch::fill(op, directory, name, counting)?;
         Ok(self.filled != FillOutcome::Nothing)
     }
 }
@@ -588,17 +603,18 @@ pub(crate) fn revalidate_name(
     name: &[u8],
     reason: LookupReason,
     former: Option<CachedDentry>,
+    beside: LookupBeside,
 ) -> Result<ResolvedName, Errno> {
     let usable = match reason {
         LookupReason::DirectoryChanged => None,
         LookupReason::Unknown | LookupReason::TooOld | LookupReason::Racy => former.clone(),
     };
     let Some(usable) = usable.filter(|_| op.sb.soft_revalidation.is_some()) else {
-        return send_lookup(op, directory, name, former);
+        return send_lookup_beside(op, directory, name, former, beside);
     };
     if !op.uses_cache.get()
         && let Some(resolved) =
-            getattr::with_softreval(op, |op| send_lookup(op, directory, name, former.clone()))?
+            getattr::with_softreval(op, |op| send_lookup_beside(op, directory, name, former.clone(), beside))?
     {
         return Ok(resolved);
     }
@@ -608,9 +624,28 @@ pub(crate) fn revalidate_name(
             None => ResolvedName::Missing(None),
         }),
         AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
-            send_lookup(op, directory, name, former)
+            send_lookup_beside(op, directory, name, former, beside)
         }
     }
+}
+
+/// Decides what the look-up of a name does beside, in case that it finds a file.
+fn decide_beside(op: &Op<'_>, name: &[u8], former: Option<&CachedDentry>) -> LookupBeside {
+    if former.is_some_and(|former| former.child.is_some()) || name == b".." {
+        return LookupBeside::Nothing;
+    }
+    let delegates = op.options.uses_delegations() && op.protocol().expects_delegations();
+    op.sb.core.lookup_opens(|opens| {
+        let opens = delegates.then_some(opens);
+        op.sb.core.lookup_reads(|reads| {
+            rules::decide_lookup_beside(&op.options, rules::LookupBenefits { opens, reads })
+        })
+    })
+}
+
+fn is_file(resolved: &ResolvedName) -> bool {
+    let ResolvedName::Object(inode, _) = resolved else { return false };
+    inode.facts().state.facts().is_some_and(|known| known.kind == FileKind::Regular)
 }
 
 /// Sends LOOKUP. `former` is the cached entry of the name.
@@ -620,16 +655,27 @@ pub(crate) fn send_lookup(
     name: &[u8],
     former: Option<CachedDentry>,
 ) -> Result<ResolvedName, Errno> {
+    send_lookup_beside(op, directory, name, former, LookupBeside::Nothing)
+}
+
+/// The same, with what is wanted beside.
+fn send_lookup_beside(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    former: Option<CachedDentry>,
+    beside: LookupBeside,
+) -> Result<ResolvedName, Errno> {
     let ticket = directory.facts().state.ticket();
-    let is_known = former.as_ref().is_some_and(|former| former.child.is_some()) || name == b"..";
-    let read = if is_known {
-        None
-    } else {
-        op.sb.core.lookup_reads(|reads| rules::decide_lookup_read(&op.options, reads))
-    };
     let (caller, handle) = (op.rpc_caller(), directory.handle());
-    let answer = match read {
-        Some(read) => op.protocol().find_to_open(caller, handle, name, Access::ALL, read),
+    let owner = OpenOwner { number: op.identity.number, credential: &op.identity.credential };
+    let beside = match beside {
+        LookupBeside::Nothing => None,
+        LookupBeside::Read(read) => Some(LookupToOpen { rights: Access::ALL, read, open: None }),
+        LookupBeside::Open(read) => Some(LookupToOpen { rights: Access::ALL, read, open: Some(owner) }),
+    };
+    let answer = match beside {
+        Some(beside) => op.protocol().find_to_open(caller, handle, name, beside),
         None => op.protocol().find(caller, handle, name).map(|answer| NfsReply {
             sent_at: answer.sent_at,
             lost_at: answer.lost_at,
@@ -643,23 +689,11 @@ pub(crate) fn send_lookup(
         answer.attributes.as_ref().is_some_and(|attributes| directory.absorb(attributes, sent_at).adopted);
     let learning = LookupReplyContext { directory, name, ticket, adopted, sent_at };
     match answer.outcome {
-        Ok(FoundToOpen { found, granted, data }) => {
+        Ok(found) => {
             directory.prove(&op.identity, Access::LOOKUP, sent_at);
-            let inode = op.sb.registry.inode(&found.handle);
+            let inode = op.sb.registry.inode(&found.found.handle);
             inode.clear(InodeFlag::Stale);
-            match &found.attributes {
-                Some(attributes) => {
-                    let is_adopted = inode.absorb(attributes, sent_at).adopted;
-                    if let Some(granted) = granted {
-                        let rights = Access::worth_asking(attributes.kind);
-                        inode.absorb_answer(&op.identity, rights, granted.common(rights), sent_at);
-                    }
-                    if let Some(data) = data.filter(|_| is_adopted && attributes.kind == FileKind::Regular) {
-                        enter_data(op, &inode, data, answer.sent_at);
-                    }
-                }
-                None => getattr::send_getattr(op, &inode)?,
-            }
+            absorb_found(op, &inode, found, answer.sent_at)?;
             let label = learn(op.sb, &learning, Some(&inode));
             inode.note_use();
             note_false_negative(op.sb, directory, former.as_ref(), label);
@@ -675,6 +709,39 @@ pub(crate) fn send_lookup(
             Err(directory.note_failed_status(status))
         }
     }
+}
+
+/// Caches what a LOOKUP has found of an object.
+fn absorb_found(op: &Op<'_>, inode: &Arc<Inode>, found: FoundToOpen, sent_at: Instant) -> Result<(), Errno> {
+    let FoundToOpen { found, granted, data, was_opened, delegation } = found;
+    // What was changed here while the request was in flight was changed by the handle of an inode
+    // that is known: then this ticket is of a later time, and the change was before the grant or
+    // has ended the delegation.
+    let ticket = inode.facts().state.ticket();
+    let is_new = inode.facts().state.facts().is_none();
+    if let Some(delegation) = &delegation {
+        inode.hold_delegation(delegation);
+    }
+    let Some(attributes) = &found.attributes else { return getattr::send_getattr(op, inode) };
+    let sent = op.sb.core.moment(sent_at);
+    let (is_adopted, dated) = if is_new {
+        inode.absorb_opened(attributes, sent, ticket)
+    } else {
+        (inode.absorb(attributes, sent).adopted, sent)
+    };
+    if let Some(granted) = granted {
+        let rights = Access::worth_asking(attributes.kind);
+        inode.absorb_answer(&op.identity, rights, granted.common(rights), dated);
+    }
+    if was_opened {
+        inode.facts().by_type.file().opened_at_lookup.set();
+        op.sb.core.lookup_opens(|opens| opens.ended(false));
+        op.sb.count(ClientCounter::LookupOpen);
+    }
+    if let Some(data) = data.filter(|_| is_adopted && attributes.kind == FileKind::Regular) {
+        enter_data(op, inode, data, op.sb.core.instant(dated).max(sent_at));
+    }
+    Ok(())
 }
 
 /// Caches what was read together with a LOOKUP, with the caller's credential.

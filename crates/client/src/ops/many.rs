@@ -129,7 +129,12 @@ fn remove_some(
     for target in removal_targets(op, directory, &names)? {
         match target.as_ref().map(RemovalGuard::begin) {
             Some(None) => break,
-            Some(removal) => removals.push(removal),
+            Some(removal) => {
+                if let Some(target) = &target {
+                    target.give_up_delegation();
+                }
+                removals.push(removal);
+            }
             None => removals.push(None),
         }
     }

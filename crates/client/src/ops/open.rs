@@ -16,7 +16,7 @@ use curt_observe::{Cause, ClientCounter, scope};
 use curt_policy::{
     AccessReason, OpenDecision, OpenIntent, OpenView,
     data::{PagesDecision, PagesLabel, decide_pages, decide_written_pages},
-    open::{self as rules, OpenServed, OpenTime, OpenedFile},
+    open::{self as rules, OpenReadBenefit, OpenServed, OpenTime, OpenedFile},
 };
 use curt_rpc::client::Interrupt;
 use curt_types::{FileKind, SetAttributes};
@@ -133,6 +133,10 @@ pub(crate) fn opened(
         if flags.write {
             file.write_opens += 1;
         }
+        if file.opened_at_lookup.take() && !flags.write {
+            op.sb.core.lookup_opens(OpenReadBenefit::used_late);
+            op.sb.count(ClientCounter::LookupOpenUsed);
+        }
         file.first_user.get_or_insert(op.identity.number);
         file.copies_invalidated
     });
@@ -164,7 +168,11 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
                 permission::count_allowed(op, inode, intent.needs(), why);
                 inode.note_use();
                 match served {
-                    OpenServed::Confirmed | OpenServed::Delegated => {}
+                    OpenServed::Confirmed => {}
+                    OpenServed::Delegated => {
+                        inode.facts().note_delegation_use();
+                        op.sb.count(ClientCounter::OpenDelegated);
+                    }
                     OpenServed::WithoutCloseToOpen => op.sb.count(ClientCounter::OpenNocto),
                     OpenServed::Sloppy => op.sb.count(ClientCounter::OpenCtoSloppy),
                 }
@@ -194,11 +202,15 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
 
 /// When the server learns of the open.
 fn open_time(op: &Op<'_>, inode: &Inode, flags: OpenFlags) -> OpenTime {
+    let is_written = inode.facts().by_type.file_if_any().is_some_and(|file| file.write_opens > 0);
     let file = OpenedFile {
         size: inode.attributes().map_or(0, |known| known.size),
         has_data: inode
             .data_if_any()
             .is_some_and(|data| data.pages_since().is_some() || data.has_unwritten()),
+        is_delegated_by_open: !is_written
+            && op.options.uses_delegations()
+            && op.protocol().expects_delegations(),
     };
     let (intent, decision) = (intent(flags), open_decision(op, inode, intent(flags)));
     op.sb.core.open_reads(|reads| rules::decide_open_time(decision, intent, file, reads))
@@ -219,7 +231,7 @@ fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision
         age: sent_at.map_or(std::time::Duration::MAX, |sent_at| now.since(sent_at)),
         written_here: written_here || file.is_some_and(|file| file.write_opens > 0),
         closed_after_writing: closed_at.is_some_and(|closed| sent_at.is_none_or(|sent_at| sent_at < closed)),
-        locking: facts.locking(),
+        locking: facts.locking(now),
         access: inode.access_view(&facts, &op.identity, is_foreign, now),
     };
     drop(facts);
@@ -238,7 +250,7 @@ fn check_page_cache(sb: &Superblock, inode: &Inode) -> PageCacheState {
         (Some(_), None) => PagesDecision::Drop,
         (Some(since), Some(epoch)) => {
             let label = PagesLabel { epoch, sent_at: sb.core.moment(since) };
-            decide_pages(Some(label), &facts.state, facts.locking(), &clock, &options)
+            decide_pages(Some(label), &facts.state, facts.locking(sb.core.now()), &clock, &options)
         }
     };
     if pages == PagesDecision::Drop {

@@ -205,6 +205,9 @@ pub(crate) fn rename_at_server(
     let source = op.sb.dentries.last_object(from.directory, from.name);
     let moved = from.cached_child(&op.sb.dentries);
     let replaced = to.cached_child(&op.sb.dentries);
+    for changed in moved.iter().chain(&replaced) {
+        changed.give_up_delegation();
+    }
     let change_from = NameChange::begin(op.sb, from.directory, from.name);
     let change_to = NameChange::begin(op.sb, to.directory, to.name);
     let answer = op.protocol().rename(

@@ -52,6 +52,9 @@ impl<'a> ServerOpenGuard<'a> {
         time: OpenTime,
     ) -> Result<Self, Errno> {
         let access = share_access(flags);
+        if access != ShareAccess::Read {
+            inode.give_up_delegation();
+        }
         let owner = OpenOwner { number: op.identity.number, credential: &op.identity.credential };
         let mut has_read = false;
         for _ in 0..ATTEMPTS_MAX {
@@ -126,16 +129,18 @@ fn send_open_alone(
 ) -> Result<Option<(ReadData, Instant)>, Errno> {
     let rights = Access::worth_asking(FileKind::Regular);
     let _why = scope::with_cause(Cause::OpenCheck);
+    let ticket = inode.facts().state.ticket();
     let answer = op.protocol().open(op.rpc_caller(), inode.handle(), owner, access, rights, read);
     let answer = answer.map_err(errno::of_call)?;
-    let sent_at = op.sb.core.moment(answer.sent_at);
+    let mut sent_at = op.sb.core.moment(answer.sent_at);
     if let Some(attributes) = &answer.attributes {
-        let _ = inode.absorb(attributes, sent_at);
+        (_, sent_at) = inode.absorb_opened(attributes, sent_at, ticket);
     }
     match answer.outcome {
         Ok(opened) => {
             inode.absorb_answer(&op.identity, rights, opened.granted, sent_at);
-            Ok(opened.data.map(|data| (data, answer.sent_at)))
+            let read_at = op.sb.core.instant(sent_at).max(answer.sent_at);
+            Ok(opened.data.map(|data| (data, read_at)))
         }
         Err(status) => {
             let needs = match access {

@@ -7,6 +7,7 @@
 //! [`NfsReply`] is a time before the first transmission. Must not know inodes or caches.
 
 mod deadline;
+pub mod delegation;
 pub mod locking;
 pub mod mounting;
 pub mod opening;
@@ -35,6 +36,7 @@ use curt_types::{
 use crate::data::shared_bytes::SharedBytes;
 
 pub use curt_observe::{CompletedRequest, OperationCounters, OperationFigure};
+pub use delegation::{DelegationEnd, DelegationEvents, HeldDelegation, LeaseEnd};
 pub use locking::*;
 pub use opening::*;
 pub use rpc_client::{RpcCaller, RpcClient};
@@ -113,19 +115,33 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     ) -> Answer<LookupReply, Option<Attributes>>;
 
     /// As [`Protocol::find`], with what an open of a file that is found needs beside, if that takes
-    /// no further request: the subset of `rights` that the caller has, and up to `read` bytes.
+    /// no further request.
     fn find_to_open(
         &self,
         caller: RpcCaller<'_>,
         directory: &FileHandle,
         name: &[u8],
-        _rights: Access,
-        _read: u32,
+        _beside: LookupToOpen<'_>,
     ) -> Answer<FoundToOpen, Option<Attributes>> {
         let answer = self.find(caller, directory, name)?;
         let NfsReply { sent_at, lost_at, outcome, attributes } = answer;
         Ok(NfsReply { sent_at, lost_at, outcome: outcome.map(FoundToOpen::from), attributes })
     }
+
+    /// Reports delegations to `events` from now on. `origin` is that of the mount's moments.
+    fn report_delegations(&self, _events: Weak<dyn DelegationEvents>, _origin: Instant) {}
+
+    /// Whether the server is asked for delegations. If not, those that are held are returned.
+    fn allow_delegations(&self, _are_allowed: bool) {}
+
+    /// Whether the server is expected to delegate a file that is opened for reading.
+    fn expects_delegations(&self) -> bool {
+        false
+    }
+
+    /// The file is about to be changed by this client: its delegation is returned with the next
+    /// request. Sends nothing.
+    fn give_up_delegation(&self, _file: &FileHandle) {}
 
     /// Looks paths up, given by their components, from `from`; with `read` also reads that many
     /// bytes of each file. Returns the results of the first of them, at least one; `None` if this
@@ -343,6 +359,17 @@ pub struct LookupReply {
     pub attributes: Option<Attributes>,
 }
 
+/// What is wanted beside the look-up of a file that is opened next.
+#[derive(Clone, Copy, Debug)]
+pub struct LookupToOpen<'a> {
+    /// The rights that are asked about.
+    pub rights: Access,
+    /// The number of bytes.
+    pub read: u32,
+    /// The file is opened for reading, to get a delegation.
+    pub open: Option<OpenOwner<'a>>,
+}
+
 /// The object of a name, and what an open needs.
 #[derive(Clone, Debug)]
 pub struct FoundToOpen {
@@ -352,11 +379,15 @@ pub struct FoundToOpen {
     pub granted: Option<Access>,
     /// The file's first bytes.
     pub data: Option<ReadData>,
+    /// It was opened.
+    pub was_opened: bool,
+    /// The delegation, before the attributes, the rights and the data were read.
+    pub delegation: Option<Arc<HeldDelegation>>,
 }
 
 impl From<LookupReply> for FoundToOpen {
     fn from(found: LookupReply) -> Self {
-        Self { found, granted: None, data: None }
+        Self { found, granted: None, data: None, was_opened: false, delegation: None }
     }
 }
 

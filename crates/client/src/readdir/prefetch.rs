@@ -43,6 +43,21 @@ pub(crate) enum FillOutcome {
     Sent,
 }
 
+/// When a name that has to be requested counts as one that a fill might have saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissCounting {
+    /// Now.
+    Now,
+    /// When it is known what the name refers to ([`note_miss`]).
+    Later,
+}
+
+/// A name was requested alone that a fill might have saved.
+pub(crate) fn note_miss(sb: &Superblock, directory: &Inode) {
+    directory.facts().by_type.directory().prefetch.own.missed();
+    sb.core.learn_prefetch(PrefetchBenefit::missed);
+}
+
 fn wait_for(op: &Op<'_>, call: &Arc<InFlightCall>) -> Result<(), Errno> {
     call.wait(op.interrupt()).map(|_| ()).ok_or(Errno::INTR)
 }
@@ -51,18 +66,19 @@ fn wait_for(op: &Op<'_>, call: &Arc<InFlightCall>) -> Result<(), Errno> {
 fn decide_for_name(
     sb: &Superblock,
     directory: &Inode,
+    counting: MissCounting,
     want: for<'a> fn(&'a PrefetchView) -> Want<'a>,
 ) -> Option<u32> {
+    if counting == MissCounting::Now {
+        note_miss(sb, directory);
+    }
     let (record, size) = {
         let mut facts = directory.facts();
         let size = facts.state.facts().map(|known| known.size);
-        let record = &mut facts.by_type.directory().prefetch;
-        record.own.missed();
-        (*record, size)
+        (facts.by_type.directory().prefetch, size)
     };
     let parent = directory.parent();
     let beside = parent.map(|parent| parent.facts().by_type.directory().prefetch.below);
-    sb.core.learn_prefetch(PrefetchBenefit::missed);
     let view = PrefetchView {
         record,
         beside: beside.unwrap_or_default(),
@@ -109,7 +125,12 @@ fn note_fill(
 ///
 /// # Errors
 /// EINTR; no answer on a soft mount.
-pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<FillOutcome, Errno> {
+pub(crate) fn fill(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    counting: MissCounting,
+) -> Result<FillOutcome, Errno> {
     if !op.options.fills() || !op.sb.core.protocol.lists_attributes() || name == b".." {
         return Ok(FillOutcome::Nothing);
     }
@@ -130,7 +151,7 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
     if is_unlistable_name(op.sb, directory, name) {
         return Ok(FillOutcome::Nothing);
     }
-    let Some(bytes) = decide_for_name(op.sb, directory, |view| Want::Name(view)) else {
+    let Some(bytes) = decide_for_name(op.sb, directory, counting, |view| Want::Name(view)) else {
         return Ok(FillOutcome::Nothing);
     };
     // LOOKUP proves search permission, READDIRPLUS does not.
@@ -282,7 +303,7 @@ pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], wa
     let (first, bytes) = match in_order {
         Some(bytes) => (ordinal, bytes),
         None if !listing.is_large() => return false,
-        None => match decide_for_name(op.sb, inode, |view| Want::ListedName(view)) {
+        None => match decide_for_name(op.sb, inode, MissCounting::Now, |view| Want::ListedName(view)) {
             Some(bytes) if permission::may_list(op, inode) => (around, bytes),
             Some(_) | None => return false,
         },

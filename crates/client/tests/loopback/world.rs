@@ -21,7 +21,11 @@ use curt_client::{
     protocol::{
         RpcCaller, RpcClient,
         v3::{NfsV3, nlm::NlmClient},
-        v4::{self, identity::ClientIdentity, mounting::Nfs4Mount},
+        v4::{
+            self,
+            identity::ClientIdentity,
+            mounting::{Callbacks, Nfs4Mount},
+        },
     },
 };
 use curt_loopback::{LoopbackStep, LoopbackTransport};
@@ -182,12 +186,26 @@ impl World {
     }
 
     fn transport_to(&self, service: Arc<NfsService>) -> Arc<dyn Transport> {
+        Arc::new(self.loopback(service))
+    }
+
+    fn loopback(&self, service: Arc<NfsService>) -> LoopbackTransport {
         let clock = Arc::clone(&self.clock);
         let service: Arc<dyn curt_rpc::server::RpcService> = service;
-        Arc::new(LoopbackTransport::new(service).with_hook(move |moment, _, _| {
+        LoopbackTransport::new(service).with_hook(move |moment, _, _| {
             let (LoopbackStep::Sent | LoopbackStep::Answered) = moment;
             clock.pass(REQUEST / 2);
-        }))
+        })
+    }
+
+    /// Lets the server call clients, as far as their transports allow that.
+    pub(crate) fn serve_callbacks(&self) {
+        self.service.serve_callbacks().unwrap();
+    }
+
+    /// A transport over which the server can call `callbacks`.
+    pub(crate) fn way_with(&self, callbacks: &Callbacks) -> Arc<dyn Transport> {
+        Arc::new(self.loopback(Arc::clone(&self.service)).with_callbacks(callbacks.service()))
     }
 
     pub(crate) fn mount(&self, cache: CacheOptions) -> BenchMount {
@@ -243,12 +261,39 @@ impl World {
         self.mount_v4_with(ClientOptions { cache, ..ClientOptions::default() }, name, transport)
     }
 
+    /// A client of NFSv4.1 with this name, which the server can call.
+    pub(crate) fn mount_called_back(&self, cache: CacheOptions, name: &str) -> BenchMount {
+        let callbacks = Callbacks::default();
+        self.mount_v4_calling(cache, name, self.way_with(&callbacks), &callbacks)
+    }
+
+    /// The same over a transport of [`Self::way_with`].
+    pub(crate) fn mount_v4_calling(
+        &self,
+        cache: CacheOptions,
+        name: &str,
+        transport: Arc<dyn Transport>,
+        callbacks: &Callbacks,
+    ) -> BenchMount {
+        self.mount_v4_called(ClientOptions { cache, ..ClientOptions::default() }, name, transport, callbacks)
+    }
+
     /// The same with other options.
     pub(crate) fn mount_v4_with(
         &self,
         behaviour: ClientOptions,
         name: &str,
         transport: Arc<dyn Transport>,
+    ) -> BenchMount {
+        self.mount_v4_called(behaviour, name, transport, &Callbacks::default())
+    }
+
+    fn mount_v4_called(
+        &self,
+        behaviour: ClientOptions,
+        name: &str,
+        transport: Arc<dyn Transport>,
+        callbacks: &Callbacks,
     ) -> BenchMount {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let background: Arc<dyn Background> = Arc::new(Inline);
@@ -263,7 +308,7 @@ impl World {
             background: Arc::clone(&background),
             clock: Arc::clone(&clock),
         };
-        let mounted = v4::mounting::mount_over(transport, &export, mount).unwrap();
+        let mounted = v4::mounting::mount_over(transport, callbacks, &export, mount).unwrap();
         let root =
             MountedRoot { handle: mounted.root, limits: mounted.limits, path_limits: mounted.path_limits };
         let told = Arc::new(Told::default());

@@ -7,7 +7,9 @@ use curt_policy::locks::LockOrder;
 use curt_policy::{AccessMode, ListingMode, PlusMode};
 use curt_rpc::client::{AddressFamily, RecoveryMode};
 
-use super::settings::{AllowedUsers, Atime, FigureSettings, LockSettings, SecurityFlavor, Settings};
+use super::settings::{
+    AllowedUsers, Atime, FigureSettings, LockSettings, NfsVersion, SecurityFlavor, Settings,
+};
 use super::table::{FILL_MODES, LOCAL_LOCKS, LOOKUP_CACHES, RACY_GUARDS};
 use super::values::word_of;
 
@@ -180,6 +182,9 @@ impl OptionString {
             PlusMode::Always => "rdirplus=force",
         });
         self.value("dirfill", word_of(&cache.fill, FILL_MODES));
+        if settings.version != NfsVersion::Three || !cache.delegations {
+            self.word(if cache.delegations { "delegations" } else { "nodelegations" });
+        }
         if cache.listing == ListingMode::Restart {
             self.word("readdir=restart");
         }
@@ -202,6 +207,7 @@ mod tests {
             "actimeo=600,local_lock=flock,sec=none,names_max=5000,dirty_max=64M,listing_max=16M,readdir=restart,dirfill=off",
             "mountstats=0,metrics=9049,ring=off",
             "kernelnames=0",
+            "vers=4.1,nodelegations",
             "kernelnames=0.125",
             "ring=operation",
             "locks=server-first,lockhandoff=16,lockport=4045",

@@ -78,6 +78,7 @@ fn opposite(option: &str) -> &'static str {
         "ring" if option.ends_with("request") => "ring=off",
         "locks" if option.ends_with("local-first") => "locks=server-first",
         "readdir" if option.ends_with("auto") => "readdir=restart",
+        "delegations" => "nodelegations",
         "dirfill" if option.ends_with("auto") => "dirfill=off",
         "rw" => "ro",
         "exec" => "noexec",

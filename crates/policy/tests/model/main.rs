@@ -9,6 +9,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where its own model is wrong")]
 
+mod delegations;
 mod directories;
 mod explore;
 mod files;

@@ -58,6 +58,18 @@ impl<'a> CallContext<'a> {
         }
     }
 
+    /// The same, of a peer that can be called.
+    #[must_use]
+    pub const fn detached_with_backchannel(
+        peer: SocketAddr,
+        local: SocketAddr,
+        backchannel: &'a dyn Fn() -> Arc<dyn Backchannel>,
+    ) -> Self {
+        let mut context = Self::detached(peer, local);
+        context.backchannel = Some(backchannel);
+        context
+    }
+
     /// The context of a call on a connection.
     pub(crate) fn of_connection(
         peer: SocketAddr,

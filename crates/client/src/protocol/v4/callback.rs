@@ -1,8 +1,9 @@
 //! The calls of the server over the client's connections (RFC 8881 section 20).
 //!
-//! Owns the slots of the backchannel. A call of another session is refused, whatever it asks. The
-//! client holds no delegation or layout that could be recalled, so every recall names a state that
-//! it does not have. CB_NOTIFY_LOCK wakes the waiter that it names.
+//! Owns the slots of the backchannel. A call of another session is refused, whatever it asks.
+//! CB_RECALL ends the delegation that it names before it is answered; CB_RECALL_ANY ends those that
+//! are too many. The client holds no write delegation, whose attributes CB_GETATTR could ask for,
+//! and no layout. CB_NOTIFY_LOCK wakes the waiter that it names.
 
 use std::sync::Arc;
 
@@ -18,7 +19,10 @@ use curt_rpc::{
 use curt_xdr::{Decode, Decoder, Encode, put_opaque};
 use parking_lot::Mutex;
 
-use super::lock_states::{self, LockStateTable};
+use super::{
+    delegation::DelegationTable,
+    lock_states::{self, LockStateTable},
+};
 
 /// The program that the client chooses for callbacks, of those that RPC leaves to users.
 pub(super) const PROGRAM: u32 = 0x4000_0000;
@@ -46,6 +50,7 @@ pub(super) fn limits() -> ChannelAttributes {
 pub(super) struct CallbackService {
     session: Mutex<CallbackSession>,
     locks: Arc<LockStateTable>,
+    delegations: Arc<DelegationTable>,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +78,11 @@ impl CallbackService {
     /// The locks that the server may notify this client of.
     pub(super) fn locks(&self) -> Arc<LockStateTable> {
         Arc::clone(&self.locks)
+    }
+
+    /// The delegations that the server may recall.
+    pub(super) fn delegations(&self) -> Arc<DelegationTable> {
+        Arc::clone(&self.delegations)
     }
 
     /// Accepts the calls of a session from now on, and of no other.
@@ -190,12 +200,14 @@ impl CallbackService {
     ) -> Result<NfsStat4, curt_xdr::DecodeError> {
         Ok(match operation {
             CallbackOperation::Recall => {
-                CbRecallArgs4::decode(decoder)?;
-                NfsStat4::BadStateid
+                let CbRecallArgs4 { stateid, object, .. } = CbRecallArgs4::decode(decoder)?;
+                self.delegations.recall(&object.into(), stateid)
             }
-            // Nothing is kept that could be returned.
             CallbackOperation::RecallAny => {
-                CbRecallAnyArgs4::decode(decoder)?;
+                let CbRecallAnyArgs4 { objects_to_keep, types } = CbRecallAnyArgs4::decode(decoder)?;
+                if types.contains(CbRecallAnyArgs4::READ_DELEGATIONS) {
+                    self.delegations.limit(usize::try_from(objects_to_keep).unwrap_or(usize::MAX));
+                }
                 NfsStat4::Ok
             }
             CallbackOperation::NotifyLock => {

@@ -29,9 +29,9 @@ use curt_rpc::{
 use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
-    NfsV4,
+    NfsV4, SentOpen,
     open::{OpenKey, OpenResult, Rider, RiderOperation, UsableOpen, wire},
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
     session::{Need, Purpose, SlotGuard, SlotTurn},
 };
@@ -95,8 +95,16 @@ struct Head<'a> {
 struct UsedOpen<'a> {
     key: &'a OpenKey,
     stateid: Stateid,
-    /// An OPEN for reading precedes, with this credential.
-    opens_as: Option<Arc<RpcCredential>>,
+    /// An OPEN for reading precedes.
+    delayed: Option<DelayedOpen>,
+}
+
+/// An OPEN for reading in a [`Head`].
+#[derive(Clone)]
+struct DelayedOpen {
+    credential: Arc<RpcCredential>,
+    /// It asks for a delegation.
+    wants_delegation: bool,
 }
 
 /// The operations of a [`Head`].
@@ -108,7 +116,7 @@ struct HeadShape {
 }
 
 /// The most operations of an intent, with SEQUENCE.
-const OWN_OPERATIONS_MAX: u32 = 9;
+pub(super) const OWN_OPERATIONS_MAX: u32 = 11;
 
 /// Longest SEQUENCE and riders in a reply, in bytes.
 const HEAD_MAX: usize = 2048;
@@ -144,10 +152,11 @@ impl Encode for CompoundCall<'_> {
         }
         if let Some(open) = &self.head.open {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&open.key.file) });
-            if open.opens_as.is_some() {
+            if let Some(delayed) = &open.delayed {
                 let name = owner_name(open.key.owner);
                 let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
-                operations.push(&open_arguments(self.client, &name, ShareAccess::Read, how, claim));
+                let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
+                operations.push(&with_wish(arguments, delayed.wants_delegation));
             }
         }
         (self.append)(&mut operations, self.head.stateid());
@@ -202,7 +211,7 @@ impl Head<'_> {
         HeadShape {
             riders: self.riders.iter().map(|rider| rider.does).collect(),
             has_file: self.open.is_some(),
-            has_open: self.open.as_ref().is_some_and(|open| open.opens_as.is_some()),
+            has_open: self.open.as_ref().is_some_and(|open| open.delayed.is_some()),
         }
     }
 }
@@ -398,11 +407,13 @@ impl NfsV4 {
         let open = match request.open.map(|key| (key, usable(key))) {
             None => None,
             Some((key, UsableOpen::None)) => {
-                Some(UsedOpen { key, stateid: Stateid::ANONYMOUS, opens_as: None })
+                Some(UsedOpen { key, stateid: Stateid::ANONYMOUS, delayed: None })
             }
-            Some((key, UsableOpen::Stateid(stateid))) => Some(UsedOpen { key, stateid, opens_as: None }),
+            Some((key, UsableOpen::Stateid(stateid))) => Some(UsedOpen { key, stateid, delayed: None }),
             Some((key, UsableOpen::Delayed(credential))) => {
-                Some(UsedOpen { key, stateid: Stateid::CURRENT, opens_as: Some(credential) })
+                let wants_delegation = self.wants_delegation(&key.file, ShareAccess::Read);
+                let delayed = Some(DelayedOpen { credential, wants_delegation });
+                Some(UsedOpen { key, stateid: Stateid::CURRENT, delayed })
             }
             Some((_, UsableOpen::Lost)) => {
                 slot.refused();
@@ -414,6 +425,8 @@ impl NfsV4 {
                 return Ok(Attempt::Again);
             }
         };
+        let is_opening = open.as_ref().is_some_and(|open| open.delayed.is_some());
+        let _opening = is_opening.then(|| self.delegations.begin_opening());
         let riders = self.riders(request, &slot, carries);
         let sent = SentCompound { request, slot, head: Head { riders, open } };
         let shape = sent.head.shape();
@@ -429,7 +442,7 @@ impl NfsV4 {
         let result = match result {
             Ok(result) => result,
             Err(error) => {
-                self.opens.put_back(sent.head.riders);
+                self.put_back_riders(sent.head.riders);
                 return Err(error);
             }
         };
@@ -437,10 +450,11 @@ impl NfsV4 {
         let Some(consumed) = sink.as_ref().and_then(|sink| sink.consumed.get()) else {
             return self.judge(sent, shape, result);
         };
+        let generation = sent.slot.generation();
         // The next reply that is not consumed says again whether the backchannel is broken.
         let _ = sent.slot.executed(&consumed.sequence, result.sent_at);
         for rider in &sent.head.riders {
-            self.opens.rode(rider, Ok(rider.stateid));
+            self.rode(rider, Ok(rider.stateid), generation);
         }
         if let (Some(open), Some(opened)) = (&sent.head.open, consumed.opened) {
             self.opened_within(open, opened);
@@ -457,14 +471,43 @@ impl NfsV4 {
         };
         let room = slot.operations_max.saturating_sub(OWN_OPERATIONS_MAX) / 2;
         let most = most.min(usize::try_from(room).unwrap_or(0));
-        self.opens.take_riders(request.caller.credential, Some(self.rpc.now()), most)
+        let (credential, now) = (request.caller.credential, self.rpc.now());
+        let returns = self.delegations.take_returns(credential, most);
+        for returned in &returns {
+            // The open that the delegation kept is closed with it.
+            self.opens.undelegated(&returned.key, now);
+        }
+        let mut riders: Vec<_> = returns.iter().map(Rider::returning).collect();
+        riders.extend(self.opens.take_riders(credential, Some(now), most.saturating_sub(riders.len())));
+        riders
+    }
+
+    /// Riders whose compound was not executed, or not known to be.
+    fn put_back_riders(&self, riders: Vec<Rider>) {
+        let (returns, others): (Vec<_>, Vec<_>) =
+            riders.into_iter().partition(|rider| rider.does == RiderOperation::Return);
+        returns.iter().filter_map(Rider::returned).for_each(|returned| self.delegations.put_back(returned));
+        self.opens.put_back(others);
+    }
+
+    /// A rider was executed, or refused with this status.
+    fn rode(&self, rider: &Rider, outcome: Result<Stateid, NfsStat4>, generation: u64) {
+        match rider.returned() {
+            Some(returned) => {
+                if self.delegations.returned(returned, outcome.map(|_| ())) {
+                    self.session.demand(Need::TestStates, generation);
+                }
+            }
+            None => self.opens.rode(rider, outcome),
+        }
     }
 
     /// A delayed OPEN was executed.
     fn opened_within(&self, open: &UsedOpen<'_>, opened: OpenResult) {
-        if let Some(credential) = &open.opens_as {
-            let owner = OpenOwner { number: open.key.owner, credential };
-            self.opens.opened(&open.key.file, owner, ShareAccess::Read, opened, self.rpc.now());
+        if let Some(delayed) = &open.delayed {
+            let owner = OpenOwner { number: open.key.owner, credential: &delayed.credential };
+            let wish = SentOpen { access: ShareAccess::Read, wanted_delegation: delayed.wants_delegation };
+            self.opened(&open.key.file, owner, wish, opened);
         }
     }
 
@@ -486,7 +529,7 @@ impl NfsV4 {
             let (mut results, sequence) = match sequence {
                 Ok(decoded) => decoded,
                 Err(error) => {
-                    self.opens.put_back(head.riders);
+                    self.put_back_riders(head.riders);
                     return Err(self.rpc.malformed("SEQUENCE", error));
                 }
             };
@@ -501,17 +544,17 @@ impl NfsV4 {
                 Ok(_) => {
                     // The reply is not this request's: nothing of the session can be relied upon.
                     tracing::warn!("the server has answered for another slot: the session is created again");
-                    self.opens.put_back(head.riders);
+                    self.put_back_riders(head.riders);
                     drop(slot);
                     self.session.demand(Need::Session, generation);
                     return Err(CallError::SystemError);
                 }
                 Err(status) => {
-                    self.opens.put_back(head.riders);
+                    self.put_back_riders(head.riders);
                     return self.refused(request, slot, status);
                 }
             }
-            (*results.header(), self.judge_head(&mut results, &mut head)?)
+            (*results.header(), self.judge_head(&mut results, &mut head, generation)?)
         };
         let refused = match outcome {
             HeadOutcome::Unburdened => return Ok(Attempt::Unburdened),
@@ -538,19 +581,20 @@ impl NfsV4 {
         &self,
         results: &mut CompoundResults<'_>,
         head: &mut Head<'_>,
+        generation: u64,
     ) -> Result<HeadOutcome, CallError> {
         let mut riders = std::mem::take(&mut head.riders).into_iter();
         while let Some(rider) = riders.next() {
             let rode = match outcome(rider.does.result(results)) {
                 Ok(rode) => rode,
                 Err(error) => {
-                    self.opens.put_back(riders.collect());
+                    self.put_back_riders(riders.collect());
                     return Err(self.rpc.malformed(rider.does.operation().name(), error));
                 }
             };
-            self.opens.rode(&rider, rode);
+            self.rode(&rider, rode, generation);
             if rode.is_err() {
-                self.opens.put_back(riders.collect());
+                self.put_back_riders(riders.collect());
                 return Ok(HeadOutcome::Unburdened);
             }
         }
@@ -558,7 +602,7 @@ impl NfsV4 {
         if let Err(status) = self.decoded(outcome(results.next::<()>(Nfs4Operation::Putfh)))? {
             return Ok(HeadOutcome::Refused(status));
         }
-        if open.opens_as.is_some() {
+        if open.delayed.is_some() {
             let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
             match self.decoded(opened)? {
                 Ok(ok) => self.opened_within(open, OpenResult::from(&ok)),

@@ -2,8 +2,8 @@
 //! for each intent.
 //!
 //! `compound` sends a compound until it is answered, `session` has the slots, `recovery` does what
-//! the session needs, `open` has the opens, `lock_states` the locks and `lock` their requests,
-//! `callback` answers the server, `attributes` converts.
+//! the session needs, `open` has the opens, `delegation` the read delegations, `lock_states` the
+//! locks and `lock` their requests, `callback` answers the server, `attributes` converts.
 //! This file has the compounds of the intents.
 //!
 //! Attributes that are to show a change come after it; those that label a result (names, rights,
@@ -13,6 +13,7 @@
 mod attributes;
 mod callback;
 mod compound;
+mod delegation;
 pub mod identity;
 mod listing;
 mod lock;
@@ -34,9 +35,10 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use curt_policy::delegation::DelegationWish;
 use curt_policy::locks::{LockError, LockReply};
 use curt_policy::open::{CLOSES_ALONE_MAX, KEPT_FOR};
 use curt_proto::nfs4::{
@@ -59,19 +61,21 @@ use curt_xdr::{DecodeError, Opaque};
 use self::{
     attributes::{EncodedAttributes, directory_step, file_step, object_of},
     callback::CallbackService,
-    compound::{CompoundReply, CompoundRequest, REPEATABLE},
+    compound::{CompoundReply, CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
+    delegation::{DelegationTable, OpenedForDelegation},
     identity::ClientIdentity,
     lock_states::LockStateTable,
     open::{OpenKey, OpenResult, OpenTable},
-    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name},
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, Judged, Results, done, fault, optional, outcome},
     session::SessionMonitor,
 };
 use super::{
-    Answer, CreateRequest, CreatedObject, FoundToOpen, FsstatReply, LinkAttributes, ListRequest, LockAnswer,
-    LockEvents, LockMode, LookupReply, NfsReply, OpenCaller, OpenOwner, OpenReply, PathReply, Protocol,
-    ReadData, ReadSink, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, ShareAccess,
-    WireLock, WireOwner, WriteReply, deadline::within, read_data::bytes_of,
+    Answer, CreateRequest, CreatedObject, DelegationEvents, FoundToOpen, FsstatReply, HeldDelegation,
+    LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LookupReply, LookupToOpen, NfsReply,
+    OpenCaller, OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RemoteLock,
+    RenameAttributes, RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner, WriteReply, deadline::within,
+    read_data::bytes_of,
 };
 use crate::threads::Background;
 
@@ -85,12 +89,22 @@ pub struct NfsV4 {
     machine: RpcCredential,
     session: Arc<SessionMonitor>,
     opens: OpenTable,
+    delegations: Arc<DelegationTable>,
     locks: Arc<LockStateTable>,
     callbacks: Arc<CallbackService>,
     background: Arc<dyn Background>,
     this: Weak<Self>,
     /// Unused opens are to be closed soon.
     is_closing: AtomicBool,
+    /// Delegations are being returned.
+    is_returning: AtomicBool,
+}
+
+/// An OPEN that was sent.
+#[derive(Clone, Copy)]
+struct SentOpen {
+    access: ShareAccess,
+    wanted_delegation: bool,
 }
 
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
@@ -107,19 +121,15 @@ const READ_HEAD: usize = RESULTS_SMALL;
 /// 176.
 const ENTRY_PLUS_PART: u32 = 4;
 
+/// Compounds in which delegations are returned before the rest is left for others.
+const RETURN_ATTEMPTS: usize = 8;
+
 /// The lease is renewed when it has not been for this part of it.
 const RENEWAL_PART: u32 = 2;
 
 /// The position of the attributes of what LOOKUP has found. What follows does not concern the name:
 /// it is not sent again for its sake.
 const LOOKUP_ATTRIBUTES_AT: u32 = 4;
-
-/// What is asked beside a LOOKUP.
-#[derive(Clone, Copy)]
-struct FindBeside {
-    rights: Access,
-    read: u32,
-}
 
 type Operations<'a, 'b> = &'a mut CompoundEncoder<'b>;
 
@@ -141,19 +151,91 @@ impl NfsV4 {
         callbacks: Arc<CallbackService>,
         background: Arc<dyn Background>,
     ) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
-            rpc,
-            minor_version,
-            identity,
-            machine,
-            session: Arc::default(),
-            opens: OpenTable::default(),
-            locks: callbacks.locks(),
-            callbacks,
-            background,
-            this: Weak::clone(this),
-            is_closing: AtomicBool::new(false),
+        let session = Arc::<SessionMonitor>::default();
+        let delegations = callbacks.delegations();
+        session.lock().lease_end = Arc::clone(delegations.lease());
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let returner = Weak::clone(this);
+            delegations.set_must_return(Box::new(move || {
+                if let Some(this) = returner.upgrade() {
+                    this.return_delegations();
+                }
+            }));
+            Self {
+                rpc,
+                minor_version,
+                identity,
+                machine,
+                session,
+                opens: OpenTable::default(),
+                delegations,
+                locks: callbacks.locks(),
+                callbacks,
+                background,
+                this: Weak::clone(this),
+                is_closing: AtomicBool::new(false),
+                is_returning: AtomicBool::new(false),
+            }
         })
+    }
+
+    /// Whether an OPEN of a file asks for a delegation.
+    fn wants_delegation(&self, file: &FileHandle, access: ShareAccess) -> bool {
+        let wish = DelegationWish {
+            is_allowed: self.delegations.is_allowed(),
+            can_be_recalled: self.session.lock().has_callbacks(),
+            only_reads: access == ShareAccess::Read,
+            is_written_here: self.opens.is_written(file),
+        };
+        wish.is_wanted()
+    }
+
+    /// The server has executed an OPEN. Returns the delegation that the client has got.
+    fn opened(
+        &self,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        sent: SentOpen,
+        result: OpenResult,
+    ) -> Option<Arc<HeldDelegation>> {
+        self.opens.opened(file, owner, sent.access, result, self.rpc.now());
+        let key = OpenKey { file: file.clone(), owner: owner.number };
+        let open = OpenedForDelegation {
+            key: &key,
+            credential: owner.credential,
+            was_wanted: sent.wanted_delegation,
+            is_written_here: self.opens.is_written(file),
+        };
+        let held = self.delegations.opened(&open, result.delegation, result.granting)?;
+        self.opens.delegated(&key, &held);
+        Some(held)
+    }
+
+    /// Returns delegations in the background.
+    fn return_delegations(&self) {
+        if self.is_returning.swap(true, Relaxed) {
+            return;
+        }
+        let this = Weak::clone(&self.this);
+        let give_back = move || {
+            let Some(this) = this.upgrade() else { return };
+            this.send_returns(&Interrupt::never());
+            this.is_returning.store(false, Relaxed);
+            // What was added meanwhile.
+            this.send_returns(&Interrupt::never());
+        };
+        self.background.spawn(Box::new(give_back));
+    }
+
+    /// Returns delegations in compounds of their own. What the server delays goes with a later one.
+    fn send_returns(&self, interrupt: &Interrupt) {
+        let attempts = self.delegations.returns_count() / CLOSES_ALONE_MAX + RETURN_ATTEMPTS;
+        for _ in 0..attempts {
+            let Some(credential) = self.delegations.return_credential() else { return };
+            if self.send(&alone(RpcCaller { credential: &credential, interrupt })).is_err() {
+                return;
+            }
+        }
     }
 
     /// Sends a compound with small results and judges them.
@@ -193,20 +275,34 @@ impl NfsV4 {
         NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
     }
 
-    /// A LOOKUP, and what is wanted beside. Its READ is nobody's: no open has to be closed if the
-    /// file is not opened. The failure of what follows LOOKUP does not concern the name.
+    /// A LOOKUP, and what is wanted beside. Without an OPEN its READ is nobody's: no open has to be
+    /// closed if the file is not opened. The failure of what follows LOOKUP does not concern the
+    /// name.
+    ///
+    /// What an OPEN is followed by is of the time of its delegation. What precedes it is there for
+    /// objects that cannot be opened.
     fn find_beside(
         &self,
         caller: RpcCaller<'_>,
         directory: &FileHandle,
         name: &[u8],
-        beside: Option<FindBeside>,
+        beside: Option<LookupToOpen<'_>>,
     ) -> Answer<FoundToOpen, Option<Attributes>> {
         let Ok(component) = Component::new(name) else {
             return Ok(self.refusal(Fault::Nametoolong));
         };
         let is_parent = name == b"..";
         let operation = if is_parent { Nfs4Operation::Lookupp } else { Nfs4Operation::Lookup };
+        let (client, room) = {
+            let session = self.session.lock();
+            (session.client, session.operations_max >= OWN_OPERATIONS_MAX)
+        };
+        let owner = beside.and_then(|beside| beside.open).filter(|_| room);
+        let owner_name = owner.map(|owner| owner_name(owner.number));
+        let open = owner_name.as_ref().map(|owner| {
+            let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
+            with_wish(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
+        });
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             get_attributes(operations, attributes::OBJECT);
@@ -217,26 +313,50 @@ impl NfsV4 {
             }
             operations.bare(Nfs4Operation::Getfh);
             get_attributes(operations, attributes::OBJECT);
-            if let Some(FindBeside { rights, read: count }) = beside {
+            let Some(LookupToOpen { rights, read: count, .. }) = beside else { return };
+            operations.push(&AccessArgs4 { access: rights.bits() });
+            let mut stateid = Stateid::ANONYMOUS;
+            if let Some(open) = &open {
+                operations.push(open);
                 operations.push(&AccessArgs4 { access: rights.bits() });
-                operations.push(&ReadArgs4 { stateid: Stateid::ANONYMOUS, offset: 0, count });
+                get_attributes(operations, attributes::OBJECT);
+                stateid = Stateid::CURRENT;
             }
+            operations.push(&ReadArgs4 { stateid, offset: 0, count });
         };
         let asked = usize::try_from(beside.map_or(0, |beside| beside.read)).unwrap_or(usize::MAX);
-        let results_max = RESULTS_SMALL.saturating_add(asked);
+        let room = if open.is_some() { OPEN_RESULTS_MAX } else { 0 };
+        let results_max = RESULTS_SMALL.saturating_add(room).saturating_add(asked);
         let main = if beside.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
         let request = CompoundRequest { main, results_max, ..question(caller, operation, &append) };
-        self.ask(&request, |results| {
+        let _opening = owner.map(|_| self.delegations.begin_opening());
+        let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
             done!(results.pass(operation), about);
             let ok: GetfhOk4<'_> = done!(results.next(Nfs4Operation::Getfh), about);
             let found = LookupReply { handle: ok.object.into(), attributes: results.attributes()? };
-            let Some(beside) = beside else { return Ok((Ok(found.into()), about)) };
-            let ok: Option<AccessOk4> = optional(results.0.next(Nfs4Operation::Access))?;
-            let granted = ok.map(|ok| Access::from_bits(ok.access).common(beside.rights));
-            Ok((Ok(FoundToOpen { found, granted, data: read_results::read_beside(results, asked)? }), about))
-        })
+            let mut found = FoundToOpen::from(found);
+            let Some(beside) = beside else { return Ok((Ok(found), about)) };
+            let granted = |ok: AccessOk4| Access::from_bits(ok.access).common(beside.rights);
+            found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
+            if let Some(owner) = owner {
+                let Some(ok) = optional(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
+                    return Ok((Ok(found), about));
+                };
+                let sent = SentOpen { access: ShareAccess::Read, wanted_delegation: true };
+                found.delegation = self.opened(&found.found.handle, owner, sent, OpenResult::from(&ok));
+                found.was_opened = true;
+                found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
+                found.found.attributes = results.attributes()?.or(found.found.attributes);
+            }
+            found.data = read_results::read_beside(results, asked)?;
+            Ok((Ok(found), about))
+        })?;
+        if answer.outcome.as_ref().is_ok_and(|found| found.was_opened && found.delegation.is_none()) {
+            self.close_soon();
+        }
+        Ok(answer)
     }
 
     /// A file is created by OPEN.
@@ -302,7 +422,8 @@ impl NfsV4 {
                 }
             }
             let created = created(results, |handle| {
-                self.opens.opened(handle, owner, access, OpenResult::from(&ok), self.rpc.now());
+                let sent = SentOpen { access, wanted_delegation: false };
+                self.opened(handle, owner, sent, OpenResult::from(&ok));
             })?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
             Ok((Ok(created), directory_step(Some(ok.directory), results.attributes()?)))
@@ -330,6 +451,7 @@ impl NfsV4 {
 
     /// Closes opens without users, in compounds of their own.
     fn close_unused(&self, interrupt: &Interrupt) {
+        self.send_returns(interrupt);
         while let Some(credential) = self.opens.idle_credential() {
             let caller = RpcCaller { credential: &credential, interrupt };
             let riders = self.opens.take_riders(&credential, None, CLOSES_ALONE_MAX);
@@ -424,7 +546,9 @@ impl Protocol for NfsV4 {
     ) -> Answer<OpenReply, Option<Attributes>> {
         let name = owner_name(owner.number);
         let client = self.session.lock().client;
+        let wanted_delegation = self.wants_delegation(file, access);
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
+        let arguments = with_wish(arguments, wanted_delegation);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, file);
             operations.push(&arguments);
@@ -440,10 +564,12 @@ impl Protocol for NfsV4 {
         // follows it.
         let question = question(caller, Nfs4Operation::Open, &append);
         let request = CompoundRequest { results_max, main: 1, ..question };
+        let _opening = wanted_delegation.then(|| self.delegations.begin_opening());
         self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
-            self.opens.opened(file, owner, access, OpenResult::from(&ok), self.rpc.now());
+            let sent = SentOpen { access, wanted_delegation };
+            self.opened(file, owner, sent, OpenResult::from(&ok));
             let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
             let granted = Access::from_bits(granted.access).common(rights);
             let about = results.attributes()?;
@@ -464,6 +590,7 @@ impl Protocol for NfsV4 {
     }
 
     fn end(&self, limit: Duration) {
+        self.delegations.allow(false);
         self.opens.release_all(self.rpc.now());
         within(limit, &Interrupt::never(), |ends| {
             self.close_unused(ends);
@@ -489,10 +616,25 @@ impl Protocol for NfsV4 {
         caller: RpcCaller<'_>,
         directory: &FileHandle,
         name: &[u8],
-        rights: Access,
-        read: u32,
+        beside: LookupToOpen<'_>,
     ) -> Answer<FoundToOpen, Option<Attributes>> {
-        self.find_beside(caller, directory, name, Some(FindBeside { rights, read }))
+        self.find_beside(caller, directory, name, Some(beside))
+    }
+
+    fn report_delegations(&self, events: Weak<dyn DelegationEvents>, origin: Instant) {
+        self.delegations.report(events, origin);
+    }
+
+    fn allow_delegations(&self, are_allowed: bool) {
+        self.delegations.allow(are_allowed);
+    }
+
+    fn expects_delegations(&self) -> bool {
+        self.delegations.is_expected() && self.session.lock().has_callbacks()
+    }
+
+    fn give_up_delegation(&self, file: &FileHandle) {
+        self.delegations.give_up(file);
     }
 
     fn find_paths(

@@ -8,8 +8,9 @@ use curt_proto::nfs4::{
     Component, CompoundEncoder, GetattrArgs4, GetattrOk4, GetfhOk4, LookupArgs4, Nfs4Operation, NfsStat4,
     Stateid,
 };
-use curt_rpc::client::{
-    CallError, Interrupt, PortSource, TcpOptions, TcpTransport, Transport, TransportEvents,
+use curt_rpc::{
+    client::{CallError, Interrupt, PortSource, TcpOptions, TcpTransport, Transport, TransportEvents},
+    server::RpcService,
 };
 use curt_types::FileHandle;
 
@@ -116,16 +117,29 @@ pub enum EstablishError {
     Path(NfsStat4),
 }
 
+/// What executes the calls of the server of a mount.
+#[derive(Clone, Debug, Default)]
+pub struct Callbacks(Arc<CallbackService>);
+
+impl Callbacks {
+    /// The service that the transport passes them to.
+    #[must_use]
+    pub fn service(&self) -> Arc<dyn RpcService> {
+        Arc::clone(&self.0) as Arc<dyn RpcService>
+    }
+}
+
 /// The same over a transport that is there.
 ///
 /// # Errors
 /// [`EstablishError`].
 pub fn mount_over(
     carrier: Arc<dyn Transport>,
+    callbacks: &Callbacks,
     export: &ExportSource,
     mount: Nfs4Mount,
 ) -> Result<Nfs4Export, EstablishError> {
-    establish(carrier, Arc::default(), export, mount, &Interrupt::never())
+    establish(carrier, Arc::clone(&callbacks.0), export, mount, &Interrupt::never())
 }
 
 fn establish(

@@ -10,6 +10,9 @@
 //! knows which accesses it was opened with, and downgrades to these only (section 18.18.3): so does
 //! this table.
 //!
+//! Under a delegation that came with it, an open for reading without users is kept: it becomes idle
+//! when the delegation ends.
+//!
 //! An open for reading may be delayed: it has users, but the server has executed no OPEN that
 //! covers them. The OPEN then precedes the first request that uses the open, in the same compound.
 //! Without such a request the server never learns of the open.
@@ -20,13 +23,19 @@ use std::{
     time::Instant,
 };
 
-use curt_policy::open::IdleOpen;
-use curt_proto::nfs4::{NfsStat4, OpenDelegation, OpenOk4, OpenResultFlags, ShareAccess4, Stateid};
+use curt_policy::{
+    delegation::GrantOutcome,
+    open::{IdleOpen, KEPT_FOR},
+};
+use curt_proto::nfs4::{
+    NfsStat4, NoDelegation, OpenDelegation, OpenOk4, OpenResultFlags, ShareAccess4, Stateid,
+};
 use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
-use crate::protocol::{OpenOwner, ShareAccess};
+use super::delegation::ReturnedDelegation;
+use crate::protocol::{HeldDelegation, OpenOwner, ShareAccess};
 
 /// An open: a file and an owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +73,8 @@ struct Open {
     may_notify: bool,
     /// The server keeps the file while it is open, whatever happens to its names.
     is_preserved: bool,
+    /// The delegation that came with it.
+    delegation: Option<Arc<HeldDelegation>>,
     /// Since when it has no users.
     idle_since: Option<Instant>,
     /// It had users since the server executed an OPEN. Before that it is kept for who sent the
@@ -77,19 +88,33 @@ pub(super) struct OpenResult {
     stateid: Stateid,
     is_preserved: bool,
     may_notify: bool,
-    /// A delegation that was not wanted.
-    delegation: Option<Stateid>,
+    pub(super) delegation: Option<OfferedDelegation>,
+    /// What the server says about delegations.
+    pub(super) granting: GrantOutcome,
+}
+
+/// A delegation in the result of an OPEN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OfferedDelegation {
+    pub(super) stateid: Stateid,
+    pub(super) is_read: bool,
+    pub(super) is_recalled: bool,
 }
 
 impl From<&OpenOk4<'_>> for OpenResult {
     fn from(ok: &OpenOk4<'_>) -> Self {
-        let delegation = match ok.delegation {
-            OpenDelegation::Read { stateid, .. } | OpenDelegation::Write { stateid, .. } => Some(stateid),
-            _ => None,
+        let offered = |stateid, is_read, is_recalled| {
+            (Some(OfferedDelegation { stateid, is_read, is_recalled }), GrantOutcome::Granted)
+        };
+        let (delegation, granting) = match ok.delegation {
+            OpenDelegation::Read { stateid, recall, .. } => offered(stateid, true, recall),
+            OpenDelegation::Write { stateid, recall, .. } => offered(stateid, false, recall),
+            OpenDelegation::NoneExt(NoDelegation::Contention(_)) => (None, GrantOutcome::Contended),
+            OpenDelegation::None | OpenDelegation::NoneExt(_) => (None, GrantOutcome::Refused),
         };
         let is_preserved = ok.flags.0 & OpenResultFlags::PRESERVE_UNLINKED != 0;
         let may_notify = ok.flags.0 & OpenResultFlags::MAY_NOTIFY_LOCK != 0;
-        Self { stateid: ok.stateid, is_preserved, may_notify, delegation }
+        Self { stateid: ok.stateid, is_preserved, may_notify, delegation, granting }
     }
 }
 
@@ -124,6 +149,8 @@ pub(super) struct Rider {
     pub(super) stateid: Stateid,
     pub(super) does: RiderOperation,
     credential: Arc<RpcCredential>,
+    /// A delegation is returned with its own credential only.
+    is_tied: bool,
 }
 
 /// The operation of a [`Rider`].
@@ -131,7 +158,7 @@ pub(super) struct Rider {
 pub(super) enum RiderOperation {
     Close,
     Downgrade(ShareAccess),
-    /// DELEGRETURN of a delegation that was not wanted.
+    /// DELEGRETURN.
     Return,
 }
 
@@ -147,8 +174,10 @@ struct Opens {
     idle: VecDeque<OpenKey>,
     /// Opens with fewer accesses in use than opened.
     too_wide: VecDeque<OpenKey>,
-    /// Other riders.
+    /// Riders whose compound was not executed.
     waiting: VecDeque<Rider>,
+    /// The owners of the opens of each file.
+    owners: HashMap<FileHandle, Vec<u32>>,
 }
 
 /// The share access on the wire.
@@ -174,9 +203,21 @@ impl Open {
             pins: 0,
             may_notify: false,
             is_preserved: false,
+            delegation: None,
             idle_since: None,
             had_users: false,
         }
+    }
+
+    /// Whether it is kept without users.
+    fn is_delegated(&self) -> bool {
+        self.delegation.as_ref().is_some_and(|delegation| delegation.is_held())
+    }
+
+    fn writes(&self) -> bool {
+        self.opened & !(1 << wire(ShareAccess::Read)) != 0
+            || self.users[ShareAccess::Write as usize] > 0
+            || self.users[ShareAccess::Both as usize] > 0
     }
 
     fn has_users(&self) -> bool {
@@ -237,12 +278,60 @@ impl Open {
     }
 }
 
+impl Opens {
+    /// The open of a key, which is made if there is none.
+    fn get_or_make(&mut self, key: &OpenKey, credential: &Arc<RpcCredential>) -> &mut Open {
+        self.opens.entry(key.clone()).or_insert_with(|| {
+            self.owners.entry(key.file.clone()).or_default().push(key.owner);
+            Open::new(credential)
+        })
+    }
+
+    fn remove(&mut self, key: &OpenKey) {
+        if self.opens.remove(key).is_some()
+            && let Some(owners) = self.owners.get_mut(&key.file)
+        {
+            owners.retain(|owner| *owner != key.owner);
+            if owners.is_empty() {
+                self.owners.remove(&key.file);
+            }
+        }
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&Open) -> bool) {
+        let gone: Vec<_> =
+            self.opens.iter().filter(|(_, open)| !is_kept(open)).map(|(key, _)| key.clone()).collect();
+        for key in gone {
+            self.remove(&key);
+        }
+    }
+
+    /// The opens of a file.
+    fn of_file<'a>(&'a self, file: &'a FileHandle) -> impl Iterator<Item = &'a Open> {
+        let owners = self.owners.get(file).into_iter().flatten();
+        owners.filter_map(|owner| self.opens.get(&OpenKey { file: file.clone(), owner: *owner }))
+    }
+
+    /// An open without users waits to be closed, unless a delegation keeps it. Returns whether it
+    /// waits.
+    fn set_idle(&mut self, key: &OpenKey, now: Instant) -> bool {
+        let Some(open) = self.opens.get_mut(key) else { return false };
+        if open.is_delegated() && !open.writes() {
+            return false;
+        }
+        if open.idle_since.replace(now).is_none() {
+            self.idle.push_back(key.clone());
+        }
+        true
+    }
+}
+
 impl OpenTable {
     /// Adds a user for reading, without an OPEN if the server has executed none. `false`: the file
     /// could not be opened again, and has to be opened anew.
     pub(super) fn delay(&self, key: &OpenKey, credential: &Arc<RpcCredential>) -> bool {
         let opens = &mut *self.0.lock();
-        let open = opens.opens.entry(key.clone()).or_insert_with(|| Open::new(credential));
+        let open = opens.get_or_make(key, credential);
         if open.standing == Standing::Lost {
             return false;
         }
@@ -275,17 +364,7 @@ impl OpenTable {
     ) {
         let key = OpenKey { file: file.clone(), owner: owner.number };
         let opens = &mut *self.0.lock();
-        if let Some(stateid) = result.delegation {
-            let rider = Rider {
-                file: file.clone(),
-                owner: owner.number,
-                stateid,
-                does: RiderOperation::Return,
-                credential: Arc::clone(owner.credential),
-            };
-            opens.waiting.push_back(rider);
-        }
-        let open = opens.opens.entry(key.clone()).or_insert_with(|| Open::new(owner.credential));
+        let open = opens.get_or_make(&key, owner.credential);
         let is_same = open.stateid.other == result.stateid.other && open.standing == Standing::Valid;
         if !is_same {
             open.opened = 0;
@@ -298,8 +377,42 @@ impl OpenTable {
         (open.is_preserved, open.may_notify) = (result.is_preserved, result.may_notify);
         open.opened |= 1 << wire(access);
         open.had_users = open.is_used();
-        if !open.is_used() && open.idle_since.replace(now).is_none() {
-            opens.idle.push_back(key);
+        if !open.is_used() {
+            opens.set_idle(&key, now);
+        }
+    }
+
+    /// Whether a file is open for writing by anybody.
+    pub(super) fn is_written(&self, file: &FileHandle) -> bool {
+        let opens = self.0.lock();
+        opens.of_file(file).any(Open::writes)
+    }
+
+    /// A delegation came with the open: it is kept until that ends ([`Self::undelegated`]).
+    pub(super) fn delegated(&self, key: &OpenKey, delegation: &Arc<HeldDelegation>) {
+        if let Some(open) = self.0.lock().opens.get_mut(key) {
+            open.delegation = Some(Arc::clone(delegation));
+            if open.is_delegated() && !open.is_used() && !open.writes() {
+                // It leaves the queue when it is found there.
+                open.idle_since = None;
+            }
+        }
+    }
+
+    /// The delegation of an open has ended: without users it is closed at once.
+    pub(super) fn undelegated(&self, key: &OpenKey, now: Instant) {
+        let opens = &mut *self.0.lock();
+        let Some(open) = opens.opens.get_mut(key) else { return };
+        if open.delegation.as_ref().is_some_and(|delegation| !delegation.is_held()) {
+            open.delegation = None;
+        }
+        if open.is_used() || open.opened == 0 || open.standing != Standing::Valid {
+            return;
+        }
+        let is_new = open.idle_since.is_none();
+        open.idle_since = Some(now.checked_sub(KEPT_FOR).unwrap_or(now));
+        if is_new {
+            opens.idle.push_front(key.clone());
         }
     }
 
@@ -318,13 +431,10 @@ impl OpenTable {
         }
         if open.standing != Standing::Valid || open.opened == 0 {
             // The server does not have it.
-            opens.opens.remove(key);
+            opens.remove(key);
             return false;
         }
-        if open.idle_since.replace(now).is_none() {
-            opens.idle.push_back(key.clone());
-        }
-        true
+        opens.set_idle(key, now)
     }
 
     /// The stateid for I/O. Its sequence number is zero, which stands for the newest state: an
@@ -361,13 +471,10 @@ impl OpenTable {
             return false;
         }
         if open.standing != Standing::Valid || open.opened == 0 {
-            opens.opens.remove(key);
+            opens.remove(key);
             return false;
         }
-        if open.idle_since.replace(now).is_none() {
-            opens.idle.push_back(key.clone());
-        }
-        true
+        opens.set_idle(key, now)
     }
 
     /// Whether a file is open for somebody by this open.
@@ -383,8 +490,8 @@ impl OpenTable {
     /// Whether the server keeps a file that is open although its last name is removed.
     pub(super) fn is_preserved(&self, file: &FileHandle) -> bool {
         let opens = self.0.lock();
-        let mut of_file = opens.opens.iter().filter(|(key, _)| key.file == *file).peekable();
-        of_file.peek().is_some() && of_file.all(|(_, open)| open.is_preserved)
+        let mut of_file = opens.of_file(file).peekable();
+        of_file.peek().is_some() && of_file.all(|open| open.is_preserved)
     }
 
     /// The server does not know this stateid of an open any more.
@@ -409,10 +516,11 @@ impl OpenTable {
     /// reclaimed.
     pub(super) fn forgotten_by_server(&self) {
         let opens = &mut *self.0.lock();
-        opens.opens.retain(|_, open| open.is_used());
+        opens.retain(Open::is_used);
         let of_server = |open: &&mut Open| open.standing != Standing::Lost && open.opened != 0;
         for open in opens.opens.values_mut().filter(of_server) {
             open.standing = Standing::Reclaim;
+            open.delegation = None;
         }
         opens.idle.clear();
         opens.too_wide.clear();
@@ -448,7 +556,7 @@ impl OpenTable {
         if open.is_used() {
             (open.standing, open.opened, open.stateid) = (Standing::Valid, 0, Stateid::ANONYMOUS);
         } else {
-            opens.opens.remove(key);
+            opens.remove(key);
         }
     }
 
@@ -497,14 +605,16 @@ impl OpenTable {
         let mut passed = 0;
         while riders.len() < most && passed < opens.idle.len() {
             let Some(key) = opens.idle.get(passed) else { break };
-            let Some(open) = opens.opens.get(key).filter(|open| !open.is_used()) else {
+            let is_idle = |open: &&Open| !open.is_used() && open.idle_since.is_some();
+            let Some(open) = opens.opens.get(key).filter(is_idle) else {
                 opens.idle.remove(passed);
                 continue;
             };
             let idle = IdleOpen {
                 since: now.zip(open.idle_since).map(|(now, since)| now.saturating_duration_since(since)),
-                writes: open.had_users && open.opened & !(1 << wire(ShareAccess::Read)) != 0,
+                writes: open.had_users && open.writes(),
                 others: opens.idle.len(),
+                is_delegated: open.is_delegated(),
             };
             if *open.credential != *credential || !idle.is_closed() {
                 passed += 1;
@@ -512,7 +622,7 @@ impl OpenTable {
             }
             let rider = Rider::of(key, open, RiderOperation::Close);
             if let Some(key) = opens.idle.remove(passed) {
-                opens.opens.remove(&key);
+                opens.remove(&key);
             }
             riders.push(rider);
         }
@@ -569,9 +679,9 @@ impl OpenTable {
     /// Closes everything: the mount ends.
     pub(super) fn release_all(&self, now: Instant) {
         let opens = &mut *self.0.lock();
-        opens.opens.retain(|_, open| open.opened != 0);
+        opens.retain(|open| open.opened != 0);
         for (key, open) in &mut opens.opens {
-            (open.users, open.pins) = ([0; 3], 0);
+            (open.users, open.pins, open.delegation) = ([0; 3], 0, None);
             if open.idle_since.replace(now).is_none() {
                 opens.idle.push_back(key.clone());
             }
@@ -580,6 +690,28 @@ impl OpenTable {
 }
 
 impl Rider {
+    /// The return of a delegation.
+    pub(super) fn returning(returned: &ReturnedDelegation) -> Self {
+        Self {
+            file: returned.key.file.clone(),
+            owner: returned.key.owner,
+            stateid: returned.stateid,
+            does: RiderOperation::Return,
+            credential: Arc::clone(&returned.credential),
+            is_tied: returned.is_tied,
+        }
+    }
+
+    /// The delegation that it returns.
+    pub(super) fn returned(&self) -> Option<ReturnedDelegation> {
+        (self.does == RiderOperation::Return).then(|| ReturnedDelegation {
+            key: OpenKey { file: self.file.clone(), owner: self.owner },
+            stateid: self.stateid,
+            credential: Arc::clone(&self.credential),
+            is_tied: self.is_tied,
+        })
+    }
+
     fn of(key: &OpenKey, open: &Open, does: RiderOperation) -> Self {
         Self {
             file: key.file.clone(),
@@ -587,6 +719,7 @@ impl Rider {
             stateid: open.stateid,
             does,
             credential: Arc::clone(&open.credential),
+            is_tied: false,
         }
     }
 }

@@ -19,7 +19,7 @@ use curt_types::FileHandle;
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
-    NfsV4, callback,
+    NfsV4, SentOpen, callback,
     compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
     open::{OpenKey, OpenResult, OpenToRestore, wire},
     results::outcome,
@@ -74,6 +74,15 @@ pub(super) fn open_arguments<'a>(
         how,
         claim,
     }
+}
+
+/// The same, which perhaps asks for a read delegation.
+pub(super) fn with_wish(arguments: OpenArgs4<'_>, wants_delegation: bool) -> OpenArgs4<'_> {
+    if !wants_delegation {
+        return arguments;
+    }
+    let access = arguments.share_access.0 & !ShareAccess4::WANT_MASK | ShareAccess4::WANT_READ_DELEG;
+    OpenArgs4 { share_access: ShareAccess4(access), ..arguments }
 }
 
 impl NfsV4 {
@@ -143,6 +152,7 @@ impl NfsV4 {
             Ok(Exchanged { client, sequence }) => {
                 if self.session.lock().exchanged(client, sequence) {
                     self.opens.forgotten_by_server();
+                    self.delegations.forgotten_by_server();
                     self.locks.forgotten_by_server();
                 }
                 Ok(())
@@ -284,7 +294,8 @@ impl NfsV4 {
         Ok(Some(match (found, opened) {
             (Ok(()), Ok(ok)) => {
                 let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
-                self.opens.opened(&open.key.file, owner, access, OpenResult::from(&ok), self.rpc.now());
+                let sent = SentOpen { access, wanted_delegation: false };
+                self.opened(&open.key.file, owner, sent, OpenResult::from(&ok));
                 Ok(())
             }
             (Err(status), _) | (_, Err(status)) => Err(status),
@@ -317,7 +328,9 @@ impl NfsV4 {
     fn test_states(&self, caller: RpcCaller<'_>) -> Result<(), RecoveryError> {
         let locks = self.locks.stateids().into_iter().map(|(file, stateid)| (HeldState::Lock(file), stateid));
         let opens = self.opens.held().into_iter().map(|(key, stateid)| (HeldState::Open(key), stateid));
-        let all: Vec<_> = locks.chain(opens).collect();
+        let delegations = self.delegations.all().into_iter();
+        let delegations = delegations.map(|(key, stateid)| (HeldState::Delegation(key), stateid));
+        let all: Vec<_> = locks.chain(opens).chain(delegations).collect();
         for held in all.chunks(TESTS_MAX) {
             let stateids = held.iter().map(|(_, stateid)| *stateid).collect();
             let arguments =
@@ -343,6 +356,10 @@ impl NfsV4 {
                     self.free_state(caller, *stateid)?;
                     match state {
                         HeldState::Open(key) => self.opens.doubt(key, *stateid),
+                        HeldState::Delegation(key) => {
+                            self.delegations.lose(&key.file, *stateid);
+                            self.opens.undelegated(key, self.rpc.now());
+                        }
                         HeldState::Lock(file) => drop(self.is_lost_now(file, *stateid)),
                     }
                 }
@@ -422,6 +439,7 @@ where
 #[derive(Debug)]
 enum HeldState {
     Open(OpenKey),
+    Delegation(OpenKey),
     Lock(FileHandle),
 }
 

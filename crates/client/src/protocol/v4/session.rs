@@ -18,6 +18,8 @@ use curt_proto::nfs4::{
 use curt_rpc::client::{CallError, Interrupt, Wake};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::protocol::LeaseEnd;
+
 /// The most slots that the client asks for and uses.
 pub(super) const SLOTS_MAX: u32 = 128;
 
@@ -82,6 +84,10 @@ pub(super) struct SessionState {
     is_unbound: bool,
     /// The server has accepted a backchannel.
     has_backchannel: bool,
+    /// When delegations were last tested because the server says that it has revoked some.
+    delegations_tested_at: Option<Instant>,
+    /// Until when delegations are valid.
+    pub(super) lease_end: Arc<LeaseEnd>,
 }
 
 /// A slot of the session.
@@ -135,6 +141,8 @@ impl Default for SessionMonitor {
             bound_at: None,
             is_unbound: false,
             has_backchannel: false,
+            delegations_tested_at: None,
+            lease_end: Arc::default(),
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -309,6 +317,34 @@ impl SessionState {
         true
     }
 
+    /// A reply to SEQUENCE, which was sent at `sent_at`, extends the lease, unless it says that
+    /// delegations are lost or cannot be recalled.
+    fn judge_lease(&mut self, flags: u32, sent_at: Instant) {
+        let revoked = SequenceStatusFlags::EXPIRED_ALL_STATE_REVOKED
+            | SequenceStatusFlags::EXPIRED_SOME_STATE_REVOKED
+            | SequenceStatusFlags::ADMIN_STATE_REVOKED;
+        let delegations_revoked = SequenceStatusFlags::RECALLABLE_STATE_REVOKED;
+        let unbound = SequenceStatusFlags::CB_PATH_DOWN
+            | SequenceStatusFlags::CB_PATH_DOWN_SESSION
+            | SequenceStatusFlags::BACKCHANNEL_FAULT;
+        self.is_unbound |= flags & unbound != 0;
+        // A server that goes on saying so is not asked about it each time.
+        let is_tested = |at: Instant| sent_at.saturating_duration_since(at) < self.lease / 2;
+        let must_test =
+            flags & delegations_revoked != 0 && !self.delegations_tested_at.is_some_and(is_tested);
+        if must_test {
+            self.delegations_tested_at = Some(sent_at);
+        }
+        if flags & revoked != 0 || must_test {
+            self.need = self.need.max(Need::TestStates);
+        }
+        if flags & (revoked | delegations_revoked | unbound) == 0 {
+            self.lease_end.extend(sent_at + self.lease);
+        } else {
+            self.lease_end.doubt();
+        }
+    }
+
     fn slot(&mut self, guard: &SlotGuard<'_>) -> Option<&mut Slot> {
         let is_current = self.generation == guard.generation;
         self.slots.get_mut(guard.index).filter(|_| is_current)
@@ -341,16 +377,7 @@ impl SlotGuard<'_> {
             let target = usize::try_from(ok.target_highest_slot.0).unwrap_or(usize::MAX);
             state.usable = target.saturating_add(1).clamp(1, state.slots.len().max(1));
             let flags = ok.status_flags.0;
-            let unbound = SequenceStatusFlags::CB_PATH_DOWN
-                | SequenceStatusFlags::CB_PATH_DOWN_SESSION
-                | SequenceStatusFlags::BACKCHANNEL_FAULT;
-            state.is_unbound |= flags & unbound != 0;
-            let revoked = SequenceStatusFlags::EXPIRED_ALL_STATE_REVOKED
-                | SequenceStatusFlags::EXPIRED_SOME_STATE_REVOKED
-                | SequenceStatusFlags::ADMIN_STATE_REVOKED;
-            if flags & revoked != 0 {
-                state.need = state.need.max(Need::TestStates);
-            }
+            state.judge_lease(flags, sent_at);
             if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0 && !state.must_reclaim {
                 state.must_reclaim = true;
                 state.need = state.need.max(Need::Reclaim);

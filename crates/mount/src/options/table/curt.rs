@@ -37,6 +37,8 @@ pub(super) const ROWS: &[OptionRow] = &[
     }),
     valued_own("dirty_max", "SIZE", |s, v| set(&mut s.memory.dirty_bytes, Some(size(v, 1 << 20)?))),
     valued_own("dirfill", "auto|off", |s, v| set(&mut s.cache.fill, one_of(v, FILL_MODES)?)),
+    flag("delegations", |s, _| set(&mut s.cache.delegations, true)),
+    flag("nodelegations", |s, _| set(&mut s.cache.delegations, false)),
     valued_own("readdir", "auto|restart", |s, v| set(&mut s.cache.listing, one_of(v, LISTING_MODES)?)),
     valued_own("listing_max", "SIZE", |s, v| set(&mut s.memory.listing_bytes, Some(size(v, 1 << 20)?))),
     valued_own("mountstats", "N", |s, v| set(&mut s.figures.mountstats, seconds(v)?)),

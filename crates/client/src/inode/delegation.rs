@@ -1,0 +1,146 @@
+//! The read delegation of an inode: what it makes valid, and its end.
+//!
+//! A delegation counts from when the reply that brought it was dealt with: requests of other
+//! threads that were sent before may have been executed before the grant. Only what was read in the
+//! same compound behind OPEN is known to be of the time of the delegation, and is dated so
+//! ([`Inode::absorb_opened`]), unless a change of this client came between.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use curt_observe::ClientCounter;
+use curt_policy::{Delegation, LockingState, Moment, MutationTicket};
+use curt_types::{Attributes, FileHandle};
+
+use super::{Inode, InodeFacts, TypeState, registry::InodeRegistry};
+use crate::protocol::{DelegationEnd, DelegationEvents, HeldDelegation};
+
+/// The delegation of a file.
+#[derive(Debug)]
+pub(crate) struct FileDelegation {
+    held: Arc<HeldDelegation>,
+    since: Moment,
+}
+
+/// A file was opened together with the look-up of its name, and not used since. Relaxed accesses:
+/// it stands for itself.
+#[derive(Debug, Default)]
+pub(crate) struct OpenedAtLookup(AtomicBool);
+
+impl OpenedAtLookup {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    pub(crate) fn take(&self) -> bool {
+        self.0.load(Relaxed) && self.0.swap(false, Relaxed)
+    }
+}
+
+impl InodeFacts {
+    /// The locks and the delegation that this client holds at `now`. Locks give no right to cache:
+    /// see [`crate::locks`].
+    pub(crate) fn locking(&self, now: Moment) -> LockingState {
+        let file = self.by_type.file_if_any().and_then(|file| file.delegation.as_ref());
+        let valid = file.filter(|delegation| delegation.held.is_valid(now));
+        let delegation = valid.map(|delegation| Delegation { write: false, since: delegation.since });
+        LockingState { locked_at: None, delegation }
+    }
+
+    /// Records that the delegation has saved a request.
+    pub(crate) fn note_delegation_use(&self) {
+        if let Some(delegation) = self.by_type.file_if_any().and_then(|file| file.delegation.as_ref()) {
+            delegation.held.note_use();
+        }
+    }
+}
+
+impl Inode {
+    /// The server has delegated the file. While this client changes it, that is of no use.
+    pub(crate) fn hold_delegation(&self, held: &Arc<HeldDelegation>) {
+        let now = self.core().now();
+        let mut facts = self.facts();
+        let is_file = !matches!(facts.by_type, TypeState::Directory(_) | TypeState::Link(_));
+        let is_written = facts.by_type.file_if_any().is_some_and(|file| file.write_opens > 0);
+        if is_file && !is_written && !facts.state.is_changing() {
+            let file = facts.by_type.file();
+            if !file.delegation.as_ref().is_some_and(|known| Arc::ptr_eq(&known.held, held)) {
+                file.delegation = Some(FileDelegation { held: Arc::clone(held), since: now });
+            }
+            return;
+        }
+        drop(facts);
+        self.core().protocol.give_up_delegation(&self.handle);
+    }
+
+    /// This client is about to change the file: its delegation is returned with the change.
+    pub(crate) fn give_up_delegation(&self) {
+        let mut facts = self.facts();
+        let delegation = facts.take_delegation();
+        drop(facts);
+        if delegation {
+            self.core().protocol.give_up_delegation(&self.handle);
+        }
+    }
+
+    /// Applies the attributes of a reply that may have brought a delegation, behind OPEN. `ticket`
+    /// was taken before its request was sent. Returns the time of all that is behind OPEN.
+    pub(crate) fn absorb_opened(
+        &self,
+        attributes: &Attributes,
+        sent_at: Moment,
+        ticket: MutationTicket,
+    ) -> (bool, Moment) {
+        let (absorbed, dated) = self.absorb_dated(attributes, |facts, now| {
+            let is_delegated = facts.locking(now).delegation.is_some();
+            if is_delegated && facts.state.is_undisturbed(ticket) { now } else { sent_at }
+        });
+        (absorbed.adopted, dated)
+    }
+}
+
+impl InodeFacts {
+    /// Forgets the delegation; returns whether there was one.
+    pub(crate) fn take_delegation(&mut self) -> bool {
+        match &mut self.by_type {
+            TypeState::File(file) => file.delegation.take().is_some(),
+            TypeState::Nothing | TypeState::Directory(_) | TypeState::Link(_) => false,
+        }
+    }
+}
+
+impl DelegationEvents for InodeRegistry {
+    fn granted(&self, file: &FileHandle, delegation: &Arc<HeldDelegation>) {
+        self.core.count(ClientCounter::DelegationGranted);
+        if let Some(inode) = self.find(file) {
+            inode.hold_delegation(delegation);
+        }
+    }
+
+    /// Others may change the file after a recall: what is cached here is not used again before it
+    /// is confirmed, and a kernel drops the attributes that it has.
+    fn ended(&self, file: &FileHandle, why: DelegationEnd) {
+        self.core.count(match why {
+            DelegationEnd::Recalled => ClientCounter::DelegationRecalled,
+            DelegationEnd::Returned => ClientCounter::DelegationReturned,
+            DelegationEnd::Lost => ClientCounter::DelegationLost,
+        });
+        let Some(inode) = self.find(file) else { return };
+        let now = self.core.now();
+        {
+            let mut facts = inode.facts();
+            if let TypeState::File(file) = &mut facts.by_type {
+                file.delegation.take_if(|delegation| !delegation.held.is_held());
+            }
+            if why == DelegationEnd::Returned {
+                return;
+            }
+            facts.state.distrust(now);
+        }
+        if let Some(observer) = &self.core.observer {
+            observer.attributes_changed(inode.id());
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Read delegations, independent of a protocol version.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use curt_policy::Moment;
+use curt_types::FileHandle;
+
+/// Until when the server is certain to keep the client's state: the end of the lease.
+#[derive(Debug, Default)]
+pub struct LeaseEnd {
+    /// The origin of the mount's [`Moment`]s.
+    origin: OnceLock<Instant>,
+    /// Nanoseconds since then. Zero: the state may be lost.
+    end: AtomicU64,
+}
+
+impl LeaseEnd {
+    /// Times are those of a mount with this origin.
+    pub fn begin(&self, origin: Instant) {
+        let _ = self.origin.set(origin);
+    }
+
+    /// The lease lasts until `end`.
+    pub fn extend(&self, end: Instant) {
+        let Some(origin) = self.origin.get() else { return };
+        let end = Moment::from_start(end.saturating_duration_since(*origin));
+        // Release: pairs with the load below. Who sees a new end sees what was lost before it.
+        self.end.fetch_max(end.nanoseconds(), Ordering::Release);
+    }
+
+    /// The server has lost state of this client: what it is has to be found out first.
+    pub fn doubt(&self) {
+        self.end.store(0, Ordering::Release);
+    }
+
+    fn lasts(&self, now: Moment) -> bool {
+        now.nanoseconds() < self.end.load(Ordering::Acquire)
+    }
+}
+
+/// A read delegation of a file.
+pub struct HeldDelegation {
+    is_held: AtomicBool,
+    was_used: AtomicBool,
+    lease: Arc<LeaseEnd>,
+}
+
+impl HeldDelegation {
+    /// A delegation that is held from now on, as long as the lease lasts.
+    #[must_use]
+    pub fn new(lease: &Arc<LeaseEnd>) -> Arc<Self> {
+        let (is_held, was_used) = (AtomicBool::new(true), AtomicBool::new(true));
+        Arc::new(Self { is_held, was_used, lease: Arc::clone(lease) })
+    }
+
+    /// Whether what was valid at its grant is still valid.
+    #[must_use]
+    pub fn is_valid(&self, now: Moment) -> bool {
+        // Acquire: pairs with the end. Who sees the delegation held may serve what it covers.
+        self.is_held() && self.lease.lasts(now)
+    }
+
+    /// Whether it has not ended.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Acquire)
+    }
+
+    /// It ends: nothing is served by it any more.
+    pub fn end(&self) {
+        self.is_held.store(false, Ordering::Release);
+    }
+
+    /// It has saved a request. Relaxed: it stands for itself.
+    pub fn note_use(&self) {
+        if !self.was_used.load(Ordering::Relaxed) {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since this was last asked.
+    #[must_use]
+    pub fn take_use(&self) -> bool {
+        self.was_used.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for HeldDelegation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldDelegation").field("is_held", &self.is_held).finish_non_exhaustive()
+    }
+}
+
+/// Why a delegation has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DelegationEnd {
+    /// The server has recalled it.
+    Recalled,
+    /// This client has given it back.
+    Returned,
+    /// The server has revoked or forgotten it.
+    Lost,
+}
+
+/// Receives what becomes of delegations. Called with no lock of the protocol held. The server has
+/// the delegation back after [`Self::ended`] at the earliest.
+pub trait DelegationEvents: Send + Sync {
+    /// The server has granted a delegation.
+    fn granted(&self, file: &FileHandle, delegation: &Arc<HeldDelegation>);
+
+    /// A delegation has ended.
+    fn ended(&self, file: &FileHandle, why: DelegationEnd);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_delegation_is_valid_until_it_ends_or_the_lease_does() {
+        let (lease, origin) = (Arc::<LeaseEnd>::default(), Instant::now());
+        lease.extend(origin + Duration::from_secs(9));
+        lease.begin(origin);
+        let held = HeldDelegation::new(&lease);
+        let at = |seconds| Moment::from_start(Duration::from_secs(seconds));
+        assert!(!held.is_valid(at(1)), "no lease is known");
+        lease.extend(origin + Duration::from_secs(10));
+        lease.extend(origin + Duration::from_secs(5));
+        assert!(held.is_valid(at(9)));
+        assert!(!held.is_valid(at(10)));
+        lease.doubt();
+        assert!(!held.is_valid(at(1)));
+        lease.extend(origin + Duration::from_secs(10));
+        assert!(held.is_valid(at(1)));
+        held.end();
+        assert!(!held.is_valid(at(1)));
+        assert!(held.take_use() && !held.take_use());
+        held.note_use();
+        assert!(held.take_use());
+    }
+}

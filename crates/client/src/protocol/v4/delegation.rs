@@ -1,0 +1,438 @@
+//! The read delegations that this client holds (RFC 8881 section 10.4).
+//!
+//! A delegation is held, or being returned: then nothing is served by it, and its DELEGRETURN waits
+//! or is in flight. It ends when this client is about to change the file, when the server recalls
+//! it or wants fewer, when more are held than [`DELEGATIONS_MAX`], and when the server revokes or
+//! forgets it. The least recently used ones are returned first, by second chance.
+//!
+//! A recall can arrive before the reply to the OPEN that granted the delegation. As long as such
+//! replies are outstanding, recalls of unknown delegations are remembered.
+//!
+//! What ends is reported before its DELEGRETURN can be sent, with no lock held. Sends nothing.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::{Arc, OnceLock, Weak},
+    time::Instant,
+};
+
+use curt_policy::delegation::{
+    DELEGATIONS_MAX, DelegationOffer, GrantExpectation, GrantOutcome, RecallDecision, RecalledHolding,
+    decide_recall, surplus,
+};
+use curt_proto::nfs4::{NfsStat4, Stateid};
+use curt_rpc::auth::RpcCredential;
+use curt_types::FileHandle;
+use parking_lot::Mutex;
+
+use super::open::{OfferedDelegation, OpenKey};
+use crate::protocol::delegation::{DelegationEnd, DelegationEvents, HeldDelegation, LeaseEnd};
+
+/// The delegations of a client.
+#[derive(Default)]
+pub(super) struct DelegationTable {
+    state: Mutex<Delegations>,
+    lease: Arc<LeaseEnd>,
+    events: Mutex<Option<Weak<dyn DelegationEvents>>>,
+    /// Called when delegations have to be returned without delay.
+    must_return: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+#[derive(Debug, Default)]
+struct Delegations {
+    is_allowed: bool,
+    files: HashMap<FileHandle, FileDelegation>,
+    held: usize,
+    /// Those that are held, the oldest first; others are skipped.
+    order: VecDeque<(FileHandle, [u8; 12])>,
+    /// Those whose DELEGRETURN waits for a compound.
+    to_return: VecDeque<ReturnedDelegation>,
+    /// OPENs in progress that may get a delegation, by number.
+    opening: BTreeSet<u64>,
+    last_opening: u64,
+    /// Recalls of unknown delegations, each with the last OPEN that may get it.
+    early_recalls: Vec<([u8; 12], u64)>,
+    expectation: GrantExpectation,
+}
+
+#[derive(Debug)]
+struct FileDelegation {
+    stateid: Stateid,
+    owner: u32,
+    credential: Arc<RpcCredential>,
+    held: Arc<HeldDelegation>,
+    is_returning: bool,
+}
+
+/// A delegation that is returned.
+#[derive(Clone, Debug)]
+pub(super) struct ReturnedDelegation {
+    pub(super) key: OpenKey,
+    pub(super) stateid: Stateid,
+    pub(super) credential: Arc<RpcCredential>,
+    /// Only with its own credential: the server has refused another's.
+    pub(super) is_tied: bool,
+}
+
+/// An OPEN in progress that may get a delegation. Dropped when its reply is dealt with.
+pub(super) struct OpeningGuard<'a> {
+    table: &'a DelegationTable,
+    number: u64,
+}
+
+impl Drop for OpeningGuard<'_> {
+    fn drop(&mut self) {
+        let state = &mut *self.table.state.lock();
+        state.opening.remove(&self.number);
+        let first = state.opening.first().copied().unwrap_or(u64::MAX);
+        state.early_recalls.retain(|(_, last)| *last >= first);
+    }
+}
+
+/// An open whose OPEN has offered a delegation, or might have.
+pub(super) struct OpenedForDelegation<'a> {
+    pub(super) key: &'a OpenKey,
+    pub(super) credential: &'a Arc<RpcCredential>,
+    pub(super) was_wanted: bool,
+    pub(super) is_written_here: bool,
+}
+
+impl FileDelegation {
+    /// It ends: it is to be returned once that is reported.
+    fn end(&mut self, file: &FileHandle) -> ReturnedDelegation {
+        self.held.end();
+        self.is_returning = true;
+        ReturnedDelegation {
+            key: OpenKey { file: file.clone(), owner: self.owner },
+            stateid: self.stateid,
+            credential: Arc::clone(&self.credential),
+            is_tied: false,
+        }
+    }
+}
+
+impl Delegations {
+    fn end(&mut self, file: &FileHandle) -> Option<ReturnedDelegation> {
+        let delegation = self.files.get_mut(file).filter(|delegation| !delegation.is_returning)?;
+        self.held -= 1;
+        Some(delegation.end(file))
+    }
+
+    /// Ends the least recently used ones until no more than `limit` are held.
+    fn end_surplus(&mut self, limit: usize) -> Vec<ReturnedDelegation> {
+        let mut ended = Vec::new();
+        let mut chances = self.order.len();
+        let count = surplus(self.held, limit);
+        while ended.len() < count
+            && let Some((file, other)) = self.order.pop_front()
+        {
+            let Some(delegation) = self.files.get(&file) else { continue };
+            if delegation.is_returning || delegation.stateid.other != other {
+                continue;
+            }
+            if delegation.held.take_use() && chances > 0 {
+                chances -= 1;
+                self.order.push_back((file, other));
+                continue;
+            }
+            ended.extend(self.end(&file));
+        }
+        ended
+    }
+
+    /// Drops what is not held any more from the order, if that is most of it.
+    fn tidy_order(&mut self) {
+        if self.order.len() <= 2 * self.held + 64 {
+            return;
+        }
+        let files = &self.files;
+        self.order.retain(|(file, other)| {
+            files.get(file).is_some_and(|found| !found.is_returning && found.stateid.other == *other)
+        });
+    }
+}
+
+impl DelegationTable {
+    /// Calls this when delegations have to be returned without delay.
+    pub(super) fn set_must_return(&self, must_return: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.must_return.set(must_return);
+    }
+
+    /// Delegations are reported to `events` from now on, and used if they are allowed.
+    pub(super) fn report(&self, events: Weak<dyn DelegationEvents>, origin: Instant) {
+        self.lease.begin(origin);
+        *self.events.lock() = Some(events);
+    }
+
+    /// Whether delegations are wanted. Those that are held end otherwise.
+    pub(super) fn allow(&self, is_allowed: bool) {
+        self.state.lock().is_allowed = is_allowed;
+        if !is_allowed {
+            self.limit(0);
+        }
+    }
+
+    pub(super) fn is_allowed(&self) -> bool {
+        self.state.lock().is_allowed
+    }
+
+    /// Whether the server is expected to delegate what is opened.
+    pub(super) fn is_expected(&self) -> bool {
+        let state = self.state.lock();
+        state.is_allowed && state.expectation.is_positive()
+    }
+
+    pub(super) const fn lease(&self) -> &Arc<LeaseEnd> {
+        &self.lease
+    }
+
+    fn report_end(&self, file: &FileHandle, why: DelegationEnd) {
+        let events = self.events.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(events) = events {
+            events.ended(file, why);
+        }
+    }
+
+    /// Reports what has ended, and has it returned.
+    fn give_back(&self, ended: Vec<ReturnedDelegation>, why: DelegationEnd) {
+        for returned in ended {
+            self.report_end(&returned.key.file, why);
+            self.state.lock().to_return.push_back(returned);
+        }
+    }
+
+    fn return_now(&self) {
+        if let Some(must_return) = self.must_return.get() {
+            must_return();
+        }
+    }
+
+    /// An OPEN that asks for a delegation is about to be sent.
+    pub(super) fn begin_opening(&self) -> OpeningGuard<'_> {
+        let state = &mut *self.state.lock();
+        state.last_opening += 1;
+        state.opening.insert(state.last_opening);
+        OpeningGuard { table: self, number: state.last_opening }
+    }
+
+    /// An OPEN was executed. Returns the delegation if it is kept. Another is returned.
+    pub(super) fn opened(
+        &self,
+        open: &OpenedForDelegation<'_>,
+        offered: Option<OfferedDelegation>,
+        outcome: GrantOutcome,
+    ) -> Option<Arc<HeldDelegation>> {
+        let file = &open.key.file;
+        let mut state = self.state.lock();
+        if open.was_wanted {
+            state.expectation.opened(outcome);
+        }
+        let offered = offered?;
+        let other = offered.stateid.other;
+        let early = state.early_recalls.iter().position(|(recalled, _)| *recalled == other);
+        let former = state.files.get_mut(file).filter(|former| !former.is_returning);
+        if let Some(former) = former
+            && former.stateid.other == other
+        {
+            former.stateid = offered.stateid;
+            return Some(Arc::clone(&former.held));
+        }
+        let has_another = state.files.get(file).is_some_and(|former| !former.is_returning);
+        let offer = DelegationOffer {
+            was_wanted: open.was_wanted && state.is_allowed,
+            is_read: offered.is_read,
+            is_recalled: offered.is_recalled || early.is_some(),
+            has_another,
+            is_written_here: open.is_written_here,
+        };
+        if let Some(early) = early {
+            state.early_recalls.swap_remove(early);
+        }
+        if !offer.is_kept() {
+            state.to_return.push_back(ReturnedDelegation {
+                key: open.key.clone(),
+                stateid: offered.stateid,
+                credential: Arc::clone(open.credential),
+                is_tied: false,
+            });
+            drop(state);
+            self.return_now();
+            return None;
+        }
+        let held = HeldDelegation::new(&self.lease);
+        let delegation = FileDelegation {
+            stateid: offered.stateid,
+            owner: open.key.owner,
+            credential: Arc::clone(open.credential),
+            held: Arc::clone(&held),
+            is_returning: false,
+        };
+        state.files.insert(file.clone(), delegation);
+        state.held += 1;
+        state.order.push_back((file.clone(), other));
+        state.tidy_order();
+        let ended = state.end_surplus(DELEGATIONS_MAX);
+        drop(state);
+        let events = self.events.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(events) = events {
+            events.granted(file, &held);
+        }
+        self.give_back(ended, DelegationEnd::Returned);
+        Some(held)
+    }
+
+    /// Gives the delegation of a file back: this client is about to change it.
+    pub(super) fn give_up(&self, file: &FileHandle) {
+        let ended = self.state.lock().end(file);
+        if let Some(returned) = ended {
+            self.report_end(file, DelegationEnd::Returned);
+            // It goes with the change.
+            self.state.lock().to_return.push_front(returned);
+        }
+    }
+
+    /// Keeps no more than `limit` delegations.
+    pub(super) fn limit(&self, limit: usize) {
+        let ended = self.state.lock().end_surplus(limit);
+        if !ended.is_empty() {
+            self.give_back(ended, DelegationEnd::Returned);
+            self.return_now();
+        }
+    }
+
+    /// CB_RECALL.
+    pub(super) fn recall(&self, file: &FileHandle, stateid: Stateid) -> NfsStat4 {
+        let mut state = self.state.lock();
+        let known = state.files.get(file).filter(|known| known.stateid.other == stateid.other);
+        let holding = match known {
+            Some(known) if known.is_returning => RecalledHolding::Returning,
+            Some(_) => RecalledHolding::Held,
+            None => RecalledHolding::Unknown {
+                is_opening: !state.opening.is_empty(),
+                remembered: state.early_recalls.len(),
+            },
+        };
+        match decide_recall(holding) {
+            RecallDecision::Return => {
+                let ended = state.end(file);
+                drop(state);
+                self.give_back(ended.into_iter().collect(), DelegationEnd::Recalled);
+                self.return_now();
+                NfsStat4::Ok
+            }
+            RecallDecision::Wait => {
+                drop(state);
+                self.return_now();
+                NfsStat4::Ok
+            }
+            RecallDecision::Remember => {
+                let last = state.last_opening;
+                state.early_recalls.push((stateid.other, last));
+                NfsStat4::Ok
+            }
+            RecallDecision::Delay => NfsStat4::Delay,
+            RecallDecision::Refuse => NfsStat4::BadStateid,
+        }
+    }
+
+    /// Takes delegations that are to be returned with this credential, at most this number.
+    pub(super) fn take_returns(&self, credential: &RpcCredential, most: usize) -> Vec<ReturnedDelegation> {
+        let state = &mut *self.state.lock();
+        let mut taken = Vec::new();
+        for _ in 0..state.to_return.len() {
+            let Some(waiting) = state.to_return.pop_front() else { break };
+            if taken.len() < most && (!waiting.is_tied || *waiting.credential == *credential) {
+                taken.push(waiting);
+            } else {
+                state.to_return.push_back(waiting);
+            }
+        }
+        taken
+    }
+
+    /// How many wait to be returned.
+    pub(super) fn returns_count(&self) -> usize {
+        self.state.lock().to_return.len()
+    }
+
+    /// The credential of a delegation that waits to be returned.
+    pub(super) fn return_credential(&self) -> Option<Arc<RpcCredential>> {
+        self.state.lock().to_return.front().map(|waiting| Arc::clone(&waiting.credential))
+    }
+
+    /// A DELEGRETURN was not executed, or is not known to be.
+    pub(super) fn put_back(&self, returned: ReturnedDelegation) {
+        self.state.lock().to_return.push_back(returned);
+    }
+
+    /// A DELEGRETURN was answered. Returns whether the server has revoked the delegation, which has
+    /// to be tested.
+    pub(super) fn returned(&self, returned: ReturnedDelegation, outcome: Result<(), NfsStat4>) -> bool {
+        match outcome {
+            Err(NfsStat4::Delay | NfsStat4::Grace) => self.put_back(returned),
+            Err(NfsStat4::DelegRevoked | NfsStat4::AdminRevoked | NfsStat4::Expired) => return true,
+            Err(status)
+                if !returned.is_tied && !matches!(status, NfsStat4::BadStateid | NfsStat4::StaleStateid) =>
+            {
+                self.put_back(ReturnedDelegation { is_tied: true, ..returned });
+            }
+            Ok(()) | Err(_) => self.forget(&returned.key.file, returned.stateid),
+        }
+        false
+    }
+
+    fn forget(&self, file: &FileHandle, stateid: Stateid) {
+        let state = &mut *self.state.lock();
+        if state
+            .files
+            .get(file)
+            .is_some_and(|known| known.is_returning && known.stateid.other == stateid.other)
+        {
+            state.files.remove(file);
+        }
+    }
+
+    /// All delegations that the server should know of.
+    pub(super) fn all(&self) -> Vec<(OpenKey, Stateid)> {
+        let state = self.state.lock();
+        let key = |file: &FileHandle, owner| OpenKey { file: file.clone(), owner };
+        state.files.iter().map(|(file, known)| (key(file, known.owner), known.stateid)).collect()
+    }
+
+    /// The server has revoked a delegation.
+    pub(super) fn lose(&self, file: &FileHandle, stateid: Stateid) {
+        let mut state = self.state.lock();
+        if !state.files.get(file).is_some_and(|known| known.stateid.other == stateid.other) {
+            return;
+        }
+        let was_held = state.end(file).is_some();
+        state.files.remove(file);
+        state.to_return.retain(|waiting| waiting.stateid.other != stateid.other);
+        drop(state);
+        if was_held {
+            self.report_end(file, DelegationEnd::Lost);
+        }
+    }
+
+    /// The server knows none of them any more.
+    pub(super) fn forgotten_by_server(&self) {
+        self.lease.doubt();
+        let mut state = self.state.lock();
+        let lost: Vec<_> = state.end_surplus(0).into_iter().map(|ended| ended.key.file).collect();
+        state.files.clear();
+        state.order.clear();
+        state.to_return.clear();
+        state.early_recalls.clear();
+        state.expectation = GrantExpectation::default();
+        drop(state);
+        for file in lost {
+            self.report_end(&file, DelegationEnd::Lost);
+        }
+    }
+}
+
+impl std::fmt::Debug for DelegationTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DelegationTable").field("held", &self.state.lock().held).finish_non_exhaustive()
+    }
+}

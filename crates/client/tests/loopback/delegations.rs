@@ -1,0 +1,274 @@
+//! Read delegations over NFSv4.1: what they save, who ends them, and what is seen then.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use curt_client::{InodeId, OpenFlags, RenameMode, ops};
+use curt_observe::ClientCounter;
+use curt_policy::CacheOptions;
+use curt_types::SetAttributes;
+use rustix::io::Errno;
+
+use crate::world::{BenchMount, World, root, user};
+
+fn world() -> World {
+    let world = World::new();
+    world.serve_callbacks();
+    world
+}
+
+fn mounted(world: &World, name: &str) -> BenchMount {
+    let mounted = world.mount_called_back(CacheOptions::default(), name);
+    mounted.sent();
+    mounted
+}
+
+/// A file that another client has made, found and read by `mounted`.
+fn delegated(world: &World, mounted: &BenchMount, name: &str) -> InodeId {
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), name, 0o644, b"one");
+    // Its open ends, or the server would not delegate the file.
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
+    assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
+    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 1, "{name} is delegated");
+    mounted.sent();
+    found.id
+}
+
+/// Ended delegations: recalled, returned, lost.
+fn ended(mounted: &BenchMount) -> [u64; 3] {
+    use ClientCounter::{DelegationLost, DelegationRecalled, DelegationReturned};
+    [DelegationRecalled, DelegationReturned, DelegationLost].map(|counter| mounted.counter(counter))
+}
+
+/// Waits for a thread of the server.
+fn wait_until(condition: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < end, "it does not happen");
+        std::thread::yield_now();
+    }
+}
+
+fn write(mounted: &BenchMount, name: &str, bytes: &[u8]) {
+    let found = mounted.lookup(&root(), mounted.client.root(), name).unwrap();
+    let flags = OpenFlags { truncate: true, ..OpenFlags::writing() };
+    let op = || mounted.client.op(&root());
+    let opened = ops::open(&op(), found.id, flags).unwrap();
+    ops::write(&op(), &opened.file, 0, bytes).unwrap();
+    ops::close(&op(), &opened.file).unwrap();
+}
+
+// SEMANTICS: delegations-1.
+#[test]
+fn a_delegated_file_is_opened_read_and_inquired_without_a_request() {
+    let world = world();
+    let mounted = mounted(&world, "one");
+    let file = delegated(&world, &mounted, "file");
+    for _ in 0..3 {
+        world.seconds(20);
+        // The lease.
+        let _ = ops::statfs(&mounted.client.op(&root()), mounted.client.root());
+        mounted.sent();
+        assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
+        assert_eq!(ops::getattr(&mounted.client.op(&root()), file).unwrap().attributes.size, 3);
+        assert_eq!(mounted.sent(), "");
+    }
+    assert_eq!(mounted.counter(ClientCounter::OpenDelegated), 4);
+    assert_eq!(ended(&mounted), [0, 0, 0]);
+}
+
+// SEMANTICS: delegations-1.
+#[test]
+fn a_look_up_opens_and_reads_a_file_in_one_request() {
+    let world = world();
+    let maker = world.mount_v4_over(CacheOptions::default(), "maker", world.way());
+    maker.put(&root(), maker.client.root(), "file", 0o644, b"one");
+    ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"directory", 0o755).unwrap();
+    let _ = maker.lookup(&root(), maker.client.root(), "none");
+    let mounted = mounted(&world, "one");
+    let found = mounted.lookup(&root(), mounted.client.root(), "file").unwrap();
+    assert_eq!(mounted.cat(&root(), found.id), Ok(b"one".to_vec()));
+    assert_eq!(mounted.sent(), "NFSv4.LOOKUP 1");
+    let found = mounted.lookup(&root(), mounted.client.root(), "directory").unwrap();
+    assert_eq!(mounted.sent(), "NFSv4.LOOKUP 1");
+    assert!(ops::opendir(&mounted.client.op(&root()), found.id).is_ok());
+}
+
+// SEMANTICS: delegations-2.
+#[test]
+fn another_user_of_a_delegated_file_asks_for_his_own_rights() {
+    let world = world();
+    let mounted = mounted(&world, "one");
+    let file = delegated(&world, &mounted, "file");
+    let set = SetAttributes::with_mode(0o600);
+    let maker = world.mount_v4_over(CacheOptions::default(), "two", world.way());
+    let found = maker.lookup(&root(), maker.client.root(), "file").unwrap();
+    ops::setattr(&maker.client.op(&root()), found.id, &set).unwrap();
+    wait_until(|| ended(&mounted) == [1, 0, 0]);
+    assert_eq!(mounted.cat(&user(7), file).unwrap_err(), Errno::ACCESS);
+    assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
+    mounted.sent();
+    assert_eq!(mounted.cat(&user(7), file).unwrap_err(), Errno::ACCESS, "whatever root may");
+}
+
+// SEMANTICS: delegations-3.
+#[test]
+fn what_another_client_writes_is_seen_by_the_next_open() {
+    let world = world();
+    let reader = mounted(&world, "reader");
+    let writer = mounted(&world, "writer");
+    let file = delegated(&world, &reader, "file");
+    for round in 0..10_u8 {
+        let bytes = [round; 5];
+        write(&writer, "file", &bytes);
+        assert_eq!(reader.cat(&root(), file), Ok(bytes.to_vec()));
+        let stat = ops::getattr(&reader.client.op(&root()), file).unwrap();
+        assert_eq!(stat.attributes.size, 5);
+    }
+    assert_eq!(ended(&reader)[0], 1, "a file that was recalled gets no delegation for a while");
+    let told = reader.told.attributes.lock().clone();
+    assert!(told.contains(&file), "the kernel drops its attributes: {told:?}");
+}
+
+// SEMANTICS: delegations-3.
+#[test]
+fn a_recall_is_followed_by_delegreturn_and_close_in_one_compound() {
+    let world = world();
+    let reader = mounted(&world, "reader");
+    let file = delegated(&world, &reader, "file");
+    let writer = world.mount_v4_over(CacheOptions::default(), "writer", world.way());
+    write(&writer, "file", b"two");
+    wait_until(|| ended(&reader) == [1, 0, 0]);
+    assert_eq!(reader.sent(), "NFSv4.SEQUENCE 1");
+    assert_eq!(reader.cat(&root(), file), Ok(b"two".to_vec()));
+}
+
+// SEMANTICS: delegations-4.
+#[test]
+fn a_delegation_is_returned_with_the_change_of_this_client() {
+    type Change = fn(&BenchMount, InodeId);
+    let changes: [(&str, Change); 6] = [
+        ("NFSv4.SETATTR 1", |mounted, file| {
+            let set = SetAttributes::with_mode(0o600);
+            ops::setattr(&mounted.client.op(&root()), file, &set).unwrap();
+        }),
+        ("NFSv4.REMOVE 1", |mounted, _| {
+            ops::unlink(&mounted.client.op(&root()), mounted.client.root(), b"file").unwrap();
+        }),
+        ("NFSv4.RENAME 1", |mounted, _| {
+            let top = mounted.client.root();
+            let op = mounted.client.op(&root());
+            ops::rename(&op, top, b"file", top, b"other", RenameMode::Replace).unwrap();
+        }),
+        ("NFSv4.RENAME 1", |mounted, _| {
+            let top = mounted.client.root();
+            let op = mounted.client.op(&root());
+            ops::rename(&op, top, b"source", top, b"file", RenameMode::Replace).unwrap();
+        }),
+        ("NFSv4.LINK 1", |mounted, file| {
+            let top = mounted.client.root();
+            ops::link(&mounted.client.op(&root()), file, top, b"link").unwrap();
+        }),
+        ("NFSv4.OPEN 1", |mounted, file| {
+            let opened = ops::open(&mounted.client.op(&root()), file, OpenFlags::writing()).unwrap();
+            ops::close(&mounted.client.op(&root()), &opened.file).unwrap();
+        }),
+    ];
+    for (expected, change) in changes {
+        let world = world();
+        let mounted = mounted(&world, "one");
+        mounted.put(&root(), mounted.client.root(), "source", 0o644, b"two");
+        let file = delegated(&world, &mounted, "file");
+        // What the change needs to know is known.
+        let _ = mounted.lookup(&root(), mounted.client.root(), "other");
+        let _ = mounted.lookup(&root(), mounted.client.root(), "link");
+        mounted.sent();
+        change(&mounted, file);
+        assert_eq!(mounted.sent(), expected, "without a request of its own");
+        assert_eq!(ended(&mounted), [0, 1, 0], "{expected}");
+    }
+}
+
+#[test]
+fn a_file_that_is_open_for_writing_is_not_delegated() {
+    let world = world();
+    let mounted = mounted(&world, "one");
+    let made = mounted.put(&root(), mounted.client.root(), "file", 0o644, b"one");
+    let op = || mounted.client.op(&root());
+    let opened = ops::open(&op(), made.id, OpenFlags::writing()).unwrap();
+    assert_eq!(mounted.cat(&root(), made.id), Ok(b"one".to_vec()));
+    assert_eq!(mounted.counter(ClientCounter::DelegationGranted), 0);
+    ops::write(&op(), &opened.file, 0, b"two").unwrap();
+    ops::close(&op(), &opened.file).unwrap();
+    assert_eq!(mounted.cat(&root(), made.id), Ok(b"two".to_vec()));
+}
+
+// SEMANTICS: delegations-5.
+#[test]
+fn without_delegations_each_open_asks() {
+    let world = world();
+    let options = CacheOptions { delegations: false, ..CacheOptions::default() };
+    let refusing = world.mount_called_back(options, "one");
+    let made = refusing.put(&root(), refusing.client.root(), "file", 0o644, b"one");
+    for _ in 0..3 {
+        assert_eq!(refusing.cat(&root(), made.id), Ok(b"one".to_vec()));
+    }
+    assert_eq!(refusing.counter(ClientCounter::DelegationGranted), 0);
+    let file = delegated(&world, &mounted(&world, "two"), "other");
+    let _ = file;
+}
+
+// SEMANTICS: delegations-5.
+#[test]
+fn a_remount_without_delegations_returns_them() {
+    let world = world();
+    let mounted = mounted(&world, "one");
+    let file = delegated(&world, &mounted, "file");
+    mounted.client.set_options(CacheOptions { delegations: false, ..CacheOptions::default() });
+    assert_eq!(ended(&mounted), [0, 1, 0]);
+    assert_eq!(mounted.sent(), "NFSv4.SEQUENCE 1");
+    assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
+    assert_eq!(mounted.sent(), "NFSv4.GETATTR 1");
+}
+
+// SEMANTICS: delegations-6.
+#[test]
+fn nothing_is_served_by_a_delegation_after_the_lease() {
+    let world = world();
+    let mounted = mounted(&world, "one");
+    let file = delegated(&world, &mounted, "file");
+    world.seconds(10_000);
+    assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
+    assert_eq!(mounted.sent(), "NFSv4.GETATTR 1", "which renews the lease");
+    assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
+    assert_eq!(mounted.sent(), "");
+}
+
+// SEMANTICS: delegations-6.
+#[test]
+fn after_a_restart_of_the_server_delegations_are_lost_and_files_stay_open() {
+    let world = world();
+    let way = crate::nfs4::Way::new(&world);
+    let callbacks = curt_client::protocol::v4::mounting::Callbacks::default();
+    way.replace(world.way_with(&callbacks));
+    let mounted = world.mount_v4_calling(
+        CacheOptions::default(),
+        "one",
+        Arc::<crate::nfs4::Way>::clone(&way),
+        &callbacks,
+    );
+    let file = delegated(&world, &mounted, "file");
+    let opened = ops::open(&mounted.client.op(&root()), file, OpenFlags::reading()).unwrap();
+    way.replace(world.way_after_restart());
+    world.seconds(100);
+    assert_eq!(ops::getattr(&mounted.client.op(&root()), file).unwrap().attributes.size, 3);
+    assert_eq!(ended(&mounted), [0, 0, 1]);
+    let read = ops::read(&mounted.client.op(&root()), &opened.file, 0, 10).unwrap();
+    assert_eq!(read.to_vec(), b"one");
+    ops::close(&mounted.client.op(&root()), &opened.file).unwrap();
+    assert_eq!(mounted.cat(&root(), file), Ok(b"one".to_vec()));
+}

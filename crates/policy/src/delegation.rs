@@ -1,0 +1,235 @@
+//! Read delegations: when one is wanted, kept, used and given back (RFC 8881 sections 10.2 and
+//! 10.4).
+//!
+//! While a client has a read delegation of a file, the server recalls it before another client
+//! changes the file. Attributes, data and the results of ACCESS that are of the time since the
+//! grant are valid until the delegation ends ([`crate::attributes::Delegation`]). What this client
+//! is about to change itself it gives back first: so no delegation has to be reconciled with
+//! changes of this client.
+//!
+//! Must not know stateids, messages, nor how a delegation is stored.
+
+use crate::options::CacheOptions;
+
+/// The most delegations that a mount keeps. Each costs the server memory, and a kept open.
+pub const DELEGATIONS_MAX: usize = 5_000;
+
+/// The most recalls that are remembered because they may be of delegations in replies that have not
+/// arrived.
+pub const EARLY_RECALLS_MAX: usize = 64;
+
+/// OPENs without a delegation in a row after which none is expected.
+const REFUSALS_MAX: u32 = 4;
+
+/// What decides whether an OPEN asks for a delegation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DelegationWish {
+    /// The mount wants delegations ([`CacheOptions::uses_delegations`]).
+    pub is_allowed: bool,
+    /// The server can call this client.
+    pub can_be_recalled: bool,
+    /// The open is for reading alone.
+    pub only_reads: bool,
+    /// The file is open for writing here.
+    pub is_written_here: bool,
+}
+
+impl DelegationWish {
+    /// Whether a read delegation is asked for.
+    #[must_use]
+    pub const fn is_wanted(self) -> bool {
+        self.is_allowed && self.can_be_recalled && self.only_reads && !self.is_written_here
+    }
+}
+
+/// A delegation in the reply to an OPEN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DelegationOffer {
+    /// It was asked for.
+    pub was_wanted: bool,
+    /// It is for reading.
+    pub is_read: bool,
+    /// It is being recalled already: by its own flag, or by a recall that came before the reply.
+    pub is_recalled: bool,
+    /// The client has another delegation of the file.
+    pub has_another: bool,
+    /// The file is open for writing here.
+    pub is_written_here: bool,
+}
+
+impl DelegationOffer {
+    /// Whether it is kept; otherwise it is returned.
+    #[must_use]
+    pub const fn is_kept(self) -> bool {
+        self.was_wanted && self.is_read && !self.is_recalled && !self.has_another && !self.is_written_here
+    }
+}
+
+/// What the client has of a delegation that is recalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecalledHolding {
+    /// It holds it.
+    Held,
+    /// It has given it back, and the server may not know yet.
+    Returning,
+    /// It does not know it.
+    Unknown {
+        /// Replies to OPENs that may have granted it have not arrived.
+        is_opening: bool,
+        /// Recalls that are remembered.
+        remembered: usize,
+    },
+}
+
+/// What is done about a recall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum RecallDecision {
+    /// The delegation ends now, and is returned.
+    Return,
+    /// It is being returned.
+    Wait,
+    /// The recall is remembered until the replies in question have arrived.
+    Remember,
+    /// NFS4ERR_DELAY: too many are remembered.
+    Delay,
+    /// NFS4ERR_BAD_STATEID.
+    Refuse,
+}
+
+/// Decides what is done about a recall.
+pub const fn decide_recall(holding: RecalledHolding) -> RecallDecision {
+    match holding {
+        RecalledHolding::Held => RecallDecision::Return,
+        RecalledHolding::Returning => RecallDecision::Wait,
+        RecalledHolding::Unknown { is_opening: false, .. } => RecallDecision::Refuse,
+        RecalledHolding::Unknown { is_opening: true, remembered } if remembered < EARLY_RECALLS_MAX => {
+            RecallDecision::Remember
+        }
+        RecalledHolding::Unknown { is_opening: true, .. } => RecallDecision::Delay,
+    }
+}
+
+/// How many of `held` delegations are given back if `limit` may be kept.
+#[must_use]
+pub const fn surplus(held: usize, limit: usize) -> usize {
+    held.saturating_sub(limit)
+}
+
+/// Whether a server is expected to delegate what is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GrantExpectation {
+    /// Refusals in a row.
+    refusals: u32,
+}
+
+/// What an OPEN that asked for a delegation came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GrantOutcome {
+    /// There is one.
+    Granted,
+    /// There is none for a reason that may concern this file alone (WND4_CONTENTION).
+    Contended,
+    /// There is none.
+    Refused,
+}
+
+impl GrantExpectation {
+    /// Records an OPEN.
+    pub const fn opened(&mut self, outcome: GrantOutcome) {
+        match outcome {
+            GrantOutcome::Granted => self.refusals = 0,
+            GrantOutcome::Contended => {}
+            GrantOutcome::Refused => self.refusals = self.refusals.saturating_add(1),
+        }
+    }
+
+    /// Whether a delegation is expected of the next OPEN.
+    #[must_use]
+    pub const fn is_positive(self) -> bool {
+        self.refusals < REFUSALS_MAX
+    }
+}
+
+impl CacheOptions {
+    /// Whether delegations are used: not if attributes must never be served without a request.
+    #[must_use]
+    pub const fn uses_delegations(&self) -> bool {
+        self.delegations && self.attribute_cache
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delegation_is_wanted_by_readers_of_files_that_nobody_here_writes() {
+        let all = DelegationWish {
+            is_allowed: true,
+            can_be_recalled: true,
+            only_reads: true,
+            is_written_here: false,
+        };
+        assert!(all.is_wanted());
+        for lacking in [
+            DelegationWish { is_allowed: false, ..all },
+            DelegationWish { can_be_recalled: false, ..all },
+            DelegationWish { only_reads: false, ..all },
+            DelegationWish { is_written_here: true, ..all },
+        ] {
+            assert!(!lacking.is_wanted(), "{lacking:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_wanted_read_delegation_without_a_recall_is_kept() {
+        let good = DelegationOffer {
+            was_wanted: true,
+            is_read: true,
+            is_recalled: false,
+            has_another: false,
+            is_written_here: false,
+        };
+        assert!(good.is_kept());
+        for bad in [
+            DelegationOffer { was_wanted: false, ..good },
+            DelegationOffer { is_read: false, ..good },
+            DelegationOffer { is_recalled: true, ..good },
+            DelegationOffer { has_another: true, ..good },
+            DelegationOffer { is_written_here: true, ..good },
+        ] {
+            assert!(!bad.is_kept(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_recall_is_remembered_only_while_a_reply_may_bring_its_delegation() {
+        let unknown = |is_opening, remembered| RecalledHolding::Unknown { is_opening, remembered };
+        assert_eq!(decide_recall(RecalledHolding::Held), RecallDecision::Return);
+        assert_eq!(decide_recall(RecalledHolding::Returning), RecallDecision::Wait);
+        assert_eq!(decide_recall(unknown(false, 0)), RecallDecision::Refuse);
+        assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX - 1)), RecallDecision::Remember);
+        assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX)), RecallDecision::Delay);
+    }
+
+    #[test]
+    fn what_exceeds_a_limit_is_given_back() {
+        assert_eq!(surplus(DELEGATIONS_MAX, DELEGATIONS_MAX), 0);
+        assert_eq!(surplus(DELEGATIONS_MAX + 1, DELEGATIONS_MAX), 1);
+        assert_eq!(surplus(3, 0), 3);
+    }
+
+    #[test]
+    fn a_server_that_grants_none_is_expected_to_go_on_so_until_it_grants_one() {
+        let mut expectation = GrantExpectation::default();
+        for _ in 0..REFUSALS_MAX {
+            assert!(expectation.is_positive());
+            expectation.opened(GrantOutcome::Contended);
+            expectation.opened(GrantOutcome::Refused);
+        }
+        assert!(!expectation.is_positive());
+        expectation.opened(GrantOutcome::Granted);
+        assert!(expectation.is_positive());
+    }
+}

@@ -1,0 +1,177 @@
+//! Read delegations of `curt mount` with `vers=4.1`: the requests of page and build, and what Curt
+//! and Linux see of each other's changes, on `curt serve` and knfsd.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use curt_bench::report::RunReport;
+use curt_bench::workload::Workload;
+use curt_tests::curt::{CurtMount, CurtServe, program, tree};
+use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
+use curt_tests::linux_locker::LinuxLocker;
+use curt_tests::network::Network;
+use curt_tests::process;
+
+const MINUTES: Duration = Duration::from_secs(300);
+
+/// The files, which all contain `old`.
+const FILES: &str = "written removed replaced moded truncated appended held kept";
+
+/// What another client does, and what the reader sees next; `$1` is the reader's directory.
+const CHANGES: &[(&str, &str)] = &[
+    ("echo new >written", "[[ $(cat written) == new ]]"),
+    ("echo newer >written", "[[ $(cat written) == newer ]]"),
+    ("rm removed", "! cat removed"),
+    ("echo new >fresh; mv fresh replaced", "[[ $(cat replaced) == new ]]"),
+    // The attributes are asked for again after the recall.
+    ("chmod 640 moded", "[[ $(stat -c %a moded) == 640 ]]"),
+    ("truncate -s 1 truncated", "[[ $(cat truncated) == o && $(stat -c %s truncated) == 1 ]]"),
+    ("echo more >>appended", "[[ $(cat appended) == $'old\\nmore' ]]"),
+];
+
+/// Runs a script in a directory.
+fn shell(network: &Network, directory: &Path, script: &str) -> Result<String> {
+    network.shell(&format!("cd {} && {{ {script}; }}", directory.display()), MINUTES)
+}
+
+fn counter(network: &Network, mount: &CurtMount, name: &str) -> Result<u64> {
+    let mut stat = network.command(program("curt")?);
+    let text = process::run(stat.args(["stat", "--json"]).arg(mount.directory()), MINUTES)?;
+    let value = text.split(&format!("\"{name}\":")).nth(1).with_context(|| format!("no {name}: {text}"))?;
+    Ok(value.trim_start().split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse()?)
+}
+
+/// Waits until the server grants delegations: knfsd grants none in the grace period of its lock
+/// manager.
+fn await_delegations(network: &Network, mount: &CurtMount) -> Result<()> {
+    let end = Instant::now() + MINUTES;
+    shell(network, mount.directory(), "echo old >probe")?;
+    while counter(network, mount, "delegation_granted")? == 0 {
+        ensure!(Instant::now() < end, "no delegation is granted");
+        std::thread::sleep(Duration::from_millis(200));
+        shell(network, mount.directory(), "cat probe")?;
+    }
+    Ok(())
+}
+
+/// A mount reads files, another client changes them by `change`.
+fn share(network: &Network, reader: &CurtMount, mut change: impl FnMut(&str) -> Result<()>) -> Result<()> {
+    await_delegations(network, reader)?;
+    change(&format!("for name in {FILES}; do echo old >$name; done"))?;
+    shell(network, reader.directory(), &format!("for name in {FILES}; do cat $name; cat $name; done"))?;
+    let granted = counter(network, reader, "delegation_granted")?;
+    ensure!(granted >= 8, "{granted} delegations");
+    for (theirs, ours) in CHANGES {
+        change(theirs)?;
+        shell(network, reader.directory(), ours).with_context(|| format!("after {theirs}"))?;
+    }
+    let recalled = counter(network, reader, "delegation_recalled")?;
+    ensure!(recalled >= 6, "{recalled} of {granted} delegations were recalled");
+    // A file that is open and delegated here is changed, renamed and removed elsewhere.
+    let held = reader.directory().join("held");
+    let script = format!("exec 5<{}; read -r line <&5; echo \"$line\"; cat {0}", held.display());
+    ensure!(network.shell(&script, MINUTES)? == "old\nold\n");
+    change("mv held moved; echo new >held; rm moved")?;
+    shell(network, reader.directory(), "[[ $(cat held) == new ]]; ! cat moved 2>/dev/null")?;
+    // This client changes what it has delegated.
+    shell(network, reader.directory(), "cat kept; echo mine >kept; [[ $(cat kept) == mine ]]")?;
+    change("[[ $(cat kept) == mine ]]")?;
+    shell(network, reader.directory(), "cat kept; mv kept other; rm other; ! cat kept 2>/dev/null")?;
+    change("! cat kept 2>/dev/null")?;
+    ensure!(counter(network, reader, "delegation_lost")? == 0);
+    Ok(())
+}
+
+fn share_with_all(network: &Network, source: &str, options: &str, linux: &str) -> Result<()> {
+    let reader = CurtMount::start(network, "reader", source, options)?;
+    {
+        let writer = CurtMount::start(network, "writer", source, options)?;
+        share(network, &reader, |script| shell(network, writer.directory(), script).map(drop))?;
+        // The Linux client has a file of its own.
+        shell(network, writer.directory(), "find . -mindepth 1 ! -name file -delete")?;
+        writer.unmount()?;
+    }
+    let mut linux = LinuxLocker::start(network, KernelNumber(0), linux, "linux")?.mounted()?;
+    share(network, &reader, |script| linux.run(&format!("cd /mnt/nfs && {{ {script}; }}")))?;
+    linux.end()?;
+    reader.unmount()
+}
+
+// SEMANTICS: delegations-3, delegations-4.
+#[test]
+fn curt_and_linux_see_each_change_of_what_curt_serve_has_delegated_to_curt() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let export = network.make_directory("export")?;
+    std::fs::write(export.join("file"), "locker\n")?;
+    let server = CurtServe::start(&network, &export, &["--lease", "10"])?;
+    let options = format!("vers=4.1,port={}", CurtServe::PORT);
+    share_with_all(&network, &server.source(), &options, &format!("{options} {}", server.source()))
+}
+
+// SEMANTICS: delegations-3, delegations-4.
+#[test]
+fn curt_and_linux_see_each_change_of_what_knfsd_has_delegated_to_curt() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let options = KnfsdOptions { setup: "touch file".to_owned(), ..KnfsdOptions::default() };
+    let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?;
+    let source = format!("{}:/", server.address());
+    share_with_all(&network, &source, "vers=4.1", &format!("vers=4.1 {source}"))
+}
+
+/// A workload over NFSv4.1 with default options.
+fn bench(network: &Network, workload: Workload, arguments: &[&str]) -> Result<RunReport> {
+    let mut command = network.command(program("curt")?);
+    command.args(["bench", workload.name(), "--vers", "4.1", "--json"]).args(arguments);
+    let output = process::run(&mut command, 2 * MINUTES)?;
+    let report: RunReport = serde_json::from_str(&output).with_context(|| output.clone())?;
+    ensure!(report.wrong == 0, "{output}");
+    println!("{}: {} requests in {:.1} s", workload.name(), report.rpc.total(), report.seconds);
+    Ok(report)
+}
+
+/// What expires in a run that takes longer than an idle machine's: directories.
+fn late(report: &RunReport) -> u64 {
+    if report.seconds < 25.0 { 0 } else { 600 }
+}
+
+// SEMANTICS: delegations-1.
+#[test]
+fn page_asks_curt_serve_about_each_file_once() -> Result<()> {
+    let network = Network::new()?;
+    let page = bench(&network, Workload::Page, &[])?;
+    ensure!(page.rpc.total() <= 1450 + late(&page), "{page:?}");
+    let build = bench(&network, Workload::Build, &[])?;
+    ensure!(build.rpc.total() <= 1850 + late(&build), "{build:?}");
+    Ok(())
+}
+
+// SEMANTICS: delegations-1.
+#[test]
+fn page_asks_knfsd_about_each_file_once() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let image = network.directory().join("tree.img");
+    let tree = tree(Workload::Page)?;
+    let mut make = Command::new("mkfs.ext4");
+    make.args(["-q", "-F", "-N", "50000", "-d"]).arg(&tree);
+    process::run(make.arg(&image).arg("1G"), MINUTES)?;
+    // The image has whole seconds. A later time with all its digits shows a client the server's
+    // clock and its granularity.
+    let setup = "chmod 755 .".to_owned();
+    let options = KnfsdOptions { image: Some(image), setup, ..KnfsdOptions::default() };
+    let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?;
+    let source = format!("{}:/", server.address());
+    {
+        let probe = CurtMount::start(&network, "probe", &source, "vers=4.1")?;
+        await_delegations(&network, &probe)?;
+        shell(&network, probe.directory(), "rm probe")?;
+        probe.unmount()?;
+    }
+    let page = bench(&network, Workload::Page, &["--no-check", "--server", &source])?;
+    ensure!(page.rpc.total() <= 1450 + late(&page), "{page:?}");
+    Ok(())
+}
