@@ -29,11 +29,12 @@ use curt_rpc::{
 use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
-    NfsV4, SentOpen,
+    NfsV4,
     open::{OpenKey, OpenResult, Rider, RiderOperation, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
     session::{Need, Purpose, SlotGuard, SlotTurn},
+    upkeep::SentOpen,
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,

@@ -402,7 +402,7 @@ impl DelegationTable {
     /// The server has revoked a delegation.
     pub(super) fn lose(&self, file: &FileHandle, stateid: Stateid) {
         let mut state = self.state.lock();
-        if !state.files.get(file).is_some_and(|known| known.stateid.other == stateid.other) {
+        if state.files.get(file).is_none_or(|known| known.stateid.other != stateid.other) {
             return;
         }
         let was_held = state.end(file).is_some();

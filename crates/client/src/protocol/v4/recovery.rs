@@ -19,11 +19,12 @@ use curt_types::FileHandle;
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
-    NfsV4, SentOpen, callback,
+    NfsV4, callback,
     compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
     open::{OpenKey, OpenResult, OpenToRestore, wire},
     results::outcome,
     session::{Need, SLOTS_MAX},
+    upkeep::SentOpen,
 };
 use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};
 
