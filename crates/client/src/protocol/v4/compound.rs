@@ -30,11 +30,10 @@ use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
     NfsV4,
-    open::{OpenKey, OpenResult, Rider, RiderOperation, UsableOpen, wire},
+    open::{OpenKey, OpenResult, Rider, RiderOperation, SentOpen, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
     session::{Need, Purpose, SlotGuard, SlotTurn},
-    upkeep::SentOpen,
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,

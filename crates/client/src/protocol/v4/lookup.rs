@@ -10,11 +10,10 @@ use super::{
     NfsV4, RESULTS_SMALL, attributes,
     compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
     get_attributes,
-    open::OpenResult,
+    open::{OpenResult, SentOpen},
     put_fh, question, read_results,
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{done, optional},
-    upkeep::SentOpen,
 };
 use crate::protocol::{Answer, FoundToOpen, LookupReply, LookupToOpen, RpcCaller, ShareAccess};
 

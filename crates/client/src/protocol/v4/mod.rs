@@ -63,11 +63,10 @@ use self::{
     delegation::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
-    open::{OpenKey, OpenResult, OpenTable},
+    open::{OpenKey, OpenResult, OpenTable, SentOpen},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, Judged, Results, done, fault, optional, outcome},
     session::SessionMonitor,
-    upkeep::SentOpen,
 };
 use super::{
     Answer, CreateRequest, CreatedObject, DelegationEvents, FoundToOpen, FsstatReply, LinkAttributes,

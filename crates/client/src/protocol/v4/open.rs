@@ -79,6 +79,13 @@ struct Open {
     idle_since: Option<Instant>,
 }
 
+/// An OPEN that was sent.
+#[derive(Clone, Copy)]
+pub(super) struct SentOpen {
+    pub(super) access: ShareAccess,
+    pub(super) wanted_delegation: bool,
+}
+
 /// The result of an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenResult {

@@ -21,10 +21,9 @@ use curt_xdr::{Opaque, VarArray};
 use super::{
     NfsV4, callback,
     compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
-    open::{OpenKey, OpenResult, OpenToRestore, wire},
+    open::{OpenKey, OpenResult, OpenToRestore, SentOpen, wire},
     results::outcome,
     session::{Need, SLOTS_MAX},
-    upkeep::SentOpen,
 };
 use crate::protocol::{OpenOwner, RpcCaller, ShareAccess};
 

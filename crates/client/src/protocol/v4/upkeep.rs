@@ -17,7 +17,7 @@ use super::{
     NfsV4, RESULTS_SMALL,
     compound::{CompoundRequest, REPEATABLE},
     delegation::OpenedForDelegation,
-    open::{OpenKey, OpenResult},
+    open::{OpenKey, OpenResult, SentOpen},
 };
 use crate::protocol::{HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
 
@@ -26,13 +26,6 @@ const RETURN_ATTEMPTS: usize = 8;
 
 /// The lease is renewed when it has not been for this part of it.
 const RENEWAL_PART: u32 = 2;
-
-/// An OPEN that was sent.
-#[derive(Clone, Copy)]
-pub(super) struct SentOpen {
-    pub(super) access: ShareAccess,
-    pub(super) wanted_delegation: bool,
-}
 
 impl NfsV4 {
     /// Whether an OPEN of a file asks for a delegation.
