@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use curt_observe::ClientCounter;
+use curt_observe::{ClientCounter, events::handle_hash, probe};
 use curt_policy::{Delegation, LockingState, Moment, MutationTicket};
 use curt_types::{Attributes, FileHandle};
 
@@ -89,6 +89,7 @@ impl InodeFacts {
 impl DelegationEvents for InodeRegistry {
     fn granted(&self, file: &FileHandle, delegation: &Arc<HeldDelegation>) {
         self.core.count(ClientCounter::DelegationGranted);
+        probe!(NfsDelegation { fhandle: handle_hash(file.as_bytes()), reason: "granted" });
         if let Some(inode) = self.find(file) {
             inode.hold_delegation(delegation);
         }
@@ -97,11 +98,13 @@ impl DelegationEvents for InodeRegistry {
     /// Others may change the file after a recall: what is cached here is not used again before it
     /// is confirmed, and a kernel drops the attributes that it has.
     fn ended(&self, file: &FileHandle, why: DelegationEnd) {
-        self.core.count(match why {
-            DelegationEnd::Recalled => ClientCounter::DelegationRecalled,
-            DelegationEnd::Returned => ClientCounter::DelegationReturned,
-            DelegationEnd::Lost => ClientCounter::DelegationLost,
-        });
+        let (counter, reason) = match why {
+            DelegationEnd::Recalled => (ClientCounter::DelegationRecalled, "recalled"),
+            DelegationEnd::Returned => (ClientCounter::DelegationReturned, "returned"),
+            DelegationEnd::Lost => (ClientCounter::DelegationLost, "lost"),
+        };
+        self.core.count(counter);
+        probe!(NfsDelegation { fhandle: handle_hash(file.as_bytes()), reason });
         let Some(inode) = self.find(file) else { return };
         let now = self.core.now();
         {
