@@ -34,7 +34,10 @@ mod upkeep;
 use std::{
     hash::{BuildHasher, RandomState},
     ops::Range,
-    sync::{Arc, Weak, atomic::AtomicBool},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -354,6 +357,8 @@ impl Protocol for NfsV4 {
     }
 
     fn end(&self, limit: Duration) {
+        // They are returned here, not in the background.
+        self.is_returning.store(true, Relaxed);
         self.delegations.allow(false);
         self.opens.release_all(self.rpc.now());
         within(limit, &Interrupt::never(), |ends| {
