@@ -99,7 +99,7 @@ fn share_with_all(network: &Network, source: &str, options: &str, linux: &str) -
     reader.unmount()
 }
 
-// SEMANTICS: delegations-3, delegations-4.
+// SEMANTICS: sessions-13, sessions-14.
 #[test]
 fn curt_and_linux_see_each_change_of_what_curt_serve_has_delegated_to_curt() -> Result<()> {
     let network = Network::new()?;
@@ -111,7 +111,7 @@ fn curt_and_linux_see_each_change_of_what_curt_serve_has_delegated_to_curt() -> 
     share_with_all(&network, &server.source(), &options, &format!("{options} {}", server.source()))
 }
 
-// SEMANTICS: delegations-3, delegations-4.
+// SEMANTICS: sessions-13, sessions-14.
 #[test]
 fn curt_and_linux_see_each_change_of_what_knfsd_has_delegated_to_curt() -> Result<()> {
     let network = Network::new()?;
@@ -138,7 +138,7 @@ fn late(report: &RunReport) -> u64 {
     if report.seconds < 25.0 { 0 } else { 600 }
 }
 
-// SEMANTICS: delegations-1.
+// SEMANTICS: sessions-11.
 #[test]
 fn page_asks_curt_serve_about_each_file_once() -> Result<()> {
     let network = Network::new()?;
@@ -149,7 +149,7 @@ fn page_asks_curt_serve_about_each_file_once() -> Result<()> {
     Ok(())
 }
 
-// SEMANTICS: delegations-1.
+// SEMANTICS: sessions-11.
 #[test]
 fn page_asks_knfsd_about_each_file_once() -> Result<()> {
     let network = Network::new()?;

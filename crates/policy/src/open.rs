@@ -222,8 +222,8 @@ pub struct OpenedFile {
 ///
 /// An open that changes nothing is needed by READs only: whatever else OPEN brings is requested
 /// without it, or known. So its OPEN waits for a READ. If there has to be a request now, and a READ
-/// would follow, then both are one request. If OPEN brings a delegation, it is the request: no later
-/// open has to ask then.
+/// would follow, then both are one request. If OPEN brings a delegation, it is that request, and no
+/// later open has to ask.
 pub fn decide_open_time(
     decision: OpenDecision,
     intent: OpenIntent,

@@ -5,39 +5,14 @@
 //! same compound behind OPEN is known to be of the time of the delegation, and is dated so
 //! ([`Inode::absorb_opened`]), unless a change of this client came between.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
-use curt_observe::ClientCounter;
+use curt_observe::{ClientCounter, events::handle_hash, probe};
 use curt_policy::{Delegation, LockingState, Moment, MutationTicket};
 use curt_types::{Attributes, FileHandle};
 
-use super::{Inode, InodeFacts, TypeState, registry::InodeRegistry};
+use super::{Inode, InodeFacts, TypeState, registry::InodeRegistry, type_state::FileDelegation};
 use crate::protocol::{DelegationEnd, DelegationEvents, HeldDelegation};
-
-/// The delegation of a file.
-#[derive(Debug)]
-pub(crate) struct FileDelegation {
-    held: Arc<HeldDelegation>,
-    since: Moment,
-}
-
-/// A file was opened together with the look-up of its name, and not used since. Relaxed accesses:
-/// it stands for itself.
-#[derive(Debug, Default)]
-pub(crate) struct OpenedAtLookup(AtomicBool);
-
-impl OpenedAtLookup {
-    pub(crate) fn set(&self) {
-        self.0.store(true, Relaxed);
-    }
-
-    pub(crate) fn take(&self) -> bool {
-        self.0.load(Relaxed) && self.0.swap(false, Relaxed)
-    }
-}
 
 impl InodeFacts {
     /// The locks and the delegation that this client holds at `now`. Locks give no right to cache:
@@ -114,6 +89,7 @@ impl InodeFacts {
 impl DelegationEvents for InodeRegistry {
     fn granted(&self, file: &FileHandle, delegation: &Arc<HeldDelegation>) {
         self.core.count(ClientCounter::DelegationGranted);
+        probe!(NfsDelegation { fhandle: handle_hash(file.as_bytes()), reason: "granted" });
         if let Some(inode) = self.find(file) {
             inode.hold_delegation(delegation);
         }
@@ -122,11 +98,13 @@ impl DelegationEvents for InodeRegistry {
     /// Others may change the file after a recall: what is cached here is not used again before it
     /// is confirmed, and a kernel drops the attributes that it has.
     fn ended(&self, file: &FileHandle, why: DelegationEnd) {
-        self.core.count(match why {
-            DelegationEnd::Recalled => ClientCounter::DelegationRecalled,
-            DelegationEnd::Returned => ClientCounter::DelegationReturned,
-            DelegationEnd::Lost => ClientCounter::DelegationLost,
-        });
+        let (counter, reason) = match why {
+            DelegationEnd::Recalled => (ClientCounter::DelegationRecalled, "recalled"),
+            DelegationEnd::Returned => (ClientCounter::DelegationReturned, "returned"),
+            DelegationEnd::Lost => (ClientCounter::DelegationLost, "lost"),
+        };
+        self.core.count(counter);
+        probe!(NfsDelegation { fhandle: handle_hash(file.as_bytes()), reason });
         let Some(inode) = self.find(file) else { return };
         let now = self.core.now();
         {

@@ -8,7 +8,7 @@
 //! of the data half are taken.
 
 mod absorb;
-pub(crate) mod delegation;
+mod delegation;
 mod owner;
 pub(crate) mod registry;
 pub(crate) mod single_flight;

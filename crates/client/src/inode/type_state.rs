@@ -4,7 +4,10 @@
 //! Owns storage only. Each part is allocated when it is first used, because there are as many
 //! inodes as cached names.
 
-use std::sync::{Arc, Weak};
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use curt_policy::{
     Epoch, Moment, NameLabel,
@@ -13,14 +16,11 @@ use curt_policy::{
     prefetch::{LookupOrder, PrefetchRecord},
 };
 
-use super::{
-    Inode, TypeState,
-    delegation::{FileDelegation, OpenedAtLookup},
-    single_flight::PendingRemovals,
-};
+use super::{Inode, TypeState, single_flight::PendingRemovals};
 use crate::{
     api::InodeId,
     caller::InternedCaller,
+    protocol::HeldDelegation,
     readdir::{cache::DirectoryListing, local_changes::LocalChange},
 };
 
@@ -104,6 +104,29 @@ pub(crate) struct OpenState {
     /// Its delegation.
     pub(crate) delegation: Option<FileDelegation>,
     pub(crate) opened_at_lookup: OpenedAtLookup,
+}
+
+/// The delegation of a file.
+#[derive(Debug)]
+pub(crate) struct FileDelegation {
+    pub(super) held: Arc<HeldDelegation>,
+    /// When the reply that brought it was dealt with.
+    pub(super) since: Moment,
+}
+
+/// A file was opened together with the look-up of its name, and not used since. Relaxed accesses:
+/// it stands for itself.
+#[derive(Debug, Default)]
+pub(crate) struct OpenedAtLookup(AtomicBool);
+
+impl OpenedAtLookup {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    pub(crate) fn take(&self) -> bool {
+        self.0.load(Relaxed) && self.0.swap(false, Relaxed)
+    }
 }
 
 /// The silly name of a removed file.

@@ -714,9 +714,8 @@ fn send_lookup_beside(
 /// Caches what a LOOKUP has found of an object.
 fn absorb_found(op: &Op<'_>, inode: &Arc<Inode>, found: FoundToOpen, sent_at: Instant) -> Result<(), Errno> {
     let FoundToOpen { found, granted, data, was_opened, delegation } = found;
-    // What was changed here while the request was in flight was changed by the handle of an inode
-    // that is known: then this ticket is of a later time, and the change was before the grant or
-    // has ended the delegation.
+    // Who changes a file here knows its inode. If this one is new, the reply shows all changes that
+    // have ended, and the ticket any other.
     let ticket = inode.facts().state.ticket();
     let is_new = inode.facts().state.facts().is_none();
     if let Some(delegation) = &delegation {

@@ -62,7 +62,7 @@ fn write(mounted: &BenchMount, name: &str, bytes: &[u8]) {
     ops::close(&op(), &opened.file).unwrap();
 }
 
-// SEMANTICS: delegations-1.
+// SEMANTICS: sessions-11.
 #[test]
 fn a_delegated_file_is_opened_read_and_inquired_without_a_request() {
     let world = world();
@@ -81,7 +81,7 @@ fn a_delegated_file_is_opened_read_and_inquired_without_a_request() {
     assert_eq!(ended(&mounted), [0, 0, 0]);
 }
 
-// SEMANTICS: delegations-1.
+// SEMANTICS: sessions-11.
 #[test]
 fn a_look_up_opens_and_reads_a_file_in_one_request() {
     let world = world();
@@ -98,7 +98,7 @@ fn a_look_up_opens_and_reads_a_file_in_one_request() {
     assert!(ops::opendir(&mounted.client.op(&root()), found.id).is_ok());
 }
 
-// SEMANTICS: delegations-2.
+// SEMANTICS: sessions-12.
 #[test]
 fn another_user_of_a_delegated_file_asks_for_his_own_rights() {
     let world = world();
@@ -115,7 +115,7 @@ fn another_user_of_a_delegated_file_asks_for_his_own_rights() {
     assert_eq!(mounted.cat(&user(7), file).unwrap_err(), Errno::ACCESS, "whatever root may");
 }
 
-// SEMANTICS: delegations-3.
+// SEMANTICS: sessions-13.
 #[test]
 fn what_another_client_writes_is_seen_by_the_next_open() {
     let world = world();
@@ -134,7 +134,7 @@ fn what_another_client_writes_is_seen_by_the_next_open() {
     assert!(told.contains(&file), "the kernel drops its attributes: {told:?}");
 }
 
-// SEMANTICS: delegations-3.
+// SEMANTICS: sessions-13.
 #[test]
 fn a_recall_is_followed_by_delegreturn_and_close_in_one_compound() {
     let world = world();
@@ -147,7 +147,7 @@ fn a_recall_is_followed_by_delegreturn_and_close_in_one_compound() {
     assert_eq!(reader.cat(&root(), file), Ok(b"two".to_vec()));
 }
 
-// SEMANTICS: delegations-4.
+// SEMANTICS: sessions-14.
 #[test]
 fn a_delegation_is_returned_with_the_change_of_this_client() {
     type Change = fn(&BenchMount, InodeId);
@@ -207,7 +207,7 @@ fn a_file_that_is_open_for_writing_is_not_delegated() {
     assert_eq!(mounted.cat(&root(), made.id), Ok(b"two".to_vec()));
 }
 
-// SEMANTICS: delegations-5.
+// SEMANTICS: sessions-15.
 #[test]
 fn without_delegations_each_open_asks() {
     let world = world();
@@ -222,7 +222,7 @@ fn without_delegations_each_open_asks() {
     let _ = file;
 }
 
-// SEMANTICS: delegations-5.
+// SEMANTICS: sessions-15.
 #[test]
 fn a_remount_without_delegations_returns_them() {
     let world = world();
@@ -235,7 +235,7 @@ fn a_remount_without_delegations_returns_them() {
     assert_eq!(mounted.sent(), "NFSv4.GETATTR 1");
 }
 
-// SEMANTICS: delegations-6.
+// SEMANTICS: sessions-16.
 #[test]
 fn nothing_is_served_by_a_delegation_after_the_lease() {
     let world = world();
@@ -248,7 +248,7 @@ fn nothing_is_served_by_a_delegation_after_the_lease() {
     assert_eq!(mounted.sent(), "");
 }
 
-// SEMANTICS: delegations-6.
+// SEMANTICS: sessions-16.
 #[test]
 fn after_a_restart_of_the_server_delegations_are_lost_and_files_stay_open() {
     let world = world();

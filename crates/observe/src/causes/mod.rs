@@ -56,6 +56,7 @@ named_enum! {
         AttributeCache "attribute cache" "Cached attributes were still fresh.";
         Sloppycto "sloppycto" "An open for reading accepted attributes a few seconds old.";
         Nocto "nocto" "An open accepted attributes within their lifetime.";
+        Delegation "delegation" "The server has delegated the file, and asks before others change it.";
         Shared "shared request" "The reply to a request already in progress was shared.";
         AccessCache "access cache" "The server had already reported this caller's permissions.";
         Noaccesscheck "noaccesscheck" "The mode bits decided this caller's permissions.";
@@ -135,6 +136,7 @@ impl Rule {
             ClientCounter::AttrShared => Some(Self::Shared),
             ClientCounter::OpenCtoSloppy => Some(Self::Sloppycto),
             ClientCounter::OpenNocto => Some(Self::Nocto),
+            ClientCounter::OpenDelegated => Some(Self::Delegation),
             ClientCounter::AccessHitPositive | ClientCounter::AccessHitNegative => Some(Self::AccessCache),
             ClientCounter::AccessLocalAllow => Some(Self::Noaccesscheck),
             ClientCounter::PosHit => Some(Self::PositiveNames),
@@ -153,7 +155,7 @@ impl Rule {
     pub const fn cause(self) -> Cause {
         match self {
             Self::AttributeCache | Self::Shared | Self::Softreval => Cause::AttributesExpired,
-            Self::Sloppycto | Self::Nocto => Cause::OpenCheck,
+            Self::Sloppycto | Self::Nocto | Self::Delegation => Cause::OpenCheck,
             Self::AccessCache | Self::Noaccesscheck => Cause::Access,
             Self::PositiveNames | Self::NegativeNames | Self::CompleteDirectory | Self::Dots => {
                 Cause::FirstUse

@@ -113,6 +113,7 @@ macro_rules! with_events {
             NfsLockDone "nfs_lock_done" Draft Request Instant { pid fileid lock_first lock_last error } "A request for a lock is answered.";
             NfsUnlockDone "nfs_unlock_done" Draft Request Instant { fileid error } "An unlock is answered: the server has confirmed it, or its program waits no longer.";
             NfsLockLost "nfs_lock_lost" Draft Rare Instant { fileid lock_first lock_last } "A lock could not be reclaimed after a restart of the server.";
+            NfsDelegation "nfs_delegation" Draft Request Instant { fhandle reason } "The server has delegated this file to the mount; or the delegation is recalled, returned or lost.";
             NfsXdrStatus "nfs_xdr_status" Stable Request Instant { procedure status } "The server refuses a request.";
             NfsMountPath "nfs_mount_path" Stable Rare Instant { name } "The path of the export that is mounted.";
             NfsMountAssign "nfs_mount_assign" Stable Rare Instant { option value } "The value of a mount option, given or default.";

@@ -29,8 +29,8 @@ use curt_rpc::{
 use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
-    NfsV4, SentOpen,
-    open::{OpenKey, OpenResult, Rider, RiderOperation, UsableOpen, wire},
+    NfsV4,
+    open::{OpenKey, OpenResult, Rider, RiderOperation, SentOpen, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
     session::{Need, Purpose, SlotGuard, SlotTurn},

@@ -402,7 +402,7 @@ impl DelegationTable {
     /// The server has revoked a delegation.
     pub(super) fn lose(&self, file: &FileHandle, stateid: Stateid) {
         let mut state = self.state.lock();
-        if !state.files.get(file).is_some_and(|known| known.stateid.other == stateid.other) {
+        if state.files.get(file).is_none_or(|known| known.stateid.other != stateid.other) {
             return;
         }
         let was_held = state.end(file).is_some();
@@ -434,5 +434,179 @@ impl DelegationTable {
 impl std::fmt::Debug for DelegationTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DelegationTable").field("held", &self.state.lock().held).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+mod tests {
+    use curt_policy::delegation::EARLY_RECALLS_MAX;
+
+    use super::*;
+    use crate::caller::{Caller, RpcSecurity};
+
+    /// What is reported, and how many delegations wait to be returned then.
+    #[derive(Default)]
+    struct Reported {
+        table: OnceLock<Weak<DelegationTable>>,
+        ended: Mutex<Vec<(DelegationEnd, usize)>>,
+        granted: Mutex<u32>,
+    }
+
+    impl DelegationEvents for Reported {
+        fn granted(&self, _: &FileHandle, _: &Arc<HeldDelegation>) {
+            *self.granted.lock() += 1;
+        }
+
+        fn ended(&self, _: &FileHandle, why: DelegationEnd) {
+            let waiting = self.table.get().and_then(Weak::upgrade).map_or(0, |table| table.returns_count());
+            self.ended.lock().push((why, waiting));
+        }
+    }
+
+    struct Rig {
+        table: Arc<DelegationTable>,
+        events: Arc<Reported>,
+        credential: Arc<RpcCredential>,
+    }
+
+    fn file(number: u32) -> FileHandle {
+        FileHandle::new(&number.to_be_bytes()).unwrap()
+    }
+
+    fn stateid(number: u32) -> Stateid {
+        let mut other = [0; 12];
+        other[..4].copy_from_slice(&number.to_be_bytes());
+        Stateid { seqid: 1, other }
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let (table, events) = (Arc::<DelegationTable>::default(), Arc::<Reported>::default());
+            events.table.set(Arc::downgrade(&table)).unwrap();
+            let weak = Arc::downgrade(&events);
+            table.report(weak, Instant::now());
+            table.allow(true);
+            Self { table, events, credential: Arc::new(RpcCredential::None) }
+        }
+
+        fn opened(&self, number: u32, was_wanted: bool) -> Option<Arc<HeldDelegation>> {
+            let key = OpenKey { file: file(number), owner: 1 };
+            let open = OpenedForDelegation {
+                key: &key,
+                credential: &self.credential,
+                was_wanted,
+                is_written_here: false,
+            };
+            let offered = OfferedDelegation { stateid: stateid(number), is_read: true, is_recalled: false };
+            self.table.opened(&open, Some(offered), GrantOutcome::Granted)
+        }
+
+        fn returns(&self) -> Vec<u32> {
+            let returns = self.table.take_returns(&self.credential, usize::MAX);
+            returns
+                .iter()
+                .map(|returned| u32::from_be_bytes(returned.stateid.other[..4].try_into().unwrap()))
+                .collect()
+        }
+    }
+
+    #[test]
+    fn a_recall_that_comes_before_the_reply_ends_the_delegation_with_the_reply() {
+        let rig = Rig::new();
+        let opening = rig.table.begin_opening();
+        assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::Ok);
+        assert!(rig.opened(1, true).is_none(), "it is recalled already");
+        drop(opening);
+        assert_eq!((rig.returns(), *rig.events.granted.lock()), (vec![1], 0));
+        // Another delegation of the file is not concerned.
+        assert!(rig.opened(1, true).is_some());
+    }
+
+    #[test]
+    fn a_recall_is_remembered_no_longer_than_the_opens_that_it_may_be_about() {
+        let rig = Rig::new();
+        let first = rig.table.begin_opening();
+        assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::Ok);
+        let second = rig.table.begin_opening();
+        drop(first);
+        assert!(rig.opened(1, true).is_some(), "the OPEN began after the recall");
+        for number in 10..10 + u32::try_from(EARLY_RECALLS_MAX).unwrap() {
+            assert_eq!(rig.table.recall(&file(number), stateid(number)), NfsStat4::Ok);
+        }
+        assert_eq!(rig.table.recall(&file(9), stateid(9)), NfsStat4::Delay);
+        drop(second);
+        assert_eq!(rig.table.recall(&file(9), stateid(9)), NfsStat4::BadStateid);
+    }
+
+    #[test]
+    fn recalls_of_what_is_not_held_are_refused() {
+        let rig = Rig::new();
+        let held = rig.opened(1, true).unwrap();
+        assert_eq!(rig.table.recall(&file(1), stateid(2)), NfsStat4::BadStateid);
+        assert_eq!(rig.table.recall(&file(2), stateid(1)), NfsStat4::BadStateid);
+        assert!(held.is_held());
+        assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::Ok);
+        assert!(!held.is_held());
+        assert_eq!(*rig.events.ended.lock(), [(DelegationEnd::Recalled, 0)], "before it can be returned");
+        assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::Ok, "it is being returned");
+        assert_eq!(rig.returns(), [1]);
+    }
+
+    #[test]
+    fn a_delegation_that_nobody_asked_for_is_returned() {
+        let rig = Rig::new();
+        assert!(rig.opened(1, false).is_none());
+        assert_eq!(rig.returns(), [1]);
+        assert_eq!(*rig.events.granted.lock(), 0);
+    }
+
+    #[test]
+    fn the_least_recently_used_is_returned_at_the_limit_and_beyond_what_the_server_lets_keep() {
+        let rig = Rig::new();
+        let most = u32::try_from(DELEGATIONS_MAX).unwrap();
+        let held: Vec<_> = (0..most).map(|number| rig.opened(number, true).unwrap()).collect();
+        assert_eq!(rig.returns(), [0_u32; 0]);
+        for delegation in &held {
+            let _ = delegation.take_use();
+        }
+        held[0].note_use();
+        assert!(rig.opened(most, true).is_some());
+        assert_eq!(rig.returns(), [1], "the first was used");
+        rig.table.limit(2);
+        assert_eq!(rig.returns().len(), DELEGATIONS_MAX - 2);
+        assert_eq!(held.iter().filter(|delegation| delegation.is_held()).count(), 1);
+    }
+
+    #[test]
+    fn a_return_that_the_server_delays_or_denies_is_repeated() {
+        let rig = Rig::new();
+        rig.opened(1, true).unwrap();
+        rig.table.give_up(&file(1));
+        let taken = rig.table.take_returns(&rig.credential, 1).remove(0);
+        assert!(!rig.table.returned(taken.clone(), Err(NfsStat4::Delay)));
+        let taken = rig.table.take_returns(&rig.credential, 1).remove(0);
+        assert!(!rig.table.returned(taken, Err(NfsStat4::Access)));
+        let other = RpcSecurity::sys().credential(&Caller::new(7, 7, &[]));
+        assert!(rig.table.take_returns(&other, 1).is_empty(), "with its own credential");
+        let taken = rig.table.take_returns(&rig.credential, 1).remove(0);
+        assert!(rig.table.returned(taken.clone(), Err(NfsStat4::DelegRevoked)), "it is tested");
+        assert_eq!(rig.table.all().len(), 1);
+        rig.table.lose(&file(1), stateid(1));
+        assert_eq!(rig.table.all(), []);
+        assert_eq!(*rig.events.ended.lock(), [(DelegationEnd::Returned, 0)], "it ended once");
+    }
+
+    #[test]
+    fn what_the_server_revokes_or_forgets_is_lost() {
+        let rig = Rig::new();
+        let (revoked, forgotten) = (rig.opened(1, true).unwrap(), rig.opened(2, true).unwrap());
+        rig.table.lose(&file(1), stateid(1));
+        assert!(!revoked.is_held() && forgotten.is_held());
+        rig.table.forgotten_by_server();
+        assert!(!forgotten.is_held());
+        assert_eq!((rig.returns(), rig.table.all()), (vec![], vec![]));
+        let lost: Vec<_> = rig.events.ended.lock().iter().map(|(why, _)| *why).collect();
+        assert_eq!(lost, [DelegationEnd::Lost; 2]);
     }
 }

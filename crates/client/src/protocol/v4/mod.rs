@@ -3,8 +3,9 @@
 //!
 //! `compound` sends a compound until it is answered, `session` has the slots, `recovery` does what
 //! the session needs, `open` has the opens, `delegation` the read delegations, `lock_states` the
-//! locks and `lock` their requests, `callback` answers the server, `attributes` converts.
-//! This file has the compounds of the intents.
+//! locks and `lock` their requests, `callback` answers the server, `upkeep` is for opens,
+//! delegations and the lease, `attributes` converts.
+//! This file has the compounds of the intents, but for those in `lookup`, `many` and `lock`.
 //!
 //! Attributes that are to show a change come after it; those that label a result (names, rights,
 //! data) come before it. So a change of another client between the two is seen as a change later,
@@ -18,6 +19,7 @@ pub mod identity;
 mod listing;
 mod lock;
 mod lock_states;
+mod lookup;
 mod many;
 pub mod mounting;
 mod open;
@@ -27,6 +29,7 @@ mod results;
 mod session;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -38,9 +41,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::delegation::DelegationWish;
 use curt_policy::locks::{LockError, LockReply};
-use curt_policy::open::{CLOSES_ALONE_MAX, KEPT_FOR};
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
     CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4,
@@ -61,20 +62,20 @@ use curt_xdr::{DecodeError, Opaque};
 use self::{
     attributes::{EncodedAttributes, directory_step, file_step, object_of},
     callback::CallbackService,
-    compound::{CompoundReply, CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
-    delegation::{DelegationTable, OpenedForDelegation},
+    compound::{CompoundReply, CompoundRequest, REPEATABLE},
+    delegation::DelegationTable,
     identity::ClientIdentity,
     lock_states::LockStateTable,
-    open::{OpenKey, OpenResult, OpenTable},
+    open::{OpenKey, OpenResult, OpenTable, SentOpen},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, Judged, Results, done, fault, optional, outcome},
     session::SessionMonitor,
 };
 use super::{
-    Answer, CreateRequest, CreatedObject, DelegationEvents, FoundToOpen, FsstatReply, HeldDelegation,
-    LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LookupReply, LookupToOpen, NfsReply,
-    OpenCaller, OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RemoteLock,
-    RenameAttributes, RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner, WriteReply, deadline::within,
+    Answer, CreateRequest, CreatedObject, DelegationEvents, FoundToOpen, FsstatReply, LinkAttributes,
+    ListRequest, LockAnswer, LockEvents, LockMode, LookupReply, LookupToOpen, NfsReply, OpenCaller,
+    OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RemoteLock, RenameAttributes,
+    RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner, WriteReply, deadline::within,
     read_data::bytes_of,
 };
 use crate::threads::Background;
@@ -100,13 +101,6 @@ pub struct NfsV4 {
     is_returning: AtomicBool,
 }
 
-/// An OPEN that was sent.
-#[derive(Clone, Copy)]
-struct SentOpen {
-    access: ShareAccess,
-    wanted_delegation: bool,
-}
-
 /// Longest results without data, names or link targets, in bytes: two handles and five sets of
 /// attributes, whose owners may be names.
 const RESULTS_SMALL: usize = 8192;
@@ -120,16 +114,6 @@ const READ_HEAD: usize = RESULTS_SMALL;
 /// An entry with attributes is larger than one of READDIRPLUS by this part: 220 bytes instead of
 /// 176.
 const ENTRY_PLUS_PART: u32 = 4;
-
-/// Compounds in which delegations are returned before the rest is left for others.
-const RETURN_ATTEMPTS: usize = 8;
-
-/// The lease is renewed when it has not been for this part of it.
-const RENEWAL_PART: u32 = 2;
-
-/// The position of the attributes of what LOOKUP has found. What follows does not concern the name:
-/// it is not sent again for its sake.
-const LOOKUP_ATTRIBUTES_AT: u32 = 4;
 
 type Operations<'a, 'b> = &'a mut CompoundEncoder<'b>;
 
@@ -179,65 +163,6 @@ impl NfsV4 {
         })
     }
 
-    /// Whether an OPEN of a file asks for a delegation.
-    fn wants_delegation(&self, file: &FileHandle, access: ShareAccess) -> bool {
-        let wish = DelegationWish {
-            is_allowed: self.delegations.is_allowed(),
-            can_be_recalled: self.session.lock().has_callbacks(),
-            only_reads: access == ShareAccess::Read,
-            is_written_here: self.opens.is_written(file),
-        };
-        wish.is_wanted()
-    }
-
-    /// The server has executed an OPEN. Returns the delegation that the client has got.
-    fn opened(
-        &self,
-        file: &FileHandle,
-        owner: OpenOwner<'_>,
-        sent: SentOpen,
-        result: OpenResult,
-    ) -> Option<Arc<HeldDelegation>> {
-        self.opens.opened(file, owner, sent.access, result, self.rpc.now());
-        let key = OpenKey { file: file.clone(), owner: owner.number };
-        let open = OpenedForDelegation {
-            key: &key,
-            credential: owner.credential,
-            was_wanted: sent.wanted_delegation,
-            is_written_here: self.opens.is_written(file),
-        };
-        let held = self.delegations.opened(&open, result.delegation, result.granting)?;
-        self.opens.delegated(&key, &held);
-        Some(held)
-    }
-
-    /// Returns delegations in the background.
-    fn return_delegations(&self) {
-        if self.is_returning.swap(true, Relaxed) {
-            return;
-        }
-        let this = Weak::clone(&self.this);
-        let give_back = move || {
-            let Some(this) = this.upgrade() else { return };
-            this.send_returns(&Interrupt::never());
-            this.is_returning.store(false, Relaxed);
-            // What was added meanwhile.
-            this.send_returns(&Interrupt::never());
-        };
-        self.background.spawn(Box::new(give_back));
-    }
-
-    /// Returns delegations in compounds of their own. What the server delays goes with a later one.
-    fn send_returns(&self, interrupt: &Interrupt) {
-        let attempts = self.delegations.returns_count() / CLOSES_ALONE_MAX + RETURN_ATTEMPTS;
-        for _ in 0..attempts {
-            let Some(credential) = self.delegations.return_credential() else { return };
-            if self.send(&alone(RpcCaller { credential: &credential, interrupt })).is_err() {
-                return;
-            }
-        }
-    }
-
     /// Sends a compound with small results and judges them.
     fn ask<T, A: Default>(
         &self,
@@ -273,90 +198,6 @@ impl NfsV4 {
     /// A local refusal, for a request that cannot be encoded.
     fn refusal<R, A: Default>(&self, fault: Fault) -> NfsReply<R, A> {
         NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
-    }
-
-    /// A LOOKUP, and what is wanted beside. Without an OPEN its READ is nobody's: no open has to be
-    /// closed if the file is not opened. The failure of what follows LOOKUP does not concern the
-    /// name.
-    ///
-    /// What an OPEN is followed by is of the time of its delegation. What precedes it is there for
-    /// objects that cannot be opened.
-    fn find_beside(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: &[u8],
-        beside: Option<LookupToOpen<'_>>,
-    ) -> Answer<FoundToOpen, Option<Attributes>> {
-        let Ok(component) = Component::new(name) else {
-            return Ok(self.refusal(Fault::Nametoolong));
-        };
-        let is_parent = name == b"..";
-        let operation = if is_parent { Nfs4Operation::Lookupp } else { Nfs4Operation::Lookup };
-        let (client, room) = {
-            let session = self.session.lock();
-            (session.client, session.operations_max >= OWN_OPERATIONS_MAX)
-        };
-        let owner = beside.and_then(|beside| beside.open).filter(|_| room);
-        let owner_name = owner.map(|owner| owner_name(owner.number));
-        let open = owner_name.as_ref().map(|owner| {
-            let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
-            with_wish(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
-        });
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, directory);
-            get_attributes(operations, attributes::OBJECT);
-            if is_parent {
-                operations.bare(operation);
-            } else {
-                operations.push(&LookupArgs4 { name: component });
-            }
-            operations.bare(Nfs4Operation::Getfh);
-            get_attributes(operations, attributes::OBJECT);
-            let Some(LookupToOpen { rights, read: count, .. }) = beside else { return };
-            operations.push(&AccessArgs4 { access: rights.bits() });
-            let mut stateid = Stateid::ANONYMOUS;
-            if let Some(open) = &open {
-                operations.push(open);
-                operations.push(&AccessArgs4 { access: rights.bits() });
-                get_attributes(operations, attributes::OBJECT);
-                stateid = Stateid::CURRENT;
-            }
-            operations.push(&ReadArgs4 { stateid, offset: 0, count });
-        };
-        let asked = usize::try_from(beside.map_or(0, |beside| beside.read)).unwrap_or(usize::MAX);
-        let room = if open.is_some() { OPEN_RESULTS_MAX } else { 0 };
-        let results_max = RESULTS_SMALL.saturating_add(room).saturating_add(asked);
-        let main = if beside.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
-        let request = CompoundRequest { main, results_max, ..question(caller, operation, &append) };
-        let _opening = owner.map(|_| self.delegations.begin_opening());
-        let answer = self.ask(&request, |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let about = results.attributes()?;
-            done!(results.pass(operation), about);
-            let ok: GetfhOk4<'_> = done!(results.next(Nfs4Operation::Getfh), about);
-            let found = LookupReply { handle: ok.object.into(), attributes: results.attributes()? };
-            let mut found = FoundToOpen::from(found);
-            let Some(beside) = beside else { return Ok((Ok(found), about)) };
-            let granted = |ok: AccessOk4| Access::from_bits(ok.access).common(beside.rights);
-            found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
-            if let Some(owner) = owner {
-                let Some(ok) = optional(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
-                    return Ok((Ok(found), about));
-                };
-                let sent = SentOpen { access: ShareAccess::Read, wanted_delegation: true };
-                found.delegation = self.opened(&found.found.handle, owner, sent, OpenResult::from(&ok));
-                found.was_opened = true;
-                found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
-                found.found.attributes = results.attributes()?.or(found.found.attributes);
-            }
-            found.data = read_results::read_beside(results, asked)?;
-            Ok((Ok(found), about))
-        })?;
-        if answer.outcome.as_ref().is_ok_and(|found| found.was_opened && found.delegation.is_none()) {
-            self.close_soon();
-        }
-        Ok(answer)
     }
 
     /// A file is created by OPEN.
@@ -432,80 +273,6 @@ impl NfsV4 {
             self.close_soon();
         }
         Ok(made)
-    }
-
-    /// Closes opens without users in a while, unless they ride in compounds before.
-    fn close_soon(&self) {
-        if self.is_closing.swap(true, Relaxed) {
-            return;
-        }
-        let this = Weak::clone(&self.this);
-        let close = move || {
-            if let Some(this) = this.upgrade() {
-                this.is_closing.store(false, Relaxed);
-                this.close_unused(&Interrupt::never());
-            }
-        };
-        self.background.spawn_after(KEPT_FOR, Box::new(close));
-    }
-
-    /// Closes opens without users, in compounds of their own.
-    fn close_unused(&self, interrupt: &Interrupt) {
-        self.send_returns(interrupt);
-        while let Some(credential) = self.opens.idle_credential() {
-            let caller = RpcCaller { credential: &credential, interrupt };
-            let riders = self.opens.take_riders(&credential, None, CLOSES_ALONE_MAX);
-            if riders.is_empty() {
-                break;
-            }
-            self.opens.put_back_first(riders);
-            if self.send(&alone(caller)).is_err() {
-                break;
-            }
-        }
-    }
-
-    /// Renews the lease when it has not been renewed by other requests, as long as the mount lasts.
-    fn keep_lease(self: &Arc<Self>) {
-        let period = self.session.lock().lease() / RENEWAL_PART / 2;
-        let this = Arc::downgrade(self);
-        let renew = move || {
-            if let Some(this) = this.upgrade() {
-                this.renew_lease();
-                this.keep_lease();
-            }
-        };
-        self.background.spawn_after(period.max(Duration::from_millis(100)), Box::new(renew));
-    }
-
-    fn renew_lease(&self) {
-        let is_due = {
-            let state = self.session.lock();
-            state.is_idle_for(state.lease() / RENEWAL_PART, self.rpc.now())
-        };
-        if is_due {
-            let never = Interrupt::never();
-            let caller = RpcCaller { credential: &self.machine, interrupt: &never };
-            if let Err(error) = self.send(&alone(caller)) {
-                tracing::debug!(%error, "the lease is not renewed");
-            }
-        }
-    }
-}
-
-/// A compound of SEQUENCE and what rides in it.
-fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
-    CompoundRequest {
-        caller,
-        operation: Nfs4Operation::Sequence,
-        append: &|_, _| {},
-        main: REPEATABLE,
-        open: None,
-        lock: None,
-        results_max: RESULTS_SMALL,
-        sink: None,
-        carries: true,
-        keeps_reply: false,
     }
 }
 
@@ -590,6 +357,8 @@ impl Protocol for NfsV4 {
     }
 
     fn end(&self, limit: Duration) {
+        // They are returned here, not in the background.
+        self.is_returning.store(true, Relaxed);
         self.delegations.allow(false);
         self.opens.release_all(self.rpc.now());
         within(limit, &Interrupt::never(), |ends| {

@@ -82,6 +82,13 @@ struct Open {
     had_users: bool,
 }
 
+/// An OPEN that was sent.
+#[derive(Clone, Copy)]
+pub(super) struct SentOpen {
+    pub(super) access: ShareAccess,
+    pub(super) wanted_delegation: bool,
+}
+
 /// The result of an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenResult {

@@ -19,9 +19,9 @@ use curt_types::FileHandle;
 use curt_xdr::{Opaque, VarArray};
 
 use super::{
-    NfsV4, SentOpen, callback,
+    NfsV4, callback,
     compound::{CompoundRequest, RECOVERY_PAUSE, REPEATABLE},
-    open::{OpenKey, OpenResult, OpenToRestore, wire},
+    open::{OpenKey, OpenResult, OpenToRestore, SentOpen, wire},
     results::outcome,
     session::{Need, SLOTS_MAX},
 };

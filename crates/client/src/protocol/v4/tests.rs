@@ -25,7 +25,9 @@ use super::{
     lock_states::{self, Doubt, LockPlace, LockStateTable, LockUse, Unlockable},
     open::{OpenKey, OpenResult, OpenTable, RiderOperation, UsableOpen},
 };
-use crate::protocol::{CallbackId, LockEvents, OpenContext, OpenOwner, ShareAccess, WireLock, WireOwner};
+use crate::protocol::{
+    CallbackId, HeldDelegation, LockEvents, OpenContext, OpenOwner, ShareAccess, WireLock, WireOwner,
+};
 use parking_lot::Mutex;
 
 struct Rig {
@@ -95,6 +97,38 @@ fn an_open_for_writing_is_kept_for_who_sent_the_open() {
     rig.opened(4, 1, ShareAccess::Both);
     assert_eq!(rig.riders(Duration::ZERO), []);
     assert_eq!(rig.riders(Duration::from_secs(1)), [(RiderOperation::Close, 1)], "it is not used");
+}
+
+#[test]
+fn an_open_is_kept_as_long_as_its_delegation_and_closed_with_it() {
+    let rig = Rig::new();
+    let held = HeldDelegation::new(&Arc::default());
+    rig.opened(3, 1, ShareAccess::Read);
+    rig.table.delegated(&rig.key(), &held);
+    assert!(rig.table.share(&rig.key(), ShareAccess::Read));
+    assert!(!rig.table.release(&rig.key(), ShareAccess::Read, rig.now), "nothing waits");
+    assert_eq!(rig.riders(Duration::from_secs(99)), []);
+    assert!(rig.table.share(&rig.key(), ShareAccess::Read), "it is still there");
+    held.end();
+    rig.table.undelegated(&rig.key(), rig.now);
+    assert_eq!(rig.riders(Duration::ZERO), [], "it is used");
+    assert!(rig.table.release(&rig.key(), ShareAccess::Read, rig.now));
+    rig.table.undelegated(&rig.key(), rig.now);
+    assert_eq!(rig.riders(Duration::ZERO), [(RiderOperation::Close, 1)], "at once");
+    assert!(!rig.table.share(&rig.key(), ShareAccess::Read));
+}
+
+#[test]
+fn a_delegation_does_not_keep_an_open_for_writing() {
+    let rig = Rig::new();
+    let held = HeldDelegation::new(&Arc::default());
+    rig.opened(3, 1, ShareAccess::Both);
+    rig.table.delegated(&rig.key(), &held);
+    assert!(rig.table.is_written(&rig.file));
+    assert!(rig.table.share(&rig.key(), ShareAccess::Both));
+    assert!(rig.table.release(&rig.key(), ShareAccess::Both, rig.now));
+    assert_eq!(rig.riders(Duration::ZERO), [(RiderOperation::Close, 1)]);
+    assert!(!rig.table.is_written(&rig.file));
 }
 
 #[test]

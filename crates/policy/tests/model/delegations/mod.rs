@@ -12,7 +12,7 @@ use crate::explore::{find_planted, hold};
 const BOTH: Bounds = Bounds { opens: 3, stats: 1, writes: 2, denials: 0 };
 const DENYING: Bounds = Bounds { opens: 3, stats: 0, writes: 1, denials: 1 };
 
-// SEMANTICS: delegations-3.
+// SEMANTICS: sessions-13.
 #[test]
 fn opens_under_delegations_see_what_was_closed_before_and_keep_nobody_from_opening() {
     hold([BOTH, DENYING].map(|bounds| Delegations { planted: Planted::Nothing, bounds }));

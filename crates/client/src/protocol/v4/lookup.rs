@@ -1,0 +1,108 @@
+//! LOOKUP, with what an open of the file needs that is found.
+
+use curt_proto::nfs4::{
+    AccessArgs4, AccessOk4, Component, CompoundEncoder, GetfhOk4, LookupArgs4, Nfs4Operation, OpenClaim,
+    OpenHow, OpenOk4, ReadArgs4, Stateid,
+};
+use curt_types::{Access, Attributes, Fault, FileHandle};
+
+use super::{
+    NfsV4, RESULTS_SMALL, attributes,
+    compound::{CompoundRequest, OWN_OPERATIONS_MAX, REPEATABLE},
+    get_attributes,
+    open::{OpenResult, SentOpen},
+    put_fh, question, read_results,
+    recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
+    results::{done, optional},
+};
+use crate::protocol::{Answer, FoundToOpen, LookupReply, LookupToOpen, RpcCaller, ShareAccess};
+
+/// The position of the attributes of what LOOKUP has found. What follows does not concern the name:
+/// it is not sent again for its sake.
+const LOOKUP_ATTRIBUTES_AT: u32 = 4;
+
+impl NfsV4 {
+    /// A LOOKUP, and what is wanted beside. Without an OPEN its READ is nobody's: no open has to be
+    /// closed if the file is not opened. The failure of what follows LOOKUP does not concern the
+    /// name.
+    ///
+    /// What an OPEN is followed by is of the time of its delegation. What precedes it is there for
+    /// objects that cannot be opened.
+    pub(super) fn find_beside(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        beside: Option<LookupToOpen<'_>>,
+    ) -> Answer<FoundToOpen, Option<Attributes>> {
+        let Ok(component) = Component::new(name) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let is_parent = name == b"..";
+        let operation = if is_parent { Nfs4Operation::Lookupp } else { Nfs4Operation::Lookup };
+        let (client, room) = {
+            let session = self.session.lock();
+            (session.client, session.operations_max >= OWN_OPERATIONS_MAX)
+        };
+        let owner = beside.and_then(|beside| beside.open).filter(|_| room);
+        let owner_name = owner.map(|owner| owner_name(owner.number));
+        let open = owner_name.as_ref().map(|owner| {
+            let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
+            with_wish(open_arguments(client, owner, ShareAccess::Read, how, claim), true)
+        });
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, directory);
+            get_attributes(operations, attributes::OBJECT);
+            if is_parent {
+                operations.bare(operation);
+            } else {
+                operations.push(&LookupArgs4 { name: component });
+            }
+            operations.bare(Nfs4Operation::Getfh);
+            get_attributes(operations, attributes::OBJECT);
+            let Some(LookupToOpen { rights, read: count, .. }) = beside else { return };
+            operations.push(&AccessArgs4 { access: rights.bits() });
+            let mut stateid = Stateid::ANONYMOUS;
+            if let Some(open) = &open {
+                operations.push(open);
+                operations.push(&AccessArgs4 { access: rights.bits() });
+                get_attributes(operations, attributes::OBJECT);
+                stateid = Stateid::CURRENT;
+            }
+            operations.push(&ReadArgs4 { stateid, offset: 0, count });
+        };
+        let asked = usize::try_from(beside.map_or(0, |beside| beside.read)).unwrap_or(usize::MAX);
+        let room = if open.is_some() { OPEN_RESULTS_MAX } else { 0 };
+        let results_max = RESULTS_SMALL.saturating_add(room).saturating_add(asked);
+        let main = if beside.is_some() { LOOKUP_ATTRIBUTES_AT } else { REPEATABLE };
+        let request = CompoundRequest { main, results_max, ..question(caller, operation, &append) };
+        let _opening = owner.map(|_| self.delegations.begin_opening());
+        let answer = self.ask(&request, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let about = results.attributes()?;
+            done!(results.pass(operation), about);
+            let ok: GetfhOk4<'_> = done!(results.next(Nfs4Operation::Getfh), about);
+            let found = LookupReply { handle: ok.object.into(), attributes: results.attributes()? };
+            let mut found = FoundToOpen::from(found);
+            let Some(beside) = beside else { return Ok((Ok(found), about)) };
+            let granted = |ok: AccessOk4| Access::from_bits(ok.access).common(beside.rights);
+            found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
+            if let Some(owner) = owner {
+                let Some(ok) = optional(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
+                    return Ok((Ok(found), about));
+                };
+                let sent = SentOpen { access: ShareAccess::Read, wanted_delegation: true };
+                found.delegation = self.opened(&found.found.handle, owner, sent, OpenResult::from(&ok));
+                found.was_opened = true;
+                found.granted = optional(results.0.next(Nfs4Operation::Access))?.map(granted);
+                found.found.attributes = results.attributes()?.or(found.found.attributes);
+            }
+            found.data = read_results::read_beside(results, asked)?;
+            Ok((Ok(found), about))
+        })?;
+        if answer.outcome.as_ref().is_ok_and(|found| found.was_opened && found.delegation.is_none()) {
+            self.close_soon();
+        }
+        Ok(answer)
+    }
+}
