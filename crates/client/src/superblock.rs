@@ -461,13 +461,7 @@ impl Superblock {
         self.op_as(self.core.identities.of(caller), caller.pid, caller.interrupt.clone(), began)
     }
 
-    fn op_as(
-        &self,
-        identity: Arc<InternedCaller>,
-        pid: u32,
-        interrupt: Interrupt,
-        began: Moment,
-    ) -> Op<'_> {
+    fn op_as(&self, identity: Arc<InternedCaller>, pid: u32, interrupt: Interrupt, began: Moment) -> Op<'_> {
         Op {
             pid,
             server_since: self.core.server_since(),
