@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount, CurtServe};
-use curt_tests::kernel::{ClientJob, KernelNumber};
+use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::lock_scripts::{DATABASE, MANY, is_full, number_behind};
 use curt_tests::locker::{self, tell};
 use curt_tests::network::{ADDRESS, Network};
@@ -123,14 +123,8 @@ impl Load {
         self.network.directory().join("go").display().to_string()
     }
 
-    /// What `curt bench lock` says of its runs.
-    fn bench(&self, words: &[&str]) -> Result<Vec<Value>> {
-        let mut command = self.network.command(curt::program("curt")?);
-        command.args(["bench", "lock", "--server", &self.server.source(), "--vers", "3", "--json"]);
-        let report = process::run(command.args(["--hold", "20ms", "--rest", "20ms"]).args(words), MINUTES)?;
-        println!("{report}");
-        let report: Value = serde_json::from_str(&report)?;
-        Ok(report["runs"].as_array().context("no runs")?.clone())
+    fn bench(&self, version: &str, words: &[&str]) -> Result<Vec<Value>> {
+        bench(&self.network, &self.server.source(), version, words)
     }
 
     /// A counter of a mount, or of the server.
@@ -144,6 +138,16 @@ impl Load {
         let text = process::run(&mut command, MINUTE)?;
         number_behind(&format!("\"{name}\":"), &text.replace(',', " "))
     }
+}
+
+/// What `curt bench lock` says of its runs.
+fn bench(network: &Network, source: &str, version: &str, words: &[&str]) -> Result<Vec<Value>> {
+    let mut command = network.command(curt::program("curt")?);
+    command.args(["bench", "lock", "--server", source, "--vers", version, "--json"]);
+    let report = process::run(command.args(["--hold", "20ms", "--rest", "20ms"]).args(words), MINUTES)?;
+    println!("{report}");
+    let report: Value = serde_json::from_str(&report)?;
+    Ok(report["runs"].as_array().context("no runs")?.clone())
 }
 
 fn number(run: &Value, name: &str) -> Result<f64> {
@@ -180,7 +184,7 @@ fn processes_take_as_many_turns_as_with_a_local_file_and_one_request_for_each() 
     for (processes, seconds) in sizes {
         let mut is_fast = false;
         for _ in 0..pairs {
-            let runs = load.bench(&["--processes", processes, "--seconds", seconds])?;
+            let runs = load.bench("3", &["--processes", processes, "--seconds", seconds])?;
             let find = |place| runs.iter().find(|run| run["place"] == place).context("no run");
             let (mount, local) = (find("mount")?, find("local")?);
             check_order(mount)?;
@@ -193,6 +197,25 @@ fn processes_take_as_many_turns_as_with_a_local_file_and_one_request_for_each() 
         }
         ensure!(is_fast || !is_full(), "{processes} processes: it was never as fast as a local file");
     }
+    Ok(())
+}
+
+// SEMANTICS: lock-15.
+#[test]
+fn processes_take_turns_at_knfsd_with_one_request_for_each() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let options = KnfsdOptions { setup: "chmod 777 .".into(), ..KnfsdOptions::default() };
+    let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &options)?;
+    // The speed is compared only where nothing else runs on the machine.
+    let sizes = if is_full() { ["2000", "60"] } else { ["50", "2"] };
+    let words = ["--processes", sizes[0], "--seconds", sizes[1]];
+    let runs = bench(&network, &format!("{}:/export", server.address()), "3", &words)?;
+    let find = |place| runs.iter().find(|run| run["place"] == place).context("no run");
+    let (mount, local) = (find("mount")?, find("local")?);
+    check_order(mount)?;
+    let share = number(mount, "grabs")? / number(local, "grabs")?;
+    ensure!(share >= 0.95 || !is_full(), "{share} of the turns with a local file");
     Ok(())
 }
 
@@ -238,17 +261,32 @@ fn begin(load: &Load) -> Result<()> {
     Ok(std::fs::rename(directory.join("new"), path)?)
 }
 
+/// Two mounts of this host that take turns, each with its processes: each gets half of them.
+/// Returns their run.
+fn two_mounts(version: &str) -> Result<Value> {
+    let load = Load::new(&[])?;
+    let side = SIDE.to_string();
+    let words = ["--clients", "2", "--processes", &side, "--seconds", &seconds().to_string()];
+    let mut runs = load.bench(version, &words)?;
+    let at = runs.iter().position(|run| run["place"] == "mount").context("no run")?;
+    let run = runs.swap_remove(at);
+    ensure!(number(&run, "wrong")? == 0.0, "two processes held the lock: {run}");
+    let grabs = |side: usize| run["client_grabs"][side].as_u64().context("grabs of a client");
+    let longest = Duration::from_secs_f64(number(&run, "wait_max")?);
+    check_sides([(grabs(0)?, longest), (grabs(1)?, longest)])?;
+    Ok(run)
+}
+
 // SEMANTICS: lockd-10.
 #[test]
 fn two_mounts_of_a_host_get_half_of_the_turns_each() -> Result<()> {
-    let load = Load::new(&[])?;
-    let side = SIDE.to_string();
-    let runs = load.bench(&["--clients", "2", "--processes", &side, "--seconds", &seconds().to_string()])?;
-    let run = runs.iter().find(|run| run["place"] == "mount").context("no run")?;
-    check_order(run)?;
-    let grabs = |side: usize| run["client_grabs"][side].as_u64().context("grabs of a client");
-    let longest = Duration::from_secs_f64(number(run, "wait_max")?);
-    check_sides([(grabs(0)?, longest), (grabs(1)?, longest)])
+    check_order(&two_mounts("3")?)
+}
+
+// SEMANTICS: stateful-10.
+#[test]
+fn two_mounts_over_nfs4_get_half_of_the_turns_each() -> Result<()> {
+    two_mounts("4.1").map(drop)
 }
 
 // SEMANTICS: lockd-10.
