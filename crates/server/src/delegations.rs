@@ -32,6 +32,8 @@ use crate::state::{
 
 /// How long a request waits for delegations to be returned.
 const WAIT_MAX: Duration = Duration::from_millis(250);
+/// More than the interval of searches for overdue delegations.
+const SEARCHES: Duration = Duration::from_secs(3);
 /// Maximum number of requests that wait. Others are told to come back at once.
 const WAITING_MAX: usize = 4096;
 
@@ -254,10 +256,12 @@ impl NfsService {
             return Ok(LocalChanges::Leased);
         }
         let service = self.this.get().cloned().unwrap_or_default();
+        // The search for overdue delegations takes its time, too.
+        let waits = watcher.break_time().saturating_sub(SEARCHES).max(SEARCHES);
         let broken = move || {
             if let Some(service) = service.upgrade() {
                 // The process waits for the lease, which ends with the last delegation.
-                drop(service.begin_change(&file, None, ChangeKind::Data));
+                drop(service.begin_change(&file, None, ChangeKind::Local(waits)));
             }
         };
         match target.vfs().lease(&target.node, watcher, Box::new(broken)) {
@@ -319,7 +323,7 @@ impl<'r> NfsRequest<'r, '_> {
         let Ok(found) = ops::find(self, directory, name).value else { return Ok(None) };
         let file = FileKey { node: found.handle, ..directory.file_key() };
         let node = match kind {
-            ChangeKind::Data => &found.handle,
+            ChangeKind::Data | ChangeKind::Local(_) => &found.handle,
             ChangeKind::Attributes => &directory.node,
         };
         self.begin_change_of(&file, kind, Modified { target: directory, node }).map(Some)

@@ -52,6 +52,8 @@ pub struct ClientState {
     pub sessions: usize,
     /// Number of opens.
     pub opens: usize,
+    /// Number of files that its owners of locks have locked, each owner counted.
+    pub locks: usize,
     /// Number of delegations.
     pub delegations: usize,
 }
@@ -67,6 +69,7 @@ impl From<ClientSummary> for ClientState {
             idle: client.since_renewal,
             sessions: client.sessions,
             opens: client.opens,
+            locks: client.locks,
             delegations: client.delegations,
         }
     }

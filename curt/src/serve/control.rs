@@ -142,6 +142,7 @@ impl ServerControl {
             idle_seconds: client.idle.as_secs_f64(),
             sessions: count(client.sessions),
             opens: count(client.opens),
+            locks: count(client.locks),
             delegations: count(client.delegations),
         };
         self.service.clients().into_iter().map(row).collect()

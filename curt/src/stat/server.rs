@@ -166,7 +166,8 @@ pub(super) fn clients(which: &ServerSelector, json: bool) -> Result<String> {
     if json {
         return Ok(serde_json::to_string_pretty(&clients)? + "\n");
     }
-    let head = ["id", "address", "idle (s)", "sessions", "opens", "delegations", "name", "implementation"];
+    let head =
+        ["id", "address", "idle (s)", "sessions", "opens", "locks", "delegations", "name", "implementation"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(clients.into_iter().map(|client| {
         vec![
@@ -175,6 +176,7 @@ pub(super) fn clients(which: &ServerSelector, json: bool) -> Result<String> {
             format!("{:.0}", client.idle_seconds),
             if client.confirmed { client.sessions.to_string() } else { "unconfirmed".to_owned() },
             client.opens.to_string(),
+            client.locks.to_string(),
             client.delegations.to_string(),
             client.name,
             client.implementation,

@@ -88,7 +88,7 @@ pub(super) fn of_sessions(report: &mut Value) -> Result<String> {
     }
     for (placement, title) in [("any", "any processor"), ("one-cpu", "one processor")] {
         let title =
-            format!("16 at once on one connection, on {title}: thousand operations a second and CPU of each");
+            format!("16 at once on one connection, {title}, thousand operations a second and CPU of each");
         text += &table(&title, &SESSION_MANY, of(rows, 16, 1, placement));
     }
     Ok(text)

@@ -136,6 +136,8 @@ pub struct ClientRow {
     pub sessions: u64,
     /// Number of opens.
     pub opens: u64,
+    /// Number of files that its owners of locks have locked, each owner counted.
+    pub locks: u64,
     /// Number of delegations.
     pub delegations: u64,
 }

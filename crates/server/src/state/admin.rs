@@ -27,6 +27,8 @@ pub(crate) struct ClientSummary {
     pub(crate) owners: usize,
     /// Number of opens.
     pub(crate) opens: usize,
+    /// Number of files that its owners of locks have locked, each owner counted.
+    pub(crate) locks: usize,
     /// Number of delegations.
     pub(crate) delegations: usize,
 }
@@ -48,6 +50,7 @@ impl ServerState {
                 sessions: record.sessions.len(),
                 owners: states.owners(),
                 opens: states.opens(),
+                locks: states.lock_states.len(),
                 delegations: states.delegations(),
             }
         });

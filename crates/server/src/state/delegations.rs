@@ -6,7 +6,8 @@
 //! be tried again. As long as it lasts, no delegation of the file is granted. So no change goes
 //! unnoticed by a holder, whichever comes first.
 //!
-//! A delegation whose recall is not answered for the time of a lease is overdue, and is revoked. A
+//! A delegation whose recall is not answered for the time of a lease is overdue, and is revoked; if
+//! a process of this machine waits for it, before the kernel lets that process go on. A
 //! file whose delegations were recalled gets none for some time, because whoever changes it does so
 //! again soon, as a rule.
 //!
@@ -79,6 +80,8 @@ pub(crate) enum LocalChanges {
 pub(crate) enum ChangeKind {
     /// The file's data: the server opens it for writing.
     Data,
+    /// The file's data, by a process of this machine, which the kernel lets wait for so long.
+    Local(Duration),
     /// Its attributes or names, or what others may open.
     Attributes,
 }
@@ -148,6 +151,8 @@ struct Delegation {
     granted_by: GrantingCall,
     /// Since when it is recalled.
     recall: Option<(Duration, RecallState)>,
+    /// When it is overdue at the latest: a process of this machine waits no longer.
+    deadline: Option<Duration>,
 }
 
 /// The delegations of one file.
@@ -162,8 +167,13 @@ struct FileDelegations {
 struct DelegationShard {
     files: HashMap<FileKey, FileDelegations>,
     /// The delegations that are recalled, by the time of the recall and the stateid.
-    recalled: BTreeMap<(Duration, [u8; 12]), (FileKey, Clientid)>,
+    recalled: RecallTimes,
+    /// Those among them that have a deadline, by it.
+    deadlines: RecallTimes,
 }
+
+/// Delegations by a time and the stateid.
+type RecallTimes = BTreeMap<(Duration, [u8; 12]), (FileKey, Clientid)>;
 
 /// The delegations of all clients.
 pub(crate) struct DelegationTable {
@@ -260,13 +270,17 @@ impl DelegationTable {
         }
         // Dropped after the guard, which is newer.
         let mut lease = None;
-        let DelegationShard { files, recalled } = &mut *self.shards[place % SHARDS].lock();
+        let DelegationShard { files, recalled, deadlines } = &mut *self.shards[place % SHARDS].lock();
         let Some(delegations) = files.get_mut(file) else { return Ok(BegunChange { change, recall: None }) };
         let mut conflict = DelegationConflict::default();
         for (client, delegation) in delegations.holders.iter_mut() {
             if Some(*client) != by {
                 conflict.holders.push(*client);
                 conflict.recalls.extend(self.recall(file, *client, delegation, recalled, now));
+                if let (ChangeKind::Local(waits), None) = (kind, delegation.deadline) {
+                    delegation.deadline = Some(now + waits);
+                    deadlines.insert((now + waits, delegation.stateid.other), (*file, *client));
+                }
             }
         }
         if conflict.holders.is_empty() {
@@ -291,7 +305,7 @@ impl DelegationTable {
         file: &FileKey,
         client: Clientid,
         delegation: &mut Delegation,
-        recalled: &mut BTreeMap<(Duration, [u8; 12]), (FileKey, Clientid)>,
+        recalled: &mut RecallTimes,
         now: Duration,
     ) -> Option<Recall> {
         let since = match delegation.recall {
@@ -345,7 +359,7 @@ impl DelegationTable {
             return false;
         }
         let NewDelegation { client, stateid, handle, granted_by, local, .. } = new;
-        let delegation = Delegation { stateid, handle, granted_by, recall: None };
+        let delegation = Delegation { stateid, handle, granted_by, recall: None, deadline: None };
         let delegations = shard.files.entry(*file).or_default();
         delegations.holders.insert(client, delegation);
         if let (None, LocalChanges::Lease(lease)) = (&delegations.lease, local) {
@@ -372,6 +386,9 @@ impl DelegationTable {
         if let Some((since, _)) = ended.recall {
             shard.recalled.remove(&(since, ended.stateid.other));
             self.recalled.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(deadline) = ended.deadline {
+            shard.deadlines.remove(&(deadline, ended.stateid.other));
         }
         drop(shard);
         // The lease has a descriptor, which is closed without a lock.
@@ -407,21 +424,28 @@ impl DelegationTable {
         delegations.is_some_and(|delegations| delegations.holders.keys().any(|client| Some(*client) != by))
     }
 
-    /// The delegations that are recalled since `lease` or longer.
+    /// The delegations that are recalled since `lease` or longer, or whose deadline is over.
     pub(crate) fn overdue(&self, now: Duration, lease: Duration) -> Vec<OverdueDelegation> {
-        let Some(since) = now.checked_sub(lease) else { return Vec::new() };
-        if self.recalled.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
-        }
         let mut overdue = Vec::new();
+        if self.recalled.load(Ordering::Relaxed) == 0 {
+            return overdue;
+        }
         for shard in &self.shards {
             let shard = shard.lock();
-            let recalled = shard.recalled.range(..=(since, [u8::MAX; 12]));
-            overdue.extend(recalled.map(|((_, other), (file, client))| OverdueDelegation {
-                client: *client,
-                file: *file,
-                stateid: Stateid { seqid: 0, other: *other },
-            }));
+            let until = |times: &RecallTimes, last: Option<Duration>| {
+                let times = last.map(|last| times.range(..=(last, [u8::MAX; 12])));
+                let as_overdue =
+                    |((_, other), (file, client)): (&(Duration, [u8; 12]), &(FileKey, Clientid))| {
+                        OverdueDelegation {
+                            client: *client,
+                            file: *file,
+                            stateid: Stateid { seqid: 0, other: *other },
+                        }
+                    };
+                times.into_iter().flatten().map(as_overdue).collect::<Vec<_>>()
+            };
+            overdue.extend(until(&shard.recalled, now.checked_sub(lease)));
+            overdue.extend(until(&shard.deadlines, Some(now)));
         }
         overdue
     }

@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use curt_proto::nfs4::*;
+use curt_types::FileHandle;
 use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, OBJECTS, bytes, fattr, go, name};
+use super::test_client::{Opened, Server, TestClient, creating};
 use super::wrong_arguments::TRIES;
 
 const HEAD: &str = "# Conformance of the NFSv4 server
@@ -46,6 +48,17 @@ const STATEIDS_TITLE: &str = "
 
 | operation | anonymous | read bypass | current | invalid | unknown |
 |---|---|---|---|---|---|
+";
+
+const STATES_TITLE: &str = "
+## Stateids of state
+
+The file is open, locked and delegated. *Old* and *future* are one before and after the newest; *earlier run* is that of another run of the
+server; *forged* names no state; *other kind* is that of locks for an open, and the reverse; *other client* is one of another client and file. A delegation has
+its first stateid, so the one before has the seqid 0, which is right.
+
+| operation | right | old | future | earlier run | forged | other kind | other client | closed |
+|---|---|---|---|---|---|---|---|---|
 ";
 
 const WRONG_TITLE: &str = "
@@ -298,37 +311,128 @@ fn on_attributes(page: &mut String) {
     }
 }
 
+/// What the stateid of an operation names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StateidKind {
+    Open,
+    Locks,
+    Delegation,
+}
+
+/// An operation with a stateid, and what that names.
+type StateidTry = (&'static str, StateidKind, fn(&mut CompoundEncoder<'_>, Stateid));
+
+const STATEID_TRIES: [StateidTry; 10] = [
+    ("READ", StateidKind::Open, |c, stateid| c.push(&ReadArgs4 { stateid, offset: 0, count: 10 })),
+    ("WRITE", StateidKind::Open, write),
+    ("SETATTR of the size", StateidKind::Open, |c, stateid| {
+        set(c, stateid, &AttributeValues { size: Some(5), ..AttributeValues::default() });
+    }),
+    ("CLOSE", StateidKind::Open, |c, stateid| c.push(&CloseArgs4 { seqid: 0, stateid })),
+    ("OPEN_DOWNGRADE", StateidKind::Open, |c, stateid| {
+        let share_access = ShareAccess4(ShareAccess4::READ);
+        c.push(&OpenDowngradeArgs4 { stateid, seqid: 0, share_access, share_deny: 0 });
+    }),
+    ("LOCK, by an open", StateidKind::Open, |c, stateid| c.push(&locking(stateid))),
+    ("LOCK, by a lock", StateidKind::Locks, |c, stateid| {
+        c.push(&LockArgs4 { locker: Locker::Existing { stateid, seqid: 0 }, ..locking(stateid) });
+    }),
+    ("LOCKU", StateidKind::Locks, |c, stateid| c.push(&unlocking(stateid))),
+    ("DELEGRETURN", StateidKind::Delegation, |c, stateid| c.push(&DelegreturnArgs4 { stateid })),
+    ("FREE_STATEID", StateidKind::Locks, |c, stateid| c.push(&FreeStateidArgs4 { stateid })),
+];
+
 fn on_stateids(page: &mut String) {
     page.push_str(STATEIDS_TITLE);
     let unknown = Stateid { seqid: 1, other: [7; 12] };
     let stateids = [Stateid::ANONYMOUS, Stateid::READ_BYPASS, Stateid::CURRENT, Stateid::INVALID, unknown];
-    type StateidTry = (&'static str, fn(&mut CompoundEncoder<'_>, Stateid));
-    let tries: [StateidTry; 10] = [
-        ("READ", |c, stateid| c.push(&ReadArgs4 { stateid, offset: 0, count: 10 })),
-        ("WRITE", write),
-        ("SETATTR of the size", |c, stateid| {
-            set(c, stateid, &AttributeValues { size: Some(5), ..AttributeValues::default() });
-        }),
-        ("CLOSE", |c, stateid| c.push(&CloseArgs4 { seqid: 0, stateid })),
-        ("OPEN_DOWNGRADE", |c, stateid| {
-            let share_access = ShareAccess4(ShareAccess4::READ);
-            c.push(&OpenDowngradeArgs4 { stateid, seqid: 0, share_access, share_deny: 0 });
-        }),
-        ("LOCK, by an open", |c, stateid| c.push(&locking(stateid))),
-        ("LOCK, by a lock", |c, stateid| {
-            c.push(&LockArgs4 { locker: Locker::Existing { stateid, seqid: 0 }, ..locking(stateid) });
-        }),
-        ("LOCKU", |c, stateid| c.push(&unlocking(stateid))),
-        ("DELEGRETURN", |c, stateid| c.push(&DelegreturnArgs4 { stateid })),
-        ("FREE_STATEID", |c, stateid| c.push(&FreeStateidArgs4 { stateid })),
-    ];
-    for (title, push) in tries {
+    for (title, _, push) in STATEID_TRIES {
         let cells = stateids.map(|stateid| {
             let reply = Fixture::with_minor(2).run(|compound| {
                 go(compound, &["one", "file"]);
                 push(compound, stateid);
             });
             short(reply.status())
+        });
+        row(page, title, &cells);
+    }
+}
+
+/// A client that has a file open, locked and delegated, by stateids that are not their first ones.
+struct StatedFile<'s> {
+    client: TestClient<'s>,
+    handle: FileHandle,
+    of_open: Stateid,
+    of_locks: Stateid,
+    of_delegation: Stateid,
+}
+
+impl<'s> StatedFile<'s> {
+    fn new(server: &'s Server, client: &str, name: &str) -> Self {
+        let client = server.client(client);
+        super::delegations::bind_answering(&client);
+        let root = client.files();
+        let made = client.open(&root, &creating(name, "maker", ShareAccess4::BOTH, 0)).unwrap();
+        let close = CloseArgs4 { seqid: 0, stateid: made.stateid };
+        assert_eq!(client.at(&made.handle, &|c| c.push(&close)), NfsStat4::Ok);
+        let read = client.open(&root, &super::test_client::opening(name, "reader", ShareAccess4::READ, 0));
+        let OpenDelegation::Read { stateid: of_delegation, .. } = read.unwrap().result.delegation else {
+            panic!("no delegation");
+        };
+        let opens = [ShareAccess4::READ, ShareAccess4::BOTH].map(|access| {
+            client.open(&root, &super::test_client::opening(name, "owner", access, 0)).unwrap()
+        });
+        let [_, Opened { stateid: of_open, handle, .. }] = opens;
+        let asked = super::locks::locking(LockType4::Read, 8, 8, super::locks::new_owner(of_open, b"locker"));
+        let locks = [(), ()].map(|()| super::locks::lock(&client, &handle, &asked).unwrap());
+        Self { client, handle, of_open, of_locks: locks[1], of_delegation }
+    }
+
+    const fn stateid(&self, kind: StateidKind) -> Stateid {
+        match kind {
+            StateidKind::Open => self.of_open,
+            StateidKind::Locks => self.of_locks,
+            StateidKind::Delegation => self.of_delegation,
+        }
+    }
+}
+
+/// The ways in which a stateid is wrong, after the one that is right.
+const STATEID_FAULTS: usize = 8;
+
+fn on_stateids_of_state(page: &mut String) {
+    page.push_str(STATES_TITLE);
+    for (title, kind, push) in STATEID_TRIES {
+        let cells: [&str; STATEID_FAULTS] = std::array::from_fn(|fault| {
+            let server = Server::new();
+            server.service.serve_callbacks().unwrap();
+            let own = StatedFile::new(&server, "one", "file");
+            let right = own.stateid(kind);
+            let other_kind = match kind {
+                StateidKind::Open | StateidKind::Delegation => StateidKind::Locks,
+                StateidKind::Locks => StateidKind::Open,
+            };
+            let stateid = match fault {
+                0 => right,
+                1 => Stateid { seqid: right.seqid.wrapping_sub(1), ..right },
+                2 => Stateid { seqid: right.seqid + 1, ..right },
+                3 => {
+                    let mut other = right.other;
+                    other[3] ^= 1;
+                    Stateid { other, ..right }
+                }
+                4 => Stateid { other: own.of_locks.other.map(|byte| byte ^ 0x40), ..right },
+                5 => own.stateid(other_kind),
+                6 => StatedFile::new(&server, "one again", "other").stateid(kind),
+                _ => {
+                    let second = super::test_client::opening("file", "second", ShareAccess4::BOTH, 0);
+                    let second = own.client.open(&own.client.files(), &second).unwrap().stateid;
+                    let close = CloseArgs4 { seqid: 0, stateid: second };
+                    assert_eq!(own.client.at(&own.handle, &|c| c.push(&close)), NfsStat4::Ok);
+                    second
+                }
+            };
+            short(own.client.at(&own.handle, &|compound| push(compound, stateid)))
         });
         row(page, title, &cells);
     }
@@ -348,6 +452,7 @@ fn the_document_of_conformance_is_current() {
     on_names(&mut page);
     on_attributes(&mut page);
     on_stateids(&mut page);
+    on_stateids_of_state(&mut page);
     on_wrong_arguments(&mut page);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/nfs4-conformance.md");
     if std::env::var_os("CURT_WRITE_DOCUMENTS").is_some() {

@@ -77,6 +77,11 @@ impl Backchannel for Recalls {
     }
 }
 
+/// Binds a backchannel to a client's session, which answers and returns no delegation.
+pub(super) fn bind_answering(client: &TestClient<'_>) {
+    drop(bind(client, ok));
+}
+
 /// Binds a backchannel to a client's session.
 fn bind(client: &TestClient<'_>, answer: Answer) -> mpsc::Receiver<Recalled> {
     let (sender, calls) = mpsc::channel();
@@ -88,10 +93,21 @@ fn bind(client: &TestClient<'_>, answer: Answer) -> mpsc::Receiver<Recalled> {
 
 /// A server with a clock of the test.
 fn server() -> (Server, Arc<ScriptedTime>) {
+    serving_exported(export("/srv/files", 1, rules()))
+}
+
+/// The same for a directory of this machine.
+fn serving(directory: &std::path::Path) -> (Server, Arc<ScriptedTime>) {
+    let vfs = curt_vfs::LocalVfs::open(directory, &curt_vfs::LocalOptions::default()).unwrap();
+    let path = b"/srv/files".to_vec();
+    serving_exported(crate::ExportDefinition::for_everyone(path, Arc::new(vfs), rules()))
+}
+
+fn serving_exported(exported: crate::ExportDefinition) -> (Server, Arc<ScriptedTime>) {
     let time = ScriptedTime::new();
     let setup = Setup {
         state: PersistentState::with_key([9; 16]),
-        exports: vec![export("/srv/files", 1, rules())],
+        exports: vec![exported],
         counters: Arc::new(ServerCounters::default()),
     };
     let service = NfsService::with_environment(setup, Box::new(SystemNames), time.clock()).unwrap();
@@ -710,10 +726,7 @@ fn a_process_on_the_server_writes_a_file_when_its_delegation_is_back() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("file");
     std::fs::write(&path, "old").unwrap();
-    let vfs = curt_vfs::LocalVfs::open(directory.path(), &curt_vfs::LocalOptions::default()).unwrap();
-    let exported = crate::ExportDefinition::for_everyone(b"/srv/files".to_vec(), Arc::new(vfs), rules());
-    let server = Server::with(vec![exported]);
-    server.service.serve_callbacks().unwrap();
+    let (server, time) = serving(directory.path());
     let (holder, other) = (server.client("holder"), server.client("other"));
     let calls = bind(&holder, ok);
     let file = holder.walk(&["srv", "files", "file"]).unwrap();
@@ -723,6 +736,23 @@ fn a_process_on_the_server_writes_a_file_when_its_delegation_is_back() {
         assert_eq!(calls.recv_timeout(LONG).unwrap().stateid, stateid);
         assert!(!writer.is_finished());
         assert_eq!(give_back(&holder, &file, stateid), NfsStat4::Ok);
+        writer.join().unwrap().unwrap();
+    });
+    // The kernel lets a process wait for some time. The client has lost its delegation by then.
+    time.advance(Duration::from_secs(60));
+    let _ = (flags(&holder), flags(&other));
+    let stateid = delegated(&holder, "file");
+    let waits = std::fs::read_to_string("/proc/sys/fs/lease-break-time").unwrap();
+    let waits: u64 = waits.trim().parse().unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| std::fs::write(&path, "newer"));
+        assert_eq!(calls.recv_timeout(LONG).unwrap().stateid, stateid);
+        time.advance(Duration::from_secs(waits - 4));
+        server.service.expire_leases();
+        assert_eq!(tested(&holder, stateid), NfsStat4::Ok);
+        time.advance(Duration::from_secs(1));
+        server.service.expire_leases();
+        assert_eq!(tested(&holder, stateid), NfsStat4::DelegRevoked);
         writer.join().unwrap().unwrap();
     });
     // A process that has it open for writing leaves no room for one.
