@@ -32,8 +32,8 @@ use crate::lease::{FileLease, LeaseBroken};
 /// Leases have at most this part of the descriptors of the process: each has one.
 const DESCRIPTOR_SHARE: u64 = 4;
 
-/// The thread that is notified of processes that want to write files with leases. It ends when this is
-/// dropped.
+/// The thread that is notified of processes that want to write files with leases. It ends when this
+/// is dropped.
 pub struct LeaseWatcher {
     /// The thread's id.
     thread: i32,
