@@ -175,7 +175,8 @@ impl Superblock {
     /// names of the directory, and no cached information excludes this one.
     #[must_use]
     pub fn may_be_cached(&self, directory: InodeId, name: &[u8]) -> bool {
-        let Some(directory) = self.looked_up.find(directory).filter(|held| held.has(InodeFlag::ToldNames))
+        let Some(directory) =
+            self.looked_up.find(directory).filter(|held| held.has(InodeFlag::ReturnedNames))
         else {
             return false;
         };

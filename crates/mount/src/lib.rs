@@ -6,5 +6,5 @@ pub mod explain;
 pub mod helper;
 mod kernel_quirks;
 pub mod lock_service;
-mod observed;
+pub mod observed;
 pub mod options;

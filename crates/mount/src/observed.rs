@@ -20,14 +20,16 @@ use crate::bridge::Bridge;
 use crate::explain::{ExplainedOperation, Explainer};
 
 /// The bridge of a client, and the observers of its operations.
-pub(crate) struct ObservedFilesystem {
+pub struct ObservedFilesystem {
     bridge: Arc<Bridge>,
     client: Arc<Superblock>,
     explainer: Arc<Explainer>,
 }
 
 impl ObservedFilesystem {
-    pub(crate) const fn new(bridge: Arc<Bridge>, client: Arc<Superblock>, explainer: Arc<Explainer>) -> Self {
+    /// Observes the operations of `bridge`, which uses `client`.
+    #[must_use]
+    pub const fn new(bridge: Arc<Bridge>, client: Arc<Superblock>, explainer: Arc<Explainer>) -> Self {
         Self { bridge, client, explainer }
     }
 

@@ -20,7 +20,6 @@
 pub mod access;
 pub mod attributes;
 pub mod complete;
-pub mod create_probe;
 pub mod data;
 pub mod delegation;
 pub mod kernel_cache;

@@ -107,7 +107,7 @@ pub type NetObj<'a> = Opaque<'a, NETOBJ_MAX>;
 /// A host's name.
 pub type CallerName<'a> = Opaque<'a, NAME_MAX>;
 
-/// The lock of somebody else that TEST found (`nlm4_holder`).
+/// The lock of another owner that TEST found (`nlm4_holder`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct NlmHolder<'a> {
     /// Whether it is a write lock.

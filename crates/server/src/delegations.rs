@@ -5,7 +5,7 @@
 //! ([`state`](crate::state)). Who is about to change a file asks for a [`FileChange`]. If there is
 //! none, the request ends without an effect; its caller then lets the call wait
 //! ([`NfsRequest::wait`]). It is executed again when the delegations are back, without a thread in
-//! the meantime. After [`WAIT_MAX`] its client is told to come back later.
+//! the meantime. After [`WAIT_MAX`] its client gets NFS4ERR_DELAY or NFS3ERR_JUKEBOX.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::state::{
 const WAIT_MAX: Duration = Duration::from_millis(250);
 /// More than the interval of searches for overdue delegations.
 const SEARCHES: Duration = Duration::from_secs(3);
-/// Maximum number of requests that wait. Others are told to come back at once.
+/// Maximum number of requests that wait. Others get NFS4ERR_DELAY or NFS3ERR_JUKEBOX at once.
 const WAITING_MAX: usize = 4096;
 
 /// What a call that waited takes along.
@@ -245,7 +245,7 @@ impl NfsService {
         }
     }
 
-    /// What tells of changes of `target` by processes of this machine, if it gets a delegation.
+    /// What reports changes of `target` by processes of this machine, if it gets a delegation.
     pub(crate) fn local_changes(
         &self,
         target: &VerifiedHandle<'_>,

@@ -141,7 +141,7 @@ pub struct NfsService {
     /// Tells of processes of this machine that want to write files with delegations; none if they
     /// do not matter.
     pub(crate) lease_watcher: OnceLock<LeaseWatcher>,
-    /// This service, for what is told later.
+    /// This service, for callbacks that come later.
     pub(crate) this: OnceLock<Weak<Self>>,
     /// Whether delegations need leases of the kernel (`--local-leases`).
     pub(crate) uses_leases: bool,
@@ -287,7 +287,7 @@ impl NfsService {
         self.grants_delegations = are_granted;
     }
 
-    /// Whether to grant delegations of directories, too. The kernel does not tell of changes by
+    /// Whether to grant delegations of directories, too. The kernel does not report changes by
     /// processes of this machine: they must make none.
     pub fn set_directory_delegations(&mut self, are_granted: bool) {
         self.grants_directory_delegations = are_granted;

@@ -30,7 +30,7 @@ pub struct InFlightOwner<'a, K: Copy + Eq + Hash, E: Copy> {
     table: &'a SingleFlight<K, E>,
     key: K,
     call: Arc<InFlightCall<E>>,
-    /// What the waiters are told.
+    /// The result for the waiters.
     pub end: E,
 }
 

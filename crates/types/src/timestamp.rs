@@ -22,6 +22,7 @@ const SECOND: i64 = 1_000_000_000;
 const SECOND_UNSIGNED: u64 = SECOND.unsigned_abs();
 /// The start of the range: whole seconds since 1970, and nanoseconds within the second.
 const START_SECONDS: i64 = i64::MIN.div_euclid(SECOND);
+#[expect(clippy::cast_possible_truncation, reason = "the remainder is at least 0 and less than a second")]
 const START_NANOSECONDS: u32 = i64::MIN.rem_euclid(SECOND) as u32;
 /// The last nanosecond of a second.
 const NANOSECONDS_MAX: u32 = 999_999_999;
@@ -71,7 +72,6 @@ impl Timestamp {
 
     /// Whole seconds since 1970, and nanoseconds within the second, with one division.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the remainder is at least 0 and less than a second")]
     #[inline]
     pub const fn parts(self) -> (i64, u32) {
         // Counted from the start of the range, it is not negative.

@@ -155,7 +155,7 @@ pub(crate) struct ServeArguments {
     pub(super) lease: u32,
 
     /// Grant NFSv4 clients read delegations: they answer opens and reads of a file from their
-    /// caches until somebody else wants to change it
+    /// caches until another client wants to change it
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
     pub(super) delegations: Switch,
 

@@ -16,7 +16,7 @@ pub(super) fn ready(status: &str) {
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::debug!("the service manager is not told of a reload: {error}"),
+        Err(error) => tracing::debug!("the service manager cannot be notified of a reload: {error}"),
     }
 }
 
@@ -40,6 +40,6 @@ fn notify(states: &[NotifyState<'_>]) {
     match sd_notify::notify(states) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => tracing::debug!("the service manager is not told: {error}"),
+        Err(error) => tracing::debug!("the service manager cannot be notified: {error}"),
     }
 }

@@ -289,7 +289,7 @@ impl Inode {
         DirectoryView { attributes: &facts.state, is_disputed: self.is_search_disputed(facts), clock }
     }
 
-    /// Whether everybody whose requests arrive may search it.
+    /// Whether every user whose requests arrive may search it.
     pub(crate) fn everybody_may_search(&self, facts: &InodeFacts, users: MountUsers) -> bool {
         everybody_may_search(facts.state.facts(), self.is_search_disputed(facts), users)
     }
@@ -349,7 +349,7 @@ pub(crate) enum InodeFlag {
     /// All its lookups were returned once, and the registry has its ID.
     Forgotten = 64,
     /// A name in it has been returned to a caller since its lookups were last counted from 0.
-    ToldNames = 128,
+    ReturnedNames = 128,
 }
 
 impl Inode {

@@ -189,7 +189,7 @@ impl LookedUpInodes {
         let mut inodes = self.inodes.lock();
         if inode.add_lookup() == 1 {
             // A caller that uses names in it holds a lookup of it.
-            inode.clear(InodeFlag::ToldNames);
+            inode.clear(InodeFlag::ReturnedNames);
             inodes.insert_unique(hash, Arc::clone(inode), |other| self.hasher.hash_one(other.id()));
         }
     }

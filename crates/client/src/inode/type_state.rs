@@ -11,8 +11,8 @@ use std::sync::{
 
 use curt_policy::{
     Epoch, Moment, NameLabel,
-    create_probe::CreateProbe,
     kernel_cache::NameLifetimes,
+    names::CreateProbe,
     prefetch::{LookupOrder, PrefetchRecord},
 };
 
@@ -55,7 +55,7 @@ pub(crate) struct DirectoryState {
     /// The last child whose attributes were requested alone.
     pub(crate) last_getattr_alone: Option<InodeId>,
     /// The child that was looked up last, and its repeated lookups.
-    create_probe: Option<(InodeId, CreateProbe)>,
+    pub(crate) create_probe: Option<(InodeId, CreateProbe)>,
     /// Lifetimes of names that the kernel was granted.
     pub(crate) name_lifetimes: NameLifetimes,
     /// The server denied search to a caller whom the mode bits permit it.
@@ -181,20 +181,6 @@ impl OpenState {
 }
 
 impl DirectoryState {
-    /// The repeated lookups of the child `object`, if no other child was looked up since.
-    pub(crate) fn repeated_lookups(&self, object: InodeId) -> Option<CreateProbe> {
-        self.create_probe.filter(|(last, _)| *last == object).map(|(_, probe)| probe)
-    }
-
-    /// Records that the child `object` was looked up at `now`. `was_used`: another operation has
-    /// used it since its last lookup.
-    pub(crate) fn note_lookup(&mut self, object: InodeId, was_used: bool, now: Moment) {
-        match &mut self.create_probe {
-            Some((last, probe)) if *last == object && !was_used => probe.note_lookup(now),
-            Some(_) | None => self.create_probe = Some((object, CreateProbe::begun(now))),
-        }
-    }
-
     /// Begins a change of `name`; to be called before the request is sent. Returns its number for
     /// [`Self::end_change`].
     pub(crate) fn begin_change(&mut self, name: &[u8]) -> u64 {
@@ -303,30 +289,7 @@ impl DirectoryState {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    fn at(milliseconds: u64) -> Moment {
-        Moment::from_start(Duration::from_millis(milliseconds))
-    }
-
-    #[test]
-    fn a_lookup_of_another_child_or_a_use_restarts_the_create_probe() {
-        let mut directory = DirectoryState::default();
-        let is_due = |directory: &DirectoryState, now| {
-            directory.repeated_lookups(InodeId(7)).is_some_and(|probe| probe.is_due(at(now)))
-        };
-        directory.note_lookup(InodeId(7), false, at(0));
-        assert!(is_due(&directory, 1000));
-        directory.note_lookup(InodeId(8), false, at(500));
-        assert!(!is_due(&directory, 5000));
-        directory.note_lookup(InodeId(7), false, at(5500));
-        assert!(!is_due(&directory, 6499));
-        assert!(is_due(&directory, 6500));
-        directory.note_lookup(InodeId(7), true, at(6000));
-        assert!(!is_due(&directory, 6500));
-    }
 
     #[test]
     fn overlapping_changes_of_one_name_are_detected() {

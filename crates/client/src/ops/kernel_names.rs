@@ -122,10 +122,11 @@ fn record_lifetime(
     true
 }
 
-/// Makes sure that the caller may search the directories through which the kernel may have let him
-/// without a look-up: that in which it keeps a name of `inode`, that in which it keeps a name of
-/// this directory, and so on. Of several directories one that he may search is enough. Whoever did
-/// not come by a path is not asked for more, unless the permission ended while the names lasted.
+/// Checks that the caller may search the directories through which the kernel may have walked
+/// without a look-up: the directory in which the kernel caches a name of `inode`, the one in which
+/// it caches a name of that directory, and so on. If there are several, one of them is sufficient.
+/// A caller that used a descriptor is not checked, unless the permission ended while the names were
+/// cached.
 ///
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
@@ -170,8 +171,8 @@ fn check_search(op: &Op<'_>, directory: &Arc<Inode>) -> Result<(), Errno> {
     }
 }
 
-/// If somebody may not search `directory` after its attributes were set, waits until the kernel
-/// keeps no name of it.
+/// If a user may not search `directory` after its attributes were set, waits until the kernel
+/// caches no name of it.
 pub(crate) fn await_closed(op: &Op<'_>, directory: &Inode) {
     let expiry = {
         let facts = directory.facts();

@@ -11,11 +11,10 @@ use curt_observe::{Cause, ClientCounter, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
-    create_probe::CreateSigns,
     kernel_cache::attribute_lifetime,
     names::{
-        DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupHit, LookupReason, LookupTime,
-        LookupView, decide_cached_lookup,
+        CreateProbe, CreateSigns, DentryState, DentryUpdate, LookupDecision, LookupFinding, LookupHit,
+        LookupReason, LookupTime, LookupView, decide_cached_lookup,
     },
     open::{self as rules, LookupBeside},
 };
@@ -123,10 +122,10 @@ fn create_signs(
     let Some(child) = cached.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
         return CreateSigns::default();
     };
+    let known = facts.by_type.directory_if_any().and_then(|directory| directory.create_probe);
     let is_unused = child.has(InodeFlag::LookedUp);
-    let known = facts.by_type.directory_if_any().filter(|_| is_unused);
     CreateSigns {
-        repeated: known.and_then(|directory| directory.repeated_lookups(child.id())),
+        repeated: known.filter(|(last, _)| is_unused && *last == child.id()).map(|(_, probe)| probe),
         kernel_has_name: op.sb.kernel_dentries.lasted(child.id(), directory, op.began),
     }
 }
@@ -137,8 +136,11 @@ fn note_repeated(op: &Op<'_>, facts: &mut InodeFacts, cached: &CachedDentry) {
         && op.sb.serves_a_kernel()
         && cached.label.sent_at < op.began
     {
-        let was_used = !child.set(InodeFlag::LookedUp);
-        facts.by_type.directory().note_lookup(child.id(), was_used, op.began);
+        let is_unused = child.set(InodeFlag::LookedUp);
+        match &mut facts.by_type.directory().create_probe {
+            Some((last, probe)) if is_unused && *last == child.id() => probe.note_lookup(op.began),
+            probe => *probe = Some((child.id(), CreateProbe::begun(op.began))),
+        }
     }
 }
 
@@ -281,7 +283,7 @@ fn ready_child(op: &Op<'_>, inode: &Inode) -> Option<FoundInode> {
 
 /// Counts one lookup of `inode`, which was found in `directory`.
 fn count_found(sb: &Superblock, directory: &Inode, inode: &Arc<Inode>) {
-    directory.set(InodeFlag::ToldNames);
+    directory.set(InodeFlag::ReturnedNames);
     sb.hold(inode);
 }
 

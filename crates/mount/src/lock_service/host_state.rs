@@ -99,7 +99,7 @@ impl HostState {
         let before = kept.clone();
         for server in servers {
             if kept.untold.remove(server) {
-                warn!(%server, "locks from before this host's restart may stay at the server: it was not told");
+                warn!(%server, "locks from before this host's restart may stay at the server: it received no notice");
             }
             if kept.servers.len() < SERVERS_MAX {
                 kept.servers.insert(*server);
@@ -125,7 +125,7 @@ impl HostState {
             });
             let mut kept = self.kept.lock();
             for (server, _) in some.iter().zip(told).filter(|(_, is_told)| *is_told) {
-                info!(%server, number, "the server was told that this host has restarted");
+                info!(%server, number, "the server was notified of this host's restart");
                 kept.untold.remove(server);
             }
             self.write_or_warn(&kept);
@@ -134,7 +134,7 @@ impl HostState {
 
     fn write_or_warn(&self, kept: &KeptState) {
         if let Err(error) = self.write(kept) {
-            warn!(%error, path = %self.path.display(), "servers will not be told of this host's restart");
+            warn!(%error, path = %self.path.display(), "servers will not be notified of this host's restart");
         }
     }
 

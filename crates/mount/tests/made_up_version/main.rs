@@ -1,44 +1,75 @@
 //! A client of a fictitious protocol version, behind a real mount. Needs root and /dev/fuse.
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
+#[path = "../../../rpc/tests/warm/sys.rs"]
+mod counting;
 #[path = "../../../server/tests/warm/sys.rs"]
 mod sys;
 mod version;
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use curt_client::caller::RpcSecurity;
 use curt_client::protocol::{Fsinfo, Pathconf};
-use curt_client::threads::{BackgroundThreads, MonotonicClock};
+use curt_client::threads::{BackgroundThreads, Clock, MonotonicClock};
 use curt_client::{CallerTable, ClientOptions, Environment, MountedRoot, Superblock};
 use curt_fuse::{FuseMount, FuseSession, FuseSessionOptions, MountFlags, MountOptions};
 use curt_mount::bridge::{Bridge, InvalidationQueue};
-use curt_policy::CacheOptions;
+use curt_mount::explain::Explainer;
+use curt_mount::observed::ObservedFilesystem;
+use curt_policy::{CacheOptions, TimeoutRange};
+use curt_rpc::client::Interrupt;
+use rustix::fs::{AtFlags, CWD, statat};
 
 use version::{MadeUpVersion, handle};
 
-/// Mounts a new server of the version at `directory`, and unmounts it after `work`.
-fn with_mount(directory: &Path, cache: CacheOptions, work: impl FnOnce()) {
+/// The clock of the mount, whose readings are counted.
+#[derive(Debug, Default)]
+struct CountingClock {
+    clock: MonotonicClock,
+    read: AtomicUsize,
+}
+
+impl Clock for CountingClock {
+    fn now(&self) -> Instant {
+        self.read.fetch_add(1, SeqCst);
+        self.clock.now()
+    }
+
+    fn pause(&self, duration: Duration, interrupt: &Interrupt) {
+        self.clock.pause(duration, interrupt);
+    }
+}
+
+/// Mounts a new server of the version at `directory` as `curt mount` does, and unmounts it after
+/// `work`.
+fn with_mount(directory: &Path, cache: CacheOptions, work: impl FnOnce(&CountingClock)) {
+    let clock = Arc::new(CountingClock::default());
     let root = MountedRoot { handle: handle(1), limits: Fsinfo::default(), path_limits: Pathconf::default() };
     let changes = Arc::new(InvalidationQueue::default());
     let environment = Environment {
-        clock: Arc::new(MonotonicClock),
+        clock: Arc::<CountingClock>::clone(&clock),
         background: Arc::new(BackgroundThreads::new(4)),
         observer: Some(Arc::<InvalidationQueue>::clone(&changes)),
     };
     let protocol = Arc::new(MadeUpVersion::new());
     let options = ClientOptions { cache, ..ClientOptions::default() };
     let sb = Superblock::new(&root, protocol, RpcSecurity::sys(), &options, &environment).unwrap();
-    let callers = CallerTable::new(Arc::new(MonotonicClock));
-    let bridge = Bridge::new(Arc::new(sb), callers, Arc::clone(&changes));
+    let sb = Arc::new(sb);
+    let callers = CallerTable::new(Arc::<CountingClock>::clone(&clock));
+    let bridge = Arc::new(Bridge::new(Arc::clone(&sb), callers, Arc::clone(&changes)));
+    let observed =
+        ObservedFilesystem::new(Arc::clone(&bridge), Arc::clone(&sb), Arc::new(Explainer::new(sb)));
     let options = MountOptions {
         source: "made:/up".into(),
         subtype: "curt".into(),
@@ -49,9 +80,9 @@ fn with_mount(directory: &Path, cache: CacheOptions, work: impl FnOnce()) {
     let (mount, device) = mounted.expect("a mount (root and /dev/fuse are needed)");
     bridge.set_notifier(device.notifier());
     let options = FuseSessionOptions::default();
-    let session = FuseSession::start(device, Arc::new(bridge), &options).unwrap();
+    let session = FuseSession::start(device, Arc::new(observed), &options).unwrap();
     changes.start(session.notifier(), false).unwrap();
-    work();
+    work(&clock);
     mount.detach_if_there().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     assert!(session.wait_for_threads(deadline), "every thread ends with the mount");
@@ -68,7 +99,7 @@ fn names(directory: &Path) -> Vec<String> {
 #[test]
 fn a_version_that_does_not_exist_can_be_mounted() {
     let directory = tempfile::tempdir().unwrap();
-    with_mount(directory.path(), CacheOptions::default(), || use_all(directory.path()));
+    with_mount(directory.path(), CacheOptions::default(), |_| use_all(directory.path()));
 }
 
 fn use_all(directory: &Path) {
@@ -112,7 +143,7 @@ fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device
     if let Some(position) = std::env::var_os(MOUNT_POINT) {
         // Until the parent has looked up all names.
         let cache = CacheOptions { kernel_names: Duration::ZERO, ..CacheOptions::default() };
-        return with_mount(Path::new(&position), cache, || _ = std::io::stdin().read(&mut [0]));
+        return with_mount(Path::new(&position), cache, |_| _ = std::io::stdin().read(&mut [0]));
     }
     let directory = tempfile::tempdir().unwrap();
     let before = fs::metadata(directory.path()).unwrap();
@@ -163,4 +194,66 @@ fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device
     // with a lock, or another one is started because all of them have requests.
     let started = count(libc::SYS_clone3) + count(libc::SYS_clone);
     assert!(calls.values().sum::<usize>() <= LOOKUPS / 4 + started * CALLS_OF_A_START, "{calls:?}");
+}
+
+/// Set for the process that counts the costs of its own look-ups.
+const COUNTS: &str = "CURT_TEST_COUNTS";
+
+/// How long the client takes a caller for the same task without a check, and the most allocations
+/// of one check.
+const SAME_TASK: Duration = Duration::from_millis(10);
+const CHECK_ALLOCATIONS_MAX: usize = 4;
+/// Most allocations of threads that begin to wait for requests.
+const THREAD_ALLOCATIONS_MAX: usize = 20;
+/// Number of look-ups whose costs are counted.
+const COUNTED_LOOKUPS: usize = 10 * LOOKUPS;
+
+/// In a process of its own, because allocations of all its threads are counted.
+#[test]
+fn a_lookup_from_memory_through_the_device_reads_the_clock_once_and_allocates_nothing() {
+    let name = "a_lookup_from_memory_through_the_device_reads_the_clock_once_and_allocates_nothing";
+    if std::env::var_os(COUNTS).is_none() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let status = command.args(["--exact", name, "--nocapture"]).env(COUNTS, "1").status().unwrap();
+        assert!(status.success());
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // Each stat(2) makes the kernel look the name up, and nothing expires on a busy machine.
+    let long = TimeoutRange { min: Duration::from_secs(600), max: Duration::from_secs(600) };
+    let cache = CacheOptions {
+        kernel_names: Duration::ZERO,
+        files: long,
+        directories: long,
+        name_lifetime: long.max,
+        missing_name_lifetime: long.max,
+        ..CacheOptions::default()
+    };
+    with_mount(directory.path(), cache, |clock| {
+        fs::write(directory.path().join("there"), b"").unwrap();
+        let path =
+            |name: &str| CString::new(directory.path().join(name).into_os_string().into_vec()).unwrap();
+        let (there, missing) = (path("there"), path("missing"));
+        let look_up = || {
+            for _ in 0..COUNTED_LOOKUPS / 2 {
+                assert!(statat(CWD, &there, AtFlags::SYMLINK_NOFOLLOW).is_ok());
+                assert!(statat(CWD, &missing, AtFlags::SYMLINK_NOFOLLOW).is_err());
+            }
+        };
+        look_up();
+        let (start, read, allocated) = (Instant::now(), clock.read.load(SeqCst), counting::allocations());
+        look_up();
+        let allocated = counting::allocations() - allocated;
+        let read = clock.read.load(SeqCst) - read;
+        let checks = start.elapsed().as_millis() / SAME_TASK.as_millis() + 1;
+        let checks = usize::try_from(checks).unwrap();
+        // Other threads of the client have work now and then.
+        assert!(
+            read >= COUNTED_LOOKUPS && read - COUNTED_LOOKUPS <= checks,
+            "{read} readings, {checks} checks"
+        );
+        let most = checks * CHECK_ALLOCATIONS_MAX + THREAD_ALLOCATIONS_MAX;
+        assert!(allocated <= most, "{allocated} allocations, {checks} checks");
+        println!("{COUNTED_LOOKUPS} look-ups: {read} readings, {allocated} allocations, {checks} checks");
+    });
 }

@@ -60,7 +60,7 @@ impl EventStream {
         let thread = std::thread::Builder::new().name("events".to_owned()).stack_size(256 * 1024);
         thread.spawn(move || {
             if let Err(error) = self.send(&peer) {
-                info!(%error, "whoever watched the events is cut off");
+                info!(%error, "the reader of the events is disconnected");
             }
         })?;
         Ok(())
@@ -77,7 +77,7 @@ impl EventStream {
         self.watch.stop();
         self.drain_events();
         self.writer.end(self.watch.lost());
-        debug!("whoever watched the events has seen enough");
+        debug!("the reader of the events has disconnected");
         peer.write_all(&self.writer.take())
     }
 

@@ -76,7 +76,7 @@ impl EventRing {
             ..RecordingHead::new(origin)
         };
         let memory = ring.lay_out(&head)?;
-        ring.copy_when_somebody_panics(memory);
+        ring.copy_on_panic(memory);
         Ok(ring)
     }
 
@@ -116,13 +116,13 @@ impl EventRing {
 impl EventRing {
     /// From now on the first panicking thread writes a copy, whose last event is the location of
     /// the panic.
-    fn copy_when_somebody_panics(&self, memory: &'static [AtomicU64]) {
+    fn copy_on_panic(&self, memory: &'static [AtomicU64]) {
         let (copy, before) = (Arc::clone(&self.copy), std::panic::take_hook());
         std::panic::set_hook(Box::new(move |panic| {
             before(panic);
             let place = panic.location().map(ShortText::of);
             crate::probe!(CurtPanicked {
-                reason: place.as_ref().map_or(&b"nobody knows where"[..], ShortText::bytes)
+                reason: place.as_ref().map_or(&b"at an unknown place"[..], ShortText::bytes)
             });
             copy.write(memory);
         }));

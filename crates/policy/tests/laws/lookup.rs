@@ -5,10 +5,10 @@ use core::time::Duration;
 use curt_policy::{
     AccessDecision, AttributeReport, AttributeState, Moment, NameDecision, NameLabel, NameView, ServerClock,
     access::{AllowedBy, decide_access},
-    create_probe::{CreateProbe, CreateSigns},
     kernel_cache::{DirectoryView, KernelNameView, NameLifetimes, name_lifetime},
     names::{
-        DentryState, LookupDecision, LookupHit, LookupTime, LookupView, decide_cached_lookup, decide_lookup,
+        CreateProbe, CreateSigns, DentryState, LookupDecision, LookupHit, LookupTime, LookupView,
+        decide_cached_lookup, decide_lookup,
     },
 };
 use curt_types::{Access, FileKind};

@@ -67,8 +67,9 @@ impl CallHandler {
         let start = out.len();
         let body = record::begin_record(out);
         let mut piece = None;
-        match SignedCall::decode(message) {
-            Ok(signed) => match self.execute(&signed, context, out, log) {
+        // By reference: moving a decoded call would copy it.
+        match &SignedCall::decode(message) {
+            Ok(signed) => match self.execute(signed, context, out, log) {
                 Answered::Reply(range) => piece = range,
                 Answered::Nothing => {
                     out.truncate(start);
@@ -77,16 +78,16 @@ impl CallHandler {
             },
             Err(CallDecodeError::NotACall(defect)) => {
                 out.truncate(start);
-                return Err(defect);
+                return Err(*defect);
             }
             Err(defect) => {
                 log(&defect.to_string());
                 match defect {
                     CallDecodeError::RpcVersion { xid, .. } => {
-                        encode_denied(out, xid, RPC_MISMATCH);
+                        encode_denied(out, *xid, RPC_MISMATCH);
                     }
                     CallDecodeError::Authentication { xid, status } => {
-                        encode_denied(out, xid, RejectedReply::Authentication(status));
+                        encode_denied(out, *xid, RejectedReply::Authentication(*status));
                     }
                     CallDecodeError::NotACall(_) => unreachable!("it is returned above"),
                 }

@@ -52,8 +52,8 @@ impl<'o> OptionListParser<'o> {
             "async" => {
                 options.asynchronous = true;
                 return Ok(Some(
-                    "changes are answered before they are on stable storage: when this machine stops, what clients were \
-                     told is safe may be lost, and nothing tells them",
+                    "changes are answered before they are on stable storage: when this machine stops, changes that \
+                     clients take for stable may be lost, and no error reports that",
                 ));
             }
             "secure" => options.secure = true,

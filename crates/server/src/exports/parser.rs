@@ -227,7 +227,7 @@ impl ExportsParser<'_, '_> {
         let has_options = self.peek() == Some(b'(');
         if has_options {
             if let Some(bare) = bare.filter(|_| shown.is_empty()) {
-                let message = "the blank before ( makes these the options of everybody, and leaves this client with the defaults; \
+                let message = "the blank before ( makes these the options of every client, and leaves this client with the defaults; \
                                write them without a blank between";
                 self.add_problem(Severity::Warning, &bare, message);
             }

@@ -207,6 +207,7 @@ fn finish<T: Encode, F: Encode + Default>(
 
 /// The results of a verb: `wire` converts the attributes to wire types, and `ok` combines them with
 /// the value.
+#[inline]
 fn results<T, A, R, W>(
     result: OpResult<T, A>,
     wire: impl FnOnce(A) -> W,
@@ -220,11 +221,13 @@ fn results<T, A, R, W>(
 }
 
 /// The results of a query.
+#[inline]
 fn post_op<T, R>(result: PostOp<T>, ok: impl FnOnce(T, Option<Fattr>) -> R) -> NfsResult<R, Option<Fattr>> {
     results(result, |attributes| attributes.map(Fattr::from), ok)
 }
 
 /// The results of a change.
+#[inline]
 fn wcc<T, R>(result: WccOp<T>, ok: impl FnOnce(T, WccData) -> R) -> NfsResult<R, WccData> {
     results(result, WccData::from, ok)
 }

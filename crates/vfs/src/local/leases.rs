@@ -35,8 +35,8 @@ const BREAK_TIME: (&str, u64) = ("/proc/sys/fs/lease-break-time", 45);
 /// Leases have at most this part of the descriptors of the process: each has one.
 const DESCRIPTOR_SHARE: u64 = 4;
 
-/// The thread that is told of processes that want to write files with leases. It ends when this is
-/// dropped.
+/// The thread that is notified of processes that want to write files with leases. It ends when this
+/// is dropped.
 pub struct LeaseWatcher {
     /// The thread's id.
     thread: i32,

@@ -379,5 +379,9 @@ fn attributes_of(fd: BorrowedFd<'_>) -> Result<Attributes, Error> {
 /// The result of fstat(2).
 fn status_of(fd: BorrowedFd<'_>) -> Result<Attributes, Error> {
     let _stage = stages::enter(RequestStage::FileSystem, "fstat");
-    Ok(stat::attributes(&rustix::fs::fstat(fd)?))
+    // By reference: moving the status would copy it.
+    match &rustix::fs::fstat(fd) {
+        Ok(status) => Ok(stat::attributes(status)),
+        Err(errno) => Err((*errno).into()),
+    }
 }

@@ -258,9 +258,9 @@ impl LocalVfs {
             let open = || rustix::fs::openat(parent, name, flags, mode(&set));
             Ok(self.identity.with_capabilities(setting(caller), open)??)
         };
-        // Without its verifier a retry could not be told from another client's create: the file
-        // gets its name afterwards, or else none at all. A server that is killed in between leaves
-        // nothing.
+        // Without its verifier a retry could not be distinguished from another client's create: the
+        // file gets its name afterwards, or else none at all. A server that is killed in between
+        // leaves nothing.
         let unnamed = times.and_then(|(mtime, atime)| {
             let file = open(b".", flags | OFlags::TMPFILE).ok()?;
             set_both_times(&file, mtime, atime).ok()?;

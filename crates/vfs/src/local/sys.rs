@@ -165,7 +165,7 @@ fn ofd_lock(fd: BorrowedFd<'_>, command: libc::c_int, lock: &mut libc::flock) ->
     done(status.into()).map(drop)
 }
 
-/// What a thread with leases is told.
+/// A signal to the thread with leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseSignal {
     /// A process wants to write the file of this descriptor.
@@ -226,7 +226,7 @@ pub(super) fn next_lease_signal(signals: BorrowedFd<'_>) -> Result<LeaseSignal, 
 }
 
 /// Takes a lease on a file that is open for reading. Its signals are sent to `thread`. `EAGAIN`:
-/// somebody has it open for writing.
+/// a process has it open for writing.
 pub(super) fn set_read_lease(fd: BorrowedFd<'_>, thread: i32) -> Result<(), Errno> {
     let owner = OwnerOfSignals { kind: F_OWNER_TID, id: thread };
     // SAFETY: `owner` has the layout of `struct f_owner_ex`, and outlives the call.
@@ -237,7 +237,7 @@ pub(super) fn set_read_lease(fd: BorrowedFd<'_>, thread: i32) -> Result<(), Errn
     done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) }.into()).map(drop)
 }
 
-/// Whether a descriptor has a lease that nobody wants to be given up.
+/// Whether a descriptor has a lease that no process asks to give up.
 pub(super) fn has_read_lease(fd: RawFd) -> bool {
     // SAFETY: the arguments are numbers.
     unsafe { libc::fcntl(fd, libc::F_GETLEASE) == libc::F_RDLCK }

@@ -118,7 +118,7 @@ impl Notices {
         }
         if !may_bind_reserved_ports() {
             tracing::warn!(
-                "notices of the restart come from an unreserved port, and Curt's mounts do not believe them: \
+                "notices of the restart come from an unreserved port, and Curt's mounts ignore them: \
                  without CAP_NET_BIND_SERVICE they lose their locks without noticing it"
             );
         }
@@ -205,8 +205,8 @@ impl Notices {
     }
 }
 
-/// Whether this process may bind ports below 1024. Lock managers believe a notice from such a port
-/// alone, since any user can send from others.
+/// Whether this process may bind ports below 1024. Lock managers accept a notice from such a port
+/// only, since any user can send from others.
 fn may_bind_reserved_ports() -> bool {
     let sets = rustix::thread::capabilities(None);
     sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_BIND_SERVICE))

@@ -8,7 +8,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use curt_proto::nfs3::{NfsProcedure, PROGRAM};
+use curt_proto::{
+    nfs3::{self, NfsProcedure},
+    nfs4::{self, Nfs4Operation, Nfs4Procedure},
+};
 
 use super::{Passage, Watch, body, relay, word};
 
@@ -20,11 +23,9 @@ const HOLD_EACH: u64 = 3;
 pub struct Counts {
     /// Requests of all programs.
     pub total: u64,
-    /// NFS requests, by procedure.
-    pub calls: [u64; NfsProcedure::ALL.len()],
     /// Bytes of all replies, with their marks.
     pub received: u64,
-    /// Number of READDIRs and READDIRPLUSes.
+    /// Number of READDIRs and READDIRPLUSes, of each version.
     pub readdir: u64,
     /// Those of them with cookie 0.
     pub cookie_zero: u64,
@@ -125,9 +126,6 @@ impl Counter {
     fn note_call(&self, connection: u64, record: &[u8]) {
         let mut state = self.state();
         state.counts.total += 1;
-        if let Some(count) = procedure(record).and_then(|number| state.counts.calls.get_mut(number)) {
-            *count += 1;
-        }
         let Some(about) = about(record) else { return };
         if let Some(cookie) = about.cookie {
             state.counts.readdir += 1;
@@ -154,14 +152,6 @@ impl Counter {
     }
 }
 
-/// The procedure of an NFS call (RFC 5531 section 9).
-fn procedure(record: &[u8]) -> Option<usize> {
-    if word(record, 4)? != 0 || word(record, 12)? != PROGRAM {
-        return None;
-    }
-    usize::try_from(word(record, 20)?).ok()
-}
-
 /// A call whose reply contains attributes of the directory that it is about.
 #[derive(Debug, PartialEq, Eq)]
 struct About<'a> {
@@ -171,30 +161,79 @@ struct About<'a> {
     cookie: Option<u64>,
 }
 
-/// Decodes such a call: it begins with a handle, and a listing's cookie follows (RFC 1813 sections
-/// 3.3.1, 3.3.3, 3.3.4, 3.3.16 and 3.3.17).
+/// Decodes such a call of NFSv3 or NFSv4 (RFC 5531 section 9).
 fn about(record: &[u8]) -> Option<About<'_>> {
-    let is = |wanted: NfsProcedure, number: u32| wanted.number() == number;
-    let procedure = u32::try_from(procedure(record)?).ok()?;
-    let lists = is(NfsProcedure::Readdir, procedure) || is(NfsProcedure::ReaddirPlus, procedure);
-    let asks = [NfsProcedure::Getattr, NfsProcedure::Lookup, NfsProcedure::Access];
-    if !lists && !asks.iter().any(|asking| is(*asking, procedure)) {
+    if word(record, 4)? != 0 || word(record, 12)? != nfs3::PROGRAM {
         return None;
     }
-    let mut at = 24;
+    let mut arguments = 24;
     for _ in ["credential", "verifier"] {
-        at += 8 + (word(record, at + 4)? as usize).next_multiple_of(4);
+        arguments = after_opaque(record, arguments + 4)?;
     }
-    let length = word(record, at)? as usize;
-    let handle = record.get(at + 4..at + 4 + length)?;
-    at += 4 + length.next_multiple_of(4);
-    let cookie = if lists {
-        Some(u64::from(word(record, at)?) << 32 | u64::from(word(record, at + 4)?))
-    } else {
-        None
+    let procedure = word(record, 20)?;
+    match word(record, 16)? {
+        nfs3::VERSION => about_procedure(record, NfsProcedure::from_number(procedure)?, arguments),
+        nfs4::VERSION if procedure == Nfs4Procedure::Compound as u32 => about_compound(record, arguments),
+        _ => None,
+    }
+}
+
+/// A procedure of NFSv3, whose arguments begin with a handle; a listing's cookie follows (RFC 1813
+/// sections 3.3.1, 3.3.3, 3.3.4, 3.3.16 and 3.3.17).
+fn about_procedure(record: &[u8], procedure: NfsProcedure, arguments: usize) -> Option<About<'_>> {
+    let cookie = match procedure {
+        NfsProcedure::Readdir | NfsProcedure::ReaddirPlus => {
+            Some(double_word(record, after_opaque(record, arguments)?)?)
+        }
+        NfsProcedure::Getattr | NfsProcedure::Lookup | NfsProcedure::Access => None,
+        _ => return None,
     };
-    let xid = word(record, 0)?;
-    Some(About { xid, handle, cookie })
+    Some(About { xid: word(record, 0)?, handle: opaque(record, arguments)?, cookie })
+}
+
+/// A compound, whose first operations are those with which Curt precedes a request about an object
+/// (RFC 8881 sections 16.2.2, 18.1.1, 18.2.1, 18.7.1, 18.13.1, 18.19.1, 18.23.1 and 18.46.1).
+fn about_compound(record: &[u8], arguments: usize) -> Option<About<'_>> {
+    // A tag, the minor version, and the number of operations.
+    let mut at = after_opaque(record, arguments)? + 8;
+    let mut handle = None;
+    for _ in 0..word(record, at - 4)? {
+        let operation = Nfs4Operation::from_number(word(record, at)?)?;
+        at += 4;
+        match operation {
+            Nfs4Operation::Sequence => at += 32,
+            Nfs4Operation::Close => at += 20,
+            Nfs4Operation::Putfh => {
+                handle = opaque(record, at);
+                at = after_opaque(record, at)?;
+            }
+            Nfs4Operation::Readdir
+            | Nfs4Operation::Getattr
+            | Nfs4Operation::Lookup
+            | Nfs4Operation::Access => {
+                let lists = operation == Nfs4Operation::Readdir;
+                let cookie = if lists { Some(double_word(record, at)?) } else { None };
+                return Some(About { xid: word(record, 0)?, handle: handle?, cookie });
+            }
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// The bytes of variable length at `at`.
+fn opaque(record: &[u8], at: usize) -> Option<&[u8]> {
+    let length = word(record, at)? as usize;
+    record.get(at + 4..)?.get(..length)
+}
+
+/// The end of the bytes of variable length at `at`.
+fn after_opaque(record: &[u8], at: usize) -> Option<usize> {
+    Some(at + 4 + (word(record, at)? as usize).next_multiple_of(4))
+}
+
+fn double_word(record: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from(word(record, at)?) << 32 | u64::from(word(record, at + 4)?))
 }
 
 #[cfg(test)]
@@ -203,7 +242,7 @@ mod tests {
 
     /// A call with an empty credential and verifier, a handle of five bytes and these words.
     fn call(xid: u32, procedure: NfsProcedure, handle: [u8; 5], words: &[u32]) -> Vec<u8> {
-        let head = [xid, 0, 2, PROGRAM, 3, procedure.number(), 0, 0, 0, 0, 5];
+        let head = [xid, 0, 2, nfs3::PROGRAM, 3, procedure.number(), 0, 0, 0, 0, 5];
         let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_be_bytes()).collect();
         record.extend_from_slice(&handle);
         record.extend_from_slice(&[0; 3]);
@@ -240,5 +279,44 @@ mod tests {
         let cookie = about(&calls[1]).and_then(|about| about.cookie);
         assert_eq!(cookie, Some(1 << 32 | 7));
         assert_eq!(about(&calls[1][..50]), None);
+    }
+    /// A compound that closes another file, and then does `operation` on the object of a handle.
+    fn compound(xid: u32, handle: [u8; 5], operation: Nfs4Operation, words: &[u32]) -> Vec<u8> {
+        let number = |operation: Nfs4Operation| operation.number();
+        let mut all = vec![xid, 0, 2, nfs4::PROGRAM, 4, 1, 0, 0, 0, 0];
+        all.extend([0, 1, 5, number(Nfs4Operation::Sequence)]);
+        all.extend([0; 8]);
+        all.extend([number(Nfs4Operation::Putfh), 4, 7, number(Nfs4Operation::Close)]);
+        all.extend([0; 5]);
+        all.extend([number(Nfs4Operation::Putfh), 5]);
+        let mut record: Vec<u8> = all.iter().flat_map(|word| word.to_be_bytes()).collect();
+        record.extend_from_slice(&handle);
+        record.extend_from_slice(&[0; 3]);
+        let rest = [&[number(operation)], words].concat();
+        record.extend(rest.iter().flat_map(|word| word.to_be_bytes()));
+        record
+    }
+
+    #[test]
+    fn listings_of_nfs4_are_counted_too() {
+        let relay = Counter::default();
+        let [listed, other] = [*b"above", *b"below"];
+        let calls = [
+            compound(1, listed, Nfs4Operation::Readdir, &[0, 0]),
+            compound(2, listed, Nfs4Operation::Readdir, &[1, 7]),
+            compound(3, listed, Nfs4Operation::Getattr, &[]),
+            compound(4, other, Nfs4Operation::Getattr, &[]),
+            compound(5, listed, Nfs4Operation::Read, &[]),
+        ];
+        for record in &calls {
+            relay.note_call(0, record);
+            assert_eq!(relay.note_reply(0, &record[..4]), None);
+        }
+        let counts = relay.state().counts.clone();
+        assert_eq!((counts.total, counts.readdir, counts.cookie_zero), (5, 2, 1));
+        assert_eq!(counts.renewed.len(), 3);
+        for end in 0..calls[1].len() {
+            assert_eq!(about(&calls[1][..end]), None, "{end}");
+        }
     }
 }

@@ -418,7 +418,7 @@ pub fn send_granted_result(address: IpAddr, cookie: &[u8], status: NlmStat4, tim
 }
 
 /// Tells the status monitor of the server at `address` that this host was restarted (SM_NOTIFY).
-/// Returns whether it was told, or has no monitor to tell.
+/// Returns whether the notice was received, or the server has no monitor.
 #[must_use]
 pub fn send_restart_notice(address: IpAddr, host_name: &[u8], state: i32, timeout: Duration) -> bool {
     let procedure = NsmProcedure::Notify.number();
@@ -431,7 +431,7 @@ pub fn send_restart_notice(address: IpAddr, host_name: &[u8], state: i32, timeou
             true
         }
         Err(error) => {
-            tracing::debug!(%address, %error, "a server was not told that this host has restarted");
+            tracing::debug!(%address, %error, "a server did not receive the notice of this host's restart");
             false
         }
     }

@@ -178,7 +178,7 @@ fn serve(listener: &OwnedFd, stopped: &UnixStream, text: &Arc<MetricsText>) {
             Ok(peer) => peers.push_back(peer),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                debug!(%error, "nobody can connect for figures");
+                debug!(%error, "connections for metrics cannot be accepted");
                 thread::sleep(ACCEPT_PAUSE);
             }
         }
