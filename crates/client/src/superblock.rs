@@ -569,6 +569,19 @@ impl<'a> Op<'a> {
     pub(crate) fn rpc_caller(&self) -> RpcCaller<'_> {
         RpcCaller { credential: &self.identity.credential, interrupt: self.interrupt() }
     }
+
+    /// Records the result of an operation on a path other than an open, which a kernel retries once
+    /// after ESTALE.
+    pub(crate) fn note_path_result<T>(&self, result: Result<T, Errno>) -> Result<T, Errno> {
+        match &result {
+            Err(Errno::STALE) if self.pid != 0 && self.sb.serves_a_kernel() => {
+                self.sb.stale_opens.note_path(self.pid, self.began);
+            }
+            _ if !self.sb.stale_opens.is_empty() => self.sb.stale_opens.end_path(self.pid),
+            _ => {}
+        }
+        result
+    }
 }
 
 impl fmt::Debug for Op<'_> {

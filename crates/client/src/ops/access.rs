@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use crate::{
     api::InodeId,
-    ops::{getattr::revalidate, kernel_names, open_retry, permission::require},
+    ops::{getattr::revalidate, kernel_names, permission::require},
     superblock::Op,
 };
 
@@ -14,7 +14,7 @@ use crate::{
 /// # Errors
 /// EACCES; those of ACCESS and GETATTR.
 pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
-    open_retry::note_path(op, check(op, id, mask))
+    op.note_path_result(check(op, id, mask))
 }
 
 fn check(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {

@@ -14,7 +14,6 @@ use crate::{
     event_fields::{trace_enter, trace_exit},
     inode::{Inode, single_flight::InFlightEnd},
     open_file::OpenFile,
-    ops::open_retry,
     readdir::prefetch,
     superblock::{Op, Superblock},
 };
@@ -67,7 +66,7 @@ pub fn getattr(op: &Op<'_>, id: InodeId) -> Result<InodeStat, Errno> {
         }
         Ok(found)
     });
-    open_retry::note_path(op, found)
+    op.note_path_result(found)
 }
 
 pub(crate) fn stat(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> {

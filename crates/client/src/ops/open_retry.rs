@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use rustix::io::Errno;
-
 use crate::{
     inode::{Inode, InodeFlag},
     ops::close,
@@ -14,19 +12,6 @@ use crate::{
 /// retry once. Returns whether the retry will be recognised.
 pub(crate) fn note_stale_open(op: &Op<'_>, copies_invalidated: Option<u32>) -> bool {
     op.pid != 0 && op.sb.serves_a_kernel() && op.sb.stale_opens.note(op.pid, op.began, copies_invalidated)
-}
-
-/// Records the result of an operation on a path other than an open, which a kernel retries once
-/// after ESTALE.
-pub(crate) fn note_path<T>(op: &Op<'_>, result: Result<T, Errno>) -> Result<T, Errno> {
-    match &result {
-        Err(Errno::STALE) if op.pid != 0 && op.sb.serves_a_kernel() => {
-            op.sb.stale_opens.note_path(op.pid, op.began);
-        }
-        _ if !op.sb.stale_opens.is_empty() => op.sb.stale_opens.end_path(op.pid),
-        _ => {}
-    }
-    result
 }
 
 /// Removes the caller's entry, because it retries its open or does something else. Returns the file

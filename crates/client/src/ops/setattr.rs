@@ -11,7 +11,7 @@ use crate::{
     errno,
     inode::Inode,
     open_file::OpenFile,
-    ops::{getattr, kernel_names, open_retry, permission},
+    ops::{getattr, kernel_names, permission},
     superblock::Op,
 };
 
@@ -37,7 +37,7 @@ fn trace_truncate(inode: &Inode, cur_size: Option<u64>, new_size: u64) {
 pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeStat, Errno> {
     let inode = op.sb.find_inode(id)?;
     kernel_names::check_path(op, &inode)?;
-    open_retry::note_path(op, setattr_found(op, &inode, set))
+    op.note_path_result(setattr_found(op, &inode, set))
 }
 
 fn setattr_found(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result<InodeStat, Errno> {
