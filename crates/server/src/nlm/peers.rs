@@ -38,6 +38,14 @@ pub struct PeerCall {
     pub kind: PeerCallKind,
 }
 
+impl PeerCall {
+    /// Whether it is a `_RES`.
+    #[must_use]
+    pub const fn is_result(&self) -> bool {
+        matches!(self.kind, PeerCallKind::Result { .. })
+    }
+}
+
 /// The procedures that are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerCallKind {

@@ -3,7 +3,8 @@
 //! Calls to one host are made one after another, by one thread at a time, over a connection that is
 //! kept. Each call is bounded in time. A host that cannot be called is not tried again for a while,
 //! in which its callbacks fail at once; half of the threads are for hosts that could be called last
-//! time. One thread always waits for calls. It starts others, because threads that a serving thread
+//! time. Results of asynchronous requests leave these threads to callbacks unless their host has
+//! been called before: their addresses may be forged. One thread always waits for calls. It starts others, because threads that a serving thread
 //! started would have its restrictions.
 //!
 //! A call is sent at most once. The lock table sends a GRANTED again, and so knows whether a host
@@ -31,12 +32,15 @@ use super::ports::{Peer, Program, Protocol};
 /// The threads.
 const THREADS: usize = 4;
 
-/// Those that may call hosts whose last call failed.
+/// Those that may make calls that are expected to be slow.
 const THREADS_FOR_SLOW: usize = THREADS / 2;
 
 /// Results of asynchronous requests that wait for one host. Callbacks are bounded by the number of
 /// waiters.
 const RESULTS_MAX: usize = 256;
+
+/// Results that wait for all hosts. Anybody can have one sent to any address by a forged datagram.
+const RESULTS_ALL_MAX: usize = 1024;
 
 /// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -70,8 +74,10 @@ struct PeerQueue {
     hosts: HashMap<IpAddr, PeerHost>,
     /// Hosts with calls, none of which is being made.
     ready: VecDeque<IpAddr>,
-    /// Threads that call hosts whose last call failed.
+    /// Threads that make calls that are expected to be slow.
     slow: usize,
+    /// Results that wait.
+    results: usize,
     /// All threads, and those that wait for a call.
     threads: usize,
     waiting: usize,
@@ -276,10 +282,14 @@ impl PeerQueue {
     /// queued twice.
     fn push(&mut self, call: PeerCall) -> bool {
         let address = call.peer;
-        let host = self.hosts.entry(address).or_default();
-        if matches!(call.kind, PeerCallKind::Result { .. }) && host.calls.len() >= RESULTS_MAX {
-            return false;
+        if call.is_result() {
+            let of_host = self.hosts.get(&address).map_or(0, |host| host.calls.len());
+            if of_host >= RESULTS_MAX || self.results >= RESULTS_ALL_MAX {
+                return false;
+            }
+            self.results += 1;
         }
+        let host = self.hosts.entry(address).or_default();
         if let PeerCallKind::Granted(granted) = &call.kind
             && !host.grants.insert(granted.id)
         {
@@ -292,21 +302,30 @@ impl PeerQueue {
         true
     }
 
-    /// Takes a host that may be called now, with its next call.
+    /// Takes a host that may be called now, with its next call: callbacks first.
     fn take(&mut self) -> Option<TakenHost> {
         let may_be_slow = self.slow < THREADS_FOR_SLOW;
-        let place = self.ready.iter().position(|address| {
-            may_be_slow || self.hosts.get(address).is_none_or(|host| host.state.failures == 0)
-        })?;
+        let is_next = |address: &IpAddr, is_result: bool| {
+            self.hosts.get(address).is_some_and(|host| {
+                host.calls.front().is_some_and(|call| call.is_result() == is_result)
+                    && (may_be_slow || !host.is_slow())
+            })
+        };
+        let place = [false, true]
+            .into_iter()
+            .find_map(|is_result| self.ready.iter().position(|address| is_next(address, is_result)))?;
         let address = self.ready.remove(place)?;
         let host = self.hosts.get_mut(&address)?;
+        let is_slow = host.is_slow();
         let call = host.calls.pop_front()?;
-        if let PeerCallKind::Granted(granted) = &call.kind {
-            host.grants.remove(&granted.id);
+        match &call.kind {
+            PeerCallKind::Granted(granted) => {
+                host.grants.remove(&granted.id);
+            }
+            PeerCallKind::Result { .. } => self.results -= 1,
         }
         host.is_called = true;
         let state = std::mem::take(&mut host.state);
-        let is_slow = state.failures > 0;
         self.slow += usize::from(is_slow);
         Some(TakenHost { address, call, state, is_slow })
     }
@@ -328,6 +347,15 @@ impl PeerQueue {
                 || !host.calls.is_empty()
                 || last.is_some_and(|last| now.saturating_duration_since(last) < IDLE_MAX)
         });
+    }
+}
+
+impl PeerHost {
+    /// Whether its next call is expected to be slow: the last one failed, or it is a result for an
+    /// address that was never called.
+    fn is_slow(&self) -> bool {
+        let is_unknown = self.state.last_call.is_none();
+        self.state.failures > 0 || is_unknown && self.calls.front().is_some_and(PeerCall::is_result)
     }
 }
 
@@ -438,9 +466,51 @@ mod tests {
         PeerCall { peer: IpAddr::from([10, 0, 0, host]), local: None, kind }
     }
 
+    fn granted(host: u8, id: u64) -> PeerCall {
+        let granted = GrantedLock {
+            id: GrantId::of_cookie(&id.to_be_bytes()).expect("a cookie"),
+            file: FileHandle::new(b"handle").expect("a handle"),
+            svid: 1,
+            range: ByteRange::WHOLE,
+            lock_type: LockType::Write,
+            arguments: Vec::new(),
+        };
+        PeerCall { kind: PeerCallKind::Granted(granted), ..call(host) }
+    }
+
+    /// A queue that has called these hosts before.
+    fn queue_of(hosts: std::ops::RangeInclusive<u8>) -> PeerQueue {
+        let mut queue = PeerQueue::default();
+        for host in hosts {
+            let state = &mut queue.hosts.entry(IpAddr::from([10, 0, 0, host])).or_default().state;
+            state.last_call = Some(Instant::now());
+        }
+        queue
+    }
+
+    #[test]
+    fn results_for_forged_addresses_are_bounded_and_leave_threads_to_callbacks() {
+        let mut queue = queue_of(1..=1);
+        let forged = |number: u16| {
+            let [high, low] = number.to_be_bytes();
+            PeerCall { peer: IpAddr::from([10, 1, high, low]), ..call(0) }
+        };
+        let queued = (0..8000).filter(|number| queue.push(forged(*number))).count();
+        assert_eq!((queued, queue.hosts.len()), (RESULTS_ALL_MAX, RESULTS_ALL_MAX + 1));
+        let slow = [queue.take().expect("a thread may be slow"), queue.take().expect("so may another")];
+        assert!(queue.take().is_none(), "the others are left to callbacks");
+        for host in [1, 2] {
+            assert!(queue.push(granted(host, 1)));
+            assert_eq!(queue.take().map(|taken| taken.call), Some(granted(host, 1)), "known or not");
+        }
+        slow.into_iter().for_each(|taken| queue.put_back(taken));
+        assert_eq!((queue.results, queue.slow), (RESULTS_ALL_MAX - 2, 0));
+        assert!(queue.push(call(1)), "there is room again");
+    }
+
     #[test]
     fn a_host_has_one_call_at_a_time_and_hosts_take_turns() {
-        let mut queue = PeerQueue::default();
+        let mut queue = queue_of(1..=2);
         for host in [1, 1, 1, 2] {
             assert!(queue.push(call(host)));
         }
@@ -454,7 +524,7 @@ mod tests {
 
     #[test]
     fn hosts_that_cannot_be_called_leave_threads_to_others() {
-        let mut queue = PeerQueue::default();
+        let mut queue = queue_of(1..=9);
         let failed = HostState { failures: 1, ..HostState::default() };
         for host in 1..=4 {
             queue.push(call(host));
@@ -482,18 +552,7 @@ mod tests {
 
     #[test]
     fn a_grant_is_queued_once_while_it_waits() {
-        let granted = |id: u64| {
-            let arguments = id.to_be_bytes();
-            let granted = GrantedLock {
-                id: GrantId::of_cookie(&arguments).expect("a cookie"),
-                file: FileHandle::new(b"handle").expect("a handle"),
-                svid: 1,
-                range: ByteRange::WHOLE,
-                lock_type: LockType::Write,
-                arguments: Vec::new(),
-            };
-            PeerCall { kind: PeerCallKind::Granted(granted), ..call(1) }
-        };
+        let granted = |id| granted(1, id);
         let mut queue = PeerQueue::default();
         for id in [1, 2, 1, 2, 1] {
             assert!(queue.push(granted(id)));
