@@ -30,10 +30,11 @@ struct RequestsMax {
 
 /// knfsd gets 5,074 and, in 9 s, 6,193.
 const PAGE: RequestsMax = RequestsMax { others: 5_080, total: 6_500, seconds: 10, each_second: 40 };
-/// Files without a delegation are opened and closed at the server: 13,908, and between 60 (in less
-/// than 3 s for the first view) and 420 GETATTR; with knfsd 13,929 in all.
+/// Files without a delegation are opened and closed at the server: 13,908, and between 60 GETATTR,
+/// in less than 3 s for the first view, and one for each of the 1,390 objects on a busy machine;
+/// with knfsd 13,929 in all.
 const PAGE_UNDELEGATED: RequestsMax =
-    RequestsMax { others: 13_920, total: 14_500, seconds: 11, each_second: 80 };
+    RequestsMax { others: 13_920, total: 15_310, seconds: 20, each_second: 80 };
 /// knfsd gets 5,836 and, in 19 s, 7,643.
 const BUILD: RequestsMax = RequestsMax { others: 5_850, total: 7_900, seconds: 20, each_second: 70 };
 
