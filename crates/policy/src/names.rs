@@ -297,7 +297,7 @@ pub struct LookupView<'a> {
     pub access: AccessView,
     /// The time of the lookup.
     pub wanted: LookupTime,
-    /// The kernel that asks; `None` if nobody asks who may cache the name.
+    /// The kernel that asks; `None` if no kernel that may cache the name asks.
     pub kernel: Option<KernelNameView>,
     /// The signs that the name is looked up in order to create it.
     pub create: CreateSigns,

@@ -123,7 +123,7 @@ pub const KEPT_FOR: Duration = Duration::from_secs(1);
 /// opened again at no cost, with a READ.
 const KEPT_MAX: usize = 8;
 
-/// An open that a server keeps for this client, and that nobody uses.
+/// An open that a server keeps for this client, without users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleOpen {
     /// For how long; `None`: the mount ends.
@@ -137,9 +137,9 @@ pub struct IdleOpen {
 }
 
 impl IdleOpen {
-    /// Whether its CLOSE rides in the next compound. Half of the time is left for that compound to
-    /// come. Under a delegation an open for reading is kept, because it keeps nobody from anything:
-    /// whom it would deny the server asks for the delegation first, and both end together.
+    /// Whether the next compound contains its CLOSE. Half of the time is left for that compound to
+    /// come. Under a delegation an open for reading is kept, because it denies nothing to others:
+    /// before a conflicting open the server recalls the delegation, and both end together.
     #[must_use]
     pub fn is_closed(self) -> bool {
         if self.is_delegated && !self.writes && self.since.is_some() {

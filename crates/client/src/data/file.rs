@@ -349,7 +349,7 @@ impl FileData {
         self.kernel_size.load(Relaxed)
     }
 
-    /// The server's file has shrunk to `size`, which the kernel may have been told.
+    /// The server's file has shrunk to `size`, which the kernel may know.
     pub(crate) fn note_shrunk(&self, size: u64) {
         self.kernel_size.fetch_min(size, Relaxed);
     }

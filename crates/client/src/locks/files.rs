@@ -23,7 +23,7 @@ use crate::{
 /// A file with locks or waiters.
 pub(super) struct LockedFile {
     pub(super) inode: Arc<Inode>,
-    /// Who opened it last to lock it: the caller of requests that no process waits for.
+    /// The last opener that locked it: the caller of requests that no process waits for.
     identity: Arc<InternedCaller>,
     pub(super) holders: BTreeMap<LockOwner, HolderRecord>,
 }
@@ -127,7 +127,7 @@ impl LockedFiles {
         Some((Arc::clone(&file.inode), caller))
     }
 
-    /// Who sends a request, for which file.
+    /// The sender of a request, and its file.
     pub(super) fn sender(&mut self, call: LockCallId) -> Option<(Arc<Inode>, Arc<InternedCaller>)> {
         let file = self.files.get(&call.file)?;
         self.touched.push(call.file);

@@ -10,8 +10,7 @@
 //! the other requests are records in a queue.
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
-//! grant by the server nothing cached of the file is believed any more, before the caller is
-//! answered. A range is unlocked after its dirty bytes are at the server.
+//! grant by the server the cached state of the file is invalid before the caller is answered. A range is unlocked after its dirty bytes are at the server.
 
 mod files;
 mod record;
@@ -68,7 +67,7 @@ pub type LockDone = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 /// A lock that a program requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockArguments {
-    /// Who will own it.
+    /// The future owner.
     pub owner: LockOwner,
     /// The owner's process; 0 if unknown.
     pub pid: u32,
@@ -105,7 +104,7 @@ enum RequestKind {
     Release,
 }
 
-/// Who sends the requests of one kind.
+/// The senders of one kind of request.
 struct RequestSenders {
     threads: Arc<dyn Background>,
     /// Other threads that wait for a reply. Relaxed: it is only a count.
@@ -217,7 +216,7 @@ impl MountLocks {
 
     /// Whether no file has locks or waiters.
     pub(crate) fn is_idle(&self) -> bool {
-        // Pairs with the store in `event`: who has been told of a grant sees the file.
+        // Pairs with the store in `event`: a caller that received a grant sees the file.
         self.locked_files.load(Ordering::Acquire) == 0
     }
 
@@ -783,7 +782,7 @@ impl Wake for LockInterruption {
     fn wake(&self) {
         let Some(locks) = self.locks.upgrade() else { return };
         let (file, request) = (self.file, self.request);
-        // Whoever raises the interrupt may hold locks that the answer takes.
+        // The interrupting thread may hold locks that the answer takes.
         let timers = Arc::clone(&locks.timers);
         timers.spawn(Box::new(move || locks.interrupt(file, request)));
     }
@@ -816,8 +815,7 @@ fn trace_answer(inode: &Inode, caller: &LockCaller, result: Result<(), Errno>) {
     }
 }
 
-/// Nothing that is cached of a file is believed any more: others may have changed it before the
-/// lock was granted, perhaps within one step of the server's clock, so that its times do not tell.
+/// Invalidates the cached state of a file: others may have changed it before the lock was granted, perhaps within one step of the server's clock, so that its times do not tell.
 fn expire(inode: &Inode) {
     inode.distrust_attributes();
     if let Some(data) = inode.data_if_any() {

@@ -1,4 +1,4 @@
-//! Who holds locks, and who waits for them.
+//! Reports the holders of locks and the waiters.
 
 use curt_policy::locks::LockOwner;
 use curt_types::{ByteRange, LockType};

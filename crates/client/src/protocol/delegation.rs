@@ -31,7 +31,7 @@ impl LeaseEnd {
     pub fn extend(&self, end: Instant) {
         let Some(origin) = self.origin.get() else { return };
         let end = Moment::from_start(end.saturating_duration_since(*origin));
-        // Release: pairs with the load below. Who sees a new end sees what was lost before it.
+        // Release: pairs with the load below. A reader of the new end sees earlier losses.
         self.end.fetch_max(end.nanoseconds(), Ordering::Release);
     }
 
@@ -63,7 +63,7 @@ impl HeldDelegation {
     /// Whether what was valid at its grant is still valid.
     #[must_use]
     pub fn is_valid(&self, now: Moment) -> bool {
-        // Acquire: pairs with the end. Who sees the delegation held may serve what it covers.
+        // Acquire: pairs with the end. A reader that sees it held may serve what it covers.
         self.is_held() && self.lease.lasts(now)
     }
 

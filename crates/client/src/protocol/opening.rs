@@ -27,7 +27,7 @@ impl ShareAccess {
     }
 }
 
-/// Who opens a file: the client's number for a user with its groups, and the credential.
+/// The opener of a file: the client's number for a user with its groups, and the credential.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOwner<'a> {
     /// The number.

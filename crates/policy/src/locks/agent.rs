@@ -18,7 +18,7 @@ use crate::time::Moment;
 
 /// Requests that wait for locks of one file.
 pub const WAITERS_MAX: usize = 16_384;
-/// Releases of one file in progress beyond which a lock that nobody wants is not taken from a
+/// Releases of one file in progress beyond which a lock that is not requested is not taken from a
 /// server.
 pub const RELEASES_MAX: usize = 1024;
 /// Owners that are remembered because a LOCK of theirs was cancelled.
@@ -231,7 +231,7 @@ impl LockAgent {
     /// it; a lock without a waiter is released again, for `id`.
     ///
     /// A callback that may be that of an earlier LOCK of the owner grants nothing: the server is
-    /// asked. Otherwise a late callback would be believed while another client holds the lock.
+    /// asked. Otherwise a late callback would grant a lock that another client holds.
     pub fn granted(
         &mut self,
         id: LockRequestId,

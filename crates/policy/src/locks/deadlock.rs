@@ -1,4 +1,4 @@
-//! Who waits for whom, over all files of a mount.
+//! The wait-for graph of all files of a mount.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::time::Moment;
 
-/// What is known of the locks of one file.
+/// The locks of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct LockTable {
     pub(super) holders: BTreeMap<LockOwner, LockHolder>,

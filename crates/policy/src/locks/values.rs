@@ -62,7 +62,7 @@ pub enum LockError {
     Failed(Fault),
 }
 
-/// Who asks the server.
+/// The waiters that send requests to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LockOrder {
     /// The first waiter of a range; the others wait for it here.
@@ -75,7 +75,7 @@ pub enum LockOrder {
 /// How a mount locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockOptions {
-    /// Who asks the server.
+    /// The waiters that send requests to the server.
     pub order: LockOrder,
     /// How often in a row a lock passes from owner to owner of this mount while the server keeps it
     /// for the first of them (`lockhandoff=N`). No server tells a client that others wait, but one

@@ -110,7 +110,7 @@ impl Client {
 
     /// Whether this run of the server has recorded it on stable storage.
     pub(crate) fn is_recorded(&self) -> bool {
-        // Pairs with `set_recorded`: whoever sees it set finds the record on the disk.
+        // Pairs with `set_recorded`: a reader that sees it set finds the record on the disk.
         self.is_recorded.load(Ordering::Acquire)
     }
 

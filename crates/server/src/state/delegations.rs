@@ -1,10 +1,10 @@
 //! Read delegations (RFC 8881 sections 10.2 to 10.4): which clients hold one of which file, and
 //! whether somebody else changes the file.
 //!
-//! Who is about to change a file for others than its holders begins a [`FileChange`] first. It
-//! begins only if nobody else has a delegation; otherwise those are recalled, and the change has to
-//! be tried again. As long as it lasts, no delegation of the file is granted. So no change goes
-//! unnoticed by a holder, whichever comes first.
+//! A change of a file begins with a [`FileChange`]. It begins only if no other client has a
+//! delegation; otherwise those are recalled, and the change has to be tried again. As long as it
+//! lasts, no delegation of the file is granted. So no change goes unnoticed by a holder, whichever
+//! comes first.
 //!
 //! A delegation whose recall is not answered for the time of a lease is overdue, and is revoked; if
 //! a process of this machine waits for it, before the kernel lets that process go on. A
@@ -61,7 +61,7 @@ pub(crate) struct NewDelegation {
     pub(crate) granted_by: GrantingCall,
     /// The client had it before the server restarted.
     pub(crate) is_reclaim: bool,
-    /// What tells of changes by processes of this machine.
+    /// The source of notifications of changes by processes of this machine.
     pub(crate) local: LocalChanges,
 }
 
@@ -221,7 +221,7 @@ impl Default for DelegationTable {
 }
 
 impl DelegationTable {
-    /// Sets who is told when delegations end. Later calls have no effect.
+    /// Sets the receiver of ends of delegations. Later calls have no effect.
     pub(crate) fn observe(&self, observer: Box<dyn DelegationObserver>) {
         let _ = self.observer.set(observer);
     }

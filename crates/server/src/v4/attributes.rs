@@ -222,8 +222,8 @@ const fn set_space(values: &mut AttributeValues<'_>, space: &FileSystemSpace) {
     values.space_total = Some(space.bytes_total);
 }
 
-/// How the change attribute changes: the time of the last change is what the kernel tells. Nothing
-/// is promised of a value of a file system's own.
+/// How the change attribute changes: the time of the last change is the kernel's. Nothing is
+/// promised of a value of a file system's own.
 const fn change_type(attributes: &Attributes) -> ChangeAttrType {
     match attributes.change {
         None => ChangeAttrType::TimeMetadata,

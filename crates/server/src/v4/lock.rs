@@ -145,7 +145,7 @@ pub(super) fn lockt<'r>(
     let object = compound.current()?;
     let target = object.exported_or(NfsStat4::Isdir)?;
     check_kind(compound, target)?;
-    // Who holds locks is for those who may use the file.
+    // Holders of locks are shown only to callers that may use the file.
     let asked = Access::READ.with(Access::MODIFY);
     let granted = ops::access(&mut compound.request, target, asked).value?;
     if !granted.contains(Access::READ) && !granted.contains(Access::MODIFY) {

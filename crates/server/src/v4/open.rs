@@ -352,8 +352,8 @@ fn check_access(
     }
     let asked = Access::READ.with(Access::MODIFY).with(Access::EXECUTE);
     let granted = ops::access(request, target, asked).value?;
-    // Whoever may execute a file may read it, because executing reads it. Who denies others to read
-    // has to be able to write.
+    // Permission to execute implies reading, because executing reads. Denying READ to others needs
+    // permission to write.
     let reads = granted.contains(Access::READ) || granted.contains(Access::EXECUTE);
     let wants_write = writes || mode.deny.contains(ShareBits::READ);
     if mode.access.contains(ShareBits::READ) && !reads || wants_write && !granted.contains(Access::MODIFY) {

@@ -57,7 +57,7 @@ use nlm::{NlmCalls, NlmClient};
 pub struct NfsV3 {
     rpc: Arc<RpcClient>,
     nlm: Option<NlmClient>,
-    /// To be told of the end of the mount.
+    /// Notified at the end of the mount.
     mount_service: Option<MountService>,
     /// The server does not support READDIRPLUS. Relaxed accesses: no other data depend on it.
     lacks_plus: AtomicBool,

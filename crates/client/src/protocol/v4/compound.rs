@@ -1,4 +1,4 @@
-//! One compound: a SEQUENCE, the operations for opens that ride in it, and those of an intent.
+//! One compound: a SEQUENCE, operations for opens that are added to it, and those of an intent.
 //!
 //! A compound that uses an open begins with PUTFH of its file, and with the OPEN if that is
 //! delayed.
@@ -462,7 +462,7 @@ impl NfsV4 {
         Ok(Attempt::Done(CompoundReply { call: result, head: shape, refused: None }))
     }
 
-    /// What rides in this compound.
+    /// The operations for opens that are added to this compound.
     fn riders(&self, request: &CompoundRequest<'_>, slot: &SlotGuard<'_>, carries: bool) -> Vec<Rider> {
         let most = match request.operation {
             _ if !carries => 0,

@@ -347,7 +347,7 @@ impl NfsV4 {
         self.locks.lose_open(open).into_iter().for_each(|lost| self.report_lost(lost));
     }
 
-    /// Forgets what nobody uses of a file any more.
+    /// Removes the unused lock states of a file.
     pub(super) fn tidy_locks(&self, file: &FileHandle) {
         let unpinned = self.locks.tidy(file, |open| self.opens.has_users(open));
         let now = self.rpc.now();
@@ -413,7 +413,7 @@ impl NfsV4 {
         Ok(Some(lost))
     }
 
-    /// The server may have called in vain: whoever waits to be notified asks again.
+    /// A callback may have been lost: waiters for a notification ask again.
     pub(super) fn tell_callbacks_lost(&self) {
         if let Some(events) = self.locks.events().filter(|_| !self.locks.is_empty()) {
             events.callbacks_lost();

@@ -75,7 +75,7 @@ struct LockState {
     /// The owner of the open.
     open: u32,
     credential: Arc<RpcCredential>,
-    /// Who uses it.
+    /// Its user.
     user: Option<WireOwner>,
     /// `None`: the server has granted nothing yet, or has forgotten it.
     stateid: Option<Stateid>,
@@ -117,7 +117,7 @@ pub(super) enum Unlockable {
     Doubtful(LockPlace, ByteRange, LockType),
 }
 
-/// What is known of a stateid that the server does not accept.
+/// The reason why the server does not accept a stateid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
     /// It has been replaced meanwhile.
@@ -190,12 +190,12 @@ impl LockStateTable {
 
     /// Whether there is no state.
     pub(super) fn is_empty(&self) -> bool {
-        // Pairs with the changes under the mutex: who has been told of a grant sees its state.
+        // Pairs with the changes under the mutex: a thread that received a grant sees its state.
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// The state for a LOCK of `owner`, which is its own, or that of nobody with the same open, or
-    /// a new one. Returns whether it is new: its open has to be pinned.
+    /// The state for a LOCK of `owner`, which is its own, or an unused one of the same open, or a
+    /// new one. Returns whether it is new: its open has to be pinned.
     pub(super) fn begin<'a>(
         &'a self,
         file: &'a FileHandle,

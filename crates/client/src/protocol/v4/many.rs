@@ -35,8 +35,8 @@ const REMOVALS_MAX: usize = 32;
 type Names<'a> = Vec<Component<'a>>;
 
 impl NfsV4 {
-    /// See [`crate::protocol::Protocol::find_paths`]. A file is read without an open: nobody's
-    /// stateid respects what others deny.
+    /// See [`crate::protocol::Protocol::find_paths`]. A file is read without an open: the
+    /// anonymous stateid respects what others deny.
     pub(super) fn find_paths_in_one(
         &self,
         caller: RpcCaller<'_>,

@@ -86,7 +86,7 @@ pub struct NfsV4 {
     rpc: Arc<RpcClient>,
     minor_version: u32,
     identity: ClientIdentity,
-    /// The credential of requests that nobody made: those of the session.
+    /// The credential of the session's own requests.
     machine: RpcCredential,
     session: Arc<SessionMonitor>,
     opens: OpenTable,
@@ -447,8 +447,8 @@ impl Protocol for NfsV4 {
         })
     }
 
-    /// The stateid counts if the size is set: that of the caller is not known here, so nobody's is
-    /// used, which respects the denials of others.
+    /// The stateid counts if the size is set: that of the caller is not known here, so the
+    /// anonymous one is used, which respects the denials of others.
     fn set(&self, caller: RpcCaller<'_>, object: &FileHandle, set: &SetAttributes) -> Answer<(), Wcc> {
         let encoded = EncodedAttributes::new(set);
         let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
@@ -724,7 +724,7 @@ impl Protocol for NfsV4 {
         }
         let mut judged = self.judged(&reply, |results| read_results::read_results(results, asked))?;
         if judged.0 == Ok(read_results::ReadResult::Mode) {
-            // Opened for writing only: nobody's stateid may read what the caller's rights allow.
+            // Opened for writing only: the anonymous stateid reads what the caller's rights allow.
             let append = |operations: &mut CompoundEncoder<'_>, stateid: Stateid| {
                 put_fh(operations, file);
                 append(operations, stateid);
@@ -827,7 +827,7 @@ impl Protocol for NfsV4 {
         self.request_unlock(caller, file, owner, range)
     }
 
-    /// The server has granted nothing, and what it notifies nobody of is refused.
+    /// The server has granted nothing. Notifications without a receiver are refused.
     fn cancel_lock(&self, _: RpcCaller<'_>, file: &FileHandle, lock: &WireLock) -> LockAnswer {
         self.locks.withdraw(file, lock.owner);
         Ok(LockReply::Granted)

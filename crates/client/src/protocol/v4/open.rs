@@ -2,8 +2,8 @@
 //!
 //! An owner has one open of a file, whatever the number of its users: the server joins the OPENs of
 //! one open-owner. So an open is known by the file and the owner, as READ and WRITE find it. Its
-//! users are counted by their access; without any it is idle until its CLOSE rides in a compound of
-//! the same credential, or until it is used again. Sends nothing and has no clock but its
+//! users are counted by their access; without any it is idle until its CLOSE is sent in a compound
+//! of the same credential, or until it is used again. Sends nothing and has no clock but its
 //! arguments.
 //!
 //! An open is upgraded by another OPEN, and downgraded as soon as fewer accesses are used. A server
@@ -148,7 +148,7 @@ pub(super) struct OpenToRestore {
     pub(super) accesses: Vec<ShareAccess>,
 }
 
-/// What rides in a compound for the sake of opens.
+/// An operation for an open that is added to a compound.
 #[derive(Clone, Debug)]
 pub(super) struct Rider {
     pub(super) file: FileHandle,

@@ -203,7 +203,7 @@ impl NfsV4 {
                 Ok(())
             }
             Err(NfsStat4::Delay) => Ok(self.pause(caller.interrupt)?),
-            // EXCHANGE_ID tells the number that the server expects.
+            // EXCHANGE_ID returns the number that the server expects.
             Err(NfsStat4::StaleClientid | NfsStat4::SeqMisordered) => {
                 self.session.lock().client_unknown();
                 Ok(())

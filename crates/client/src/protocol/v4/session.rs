@@ -216,7 +216,7 @@ impl SessionMonitor {
         })
     }
 
-    /// The thread that was told to recover has ended, whether or not it succeeded.
+    /// The recovery thread has ended, whether or not it succeeded.
     pub(super) fn recovered(&self) {
         self.state.lock().is_recovering = false;
         self.changed.notify_all();

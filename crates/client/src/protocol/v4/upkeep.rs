@@ -87,7 +87,7 @@ impl NfsV4 {
         }
     }
 
-    /// Closes opens without users in a while, unless they ride in compounds before.
+    /// Closes opens without users in a while, unless another compound does so before.
     pub(super) fn close_soon(&self) {
         if self.is_closing.swap(true, Relaxed) {
             return;
@@ -146,7 +146,7 @@ impl NfsV4 {
     }
 }
 
-/// A compound of SEQUENCE and what rides in it.
+/// A compound of SEQUENCE and the operations that are added to it.
 pub(super) fn alone(caller: RpcCaller<'_>) -> CompoundRequest<'_> {
     CompoundRequest {
         caller,

@@ -124,7 +124,7 @@ impl LockTable {
                 let lasts = round_trip.saturating_mul(RESERVATION_ROUND_TRIPS);
                 let until = now + lasts.clamp(RESERVATION_MIN, RESERVATION_MAX);
                 let Some(waiter) = queue.find(|waiter| waiter.id == id) else { return };
-                // Whoever came first meanwhile has it: the waiter keeps its place.
+                // If another request was granted meanwhile, the waiter keeps its place.
                 waiter.state = if is_free { WaiterState::Reserved { until } } else { WaiterState::Waiting };
                 waiter.set_timer(now, &mut self.timers);
                 if is_free {

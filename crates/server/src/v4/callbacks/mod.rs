@@ -138,7 +138,7 @@ impl NfsService {
             CallbackArguments::NotifyLock { file: &callback.handle, client, owner: &callback.lock.name };
         let answer = match self.call_client(client, &arguments) {
             Delivery::Answered(NfsStat4::Ok, round_trip) => CallbackAnswer::Accepted { round_trip },
-            // A client that cannot be told asks again in its own time.
+            // A client that cannot be called polls.
             Delivery::Answered(..) | Delivery::TooLarge => CallbackAnswer::Refused,
             Delivery::Unanswered => CallbackAnswer::Unanswered,
             Delivery::Undelivered => CallbackAnswer::Undelivered,
