@@ -59,8 +59,8 @@ impl Caller {
 /// How long a task's groups are cached.
 const GROUPS_LIFETIME: Duration = Duration::from_secs(1);
 
-/// How long a thread ID is assumed to be of the same task without a check. The kernel assigns IDs in
-/// sequence, so a reuse takes longer than this by orders of magnitude.
+/// How long a thread ID is assumed to be of the same task without a check. The kernel assigns IDs
+/// in sequence, so a reuse takes longer than this by orders of magnitude.
 const SAME_TASK: Duration = Duration::from_millis(10);
 
 /// Most tasks cached.

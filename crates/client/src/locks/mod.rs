@@ -10,7 +10,8 @@
 //! the other requests are records in a queue.
 //!
 //! Invariants: the agent's mutex is held neither during a request nor during an answer. After a
-//! grant by the server the cached state of the file is invalid before the caller is answered. A range is unlocked after its dirty bytes are at the server.
+//! grant by the server the cached state of the file is invalid before the caller is answered. A
+//! range is unlocked after its dirty bytes are at the server.
 
 mod files;
 mod record;
@@ -815,7 +816,8 @@ fn trace_answer(inode: &Inode, caller: &LockCaller, result: Result<(), Errno>) {
     }
 }
 
-/// Invalidates the cached state of a file: others may have changed it before the lock was granted, perhaps within one step of the server's clock, so that its times do not tell.
+/// Invalidates the cached state of a file: others may have changed it before the lock was granted,
+/// perhaps within one step of the server's clock, so that its times do not tell.
 fn expire(inode: &Inode) {
     inode.distrust_attributes();
     if let Some(data) = inode.data_if_any() {

@@ -716,8 +716,8 @@ fn send_lookup_beside(
 /// Caches what a LOOKUP has found of an object.
 fn absorb_found(op: &Op<'_>, inode: &Arc<Inode>, found: FoundToOpen, sent_at: Instant) -> Result<(), Errno> {
     let FoundToOpen { found, granted, data, was_opened, delegation } = found;
-    // A change on this mount has an inode for the file. If this one is new, the reply shows all changes that
-    // have ended, and the ticket any other.
+    // A change on this mount has an inode for the file. If this one is new, the reply shows all
+    // changes that have ended, and the ticket any other.
     let ticket = inode.facts().state.ticket();
     let is_new = inode.facts().state.facts().is_none();
     if let Some(delegation) = &delegation {

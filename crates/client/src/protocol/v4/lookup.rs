@@ -22,9 +22,9 @@ use crate::protocol::{Answer, FoundToOpen, LookupReply, LookupToOpen, RpcCaller,
 const LOOKUP_ATTRIBUTES_AT: u32 = 4;
 
 impl NfsV4 {
-    /// A LOOKUP, and what is wanted beside. Without an OPEN its READ uses the anonymous stateid:
-    /// no open has to be closed if the file is not opened. The failure of what follows LOOKUP does not concern the
-    /// name.
+    /// A LOOKUP, and what is wanted beside. Without an OPEN its READ uses the anonymous stateid: no
+    /// open has to be closed if the file is not opened. The failure of what follows LOOKUP does not
+    /// concern the name.
     ///
     /// What an OPEN is followed by is of the time of its delegation. What precedes it is there for
     /// objects that cannot be opened.
