@@ -97,6 +97,10 @@ impl Locking {
     fn refusal(&self, mount: &CurtMount, words: &str) -> Result<Option<String>> {
         let mut locker = self.locker(mount, &format!("{words} try=1"))?;
         process::until("the lock is granted or refused", MINUTE, || {
+            let has_ended = !locker.is_running()?;
+            if has_ended {
+                locker.wait(MINUTE)?;
+            }
             let output = locker.output();
             if let Some(error) = output.split("refused ").nth(1) {
                 return Ok(Some(Some(error.trim().to_owned())));
@@ -104,7 +108,7 @@ impl Locking {
             if output.contains("locked") {
                 return Ok(Some(None));
             }
-            ensure!(locker.is_running()?, "{output}");
+            ensure!(!has_ended, "{output}");
             Ok(None)
         })
     }

@@ -29,6 +29,7 @@ use curt_mount::explain::Explainer;
 use curt_mount::observed::ObservedFilesystem;
 use curt_policy::{CacheOptions, TimeoutRange};
 use curt_rpc::client::Interrupt;
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, statat};
 
 use version::{MadeUpVersion, handle};
@@ -130,6 +131,9 @@ fn use_all(directory: &Path) {
     drop(file);
 }
 
+/// Held by a test that starts a process: a tracer waits for every child of this one.
+static CHILDREN: Mutex<()> = Mutex::new(());
+
 /// Number of counted look-ups.
 const LOOKUPS: usize = 200;
 
@@ -145,6 +149,7 @@ fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device
         let cache = CacheOptions { kernel_names: Duration::ZERO, ..CacheOptions::default() };
         return with_mount(Path::new(&position), cache, |_| _ = std::io::stdin().read(&mut [0]));
     }
+    let _children = CHILDREN.lock();
     let directory = tempfile::tempdir().unwrap();
     let before = fs::metadata(directory.path()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -213,6 +218,7 @@ const COUNTED_LOOKUPS: usize = 10 * LOOKUPS;
 fn a_lookup_from_memory_through_the_device_reads_the_clock_once_and_allocates_nothing() {
     let name = "a_lookup_from_memory_through_the_device_reads_the_clock_once_and_allocates_nothing";
     if std::env::var_os(COUNTS).is_none() {
+        let _children = CHILDREN.lock();
         let mut command = Command::new(std::env::current_exe().unwrap());
         let status = command.args(["--exact", name, "--nocapture"]).env(COUNTS, "1").status().unwrap();
         assert!(status.success());
