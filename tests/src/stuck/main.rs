@@ -67,6 +67,8 @@ fn one(kind: &str, file: &Path) -> Result<()> {
             // Kept here, because the server is not needed yet; the kernel closes open files at the
             // process's end.
             open.write_all_at(b"written before the end", 0)?;
+            std::io::stdout().write_all(b"w")?;
+            std::io::stdout().flush()?;
             std::process::exit(0)
         }
         ("open", None) => {
@@ -104,6 +106,9 @@ fn launch(tree: &Path, control: &Path, count: usize) -> Result<()> {
             child
         })
         .collect();
+    // A write(2) that the mount has not yet taken ends with its process, and leaves nothing.
+    let written = (0..count).filter(|number| KINDS[number % KINDS.len()] == "close").count();
+    prepared.read_exact(&mut vec![0; written]).context("a process could not write")?;
     all_wait(&mut children)?;
     println!("stuck");
     let next = either(control);
