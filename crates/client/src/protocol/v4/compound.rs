@@ -30,6 +30,7 @@ use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
     NfsV4,
+    delegation::DelegationEpoch,
     open::{OpenKey, OpenResult, Rider, RiderOperation, SentOpen, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
@@ -104,7 +105,7 @@ struct UsedOpen<'a> {
 struct DelayedOpen {
     credential: Arc<RpcCredential>,
     /// It asks for a delegation.
-    wants_delegation: bool,
+    wanted_delegation: Option<DelegationEpoch>,
 }
 
 /// The operations of a [`Head`].
@@ -156,7 +157,7 @@ impl Encode for CompoundCall<'_> {
                 let name = owner_name(open.key.owner);
                 let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
                 let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
-                operations.push(&with_wish(arguments, delayed.wants_delegation));
+                operations.push(&with_wish(arguments, delayed.wanted_delegation.is_some()));
             }
         }
         (self.append)(&mut operations, self.head.stateid());
@@ -411,8 +412,8 @@ impl NfsV4 {
             }
             Some((key, UsableOpen::Stateid(stateid))) => Some(UsedOpen { key, stateid, delayed: None }),
             Some((key, UsableOpen::Delayed(credential))) => {
-                let wants_delegation = self.wants_delegation(&key.file, ShareAccess::Read);
-                let delayed = Some(DelayedOpen { credential, wants_delegation });
+                let wanted_delegation = self.wants_delegation(&key.file, ShareAccess::Read);
+                let delayed = Some(DelayedOpen { credential, wanted_delegation });
                 Some(UsedOpen { key, stateid: Stateid::CURRENT, delayed })
             }
             Some((_, UsableOpen::Lost)) => {
@@ -506,7 +507,7 @@ impl NfsV4 {
     fn opened_within(&self, open: &UsedOpen<'_>, opened: OpenResult) {
         if let Some(delayed) = &open.delayed {
             let owner = OpenOwner { number: open.key.owner, credential: &delayed.credential };
-            let wish = SentOpen { access: ShareAccess::Read, wanted_delegation: delayed.wants_delegation };
+            let wish = SentOpen { access: ShareAccess::Read, wanted_delegation: delayed.wanted_delegation };
             self.opened(&open.key.file, owner, wish, opened);
         }
     }

@@ -53,7 +53,12 @@ struct Delegations {
     /// Recalls of unknown delegations, each with the last OPEN that may get it.
     early_recalls: Vec<([u8; 12], u64)>,
     expectation: GrantExpectation,
+    epoch: DelegationEpoch,
 }
+
+/// Counts how often the server has forgotten the client's delegations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DelegationEpoch(u64);
 
 #[derive(Debug)]
 struct FileDelegation {
@@ -93,7 +98,8 @@ impl Drop for OpeningGuard<'_> {
 pub(super) struct OpenedForDelegation<'a> {
     pub(super) key: &'a OpenKey,
     pub(super) credential: &'a Arc<RpcCredential>,
-    pub(super) was_wanted: bool,
+    /// It asked for a delegation, at this time.
+    pub(super) wanted: Option<DelegationEpoch>,
     pub(super) is_written_here: bool,
 }
 
@@ -176,6 +182,11 @@ impl DelegationTable {
         self.state.lock().is_allowed
     }
 
+    /// To be passed to [`Self::opened`] with the reply to an OPEN that is sent now.
+    pub(super) fn epoch(&self) -> DelegationEpoch {
+        self.state.lock().epoch
+    }
+
     /// Whether the server is expected to delegate what is opened.
     pub(super) fn is_expected(&self) -> bool {
         let state = self.state.lock();
@@ -224,7 +235,9 @@ impl DelegationTable {
     ) -> Option<Arc<HeldDelegation>> {
         let file = &open.key.file;
         let mut state = self.state.lock();
-        if open.was_wanted {
+        // A reply of before the server has forgotten its delegations is about nothing any more.
+        let was_wanted = open.wanted == Some(state.epoch);
+        if was_wanted {
             state.expectation.opened(outcome);
         }
         let offered = offered?;
@@ -239,7 +252,7 @@ impl DelegationTable {
         }
         let has_another = state.files.get(file).is_some_and(|former| !former.is_returning);
         let offer = DelegationOffer {
-            was_wanted: open.was_wanted && state.is_allowed,
+            was_wanted: was_wanted && state.is_allowed,
             is_read: offered.is_read,
             is_recalled: offered.is_recalled || early.is_some(),
             has_another,
@@ -424,6 +437,7 @@ impl DelegationTable {
         state.to_return.clear();
         state.early_recalls.clear();
         state.expectation = GrantExpectation::default();
+        state.epoch.0 += 1;
         drop(state);
         for file in lost {
             self.report_end(&file, DelegationEnd::Lost);
@@ -491,11 +505,15 @@ mod tests {
         }
 
         fn opened(&self, number: u32, was_wanted: bool) -> Option<Arc<HeldDelegation>> {
+            self.opened_of(number, was_wanted.then(|| self.table.epoch()))
+        }
+
+        fn opened_of(&self, number: u32, wanted: Option<DelegationEpoch>) -> Option<Arc<HeldDelegation>> {
             let key = OpenKey { file: file(number), owner: 1 };
             let open = OpenedForDelegation {
                 key: &key,
                 credential: &self.credential,
-                was_wanted,
+                wanted,
                 is_written_here: false,
             };
             let offered = OfferedDelegation { stateid: stateid(number), is_read: true, is_recalled: false };
@@ -608,5 +626,9 @@ mod tests {
         assert_eq!((rig.returns(), rig.table.all()), (vec![], vec![]));
         let lost: Vec<_> = rig.events.ended.lock().iter().map(|(why, _)| *why).collect();
         assert_eq!(lost, [DelegationEnd::Lost; 2]);
+        let epoch = rig.table.epoch();
+        rig.table.forgotten_by_server();
+        assert!(rig.opened_of(3, Some(epoch)).is_none(), "the reply is of before");
+        assert!(rig.opened(4, true).is_some());
     }
 }

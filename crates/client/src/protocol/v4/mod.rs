@@ -263,7 +263,7 @@ impl NfsV4 {
                 }
             }
             let created = created(results, |handle| {
-                let sent = SentOpen { access, wanted_delegation: false };
+                let sent = SentOpen { access, wanted_delegation: None };
                 self.opened(handle, owner, sent, OpenResult::from(&ok));
             })?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
@@ -315,7 +315,7 @@ impl Protocol for NfsV4 {
         let client = self.session.lock().client;
         let wanted_delegation = self.wants_delegation(file, access);
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = with_wish(arguments, wanted_delegation);
+        let arguments = with_wish(arguments, wanted_delegation.is_some());
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, file);
             operations.push(&arguments);
@@ -331,7 +331,7 @@ impl Protocol for NfsV4 {
         // follows it.
         let question = question(caller, Nfs4Operation::Open, &append);
         let request = CompoundRequest { results_max, main: 1, ..question };
-        let _opening = wanted_delegation.then(|| self.delegations.begin_opening());
+        let _opening = wanted_delegation.map(|_| self.delegations.begin_opening());
         self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);

@@ -34,7 +34,7 @@ use curt_rpc::auth::RpcCredential;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
-use super::delegation::ReturnedDelegation;
+use super::delegation::{DelegationEpoch, ReturnedDelegation};
 use crate::protocol::{HeldDelegation, OpenOwner, ShareAccess};
 
 /// An open: a file and an owner.
@@ -86,7 +86,8 @@ struct Open {
 #[derive(Clone, Copy)]
 pub(super) struct SentOpen {
     pub(super) access: ShareAccess,
-    pub(super) wanted_delegation: bool,
+    /// It asked for a delegation, at this time.
+    pub(super) wanted_delegation: Option<DelegationEpoch>,
 }
 
 /// The result of an OPEN.

@@ -294,7 +294,7 @@ impl NfsV4 {
         Ok(Some(match (found, opened) {
             (Ok(()), Ok(ok)) => {
                 let owner = OpenOwner { number: open.key.owner, credential: &open.credential };
-                let sent = SentOpen { access, wanted_delegation: false };
+                let sent = SentOpen { access, wanted_delegation: None };
                 self.opened(&open.key.file, owner, sent, OpenResult::from(&ok));
                 Ok(())
             }

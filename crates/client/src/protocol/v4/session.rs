@@ -88,6 +88,8 @@ pub(super) struct SessionState {
     delegations_tested_at: Option<Instant>,
     /// Until when delegations are valid.
     pub(super) lease_end: Arc<LeaseEnd>,
+    /// How often replies have put them in doubt.
+    lease_doubts: u64,
 }
 
 /// A slot of the session.
@@ -112,6 +114,8 @@ pub(super) struct SlotGuard<'a> {
     /// The slot is in doubt.
     pub(super) is_doubtful: bool,
     is_settled: bool,
+    /// [`SessionState::lease_doubts`] when it was taken.
+    lease_doubts: u64,
 }
 
 /// What a thread that wants a slot gets.
@@ -143,6 +147,7 @@ impl Default for SessionMonitor {
             has_backchannel: false,
             delegations_tested_at: None,
             lease_end: Arc::default(),
+            lease_doubts: 0,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -213,6 +218,7 @@ impl SessionMonitor {
             operations_max: state.operations_max,
             is_doubtful,
             is_settled: false,
+            lease_doubts: state.lease_doubts,
         })
     }
 
@@ -318,8 +324,9 @@ impl SessionState {
     }
 
     /// A reply to SEQUENCE, which was sent at `sent_at`, extends the lease, unless it says that
-    /// delegations are lost or cannot be recalled.
-    fn judge_lease(&mut self, flags: u32, sent_at: Instant) {
+    /// delegations are lost or cannot be recalled. So did another reply if there are more than
+    /// `doubts` since its slot was taken: it may be of a later time.
+    fn judge_lease(&mut self, flags: u32, sent_at: Instant, doubts: u64) {
         let revoked = SequenceStatusFlags::EXPIRED_ALL_STATE_REVOKED
             | SequenceStatusFlags::EXPIRED_SOME_STATE_REVOKED
             | SequenceStatusFlags::ADMIN_STATE_REVOKED;
@@ -338,10 +345,11 @@ impl SessionState {
         if flags & revoked != 0 || must_test {
             self.need = self.need.max(Need::TestStates);
         }
-        if flags & (revoked | delegations_revoked | unbound) == 0 {
-            self.lease_end.extend(sent_at + self.lease);
-        } else {
+        if flags & (revoked | delegations_revoked | unbound) != 0 {
+            self.lease_doubts += 1;
             self.lease_end.doubt();
+        } else if doubts == self.lease_doubts {
+            self.lease_end.extend(sent_at + self.lease);
         }
     }
 
@@ -377,7 +385,7 @@ impl SlotGuard<'_> {
             let target = usize::try_from(ok.target_highest_slot.0).unwrap_or(usize::MAX);
             state.usable = target.saturating_add(1).clamp(1, state.slots.len().max(1));
             let flags = ok.status_flags.0;
-            state.judge_lease(flags, sent_at);
+            state.judge_lease(flags, sent_at, self.lease_doubts);
             if flags & SequenceStatusFlags::RESTART_RECLAIM_NEEDED != 0 && !state.must_reclaim {
                 state.must_reclaim = true;
                 state.need = state.need.max(Need::Reclaim);
@@ -427,5 +435,61 @@ impl Drop for SlotGuard<'_> {
             slot.is_doubtful = true;
         }
         self.monitor.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_policy::Moment;
+    use curt_proto::nfs4::{ChannelAttributes, SessionId};
+
+    use super::*;
+    use crate::protocol::HeldDelegation;
+
+    fn slot(monitor: &Arc<SessionMonitor>) -> SlotGuard<'_> {
+        match monitor.take_slot(Purpose::Recovery, false, &Interrupt::never()) {
+            Ok(SlotTurn::Slot(guard)) => guard,
+            _ => panic!("there is a free slot"),
+        }
+    }
+
+    fn reply(guard: &SlotGuard<'_>, flags: u32) -> SequenceOk4 {
+        let SequenceArgs4 { session, sequence, slot, highest_slot, .. } = guard.arguments;
+        let status_flags = SequenceStatusFlags(flags);
+        let target_highest_slot = highest_slot;
+        SequenceOk4 { session, sequence, slot, highest_slot, target_highest_slot, status_flags }
+    }
+
+    #[test]
+    fn a_reply_that_was_on_its_way_does_not_end_the_doubt_of_another() {
+        let (monitor, origin) = (Arc::<SessionMonitor>::default(), Instant::now());
+        let channel = ChannelAttributes { requests_max: 4, ..ChannelAttributes::default() };
+        let session = CreateSessionOk4 {
+            session: SessionId::default(),
+            sequence: SequenceId(1),
+            flags: CreateSessionFlags::default(),
+            fore: channel.clone(),
+            back: channel,
+        };
+        monitor.lock().created(&session, origin);
+        let lease = Arc::clone(&monitor.lock().lease_end);
+        lease.begin(origin);
+        let held = HeldDelegation::new(&lease);
+        let is_valid = || held.is_valid(Moment::default());
+        let first = slot(&monitor);
+        let clean = reply(&first, 0);
+        first.executed(&clean, origin);
+        assert!(is_valid());
+        let (early, late) = (slot(&monitor), slot(&monitor));
+        let (clean, revoked) =
+            (reply(&early, 0), reply(&late, SequenceStatusFlags::RECALLABLE_STATE_REVOKED));
+        late.executed(&revoked, origin);
+        assert!(!is_valid());
+        early.executed(&clean, origin);
+        assert!(!is_valid(), "the server may have answered it before");
+        let next = slot(&monitor);
+        let clean = reply(&next, 0);
+        next.executed(&clean, origin);
+        assert!(is_valid());
     }
 }

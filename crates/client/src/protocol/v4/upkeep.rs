@@ -16,7 +16,7 @@ use curt_types::FileHandle;
 use super::{
     NfsV4, RESULTS_SMALL,
     compound::{CompoundRequest, REPEATABLE},
-    delegation::OpenedForDelegation,
+    delegation::{DelegationEpoch, OpenedForDelegation},
     open::{OpenKey, OpenResult, SentOpen},
 };
 use crate::protocol::{HeldDelegation, OpenOwner, RpcCaller, ShareAccess};
@@ -28,15 +28,15 @@ const RETURN_ATTEMPTS: usize = 8;
 const RENEWAL_PART: u32 = 2;
 
 impl NfsV4 {
-    /// Whether an OPEN of a file asks for a delegation.
-    pub(super) fn wants_delegation(&self, file: &FileHandle, access: ShareAccess) -> bool {
+    /// Whether an OPEN of a file, which is sent now, asks for a delegation.
+    pub(super) fn wants_delegation(&self, file: &FileHandle, access: ShareAccess) -> Option<DelegationEpoch> {
         let wish = DelegationWish {
             is_allowed: self.delegations.is_allowed(),
             can_be_recalled: self.session.lock().has_callbacks(),
             only_reads: access == ShareAccess::Read,
             is_written_here: self.opens.is_written(file),
         };
-        wish.is_wanted()
+        wish.is_wanted().then(|| self.delegations.epoch())
     }
 
     /// The server has executed an OPEN. Returns the delegation that the client has got.
@@ -52,7 +52,7 @@ impl NfsV4 {
         let open = OpenedForDelegation {
             key: &key,
             credential: owner.credential,
-            was_wanted: sent.wanted_delegation,
+            wanted: sent.wanted_delegation,
             is_written_here: self.opens.is_written(file),
         };
         let held = self.delegations.opened(&open, result.delegation, result.granting)?;
