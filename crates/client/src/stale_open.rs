@@ -33,6 +33,10 @@ const THREADS_MAX: usize = 1024;
 /// Time within which a thread must retry its open.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The same for another operation, for which nothing is held. Its retry may end with a look-up,
+/// which shows no end here; until then the thread's look-ups of other names are sent, too.
+const PATH_RETRY_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The threads whose opens failed with ESTALE.
 #[derive(Debug, Default)]
 pub(crate) struct StaleOpenRetries {
@@ -53,6 +57,12 @@ pub(crate) struct StaleOpenRetry {
     pub(crate) copies_invalidated: Option<u32>,
 }
 
+impl StaleOpenRetry {
+    fn is_late(&self, now: Moment) -> bool {
+        now.since(self.since) >= if self.opens { RETRY_TIMEOUT } else { PATH_RETRY_TIMEOUT }
+    }
+}
+
 impl StaleOpenRetries {
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Relaxed) == 0
@@ -64,7 +74,8 @@ impl StaleOpenRetries {
             let has_room = threads.len() < THREADS_MAX;
             if has_room {
                 let retry = StaleOpenRetry { since: now, opens: true, held: None, copies_invalidated };
-                threads.entry(pid).and_modify(|retry| retry.opens = true).or_insert(retry);
+                threads.retain(|other, former| *other != pid || former.opens);
+                threads.entry(pid).or_insert(retry);
             }
             has_room
         })
@@ -75,7 +86,10 @@ impl StaleOpenRetries {
         self.change(|threads| {
             if threads.len() < THREADS_MAX {
                 let retry = StaleOpenRetry { since: now, opens: false, held: None, copies_invalidated: None };
-                threads.entry(pid).or_insert(retry);
+                let known = threads.entry(pid).or_insert(retry);
+                if !known.opens {
+                    known.since = now;
+                }
             }
         });
     }
@@ -95,10 +109,12 @@ impl StaleOpenRetries {
     }
 
     /// Whether a name that was learned by a request sent at `sent_at` must not be served to thread
-    /// `pid`, since its open or other operation failed later and found an object gone.
-    pub(crate) fn is_outdated(&self, pid: u32, sent_at: Moment) -> bool {
-        let threads = self.threads.lock();
-        threads.get(&pid).is_some_and(|retry| retry.copies_invalidated.is_none() && sent_at < retry.since)
+    /// `pid` at `now`, since its open or other operation failed later and found an object gone.
+    pub(crate) fn is_outdated(&self, pid: u32, sent_at: Moment, now: Moment) -> bool {
+        let is_outdated = |retry: &StaleOpenRetry| {
+            retry.copies_invalidated.is_none() && sent_at < retry.since && !retry.is_late(now)
+        };
+        self.threads.lock().get(&pid).is_some_and(is_outdated)
     }
 
     /// Removes the entry of thread `pid`, which retries its open or does something else.
@@ -118,9 +134,8 @@ impl StaleOpenRetries {
     /// Removes the entries of threads that did not retry in time; returns their files, which the
     /// caller must release.
     pub(crate) fn expire(&self, now: Moment) -> Vec<Arc<Inode>> {
-        let is_late = |retry: &mut StaleOpenRetry| now.since(retry.since) >= RETRY_TIMEOUT;
         self.change(|threads| {
-            let late = threads.extract_if(|_, retry| is_late(retry));
+            let late = threads.extract_if(|_, retry| retry.is_late(now));
             late.filter_map(|(_, retry)| retry.held).collect()
         })
     }
@@ -145,23 +160,28 @@ mod tests {
     fn names_cached_before_a_failure_are_outdated_until_the_thread_succeeds() {
         let retries = StaleOpenRetries::default();
         retries.note_path(7, at(5));
-        assert!(retries.is_outdated(7, at(4)) && !retries.is_outdated(7, at(5)));
-        assert!(!retries.is_outdated(8, at(4)), "another thread");
+        assert!(retries.is_outdated(7, at(4), at(5)) && !retries.is_outdated(7, at(5), at(5)));
+        assert!(!retries.is_outdated(8, at(4), at(5)), "another thread");
+        assert!(!retries.is_outdated(7, at(4), at(6)), "it is retried at once or never");
         assert!(!retries.contains(7), "no file is held for it");
         retries.end_path(7);
         assert!(retries.is_empty());
         assert!(retries.note(7, at(6), None));
         retries.end_path(7);
-        assert!(retries.is_outdated(7, at(5)) && retries.contains(7), "its open is still to come");
+        assert!(retries.is_outdated(7, at(5), at(7)) && retries.contains(7), "its open is still to come");
         assert!(retries.take(7).is_some());
         assert!(retries.note(7, at(6), Some(1)));
-        assert!(!retries.is_outdated(7, at(5)), "the name is right, the size is not");
+        assert!(!retries.is_outdated(7, at(5), at(6)), "the name is right, the size is not");
     }
 
     #[test]
     fn an_open_after_another_failure_is_no_retry_of_an_open() {
         let retries = StaleOpenRetries::default();
         retries.note_path(7, at(5));
+        retries.note_path(8, at(5));
+        assert!(retries.expire(at(6)).is_empty());
+        assert!(retries.is_empty(), "its time is short");
+        retries.note_path(7, at(6));
         assert!(retries.take(7).is_none());
         assert!(retries.is_empty());
     }

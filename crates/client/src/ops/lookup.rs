@@ -171,7 +171,7 @@ fn revalidate_for_open(
         ResolvedName::Missing(Some(label)) => CachedDentry { child: None, label: *label },
         ResolvedName::Object(_, None) | ResolvedName::Missing(None) => return Ok(resolved),
     };
-    if !op.sb.stale_opens.is_outdated(op.pid, cached.label.sent_at) {
+    if !op.sb.stale_opens.is_outdated(op.pid, cached.label.sent_at, op.began) {
         return Ok(resolved);
     }
     let reason = LookupReason::DirectoryChanged;
