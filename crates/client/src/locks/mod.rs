@@ -474,7 +474,7 @@ impl MountLocks {
             self.trace_state(call, "blocked");
         }
         match (call.procedure, reply) {
-            (LockProcedure::Lock { .. }, LockReply::Denied | LockReply::Blocked) => {
+            (LockProcedure::Lock { .. }, LockReply::Denied | LockReply::Kept | LockReply::Blocked) => {
                 self.core.count(ClientCounter::LockDenied);
             }
             (LockProcedure::Reclaim { .. }, LockReply::Granted) => {

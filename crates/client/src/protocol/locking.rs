@@ -30,7 +30,8 @@ pub struct WireLock {
 pub enum LockMode {
     /// The server replies at once.
     Try,
-    /// The server may keep the request, and call back when it grants it ([`LockReply::Blocked`]).
+    /// The caller waits. The server may keep the request, and call back when it grants it
+    /// ([`LockReply::Blocked`]), or keep its place until it is repeated ([`LockReply::Kept`]).
     Block,
     /// The lock was held before the server restarted.
     Reclaim,

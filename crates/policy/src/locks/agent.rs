@@ -28,6 +28,12 @@ const CANCELLED_MAX: usize = 4096;
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// After so many denials the interval grows no more.
 pub(super) const DENIALS_MAX: u8 = 5;
+/// The interval at which a request is repeated for which the server keeps a place. The server keeps
+/// a range for it from when that is free until the next repetition, so each interval is only half
+/// as long again as the one before: up to 0.5 s.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(20);
+/// After so many repetitions that interval grows no more.
+const REPEATS_MAX: u8 = 8;
 /// The same of a server that calls back, in case the callback is lost.
 const BLOCKED_INTERVAL: Duration = Duration::from_secs(30);
 /// How long after its first hand-off a lock is given back to the server.
@@ -607,13 +613,14 @@ impl LockAgent {
                 self.changed.push_back((file, range));
                 return;
             }
-            LockReply::Denied if is_awaited && wait => return self.poll(file, index),
-            LockReply::Grace if is_awaited => return self.poll(file, index),
+            LockReply::Denied if is_awaited && wait => return self.poll(file, index, reply),
+            LockReply::Kept if is_awaited && wait => return self.poll(file, index, reply),
+            LockReply::Grace if is_awaited => return self.poll(file, index, reply),
             LockReply::Blocked => {
                 waiter.state = WaiterState::Blocked;
                 LockError::Held
             }
-            LockReply::Denied | LockReply::Grace => {
+            LockReply::Denied | LockReply::Kept | LockReply::Grace => {
                 waiter.state = WaiterState::Polling;
                 LockError::Held
             }
@@ -635,12 +642,15 @@ impl LockAgent {
 
     /// The server has denied a waiter's lock: asks again later, and gives back what it has granted
     /// of it, so that clients never wait for each other's parts.
-    fn poll(&mut self, file: LockFileId, index: usize) {
+    fn poll(&mut self, file: LockFileId, index: usize, reply: LockReply) {
         let Some(table) = self.files.get_mut(&file) else { return };
         let waiter = &mut table.waiters[index];
         waiter.state = WaiterState::Polling;
-        let after = interval(waiter.denials);
-        waiter.denials = (waiter.denials + 1).min(DENIALS_MAX);
+        let (after, denials_max) = match reply {
+            LockReply::Kept => (repeat_interval(waiter.denials), REPEATS_MAX),
+            _ => (interval(waiter.denials), DENIALS_MAX),
+        };
+        waiter.denials = (waiter.denials + 1).min(denials_max);
         let (call, range) = (waiter.call(), waiter.request.range);
         let release = waiter.cancel();
         self.actions.push(LockAction::SetTimer { call, after });
@@ -851,7 +861,7 @@ impl LockAgent {
             }
             (
                 ReleasePhase::AwaitsLock(piece),
-                LockReply::Denied | LockReply::Grace | LockReply::Refused(_),
+                LockReply::Denied | LockReply::Kept | LockReply::Grace | LockReply::Refused(_),
             ) => {
                 release.ranges.set(piece, None);
                 self.changed.push_back((file, piece));
@@ -875,14 +885,14 @@ impl LockAgent {
             LockReply::Granted => None,
             // The file is gone, and its locks with it.
             LockReply::Refused(LockError::Failed(Fault::Stale)) if needed.is_none() => None,
-            LockReply::Denied | LockReply::Refused(_) if needed.is_some() => {
+            LockReply::Denied | LockReply::Kept | LockReply::Refused(_) if needed.is_some() => {
                 // A write lock that may have become weaker cannot be had back.
                 let wire_owner = release.wire_owner;
                 table.downgrade(wire_owner, range);
                 None
             }
             LockReply::Grace | LockReply::Blocked => Some(None),
-            LockReply::Denied => Some(Some(LockError::NoLocks)),
+            LockReply::Denied | LockReply::Kept => Some(Some(LockError::NoLocks)),
             LockReply::Refused(error) | LockReply::Unknown(error) => Some(Some(error)),
         };
         let release = &mut table.releases[index];
@@ -936,6 +946,13 @@ pub(super) fn note_cancelled(
 pub(super) fn interval(denials: u8) -> Duration {
     let doubled = POLL_INTERVAL.0.saturating_mul(1 << denials);
     doubled.min(POLL_INTERVAL.1)
+}
+
+/// The interval before a request is repeated that has its place at the server, and was denied so
+/// often.
+fn repeat_interval(denials: u8) -> Duration {
+    let denials = u32::from(denials);
+    REPEAT_INTERVAL * 3_u32.pow(denials) / 2_u32.pow(denials)
 }
 
 fn whole_for_flock(request: LockRequest) -> LockRequest {

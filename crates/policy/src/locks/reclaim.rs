@@ -148,7 +148,7 @@ impl LockAgent {
                 self.actions.push(LockAction::SetTimer { call, after });
                 return;
             }
-            LockReply::Denied | LockReply::Blocked | LockReply::Refused(_) => {
+            LockReply::Denied | LockReply::Kept | LockReply::Blocked | LockReply::Refused(_) => {
                 let wire_owner = table.wire_owner(owner);
                 let taken = table.take(owner, range);
                 table.forget_adopted(owner);

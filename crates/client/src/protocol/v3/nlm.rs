@@ -18,7 +18,8 @@ use std::{
 use curt_policy::locks::{LockError, LockReply};
 use curt_proto::nlm4::{
     self, NetObj, NlmCancelArguments, NlmLock, NlmLockArguments, NlmProcedure, NlmResult, NlmStat4,
-    NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, PROGRAM, VERSION, offset_and_length,
+    NlmTestArguments, NlmTestReply, NlmTestResult, NlmUnlockArguments, PROGRAM, REPEATED_COOKIE, VERSION,
+    offset_and_length,
 };
 use curt_proto::nsm::{self, NsmProcedure, StateChange};
 use curt_rpc::auth::RpcCredential;
@@ -176,7 +177,14 @@ impl NlmClient {
             self.host.note_blocked(file, lock);
         }
         let is_reclaim = mode == LockMode::Reclaim;
-        let cookie = self.next_cookie();
+        let is_repeated = mode == LockMode::Block && !block;
+        let mut cookie = self.next_cookie();
+        if is_repeated {
+            // `curt serve` keeps a place in its queue for it. Others would grant the lock without
+            // anybody knowing of it until the next poll, or wait for replies that do not come,
+            // if it blocked.
+            cookie[..REPEATED_COOKIE.len()].copy_from_slice(&REPEATED_COOKIE);
+        }
         let owner = self.owner(lock.owner);
         let arguments = NlmLockArguments {
             cookie: opaque(&cookie),
@@ -192,6 +200,7 @@ impl NlmClient {
         Ok(match reply {
             // The grace period is over: the lock cannot be reclaimed any more.
             LockReply::Grace if is_reclaim => LockReply::Refused(LockError::NoLocks),
+            LockReply::Blocked if is_repeated => LockReply::Kept,
             reply => reply,
         })
     }

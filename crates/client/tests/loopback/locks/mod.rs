@@ -122,6 +122,29 @@ fn waiters_of_one_mount_send_no_request_until_their_turn() {
 
 // SEMANTICS: lock-3.
 #[test]
+fn a_waiter_that_cannot_be_called_repeats_its_request_to_keep_its_place() {
+    let mount = LockingMount::new();
+    mount.manager.keep_places();
+    let file = mount.handle();
+    mount.manager.other(&file, range(0, 9), Some(W));
+    assert_eq!(mount.lock(1, range(0, 0), W, false), Err(Errno::AGAIN));
+    assert_eq!(mount.manager.calls(), ["LOCK w 0..=0"], "one that does not wait gets no place");
+    let caller = Caller { interrupt: Interrupt::new(), ..root() };
+    let killed = mount.begin(&caller, &mount.file, want(2, range(0, 9), W, true));
+    mount.manager.wait_for_calls(4);
+    caller.interrupt.raise();
+    assert_eq!(killed.recv_timeout(SOON), Ok(Err(Errno::INTR)));
+    let next = mount.waits(3, range(5, 5));
+    mount.manager.wait_for_calls(6);
+    mount.manager.other(&file, ByteRange::WHOLE, None);
+    assert_eq!(next.recv_timeout(SOON), Ok(Ok(())));
+    let calls = mount.manager.calls();
+    // Nothing is at the server that would have to be cancelled.
+    assert!(calls.iter().all(|call| call.starts_with("LOCK repeated w")), "{calls:?}");
+}
+
+// SEMANTICS: lock-3.
+#[test]
 fn a_lock_of_another_client_is_polled_for_by_the_first_waiter_alone() {
     let mount = LockingMount::new();
     let file = mount.handle();
