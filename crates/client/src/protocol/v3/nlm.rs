@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 
 use super::portmap;
 use crate::protocol::{
-    LockAnswer, LockEvents, LockMode, RemoteLock, RpcCaller, RpcClient, WireLock, WireOwner,
+    LockAnswer, LockEvents, LockMode, LockTestReply, RemoteLock, RpcCaller, RpcClient, WireLock, WireOwner,
     mounting::{MountError, ServiceKind, first_of},
     rpc_client::CallSpec,
 };
@@ -235,9 +235,9 @@ impl NlmClient {
         calls: NlmCalls<'_>,
         file: &FileHandle,
         lock: &WireLock,
-    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+    ) -> Result<LockTestReply, CallError> {
         if !self.host.prepare() {
-            return Ok(Err(LockError::NoLocks));
+            return Ok(LockTestReply::Refused(LockError::NoLocks));
         }
         let cookie = self.next_cookie();
         let owner = self.owner(lock.owner);
@@ -248,7 +248,7 @@ impl NlmClient {
         };
         let reply = match self.call(calls, NlmProcedure::Test, &arguments) {
             Ok(reply) => reply,
-            Err(NoNlm::Missing) => return Ok(Err(LockError::NoLocks)),
+            Err(NoNlm::Missing) => return Ok(LockTestReply::Refused(LockError::NoLocks)),
             Err(NoNlm::NotNow(error)) => return Err(error),
         };
         let result: NlmTestResult<'_> = decoded(calls, NlmProcedure::Test, reply.results())?;
@@ -258,14 +258,10 @@ impl NlmClient {
                 let range = ByteRange::of_length(holder.offset, holder.length);
                 let to_end = ByteRange::new(holder.offset, u64::MAX).unwrap_or(ByteRange::WHOLE);
                 let lock_type = nlm4::lock_type(holder.exclusive);
-                Ok(Some(RemoteLock { range: range.unwrap_or(to_end), lock_type }))
+                LockTestReply::Held(RemoteLock { range: range.unwrap_or(to_end), lock_type })
             }
-            NlmTestReply::Other(NlmStat4::Granted) => Ok(None),
-            NlmTestReply::Other(status) => Err(match reply_of(status) {
-                LockReply::Refused(error) => error,
-                // A test does not wait for the end of the grace period.
-                _ => LockError::NoLocks,
-            }),
+            NlmTestReply::Other(NlmStat4::Granted) => LockTestReply::Free,
+            NlmTestReply::Other(status) => LockTestReply::of_refusal(reply_of(status)),
         })
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct LockManager {
 #[derive(Debug, Default)]
 struct State {
     held: BTreeMap<(Vec<u8>, i32), LockRanges>,
-    /// Statuses of the next LOCKs, instead of what is true.
+    /// Statuses of the next LOCKs and TESTs, instead of what is true.
     script: VecDeque<NlmStat4>,
     calls: Vec<String>,
     /// Calls of this procedure wait.
@@ -54,7 +54,7 @@ impl LockManager {
         std::mem::take(&mut self.state.lock().calls)
     }
 
-    /// The next LOCKs get these statuses.
+    /// The next LOCKs and TESTs get these statuses.
     pub(crate) fn script(&self, statuses: &[NlmStat4]) {
         self.state.lock().script.extend(statuses);
     }
@@ -236,17 +236,19 @@ impl Transport for LockManager {
                 let arguments: NlmTestArguments<'_> = decode(&bytes);
                 let found = state.conflict(&arguments.lock, nlm4::lock_type(arguments.exclusive));
                 let mut results = Vec::new();
-                let reply = match found {
-                    Some((svid, range, lock_type)) => {
+                let reply = match (state.script.pop_front(), found) {
+                    (Some(status), _) => NlmTestReply::Other(status),
+                    (None, Some((svid, range, lock_type))) => {
                         let (offset, length) = nlm4::offset_and_length(range);
                         let exclusive = lock_type == LockType::Write;
                         let oh = Opaque::new(b"somebody").unwrap();
                         NlmTestReply::Denied(NlmHolder { exclusive, svid, oh, offset, length })
                     }
-                    None => NlmTestReply::Other(NlmStat4::Granted),
+                    (None, None) => NlmTestReply::Other(NlmStat4::Granted),
                 };
                 NlmTestResult { cookie: arguments.cookie, reply }.encode(&mut results);
                 state.calls.push("TEST".to_owned());
+                self.changed.notify_all();
                 return Ok(CallReply::from_results(results));
             }
             NlmProcedure::Null => return Ok(CallReply::from_results(Vec::new())),
