@@ -1,11 +1,14 @@
 //! Locks of `curt serve` under load: turns of many processes, kills of the server with many locks
 //! held, and databases.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use curt_tests::curt::{self, CurtMount, CurtServe};
+use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::lock_scripts::{DATABASE, MANY, is_full, number_behind};
 use curt_tests::locker::{self, tell};
@@ -65,11 +68,10 @@ counts = [tuple(map(int, os.read(read, 100).split())) for read in readers]
 print("GRABS", sum(grabs for grabs, _ in counts), "LONGEST", max(longest for _, longest in counts), flush=True)
 "#;
 
-/// Makes another machine: an address, a mount and perhaps a portmapper of its own. Runs a script
-/// there.
+/// Makes another machine: an address, and perhaps a portmapper, of its own. Runs a program there.
 const MACHINE: &str = r#"
-directory=$1 address=$2 program=$3 source=$4 portmapper=$5
-shift 5
+address=$1 portmapper=$2
+shift 2
 mount -t tmpfs tmpfs /run
 echo unshared
 until ip link show eth0 >/dev/null 2>&1; do sleep 0.05; done
@@ -80,6 +82,13 @@ if [ $portmapper = yes ]; then
     rpcbind -f -w &
     until rpcinfo -p 127.0.0.1 >/dev/null 2>&1; do sleep 0.05; done
 fi
+exec "$@"
+"#;
+
+/// Takes turns on a mount of that machine.
+const TURNS_ELSEWHERE: &str = r#"
+directory=$1 program=$2 source=$3
+shift 3
 mkdir -p $directory/elsewhere
 $program mount --foreground $source $directory/elsewhere &
 until mountpoint -q $directory/elsewhere; do sleep 0.05; done
@@ -102,9 +111,12 @@ impl Load {
         let rpcbind = network.rpcbind()?;
         let export = network.make_directory("export")?;
         std::fs::write(export.join("file"), "old")?;
-        for (name, text) in
-            [("many.py", MANY), ("database.py", DATABASE), ("turns.py", TURNS), ("machine.sh", MACHINE)]
-        {
+        for (name, text) in [
+            ("many.py", MANY),
+            ("database.py", DATABASE),
+            ("turns.py", TURNS),
+            ("turns-elsewhere.sh", TURNS_ELSEWHERE),
+        ] {
             std::fs::write(network.directory().join(name), text)?;
         }
         let server = CurtServe::start(&network, &export, arguments)?;
@@ -222,6 +234,37 @@ fn processes_take_turns_at_knfsd_with_one_request_for_each() -> Result<()> {
     Ok(())
 }
 
+// SEMANTICS: lock-3, lock-15.
+#[test]
+fn processes_of_two_mounts_are_called_back_by_ganesha_and_need_one_request_for_each_turn() -> Result<()> {
+    let network = Network::new()?;
+    let _rpcbind = network.rpcbind()?;
+    let _statd = std::env::var_os("NO_STATD").is_none().then(|| network.status_monitor()).transpose()?;
+    let export = network.make_directory("export")?;
+    std::fs::set_permissions(&export, std::fs::Permissions::from_mode(0o777))?;
+    let server = Ganesha::start_with_locks(&network, &export)?;
+    // The lock manager of Ganesha's host is Ganesha.
+    let mut command = elsewhere(&network, "yes")?;
+    command.arg(curt::program("curt")?).args(["bench", "lock", "--server", &server.source()]);
+    let (side, seconds) = if is_full() { ("1000", "60") } else { ("10", "2") };
+    command.args(["--clients", "2", "--processes", side, "--seconds", seconds, "--json"]);
+    let mut bench = start_elsewhere(&network, &mut command)?;
+    let status = bench.wait(MINUTES)?;
+    ensure!(status.success(), "{status}: {}", bench.output());
+    let output = bench.output();
+    let report: Value =
+        serde_json::from_str(output.lines().find(|line| line.starts_with('{')).context("no report")?)?;
+    println!("{report}");
+    let run = report["runs"].as_array().and_then(|runs| runs.first()).context("no run")?;
+    ensure!(number(run, "wrong")? == 0.0, "two processes held the lock: {run}");
+    let requests = |name| number(&run["cost"]["requests"], name);
+    let grabs = number(run, "grabs")? + number(run, "drain_grabs")?;
+    ensure!(requests("LOCK")? <= grabs * 1.01 + 2.0, "{run}");
+    // The mounts wait for each other, most of the time.
+    ensure!(requests("GRANTED")? >= grabs * 0.25, "{run}");
+    Ok(())
+}
+
 #[test]
 fn the_benchmark_serves_a_directory_of_its_own() -> Result<()> {
     let network = Network::new()?;
@@ -294,23 +337,38 @@ fn two_mounts_over_nfs4_get_half_of_the_turns_each() -> Result<()> {
     two_mounts("4.1").map(drop)
 }
 
+/// The command of a program on another machine, which follows.
+fn elsewhere(network: &Network, portmapper: &str) -> Result<Command> {
+    let script = network.directory().join("machine.sh");
+    std::fs::write(&script, MACHINE)?;
+    let mut command = network.command("unshare");
+    command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "bash"]);
+    command.arg(script).args([ELSEWHERE, portmapper]);
+    Ok(command)
+}
+
+/// Starts the other machine, and connects it.
+fn start_elsewhere(network: &Network, command: &mut Command) -> Result<RunningProcess> {
+    let elsewhere = RunningProcess::start("another machine", command)?;
+    elsewhere.wait_for("unshared", MINUTE)?;
+    let cable = format!(
+        "ip link add other type veth peer name eth0 netns {}; ip link set other master br0 up",
+        elsewhere.pid()
+    );
+    network.shell(&cable, MINUTE)?;
+    Ok(elsewhere)
+}
+
 /// Mounts of two hosts that take turns, each with `side` processes: each gets half of them. The
 /// second host has a portmapper, or cannot be called back.
 fn two_hosts(side: u32, portmapper: &str) -> Result<()> {
     let load = Load::new(&[])?;
     let (mount, directory) = (load.mount("mount")?, load.network.directory());
     let words = [&load.go(), &side.to_string(), "0.02"];
-    let mut command = load.network.command("unshare");
-    command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "bash"]);
-    command.arg(directory.join("machine.sh")).arg(directory).arg(ELSEWHERE).arg(curt::program("curt")?);
-    command.arg(load.server.source()).arg(portmapper).args(words);
-    let elsewhere = RunningProcess::start("another machine", &mut command)?;
-    elsewhere.wait_for("unshared", MINUTE)?;
-    let cable = format!(
-        "ip link add other type veth peer name eth0 netns {}; ip link set other master br0 up",
-        elsewhere.pid()
-    );
-    load.network.shell(&cable, MINUTE)?;
+    let mut command = elsewhere(&load.network, portmapper)?;
+    command.arg("bash").arg(directory.join("turns-elsewhere.sh")).arg(directory);
+    command.arg(curt::program("curt")?).arg(load.server.source()).args(words);
+    let elsewhere = start_elsewhere(&load.network, &mut command)?;
     let here = load.script("turns.py", &mount.directory().join("file"), &words)?;
     here.wait_for("READY", MINUTES)?;
     elsewhere.wait_for("READY", MINUTES)?;
