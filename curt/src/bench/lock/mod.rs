@@ -21,9 +21,6 @@ use self::turns::TurnsPlan;
 pub(super) use self::turns::{LockWork, work};
 use crate::output;
 
-/// How long the first lock of a run may take: longer than servers' grace periods.
-const FIRST_LOCK_MAX: Duration = Duration::from_secs(120);
-
 /// Processes of the run with `locks=server-first`.
 const SERVER_FIRST_PROCESSES: u32 = 200;
 
@@ -68,6 +65,9 @@ pub(crate) struct LockArguments {
     /// For how long processes begin to wait
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
+    /// How long the first lock of a run may take; servers grant none in their grace period
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = held)]
+    first_lock: Duration,
     /// Pairs of runs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pairs: u32,
@@ -114,6 +114,7 @@ impl LockArguments {
             hold: self.hold,
             rest: self.rest,
             time: Duration::from_secs(self.seconds.into()),
+            first_lock: self.first_lock,
             limit: None,
         }
     }
@@ -210,7 +211,7 @@ fn take(
     plan: &TurnsPlan,
     server: Option<u32>,
 ) -> Result<LockRun> {
-    directories.iter().try_for_each(|directory| turns::prepare(directory, FIRST_LOCK_MAX))?;
+    directories.iter().try_for_each(|directory| turns::prepare(directory, plan.first_lock))?;
     let clients = directories.len();
     let count = plan.processes as usize * clients;
     let bar = progress_bar(&format!("{name}: {count} processes for {} s", plan.time.as_secs()));
