@@ -238,8 +238,7 @@ fn processes_take_turns_at_knfsd_with_one_request_for_each() -> Result<()> {
 #[test]
 fn processes_of_two_mounts_are_called_back_by_ganesha_and_need_one_request_for_each_turn() -> Result<()> {
     let network = Network::new()?;
-    let _rpcbind = network.rpcbind()?;
-    let _statd = std::env::var_os("NO_STATD").is_none().then(|| network.status_monitor()).transpose()?;
+    let (_rpcbind, _statd) = (network.rpcbind()?, network.status_monitor()?);
     let export = network.make_directory("export")?;
     std::fs::set_permissions(&export, std::fs::Permissions::from_mode(0o777))?;
     let server = Ganesha::start_with_locks(&network, &export)?;
@@ -272,6 +271,21 @@ fn the_benchmark_serves_a_directory_of_its_own() -> Result<()> {
     command.args(["bench", "lock", "--processes", "5", "--seconds", "1", "--json"]);
     let report: Value = serde_json::from_str(&process::run(&mut command, MINUTE)?)?;
     check_order(&report["runs"][0])
+}
+
+#[test]
+fn the_benchmark_ends_with_advice_if_no_lock_is_granted() -> Result<()> {
+    let network = Network::new()?;
+    let directory = network.make_directory("turns")?;
+    let file = directory.join(".curt-bench-lock");
+    std::fs::write(&file, "")?;
+    let holder = locker::start(&network, &file, "fcntl-write")?;
+    holder.wait_for("locked", MINUTE)?;
+    let mut command = network.command(curt::program("curt")?);
+    command.args(["bench", "lock", "--first-lock", "300ms", "--at"]).arg(&directory);
+    let (status, _, said) = process::finish(&mut command, MINUTE)?;
+    ensure!(status.code() == Some(1) && said.contains("start rpc.statd on the server"), "{status}: {said}");
+    Ok(())
 }
 
 /// The turns of one client: their number, and the longest wait.
