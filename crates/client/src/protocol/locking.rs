@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hasher as _};
 
-use curt_policy::locks::LockReply;
+use curt_policy::locks::{LockError, LockReply};
 use curt_rpc::client::CallError;
 use curt_types::{ByteRange, FileHandle, LockType};
 
@@ -30,7 +30,8 @@ pub struct WireLock {
 pub enum LockMode {
     /// The server replies at once.
     Try,
-    /// The server may keep the request, and call back when it grants it ([`LockReply::Blocked`]).
+    /// The caller waits. The server may keep the request, and call back when it grants it
+    /// ([`LockReply::Blocked`]), or keep its place until it is repeated ([`LockReply::Kept`]).
     Block,
     /// The lock was held before the server restarted.
     Reclaim,
@@ -60,6 +61,32 @@ pub struct RemoteLock {
     pub range: ByteRange,
     /// Shared or exclusive.
     pub lock_type: LockType,
+}
+
+/// The reply to a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockTestReply {
+    /// The lock could be placed.
+    Free,
+    /// This lock keeps it from being placed.
+    Held(RemoteLock),
+    /// The server is in its grace period: try again later.
+    Grace,
+    /// The server will not say.
+    Refused(LockError),
+}
+
+impl LockTestReply {
+    /// That of a test which the server does not do for the same reason as a LOCK.
+    pub(crate) const fn of_refusal(reply: LockReply) -> Self {
+        match reply {
+            LockReply::Grace => Self::Grace,
+            LockReply::Refused(error) | LockReply::Unknown(error) => Self::Refused(error),
+            LockReply::Granted | LockReply::Denied | LockReply::Kept | LockReply::Blocked => {
+                Self::Refused(LockError::NoLocks)
+            }
+        }
+    }
 }
 
 /// Receives what a server says about locks of its own accord.

@@ -285,13 +285,8 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     }
 
     /// The lock of another client that conflicts with this one, if any.
-    fn test_lock(
-        &self,
-        _: RpcCaller<'_>,
-        _: &FileHandle,
-        _: &WireLock,
-    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
-        Ok(Err(LockError::NoLocks))
+    fn test_lock(&self, _: RpcCaller<'_>, _: &FileHandle, _: &WireLock) -> Result<LockTestReply, CallError> {
+        Ok(LockTestReply::Refused(LockError::NoLocks))
     }
 
     /// Nothing of a file is locked any more. Must not wait.

@@ -43,8 +43,8 @@ use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
     Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LockAnswer,
-    LockEvents, LockMode, LookupReply, NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink,
-    ReaddirEntry, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner,
+    LockEvents, LockMode, LockTestReply, LookupReply, NfsReply, OpenCaller, Pathconf, Protocol, ReadData,
+    ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner,
     WriteReply,
     read_data::{bytes_of, is_valid_length},
     rpc_client::{CallResult, CallSpec},
@@ -392,8 +392,9 @@ impl Protocol for NfsV3 {
         caller: RpcCaller<'_>,
         file: &FileHandle,
         lock: &WireLock,
-    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
-        self.nlm(caller).map_or(Ok(Err(LockError::NoLocks)), |(nlm, calls)| nlm.test(calls, file, lock))
+    ) -> Result<LockTestReply, CallError> {
+        let refused = Ok(LockTestReply::Refused(LockError::NoLocks));
+        self.nlm(caller).map_or(refused, |(nlm, calls)| nlm.test(calls, file, lock))
     }
 
     fn forget_locks(&self, file: &FileHandle) {

@@ -41,7 +41,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_policy::locks::{LockError, LockReply};
+use curt_policy::locks::LockReply;
 use curt_proto::nfs4::{
     AccessArgs4, AccessOk4, Bitmap4, CommitArgs4, CommitOk4, Component, CompoundEncoder, CreateArgs4,
     CreateHow4, CreateOk4, CreateType4, Ftype4, GetattrArgs4, GetattrOk4, GetfhOk4, LinkArgs4, LinkOk4,
@@ -73,8 +73,8 @@ use self::{
 };
 use super::{
     Answer, CreateRequest, CreatedObject, DelegationEvents, FoundToOpen, FsstatReply, LinkAttributes,
-    ListRequest, LockAnswer, LockEvents, LockMode, LookupReply, LookupToOpen, NfsReply, OpenCaller,
-    OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RemoteLock, RenameAttributes,
+    ListRequest, LockAnswer, LockEvents, LockMode, LockTestReply, LookupReply, LookupToOpen, NfsReply,
+    OpenCaller, OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes,
     RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner, WriteReply, deadline::within,
     read_data::bytes_of,
 };
@@ -838,7 +838,7 @@ impl Protocol for NfsV4 {
         caller: RpcCaller<'_>,
         file: &FileHandle,
         lock: &WireLock,
-    ) -> Result<Result<Option<RemoteLock>, LockError>, CallError> {
+    ) -> Result<LockTestReply, CallError> {
         self.request_lock_test(caller, file, lock)
     }
 
