@@ -57,6 +57,7 @@ pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUs
 pub(crate) struct ServerState {
     limits: StateLimits,
     ids: IdSource,
+    fingerprints: foldhash::fast::RandomState,
     clients: Mutex<ClientTable>,
     sessions: SessionTable,
     /// The share reservations of all protocol versions.
@@ -95,6 +96,7 @@ impl ServerState {
             sessions: SessionTable::new(limits.reply_bytes),
             limits,
             ids: IdSource::new(epoch, secret),
+            fingerprints: foldhash::fast::RandomState::default(),
             clients: Mutex::default(),
             shares: ShareTable::default(),
             delegations: DelegationTable::default(),
