@@ -208,7 +208,7 @@ impl NfsService {
                 &sent,
                 Ok(Some(
                     Answer::Executed(_)
-                    // The reply to an earlier callback was lost: the slot is further than it seemed.
+                    // An earlier reply was lost: the slot is further than it seemed.
                     | Answer::NoSlot(
                         NfsStat4::SeqMisordered | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep
                     )

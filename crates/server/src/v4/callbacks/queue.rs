@@ -1,7 +1,7 @@
 //! The callbacks that wait for a thread.
 //!
-//! Half of the threads are for clients that have answered last time, and no client occupies more than
-//! half of these. So clients that do not answer, and new ones, delay each other only.
+//! Half of the threads are for clients that have answered last time, and no client occupies more
+//! than half of these. So clients that do not answer, and new ones, delay each other only.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
