@@ -69,6 +69,19 @@ pub fn tree(workload: Workload) -> Result<PathBuf> {
     Ok(std::fs::canonicalize(top)?)
 }
 
+/// Creates an ext4 image with the trees of all workloads, from this machine: creating them in the
+/// test kernel would take minutes.
+///
+/// # Errors
+/// The trees or the image cannot be created.
+pub fn image_of_trees(image: &Path) -> Result<()> {
+    let trees = Workload::ALL.into_iter().map(tree).collect::<Result<Vec<PathBuf>>>()?;
+    let beside = trees[0].parent().context("they have a directory of their own")?;
+    let mut make = Command::new("mkfs.ext4");
+    make.args(["-q", "-F", "-N", "100000", "-d"]).arg(beside);
+    process::run(make.arg(image).arg("2G"), READY).map(drop)
+}
+
 /// `curt serve` of one directory, at [`ADDRESS`] of its network, for NFS and MOUNT on one port.
 pub struct CurtServe {
     running: RunningProcess,

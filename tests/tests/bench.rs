@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use curt_bench::workload::Workload;
 use curt_proto::{Operation, nfs3::NfsProcedure};
 use curt_tests::again::repeated_lookups;
 use curt_tests::capture::Capture;
-use curt_tests::curt::{CurtServe, program, tree};
+use curt_tests::curt::{CurtServe, image_of_trees, program, tree};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
@@ -210,16 +208,6 @@ fn near(report: &RunReport, embedded: &RunReport) -> Result<()> {
         "{theirs} requests, {ours} with our own server, not in {least}..{most}:\n{report:?}\n{embedded:?}"
     );
     Ok(())
-}
-
-/// Creates an ext4 image with both trees, from this machine: creating them in the kernel would take
-/// minutes.
-fn image_of_trees(image: &Path) -> Result<()> {
-    let trees = Workload::ALL.into_iter().map(tree).collect::<Result<Vec<PathBuf>>>()?;
-    let beside = trees[0].parent().context("they have a directory of their own")?;
-    let mut make = Command::new("mkfs.ext4");
-    make.args(["-q", "-F", "-N", "100000", "-d"]).arg(beside);
-    process::run(make.arg(image).arg("2G"), KERNEL).map(drop)
 }
 
 #[test]

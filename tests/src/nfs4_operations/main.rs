@@ -8,6 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use curt_proto::nfs3;
 use curt_proto::nfs4::*;
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::{AcceptStatus, call_record, decode_reply_header};
@@ -40,15 +41,18 @@ impl Client {
         let mut compound = CompoundEncoder::new(&mut arguments, Opaque::new(b"operations")?, MINOR);
         operations(&mut compound);
         compound.finish();
+        self.call(VERSION, Nfs4Procedure::Compound.number(), &EncodedCompound(arguments))
+    }
+
+    /// Calls a procedure and returns its results.
+    fn call(&mut self, version: u32, procedure: u32, arguments: &impl Encode) -> Result<Vec<u8>> {
         let credential = RpcCredential::Sys(AuthSysCredential {
             machine_name: MachineName::new(b"tests"),
             uid: 0,
             gid: 0,
             groups: AuthSysGids::first_of(&[]),
         });
-        let arguments = EncodedCompound(arguments);
-        let procedure = Nfs4Procedure::Compound.number();
-        self.stream.write_all(&call_record(1, PROGRAM, VERSION, procedure, &credential, &arguments))?;
+        self.stream.write_all(&call_record(1, PROGRAM, version, procedure, &credential, arguments))?;
         let mut record = self.record()?;
         // Callbacks, which it does not answer.
         while record.get(4..8) == Some(&[0; 4]) {
@@ -104,21 +108,43 @@ impl Client {
         Ok(reply)
     }
 
+    /// The handle of the object at a path.
+    fn handle(&mut self, path: &[&str]) -> Result<Vec<u8>> {
+        let (_, reply) = self.run(|compound| {
+            go(compound, path);
+            compound.bare(Nfs4Operation::Savefh);
+            compound.bare(Nfs4Operation::Getfh);
+        })?;
+        let handle: GetfhOk4<'_> = results_at(&reply, path)?.next(Nfs4Operation::Getfh)?;
+        Ok(handle.object.bytes().to_vec())
+    }
+
+    /// The status of a call of NFSv3.
+    fn status3(&mut self, procedure: nfs3::NfsProcedure, arguments: &impl Encode) -> Result<u32> {
+        let results = self.call(nfs3::VERSION, procedure.number(), arguments)?;
+        Ok(Decoder::new(&results).u32()?)
+    }
+
     /// The result of an operation that [`Self::at`] has run.
     fn result<T: for<'a> curt_xdr::Decode<'a>>(
         reply: &[u8],
         path: &[&str],
         operation: Nfs4Operation,
     ) -> Result<T> {
-        let mut results = CompoundResults::new(reply)?;
-        results.next::<SequenceOk4>(Nfs4Operation::Sequence)?;
-        results.status(Nfs4Operation::Putrootfh)?;
-        for _ in path {
-            results.status(Nfs4Operation::Lookup)?;
-        }
-        results.status(Nfs4Operation::Savefh)?;
-        Ok(results.next(operation)?)
+        Ok(results_at(reply, path)?.next(operation)?)
     }
+}
+
+/// The results after SEQUENCE, [`go`] and SAVEFH.
+fn results_at<'r>(reply: &'r [u8], path: &[&str]) -> Result<CompoundResults<'r>> {
+    let mut results = CompoundResults::new(reply)?;
+    results.next::<SequenceOk4>(Nfs4Operation::Sequence)?;
+    results.status(Nfs4Operation::Putrootfh)?;
+    for _ in path {
+        results.status(Nfs4Operation::Lookup)?;
+    }
+    results.status(Nfs4Operation::Savefh)?;
+    Ok(results)
 }
 
 /// Makes the object at a path the current one.
@@ -195,15 +221,7 @@ fn on_files(client: &mut Client, directory: &[&str]) -> Result<()> {
     };
     client.at(directory, &open(ShareAccess4::READ)?, &[])?;
     let reply = client.at(directory, &open(ShareAccess4::BOTH)?, &[])?;
-    let mut results = CompoundResults::new(&reply)?;
-    results.next::<SequenceOk4>(Nfs4Operation::Sequence)?;
-    for operation in
-        [Nfs4Operation::Putrootfh].into_iter().chain(directory.iter().map(|_| Nfs4Operation::Lookup))
-    {
-        results.status(operation)?;
-    }
-    results.status(Nfs4Operation::Savefh)?;
-    let stateid = results.next::<OpenOk4<'_>>(Nfs4Operation::Open)?.stateid;
+    let stateid: Stateid = Client::result(&reply, directory, Nfs4Operation::Open)?;
     let data = Opaque::new(b"some data")?;
     client.at(&path, &WriteArgs4 { stateid, offset: 0, stable: StableHow4::Unstable, data }, &[])?;
     client.at(&path, &ReadArgs4 { stateid, offset: 0, count: 100 }, &[])?;
@@ -255,6 +273,35 @@ fn on_files(client: &mut Client, directory: &[&str]) -> Result<()> {
     let reply = client.at(&path, &downgrade, &[])?;
     let stateid = Client::result(&reply, &path, Nfs4Operation::OpenDowngrade)?;
     client.at(&path, &CloseArgs4 { seqid: 0, stateid }, &[])?;
+    Ok(())
+}
+
+/// I/O of NFSv3 that an open denies has to wait, and none other.
+fn on_denials(client: &mut Client, directory: &[&str]) -> Result<()> {
+    let path: Vec<&str> = directory.iter().copied().chain(["denied"]).collect();
+    for (deny, reads, writes) in [(0, true, true), (1, false, true), (2, true, false), (3, false, false)] {
+        let open = OpenArgs4 {
+            seqid: 0,
+            share_access: ShareAccess4(ShareAccess4::READ | ShareAccess4::WANT_NO_DELEG),
+            share_deny: deny,
+            owner: StateOwner { clientid: Clientid(0), owner: Opaque::new(b"denying")? },
+            how: OpenHow::Create(CreateHow4::Unchecked(Fattr4::default())),
+            claim: OpenClaim::Null(Opaque::new(b"denied")?),
+        };
+        let reply = client.at(directory, &open, &[])?;
+        // The result of OPEN begins with it.
+        let stateid: Stateid = Client::result(&reply, directory, Nfs4Operation::Open)?;
+        let file = nfs3::NfsFh3::new(&client.handle(&path)?)?;
+        let of_read =
+            client.status3(nfs3::NfsProcedure::Read, &nfs3::ReadArguments { file, offset: 0, count: 4 })?;
+        let (data, stable) = (Opaque::new(b"data")?, nfs3::StableHow::Unstable);
+        let write = nfs3::WriteArguments { file, offset: 0, count: 4, stable, data };
+        let of_write = client.status3(nfs3::NfsProcedure::Write, &write)?;
+        let expected =
+            [reads, writes].map(|allowed| if allowed { 0 } else { nfs3::NfsStat3::Jukebox.number() });
+        ensure!([of_read, of_write] == expected, "READ {of_read}, WRITE {of_write}, denied: {deny}");
+        client.at(&path, &CloseArgs4 { seqid: 0, stateid }, &[])?;
+    }
     Ok(())
 }
 
@@ -311,7 +358,7 @@ fn on_names(client: &mut Client, directory: &[&str]) -> Result<()> {
         compound.push(&PutfhArgs4 { object: NfsFh4::new(b"no handle").expect("it is short") });
     })?;
     ensure!(status == NfsStat4::Badhandle, "names: {status}");
-    for left in ["file", "hard", "link", "moved"] {
+    for left in ["file", "denied", "hard", "link", "moved"] {
         client.at(directory, &RemoveArgs4 { name: name(left) }, &[])?;
     }
     Ok(())
@@ -325,12 +372,15 @@ fn main() -> Result<()> {
     let directory: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
     let mut client = begin(address)?;
     on_files(&mut client, &directory)?;
+    on_denials(&mut client, &directory)?;
     on_names(&mut client, &directory)?;
     let control = BackchannelCtlArgs4 {
         callback_program: 0x4000_0001,
         callback_security: VarArray::new(vec![CallbackSecurity::None])?,
     };
     client.at(&[], &control, &[])?;
+    let ssv = SetSsvArgs4 { ssv: Opaque::default(), digest: Opaque::default() };
+    client.at(&[], &ssv, &[NfsStat4::Inval])?;
     let missing: Vec<_> = Nfs4Operation::ALL
         .into_iter()
         .filter(|operation| operation.availability(MINOR) == Availability::Supported)

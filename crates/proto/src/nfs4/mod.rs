@@ -36,7 +36,7 @@ pub use calls::session::{
     ChannelDirFromServer, ClientOwner, CreateSessionArgs4, CreateSessionFlags, CreateSessionOk4,
     DestroyClientidArgs4, DestroySessionArgs4, ExchangeIdArgs4, ExchangeIdFlags, ExchangeIdOk4,
     ImplementationId, ReclaimCompleteArgs4, SequenceArgs4, SequenceOk4, SequenceStatusFlags, ServerOwner,
-    SsvInfo, SsvParameters, StateProtectArgs, StateProtectOk, StateProtectOps,
+    SetSsvArgs4, SsvInfo, SsvParameters, StateProtectArgs, StateProtectOk, StateProtectOps,
 };
 pub use calls::state::{
     CloseArgs4, CreateHow4, DelegationType, DelegreturnArgs4, FreeStateidArgs4, GetDirDelegationArgs4,

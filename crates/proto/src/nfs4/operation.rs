@@ -203,7 +203,7 @@ operations! {
     Layoutreturn = 51, "LAYOUTRETURN", 1..=2, Current, InSession, changes => NO_LAYOUTS;
     SecinfoNoName = 52, "SECINFO_NO_NAME", 1..=2, Current, InSession, may_block;
     Sequence = 53, "SEQUENCE", 1..=2, Neither, First;
-    SetSsv = 54, "SET_SSV", 1..=2, Neither, InSession, changes => LATER;
+    SetSsv = 54, "SET_SSV", 1..=2, Neither, InSession;
     TestStateid = 55, "TEST_STATEID", 1..=2, Neither, InSession;
     WantDelegation = 56, "WANT_DELEGATION", 1..=2, Neither, InSession, changes => NO_DELEGATION;
     DestroyClientid = 57, "DESTROY_CLIENTID", 1..=2, Neither, InSessionOrAlone, changes;

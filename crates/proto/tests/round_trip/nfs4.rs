@@ -133,6 +133,8 @@ fn arguments_and_results_of_slots_and_channels_survive() {
     let direction = ChannelDirFromServer::Both;
     survives!(BindConnToSessionOk4, BindConnToSessionOk4 { session: SESSION, direction, rdma: true });
     survives!(DestroySessionArgs4, DestroySessionArgs4 { session: SESSION });
+    let opaque = |bytes| OpaqueLimited::new(bytes).unwrap();
+    survives!(SetSsvArgs4<'_>, SetSsvArgs4 { ssv: opaque(b"secret"), digest: opaque(b"proof") });
     survives!(DestroyClientidArgs4, DestroyClientidArgs4 { clientid: Clientid(1 << 40) });
     survives!(ReclaimCompleteArgs4, ReclaimCompleteArgs4 { one_file_system: true });
     let calls = array(vec![ReferringCall { sequence, slot }]);

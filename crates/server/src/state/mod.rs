@@ -48,7 +48,9 @@ pub(crate) use self::grace::{GracePeriod, RecordedClient};
 pub(crate) use self::limits::StateLimits;
 pub(crate) use self::lock_states::{ClientLocks, LockBasis, LockStateOutcome, LockStateRequest, lock_owner};
 pub(crate) use self::opens::{DelegationRefusal, DelegationRequest, OpenGranted, OpenRequest};
-pub(crate) use self::sessions::{CallbackRoute, CallbackSecurity, ChannelLimits, CreateSession, Session};
+pub(crate) use self::sessions::{
+    CallbackRoute, CallbackRouting, CallbackSecurity, ChannelLimits, CreateSession, Session,
+};
 pub use self::shares::FileKey;
 pub(crate) use self::shares::{IoDirection, ShareBits, ShareHolder, ShareMode, ShareTable, WantedAccess};
 pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUse};
@@ -57,6 +59,7 @@ pub(crate) use self::slots::{SequenceGrant, SequenceRequest, Sequenced, SlotInUs
 pub(crate) struct ServerState {
     limits: StateLimits,
     ids: IdSource,
+    fingerprints: foldhash::fast::RandomState,
     clients: Mutex<ClientTable>,
     sessions: SessionTable,
     /// The share reservations of all protocol versions.
@@ -95,6 +98,7 @@ impl ServerState {
             sessions: SessionTable::new(limits.reply_bytes),
             limits,
             ids: IdSource::new(epoch, secret),
+            fingerprints: foldhash::fast::RandomState::default(),
             clients: Mutex::default(),
             shares: ShareTable::default(),
             delegations: DelegationTable::default(),

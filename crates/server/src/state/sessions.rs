@@ -165,8 +165,25 @@ struct CallbackPath {
     connections: Vec<Arc<dyn Backchannel>>,
     /// Whether the client has bound a connection at any time.
     was_bound: bool,
-    /// The sequence id of the next callback. All use slot 0.
+    slots: Box<[CallbackSlot]>,
+}
+
+/// A slot of the backchannel.
+#[derive(Clone, Copy)]
+struct CallbackSlot {
+    /// The sequence id of its next callback.
     sequence: SequenceId,
+    is_in_use: bool,
+}
+
+/// How to send a callback.
+pub(crate) enum CallbackRouting {
+    /// By this route. Its slot is in use until [`Session::release_callback_slot`].
+    Route(CallbackRoute),
+    /// Later: all slots are in use.
+    Busy,
+    /// There is no way.
+    Closed,
 }
 
 /// How to send the next callback.
@@ -177,7 +194,11 @@ pub(crate) struct CallbackRoute {
     pub(crate) program: u32,
     /// The credential.
     pub(crate) security: CallbackSecurity,
-    /// The sequence id in slot 0.
+    /// The slot.
+    pub(crate) slot: SlotId,
+    /// The highest slot in use.
+    pub(crate) highest_slot: SlotId,
+    /// The sequence id in the slot.
     pub(crate) sequence: SequenceId,
 }
 
@@ -226,21 +247,39 @@ impl Session {
         self.back.operations >= CALLBACK_OPERATIONS && callback.security.is_some() && callback.is_open()
     }
 
-    /// How to send the next callback; none if there is no way.
-    pub(crate) fn callback_route(&self) -> Option<CallbackRoute> {
-        let callback = self.callback.lock();
-        let connection = callback.connections.iter().rev().find(|connection| connection.is_open())?;
-        Some(CallbackRoute {
+    /// How to send a callback now.
+    pub(crate) fn callback_route(&self) -> CallbackRouting {
+        let callback = &mut *self.callback.lock();
+        let connection = callback.connections.iter().rev().find(|connection| connection.is_open());
+        let (Some(connection), Some(security)) = (connection, &callback.security) else {
+            return CallbackRouting::Closed;
+        };
+        let Some(free) = callback.slots.iter().position(|slot| !slot.is_in_use) else {
+            return CallbackRouting::Busy;
+        };
+        callback.slots[free].is_in_use = true;
+        let highest = callback.slots.iter().rposition(|slot| slot.is_in_use).unwrap_or(free);
+        let number = |place: usize| SlotId(u32::try_from(place).expect("a limit of 32 bits"));
+        CallbackRouting::Route(CallbackRoute {
             connection: Arc::clone(connection),
             program: callback.program,
-            security: callback.security.clone()?,
-            sequence: callback.sequence,
+            security: security.clone(),
+            slot: number(free),
+            highest_slot: number(highest),
+            sequence: callback.slots[free].sequence,
         })
     }
 
-    /// The client has executed the callback with this sequence id.
-    pub(crate) fn callback_executed(&self, sequence: SequenceId) {
-        self.callback.lock().sequence = sequence.next();
+    /// A callback has ended. If the client has executed it, its sequence id is used.
+    pub(crate) fn release_callback_slot(&self, route: &CallbackRoute, is_executed: bool) {
+        let mut callback = self.callback.lock();
+        let place = usize::try_from(route.slot.0).unwrap_or(usize::MAX);
+        if let Some(slot) = callback.slots.get_mut(place) {
+            slot.is_in_use = false;
+            if is_executed {
+                slot.sequence = route.sequence.next();
+            }
+        }
     }
 
     /// A callback over this connection has failed: it is not used until the client binds one again.
@@ -418,7 +457,9 @@ impl ServerState {
                 security: asked.callback_security.clone(),
                 connections: asked.backchannel.iter().cloned().collect(),
                 was_bound: asked.backchannel.is_some(),
-                sequence: SequenceId(1),
+                slots: (0..back.slots)
+                    .map(|_| CallbackSlot { sequence: SequenceId(1), is_in_use: false })
+                    .collect(),
             }),
             minor_version: asked.minor_version,
             slots: (0..fore.slots).map(|_| Slot::default()).collect(),

@@ -3,21 +3,13 @@
 //! Invariants: a slot executes one request at a time; a repetition with the same contents gets the
 //! same reply, one with other contents an error; no other request reads or changes the reply.
 
-use std::{
-    hash::{Hash as _, Hasher as _},
-    sync::Arc,
-    sync::atomic::Ordering,
-    time::Duration,
-};
+use std::{hash::BuildHasher as _, sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use curt_proto::nfs4::{SequenceId, SessionId, SlotId};
 use parking_lot::Mutex;
 
 use super::limits::REPLY_MIN;
 use super::{Client, GrantingCall, Principal, ServerState, Session, StateFault};
-
-/// Maximum number of bytes at either end of a request that tell it from others.
-const FINGERPRINT_PART: usize = 512;
 
 /// The arguments of SEQUENCE.
 #[derive(Clone, Copy, Debug)]
@@ -208,14 +200,10 @@ impl Drop for SlotInUse {
 }
 
 impl ServerState {
-    /// The hash of a request's principal, length, and first and last bytes. It tells a repetition
-    /// from another request with its sequence id; the data of a WRITE are not worth their time.
+    /// The hash of a request and its principal. It tells a repetition from another request with its
+    /// sequence id.
     pub(crate) fn fingerprint(&self, principal: Principal, contents: &[u8]) -> u64 {
-        let mut hasher = self.ids.secret;
-        let head = &contents[..contents.len().min(FINGERPRINT_PART)];
-        let tail = &contents[contents.len().saturating_sub(FINGERPRINT_PART).max(head.len())..];
-        (principal, contents.len(), head, tail).hash(&mut hasher);
-        hasher.finish()
+        self.fingerprints.hash_one((principal, contents))
     }
 
     /// Whether a request is the last of its slot, so that its reply may not have arrived.

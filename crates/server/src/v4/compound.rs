@@ -293,12 +293,9 @@ impl<'r> Compound<'r, '_> {
         self.saved_stateid = self.current_stateid;
     }
 
-    /// RESTOREFH.
-    pub(crate) fn restore(&mut self) -> Outcome {
-        let saved = self.saved.clone().ok_or(OpFailure::Status(NfsStat4::Nofilehandle))?;
-        self.current = Some(saved);
+    /// RESTOREFH restores the current stateid too.
+    pub(crate) const fn restore_stateid(&mut self) {
         self.current_stateid = self.saved_stateid;
-        Ok(())
     }
 
     /// The stateid that an argument means. For the special value that says so, it is the current

@@ -176,7 +176,7 @@ pub(super) fn locku<'r>(
     let LockuArgs4 { stateid, offset, length, .. } = decoded(arguments)?;
     let range = range(offset, length)?;
     let object = compound.current()?;
-    let target = object.exported_or(NfsStat4::Isdir)?;
+    let target = object.exported_or(NfsStat4::BadStateid)?;
     let stateid = compound.stateid(stateid)?;
     let (service, slot) = (compound.request.service, compound.slot()?);
     let stateid = service.held.unlock(slot.client(), &stateid, &target.file_key(), |owner| {

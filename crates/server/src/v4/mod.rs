@@ -45,6 +45,7 @@ mod rename;
 mod savefh;
 mod secinfo;
 mod sequence;
+mod set_ssv;
 mod setattr;
 mod settable;
 mod table;

@@ -29,13 +29,12 @@ pub(super) fn check(name: &[u8]) -> Outcome {
     Ok(ops::check_name(name, NamePurpose::Lookup)?)
 }
 
-/// Refuses a change of two objects of which one is in the pseudo file system.
+/// Refuses a change of two objects of which one is in the pseudo file system, or in an export that
+/// refuses the flavor which the other's accepts: no flavor would do (RFC 8881 section 2.6.3.1.2).
 pub(super) fn check_same_tree(saved: &Object<'_>, current: &Object<'_>) -> Outcome {
     match (saved, current) {
-        (Object::Pseudo(_), Object::Exported(_)) | (Object::Exported(_), Object::Pseudo(_)) => {
-            Err(NfsStat4::Xdev.into())
-        }
-        _ => Ok(()),
+        (Object::Pseudo(_), Object::Pseudo(_)) | (Object::Exported(_), Object::Exported(_)) => Ok(()),
+        _ => Err(NfsStat4::Xdev.into()),
     }
 }
 

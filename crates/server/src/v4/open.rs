@@ -215,10 +215,8 @@ fn check_delegation(compound: &Compound<'_, '_>, object: &Object<'_>, stateid: S
 /// Whether a claim goes with the rest of the arguments. The owner is one of the session's client,
 /// whatever its client id says (RFC 8881 section 18.16.3).
 fn check_claim(asked: &OpenArgs4<'_>) -> Outcome {
-    let by_name =
-        matches!(asked.claim, OpenClaim::Null(_) | OpenClaim::DelegateCur(..) | OpenClaim::DelegatePrev(_));
     let creates = matches!(asked.how, OpenHow::Create(_));
-    if creates && !by_name {
+    if creates && !asked.claim.is_by_name() {
         return Err(NfsStat4::Inval.into());
     }
     Ok(())

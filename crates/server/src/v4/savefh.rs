@@ -2,7 +2,7 @@
 
 use curt_xdr::Decoder;
 
-use super::{Compound, Outcome};
+use super::{Compound, Outcome, putfh};
 
 pub(super) fn savefh<'r>(
     compound: &mut Compound<'r, '_>,
@@ -15,8 +15,11 @@ pub(super) fn savefh<'r>(
 
 pub(super) fn restorefh<'r>(
     compound: &mut Compound<'r, '_>,
-    _arguments: &mut Decoder<'r>,
+    arguments: &mut Decoder<'r>,
     _reply: &mut Vec<u8>,
 ) -> Outcome {
-    compound.restore()
+    let saved = compound.saved()?;
+    putfh::put(compound, saved, arguments)?;
+    compound.restore_stateid();
+    Ok(())
 }

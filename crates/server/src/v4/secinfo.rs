@@ -17,8 +17,21 @@ pub(super) fn secinfo<'r>(
 ) -> Outcome {
     let SecinfoArgs4 { name } = decoded(arguments)?;
     let directory = compound.current()?;
-    let found = names::lookup(&mut compound.request, &directory, name.bytes())?;
-    answer(compound, &found, reply)
+    let found = match &directory {
+        // Nothing is looked up in an export that refuses the flavor. The status for that is none of
+        // SECINFO (RFC 8881 section 2.6.3.1.1.5): the name gets the flavors of the directory.
+        Object::WrongFlavor(_) => names::check(name.bytes()).map(|()| directory),
+        Object::Exported(_) | Object::Pseudo(_) => {
+            names::lookup(&mut compound.request, &directory, name.bytes())
+        }
+    };
+    answer(compound, &found.map_err(no_link)?, reply)
+}
+
+/// The status of a directory that is a symbolic link: a status of its own is none of these
+/// operations (RFC 8881 section 15.2).
+fn no_link(failure: OpFailure) -> OpFailure {
+    if failure.status() == NfsStat4::Symlink { NfsStat4::Notdir.into() } else { failure }
 }
 
 pub(super) fn secinfo_no_name<'r>(
@@ -31,7 +44,7 @@ pub(super) fn secinfo_no_name<'r>(
     match style {
         SecinfoNoNameArgs4::Current => answer(compound, &current, reply),
         SecinfoNoNameArgs4::Parent => {
-            let parent = names::parent(&mut compound.request, &current)?;
+            let parent = names::parent(&mut compound.request, &current).map_err(no_link)?;
             answer(compound, &parent, reply)
         }
     }

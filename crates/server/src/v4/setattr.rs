@@ -1,10 +1,11 @@
 //! SETATTR (RFC 8881 section 18.30).
 
-use curt_proto::nfs4::SetattrArgs4;
+use curt_proto::nfs4::{NfsStat4, SetattrArgs4};
+use curt_types::{Attributes, Fault};
 use curt_xdr::{Decoder, Encode};
 
 use super::settable::settable;
-use super::{Compound, Outcome, decoded, io};
+use super::{Compound, OpFailure, Outcome, decoded, io};
 use crate::ops;
 use crate::state::IoDirection;
 
@@ -23,7 +24,16 @@ pub(super) fn setattr<'r>(
         if resizes { io::check_stateid(compound, target, stateid, IoDirection::Write)? } else { None };
     let changed = ops::setattr(&mut compound.request, target, &set.values, None);
     let after = changed.attributes.after.as_ref();
-    changed.value.map_err(|fault| io::failure(fault, after.filter(|_| resizes)))?;
+    changed.value.map_err(|fault| failure(fault, after.filter(|_| resizes)))?;
     after.map_or(set.mask, |after| set.applied_to(after.kind)).encode(reply);
     Ok(())
+}
+
+/// The status of a failure, with the attributes of an object whose size was to be set. SETATTR has
+/// one status for all objects without a size (RFC 8881 section 15.2).
+fn failure(fault: Fault, resized: Option<&Attributes>) -> OpFailure {
+    match io::failure(fault, resized).status() {
+        NfsStat4::Isdir | NfsStat4::Symlink => NfsStat4::WrongType.into(),
+        status => status.into(),
+    }
 }

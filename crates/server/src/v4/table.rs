@@ -52,6 +52,7 @@ pub(super) const fn function(operation: Nfs4Operation) -> OperationFn {
         Nfs4Operation::Secinfo => super::secinfo::secinfo,
         Nfs4Operation::SecinfoNoName => super::secinfo::secinfo_no_name,
         Nfs4Operation::Sequence => super::sequence::sequence,
+        Nfs4Operation::SetSsv => super::set_ssv::set_ssv,
         Nfs4Operation::Setattr => super::setattr::setattr,
         Nfs4Operation::TestStateid => super::test_stateid::test_stateid,
         Nfs4Operation::Verify => super::verify::verify,

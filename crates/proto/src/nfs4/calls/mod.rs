@@ -50,6 +50,7 @@ arguments! {
     state::GetDirDelegationArgs4 => GetDirDelegation;
     files::SecinfoNoNameArgs4 => SecinfoNoName;
     session::SequenceArgs4 => Sequence;
+    session::SetSsvArgs4<'_> => SetSsv;
     state::TestStateidArgs4 => TestStateid;
     session::DestroyClientidArgs4 => DestroyClientid;
     session::ReclaimCompleteArgs4 => ReclaimComplete;

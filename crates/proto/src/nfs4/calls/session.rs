@@ -414,6 +414,15 @@ pub struct DestroySessionArgs4 {
     pub session: SessionId,
 }
 
+/// SET_SSV's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+pub struct SetSsvArgs4<'a> {
+    /// What changes the secret.
+    pub ssv: OpaqueLimited<'a>,
+    /// The proof that the client knows the secret so far.
+    pub digest: OpaqueLimited<'a>,
+}
+
 /// DESTROY_CLIENTID's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct DestroyClientidArgs4 {

@@ -136,6 +136,14 @@ pub enum OpenClaim<'a> {
     DelegPrevFh,
 }
 
+impl OpenClaim<'_> {
+    /// Whether it names a file in the current directory; otherwise that is the current filehandle.
+    #[must_use]
+    pub const fn is_by_name(&self) -> bool {
+        matches!(self, Self::Null(_) | Self::DelegateCur(..) | Self::DelegatePrev(_))
+    }
+}
+
 /// OPEN's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct OpenArgs4<'a> {

@@ -6,7 +6,7 @@ use curt_proto::nfs4::SequenceStatusFlags;
 use curt_rpc::client::{CallError, CallReply, RpcRequest};
 use curt_rpc::server::Backchannel;
 
-use super::super::CallbackSecurity;
+use super::super::{CallbackRoute, CallbackRouting, CallbackSecurity};
 use super::*;
 
 /// A connection that is never called.
@@ -324,11 +324,37 @@ fn a_connection_that_is_bound_repeatedly_is_called_once() {
         session.bind_backchannel(Connection::new(1));
     }
     for expected in [1, 2] {
-        let route = session.callback_route().unwrap();
+        let CallbackRouting::Route(route) = session.callback_route() else { panic!("no route") };
         assert_eq!(route.connection.connection(), expected);
         session.callback_failed(&route.connection);
     }
-    assert!(session.callback_route().is_none());
+    assert!(matches!(session.callback_route(), CallbackRouting::Closed));
+}
+
+#[test]
+fn callbacks_use_the_slots_of_the_session_each_with_its_sequence() {
+    let state = state();
+    let client = exchange(&state, "a").client;
+    let creation = creation_over(&Connection::new(1), client, 1);
+    let creation = CreateSession { back: ChannelLimits { slots: 2, ..creation.back }, ..creation };
+    let created = state.create_session(&creation, at(0)).unwrap();
+    let session = state.session(&created.session).unwrap();
+    let take = || match session.callback_route() {
+        CallbackRouting::Route(route) => route,
+        CallbackRouting::Busy | CallbackRouting::Closed => panic!("no slot is free"),
+    };
+    let of = |route: &CallbackRoute| (route.slot.0, route.sequence.0, route.highest_slot.0);
+    let (first, second) = (take(), take());
+    assert_eq!((of(&first), of(&second)), ((0, 1, 0), (1, 1, 1)));
+    assert!(matches!(session.callback_route(), CallbackRouting::Busy));
+    // It was not executed: its sequence id is used again.
+    session.release_callback_slot(&first, false);
+    let again = take();
+    assert_eq!(of(&again), (0, 1, 1));
+    session.release_callback_slot(&again, true);
+    assert_eq!(of(&take()), (0, 2, 1));
+    session.release_callback_slot(&second, true);
+    assert_eq!(of(&take()), (1, 2, 1));
 }
 
 #[test]

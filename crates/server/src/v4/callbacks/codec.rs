@@ -3,13 +3,13 @@
 use curt_proto::nfs4::{
     Bitmap4, CallbackHeader, CallbackOperation, CbNotifyLockArgs4, CbRecallAnyArgs4, CbRecallArgs4,
     CbSequenceArgs4, CbSequenceOk4, Clientid, CompoundReplyHeader, NfsFh4, NfsStat4, OpaqueLimited,
-    REFERRING_MAX, ReferringCall, ReferringCalls, SequenceId, SessionId, SlotId, StateOwner, Stateid,
+    REFERRING_MAX, ReferringCall, ReferringCalls, SessionId, StateOwner, Stateid,
 };
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_types::FileHandle;
 use curt_xdr::{DecodeError, Decoder, Encode, VarArray, put_fixed};
 
-use crate::state::{CallbackSecurity, GrantingCall, Session};
+use crate::state::{CallbackRoute, CallbackSecurity, GrantingCall, Session};
 
 /// The operations of a callback.
 const OPERATIONS: u32 = 2;
@@ -51,7 +51,7 @@ impl CallbackArguments<'_> {
     }
 
     /// The arguments of CB_COMPOUND.
-    pub(super) fn encoded(&self, session: &Session, sequence: SequenceId) -> Vec<u8> {
+    pub(super) fn encoded(&self, session: &Session, route: &CallbackRoute) -> Vec<u8> {
         let mut out = Vec::new();
         CallbackHeader {
             minor_version: session.minor_version,
@@ -62,9 +62,9 @@ impl CallbackArguments<'_> {
         CallbackOperation::Sequence.encode(&mut out);
         CbSequenceArgs4 {
             session: session.id,
-            sequence,
-            slot: SlotId(0),
-            highest_slot: SlotId(0),
+            sequence: route.sequence,
+            slot: route.slot,
+            highest_slot: route.highest_slot,
             cache_this: false,
             referring: self.referring(),
         }
@@ -145,11 +145,11 @@ pub(super) enum Answer {
     NoSlot(NfsStat4),
 }
 
-/// Decodes the results of CB_COMPOUND with CB_SEQUENCE, in slot 0, and `operation`.
+/// Decodes the results of CB_COMPOUND with CB_SEQUENCE, sent by `route`, and `operation`.
 pub(super) fn answer(
     results: &[u8],
     session: SessionId,
-    sequence: SequenceId,
+    route: &CallbackRoute,
     operation: CallbackOperation,
 ) -> Result<Answer, DecodeError> {
     let decoder = &mut Decoder::new(results);
@@ -170,7 +170,7 @@ pub(super) fn answer(
         1 => NfsStat4::Serverfault,
         _ => status_of(operation, decoder)?,
     };
-    let is_of_this = ok.session == session && ok.sequence == sequence && ok.slot == SlotId(0);
+    let is_of_this = ok.session == session && ok.sequence == route.sequence && ok.slot == route.slot;
     Ok(if is_of_this { Answer::Executed(status) } else { Answer::NoSlot(NfsStat4::Serverfault) })
 }
 

@@ -1,7 +1,7 @@
 //! Callbacks to clients (RFC 8881 sections 2.10.3, 20.6, 20.9 and 20.11).
 //!
 //! A few threads of their own make the calls ([`queue`]), over connections that the client has
-//! bound to one of its sessions, in slot 0 of the backchannel.
+//! bound to one of its sessions, in the slots of the backchannel.
 
 mod codec;
 mod queue;
@@ -13,7 +13,6 @@ use std::time::Duration;
 use curt_observe::events::handle_hash;
 use curt_observe::{ServerCounter, probe};
 use curt_proto::nfs4::{CALLBACK_VERSION, Clientid, NfsStat4};
-use curt_rpc::auth::RpcCredential;
 use curt_rpc::client::{CallError, RpcRequest};
 use curt_types::Fault;
 use curt_vfs::LeaseWatcher;
@@ -24,7 +23,7 @@ use crate::delegations::RecallSender;
 use crate::locking::LockCallbacks;
 use crate::service::{NfsService, SetupError};
 use crate::state::locks::{CallbackAnswer, LockCallback, LockClient};
-use crate::state::{CallbackRoute, Client, Recall, Session};
+use crate::state::{CallbackRoute, CallbackRouting, Client, Recall, Session};
 
 /// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -87,14 +86,20 @@ fn work(queue: &ClientCallbackQueue, service: &Weak<NfsService>) {
     while let Some(taken) = queue.next() {
         let (client, callback, is_slow) = taken.split();
         let Some(service) = service.upgrade() else { return };
-        let has_answered = match &callback {
+        let outcome = match &callback {
             ClientCallback::NotifyLock(callback) => service.notify_lock(client, callback),
             ClientCallback::RecallAny(keep) => service.recall_any(client, *keep),
             ClientCallback::Recall(recall) => service.recall(recall),
         };
-        queue.finish(client, is_slow, has_answered);
+        match outcome {
+            Ok(has_answered) => queue.finish(client, is_slow, has_answered),
+            Err(SlotsInUse) => queue.put_back(client, callback, is_slow),
+        }
     }
 }
+
+/// A callback was not sent, because other callbacks use all slots of the session.
+struct SlotsInUse;
 
 /// How a client took a callback.
 enum Delivery {
@@ -133,10 +138,10 @@ impl NfsService {
     }
 
     /// Tells a client that a lock for which it waits may be free. Returns whether it has answered.
-    fn notify_lock(&self, client: Clientid, callback: &LockCallback) -> bool {
+    fn notify_lock(&self, client: Clientid, callback: &LockCallback) -> Result<bool, SlotsInUse> {
         let arguments =
             CallbackArguments::NotifyLock { file: &callback.handle, client, owner: &callback.lock.name };
-        let answer = match self.call_client(client, &arguments) {
+        let answer = match self.call_client(client, &arguments)? {
             Delivery::Answered(NfsStat4::Ok, round_trip) => CallbackAnswer::Accepted { round_trip },
             // A client that cannot be called polls.
             Delivery::Answered(..) | Delivery::TooLarge => CallbackAnswer::Refused,
@@ -148,7 +153,7 @@ impl NfsService {
             self.counters.count(ServerCounter::LockCallbacksUndelivered);
         }
         self.locks.answered(callback.lock.client, callback.id, answer, self.clock.now());
-        has_answered
+        Ok(has_answered)
     }
 
     /// Asks a client to return state before it gets no more, if it is about to reach its limit.
@@ -160,17 +165,18 @@ impl NfsService {
     }
 
     /// CB_RECALL_ANY. Returns whether the client has answered.
-    fn recall_any(&self, client: Clientid, keep: u32) -> bool {
+    fn recall_any(&self, client: Clientid, keep: u32) -> Result<bool, SlotsInUse> {
+        let delivery = self.call_client(client, &CallbackArguments::RecallAny { keep })?;
         tracing::info!(client = client.0, "an NFSv4 client has much state and is asked to return some");
-        matches!(self.call_client(client, &CallbackArguments::RecallAny { keep }), Delivery::Answered(..))
+        Ok(matches!(delivery, Delivery::Answered(..)))
     }
 
     /// Recalls a delegation. Returns whether the client has answered.
-    fn recall(&self, recall: &Recall) -> bool {
+    fn recall(&self, recall: &Recall) -> Result<bool, SlotsInUse> {
         let Recall { client, stateid, file, handle, .. } = recall;
         let granted_by = Some(recall.granted_by).filter(|call| self.held.is_last_call(call));
         let arguments = CallbackArguments::Recall { stateid: *stateid, file: handle, granted_by };
-        let (is_delivered, has_answered) = match self.call_client(*client, &arguments) {
+        let (is_delivered, has_answered) = match self.call_client(*client, &arguments)? {
             Delivery::Answered(NfsStat4::Ok, _) => (true, true),
             Delivery::Answered(..) => (false, true),
             Delivery::TooLarge | Delivery::Unanswered | Delivery::Undelivered => (false, false),
@@ -179,34 +185,45 @@ impl NfsService {
             probe!(NfsdDelegation { fhandle: handle_hash(handle.as_bytes()), reason: "not answered" });
             self.held.delegations.recall_failed(file, *client, stateid);
         }
-        has_answered
+        Ok(has_answered)
     }
 
     /// Sends a callback.
-    fn call_client(&self, client: Clientid, callback: &CallbackArguments<'_>) -> Delivery {
+    fn call_client(
+        &self,
+        client: Clientid,
+        callback: &CallbackArguments<'_>,
+    ) -> Result<Delivery, SlotsInUse> {
         let mut outcome = Delivery::Undelivered;
         for _ in 0..ATTEMPTS {
-            let Some(session) = self.held.session_with_callbacks(client) else { return outcome };
-            let Some(route) = session.callback_route() else { return outcome };
+            let Some(session) = self.held.session_with_callbacks(client) else { break };
+            let route = match session.callback_route() {
+                CallbackRouting::Route(route) => route,
+                CallbackRouting::Busy => return Err(SlotsInUse),
+                CallbackRouting::Closed => break,
+            };
             let begun = self.clock.now();
-            let arguments = callback.encoded(&session, route.sequence);
-            let credential = codec::credential(&route.security);
-            if CALL_HEADER + codec::credential_size(&credential) + arguments.len()
-                > size(session.back.request)
-            {
-                return Delivery::TooLarge;
-            }
-            match call(&session, &route, &credential, callback, &arguments) {
-                Ok(Answer::Executed(status)) => {
-                    session.callback_executed(route.sequence);
-                    return Delivery::Answered(status, self.clock.now().saturating_duration_since(begun));
+            let sent = call(&session, &route, callback);
+            let is_executed = matches!(
+                &sent,
+                Ok(Some(
+                    Answer::Executed(_)
+                    // An earlier reply was lost: the slot is further than it seemed.
+                    | Answer::NoSlot(
+                        NfsStat4::SeqMisordered | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep
+                    )
+                ))
+            );
+            session.release_callback_slot(&route, is_executed);
+            match sent {
+                Ok(None) => return Ok(Delivery::TooLarge),
+                Ok(Some(Answer::Executed(status))) => {
+                    let round_trip = self.clock.now().saturating_duration_since(begun);
+                    return Ok(Delivery::Answered(status, round_trip));
                 }
-                // The reply to an earlier callback was lost: the slot is further than it seemed.
-                Ok(Answer::NoSlot(
-                    NfsStat4::SeqMisordered | NfsStat4::SeqFalseRetry | NfsStat4::RetryUncachedRep,
-                )) => session.callback_executed(route.sequence),
-                Ok(Answer::NoSlot(NfsStat4::Delay)) => thread::sleep(PAUSE),
-                Ok(Answer::NoSlot(_)) | Err(_) => {
+                Ok(Some(Answer::NoSlot(_))) if is_executed => {}
+                Ok(Some(Answer::NoSlot(NfsStat4::Delay))) => thread::sleep(PAUSE),
+                Ok(Some(Answer::NoSlot(_))) | Err(_) => {
                     session.callback_failed(&route.connection);
                     self.held.check_callback_path(client);
                     // The call may have arrived, if there was no reply.
@@ -214,7 +231,7 @@ impl NfsService {
                 }
             }
         }
-        outcome
+        Ok(outcome)
     }
 }
 
@@ -222,22 +239,26 @@ fn size(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
+/// Calls the client; none if the call is larger than its limit.
 fn call(
     session: &Session,
     route: &CallbackRoute,
-    credential: &RpcCredential,
     callback: &CallbackArguments<'_>,
-    arguments: &[u8],
-) -> Result<Answer, CallError> {
+) -> Result<Option<Answer>, CallError> {
+    let arguments = callback.encoded(session, route);
+    let credential = codec::credential(&route.security);
+    if CALL_HEADER + codec::credential_size(&credential) + arguments.len() > size(session.back.request) {
+        return Ok(None);
+    }
     let request = RpcRequest {
         program: route.program,
         version: CALLBACK_VERSION,
         procedure: CB_COMPOUND,
-        credential,
-        arguments: &Encoded(arguments),
+        credential: &credential,
+        arguments: &Encoded(&arguments),
         bulk: &[],
         results_max: RESULTS_MAX,
     };
     let reply = route.connection.call(&request, TIMEOUT)?;
-    Ok(codec::answer(reply.results(), session.id, route.sequence, callback.operation())?)
+    Ok(Some(codec::answer(reply.results(), session.id, route, callback.operation())?))
 }

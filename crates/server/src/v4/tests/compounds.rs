@@ -224,6 +224,29 @@ fn a_repeated_compound_has_the_same_reply_and_no_second_effect() {
     }
     let other = client.repeat(&|compound| compound.bare(Nfs4Operation::Putrootfh));
     assert_eq!(status_of(&other), (NfsStat4::SeqFalseRetry, 1));
+    // One byte of data makes another request, wherever it is.
+    let opened = client.open(&root, &creating("written", "owner", 3, 0)).unwrap();
+    let mut data = vec![7; 100_000];
+    let write = |data: &[u8], is_repeated: bool| {
+        let arguments = WriteArgs4 {
+            stateid: opened.stateid,
+            offset: 0,
+            stable: StableHow4::Unstable,
+            data: Opaque::new(data).unwrap(),
+        };
+        let operations = |compound: &mut CompoundEncoder<'_>| {
+            compound.push(&PutfhArgs4 { object: NfsFh4::from(&opened.handle) });
+            compound.push(&arguments);
+        };
+        status_of(&if is_repeated { client.repeat(&operations) } else { client.run(&operations) }).0
+    };
+    assert_eq!(write(&data, false), NfsStat4::Ok);
+    for place in [0, 511, 50_000, 99_999] {
+        data[place] ^= 1;
+        assert_eq!(write(&data, true), NfsStat4::SeqFalseRetry);
+        data[place] ^= 1;
+    }
+    assert_eq!(write(&data, true), NfsStat4::Ok);
     assert_eq!(status_of(&client.run(&operations)), (NfsStat4::Noent, 3));
     // A READ whose reply is cached contains its data.
     let opened = client.open(&root, &creating("data", "owner", 3, 0)).unwrap();

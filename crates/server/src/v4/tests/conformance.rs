@@ -10,6 +10,7 @@ use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, OBJECTS, bytes, fattr, go, name};
 use super::test_client::{Opened, Server, TestClient, creating};
+use super::valid_errors;
 use super::wrong_arguments::TRIES;
 
 const HEAD: &str = "# Conformance of the NFSv4 server
@@ -66,6 +67,16 @@ const WRONG_TITLE: &str = "
 
 | request | status |
 |---|---|
+";
+
+const STATUSES_TITLE: &str = "
+## Statuses of each operation
+
+With which statuses the operations have failed on this page, and with arguments without a meaning on each object: all are among those of
+RFC 8881 section 15.2. Beside them are the others of its list, without those that any operation may have.
+
+| operation | failed with | other statuses of the RFC |
+|---|---|---|
 ";
 
 /// Appends an operation.
@@ -445,6 +456,14 @@ fn on_wrong_arguments(page: &mut String) {
     }
 }
 
+fn on_statuses(page: &mut String) {
+    page.push_str(STATUSES_TITLE);
+    valid_errors::call_without_meaning(2);
+    for [operation, failed, others] in valid_errors::rows() {
+        row(page, &operation, &[&failed, &others]);
+    }
+}
+
 #[test]
 fn the_document_of_conformance_is_current() {
     let mut page = HEAD.to_owned();
@@ -454,6 +473,7 @@ fn the_document_of_conformance_is_current() {
     on_stateids(&mut page);
     on_stateids_of_state(&mut page);
     on_wrong_arguments(&mut page);
+    on_statuses(&mut page);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/nfs4-conformance.md");
     if std::env::var_os("CURT_WRITE_DOCUMENTS").is_some() {
         std::fs::write(&path, &page).unwrap();

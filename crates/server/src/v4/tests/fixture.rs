@@ -120,6 +120,29 @@ impl Fixture {
 
     /// Executes a compound after SEQUENCE.
     pub(super) fn run(&self, build: impl Fn(&mut CompoundEncoder<'_>)) -> Reply {
+        Reply(self.server.raw(user(self.uid), &self.encoded(build)))
+    }
+
+    /// The same with a last operation of any number, and bytes as its arguments.
+    pub(super) fn run_number(
+        &self,
+        build: impl Fn(&mut CompoundEncoder<'_>),
+        number: u32,
+        arguments: &[u8],
+    ) -> Reply {
+        let mut encoded = self.encoded(|compound| {
+            build(compound);
+            compound.bare(Nfs4Operation::Illegal);
+        });
+        let before = encoded.len() - 4;
+        encoded.truncate(before);
+        encoded.extend_from_slice(&number.to_be_bytes());
+        encoded.extend_from_slice(arguments);
+        Reply(self.server.raw(user(self.uid), &encoded))
+    }
+
+    /// The arguments of a compound that begins with SEQUENCE.
+    fn encoded(&self, build: impl Fn(&mut CompoundEncoder<'_>)) -> Vec<u8> {
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
         let sequence = SequenceArgs4 {
@@ -129,11 +152,10 @@ impl Fixture {
             highest_slot: SlotId(0),
             cache_this: false,
         };
-        let arguments = compound(self.minor_version, &|compound| {
+        compound(self.minor_version, &|compound| {
             compound.push(&sequence);
             build(compound);
-        });
-        Reply(self.server.raw(user(self.uid), &arguments))
+        })
     }
 
     /// The status of a compound that executes an operation on the object at a path.

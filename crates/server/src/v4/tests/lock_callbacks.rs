@@ -1,15 +1,16 @@
 //! CB_NOTIFY_LOCK, to clients that answer in all ways; and the other end of a backchannel.
 
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use curt_proto::nfs4::*;
 use curt_rpc::client::{CallError, CallReply, RpcRequest};
 use curt_rpc::server::Backchannel;
 use curt_xdr::{Decoder, Encode, Opaque};
+use parking_lot::{Condvar, Mutex};
 
 use super::locks::{BOTH, REST, is_denied, lock, locking, new_owner, unlock};
-use super::test_client::{Server, TestClient, creating, opening};
+use super::test_client::{Server, TestClient, channel, creating, opening};
 
 pub(super) type CallbackOutcome = Result<Vec<u8>, CallError>;
 type AnswerCallback = Box<dyn Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + Sync>;
@@ -18,7 +19,7 @@ type AnswerCallback = Box<dyn Fn(&CbSequenceArgs4) -> CallbackOutcome + Send + S
 struct FakeBackchannel {
     connection: usize,
     answer: AnswerCallback,
-    calls: parking_lot::Mutex<mpsc::Sender<(SequenceId, Vec<u8>)>>,
+    calls: Mutex<mpsc::Sender<(SequenceId, Vec<u8>)>>,
 }
 
 impl Backchannel for FakeBackchannel {
@@ -31,7 +32,7 @@ impl Backchannel for FakeBackchannel {
         assert_eq!((header.minor_version, header.operations), (1, 2));
         assert_eq!(decoder.get::<CallbackOperation>().unwrap(), CallbackOperation::Sequence);
         let sequence: CbSequenceArgs4 = decoder.get().unwrap();
-        assert_eq!((sequence.slot, sequence.highest_slot), (SlotId(0), SlotId(0)));
+        assert!(sequence.slot <= sequence.highest_slot && sequence.highest_slot.0 < 2);
         let asked = match decoder.get::<CallbackOperation>().unwrap() {
             CallbackOperation::NotifyLock => {
                 decoder.get::<CbNotifyLockArgs4<'_>>().unwrap().owner.owner.bytes().to_vec()
@@ -116,7 +117,7 @@ fn bind_connection(
     session.bind_backchannel(Arc::new(FakeBackchannel {
         connection,
         answer: Box::new(answer),
-        calls: parking_lot::Mutex::new(sender),
+        calls: Mutex::new(sender),
     }));
     calls
 }
@@ -199,6 +200,54 @@ fn the_bytes_are_kept_for_a_client_that_has_answered() {
         is_denied(&tried)
     });
     assert!(is_kept, "another client got them each time");
+}
+
+#[test]
+fn a_client_that_answers_is_called_in_all_its_slots_at_once() {
+    let server = Server::new();
+    server.service.serve_callbacks().unwrap();
+    let (one, two) =
+        (server.client("one"), server.client_with("two", ChannelAttributes { requests_max: 2, ..channel() }));
+    let root = one.files();
+    let held = one.open(&root, &creating("file", "o", BOTH, 0)).unwrap();
+    let file = &held.handle;
+    let of_two = two.open(&root, &opening("file", "o", BOTH, 0)).unwrap().stateid;
+    let most = Arc::new((Mutex::new((0, 0)), Condvar::new()));
+    let calls = bind(&two, {
+        let most = Arc::clone(&most);
+        move |asked| {
+            let (counts, changed) = &*most;
+            let mut counts = counts.lock();
+            counts.0 += 1;
+            counts.1 = counts.1.max(counts.0);
+            changed.notify_all();
+            let is_first = asked.slot == SlotId(0) && asked.sequence == SequenceId(1);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !is_first && counts.1 < 2 && !changed.wait_until(&mut counts, deadline).timed_out() {}
+            counts.0 -= 1;
+            Ok(accepted(asked))
+        }
+    });
+    let range = |place: u64, kind, owner| locking(kind, place * 10, 8, owner);
+    let mut of_one = Vec::new();
+    for place in 0..3 {
+        let owner = new_owner(held.stateid, b"a");
+        of_one.push(lock(&one, file, &range(place, LockType4::Write, owner)).unwrap());
+        let owner = new_owner(of_two, b"b");
+        assert!(is_denied(&lock(&two, file, &range(place, LockType4::WriteWait, owner))));
+    }
+    let stateid = Stateid { seqid: 0, ..of_one[0] };
+    unlock(&one, file, stateid, 0, 8).unwrap();
+    call(&calls);
+    unlock(&one, file, stateid, 10, 8).unwrap();
+    unlock(&one, file, stateid, 20, 8).unwrap();
+    call(&calls);
+    call(&calls);
+    let (counts, changed) = &*most;
+    let mut counts = counts.lock();
+    while counts.1 < 2 {
+        assert!(!changed.wait_for(&mut counts, Duration::from_secs(20)).timed_out(), "one at a time");
+    }
 }
 
 #[test]

@@ -20,4 +20,5 @@ mod pseudo;
 mod sessions;
 mod set;
 mod test_client;
+mod valid_errors;
 mod wrong_arguments;

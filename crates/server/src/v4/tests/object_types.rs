@@ -47,8 +47,8 @@ fn operations_that_need_a_directory_refuse_other_objects() {
         assert_eq!(statuses, DIRECTORY_ONLY);
         assert_eq!(on_each(fixture, &LookupArgs4 { name: name("new") }), LOOKUP_IN);
         assert_eq!(bare_on_each(fixture, Bare(Nfs4Operation::Lookupp)), LOOKUP_IN);
-        assert_eq!(on_each(fixture, &SecinfoArgs4 { name: name("new") }), LOOKUP_IN);
-        assert_eq!(on_each(fixture, &SecinfoNoNameArgs4::Parent), LOOKUP_IN);
+        assert_eq!(on_each(fixture, &SecinfoArgs4 { name: name("new") }), DIRECTORY_ONLY);
+        assert_eq!(on_each(fixture, &SecinfoNoNameArgs4::Parent), DIRECTORY_ONLY);
         let listing = ReaddirArgs4 {
             cookie: 0,
             verifier: Verifier4::default(),
@@ -79,7 +79,8 @@ fn operations_on_data_refuse_other_objects_with_their_type() {
         let resize = AttributeValues { size: Some(3), ..AttributeValues::default() };
         super::fixture::fattr(&resize, |attributes| {
             let set = SetattrArgs4 { stateid: Stateid::ANONYMOUS, attributes };
-            assert_eq!(on_each(fixture, &set), FILE_ONLY);
+            let files = [Ok, WrongType, WrongType, WrongType, WrongType, WrongType, WrongType];
+            assert_eq!(on_each(fixture, &set), files);
         });
         let links = [WrongType, WrongType, WrongType, WrongType, Ok, WrongType, WrongType];
         assert_eq!(bare_on_each(fixture, Bare(Nfs4Operation::Readlink)), links);

@@ -2,8 +2,8 @@
 
 use curt_proto::nfs4::{
     Attribute, Bitmap4, CompoundResults, CreateArgs4, CreateType4, Fattr4, Fsid4, GetattrArgs4, GetfhOk4,
-    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReaddirArgs4, RemoveArgs4, Secinfo,
-    SecinfoArgs4, SecinfoNoNameArgs4, SecinfoOk4, SequenceOk4, Verifier4,
+    LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReaddirArgs4, RemoveArgs4, RenameArgs4,
+    Secinfo, SecinfoArgs4, SecinfoNoNameArgs4, SecinfoOk4, SequenceOk4, Verifier4,
 };
 use curt_types::FileHandle;
 use curt_xdr::Opaque;
@@ -201,6 +201,80 @@ fn an_export_of_another_flavor_is_named_by_secinfo_and_otherwise_refused() {
         compound.push(&LookupArgs4 { name: Opaque::new(b"none").unwrap() });
     });
     assert_eq!(lookup, NfsStat4::Wrongsec);
+}
+
+// RFC: 8881 section 2.6.3.1.1: which operation fails after a filehandle of another flavor.
+#[test]
+fn a_filehandle_of_another_flavor_fails_where_the_rfc_says() {
+    let server = Server::with(vec![
+        export_for_flavor("/srv/sys", 1, CredentialFlavor::Sys),
+        export_for_flavor("/srv/none", 2, CredentialFlavor::None),
+    ]);
+    let client = server.client("one");
+    let sys = client.walk(&["srv", "sys"]).unwrap();
+    client.anonymous.set(true);
+    let none = client.walk(&["srv", "none"]).unwrap();
+    let name = || Opaque::new(b"name").unwrap();
+    fn put(object: &FileHandle) -> PutfhArgs4<'_> {
+        PutfhArgs4 { object: NfsFh4::from(object) }
+    }
+    let look = GetattrArgs4 { attributes: Attribute::set(&[Attribute::Type]) };
+    let failing = |operations: super::test_client::Operations<'_>| {
+        let reply = client.run(operations);
+        let header = *CompoundResults::new(&reply).unwrap().header();
+        (header.status, header.results - 1)
+    };
+    let wrong_at = |place| (NfsStat4::Wrongsec, place);
+    // SAVEFH does not count.
+    let saved = failing(&|c| {
+        c.push(&put(&sys));
+        c.bare(Nfs4Operation::Savefh);
+        c.push(&look);
+    });
+    assert_eq!(saved, wrong_at(1));
+    assert_eq!(
+        failing(&|c| {
+            c.push(&put(&sys));
+            c.bare(Nfs4Operation::Savefh);
+        }),
+        (NfsStat4::Ok, 2)
+    );
+    // The last of several decides, RESTOREFH too.
+    let restored = failing(&|c| {
+        c.push(&put(&sys));
+        c.bare(Nfs4Operation::Savefh);
+        c.push(&put(&none));
+        c.bare(Nfs4Operation::Restorefh);
+        c.push(&look);
+    });
+    assert_eq!(restored, wrong_at(4));
+    // OPEN by name fails itself, OPEN by handle does not.
+    let opening = super::test_client::opening("name", "owner", 1, 0);
+    assert_eq!(
+        failing(&|c| {
+            c.push(&put(&sys));
+            c.push(&opening);
+        }),
+        wrong_at(2)
+    );
+    let by_handle = curt_proto::nfs4::OpenArgs4 { claim: curt_proto::nfs4::OpenClaim::Fh, ..opening };
+    assert_eq!(
+        failing(&|c| {
+            c.push(&put(&sys));
+            c.push(&by_handle);
+        }),
+        wrong_at(1)
+    );
+    // SECINFO never fails so.
+    assert_eq!(flavors(&client, &sys, Some("name")), Ok(vec![1]));
+    // No flavor is right for both.
+    let renamed = failing(&|c| {
+        c.push(&put(&sys));
+        c.bare(Nfs4Operation::Savefh);
+        c.push(&put(&none));
+        c.push(&RenameArgs4 { from: name(), to: name() });
+    });
+    assert_eq!(renamed, (NfsStat4::Xdev, 4));
 }
 
 // SEMANTICS: stateful-1.

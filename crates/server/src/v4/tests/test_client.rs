@@ -131,6 +131,12 @@ impl Server {
 
     /// Calls with bytes as arguments of COMPOUND.
     pub(super) fn raw(&self, credential: OpaqueAuth<'_>, arguments: &[u8]) -> Vec<u8> {
+        let reply = self.call(credential, arguments);
+        super::valid_errors::check(&reply);
+        reply
+    }
+
+    fn call(&self, credential: OpaqueAuth<'_>, arguments: &[u8]) -> Vec<u8> {
         if let Some((transport, _)) = &self.connection {
             let credential = match credential {
                 OpaqueAuth::Sys(sys) => RpcCredential::Sys(AuthSysCredential {

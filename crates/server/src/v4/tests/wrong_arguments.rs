@@ -92,7 +92,7 @@ fn time(nanoseconds: u32) -> Option<SetTime4> {
 }
 
 /// The requests and their statuses.
-pub(super) const TRIES: [(&str, Push, NfsStat4); 51] = [
+pub(super) const TRIES: [(&str, Push, NfsStat4); 52] = [
     ("OPEN for no access", |c| open_bits(c, 0, 0), NfsStat4::Inval),
     ("OPEN with an unknown access", |c| open_bits(c, 0x10_0001, 0), NfsStat4::Inval),
     ("OPEN with an unknown wish for a delegation", |c| open_bits(c, 0x601, 0), NfsStat4::Inval),
@@ -139,7 +139,7 @@ pub(super) const TRIES: [(&str, Push, NfsStat4); 51] = [
             go(c, &FILE);
             c.push(&CommitArgs4 { offset: u64::MAX, count: 1 });
         },
-        NfsStat4::Inval,
+        NfsStat4::Ok,
     ),
     (
         "WRITE beyond the largest file",
@@ -314,6 +314,11 @@ pub(super) const TRIES: [(&str, Push, NfsStat4); 51] = [
         "DESTROY_CLIENTID of an unknown one",
         |c| c.push(&DestroyClientidArgs4 { clientid: Clientid(0) }),
         NfsStat4::StaleClientid,
+    ),
+    (
+        "SET_SSV without SP4_SSV",
+        |c| c.push(&SetSsvArgs4 { ssv: Opaque::default(), digest: Opaque::default() }),
+        NfsStat4::Inval,
     ),
     (
         "BACKCHANNEL_CTL without a flavor",
