@@ -205,6 +205,7 @@ fn open_time(op: &Op<'_>, inode: &Inode, flags: OpenFlags) -> OpenTime {
     let is_written = inode.facts().by_type.file_if_any().is_some_and(|file| file.write_opens > 0);
     let file = OpenedFile {
         size: inode.attributes().map_or(0, |known| known.size),
+        read_max: op.sb.core.data.options().read_size,
         has_data: inode
             .data_if_any()
             .is_some_and(|data| data.pages_since().is_some() || data.has_unwritten()),
@@ -216,7 +217,7 @@ fn open_time(op: &Op<'_>, inode: &Inode, flags: OpenFlags) -> OpenTime {
     op.sb.core.open_reads(|reads| rules::decide_open_time(decision, intent, file, reads))
 }
 
-fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision {
+pub(crate) fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision {
     let now = op.now();
     let written_here = inode.data_if_any().is_some_and(|data| data.has_unsent() || data.has_unwritten());
     let facts = inode.facts();

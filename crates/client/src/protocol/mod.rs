@@ -228,6 +228,11 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         true
     }
 
+    /// Whether a listing can tell the caller's rights as well.
+    fn lists_with_rights(&self) -> bool {
+        false
+    }
+
     /// Lists names of a directory; returns its attributes as well.
     fn list(
         &self,
@@ -444,6 +449,8 @@ pub struct ReaddirPage {
     pub names: Vec<ReaddirEntry>,
     /// The last entry ends the listing.
     pub end: bool,
+    /// The subset of [`ListRequest::rights`] that the caller has, if they were asked about.
+    pub granted: Option<Access>,
 }
 
 impl ReaddirPage {
@@ -608,6 +615,8 @@ pub struct ListRequest {
     pub size: u32,
     /// With handles and attributes (READDIRPLUS).
     pub plus: bool,
+    /// The caller's rights that are wanted beside ([`Protocol::lists_with_rights`]).
+    pub rights: Option<Access>,
 }
 
 /// The opener of a file, which each READ, WRITE and COMMIT carries. NFSv3 has no OPEN: it uses the

@@ -631,6 +631,10 @@ impl Protocol for NfsV4 {
         })
     }
 
+    fn lists_with_rights(&self) -> bool {
+        true
+    }
+
     fn list(
         &self,
         caller: RpcCaller<'_>,
@@ -655,6 +659,9 @@ impl Protocol for NfsV4 {
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, directory);
             get_attributes(operations, attributes::OBJECT);
+            if let Some(rights) = request.rights {
+                operations.push(&AccessArgs4 { access: rights.bits() });
+            }
             operations.push(&arguments);
             if dots {
                 operations.bare(Nfs4Operation::Lookupp);
@@ -665,11 +672,16 @@ impl Protocol for NfsV4 {
         let question = question(caller, Nfs4Operation::Readdir, &append);
         // The root of all has no parent, which is no failure of the listing: READDIR must not be
         // executed again for it.
-        let question =
-            CompoundRequest { main: 2, results_max: size.saturating_add(RESULTS_SMALL), ..question };
+        let main = 2 + u32::from(request.rights.is_some());
+        let question = CompoundRequest { main, results_max: size.saturating_add(RESULTS_SMALL), ..question };
         self.ask(&question, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let about = results.attributes()?;
+            let mut granted = None;
+            if let Some(rights) = request.rights {
+                let ok: AccessOk4 = done!(results.next(Nfs4Operation::Access), about);
+                granted = Some(Access::from_bits(ok.access).common(rights));
+            }
             match outcome(results.0.status(Nfs4Operation::Readdir).and_then(|status| match status {
                 NfsStat4::Ok => Ok(()),
                 status => Err(curt_proto::nfs4::ResultError::Failed(status)),
@@ -679,7 +691,7 @@ impl Protocol for NfsV4 {
                 Err(NfsStat4::NotSame) => return Ok((Err(Fault::BadCookie), about)),
                 Err(status) => return Ok((Err(fault(status)), about)),
             }
-            let mut page = listing::page(results, asked)?;
+            let mut page = ReaddirPage { granted, ..listing::page(results, asked)? };
             if dots {
                 let parent = match optional(results.0.next::<()>(Nfs4Operation::Lookupp)) {
                     Ok(Some(())) => results.values(attributes::FILEID)?.and_then(|values| values.fileid),
