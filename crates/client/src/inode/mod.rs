@@ -82,6 +82,8 @@ pub(crate) struct InodeFacts {
     /// The directory in whose listing it was last returned. Weak: a server may return two
     /// directories as entries of each other.
     listed_in: Option<Weak<Inode>>,
+    /// Its place there.
+    listed_at: u32,
 }
 
 impl Inode {
@@ -406,9 +408,10 @@ impl Inode {
 
     /// Records that its attributes were fetched with those of others in the directory `home`.
     /// Returns whether it had been used since the previous such fetch.
-    pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>) -> bool {
+    pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>, place: u32) -> bool {
         self.clear(InodeFlag::Stale);
         let mut facts = self.facts();
+        facts.listed_at = place;
         let is_known = facts.listed_in.as_ref().is_some_and(|known| known.as_ptr() == Arc::as_ptr(home));
         let former = if is_known { None } else { facts.listed_in.replace(Arc::downgrade(home)) };
         drop(facts);
@@ -433,6 +436,12 @@ impl Inode {
     /// The directory in whose listing it was last returned.
     pub(crate) fn listed_in(&self) -> Option<Arc<Self>> {
         self.facts().listed_in.as_ref()?.upgrade()
+    }
+
+    /// The same, with its place in the listing.
+    pub(crate) fn listed_at(&self) -> Option<(Arc<Self>, u32)> {
+        let facts = self.facts();
+        facts.listed_in.as_ref()?.upgrade().map(|home| (home, facts.listed_at))
     }
 
     /// Clears that directory, because the inode was moved or removed.

@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use crate::{
     api::{InodeId, OpenFlags, PageCacheState},
     data::{DataOwner, OpenMode},
-    inode::{Inode, InodeFlag, single_flight::InFlightCall},
+    inode::{Inode, InodeFlag, single_flight::InFlightCall, type_state::OpenedWith},
     open_file::{OpenFile, OpenFileLocks, OpenResult},
     ops::{
         close::OpenGuard,
@@ -133,9 +133,16 @@ pub(crate) fn opened(
         if flags.write {
             file.write_opens += 1;
         }
-        if file.opened_at_lookup.take() && !flags.write {
-            op.sb.core.lookup_opens(OpenReadBenefit::used_late);
-            op.sb.count(ClientCounter::LookupOpenUsed);
+        match file.opened_ahead.take().filter(|_| !flags.write) {
+            Some(OpenedWith::Lookup) => {
+                op.sb.core.lookup_opens(OpenReadBenefit::used_late);
+                op.sb.count(ClientCounter::LookupOpenUsed);
+            }
+            Some(OpenedWith::Sibling) => {
+                op.sb.core.sibling_opens(OpenReadBenefit::used_late);
+                op.sb.count(ClientCounter::SiblingOpenUsed);
+            }
+            None => {}
         }
         file.first_user.get_or_insert(op.identity.number);
         file.copies_invalidated

@@ -116,7 +116,8 @@ impl DirectoryListing {
         if state.is_complete {
             return FetchStart::AtEnd;
         }
-        let gap = ListingGap { cookie: state.end, index: state.slots.len(), is_shared: self.is_whole() };
+        let (index, first) = (state.slots.len(), state.count);
+        let gap = ListingGap { cookie: state.end, index, first, is_shared: self.is_whole() };
         let size = size(state.end, state.size);
         FetchStart::Send(FetchGuard::new(self, state), gap, size)
     }
@@ -176,7 +177,7 @@ impl ReaddirRequester {
         let plus = decision == ListingDecision::Plus;
         trace!(NfsReaddirCacheFill or NfsReaddirUncached, subject:
             verifier: u64::from_be_bytes(gap.cookie.verifier.0), dtsize: size, plus: plus, cache_index: gap.index);
-        let reply = self.send(gap.cookie, size, plus, interrupt);
+        let reply = self.send(gap, size, plus, interrupt);
         let done = reply.as_ref();
         trace!(NfsReaddirCacheFillDone or NfsReaddirUncachedDone, subject:
             entries: done.map_or(0, |reply| reply.page.names.len()), eof: done.is_ok_and(|reply| reply.page.end),
@@ -185,7 +186,8 @@ impl ReaddirRequester {
         reply
     }
 
-    fn send(&self, place: ReaddirCookie, size: u32, plus: bool, interrupt: &Interrupt) -> ReaddirResult {
+    fn send(&self, gap: ListingGap, size: u32, plus: bool, interrupt: &Interrupt) -> ReaddirResult {
+        let ListingGap { cookie: place, first, .. } = gap;
         let Self { core, inode, identity, rights } = self;
         let ticket = inode.facts().state.ticket();
         let caller = RpcCaller { credential: &identity.credential, interrupt };
@@ -209,7 +211,7 @@ impl ReaddirRequester {
         state.names_last = u32::try_from(page.names.len()).unwrap_or(u32::MAX);
         let label = complete::reply_label(ticket, &facts.state, is_adopted, sent_at);
         let origin = ListingOrigin { label, ticket, epoch: facts.contents() };
-        Ok(ReaddirReply { page, plus, size, origin, sent_at })
+        Ok(ReaddirReply { page, plus, size, origin, sent_at, first })
     }
 
     /// As [`Self::fetch`], with retries in more bytes if `size` was too small: while the server

@@ -75,8 +75,8 @@ use super::{
     Answer, CreateRequest, CreatedObject, DelegationEvents, FoundToOpen, FsstatReply, LinkAttributes,
     ListRequest, LockAnswer, LockEvents, LockMode, LookupReply, LookupToOpen, NfsReply, OpenCaller,
     OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RemoteLock, RenameAttributes,
-    RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner, WriteReply, deadline::within,
-    read_data::bytes_of,
+    RpcCaller, RpcClient, ShareAccess, SiblingToOpen, WantedWithOpen, WireLock, WireOwner, WriteReply,
+    deadline::within, read_data::bytes_of,
 };
 use crate::threads::Background;
 
@@ -200,6 +200,33 @@ impl NfsV4 {
         NfsReply { sent_at: self.rpc.now(), lost_at: None, outcome: Err(fault), attributes: A::default() }
     }
 
+    /// A file that was opened with another; `None` if it was not.
+    fn opened_beside(
+        &self,
+        results: &mut Results<'_>,
+        owner: OpenOwner<'_>,
+        sent: SentOpen,
+        rights: Access,
+        sibling: SiblingToOpen<'_>,
+    ) -> Result<Option<FoundToOpen>, DecodeError> {
+        if optional(results.0.next::<()>(Nfs4Operation::Putfh))?.is_none() {
+            return Ok(None);
+        }
+        let Some(ok) = optional(results.0.next::<OpenOk4<'_>>(Nfs4Operation::Open))? else {
+            return Ok(None);
+        };
+        let delegation = self.opened(sibling.file, owner, sent, OpenResult::from(&ok));
+        if delegation.is_none() {
+            self.close_soon();
+        }
+        let granted = optional(results.0.next::<AccessOk4>(Nfs4Operation::Access))?;
+        let granted = granted.map(|ok| Access::from_bits(ok.access).common(rights));
+        let found = LookupReply { handle: sibling.file.clone(), attributes: results.attributes()? };
+        let asked = usize::try_from(sibling.read).unwrap_or(usize::MAX);
+        let data = read_results::read_beside(results, asked)?;
+        Ok(Some(FoundToOpen { found, granted, data, was_opened: true, delegation }))
+    }
+
     /// A file is created by OPEN.
     fn create_file(
         &self,
@@ -308,12 +335,17 @@ impl Protocol for NfsV4 {
         file: &FileHandle,
         owner: OpenOwner<'_>,
         access: ShareAccess,
-        rights: Access,
-        read: Option<u32>,
+        wanted: WantedWithOpen<'_>,
     ) -> Answer<OpenReply, Option<Attributes>> {
+        let WantedWithOpen { rights, read, siblings } = wanted;
         let name = owner_name(owner.number);
-        let client = self.session.lock().client;
+        let (client, room) = {
+            let session = self.session.lock();
+            (session.client, session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS)
+        };
         let wanted_delegation = self.wants_delegation(file, access);
+        let room = if wanted_delegation.is_some() { usize::try_from(room).unwrap_or(0) } else { 0 };
+        let siblings = siblings.get(..room).unwrap_or(siblings);
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
         let arguments = with_wish(arguments, wanted_delegation.is_some());
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
@@ -324,13 +356,23 @@ impl Protocol for NfsV4 {
             if let Some(count) = read {
                 operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
             }
+            for sibling in siblings {
+                put_fh(operations, sibling.file);
+                operations.push(&arguments);
+                operations.push(&AccessArgs4 { access: rights.bits() });
+                get_attributes(operations, attributes::OBJECT);
+                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count: sibling.read });
+            }
         };
         let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
-        let results_max = (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
+        let length = |asked| (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
+        let beside = siblings.iter().map(|sibling| length(usize::try_from(sibling.read).unwrap_or(0)));
+        let results_max = beside.fold(length(asked), usize::saturating_add);
         // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
         // follows it.
         let question = question(caller, Nfs4Operation::Open, &append);
-        let request = CompoundRequest { results_max, main: 1, ..question };
+        let carries = siblings.is_empty();
+        let request = CompoundRequest { results_max, main: 1, carries, ..question };
         let _opening = wanted_delegation.map(|_| self.delegations.begin_opening());
         self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
@@ -341,7 +383,12 @@ impl Protocol for NfsV4 {
             let granted = Access::from_bits(granted.access).common(rights);
             let about = results.attributes()?;
             let data = if read.is_some() { read_results::read_beside(results, asked)? } else { None };
-            Ok((Ok(OpenReply { granted, data }), about))
+            let mut opened = Vec::with_capacity(siblings.len());
+            for sibling in siblings {
+                let Some(found) = self.opened_beside(results, owner, sent, rights, *sibling)? else { break };
+                opened.push(found);
+            }
+            Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
         })
     }
 

@@ -82,6 +82,9 @@ struct Open {
     had_users: bool,
 }
 
+/// The operations that open a file and read it, with their PUTFH.
+pub(super) const OPERATIONS: u32 = 5;
+
 /// An OPEN that was sent.
 #[derive(Clone, Copy)]
 pub(super) struct SentOpen {
