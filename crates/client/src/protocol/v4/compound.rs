@@ -30,11 +30,10 @@ use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 
 use super::{
     NfsV4,
-    delegation::DelegationEpoch,
     open::{OpenKey, OpenResult, Rider, RiderOperation, SentOpen, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
-    session::{Need, Purpose, SlotGuard, SlotTurn},
+    session::{Generation, Need, Purpose, SlotGuard, SlotTurn},
 };
 use crate::protocol::{
     OpenOwner, RpcCaller, ShareAccess,
@@ -80,6 +79,7 @@ pub(super) struct CompoundRequest<'a> {
 #[derive(Debug)]
 pub(super) struct CompoundReply {
     pub(super) call: CallResult,
+    generation: Generation,
     head: HeadShape,
     /// Why none of the intent's own operations was executed, if their open is the reason.
     refused: Option<NfsStat4>,
@@ -104,8 +104,7 @@ struct UsedOpen<'a> {
 #[derive(Clone)]
 struct DelayedOpen {
     credential: Arc<RpcCredential>,
-    /// It asks for a delegation.
-    wanted_delegation: Option<DelegationEpoch>,
+    wants_delegation: bool,
 }
 
 /// The operations of a [`Head`].
@@ -157,7 +156,7 @@ impl Encode for CompoundCall<'_> {
                 let name = owner_name(open.key.owner);
                 let (how, claim) = (OpenHow::NoCreate, OpenClaim::Fh);
                 let arguments = open_arguments(self.client, &name, ShareAccess::Read, how, claim);
-                operations.push(&with_wish(arguments, delayed.wanted_delegation.is_some()));
+                operations.push(&with_wish(arguments, delayed.wants_delegation));
             }
         }
         (self.append)(&mut operations, self.head.stateid());
@@ -193,6 +192,11 @@ impl CompoundReply {
         let mut results = CompoundResults::new(self.call.reply.results())?;
         skip_head(&mut results, &self.head)?;
         Ok(results)
+    }
+
+    /// The session that has executed it.
+    pub(super) const fn generation(&self) -> Generation {
+        self.generation
     }
 
     /// Why none of the intent's own operations was executed, if their open is the reason: then
@@ -412,8 +416,8 @@ impl NfsV4 {
             }
             Some((key, UsableOpen::Stateid(stateid))) => Some(UsedOpen { key, stateid, delayed: None }),
             Some((key, UsableOpen::Delayed(credential))) => {
-                let wanted_delegation = self.wants_delegation(&key.file, ShareAccess::Read);
-                let delayed = Some(DelayedOpen { credential, wanted_delegation });
+                let wants_delegation = self.wants_delegation(&key.file, ShareAccess::Read);
+                let delayed = Some(DelayedOpen { credential, wants_delegation });
                 Some(UsedOpen { key, stateid: Stateid::CURRENT, delayed })
             }
             Some((_, UsableOpen::Lost)) => {
@@ -458,9 +462,9 @@ impl NfsV4 {
             self.rode(rider, Ok(rider.stateid), generation);
         }
         if let (Some(open), Some(opened)) = (&sent.head.open, consumed.opened) {
-            self.opened_within(open, opened);
+            self.opened_within(open, opened, generation);
         }
-        Ok(Attempt::Done(CompoundReply { call: result, head: shape, refused: None }))
+        Ok(Attempt::Done(CompoundReply { call: result, generation, head: shape, refused: None }))
     }
 
     /// The operations for opens that are added to this compound.
@@ -492,7 +496,7 @@ impl NfsV4 {
     }
 
     /// A rider was executed, or refused with this status.
-    fn rode(&self, rider: &Rider, outcome: Result<Stateid, NfsStat4>, generation: u64) {
+    fn rode(&self, rider: &Rider, outcome: Result<Stateid, NfsStat4>, generation: Generation) {
         match rider.returned() {
             Some(returned) => {
                 if self.delegations.returned(returned, outcome.map(|_| ())) {
@@ -504,11 +508,12 @@ impl NfsV4 {
     }
 
     /// A delayed OPEN was executed.
-    fn opened_within(&self, open: &UsedOpen<'_>, opened: OpenResult) {
+    fn opened_within(&self, open: &UsedOpen<'_>, opened: OpenResult, generation: Generation) {
         if let Some(delayed) = &open.delayed {
             let owner = OpenOwner { number: open.key.owner, credential: &delayed.credential };
-            let wish = SentOpen { access: ShareAccess::Read, wanted_delegation: delayed.wanted_delegation };
-            self.opened(&open.key.file, owner, wish, opened);
+            let wants_delegation = delayed.wants_delegation;
+            let sent = SentOpen { access: ShareAccess::Read, wants_delegation, generation };
+            self.opened(&open.key.file, owner, sent, opened);
         }
     }
 
@@ -574,7 +579,7 @@ impl NfsV4 {
         {
             return Ok(attempt);
         }
-        Ok(Attempt::Done(CompoundReply { call: result, head: shape, refused }))
+        Ok(Attempt::Done(CompoundReply { call: result, generation, head: shape, refused }))
     }
 
     /// Judges what precedes the operations of the intent.
@@ -582,7 +587,7 @@ impl NfsV4 {
         &self,
         results: &mut CompoundResults<'_>,
         head: &mut Head<'_>,
-        generation: u64,
+        generation: Generation,
     ) -> Result<HeadOutcome, CallError> {
         let mut riders = std::mem::take(&mut head.riders).into_iter();
         while let Some(rider) = riders.next() {
@@ -606,7 +611,7 @@ impl NfsV4 {
         if open.delayed.is_some() {
             let opened = outcome(results.next::<OpenOk4<'_>>(Nfs4Operation::Open));
             match self.decoded(opened)? {
-                Ok(ok) => self.opened_within(open, OpenResult::from(&ok)),
+                Ok(ok) => self.opened_within(open, OpenResult::from(&ok), generation),
                 Err(status) => return Ok(HeadOutcome::Refused(status)),
             }
         }
@@ -620,7 +625,7 @@ impl NfsV4 {
         request: &CompoundRequest<'_>,
         head: &Head<'_>,
         status: NfsStat4,
-        generation: u64,
+        generation: Generation,
     ) -> Option<Attempt> {
         match (status, &head.open) {
             (NfsStat4::Delay | NfsStat4::Grace, _) => Some(Attempt::Wait),
@@ -756,6 +761,7 @@ pub(super) fn lost(now: Instant) -> CompoundReply {
     let reply = curt_rpc::client::CallReply::from_results(Vec::new());
     CompoundReply {
         call: CallResult { reply, sent_at: now, lost_at: None },
+        generation: Generation::default(),
         head: HeadShape::default(),
         refused: Some(NfsStat4::Io),
     }

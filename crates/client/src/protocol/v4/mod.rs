@@ -192,7 +192,7 @@ impl NfsV4 {
             return Ok((Err(fault(status)), A::default()));
         }
         let results = self.decoded(reply.results())?;
-        self.decoded(judge(&mut Results(results)))
+        self.decoded(judge(&mut Results(results, reply.generation())))
     }
 
     /// A local refusal, for a request that cannot be encoded.
@@ -289,8 +289,9 @@ impl NfsV4 {
                     return Ok((Ok(Err(fault)), Wcc::default()));
                 }
             }
+            let generation = results.1;
             let created = created(results, |handle| {
-                let sent = SentOpen { access, wanted_delegation: None };
+                let sent = SentOpen { access, wants_delegation: false, generation };
                 self.opened(handle, owner, sent, OpenResult::from(&ok));
             })?;
             results.pass(Nfs4Operation::Restorefh)?.ok();
@@ -343,11 +344,11 @@ impl Protocol for NfsV4 {
             let session = self.session.lock();
             (session.client, session.operations_max.saturating_sub(1 + open::OPERATIONS) / open::OPERATIONS)
         };
-        let wanted_delegation = self.wants_delegation(file, access);
-        let room = if wanted_delegation.is_some() { usize::try_from(room).unwrap_or(0) } else { 0 };
+        let wants_delegation = self.wants_delegation(file, access);
+        let room = if wants_delegation { usize::try_from(room).unwrap_or(0) } else { 0 };
         let siblings = siblings.get(..room).unwrap_or(siblings);
         let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = with_wish(arguments, wanted_delegation.is_some());
+        let arguments = with_wish(arguments, wants_delegation);
         let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
             put_fh(operations, file);
             operations.push(&arguments);
@@ -373,11 +374,11 @@ impl Protocol for NfsV4 {
         let question = question(caller, Nfs4Operation::Open, &append);
         let carries = siblings.is_empty();
         let request = CompoundRequest { results_max, main: 1, carries, ..question };
-        let _opening = wanted_delegation.map(|_| self.delegations.begin_opening());
+        let _opening = wants_delegation.then(|| self.delegations.begin_opening());
         self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
-            let sent = SentOpen { access, wanted_delegation };
+            let sent = SentOpen { access, wants_delegation, generation: results.1 };
             self.opened(file, owner, sent, OpenResult::from(&ok));
             let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
             let granted = Access::from_bits(granted.access).common(rights);
