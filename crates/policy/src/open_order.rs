@@ -1,9 +1,10 @@
 //! Opens of a directory's files in an order: which files are opened together.
 //!
 //! A program that reads a tree opens each file of a directory, in the order in which they are
-//! listed or in that of their names, forward or backward. With read delegations an OPEN is of use whenever it is sent: so
-//! the request for a file carries the OPENs and the READs of those that are expected next. As with
-//! all that is done ahead, the measured benefit decides whether that goes on.
+//! listed or in that of their names, forward or backward. With read delegations an OPEN is of use
+//! whenever it is sent: so the request for a file carries the OPENs and the READs of those that are
+//! expected next. As with all that is done ahead, the measured benefit decides whether that goes
+//! on.
 
 use crate::open::OpenReadBenefit;
 

@@ -18,7 +18,7 @@ use std::{
     fmt,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed},
     },
 };
 
@@ -50,6 +50,9 @@ pub(crate) struct Inode {
     lookups: AtomicU32,
     /// The flags; outside the facts, where they would take eight bytes. All accesses are relaxed.
     flags: AtomicU8,
+    /// Its place in that listing in which it was last returned; the largest value stands for all
+    /// from there on. Relaxed accesses: a wrong place is noticed by its name.
+    listed_at: AtomicU16,
 }
 
 #[cfg(test)]
@@ -82,8 +85,6 @@ pub(crate) struct InodeFacts {
     /// The directory in whose listing it was last returned. Weak: a server may return two
     /// directories as entries of each other.
     listed_in: Option<Weak<Inode>>,
-    /// Its place there.
-    listed_at: u32,
 }
 
 impl Inode {
@@ -96,6 +97,7 @@ impl Inode {
             data: OnceLock::new(),
             lookups: AtomicU32::new(0),
             flags: AtomicU8::new(0),
+            listed_at: AtomicU16::new(0),
         }
     }
 
@@ -411,7 +413,7 @@ impl Inode {
     pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>, place: u32) -> bool {
         self.clear(InodeFlag::Stale);
         let mut facts = self.facts();
-        facts.listed_at = place;
+        self.listed_at.store(u16::try_from(place).unwrap_or(u16::MAX), Relaxed);
         let is_known = facts.listed_in.as_ref().is_some_and(|known| known.as_ptr() == Arc::as_ptr(home));
         let former = if is_known { None } else { facts.listed_in.replace(Arc::downgrade(home)) };
         drop(facts);
@@ -440,8 +442,7 @@ impl Inode {
 
     /// The same, with its place in the listing.
     pub(crate) fn listed_at(&self) -> Option<(Arc<Self>, u32)> {
-        let facts = self.facts();
-        facts.listed_in.as_ref()?.upgrade().map(|home| (home, facts.listed_at))
+        self.listed_in().map(|home| (home, self.listed_at.load(Relaxed).into()))
     }
 
     /// Clears that directory, because the inode was moved or removed.

@@ -117,8 +117,8 @@ pub(crate) struct FileDelegation {
     pub(super) since: Moment,
 }
 
-/// A file was opened before a program has opened it, and not used since. Relaxed accesses: it stands
-/// for itself.
+/// A file was opened before a program has opened it, and not used since. Relaxed accesses: it
+/// stands for itself.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedAhead(AtomicU8);
 

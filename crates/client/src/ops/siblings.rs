@@ -65,8 +65,8 @@ pub(crate) fn expected(op: &Op<'_>, inode: &Arc<Inode>, size: u64) -> Siblings {
     Siblings(found.unwrap_or_default())
 }
 
-/// Records an open of what is listed at `ordinal`. Returns the order, the place and the direction in
-/// which the next opens are expected.
+/// Records an open of what is listed at `ordinal`. Returns the order, the place and the direction
+/// in which the next opens are expected.
 fn next_in_order(
     op: &Op<'_>,
     home: &Inode,
@@ -80,8 +80,9 @@ fn next_in_order(
         let mut next = None;
         for (order, place) in places {
             let Some(place) = place else { continue };
-            let direction = orders[order as usize].opened(place, benefit);
-            next = next.or(direction.map(|direction| (order, place, direction)));
+            if let Some(direction) = orders[order as usize].opened(place, benefit) {
+                next.get_or_insert((order, place, direction));
+            }
         }
         next
     })

@@ -318,7 +318,8 @@ impl ListingState {
         chunk.entry(index)
     }
 
-    /// Brings the names into the order of their bytes. `false`: they are too many, or not all known.
+    /// Brings the names into the order of their bytes. `false`: they are too many, or not all
+    /// known.
     fn sort_names(&mut self) -> bool {
         if !self.is_complete || self.is_evicted || self.count > NAMES_SORTED_MAX {
             return false;

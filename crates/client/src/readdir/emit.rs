@@ -350,8 +350,8 @@ pub fn opendir(op: &Op<'_>, id: InodeId) -> Result<OpenDirectory, Errno> {
     Ok(OpenDirectory { inode, identity, was_listed, cursor })
 }
 
-/// Lists a directory with the request that its open takes, if no listing of it is known. The listing
-/// serves the first reader as any other cached one does.
+/// Lists a directory with the request that its open takes, if no listing of it is known. The
+/// listing serves the first reader as any other cached one does.
 fn list_at_open(
     op: &Op<'_>,
     inode: &Arc<Inode>,

@@ -306,8 +306,8 @@ impl ReaddirRequester {
     }
 }
 
-/// Requests the first names of a directory together with the rights of its opener. `None`: the server
-/// has refused one of the two, and the opener has to ask for its rights alone.
+/// Requests the first names of a directory together with the rights of its opener. `None`: the
+/// server has refused one of the two, and the opener has to ask for its rights alone.
 ///
 /// # Errors
 /// No answer; EIO: the server lists names in a loop.

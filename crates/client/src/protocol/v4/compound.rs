@@ -431,7 +431,7 @@ impl NfsV4 {
             }
         };
         let is_opening = open.as_ref().is_some_and(|open| open.delayed.is_some());
-        let _opening = is_opening.then(|| self.delegations.begin_opening());
+        let opening = is_opening.then(|| self.delegations.begin_opening());
         let riders = self.riders(request, &slot, carries);
         let sent = SentCompound { request, slot, head: Head { riders, open } };
         let shape = sent.head.shape();
@@ -447,6 +447,9 @@ impl NfsV4 {
         let result = match result {
             Ok(result) => result,
             Err(error) => {
+                if let Some(opening) = opening {
+                    opening.lose_reply(request.caller.credential);
+                }
                 self.put_back_riders(sent.head.riders);
                 return Err(error);
             }

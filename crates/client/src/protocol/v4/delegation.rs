@@ -6,7 +6,10 @@
 //! forgets it. The least recently used ones are returned first, by second chance.
 //!
 //! A recall can arrive before the reply to the OPEN that granted the delegation. As long as such
-//! replies are outstanding, recalls of unknown delegations are remembered.
+//! replies are outstanding, recalls of unknown delegations are remembered: of all of them, whether
+//! or not the server says by referring triples which it means (section 2.10.6.3), since a slot is
+//! free before its reply is dealt with. A reply that nobody waits for any more, as its caller was
+//! interrupted, may have granted a delegation too: what is unknown and recalled is returned then.
 //!
 //! What ends is reported before its DELEGRETURN can be sent, with no lock held. Sends nothing.
 
@@ -55,6 +58,8 @@ struct Delegations {
     last_opening: u64,
     /// Recalls of unknown delegations, each with the last OPEN that may get it.
     early_recalls: Vec<([u8; 12], u64)>,
+    /// The credential of the last OPEN whose reply was not waited for.
+    lost_reply: Option<Arc<RpcCredential>>,
     expectation: GrantExpectation,
     /// The first session since the server has forgotten them.
     valid_since: Generation,
@@ -92,6 +97,13 @@ pub(super) struct ReturnedDelegation {
 pub(super) struct OpeningGuard<'a> {
     table: &'a DelegationTable,
     number: u64,
+}
+
+impl OpeningGuard<'_> {
+    /// The OPEN may have been executed, and its reply is not waited for.
+    pub(super) fn lose_reply(&self, credential: &RpcCredential) {
+        self.table.state.lock().lost_reply = Some(Arc::new(credential.clone()));
+    }
 }
 
 impl Drop for OpeningGuard<'_> {
@@ -330,6 +342,7 @@ impl DelegationTable {
             Some(_) => RecalledHolding::Held,
             None => RecalledHolding::Unknown {
                 is_opening: !state.opening.is_empty(),
+                is_reply_lost: state.lost_reply.is_some(),
                 remembered: state.early_recalls.len(),
             },
         };
@@ -352,6 +365,18 @@ impl DelegationTable {
                 NfsStat4::Ok
             }
             RecallDecision::Delay => NfsStat4::Delay,
+            RecallDecision::ReturnUnknown => {
+                let Some(credential) = state.lost_reply.clone() else { return NfsStat4::BadStateid };
+                let key = OpenKey { file: file.clone(), owner: u32::MAX };
+                let is_waiting = |waiting: &ReturnedDelegation| waiting.stateid.other == stateid.other;
+                if !state.to_return.iter().any(is_waiting) {
+                    let returned = ReturnedDelegation { key, stateid, credential, is_tied: false };
+                    state.to_return.push_back(returned);
+                }
+                drop(state);
+                self.return_now();
+                NfsStat4::Ok
+            }
             RecallDecision::Refuse => NfsStat4::BadStateid,
         }
     }
@@ -453,6 +478,7 @@ impl DelegationTable {
         state.order.clear();
         state.to_return.clear();
         state.early_recalls.clear();
+        state.lost_reply = None;
         state.expectation = GrantExpectation::default();
         state.valid_since = next;
         drop(state);
@@ -461,7 +487,8 @@ impl DelegationTable {
         }
     }
 
-    /// Whether the delegation that came with an open has to be reclaimed with it: then that is done.
+    /// Whether the delegation that came with an open has to be reclaimed with it: then that is
+    /// done.
     pub(super) fn take_reclaim(&self, key: &OpenKey) -> bool {
         let state = &mut *self.state.lock();
         let position = state.to_reclaim.iter().position(|waiting| waiting.key == *key);
@@ -617,6 +644,20 @@ mod tests {
         assert_eq!(rig.table.recall(&file(9), stateid(9)), NfsStat4::Delay);
         drop(second);
         assert_eq!(rig.table.recall(&file(9), stateid(9)), NfsStat4::BadStateid);
+    }
+
+    #[test]
+    fn a_recall_of_what_an_interrupted_open_may_have_brought_is_answered_by_its_return() {
+        let rig = Rig::new();
+        let opening = rig.table.begin_opening();
+        opening.lose_reply(&rig.credential);
+        drop(opening);
+        for _ in 0..2 {
+            assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::Ok);
+        }
+        assert_eq!(rig.returns(), [1], "once");
+        rig.table.forgotten_by_server(Generation::default().next());
+        assert_eq!(rig.table.recall(&file(1), stateid(1)), NfsStat4::BadStateid);
     }
 
     #[test]

@@ -374,8 +374,8 @@ impl Protocol for NfsV4 {
         let question = question(caller, Nfs4Operation::Open, &append);
         let carries = siblings.is_empty();
         let request = CompoundRequest { results_max, main: 1, carries, ..question };
-        let _opening = wants_delegation.then(|| self.delegations.begin_opening());
-        self.ask(&request, |results| {
+        let opening = wants_delegation.then(|| self.delegations.begin_opening());
+        let answer = self.ask(&request, |results| {
             done!(results.pass(Nfs4Operation::Putfh), None);
             let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
             let sent = SentOpen { access, wants_delegation, generation: results.1 };
@@ -390,7 +390,11 @@ impl Protocol for NfsV4 {
                 opened.push(found);
             }
             Ok((Ok(OpenReply { granted, data, siblings: opened }), about))
-        })
+        });
+        if let (Some(opening), Err(_)) = (&opening, &answer) {
+            opening.lose_reply(caller.credential);
+        }
+        answer
     }
 
     fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {

@@ -367,8 +367,8 @@ impl OpenTable {
         is_open
     }
 
-    /// The server has executed an OPEN. Without users the open is idle. `false`: it has forgotten it
-    /// since.
+    /// The server has executed an OPEN. Without users the open is idle. `false`: it has forgotten
+    /// it since.
     pub(super) fn opened(
         &self,
         file: &FileHandle,
