@@ -76,6 +76,8 @@ pub enum RecalledHolding {
     Unknown {
         /// Replies to OPENs that may have granted it have not arrived.
         is_opening: bool,
+        /// Such a reply was not waited for.
+        is_reply_lost: bool,
         /// Recalls that are remembered.
         remembered: usize,
     },
@@ -93,6 +95,8 @@ pub enum RecallDecision {
     Remember,
     /// NFS4ERR_DELAY: too many are remembered.
     Delay,
+    /// It is returned as the recall names it.
+    ReturnUnknown,
     /// NFS4ERR_BAD_STATEID.
     Refuse,
 }
@@ -102,8 +106,11 @@ pub const fn decide_recall(holding: RecalledHolding) -> RecallDecision {
     match holding {
         RecalledHolding::Held => RecallDecision::Return,
         RecalledHolding::Returning => RecallDecision::Wait,
+        RecalledHolding::Unknown { is_opening: false, is_reply_lost: true, .. } => {
+            RecallDecision::ReturnUnknown
+        }
         RecalledHolding::Unknown { is_opening: false, .. } => RecallDecision::Refuse,
-        RecalledHolding::Unknown { is_opening: true, remembered } if remembered < EARLY_RECALLS_MAX => {
+        RecalledHolding::Unknown { is_opening: true, remembered, .. } if remembered < EARLY_RECALLS_MAX => {
             RecallDecision::Remember
         }
         RecalledHolding::Unknown { is_opening: true, .. } => RecallDecision::Delay,
@@ -205,12 +212,16 @@ mod tests {
 
     #[test]
     fn a_recall_is_remembered_only_while_a_reply_may_bring_its_delegation() {
-        let unknown = |is_opening, remembered| RecalledHolding::Unknown { is_opening, remembered };
+        let is_reply_lost = false;
+        let unknown =
+            |is_opening, remembered| RecalledHolding::Unknown { is_opening, is_reply_lost, remembered };
         assert_eq!(decide_recall(RecalledHolding::Held), RecallDecision::Return);
         assert_eq!(decide_recall(RecalledHolding::Returning), RecallDecision::Wait);
         assert_eq!(decide_recall(unknown(false, 0)), RecallDecision::Refuse);
         assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX - 1)), RecallDecision::Remember);
         assert_eq!(decide_recall(unknown(true, EARLY_RECALLS_MAX)), RecallDecision::Delay);
+        let lost = RecalledHolding::Unknown { is_opening: false, is_reply_lost: true, remembered: 0 };
+        assert_eq!(decide_recall(lost), RecallDecision::ReturnUnknown);
     }
 
     #[test]

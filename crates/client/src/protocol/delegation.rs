@@ -10,7 +10,7 @@ use std::{
 };
 
 use curt_policy::Moment;
-use curt_types::FileHandle;
+use curt_types::{Attributes, FileHandle};
 
 /// Until when the server is certain to keep the client's state: the end of the lease.
 #[derive(Debug, Default)]
@@ -114,6 +114,10 @@ pub enum DelegationEnd {
 pub trait DelegationEvents: Send + Sync {
     /// The server has granted a delegation.
     fn granted(&self, file: &FileHandle, delegation: &Arc<HeldDelegation>);
+
+    /// A delegation of before a restart of the server was granted again, and this is the file since
+    /// then.
+    fn confirmed(&self, _file: &FileHandle, _attributes: &Attributes, _sent_at: Instant) {}
 
     /// A delegation has ended.
     fn ended(&self, file: &FileHandle, why: DelegationEnd);

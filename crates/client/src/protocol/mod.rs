@@ -82,20 +82,19 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Opens a file, which [`Protocol::share_open`] then finds. Returns the subset of `rights` that
-    /// the owner has, and the file's attributes; with `read` perhaps also as many of the file's
-    /// first bytes, which are of this state of the file.
+    /// Opens a file, which [`Protocol::share_open`] then finds. Returns the subset of the rights
+    /// that the owner has, and the file's attributes; perhaps also what is wanted beside, the data
+    /// of this state of the file.
     fn open(
         &self,
         caller: RpcCaller<'_>,
         file: &FileHandle,
         _owner: OpenOwner<'_>,
         _access: ShareAccess,
-        rights: Access,
-        _read: Option<u32>,
+        wanted: WantedWithOpen<'_>,
     ) -> Answer<OpenReply, Option<Attributes>> {
-        let answer = self.access(caller, file, rights)?;
-        let outcome = answer.outcome.map(|granted| OpenReply { granted, data: None });
+        let answer = self.access(caller, file, wanted.rights)?;
+        let outcome = answer.outcome.map(|granted| OpenReply { granted, data: None, siblings: Vec::new() });
         let NfsReply { sent_at, lost_at, attributes, .. } = answer;
         Ok(NfsReply { sent_at, lost_at, outcome, attributes })
     }
@@ -226,6 +225,11 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// that it does not.
     fn lists_attributes(&self) -> bool {
         true
+    }
+
+    /// Whether a listing can tell the caller's rights as well.
+    fn lists_with_rights(&self) -> bool {
+        false
     }
 
     /// Lists names of a directory; returns its attributes as well.
@@ -395,6 +399,26 @@ pub struct PathReply {
     pub data: Option<ReadData>,
 }
 
+/// What is wanted with an open.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedWithOpen<'a> {
+    /// The rights that are asked about.
+    pub rights: Access,
+    /// This number of the file's first bytes.
+    pub read: Option<u32>,
+    /// Other files, which are opened for reading by the same owner to get delegations.
+    pub siblings: &'a [SiblingToOpen<'a>],
+}
+
+/// A file that is opened and read with another.
+#[derive(Clone, Copy, Debug)]
+pub struct SiblingToOpen<'a> {
+    /// The file.
+    pub file: &'a FileHandle,
+    /// The number of bytes.
+    pub read: u32,
+}
+
 /// The result of an open.
 #[derive(Clone, Debug)]
 pub struct OpenReply {
@@ -402,6 +426,8 @@ pub struct OpenReply {
     pub granted: Access,
     /// The file's first bytes, if the server returned them.
     pub data: Option<ReadData>,
+    /// The first of [`WantedWithOpen::siblings`] that were opened.
+    pub siblings: Vec<FoundToOpen>,
 }
 
 /// The result of a WRITE.
@@ -439,6 +465,8 @@ pub struct ReaddirPage {
     pub names: Vec<ReaddirEntry>,
     /// The last entry ends the listing.
     pub end: bool,
+    /// The subset of [`ListRequest::rights`] that the caller has, if they were asked about.
+    pub granted: Option<Access>,
 }
 
 impl ReaddirPage {
@@ -603,6 +631,8 @@ pub struct ListRequest {
     pub size: u32,
     /// With handles and attributes (READDIRPLUS).
     pub plus: bool,
+    /// The caller's rights that are wanted beside ([`Protocol::lists_with_rights`]).
+    pub rights: Option<Access>,
 }
 
 /// The opener of a file, which each READ, WRITE and COMMIT carries. NFSv3 has no OPEN: it uses the
