@@ -137,6 +137,11 @@ impl Export {
         &self.clients
     }
 
+    /// Whether exports are mounted on directories of this one.
+    pub(crate) fn has_children(&self) -> bool {
+        !self.children.is_empty()
+    }
+
     /// The export that is mounted on a directory of this one.
     pub(crate) fn child_at(&self, node: &NodeHandle) -> Option<ExportId> {
         if self.children.is_empty() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use curt_proto::nfs4::NfsStat4;
 use curt_rpc::server::CallFailure;
 use curt_types::{Attributes, Fault, FileHandle, FileKind};
+use curt_vfs::FsCred;
 
 use super::object::Object;
 use super::outcome::{OpFailure, Outcome};
@@ -145,7 +146,10 @@ pub(super) fn lookup<'r>(
     name: &[u8],
 ) -> Result<Object<'r>, OpFailure> {
     match directory {
-        Object::WrongFlavor(_) => Err(NfsStat4::Wrongsec.into()),
+        Object::WrongFlavor(handle) => {
+            check(name)?;
+            mounted_below(request, handle, name)?.ok_or(OpFailure::Status(NfsStat4::Wrongsec))
+        }
         Object::Pseudo(node) => {
             check(name)?;
             let found = node.directory().children.iter().find(|(_, own)| *own == name);
@@ -166,6 +170,23 @@ pub(super) fn lookup<'r>(
             child(request, target, &node, name)
         }
     }
+}
+
+/// The root of the export that is mounted at a name in a directory, whose own export refuses the
+/// flavor: the flavors of the former count (RFC 8881 section 2.6.3.1.1.3). Nothing else is shown.
+fn mounted_below<'r>(
+    request: &mut NfsRequest<'r, '_>,
+    directory: &FileHandle,
+    name: &[u8],
+) -> Result<Option<Object<'r>>, OpFailure> {
+    let contents = request.service.key.verify(directory.as_bytes())?;
+    let exports = request.service.exports.current();
+    let outer = exports.by_id(contents.export).filter(|export| export.has_children());
+    let Some(outer) = outer else { return Ok(None) };
+    request.context.may_block();
+    let found = outer.vfs.lookup(&FsCred::new(0, 0, &[]), &contents.node, name);
+    let inner = found.value.ok().and_then(|node| outer.child_at(&node.handle));
+    inner.map_or(Ok(None), |id| export_root(request, id))
 }
 
 /// The status of an operation that failed on a directory: a symbolic link in its place has a status

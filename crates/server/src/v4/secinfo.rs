@@ -17,13 +17,11 @@ pub(super) fn secinfo<'r>(
 ) -> Outcome {
     let SecinfoArgs4 { name } = decoded(arguments)?;
     let directory = compound.current()?;
-    let found = match &directory {
-        // Nothing is looked up in an export that refuses the flavor. The status for that is none of
-        // SECINFO (RFC 8881 section 2.6.3.1.1.5): the name gets the flavors of the directory.
-        Object::WrongFlavor(_) => names::check(name.bytes()).map(|()| directory),
-        Object::Exported(_) | Object::Pseudo(_) => {
-            names::lookup(&mut compound.request, &directory, name.bytes())
-        }
+    let found = match names::lookup(&mut compound.request, &directory, name.bytes()) {
+        // WRONGSEC is no status of SECINFO (RFC 8881 section 2.6.3.1.1.5). Names of an export that
+        // refuses the flavor are not looked up: they get the flavors of the directory.
+        Err(OpFailure::Status(NfsStat4::Wrongsec)) => Ok(directory),
+        found => found,
     };
     answer(compound, &found.map_err(no_link)?, reply)
 }

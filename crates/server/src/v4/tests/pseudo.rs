@@ -5,7 +5,8 @@ use curt_proto::nfs4::{
     LookupArgs4, Nfs4Operation, NfsFh4, NfsStat4, PutfhArgs4, ReaddirArgs4, RemoveArgs4, RenameArgs4,
     Secinfo, SecinfoArgs4, SecinfoNoNameArgs4, SecinfoOk4, SequenceOk4, Verifier4,
 };
-use curt_types::FileHandle;
+use curt_types::{FileHandle, SetAttributes};
+use curt_vfs::{FsCred, NewNode};
 use curt_xdr::Opaque;
 
 use super::test_client::{Server, TestClient, creating, export, export_for_flavor, root_export, rules};
@@ -275,6 +276,41 @@ fn a_filehandle_of_another_flavor_fails_where_the_rfc_says() {
         c.push(&RenameArgs4 { from: name(), to: name() });
     });
     assert_eq!(renamed, (NfsStat4::Xdev, 4));
+}
+
+// RFC: 8881 section 2.6.3.1.1.3: the flavors of the name count, not those of its directory.
+#[test]
+fn an_export_is_entered_with_its_flavor_from_an_export_of_another() {
+    let outer = export_for_flavor("/srv/outer", 1, CredentialFlavor::Sys);
+    let set = SetAttributes::with_mode(0o755);
+    for name in ["inner", "other"] {
+        let made = outer.vfs.make(
+            &FsCred::new(0, 0, &[]),
+            &outer.vfs.root(),
+            name.as_bytes(),
+            NewNode::Directory(&set),
+        );
+        made.value.unwrap();
+    }
+    let server = Server::with(vec![outer, export_for_flavor("/srv/outer/inner", 2, CredentialFlavor::None)]);
+    let client = server.client("one");
+    let outer = client.walk(&["srv", "outer"]).unwrap();
+    let look_up = |name: &str| {
+        client.at(&outer, &|compound| {
+            compound.push(&LookupArgs4 { name: Opaque::new(name.as_bytes()).unwrap() });
+            compound.push(&GetattrArgs4 { attributes: Attribute::set(&[Attribute::Type]) });
+        })
+    };
+    assert_eq!((look_up("inner"), look_up("other")), (NfsStat4::Wrongsec, NfsStat4::Ok));
+    assert_eq!(flavors(&client, &outer, Some("inner")), Ok(vec![0]));
+    client.anonymous.set(true);
+    assert_eq!(look_up("inner"), NfsStat4::Ok);
+    assert_eq!(flavors(&client, &outer, Some("inner")), Ok(vec![0]));
+    // Others of its names are not shown, whether they exist or not.
+    for name in ["other", "missing"] {
+        assert_eq!(look_up(name), NfsStat4::Wrongsec);
+        assert_eq!(flavors(&client, &outer, Some(name)), Ok(vec![1]));
+    }
 }
 
 // SEMANTICS: stateful-1.
