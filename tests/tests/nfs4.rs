@@ -134,8 +134,8 @@ fn linux_replays_page_over_4_2_with_as_few_requests_as_to_knfsd() -> Result<()> 
     replay(Workload::Page, 2, &[], &PAGE)
 }
 
-/// With CURT_FULL=1 also at knfsd without delegations, on the same machine: no server can tell the
-/// Linux client how long attributes last, so both get the same requests in the same time.
+/// With CURT_FULL=1 also at knfsd without delegations, on the same machine: how many GETATTRs of
+/// expired attributes are among the requests depends on the time that the replay takes.
 #[test]
 fn linux_replays_page_without_delegations_with_as_few_requests_as_to_knfsd() -> Result<()> {
     replay(Workload::Page, 2, &["--delegations=off"], &PAGE_UNDELEGATED)?;
