@@ -658,25 +658,22 @@ fn check_cycle(mount: &LockingMount) {
 // SEMANTICS: lock-11.
 #[test]
 fn a_grant_that_completes_a_cycle_is_a_deadlock_for_who_waits_for_it() {
-    for order in [LockOrder::LocalFirst, LockOrder::ServerFirst] {
-        let mount = LockingMount::with(LockOptions { order, ..LockOptions::default() });
-        mount.mounted.put(&root(), mount.mounted.client.root(), "g", 0o666, b"");
-        let other = open(&mount.mounted, "g", OpenFlags::writing());
-        let op = mount.mounted.client.op(&root());
-        assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
-        assert_eq!(ops::lock_and_wait(&op, &other, want(2, range(0, 9), W, true)), Ok(()));
-        // Two threads of one process wait: for the first file, and for the second.
-        let granted = mount.waits(3, range(0, 9));
-        let waits = mount.begin(&root(), &other, want(3, range(0, 9), W, true));
-        let fails = mount.waits(2, range(0, 9));
-        assert_eq!(fails.try_recv(), Err(mpsc::TryRecvError::Empty), "{order:?}");
-        assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
-        assert_eq!(granted.recv_timeout(SOON), Ok(Ok(())), "{order:?}");
-        assert_eq!(fails.recv_timeout(SOON), Ok(Err(Errno::DEADLK)), "{order:?}");
-        let unlocked = ops::unlock_and_wait(&op, &other, LockOwner::Posix(2), ByteRange::WHOLE);
-        assert_eq!(unlocked, Ok(()));
-        assert_eq!(waits.recv_timeout(SOON), Ok(Ok(())), "{order:?}");
-    }
+    let mount = LockingMount::new();
+    mount.mounted.put(&root(), mount.mounted.client.root(), "g", 0o666, b"");
+    let other = open(&mount.mounted, "g", OpenFlags::writing());
+    let op = mount.mounted.client.op(&root());
+    assert_eq!(mount.lock(1, range(0, 9), W, true), Ok(()));
+    assert_eq!(ops::lock_and_wait(&op, &other, want(2, range(0, 9), W, true)), Ok(()));
+    // Two threads of one process wait: for the first file, and for the second.
+    let granted = mount.waits(3, range(0, 9));
+    let waits = mount.begin(&root(), &other, want(3, range(0, 9), W, true));
+    let fails = mount.waits(2, range(0, 9));
+    assert_eq!(fails.try_recv(), Err(mpsc::TryRecvError::Empty));
+    assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
+    assert_eq!(granted.recv_timeout(SOON), Ok(Ok(())));
+    assert_eq!(fails.recv_timeout(SOON), Ok(Err(Errno::DEADLK)));
+    assert_eq!(ops::unlock_and_wait(&op, &other, LockOwner::Posix(2), ByteRange::WHOLE), Ok(()));
+    assert_eq!(waits.recv_timeout(SOON), Ok(Ok(())));
 }
 
 // SEMANTICS: lock-12.
