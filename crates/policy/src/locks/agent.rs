@@ -459,7 +459,7 @@ impl LockAgent {
         let waits = |waiter: &LockWaiter| {
             waiter.request.id == request.id && waiter.state == WaiterState::Queued && request.wait
         };
-        if !table.waiters.iter().any(waits) {
+        if !table.waiters.iter().rev().any(waits) {
             return;
         }
         for owner in awaited {

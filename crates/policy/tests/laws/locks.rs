@@ -395,6 +395,37 @@ fn a_deadlock_over_two_files_fails_for_the_last_to_wait() {
 }
 
 #[test]
+fn a_grant_that_completes_a_cycle_ends_the_waits_for_it_also_if_all_ask_the_server() {
+    for order in [LockOrder::LocalFirst, LockOrder::ServerFirst] {
+        let mut mount = Mount::new(LockOptions { order, ..LockOptions::default() });
+        let other =
+            |id, owner| LockRequest { file: LockFileId(8), ..Mount::request(id, owner, WRITE, bytes(0, 9)) };
+        mount.holds(1, process(1), WRITE, bytes(0, 9));
+        let actions = mount.agent.lock(other(2, process(2)));
+        mount.act(actions);
+        mount.serve();
+        mount.lock(3, process(3), WRITE, bytes(0, 9));
+        let actions = mount.agent.lock(other(4, process(3)));
+        mount.act(actions);
+        mount.lock(5, process(2), WRITE, bytes(0, 9));
+        for call in core::mem::take(&mut mount.calls) {
+            let actions = mount.agent.replied(call.id, LockReply::Denied);
+            mount.act(actions);
+        }
+        mount.answers();
+        mount.unlock(6, process(1), bytes(0, 9));
+        mount.serve();
+        if order == LockOrder::ServerFirst {
+            // The first one polls.
+            mount.fire();
+            mount.serve();
+        }
+        let answers = [(6, OK), (3, OK), (5, Err(LockError::Deadlock))];
+        assert_eq!(mount.answers(), answers, "{order:?}");
+    }
+}
+
+#[test]
 fn two_upgrades_of_one_range_are_a_deadlock_and_the_first_is_granted_when_the_second_gives_up() {
     let mut mount = mount();
     mount.holds(1, process(1), READ, bytes(0, 9));

@@ -104,7 +104,11 @@ impl DatagramServer {
                 match received {
                     Ok((length, peer)) if self.may_wait(&message[..length]) => {
                         has_threads = has_threads || self.start_threads(scope, &calls, local);
-                        self.hand_over(&message[..length], peer, &waiting);
+                        if has_threads {
+                            self.hand_over(&message[..length], peer, &waiting);
+                        } else {
+                            self.answer(&message[..length], peer, local, &mut reply);
+                        }
                     }
                     Ok((length, peer)) => self.answer(&message[..length], peer, local, &mut reply),
                     // The port of an earlier reply is closed.

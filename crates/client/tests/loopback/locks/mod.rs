@@ -658,7 +658,6 @@ fn check_cycle(mount: &LockingMount) {
 // SEMANTICS: lock-11.
 #[test]
 fn a_grant_that_completes_a_cycle_is_a_deadlock_for_who_waits_for_it() {
-    // With `locks=server-first` the server decides which of the waiters is granted the lock.
     let mount = LockingMount::new();
     mount.mounted.put(&root(), mount.mounted.client.root(), "g", 0o666, b"");
     let other = open(&mount.mounted, "g", OpenFlags::writing());
@@ -673,8 +672,7 @@ fn a_grant_that_completes_a_cycle_is_a_deadlock_for_who_waits_for_it() {
     assert_eq!(mount.unlock(1, range(0, 9)), Ok(()));
     assert_eq!(granted.recv_timeout(SOON), Ok(Ok(())));
     assert_eq!(fails.recv_timeout(SOON), Ok(Err(Errno::DEADLK)));
-    let unlocked = ops::unlock_and_wait(&op, &other, LockOwner::Posix(2), ByteRange::WHOLE);
-    assert_eq!(unlocked, Ok(()));
+    assert_eq!(ops::unlock_and_wait(&op, &other, LockOwner::Posix(2), ByteRange::WHOLE), Ok(()));
     assert_eq!(waits.recv_timeout(SOON), Ok(Ok(())));
 }
 
