@@ -29,7 +29,7 @@ use crate::{
     api::InodeId,
     config::Limits,
     inode::{Inode, InodeFacts, InodeFlag, TypeState},
-    last_found::LastFound,
+    uncached_lookups::LastFound,
 };
 
 /// Longest name stored in its entry, in bytes: a separate allocation takes at least 32 bytes, and

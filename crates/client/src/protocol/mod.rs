@@ -10,7 +10,7 @@ mod deadline;
 pub mod delegation;
 pub mod locking;
 pub mod mounting;
-pub mod opening;
+pub mod opens;
 mod read_data;
 pub mod rpc_client;
 pub mod v3;
@@ -38,7 +38,7 @@ use crate::data::shared_bytes::SharedBytes;
 pub use curt_observe::{CompletedRequest, OperationCounters, OperationFigure};
 pub use delegation::{DelegationEnd, DelegationEvents, HeldDelegation, LeaseEnd};
 pub use locking::*;
-pub use opening::*;
+pub use opens::*;
 pub use rpc_client::{RpcCaller, RpcClient};
 
 /// The result of a request: the server's reply, or why there is none. A reply, also of a refusal,

@@ -19,7 +19,7 @@ use std::{
 
 use curt_observe::{ClientCounter, events::Event, probe};
 use curt_policy::{
-    AttributeState, Epoch, Moment, MutationTicket, NameLabel, complete::ListingScan,
+    AttributeState, Epoch, Moment, MutationTicket, NameLabel, complete_directory::ListingScan,
     readdir::NAMES_WITHOUT_STAT_MAX,
 };
 use curt_rpc::client::{CallError, Interrupt};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use curt_observe::{ClientCounter, probe};
 use curt_policy::{
-    Freshness, MutationTicket, NameLabel, complete,
+    Freshness, MutationTicket, NameLabel, complete_directory,
     names::{DentryUpdate, LookupReason},
     prefetch::PrefetchBenefit,
 };
@@ -164,7 +164,7 @@ pub(crate) fn negative_under_lock(
     name: &[u8],
 ) -> Option<CachedDentry> {
     let is_off = !sb.core.options().fills() || sb.path_limits.case_insensitive;
-    if is_off || complete::may_be_hidden(name) {
+    if is_off || complete_directory::may_be_hidden(name) {
         return None;
     }
     let listing = facts.by_type.complete_listing(name)?;

@@ -2,7 +2,7 @@
 
 use curt_vfs::{PostOpResult, VfsNode};
 
-use super::crossing;
+use super::export_crossing;
 use super::name::{NamePurpose, check_name};
 use super::{FoundObject, OpResult, PostOp};
 use crate::request::{NfsRequest, VerifiedHandle};
@@ -16,12 +16,12 @@ pub(crate) fn lookup(
     if let Err(fault) = check_name(name, NamePurpose::Lookup) {
         return OpResult { attributes: current.attributes(), value: Err(fault) };
     }
-    if let Some(left) = crossing::leave(request, current, name) {
+    if let Some(left) = export_crossing::leave(request, current, name) {
         return left;
     }
     let found = find(request, current, name);
     if let Ok(node) = &found.value
-        && let Some(entered) = crossing::enter(request, current, &node.handle)
+        && let Some(entered) = export_crossing::enter(request, current, &node.handle)
     {
         return entered;
     }

@@ -13,8 +13,9 @@
 mod access;
 mod attributes;
 mod commit;
-mod crossing;
+mod export_crossing;
 mod file_system;
+mod interrupted_change;
 mod link;
 mod list;
 mod lookup;
@@ -24,7 +25,6 @@ mod read;
 mod readlink;
 mod remove;
 mod rename;
-mod repeated;
 mod write;
 
 use curt_types::{Attributes, Fault, FileHandle, Wcc};

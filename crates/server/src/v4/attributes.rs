@@ -9,7 +9,7 @@ use curt_vfs::{FileSystemSpace, Limits};
 
 use super::change::change;
 use super::object::Object;
-use super::settable::EXCLUSIVE_CREATE;
+use super::settable_attributes::EXCLUSIVE_CREATE;
 use super::{OpFailure, Outcome, names};
 use crate::ops;
 use crate::request::NfsRequest;

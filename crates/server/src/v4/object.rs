@@ -3,7 +3,7 @@
 use curt_proto::nfs4::NfsStat4;
 use curt_types::FileHandle;
 
-use super::outcome::OpFailure;
+use super::operation_outcome::OpFailure;
 use super::pseudo::PseudoNode;
 use crate::request::VerifiedHandle;
 

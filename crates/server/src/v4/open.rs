@@ -10,7 +10,7 @@ use curt_vfs::{CreateMode, NewNode};
 use curt_xdr::{Decoder, Encode};
 
 use super::change::{change, change_info};
-use super::settable::{EXCLUSIVE_CREATE, Settable, settable};
+use super::settable_attributes::{EXCLUSIVE_CREATE, Settable, settable};
 use super::{Compound, Object, OpFailure, Outcome, decoded, io, names};
 use crate::ops::{self, OpResult};
 use crate::request::{NfsRequest, VerifiedHandle};

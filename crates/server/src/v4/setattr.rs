@@ -3,7 +3,7 @@
 use curt_proto::nfs4::SetattrArgs4;
 use curt_xdr::{Decoder, Encode};
 
-use super::settable::settable;
+use super::settable_attributes::settable;
 use super::{Compound, Outcome, decoded, io};
 use crate::ops;
 use crate::state::IoDirection;

@@ -4,7 +4,7 @@ use curt_proto::nfs4::{Attribute, AttributeValues, Fattr4, NfsStat4, NverifyArgs
 use curt_xdr::Decoder;
 
 use super::attributes::{self, Wanted};
-use super::settable::MODE_MAX;
+use super::settable_attributes::MODE_MAX;
 use super::{Compound, OpFailure, Outcome, decoded};
 
 pub(super) fn verify<'r>(

@@ -12,6 +12,7 @@
 //! never missed.
 
 mod attributes;
+mod batch;
 mod callback;
 mod compound;
 mod delegation;
@@ -20,7 +21,6 @@ mod listing;
 mod lock;
 mod lock_states;
 mod lookup;
-mod many;
 pub mod mounting;
 mod open;
 mod read_results;

@@ -2,7 +2,7 @@
 //!
 //! It is not known whether such a call has changed anything. When its client repeats it, it is
 //! executed. If it then fails as a call does that was executed before (the name that it creates
-//! exists; the name that it removes does not), the tree is examined (`ops::repeated`). Before that,
+//! exists; the name that it removes does not), the tree is examined (`ops::interrupted_change`). Before that,
 //! this module checks whether another call is known to have made the same change since: of two
 //! clients that create one directory, only one may get a success.
 //!
