@@ -2,9 +2,9 @@
 //!
 //! It is not known whether such a call has changed anything. When its client repeats it, it is
 //! executed. If it then fails as a call does that was executed before (the name that it creates
-//! exists; the name that it removes does not), the tree is examined (`ops::interrupted_change`). Before that,
-//! this module checks whether another call is known to have made the same change since: of two
-//! clients that create one directory, only one may get a success.
+//! exists; the name that it removes does not), the tree is examined (`ops::interrupted_change`).
+//! Before that, this module checks whether another call is known to have made the same change
+//! since: of two clients that create one directory, only one may get a success.
 //!
 //! Calls are recorded no longer than replies are cached. Without interrupted calls this module
 //! records nothing.
