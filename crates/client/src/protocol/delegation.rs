@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
@@ -11,6 +11,24 @@ use std::{
 
 use curt_policy::Moment;
 use curt_types::FileHandle;
+
+/// Read delegations. A version without them uses the defaults.
+pub trait DelegationOperations {
+    /// Reports delegations to `events` from now on. `origin` is that of the mount's moments.
+    fn report_delegations(&self, _events: Weak<dyn DelegationEvents>, _origin: Instant) {}
+
+    /// Whether the server is asked for delegations. If not, those that are held are returned.
+    fn allow_delegations(&self, _are_allowed: bool) {}
+
+    /// Whether the server is expected to delegate a file that is opened for reading.
+    fn expects_delegations(&self) -> bool {
+        false
+    }
+
+    /// The file is about to be changed by this client: its delegation is returned with the next
+    /// request. Sends nothing.
+    fn give_up_delegation(&self, _file: &FileHandle) {}
+}
 
 /// Until when the server is certain to keep the client's state: the end of the lease.
 #[derive(Debug, Default)]

@@ -1,8 +1,74 @@
-//! The values of opens, independent of a protocol version.
+//! Opens of files, independent of a protocol version.
 
 use std::sync::Arc;
 
-use curt_rpc::auth::RpcCredential;
+use curt_rpc::{auth::RpcCredential, client::Interrupt};
+use curt_types::{Access, Attributes, FileHandle};
+
+use super::{Answer, FileOperations, HeldDelegation, LookupReply, NfsReply, ReadData, RpcCaller};
+
+/// Opens of files.
+///
+/// NFSv3 has no OPEN. At open(2) the client sends `attributes` and `access`, which other operations
+/// share, and at close(2) nothing. In NFSv4 `ops::open` gets an open by
+/// [`OpenOperations::share_open`], [`OpenOperations::delay_open`] or [`OpenOperations::open`], and
+/// `ops::close` returns it by [`OpenOperations::close`]. READ and WRITE use the open that their
+/// [`OpenContext::owner`] has of the file.
+pub trait OpenOperations: FileOperations {
+    /// Whether the server keeps this open file when its last name is removed. Otherwise the client
+    /// renames such a file instead (silly rename).
+    fn keeps_removed_file(&self, _file: &FileHandle) -> bool {
+        false
+    }
+
+    /// Adds a user to an open that `owner` still holds of the file with this access. Returns
+    /// `false` if [`OpenOperations::open`] has to be sent first. Sends nothing.
+    fn share_open(&self, _file: &FileHandle, _owner: OpenOwner<'_>, _access: ShareAccess) -> bool {
+        true
+    }
+
+    /// Adds a user for reading to an open that the server need not know yet: it is opened with the
+    /// first READ that is sent. Returns `false` if [`OpenOperations::open`] has to be sent first.
+    /// Sends nothing.
+    fn delay_open(&self, _file: &FileHandle, _owner: OpenOwner<'_>) -> bool {
+        false
+    }
+
+    /// Opens a file, which [`OpenOperations::share_open`] then finds. Returns the subset of
+    /// `rights` that the owner has, and the file's attributes; with `read` perhaps also as many of
+    /// the file's first bytes, which are of this state of the file.
+    fn open(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        _owner: OpenOwner<'_>,
+        _access: ShareAccess,
+        rights: Access,
+        _read: Option<u32>,
+    ) -> Answer<OpenReply, Option<Attributes>> {
+        let answer = self.access(caller, file, rights)?;
+        let outcome = answer.outcome.map(|granted| OpenReply { granted, data: None });
+        let NfsReply { sent_at, lost_at, attributes, .. } = answer;
+        Ok(NfsReply { sent_at, lost_at, outcome, attributes })
+    }
+
+    /// Ends the use of an open. Must not wait: the server learns of it with a later request.
+    fn close(&self, _file: &FileHandle, _owner: u32, _access: ShareAccess) {}
+
+    /// As [`FileOperations::find`], with what an open of a file that is found needs beside, if that
+    /// takes no further request.
+    fn find_to_open(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        _beside: LookupToOpen<'_>,
+    ) -> Answer<FoundToOpen, Option<Attributes>> {
+        let answer = self.find(caller, directory, name)?;
+        let NfsReply { sent_at, lost_at, outcome, attributes } = answer;
+        Ok(NfsReply { sent_at, lost_at, outcome: outcome.map(FoundToOpen::from), attributes })
+    }
+}
 
 /// What a file is opened for. NFSv4 calls it share access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,4 +109,72 @@ pub struct NewOpen<'a> {
     pub owner: OpenOwner<'a>,
     /// What for.
     pub access: ShareAccess,
+}
+
+/// What is wanted beside the look-up of a file that is opened next.
+#[derive(Clone, Copy, Debug)]
+pub struct LookupToOpen<'a> {
+    /// The rights that are asked about.
+    pub rights: Access,
+    /// The number of bytes.
+    pub read: u32,
+    /// The file is opened for reading, to get a delegation.
+    pub open: Option<OpenOwner<'a>>,
+}
+
+/// The object of a name, and what an open needs.
+#[derive(Clone, Debug)]
+pub struct FoundToOpen {
+    /// The object.
+    pub found: LookupReply,
+    /// The rights that the caller has.
+    pub granted: Option<Access>,
+    /// The file's first bytes.
+    pub data: Option<ReadData>,
+    /// It was opened.
+    pub was_opened: bool,
+    /// The delegation, before the attributes, the rights and the data were read.
+    pub delegation: Option<Arc<HeldDelegation>>,
+}
+
+impl From<LookupReply> for FoundToOpen {
+    fn from(found: LookupReply) -> Self {
+        Self { found, granted: None, data: None, was_opened: false, delegation: None }
+    }
+}
+
+/// The result of an open.
+#[derive(Clone, Debug)]
+pub struct OpenReply {
+    /// The rights that the opener has.
+    pub granted: Access,
+    /// The file's first bytes, if the server returned them.
+    pub data: Option<ReadData>,
+}
+
+/// The opener of a file, which each READ, WRITE and COMMIT carries. NFSv3 has no OPEN: it uses the
+/// credential only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenContext {
+    /// The opener: the client's number for a user with its groups.
+    pub owner: u32,
+    /// The opener's credential.
+    pub credential: Arc<RpcCredential>,
+}
+
+/// The open file of a request, and the interrupt that cancels it.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenCaller<'a> {
+    /// The open file.
+    pub open: &'a OpenContext,
+    /// Cancels the wait.
+    pub interrupt: &'a Interrupt,
+}
+
+impl<'a> OpenCaller<'a> {
+    /// The caller of the same request without the open.
+    #[must_use]
+    pub fn rpc(&self) -> RpcCaller<'a> {
+        RpcCaller { credential: &self.open.credential, interrupt: self.interrupt }
+    }
 }

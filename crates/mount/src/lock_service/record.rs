@@ -31,7 +31,7 @@ use curt_client::caller::RpcSecurity;
 use curt_client::protocol::v3::NfsV3;
 use curt_client::protocol::v3::nlm::{NlmClient, NlmHost, NlmOptions};
 use curt_client::protocol::{
-    LOCK_OWNERS_MAX, LockAnswer, LockEvents, Protocol as _, RpcCaller, RpcClient, WireLock, WireOwner,
+    LOCK_OWNERS_MAX, LockAnswer, LockEvents, LockOperations as _, RpcCaller, RpcClient, WireLock, WireOwner,
 };
 use curt_client::threads::MonotonicClock;
 use curt_observe::control;

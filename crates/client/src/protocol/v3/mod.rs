@@ -42,10 +42,10 @@ use curt_types::{
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
-    Answer, CreateRequest, CreatedObject, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LockAnswer,
-    LockEvents, LockMode, LookupReply, NfsReply, OpenCaller, Pathconf, Protocol, ReadData, ReadSink,
-    ReaddirEntry, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner,
-    WriteReply,
+    Answer, BatchOperations, CreateRequest, CreatedObject, DelegationOperations, FileOperations, Fsinfo,
+    FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode, LockOperations, LookupReply,
+    NfsReply, OpenCaller, OpenOperations, Pathconf, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage,
+    RemoteLock, RenameAttributes, RpcCaller, RpcClient, WireLock, WireOwner, WriteReply,
     read_data::{bytes_of, is_valid_length},
     rpc_client::{CallResult, CallSpec},
 };
@@ -80,7 +80,9 @@ impl Protocol for NfsV3 {
             service.unmount(limit);
         }
     }
+}
 
+impl FileOperations for NfsV3 {
     fn find(
         &self,
         caller: RpcCaller<'_>,
@@ -368,7 +370,15 @@ impl Protocol for NfsV3 {
         };
         self.ask(caller, NfsProcedure::Fsstat, &object, space, attributes)
     }
+}
 
+impl BatchOperations for NfsV3 {}
+
+impl OpenOperations for NfsV3 {}
+
+impl DelegationOperations for NfsV3 {}
+
+impl LockOperations for NfsV3 {
     fn lock(&self, open: OpenCaller<'_>, file: &FileHandle, lock: &WireLock, mode: LockMode) -> LockAnswer {
         self.nlm(open.rpc()).map_or(NO_LOCKS, |(nlm, calls)| nlm.lock(calls, file, lock, mode))
     }

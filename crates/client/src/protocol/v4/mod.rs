@@ -72,11 +72,11 @@ use self::{
     session::SessionMonitor,
 };
 use super::{
-    Answer, CreateRequest, CreatedObject, DelegationEvents, FoundToOpen, FsstatReply, LinkAttributes,
-    ListRequest, LockAnswer, LockEvents, LockMode, LookupReply, LookupToOpen, NfsReply, OpenCaller,
-    OpenOwner, OpenReply, PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RemoteLock, RenameAttributes,
-    RpcCaller, RpcClient, ShareAccess, WireLock, WireOwner, WriteReply, deadline::within,
-    read_data::bytes_of,
+    Answer, BatchOperations, CreateRequest, CreatedObject, DelegationEvents, DelegationOperations,
+    FileOperations, FoundToOpen, FsstatReply, LinkAttributes, ListRequest, LockAnswer, LockEvents, LockMode,
+    LockOperations, LookupReply, LookupToOpen, NfsReply, OpenCaller, OpenOperations, OpenOwner, OpenReply,
+    PathReply, Protocol, ReadData, ReadSink, ReaddirPage, RemoteLock, RenameAttributes, RpcCaller, RpcClient,
+    ShareAccess, WireLock, WireOwner, WriteReply, deadline::within, read_data::bytes_of,
 };
 use crate::threads::Background;
 
@@ -294,68 +294,6 @@ impl Protocol for NfsV4 {
         &self.rpc
     }
 
-    fn keeps_removed_file(&self, file: &FileHandle) -> bool {
-        self.opens.is_preserved(file)
-    }
-
-    fn share_open(&self, file: &FileHandle, owner: OpenOwner<'_>, access: ShareAccess) -> bool {
-        self.opens.share(&OpenKey { file: file.clone(), owner: owner.number }, access)
-    }
-
-    fn open(
-        &self,
-        caller: RpcCaller<'_>,
-        file: &FileHandle,
-        owner: OpenOwner<'_>,
-        access: ShareAccess,
-        rights: Access,
-        read: Option<u32>,
-    ) -> Answer<OpenReply, Option<Attributes>> {
-        let name = owner_name(owner.number);
-        let client = self.session.lock().client;
-        let wanted_delegation = self.wants_delegation(file, access);
-        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
-        let arguments = with_wish(arguments, wanted_delegation.is_some());
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, file);
-            operations.push(&arguments);
-            operations.push(&AccessArgs4 { access: rights.bits() });
-            get_attributes(operations, attributes::OBJECT);
-            if let Some(count) = read {
-                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
-            }
-        };
-        let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
-        let results_max = (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
-        // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
-        // follows it.
-        let question = question(caller, Nfs4Operation::Open, &append);
-        let request = CompoundRequest { results_max, main: 1, ..question };
-        let _opening = wanted_delegation.map(|_| self.delegations.begin_opening());
-        self.ask(&request, |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
-            let sent = SentOpen { access, wanted_delegation };
-            self.opened(file, owner, sent, OpenResult::from(&ok));
-            let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
-            let granted = Access::from_bits(granted.access).common(rights);
-            let about = results.attributes()?;
-            let data = if read.is_some() { read_results::read_beside(results, asked)? } else { None };
-            Ok((Ok(OpenReply { granted, data }), about))
-        })
-    }
-
-    fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {
-        self.opens.delay(&OpenKey { file: file.clone(), owner: owner.number }, owner.credential)
-    }
-
-    fn close(&self, file: &FileHandle, owner: u32, access: ShareAccess) {
-        if self.opens.release(&OpenKey { file: file.clone(), owner }, access, self.rpc.now()) {
-            self.close_soon();
-        }
-        self.tidy_locks(file);
-    }
-
     fn end(&self, limit: Duration) {
         // They are returned here, not in the background.
         self.is_returning.store(true, Relaxed);
@@ -368,7 +306,9 @@ impl Protocol for NfsV4 {
             }
         });
     }
+}
 
+impl FileOperations for NfsV4 {
     fn find(
         &self,
         caller: RpcCaller<'_>,
@@ -378,42 +318,6 @@ impl Protocol for NfsV4 {
         let answer = self.find_beside(caller, directory, name, None)?;
         let NfsReply { sent_at, lost_at, outcome, attributes } = answer;
         Ok(NfsReply { sent_at, lost_at, outcome: outcome.map(|found| found.found), attributes })
-    }
-
-    fn find_to_open(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: &[u8],
-        beside: LookupToOpen<'_>,
-    ) -> Answer<FoundToOpen, Option<Attributes>> {
-        self.find_beside(caller, directory, name, Some(beside))
-    }
-
-    fn report_delegations(&self, events: Weak<dyn DelegationEvents>, origin: Instant) {
-        self.delegations.report(events, origin);
-    }
-
-    fn allow_delegations(&self, are_allowed: bool) {
-        self.delegations.allow(are_allowed);
-    }
-
-    fn expects_delegations(&self) -> bool {
-        self.delegations.is_expected() && self.session.lock().has_callbacks()
-    }
-
-    fn give_up_delegation(&self, file: &FileHandle) {
-        self.delegations.give_up(file);
-    }
-
-    fn find_paths(
-        &self,
-        caller: RpcCaller<'_>,
-        from: &FileHandle,
-        paths: &[Vec<&[u8]>],
-        read: Option<u32>,
-    ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
-        self.find_paths_in_one(caller, from, paths, read)
     }
 
     fn attributes(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<Attributes, ()> {
@@ -556,15 +460,6 @@ impl Protocol for NfsV4 {
             let ok: RemoveOk4 = done!(results.next(Nfs4Operation::Remove), Wcc::default());
             Ok((Ok(()), directory_step(Some(ok.directory), results.attributes()?)))
         })
-    }
-
-    fn remove_names(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        names: &[&[u8]],
-    ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
-        self.remove_names_in_one(caller, directory, names)
     }
 
     fn rename(
@@ -804,6 +699,136 @@ impl Protocol for NfsV4 {
         })
     }
 
+    fn space(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<FsstatReply, Option<Attributes>> {
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, object);
+            get_attributes(operations, attributes::OBJECT);
+            get_attributes(operations, attributes::SPACE);
+        };
+        self.ask(&question(caller, Nfs4Operation::Getattr, &append), |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let about = results.attributes()?;
+            let ok: GetattrOk4<'_> = done!(results.next(Nfs4Operation::Getattr), about);
+            let values = attributes::values(&ok.attributes, attributes::SPACE)?;
+            Ok((Ok(attributes::space(&values)), about))
+        })
+    }
+}
+
+impl BatchOperations for NfsV4 {
+    fn find_paths(
+        &self,
+        caller: RpcCaller<'_>,
+        from: &FileHandle,
+        paths: &[Vec<&[u8]>],
+        read: Option<u32>,
+    ) -> Option<Answer<Vec<Result<PathReply, Fault>>, ()>> {
+        self.find_paths_in_one(caller, from, paths, read)
+    }
+
+    fn remove_names(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        names: &[&[u8]],
+    ) -> Option<Answer<Vec<Result<(), Fault>>, Wcc>> {
+        self.remove_names_in_one(caller, directory, names)
+    }
+}
+
+impl OpenOperations for NfsV4 {
+    fn keeps_removed_file(&self, file: &FileHandle) -> bool {
+        self.opens.is_preserved(file)
+    }
+
+    fn share_open(&self, file: &FileHandle, owner: OpenOwner<'_>, access: ShareAccess) -> bool {
+        self.opens.share(&OpenKey { file: file.clone(), owner: owner.number }, access)
+    }
+
+    fn open(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        owner: OpenOwner<'_>,
+        access: ShareAccess,
+        rights: Access,
+        read: Option<u32>,
+    ) -> Answer<OpenReply, Option<Attributes>> {
+        let name = owner_name(owner.number);
+        let client = self.session.lock().client;
+        let wanted_delegation = self.wants_delegation(file, access);
+        let arguments = open_arguments(client, &name, access, OpenHow::NoCreate, OpenClaim::Fh);
+        let arguments = with_wish(arguments, wanted_delegation.is_some());
+        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
+            put_fh(operations, file);
+            operations.push(&arguments);
+            operations.push(&AccessArgs4 { access: rights.bits() });
+            get_attributes(operations, attributes::OBJECT);
+            if let Some(count) = read {
+                operations.push(&ReadArgs4 { stateid: Stateid::CURRENT, offset: 0, count });
+            }
+        };
+        let asked = usize::try_from(read.unwrap_or(0)).unwrap_or(usize::MAX);
+        let results_max = (OPEN_RESULTS_MAX + RESULTS_SMALL).saturating_add(asked);
+        // Another OPEN of the same owner changes nothing, but is not sent for the sake of what
+        // follows it.
+        let question = question(caller, Nfs4Operation::Open, &append);
+        let request = CompoundRequest { results_max, main: 1, ..question };
+        let _opening = wanted_delegation.map(|_| self.delegations.begin_opening());
+        self.ask(&request, |results| {
+            done!(results.pass(Nfs4Operation::Putfh), None);
+            let ok: OpenOk4<'_> = done!(results.next(Nfs4Operation::Open), None);
+            let sent = SentOpen { access, wanted_delegation };
+            self.opened(file, owner, sent, OpenResult::from(&ok));
+            let granted: AccessOk4 = done!(results.next(Nfs4Operation::Access), None);
+            let granted = Access::from_bits(granted.access).common(rights);
+            let about = results.attributes()?;
+            let data = if read.is_some() { read_results::read_beside(results, asked)? } else { None };
+            Ok((Ok(OpenReply { granted, data }), about))
+        })
+    }
+
+    fn delay_open(&self, file: &FileHandle, owner: OpenOwner<'_>) -> bool {
+        self.opens.delay(&OpenKey { file: file.clone(), owner: owner.number }, owner.credential)
+    }
+
+    fn close(&self, file: &FileHandle, owner: u32, access: ShareAccess) {
+        if self.opens.release(&OpenKey { file: file.clone(), owner }, access, self.rpc.now()) {
+            self.close_soon();
+        }
+        self.tidy_locks(file);
+    }
+
+    fn find_to_open(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        beside: LookupToOpen<'_>,
+    ) -> Answer<FoundToOpen, Option<Attributes>> {
+        self.find_beside(caller, directory, name, Some(beside))
+    }
+}
+
+impl DelegationOperations for NfsV4 {
+    fn report_delegations(&self, events: Weak<dyn DelegationEvents>, origin: Instant) {
+        self.delegations.report(events, origin);
+    }
+
+    fn allow_delegations(&self, are_allowed: bool) {
+        self.delegations.allow(are_allowed);
+    }
+
+    fn expects_delegations(&self) -> bool {
+        self.delegations.is_expected() && self.session.lock().has_callbacks()
+    }
+
+    fn give_up_delegation(&self, file: &FileHandle) {
+        self.delegations.give_up(file);
+    }
+}
+
+impl LockOperations for NfsV4 {
     fn locks_by_open_mode(&self) -> bool {
         true
     }
@@ -848,21 +873,6 @@ impl Protocol for NfsV4 {
 
     fn report_lock_events(&self, events: Weak<dyn LockEvents>) {
         self.locks.report(events);
-    }
-
-    fn space(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<FsstatReply, Option<Attributes>> {
-        let append = |operations: &mut CompoundEncoder<'_>, _: Stateid| {
-            put_fh(operations, object);
-            get_attributes(operations, attributes::OBJECT);
-            get_attributes(operations, attributes::SPACE);
-        };
-        self.ask(&question(caller, Nfs4Operation::Getattr, &append), |results| {
-            done!(results.pass(Nfs4Operation::Putfh), None);
-            let about = results.attributes()?;
-            let ok: GetattrOk4<'_> = done!(results.next(Nfs4Operation::Getattr), about);
-            let values = attributes::values(&ok.attributes, attributes::SPACE)?;
-            Ok((Ok(attributes::space(&values)), about))
-        })
     }
 }
 

@@ -7,7 +7,10 @@ use curt_types::Attributes;
 use curt_xdr::DecodeError;
 
 use super::results::{CompoundSink, Judged, Results, fault, optional, outcome};
-use crate::protocol::{ReadData, ReadSink, SharedBytes, read_data::is_valid_length};
+use crate::{
+    data::shared_bytes::SharedBytes,
+    protocol::{ReadData, ReadSink, read_data::is_valid_length},
+};
 
 /// The result of a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
