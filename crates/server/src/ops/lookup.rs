@@ -8,6 +8,7 @@ use super::{FoundObject, OpResult, PostOp};
 use crate::request::{NfsRequest, VerifiedHandle};
 
 /// Looks up `name` in the current target, and returns the target's attributes too.
+#[inline]
 pub(crate) fn lookup(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
@@ -29,6 +30,7 @@ pub(crate) fn lookup(
 }
 
 /// Looks up `name` within the current target's tree.
+#[inline]
 pub(crate) fn find(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,

@@ -54,6 +54,7 @@ pub(crate) struct OpResult<T, A> {
 
 impl<T, A> OpResult<T, A> {
     /// Maps the result of a success.
+    #[inline]
     pub(crate) fn map<U>(self, value: impl FnOnce(T) -> U) -> OpResult<U, A> {
         OpResult { attributes: self.attributes, value: self.value.map(value) }
     }
