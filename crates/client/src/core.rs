@@ -51,7 +51,7 @@ pub(crate) struct MountCore {
     lookup_reads: Mutex<OpenReadBenefit>,
     /// The measured benefit of opening files together with the look-ups of their names.
     lookup_opens: Mutex<OpenReadBenefit>,
-    /// The measured benefit of prefetching attributes with READDIRPLUS.
+    /// The measured benefit of prefetching attributes with listings.
     prefetch_benefit: Mutex<PrefetchBenefit>,
     /// The file system of the mount's root, and its largest file size.
     root_fsid: u64,

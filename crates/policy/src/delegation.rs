@@ -23,7 +23,7 @@ const REFUSALS_MAX: u32 = 4;
 
 /// What decides whether an OPEN asks for a delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DelegationWish {
+pub struct DelegationConditions {
     /// The mount wants delegations ([`CacheOptions::uses_delegations`]).
     pub is_allowed: bool,
     /// The server can call this client.
@@ -34,7 +34,7 @@ pub struct DelegationWish {
     pub is_written_here: bool,
 }
 
-impl DelegationWish {
+impl DelegationConditions {
     /// Whether a read delegation is asked for.
     #[must_use]
     pub const fn is_wanted(self) -> bool {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_delegation_is_wanted_by_readers_of_files_that_nobody_here_writes() {
-        let all = DelegationWish {
+        let all = DelegationConditions {
             is_allowed: true,
             can_be_recalled: true,
             only_reads: true,
@@ -173,10 +173,10 @@ mod tests {
         };
         assert!(all.is_wanted());
         for lacking in [
-            DelegationWish { is_allowed: false, ..all },
-            DelegationWish { can_be_recalled: false, ..all },
-            DelegationWish { only_reads: false, ..all },
-            DelegationWish { is_written_here: true, ..all },
+            DelegationConditions { is_allowed: false, ..all },
+            DelegationConditions { can_be_recalled: false, ..all },
+            DelegationConditions { only_reads: false, ..all },
+            DelegationConditions { is_written_here: true, ..all },
         ] {
             assert!(!lacking.is_wanted(), "{lacking:?}");
         }

@@ -1,5 +1,5 @@
-//! READDIR and READDIRPLUS: the request for the names after a listing, its sender and waiters, and
-//! the effect of the reply.
+//! Listing, with or without attributes: the request for the names after a listing, its sender and
+//! waiters, and the effect of the reply.
 //!
 //! One such request of a listing is in flight at a time. The reply of a read-ahead is held until a
 //! reader takes it.

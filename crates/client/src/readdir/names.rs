@@ -49,7 +49,7 @@ pub(super) fn is_due(sb: &Superblock, inode: &Inode) -> bool {
     is_file && !window.is_zero() && is_beyond() || has_expired()
 }
 
-/// Caches the names and attributes of a READDIRPLUS reply. Returns the number of objects in use
+/// Caches the names and attributes of a listing. Returns the number of objects in use
 /// whose attributes had expired, if that is to be counted.
 pub(super) fn prime(
     sb: &Superblock,

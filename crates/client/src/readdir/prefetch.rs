@@ -154,7 +154,7 @@ pub(crate) fn fill(
     let Some(bytes) = decide_for_name(op.sb, directory, counting, |view| Want::Name(view)) else {
         return Ok(FillOutcome::Nothing);
     };
-    // LOOKUP proves search permission, READDIRPLUS does not.
+    // LOOKUP proves search permission, a listing does not.
     let search = permission::access_decision(op, directory, Access::LOOKUP, false);
     if search != AccessDecision::Allow || !permission::may_list(op, directory) {
         return Ok(FillOutcome::Nothing);

@@ -16,7 +16,7 @@ use super::membership::LockService;
 use super::programs::{CallbackPrograms, MONITOR_CALLBACK, record_of};
 use super::registration::{self, LocalPortmapper};
 
-/// Servers call seldom, and anybody can connect.
+/// Servers call seldom, and any host can connect.
 const LIMITS: (usize, usize, usize) = (64, 8, 4);
 
 /// The registered programs.

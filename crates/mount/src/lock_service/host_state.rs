@@ -110,7 +110,7 @@ impl HostState {
         }
     }
 
-    /// Tells the servers of earlier boots' mounts. `tell` returns whether that is done.
+    /// Notifies the servers of earlier boots' mounts. `tell` returns whether that is done.
     pub(super) fn tell_restart(&self, tell: impl Fn(IpAddr, i32) -> bool + Sync) {
         let (untold, number) = {
             let kept = self.kept.lock();

@@ -291,7 +291,7 @@ pub(super) struct LockService {
     /// When a grant from an unknown address had a server asked.
     unverified: Mutex<Option<Instant>>,
     state: i32,
-    /// Where the system's monitor does not tell servers that this host has restarted.
+    /// Where the system's monitor does not notify servers of a restart of this host.
     host: Option<HostState>,
     callbacks: Mutex<Option<CallbackService>>,
     can_be_called: AtomicBool,
@@ -411,7 +411,7 @@ impl LockService {
         }
     }
 
-    /// Tells servers that this host has restarted, unless another lock manager of this host may
+    /// Notifies servers of a restart of this host, unless another lock manager of this host may
     /// have locks there, or its monitor does it.
     fn tell_restart(&self) {
         if let Some(host) = self.host.as_ref().filter(|_| self.is_monitor.load(Relaxed)) {

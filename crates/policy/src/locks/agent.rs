@@ -171,7 +171,7 @@ impl LockAgent {
     }
 
     /// The last descriptor of an open file description is closed (RELEASE), which ends the locks
-    /// that were made through it. Nobody waits for this.
+    /// that were made through it. No caller waits for this.
     pub fn close_open(
         &mut self,
         id: LockRequestId,
@@ -285,7 +285,7 @@ impl LockAgent {
     }
 
     /// The server says that a lock may be free that `wire_owner` was denied: it is asked again.
-    /// Returns whether somebody waits for it.
+    /// Returns whether a waiter exists.
     pub fn available(&mut self, file: LockFileId, wire_owner: LockOwner) -> (bool, Vec<LockAction>) {
         let mut is_awaited = false;
         let count = self.files.get(&file).map_or(0, |table| table.waiters.len());
@@ -307,7 +307,7 @@ impl LockAgent {
     }
 
     /// The server has taken the locks of `wire_owner` in a range away, or they could not be
-    /// reclaimed: others may have locked and changed the bytes. Who is unlocking them is told so.
+    /// reclaimed: others may have locked and changed the bytes. Unlocks in progress get the result.
     pub fn lost(&mut self, file: LockFileId, wire_owner: LockOwner, range: ByteRange) -> Vec<LockAction> {
         let Some(table) = self.files.get_mut(&file) else { return Vec::new() };
         let holders = table.holders.keys().copied();

@@ -78,8 +78,9 @@ pub struct LockOptions {
     /// The waiters that send requests to the server.
     pub order: LockOrder,
     /// How often in a row a lock passes from owner to owner of this mount while the server keeps it
-    /// for the first of them (`lockhandoff=N`). No server tells a client that others wait, but one
-    /// that is fair denies the next LOCK then: what was granted after a denial is not passed on.
+    /// for the first of them (`lockhandoff=N`). No server notifies a client of other waiters, but
+    /// one that is fair denies the next LOCK then: what was granted after a denial is not passed
+    /// on.
     pub handoffs_max: u32,
 }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::limits::REPLY_MIN;
 use super::{Client, GrantingCall, Principal, ServerState, Session, StateFault};
 
-/// Maximum number of bytes at either end of a request that tell it from others.
+/// Maximum number of bytes at either end of a request that distinguish it from others.
 const FINGERPRINT_PART: usize = 512;
 
 /// The arguments of SEQUENCE.
@@ -208,8 +208,9 @@ impl Drop for SlotInUse {
 }
 
 impl ServerState {
-    /// The hash of a request's principal, length, and first and last bytes. It tells a repetition
-    /// from another request with its sequence id; the data of a WRITE are not worth their time.
+    /// The hash of a request's principal, length, and first and last bytes. It distinguishes a
+    /// repetition from another request with its sequence id; the data of a WRITE are not worth
+    /// their time.
     pub(crate) fn fingerprint(&self, principal: Principal, contents: &[u8]) -> u64 {
         let mut hasher = self.ids.secret;
         let head = &contents[..contents.len().min(FINGERPRINT_PART)];

@@ -9,7 +9,7 @@
 //!
 //! A record belongs to an instance of a client. The removal of an instance has no effect on the
 //! record of a later one of the same owner. The clients of the last run stay on the list until the
-//! grace period ends, because nobody else gets what they had before.
+//! grace period ends, because no other client gets what they had before.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -85,7 +85,7 @@ impl ClientRecords {
         Self(Mutex::new(RecordsFile { path, file: None, length: 0, stale_lines: 0, limits, recorded, last }))
     }
 
-    /// Opens the list at `path`, and returns what it contains. On a full disk nobody is recorded
+    /// Opens the list at `path`, and returns what it contains. On a full disk no client is recorded
     /// until [`Self::maintain`] succeeds.
     pub(super) fn open(path: &Path, limits: RecordLimits) -> Result<(Self, LastRun), StateError> {
         let last = parse(&files::read(path)?.unwrap_or_default()).map_err(|what| damaged(path, what))?;

@@ -47,7 +47,7 @@ pub(super) fn open<'r>(
     if !is_new {
         check_access(&mut compound.request, target, &status, mode, by_handle)?;
     }
-    // Nobody gets a delegation until the access is reserved. Holders of one do not know of a denial
+    // No delegation is granted until the access is reserved. Holders of one do not know of a denial
     // either.
     let writes = mode.access.contains(ShareBits::WRITE) || mode.deny.contains(ShareBits::READ);
     let kind = if mode.access.contains(ShareBits::WRITE) { ChangeKind::Data } else { ChangeKind::Attributes };

@@ -232,7 +232,7 @@ mod tests {
             writer.join().unwrap().unwrap();
         });
         assert!(watcher.leases.lock().is_empty());
-        // Nobody gets one while a process may write.
+        // None is granted while a process may write.
         let writer = OpenOptions::new().write(true).open(&path).unwrap();
         let refused = take(Mutex::new(mpsc::channel().0)).err().unwrap();
         assert!(matches!(refused, Error::Os(Errno::AGAIN)), "{refused}");

@@ -204,7 +204,7 @@ impl LocalVfs {
     fn open_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
         loop {
             match rustix::fs::openat2(directory, name, PATH, Mode::empty(), BENEATH) {
-                // EAGAIN: something was renamed meanwhile, and the kernel cannot tell whether it
+                // EAGAIN: something was renamed meanwhile, and the kernel does not know whether it
                 // affected the walk.
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::XDEV) => return Err(Errno::ACCESS),

@@ -83,7 +83,7 @@ impl LockServer {
         sockets.into_iter().map(|socket| DatagramServer::new(socket, by_port(Arc::clone(programs)))).collect()
     }
 
-    /// Tells the mounts of this host whether other hosts can call it, and notifies the hosts that
+    /// Informs the mounts of this host whether other hosts can call it, and notifies the hosts that
     /// had locks. To be called when the ports are open and registered.
     pub(super) fn announce(
         &self,

@@ -39,7 +39,7 @@ const THREADS_FOR_SLOW: usize = THREADS / 2;
 /// waiters.
 const RESULTS_MAX: usize = 256;
 
-/// Results that wait for all hosts. Anybody can have one sent to any address by a forged datagram.
+/// Results that wait for all hosts. A forged datagram can have one sent to any address.
 const RESULTS_ALL_MAX: usize = 1024;
 
 /// Time limit of a call.

@@ -31,7 +31,7 @@ use curt_xdr::{Decode, DecodeError, Encode, Opaque};
 use super::{
     NfsV4,
     delegation::DelegationEpoch,
-    open::{OpenKey, OpenResult, Rider, RiderOperation, SentOpen, UsableOpen, wire},
+    open::{OpenKey, OpenResult, PiggybackedKind, PiggybackedOperation, SentOpen, UsableOpen, wire},
     recovery::{OPEN_RESULTS_MAX, open_arguments, owner_name, with_wish},
     results::{CompoundSink, outcome},
     session::{Need, Purpose, SlotGuard, SlotTurn},
@@ -88,7 +88,7 @@ pub(super) struct CompoundReply {
 /// What precedes the operations of an intent in one attempt, after SEQUENCE.
 #[derive(Default)]
 struct Head<'a> {
-    riders: Vec<Rider>,
+    riders: Vec<PiggybackedOperation>,
     open: Option<UsedOpen<'a>>,
 }
 
@@ -111,7 +111,7 @@ struct DelayedOpen {
 /// The operations of a [`Head`].
 #[derive(Clone, Debug, Default)]
 struct HeadShape {
-    riders: Vec<RiderOperation>,
+    riders: Vec<PiggybackedKind>,
     has_file: bool,
     has_open: bool,
 }
@@ -141,9 +141,9 @@ impl Encode for CompoundCall<'_> {
         for rider in &self.head.riders {
             operations.push(&PutfhArgs4 { object: NfsFh4::from(&rider.file) });
             match rider.does {
-                RiderOperation::Close => operations.push(&CloseArgs4 { seqid: 0, stateid: rider.stateid }),
-                RiderOperation::Return => operations.push(&DelegreturnArgs4 { stateid: rider.stateid }),
-                RiderOperation::Downgrade(access) => operations.push(&OpenDowngradeArgs4 {
+                PiggybackedKind::Close => operations.push(&CloseArgs4 { seqid: 0, stateid: rider.stateid }),
+                PiggybackedKind::Return => operations.push(&DelegreturnArgs4 { stateid: rider.stateid }),
+                PiggybackedKind::Downgrade(access) => operations.push(&OpenDowngradeArgs4 {
                     stateid: rider.stateid,
                     seqid: 0,
                     share_access: ShareAccess4(wire(access)),
@@ -165,7 +165,7 @@ impl Encode for CompoundCall<'_> {
     }
 }
 
-impl RiderOperation {
+impl PiggybackedKind {
     const fn operation(self) -> Nfs4Operation {
         match self {
             Self::Close => Nfs4Operation::Close,
@@ -464,7 +464,12 @@ impl NfsV4 {
     }
 
     /// The operations for opens that are added to this compound.
-    fn riders(&self, request: &CompoundRequest<'_>, slot: &SlotGuard<'_>, carries: bool) -> Vec<Rider> {
+    fn riders(
+        &self,
+        request: &CompoundRequest<'_>,
+        slot: &SlotGuard<'_>,
+        carries: bool,
+    ) -> Vec<PiggybackedOperation> {
         let most = match request.operation {
             _ if !carries => 0,
             Nfs4Operation::Sequence => CLOSES_ALONE_MAX,
@@ -478,21 +483,24 @@ impl NfsV4 {
             // The open that the delegation kept is closed with it.
             self.opens.undelegated(&returned.key, now);
         }
-        let mut riders: Vec<_> = returns.iter().map(Rider::returning).collect();
+        let mut riders: Vec<_> = returns.iter().map(PiggybackedOperation::returning).collect();
         riders.extend(self.opens.take_riders(credential, Some(now), most.saturating_sub(riders.len())));
         riders
     }
 
     /// Riders whose compound was not executed, or not known to be.
-    fn put_back_riders(&self, riders: Vec<Rider>) {
+    fn put_back_riders(&self, riders: Vec<PiggybackedOperation>) {
         let (returns, others): (Vec<_>, Vec<_>) =
-            riders.into_iter().partition(|rider| rider.does == RiderOperation::Return);
-        returns.iter().filter_map(Rider::returned).for_each(|returned| self.delegations.put_back(returned));
+            riders.into_iter().partition(|rider| rider.does == PiggybackedKind::Return);
+        returns
+            .iter()
+            .filter_map(PiggybackedOperation::returned)
+            .for_each(|returned| self.delegations.put_back(returned));
         self.opens.put_back(others);
     }
 
     /// A rider was executed, or refused with this status.
-    fn rode(&self, rider: &Rider, outcome: Result<Stateid, NfsStat4>, generation: u64) {
+    fn rode(&self, rider: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>, generation: u64) {
         match rider.returned() {
             Some(returned) => {
                 if self.delegations.returned(returned, outcome.map(|_| ())) {

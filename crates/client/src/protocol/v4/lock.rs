@@ -19,7 +19,7 @@ use curt_types::{ByteRange, Fault, FileHandle, LockType};
 use super::{
     NfsV4, change,
     compound::{CompoundReply, CompoundRequest, lost},
-    lock_states::{Doubt, LockPlace, LocksToReclaim, LostLocks, Unlockable},
+    lock_states::{LockPlace, LocksToReclaim, LostLocks, StateidRejection, Unlockable},
     open::{OpenKey, UsableOpen},
     put_fh, question,
     recovery::RecoveryError,
@@ -325,8 +325,8 @@ impl NfsV4 {
     /// is reported; otherwise the stateid is one of before.
     pub(super) fn is_lost_now(&self, file: &FileHandle, stateid: Stateid) -> bool {
         match self.locks.doubt(file, stateid) {
-            Doubt::Replaced => false,
-            Doubt::Lost(lost) => {
+            StateidRejection::Replaced => false,
+            StateidRejection::Lost(lost) => {
                 let has_lost = !lost.ranges.is_empty();
                 self.report_lost(lost);
                 has_lost

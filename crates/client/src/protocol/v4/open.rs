@@ -151,19 +151,19 @@ pub(super) struct OpenToRestore {
 
 /// An operation for an open that is added to a compound.
 #[derive(Clone, Debug)]
-pub(super) struct Rider {
+pub(super) struct PiggybackedOperation {
     pub(super) file: FileHandle,
     owner: u32,
     pub(super) stateid: Stateid,
-    pub(super) does: RiderOperation,
+    pub(super) does: PiggybackedKind,
     credential: Arc<RpcCredential>,
     /// A delegation is returned with its own credential only.
     is_tied: bool,
 }
 
-/// The operation of a [`Rider`].
+/// The operation of a [`PiggybackedOperation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RiderOperation {
+pub(super) enum PiggybackedKind {
     Close,
     Downgrade(ShareAccess),
     /// DELEGRETURN.
@@ -183,7 +183,7 @@ struct Opens {
     /// Opens with fewer accesses in use than opened.
     too_wide: VecDeque<OpenKey>,
     /// Riders whose compound was not executed.
-    waiting: VecDeque<Rider>,
+    waiting: VecDeque<PiggybackedOperation>,
     /// The owners of the opens of each file.
     owners: HashMap<FileHandle, Vec<u32>>,
 }
@@ -264,7 +264,7 @@ impl Open {
 
     /// What makes the server's open as narrow as its users need: a CLOSE if the users that are left
     /// can have a delayed open only.
-    fn narrower(&self) -> Option<RiderOperation> {
+    fn narrower(&self) -> Option<PiggybackedKind> {
         if self.pins > 0 {
             return None;
         }
@@ -274,7 +274,7 @@ impl Open {
         }
         let covers = |access: &ShareAccess| wire(*access) == used && self.is_union(*access);
         let narrower = ACCESSES.into_iter().find(covers);
-        Some(narrower.map_or(RiderOperation::Close, RiderOperation::Downgrade))
+        Some(narrower.map_or(PiggybackedKind::Close, PiggybackedKind::Downgrade))
     }
 
     fn narrowed(&mut self, to: ShareAccess) {
@@ -390,7 +390,7 @@ impl OpenTable {
         }
     }
 
-    /// Whether a file is open for writing by anybody.
+    /// Whether a file is open for writing.
     pub(super) fn is_written(&self, file: &FileHandle) -> bool {
         let opens = self.0.lock();
         opens.of_file(file).any(Open::writes)
@@ -485,7 +485,7 @@ impl OpenTable {
         opens.set_idle(key, now)
     }
 
-    /// Whether a file is open for somebody by this open.
+    /// Whether this open has users.
     pub(super) fn has_users(&self, key: &OpenKey) -> bool {
         self.0.lock().opens.get(key).is_some_and(Open::has_users)
     }
@@ -583,7 +583,7 @@ impl OpenTable {
         credential: &RpcCredential,
         now: Option<Instant>,
         most: usize,
-    ) -> Vec<Rider> {
+    ) -> Vec<PiggybackedOperation> {
         let opens = &mut *self.0.lock();
         let mut riders = Vec::new();
         for _ in 0..opens.waiting.len() {
@@ -603,8 +603,8 @@ impl OpenTable {
                     opens.too_wide.push_front(key);
                     break;
                 }
-                riders.push(Rider::of(&key, open, narrower));
-                if narrower == RiderOperation::Close {
+                riders.push(PiggybackedOperation::of(&key, open, narrower));
+                if narrower == PiggybackedKind::Close {
                     // The users that are left have a delayed open.
                     (open.opened, open.stateid) = (0, Stateid::ANONYMOUS);
                 }
@@ -628,7 +628,7 @@ impl OpenTable {
                 passed += 1;
                 continue;
             }
-            let rider = Rider::of(key, open, RiderOperation::Close);
+            let rider = PiggybackedOperation::of(key, open, PiggybackedKind::Close);
             if let Some(key) = opens.idle.remove(passed) {
                 opens.remove(&key);
             }
@@ -650,10 +650,10 @@ impl OpenTable {
     }
 
     /// A rider was executed, or refused with this status. Returns whether it must be sent again.
-    pub(super) fn rode(&self, rider: &Rider, outcome: Result<Stateid, NfsStat4>) {
+    pub(super) fn rode(&self, rider: &PiggybackedOperation, outcome: Result<Stateid, NfsStat4>) {
         match (rider.does, outcome) {
             (_, Err(NfsStat4::Delay | NfsStat4::Grace)) => self.put_back(vec![rider.clone()]),
-            (RiderOperation::Downgrade(to), Ok(stateid)) => {
+            (PiggybackedKind::Downgrade(to), Ok(stateid)) => {
                 let key = OpenKey { file: rider.file.clone(), owner: rider.owner };
                 if let Some(open) = self.0.lock().opens.get_mut(&key)
                     && open.stateid.other == stateid.other
@@ -664,20 +664,20 @@ impl OpenTable {
             }
             // A server that knows the stateid no more has closed the open already, or somebody has
             // opened the file again in the meantime.
-            (RiderOperation::Close | RiderOperation::Return | RiderOperation::Downgrade(_), _) => {}
+            (PiggybackedKind::Close | PiggybackedKind::Return | PiggybackedKind::Downgrade(_), _) => {}
         }
     }
 
     /// Riders whose compound was not executed, or not known to be.
-    pub(super) fn put_back(&self, riders: Vec<Rider>) {
+    pub(super) fn put_back(&self, riders: Vec<PiggybackedOperation>) {
         let opens = &mut *self.0.lock();
-        for rider in riders.into_iter().filter(|rider| !matches!(rider.does, RiderOperation::Downgrade(_))) {
+        for rider in riders.into_iter().filter(|rider| !matches!(rider.does, PiggybackedKind::Downgrade(_))) {
             opens.waiting.push_back(rider);
         }
     }
 
     /// Riders that are to go with the next compound of their credential.
-    pub(super) fn put_back_first(&self, riders: Vec<Rider>) {
+    pub(super) fn put_back_first(&self, riders: Vec<PiggybackedOperation>) {
         let opens = &mut *self.0.lock();
         for rider in riders.into_iter().rev() {
             opens.waiting.push_front(rider);
@@ -697,14 +697,14 @@ impl OpenTable {
     }
 }
 
-impl Rider {
+impl PiggybackedOperation {
     /// The return of a delegation.
     pub(super) fn returning(returned: &ReturnedDelegation) -> Self {
         Self {
             file: returned.key.file.clone(),
             owner: returned.key.owner,
             stateid: returned.stateid,
-            does: RiderOperation::Return,
+            does: PiggybackedKind::Return,
             credential: Arc::clone(&returned.credential),
             is_tied: returned.is_tied,
         }
@@ -712,7 +712,7 @@ impl Rider {
 
     /// The delegation that it returns.
     pub(super) fn returned(&self) -> Option<ReturnedDelegation> {
-        (self.does == RiderOperation::Return).then(|| ReturnedDelegation {
+        (self.does == PiggybackedKind::Return).then(|| ReturnedDelegation {
             key: OpenKey { file: self.file.clone(), owner: self.owner },
             stateid: self.stateid,
             credential: Arc::clone(&self.credential),
@@ -720,7 +720,7 @@ impl Rider {
         })
     }
 
-    fn of(key: &OpenKey, open: &Open, does: RiderOperation) -> Self {
+    fn of(key: &OpenKey, open: &Open, does: PiggybackedKind) -> Self {
         Self {
             file: key.file.clone(),
             owner: key.owner,

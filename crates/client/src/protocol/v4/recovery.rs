@@ -369,7 +369,7 @@ impl NfsV4 {
         Ok(())
     }
 
-    /// Tells the server that this client knows of a revoked state.
+    /// Acknowledges a revoked state to the server.
     fn free_state(&self, caller: RpcCaller<'_>, stateid: Stateid) -> Result<(), CallError> {
         let arguments = FreeStateidArgs4 { stateid };
         let request = CompoundRequest {

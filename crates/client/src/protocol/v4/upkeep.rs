@@ -6,7 +6,7 @@ use std::{
 };
 
 use curt_policy::{
-    delegation::DelegationWish,
+    delegation::DelegationConditions,
     open::{CLOSES_ALONE_MAX, KEPT_FOR},
 };
 use curt_proto::nfs4::Nfs4Operation;
@@ -30,7 +30,7 @@ const RENEWAL_PART: u32 = 2;
 impl NfsV4 {
     /// Whether an OPEN of a file, which is sent now, asks for a delegation.
     pub(super) fn wants_delegation(&self, file: &FileHandle, access: ShareAccess) -> Option<DelegationEpoch> {
-        let wish = DelegationWish {
+        let wish = DelegationConditions {
             is_allowed: self.delegations.is_allowed(),
             can_be_recalled: self.session.lock().has_callbacks(),
             only_reads: access == ShareAccess::Read,

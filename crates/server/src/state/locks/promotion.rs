@@ -50,7 +50,7 @@ impl Pass {
 }
 
 /// What becomes of a waiter in a pass over its queue.
-enum Considered {
+enum PromotionOutcome {
     Stays,
     Granted(PendingGrant),
     Leaves,
@@ -100,8 +100,8 @@ impl LockTable {
                 let ClientQueue { client, waiters } = &mut queue.clients[turn.at];
                 let waiter = &mut waiters[turn.next];
                 match self.consider(slot, waiter, &passed, freed, &mut pass, now, callbacks) {
-                    Considered::Stays => turn.next += 1,
-                    Considered::Granted(grant) => {
+                    PromotionOutcome::Stays => turn.next += 1,
+                    PromotionOutcome::Granted(grant) => {
                         served.push(*client);
                         queue.len -= 1;
                         let waiter = waiters.remove(turn.next);
@@ -111,7 +111,7 @@ impl LockTable {
                         self.confirm_in(queue, &is_older);
                         queue.grants.push(grant);
                     }
-                    Considered::Leaves => {
+                    PromotionOutcome::Leaves => {
                         queue.len -= 1;
                         let waiter = waiters.remove(turn.next);
                         waiter.into_iter().for_each(|waiter| {
@@ -159,12 +159,12 @@ impl LockTable {
         pass: &mut Pass,
         now: Instant,
         callbacks: &mut Vec<LockCallback>,
-    ) -> Considered {
+    ) -> PromotionOutcome {
         let wanted = waiter.wanted;
         let HeldPart { owner, lock_type, range } = wanted;
         let entry = &self.files[slot.0 as usize];
         if !waiter.precedes_waiters(now) {
-            return Considered::Stays;
+            return PromotionOutcome::Stays;
         }
         let is_next = waiter.state == WaiterState::Waiting
             && waiter.poll.is_none_or(|poll| poll.at <= now)
@@ -174,13 +174,15 @@ impl LockTable {
         pass.barrier.add(lock_type, range);
         if !is_next {
             pass.in_front.push(wanted);
-            return Considered::Stays;
+            return PromotionOutcome::Stays;
         }
         let poll_again = match waiter.style {
             CallbackStyle::Granted => match self.grant(slot, wanted) {
-                Ok(change) => return Considered::Granted(self.granted(waiter, change, pass, now, callbacks)),
+                Ok(change) => {
+                    return PromotionOutcome::Granted(self.granted(waiter, change, pass, now, callbacks));
+                }
                 // Its client learns this when it repeats the request.
-                Err(NotGranted::Limit) => return Considered::Leaves,
+                Err(NotGranted::Limit) => return PromotionOutcome::Leaves,
                 Err(NotGranted::Local(_)) => true,
             },
             CallbackStyle::Notified => {
@@ -199,7 +201,7 @@ impl LockTable {
             callbacks.push(waiter.notification(self.owners.holder(wanted)));
         }
         waiter.set_timer(now, &mut self.timers);
-        Considered::Stays
+        PromotionOutcome::Stays
     }
 
     /// Records the grant of a waiter's lock, with its callback.
