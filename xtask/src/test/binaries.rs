@@ -1,16 +1,24 @@
 //! Test binaries: their paths, their tests, and running them.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::cargo::{self, TestSummary};
-use super::seed;
+use super::{hang, seed};
 use crate::root;
+
+/// The time limit of a test binary, or of one of its tests: several times what the longest takes.
+const LIMIT: Duration = Duration::from_mins(15);
+/// The same with `CURT_FULL=1`.
+const LIMIT_FULL: Duration = Duration::from_hours(2);
+/// How long the output of a killed binary is waited for: its children may keep the pipe open.
+const LAST_OUTPUT: Duration = Duration::from_secs(5);
 
 /// A test binary.
 #[derive(Clone, Debug)]
@@ -85,38 +93,93 @@ impl TestBinary {
         command
     }
 
-    /// Runs it with these arguments.
+    /// Runs it with these arguments. It is killed, and has failed, if it exceeds the time limit.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<TestRunOutcome> {
+        let limit = if std::env::var_os("CURT_FULL").is_some() { LIMIT_FULL } else { LIMIT };
+        self.run_within(limit, arguments)
+    }
+
+    fn run_within(&self, limit: Duration, arguments: &[&str]) -> Result<TestRunOutcome> {
         let start = Instant::now();
-        let mut output_text = String::new();
-        let mut heard: Option<TestSummary> = None;
-        let (mut reader, writer) = std::io::pipe().context("a pipe")?;
+        let mut output = Output::default();
+        let (reader, writer) = std::io::pipe().context("a pipe")?;
         let mut command = self.command(arguments);
         command.stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn().with_context(|| self.path.display().to_string())?;
         // It keeps the pipe's other end open.
         drop(command);
-        for line in BufReader::new(&mut reader).split(b'\n') {
-            let line = String::from_utf8_lossy(&line?).into_owned();
-            if let Some(results) = cargo::results(&line) {
-                heard = Some(heard.unwrap_or_default().and(results));
-            }
-            if !cargo::is_usual(&line) {
-                output_text.push_str(&line);
-                output_text.push('\n');
-            }
-        }
-        let well = child.wait()?.success();
+        let lines = lines_of(reader);
+        let well = if output.read(&lines, limit) {
+            child.wait()?.success()
+        } else {
+            let report = hang::report(child.id());
+            kill(&mut child)?;
+            output.read(&lines, LAST_OUTPUT);
+            output.text.push_str(&format!("Error: it did not end within {} s\n", limit.as_secs()));
+            output.text.push_str(&report);
+            false
+        };
         // Without test results this is one check; a killed process reports no failure.
-        let mut sum = match (well, heard) {
+        let mut sum = match (well, output.results) {
             (true, None) => TestSummary::success(),
-            (true | false, heard) => heard.unwrap_or_default(),
+            (true | false, results) => results.unwrap_or_default(),
         };
         if !well {
             sum.failed = sum.failed.max(1);
         }
-        Ok(TestRunOutcome { sum, took: start.elapsed(), output_text })
+        Ok(TestRunOutcome { sum, took: start.elapsed(), output_text: output.text })
     }
+}
+
+fn kill(child: &mut Child) -> Result<()> {
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
+
+/// What a test binary has printed.
+#[derive(Default)]
+struct Output {
+    results: Option<TestSummary>,
+    /// The lines to show.
+    text: String,
+}
+
+impl Output {
+    /// Reads lines until the end of the output; returns false if `limit` passes before.
+    fn read(&mut self, lines: &Receiver<String>, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        loop {
+            match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.add(&line),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return true,
+                Err(mpsc::RecvTimeoutError::Timeout) => return false,
+            }
+        }
+    }
+
+    fn add(&mut self, line: &str) {
+        if let Some(results) = cargo::results(line) {
+            self.results = Some(self.results.take().unwrap_or_default().and(results));
+        }
+        if !cargo::is_usual(line) {
+            self.text.push_str(line);
+            self.text.push('\n');
+        }
+    }
+}
+
+/// The lines of an output, from a thread that ends with the output.
+fn lines_of(reader: PipeReader) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    lines
 }
 
 #[cfg(test)]
@@ -136,5 +199,22 @@ mod tests {
         assert!(binary(&message("false")).is_none());
         assert!(binary(r#"{"reason":"build-finished","success":true}"#).is_none());
         assert!(binary("   Compiling x").is_none());
+    }
+
+    #[test]
+    fn a_binary_that_hangs_is_killed_and_its_threads_are_reported() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("hangs");
+        let script = "#!/bin/sh\necho test a has been running for over 60 seconds\nexec sleep 100\n";
+        std::fs::write(&path, script).expect("a script");
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, executable).expect("an executable");
+        let (package, target) = ("x".to_owned(), "hangs".to_owned());
+        let hanging = TestBinary { package, target, path, directory: directory.path().to_owned() };
+        let outcome = hanging.run_within(Duration::from_millis(300), &[]).expect("a run");
+        assert_eq!(outcome.sum.failed, 1);
+        for part in ["test a has been running", "did not end within", "sleep"] {
+            assert!(outcome.output_text.contains(part), "{}", outcome.output_text);
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod binaries;
 mod cargo;
 mod failures;
+mod hang;
 mod parallel;
 mod seed;
 

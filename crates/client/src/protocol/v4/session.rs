@@ -454,9 +454,9 @@ mod tests {
     }
 
     fn reply(guard: &SlotGuard<'_>, flags: u32) -> SequenceOk4 {
-        let SequenceArgs4 { session, sequence, slot, highest_slot, .. } = guard.arguments;
+        let SequenceArgs4 { session, sequence, slot, .. } = guard.arguments;
         let status_flags = SequenceStatusFlags(flags);
-        let target_highest_slot = highest_slot;
+        let (highest_slot, target_highest_slot) = (SlotId(3), SlotId(3));
         SequenceOk4 { session, sequence, slot, highest_slot, target_highest_slot, status_flags }
     }
 
